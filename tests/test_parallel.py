@@ -1,0 +1,342 @@
+"""Tests of parallel text and its readers. Nothing here touches the network."""
+
+import gzip
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import tensorflow_datasets as tfds
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tf_transformer.data.parallel import (
+    DataError,
+    ParallelText,
+    load_tfds,
+    read_lines,
+    read_parallel,
+    read_tsv,
+)
+
+
+@pytest.fixture(autouse=True)
+def no_network(monkeypatch):
+    """Fails any test that opens a connection or looks up a host."""
+
+    def refuse(*arguments):
+        pytest.fail(f"the network was touched: {arguments}")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket.socket, "connect_ex", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Returns a function that writes bytes to a new file and returns its path."""
+
+    def write_file(name, content):
+        path = tmp_path / name
+        path.write_bytes(content)
+        return path
+
+    return write_file
+
+
+class TinyTranslation(tfds.core.GeneratorBasedBuilder):
+    """A dataset `tiny_translation` that is made here instead of downloaded."""
+
+    VERSION = tfds.core.Version("1.0.0")
+    FEATURES = {"pt": tfds.features.Text(), "en": tfds.features.Text()}
+    KEYS = ("pt", "en")
+    PAIRS = {
+        "train": [("um", "one"), ("dois\u2028 e meio", "two and a half"), ("três", " ")],
+        "validation": [("quatro", "four")],
+        "test": [("cinco", "five")],
+    }
+
+    def _info(self):
+        features = tfds.features.FeaturesDict(self.FEATURES)
+        return tfds.core.DatasetInfo(builder=self, features=features, supervised_keys=self.KEYS)
+
+    def _split_generators(self, dl_manager):
+        return {split: self._generate_examples(split) for split in self.PAIRS}
+
+    def _generate_examples(self, split):
+        for number, (source, target) in enumerate(self.PAIRS[split]):
+            yield number, {"pt": source, "en": target}
+
+
+class ForeignTranslation(TinyTranslation, skip_registration=True):
+    """A dataset whose prepared files TFDS finds, but not the code that made them."""
+
+    FEATURES = tfds.features.Translation(("pt", "en"))
+
+
+def assert_says(action, parts):
+    """Asserts that the action raises a DataError of one line that holds all the parts."""
+    with pytest.raises(DataError) as caught:
+        action()
+    message = str(caught.value)
+    assert "\n" not in message
+    for part in parts:
+        assert part in message
+
+
+def test_parallel_text_has_a_length_and_gives_pairs():
+    text = ParallelText(("a", "b"), ("A", "B"))
+    assert len(text) == 2
+    assert list(text) == [("a", "A"), ("b", "B")]
+    assert text.num_blank == 0
+
+
+def test_parallel_text_of_unequal_sides_is_an_error_with_both_counts():
+    with pytest.raises(ValueError, match="received 2 sources and 3 targets"):
+        ParallelText(("a", "b"), ("A", "B", "C"))
+
+
+def test_the_readers_import_the_standard_library_only():
+    # The file runs by itself: importing it would run the package's `__init__` before it.
+    path = Path(__file__).parent.parent / "tf_transformer" / "data" / "parallel.py"
+    code = (
+        f"import runpy, sys; runpy.run_path({str(path)!r}); "
+        "assert not {'tensorflow', 'tensorflow_datasets', 'numpy', 'keras'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    ("content", "lines"),
+    [
+        (b"one\ntwo\n", ["one", "two"]),
+        (b"one\ntwo", ["one", "two"]),
+        (b"one\r\ntwo\r\n", ["one", "two"]),
+        (b"one\r\ntwo\n", ["one", "two"]),
+        (b"\xef\xbb\xbfone\ntwo\n", ["one", "two"]),
+        (b"one\n\ntwo\n\n", ["one", "", "two", ""]),
+        (b" one \t\n", [" one \t"]),
+        (b"one\rstill one\n", ["one\rstill one"]),
+        ("a\u2028b\nc\u2029d\n".encode(), ["a\u2028b", "c\u2029d"]),
+        ("a\x85b\nc\x0bd\x0ce\x1cf\n".encode(), ["a\x85b", "c\x0bd\x0ce\x1cf"]),
+        ("Grüße 你好 🙂\n".encode(), ["Grüße 你好 🙂"]),
+    ],
+)
+@pytest.mark.parametrize("compress", [False, True])
+def test_read_lines_ends_lines_at_newlines_only(write, content, lines, compress):
+    assert read_lines(write("a.txt", gzip.compress(content) if compress else content)) == lines
+
+
+def test_the_content_and_not_the_name_says_whether_a_file_is_gzip(write):
+    assert read_lines(write("plain.gz", b"one\n")) == ["one"]
+    two_members = gzip.compress(b"one\n") + gzip.compress(b"two\n")
+    assert read_lines(write("packed.txt", two_members)) == ["one", "two"]
+
+
+def test_read_parallel_drops_and_counts_pairs_with_a_blank_side(write):
+    source_path = write("a.de", b"eins\n\nzwei\n \t\nvier\n\n")
+    target_path = write("a.en", "one\nx\ntwo\ny\n\u2028\n\n".encode())
+    expected = ParallelText(("eins", "zwei"), ("one", "two"), num_blank=4)
+    assert read_parallel(str(source_path), target_path) == expected
+
+
+def test_read_tsv_drops_and_counts_pairs_with_a_blank_side(write):
+    path = write("a.tsv", b'eins\tone\n\nzwei\t \n\tthree\n"vier"\t\\four\r\n')
+    assert read_tsv(path) == ParallelText(("eins", '"vier"'), ("one", "\\four"), num_blank=3)
+
+
+# A line holds any character but a line feed; a return just before that would be taken for its part.
+sentences = st.text(st.characters(codec="utf-8", exclude_characters="\n\r")).filter(str.strip)
+
+
+@given(
+    pairs=st.lists(st.tuples(sentences, sentences), min_size=1), end=st.sampled_from(["\n", "\r\n"])
+)
+def test_what_is_written_is_read_back_aligned(tmp_path_factory, pairs, end):
+    folder = tmp_path_factory.mktemp("aligned")
+    sources, targets = zip(*pairs, strict=True)
+    for name, side in (("source", sources), ("target", targets)):
+        # A byte order mark of the file's own: one that begins a sentence is text, and stays.
+        text = "\ufeff" + "".join(sentence + end for sentence in side)
+        (folder / name).write_bytes(text.encode())
+    assert read_parallel(folder / "source", folder / "target") == ParallelText(sources, targets)
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"", ["the file is empty"]),
+        (b"\xef\xbb\xbf", ["the file is empty"]),
+        (gzip.compress(b""), ["the file is empty"]),
+        (b"one\ntwo\nthr\xffee\n", ["line 3", "not valid UTF-8"]),
+        (b"\xef\xbb\xbfone\n\xe2\x82\nthree\n", ["line 2", "not valid UTF-8"]),
+        (gzip.compress(b"one\n\xc3"), ["line 2", "not valid UTF-8"]),
+        ("one\n".encode("utf-16"), ["line 1", "not valid UTF-8"]),
+        (gzip.compress(b"one\n" * 100)[:-9], ["damaged or incomplete gzip"]),
+        (gzip.compress(b"one\n" * 100)[:5], ["damaged or incomplete gzip"]),
+        (gzip.compress(b"one\n")[:10] + b"\xff" * 20, ["damaged or incomplete gzip"]),
+        (gzip.compress(b"one\n")[:-8] + bytes(8), ["damaged or incomplete gzip"]),
+    ],
+)
+@pytest.mark.parametrize("read", [read_lines, read_tsv, lambda path: read_parallel(path, path)])
+def test_unreadable_content_is_an_error_that_says_where(write, read, content, expected):
+    assert_says(lambda: read(write("bad.txt", content)), ["bad.txt", *expected])
+
+
+def test_a_missing_file_is_an_error_that_names_it(tmp_path):
+    assert_says(lambda: read_lines(tmp_path / "no.txt"), [str(tmp_path / "no.txt"), "no such file"])
+
+
+def test_a_directory_is_an_error_that_names_it(tmp_path):
+    assert_says(lambda: read_lines(tmp_path), [str(tmp_path), "a directory"])
+
+
+def test_a_path_through_a_file_is_an_error_that_names_it(write):
+    path = write("a.txt", b"one\n") / "b.txt"
+    assert_says(lambda: read_lines(path), [str(path), "cannot be read", "Not a directory"])
+
+
+def test_a_file_without_read_permission_is_an_error_that_names_it(write, monkeypatch):
+    path = write("secret.txt", b"one\n")
+
+    def refuse(self):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)  # Access rights do not stop root.
+    assert_says(lambda: read_lines(path), [str(path), "no permission"])
+
+
+def test_files_of_different_length_are_an_error_with_both_paths_and_counts(write):
+    source_path, target_path = write("a.de", b"1\n2\n3\n"), write("a.en", b"1\n2\n")
+    expected = [f"{source_path} has 3 lines", f"{target_path} has 2"]
+    assert_says(lambda: read_parallel(source_path, target_path), expected)
+
+
+def test_nothing_but_blank_pairs_is_an_error_with_their_number(write):
+    source_path, target_path = write("a.de", b"\neins\n"), write("a.en", b"one\n \n")
+    expected = ["a.de", "a.en", "no pair is left", "2 had a blank side"]
+    assert_says(lambda: read_parallel(source_path, target_path), expected)
+    expected = ["a.tsv", "no pair is left", "1 had a blank side"]
+    assert_says(lambda: read_tsv(write("a.tsv", b"eins\t\n")), expected)
+
+
+@pytest.mark.parametrize(("line", "num_columns"), [("no tab", 1), ("a\tb\tc", 3), ("a\tb\t", 3)])
+def test_a_tsv_line_without_exactly_one_tab_is_an_error_that_says_where(write, line, num_columns):
+    path = write("a.tsv", f"eins\tone\n\n{line}\n".encode())
+    assert_says(lambda: read_tsv(path), ["a.tsv", "line 3", f"{num_columns} columns"])
+
+
+def expected_tiny_corpus(name):
+    """Returns what `TinyTranslation.PAIRS` are when read: the pair with the blank is gone."""
+    train = [("um", "one"), ("dois\u2028 e meio", "two and a half")]
+    return {
+        "name": name,
+        "train": sorted(train),
+        "validation": [("quatro", "four")],
+        "test": [("cinco", "five")],
+        "num_blank": [1, 0, 0],
+    }
+
+
+def as_found(corpus):
+    """Returns a corpus in the form of `expected_tiny_corpus`; TFDS shuffles when it prepares."""
+    return {
+        "name": corpus.name,
+        "train": sorted(corpus.train),
+        "validation": list(corpus.validation),
+        "test": list(corpus.test),
+        "num_blank": [p.num_blank for p in (corpus.train, corpus.validation, corpus.test)],
+    }
+
+
+def test_load_tfds_downloads_when_told_and_then_reads_the_disk(tmp_path, monkeypatch):
+    name = "tiny_translation"
+    assert as_found(load_tfds(name, tmp_path, download=True)) == expected_tiny_corpus(name)
+    monkeypatch.delattr(TinyTranslation, "_generate_examples")  # Nothing is made again.
+    again = load_tfds(name, tmp_path)
+    assert as_found(again) == expected_tiny_corpus(name)
+    assert again == load_tfds(name, tmp_path)  # In the same order, too.
+
+
+def test_load_tfds_reads_a_prepared_dataset_without_its_code(tmp_path):
+    ForeignTranslation(data_dir=tmp_path).download_and_prepare()
+    name = "foreign_translation"
+    assert as_found(load_tfds(name, tmp_path)) == expected_tiny_corpus(name)
+
+
+def test_load_tfds_takes_source_and_target_from_the_supervised_keys(tmp_path, monkeypatch):
+    monkeypatch.setattr(TinyTranslation, "KEYS", ("en", "pt"))
+    corpus = load_tfds("tiny_translation", tmp_path, download=True)
+    assert list(corpus.validation) == [("four", "quatro")]
+
+
+def test_load_tfds_of_a_dataset_without_test_split_has_none(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        TinyTranslation, "PAIRS", {"train": [("a", "b")], "validation": [("c", "d")]}
+    )
+    assert load_tfds("tiny_translation", tmp_path, download=True).test is None
+
+
+@pytest.mark.parametrize(
+    ("pairs", "expected"),
+    [
+        (
+            {"train": [("a", "b")], "test": [("c", "d")]},
+            ["the splits train, test", "train and validation"],
+        ),
+        (
+            {"train": [("a", "b")], "validation": [("c", b"\xff")]},
+            ["split validation, example 0", "not valid UTF-8"],
+        ),
+        (
+            {"train": [("a", " ")], "validation": [("c", "d")]},
+            ["split train", "no pair is left", "1 had a blank side"],
+        ),
+    ],
+)
+def test_a_tfds_dataset_that_cannot_be_used_is_an_error(tmp_path, monkeypatch, pairs, expected):
+    monkeypatch.setattr(TinyTranslation, "PAIRS", pairs)
+    expected = ["'tiny_translation'", *expected]
+    assert_says(lambda: load_tfds("tiny_translation", tmp_path, download=True), expected)
+
+
+@pytest.mark.parametrize("keys", [None, ("pt", "number"), (("pt", "en"), "pt")])
+def test_a_tfds_dataset_that_is_not_two_texts_is_an_error(tmp_path, monkeypatch, keys):
+    features = {**TinyTranslation.FEATURES, "number": tfds.features.ClassLabel(num_classes=2)}
+    monkeypatch.setattr(TinyTranslation, "FEATURES", features)
+    monkeypatch.setattr(TinyTranslation, "KEYS", keys)
+    expected = ["'tiny_translation'", "not a translation dataset", str(keys)]
+    assert_says(lambda: load_tfds("tiny_translation", tmp_path), expected)
+
+
+def test_a_failing_tfds_download_is_an_error_with_its_cause(tmp_path, monkeypatch):
+    def fail(self, dl_manager):
+        raise ConnectionError("the host\nis gone")
+
+    monkeypatch.setattr(TinyTranslation, "_split_generators", fail)
+    expected = ["'tiny_translation'", str(tmp_path), "ConnectionError: the host is gone"]
+    assert_says(lambda: load_tfds("tiny_translation", tmp_path, download=True), expected)
+
+
+@pytest.mark.parametrize("name", ["ted_hrlr_translate/pt_to_en", "wmt14_translate/de-en"])
+def test_a_tfds_dataset_that_is_not_on_disk_is_an_error_that_says_how_to_get_it(tmp_path, name):
+    expected = [name, str(tmp_path / name), "--tfds-download", "download=True", "data_dir"]
+    assert_says(lambda: load_tfds(name, tmp_path), expected)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("ted_hrlr_translat/pt_to_en", ["no dataset", "did you mean 'ted_hrlr_translate'?"]),
+        ("xqzzyx", ["no dataset", "catalog"]),
+        ("not a name!", ["no dataset", "catalog"]),
+        ("ted_hrlr_translate/pt_to_e", ["no configuration", "'ted_hrlr_translate/pt_to_en'?"]),
+        ("ted_hrlr_translate/pt_to_en:9.9.9", ["no configuration or version"]),
+        ("ted_hrlr_translate", ["several configurations", "ted_hrlr_translate/az_to_en"]),
+        ("huggingface:opus100/de-en", ["belongs to a community", "export it to text files"]),
+    ],
+)
+def test_an_unknown_tfds_name_is_an_error_that_names_the_nearest(tmp_path, name, expected):
+    assert_says(lambda: load_tfds(name, tmp_path), [repr(name), *expected])

@@ -1,0 +1,329 @@
+"""The command line: `tf-transformer train | evaluate | export | translate`."""
+
+import argparse
+import contextlib
+import dataclasses
+import datetime
+import importlib.metadata
+import json
+import os
+import sys
+import tempfile
+import time
+import types
+import typing
+
+from tf_transformer.config import ConfigError, RunConfig, TrainingConfig, read_toml
+from tf_transformer.data.parallel import DataError, read_lines
+
+_LINES_AT_ONCE = 1024
+
+
+def main(arguments=None):
+    """Runs a command.
+
+    Args:
+        arguments: list of str, or None for those of the process.
+
+    Returns:
+        the exit status: 0, 2 for bad input, 130 after Ctrl-C.
+    """
+    options = _parser().parse_args(arguments)
+    started = time.monotonic()
+    with _quiet_import():
+        from tf_transformer.export.saved_model import ExportError
+        from tf_transformer.training.run_directory import RunError
+    try:
+        return options.command(options, started)
+    except (ConfigError, DataError, ExportError, RunError) as error:
+        print(f"tf-transformer: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        # Whoever read our output has seen enough; keep Python from flushing into the void.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        print("tf-transformer: interrupted.", file=sys.stderr)
+        return 130
+
+
+def _train(options, started):
+    from tf_transformer.export.translator import Translator
+    from tf_transformer.training.fit import train
+    from tf_transformer.training.run_directory import RunDirectory
+
+    if options.resume:
+        config = _resumed_config(options, RunDirectory.open(options.run_dir).config())
+    else:
+        tables = read_toml(options.config) if options.config else {}
+        where = options.config or "command line"
+        config = RunConfig.from_dict(_merged(tables, _given(options)), where)
+    finished = train(
+        config, options.run_dir, Translator.from_model, resume=options.resume, started=started
+    )
+    return 0 if finished else 130
+
+
+def _evaluate(options, _):
+    from tf_transformer.evaluation import score
+
+    sources = read_lines(options.source)
+    references = read_lines(options.reference)
+    if len(sources) != len(references):
+        raise DataError(
+            f"{options.source} has {len(sources):,} lines, {options.reference} has "
+            f"{len(references):,}: they must translate each other line by line."
+        )
+    translator = _open_translator(options.model)
+    translator(sources[:1])  # traces, so that the speed below is the steady one
+    started = time.monotonic()
+    translations = translator(sources, options.batch_size)
+    seconds = time.monotonic() - started
+    scores = score(translations, references)
+    print(f"BLEU {scores.bleu:.2f}   {scores.signature}")
+    print(f"chrF {scores.chrf:.2f}   {scores.chrf_signature}")
+    figures = {
+        **dataclasses.asdict(scores),
+        "seconds": round(seconds, 2),
+        "tokens_per_second": round(scores.tokens / seconds, 1),
+    }
+    print(json.dumps(figures))
+    return 0
+
+
+def _export(options, _):
+    from tf_transformer.export.saved_model import write_saved_model
+    from tf_transformer.export.translator import ExportTranslator
+    from tf_transformer.training.run_directory import RunDirectory
+
+    run = RunDirectory.open(options.run_dir)
+    trained = run.load_model()
+    config = run.config()
+    translator = ExportTranslator(
+        trained.model,
+        trained.source_tokenizer,
+        trained.target_tokenizer,
+        config.data.max_length,
+    )
+    packages = ("tf_transformer", "tensorflow", "keras", "tensorflow-text", "sentencepiece")
+    manifest = {
+        "config": config.to_dict(),
+        "step": trained.checkpoint.step,
+        "scores": trained.checkpoint.scores,
+        "versions": {name: importlib.metadata.version(name) for name in packages},
+        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    }
+    with _quiet_import():
+        path = write_saved_model(
+            translator, options.saved_model, options.version, manifest, options.overwrite
+        )
+    print(path)
+    return 0
+
+
+def _translate(options, _):
+    translator = _open_translator(options.saved_model)
+    source = open(options.input, "rb") if options.input else sys.stdin.buffer
+    output = open(options.output, "wb") if options.output else sys.stdout.buffer
+    # At a keyboard every line is answered at once.
+    at_once = 1 if source.isatty() else _LINES_AT_ONCE
+    with contextlib.ExitStack() as files:
+        if options.input:
+            files.enter_context(source)
+        if options.output:
+            files.enter_context(output)
+        for lines in _line_groups(source, at_once):
+            for translation in translator(lines, options.batch_size):
+                output.write(translation.encode("utf-8") + b"\n")
+            output.flush()
+    return 0
+
+
+def _line_groups(file, size):
+    """Lists of at most `size` lines of a binary file; bytes that are not UTF-8 become U+FFFD."""
+    group = []
+    for line in file:
+        group.append(line.rstrip(b"\r\n").decode("utf-8", "replace"))
+        if len(group) == size:
+            yield group
+            group = []
+    if group:
+        yield group
+
+
+def _open_translator(path):
+    """The translator in a run directory (its best checkpoint) or in a SavedModel."""
+    from tf_transformer.export.translator import Translator
+    from tf_transformer.training.run_directory import RunDirectory
+
+    if not RunDirectory.is_run(path):
+        return Translator.load(path)
+    run = RunDirectory.open(path)
+    trained = run.load_model()
+    return Translator.from_model(
+        trained.model,
+        trained.source_tokenizer,
+        trained.target_tokenizer,
+        run.config().data.max_length,
+    )
+
+
+def _given(options):
+    """The settings on the command line, as tables like those of run.toml."""
+    tables = {}
+    for section, field in _settings():
+        if hasattr(options, field.name):
+            tables.setdefault(section, {})[field.name] = getattr(options, field.name)
+    return tables
+
+
+def _merged(tables, given):
+    """`tables` with the settings in `given`, which win."""
+    merged = {name: dict(table) for name, table in tables.items()}
+    for name, table in given.items():
+        section = merged.setdefault(name, {})
+        if set(TrainingConfig.LENGTHS) & set(table):
+            # A length on the command line replaces the length in the file, whatever its unit.
+            section = merged[name] = {
+                key: value for key, value in section.items() if key not in TrainingConfig.LENGTHS
+            }
+        section.update(table)
+    return merged
+
+
+def _resumed_config(options, config):
+    given = _given(options)
+    changes = given.pop("training", {})
+    others = [key for table in given.values() for key in table]
+    others += [key for key in changes if key not in TrainingConfig.LENGTHS]
+    if others or options.config:
+        named = f"--{others[0].replace('_', '-')}" if others else "--config"
+        raise ConfigError(
+            f"--resume goes on with the configuration in {options.run_dir}/config.toml; "
+            f"leave out {named}. Only --steps, --epochs or --minutes may change."
+        )
+    if not changes:
+        return config
+    return RunConfig.from_dict(_merged(config.to_dict(), {"training": changes}), "command line")
+
+
+def _settings():
+    """Every setting of run.toml: (section name, dataclass field)."""
+    return [
+        (name, field)
+        for name, section in RunConfig.sections().items()
+        for field in dataclasses.fields(section)
+    ]
+
+
+def _parser():
+    parser = argparse.ArgumentParser(
+        prog="tf-transformer",
+        description="Train a Transformer on parallel text and translate with it.",
+        epilog="Start with: tf-transformer train --corpus phrasebook --run-dir runs/first --epochs 4",
+    )
+    parser.add_argument(
+        "--version", action="version", version=importlib.metadata.version("tf_transformer")
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    train = commands.add_parser(
+        "train",
+        help="train a translator from parallel text",
+        description="Trains a tokenizer and a Transformer. Each option below is also a key of "
+        "run.toml, in the table its heading names; the command line wins.",
+    )
+    train.set_defaults(command=_train)
+    train.add_argument("--run-dir", required=True, metavar="DIR", help="where everything is kept")
+    train.add_argument("--config", metavar="run.toml", help="a file of settings")
+    train.add_argument("--resume", action="store_true", help="go on from the newest checkpoint")
+    groups = {name: train.add_argument_group(f"[{name}]") for name in RunConfig.sections()}
+    for section, field in _settings():
+        _add_setting(groups[section], field)
+
+    evaluate = commands.add_parser(
+        "evaluate",
+        help="score translations with sacreBLEU",
+        description="Translates a test set and scores it with BLEU and chrF. The last line is "
+        "JSON. tokens_per_second counts tokens of the translations as sacreBLEU does.",
+    )
+    evaluate.set_defaults(command=_evaluate)
+    evaluate.add_argument("model", metavar="RUN_DIR_OR_SAVED_MODEL")
+    evaluate.add_argument("--source", required=True, metavar="F", help="sentences to translate")
+    evaluate.add_argument("--reference", required=True, metavar="F", help="their translations")
+    _add_batch_size(evaluate)
+
+    export = commands.add_parser(
+        "export",
+        help="write a SavedModel, text in and text out",
+        description="Writes the best checkpoint of a run as saved_models/NAME/VERSION.",
+    )
+    export.set_defaults(command=_export)
+    export.add_argument("run_dir", metavar="RUN_DIR")
+    export.add_argument("saved_model", metavar="saved_models/NAME")
+    export.add_argument("--version", type=int, metavar="N", help="default: the next free one")
+    export.add_argument("--overwrite", action="store_true", help="replace a version that exists")
+
+    translate = commands.add_parser(
+        "translate",
+        help="translate line by line",
+        description="Translates standard input, or a file, line by line and in order.",
+    )
+    translate.set_defaults(command=_translate)
+    translate.add_argument("saved_model", metavar="SAVED_MODEL")
+    translate.add_argument("--input", metavar="F", help="default: standard input")
+    translate.add_argument("--output", metavar="F", help="default: standard output")
+    _add_batch_size(translate)
+    return parser
+
+
+def _add_setting(group, field):
+    kinds = typing.get_args(field.type) if isinstance(field.type, types.UnionType) else [field.type]
+    kind = next(kind for kind in kinds if kind is not types.NoneType)
+    default = "" if field.default is None else f" (default: {field.default})"
+    help_text = field.metadata["help"] + default
+    flag = f"--{field.name.replace('_', '-')}"
+    if kind is bool:
+        group.add_argument(
+            flag,
+            action=argparse.BooleanOptionalAction,
+            default=argparse.SUPPRESS,
+            help=help_text,
+        )
+    else:
+        metavar = {int: "N", float: "X", str: "S"}[kind]
+        group.add_argument(
+            flag, type=kind, default=argparse.SUPPRESS, metavar=metavar, help=help_text
+        )
+
+
+def _add_batch_size(parser):
+    parser.add_argument(
+        "--batch-size", type=int, default=64, metavar="N", help="sentences at once (default: 64)"
+    )
+
+
+@contextlib.contextmanager
+def _quiet_import():
+    """Keeps TensorFlow's notes on CPUs and CUDA, which C++ writes, from the screen.
+
+    What was written is shown after all if something fails.
+    """
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    sys.stderr.flush()
+    screen = os.dup(2)
+    with tempfile.TemporaryFile() as notes:
+        os.dup2(notes.fileno(), 2)
+        try:
+            yield
+        except BaseException:
+            notes.seek(0)
+            os.write(screen, notes.read())
+            raise
+        finally:
+            os.dup2(screen, 2)
+            os.close(screen)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Parallel text: readers, batches and built-in corpora."""

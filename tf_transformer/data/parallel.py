@@ -1,0 +1,294 @@
+"""Parallel text and its readers: text files (plain or gzip), TSV and TensorFlow Datasets."""
+
+import dataclasses
+import difflib
+import gzip
+import os
+import textwrap
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+_GZIP_MAGIC = b"\x1f\x8b"
+_TFDS_CATALOG = "https://www.tensorflow.org/datasets/catalog/overview"
+
+
+class DataError(ValueError):
+    """Data that cannot be used. The message is one line: what, where, and what to do."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ParallelText:
+    """Aligned sentences: `targets[i]` is the translation of `sources[i]`.
+
+    Attributes:
+        sources: Sentences of the source language.
+        targets: Sentences of the target language, as many as there are sources.
+        num_blank: How many pairs the reader dropped because either side was blank.
+
+    Raises:
+        ValueError: If the two sides are not equally long.
+    """
+
+    sources: tuple[str, ...]
+    targets: tuple[str, ...]
+    num_blank: int = 0
+
+    def __post_init__(self) -> None:
+        """Checks that the sides are aligned."""
+        if len(self.sources) != len(self.targets):
+            raise ValueError(
+                f"sources and targets must be equally long, received {len(self.sources)} sources "
+                f"and {len(self.targets)} targets; give one target for each source"
+            )
+
+    def __len__(self) -> int:
+        """Returns the number of pairs."""
+        return len(self.sources)
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        """Gives the pairs, (source, target)."""
+        return zip(self.sources, self.targets, strict=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class Corpus:
+    """Parallel text in its customary parts.
+
+    Attributes:
+        name: What reports call this corpus.
+        train: The text to learn from.
+        validation: The text that chooses the best checkpoint.
+        test: The text for the final score, where there is one.
+    """
+
+    name: str
+    train: ParallelText
+    validation: ParallelText
+    test: ParallelText | None = None
+
+
+def read_lines(path: str | os.PathLike[str]) -> list[str]:
+    r"""Reads the lines of a UTF-8 text file, plain or gzip-compressed.
+
+    Only `"\n"` and `"\r\n"` end a line. `str.splitlines` would also split at U+2028, `"\x0b"` or
+    `"\x85"`, which occur inside real sentences, and so shift one language against the other.
+
+    Args:
+        path: The file. Its first bytes, not its name, say whether it is compressed.
+
+    Returns:
+        The lines without their ends, at least one. A byte order mark at the start is removed.
+
+    Raises:
+        DataError: If the file cannot be read, is empty, or is not valid gzip or UTF-8.
+    """
+    raw = _read_bytes(Path(path))
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        # `error.start` counts from behind a byte order mark, as `error.object` does.
+        line_number = error.object.count(b"\n", 0, error.start) + 1
+        raise DataError(
+            f"{path}, line {line_number}: not valid UTF-8; convert the file to UTF-8 "
+            "(for example with iconv)"
+        ) from error
+    lines = text.replace("\r\n", "\n").split("\n")
+    if not lines[-1]:  # The last "\n" ends a line, it does not start another.
+        lines.pop()
+    if not lines:
+        raise DataError(f"{path}: the file is empty; give a file with one sentence on each line")
+    return lines
+
+
+def read_parallel(
+    source_path: str | os.PathLike[str], target_path: str | os.PathLike[str]
+) -> ParallelText:
+    """Reads two files in which line i of one is the translation of line i of the other.
+
+    Args:
+        source_path: Sentences of the source language, see `read_lines`.
+        target_path: Sentences of the target language.
+
+    Returns:
+        The pairs of which neither side is blank; `num_blank` counts the others.
+
+    Raises:
+        DataError: If a file cannot be read, the files differ in length, or no pair is left.
+    """
+    sources = read_lines(source_path)
+    targets = read_lines(target_path)
+    if len(sources) != len(targets):
+        raise DataError(
+            f"{source_path} has {len(sources)} lines but {target_path} has {len(targets)}; "
+            "line i of one must be the translation of line i of the other"
+        )
+    return _drop_blanks(zip(sources, targets, strict=True), f"{source_path} and {target_path}")
+
+
+def read_tsv(path: str | os.PathLike[str]) -> ParallelText:
+    """Reads a file of lines `source TAB target`. Quotes and backslashes mean themselves.
+
+    Args:
+        path: The file, see `read_lines`.
+
+    Returns:
+        The pairs of which neither side is blank; `num_blank` counts the others, blank lines too.
+
+    Raises:
+        DataError: If the file cannot be read, a line has not exactly one tab, or no pair is left.
+    """
+    pairs = []
+    for line_number, line in enumerate(read_lines(path), start=1):
+        columns = line.split("\t") if line.strip() else ["", ""]
+        if len(columns) != 2:
+            raise DataError(
+                f"{path}, line {line_number}: {len(columns)} columns where 2 were expected; "
+                "write source, one tab, target"
+            )
+        pairs.append((columns[0], columns[1]))
+    return _drop_blanks(pairs, str(path))
+
+
+def load_tfds(
+    name: str, data_dir: str | os.PathLike[str] | None = None, download: bool = False
+) -> Corpus:
+    """Loads a translation corpus of TensorFlow Datasets.
+
+    Args:
+        name: Dataset and configuration, such as `"ted_hrlr_translate/pt_to_en"`.
+        data_dir: Where prepared datasets are; TFDS' own default when None.
+        download: Whether to download and prepare the dataset when it is not there. Nothing
+            touches the network otherwise.
+
+    Returns:
+        The corpus. Source and target are the dataset's supervised keys, in their order.
+
+    Raises:
+        DataError: If the dataset is unknown, not prepared, or not made of pairs of texts.
+    """
+    import tensorflow_datasets as tfds  # Slow to import, and only needed here.
+
+    if name.partition(":")[2][:1].isalpha():
+        raise DataError(
+            f"TFDS dataset {name!r} belongs to a community, whose code TFDS would fetch from the "
+            "network and run; export it to text files and read those"
+        )
+    try:
+        builder = tfds.builder(name, data_dir=data_dir, try_gcs=False)
+    except (ValueError, AssertionError) as error:  # TFDS has no narrower class for all of these.
+        raise DataError(_unknown_tfds_name(name)) from error
+    if len(builder.builder_configs) > 1 and "/" not in name:
+        # TFDS would silently take the first, for ted_hrlr_translate Azerbaijani.
+        raise DataError(
+            f"TFDS dataset {name!r} has several configurations; name one, such as "
+            f"{name}/{builder.builder_config.name}"
+        )
+    keys = builder.info.supervised_keys or ()
+    # A key may itself be a tuple or a dict of keys: such a dataset is not pairs of texts either.
+    features = [builder.info.features[key] for key in keys if isinstance(key, str)]
+    if [isinstance(feature, tfds.features.Text) for feature in features] != [True, True]:
+        raise DataError(
+            f"TFDS dataset {name!r} is not a translation dataset (its supervised keys are "
+            f"{keys or None}); choose one whose supervised keys are two texts"
+        )
+    if not builder.is_prepared():
+        _prepare_tfds(builder, name, download)
+    if not {"train", "validation"} <= set(builder.info.splits):
+        raise DataError(
+            f"TFDS dataset {name!r} has the splits {', '.join(builder.info.splits)}; "
+            "choose one with train and validation"
+        )
+    return Corpus(
+        name=name,
+        train=_read_tfds_split(builder, name, "train"),
+        validation=_read_tfds_split(builder, name, "validation"),
+        test=_read_tfds_split(builder, name, "test") if "test" in builder.info.splits else None,
+    )
+
+
+def _read_bytes(path: Path) -> bytes:
+    """Returns the content of a file, decompressed if it is gzip."""
+    if path.is_dir():
+        raise DataError(f"{path}: a directory where a file was expected; name a file in it")
+    try:
+        raw = path.read_bytes()
+    except FileNotFoundError as error:
+        raise DataError(f"{path}: no such file; check the path (from {Path.cwd()})") from error
+    except PermissionError as error:
+        raise DataError(f"{path}: no permission to read it; check its access rights") from error
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror}); check the path") from error
+    if not raw.startswith(_GZIP_MAGIC):
+        return raw
+    try:
+        return gzip.decompress(raw)
+    except (EOFError, OSError, zlib.error) as error:
+        raise DataError(
+            f"{path}: damaged or incomplete gzip ({error}); copy or download it again"
+        ) from error
+
+
+def _drop_blanks(pairs: Iterable[tuple[str, str]], where: str) -> ParallelText:
+    """Keeps the pairs with text on both sides, and raises if there is none."""
+    sources, targets, num_blank = [], [], 0
+    for source, target in pairs:
+        if source.strip() and target.strip():
+            sources.append(source)
+            targets.append(target)
+        else:
+            num_blank += 1
+    if not sources:
+        raise DataError(
+            f"{where}: no pair is left, {num_blank} had a blank side; "
+            "give at least one pair with text on both sides"
+        )
+    return ParallelText(tuple(sources), tuple(targets), num_blank)
+
+
+def _unknown_tfds_name(name: str) -> str:
+    """Returns the message for a dataset or configuration that TFDS does not know."""
+    import tensorflow_datasets as tfds
+
+    known = tfds.list_builders(with_community_datasets=False)  # The community's list is online.
+    dataset, _, config = name.partition("/")
+    if dataset not in known:
+        nearest = difflib.get_close_matches(dataset, known, n=1)
+        what = "dataset"
+    else:
+        configs = list(tfds.builder_cls(dataset).builder_configs)
+        nearest = [f"{dataset}/{c}" for c in difflib.get_close_matches(config, configs, n=1)]
+        what = "configuration or version"
+    advice = f"did you mean {nearest[0]!r}?" if nearest else f"see {_TFDS_CATALOG}"
+    return f"TFDS has no {what} {name!r}; {advice}"
+
+
+def _prepare_tfds(builder, name: str, download: bool) -> None:
+    """Downloads a dataset that is not on disk, or raises when that was not asked for."""
+    if not download:
+        raise DataError(
+            f"TFDS dataset {name!r} is not prepared in {builder.data_dir}; download it with "
+            "--tfds-download (download=True), or say where it is with data_dir"
+        )
+    try:
+        builder.download_and_prepare()
+    except Exception as error:  # Every dataset's own code fails in its own way.
+        raise DataError(
+            f"TFDS dataset {name!r} could not be downloaded to {builder.data_dir} "
+            f"({type(error).__name__}: {textwrap.shorten(str(error), 200)}); check the network"
+        ) from error
+
+
+def _read_tfds_split(builder, name: str, split: str) -> ParallelText:
+    """Reads one split of a prepared dataset, always in the same order."""
+    examples = builder.as_dataset(split=split, as_supervised=True, shuffle_files=False)
+    pairs = []
+    for number, (source, target) in enumerate(examples.as_numpy_iterator()):
+        try:
+            pairs.append((source.decode("utf-8"), target.decode("utf-8")))
+        except UnicodeDecodeError as error:
+            raise DataError(
+                f"TFDS dataset {name!r}, split {split}, example {number}: not valid UTF-8; "
+                "prepare the dataset again"
+            ) from error
+    return _drop_blanks(pairs, f"TFDS dataset {name!r}, split {split}")

@@ -1,0 +1,74 @@
+"""Greedy search: the most probable token, again and again."""
+
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from tf_transformer.decoding.cache import open_shapes
+from tf_transformer.decoding.hypotheses import Hypotheses
+
+
+class _GreedyState(NamedTuple):
+    index: tf.Tensor  # int32 (), position of token_ids
+    token_ids: tf.Tensor  # int32 (N,), the last token of each row
+    finished: tf.Tensor  # bool (N,)
+    truncated: tf.Tensor  # bool (N,)
+    log_probs: tf.Tensor  # float32 (N,)
+    ids: tf.Tensor  # int32 (N, index)
+    cache: Any
+
+
+def greedy_search(decode_step, cache, limits, *, pad_id, bos_id, eos_id):
+    """Decodes with a step function; works for any model that has one.
+
+    Args:
+        decode_step: `(token_ids (N,), index, cache) -> (logits (N, V), cache)`.
+        cache: what the model's `start_decoding` returned.
+        limits: int32 `(N,)`, ids a row may have, the end id not counted.
+        pad_id, bos_id, eos_id: int.
+
+    Returns:
+        `Hypotheses` of N rows.
+    """
+
+    def step(state):
+        logits, cache = decode_step(state.token_ids, state.index, state.cache)
+        best = tf.argmax(logits, axis=-1, output_type=tf.int32)
+        log_probs = tf.reduce_max(logits, axis=-1) - tf.reduce_logsumexp(logits, axis=-1)
+        ended = ~state.finished & (best == eos_id)
+        # A row at its limit may still end by itself; anything else there is cut off.
+        cut = ~state.finished & ~ended & (state.index >= limits)
+        emitted = ~state.finished & ~ended & ~cut
+        token_ids = tf.where(emitted, best, pad_id)
+        state = _GreedyState(
+            index=state.index + 1,
+            token_ids=token_ids,
+            finished=~emitted,
+            truncated=state.truncated | cut,
+            log_probs=state.log_probs + tf.where(emitted | ended, log_probs, 0.0),
+            ids=tf.concat([state.ids, token_ids[:, None]], axis=1),
+            cache=cache,
+        )
+        return (state,)
+
+    num_rows = tf.shape(limits)[0]
+    nothing = tf.zeros([num_rows], tf.bool)
+    start = _GreedyState(
+        index=tf.constant(0),
+        token_ids=tf.fill([num_rows], bos_id),
+        finished=nothing,
+        truncated=nothing,
+        log_probs=tf.zeros([num_rows]),
+        ids=tf.zeros([num_rows, 0], tf.int32),
+        cache=cache,
+    )
+    (end,) = tf.while_loop(
+        lambda state: tf.reduce_any(~state.finished),
+        step,
+        [start],
+        shape_invariants=[open_shapes(start)],
+    )
+    # The last step of the longest row found its end and added padding only.
+    ids = end.ids[:, : tf.maximum(end.index - 1, 0)]
+    lengths = tf.reduce_sum(tf.cast(ids != pad_id, tf.int32), axis=1)
+    return Hypotheses(ids, lengths, end.log_probs, end.truncated)

@@ -1,0 +1,1 @@
+"""The SavedModel translator: how it is written and how it is used."""

@@ -1,0 +1,1 @@
+"""Translation models, in pure Keras 3."""

@@ -1,0 +1,162 @@
+"""The Transformer: a sequence-to-sequence model of attention alone."""
+
+import keras
+from keras import ops
+
+from tf_transformer.config import TransformerConfig
+from tf_transformer.layers.decoder import Decoder
+from tf_transformer.layers.encoder import Encoder
+from tf_transformer.layers.masks import padding_mask
+from tf_transformer.layers.positions import PositionalEmbedding, token_embedding
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class Transformer(keras.Model):
+    """The encoder-decoder Transformer (Vaswani et al. 2017).
+
+    All weights exist after the constructor. Like every translation model here it has three ways
+    in: a call (teacher forcing), `start_decoding` and `decode_step`.
+
+    Args:
+        config: `TransformerConfig`.
+        name: str, the model's name.
+        trainable: bool.
+        dtype: a Keras dtype policy, such as `"mixed_bfloat16"`; None is the global one.
+
+    Call arguments:
+        inputs: dict of `source_ids` int `(B, S)` and `target_ids` int `(B, T)`; the target starts
+            with the begin id, and both are padded with `config.pad_id`.
+        training: bool, whether dropout is applied.
+        return_attention_scores: bool, whether to return the attention weights too.
+
+    Returns:
+        logits float32 `(B, T, V)`: row `t` predicts the token after `target_ids[:, t]`. With
+        `return_attention_scores` also a dict of `encoder` (`(B, H, S, S)` a layer), `decoder`
+        (`(B, H, T, T)` a layer) and `cross` (`(B, H, T, S)` a layer).
+    """
+
+    def __init__(self, config, *, name="transformer", trainable=True, dtype=None):
+        super().__init__(name=name, trainable=trainable, dtype=dtype)
+        self.config = config
+        policy = self.dtype_policy
+        sizes = dict(
+            num_layers=config.num_layers,
+            d_model=config.d_model,
+            num_heads=config.num_heads,
+            d_ff=config.d_ff,
+            dropout_rate=config.dropout_rate,
+            attention_dropout_rate=config.attention_dropout_rate,
+            norm_first=config.norm_first,
+            dtype=policy,
+        )
+        shared = None
+        if config.tie_embeddings:
+            shared = token_embedding(config.target_vocab_size, config.d_model, dtype=policy)
+        self.source_embedding = PositionalEmbedding(
+            config.source_vocab_size,
+            config.d_model,
+            config.dropout_rate,
+            shared,
+            dtype=policy,
+            name="source_embedding",
+        )
+        self.target_embedding = PositionalEmbedding(
+            config.target_vocab_size,
+            config.d_model,
+            config.dropout_rate,
+            shared,
+            dtype=policy,
+            name="target_embedding",
+        )
+        self.encoder = Encoder(**sizes, name="encoder")
+        self.decoder = Decoder(**sizes, name="decoder")
+        self.output_projection = None
+        if not config.tie_embeddings:
+            self.output_projection = keras.layers.Dense(
+                config.target_vocab_size, dtype="float32", name="output_projection"
+            )
+        self.build()
+
+    def build(self, *_):
+        self.source_embedding.build((None, None))
+        self.target_embedding.build((None, None))
+        self.encoder.build()
+        self.decoder.build()
+        if self.output_projection is not None:
+            self.output_projection.build((None, None, self.config.d_model))
+        self.built = True
+
+    def call(self, inputs, training=None, return_attention_scores=False):
+        source_ids, target_ids = inputs["source_ids"], inputs["target_ids"]
+        context, context_mask, encoder_weights = self._encode(source_ids, training)
+        # Real target tokens come first, so the causal mask hides the padding from all of them.
+        hidden, decoder_weights, cross_weights = self.decoder(
+            self.target_embedding(target_ids, training=training),
+            context,
+            context_mask=context_mask,
+            training=training,
+            return_attention_scores=True,
+        )
+        logits = self._logits(hidden)
+        if not return_attention_scores:
+            return logits
+        return logits, {
+            "encoder": encoder_weights,
+            "decoder": decoder_weights,
+            "cross": cross_weights,
+        }
+
+    def start_decoding(self, source_ids):
+        """Encodes the source once.
+
+        Args:
+            source_ids: int tensor `(B, S)`.
+
+        Returns:
+            cache: dict of `"source"`, which stays, and `"target"`, which grows a position a step;
+            each a flat dict of tensors whose axis 0 is the row.
+        """
+        context, context_mask, _ = self._encode(source_ids, training=False)
+        return self.decoder.start_decoding(context, context_mask)
+
+    def decode_step(self, token_ids, index, cache):
+        """Predicts the token after `token_ids`.
+
+        Args:
+            token_ids: int tensor `(N,)`, the token at position `index` of each row.
+            index: int or int scalar tensor, from 0 (the begin token) on.
+            cache: as `start_decoding` or the step before returned it.
+
+        Returns:
+            logits float32 `(N, V)`, and the cache for the next step.
+        """
+        x = self.target_embedding(token_ids[:, None], offset=index, training=False)
+        hidden, cache = self.decoder.decode_step(x, cache)
+        return self._logits(hidden[:, 0]), cache
+
+    def _encode(self, source_ids, training):
+        mask = padding_mask(source_ids, self.config.pad_id)
+        context, weights = self.encoder(
+            self.source_embedding(source_ids, training=training),
+            attention_mask=mask,
+            training=training,
+            return_attention_scores=True,
+        )
+        return context, mask, weights
+
+    def _logits(self, hidden):
+        if self.output_projection is None:
+            return self.target_embedding.embedding(hidden, reverse=True)
+        return self.output_projection(hidden)
+
+    def get_config(self):
+        return {
+            "name": self.name,
+            "trainable": self.trainable,
+            "dtype": keras.saving.serialize_keras_object(self.dtype_policy),
+            "config": self.config.to_dict(),
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**{**config, "config": TransformerConfig(**config["config"])})

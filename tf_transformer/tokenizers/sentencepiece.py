@@ -1,0 +1,159 @@
+"""SentencePiece: trained by its own library, run inside the graph by TensorFlow Text."""
+
+import io
+import pathlib
+
+import sentencepiece
+import tensorflow as tf
+import tensorflow_text
+
+from tf_transformer.config import ConfigError
+
+PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3
+
+
+class SentencePieceTokenizer:
+    """Text to ids and back (Kudo & Richardson 2018).
+
+    With byte fallback no character is ever lost: what the vocabulary does not hold becomes bytes.
+    Two engines read the same model: the library for whole corpora, TensorFlow Text in the graph.
+
+    Args:
+        model: bytes, a serialised SentencePiece model.
+
+    Attributes:
+        vocab_size, pad_id, unk_id, bos_id, eos_id: int, read from the model.
+    """
+
+    def __init__(self, model):
+        self.model = model
+        self._library = sentencepiece.SentencePieceProcessor(model_proto=model)
+        self._graph = None
+        self.vocab_size = self._library.vocab_size()
+        self.pad_id = self._library.pad_id()
+        self.unk_id = self._library.unk_id()
+        self.bos_id = self._library.bos_id()
+        self.eos_id = self._library.eos_id()
+        if min(self.pad_id, self.bos_id, self.eos_id) < 0:
+            raise ValueError(
+                "the SentencePiece model lacks a padding, begin or end id. Train it with "
+                "--pad_id=0 --unk_id=1 --bos_id=2 --eos_id=3, or with SentencePieceTokenizer.train."
+            )
+
+    @classmethod
+    def train(cls, sentences, vocab_size, model_type="bpe"):
+        """Trains a tokenizer.
+
+        Args:
+            sentences: iterable of str; both sides of the corpus for a joint vocabulary.
+            vocab_size: int, pieces, the 256 bytes and 4 special ids included.
+            model_type: `"bpe"` or `"unigram"`.
+
+        Returns:
+            `SentencePieceTokenizer`.
+
+        Raises:
+            ConfigError: the sentences do not hold that many different pieces.
+        """
+        model = io.BytesIO()
+        try:
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=iter(sentences),
+                model_writer=model,
+                vocab_size=vocab_size,
+                model_type=model_type,
+                byte_fallback=True,
+                character_coverage=1.0,
+                # A line of any length is text to learn from, never silently left out.
+                max_sentence_length=2**20,
+                # One thread and a fixed order: the same corpus gives the same model.
+                num_threads=1,
+                pad_id=PAD_ID,
+                unk_id=UNK_ID,
+                bos_id=BOS_ID,
+                eos_id=EOS_ID,
+                minloglevel=2,
+            )
+        except RuntimeError as error:
+            raise ConfigError(_explain(error, vocab_size)) from None
+        return cls(model.getvalue())
+
+    @classmethod
+    def load(cls, path):
+        """Reads a `.model` file."""
+        return cls(pathlib.Path(path).read_bytes())
+
+    def save(self, path):
+        """Writes the model, as a `.model` file that any SentencePiece reads."""
+        pathlib.Path(path).write_bytes(self.model)
+
+    def encode(self, texts):
+        """Ids of texts, with the library.
+
+        Args:
+            texts: list of str.
+
+        Returns:
+            list of lists of int, without begin and end ids.
+        """
+        return self._library.encode(list(texts))
+
+    def decode(self, ids):
+        """Texts of ids, with the library.
+
+        Args:
+            ids: list of lists of int.
+
+        Returns:
+            list of str.
+        """
+        return self._library.decode([list(map(int, row)) for row in ids])
+
+    def pieces(self, ids):
+        """The pieces, as str, of a list of ids."""
+        return [self._library.id_to_piece(int(i)) for i in ids]
+
+    def tokenize(self, texts):
+        """Ids of texts, in the graph.
+
+        Args:
+            texts: string tensor `(B,)`.
+
+        Returns:
+            int32 `tf.RaggedTensor` `(B, None)`, without begin and end ids.
+        """
+        return self.graph_resource.tokenize(texts)
+
+    def detokenize(self, ids):
+        """Texts of ids, in the graph.
+
+        Args:
+            ids: int32 `tf.RaggedTensor` `(B, None)`, without padding, begin and end ids.
+
+        Returns:
+            string tensor `(B,)`.
+        """
+        return self.graph_resource.detokenize(ids)
+
+    @property
+    def graph_resource(self):
+        """TensorFlow Text's tokenizer, which a module that is saved must hold."""
+        if self._graph is None:
+            # Made on first use and outside any function, so that its resource outlives a trace.
+            with tf.init_scope():
+                self._graph = tensorflow_text.SentencepieceTokenizer(self.model)
+        return self._graph
+
+
+def _explain(error, vocab_size):
+    message = str(error)
+    # sentencepiece: "Vocabulary size too high (8000). Please set it to a value <= 512."
+    if "<=" in message:
+        limit = message.rsplit("<=", 1)[1].strip(" .\n")
+        return f"vocab_size={vocab_size} is more than this corpus allows: use at most {limit}."
+    if "Vocabulary size is smaller" in message or "smaller than required_chars" in message:
+        return (
+            f"vocab_size={vocab_size} is too small for the characters of this corpus "
+            f"({message.strip()}). Use a larger one."
+        )
+    return f"the tokenizer cannot be trained with vocab_size={vocab_size}: {message.strip()}"

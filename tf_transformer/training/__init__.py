@@ -1,0 +1,1 @@
+"""What `model.compile` and `model.fit` need to train a translation model."""

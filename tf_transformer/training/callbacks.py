@@ -1,0 +1,230 @@
+"""Callbacks for anybody's `fit`: progress, limits, validation BLEU, log and checkpoints."""
+
+import json
+import pathlib
+import signal
+import sys
+import time
+
+import keras
+from tqdm import tqdm
+
+from tf_transformer.evaluation import score
+
+
+class TranslationBleu(keras.callbacks.Callback):
+    """Translates validation sentences with the real decoder and adds `val_bleu` to the logs.
+
+    Put it before callbacks that read the logs.
+
+    Args:
+        translate: `(list of str) -> list of str`, with the weights of the model in training.
+        parallel_text: `ParallelText` to translate and compare with.
+        num_samples: int, how many translations to show.
+        show: `(str) -> None`, what shows them.
+    """
+
+    def __init__(self, translate, parallel_text, num_samples=0, show=print):
+        super().__init__()
+        self._translate = translate
+        self._text = parallel_text
+        self._num_samples = num_samples
+        self._show = show
+
+    def on_epoch_end(self, epoch, logs=None):
+        translations = self._translate(list(self._text.sources))
+        if logs is not None:
+            logs["val_bleu"] = score(translations, list(self._text.targets)).bleu
+        for index in range(min(self._num_samples, len(self._text))):
+            self._show(f"  {self._text.sources[index]}  →  {translations[index]}")
+
+
+class SaveCheckpoints(keras.callbacks.Callback):
+    """Writes a checkpoint after each validation and remembers the best.
+
+    Args:
+        checkpoints: `Checkpoints`.
+        monitor: str, the figure in the logs that says which is best; the highest is.
+    """
+
+    def __init__(self, checkpoints, monitor="val_bleu"):
+        super().__init__()
+        self._checkpoints = checkpoints
+        self._monitor = monitor
+
+    def on_epoch_end(self, epoch, logs=None):
+        logs = logs or {}
+        best = self._checkpoints.best()
+        record = best.scores.get(self._monitor) if best else None
+        value = logs.get(self._monitor)
+        self._checkpoints.write(
+            self.model,
+            step=int(self.model.optimizer.iterations),
+            scores=logs,
+            is_best=value is not None and (record is None or value > record),
+        )
+
+
+class RunLog(keras.callbacks.Callback):
+    """Appends a line of JSON to a file after each validation: step, minutes, and all figures.
+
+    Args:
+        path: the file.
+        started: float, `time.monotonic()` at the start of the run.
+    """
+
+    def __init__(self, path, started):
+        super().__init__()
+        self._path = pathlib.Path(path)
+        self._started = started
+
+    def on_epoch_end(self, epoch, logs=None):
+        line = {
+            "step": int(self.model.optimizer.iterations),
+            "minutes": round((time.monotonic() - self._started) / 60, 2),
+            "learning_rate": float(self.model.optimizer.learning_rate),
+            **{name: float(value) for name, value in (logs or {}).items()},
+        }
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
+
+class StepLimit(keras.callbacks.Callback):
+    """Ends training at a step, counted from the very first one of the run.
+
+    Args:
+        steps: int.
+    """
+
+    def __init__(self, steps):
+        super().__init__()
+        self._steps = steps
+
+    def on_train_batch_end(self, batch, logs=None):
+        if int(self.model.optimizer.iterations) >= self._steps:
+            self.model.stop_training = True
+
+
+class TimeLimit(keras.callbacks.Callback):
+    """Ends training so that it is over, last validation included, when the time is.
+
+    Args:
+        minutes: float.
+        started: float, `time.monotonic()` from which the minutes count.
+    """
+
+    def __init__(self, minutes, started):
+        super().__init__()
+        self._deadline = started + 60 * minutes
+        self._validation_seconds = 0.0
+        self._validation_started = None
+
+    def on_train_batch_end(self, batch, logs=None):
+        self._validation_started = time.monotonic()
+        if self._validation_started + self._validation_seconds >= self._deadline:
+            self.model.stop_training = True
+
+    def on_epoch_begin(self, epoch, logs=None):
+        if self._validation_started is not None:
+            self._validation_seconds = time.monotonic() - self._validation_started
+
+
+class StopOnSignal(keras.callbacks.Callback):
+    """Ctrl-C ends training after the present step, with a validation and a checkpoint.
+
+    A second Ctrl-C interrupts at once.
+
+    Attributes:
+        stopped: bool, whether a signal came.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.stopped = False
+        self._previous = None
+
+    def on_train_begin(self, logs=None):
+        self._previous = signal.signal(signal.SIGINT, self._stop)
+
+    def on_train_end(self, logs=None):
+        signal.signal(signal.SIGINT, self._previous)
+
+    def _stop(self, number, frame):
+        print("\nStopping after this step; once more to stop at once.", file=sys.stderr)
+        self.stopped = True
+        signal.signal(signal.SIGINT, self._previous)
+
+    def on_train_batch_end(self, batch, logs=None):
+        if self.stopped:
+            self.model.stop_training = True
+
+
+class Progress(keras.callbacks.Callback):
+    """One line that says how far training is: step, loss, target tokens a second, time left.
+
+    On a terminal the line is rewritten in place; in a file a new one comes every half minute.
+
+    Args:
+        tokens_per_step: float, target tokens in a mean batch.
+        total_steps: int, or None where time says when to end.
+        minutes: float, or None where steps say when to end.
+        started: float, `time.monotonic()` from which the minutes count.
+    """
+
+    def __init__(self, tokens_per_step, total_steps=None, minutes=None, started=None):
+        super().__init__()
+        self._tokens_per_step = tokens_per_step
+        self._total_steps = total_steps
+        self._minutes = minutes
+        self._started = started
+        self._bar = None
+        self._training_seconds = 0.0
+        self._steps = 0
+
+    def on_train_begin(self, logs=None):
+        terminal = sys.stderr.isatty()
+        in_steps = self._total_steps is not None
+        self._bar = tqdm(
+            total=self._total_steps if in_steps else round(60 * self._minutes),
+            initial=int(self.model.optimizer.iterations) if in_steps else self._elapsed(),
+            file=sys.stderr,
+            mininterval=0.5 if terminal else 30,
+            bar_format="{percentage:3.0f}% |{bar:20}| {desc}{elapsed} gone, {remaining} left"
+            + ("" if terminal else "\n"),
+        )
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._step_started = time.monotonic()
+
+    def on_train_batch_end(self, batch, logs=None):
+        now = time.monotonic()
+        # The first step is the tracing; it says nothing of the speed to expect.
+        if self._steps:
+            self._training_seconds += now - self._step_started
+        self._step_started = now
+        self._steps += 1
+        step = int(self.model.optimizer.iterations)
+        speed = (self._steps - 1) * self._tokens_per_step / max(self._training_seconds, 1e-9)
+        self._bar.set_description_str(
+            f"step {step}, loss {logs['loss']:.3f}, {speed:,.0f} tokens/s, ", refresh=False
+        )
+        self._bar.update(1 if self._total_steps is not None else self._elapsed() - self._bar.n)
+
+    def on_epoch_end(self, epoch, logs=None):
+        logs = logs or {}
+        shown = [f"{n} {logs[n]:.4g}" for n in logs if n.startswith("val_")]
+        if logs is not None:
+            logs["tokens_per_second"] = round(
+                (self._steps - 1) * self._tokens_per_step / max(self._training_seconds, 1e-9), 1
+            )
+        self._bar.write(
+            f"step {int(self.model.optimizer.iterations)}: loss {logs.get('loss', 0):.3f}, "
+            + ", ".join(shown),
+            file=sys.stderr,
+        )
+
+    def on_train_end(self, logs=None):
+        self._bar.close()
+
+    def _elapsed(self):
+        return min(round(time.monotonic() - self._started), round(60 * (self._minutes or 0)))

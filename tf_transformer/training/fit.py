@@ -1,0 +1,196 @@
+"""What `tf-transformer train` does: from a configuration to a run directory."""
+
+import dataclasses
+import sys
+import time
+
+import keras
+
+from tf_transformer.data.batching import TokenBatches, tokenize
+from tf_transformer.data.corpus import default_vocab_size, load_corpus
+from tf_transformer.models.presets import transformer_config
+from tf_transformer.models.transformer import Transformer
+from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer
+from tf_transformer.training import callbacks
+from tf_transformer.training.distribution import default_strategy
+from tf_transformer.training.losses import SmoothedCrossEntropy
+from tf_transformer.training.metrics import Perplexity, TokenAccuracy
+from tf_transformer.training.run_directory import RunDirectory
+from tf_transformer.training.schedules import NoamSchedule
+
+DEFAULT_EPOCHS = 10
+
+
+def train(config, run_dir, make_translator, *, resume=False, started=None):
+    """Trains a translator and leaves everything in its run directory.
+
+    Args:
+        config: `RunConfig`.
+        run_dir: path of the run directory.
+        make_translator: `(model, source_tokenizer, target_tokenizer, max_length)` -> function
+            from a list of str to a list of str; it measures BLEU on the validation sentences.
+        resume: bool, whether to continue the run in `run_dir` from its newest checkpoint.
+        started: float, `time.monotonic()` from which `minutes` counts; None is now.
+
+    Returns:
+        bool, whether training came to its end; False after Ctrl-C.
+
+    Raises:
+        ConfigError, DataError, RunError: with one line that says what to do.
+    """
+    started = time.monotonic() if started is None else started
+    run = RunDirectory.open(run_dir) if resume else RunDirectory.create(run_dir)
+    keras.utils.set_random_seed(config.training.seed)
+
+    corpus = load_corpus(config.data)
+    if resume:
+        source_tokenizer, target_tokenizer = run.tokenizers()
+    else:
+        config = _with_vocab_size(config)
+        _say(
+            f"Training a tokenizer of {config.tokenizer.vocab_size:,} pieces "
+            f"on {len(corpus.train):,} sentence pairs."
+        )
+        source_tokenizer, target_tokenizer = _train_tokenizers(config.tokenizer, corpus.train)
+    batches, validation = (
+        _batches(text, source_tokenizer, target_tokenizer, config.data, seed)
+        for text, seed in ((corpus.train, config.training.seed), (corpus.validation, None))
+    )
+    model_config = transformer_config(
+        config.model,
+        source_tokenizer.vocab_size,
+        target_tokenizer.vocab_size,
+        joint=config.tokenizer.joint,
+        pad_id=target_tokenizer.pad_id,
+    )
+    config = _with_sizes(config, model_config)
+    with default_strategy().scope():
+        model = Transformer(model_config, dtype=config.training.precision)
+        compile_model(model, config.training)
+
+    if not resume:
+        run.begin(config, source_tokenizer, target_tokenizer)
+    elif (checkpoint := run.checkpoints.latest()) is not None:
+        checkpoint.restore(model)
+    _describe(corpus, batches, model)
+    translate = make_translator(model, source_tokenizer, target_tokenizer, config.data.max_length)
+    return _fit(config.training, run, model, batches, validation, corpus, translate, started)
+
+
+def compile_model(model, config):
+    """Compiles a model for training as the paper does (Vaswani et al. 2017, sections 5.3, 5.4).
+
+    Args:
+        model: a translation model with `config.d_model` and `config.pad_id`.
+        config: `TrainingConfig`.
+    """
+    schedule = NoamSchedule(model.config.d_model, config.warmup_steps, config.learning_rate_factor)
+    pad_id = model.config.pad_id
+    model.compile(
+        optimizer=keras.optimizers.Adam(schedule, beta_1=0.9, beta_2=0.98, epsilon=1e-9),
+        loss=SmoothedCrossEntropy(config.label_smoothing, pad_id),
+        metrics=[TokenAccuracy(pad_id), Perplexity(pad_id)],
+        # "auto" would compile anew for each shape of batch.
+        jit_compile=False,
+    )
+
+
+def _fit(config, run, model, batches, validation, corpus, translate, started):
+    step = int(model.optimizer.iterations)
+    total_steps = config.steps
+    if total_steps is None and config.minutes is None:
+        total_steps = (config.epochs or DEFAULT_EPOCHS) * len(batches)
+    if total_steps is not None and step >= total_steps:
+        _say(f"Nothing to do: the run is at step {step:,} of {total_steps:,}.")
+        return True
+    interrupt = callbacks.StopOnSignal()
+    period = config.validation_steps or len(batches)
+    limit = (
+        callbacks.StepLimit(total_steps)
+        if total_steps is not None
+        else callbacks.TimeLimit(config.minutes, started)
+    )
+    # The data's position follows from the step, so a resumed run sees what the other would have.
+    epoch, skip = divmod(step, len(batches))
+    model.fit(
+        batches.dataset(first_epoch=epoch, skip=skip),
+        validation_data=validation.dataset(num_epochs=1),
+        steps_per_epoch=period,
+        epochs=2**31,  # the limit ends it
+        verbose=0,
+        callbacks=[
+            limit,
+            interrupt,
+            callbacks.TranslationBleu(translate, corpus.validation, num_samples=2, show=_say),
+            callbacks.Progress(
+                batches.num_target_tokens / len(batches), total_steps, config.minutes, started
+            ),
+            callbacks.RunLog(run.log_path, started),
+            callbacks.SaveCheckpoints(run.checkpoints),
+        ],
+    )
+    best = run.checkpoints.best()
+    _say(
+        f"{'Stopped' if interrupt.stopped else 'Done'} at step {int(model.optimizer.iterations):,}"
+        f" after {(time.monotonic() - started) / 60:.1f} minutes. Best checkpoint: step "
+        f"{best.step:,}, validation BLEU {best.scores['val_bleu']:.2f}, in {run.path}."
+    )
+    return not interrupt.stopped
+
+
+def _train_tokenizers(config, text):
+    if config.joint:
+        joint = SentencePieceTokenizer.train(
+            [*text.sources, *text.targets], config.vocab_size, config.model_type
+        )
+        return joint, joint
+    return tuple(
+        SentencePieceTokenizer.train(side, config.vocab_size, config.model_type)
+        for side in (text.sources, text.targets)
+    )
+
+
+def _batches(text, source_tokenizer, target_tokenizer, config, seed):
+    tokenized = tokenize(text, source_tokenizer, target_tokenizer, config.max_length)
+    return TokenBatches(
+        tokenized,
+        config.batch_tokens,
+        pad_id=target_tokenizer.pad_id,
+        bos_id=target_tokenizer.bos_id,
+        eos_id=target_tokenizer.eos_id,
+        seed=seed,
+    )
+
+
+def _with_vocab_size(config):
+    if config.tokenizer.vocab_size is not None:
+        return config
+    size = default_vocab_size(config.data.corpus)
+    return dataclasses.replace(
+        config, tokenizer=dataclasses.replace(config.tokenizer, vocab_size=size)
+    )
+
+
+def _with_sizes(config, model_config):
+    """The configuration with the sizes of the model written out, whatever its preset becomes."""
+    sizes = ("num_layers", "d_model", "num_heads", "d_ff", "tie_embeddings")
+    model = dataclasses.replace(
+        config.model, **{name: getattr(model_config, name) for name in sizes}
+    )
+    return dataclasses.replace(config, model=model)
+
+
+def _describe(corpus, batches, model):
+    dropped = corpus.train.num_blank, batches.num_too_long
+    _say(
+        f"{len(corpus.train):,} training pairs of {corpus.name}, {len(corpus.validation):,} for "
+        f"validation; {dropped[0]:,} blank pairs and {dropped[1]:,} over-long ones left out."
+    )
+    _say(
+        f"{len(batches):,} batches an epoch, {batches.num_target_tokens:,} target tokens, "
+        f"{batches.padding_share:.1%} padding. {model.count_params():,} parameters."
+    )
+
+
+def _say(line):
+    print(line, file=sys.stderr, flush=True)

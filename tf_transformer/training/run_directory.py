@@ -1,0 +1,145 @@
+"""A run directory: everything one training run leaves behind.
+
+config.toml            the complete configuration; it repeats the run
+tokenizers/            source.model and target.model
+checkpoints/           step-00000123/…, best.json
+log.jsonl              a line of figures for each validation
+"""
+
+import pathlib
+
+from typing import NamedTuple
+
+from tf_transformer.config import RunConfig, read_toml
+from tf_transformer.models.presets import transformer_config
+from tf_transformer.models.transformer import Transformer
+from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer
+from tf_transformer.training.checkpoints import Checkpoint, Checkpoints
+
+
+class RunError(ValueError):
+    """A run directory that cannot be used; the message says why and what to do."""
+
+
+class TrainedModel(NamedTuple):
+    """A model with the weights of a checkpoint, and the tokenizers it was trained with."""
+
+    model: Transformer
+    source_tokenizer: SentencePieceTokenizer
+    target_tokenizer: SentencePieceTokenizer
+    checkpoint: Checkpoint
+
+
+class RunDirectory:
+    """A training run on disk.
+
+    Args:
+        path: the directory; `create` or `open` checks what it holds.
+    """
+
+    def __init__(self, path):
+        self.path = pathlib.Path(path)
+        self.config_path = self.path / "config.toml"
+        self.log_path = self.path / "log.jsonl"
+        self.checkpoints = Checkpoints(self.path / "checkpoints")
+
+    @classmethod
+    def create(cls, path):
+        """A directory for a new run.
+
+        Raises:
+            RunError: it holds a run already, or cannot be made.
+        """
+        run = cls(path)
+        if run.config_path.exists():
+            raise RunError(
+                f"{path}: holds a run already. Continue it with --resume, "
+                f"or give another --run-dir."
+            )
+        try:
+            run.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RunError(f"{path}: cannot be made ({error.strerror}).") from None
+        return run
+
+    @classmethod
+    def open(cls, path):
+        """The directory of an earlier run.
+
+        Raises:
+            RunError: it holds none.
+        """
+        run = cls(path)
+        if not run.config_path.is_file():
+            raise RunError(
+                f"{path}: holds no run (there is no config.toml). "
+                f"Start one with tf-transformer train --run-dir {path}"
+            )
+        return run
+
+    @classmethod
+    def is_run(cls, path):
+        """Whether a directory holds a run."""
+        return cls(path).config_path.is_file()
+
+    def config(self):
+        """The run's `RunConfig`."""
+        return RunConfig.from_dict(read_toml(self.config_path), str(self.config_path))
+
+    def begin(self, config, source_tokenizer, target_tokenizer):
+        """Writes the tokenizers (of a joint one, two copies) and the complete configuration.
+
+        The configuration comes last: what holds it is a run that can be resumed.
+        """
+        folder = self.path / "tokenizers"
+        folder.mkdir(exist_ok=True)
+        source_tokenizer.save(folder / "source.model")
+        target_tokenizer.save(folder / "target.model")
+        config.save(self.config_path)
+
+    def tokenizers(self):
+        """The source and the target tokenizer.
+
+        Raises:
+            RunError: they are missing.
+        """
+        folder = self.path / "tokenizers"
+        try:
+            return tuple(
+                SentencePieceTokenizer.load(folder / f"{side}.model")
+                for side in ("source", "target")
+            )
+        except OSError:
+            raise RunError(
+                f"{folder}: the tokenizers are missing; the run never began to train. "
+                f"Remove {self.path} and start again."
+            ) from None
+
+    def load_model(self):
+        """The model with the weights of the best checkpoint.
+
+        Returns:
+            `TrainedModel`.
+
+        Raises:
+            RunError: there is no checkpoint.
+        """
+        checkpoint = self.checkpoints.best()
+        if checkpoint is None:
+            raise RunError(
+                f"{self.checkpoints.directory}: there is no checkpoint yet. "
+                f"Train with: tf-transformer train --run-dir {self.path} --resume"
+            )
+        config = self.config()
+        source, target = self.tokenizers()
+        model = Transformer(
+            transformer_config(
+                config.model,
+                source.vocab_size,
+                target.vocab_size,
+                joint=config.tokenizer.joint,
+                pad_id=target.pad_id,
+            )
+        )
+        checkpoint.restore(model)
+        return TrainedModel(model, source, target, checkpoint)
