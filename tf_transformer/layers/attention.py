@@ -35,8 +35,8 @@ class MultiHeadAttention(keras.layers.Layer):
     Call arguments:
         query: tensor `(B, T, D)`.
         context: tensor `(B, S, D)`.
-        attention_mask: bool tensor that broadcasts to `(B, T, S)`, True where attending is allowed, or
-            None for everywhere.
+        attention_mask: bool tensor that broadcasts to `(B, T, S)`, True where attending is
+            allowed, or None for everywhere.
         training: bool, whether dropout is applied.
         return_attention_scores: bool, whether to return the attention weights too.
 
@@ -110,7 +110,8 @@ class MultiHeadAttention(keras.layers.Layer):
         scores = ops.matmul(queries * scale, ops.transpose(keys, (0, 1, 3, 2)))
         if mask is not None:
             scores = scores + ops.expand_dims(_attention_bias(mask, scores.dtype), axis=1)
-        weights = ops.softmax(scores, axis=-1)
+        # Of a single key every query has all: the first step of decoding.
+        weights = ops.ones_like(scores) if scores.shape[-1] == 1 else ops.softmax(scores, axis=-1)
         heads = ops.matmul(self.dropout(weights, training=training), values)
         joined = ops.reshape(
             ops.transpose(heads, (0, 2, 1, 3)), (-1, ops.shape(queries)[2], self.d_model)
@@ -134,8 +135,8 @@ class GlobalSelfAttention(MultiHeadAttention):
 
     Call arguments:
         x: tensor `(B, T, D)`.
-        attention_mask: bool tensor that broadcasts to `(B, T, T)`, or None. Whatever the mask allows:
-            a padding, prefix, permutation or local mask serves as well.
+        attention_mask: bool tensor that broadcasts to `(B, T, T)`, or None: a padding, prefix,
+            permutation or local mask, or several joined with `&`.
         training, return_attention_scores: as `MultiHeadAttention`.
     """
 
@@ -153,8 +154,8 @@ class CausalSelfAttention(GlobalSelfAttention):
 
     Call arguments:
         x: tensor `(B, T, D)`.
-        attention_mask: bool tensor that broadcasts to `(B, T, T)`, or None; what it forbids is forbidden
-            besides the future.
+        attention_mask: bool tensor that broadcasts to `(B, T, T)`, or None; what it forbids is
+            forbidden besides the future.
         training, return_attention_scores: as `MultiHeadAttention`.
     """
 

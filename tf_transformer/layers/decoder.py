@@ -18,7 +18,8 @@ class DecoderLayer(keras.layers.Layer):
     Call arguments:
         x: tensor `(B, T, D)`.
         context: tensor `(B, S, D)`.
-        attention_mask: bool tensor that broadcasts to `(B, T, T)`, or None; the future is always masked.
+        attention_mask: bool tensor that broadcasts to `(B, T, T)`, or None; the future is always
+            masked besides.
         context_mask: bool tensor that broadcasts to `(B, T, S)`, or None.
         training: bool, whether dropout is applied.
         return_attention_scores: bool, whether to return the attention weights too.

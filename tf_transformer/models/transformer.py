@@ -1,7 +1,6 @@
 """The Transformer: a sequence-to-sequence model of attention alone."""
 
 import keras
-from keras import ops
 
 from tf_transformer.config import TransformerConfig
 from tf_transformer.layers.decoder import Decoder
