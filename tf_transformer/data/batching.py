@@ -1,4 +1,4 @@
-"""Token-budget batches: as many sentences as fit, little padding, in an order that is a function."""
+"""Batches of a token budget, with little padding, in an order that is a pure function."""
 
 import dataclasses
 

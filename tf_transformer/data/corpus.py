@@ -1,6 +1,6 @@
 """The corpus a run asks for, by name."""
 
-from tf_transformer.data.parallel import Corpus, load_tfds, read_parallel
+from tf_transformer.data.parallel import Corpus, load_tfds, read_parallel, read_tsv
 from tf_transformer.data.phrasebook import phrasebook
 from tf_transformer.data.synthetic import copy_task, reverse_task
 
@@ -27,6 +27,8 @@ def load_corpus(config):
     if config.corpus.startswith("tfds:"):
         name = config.corpus.removeprefix("tfds:")
         return load_tfds(name, config.tfds_dir, config.tfds_download)
+    if config.corpus == "tsv":
+        return Corpus("tsv", read_tsv(config.train_tsv), read_tsv(config.validation_tsv))
     return Corpus(
         name="text",
         train=read_parallel(config.train_source, config.train_target),
