@@ -116,6 +116,7 @@ def _fit(config, run, model, batches, validation, corpus, translate, started):
         batches.dataset(first_epoch=epoch, skip=skip),
         validation_data=validation.dataset(num_epochs=1),
         steps_per_epoch=period,
+        shuffle=False,  # the batches are in their order already
         epochs=2**31,  # the limit ends it
         verbose=0,
         callbacks=[

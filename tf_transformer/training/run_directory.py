@@ -7,7 +7,6 @@ log.jsonl              a line of figures for each validation
 """
 
 import pathlib
-
 from typing import NamedTuple
 
 from tf_transformer.config import RunConfig, read_toml
