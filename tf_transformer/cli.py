@@ -220,7 +220,7 @@ def _parser():
     parser = argparse.ArgumentParser(
         prog="tf-transformer",
         description="Train a Transformer on parallel text and translate with it.",
-        epilog="Start with: tf-transformer train --corpus phrasebook --run-dir runs/first --epochs 4",
+        epilog="Begin with: tf-transformer train --corpus phrasebook --run-dir runs/first",
     )
     parser.add_argument(
         "--version", action="version", version=importlib.metadata.version("tf_transformer")

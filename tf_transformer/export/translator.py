@@ -36,7 +36,7 @@ class ExportTranslator(tf.Module):
 
 
 def _translate_function(model, source_tokenizer, target_tokenizer, max_length):
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")], autograph=False)
     def translate(text):
         pieces = source_tokenizer.tokenize(_valid_utf8(text))[:, : max_length - 1]
         lengths = tf.cast(pieces.row_lengths(), tf.int32)
@@ -138,6 +138,7 @@ class Translator:
         for start in range(0, len(texts), batch_size):
             rows = by_length[start : start + batch_size]
             batch = tf.constant([texts[row].encode("utf-8", "replace") for row in rows])
-            for row, translation in zip(rows, self._signature(text=batch)["translation"].numpy()):
+            translated = self._signature(text=batch)["translation"].numpy()
+            for row, translation in zip(rows, translated, strict=True):
                 translations[row] = translation.decode("utf-8")
         return translations
