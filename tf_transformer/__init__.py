@@ -35,7 +35,7 @@ _HOMES = {
     "data.parallel": ["Corpus", "ParallelText", "load_tfds", "read_parallel", "read_tsv"],
     "data.phrasebook": ["phrasebook"],
     "data.synthetic": ["copy_task", "reverse_task"],
-    "data.batching": ["TokenBatches", "tokenize"],
+    "data.batching": ["TokenBatches"],
     "decoding.greedy": ["greedy_search"],
     "evaluation": ["score"],
     "export.translator": ["Translator"],

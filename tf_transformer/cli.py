@@ -42,6 +42,10 @@ def main(arguments=None):
         # Whoever read our output has seen enough; keep Python from flushing into the void.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        where = error.filename or "the system"
+        print(f"tf-transformer: {where}: {error.strerror}. Check the path.", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print("tf-transformer: interrupted.", file=sys.stderr)
         return 130
@@ -92,46 +96,34 @@ def _evaluate(options, _):
 
 
 def _export(options, _):
-    from tf_transformer.export.saved_model import write_saved_model
-    from tf_transformer.export.translator import ExportTranslator
     from tf_transformer.training.run_directory import RunDirectory
 
     run = RunDirectory.open(options.run_dir)
-    trained = run.load_model()
-    config = run.config()
-    translator = ExportTranslator(
-        trained.model,
-        trained.source_tokenizer,
-        trained.target_tokenizer,
-        config.data.max_length,
-    )
+    translator, checkpoint = _trained_translator(run)
     packages = ("tf_transformer", "tensorflow", "keras", "tensorflow-text", "sentencepiece")
     manifest = {
-        "config": config.to_dict(),
-        "step": trained.checkpoint.step,
-        "scores": trained.checkpoint.scores,
+        "config": run.config().to_dict(),
+        "step": checkpoint.step,
+        "scores": checkpoint.scores,
         "versions": {name: importlib.metadata.version(name) for name in packages},
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
     with _quiet_import():
-        path = write_saved_model(
-            translator, options.saved_model, options.version, manifest, options.overwrite
-        )
+        path = translator.save(options.saved_model, options.version, manifest, options.overwrite)
     print(path)
     return 0
 
 
 def _translate(options, _):
-    translator = _open_translator(options.saved_model)
-    source = open(options.input, "rb") if options.input else sys.stdin.buffer
-    output = open(options.output, "wb") if options.output else sys.stdout.buffer
-    # At a keyboard every line is answered at once.
-    at_once = 1 if source.isatty() else _LINES_AT_ONCE
     with contextlib.ExitStack() as files:
+        source, output = sys.stdin.buffer, sys.stdout.buffer
         if options.input:
-            files.enter_context(source)
+            source = files.enter_context(open(options.input, "rb"))
+        translator = _open_translator(options.saved_model)
         if options.output:
-            files.enter_context(output)
+            output = files.enter_context(open(options.output, "wb"))
+        # At a keyboard every line is answered at once.
+        at_once = 1 if source.isatty() else _LINES_AT_ONCE
         for lines in _line_groups(source, at_once):
             for translation in translator(lines, options.batch_size):
                 output.write(translation.encode("utf-8") + b"\n")
@@ -156,16 +148,23 @@ def _open_translator(path):
     from tf_transformer.export.translator import Translator
     from tf_transformer.training.run_directory import RunDirectory
 
-    if not RunDirectory.is_run(path):
-        return Translator.load(path)
-    run = RunDirectory.open(path)
+    if RunDirectory.is_run(path):
+        return _trained_translator(RunDirectory.open(path))[0]
+    return Translator.load(path)
+
+
+def _trained_translator(run):
+    """The translator with the best checkpoint of a run, and that checkpoint."""
+    from tf_transformer.export.translator import Translator
+
     trained = run.load_model()
-    return Translator.from_model(
+    translator = Translator.from_model(
         trained.model,
         trained.source_tokenizer,
         trained.target_tokenizer,
         run.config().data.max_length,
     )
+    return translator, trained.checkpoint
 
 
 def _given(options):
@@ -216,8 +215,15 @@ def _settings():
     ]
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line, like all others."""
+
+    def error(self, message):
+        self.exit(2, f"{self.prog}: {message}. See {self.prog} --help\n")
+
+
 def _parser():
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="tf-transformer",
         description="Train a Transformer on parallel text and translate with it.",
         epilog="Begin with: tf-transformer train --corpus phrasebook --run-dir runs/first",
@@ -297,9 +303,19 @@ def _add_setting(group, field):
         )
 
 
+def _positive(text):
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number from 1 on, not {text!r}")
+    return int(text)
+
+
 def _add_batch_size(parser):
     parser.add_argument(
-        "--batch-size", type=int, default=64, metavar="N", help="sentences at once (default: 64)"
+        "--batch-size",
+        type=_positive,
+        default=64,
+        metavar="N",
+        help="sentences at once (default: 64)",
     )
 
 

@@ -124,7 +124,8 @@ class DataConfig:
     CORPORA: typing.ClassVar = (*FILES, "phrasebook", "copy", "reverse")
 
     def __post_init__(self):
-        _require_positive(self, "max_length", "batch_tokens")
+        _require_positive(self, "batch_tokens")
+        _require(self.max_length > 1, "max_length", self.max_length, "2 or more")
         _require(
             self.max_length <= self.batch_tokens,
             "max_length",

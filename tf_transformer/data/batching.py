@@ -5,6 +5,8 @@ import dataclasses
 import numpy as np
 import tensorflow as tf
 
+from tf_transformer.data.parallel import DataError
+
 
 @dataclasses.dataclass(frozen=True)
 class TokenizedText:
@@ -72,7 +74,10 @@ class TokenBatches:
 
     def __init__(self, text, batch_tokens, *, pad_id, bos_id, eos_id, seed=None):
         if not len(text):
-            raise ValueError("there is no sentence to batch; check max_length and the corpus.")
+            raise DataError(
+                f"no sentence pair is left to batch: {text.num_too_long:,} had more pieces than "
+                f"max_length allows. Raise it, or check the corpus."
+            )
         self._text = text
         self._pad_id, self._bos_id, self._eos_id = pad_id, bos_id, eos_id
         self._seed = seed
@@ -90,6 +95,39 @@ class TokenBatches:
             for rows in [order[start:stop]]
         )
         self.padding_share = float(1 - (source_lengths.sum() + target_lengths.sum()) / positions)
+
+    @classmethod
+    def from_text(
+        cls,
+        parallel_text,
+        source_tokenizer,
+        target_tokenizer,
+        *,
+        batch_tokens=4096,
+        max_length=128,
+        seed=None,
+    ):
+        """Tokenizes parallel text and batches it, with the ids of the target's tokenizer.
+
+        Args:
+            parallel_text: `ParallelText`.
+            source_tokenizer, target_tokenizer: tokenizers, the same one for a joint vocabulary.
+            batch_tokens: int, positions in one batch on the longer side, padding included.
+            max_length: int, pieces a side may have, the end id included; longer pairs are left
+                out and counted in `num_too_long`.
+            seed: int, or None for batches in order of length, unshuffled (validation).
+
+        Returns:
+            `TokenBatches`.
+        """
+        return cls(
+            tokenize(parallel_text, source_tokenizer, target_tokenizer, max_length),
+            batch_tokens,
+            pad_id=target_tokenizer.pad_id,
+            bos_id=target_tokenizer.bos_id,
+            eos_id=target_tokenizer.eos_id,
+            seed=seed,
+        )
 
     def __len__(self):
         """Batches in one epoch."""

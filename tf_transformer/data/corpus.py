@@ -5,7 +5,7 @@ from tf_transformer.data.phrasebook import phrasebook
 from tf_transformer.data.synthetic import copy_task, reverse_task
 
 # Small corpora hold few different pieces; SentencePiece refuses to make up more.
-_VOCAB_SIZES = {"phrasebook": 1200, "copy": 280, "reverse": 280}
+_VOCAB_SIZES = {"phrasebook": 2000, "copy": 280, "reverse": 280}
 _DEFAULT_VOCAB_SIZE = 8000
 _BUILT_IN = {"phrasebook": phrasebook, "copy": copy_task, "reverse": reverse_task}
 

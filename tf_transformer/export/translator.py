@@ -7,7 +7,7 @@ import tensorflow_text  # noqa: F401
 
 from tf_transformer.decoding.greedy import greedy_search
 from tf_transformer.decoding.hypotheses import output_limits
-from tf_transformer.export.saved_model import ExportError, find_saved_model
+from tf_transformer.export.saved_model import ExportError, find_saved_model, write_saved_model
 
 
 class ExportTranslator(tf.Module):
@@ -71,10 +71,12 @@ class Translator:
 
     Args:
         signature: `(text=string tensor (B,)) -> {"translation": string tensor (B,)}`.
+        module: the object whose signature it is. It is kept alive, and saved by `save`.
     """
 
-    def __init__(self, signature):
+    def __init__(self, signature, module):
         self._signature = signature
+        self._module = module
 
     @classmethod
     def from_model(cls, model, source_tokenizer, target_tokenizer, max_length=128):
@@ -82,9 +84,8 @@ class Translator:
 
         Args: as `ExportTranslator`.
         """
-        return cls(
-            ExportTranslator(model, source_tokenizer, target_tokenizer, max_length).translate
-        )
+        module = ExportTranslator(model, source_tokenizer, target_tokenizer, max_length)
+        return cls(module.translate, module)
 
     @classmethod
     def load(cls, path):
@@ -104,10 +105,17 @@ class Translator:
                 f"{directory}: the SavedModel has no signature serving_default; "
                 f"write one with tf-transformer export."
             )
-        signature = loaded.signatures["serving_default"]
-        # The function needs the object it came from to stay alive.
-        signature.owner = loaded
-        return cls(signature)
+        return cls(loaded.signatures["serving_default"], loaded)
+
+    def save(self, path, version=None, manifest=None, overwrite=False):
+        """Writes a SavedModel; the arguments, result and errors are `write_saved_model`'s.
+
+        Raises:
+            ExportError: this translator was itself loaded from a SavedModel.
+        """
+        if not isinstance(self._module, ExportTranslator):
+            raise ExportError("this translator came from a SavedModel; copy that folder instead.")
+        return write_saved_model(self._module, path, version, manifest, overwrite)
 
     def __call__(self, texts, batch_size=64):
         """Translates.

@@ -13,6 +13,17 @@ PRESETS = {
 }
 
 
+def sizes(name):
+    """Layers, d_model, d_ff and heads of a preset.
+
+    Raises:
+        ConfigError: the name is unknown; the nearest is named.
+    """
+    if name not in PRESETS:
+        raise ConfigError(f"unknown preset {name!r}: {nearest(name, PRESETS)}")
+    return PRESETS[name]
+
+
 def preset(name, source_vocab_size, target_vocab_size):
     """The configuration of a preset; change single fields with `dataclasses.replace`.
 
@@ -26,9 +37,7 @@ def preset(name, source_vocab_size, target_vocab_size):
     Raises:
         ConfigError: the name is unknown.
     """
-    if name not in PRESETS:
-        raise ConfigError(f"unknown preset {name!r}: {nearest(name, PRESETS)}")
-    num_layers, d_model, d_ff, num_heads = PRESETS[name]
+    num_layers, d_model, d_ff, num_heads = sizes(name)
     return TransformerConfig(
         source_vocab_size=source_vocab_size,
         target_vocab_size=target_vocab_size,
@@ -52,8 +61,8 @@ def transformer_config(model, source_vocab_size, target_vocab_size, joint, pad_i
         `TransformerConfig`.
     """
     config = preset(model.preset, source_vocab_size, target_vocab_size)
-    sizes = ("num_layers", "d_model", "num_heads", "d_ff")
-    changes = {name: getattr(model, name) for name in sizes if getattr(model, name) is not None}
+    fields = ("num_layers", "d_model", "num_heads", "d_ff")
+    changes = {name: getattr(model, name) for name in fields if getattr(model, name) is not None}
     return dataclasses.replace(
         config,
         dropout_rate=model.dropout_rate,

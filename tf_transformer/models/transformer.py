@@ -36,6 +36,8 @@ class Transformer(keras.Model):
 
     def __init__(self, config, *, name="transformer", trainable=True, dtype=None):
         super().__init__(name=name, trainable=trainable, dtype=dtype)
+        # For `jit_compile="auto"`: XLA would compile anew for every shape of batch.
+        self.supports_jit = False
         self.config = config
         policy = self.dtype_policy
         sizes = dict(

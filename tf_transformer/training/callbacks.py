@@ -189,6 +189,7 @@ class Progress(keras.callbacks.Callback):
             initial=int(self.model.optimizer.iterations) if in_steps else self._elapsed(),
             file=sys.stderr,
             mininterval=0.5 if terminal else 30,
+            maxinterval=60,
             bar_format="{percentage:3.0f}% |{bar:20}| {desc}{elapsed} gone, {remaining} left"
             + ("" if terminal else "\n"),
         )

@@ -6,9 +6,9 @@ import time
 
 import keras
 
-from tf_transformer.data.batching import TokenBatches, tokenize
+from tf_transformer.data.batching import TokenBatches
 from tf_transformer.data.corpus import default_vocab_size, load_corpus
-from tf_transformer.models.presets import transformer_config
+from tf_transformer.models.presets import sizes, transformer_config
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer
 from tf_transformer.training import callbacks
@@ -40,6 +40,7 @@ def train(config, run_dir, make_translator, *, resume=False, started=None):
     """
     started = time.monotonic() if started is None else started
     run = RunDirectory.open(run_dir) if resume else RunDirectory.create(run_dir)
+    sizes(config.model.preset)  # a bad name should not wait for the tokenizer
     keras.utils.set_random_seed(config.training.seed)
 
     corpus = load_corpus(config.data)
@@ -53,7 +54,14 @@ def train(config, run_dir, make_translator, *, resume=False, started=None):
         )
         source_tokenizer, target_tokenizer = _train_tokenizers(config.tokenizer, corpus.train)
     batches, validation = (
-        _batches(text, source_tokenizer, target_tokenizer, config.data, seed)
+        TokenBatches.from_text(
+            text,
+            source_tokenizer,
+            target_tokenizer,
+            batch_tokens=config.data.batch_tokens,
+            max_length=config.data.max_length,
+            seed=seed,
+        )
         for text, seed in ((corpus.train, config.training.seed), (corpus.validation, None))
     )
     model_config = transformer_config(
@@ -69,7 +77,7 @@ def train(config, run_dir, make_translator, *, resume=False, started=None):
         compile_model(model, config.training)
 
     if not resume:
-        run.begin(config, source_tokenizer, target_tokenizer)
+        run.begin(config, source_tokenizer, target_tokenizer, corpus.test)
     elif (checkpoint := run.checkpoints.latest()) is not None:
         checkpoint.restore(model)
     _describe(corpus, batches, model)
@@ -90,8 +98,6 @@ def compile_model(model, config):
         optimizer=keras.optimizers.Adam(schedule, beta_1=0.9, beta_2=0.98, epsilon=1e-9),
         loss=SmoothedCrossEntropy(config.label_smoothing, pad_id),
         metrics=[TokenAccuracy(pad_id), Perplexity(pad_id)],
-        # "auto" would compile anew for each shape of batch.
-        jit_compile=False,
     )
 
 
@@ -151,18 +157,6 @@ def _train_tokenizers(config, text):
     )
 
 
-def _batches(text, source_tokenizer, target_tokenizer, config, seed):
-    tokenized = tokenize(text, source_tokenizer, target_tokenizer, config.max_length)
-    return TokenBatches(
-        tokenized,
-        config.batch_tokens,
-        pad_id=target_tokenizer.pad_id,
-        bos_id=target_tokenizer.bos_id,
-        eos_id=target_tokenizer.eos_id,
-        seed=seed,
-    )
-
-
 def _with_vocab_size(config):
     if config.tokenizer.vocab_size is not None:
         return config
@@ -174,9 +168,9 @@ def _with_vocab_size(config):
 
 def _with_sizes(config, model_config):
     """The configuration with the sizes of the model written out, whatever its preset becomes."""
-    sizes = ("num_layers", "d_model", "num_heads", "d_ff", "tie_embeddings")
+    fields = ("num_layers", "d_model", "num_heads", "d_ff", "tie_embeddings")
     model = dataclasses.replace(
-        config.model, **{name: getattr(model_config, name) for name in sizes}
+        config.model, **{name: getattr(model_config, name) for name in fields}
     )
     return dataclasses.replace(config, model=model)
 

@@ -2,10 +2,12 @@
 
 config.toml            the complete configuration; it repeats the run
 tokenizers/            source.model and target.model
+test/                  source.txt and target.txt, where the corpus has a test part
 checkpoints/           step-00000123/…, best.json
 log.jsonl              a line of figures for each validation
 """
 
+import os
 import pathlib
 from typing import NamedTuple
 
@@ -44,7 +46,7 @@ class RunDirectory:
 
     @classmethod
     def create(cls, path):
-        """A directory for a new run.
+        """A directory for a new run; `begin` makes it, so that a failed start leaves nothing.
 
         Raises:
             RunError: it holds a run already, or cannot be made.
@@ -55,10 +57,9 @@ class RunDirectory:
                 f"{path}: holds a run already. Continue it with --resume, "
                 f"or give another --run-dir."
             )
-        try:
-            run.path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise RunError(f"{path}: cannot be made ({error.strerror}).") from None
+        existing = next(p for p in (run.path, *run.path.absolute().parents) if p.exists())
+        if not existing.is_dir() or not os.access(existing, os.W_OK):
+            raise RunError(f"{path}: cannot be made, since {existing} is no writable folder.")
         return run
 
     @classmethod
@@ -85,15 +86,25 @@ class RunDirectory:
         """The run's `RunConfig`."""
         return RunConfig.from_dict(read_toml(self.config_path), str(self.config_path))
 
-    def begin(self, config, source_tokenizer, target_tokenizer):
-        """Writes the tokenizers (of a joint one, two copies) and the complete configuration.
+    def begin(self, config, source_tokenizer, target_tokenizer, test=None):
+        """Writes the tokenizers (of a joint one, two copies), test sentences and configuration.
 
         The configuration comes last: what holds it is a run that can be resumed.
+
+        Args:
+            config: complete `RunConfig`.
+            source_tokenizer, target_tokenizer: tokenizers.
+            test: `ParallelText` that came with the corpus, or None.
         """
         folder = self.path / "tokenizers"
-        folder.mkdir(exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         source_tokenizer.save(folder / "source.model")
         target_tokenizer.save(folder / "target.model")
+        if test is not None:
+            (self.path / "test").mkdir(exist_ok=True)
+            for side, sentences in (("source", test.sources), ("target", test.targets)):
+                text = "".join(f"{sentence}\n" for sentence in sentences)
+                (self.path / "test" / f"{side}.txt").write_text(text, encoding="utf-8")
         config.save(self.config_path)
 
     def tokenizers(self):

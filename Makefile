@@ -1,0 +1,58 @@
+# make demo   environment, training on the built-in corpus, SavedModel, translations
+# make test   environment, tests
+
+PYTHON ?= python3
+VENV := .venv
+RUN := runs/demo
+SAVED := saved_models/demo
+
+.PHONY: help demo test lint notebooks clean
+.DEFAULT_GOAL := help
+
+help:
+	@sed -n 's/^# //p' Makefile
+
+$(VENV)/bin/python:
+	@echo "== making the environment in $(VENV)"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; name it: make demo PYTHON=python3.11")'
+	@$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: $(VENV)/bin/python pyproject.toml requirements.txt
+	@echo "== installing the package and TensorFlow (some minutes)"
+	@$(VENV)/bin/pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed requirements-dev.txt
+	@echo "== installing what the tests need"
+	@$(VENV)/bin/pip install --quiet --disable-pip-version-check --editable .[dev]
+	@touch $@
+
+demo: $(VENV)/.installed
+	@echo "== 1/4 training German to English on the built-in phrasebook"
+	@if [ -f $(RUN)/config.toml ]; then \
+	  echo "   $(RUN) holds a trained model; remove the folder to train again."; \
+	else \
+	  $(VENV)/bin/tf-transformer train --config demo.toml --run-dir $(RUN); \
+	fi
+	@echo "== 2/4 exporting the best checkpoint as a SavedModel"
+	@$(VENV)/bin/tf-transformer export $(RUN) $(SAVED)
+	@echo "== 3/4 scoring the SavedModel on sentences that training never saw"
+	@$(VENV)/bin/tf-transformer evaluate $(SAVED) --source $(RUN)/test/source.txt --reference $(RUN)/test/target.txt
+	@echo "== 4/4 translating with the SavedModel, in a new process"
+	@head -n 8 $(RUN)/test/source.txt > $(RUN)/sample.txt
+	@$(VENV)/bin/tf-transformer translate $(SAVED) --input $(RUN)/sample.txt --output $(RUN)/sample.out.txt
+	@paste -d '\t' $(RUN)/sample.txt $(RUN)/sample.out.txt | sed 's/\t/\n    /'
+	@echo "== your turn: echo 'Wo ist der Bahnhof?' | $(VENV)/bin/tf-transformer translate $(SAVED)"
+
+test: $(VENV)/.installed-dev
+	$(VENV)/bin/python -m pytest --quiet --durations=10
+
+lint: $(VENV)/.installed-dev
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+
+notebooks: $(VENV)/.installed-dev
+	TF_TRANSFORMER_QUICK=1 TF_CPP_MIN_LOG_LEVEL=3 $(VENV)/bin/jupyter execute notebooks/*.ipynb
+
+clean:
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis *.egg-info
