@@ -3,17 +3,14 @@
 import keras
 
 from tf_transformer.layers.attention import CausalSelfAttention, CrossAttention
-from tf_transformer.layers.feed_forward import FeedForward
-from tf_transformer.layers.residual import Residual, layer_norm
+from tf_transformer.layers.block import Block, Stack
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class DecoderLayer(keras.layers.Layer):
+class DecoderLayer(Block):
     """Causal self-attention, cross-attention, feed-forward (Vaswani et al. 2017, figure 1, right).
 
-    Args:
-        d_model, num_heads, d_ff, dropout_rate, attention_dropout_rate, norm_first: as
-            `EncoderLayer`.
+    Args: as `Block`.
 
     Call arguments:
         x: tensor `(B, T, D)`.
@@ -29,51 +26,13 @@ class DecoderLayer(keras.layers.Layer):
         `(B, H, T, T)` and of cross-attention `(B, H, T, S)`.
     """
 
-    def __init__(
-        self,
-        d_model,
-        num_heads,
-        d_ff,
-        dropout_rate=0.1,
-        attention_dropout_rate=0.0,
-        norm_first=True,
-        *,
-        name=None,
-        trainable=True,
-        dtype=None,
-    ):
-        super().__init__(name=name, trainable=trainable, dtype=dtype)
-        self.d_model = d_model
-        self.num_heads = num_heads
-        self.d_ff = d_ff
-        self.dropout_rate = dropout_rate
-        self.attention_dropout_rate = attention_dropout_rate
-        self.norm_first = norm_first
-        policy = self.dtype_policy
-        self.self_attention = CausalSelfAttention(
-            num_heads, d_model, attention_dropout_rate, dtype=policy, name="self_attention"
-        )
-        self.cross_attention = CrossAttention(
-            num_heads, d_model, attention_dropout_rate, dtype=policy, name="cross_attention"
-        )
-        self.feed_forward = FeedForward(d_model, d_ff, dtype=policy, name="feed_forward")
-        self.self_residual = Residual(
-            d_model, dropout_rate, norm_first, dtype=policy, name="self_residual"
-        )
-        self.cross_residual = Residual(
-            d_model, dropout_rate, norm_first, dtype=policy, name="cross_residual"
-        )
-        self.feed_forward_residual = Residual(
-            d_model, dropout_rate, norm_first, dtype=policy, name="feed_forward_residual"
-        )
-
     def build(self, *_):
-        self.self_attention.build()
-        self.cross_attention.build()
-        self.feed_forward.build()
-        self.self_residual.build()
-        self.cross_residual.build()
-        self.feed_forward_residual.build()
+        self.self_attention = self.attention(CausalSelfAttention, "self_attention")
+        self.self_residual = self.residual("self_residual")
+        self.cross_attention = self.attention(CrossAttention, "cross_attention")
+        self.cross_residual = self.residual("cross_residual")
+        self.feed_forward = self.feed_forward_network("feed_forward")
+        self.feed_forward_residual = self.residual("feed_forward_residual")
         self.built = True
 
     def call(
@@ -121,26 +80,12 @@ class DecoderLayer(keras.layers.Layer):
         transformed = self.feed_forward(self.feed_forward_residual.enter(x))
         return self.feed_forward_residual.leave(x, transformed), self_keys, self_values
 
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "d_model": self.d_model,
-            "num_heads": self.num_heads,
-            "d_ff": self.d_ff,
-            "dropout_rate": self.dropout_rate,
-            "attention_dropout_rate": self.attention_dropout_rate,
-            "norm_first": self.norm_first,
-        }
-
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class Decoder(keras.layers.Layer):
-    """A stack of decoder layers, with a last normalisation where each layer is norm-first.
+class Decoder(Stack):
+    """A stack of decoder layers.
 
-    Args:
-        num_layers: int.
-        d_model, num_heads, d_ff, dropout_rate, attention_dropout_rate, norm_first: as
-            `EncoderLayer`.
+    Args: as `Stack`.
 
     Call arguments: as `DecoderLayer`.
 
@@ -149,49 +94,7 @@ class Decoder(keras.layers.Layer):
         layer: self-attention `(B, H, T, T)` and cross-attention `(B, H, T, S)`.
     """
 
-    def __init__(
-        self,
-        num_layers,
-        d_model,
-        num_heads,
-        d_ff,
-        dropout_rate=0.1,
-        attention_dropout_rate=0.0,
-        norm_first=True,
-        *,
-        name=None,
-        trainable=True,
-        dtype=None,
-    ):
-        super().__init__(name=name, trainable=trainable, dtype=dtype)
-        self.num_layers = num_layers
-        self.d_model = d_model
-        self.num_heads = num_heads
-        self.d_ff = d_ff
-        self.dropout_rate = dropout_rate
-        self.attention_dropout_rate = attention_dropout_rate
-        self.norm_first = norm_first
-        self.layers = [
-            DecoderLayer(
-                d_model,
-                num_heads,
-                d_ff,
-                dropout_rate,
-                attention_dropout_rate,
-                norm_first,
-                dtype=self.dtype_policy,
-                name=f"layer_{index}",
-            )
-            for index in range(num_layers)
-        ]
-        self.norm = layer_norm(self.dtype_policy, "norm") if norm_first else None
-
-    def build(self, *_):
-        for layer in self.layers:
-            layer.build()
-        if self.norm is not None:
-            self.norm.build((None, None, self.d_model))
-        self.built = True
+    block_class = DecoderLayer
 
     def call(
         self,
@@ -260,15 +163,3 @@ class Decoder(keras.layers.Layer):
         if self.norm is not None:
             x = self.norm(x)
         return x, {"source": source, "target": target}
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "num_layers": self.num_layers,
-            "d_model": self.d_model,
-            "num_heads": self.num_heads,
-            "d_ff": self.d_ff,
-            "dropout_rate": self.dropout_rate,
-            "attention_dropout_rate": self.attention_dropout_rate,
-            "norm_first": self.norm_first,
-        }

@@ -3,21 +3,14 @@
 import keras
 
 from tf_transformer.layers.attention import GlobalSelfAttention
-from tf_transformer.layers.feed_forward import FeedForward
-from tf_transformer.layers.residual import Residual, layer_norm
+from tf_transformer.layers.block import Block, Stack
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class EncoderLayer(keras.layers.Layer):
+class EncoderLayer(Block):
     """Self-attention and a feed-forward network (Vaswani et al. 2017, figure 1, left).
 
-    Args:
-        d_model: int, D.
-        num_heads: int, H.
-        d_ff: int, width of the feed-forward network.
-        dropout_rate: float in [0, 1), dropout of each sub-layer's output.
-        attention_dropout_rate: float in [0, 1), dropout of the attention weights.
-        norm_first: bool, see `Residual`.
+    Args: as `Block`.
 
     Call arguments:
         x: tensor `(B, S, D)`.
@@ -29,43 +22,11 @@ class EncoderLayer(keras.layers.Layer):
         tensor `(B, S, D)`; with `return_attention_scores` also the weights `(B, H, S, S)`.
     """
 
-    def __init__(
-        self,
-        d_model,
-        num_heads,
-        d_ff,
-        dropout_rate=0.1,
-        attention_dropout_rate=0.0,
-        norm_first=True,
-        *,
-        name=None,
-        trainable=True,
-        dtype=None,
-    ):
-        super().__init__(name=name, trainable=trainable, dtype=dtype)
-        self.d_model = d_model
-        self.num_heads = num_heads
-        self.d_ff = d_ff
-        self.dropout_rate = dropout_rate
-        self.attention_dropout_rate = attention_dropout_rate
-        self.norm_first = norm_first
-        policy = self.dtype_policy
-        self.self_attention = GlobalSelfAttention(
-            num_heads, d_model, attention_dropout_rate, dtype=policy, name="self_attention"
-        )
-        self.feed_forward = FeedForward(d_model, d_ff, dtype=policy, name="feed_forward")
-        self.attention_residual = Residual(
-            d_model, dropout_rate, norm_first, dtype=policy, name="attention_residual"
-        )
-        self.feed_forward_residual = Residual(
-            d_model, dropout_rate, norm_first, dtype=policy, name="feed_forward_residual"
-        )
-
     def build(self, *_):
-        self.self_attention.build()
-        self.feed_forward.build()
-        self.attention_residual.build()
-        self.feed_forward_residual.build()
+        self.self_attention = self.attention(GlobalSelfAttention, "self_attention")
+        self.attention_residual = self.residual("attention_residual")
+        self.feed_forward = self.feed_forward_network("feed_forward")
+        self.feed_forward_residual = self.residual("feed_forward_residual")
         self.built = True
 
     def call(self, x, attention_mask=None, training=None, return_attention_scores=False):
@@ -80,26 +41,12 @@ class EncoderLayer(keras.layers.Layer):
         x = self.feed_forward_residual.leave(x, transformed, training)
         return (x, weights) if return_attention_scores else x
 
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "d_model": self.d_model,
-            "num_heads": self.num_heads,
-            "d_ff": self.d_ff,
-            "dropout_rate": self.dropout_rate,
-            "attention_dropout_rate": self.attention_dropout_rate,
-            "norm_first": self.norm_first,
-        }
-
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class Encoder(keras.layers.Layer):
-    """A stack of encoder layers, with a last normalisation where each layer is norm-first.
+class Encoder(Stack):
+    """A stack of encoder layers.
 
-    Args:
-        num_layers: int.
-        d_model, num_heads, d_ff, dropout_rate, attention_dropout_rate, norm_first: as
-            `EncoderLayer`.
+    Args: as `Stack`.
 
     Call arguments: as `EncoderLayer`.
 
@@ -108,49 +55,7 @@ class Encoder(keras.layers.Layer):
         `(B, H, S, S)`, one a layer.
     """
 
-    def __init__(
-        self,
-        num_layers,
-        d_model,
-        num_heads,
-        d_ff,
-        dropout_rate=0.1,
-        attention_dropout_rate=0.0,
-        norm_first=True,
-        *,
-        name=None,
-        trainable=True,
-        dtype=None,
-    ):
-        super().__init__(name=name, trainable=trainable, dtype=dtype)
-        self.num_layers = num_layers
-        self.d_model = d_model
-        self.num_heads = num_heads
-        self.d_ff = d_ff
-        self.dropout_rate = dropout_rate
-        self.attention_dropout_rate = attention_dropout_rate
-        self.norm_first = norm_first
-        self.layers = [
-            EncoderLayer(
-                d_model,
-                num_heads,
-                d_ff,
-                dropout_rate,
-                attention_dropout_rate,
-                norm_first,
-                dtype=self.dtype_policy,
-                name=f"layer_{index}",
-            )
-            for index in range(num_layers)
-        ]
-        self.norm = layer_norm(self.dtype_policy, "norm") if norm_first else None
-
-    def build(self, *_):
-        for layer in self.layers:
-            layer.build()
-        if self.norm is not None:
-            self.norm.build((None, None, self.d_model))
-        self.built = True
+    block_class = EncoderLayer
 
     def call(self, x, attention_mask=None, training=None, return_attention_scores=False):
         all_weights = []
@@ -162,15 +67,3 @@ class Encoder(keras.layers.Layer):
         if self.norm is not None:
             x = self.norm(x)
         return (x, all_weights) if return_attention_scores else x
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "num_layers": self.num_layers,
-            "d_model": self.d_model,
-            "num_heads": self.num_heads,
-            "d_ff": self.d_ff,
-            "dropout_rate": self.dropout_rate,
-            "attention_dropout_rate": self.attention_dropout_rate,
-            "norm_first": self.norm_first,
-        }
