@@ -1,0 +1,271 @@
+"""Tests of attention, the feed-forward network, and the layers made of them."""
+
+import inspect
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tf_transformer.layers.attention import (
+    CausalSelfAttention,
+    CrossAttention,
+    GlobalSelfAttention,
+    MultiHeadAttention,
+)
+from tf_transformer.layers.decoder import Decoder, DecoderLayer
+from tf_transformer.layers.encoder import Encoder, EncoderLayer
+from tf_transformer.layers.feed_forward import FeedForward
+from tf_transformer.layers.residual import Residual
+
+RNG = np.random.default_rng(7)
+X = RNG.normal(size=(2, 5, 12))
+CONTEXT = RNG.normal(size=(2, 4, 12))
+TRIANGLE = np.tril(np.ones((1, 5, 5), bool))
+PADDING = np.array([[[1, 1, 1, 0]], [[1, 0, 0, 0]]], bool)
+# Each query may attend to something, or the paper's formula has no answer.
+ANY = RNG.random((2, 5, 4)) < 0.5
+ANY[:, :, 1] = True
+ANY_SELF = RNG.random((2, 5, 5)) < 0.5
+ANY_SELF[:, :, 0] = True
+POLICIES = pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16", "mixed_float16"])
+
+# name: class, inputs, mask given, what queries may then attend to
+CASES = {
+    "cross": (MultiHeadAttention, (X, CONTEXT), None, None),
+    "cross, any mask": (MultiHeadAttention, (X, CONTEXT), ANY, ANY),
+    "cross, padding": (MultiHeadAttention, (X, CONTEXT), PADDING, PADDING),
+    "self": (MultiHeadAttention, (X, X), None, None),
+    "self, one mask for the batch": (MultiHeadAttention, (X, X), TRIANGLE, TRIANGLE),
+    "one key": (MultiHeadAttention, (X, CONTEXT[:, :1]), None, None),
+    "global": (GlobalSelfAttention, (X,), None, None),
+    "global, any mask": (GlobalSelfAttention, (X,), ANY_SELF, ANY_SELF),
+    "causal": (CausalSelfAttention, (X,), None, TRIANGLE),
+    "causal, any mask": (CausalSelfAttention, (X,), ANY_SELF, ANY_SELF & TRIANGLE),
+    "CrossAttention": (CrossAttention, (X, CONTEXT), PADDING, PADDING),
+}
+LAYERS = {
+    "MultiHeadAttention": (lambda **k: MultiHeadAttention(3, 12, **k), (X, CONTEXT)),
+    "GlobalSelfAttention": (lambda **k: GlobalSelfAttention(3, 12, **k), (X,)),
+    "CausalSelfAttention": (lambda **k: CausalSelfAttention(3, 12, **k), (X,)),
+    "CrossAttention": (lambda **k: CrossAttention(3, 12, **k), (X, CONTEXT)),
+    "FeedForward": (lambda **k: FeedForward(12, 20, **k), (X,)),
+    "EncoderLayer": (lambda **k: EncoderLayer(12, 3, 20, 0.2, 0.1, False, **k), (X,)),
+    "DecoderLayer": (lambda **k: DecoderLayer(12, 3, 20, 0.2, 0.1, False, **k), (X, CONTEXT)),
+    "Encoder": (lambda **k: Encoder(2, 12, 3, 20, 0.2, 0.1, False, **k), (X,)),
+    "Decoder": (lambda **k: Decoder(2, 12, 3, 20, 0.2, 0.1, False, **k), (X, CONTEXT)),
+}
+EVERY_LAYER = pytest.mark.parametrize(("make", "inputs"), LAYERS.values(), ids=LAYERS.keys())
+EVERY_ATTENTION = pytest.mark.parametrize(
+    ("make", "inputs"), list(LAYERS.values())[:4], ids=list(LAYERS)[:4]
+)
+
+
+def built(layer):
+    if not layer.built:
+        layer.build()
+    return layer
+
+
+@pytest.mark.parametrize(("kind", "inputs", "mask", "allowed"), CASES.values(), ids=CASES.keys())
+@pytest.mark.parametrize("in_graph", [False, True], ids=["eager", "graph"])
+def test_equals_the_papers_equation(
+    kind, inputs, mask, allowed, in_graph, randomise, numpy_attention
+):
+    layer = randomise(built(kind(3, 12)))
+    expected, expected_scores = numpy_attention(layer, inputs[0], inputs[-1], allowed)
+
+    def call(*tensors):
+        return layer(*tensors, attention_mask=mask, return_attention_scores=True)
+
+    if in_graph:  # the lengths and the batch are unknown
+        call = tf.function(call, input_signature=[tf.TensorSpec([None, None, 12])] * len(inputs))
+    output, scores = call(*[tf.constant(x, "float32") for x in inputs])
+    np.testing.assert_allclose(output, expected, atol=2e-5)
+    np.testing.assert_allclose(scores, expected_scores, atol=2e-6)
+    np.testing.assert_array_equal(layer(*inputs, attention_mask=mask).shape, expected.shape)
+
+
+@POLICIES
+def test_attention_weights_sum_to_one_and_masked_ones_are_nothing(policy, randomise):
+    layer = randomise(built(MultiHeadAttention(3, 12, dtype=policy)))
+    _, scores = layer(X, CONTEXT, attention_mask=ANY, return_attention_scores=True)
+    scores = np.asarray(tf.cast(scores, "float64"))
+    assert scores.shape == (2, 3, 5, 4)
+    # Weights in bfloat16 have 8 bits.
+    tolerance = 1e-6 if policy == "float32" else 2e-2
+    np.testing.assert_allclose(scores.sum(axis=-1), 1, atol=tolerance)
+    forbidden = np.broadcast_to(~ANY[:, None], scores.shape)
+    assert forbidden.any() and scores[forbidden].max() < 1e-8
+    assert scores[~forbidden].min() > 1e-8
+
+
+@POLICIES
+def test_a_query_with_nothing_to_attend_to_stays_finite(policy, randomise):
+    layer = randomise(built(MultiHeadAttention(3, 12, dtype=policy)))
+    mask = ANY.copy()
+    mask[0] = False
+    with tf.GradientTape() as tape:
+        output, scores = layer(X, CONTEXT, attention_mask=mask, return_attention_scores=True)
+        total = tf.reduce_sum(tf.cast(output, "float32"))
+    for tensor in [output, scores, *tape.gradient(total, layer.trainable_variables)]:
+        assert np.isfinite(np.asarray(tf.cast(tensor, "float32"))).all()
+
+
+@POLICIES
+@EVERY_LAYER
+def test_every_policy_is_finite_and_near_float32(make, inputs, policy, randomise):
+    exact = randomise(built(make()))
+    layer = built(make(dtype=policy))
+    layer.set_weights(exact.get_weights())
+    output, expected = layer(*inputs), np.asarray(exact(*inputs))
+    assert output.dtype == keras.DTypePolicy(policy).compute_dtype
+    # bfloat16 keeps 8 bits, and the sums are of a few dozen numbers.
+    error = np.abs(np.asarray(tf.cast(output, "float32")) - expected).max()
+    assert error < 0.1 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize(
+    ("layer", "count"),
+    [
+        # 4 projections of 512 * 512 + 512
+        (MultiHeadAttention(8, 512), 1_050_624),
+        (CausalSelfAttention(8, 512), 1_050_624),
+        # 512 * 2048 + 2048 + 2048 * 512 + 512
+        (FeedForward(512, 2048), 2_099_712),
+        # and 2 or 3 norms of 2 * 512
+        (EncoderLayer(512, 8, 2048), 3_152_384),
+        (DecoderLayer(512, 8, 2048), 4_204_032),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, keras.Layer) else "",
+)
+def test_number_of_parameters(layer, count):
+    assert built(layer).count_params() == count
+
+
+def test_projections_start_with_glorots_limit_for_a_square_matrix():
+    # Glorot & Bengio 2010: sqrt(6 / (fan in + fan out)) = sqrt(6 / 128), for each of the three.
+    layer = built(MultiHeadAttention(4, 64))
+    (kernel,) = (v for v in layer.variables if v.name == "query_key_value_kernel")
+    largest = np.abs(np.asarray(kernel)).max()
+    assert 0.98 * np.sqrt(6 / 128) < largest <= np.sqrt(6 / 128)
+
+
+def test_feed_forward_equals_the_papers_equation(randomise):
+    layer = randomise(built(FeedForward(12, 20)))
+    w1, b1, w2, b2 = (np.asarray(v, "float64") for v in layer.variables)
+    np.testing.assert_allclose(layer(X), np.maximum(0, X @ w1 + b1) @ w2 + b2, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "shapes"),
+    [
+        ("CausalSelfAttention", [(2, 3, 5, 5)]),
+        ("EncoderLayer", [(2, 3, 5, 5)]),
+        ("DecoderLayer", [(2, 3, 5, 5), (2, 3, 5, 4)]),
+        ("Encoder", [[(2, 3, 5, 5)] * 2]),
+        ("Decoder", [[(2, 3, 5, 5)] * 2, [(2, 3, 5, 4)] * 2]),
+    ],
+)
+def test_scores_are_returned_beside_the_same_output(name, shapes):
+    make, inputs = LAYERS[name]
+    layer = make()
+    output, *scores = layer(*inputs, return_attention_scores=True)
+    np.testing.assert_allclose(output, layer(*inputs), atol=1e-6)
+    assert tf.nest.map_structure(lambda tensor: tuple(tensor.shape), scores) == shapes
+
+
+@EVERY_LAYER
+def test_a_call_leaves_nothing_on_the_layer(make, inputs):
+    layer = built(make())
+    parts = layer._flatten_layers()
+    before = [set(vars(part)) for part in parts]
+    tf.function(lambda: layer(*inputs, training=True))()
+    layer(*inputs)
+    for part, names in zip(parts, before, strict=True):
+        assert set(vars(part)) == names
+        assert not [name for name, value in vars(part).items() if isinstance(value, tf.Tensor)]
+
+
+@pytest.mark.parametrize("name", ["CausalSelfAttention", "DecoderLayer", "Decoder"])
+def test_the_future_never_changes_the_past(name, randomise):
+    make, (_, *context) = LAYERS[name]
+    layer = randomise(built(make()))
+
+    @settings(max_examples=10, deadline=None)
+    @given(st.integers(0, 4), st.integers(0, 99))
+    def check(cut, seed):
+        changed = X.copy()
+        changed[:, cut:] += np.random.default_rng(seed).normal(size=changed[:, cut:].shape)
+        before, after = np.asarray(layer(X, *context)), np.asarray(layer(changed, *context))
+        np.testing.assert_allclose(after[:, :cut], before[:, :cut], atol=1e-6)
+        assert (np.abs(after - before)[:, cut:].max(axis=-1) > 1e-4).all()
+
+    check()
+
+
+def test_cached_attention_equals_attention_over_the_whole(randomise):
+    causal, cross = randomise(built(CausalSelfAttention(3, 12))), randomise(
+        built(CrossAttention(3, 12))
+    )  # fmt: skip
+    whole, whole_cross = causal(X), cross(X, CONTEXT, attention_mask=PADDING)
+    keys, values = causal.start_decoding(2)
+    cross_keys, cross_values = cross.start_decoding(tf.constant(CONTEXT, "float32"))
+    for t in range(5):
+        x = tf.constant(X[:, t : t + 1], "float32")
+        output, keys, values = causal.decode_step(x, keys, values)
+        np.testing.assert_allclose(output[:, 0], whole[:, t], atol=1e-5)
+        output = cross.decode_step(x, cross_keys, cross_values, PADDING)
+        np.testing.assert_allclose(output[:, 0], whole_cross[:, t], atol=1e-5)
+    assert keys.shape == values.shape == (2, 3, 5, 4)
+
+
+@EVERY_ATTENTION
+def test_attention_dropout_acts_in_training_only(make, inputs, randomise):
+    keras.utils.set_random_seed(3)
+    layer, plain = randomise(built(make(dropout_rate=0.5))), built(make())
+    plain.set_weights([np.asarray(v) for v in layer.trainable_variables])
+    for training in (False, None):
+        np.testing.assert_array_equal(layer(*inputs, training=training), plain(*inputs))
+    first, second = (np.asarray(layer(*inputs, training=True)) for _ in range(2))
+    assert np.abs(first - second).max() > 1e-3
+
+
+def test_a_sub_layers_output_is_dropped_in_training_only():
+    keras.utils.set_random_seed(4)
+    residual = built(Residual(12, 0.25, norm_first=True))
+    x, output = np.zeros((50, 20, 12)), np.ones((50, 20, 12))
+    np.testing.assert_array_equal(residual.leave(x, output, training=False), output)
+    left = np.asarray(residual.leave(x, output, training=True))
+    np.testing.assert_allclose(left[left != 0], 4 / 3, rtol=1e-6)
+    # 12,000 positions, each dropped with probability 1/4: five deviations are 0.02.
+    assert (left == 0).mean() == pytest.approx(0.25, abs=0.02)
+
+
+@pytest.mark.parametrize("kind", [MultiHeadAttention, CausalSelfAttention])
+@pytest.mark.parametrize(("num_heads", "d_model"), [(3, 16), (0, 16), (-2, 16), (32, 16)])
+def test_sizes_that_do_not_fit_are_named(kind, num_heads, d_model):
+    with pytest.raises(ValueError, match=f"d_model={d_model}, num_heads={num_heads}"):
+        kind(num_heads, d_model)
+
+
+@pytest.mark.parametrize(
+    ("make", "inputs"),
+    [*LAYERS.values(), (lambda **k: Residual(12, 0.3, False, **k), None)],
+    ids=[*LAYERS, "Residual"],
+)
+def test_config_round_trip(make, inputs, randomise):
+    layer = randomise(built(make(name="here", dtype="mixed_bfloat16")))
+    twin = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(layer))
+    config = layer.get_config()
+    assert type(twin) is type(layer)
+    assert twin.get_config() == config
+    for argument in inspect.signature(type(layer)).parameters.keys() - {"dtype"}:
+        assert config[argument] == getattr(layer, argument)
+    assert twin.name == "here" and twin.compute_dtype == "bfloat16"
+    if inputs is not None:
+        built(twin).set_weights(layer.get_weights())
+        results = [np.asarray(tf.cast(each(*inputs), "float32")) for each in (layer, twin)]
+        np.testing.assert_array_equal(*results)

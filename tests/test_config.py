@@ -1,0 +1,508 @@
+"""Tests of the configuration: what is accepted, what is refused and how, and the TOML file."""
+
+import dataclasses
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tf_transformer.config import (
+    ConfigError,
+    DataConfig,
+    ModelConfig,
+    RunConfig,
+    TokenizerConfig,
+    TrainingConfig,
+    TransformerConfig,
+    nearest,
+    read_toml,
+)
+from tf_transformer.models.presets import preset, transformer_config
+
+# A busy machine makes no test fail.
+unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+SECTIONS = {
+    "data": DataConfig,
+    "tokenizer": TokenizerConfig,
+    "model": ModelConfig,
+    "training": TrainingConfig,
+}
+OPTIONS = [
+    pytest.param(field, id=f"{name}.{field.name}")
+    for name, section in SECTIONS.items()
+    for field in dataclasses.fields(section)
+]
+TEXT = {
+    "train_source": "a.de",
+    "train_target": "a.en",
+    "validation_source": "b.de",
+    "validation_target": "b.en",
+}
+TSV = {"train_tsv": "a.tsv", "validation_tsv": "b.tsv"}
+
+
+def refusal(build, *args, **kwargs):
+    """The one-line message of the ConfigError that `build` must raise."""
+    with pytest.raises(ConfigError) as caught:
+        build(*args, **kwargs)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+# Round trip
+
+
+def positive(most):
+    return st.integers(1, most)
+
+
+def rates():
+    return st.floats(0, 1, exclude_max=True, allow_subnormal=False)
+
+
+def maybe(strategy):
+    return st.none() | strategy
+
+
+# Whatever a file name may hold; a lone surrogate is no Unicode, so no TOML file can hold it.
+paths = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
+
+
+@st.composite
+def data_configs(draw):
+    corpus = draw(
+        st.sampled_from(["text", "tsv", "phrasebook", "copy", "reverse", "tfds:ted/pt_to_en"])
+    )
+    files = {"text": TEXT, "tsv": TSV}.get(corpus, {})
+    batch_tokens = draw(st.integers(2, 10**6))
+    return DataConfig(
+        corpus=corpus,
+        **{name: draw(paths) for name in files},
+        tfds_dir=draw(maybe(paths)),
+        tfds_download=draw(st.booleans()),
+        max_length=draw(st.integers(2, batch_tokens)),
+        batch_tokens=batch_tokens,
+    )
+
+
+@st.composite
+def training_configs(draw):
+    lengths = {
+        "steps": positive(10**9),
+        "epochs": positive(10**4),
+        "minutes": st.floats(1e-3, 1e6),
+    }
+    length = draw(st.sampled_from([None, *lengths]))
+    return TrainingConfig(
+        **({} if length is None else {length: draw(lengths[length])}),
+        seed=draw(st.integers(0, 2**31 - 1)),
+        learning_rate_factor=draw(st.floats(1e-6, 1e3)),
+        warmup_steps=draw(positive(10**6)),
+        label_smoothing=draw(rates()),
+        validation_steps=draw(maybe(positive(10**6))),
+        precision=draw(st.sampled_from(["float32", "mixed_bfloat16", "mixed_float16"])),
+    )
+
+
+run_configs = st.builds(
+    RunConfig,
+    data=data_configs(),
+    tokenizer=st.builds(
+        TokenizerConfig,
+        vocab_size=maybe(st.integers(261, 10**6)),
+        model_type=st.sampled_from(["bpe", "unigram"]),
+        joint=st.booleans(),
+    ),
+    model=st.builds(
+        ModelConfig,
+        preset=st.sampled_from(["tiny", "small", "base", "big"]),
+        num_layers=maybe(positive(100)),
+        d_model=maybe(positive(10**4)),
+        num_heads=maybe(positive(64)),
+        d_ff=maybe(positive(10**5)),
+        dropout_rate=rates(),
+        attention_dropout_rate=rates(),
+        norm_first=st.booleans(),
+        tie_embeddings=maybe(st.booleans()),
+    ),
+    training=training_configs(),
+)
+
+
+@unhurried
+@given(config=run_configs)
+def test_a_saved_configuration_is_read_back_equal(config, tmp_path_factory):
+    path = tmp_path_factory.mktemp("config") / "run.toml"
+    config.save(path)
+    assert RunConfig.from_dict(read_toml(path), str(path)) == config
+
+
+def test_what_is_left_out_has_its_default():
+    config = RunConfig.from_dict({"data": {"corpus": "copy"}, "training": {"steps": 5}})
+    assert config == RunConfig(
+        DataConfig(corpus="copy"), TokenizerConfig(), ModelConfig(), TrainingConfig(steps=5)
+    )
+
+
+def test_a_saved_file_names_every_setting_that_is_not_none(tmp_path):
+    RunConfig(DataConfig(corpus="copy")).save(tmp_path / "run.toml")
+    tables = read_toml(tmp_path / "run.toml")
+    assert tables.keys() == SECTIONS.keys()
+    for name, section in SECTIONS.items():
+        defaults = {field.name: field.default for field in dataclasses.fields(section)}
+        if name == "data":
+            defaults["corpus"] = "copy"
+        assert tables[name] == {k: v for k, v in defaults.items() if v is not None}
+
+
+def test_without_data_the_missing_files_are_named_with_the_place():
+    message = refusal(RunConfig.from_dict, {}, "run.toml")
+    assert message.startswith("run.toml: missing --train-source")
+
+
+# TOML files
+
+
+def test_a_missing_file_is_named(tmp_path):
+    path = tmp_path / "none.toml"
+    assert str(path) in refusal(read_toml, path)
+
+
+@pytest.mark.parametrize("content", [b"[data\n", b"steps = \n", b'a = "\xff"\n'])
+def test_a_file_that_is_not_toml_is_named(tmp_path, content):
+    path = tmp_path / "bad.toml"
+    path.write_bytes(content)
+    message = refusal(read_toml, path)
+    assert str(path) in message and "is not TOML" in message
+
+
+# Names and types
+
+
+@pytest.mark.parametrize(
+    ("tables", "unknown", "meant"),
+    [
+        ({"trainning": {}}, "[trainning]", "training"),
+        ({"Data": {}}, "[Data]", "data"),
+        ({"data": {"corpus": "copy", "max_lenght": 3}}, "'max_lenght'", "max_length"),
+        ({"tokenizer": {"vocabsize": 300}}, "'vocabsize'", "vocab_size"),
+        ({"model": {"dropout": 0.1}}, "'dropout'", "dropout_rate"),
+        ({"training": {"step": 3}}, "'step'", "steps"),
+    ],
+)
+def test_an_unknown_name_gets_the_nearest_known_one(tables, unknown, meant):
+    message = refusal(RunConfig.from_dict, tables, "run.toml")
+    assert message.startswith("run.toml: ")
+    assert unknown in message
+    assert message.endswith(f"did you mean {meant!r}?")
+
+
+def test_a_name_that_is_near_to_none_gets_them_all():
+    message = refusal(RunConfig.from_dict, {"qqqq": {}})
+    assert message.endswith("known are data, model, tokenizer, training.")
+    assert nearest("qqqq", ["b", "a"]) == "known are a, b."
+
+
+def test_a_value_where_a_table_belongs_is_refused():
+    assert "write [data]" in refusal(RunConfig.from_dict, {"data": 3})
+
+
+# A value of each TOML type, and the annotations that accept it.
+VALUES = [
+    (True, {bool}),
+    (3, {int, float}),
+    (3.5, {float}),
+    ("x", {str}),
+    ([3], set()),
+    ({"a": 3}, set()),
+]
+# The types each annotation stands for, spelled out here and not computed as the code does it.
+KINDS = {
+    str: {str},
+    str | None: {str},
+    int: {int},
+    int | None: {int},
+    float: {float},
+    float | None: {float},
+    bool: {bool},
+    bool | None: {bool},
+}
+
+
+@pytest.mark.parametrize("field", OPTIONS)
+def test_a_value_of_a_wrong_type_is_refused_and_of_the_right_type_is_not(field):
+    (table,) = [name for name, section in SECTIONS.items() if field in dataclasses.fields(section)]
+    (kind,) = KINDS[field.type]
+    for value, accepted_as in VALUES:
+        tables = {"data": {"corpus": "copy"}}
+        tables.setdefault(table, {})[field.name] = value
+        try:
+            RunConfig.from_dict(tables)
+            message = ""
+        except ConfigError as error:
+            message = str(error)
+        if kind in accepted_as:
+            assert "must be " + kind.__name__ not in message
+        else:
+            assert f"[{table}] {field.name} must be {kind.__name__}; received {value!r}" in message
+
+
+def test_an_int_is_a_float_where_a_float_is_due():
+    config = RunConfig.from_dict(
+        {"data": {"corpus": "copy"}, "training": {"minutes": 3}, "model": {"dropout_rate": 0}}
+    )
+    assert (type(config.training.minutes), config.training.minutes) == (float, 3.0)
+    assert (type(config.model.dropout_rate), config.model.dropout_rate) == (float, 0.0)
+
+
+@pytest.mark.parametrize("value", [True, False])
+def test_a_bool_is_no_number(value):
+    for table, key in (("data", "max_length"), ("training", "minutes"), ("training", "steps")):
+        tables = {"data": {"corpus": "copy"}}
+        tables.setdefault(table, {})[key] = value
+        assert f"{key} must be" in refusal(RunConfig.from_dict, tables)
+
+
+@pytest.mark.parametrize("field", OPTIONS)
+def test_every_setting_has_a_help_text(field):
+    text = field.metadata["help"]
+    assert isinstance(text, str) and len(text.split()) >= 2
+    assert not text.endswith(".") and text == text.strip()
+
+
+# Values
+
+
+@pytest.mark.parametrize(
+    ("section", "name"),
+    [
+        (DataConfig, "batch_tokens"),
+        *[(ModelConfig, name) for name in ("num_layers", "d_model", "num_heads", "d_ff")],
+        *[
+            (TrainingConfig, name)
+            for name in (
+                "steps",
+                "epochs",
+                "minutes",
+                "learning_rate_factor",
+                "warmup_steps",
+                "validation_steps",
+            )
+        ],
+        *[
+            (TransformerConfig, name)
+            for name in (
+                "source_vocab_size",
+                "target_vocab_size",
+                "num_layers",
+                "d_model",
+                "num_heads",
+                "d_ff",
+            )
+        ],
+    ],
+)
+@pytest.mark.parametrize("value", [0, -1])
+def test_a_number_that_must_be_positive(section, name, value):
+    arguments = {
+        DataConfig: {"corpus": "copy"},
+        TransformerConfig: {"source_vocab_size": 300, "target_vocab_size": 300},
+    }.get(section, {})
+    message = refusal(section, **{**arguments, name: value})
+    assert message == f"{name} must be greater than 0; received {name}={value}."
+
+
+@pytest.mark.parametrize(
+    ("section", "name"),
+    [
+        (ModelConfig, "dropout_rate"),
+        (ModelConfig, "attention_dropout_rate"),
+        (TrainingConfig, "label_smoothing"),
+        (TransformerConfig, "dropout_rate"),
+        (TransformerConfig, "attention_dropout_rate"),
+    ],
+)
+def test_a_rate_is_at_least_0_and_less_than_1(section, name):
+    sizes = {"source_vocab_size": 300, "target_vocab_size": 300}
+    arguments = sizes if section is TransformerConfig else {}
+    for value in (-0.1, 1.0, 1.5, float("nan"), float("inf")):
+        message = refusal(section, **arguments, **{name: value})
+        assert message.startswith(f"{name} must be at least 0 and less than 1; received {name}=")
+    for value in (0.0, 0.5, 0.999):
+        assert getattr(section(**arguments, **{name: value}), name) == value
+
+
+@pytest.mark.parametrize("value", [-1, 2**31])
+def test_a_seed_that_does_not_fit(value):
+    assert refusal(TrainingConfig, seed=value).startswith("seed must be at least 0")
+    assert TrainingConfig(seed=2**31 - 1).seed == 2**31 - 1
+
+
+@pytest.mark.parametrize("value", [-1, 0, 1])
+def test_a_sentence_needs_room_for_a_piece_and_its_end(value):
+    message = refusal(DataConfig, corpus="copy", max_length=value)
+    assert message == f"max_length must be 2 or more; received max_length={value}."
+    assert DataConfig(corpus="copy", max_length=2).max_length == 2
+
+
+def test_a_sentence_must_fit_a_batch():
+    message = refusal(DataConfig, corpus="copy", max_length=101, batch_tokens=100)
+    assert "max_length must be at most batch_tokens=100" in message
+    assert "received max_length=101" in message
+    assert DataConfig(corpus="copy", max_length=100, batch_tokens=100).max_length == 100
+
+
+@pytest.mark.parametrize(
+    ("lengths", "named"),
+    [
+        ({"steps": 1, "epochs": 1}, "steps and epochs"),
+        ({"steps": 1, "minutes": 1.0}, "steps and minutes"),
+        ({"epochs": 1, "minutes": 1.0}, "epochs and minutes"),
+        ({"steps": 1, "epochs": 1, "minutes": 1.0}, "steps and epochs and minutes"),
+    ],
+)
+def test_two_ends_of_training_conflict(lengths, named):
+    assert refusal(TrainingConfig, **lengths).startswith(f"{named} both say")
+    for name, value in lengths.items():
+        assert getattr(TrainingConfig(**{name: value}), name) == value
+
+
+@pytest.mark.parametrize(("corpus", "files"), [("text", TEXT), ("tsv", TSV)])
+def test_missing_files_are_named_as_options(corpus, files):
+    assert DataConfig(corpus=corpus, **files).corpus == corpus
+    for missing in files:
+        given_files = {name: path for name, path in files.items() if name != missing}
+        message = refusal(DataConfig, corpus=corpus, **given_files)
+        assert message.startswith(f"missing --{missing.replace('_', '-')}. ")
+    message = refusal(DataConfig, corpus=corpus)
+    for name in files:
+        assert f"--{name.replace('_', '-')}" in message
+
+
+@pytest.mark.parametrize(
+    ("corpus", "files", "superfluous"),
+    [
+        *[("tsv", TSV, name) for name in TEXT],
+        *[("text", TEXT, name) for name in TSV],
+        *[(corpus, {}, name) for corpus in ("copy", "phrasebook") for name in (*TEXT, *TSV)],
+        ("tfds:x", {}, "train_tsv"),
+    ],
+)
+def test_a_file_that_the_corpus_does_not_read_is_refused(corpus, files, superfluous):
+    message = refusal(DataConfig, corpus=corpus, **files, **{superfluous: "x"})
+    option = superfluous.replace("_", "-")
+    assert message.startswith(f"--{option} has no use with the corpus {corpus!r}")
+
+
+@pytest.mark.parametrize(
+    ("build", "meant"),
+    [
+        (lambda: DataConfig(corpus="phrasebok"), "phrasebook"),
+        (lambda: DataConfig(corpus="revers"), "reverse"),
+        (lambda: TokenizerConfig(model_type="bpee"), "bpe"),
+        (lambda: TokenizerConfig(model_type="unigramm"), "unigram"),
+        (lambda: TrainingConfig(precision="float23"), "float32"),
+        (lambda: TrainingConfig(precision="bfloat16"), "mixed_bfloat16"),
+        (lambda: preset("tyni", 300, 300), "tiny"),
+        (lambda: preset("bas", 300, 300), "base"),
+        (lambda: transformer_config(ModelConfig(preset="bigg"), 300, 300, True, 0), "big"),
+    ],
+)
+def test_an_unknown_choice_gets_the_nearest_known_one(build, meant):
+    assert refusal(build).endswith(f"did you mean {meant!r}?")
+
+
+@pytest.mark.parametrize("value", [0, 4, 256, 260])
+def test_a_vocabulary_holds_more_than_its_bytes_and_special_ids(value):
+    assert "vocab_size must be more than 260" in refusal(TokenizerConfig, vocab_size=value)
+    assert TokenizerConfig(vocab_size=261).vocab_size == 261
+
+
+def test_a_bad_value_in_a_table_names_file_table_and_key():
+    tables = {"data": {"corpus": "copy"}, "training": {"warmup_steps": 0}}
+    assert refusal(RunConfig.from_dict, tables, "my.toml") == (
+        "my.toml: [training] warmup_steps must be greater than 0; received warmup_steps=0."
+    )
+
+
+def test_configurations_cannot_be_changed():
+    config = RunConfig(DataConfig(corpus="copy"))
+    for holder, name in ((config, "data"), (config.data, "corpus"), (config.training, "seed")):
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            setattr(holder, name, None)
+
+
+# The Transformer's sizes
+
+
+@pytest.mark.parametrize(
+    ("changes", "need"),
+    [
+        ({"d_model": 510, "num_heads": 8}, "d_model must be a multiple of num_heads=8"),
+        ({"d_model": 7, "num_heads": 7}, "d_model must be even"),
+    ],
+)
+def test_a_width_that_does_not_divide(changes, need):
+    message = refusal(TransformerConfig, 300, 300, **changes)
+    assert message == f"{need}; received d_model={changes['d_model']}."
+
+
+def test_tied_embeddings_need_one_vocabulary():
+    message = refusal(TransformerConfig, 300, 301)
+    assert "source_vocab_size=300" in message and "target_vocab_size=301" in message
+    assert TransformerConfig(300, 301, tie_embeddings=False).target_vocab_size == 301
+
+
+# num_layers, d_model, d_ff, num_heads; base and big: Vaswani et al. 2017, table 3.
+TABLE = {
+    "tiny": (4, 128, 256, 4),
+    "small": (4, 128, 512, 8),
+    "base": (6, 512, 2048, 8),
+    "big": (6, 1024, 4096, 16),
+}
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_the_presets_have_the_sizes_of_the_papers(name):
+    config = preset(name, 300, 300)
+    assert (config.num_layers, config.d_model, config.d_ff, config.num_heads) == TABLE[name]
+    assert config.tie_embeddings
+    assert not preset(name, 300, 301).tie_embeddings
+
+
+def test_the_default_sizes_are_those_of_the_base_model():
+    assert TransformerConfig(300, 300) == preset("base", 300, 300)
+
+
+def test_a_run_changes_single_sizes_of_its_preset():
+    model = ModelConfig(
+        preset="small", d_ff=64, dropout_rate=0.3, attention_dropout_rate=0.2, norm_first=False
+    )
+    assert transformer_config(model, 300, 400, joint=False, pad_id=7) == TransformerConfig(
+        source_vocab_size=300,
+        target_vocab_size=400,
+        num_layers=4,
+        d_model=128,
+        num_heads=8,
+        d_ff=64,
+        dropout_rate=0.3,
+        attention_dropout_rate=0.2,
+        norm_first=False,
+        tie_embeddings=False,
+        pad_id=7,
+    )
+
+
+@pytest.mark.parametrize("joint", [True, False])
+@pytest.mark.parametrize("tie", [None, True, False])
+def test_embeddings_are_tied_where_the_vocabulary_is_joint_unless_told(joint, tie):
+    config = transformer_config(ModelConfig(tie_embeddings=tie), 300, 300, joint, pad_id=0)
+    assert config.tie_embeddings is (joint if tie is None else tie)
+
+
+def test_the_transformers_sizes_survive_as_plain_values():
+    config = TransformerConfig(300, 400, d_model=8, num_heads=2, tie_embeddings=False, pad_id=3)
+    assert TransformerConfig(**config.to_dict()) == config
+    assert all(type(value) in (int, float, bool) for value in config.to_dict().values())

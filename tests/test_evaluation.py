@@ -1,0 +1,102 @@
+"""Tests of the scores, against sacreBLEU's own command line."""
+
+import dataclasses
+import json
+import random
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tf_transformer.evaluation import score
+
+
+def noisy_corpus():
+    """References, and translations with words lost, swapped and in the wrong case."""
+    generator = random.Random(1)
+    words = ["the", "a", "house", "green", "don't", "runs,", "“quoted”", "3.5", "größer", "日本語"]
+    references, translations = [], []
+    for _ in range(40):
+        reference = generator.choices(words, k=generator.randint(1, 14))
+        translation = [word for word in reference if generator.random() > 0.15]
+        if len(translation) > 3 and generator.random() < 0.3:
+            translation[1], translation[2] = translation[2], translation[1]
+        references.append(" ".join(reference) + ".")
+        translations.append(" ".join(translation).capitalize())
+    translations[7] = ""  # A model may answer with nothing.
+    return translations, references
+
+
+CORPORA = {
+    "noisy": noisy_corpus(),
+    "one": (["The cat sat on a mat today."], ["The cat sat on the mat."]),
+    "nothing right": (["x y z"], ["The cat sat on the mat."]),
+    "identical": (["The cat sat on the mat.", "Ça va?"], ["The cat sat on the mat.", "Ça va?"]),
+}
+
+
+@pytest.fixture(params=CORPORA)
+def corpus(request):
+    return CORPORA[request.param]
+
+
+def test_scores_and_signatures_are_those_of_the_command_line(corpus, tmp_path):
+    translations, references = corpus
+    for name, lines in (("hyp", translations), ("ref", references)):
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    command = [sys.executable, "-m", "sacrebleu", "ref", "-i", "hyp", "-m", "bleu", "chrf"]
+    run = subprocess.run(
+        [*command, "-w", "2"], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    bleu, chrf = json.loads(run.stdout)
+    scores = score(translations, references)
+    assert dataclasses.asdict(scores) == {
+        "bleu": bleu["score"],
+        "chrf": chrf["score"],
+        "signature": bleu["signature"],
+        "chrf_signature": chrf["signature"],
+        "sentences": len(references),
+        "tokens": int(re.search(r"hyp_len = (\d+)", bleu["verbose_score"])[1]),
+    }
+
+
+def test_the_signatures_say_how_the_scores_were_made():
+    scores = score(*CORPORA["one"])
+    version = r"\|version:\d+\.\d+\.\d+"
+    assert re.fullmatch(
+        r"nrefs:1\|case:mixed\|eff:no\|tok:13a\|smooth:exp" + version, scores.signature
+    )
+    assert re.fullmatch(
+        r"nrefs:1\|case:mixed\|eff:yes\|nc:6\|nw:0\|space:no" + version, scores.chrf_signature
+    )
+
+
+def test_identical_text_scores_100_and_other_text_less():
+    references = CORPORA["noisy"][1]
+    perfect = score(references, references)
+    assert (perfect.bleu, perfect.chrf) == (100.0, 100.0)
+    worse = score(*CORPORA["noisy"])
+    assert 0 < worse.bleu < 100 and 0 < worse.chrf < 100
+
+
+def test_the_order_of_sentences_within_a_pair_matters_not():
+    translations, references = CORPORA["noisy"]
+    assert score(translations[::-1], references[::-1]) == score(translations, references)
+    assert score(translations[::-1], references) != score(translations, references)
+
+
+def test_tuples_score_as_lists():
+    translations, references = CORPORA["noisy"]
+    assert score(tuple(translations), tuple(references)) == score(translations, references)
+
+
+@pytest.mark.parametrize(("num_translations", "num_references"), [(2, 3), (3, 2), (0, 1), (1, 0)])
+def test_different_lengths_are_refused_with_both_counts(num_translations, num_references):
+    with pytest.raises(ValueError, match=f"{num_translations} transl.* {num_references} refer"):
+        score(["a"] * num_translations, ["a"] * num_references)
+
+
+def test_nothing_to_score_is_refused():
+    with pytest.raises(ValueError, match="no translation to score"):
+        score([], [])

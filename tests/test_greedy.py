@@ -1,0 +1,457 @@
+"""Tests of greedy search: over step functions made here, against a loop, and with the model."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tf_transformer.config import TransformerConfig
+from tf_transformer.decoding.cache import open_shapes
+from tf_transformer.decoding.greedy import greedy_search
+from tf_transformer.decoding.hypotheses import Hypotheses, output_limits
+from tf_transformer.models.transformer import Transformer
+
+PAD, BOS, EOS = 0, 2, 3
+SPECIAL = {"pad_id": PAD, "bos_id": BOS, "eos_id": EOS}
+VOCAB_SIZE = 9
+
+
+# Models that are no Transformer. Each has a step for `greedy_search`, and the same model in NumPy
+# as a function of one row's source and the tokens so far: what the caches are to make faster.
+
+
+class Markov:
+    """Logits from a table of the last two tokens, plus a bias of the row and of the position.
+
+    Its cache holds something that stays, something that changes, and something nested.
+    """
+
+    def __init__(self):
+        random = np.random.default_rng(1)
+        self.table = random.normal(size=(VOCAB_SIZE, VOCAB_SIZE, VOCAB_SIZE)).astype("float32")
+        self.table[..., PAD] = -9.0
+        self.table[BOS, BOS, EOS] = 0.0  # else most rows would end at once
+        self.by_position = random.normal(size=(40, VOCAB_SIZE)).astype("float32")
+        self.by_position[:, [PAD, EOS]] = 0.0
+
+    def sources(self, num_rows):
+        sources = np.random.default_rng(2).normal(size=(num_rows, VOCAB_SIZE)).astype("float32")
+        sources[:, PAD] = 0.0
+        return sources
+
+    def start(self, sources):
+        num_rows = tf.shape(sources)[0]
+        before = {"previous": tf.fill([num_rows], BOS), "steps": tf.zeros([num_rows], tf.int32)}
+        return {"bias": sources, "state": before}
+
+    def step(self, token_ids, index, cache):
+        state = cache["state"]
+        places = tf.stack([state["previous"], token_ids], axis=1)
+        logits = tf.gather_nd(self.table, places) + cache["bias"]
+        # Two counts of the same steps: the loop's own and the cache's.
+        by_count = tf.gather(self.by_position, state["steps"])
+        logits += (by_count + tf.gather(self.by_position, index)) / 2
+        state = {"previous": token_ids, "steps": state["steps"] + 1}
+        return logits, {"bias": cache["bias"], "state": state}
+
+    def logits(self, source, tokens):
+        before = tokens[-2] if len(tokens) > 1 else BOS
+        return self.table[before, tokens[-1]] + source + self.by_position[len(tokens) - 1]
+
+
+class Bag:
+    """Logits from the sum of the embeddings of all tokens so far: its cache grows by one a step."""
+
+    def __init__(self):
+        random = np.random.default_rng(3)
+        self.embeddings = random.normal(size=(VOCAB_SIZE, 4)).astype("float32")
+        self.output = random.normal(size=(4, VOCAB_SIZE)).astype("float32")
+        self.bias = np.where(np.arange(VOCAB_SIZE) == PAD, -99.0, 0.0).astype("float32")
+
+    def sources(self, num_rows):
+        return np.random.default_rng(4).normal(size=(num_rows, 4)).astype("float32")
+
+    def start(self, sources):
+        return [sources, tf.zeros([tf.shape(sources)[0], 0, 4])]
+
+    def step(self, token_ids, index, cache):
+        source, history = cache
+        history = tf.concat([history, tf.gather(self.embeddings, token_ids)[:, None]], axis=1)
+        with tf.control_dependencies([tf.debugging.assert_equal(tf.shape(history)[1], index + 1)]):
+            hidden = tf.tanh(source + tf.reduce_sum(history, axis=1))
+        return hidden @ self.output + self.bias, [source, history]
+
+    def logits(self, source, tokens):
+        hidden = np.tanh(source + self.embeddings[tokens].sum(axis=0))
+        return hidden @ self.output + self.bias
+
+
+MODELS = pytest.mark.parametrize("model", [Markov(), Bag()], ids=["markov", "bag"])
+
+
+def log_softmax(logits):
+    logits = np.asarray(logits, "float64")
+    return logits - logits.max() - np.log(np.exp(logits - logits.max()).sum())
+
+
+def greedy_loop(logits_of, limit, eos_id=EOS):
+    """One row: ids, log-probability and whether it was cut; `logits_of` tells the next logits."""
+    tokens, log_prob = [BOS], 0.0
+    while True:
+        log_probs = log_softmax(logits_of(tokens))
+        best = int(np.argmax(log_probs))
+        if best == eos_id:
+            return tokens[1:], log_prob + log_probs[eos_id], False
+        if len(tokens) - 1 == limit:
+            return tokens[1:], log_prob, True
+        log_prob += log_probs[best]
+        tokens.append(best)
+
+
+def check(hypotheses, expected):
+    """Compares hypotheses with rows of `greedy_loop`."""
+    ids, lengths, log_probs, truncated = (tensor.numpy() for tensor in hypotheses)
+    assert (ids.dtype, lengths.dtype) == (np.int32, np.int32)
+    assert (log_probs.dtype, truncated.dtype) == (np.float32, bool)
+    longest = max((len(row) for row, _, _ in expected), default=0)
+    padded = [row + [PAD] * (longest - len(row)) for row, _, _ in expected]
+    assert ids.shape == (len(expected), longest)
+    assert ids.tolist() == padded
+    assert lengths.tolist() == [len(row) for row, _, _ in expected]
+    assert truncated.tolist() == [cut for _, _, cut in expected]
+    np.testing.assert_allclose(log_probs, [p for _, p, _ in expected], rtol=1e-5, atol=1e-5)
+
+
+def search(model, sources, limits):
+    sources, limits = tf.convert_to_tensor(sources), tf.convert_to_tensor(limits)
+    return greedy_search(model.step, model.start(sources), limits, **SPECIAL)
+
+
+def graph_search(model):
+    """`search` of a model as a function of sources and limits, in a graph."""
+    signature = [
+        tf.TensorSpec([None, model.sources(0).shape[1]]),
+        tf.TensorSpec([None], tf.int32),
+    ]
+    return tf.function(
+        lambda sources, limits: search(model, sources, limits), input_signature=signature
+    )
+
+
+# Against a loop
+
+
+@MODELS
+@pytest.mark.parametrize("in_graph", [False, True], ids=["eager", "graph"])
+def test_greedy_search_is_the_loop_row_by_row(model, in_graph):
+    sources = model.sources(60)
+
+    def loop(source, limit):
+        return greedy_loop(lambda tokens: model.logits(source, tokens), limit)
+
+    # Limits of one id less than the row would have, as many, one more, and two more.
+    natural = [len(loop(source, 15)[0]) for source in sources]
+    limits = np.array([max(n + row % 4 - 1, 0) for row, n in enumerate(natural)], np.int32)
+    find = graph_search(model) if in_graph else lambda *args: search(model, *args)
+    hypotheses = find(sources, limits)
+    assert isinstance(hypotheses, Hypotheses)
+    expected = [loop(source, limit) for source, limit in zip(sources, limits, strict=True)]
+    # All that can happen does: ended and cut, empty and long, ended at the very limit.
+    assert {cut for _, _, cut in expected} == {True, False}
+    assert any(not ids and not cut for ids, _, cut in expected)
+    assert any(
+        len(ids) == limit > 0 and not cut
+        for (ids, _, cut), limit in zip(expected, limits, strict=True)
+    )
+    assert max(len(ids) for ids, _, _ in expected) >= 8
+    check(hypotheses, expected)
+
+
+@MODELS
+def test_a_row_does_not_depend_on_its_neighbours(model):
+    sources, limits = model.sources(10), np.arange(10, dtype=np.int32) % 9
+    together = search(model, sources, limits)
+    for row in range(10):
+        alone = search(model, sources[row : row + 1], limits[row : row + 1])
+        length = int(alone.lengths[0])
+        assert alone.ids.shape[1] == length == int(together.lengths[row])
+        assert together.ids[row, :length].numpy().tolist() == alone.ids[0].numpy().tolist()
+        assert not together.ids[row, length:].numpy().any()
+        assert bool(together.truncated[row]) == bool(alone.truncated[0])
+        np.testing.assert_allclose(together.log_probs[row], alone.log_probs[0], rtol=1e-6)
+
+
+@MODELS
+@pytest.mark.parametrize("in_graph", [False, True], ids=["eager", "graph"])
+def test_no_rows_give_no_rows(model, in_graph):
+    sources = model.sources(0)
+    limits = np.zeros([0], np.int32)
+    find = graph_search(model) if in_graph else lambda *args: search(model, *args)
+    found = find(sources, limits)
+    assert found.ids.shape == (0, 0)
+    assert found.lengths.shape == found.log_probs.shape == found.truncated.shape == (0,)
+
+
+@MODELS
+def test_a_limit_of_0_in_every_row(model):
+    sources = model.sources(16)
+    check(
+        search(model, sources, np.zeros(16, np.int32)),
+        [greedy_loop(lambda tokens, s=s: model.logits(s, tokens), 0) for s in sources],
+    )
+
+
+def fixed_step(rows):
+    """A step function that wants these tokens whatever it is fed, with logits 2 and 0 else."""
+    wanted = tf.constant(rows)
+
+    def step(token_ids, index, cache):
+        return tf.one_hot(wanted[:, index], VOCAB_SIZE, on_value=2.0), cache
+
+    return step
+
+
+def test_by_hand():
+    step = fixed_step([[5, 6, EOS, 7, 7], [EOS, 5, 5, 5, 5], [5, 5, 5, 5, 5], [6, EOS, 5, 5, 5]])
+    found = greedy_search(step, {}, tf.constant([4, 4, 3, 1]), **SPECIAL)
+    assert found.ids.numpy().tolist() == [[5, 6, 0], [0, 0, 0], [5, 5, 5], [6, 0, 0]]
+    assert found.lengths.numpy().tolist() == [2, 0, 3, 1]
+    assert found.truncated.numpy().tolist() == [False, False, True, False]
+    # A wanted token has e^2 of e^2 + 8; rows paid for 3 tokens, 1, 3 (no end) and 2.
+    one = 2 - np.log(np.exp(2) + 8)
+    np.testing.assert_allclose(found.log_probs, np.array([3, 1, 3, 2]) * one, rtol=1e-6)
+
+
+def test_the_steps_are_as_many_as_the_longest_row_needs():
+    fed = []
+
+    def step(token_ids, index, cache):
+        fed.append((int(index), token_ids.numpy().tolist()))
+        return fixed_step([[5, 6, EOS, 7], [EOS, 8, 8, 8]])(token_ids, index, cache)
+
+    greedy_search(step, {}, tf.constant([9, 9]), **SPECIAL)
+    # The begin id first, then what was chosen; a row that has ended is fed padding.
+    assert fed == [(0, [BOS, BOS]), (1, [5, PAD]), (2, [6, PAD])]
+
+
+@pytest.mark.parametrize(("pad_id", "bos_id", "eos_id"), [(0, 2, 3), (8, 1, 0), (3, 0, 8)])
+def test_special_ids_are_those_that_are_told(pad_id, bos_id, eos_id):
+    step = fixed_step([[5, 6, eos_id, 5], [eos_id, 5, 5, 5]])
+    first = []
+
+    def spying_step(token_ids, index, cache):
+        first.append(token_ids.numpy().tolist())
+        return step(token_ids, index, cache)
+
+    found = greedy_search(
+        spying_step, {}, tf.constant([3, 3]), pad_id=pad_id, bos_id=bos_id, eos_id=eos_id
+    )
+    assert first[0] == [bos_id, bos_id]
+    assert found.ids.numpy().tolist() == [[5, 6], [pad_id, pad_id]]
+    assert found.lengths.numpy().tolist() == [2, 0]
+
+
+@pytest.mark.xfail(
+    strict=True,
+    reason="lengths counts the ids that are not padding, so an emitted pad_id is not counted",
+)
+def test_a_padding_id_that_the_model_chose_counts_as_the_id_it_is():
+    # A model that was never told better may choose it; then the row goes on behind it.
+    step = fixed_step([[5, PAD, 6, EOS], [5, EOS, 7, 7]])
+    found = greedy_search(step, {}, tf.constant([9, 9]), **SPECIAL)
+    ids, lengths = found.ids.numpy().tolist(), found.lengths.numpy().tolist()
+    rows = [row[:length] for row, length in zip(ids, lengths, strict=True)]
+    # Either it is never chosen, or it is one of the ids before the end.
+    assert rows[1] == [5]
+    assert PAD not in ids[0] or rows[0] == [5, PAD, 6]
+
+
+@MODELS
+def test_one_trace_serves_all_sizes(model):
+    sources = model.sources(16)
+    find = graph_search(model)
+    for num_rows, limit in ((1, 3), (4, 11), (16, 5), (0, 2)):
+        find(sources[:num_rows], np.full(num_rows, limit, np.int32))
+    assert find.experimental_get_tracing_count() == 1
+
+
+# The Transformer
+
+
+def make_transformer(norm_first):
+    model = Transformer(
+        TransformerConfig(
+            source_vocab_size=11, target_vocab_size=VOCAB_SIZE, num_layers=2, d_model=8,
+            num_heads=2, d_ff=12, norm_first=norm_first, tie_embeddings=False,
+        )
+    )  # fmt: skip
+    random = np.random.default_rng(5)
+    for variable in model.trainable_variables:
+        if len(variable.shape) > 1:
+            variable.assign(random.normal(scale=0.7, size=variable.shape))
+        else:  # biases and scales, which begin at 0 and 1
+            variable.assign_add(random.normal(scale=0.1, size=variable.shape))
+    # As after training, padding is never chosen.
+    bias = np.zeros(VOCAB_SIZE)
+    bias[PAD] = -99.0
+    model.output_projection.bias.assign(bias)
+    return model
+
+
+def padded_sources(num_rows=16):
+    random = np.random.default_rng(6)
+    source_ids = random.integers(4, 11, (num_rows, 7)).astype("int32")
+    lengths = random.integers(1, 8, num_rows)
+    source_ids[np.arange(7) >= lengths[:, None]] = PAD
+    return source_ids
+
+
+def id_chosen_late(model, num_steps=9):
+    """The id that most rows choose, but not at first: as an end it ends them in the middle."""
+    source_ids = padded_sources()
+    target_ids = np.full((len(source_ids), 1), BOS, "int32")
+    for _ in range(num_steps):
+        logits = model({"source_ids": source_ids, "target_ids": target_ids}).numpy()
+        best = logits[:, -1].argmax(axis=-1).astype("int32")
+        target_ids = np.concatenate([target_ids, best[:, None]], axis=1)
+    firsts = [(target_ids[:, 1:] == i).argmax(axis=1) for i in range(VOCAB_SIZE)]
+    return int(np.argmax([(first > 0).sum() for first in firsts]))
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["norm_first", "post_norm"])
+def transformer(request):
+    """A small Transformer with random weights, and the special ids to search it with."""
+    model = make_transformer(request.param)
+    return model, {"pad_id": PAD, "bos_id": BOS, "eos_id": id_chosen_late(model)}
+
+
+def test_the_cached_search_is_the_uncached_loop(transformer):
+    model, special = transformer
+    ids = tf.TensorSpec([None, None], tf.int32)
+    call = tf.function(model, input_signature=[{"source_ids": ids, "target_ids": ids}])
+
+    def teacher_forced(source, tokens):
+        """The logits after the last of the tokens, of one source without its padding."""
+        source_ids, target_ids = source[source != PAD][None], np.array([tokens], "int32")
+        return call({"source_ids": source_ids, "target_ids": target_ids})[0, -1].numpy()
+
+    source_ids = padded_sources()
+    limits = np.where(np.arange(len(source_ids)) % 4, 9, 1).astype("int32")
+    limits[0] = 0
+    found = greedy_search(
+        model.decode_step,
+        model.start_decoding(source_ids),
+        tf.constant(limits),
+        **special,
+    )
+    expected = [
+        greedy_loop(lambda tokens, s=source: teacher_forced(s, tokens), limit, special["eos_id"])
+        for source, limit in zip(source_ids, limits, strict=True)
+    ]
+    assert {cut for _, _, cut in expected} == {True, False}
+    assert any(len(ids) > 1 and not cut for ids, _, cut in expected)
+    assert len({tuple(ids) for ids, _, _ in expected}) >= 10
+    ids, lengths, log_probs, truncated = (tensor.numpy() for tensor in found)
+    rows = [row[:n].tolist() for row, n in zip(ids, lengths, strict=True)]
+    assert rows == [row for row, _, _ in expected]
+    assert truncated.tolist() == [cut for _, _, cut in expected]
+    np.testing.assert_allclose(log_probs, [p for _, p, _ in expected], atol=1e-4)
+
+
+def test_log_probs_are_those_of_teacher_forcing(transformer):
+    model, special = transformer
+    # One call for the whole batch, padding and all, as in training.
+    source_ids = padded_sources()
+    limits = output_limits((source_ids != PAD).sum(axis=1).astype("int32"), max_length=15)
+    found = greedy_search(model.decode_step, model.start_decoding(source_ids), limits, **special)
+    ids, lengths, log_probs, truncated = (tensor.numpy() for tensor in found)
+    begin = np.full((len(ids), 1), BOS, "int32")
+    target_ids = np.concatenate([begin, ids], axis=1)
+    logits = model({"source_ids": source_ids, "target_ids": target_ids}).numpy()
+    for row, length in enumerate(lengths):
+        labels = [*ids[row, :length], *([] if truncated[row] else [special["eos_id"]])]
+        forced = sum(log_softmax(logits[row, t])[label] for t, label in enumerate(labels))
+        assert log_probs[row] == pytest.approx(forced, abs=1e-4)
+        for t, label in enumerate(labels):
+            assert logits[row, t].argmax() == label
+
+
+def test_one_trace_of_the_transformer_serves_all_lengths(transformer):
+    model, special = transformer
+
+    @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)])
+    def find(source_ids):
+        lengths = tf.reduce_sum(tf.cast(source_ids != PAD, tf.int32), axis=1)
+        limits = output_limits(lengths, 9)
+        cache = model.start_decoding(source_ids)
+        return greedy_search(model.decode_step, cache, limits, **special)
+
+    def rows_of(found):
+        pairs = zip(found.ids.numpy(), found.lengths.numpy(), strict=True)
+        return [row[:length].tolist() for row, length in pairs]
+
+    source_ids = padded_sources()
+    together = rows_of(find(source_ids))
+    assert rows_of(find(source_ids[:5])) == together[:5]
+    # More padding, and none.
+    wider = np.pad(source_ids[:8], ((0, 0), (0, 6)))
+    assert rows_of(find(wider)) == together[:8]
+    for row in range(8):
+        source = source_ids[row][source_ids[row] != PAD]
+        assert rows_of(find(source[None])) == together[row : row + 1]
+    assert find(source_ids[:0]).ids.shape[0] == 0
+    assert find.experimental_get_tracing_count() == 1
+
+
+# Shapes and limits
+
+
+def test_rows_and_empty_axes_are_open_and_nothing_else():
+    structure = {
+        "keys": tf.zeros([3, 2, 0, 4]),
+        "nested": [tf.zeros([3]), (tf.zeros([3, 5]), tf.zeros([3, 0, 0]))],
+    }
+    shapes = open_shapes(structure)
+    assert shapes.keys() == {"keys", "nested"}
+    assert isinstance(shapes["nested"], list) and isinstance(shapes["nested"][1], tuple)
+    flat = [shapes["keys"], shapes["nested"][0], *shapes["nested"][1]]
+    assert [shape.as_list() for shape in flat] == [
+        [None, 2, None, 4],
+        [None],
+        [None, 5],
+        [None, None, None],
+    ]
+
+
+def test_scalars_and_open_axes_stay_as_they_are():
+    shapes = []
+
+    @tf.function(input_signature=[tf.TensorSpec([None, None, 4]), tf.TensorSpec([])])
+    def trace(tensor, scalar):
+        shapes.extend(open_shapes([tensor, scalar]))
+        return tensor
+
+    trace.get_concrete_function()
+    assert [shape.as_list() for shape in shapes] == [[None, None, 4], []]
+
+
+def test_a_row_count_of_0_or_1_is_open_too():
+    assert open_shapes(tf.zeros([0, 2])).as_list() == [None, 2]
+    assert open_shapes(tf.zeros([1, 1])).as_list() == [None, 1]
+
+
+@pytest.mark.parametrize(
+    ("source_length", "max_length", "limit"),
+    [(0, 128, 10), (1, 128, 12), (7, 128, 24), (59, 128, 128), (60, 128, 128), (3, 5, 5)],
+)
+def test_an_output_may_be_twice_its_source_and_ten_up_to_the_maximum(
+    source_length, max_length, limit
+):
+    assert output_limits(tf.constant([source_length]), max_length).numpy().tolist() == [limit]
+
+
+def test_the_limit_of_a_row_is_its_own():
+    limits = output_limits(tf.constant([1, 20, 3]), 40)
+    assert limits.dtype == tf.int32
+    assert limits.numpy().tolist() == [12, 40, 16]
+    assert output_limits(tf.constant([1]), 40).numpy().tolist() == [12]
+    assert output_limits(tf.zeros([0], tf.int32), 40).shape == (0,)

@@ -1,0 +1,275 @@
+"""Tests of the smoothed loss, the metrics over real tokens, and Noam's schedule."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tf_transformer.training.losses import SmoothedCrossEntropy, smoothed_cross_entropy
+from tf_transformer.training.metrics import Perplexity, TokenAccuracy
+from tf_transformer.training.schedules import NoamSchedule
+
+RNG = np.random.default_rng(11)
+LOGITS = RNG.normal(scale=2.0, size=(3, 4, 6)).astype("float32")
+LABELS = np.array([[1, 5, 2, 0], [4, 0, 0, 0], [3, 3, 1, 2]])
+SETTINGS = pytest.mark.parametrize(
+    ("smoothing", "pad_id"), [(0.0, 0), (0.1, 0), (0.4, 0), (0.1, 3), (0.9, 5)]
+)
+
+
+def smoothed_target(labels, size, smoothing, pad_id):
+    """The target as the Annotated Transformer builds it; zeros at padding."""
+    target = np.zeros((*labels.shape, size))
+    for place in np.ndindex(labels.shape):
+        if labels[place] != pad_id:
+            target[place] = smoothing / (size - 2)
+            target[place][labels[place]] = 1 - smoothing
+            target[place][pad_id] = 0
+    return target
+
+
+def log_softmax(logits):
+    logits = logits.astype("float64")
+    logits = logits - logits.max(axis=-1, keepdims=True)
+    return logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+
+
+def value_and_gradient(loss, labels, logits):
+    logits = tf.Variable(logits)
+    with tf.GradientTape() as tape:
+        value = loss(labels, logits)
+    return np.asarray(value), np.asarray(tape.gradient(value, logits))
+
+
+@pytest.mark.parametrize(
+    ("smoothing", "pad_id", "labels", "target"),
+    [
+        (
+            0.4,
+            0,
+            [2, 1, 0],
+            [[0, 2 / 15, 0.6, 2 / 15, 2 / 15], [0, 0.6, 2 / 15, 2 / 15, 2 / 15], [0] * 5],
+        ),
+        (0.3, 4, [0, 4], [[0.7, 0.1, 0.1, 0.1, 0], [0] * 5]),
+        (0.0, 0, [3, 0], [[0, 0, 0, 1, 0], [0] * 5]),
+    ],
+)
+def test_gradient_says_which_target_is_learnt(smoothing, pad_id, labels, target):
+    # The gradient of a cross-entropy is softmax - target; of equal logits the softmax is 1/5.
+    labels, target = np.array([labels]), np.array([target])
+    np.testing.assert_allclose(smoothed_target(labels, 5, smoothing, pad_id), target, atol=1e-9)
+    loss = SmoothedCrossEntropy(smoothing, pad_id)
+    _, gradient = value_and_gradient(loss, labels, np.zeros((*labels.shape, 5), "float32"))
+    real = (labels != pad_id)[..., None]
+    np.testing.assert_allclose(real * 0.2 - gradient * real.sum(), target, atol=1e-6)
+
+
+@pytest.mark.parametrize(("x", "divergence"), [(1, 0.95135), (27, 0.0), (99, 0.05442)])
+def test_divergence_from_the_smoothed_target(x, divergence):
+    # Size 5, epsilon .1, predicting [0, x/d, 1/d, 1/d, 1/d], d = x + 3, of the true token 1.
+    # KL(target, p) is the loss less the target's entropy, -.9 ln .9 - .1 ln(.1 / 3) = .434944.
+    def loss_at(x):
+        # 1e-9 is as good as the 0 of the padding, whose logarithm would not be finite.
+        logits = np.log(np.array([[[1e-9, x, 1, 1, 1]]]) / (x + 3)).astype("float32")
+        return float(SmoothedCrossEntropy(0.1)(np.array([[1]]), logits))
+
+    assert loss_at(x) - 0.434944 == pytest.approx(divergence, abs=1e-5)
+    assert loss_at(26) > loss_at(27) < loss_at(28)
+
+
+@SETTINGS
+def test_loss_is_the_mean_over_real_tokens(smoothing, pad_id):
+    target = smoothed_target(LABELS, 6, smoothing, pad_id)
+    real = LABELS != pad_id
+    tokens = -(target * log_softmax(LOGITS)).sum(axis=-1)
+    losses = np.asarray(smoothed_cross_entropy(LABELS, LOGITS, smoothing, pad_id))
+    np.testing.assert_allclose(losses, tokens, rtol=1e-5, atol=1e-6)
+    assert (losses[~real] == 0).all()
+    loss = SmoothedCrossEntropy(smoothing, pad_id)(LABELS, LOGITS)
+    assert loss.dtype == "float32" and loss.shape == ()
+    np.testing.assert_allclose(loss, tokens.sum() / real.sum(), rtol=1e-5)
+
+
+def test_without_smoothing_it_is_sparse_cross_entropy():
+    by_hand = [-log_softmax(LOGITS)[i][label] for i, label in np.ndenumerate(LABELS) if label]
+    np.testing.assert_allclose(SmoothedCrossEntropy(0.0)(LABELS, LOGITS), np.mean(by_hand), 1e-5)
+
+
+@SETTINGS
+@pytest.mark.parametrize("in_graph", [False, True], ids=["eager", "graph"])
+def test_gradient_equals_automatic_differentiation_of_the_plain_loss(smoothing, pad_id, in_graph):
+    target = tf.constant(smoothed_target(LABELS, 6, smoothing, pad_id))
+    token_weights = tf.constant(RNG.uniform(0.5, 2.0, LABELS.shape))
+    logits = tf.constant(LOGITS)
+
+    def ours():
+        losses = smoothed_cross_entropy(LABELS, logits, smoothing, pad_id)
+        return tf.reduce_sum(losses * tf.cast(token_weights, "float32"))
+
+    def plain():
+        log_probabilities = tf.nn.log_softmax(tf.cast(logits, "float64"))
+        return -tf.reduce_sum(token_weights[..., None] * target * log_probabilities)
+
+    def gradient(function):
+        with tf.GradientTape() as tape:
+            tape.watch(logits)
+            value = function()
+        return tape.gradient(value, logits)
+
+    wrap = tf.function if in_graph else (lambda function: function)
+    np.testing.assert_allclose(wrap(gradient)(ours), wrap(gradient)(plain), atol=2e-6)
+
+
+@SETTINGS
+def test_gradient_equals_finite_differences(smoothing, pad_id):
+    target = smoothed_target(LABELS, 6, smoothing, pad_id)
+
+    def plain_mean(logits):
+        return -(target * log_softmax(logits)).sum() / (LABELS != pad_id).sum()
+
+    differences = np.zeros(LOGITS.shape)
+    for place in np.ndindex(LOGITS.shape):
+        step = np.zeros(LOGITS.shape)
+        step[place] = 1e-5
+        differences[place] = (plain_mean(LOGITS + step) - plain_mean(LOGITS - step)) / 2e-5
+    _, gradient = value_and_gradient(SmoothedCrossEntropy(smoothing, pad_id), LABELS, LOGITS)
+    np.testing.assert_allclose(gradient, differences, atol=1e-6)
+    assert (gradient[LABELS == pad_id] == 0).all()
+
+
+def test_padding_counts_nothing():
+    wide = np.pad(LABELS, ((0, 2), (0, 3)))
+    wide_logits = np.pad(LOGITS, ((0, 2), (0, 3), (0, 0)), constant_values=50.0)
+    wide_logits[..., 3] += 1e3 * (wide == 0)
+    loss, gradient = value_and_gradient(SmoothedCrossEntropy(0.1), LABELS, LOGITS)
+    wide_loss, wide_gradient = value_and_gradient(SmoothedCrossEntropy(0.1), wide, wide_logits)
+    np.testing.assert_allclose(wide_loss, loss, rtol=1e-6)
+    np.testing.assert_allclose(wide_gradient[:3, :4], gradient, atol=1e-7)
+    assert (wide_gradient[wide == 0] == 0).all()
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_a_batch_of_padding_alone_is_nothing(smoothing):
+    loss = SmoothedCrossEntropy(smoothing)
+    value, gradient = value_and_gradient(loss, np.zeros_like(LABELS), LOGITS)
+    assert value == 0
+    assert (gradient == 0).all()
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_huge_logits_are_exact(smoothing, dtype):
+    # Token 2 has logit 10^4, the others -10^4: lse is 10^4, so a token's loss is its target's
+    # probability off token 2, times 2 * 10^4. The softmax is 1 at token 2.
+    logits = np.full((1, 3, 6), -1e4)
+    logits[..., 2] = 1e4
+    share = smoothing / 4
+    labels = np.array([[1, 2, 0]])
+    loss, gradient = value_and_gradient(
+        SmoothedCrossEntropy(smoothing), labels, tf.cast(logits, dtype)
+    )
+    off = (1 - share) + smoothing
+    assert loss.dtype == "float32"
+    np.testing.assert_allclose(loss, 2e4 * off / 2, rtol=1e-2 if dtype == "bfloat16" else 1e-5)
+    softmax = np.array([0, 0, 1, 0, 0, 0]) * (labels != 0)[..., None]
+    expected = (softmax - smoothed_target(labels, 6, smoothing, 0)) / 2
+    np.testing.assert_allclose(gradient.astype("float64"), expected, atol=2e-3)
+
+
+def test_loss_through_compile_equals_the_loss():
+    model = keras.Sequential([keras.layers.Identity()])
+    model.compile(loss=SmoothedCrossEntropy(0.1))
+    expected = SmoothedCrossEntropy(0.1)(LABELS, LOGITS)
+    np.testing.assert_allclose(model.evaluate(LOGITS, LABELS, verbose=0), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("smoothing", [-0.1, 1.0, 1.5])
+def test_smoothing_out_of_range_is_an_error(smoothing):
+    with pytest.raises(ValueError, match=f"label_smoothing={smoothing}"):
+        SmoothedCrossEntropy(smoothing)
+
+
+@pytest.mark.parametrize(
+    ("thing", "module"),
+    [
+        (SmoothedCrossEntropy(0.3, pad_id=2, name="mine"), keras.losses),
+        (TokenAccuracy(pad_id=2, name="mine"), keras.metrics),
+        (Perplexity(pad_id=2, name="mine"), keras.metrics),
+        (NoamSchedule(64, 100, 0.5), keras.optimizers.schedules),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_config_round_trip(thing, module):
+    twin = module.deserialize(module.serialize(thing))
+    assert type(twin) is type(thing)
+    assert twin.get_config() == thing.get_config()
+    if isinstance(thing, NoamSchedule):
+        assert float(twin(6)) == float(thing(6)) != float(NoamSchedule(64)(6))
+    else:
+        assert twin.name == "mine"
+        assert float(twin(LABELS, LOGITS)) == float(thing(LABELS, LOGITS)) > 0
+        assert float(type(thing)()(LABELS, LOGITS)) != float(thing(LABELS, LOGITS))
+
+
+@pytest.mark.parametrize("pad_id", [0, 3])
+def test_metrics_are_means_over_all_tokens_of_uneven_batches(pad_id):
+    # Batches of 3, 1 and 4 real tokens if padding is 0: a mean of the batches' means is wrong.
+    real = LABELS != pad_id
+    log_probabilities = log_softmax(LOGITS)
+    right = [LOGITS[i].argmax() == LABELS[i] for i in zip(*np.nonzero(real), strict=True)]
+    nll = [-log_probabilities[i][LABELS[i]] for i in zip(*np.nonzero(real), strict=True)]
+    accuracy, perplexity = TokenAccuracy(pad_id), Perplexity(pad_id)
+    for labels, logits in zip(LABELS, LOGITS, strict=True):
+        accuracy.update_state(labels[None], logits[None])
+        perplexity.update_state(labels[None], logits[None])
+    assert 0 < np.mean(right) < 1
+    np.testing.assert_allclose(accuracy.result(), np.mean(right), rtol=1e-6)
+    np.testing.assert_allclose(perplexity.result(), np.exp(np.mean(nll)), rtol=1e-5)
+    for metric in (accuracy, perplexity):
+        metric.reset_state()
+    assert (float(accuracy.result()), float(perplexity.result())) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("d_model", "warmup", "first", "peak"),
+    [
+        # Peak: (d_model * warmup)^-0.5. Step 1: the peak divided by the warm-up.
+        (512, 4000, 1.7469e-7, 6.9877e-4),
+        (512, 8000, 6.1763e-8, 4.9411e-4),
+        (256, 4000, 2.4705e-7, 9.8821e-4),
+        (512, 400, 2.2097e-3 / 400, 2.2097e-3),
+    ],
+)
+def test_schedule_of_the_paper(d_model, warmup, first, peak):
+    schedule = NoamSchedule(d_model, warmup)
+    # Keras hands step 0 at the first update, which the paper calls step 1.
+    assert float(schedule(0)) == pytest.approx(first, rel=5e-5)
+    assert float(schedule(warmup - 1)) == pytest.approx(peak, rel=5e-5)
+    # Four times the steps after the peak halve the rate.
+    assert float(schedule(4 * warmup - 1)) == pytest.approx(peak / 2, rel=5e-5)
+    assert float(NoamSchedule(d_model, warmup, factor=3.0)(9)) == pytest.approx(
+        30 * first, rel=1e-4
+    )
+
+
+def test_schedule_rises_to_the_warm_up_step_and_falls_after_it():
+    rates = np.asarray(NoamSchedule(16, 40)(np.arange(200)))
+    assert rates.argmax() == 39
+    assert (np.diff(rates[:40]) > 0).all() and (np.diff(rates[39:]) < 0).all()
+
+
+@pytest.mark.parametrize("wrong", [{"d_model": 0}, {"warmup_steps": 0}, {"factor": -1.0}])
+def test_schedule_names_a_bad_argument(wrong):
+    ((name, value),) = wrong.items()
+    with pytest.raises(ValueError, match=f"greater than 0.*{name}={value}"):
+        NoamSchedule(**{"d_model": 8, **wrong})
+
+
+def test_the_first_updates_move_the_weights():
+    # With a constant gradient Adam's step is the learning rate: 1 and 2 times 1.7469e-7.
+    variable = keras.Variable([0.0])
+    optimizer = keras.optimizers.Adam(NoamSchedule(512, 4000), 0.9, 0.98, 1e-9)
+    optimizer.apply([tf.constant([1.0])], [variable])
+    assert float(variable.numpy()[0]) == pytest.approx(-1.7469e-7, rel=1e-3)
+    optimizer.apply([tf.constant([1.0])])
+    assert float(variable.numpy()[0]) == pytest.approx(-3 * 1.7469e-7, rel=1e-3)

@@ -1,0 +1,150 @@
+"""Tests of sinusoidal positions and of the embedding that adds them."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tf_transformer.layers.positions import (
+    PositionalEmbedding,
+    sinusoidal_positions,
+    token_embedding,
+)
+
+IDS = np.array([[3, 1, 4, 1, 5], [9, 2, 6, 5, 0]])
+
+
+def paper_positions(positions, depth):
+    """Section 3.5 of Vaswani et al. 2017, a number at a time, in float64."""
+    table = np.zeros((len(positions), depth))
+    for row, position in enumerate(positions):
+        for pair in range(depth // 2):
+            angle = position / 10000 ** (2 * pair / depth)
+            table[row, 2 * pair], table[row, 2 * pair + 1] = np.sin(angle), np.cos(angle)
+    return table
+
+
+def test_known_values_at_depth_20():
+    # pe[1, 2] = sin(1 / 10000^(2/20)) = sin(.398107) = .387674, and so on; sine, cosine, sine, …
+    table = np.asarray(sinusoidal_positions(11, 20))
+    assert table.shape == (11, 20)
+    np.testing.assert_allclose(table[0], [0, 1] * 10, atol=1e-6)
+    np.testing.assert_allclose(table[1, :4], [0.841471, 0.540302, 0.387674, 0.921796], atol=2e-6)
+    np.testing.assert_allclose(table[10, 4:8], [0.999901, -0.014096, 0.589918, 0.807463], atol=2e-6)
+
+
+@pytest.mark.parametrize("depth", [2, 6, 20, 128])
+def test_equals_the_papers_formula(depth):
+    table = sinusoidal_positions(100, depth)
+    np.testing.assert_allclose(table, paper_positions(range(100), depth), atol=2e-5)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 60), st.integers(0, 60))
+def test_a_shift_is_a_rotation_that_does_not_depend_on_the_position(position, shift):
+    # sin(a + b) = sin a cos b + cos a sin b and cos(a + b) = cos a cos b - sin a sin b.
+    depth = 12
+    rotation = np.zeros((depth, depth))
+    for pair in range(0, depth, 2):
+        b = shift * 10000 ** (-pair / depth)
+        rotation[pair : pair + 2, pair : pair + 2] = [[np.cos(b), np.sin(b)],
+                                                      [-np.sin(b), np.cos(b)]]  # fmt: skip
+    table = np.asarray(sinusoidal_positions(121, depth))
+    np.testing.assert_allclose(table[position + shift], rotation @ table[position], atol=3e-5)
+
+
+@pytest.mark.parametrize("depth", [7, 1, 0, -2])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda depth: sinusoidal_positions(4, depth),
+        lambda depth: PositionalEmbedding(9, depth),
+    ],
+    ids=["function", "layer"],
+)
+def test_a_depth_without_pairs_is_an_error(make, depth):
+    with pytest.raises(ValueError, match=f"even.*d_model={depth}"):
+        make(depth)
+
+
+@pytest.mark.parametrize("offset", [0, 1, 37])
+def test_offset_is_a_slice_of_the_longer_table(offset):
+    table = np.asarray(sinusoidal_positions(50, 16))
+    part = sinusoidal_positions(8, 16, offset=offset)
+    np.testing.assert_allclose(part, table[offset : offset + 8], atol=1e-6)
+    in_graph = tf.function(lambda start: sinusoidal_positions(8, 16, offset=start))
+    np.testing.assert_allclose(in_graph(tf.constant(offset)), part, atol=1e-6)
+
+
+def test_no_length_is_too_long():
+    # Angles are float32, half a unit in the last place of 5,000 is 2.4e-4.
+    table = np.asarray(sinusoidal_positions(5001, 16))
+    assert table.shape == (5001, 16)
+    far = [0, 511, 512, 4999, 5000]
+    np.testing.assert_allclose(table[far], paper_positions(far, 16), atol=1e-3)
+    layer = PositionalEmbedding(4, 16)
+    assert layer(np.ones((1, 3000), int)).shape == (1, 3000, 16)
+
+
+@pytest.mark.parametrize(("dtype", "rounding"), [("bfloat16", 2**-8), ("float16", 2**-11)])
+def test_low_precision_rounds_the_values_and_not_the_angles(dtype, rounding):
+    table = sinusoidal_positions(1000, 16, dtype=dtype)
+    assert table.dtype == dtype
+    values = np.asarray(tf.cast(table, "float32"))
+    np.testing.assert_allclose(values, paper_positions(range(1000), 16), atol=rounding)
+
+
+def test_embedding_is_scaled_by_the_root_of_the_width_and_positions_are_added():
+    layer = PositionalEmbedding(10, 6)
+    embedded = layer(IDS)
+    matrix = np.asarray(layer.embedding.embeddings, "float64")
+    assert matrix.shape == (10, 6)
+    expected = np.sqrt(6) * matrix[IDS] + paper_positions(range(5), 6)
+    np.testing.assert_allclose(embedded, expected, atol=1e-5)
+
+
+def test_embedding_at_an_offset_is_a_slice_of_the_whole():
+    layer = PositionalEmbedding(10, 6)
+    np.testing.assert_allclose(layer(IDS[:, 3:], offset=3), layer(IDS)[:, 3:], atol=1e-6)
+
+
+def test_a_given_embedding_is_shared_and_not_copied():
+    shared = token_embedding(10, 6)
+    first, second = PositionalEmbedding(10, 6, 0.0, shared), PositionalEmbedding(10, 6, 0.0, shared)
+    np.testing.assert_array_equal(first(IDS), second(IDS))
+    assert len(first.weights) == len(second.weights) == 1
+    assert first.weights[0] is second.weights[0]
+
+
+def test_initial_deviation_is_one_over_the_root_of_the_width():
+    # 128,000 samples: the standard error of the deviation is 0.2 %.
+    layer = PositionalEmbedding(2000, 64)
+    layer.build((None, None))
+    assert np.std(np.asarray(layer.embedding.embeddings)) == pytest.approx(1 / 8, rel=0.02)
+
+
+def test_dropout_acts_in_training_only():
+    keras.utils.set_random_seed(1)
+    layer = PositionalEmbedding(10, 64, dropout_rate=0.5)
+    quiet = np.asarray(layer(IDS))
+    np.testing.assert_array_equal(layer(IDS, training=False), quiet)
+    noisy = np.asarray(layer(IDS, training=True))
+    dropped = noisy == 0
+    # 640 positions, each dropped with probability 1/2: five deviations are 63.
+    assert abs(dropped.sum() - 320) < 64
+    np.testing.assert_allclose(noisy[~dropped], 2 * quiet[~dropped], rtol=1e-5)
+
+
+def test_config_round_trip():
+    layer = PositionalEmbedding(10, 6, dropout_rate=0.25, dtype="mixed_bfloat16", name="here")
+    layer.build((None, None))
+    twin = PositionalEmbedding.from_config(layer.get_config())
+    twin.build((None, None))
+    assert twin.get_config() == layer.get_config()
+    assert (twin.vocab_size, twin.d_model, twin.dropout_rate, twin.name) == (10, 6, 0.25, "here")
+    twin.set_weights(layer.get_weights())
+    result = twin(IDS)
+    assert result.dtype == "bfloat16"
+    np.testing.assert_array_equal(tf.cast(result, "float32"), tf.cast(layer(IDS), "float32"))

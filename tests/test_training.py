@@ -1,0 +1,421 @@
+"""Training with plain `compile` and `fit`: it learns, on one device or two, and ends when told."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import types
+
+import keras
+import numpy as np
+import pytest
+
+import tf_transformer as tt
+from tf_transformer.training import callbacks
+from tf_transformer.training.checkpoints import Checkpoints
+
+PIECES = 280  # 260 bytes and special ids, and enough for ten letters behind a space
+
+
+def small_model(num_layers=1, d_model=16, dropout_rate=0.0, dtype=None):
+    config = tt.TransformerConfig(
+        PIECES,
+        PIECES,
+        num_layers=num_layers,
+        d_model=d_model,
+        num_heads=4,
+        d_ff=2 * d_model,
+        dropout_rate=dropout_rate,
+    )
+    return tt.Transformer(config, dtype=dtype)
+
+
+def compiled(model, optimizer=None):
+    model.compile(optimizer or keras.optimizers.Adam(1e-3), tt.SmoothedCrossEntropy())
+    return model
+
+
+@pytest.fixture(scope="module")
+def corpus():
+    return tt.copy_task(num_train=600, num_validation=40, num_test=0)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(corpus):
+    return tt.SentencePieceTokenizer.train(corpus.train.sources, PIECES)
+
+
+@pytest.fixture(scope="module")
+def batches(corpus, tokenizer):
+    return tt.TokenBatches.from_text(
+        corpus.train, tokenizer, tokenizer, batch_tokens=200, max_length=32, seed=0
+    )
+
+
+@pytest.fixture
+def fit(batches):
+    """Trains a tiny model under callbacks, with 4 steps a period and no end but theirs."""
+
+    def run(*under_test, model=None, epochs=1000, first_epoch=0):
+        model = model or compiled(small_model())
+        model.fit(
+            batches.dataset(first_epoch),
+            steps_per_epoch=4,
+            epochs=epochs,
+            shuffle=False,
+            verbose=0,
+            callbacks=list(under_test),
+        )
+        return model
+
+    return run
+
+
+# --- It learns ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("make_task", "seed", "steps"),
+    [
+        (tt.copy_task, 0, 1000),
+        (tt.copy_task, 1, 1000),
+        (tt.copy_task, 2, 1000),
+        (tt.reverse_task, 0, 1200),
+    ],
+)
+def test_held_out_sequences_are_translated_exactly(make_task, seed, steps):
+    keras.utils.set_random_seed(seed)
+    task = make_task(num_train=15_000, num_validation=1, num_test=500, seed=seed)
+    tokenizer = tt.SentencePieceTokenizer.train(task.train.sources, PIECES)
+    batches = tt.TokenBatches.from_text(
+        task.train, tokenizer, tokenizer, batch_tokens=512, max_length=32, seed=seed
+    )
+    model = small_model(num_layers=1, d_model=64)
+    model.compile(
+        optimizer=keras.optimizers.Adam(
+            tt.NoamSchedule(d_model=64, warmup_steps=100, factor=0.3),
+            beta_2=0.98,
+            epsilon=1e-9,
+            # The mean of the last weights: a batch of one length pulls the others about.
+            use_ema=True,
+            ema_momentum=0.98,
+        ),
+        loss=tt.SmoothedCrossEntropy(label_smoothing=0.1),
+    )
+    model.fit(batches.dataset(), steps_per_epoch=steps, shuffle=False, verbose=0)
+    translate = tt.Translator.from_model(model, tokenizer, tokenizer, max_length=32)
+    translations = translate(list(task.test.sources))
+    exact = sum(a == b for a, b in zip(translations, task.test.targets, strict=True))
+    assert exact >= 0.99 * len(task.test)
+
+
+def test_bfloat16_learns_and_stays_finite(batches):
+    keras.utils.set_random_seed(0)
+    model = compiled(small_model(dropout_rate=0.1, dtype="mixed_bfloat16"))
+    losses = model.fit(
+        batches.dataset(), steps_per_epoch=25, epochs=4, shuffle=False, verbose=0
+    ).history["loss"]
+    assert np.isfinite(losses).all()
+    assert losses == sorted(losses, reverse=True)
+    assert {variable.dtype for variable in model.trainable_variables} == {"float32"}
+
+
+# --- On two devices -------------------------------------------------------------------------
+
+# TensorFlow makes its devices once a process, so this needs one of its own.
+TWO_DEVICES = """
+import json, keras, numpy as np, tensorflow as tf
+cpu = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+import tf_transformer as tt
+config = tt.TransformerConfig(280, 280, num_layers=1, d_model=16, num_heads=4, d_ff=32,
+                              dropout_rate=0.0)
+
+def fit(strategy, optimizer, data, **options):
+    keras.utils.set_random_seed(0)
+    with strategy.scope():
+        model = tt.Transformer(config)
+        model.compile(optimizer(), tt.SmoothedCrossEntropy(), metrics=[tt.TokenAccuracy()])
+    start = [np.array(variable) for variable in model.trainable_variables]
+    history = model.fit(data, shuffle=False, verbose=0, **options).history
+    return start, [np.array(variable) for variable in model.trainable_variables], history
+
+random = np.random.default_rng(0)
+def even_batches():
+    for lengths in ([3, 7, 5, 2], [6, 4, 1, 8], [9, 2, 2, 9]):
+        # Two halves: other sentences of the same lengths, so as many real tokens in each.
+        source, target = (
+            np.array([[*random.integers(4, 280, n), *[0] * (10 - n)] for n in lengths * 2])
+            for _ in range(2)
+        )
+        begun = np.concatenate([np.full((8, 1), 2), target[:, :-1]], axis=1)
+        yield {"source_ids": source, "target_ids": begun}, target
+kept = list(even_batches())
+ids = tf.TensorSpec([None, None], tf.int32)
+even = tf.data.Dataset.from_generator(
+    lambda: iter(kept), output_signature=({"source_ids": ids, "target_ids": ids}, ids))
+two = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+sgd = lambda: keras.optimizers.SGD(0.5)
+start, one_weights, one = fit(tf.distribute.get_strategy(), sgd, even, epochs=2)
+_, two_weights, both = fit(two, sgd, even, epochs=2)
+
+corpus = tt.copy_task(num_train=300, num_validation=30, num_test=0)
+tokenizer = tt.SentencePieceTokenizer.train(corpus.train.sources, 280)
+ragged, validation = (
+    tt.TokenBatches.from_text(text, tokenizer, tokenizer, batch_tokens=100, seed=seed)
+    for text, seed in ((corpus.train, 0), (corpus.validation, None)))
+rows = {len(batch) for batch in ragged.rows(0)}
+_, _, uneven = fit(two, lambda: keras.optimizers.Adam(1e-2), ragged.dataset(),
+                   steps_per_epoch=20, epochs=3, validation_data=validation.dataset(num_epochs=1))
+print(json.dumps({
+    "replicas": two.num_replicas_in_sync,
+    "moved": max(float(abs(a - b).max()) for a, b in zip(start, one_weights)),
+    "apart": max(float(abs(a - b).max()) for a, b in zip(one_weights, two_weights)),
+    "loss": [one["loss"], both["loss"]],
+    "accuracy": [one["accuracy"], both["accuracy"]],
+    "odd_batches": any(size % 2 for size in rows),
+    "uneven": uneven,
+}))
+"""
+
+
+@pytest.fixture(scope="module")
+def two_devices():
+    done = subprocess.run(
+        [sys.executable, "-c", TWO_DEVICES],
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_two_devices_give_the_weights_of_one(two_devices):
+    assert two_devices["replicas"] == 2
+    assert two_devices["moved"] > 0.01
+    assert two_devices["apart"] < 1e-6
+
+
+@pytest.mark.parametrize("figure", ["loss", "accuracy"])
+def test_two_devices_report_the_figures_of_one(two_devices, figure):
+    one, two = two_devices[figure]
+    assert two == pytest.approx(one, abs=1e-5)
+
+
+def test_fit_on_two_devices_takes_ragged_batches_and_validation(two_devices):
+    assert two_devices["odd_batches"]
+    history = two_devices["uneven"]
+    for name in ("loss", "val_loss"):
+        assert len(history[name]) == 3
+        assert np.isfinite(history[name]).all()
+        assert history[name] == sorted(history[name], reverse=True)
+
+
+# --- It ends --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("steps", [1, 4, 6, 9])
+def test_step_limit_ends_at_its_step_whatever_the_period(fit, steps):
+    periods = []
+    ended = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: periods.append(epoch))
+    model = fit(callbacks.StepLimit(steps), ended)
+    assert int(model.optimizer.iterations) == steps
+    assert len(periods) == -(-steps // 4), "the last period is validated, whole or not"
+
+
+def test_step_limit_counts_from_the_first_step_of_the_run(fit):
+    model = fit(callbacks.StepLimit(5))
+    fit(callbacks.StepLimit(7), model=model)
+    assert int(model.optimizer.iterations) == 7
+
+
+class Clock(keras.callbacks.Callback):
+    """A clock on which a step takes 10 seconds and a validation 25."""
+
+    def __init__(self):
+        super().__init__()
+        self.now = 1000.0
+
+    def monotonic(self):
+        return self.now
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.now += 10
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.now += 25
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(callbacks, "time", types.SimpleNamespace(monotonic=clock.monotonic))
+    return clock
+
+
+# Periods of 4 steps and a validation take 65 seconds.
+@pytest.mark.parametrize(("seconds", "steps"), [(120, 7), (130, 8), (175, 10), (195, 12)])
+def test_time_limit_is_met_with_the_last_validation(fit, clock, seconds, steps):
+    model = fit(clock, callbacks.TimeLimit(seconds / 60, started=1000.0))
+    assert int(model.optimizer.iterations) == steps
+    assert clock.now == 1000 + seconds
+
+
+@pytest.mark.parametrize(
+    ("seconds", "steps"),
+    [
+        (1, 1),
+        pytest.param(
+            60,
+            4,
+            marks=pytest.mark.xfail(
+                strict=True, reason="TimeLimit looks at the clock after steps only"
+            ),
+        ),
+    ],
+)
+def test_time_limit_that_is_over_is_not_trained_beyond(fit, clock, seconds, steps):
+    model = fit(clock, callbacks.TimeLimit(seconds / 60, started=1000.0))
+    assert int(model.optimizer.iterations) == steps
+
+
+class Interrupt(keras.callbacks.Callback):
+    """Sends Ctrl-C in the middle of given steps, counted from 1."""
+
+    def __init__(self, *steps):
+        super().__init__()
+        self._steps = steps
+
+    def on_train_batch_begin(self, batch, logs=None):
+        if int(self.model.optimizer.iterations) + 1 in self._steps:
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_ctrl_c_ends_after_the_step_and_still_validates(fit, capfd):
+    before = signal.getsignal(signal.SIGINT)
+    validated = []
+    stop = callbacks.StopOnSignal()
+    ended = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: validated.append(epoch))
+    model = fit(Interrupt(6), stop, ended, callbacks.StepLimit(50))
+    assert stop.stopped
+    assert int(model.optimizer.iterations) == 6
+    assert validated == [0, 1]
+    assert signal.getsignal(signal.SIGINT) is before
+    assert "once more" in capfd.readouterr().err
+
+
+def test_a_second_ctrl_c_interrupts_at_once(fit):
+    class Twice(Interrupt):
+        def on_train_batch_begin(self, batch, logs=None):
+            super().on_train_batch_begin(batch)
+            super().on_train_batch_begin(batch)
+
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        fit(callbacks.StopOnSignal(), Twice(2), callbacks.StepLimit(50))
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_without_ctrl_c_nothing_is_stopped(fit):
+    stop = callbacks.StopOnSignal()
+    model = fit(stop, callbacks.StepLimit(5))
+    assert not stop.stopped
+    assert int(model.optimizer.iterations) == 5
+
+
+# --- What the callbacks leave ---------------------------------------------------------------
+
+
+def test_translation_bleu_is_the_score_of_the_translations(corpus, fit):
+    # Half of the sentences right, half cut short: neither 0 nor 100.
+    received, shown = [], []
+
+    def translate(sources):
+        received.append(sources)
+        return [s if i % 2 else s[: len(s) // 2] for i, s in enumerate(sources)]
+
+    history = []
+    fit(
+        tt.TranslationBleu(translate, corpus.validation, num_samples=3, show=shown.append),
+        keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: history.append(dict(logs))),
+        epochs=2,
+    )
+    sources = list(corpus.validation.sources)
+    translations = translate(sources)
+    expected = tt.score(translations, list(corpus.validation.targets)).bleu
+    assert 0 < expected < 100
+    assert [logs["val_bleu"] for logs in history] == [expected, expected]
+    assert received[:2] == [sources, sources]
+    assert len(shown) == 6
+    for line, source, translation in zip(shown[:3], sources, translations, strict=False):
+        assert source in line
+        assert translation in line
+
+
+def scores_of(*values):
+    """Puts a made-up BLEU into the logs of each period."""
+
+    def put(epoch, logs):
+        logs["val_bleu"] = values[epoch]
+
+    return keras.callbacks.LambdaCallback(on_epoch_end=put)
+
+
+def test_run_log_has_a_line_of_figures_for_each_validation(fit, clock, tmp_path):
+    schedule = tt.NoamSchedule(16, warmup_steps=100)
+    model = compiled(small_model(), keras.optimizers.Adam(schedule))
+    path = tmp_path / "log.jsonl"
+    path.write_text('{"step": 0}\n', encoding="utf-8")
+    fit(
+        scores_of(3.0, 5.5),
+        clock,
+        callbacks.RunLog(path, started=1000.0 - 60),
+        model=model,
+        epochs=2,
+    )
+    first, *lines = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+    assert first == {"step": 0}, "a resumed run appends"
+    assert [line["step"] for line in lines] == [4, 8]
+    assert [line["val_bleu"] for line in lines] == [3.0, 5.5]
+    assert [line["minutes"] for line in lines] == [2.08, 3.17]  # 60 + 65 and 60 + 130 seconds
+    assert [line["learning_rate"] for line in lines] == pytest.approx(
+        [float(schedule(4)), float(schedule(8))]
+    )
+    assert all(np.isfinite(line["loss"]) for line in lines)
+
+
+def test_save_checkpoints_keeps_every_score_and_the_best(fit, tmp_path):
+    checkpoints = Checkpoints(tmp_path, keep=2)
+    fit(scores_of(1.0, 7.0, 7.0, 2.0, 3.0), callbacks.SaveCheckpoints(checkpoints), epochs=5)
+    kept = {checkpoint.step: checkpoint.scores["val_bleu"] for checkpoint in checkpoints.all()}
+    assert kept == {8: 7.0, 16: 2.0, 20: 3.0}
+    assert checkpoints.best().step == 8, "the first of two equals"
+    assert checkpoints.latest().step == 20
+
+
+def test_save_checkpoints_remembers_the_best_of_an_earlier_process(fit, tmp_path):
+    fit(scores_of(9.0), callbacks.SaveCheckpoints(Checkpoints(tmp_path)), epochs=1)
+    model = compiled(small_model())
+    Checkpoints(tmp_path).latest().restore(model)
+    fit(scores_of(4.0), callbacks.SaveCheckpoints(Checkpoints(tmp_path)), model=model, epochs=1)
+    assert Checkpoints(tmp_path).best().step == 4
+    fit(scores_of(9.5), callbacks.SaveCheckpoints(Checkpoints(tmp_path)), model=model, epochs=1)
+    assert Checkpoints(tmp_path).best().step == 12
+
+
+def test_save_checkpoints_takes_another_figure_to_monitor(fit, tmp_path):
+    save = callbacks.SaveCheckpoints(Checkpoints(tmp_path), monitor="val_chrf")
+
+    def put(epoch, logs):
+        logs.update(val_bleu=[1.0, 2.0][epoch], val_chrf=[2.0, 1.0][epoch])
+
+    fit(keras.callbacks.LambdaCallback(on_epoch_end=put), save, epochs=2)
+    assert Checkpoints(tmp_path).best().step == 4
+
+
+def test_checkpoints_without_any_score_take_the_newest_for_the_best(fit, tmp_path):
+    fit(callbacks.SaveCheckpoints(Checkpoints(tmp_path)), epochs=2)
+    assert Checkpoints(tmp_path).best().step == 8
