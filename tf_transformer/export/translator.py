@@ -30,7 +30,7 @@ class ExportTranslator(tf.Module):
                 f"max_length must be at least 2, a piece and the end id; "
                 f"received max_length={max_length}."
             )
-        self.weights = model.variables
+        self.weights = model.weights
         self.assets = [source_tokenizer.graph_resource, target_tokenizer.graph_resource]
         self.translate = _translate_function(model, source_tokenizer, target_tokenizer, max_length)
 

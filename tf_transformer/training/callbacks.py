@@ -1,4 +1,4 @@
-"""Callbacks for anybody's `fit`: progress, limits, validation BLEU, log and checkpoints."""
+"""Callbacks for anybody's `fit`: validation BLEU, checkpoints, log, limits."""
 
 import json
 import pathlib
@@ -7,7 +7,6 @@ import sys
 import time
 
 import keras
-from tqdm import tqdm
 
 from tf_transformer.evaluation import score
 
@@ -157,75 +156,3 @@ class StopOnSignal(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
         if self.stopped:
             self.model.stop_training = True
-
-
-class Progress(keras.callbacks.Callback):
-    """One line that says how far training is: step, loss, target tokens a second, time left.
-
-    On a terminal the line is rewritten in place; in a file a new one comes every half minute.
-
-    Args:
-        tokens_per_step: float, target tokens in a mean batch.
-        total_steps: int, or None where time says when to end.
-        minutes: float, or None where steps say when to end.
-        started: float, `time.monotonic()` from which the minutes count.
-    """
-
-    def __init__(self, tokens_per_step, total_steps=None, minutes=None, started=None):
-        super().__init__()
-        self._tokens_per_step = tokens_per_step
-        self._total_steps = total_steps
-        self._minutes = minutes
-        self._started = started
-        self._bar = None
-        self._training_seconds = 0.0
-        self._steps = 0
-
-    def on_train_begin(self, logs=None):
-        terminal = sys.stderr.isatty()
-        in_steps = self._total_steps is not None
-        self._bar = tqdm(
-            total=self._total_steps if in_steps else round(60 * self._minutes),
-            initial=int(self.model.optimizer.iterations) if in_steps else self._elapsed(),
-            file=sys.stderr,
-            mininterval=0.5 if terminal else 30,
-            maxinterval=60,
-            bar_format="{percentage:3.0f}% |{bar:20}| {desc}{elapsed} gone, {remaining} left"
-            + ("" if terminal else "\n"),
-        )
-
-    def on_epoch_begin(self, epoch, logs=None):
-        self._step_started = time.monotonic()
-
-    def on_train_batch_end(self, batch, logs=None):
-        now = time.monotonic()
-        # The first step is the tracing; it says nothing of the speed to expect.
-        if self._steps:
-            self._training_seconds += now - self._step_started
-        self._step_started = now
-        self._steps += 1
-        step = int(self.model.optimizer.iterations)
-        speed = (self._steps - 1) * self._tokens_per_step / max(self._training_seconds, 1e-9)
-        self._bar.set_description_str(
-            f"step {step}, loss {logs['loss']:.3f}, {speed:,.0f} tokens/s, ", refresh=False
-        )
-        self._bar.update(1 if self._total_steps is not None else self._elapsed() - self._bar.n)
-
-    def on_epoch_end(self, epoch, logs=None):
-        logs = logs or {}
-        shown = [f"{n} {logs[n]:.4g}" for n in logs if n.startswith("val_")]
-        if logs is not None:
-            logs["tokens_per_second"] = round(
-                (self._steps - 1) * self._tokens_per_step / max(self._training_seconds, 1e-9), 1
-            )
-        self._bar.write(
-            f"step {int(self.model.optimizer.iterations)}: loss {logs.get('loss', 0):.3f}, "
-            + ", ".join(shown),
-            file=sys.stderr,
-        )
-
-    def on_train_end(self, logs=None):
-        self._bar.close()
-
-    def _elapsed(self):
-        return min(round(time.monotonic() - self._started), round(60 * (self._minutes or 0)))

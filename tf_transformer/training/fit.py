@@ -15,6 +15,7 @@ from tf_transformer.training import callbacks
 from tf_transformer.training.distribution import default_strategy
 from tf_transformer.training.losses import SmoothedCrossEntropy
 from tf_transformer.training.metrics import Perplexity, TokenAccuracy
+from tf_transformer.training.progress import Progress
 from tf_transformer.training.run_directory import RunDirectory
 from tf_transformer.training.schedules import NoamSchedule
 
@@ -129,8 +130,8 @@ def _fit(config, run, model, batches, validation, corpus, translate, started):
             limit,
             interrupt,
             callbacks.TranslationBleu(translate, corpus.validation, num_samples=2, show=_say),
-            callbacks.Progress(
-                batches.num_target_tokens / len(batches), total_steps, config.minutes, started
+            Progress(
+                batches.num_target_tokens / len(batches), started, total_steps, config.minutes
             ),
             callbacks.RunLog(run.log_path, started),
             callbacks.SaveCheckpoints(run.checkpoints),

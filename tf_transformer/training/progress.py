@@ -1,0 +1,103 @@
+"""The line that says how far training is."""
+
+import sys
+import time
+
+import keras
+from rich.console import Console
+from rich.progress import BarColumn, TextColumn
+from rich.progress import Progress as ProgressBar
+
+_SECONDS_BETWEEN_LINES = 30
+
+
+class Progress(keras.callbacks.Callback):
+    """Shows step, loss, target tokens a second, time gone and time left.
+
+    On a terminal it is one line under whatever else is printed; in a file a new line comes every
+    half minute.
+
+    Args:
+        tokens_per_step: float, target tokens in a mean batch.
+        started: float, `time.monotonic()` at the start of the command.
+        total_steps: int, the step that ends training, or None where time does.
+        minutes: float, from `started` to the end of training, or None where a step ends it.
+    """
+
+    def __init__(self, tokens_per_step, started, total_steps=None, minutes=None):
+        super().__init__()
+        self._tokens_per_step = tokens_per_step
+        self._started = started
+        self._total_steps = total_steps
+        self._minutes = minutes
+        self._bar = None
+        self._fit_started = None
+        self._first_step = None
+        self._step_started = None
+        self._seconds = 0.0  # in steps, but for the first, which is the tracing
+        self._steps = 0
+        self._last_line = 0.0
+
+    def on_train_begin(self, logs=None):
+        self._first_step = int(self.model.optimizer.iterations)
+        self._fit_started = time.monotonic()
+        console = Console(stderr=True)
+        if console.is_terminal:
+            self._bar = ProgressBar(
+                BarColumn(20), TextColumn("{task.description}"), console=console, transient=True
+            )
+            self._bar.add_task("", total=1.0)
+            self._bar.start()
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._step_started = time.monotonic()
+
+    def on_train_batch_end(self, batch, logs=None):
+        now = time.monotonic()
+        if self._steps:
+            self._seconds += now - self._step_started
+        self._step_started = now
+        self._steps += 1
+        share, seconds_left = self._share_and_seconds_left(now)
+        line = (
+            f"{share:4.0%}  step {self._step():,}, loss {logs['loss']:.3f}, "
+            f"{self.tokens_per_second:,.0f} tokens/s, {_clock(now - self._started)} gone, "
+            f"{_clock(seconds_left)} left"
+        )
+        if self._bar is not None:
+            self._bar.update(self._bar.task_ids[0], completed=share, description=line)
+        elif now - self._last_line > _SECONDS_BETWEEN_LINES:
+            self._last_line = now
+            print(line, file=sys.stderr, flush=True)
+
+    def on_epoch_end(self, epoch, logs=None):
+        logs = logs or {}
+        figures = [f"{name} {value:.4g}" for name, value in sorted(logs.items())]
+        print(f"step {self._step():,}: {', '.join(figures)}", file=sys.stderr, flush=True)
+        logs["tokens_per_second"] = round(self.tokens_per_second, 1)
+
+    def on_train_end(self, logs=None):
+        if self._bar is not None:
+            self._bar.stop()
+
+    @property
+    def tokens_per_second(self):
+        """Target tokens a second in training alone, without tracing and validation."""
+        return (self._steps - 1) * self._tokens_per_step / max(self._seconds, 1e-9)
+
+    def _step(self):
+        return self._first_step + self._steps
+
+    def _share_and_seconds_left(self, now):
+        if self._total_steps is None:
+            seconds = 60 * self._minutes
+            left = max(0.0, seconds - (now - self._started))
+            return 1 - left / seconds, left
+        left = max(0, self._total_steps - self._step())
+        return 1 - left / self._total_steps, left * (now - self._fit_started) / self._steps
+
+
+def _clock(seconds):
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
