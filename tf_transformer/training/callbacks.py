@@ -107,6 +107,8 @@ class StepLimit(keras.callbacks.Callback):
 class TimeLimit(keras.callbacks.Callback):
     """Ends training so that it is over, last validation included, when the time is.
 
+    Put it behind the callbacks that take time at the end of an epoch.
+
     Args:
         minutes: float.
         started: float, `time.monotonic()` from which the minutes count.
@@ -116,16 +118,20 @@ class TimeLimit(keras.callbacks.Callback):
         super().__init__()
         self._deadline = started + 60 * minutes
         self._validation_seconds = 0.0
-        self._validation_started = None
+        self._step_ended = None
 
     def on_train_batch_end(self, batch, logs=None):
-        self._validation_started = time.monotonic()
-        if self._validation_started + self._validation_seconds >= self._deadline:
-            self.model.stop_training = True
+        self._step_ended = time.monotonic()
+        self._stop_if_over(self._step_ended)
 
-    def on_epoch_begin(self, epoch, logs=None):
-        if self._validation_started is not None:
-            self._validation_seconds = time.monotonic() - self._validation_started
+    def on_epoch_end(self, epoch, logs=None):
+        now = time.monotonic()
+        self._validation_seconds = now - self._step_ended
+        self._stop_if_over(now)
+
+    def _stop_if_over(self, now):
+        if now + self._validation_seconds >= self._deadline:
+            self.model.stop_training = True
 
 
 class StopOnSignal(keras.callbacks.Callback):

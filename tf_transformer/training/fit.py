@@ -127,7 +127,6 @@ def _fit(config, run, model, batches, validation, corpus, translate, started):
         epochs=2**31,  # the limit ends it
         verbose=0,
         callbacks=[
-            limit,
             interrupt,
             callbacks.TranslationBleu(translate, corpus.validation, num_samples=2, show=_say),
             Progress(
@@ -135,6 +134,7 @@ def _fit(config, run, model, batches, validation, corpus, translate, started):
             ),
             callbacks.RunLog(run.log_path, started),
             callbacks.SaveCheckpoints(run.checkpoints),
+            limit,
         ],
     )
     best = run.checkpoints.best()
