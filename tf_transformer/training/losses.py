@@ -21,8 +21,9 @@ class SmoothedCrossEntropy(keras.losses.Loss):
     """
 
     def __init__(self, label_smoothing=0.1, pad_id=0, *, name="loss"):
-        # The mean over tokens is taken here: Keras' own would divide by the padding too.
-        super().__init__(name=name, reduction="sum", dtype="float32")
+        # The mean over tokens is taken in `call`: Keras' own would divide by the padding too. Of
+        # that one number Keras' mean is itself; unlike its sum, it is divided among replicas.
+        super().__init__(name=name, reduction="sum_over_batch_size", dtype="float32")
         if not 0 <= label_smoothing < 1:
             raise ValueError(
                 f"label_smoothing must be at least 0 and less than 1; "
