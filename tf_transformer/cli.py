@@ -13,7 +13,7 @@ import time
 import types
 import typing
 
-from tf_transformer.config import ConfigError, RunConfig, TrainingConfig, read_toml
+from tf_transformer.config import ConfigError, InputError, RunConfig, TrainingConfig, read_toml
 from tf_transformer.data.parallel import DataError, read_lines
 
 _LINES_AT_ONCE = 1024
@@ -30,12 +30,9 @@ def main(arguments=None):
     """
     options = _parser().parse_args(arguments)
     started = time.monotonic()
-    with _quiet_import():
-        from tf_transformer.export.saved_model import ExportError
-        from tf_transformer.training.run_directory import RunError
     try:
         return options.command(options, started)
-    except (ConfigError, DataError, ExportError, RunError) as error:
+    except InputError as error:
         print(f"tf-transformer: {error}", file=sys.stderr)
         return 2
     except BrokenPipeError:
@@ -52,16 +49,17 @@ def main(arguments=None):
 
 
 def _train(options, started):
-    from tf_transformer.export.translator import Translator
-    from tf_transformer.training.fit import train
-    from tf_transformer.training.run_directory import RunDirectory
-
-    if options.resume:
-        config = _resumed_config(options, RunDirectory.open(options.run_dir).config())
-    else:
+    config = None
+    if not options.resume:
         tables = read_toml(options.config) if options.config else {}
         where = options.config or "command line"
         config = RunConfig.from_dict(_merged(tables, _given(options)), where)
+    with _quiet():
+        from tf_transformer.export.translator import Translator
+        from tf_transformer.training.fit import train
+        from tf_transformer.training.run_directory import RunDirectory
+    if options.resume:
+        config = _resumed_config(options, RunDirectory.open(options.run_dir).config())
     finished = train(
         config, options.run_dir, Translator.from_model, resume=options.resume, started=started
     )
@@ -96,8 +94,8 @@ def _evaluate(options, _):
 
 
 def _export(options, _):
-    from tf_transformer.training.run_directory import RunDirectory
-
+    with _quiet():
+        from tf_transformer.training.run_directory import RunDirectory
     run = RunDirectory.open(options.run_dir)
     translator, checkpoint = _trained_translator(run)
     packages = ("tf_transformer", "tensorflow", "keras", "tensorflow-text", "sentencepiece")
@@ -108,9 +106,7 @@ def _export(options, _):
         "versions": {name: importlib.metadata.version(name) for name in packages},
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
-    with _quiet_import():
-        path = translator.save(options.saved_model, options.version, manifest, options.overwrite)
-    print(path)
+    print(translator.save(options.saved_model, options.version, manifest, options.overwrite))
     return 0
 
 
@@ -145,9 +141,9 @@ def _line_groups(file, size):
 
 def _open_translator(path):
     """The translator in a run directory (its best checkpoint) or in a SavedModel."""
-    from tf_transformer.export.translator import Translator
-    from tf_transformer.training.run_directory import RunDirectory
-
+    with _quiet():
+        from tf_transformer.export.translator import Translator
+        from tf_transformer.training.run_directory import RunDirectory
     if RunDirectory.is_run(path):
         return _trained_translator(RunDirectory.open(path))[0]
     return Translator.load(path)
@@ -320,8 +316,8 @@ def _add_batch_size(parser):
 
 
 @contextlib.contextmanager
-def _quiet_import():
-    """Keeps TensorFlow's notes on CPUs and CUDA, which C++ writes, from the screen.
+def _quiet():
+    """Keeps TensorFlow's start-up notes on CPUs and CUDA, which C++ writes, from the screen.
 
     What was written is shown after all if something fails.
     """

@@ -10,8 +10,12 @@ import typing
 import tomli_w
 
 
-class ConfigError(ValueError):
-    """A setting that cannot be; the message says which, what was received and what to do."""
+class InputError(ValueError):
+    """Something from the user that cannot be used; the message is one line that says what to do."""
+
+
+class ConfigError(InputError):
+    """A setting that cannot be."""
 
 
 def nearest(name, known):

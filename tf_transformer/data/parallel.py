@@ -9,12 +9,14 @@ import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from tf_transformer.config import InputError
+
 _GZIP_MAGIC = b"\x1f\x8b"
 _TFDS_CATALOG = "https://www.tensorflow.org/datasets/catalog/overview"
 
 
-class DataError(ValueError):
-    """Data that cannot be used. The message is one line: what, where, and what to do."""
+class DataError(InputError):
+    """Data that cannot be used."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,9 +7,11 @@ import uuid
 
 import tensorflow as tf
 
+from tf_transformer.config import InputError
 
-class ExportError(ValueError):
-    """A SavedModel that cannot be written or read; the message says why and what to do."""
+
+class ExportError(InputError):
+    """A SavedModel that cannot be written or read."""
 
 
 def versions(path):

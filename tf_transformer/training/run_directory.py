@@ -11,15 +11,15 @@ import os
 import pathlib
 from typing import NamedTuple
 
-from tf_transformer.config import RunConfig, read_toml
+from tf_transformer.config import InputError, RunConfig, read_toml
 from tf_transformer.models.presets import transformer_config
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer
 from tf_transformer.training.checkpoints import Checkpoint, Checkpoints
 
 
-class RunError(ValueError):
-    """A run directory that cannot be used; the message says why and what to do."""
+class RunError(InputError):
+    """A run directory that cannot be used."""
 
 
 class TrainedModel(NamedTuple):
