@@ -92,6 +92,8 @@ class TransformerConfig:
             f"a multiple of num_heads={self.num_heads}",
         )  # fmt: skip
         _require(self.d_model % 2 == 0, "d_model", self.d_model, "even")
+        vocab_size = min(self.source_vocab_size, self.target_vocab_size)
+        _require(0 <= self.pad_id < vocab_size, "pad_id", self.pad_id, f"an id below {vocab_size}")
         if self.tie_embeddings and self.source_vocab_size != self.target_vocab_size:
             raise ConfigError(
                 f"tie_embeddings=True needs one vocabulary for both sides; received "

@@ -70,7 +70,7 @@ def smoothed_cross_entropy(labels, logits, label_smoothing, pad_id):
         float32 tensor `(B, T)`, 0 at padding.
     """
     vocab_size = logits.shape[-1]
-    share = label_smoothing / (vocab_size - 2)
+    share = label_smoothing / max(vocab_size - 2, 1)
     confidence = 1.0 - label_smoothing
 
     flat_labels = ops.reshape(labels, (-1,))
