@@ -1,0 +1,337 @@
+"""Checkpoints: whole or not there, the right one is found, and training goes on from it exactly."""
+
+import json
+import re
+import shutil
+
+import keras
+import numpy as np
+import pytest
+
+import tf_transformer as tt
+from tf_transformer.training.checkpoints import Checkpoints
+
+
+@pytest.fixture(scope="module")
+def model():
+    """Anything with weights, an optimizer and a seed; what is tested is the disk."""
+    model = keras.Sequential(
+        [keras.Input((2,)), keras.layers.Dropout(0.5, seed=1), keras.layers.Dense(1)]
+    )
+    model.compile(keras.optimizers.Adam(), "mse")
+    model.optimizer.build(model.trainable_variables)
+    return model
+
+
+@pytest.fixture
+def checkpoints(tmp_path):
+    return Checkpoints(tmp_path / "run" / "checkpoints", keep=3)
+
+
+def weights_of(model):
+    return [variable.numpy() for variable in model.weights]
+
+
+def set_weights(model, value):
+    for variable in model.weights:
+        if "seed" not in variable.path:
+            variable.assign(np.full(variable.shape, value))
+
+
+def steps_in(checkpoints):
+    return [checkpoint.step for checkpoint in checkpoints.all()]
+
+
+def names_in(checkpoints):
+    return sorted(path.name for path in checkpoints.directory.iterdir())
+
+
+# --- Writing and finding --------------------------------------------------------------------
+
+
+def test_nothing_written_is_nothing_found(checkpoints):
+    assert checkpoints.all() == []
+    assert checkpoints.latest() is None
+    assert checkpoints.best() is None
+    assert not checkpoints.directory.exists(), "looking makes no folder"
+
+
+def test_what_is_written_is_found_with_its_step_and_scores(checkpoints, model):
+    checkpoints.write(model, 12, {"val_bleu": np.float32(12.5), "loss": 2})
+    (found,) = checkpoints.all()
+    assert (found.step, found.scores) == (12, {"val_bleu": 12.5, "loss": 2.0})
+    assert found.path == checkpoints.directory / "step-00000012"
+    assert names_in(checkpoints) == ["step-00000012"]
+    state = json.loads((found.path / "state.json").read_text(encoding="utf-8"))
+    assert state == {"step": 12, "scores": {"val_bleu": 12.5, "loss": 2.0}}
+
+
+def test_each_checkpoint_keeps_its_own_weights(checkpoints, model):
+    for step in (1, 2):
+        set_weights(model, step)
+        checkpoints.write(model, step, {})
+    set_weights(model, 99)
+    for checkpoint in checkpoints.all():
+        checkpoint.restore(model)
+        assert all((weights == checkpoint.step).all() for weights in weights_of(model)[1:])
+
+
+def test_the_newest_is_the_one_of_the_highest_step(checkpoints, model):
+    # Past 8 digits the names no longer sort as the numbers do.
+    for step in (99_999_999, 100_000_000):
+        checkpoints.write(model, step, {})
+    assert checkpoints.latest().step == 100_000_000
+    assert checkpoints.best().step == 100_000_000
+
+
+def test_a_step_written_again_replaces_the_first(checkpoints, model):
+    checkpoints.write(model, 5, {"val_bleu": 1.0})
+    checkpoints.write(model, 5, {"val_bleu": 2.0})
+    assert [checkpoint.scores for checkpoint in checkpoints.all()] == [{"val_bleu": 2.0}]
+
+
+@pytest.mark.parametrize("best", [1, 3, 6])
+def test_the_newest_few_and_the_best_are_kept(checkpoints, model, best):
+    for step in range(1, 7):
+        checkpoints.write(model, step, {}, is_best=step == best)
+        assert step in steps_in(checkpoints)
+        assert step < best or best in steps_in(checkpoints), "never pruned, not for a moment"
+    assert steps_in(checkpoints) == sorted({best, 4, 5, 6})
+    assert checkpoints.best().step == best
+
+
+def test_the_best_before_is_pruned_with_the_rest(checkpoints, model):
+    for step in range(1, 7):
+        checkpoints.write(model, step, {}, is_best=step in (1, 5))
+    assert steps_in(checkpoints) == [4, 5, 6]
+
+
+def test_where_the_best_is_lost_the_newest_stands_for_it(checkpoints, model):
+    for step in (1, 2):
+        checkpoints.write(model, step, {}, is_best=step == 1)
+    shutil.rmtree(checkpoints.directory / "step-00000001")
+    assert checkpoints.best().step == 2
+
+
+# --- Torn -----------------------------------------------------------------------------------
+
+
+def tear_missing(folder):
+    (folder / "state.json").unlink()
+
+
+def tear_truncated(folder):
+    path = folder / "state.json"
+    path.write_bytes(path.read_bytes()[:7])
+
+
+def tear_empty(folder):
+    (folder / "state.json").write_bytes(b"")
+
+
+def tear_key(folder):
+    (folder / "state.json").write_text("{}", encoding="utf-8")
+
+
+def tear_bytes(folder):
+    (folder / "state.json").write_bytes(b"\xff\xfe\x00")
+
+
+def tear_type(folder):
+    (folder / "state.json").write_text("[1, 2]", encoding="utf-8")
+
+
+def tear_weights(folder):
+    (folder / "model.weights.h5").unlink()
+
+
+TEARS = [tear_missing, tear_truncated, tear_empty, tear_key, tear_bytes]
+LATER = [
+    pytest.param(
+        tear,
+        marks=pytest.mark.xfail(strict=True, reason="the reader trusts what parses"),
+    )
+    for tear in (tear_type, tear_weights)
+]
+
+
+@pytest.mark.parametrize("tear", TEARS + LATER)
+def test_a_torn_checkpoint_is_passed_over(checkpoints, model, tear):
+    for step in (1, 2):
+        checkpoints.write(model, step, {}, is_best=step == 2)
+    tear(checkpoints.directory / "step-00000002")
+    assert steps_in(checkpoints) == [1]
+    assert checkpoints.latest().step == 1
+    assert checkpoints.best().step == 1
+    checkpoints.write(model, 2, {})
+    assert steps_in(checkpoints) == [1, 2]
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"{}", b"\xff"])
+def test_a_torn_pointer_to_the_best_is_passed_over(checkpoints, model, content):
+    for step in (1, 2):
+        checkpoints.write(model, step, {}, is_best=step == 1)
+    (checkpoints.directory / "best.json").write_bytes(content)
+    assert checkpoints.best().step == 2
+
+
+def test_what_a_killed_process_left_half_written_is_not_found_and_no_hindrance(checkpoints, model):
+    checkpoints.write(model, 1, {})
+    leftover = checkpoints.directory / ".writing-step-00000002"
+    shutil.copytree(checkpoints.directory / "step-00000001", leftover)
+    (checkpoints.directory / ".writing-best.json").write_text('{"step": 2}', encoding="utf-8")
+    assert steps_in(checkpoints) == [1]
+    checkpoints.write(model, 2, {}, is_best=True)
+    assert names_in(checkpoints) == ["best.json", "step-00000001", "step-00000002"]
+
+
+@pytest.mark.parametrize("half_written", [False, True])
+def test_a_failed_write_shows_nothing_new_and_harms_nothing_old(
+    checkpoints, model, monkeypatch, half_written
+):
+    set_weights(model, 1)
+    checkpoints.write(model, 1, {"val_bleu": 1.0}, is_best=True)
+
+    def fail(path, *_, **__):
+        if half_written:
+            path.write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(model, "save_weights", fail)
+        for step in (1, 2):
+            with pytest.raises(OSError, match="No space"):
+                checkpoints.write(model, step, {"val_bleu": 9.0}, is_best=True)
+    assert steps_in(checkpoints) == [1]
+    assert checkpoints.best().scores == {"val_bleu": 1.0}
+    set_weights(model, 99)
+    checkpoints.latest().restore(model)
+    assert all((weights == 1).all() for weights in weights_of(model)[1:])
+    checkpoints.write(model, 2, {})
+    assert steps_in(checkpoints) == [1, 2]
+
+
+@pytest.mark.parametrize("where", ["rename", "replace"])
+def test_killed_between_two_moves_a_good_checkpoint_is_found(
+    checkpoints, model, monkeypatch, where
+):
+    """A process that dies right before the checkpoint, or the pointer, is moved into place."""
+    checkpoints.write(model, 1, {}, is_best=True)
+
+    class KilledError(BaseException):
+        pass
+
+    def die(*_):
+        raise KilledError
+
+    with monkeypatch.context() as patch, pytest.raises(KilledError):
+        if where == "rename":
+            patch.setattr("pathlib.Path.rename", die)
+        else:
+            patch.setattr("os.replace", die)
+        checkpoints.write(model, 2, {}, is_best=True)
+    assert steps_in(checkpoints) == ([1] if where == "rename" else [1, 2])
+    assert checkpoints.best().step == 1
+
+
+def test_a_model_of_other_sizes_is_refused(checkpoints, model):
+    checkpoints.write(model, 1, {})
+    other = keras.Sequential([keras.Input((3,)), keras.layers.Dense(4)])
+    with pytest.raises(ValueError):
+        checkpoints.latest().restore(other)
+
+
+# --- Going on -------------------------------------------------------------------------------
+
+BEFORE, AFTER = 5, 6
+
+
+@pytest.fixture(scope="module")
+def batches():
+    corpus = tt.copy_task(num_train=60, num_validation=1, num_test=0)
+    tokenizer = tt.SentencePieceTokenizer.train(corpus.train.sources, 280)
+    batches = tt.TokenBatches.from_text(
+        corpus.train, tokenizer, tokenizer, batch_tokens=100, max_length=32, seed=3
+    )
+    assert BEFORE < len(batches) < BEFORE + AFTER, "the next epoch should begin on the way"
+    return batches
+
+
+def new_transformer(seed):
+    keras.utils.set_random_seed(seed)
+    config = tt.TransformerConfig(
+        280, 280, num_layers=1, d_model=16, num_heads=2, d_ff=32,
+        dropout_rate=0.3, attention_dropout_rate=0.1,
+    )  # fmt: skip
+    model = tt.Transformer(config)
+    schedule = tt.NoamSchedule(16, warmup_steps=4)
+    model.compile(keras.optimizers.Adam(schedule, beta_2=0.98), tt.SmoothedCrossEntropy())
+    return model
+
+
+def train(model, batches, steps):
+    """Goes on for so many steps, with the data that comes after those already made."""
+    epoch, skip = divmod(int(model.optimizer.iterations), len(batches))
+    data = batches.dataset(first_epoch=epoch, skip=skip)
+    model.fit(data, steps_per_epoch=steps, shuffle=False, verbose=0)
+
+
+def everything(model):
+    """Every variable of model and optimizer, by its place and its name without Keras' counters."""
+    state = {}
+    for place, variable in enumerate([*model.variables, *model.optimizer.variables]):
+        name = re.sub(r"(adam|seed_generator)_[0-9]+", r"\1", variable.path)
+        state[f"{place} {name}"] = variable.numpy()
+    return state
+
+
+def updates_in(state):
+    return next(int(value) for name, value in state.items() if name.endswith("adam/iteration"))
+
+
+@pytest.fixture(scope="module")
+def stopped_and_not(tmp_path_factory, batches):
+    """A run without a stop; its state at the stop; and two runs that go on from there."""
+    checkpoints = Checkpoints(tmp_path_factory.mktemp("checkpoints"))
+    model = new_transformer(seed=1)
+    train(model, batches, BEFORE)
+    checkpoints.write(model, BEFORE, {})
+    at_stop = everything(model)
+    train(model, batches, AFTER)
+
+    resumed = new_transformer(seed=2)  # other weights and other dropout, all to be replaced
+    checkpoints.latest().restore(resumed)
+    restored = everything(resumed)
+    train(resumed, batches, AFTER)
+    return {
+        "at_stop": at_stop,
+        "restored": restored,
+        "end": everything(model),
+        "resumed_end": everything(resumed),
+    }
+
+
+def assert_same(one, other):
+    assert one.keys() == other.keys()
+    differing = [path for path in one if not np.array_equal(one[path], other[path])]
+    assert not differing
+
+
+def test_a_checkpoint_holds_weights_optimizer_and_seeds(stopped_and_not):
+    state = stopped_and_not["at_stop"]
+    assert updates_in(state) == BEFORE
+    assert any("momentum" in path for path in state)
+    assert any("velocity" in path for path in state)
+    assert any("seed_generator" in path for path in state)
+    assert_same(stopped_and_not["restored"], state)
+
+
+def test_training_went_on_after_the_stop(stopped_and_not):
+    before, after = stopped_and_not["at_stop"], stopped_and_not["end"]
+    unmoved = [path for path in before if np.array_equal(before[path], after[path])]
+    assert not [path for path in unmoved if "kernel" in path or "seed" in path]
+
+
+def test_a_stopped_run_ends_bitwise_where_the_other_does(stopped_and_not):
+    assert updates_in(stopped_and_not["end"]) == BEFORE + AFTER
+    assert_same(stopped_and_not["resumed_end"], stopped_and_not["end"])

@@ -1,0 +1,578 @@
+"""The command line: a whole run in processes of its own, and every mistake answered in a line."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+import tf_transformer as tt
+from tf_transformer import cli
+from tf_transformer.config import read_toml
+
+SMALL = [
+    "--vocab-size=280", "--num-layers=1", "--d-model=32", "--num-heads=2", "--d-ff=64",
+    "--batch-tokens=512", "--max-length=32", "--warmup-steps=50",
+]  # fmt: skip
+PERIOD, STEPS, MORE_STEPS = 4, 6, 10
+
+
+def command(*arguments):
+    return [sys.executable, "-m", "tf_transformer.cli", *map(str, arguments)]
+
+
+def run(*arguments, **options):
+    return subprocess.run(
+        command(*arguments), capture_output=True, text=True, timeout=300, **options
+    )
+
+
+def lines_of(path):
+    return path.read_text(encoding="utf-8").splitlines()
+
+
+def log_of(run_dir):
+    return [json.loads(line) for line in lines_of(run_dir / "log.jsonl")]
+
+
+def without_times(log):
+    return [{k: v for k, v in x.items() if k not in ("minutes", "tokens_per_second")} for x in log]
+
+
+def checkpoints_in(run_dir):
+    return sorted(path.name for path in (run_dir / "checkpoints").iterdir())
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """Text files of the copy task; and where each test that shares them may leave nothing."""
+    folder = tmp_path_factory.mktemp("data")
+    corpus = tt.copy_task(num_train=300, num_validation=12, num_test=12)
+    for name in ("train", "validation", "test"):
+        text = getattr(corpus, name)
+        for side, sentences in (("source", text.sources), ("target", text.targets)):
+            path = folder / f"{name}.{side}"
+            path.write_text("".join(f"{s}\n" for s in sentences), encoding="utf-8")
+    return folder
+
+
+def files(data, **others):
+    """The four options that name text files."""
+    names = [f"{part}_{side}" for part in ("train", "validation") for side in ("source", "target")]
+    return [
+        f"--{name.replace('_', '-')}={others.get(name, data / name.replace('_', '.'))}"
+        for name in names
+    ]
+
+
+@pytest.fixture(scope="module")
+def trained(data, tmp_path_factory):
+    """A run of a few steps, made in a process of its own; and what that process printed."""
+    run_dir = tmp_path_factory.mktemp("runs") / "new" / "run"
+    lengths = [f"--steps={STEPS}", f"--validation-steps={PERIOD}"]
+    done = run("train", "--run-dir", run_dir, *files(data), *SMALL, *lengths)
+    assert done.returncode == 0, done.stderr
+    return run_dir, done
+
+
+@pytest.fixture(scope="module")
+def resumed(trained, tmp_path_factory):
+    """A copy of that run, gone on with."""
+    run_dir = tmp_path_factory.mktemp("runs") / "resumed"
+    shutil.copytree(trained[0], run_dir)
+    done = run("train", "--run-dir", run_dir, "--resume", f"--steps={MORE_STEPS}")
+    assert done.returncode == 0, done.stderr
+    return run_dir, done
+
+
+@pytest.fixture(scope="module")
+def exported(trained, tmp_path_factory):
+    """The SavedModel of that run, written by a process of its own; and what it printed."""
+    saved = tmp_path_factory.mktemp("saved_models") / "demo"
+    done = run("export", trained[0], saved)
+    assert done.returncode == 0, done.stderr
+    return saved, done
+
+
+# --- train ----------------------------------------------------------------------------------
+
+
+def test_a_run_leaves_configuration_tokenizers_checkpoints_and_log(trained):
+    run_dir, _ = trained
+    left = {path.name for path in run_dir.iterdir()}
+    assert left == {"config.toml", "tokenizers", "checkpoints", "log.jsonl"}
+    assert {path.name for path in (run_dir / "tokenizers").iterdir()} == {
+        "source.model",
+        "target.model",
+    }
+    assert checkpoints_in(run_dir) == ["best.json", "step-00000004", "step-00000006"]
+    assert [line["step"] for line in log_of(run_dir)] == [PERIOD, STEPS]
+    assert {"loss", "val_loss", "val_bleu", "minutes"} <= set(log_of(run_dir)[0])
+
+
+def test_a_run_says_what_it_does_and_nothing_of_its_engine(trained):
+    _, done = trained
+    assert done.stdout == ""
+    for word in ("Training a tokenizer of 280 pieces", "300 training pairs", "Done at step 6"):
+        assert word in done.stderr
+    for noise in ("Warning", "WARNING", "oneDNN", "cuda", "Traceback"):
+        assert noise not in done.stderr
+
+
+def test_the_configuration_of_a_run_repeats_it(trained, tmp_path):
+    run_dir, _ = trained
+    again = tmp_path / "again"
+    assert cli.main(["train", "--config", str(run_dir / "config.toml"), f"--run-dir={again}"]) == 0
+    assert read_toml(again / "config.toml") == read_toml(run_dir / "config.toml")
+    for side in ("source", "target"):
+        name = f"tokenizers/{side}.model"
+        assert (again / name).read_bytes() == (run_dir / name).read_bytes()
+    assert without_times(log_of(again)) == without_times(log_of(run_dir))
+
+
+def test_the_command_line_wins_over_the_file(data, tmp_path):
+    config = tmp_path / "run.toml"
+    config.write_text("[model]\nd_model = 8\n[training]\nminutes = 9.0\n", encoding="utf-8")
+    options = cli._parser().parse_args(
+        ["train", "--run-dir=x", f"--config={config}", "--steps=3", "--no-norm-first"]
+    )
+    merged = cli._merged(read_toml(config), cli._given(options))
+    assert merged == {"model": {"d_model": 8, "norm_first": False}, "training": {"steps": 3}}
+
+
+def test_resume_goes_on_where_the_run_ended(trained, resumed):
+    (before, _), (run_dir, done) = trained, resumed
+    log = log_of(run_dir)
+    assert log[:2] == log_of(before)
+    assert log[-1]["step"] == MORE_STEPS
+    assert [line["step"] for line in log[2:]] == sorted({line["step"] for line in log[2:]})
+    assert log[2]["step"] > STEPS
+    assert "step-00000010" in checkpoints_in(run_dir)
+    for noise in ("Warning", "Skipping", "Traceback"):
+        assert noise not in done.stderr
+
+
+def test_a_run_that_was_stopped_learns_what_the_other_does(data, resumed, tmp_path):
+    # One period, and none of the stop: the states agree though the logs were cut elsewhere.
+    whole = tmp_path / "whole"
+    lengths = [f"--steps={MORE_STEPS}", f"--validation-steps={MORE_STEPS}"]
+    assert cli.main(["train", f"--run-dir={whole}", *files(data), *SMALL, *lengths]) == 0
+    validated = [name for name in log_of(whole)[-1] if name.startswith("val_")]
+    assert {"val_loss", "val_bleu"} <= set(validated)
+    for name in [*validated, "learning_rate"]:
+        assert log_of(resumed[0])[-1][name] == pytest.approx(log_of(whole)[-1][name], rel=1e-5)
+
+
+def test_resume_of_a_finished_run_changes_nothing(trained, tmp_path, capfd):
+    run_dir = tmp_path / "run"
+    shutil.copytree(trained[0], run_dir)
+    before = {p: p.stat().st_mtime_ns for p in run_dir.rglob("*")}
+    assert cli.main(["train", f"--run-dir={run_dir}", "--resume"]) == 0
+    assert {p: p.stat().st_mtime_ns for p in run_dir.rglob("*")} == before
+    assert "Nothing to do" in capfd.readouterr().err
+
+
+def test_ctrl_c_leaves_a_checkpoint_and_resume_goes_on(data, tmp_path):
+    run_dir = tmp_path / "run"
+    process = subprocess.Popen(
+        command("train", "--run-dir", run_dir, *files(data), *SMALL, "--steps=1000000",
+                "--validation-steps=3"),
+        stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        deadline = time.monotonic() + 200
+        while not (run_dir / "log.jsonl").is_file() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        _, printed = process.communicate(timeout=100)
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    assert "Stopped at step" in printed
+    assert "Traceback" not in printed
+    stopped = log_of(run_dir)[-1]["step"]
+    assert f"step-{stopped:08d}" in checkpoints_in(run_dir)
+    arguments = ["train", f"--run-dir={run_dir}", "--resume", f"--steps={stopped + 2}"]
+    assert cli.main(arguments) == 0
+    assert log_of(run_dir)[-1]["step"] == stopped + 2
+
+
+# --- export, translate, evaluate ------------------------------------------------------------
+
+
+def test_export_writes_the_next_version_with_a_manifest(trained, exported):
+    saved, done = exported
+    assert done.stdout.splitlines() == [str(saved / "1")]
+    assert done.stderr == ""
+    assert [path.name for path in saved.iterdir()] == ["1"]
+    manifest = json.loads((saved / "1/assets.extra/tf_transformer.json").read_text("utf-8"))
+    best = max(log_of(trained[0]), key=lambda line: line["val_bleu"])
+    assert manifest["scores"]["val_bleu"] == best["val_bleu"]
+    assert manifest["step"] == best["step"]
+    assert manifest["config"] == read_toml(trained[0] / "config.toml")
+    assert {"tensorflow", "keras", "tf_transformer"} <= set(manifest["versions"])
+
+
+@pytest.fixture(scope="module")
+def moved(exported, tmp_path_factory):
+    """The SavedModel alone, far from the run that it came from."""
+    path = tmp_path_factory.mktemp("server") / "model"
+    shutil.copytree(exported[0], path)
+    return path
+
+
+TEXT = "a b c\n\nd e\r\n   \nf\n"
+
+
+def test_translate_answers_line_by_line_in_order(moved, tmp_path):
+    done = run("translate", moved, input=TEXT, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    expected = tt.Translator.load(moved)(["a b c", "", "d e", "   ", "f"])
+    assert done.stdout.split("\n") == [*expected, ""]
+    assert (expected[1], expected[3]) == ("", "")
+    assert all(expected[i] for i in (0, 2, 4))
+
+
+def test_translate_reads_and_writes_files(moved, tmp_path, capfd):
+    source, output = tmp_path / "in.txt", tmp_path / "out.txt"
+    source.write_bytes(b"a b\n\xff\n\nc d")  # invalid UTF-8, a blank line, no end to the last
+    arguments = ["translate", str(moved), f"--input={source}", f"--output={output}"]
+    assert cli.main([*arguments, "--batch-size=2"]) == 0
+    expected = tt.Translator.load(moved)(["a b", "\ufffd", "", "c d"])
+    assert output.read_bytes().decode("utf-8").split("\n") == [*expected, ""]
+    assert capfd.readouterr() == ("", "")
+
+
+def test_translate_of_more_lines_than_are_read_at_once_keeps_the_order(
+    moved, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(cli, "_LINES_AT_ONCE", 3)
+    source, output = tmp_path / "in.txt", tmp_path / "out.txt"
+    texts = ["a", "b c d e", "", "f g", "h", "i j a b", "c"]
+    source.write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
+    assert cli.main(["translate", str(moved), f"--input={source}", f"--output={output}"]) == 0
+    assert lines_of(output) == tt.Translator.load(moved)(texts)
+
+
+def test_translate_of_nothing_is_nothing(moved, tmp_path):
+    source, output = tmp_path / "in.txt", tmp_path / "out.txt"
+    source.write_bytes(b"")
+    assert cli.main(["translate", str(moved), f"--input={source}", f"--output={output}"]) == 0
+    assert output.read_bytes() == b""
+
+
+def test_evaluate_scores_run_and_saved_model_alike(trained, moved, data, tmp_path, capfd):
+    sources = lines_of(data / "test.source")
+    translations = tt.Translator.load(moved)(sources)
+    # So short a training scores nothing; let it be right in half of the sentences.
+    pairs = zip(sources, translations, strict=True)
+    references = [t if i % 2 else s for i, (s, t) in enumerate(pairs)]
+    reference = tmp_path / "reference"
+    reference.write_text("".join(f"{line}\n" for line in references), encoding="utf-8")
+    expected = tt.score(translations, references)
+    assert 0 < expected.chrf < 100
+    for model in (trained[0], moved):
+        arguments = [f"--source={data / 'test.source'}", f"--reference={reference}"]
+        assert cli.main(["evaluate", str(model), *arguments]) == 0
+        printed = capfd.readouterr()
+        assert printed.err == ""
+        first, *_, last = printed.out.splitlines()
+        assert f"BLEU {expected.bleu:.2f}" in first
+        assert expected.signature in first
+        figures = json.loads(last)
+        assert (figures["bleu"], figures["chrf"]) == (expected.bleu, expected.chrf)
+        assert figures["signature"] == expected.signature
+        assert figures["sentences"] == 12
+        assert figures["tokens_per_second"] > 0
+
+
+# --- Bad input ------------------------------------------------------------------------------
+
+
+def assert_one_line(printed, *words):
+    assert "Traceback" not in printed
+    (line,) = printed.splitlines()
+    assert line.startswith("tf-transformer")
+    assert len(line) < 400
+    for word in words:
+        assert re.search(word, line), f"{word!r} is not in {line!r}"
+
+
+def assert_refused(arguments, words, capfd, tmp_path):
+    """Exit status 2, one line on stderr with these words, and no new file."""
+    before = sorted(tmp_path.rglob("*"))
+    try:
+        status = cli.main([str(argument) for argument in arguments])
+    except SystemExit as end:  # argparse
+        status = end.code
+    printed = capfd.readouterr()
+    assert_one_line(printed.err, *words)
+    assert printed.out == ""
+    assert status == 2
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.fixture
+def bad_files(tmp_path):
+    (tmp_path / "two").write_text("a b\nc d\n", encoding="utf-8")
+    (tmp_path / "three").write_text("a b\nc d\ne f\n", encoding="utf-8")
+    (tmp_path / "empty").write_bytes(b"")
+    (tmp_path / "blank").write_text("\n \n\n", encoding="utf-8")
+    (tmp_path / "latin1").write_bytes(b"a b\nd\xfcnn\ne f\n")
+    (tmp_path / "torn.gz").write_bytes(b"\x1f\x8b\x08\x00torn")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "one_tab").write_text("a\tb\nc d\n", encoding="utf-8")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("two", [r"two has 2 ", r"validation\.target has 12\b"]),
+        ("empty", ["empty: the file is empty"]),
+        ("blank", ["has 3 "]),
+        ("missing", ["missing: no such file"]),
+        ("latin1", ["latin1, line 2: not valid UTF-8"]),
+        ("torn.gz", ["torn.gz: damaged"]),
+        ("folder", ["folder: a directory"]),
+    ],
+)
+def test_a_bad_text_file_is_named(data, bad_files, capfd, name, words):
+    given = files(data, validation_source=bad_files / name)
+    arguments = ["train", f"--run-dir={bad_files / 'run'}", *given, *SMALL]
+    assert_refused(arguments, words, capfd, bad_files)
+
+
+def test_a_bad_line_of_a_tsv_file_is_named(bad_files, capfd):
+    path = bad_files / "one_tab"
+    arguments = [f"--train-tsv={path}", f"--validation-tsv={path}", "--corpus=tsv"]
+    words = ["one_tab, line 2: 1 columns"]
+    assert_refused(["train", f"--run-dir={bad_files / 'run'}", *arguments], words, capfd, bad_files)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--corpus=phrasbook"], ["'phrasbook'", "'phrasebook'"]),
+        (["--corpus=copy", "--train-source=x"], ["--train-source", "'copy'"]),
+        ([], ["--train-source, --train-target", "--corpus phrasebook"]),
+        (["--corpus=copy", "--preset=tniy"], ["'tniy'", "'tiny'"]),
+        (["--corpus=copy", "--model-type=bep"], ["'bep'", "'bpe'"]),
+        (["--corpus=copy", "--precision=bfloat16"], ["'bfloat16'", "'mixed_bfloat16'"]),
+        (["--corpus=copy", "--steps=5", "--minutes=1"], ["steps and minutes"]),
+        (["--corpus=copy", "--steps=5", "--epochs=1"], ["steps and epochs"]),
+        (["--corpus=copy", "--steps=0"], ["steps=0"]),
+        (["--corpus=copy", "--minutes=-1"], ["minutes=-1"]),
+        (["--corpus=copy", "--dropout-rate=1"], ["dropout_rate=1"]),
+        (["--corpus=copy", "--label-smoothing=2"], ["label_smoothing=2"]),
+        (["--corpus=copy", "--max-length=1"], ["max_length=1"]),
+        (["--corpus=copy", "--batch-tokens=9"], ["max_length", "batch_tokens=9"]),
+        (["--corpus=copy", "--vocab-size=100"], ["vocab_size=100", "260"]),
+        (["--corpus=copy", "--seed=-1"], ["seed=-1"]),
+        (["--corpus=copy", "--steps=many"], ["--steps", "'many'"]),
+        (["--corpus=copy", "--stesp=5"], ["--stesp"]),
+        (["--corpus=copy", "--validation-steps=0"], ["validation_steps=0"]),
+        (["--corpus=tfds:nothing_like_it"], ["nothing_like_it"]),
+    ],
+)
+def test_a_bad_setting_is_named(tmp_path, capfd, options, words):
+    arguments = ["train", f"--run-dir={tmp_path / 'run'}", *options]
+    assert_refused(arguments, words, capfd, tmp_path)
+
+
+# Refused after a line or two of what was done before; the last line is the one that counts.
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--vocab-size=5000"], [r"vocab_size=5000", r"at most \d+"]),
+        (["--vocab-size=261"], [r"vocab_size=261", "too small"]),
+        (["--vocab-size=280", "--d-model=30", "--num-heads=4"], ["d_model=30", "num_heads=4"]),
+        (["--vocab-size=280", "--max-length=2"], ["max_length"]),
+        pytest.param(
+            ["--vocab-size=280", "--no-joint", "--tie-embeddings"],
+            ["tie_embeddings"],
+            marks=pytest.mark.xfail(strict=True, reason="only the sizes are compared"),
+        ),
+    ],
+)
+def test_a_setting_that_does_not_fit_the_text_is_named(data, tmp_path, capfd, options, words):
+    small = [option for option in SMALL if not option.startswith("--vocab")]
+    given = [*files(data), *small, "--steps=1", *options]
+    arguments = ["train", f"--run-dir={tmp_path / 'run'}", *given]
+    assert cli.main(arguments) == 2
+    *before, last = capfd.readouterr().err.splitlines()
+    assert_one_line(last, *words)
+    assert all(line.startswith("Training a tokenizer") for line in before)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("toml", "words"),
+    [
+        ("[model]\nnum_layer = 2\n", ["run.toml", r"\[model\]", "'num_layer'", "'num_layers'"]),
+        ("[modle]\n", ["run.toml", r"\[modle\]", "'model'"]),
+        ("[training]\nsteps = 'ten'\n", ["run.toml", "steps must be int", "'ten'"]),
+        ("[training]\nsteps = true\n", ["run.toml", "steps must be int", "True"]),
+        ("training = 3\n", ["run.toml", r"\[training\]"]),
+        ("[model\n", ["run.toml", "is not TOML", "line 1"]),
+        ("[model]\nd_model = 0\n", ["run.toml", "d_model=0"]),
+        (None, ["run.toml", "No such file"]),
+    ],
+)
+def test_a_bad_file_of_settings_is_named(tmp_path, capfd, toml, words):
+    config = tmp_path / "run.toml"
+    if toml is not None:
+        config.write_text(toml, encoding="utf-8")
+    arguments = ["train", "--corpus=copy", f"--config={config}", f"--run-dir={tmp_path / 'run'}"]
+    assert_refused(arguments, words, capfd, tmp_path)
+
+
+@pytest.mark.parametrize("extra", [["--steps=99"], ["--corpus=copy"], []])
+def test_a_run_is_not_overwritten(trained, data, capfd, extra):
+    run_dir, _ = trained
+    given = [] if "--corpus=copy" in extra else files(data)
+    arguments = ["train", f"--run-dir={run_dir}", *given, *extra]
+    assert_refused(arguments, ["holds a run already", "--resume"], capfd, run_dir)
+
+
+@pytest.mark.parametrize(
+    ("extra", "words"),
+    [
+        (["--d-model=64"], ["--d-model", "--steps"]),
+        (["--seed=5", "--steps=99"], ["--seed"]),
+        (["--config=run.toml"], ["--config"]),
+        (["--no-joint"], ["--no-joint"]),
+    ],
+)
+def test_resume_takes_no_other_setting(trained, capfd, extra, words):
+    run_dir, _ = trained
+    assert_refused(["train", f"--run-dir={run_dir}", "--resume", *extra], words, capfd, run_dir)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["train", "--resume", "--run-dir={}"],
+        ["export", "{}", "{}/saved"],
+    ],
+)
+@pytest.mark.parametrize("folder", ["missing", "folder"])
+def test_a_folder_without_a_run_is_named(bad_files, capfd, arguments, folder):
+    filled = [argument.format(bad_files / folder) for argument in arguments]
+    assert_refused(filled, [f"{folder}: holds no run", "tf-transformer train"], capfd, bad_files)
+
+
+def test_a_run_without_a_checkpoint_is_named(trained, tmp_path, capfd):
+    run_dir = tmp_path / "run"
+    shutil.copytree(trained[0], run_dir)
+    shutil.rmtree(run_dir / "checkpoints")
+    words = ["no checkpoint yet", "--resume"]
+    assert_refused(["export", run_dir, tmp_path / "saved"], words, capfd, tmp_path)
+
+
+@pytest.mark.parametrize("folder", ["missing", "folder", "two"])
+def test_a_missing_saved_model_is_named(bad_files, capfd, folder):
+    path = bad_files / folder
+    words = [f"{folder}: no SavedModel there", "tf-transformer export"]
+    source = f"--input={bad_files / 'two'}"
+    output = f"--output={bad_files / 'out'}"
+    assert_refused(["translate", path, source, output], words, capfd, bad_files)
+    given = [f"--source={bad_files / 'two'}", f"--reference={bad_files / 'two'}"]
+    assert_refused(["evaluate", path, *given], words, capfd, bad_files)
+
+
+def test_a_missing_input_is_named(moved, bad_files, capfd):
+    arguments = ["translate", moved, f"--input={bad_files / 'missing'}"]
+    assert_refused(arguments, ["missing: No such file"], capfd, bad_files)
+
+
+def test_an_output_that_cannot_be_written_is_named(moved, bad_files, capfd):
+    arguments = ["translate", moved, f"--input={bad_files / 'two'}", f"--output={bad_files}"]
+    assert_refused(arguments, [f"{bad_files}: Is a directory"], capfd, bad_files)
+
+
+def test_evaluation_files_of_different_length_are_named(moved, bad_files, capfd):
+    given = [f"--source={bad_files / 'two'}", f"--reference={bad_files / 'three'}"]
+    words = [r"two has 2 lines", r"three has 3\b"]
+    assert_refused(["evaluate", moved, *given], words, capfd, bad_files)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("missing", ["no such file"]), ("latin1", ["latin1, line 2"])]
+)
+def test_a_bad_evaluation_file_is_named(moved, bad_files, capfd, name, words):
+    given = [f"--source={bad_files / 'three'}", f"--reference={bad_files / name}"]
+    assert_refused(["evaluate", moved, *given], words, capfd, bad_files)
+
+
+def test_a_version_that_exists_is_named(trained, exported, capfd):
+    saved, _ = exported
+    words = [r"demo/1 exists already", "--overwrite", "--version"]
+    assert_refused(["export", trained[0], saved, "--version=1"], words, capfd, saved)
+
+
+@pytest.mark.parametrize("version", ["0", "-3", "one"])
+def test_a_version_that_is_no_number_from_one_on_is_named(trained, tmp_path, capfd, version):
+    arguments = ["export", trained[0], tmp_path / "saved", f"--version={version}"]
+    assert_refused(arguments, [version], capfd, tmp_path)
+
+
+@pytest.mark.parametrize("size", ["0", "-1", "x"])
+@pytest.mark.parametrize("name", ["translate", "evaluate"])
+def test_a_batch_size_below_one_is_named(tmp_path, capfd, name, size):
+    given = ["--source=x", "--reference=x"] if name == "evaluate" else []
+    arguments = [name, "model", *given, f"--batch-size={size}"]
+    assert_refused(arguments, ["--batch-size", f"'{size}'"], capfd, tmp_path)
+
+
+@pytest.mark.parametrize("arguments", [[], ["trian"], ["train"], ["evaluate", "x"], ["export"]])
+def test_a_wrong_command_is_answered_in_a_line(tmp_path, capfd, arguments):
+    assert_refused(arguments, ["--help"], capfd, tmp_path)
+
+
+def test_in_a_process_of_its_own_too_a_mistake_is_one_line(bad_files):
+    given = files(bad_files, **{
+        name: bad_files / "two"
+        for name in ("train_source", "validation_source", "validation_target")
+    }, train_target=bad_files / "three")  # fmt: skip
+    done = run("train", f"--run-dir={bad_files / 'run'}", *given)
+    assert done.returncode == 2
+    assert_one_line(done.stderr, r"two has 2 ", r"three has 3\b")
+    assert done.stdout == ""
+    assert not (bad_files / "run").exists()
+
+
+def test_the_installed_command_is_this_one(tmp_path):
+    installed = shutil.which("tf-transformer", path=os.path.dirname(sys.executable))
+    if installed is None:
+        pytest.skip("the package is not installed in this environment")
+    done = subprocess.run(
+        [installed, "translate", "missing"], cwd=tmp_path, capture_output=True, text=True,
+        stdin=subprocess.DEVNULL, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert_one_line(done.stderr, "missing: no SavedModel there")
+
+
+@pytest.mark.parametrize("name", [None, "train", "evaluate", "export", "translate"])
+def test_help_is_given(capfd, name):
+    with pytest.raises(SystemExit) as end:
+        cli.main([name, "--help"] if name else ["--help"])
+    assert end.value.code == 0
+    printed = capfd.readouterr()
+    assert printed.out.startswith("usage: tf-transformer")
+    assert printed.err == ""
+    if name is None:
+        for other in ("train", "evaluate", "export", "translate"):
+            assert re.search(rf"^ +{other} +\w", printed.out, re.MULTILINE)
+    if name == "train":
+        # Every setting has its option, with a word about it.
+        for section, field in cli._settings():
+            assert field.metadata["help"], f"{section}.{field.name}"
+            assert f"--{field.name.replace('_', '-')}" in printed.out
