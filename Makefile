@@ -30,18 +30,19 @@ $(VENV)/.installed-dev: $(VENV)/.installed requirements-dev.txt
 demo: $(VENV)/.installed
 	@echo "== 1/4 training German to English on the built-in phrasebook"
 	@if [ -f $(RUN)/config.toml ]; then \
-	  echo "   $(RUN) holds a trained model; remove the folder to train again."; \
+	  echo "   going on with $(RUN); remove the folder to train anew"; \
+	  $(VENV)/bin/tf-transformer train --run-dir $(RUN) --resume; \
 	else \
 	  $(VENV)/bin/tf-transformer train --config demo.toml --run-dir $(RUN); \
 	fi
 	@echo "== 2/4 exporting the best checkpoint as a SavedModel"
-	@$(VENV)/bin/tf-transformer export $(RUN) $(SAVED)
+	@$(VENV)/bin/tf-transformer export $(RUN) $(SAVED) --version 1 --overwrite
 	@echo "== 3/4 scoring the SavedModel on sentences that training never saw"
 	@$(VENV)/bin/tf-transformer evaluate $(SAVED) --source $(RUN)/test/source.txt --reference $(RUN)/test/target.txt
 	@echo "== 4/4 translating with the SavedModel, in a new process"
 	@head -n 8 $(RUN)/test/source.txt > $(RUN)/sample.txt
 	@$(VENV)/bin/tf-transformer translate $(SAVED) --input $(RUN)/sample.txt --output $(RUN)/sample.out.txt
-	@paste -d '\t' $(RUN)/sample.txt $(RUN)/sample.out.txt | sed 's/\t/\n    /'
+	@paste -d '|' $(RUN)/sample.txt $(RUN)/sample.out.txt | awk -F'|' '{print $$1; print "    " $$2}'
 	@echo "== your turn: echo 'Wo ist der Bahnhof?' | $(VENV)/bin/tf-transformer translate $(SAVED)"
 
 test: $(VENV)/.installed-dev

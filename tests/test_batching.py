@@ -316,6 +316,8 @@ def test_the_dataset_has_open_shapes_of_int32():
 class Words:
     """A tokenizer that gives each character of a text its code as id."""
 
+    pad_id, eos_id = 90, 92
+
     def encode(self, texts):
         return [list(map(ord, text)) for text in texts]
 
@@ -337,7 +339,7 @@ def test_pairs_with_a_side_too_long_are_left_out_and_counted():
 
 def test_from_text_tokenizes_and_batches_with_the_tokenizers_ids():
     class Marked(Words):
-        pad_id, bos_id, eos_id = 90, 91, 92
+        bos_id = 91
 
     text = ParallelText(("abc", "xyz", "abcd", "ab"), ("a", "b", "a", "abc"))
     batches = TokenBatches.from_text(text, Words(), Marked(), max_length=4, batch_tokens=9)
@@ -352,6 +354,14 @@ def test_from_text_tokenizes_and_batches_with_the_tokenizers_ids():
         for seed in (None, None)
     ]
     assert orders[0] == orders[1] and len(orders[0]) == 1
+
+
+def test_tokenizers_with_different_special_ids_are_refused():
+    class Foreign(Words):
+        bos_id, eos_id = 91, 93
+
+    with pytest.raises(ValueError, match="92 and 90, 93"):
+        TokenBatches.from_text(ParallelText(("a",), ("b",)), Words(), Foreign())
 
 
 def test_each_side_has_its_own_tokenizer():

@@ -63,7 +63,12 @@ def test_what_is_written_is_found_with_its_step_and_scores(checkpoints, model):
     assert found.path == checkpoints.directory / "step-00000012"
     assert names_in(checkpoints) == ["step-00000012"]
     state = json.loads((found.path / "state.json").read_text(encoding="utf-8"))
-    assert state == {"step": 12, "scores": {"val_bleu": 12.5, "loss": 2.0}}
+    assert state == {
+        "step": 12,
+        "scores": {"val_bleu": 12.5, "loss": 2.0},
+        "seeds": [variable.numpy().tolist() for variable in model.layers[0].variables],
+        "weights_bytes": (found.path / "model.weights.h5").stat().st_size,
+    }
 
 
 def test_each_checkpoint_keeps_its_own_weights(checkpoints, model):
@@ -145,17 +150,24 @@ def tear_weights(folder):
     (folder / "model.weights.h5").unlink()
 
 
-TEARS = [tear_missing, tear_truncated, tear_empty, tear_key, tear_bytes]
-LATER = [
-    pytest.param(
-        tear,
-        marks=pytest.mark.xfail(strict=True, reason="the reader trusts what parses"),
-    )
-    for tear in (tear_type, tear_weights)
+def tear_half_the_weights(folder):
+    weights = (folder / "model.weights.h5").read_bytes()
+    (folder / "model.weights.h5").write_bytes(weights[: len(weights) // 2])
+
+
+TEARS = [
+    tear_missing,
+    tear_truncated,
+    tear_empty,
+    tear_key,
+    tear_bytes,
+    tear_type,
+    tear_weights,
+    tear_half_the_weights,
 ]
 
 
-@pytest.mark.parametrize("tear", TEARS + LATER)
+@pytest.mark.parametrize("tear", TEARS)
 def test_a_torn_checkpoint_is_passed_over(checkpoints, model, tear):
     for step in (1, 2):
         checkpoints.write(model, step, {}, is_best=step == 2)
@@ -291,22 +303,24 @@ def updates_in(state):
 
 @pytest.fixture(scope="module")
 def stopped_and_not(tmp_path_factory, batches):
-    """A run without a stop; its state at the stop; and two runs that go on from there."""
+    """A run without a stop; another's state where it stops; and a third, which goes on there."""
+    whole = new_transformer(seed=1)
+    data = batches.dataset()
+    whole.fit(data, steps_per_epoch=BEFORE + AFTER, shuffle=False, verbose=0)
+
     checkpoints = Checkpoints(tmp_path_factory.mktemp("checkpoints"))
-    model = new_transformer(seed=1)
-    train(model, batches, BEFORE)
-    checkpoints.write(model, BEFORE, {})
-    at_stop = everything(model)
-    train(model, batches, AFTER)
+    stopped = new_transformer(seed=1)
+    train(stopped, batches, BEFORE)
+    checkpoints.write(stopped, BEFORE, {})
 
     resumed = new_transformer(seed=2)  # other weights and other dropout, all to be replaced
     checkpoints.latest().restore(resumed)
     restored = everything(resumed)
     train(resumed, batches, AFTER)
     return {
-        "at_stop": at_stop,
+        "at_stop": everything(stopped),
         "restored": restored,
-        "end": everything(model),
+        "end": everything(whole),
         "resumed_end": everything(resumed),
     }
 

@@ -128,9 +128,6 @@ def test_empty_rows_and_no_rows(tokenizer):
     assert decode_in_graph(tokenizer, []) == []
 
 
-@pytest.mark.xfail(
-    strict=True, reason="sentencepiece takes no rows for one row of no ids, and returns a str"
-)
 def test_no_rows_decode_to_no_texts(tokenizer):
     assert tokenizer.decode([]) == []
 
@@ -302,10 +299,6 @@ def test_a_vocabulary_smaller_than_the_characters_is_refused(model_type):
     assert SentencePieceTokenizer.train(SENTENCES, needed, model_type).vocab_size == needed
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="_explain takes the C++ condition's own '<=' for the limit that sentencepiece names",
-)
 @pytest.mark.parametrize("model_type", ["bpe", "unigram"])
 def test_a_vocabulary_too_small_asks_for_a_larger_one(model_type):
     with pytest.raises(ConfigError) as caught:

@@ -13,7 +13,14 @@ import time
 import types
 import typing
 
-from tf_transformer.config import ConfigError, InputError, RunConfig, TrainingConfig, read_toml
+from tf_transformer.config import (
+    ConfigError,
+    InputError,
+    ModelConfig,
+    RunConfig,
+    TrainingConfig,
+    read_toml,
+)
 from tf_transformer.data.parallel import DataError, read_lines
 
 _LINES_AT_ONCE = 1024
@@ -40,8 +47,8 @@ def main(arguments=None):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
-        where = error.filename or "the system"
-        print(f"tf-transformer: {where}: {error.strerror}. Check the path.", file=sys.stderr)
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"tf-transformer: {where}{error.strerror or error}.", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("tf-transformer: interrupted.", file=sys.stderr)
@@ -117,12 +124,18 @@ def _translate(options, _):
             source = files.enter_context(open(options.input, "rb"))
         translator = _open_translator(options.saved_model)
         if options.output:
+            if options.input and os.path.realpath(options.input) == os.path.realpath(
+                options.output
+            ):
+                raise DataError(f"{options.output}: is the input too; give another --output.")
             output = files.enter_context(open(options.output, "wb"))
         # At a keyboard every line is answered at once.
         at_once = 1 if source.isatty() else _LINES_AT_ONCE
         for lines in _line_groups(source, at_once):
             for translation in translator(lines, options.batch_size):
-                output.write(translation.encode("utf-8") + b"\n")
+                # Byte fallback can make a line end; a line in is a line out.
+                line = " ".join(translation.splitlines())
+                output.write(line.encode("utf-8") + b"\n")
             output.flush()
     return 0
 
@@ -174,7 +187,13 @@ def _given(options):
 
 def _merged(tables, given):
     """`tables` with the settings in `given`, which win."""
-    merged = {name: dict(table) for name, table in tables.items()}
+    merged = {name: dict(table) for name, table in tables.items() if isinstance(table, dict)}
+    merged = {**tables, **merged}
+    if "preset" in given.get("model", {}) and isinstance(merged.get("model"), dict):
+        # A preset on the command line replaces the sizes in the file, which had another's.
+        merged["model"] = {
+            key: value for key, value in merged["model"].items() if key not in ModelConfig.SIZES
+        }
     for name, table in given.items():
         section = merged.setdefault(name, {})
         if set(TrainingConfig.LENGTHS) & set(table):

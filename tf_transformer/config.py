@@ -196,6 +196,8 @@ class ModelConfig:
         None, "one matrix for source, target and output; default: if the vocabulary is joint"
     )
 
+    SIZES: typing.ClassVar = ("num_layers", "d_model", "num_heads", "d_ff")
+
     def __post_init__(self):
         _require_positive(self, "num_layers", "d_model", "num_heads", "d_ff")
         _require_rate(self, "dropout_rate", "attention_dropout_rate")
@@ -244,6 +246,13 @@ class RunConfig:
     tokenizer: TokenizerConfig = TokenizerConfig()
     model: ModelConfig = ModelConfig()
     training: TrainingConfig = TrainingConfig()
+
+    def __post_init__(self):
+        if self.model.tie_embeddings and not self.tokenizer.joint:
+            raise ConfigError(
+                "tie_embeddings needs one vocabulary for both sides. Leave out tie_embeddings or "
+                "train a joint tokenizer (--joint)."
+            )
 
     @classmethod
     def sections(cls):

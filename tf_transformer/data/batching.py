@@ -119,7 +119,20 @@ class TokenBatches:
 
         Returns:
             `TokenBatches`.
+
+        Raises:
+            DataError: no pair is left.
+            ValueError: the tokenizers have different special ids.
         """
+        if (source_tokenizer.pad_id, source_tokenizer.eos_id) != (
+            target_tokenizer.pad_id,
+            target_tokenizer.eos_id,
+        ):
+            raise ValueError(
+                "source and target tokenizer must have the same padding and end ids; received "
+                f"{source_tokenizer.pad_id}, {source_tokenizer.eos_id} and "
+                f"{target_tokenizer.pad_id}, {target_tokenizer.eos_id}."
+            )
         return cls(
             tokenize(parallel_text, source_tokenizer, target_tokenizer, max_length),
             batch_tokens,

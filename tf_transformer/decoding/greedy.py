@@ -13,6 +13,7 @@ class _GreedyState(NamedTuple):
     token_ids: tf.Tensor  # int32 (N,), the last token of each row
     finished: tf.Tensor  # bool (N,)
     truncated: tf.Tensor  # bool (N,)
+    lengths: tf.Tensor  # int32 (N,)
     log_probs: tf.Tensor  # float32 (N,)
     ids: tf.Tensor  # int32 (N, index)
     cache: Any
@@ -45,6 +46,7 @@ def greedy_search(decode_step, cache, limits, *, pad_id, bos_id, eos_id):
             token_ids=token_ids,
             finished=~emitted,
             truncated=state.truncated | cut,
+            lengths=state.lengths + tf.cast(emitted, tf.int32),
             log_probs=state.log_probs + tf.where(emitted | ended, log_probs, 0.0),
             ids=tf.concat([state.ids, token_ids[:, None]], axis=1),
             cache=cache,
@@ -58,6 +60,7 @@ def greedy_search(decode_step, cache, limits, *, pad_id, bos_id, eos_id):
         token_ids=tf.fill([num_rows], bos_id),
         finished=nothing,
         truncated=nothing,
+        lengths=tf.zeros([num_rows], tf.int32),
         log_probs=tf.zeros([num_rows]),
         ids=tf.zeros([num_rows, 0], tf.int32),
         cache=cache,
@@ -70,5 +73,4 @@ def greedy_search(decode_step, cache, limits, *, pad_id, bos_id, eos_id):
     )
     # The last step of the longest row found its end and added padding only.
     ids = end.ids[:, : tf.maximum(end.index - 1, 0)]
-    lengths = tf.reduce_sum(tf.cast(ids != pad_id, tf.int32), axis=1)
-    return Hypotheses(ids, lengths, end.log_probs, end.truncated)
+    return Hypotheses(ids, end.lengths, end.log_probs, end.truncated)

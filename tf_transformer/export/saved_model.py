@@ -84,7 +84,11 @@ def write_saved_model(translator, path, version=None, manifest=None, overwrite=F
         if target.exists():
             replaced = folder / f".replaced-{version}-{uuid.uuid4().hex[:8]}"
             target.rename(replaced)
-            temporary.rename(target)
+            try:
+                temporary.rename(target)
+            except OSError:
+                replaced.rename(target)
+                raise
             shutil.rmtree(replaced)
         else:
             temporary.rename(target)

@@ -29,7 +29,8 @@ def preset(name, source_vocab_size, target_vocab_size):
 
     Args:
         name: `"tiny"`, `"small"`, `"base"` or `"big"`.
-        source_vocab_size, target_vocab_size: int. Where they are equal the embeddings are tied.
+        source_vocab_size, target_vocab_size: int. Where they are equal, as with a joint tokenizer,
+            the embeddings are tied.
 
     Returns:
         `TransformerConfig`.
@@ -61,8 +62,9 @@ def transformer_config(model, source_vocab_size, target_vocab_size, joint, pad_i
         `TransformerConfig`.
     """
     config = preset(model.preset, source_vocab_size, target_vocab_size)
-    fields = ("num_layers", "d_model", "num_heads", "d_ff")
-    changes = {name: getattr(model, name) for name in fields if getattr(model, name) is not None}
+    changes = {
+        name: getattr(model, name) for name in model.SIZES if getattr(model, name) is not None
+    }
     return dataclasses.replace(
         config,
         dropout_rate=model.dropout_rate,

@@ -107,7 +107,8 @@ class SentencePieceTokenizer:
         Returns:
             list of str.
         """
-        return self._library.decode([list(map(int, row)) for row in ids])
+        # Row by row: of no rows at all the library makes one empty text.
+        return [self._library.decode(list(map(int, row))) for row in ids]
 
     def pieces(self, ids):
         """The pieces, as str, of a list of ids."""
@@ -148,7 +149,7 @@ class SentencePieceTokenizer:
 def _explain(error, vocab_size):
     message = str(error)
     # sentencepiece: "Vocabulary size too high (8000). Please set it to a value <= 512."
-    if "<=" in message:
+    if "too high" in message:
         limit = message.rsplit("<=", 1)[1].strip(" .\n")
         return f"vocab_size={vocab_size} is more than this corpus allows: use at most {limit}."
     if "Vocabulary size is smaller" in message or "smaller than required_chars" in message:

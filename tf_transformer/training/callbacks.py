@@ -157,8 +157,5 @@ class StopOnSignal(keras.callbacks.Callback):
     def _stop(self, number, frame):
         print("\nStopping after this step; once more to stop at once.", file=sys.stderr)
         self.stopped = True
+        self.model.stop_training = True
         signal.signal(signal.SIGINT, self._previous)
-
-    def on_train_batch_end(self, batch, logs=None):
-        if self.stopped:
-            self.model.stop_training = True

@@ -19,19 +19,25 @@ class Checkpoint:
         path: `pathlib.Path` of its folder.
         step: int, updates made to the weights.
         scores: dict of str to float, what validation gave.
+        seeds: list of lists of int, the states of the model's random numbers (dropout).
     """
 
     path: pathlib.Path
     step: int
     scores: dict
+    seeds: list
 
     def restore(self, model):
-        """Loads the weights; of a compiled model also optimizer and random seeds.
+        """Loads weights and random seeds; of a compiled model also the optimizer.
 
         Raises:
             ValueError: the model has other weights than the checkpoint.
         """
+        if getattr(model, "optimizer", None) is not None and not model.optimizer.built:
+            model.optimizer.build(model.trainable_variables)
         model.load_weights(self.path / WEIGHTS)
+        for variable, value in zip(_seeds(model), self.seeds, strict=True):
+            variable.assign(value)
 
 
 class Checkpoints:
@@ -52,20 +58,22 @@ class Checkpoints:
         for path in sorted(self.directory.glob("step-*")):
             try:
                 state = json.loads((path / STATE).read_text(encoding="utf-8"))
-                found.append(Checkpoint(path, state["step"], state["scores"]))
-            except (OSError, ValueError, KeyError):
+                if (path / WEIGHTS).stat().st_size != state["weights_bytes"]:
+                    continue  # torn
+                found.append(Checkpoint(path, state["step"], state["scores"], state["seeds"]))
+            except (OSError, ValueError, KeyError, TypeError):
                 continue  # torn by something else than us; there are others
-        return found
+        return sorted(found, key=lambda checkpoint: checkpoint.step)
 
     def latest(self):
         """The newest `Checkpoint`, or None."""
-        return max(self.all(), key=lambda checkpoint: checkpoint.step, default=None)
+        return next(reversed(self.all()), None)
 
     def best(self):
         """The best `Checkpoint` by validation, the newest where none was validated, or None."""
         try:
             step = json.loads((self.directory / BEST).read_text(encoding="utf-8"))["step"]
-        except (OSError, ValueError, KeyError):
+        except (OSError, ValueError, KeyError, TypeError):
             return self.latest()
         return next((c for c in self.all() if c.step == step), self.latest())
 
@@ -79,11 +87,18 @@ class Checkpoints:
             is_best: bool, whether this becomes the best one.
         """
         target = self.directory / f"step-{step:08d}"
+        for leftover in self.directory.glob(".writing-*"):  # of a process that was killed
+            shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
         temporary = self.directory / f".writing-{target.name}"
-        shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir(parents=True)
         model.save_weights(temporary / WEIGHTS)
-        state = {"step": step, "scores": {name: float(value) for name, value in scores.items()}}
+        state = {
+            "step": step,
+            "scores": {name: float(value) for name, value in scores.items()},
+            # Keras leaves the seeds out of its weights files.
+            "seeds": [variable.numpy().tolist() for variable in _seeds(model)],
+            "weights_bytes": (temporary / WEIGHTS).stat().st_size,
+        }
         (temporary / STATE).write_text(json.dumps(state, indent=2) + "\n", encoding="utf-8")
         _sync(temporary)
         shutil.rmtree(target, ignore_errors=True)
@@ -101,6 +116,11 @@ class Checkpoints:
         for checkpoint in self.all():
             if checkpoint.path not in kept and checkpoint.path != best.path:
                 shutil.rmtree(checkpoint.path)
+
+
+def _seeds(model):
+    """The variables that hold the states of a model's random numbers."""
+    return [v for v in model.variables if v.path.endswith("seed_generator_state")]
 
 
 def _sync(folder):

@@ -8,15 +8,14 @@ import keras
 
 from tf_transformer.data.batching import TokenBatches
 from tf_transformer.data.corpus import default_vocab_size, load_corpus
-from tf_transformer.models.presets import sizes, transformer_config
-from tf_transformer.models.transformer import Transformer
+from tf_transformer.models.presets import transformer_config
 from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer
 from tf_transformer.training import callbacks
 from tf_transformer.training.distribution import default_strategy
 from tf_transformer.training.losses import SmoothedCrossEntropy
 from tf_transformer.training.metrics import Perplexity, TokenAccuracy
 from tf_transformer.training.progress import Progress
-from tf_transformer.training.run_directory import RunDirectory
+from tf_transformer.training.run_directory import RunDirectory, build_model
 from tf_transformer.training.schedules import NoamSchedule
 
 DEFAULT_EPOCHS = 10
@@ -41,7 +40,9 @@ def train(config, run_dir, make_translator, *, resume=False, started=None):
     """
     started = time.monotonic() if started is None else started
     run = RunDirectory.open(run_dir) if resume else RunDirectory.create(run_dir)
-    sizes(config.model.preset)  # a bad name should not wait for the tokenizer
+    # What cannot be should not wait for the tokenizer.
+    transformer_config(config.model, 260, 260, joint=config.tokenizer.joint, pad_id=0)
+    config = _with_length(config)
     keras.utils.set_random_seed(config.training.seed)
 
     corpus = load_corpus(config.data)
@@ -65,23 +66,17 @@ def train(config, run_dir, make_translator, *, resume=False, started=None):
         )
         for text, seed in ((corpus.train, config.training.seed), (corpus.validation, None))
     )
-    model_config = transformer_config(
-        config.model,
-        source_tokenizer.vocab_size,
-        target_tokenizer.vocab_size,
-        joint=config.tokenizer.joint,
-        pad_id=target_tokenizer.pad_id,
-    )
-    config = _with_sizes(config, model_config)
     with default_strategy().scope():
-        model = Transformer(model_config, dtype=config.training.precision)
+        model = build_model(config, source_tokenizer, target_tokenizer)
         compile_model(model, config.training)
-
-    if not resume:
+    config = _completed(config, model.config)
+    if resume:
+        run.save_config(config)
+        if (checkpoint := run.checkpoints.latest()) is not None:
+            checkpoint.restore(model)
+    else:
         run.begin(config, source_tokenizer, target_tokenizer, corpus.test)
-    elif (checkpoint := run.checkpoints.latest()) is not None:
-        checkpoint.restore(model)
-    _describe(corpus, batches, model)
+    _describe(corpus, batches, validation, model)
     translate = make_translator(model, source_tokenizer, target_tokenizer, config.data.max_length)
     return _fit(config.training, run, model, batches, validation, corpus, translate, started)
 
@@ -100,13 +95,15 @@ def compile_model(model, config):
         loss=SmoothedCrossEntropy(config.label_smoothing, pad_id),
         metrics=[TokenAccuracy(pad_id), Perplexity(pad_id)],
     )
+    # Keras builds it in the first step, too late for a checkpoint to give it its state.
+    model.optimizer.build(model.trainable_variables)
 
 
 def _fit(config, run, model, batches, validation, corpus, translate, started):
     step = int(model.optimizer.iterations)
     total_steps = config.steps
-    if total_steps is None and config.minutes is None:
-        total_steps = (config.epochs or DEFAULT_EPOCHS) * len(batches)
+    if config.epochs is not None:
+        total_steps = config.epochs * len(batches)
     if total_steps is not None and step >= total_steps:
         _say(f"Nothing to do: the run is at step {step:,} of {total_steps:,}.")
         return True
@@ -119,24 +116,28 @@ def _fit(config, run, model, batches, validation, corpus, translate, started):
     )
     # The data's position follows from the step, so a resumed run sees what the other would have.
     epoch, skip = divmod(step, len(batches))
-    model.fit(
-        batches.dataset(first_epoch=epoch, skip=skip),
-        validation_data=validation.dataset(num_epochs=1),
-        steps_per_epoch=period,
-        shuffle=False,  # the batches are in their order already
-        epochs=2**31,  # the limit ends it
-        verbose=0,
-        callbacks=[
-            interrupt,
-            callbacks.TranslationBleu(translate, corpus.validation, num_samples=2, show=_say),
-            Progress(
-                batches.num_target_tokens / len(batches), started, total_steps, config.minutes
-            ),
-            callbacks.RunLog(run.log_path, started),
-            callbacks.SaveCheckpoints(run.checkpoints),
-            limit,
-        ],
+    progress = Progress(
+        batches.num_target_tokens / len(batches), started, total_steps, config.minutes
     )
+    try:
+        model.fit(
+            batches.dataset(first_epoch=epoch, skip=skip),
+            validation_data=validation.dataset(num_epochs=1),
+            steps_per_epoch=period,
+            shuffle=False,  # the batches are in their order already
+            epochs=2**31,  # the limit ends it
+            verbose=0,
+            callbacks=[
+                interrupt,
+                callbacks.TranslationBleu(translate, corpus.validation, num_samples=2, show=_say),
+                progress,
+                callbacks.RunLog(run.log_path, started),
+                callbacks.SaveCheckpoints(run.checkpoints),
+                limit,
+            ],
+        )
+    finally:
+        progress.close()
     best = run.checkpoints.best()
     _say(
         f"{'Stopped' if interrupt.stopped else 'Done'} at step {int(model.optimizer.iterations):,}"
@@ -167,21 +168,29 @@ def _with_vocab_size(config):
     )
 
 
-def _with_sizes(config, model_config):
-    """The configuration with the sizes of the model written out, whatever its preset becomes."""
-    fields = ("num_layers", "d_model", "num_heads", "d_ff", "tie_embeddings")
-    model = dataclasses.replace(
-        config.model, **{name: getattr(model_config, name) for name in fields}
-    )
+def _completed(config, sizes):
+    """The configuration with everything written out that a default or a preset decided."""
+    fields = (*config.model.SIZES, "tie_embeddings")
+    model = dataclasses.replace(config.model, **{name: getattr(sizes, name) for name in fields})
     return dataclasses.replace(config, model=model)
 
 
-def _describe(corpus, batches, model):
-    dropped = corpus.train.num_blank, batches.num_too_long
-    _say(
-        f"{len(corpus.train):,} training pairs of {corpus.name}, {len(corpus.validation):,} for "
-        f"validation; {dropped[0]:,} blank pairs and {dropped[1]:,} over-long ones left out."
+def _with_length(config):
+    training = config.training
+    if any(getattr(training, name) is not None for name in training.LENGTHS):
+        return config
+    return dataclasses.replace(
+        config, training=dataclasses.replace(training, epochs=DEFAULT_EPOCHS)
     )
+
+
+def _describe(corpus, batches, validation, model):
+    parts = (("training", corpus.train, batches), ("validation", corpus.validation, validation))
+    for name, text, part in parts:
+        _say(
+            f"{len(text) - part.num_too_long:,} {name} pairs of {corpus.name}; left out: "
+            f"{text.num_blank:,} blank, {part.num_too_long:,} over-long."
+        )
     _say(
         f"{len(batches):,} batches an epoch, {batches.num_target_tokens:,} target tokens, "
         f"{batches.padding_share:.1%} padding. {model.count_params():,} parameters."

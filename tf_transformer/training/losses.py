@@ -22,7 +22,7 @@ class SmoothedCrossEntropy(keras.losses.Loss):
 
     def __init__(self, label_smoothing=0.1, pad_id=0, *, name="loss"):
         # The mean over tokens is taken in `call`: Keras' own would divide by the padding too. Of
-        # that one number Keras' mean is itself; unlike its sum, it is divided among replicas.
+        # one number Keras' mean is itself, divided among the replicas as gradients need it.
         super().__init__(name=name, reduction="sum_over_batch_size", dtype="float32")
         if not 0 <= label_smoothing < 1:
             raise ValueError(
@@ -35,7 +35,8 @@ class SmoothedCrossEntropy(keras.losses.Loss):
     def call(self, y_true, y_pred):
         labels = ops.cast(y_true, "int32")
         losses = smoothed_cross_entropy(labels, y_pred, self.label_smoothing, self.pad_id)
-        return ops.sum(losses) / ops.maximum(real_tokens(labels, self.pad_id), 1.0)
+        mean = ops.sum(losses) / ops.maximum(real_tokens(labels, self.pad_id), 1.0)
+        return ops.reshape(mean, (1,))  # of a scalar Keras would forget the replicas
 
     def get_config(self):
         return {"name": self.name, "label_smoothing": self.label_smoothing, "pad_id": self.pad_id}

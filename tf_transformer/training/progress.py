@@ -77,6 +77,10 @@ class Progress(keras.callbacks.Callback):
         logs["tokens_per_second"] = round(self.tokens_per_second, 1)
 
     def on_train_end(self, logs=None):
+        self.close()
+
+    def close(self):
+        """Gives the terminal back, also after an exception in `fit`."""
         if self._bar is not None:
             self._bar.stop()
 

@@ -22,6 +22,29 @@ class RunError(InputError):
     """A run directory that cannot be used."""
 
 
+def build_model(config, source_tokenizer, target_tokenizer):
+    """The untrained model of a run.
+
+    Args:
+        config: `RunConfig`.
+        source_tokenizer, target_tokenizer: tokenizers.
+
+    Returns:
+        `Transformer`, in the run's precision.
+
+    Raises:
+        ConfigError: the sizes do not go together.
+    """
+    sizes = transformer_config(
+        config.model,
+        source_tokenizer.vocab_size,
+        target_tokenizer.vocab_size,
+        joint=config.tokenizer.joint,
+        pad_id=target_tokenizer.pad_id,
+    )
+    return Transformer(sizes, dtype=config.training.precision)
+
+
 class TrainedModel(NamedTuple):
     """A model with the weights of a checkpoint, and the tokenizers it was trained with."""
 
@@ -52,7 +75,7 @@ class RunDirectory:
             RunError: it holds a run already, or cannot be made.
         """
         run = cls(path)
-        if run.config_path.exists():
+        if run.config_path.exists() or run.checkpoints.directory.exists():
             raise RunError(
                 f"{path}: holds a run already. Continue it with --resume, "
                 f"or give another --run-dir."
@@ -105,7 +128,13 @@ class RunDirectory:
             for side, sentences in (("source", test.sources), ("target", test.targets)):
                 text = "".join(f"{sentence}\n" for sentence in sentences)
                 (self.path / "test" / f"{side}.txt").write_text(text, encoding="utf-8")
-        config.save(self.config_path)
+        self.save_config(config)
+
+    def save_config(self, config):
+        """Writes the complete configuration, whole or not at all."""
+        temporary = self.path / ".writing-config.toml"
+        config.save(temporary)
+        os.replace(temporary, self.config_path)
 
     def tokenizers(self):
         """The source and the target tokenizer.
@@ -142,14 +171,6 @@ class RunDirectory:
             )
         config = self.config()
         source, target = self.tokenizers()
-        model = Transformer(
-            transformer_config(
-                config.model,
-                source.vocab_size,
-                target.vocab_size,
-                joint=config.tokenizer.joint,
-                pad_id=target.pad_id,
-            )
-        )
+        model = build_model(config, source, target)
         checkpoint.restore(model)
         return TrainedModel(model, source, target, checkpoint)
