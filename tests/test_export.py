@@ -83,7 +83,7 @@ def loaded(exported):
 
 def test_the_saved_model_translates_as_the_model_in_memory(in_memory, loaded, sentences):
     expected = in_memory(sentences)
-    assert len(set(expected)) > 40, "translations that differ, or equality says little"
+    assert len(set(expected)) > 30, "translations that differ, or equality says little"
     assert loaded(sentences) == expected
 
 

@@ -208,10 +208,11 @@ def _merged(tables, given):
 def _resumed_config(options, config):
     given = _given(options)
     changes = given.pop("training", {})
-    others = [key for table in given.values() for key in table]
-    others += [key for key in changes if key not in TrainingConfig.LENGTHS]
+    others = [item for table in given.values() for item in table.items()]
+    others += [item for item in changes.items() if item[0] not in TrainingConfig.LENGTHS]
     if others or options.config:
-        named = f"--{others[0].replace('_', '-')}" if others else "--config"
+        name, value = others[0] if others else ("config", None)
+        named = f"--{'no-' if value is False else ''}{name.replace('_', '-')}"
         raise ConfigError(
             f"--resume goes on with the configuration in {options.run_dir}/config.toml; "
             f"leave out {named}. Only --steps, --epochs or --minutes may change."

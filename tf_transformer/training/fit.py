@@ -71,7 +71,8 @@ def train(config, run_dir, make_translator, *, resume=False, started=None):
         compile_model(model, config.training)
     config = _completed(config, model.config)
     if resume:
-        run.save_config(config)
+        if config != run.config():
+            run.save_config(config)
         if (checkpoint := run.checkpoints.latest()) is not None:
             checkpoint.restore(model)
     else:
