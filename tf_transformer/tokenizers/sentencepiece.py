@@ -2,14 +2,21 @@
 
 import io
 import pathlib
+import tempfile
 
 import sentencepiece
 import tensorflow as tf
 import tensorflow_text
+from sentencepiece import sentencepiece_model_pb2
 
 from tf_transformer.config import ConfigError
 
 PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3
+
+# SentencePiece's default normalisation, NFKC, would turn m² into m2 and … into three dots. This one
+# rule touches U+FFFE alone, which is no character; with no rule at all the library prints a note
+# wherever the model is loaded.
+_TEXT_AS_IT_IS = "FFFE\tFFFD\n"
 
 
 class SentencePieceTokenizer:
@@ -56,27 +63,34 @@ class SentencePieceTokenizer:
             ConfigError: the sentences do not hold that many different pieces.
         """
         model = io.BytesIO()
-        try:
-            sentencepiece.SentencePieceTrainer.train(
-                sentence_iterator=iter(sentences),
-                model_writer=model,
-                vocab_size=vocab_size,
-                model_type=model_type,
-                byte_fallback=True,
-                character_coverage=1.0,
-                # A line of any length is text to learn from, never silently left out.
-                max_sentence_length=2**20,
-                # One thread and a fixed order: the same corpus gives the same model.
-                num_threads=1,
-                pad_id=PAD_ID,
-                unk_id=UNK_ID,
-                bos_id=BOS_ID,
-                eos_id=EOS_ID,
-                minloglevel=2,
-            )
-        except RuntimeError as error:
-            raise ConfigError(_explain(error, vocab_size)) from None
-        return cls(model.getvalue())
+        with tempfile.NamedTemporaryFile("w", suffix=".tsv") as rules:
+            rules.write(_TEXT_AS_IT_IS)
+            rules.flush()
+            try:
+                sentencepiece.SentencePieceTrainer.train(
+                    sentence_iterator=iter(sentences),
+                    model_writer=model,
+                    vocab_size=vocab_size,
+                    model_type=model_type,
+                    byte_fallback=True,
+                    character_coverage=1.0,
+                    normalization_rule_tsv=rules.name,
+                    # A line of any length is text to learn from, never silently left out.
+                    max_sentence_length=2**20,
+                    # One thread and a fixed order: the same corpus gives the same model.
+                    num_threads=1,
+                    pad_id=PAD_ID,
+                    unk_id=UNK_ID,
+                    bos_id=BOS_ID,
+                    eos_id=EOS_ID,
+                    minloglevel=2,
+                )
+            except RuntimeError as error:
+                raise ConfigError(_explain(error, vocab_size)) from None
+        proto = sentencepiece_model_pb2.ModelProto.FromString(model.getvalue())
+        # The rule is compiled in; the file it came from is gone, and its name differs each time.
+        proto.normalizer_spec.normalization_rule_tsv = ""
+        return cls(proto.SerializeToString(deterministic=True))
 
     @classmethod
     def load(cls, path):
