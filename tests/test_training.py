@@ -321,8 +321,10 @@ def test_a_second_ctrl_c_interrupts_at_once(fit):
 
 
 def test_without_ctrl_c_nothing_is_stopped(fit):
+    before = signal.getsignal(signal.SIGINT)
     stop = callbacks.StopOnSignal()
     model = fit(stop, callbacks.StepLimit(5))
+    assert signal.getsignal(signal.SIGINT) is before
     assert not stop.stopped
     assert int(model.optimizer.iterations) == 5
 
