@@ -19,7 +19,7 @@ class ConfigError(InputError):
 
 
 def nearest(name, known):
-    """`", did you mean 'x'?"` for the known name nearest to `name`, or the known names."""
+    """`"did you mean 'x'?"` for the known name nearest to `name`, or the known names."""
     matches = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     if matches:
         return f"did you mean {matches[0]!r}?"
@@ -67,6 +67,10 @@ class TransformerConfig:
         norm_first: bool, normalise before each sub-layer; False is the paper's post-norm.
         tie_embeddings: bool, one matrix for source, target and output (section 3.4).
         pad_id: int, the id of padding in both vocabularies.
+
+    Raises:
+        ConfigError: a size is not positive, a rate not in [0, 1), `d_model` odd or no multiple of
+            `num_heads`, `pad_id` not in the vocabularies, or these differ and are to be tied.
     """
 
     source_vocab_size: int

@@ -70,6 +70,9 @@ class TokenBatches:
 
     Attributes:
         padding_share: float, share of the positions of both sides that are padding.
+
+    Raises:
+        DataError: there is no pair to batch.
     """
 
     def __init__(self, text, batch_tokens, *, pad_id, bos_id, eos_id, seed=None):

@@ -270,7 +270,7 @@ def _prepare_tfds(builder, name: str, download: bool) -> None:
     if not download:
         raise DataError(
             f"TFDS dataset {name!r} is not prepared in {builder.data_dir}; download it with "
-            "--tfds-download (download=True), or say where it is with data_dir"
+            "--tfds-download (download=True), or say where it is with --tfds-dir (data_dir)"
         )
     try:
         builder.download_and_prepare()

@@ -21,6 +21,9 @@ class ExportTranslator(tf.Module):
         source_tokenizer, target_tokenizer: tokenizers with `tokenize` and `detokenize`.
         max_length: int, pieces a source may have (the rest is cut off), the end id included, and
             the limit of any translation.
+
+    Raises:
+        ValueError: `max_length` is less than 2.
     """
 
     def __init__(self, model, source_tokenizer, target_tokenizer, max_length=128):
@@ -130,6 +133,7 @@ class Translator:
 
         Raises:
             TypeError: something in `texts` is not a str.
+            ValueError: `batch_size` is less than 1.
         """
         if isinstance(texts, str):
             return self([texts], batch_size)[0]

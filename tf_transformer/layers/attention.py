@@ -138,6 +138,9 @@ class GlobalSelfAttention(MultiHeadAttention):
         attention_mask: bool tensor that broadcasts to `(B, T, T)`, or None: a padding, prefix,
             permutation or local mask, or several joined with `&`.
         training, return_attention_scores: as `MultiHeadAttention`.
+
+    Returns:
+        as `MultiHeadAttention`, with S = T.
     """
 
     def call(self, x, attention_mask=None, training=None, return_attention_scores=False):
@@ -194,7 +197,7 @@ class CausalSelfAttention(GlobalSelfAttention):
 class CrossAttention(MultiHeadAttention):
     """The decoder attends to the encoder's output.
 
-    Args and call arguments: as `MultiHeadAttention`.
+    Args, call arguments and returns: as `MultiHeadAttention`.
     """
 
     def start_decoding(self, context):

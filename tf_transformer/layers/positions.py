@@ -62,6 +62,9 @@ class PositionalEmbedding(keras.layers.Layer):
 
     Returns:
         tensor `(B, T, D)`.
+
+    Raises:
+        ValueError: if `d_model` is odd.
     """
 
     def __init__(

@@ -17,7 +17,10 @@ class SmoothedCrossEntropy(keras.losses.Loss):
         y_pred: float tensor `(B, T, V)`, the logits.
 
     Returns:
-        float32 scalar; 0 for a batch of padding alone.
+        float32 `(1,)`; 0 for a batch of padding alone.
+
+    Raises:
+        ValueError: `label_smoothing` is not in [0, 1).
     """
 
     def __init__(self, label_smoothing=0.1, pad_id=0, *, name="loss"):

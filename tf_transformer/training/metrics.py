@@ -36,10 +36,12 @@ class _TokenMean(keras.metrics.Metric):
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class TokenAccuracy(_TokenMean):
-    """The share of real tokens that have the highest logit.
+    """The share of real tokens that have the highest logit, a tie counted as right.
 
     Args:
         pad_id: int; a position with this label counts nothing.
+
+    Call arguments (`update_state`): labels `(B, T)`, logits `(B, T, V)`. Returns: float32 scalar.
     """
 
     def __init__(self, pad_id=0, *, name="accuracy"):

@@ -16,6 +16,9 @@ class NoamSchedule(keras.optimizers.schedules.LearningRateSchedule):
         d_model: int, D of the model.
         warmup_steps: int, steps to the peak.
         factor: float, scale of the whole.
+
+    Raises:
+        ValueError: one of them is not greater than 0.
     """
 
     def __init__(self, d_model, warmup_steps=4000, factor=1.0):
