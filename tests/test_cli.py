@@ -10,6 +10,7 @@ import sys
 import time
 
 import pytest
+import tensorflow as tf
 
 import tf_transformer as tt
 from tf_transformer import cli
@@ -226,45 +227,87 @@ def moved(exported, tmp_path_factory):
     return path
 
 
-TEXT = "a b c\n\nd e\r\n   \nf\n"
+class EchoModel:
+    """A translation model whose every translation is its source, so that each answer is known."""
+
+    weights = ()
+
+    def start_decoding(self, source_ids):
+        return {"source": {"ids": source_ids}, "target": {}}
+
+    def decode_step(self, token_ids, index, cache):
+        source_ids = cache["source"]["ids"]
+        column = tf.minimum(index, tf.shape(source_ids)[1] - 1)
+        return tf.one_hot(source_ids[:, column], 280), cache
 
 
-def test_translate_answers_line_by_line_in_order(moved, tmp_path):
-    done = run("translate", moved, input=TEXT, cwd=tmp_path)
+@pytest.fixture(scope="module")
+def echo(data, tmp_path_factory):
+    """The SavedModel of that model."""
+    tokenizer = tt.SentencePieceTokenizer.train(lines_of(data / "train.source"), 280)
+    saved = tmp_path_factory.mktemp("saved_models") / "echo"
+    tt.Translator.from_model(EchoModel(), tokenizer, tokenizer).save(saved)
+    return saved
+
+
+def test_translate_answers_line_by_line_in_order(echo, tmp_path):
+    done = run("translate", echo, input="a b c\n\nd e\r\n   \nf\n", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
+    assert done.stdout == "a b c\n\nd e\n\nf\n"
     assert done.stderr == ""
-    expected = tt.Translator.load(moved)(["a b c", "", "d e", "   ", "f"])
-    assert done.stdout.split("\n") == [*expected, ""]
-    assert (expected[1], expected[3]) == ("", "")
-    assert all(expected[i] for i in (0, 2, 4))
 
 
-def test_translate_reads_and_writes_files(moved, tmp_path, capfd):
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (b"a b\n\nc d", b"a b\n\nc d\n"),  # no end of the last line
+        (b"\n\n", b"\n\n"),
+        (b"", b""),
+        (b"a\n\xff\nb\n", b"a\n\nb\n"),  # not UTF-8
+        ("é\u2028ü\n日本\n".encode(), "é ü\n日本\n".encode()),  # one line to us, two to Python
+        (b"a b\r\nc\r\n", b"a b\nc\n"),
+    ],
+)
+def test_translate_reads_and_writes_files(echo, tmp_path, capfd, text, expected):
     source, output = tmp_path / "in.txt", tmp_path / "out.txt"
-    source.write_bytes(b"a b\n\xff\n\nc d")  # invalid UTF-8, a blank line, no end to the last
-    arguments = ["translate", str(moved), f"--input={source}", f"--output={output}"]
+    source.write_bytes(text)
+    arguments = ["translate", str(echo), f"--input={source}", f"--output={output}"]
     assert cli.main([*arguments, "--batch-size=2"]) == 0
-    expected = tt.Translator.load(moved)(["a b", "\ufffd", "", "c d"])
-    assert output.read_bytes().decode("utf-8").split("\n") == [*expected, ""]
+    assert output.read_bytes() == expected
     assert capfd.readouterr() == ("", "")
 
 
-def test_translate_of_more_lines_than_are_read_at_once_keeps_the_order(
-    moved, tmp_path, monkeypatch
-):
+def test_translate_of_more_lines_than_are_read_at_once_keeps_the_order(echo, tmp_path, monkeypatch):
     monkeypatch.setattr(cli, "_LINES_AT_ONCE", 3)
     source, output = tmp_path / "in.txt", tmp_path / "out.txt"
     texts = ["a", "b c d e", "", "f g", "h", "i j a b", "c"]
     source.write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
-    assert cli.main(["translate", str(moved), f"--input={source}", f"--output={output}"]) == 0
-    assert lines_of(output) == tt.Translator.load(moved)(texts)
+    assert cli.main(["translate", str(echo), f"--input={source}", f"--output={output}"]) == 0
+    assert lines_of(output) == texts
 
 
-def test_translate_of_nothing_is_nothing(moved, tmp_path):
+def test_translate_does_not_write_over_its_input(echo, bad_files, capfd):
+    arguments = ["translate", echo, f"--input={bad_files / 'two'}", f"--output={bad_files / 'two'}"]
+    assert_refused(arguments, ["two", "--output"], capfd, bad_files)
+    assert lines_of(bad_files / "two") == ["a b", "c d"]
+
+
+def test_a_line_end_that_the_model_makes_starts_no_line(data, tmp_path):
+    tokenizer = tt.SentencePieceTokenizer.train(lines_of(data / "train.source"), 280)
+
+    class LineEndModel(EchoModel):
+        def decode_step(self, token_ids, index, cache):
+            line_end = next(i for i in range(280) if tokenizer.pieces([i]) == ["<0x0A>"])
+            says = tf.where(index == 1, line_end, tokenizer.encode(["a"])[0][0])
+            ids = tf.where(index == 3, tokenizer.eos_id, says)
+            return tf.one_hot(tf.fill(tf.shape(token_ids), ids), 280), cache
+
+    tt.Translator.from_model(LineEndModel(), tokenizer, tokenizer).save(tmp_path / "demo")
     source, output = tmp_path / "in.txt", tmp_path / "out.txt"
-    source.write_bytes(b"")
-    assert cli.main(["translate", str(moved), f"--input={source}", f"--output={output}"]) == 0
-    assert output.read_bytes() == b""
+    source.write_text("b\nc\n", encoding="utf-8")
+    arguments = ["translate", str(tmp_path / "demo"), f"--input={source}", f"--output={output}"]
+    assert cli.main(arguments) == 0
+    assert output.read_bytes().count(b"\n") == 2
 
 
 def test_evaluate_scores_run_and_saved_model_alike(trained, moved, data, tmp_path, capfd):

@@ -180,6 +180,11 @@ def test_text_survives_character_by_character(tokenizer, text):
     assert tokenizer.decode(tokenizer.encode([text])) == [text]
 
 
+def test_white_space_of_any_kind_is_one_space(tokenizer):
+    text = "a\tb\u00a0c\u3000\u2009d\r\ne\u2028"
+    assert tokenizer.encode([text]) == tokenizer.encode(["a b c d e"])
+
+
 @pytest.mark.parametrize("model_type", ["bpe", "unigram"])
 def test_the_training_text_survives(model_type):
     tokenizer = SentencePieceTokenizer.train(SENTENCES, 300, model_type)

@@ -292,7 +292,7 @@ class Interrupt(keras.callbacks.Callback):
 
     def on_train_batch_begin(self, batch, logs=None):
         if int(self.model.optimizer.iterations) + 1 in self._steps:
-            os.kill(os.getpid(), signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
 
 
 def test_ctrl_c_ends_after_the_step_and_still_validates(fit, capfd):

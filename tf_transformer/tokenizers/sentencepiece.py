@@ -13,10 +13,11 @@ from tf_transformer.config import ConfigError
 
 PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3
 
-# SentencePiece's default normalisation, NFKC, would turn m² into m2 and … into three dots. This one
-# rule touches U+FFFE alone, which is no character; with no rule at all the library prints a note
-# wherever the model is loaded.
-_TEXT_AS_IT_IS = "FFFE\tFFFD\n"
+# All normalisation there is: white space of any kind is a space. SentencePiece's default, NFKC,
+# would turn m² into m2 and … into three dots.
+_WHITE_SPACE = (*range(0x9, 0xE), 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028, 0x2029,
+                0x202F, 0x205F, 0x3000)  # fmt: skip
+_NORMALISATION = "".join(f"{character:X}\t20\n" for character in _WHITE_SPACE)
 
 
 class SentencePieceTokenizer:
@@ -64,7 +65,7 @@ class SentencePieceTokenizer:
         """
         model = io.BytesIO()
         with tempfile.NamedTemporaryFile("w", suffix=".tsv") as rules:
-            rules.write(_TEXT_AS_IT_IS)
+            rules.write(_NORMALISATION)
             rules.flush()
             try:
                 sentencepiece.SentencePieceTrainer.train(
@@ -88,7 +89,7 @@ class SentencePieceTokenizer:
             except RuntimeError as error:
                 raise ConfigError(_explain(error, vocab_size)) from None
         proto = sentencepiece_model_pb2.ModelProto.FromString(model.getvalue())
-        # The rule is compiled in; the file it came from is gone, and its name differs each time.
+        # The rules are compiled in; their file is gone, and its name differs each time.
         proto.normalizer_spec.normalization_rule_tsv = ""
         return cls(proto.SerializeToString(deterministic=True))
 
