@@ -263,7 +263,7 @@ def test_translate_answers_line_by_line_in_order(echo, tmp_path):
         (b"a b\n\nc d", b"a b\n\nc d\n"),  # no end of the last line
         (b"\n\n", b"\n\n"),
         (b"", b""),
-        (b"a\n\xff\nb\n", b"a\n\nb\n"),  # not UTF-8
+        (b"a\nb \xff\nc\n", "a\nb \ufffd\nc\n".encode()),  # not UTF-8
         ("é\u2028ü\n日本\n".encode(), "é ü\n日本\n".encode()),  # one line to us, two to Python
         (b"a b\r\nc\r\n", b"a b\nc\n"),
     ],
