@@ -308,6 +308,15 @@ def test_ctrl_c_ends_after_the_step_and_still_validates(fit, capfd):
     assert "once more" in capfd.readouterr().err
 
 
+@pytest.fixture
+def python_handles_ctrl_c():
+    """Python's own handler, which a shell takes from what it runs in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("python_handles_ctrl_c")
 def test_a_second_ctrl_c_interrupts_at_once(fit):
     class Twice(Interrupt):
         def on_train_batch_begin(self, batch, logs=None):
