@@ -106,29 +106,34 @@ def training_configs(draw):
     )
 
 
-run_configs = st.builds(
-    RunConfig,
-    data=data_configs(),
-    tokenizer=st.builds(
-        TokenizerConfig,
-        vocab_size=maybe(st.integers(261, 10**6)),
-        model_type=st.sampled_from(["bpe", "unigram"]),
-        joint=st.just(True),
-    ),
-    model=st.builds(
-        ModelConfig,
-        preset=st.sampled_from(["tiny", "small", "base", "big"]),
-        num_layers=maybe(positive(100)),
-        d_model=maybe(positive(10**4)),
-        num_heads=maybe(positive(64)),
-        d_ff=maybe(positive(10**5)),
-        dropout_rate=rates(),
-        attention_dropout_rate=rates(),
-        norm_first=st.booleans(),
-        tie_embeddings=maybe(st.booleans()),
-    ),
-    training=training_configs(),
-)
+def run_configs_with(joint):
+    """Embeddings are tied only where the vocabulary is joint."""
+    return st.builds(
+        RunConfig,
+        data=data_configs(),
+        tokenizer=st.builds(
+            TokenizerConfig,
+            vocab_size=maybe(st.integers(261, 10**6)),
+            model_type=st.sampled_from(["bpe", "unigram"]),
+            joint=st.just(joint),
+        ),
+        model=st.builds(
+            ModelConfig,
+            preset=st.sampled_from(["tiny", "small", "base", "big"]),
+            num_layers=maybe(positive(100)),
+            d_model=maybe(positive(10**4)),
+            num_heads=maybe(positive(64)),
+            d_ff=maybe(positive(10**5)),
+            dropout_rate=rates(),
+            attention_dropout_rate=rates(),
+            norm_first=st.booleans(),
+            tie_embeddings=maybe(st.booleans()) if joint else st.sampled_from([None, False]),
+        ),
+        training=training_configs(),
+    )
+
+
+run_configs = st.booleans().flatmap(run_configs_with)
 
 
 @unhurried

@@ -19,6 +19,7 @@ from tf_transformer.config import (
     ModelConfig,
     RunConfig,
     TrainingConfig,
+    flag,
     read_toml,
 )
 from tf_transformer.data.parallel import DataError, read_lines
@@ -187,8 +188,9 @@ def _given(options):
 
 def _merged(tables, given):
     """`tables` with the settings in `given`, which win."""
-    merged = {name: dict(table) for name, table in tables.items() if isinstance(table, dict)}
-    merged = {**tables, **merged}
+    merged = {
+        name: dict(table) if isinstance(table, dict) else table for name, table in tables.items()
+    }
     if "preset" in given.get("model", {}) and isinstance(merged.get("model"), dict):
         # A preset on the command line replaces the sizes in the file, which had another's.
         merged["model"] = {
@@ -212,7 +214,7 @@ def _resumed_config(options, config):
     others += [item for item in changes.items() if item[0] not in TrainingConfig.LENGTHS]
     if others or options.config:
         name, value = others[0] if others else ("config", None)
-        named = f"--{'no-' if value is False else ''}{name.replace('_', '-')}"
+        named = flag(f"no_{name}" if value is False else name)
         raise ConfigError(
             f"--resume goes on with the configuration in {options.run_dir}/config.toml; "
             f"leave out {named}. Only --steps, --epochs or --minutes may change."
@@ -304,10 +306,9 @@ def _add_setting(group, field):
     kind = next(kind for kind in kinds if kind is not types.NoneType)
     default = "" if field.default is None else f" (default: {field.default})"
     help_text = field.metadata["help"] + default
-    flag = f"--{field.name.replace('_', '-')}"
     if kind is bool:
         group.add_argument(
-            flag,
+            flag(field.name),
             action=argparse.BooleanOptionalAction,
             default=argparse.SUPPRESS,
             help=help_text,
@@ -315,7 +316,7 @@ def _add_setting(group, field):
     else:
         metavar = {int: "N", float: "X", str: "S"}[kind]
         group.add_argument(
-            flag, type=kind, default=argparse.SUPPRESS, metavar=metavar, help=help_text
+            flag(field.name), type=kind, default=argparse.SUPPRESS, metavar=metavar, help=help_text
         )
 
 

@@ -26,7 +26,8 @@ def nearest(name, known):
     return f"known are {', '.join(sorted(known))}."
 
 
-def _flag(name):
+def flag(name):
+    """The option of the command line for a setting."""
     return f"--{name.replace('_', '-')}"
 
 
@@ -149,13 +150,13 @@ class DataConfig:
         missing = [name for name in needed if getattr(self, name) is None]
         if missing:
             raise ConfigError(
-                f"missing {', '.join(map(_flag, missing))}. Give these files, "
+                f"missing {', '.join(map(flag, missing))}. Give these files, "
                 f"or choose a corpus that needs none: --corpus phrasebook."
             )
         for name in sum(self.FILES.values(), ()):
             if name not in needed and getattr(self, name) is not None:
                 raise ConfigError(
-                    f"{_flag(name)} has no use with the corpus {self.corpus!r}. "
+                    f"{flag(name)} has no use with the corpus {self.corpus!r}. "
                     f"Give one or the other."
                 )
 

@@ -13,17 +13,6 @@ PRESETS = {
 }
 
 
-def sizes(name):
-    """Layers, d_model, d_ff and heads of a preset.
-
-    Raises:
-        ConfigError: the name is unknown; the nearest is named.
-    """
-    if name not in PRESETS:
-        raise ConfigError(f"unknown preset {name!r}: {nearest(name, PRESETS)}")
-    return PRESETS[name]
-
-
 def preset(name, source_vocab_size, target_vocab_size):
     """The configuration of a preset; change single fields with `dataclasses.replace`.
 
@@ -38,7 +27,9 @@ def preset(name, source_vocab_size, target_vocab_size):
     Raises:
         ConfigError: the name is unknown.
     """
-    num_layers, d_model, d_ff, num_heads = sizes(name)
+    if name not in PRESETS:
+        raise ConfigError(f"unknown preset {name!r}: {nearest(name, PRESETS)}")
+    num_layers, d_model, d_ff, num_heads = PRESETS[name]
     return TransformerConfig(
         source_vocab_size=source_vocab_size,
         target_vocab_size=target_vocab_size,
