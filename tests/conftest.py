@@ -28,13 +28,31 @@ def _softmax(scores):
 def _attention(layer, query, context, allowed=None):
     """Equation 1 of Vaswani et al. 2017 one head at a time; weights of 0 where not allowed.
 
-    Reads the layer's weights by their documented layout: columns `[Q | K | V]`, in each the heads
-    side by side.
+    Reads the layer's weights by their documented layout: columns `[Q | K | V]`, or `Q` and
+    `[K | V]` apart, in each the heads side by side.
     """
-    weights = {v.name: np.asarray(v, "float64") for v in layer.variables if "seed" not in v.path}
+    weights = {
+        "/".join(v.path.split("/")[-2:]): np.asarray(v, "float64")
+        for v in layer.variables
+        if "seed" not in v.path
+    }
     width = layer.d_model
     size = width // layer.num_heads
-    joint, bias = weights["query_key_value_kernel"], weights["query_key_value_bias"]
+    joint, bias = (
+        np.concatenate(
+            [
+                weights[name]
+                for name in (
+                    f"query_projection/{kind}",
+                    f"key_value_projection/{kind}",
+                    f"query_key_value_projection/{kind}",
+                )
+                if name in weights
+            ],
+            axis=-1,
+        )
+        for kind in ("kernel", "bias")
+    )
     part = [slice(i * width, (i + 1) * width) for i in range(3)]
     queries = query @ joint[:, part[0]] + bias[part[0]]
     keys = context @ joint[:, part[1]] + bias[part[1]]
@@ -48,7 +66,8 @@ def _attention(layer, query, context, allowed=None):
             scores = np.where(allowed, scores, -np.inf)
         probabilities.append(_softmax(scores))
         heads.append(probabilities[-1] @ values[..., columns])
-    output = np.concatenate(heads, axis=-1) @ weights["kernel"] + weights["bias"]
+    output = np.concatenate(heads, axis=-1) @ weights["output_projection/kernel"]
+    output = output + weights["output_projection/bias"]
     return output, np.stack(probabilities, axis=1)
 
 

@@ -14,8 +14,10 @@ from tf_transformer.layers.attention import (
     CrossAttention,
     GlobalSelfAttention,
     MultiHeadAttention,
+    attention_bias,
 )
 from tf_transformer.layers.decoder import Decoder, DecoderLayer
+from tf_transformer.layers.decoding_step import DecodingStep
 from tf_transformer.layers.encoder import Encoder, EncoderLayer
 from tf_transformer.layers.feed_forward import FeedForward
 from tf_transformer.layers.residual import Residual
@@ -147,10 +149,10 @@ def test_number_of_parameters(layer, count):
 
 def test_projections_start_with_glorots_limit_for_a_square_matrix():
     # Glorot & Bengio 2010: sqrt(6 / (fan in + fan out)) = sqrt(6 / 128), for each of the three.
-    layer = built(MultiHeadAttention(4, 64))
-    (kernel,) = (v for v in layer.variables if v.name == "query_key_value_kernel")
-    largest = np.abs(np.asarray(kernel)).max()
-    assert 0.98 * np.sqrt(6 / 128) < largest <= np.sqrt(6 / 128)
+    for layer in (MultiHeadAttention(4, 64), GlobalSelfAttention(4, 64)):
+        for kernel in [v for v in built(layer).variables if v.name == "kernel"]:
+            largest = np.abs(np.asarray(kernel)).max()
+            assert 0.98 * np.sqrt(6 / 128) < largest <= np.sqrt(6 / 128)
 
 
 def test_feed_forward_equals_the_papers_equation(randomise):
@@ -211,14 +213,15 @@ def test_cached_attention_equals_attention_over_the_whole(randomise):
         built(CrossAttention(3, 12))
     )  # fmt: skip
     whole, whole_cross = causal(X), cross(X, CONTEXT, attention_mask=PADDING)
-    keys, values = causal.start_decoding(2)
+    keys, values = causal.start_decoding(0, batch_size=2)
     cross_keys, cross_values = cross.start_decoding(tf.constant(CONTEXT, "float32"))
+    step, bias = DecodingStep(None, None, None, None), attention_bias(PADDING, "float32")
     for t in range(5):
-        x = tf.constant(X[:, t : t + 1], "float32")
-        output, keys, values = causal.decode_step(x, keys, values)
-        np.testing.assert_allclose(output[:, 0], whole[:, t], atol=1e-5)
-        output = cross.decode_step(x, cross_keys, cross_values, PADDING)
-        np.testing.assert_allclose(output[:, 0], whole_cross[:, t], atol=1e-5)
+        x = tf.constant(X[:, t], "float32")
+        output, keys, values = causal.decode_step(x, keys, values, step)
+        np.testing.assert_allclose(output, whole[:, t], atol=1e-5)
+        output = cross.decode_step(x, cross_keys, cross_values, bias, beams=None)
+        np.testing.assert_allclose(output, whole_cross[:, t], atol=1e-5)
     assert keys.shape == values.shape == (2, 3, 5, 4)
 
 

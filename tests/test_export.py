@@ -24,8 +24,9 @@ class EchoModel:
 
     weights = ()
 
-    def start_decoding(self, source_ids):
-        return {"source": {"ids": source_ids}, "target": {}}
+    def start_decoding(self, source_ids, num_steps=None, beam_size=None):
+        rows = source_ids if beam_size is None else tf.repeat(source_ids, beam_size, axis=0)
+        return {"source": {"ids": rows}, "target": {}}
 
     def decode_step(self, token_ids, index, cache):
         source_ids = cache["source"]["ids"]

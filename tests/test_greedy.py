@@ -41,17 +41,17 @@ class Markov:
     def start(self, sources):
         num_rows = tf.shape(sources)[0]
         before = {"previous": tf.fill([num_rows], BOS), "steps": tf.zeros([num_rows], tf.int32)}
-        return {"bias": sources, "state": before}
+        return {"source": {"bias": sources}, "target": {"state": before}}
 
     def step(self, token_ids, index, cache):
-        state = cache["state"]
+        state = cache["target"]["state"]
         places = tf.stack([state["previous"], token_ids], axis=1)
-        logits = tf.gather_nd(self.table, places) + cache["bias"]
+        logits = tf.gather_nd(self.table, places) + cache["source"]["bias"]
         # Two counts of the same steps: the loop's own and the cache's.
         by_count = tf.gather(self.by_position, state["steps"])
         logits += (by_count + tf.gather(self.by_position, index)) / 2
         state = {"previous": token_ids, "steps": state["steps"] + 1}
-        return logits, {"bias": cache["bias"], "state": state}
+        return logits, {"source": cache["source"], "target": {"state": state}}
 
     def logits(self, source, tokens):
         before = tokens[-2] if len(tokens) > 1 else BOS
@@ -71,14 +71,18 @@ class Bag:
         return np.random.default_rng(4).normal(size=(num_rows, 4)).astype("float32")
 
     def start(self, sources):
-        return [sources, tf.zeros([tf.shape(sources)[0], 0, 4])]
+        past = tf.zeros([tf.shape(sources)[0], 0, 4])
+        return {"source": {"bag": sources}, "target": {"past": past}}
 
     def step(self, token_ids, index, cache):
-        source, history = cache
-        history = tf.concat([history, tf.gather(self.embeddings, token_ids)[:, None]], axis=1)
-        with tf.control_dependencies([tf.debugging.assert_equal(tf.shape(history)[1], index + 1)]):
-            hidden = tf.tanh(source + tf.reduce_sum(history, axis=1))
-        return hidden @ self.output + self.bias, [source, history]
+        source, past = cache["source"]["bag"], cache["target"]["past"]
+        past = tf.concat([past, tf.gather(self.embeddings, token_ids)[:, None]], axis=1)
+        with tf.control_dependencies([tf.debugging.assert_equal(tf.shape(past)[1], index + 1)]):
+            hidden = tf.tanh(source + tf.reduce_sum(past, axis=1))
+        return hidden @ self.output + self.bias, {
+            "source": cache["source"],
+            "target": {"past": past},
+        }
 
     def logits(self, source, tokens):
         hidden = np.tanh(source + self.embeddings[tokens].sum(axis=0))
@@ -280,7 +284,7 @@ def make_transformer(norm_first):
             num_heads=2, d_ff=12, norm_first=norm_first, tie_embeddings=False,
         )
     )  # fmt: skip
-    random = np.random.default_rng(5)
+    random = np.random.default_rng(6)
     for variable in model.trainable_variables:
         if len(variable.shape) > 1:
             variable.assign(random.normal(scale=0.7, size=variable.shape))

@@ -105,9 +105,11 @@ def test_embedding_is_scaled_by_the_root_of_the_width_and_positions_are_added():
     np.testing.assert_allclose(embedded, expected, atol=1e-5)
 
 
-def test_embedding_at_an_offset_is_a_slice_of_the_whole():
+def test_an_embedded_step_is_a_slice_of_the_whole():
     layer = PositionalEmbedding(10, 6)
-    np.testing.assert_allclose(layer(IDS[:, 3:], offset=3), layer(IDS)[:, 3:], atol=1e-6)
+    for index in range(IDS.shape[1]):
+        step = layer.decode_step(IDS[:, index], index)
+        np.testing.assert_allclose(step, layer(IDS)[:, index], atol=1e-6)
 
 
 def test_a_given_embedding_is_shared_and_not_copied():

@@ -1,6 +1,18 @@
-"""Decoding caches: nested dicts of tensors whose axis 0 is the row."""
+"""Decoding caches: dicts of flat dicts of tensors; axis 0 is the sentence or the hypothesis.
+
+`"source"` and `"weights"` never change, `"history"` is written and never re-ordered, `"target"`
+belongs to the hypotheses and is re-ordered with them. A model has the parts that it needs.
+"""
 
 import tensorflow as tf
+
+_FIXED = ("source", "weights")
+
+
+def split_cache(cache):
+    """The parts of a cache that never change, and those that a loop carries."""
+    fixed = {name: part for name, part in cache.items() if name in _FIXED}
+    return fixed, {name: part for name, part in cache.items() if name not in _FIXED}
 
 
 def open_shapes(structure):
@@ -22,3 +34,31 @@ def open_shapes(structure):
         )
 
     return tf.nest.map_structure(open_shape, structure)
+
+
+def empty_ids(rows, num_steps, pad_id):
+    """Room for the ids of hypotheses, int32 `(*rows, num_steps)`; no room at all if it grows.
+
+    Args:
+        rows: list of ints or int scalar tensors.
+        num_steps: int or int scalar tensor, the most steps there can be; None to grow.
+        pad_id: int.
+    """
+    return tf.fill([*rows, 0 if num_steps is None else num_steps], pad_id)
+
+
+def append_ids(ids, new_ids, index, num_steps):
+    """Adds the ids of step `index`.
+
+    Args:
+        ids: int32 `(…, T)`, made by `empty_ids`.
+        new_ids: int32 `(…)`.
+        index: int32 scalar tensor.
+        num_steps: as in `empty_ids`.
+
+    Returns:
+        int32 `(…, T + 1)`, or `(…, T)` where the room is there.
+    """
+    if num_steps is None:
+        return tf.concat([ids, new_ids[..., None]], axis=-1)
+    return tf.where(tf.range(num_steps) == index, new_ids[..., None], ids)

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tf_transformer.decoding.cache import open_shapes
+from tf_transformer.decoding.cache import append_ids, empty_ids, open_shapes, split_cache
 from tf_transformer.decoding.hypotheses import Hypotheses
 
 
@@ -15,11 +15,11 @@ class _GreedyState(NamedTuple):
     truncated: tf.Tensor  # bool (N,)
     lengths: tf.Tensor  # int32 (N,)
     log_probs: tf.Tensor  # float32 (N,)
-    ids: tf.Tensor  # int32 (N, index)
-    cache: Any
+    ids: tf.Tensor  # int32 (N, T), T is index where it grows
+    cache: Any  # the parts that change
 
 
-def greedy_search(decode_step, cache, limits, *, pad_id, bos_id, eos_id):
+def greedy_search(decode_step, cache, limits, *, pad_id, bos_id, eos_id, num_steps=None):
     """Decodes with a step function; works for any model that has one.
 
     Args:
@@ -27,13 +27,16 @@ def greedy_search(decode_step, cache, limits, *, pad_id, bos_id, eos_id):
         cache: what the model's `start_decoding` returned.
         limits: int32 `(N,)`, ids a row may have, the end id not counted.
         pad_id, bos_id, eos_id: int.
+        num_steps: int or int scalar tensor, more than the largest limit, where everything has
+            its full size from the start, as XLA needs it; None where it grows by what each step
+            adds. `start_decoding` must have been told the same.
 
     Returns:
         `Hypotheses` of N rows.
     """
 
     def step(state):
-        logits, cache = decode_step(state.token_ids, state.index, state.cache)
+        logits, cache = decode_step(state.token_ids, state.index, {**fixed, **state.cache})
         best = tf.argmax(logits, axis=-1, output_type=tf.int32)
         log_probs = tf.reduce_max(logits, axis=-1) - tf.reduce_logsumexp(logits, axis=-1)
         ended = ~state.finished & (best == eos_id)
@@ -48,11 +51,12 @@ def greedy_search(decode_step, cache, limits, *, pad_id, bos_id, eos_id):
             truncated=state.truncated | cut,
             lengths=state.lengths + tf.cast(emitted, tf.int32),
             log_probs=state.log_probs + tf.where(emitted | ended, log_probs, 0.0),
-            ids=tf.concat([state.ids, token_ids[:, None]], axis=1),
-            cache=cache,
+            ids=append_ids(state.ids, token_ids, state.index, num_steps),
+            cache=split_cache(cache)[1],
         )
         return (state,)
 
+    fixed, moving = split_cache(cache)
     num_rows = tf.shape(limits)[0]
     nothing = tf.zeros([num_rows], tf.bool)
     start = _GreedyState(
@@ -62,8 +66,8 @@ def greedy_search(decode_step, cache, limits, *, pad_id, bos_id, eos_id):
         truncated=nothing,
         lengths=tf.zeros([num_rows], tf.int32),
         log_probs=tf.zeros([num_rows]),
-        ids=tf.zeros([num_rows, 0], tf.int32),
-        cache=cache,
+        ids=empty_ids([num_rows], num_steps, pad_id),
+        cache=moving,
     )
     (end,) = tf.while_loop(
         lambda state: tf.reduce_any(~state.finished),
@@ -72,5 +76,7 @@ def greedy_search(decode_step, cache, limits, *, pad_id, bos_id, eos_id):
         shape_invariants=[open_shapes(start)],
     )
     # The last step of the longest row found its end and added padding only.
-    ids = end.ids[:, : tf.maximum(end.index - 1, 0)]
+    ids = end.ids
+    if num_steps is None:
+        ids = ids[:, : tf.maximum(end.index - 1, 0)]
     return Hypotheses(ids, end.lengths, end.log_probs, end.truncated)

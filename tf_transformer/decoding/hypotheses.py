@@ -22,6 +22,25 @@ class Hypotheses(NamedTuple):
     truncated: tf.Tensor
 
 
+class RankedHypotheses(NamedTuple):
+    """The best translations of each sentence, best first.
+
+    Attributes:
+        ids: int32 `(B, n, T)`, without begin and end ids, padded after the end.
+        lengths: int32 `(B, n)`, ids before the end.
+        log_probs: float32 `(B, n)`, as in `Hypotheses`.
+        scores: float32 `(B, n)`, `log_probs` over the length penalty. Hypotheses that were cut
+            off stand behind all that ended. Minus infinity where there is no hypothesis.
+        truncated: bool `(B, n)`, whether the hypothesis met its limit before an end id.
+    """
+
+    ids: tf.Tensor
+    lengths: tf.Tensor
+    log_probs: tf.Tensor
+    scores: tf.Tensor
+    truncated: tf.Tensor
+
+
 def output_limits(source_lengths, max_length):
     """How many ids each translation may have: twice its own source and ten, never the batch's.
 

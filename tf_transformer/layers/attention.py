@@ -8,14 +8,21 @@ from keras import ops
 from tf_transformer.layers.masks import causal_mask
 
 
-def _attention_bias(mask, dtype):
-    """0 where `mask` is true, a large negative number that fits `dtype` where it is not.
+def attention_bias(mask, dtype):
+    """What a mask adds to attention scores: 0 where it is true, a large negative number elsewhere.
 
-    The number is finite: a query with nothing to attend to attends to everything a little, where
-    minus infinity would give NaN and lose the whole batch.
+    The number is finite and fits `dtype`: a query with nothing to attend to attends to everything
+    a little, where minus infinity would give NaN and lose the whole batch.
+
+    Args:
+        mask: bool tensor that broadcasts to `(B, T, S)`.
+        dtype: dtype of the scores.
+
+    Returns:
+        tensor of `dtype` that broadcasts to `(B, H, T, S)`.
     """
     lowest = -3e4 if keras.backend.standardize_dtype(dtype) == "float16" else -1e9
-    return (1.0 - ops.cast(mask, dtype)) * ops.cast(lowest, dtype)
+    return ops.expand_dims((1.0 - ops.cast(mask, dtype)) * ops.cast(lowest, dtype), axis=1)
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -23,9 +30,8 @@ class MultiHeadAttention(keras.layers.Layer):
     """Scaled dot-product attention in several heads (Vaswani et al. 2017, section 3.2).
 
     `softmax(Q K^T / sqrt(d_k)) V` in each of `num_heads` subspaces of size
-    `d_k = d_model / num_heads`, then one projection over the joined heads. The query, key and
-    value projections are one matrix of `3 * d_model` columns: three products become one where
-    query and context are the same.
+    `d_k = d_model / num_heads`, then one projection over the joined heads. Projections of one
+    input are one matrix: keys and values here, queries too where query and context are the same.
 
     Args:
         num_heads: int, H.
@@ -60,63 +66,81 @@ class MultiHeadAttention(keras.layers.Layer):
         self.d_model = d_model
         self.dropout_rate = dropout_rate
         self.dropout = keras.layers.Dropout(dropout_rate, dtype=self.dtype_policy)
-        self.output_projection = keras.layers.Dense(
-            d_model, dtype=self.dtype_policy, name="output_projection"
-        )
 
     def build(self, *_):
-        # Glorot's limit for one of the three square parts, not for the joined matrix.
-        limit = math.sqrt(3.0 / self.d_model)
-        self.kernel = self.add_weight(
-            name="query_key_value_kernel",
-            shape=(self.d_model, 3 * self.d_model),
-            initializer=keras.initializers.RandomUniform(-limit, limit),
-        )
-        self.bias = self.add_weight(
-            name="query_key_value_bias", shape=(3 * self.d_model,), initializer="zeros"
-        )
-        self.output_projection.build((None, None, self.d_model))
+        self.query_projection = self._projection(1, "query_projection")
+        self.key_value_projection = self._projection(2, "key_value_projection")
+        self.output_projection = self._projection(1, "output_projection")
         self.built = True
+
+    def _projection(self, parts, name):
+        """A built projection to `parts * D`, each part initialised as one square matrix."""
+        limit = math.sqrt(3.0 / self.d_model)  # Glorot & Bengio 2010, of (D, D)
+        projection = keras.layers.Dense(
+            parts * self.d_model,
+            kernel_initializer=keras.initializers.RandomUniform(-limit, limit),
+            dtype=self.dtype_policy,
+            name=name,
+        )
+        projection.build((None, None, self.d_model))
+        return projection
 
     def call(
         self, query, context, attention_mask=None, training=None, return_attention_scores=False
     ):
-        (queries,) = self._project(query, 0, 1)
-        keys, values = self._project(context, 1, 3)
-        output, weights = self._attend(queries, keys, values, attention_mask, training)
+        (queries,) = self._heads(self.query_projection(query), 1)
+        keys, values = self._heads(self.key_value_projection(context), 2)
+        output, weights = self._attend(queries, keys, values, self._bias(attention_mask), training)
         return (output, weights) if return_attention_scores else output
 
-    def _project(self, x, first, last):
-        """Projects `(B, T, D)` to parts `first … last - 1` of (query, key, value).
+    def _bias(self, mask):
+        return None if mask is None else attention_bias(mask, self.compute_dtype)
 
-        Returns:
-            list of tensors `(B, H, T, d_k)`.
-        """
-        columns = slice(first * self.d_model, last * self.d_model)
-        projected = ops.matmul(x, self.kernel[:, columns]) + self.bias[columns]
-        head_shape = (-1, ops.shape(x)[1], self.num_heads, self.d_model // self.num_heads)
-        return [
-            ops.transpose(ops.reshape(part, head_shape), (0, 2, 1, 3))
-            for part in ops.split(projected, last - first, axis=-1)
-        ]
+    def _heads(self, projected, parts):
+        """Cuts `(B, T, parts * D)` into `parts` tensors `(B, H, T, d_k)`."""
+        heads = parts * self.num_heads
+        shape = (-1, ops.shape(projected)[1], heads, self.d_model // self.num_heads)
+        by_head = ops.transpose(ops.reshape(projected, shape), (0, 2, 1, 3))
+        return ops.split(by_head, parts, axis=1)
 
-    def _attend(self, queries, keys, values, mask, training):
+    def _attend(self, queries, keys, values, bias, training):
         """Attention of `(B, H, T, d_k)` over `(B, H, S, d_k)`.
 
         Returns:
             output `(B, T, D)`, attention weights `(B, H, T, S)`.
         """
-        scale = 1.0 / math.sqrt(self.d_model // self.num_heads)
-        scores = ops.matmul(queries * scale, ops.transpose(keys, (0, 1, 3, 2)))
-        if mask is not None:
-            scores = scores + ops.expand_dims(_attention_bias(mask, scores.dtype), axis=1)
-        # Of a single key every query has all: the first step of decoding.
-        weights = ops.ones_like(scores) if scores.shape[-1] == 1 else ops.softmax(scores, axis=-1)
-        heads = ops.matmul(self.dropout(weights, training=training), values)
+        heads, weights = self._weigh(queries, keys, values, bias, training)
         joined = ops.reshape(
             ops.transpose(heads, (0, 2, 1, 3)), (-1, ops.shape(queries)[2], self.d_model)
         )
         return self.output_projection(joined), weights
+
+    def _weigh(self, queries, keys, values, bias, training):
+        """The weighted values `(B, H, T, d_k)`, and the weights `(B, H, T, S)`."""
+        scale = 1.0 / math.sqrt(self.d_model // self.num_heads)
+        scores = ops.matmul(queries * scale, ops.transpose(keys, (0, 1, 3, 2)))
+        if bias is not None:
+            scores = scores + bias
+        # Of a single key every query has all: the first step of decoding.
+        weights = ops.ones_like(scores) if scores.shape[-1] == 1 else ops.softmax(scores, axis=-1)
+        return ops.matmul(self.dropout(weights, training=training), values), weights
+
+    def _step_heads(self, projected, parts, beams):
+        """Cuts the rows `(N, parts * D)` of a decoding step into `parts` `(B, H, K, d_k)`."""
+        heads, width = parts * self.num_heads, self.d_model // self.num_heads
+        if beams is None:
+            by_head = ops.reshape(projected, (-1, heads, 1, width))
+        else:
+            rows = ops.reshape(projected, (-1, ops.shape(beams)[0], heads, width))
+            by_head = ops.transpose(rows, (0, 2, 1, 3))
+        return ops.split(by_head, parts, axis=1) if parts > 1 else [by_head]
+
+    def _step_output(self, queries, keys, values, bias, beams):
+        """Attention of `(B, H, K, d_k)` over `(B, H, S, d_k)`, as rows `(N, D)`."""
+        heads, _ = self._weigh(queries, keys, values, bias, training=False)
+        if beams is not None:
+            heads = ops.transpose(heads, (0, 2, 1, 3))
+        return self.output_projection(ops.reshape(heads, (-1, self.d_model)))
 
     def get_config(self):
         return {
@@ -143,9 +167,14 @@ class GlobalSelfAttention(MultiHeadAttention):
         as `MultiHeadAttention`, with S = T.
     """
 
+    def build(self, *_):
+        self.query_key_value_projection = self._projection(3, "query_key_value_projection")
+        self.output_projection = self._projection(1, "output_projection")
+        self.built = True
+
     def call(self, x, attention_mask=None, training=None, return_attention_scores=False):
-        queries, keys, values = self._project(x, 0, 3)
-        output, weights = self._attend(queries, keys, values, attention_mask, training)
+        queries, keys, values = self._heads(self.query_key_value_projection(x), 3)
+        output, weights = self._attend(queries, keys, values, self._bias(attention_mask), training)
         return (output, weights) if return_attention_scores else output
 
 
@@ -171,26 +200,32 @@ class CausalSelfAttention(GlobalSelfAttention):
             return_attention_scores=return_attention_scores,
         )
 
-    def start_decoding(self, num_rows):
-        """An empty cache for `num_rows` hypotheses: keys and values `(N, H, 0, d_k)`."""
-        shape = (num_rows, self.num_heads, 0, self.d_model // self.num_heads)
-        return ops.zeros(shape, self.compute_dtype), ops.zeros(shape, self.compute_dtype)
-
-    def decode_step(self, x, keys, values):
-        """Attends from one new position to all before it and to itself.
+    def start_decoding(self, num_positions, batch_size):
+        """Keys and values of no position yet, `(B, H, num_positions, d_k)`.
 
         Args:
-            x: tensor `(N, 1, D)`, the new position.
-            keys, values: tensors `(N, H, t, d_k)`, the positions before it.
+            num_positions: int or int scalar tensor; 0 for a cache that grows.
+            batch_size: int or int scalar tensor, B.
+        """
+        shape = (batch_size, self.num_heads, num_positions, self.d_model // self.num_heads)
+        return ops.zeros(shape, self.compute_dtype), ops.zeros(shape, self.compute_dtype)
+
+    def decode_step(self, x, keys, values, step):
+        """Attends from the newest position of each row to those before it and to itself.
+
+        Args:
+            x: tensor `(N, D)`.
+            keys, values: tensors `(B, H, t * K, d_k)`, the positions before it.
+            step: `DecodingStep`.
 
         Returns:
-            output `(N, 1, D)`, and keys and values `(N, H, t + 1, d_k)`.
+            output `(N, D)`, and keys and values with the new position.
         """
-        queries, new_keys, new_values = self._project(x, 0, 3)
-        keys = ops.concatenate([keys, new_keys], axis=2)
-        values = ops.concatenate([values, new_values], axis=2)
-        output, _ = self._attend(queries, keys, values, mask=None, training=False)
-        return output, keys, values
+        queries, new_keys, new_values = self._step_heads(
+            self.query_key_value_projection(x), 3, step.beams
+        )
+        keys, values = step.remember(keys, new_keys), step.remember(values, new_values)
+        return self._step_output(queries, keys, values, step.bias, step.beams), keys, values
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -202,9 +237,9 @@ class CrossAttention(MultiHeadAttention):
 
     def start_decoding(self, context):
         """Projects the context `(B, S, D)` once: keys and values `(B, H, S, d_k)`."""
-        return self._project(context, 1, 3)
+        return self._heads(self.key_value_projection(context), 2)
 
-    def decode_step(self, x, keys, values, mask):
-        """Attends from `x` `(N, 1, D)` to projected keys and values; returns `(N, 1, D)`."""
-        (queries,) = self._project(x, 0, 1)
-        return self._attend(queries, keys, values, mask, training=False)[0]
+    def decode_step(self, x, keys, values, bias, beams):
+        """Attends from the rows `x` `(N, D)` to projected keys and values; returns `(N, D)`."""
+        (queries,) = self._step_heads(self.query_projection(x), 1, beams)
+        return self._step_output(queries, keys, values, bias, beams)

@@ -1,9 +1,11 @@
 """The decoder: embedded target tokens and context become hidden states."""
 
 import keras
+from keras import ops
 
-from tf_transformer.layers.attention import CausalSelfAttention, CrossAttention
+from tf_transformer.layers.attention import CausalSelfAttention, CrossAttention, attention_bias
 from tf_transformer.layers.block import Block, Stack
+from tf_transformer.layers.decoding_step import DecodingStep
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -63,18 +65,24 @@ class DecoderLayer(Block):
         x = self.feed_forward_residual.leave(x, transformed, training)
         return (x, self_weights, cross_weights) if return_attention_scores else x
 
-    def decode_step(self, x, self_keys, self_values, cross_keys, cross_values, context_mask):
-        """One new position `x` `(N, 1, D)`; shapes of keys and values as in `attention.py`.
+    def decode_step(self, x, self_keys, self_values, cross_keys, cross_values, bias, step):
+        """The newest position of each row, `x` `(N, D)`.
+
+        Args:
+            self_keys, self_values: tensors `(B, H, t * K, d_k)`, the positions before it.
+            cross_keys, cross_values: tensors `(B, H, S, d_k)`.
+            bias: tensor `(B, 1, 1, S)` that hides the context's padding.
+            step: `DecodingStep`.
 
         Returns:
-            output `(N, 1, D)`, and self-attention's keys and values, one position longer.
+            output `(N, D)`, and self-attention's keys and values with the new position.
         """
         attended, self_keys, self_values = self.self_attention.decode_step(
-            self.self_residual.enter(x), self_keys, self_values
+            self.self_residual.enter(x), self_keys, self_values, step
         )
         x = self.self_residual.leave(x, attended)
         attended = self.cross_attention.decode_step(
-            self.cross_residual.enter(x), cross_keys, cross_values, context_mask
+            self.cross_residual.enter(x), cross_keys, cross_values, bias, step.beams
         )
         x = self.cross_residual.leave(x, attended)
         transformed = self.feed_forward(self.feed_forward_residual.enter(x))
@@ -121,45 +129,57 @@ class Decoder(Stack):
             x = self.norm(x)
         return (x, all_self_weights, all_cross_weights) if return_attention_scores else x
 
-    def start_decoding(self, context, context_mask):
-        """Everything of the decoder that depends on the context alone.
+    def start_decoding(self, context, context_mask, num_steps=None, beam_size=None):
+        """Everything of the decoder that depends on the context alone, and an empty memory.
 
         Args:
             context: tensor `(B, S, D)`.
             context_mask: bool tensor `(B, 1, S)`.
+            num_steps: int or int scalar tensor, the most steps there can be, for a memory of
+                fixed size; None for one that grows by a position a step.
+            beam_size: int or int scalar tensor, K, hypotheses of a sentence, in rows that follow
+                one another; None where each sentence is one row.
 
         Returns:
-            dict with `"source"`, which decoding never changes, and `"target"`, which grows by one
-            position a step: both flat dicts of tensors whose axis 0 is the row.
+            dict of three flat dicts of tensors: `"source"` `(B, …)`, which decoding never
+            changes; `"history"` `(B, …)`, to which each step adds and which is never re-ordered;
+            `"target"` `(N, …)`, which belongs to the hypotheses and is re-ordered with them.
         """
-        source, target = {"context_mask": context_mask}, {}
+        batch_size = ops.shape(context)[0]
+        source = {"bias": attention_bias(context_mask, self.compute_dtype)}
+        history, target, positions = {}, {}, 0
+        if num_steps is not None:
+            source["steps"], positions = ops.arange(num_steps, dtype="int32"), num_steps
+        if beam_size is not None:
+            source["beams"] = ops.arange(beam_size, dtype="int32")
+            target["ancestors"] = ops.zeros((batch_size * beam_size, positions), "int32")
+            positions = positions * beam_size
         for index, layer in enumerate(self.layers):
             keys, values = layer.cross_attention.start_decoding(context)
             source[f"keys_{index}"], source[f"values_{index}"] = keys, values
-            keys, values = layer.self_attention.start_decoding(keras.ops.shape(context)[0])
-            target[f"keys_{index}"], target[f"values_{index}"] = keys, values
-        return {"source": source, "target": target}
+            keys, values = layer.self_attention.start_decoding(positions, batch_size)
+            history[f"keys_{index}"], history[f"values_{index}"] = keys, values
+        return {"source": source, "history": history, "target": target}
 
-    def decode_step(self, x, cache):
-        """One new position.
+    def decode_step(self, x, index, cache):
+        """The newest position of each row.
 
         Args:
-            x: tensor `(N, 1, D)`.
+            x: tensor `(N, D)`.
+            index: int or int scalar tensor, its position.
             cache: as `start_decoding` or the step before returned it.
 
         Returns:
-            hidden state `(N, 1, D)` and the cache for the next step.
+            hidden state `(N, D)` and the cache for the next step.
         """
-        source, target = cache["source"], {}
-        for index, layer in enumerate(self.layers):
-            x, target[f"keys_{index}"], target[f"values_{index}"] = layer.decode_step(
-                x,
-                cache["target"][f"keys_{index}"],
-                cache["target"][f"values_{index}"],
-                source[f"keys_{index}"],
-                source[f"values_{index}"],
-                source["context_mask"],
+        source, past, history = cache["source"], cache["history"], {}
+        step = DecodingStep.at(index, source, cache["target"], self.compute_dtype)
+        for number, layer in enumerate(self.layers):
+            keys, values = f"keys_{number}", f"values_{number}"
+            x, history[keys], history[values] = layer.decode_step(
+                x, past[keys], past[values], source[keys], source[values], source["bias"], step
             )
         if self.norm is not None:
             x = self.norm(x)
-        return x, {"source": source, "target": target}
+        target = {} if step.ancestors is None else {"ancestors": step.ancestors}
+        return x, {"source": source, "history": history, "target": target}

@@ -57,7 +57,6 @@ class PositionalEmbedding(keras.layers.Layer):
 
     Call arguments:
         token_ids: int tensor `(B, T)`.
-        offset: int or int scalar tensor, position of the first token.
         training: bool, whether dropout is applied.
 
     Returns:
@@ -83,12 +82,17 @@ class PositionalEmbedding(keras.layers.Layer):
         if not self.embedding.built:
             self.embedding.build(token_shape)
 
-    def call(self, token_ids, offset=0, training=None):
+    def call(self, token_ids, training=None):
         embedded = self.embedding(token_ids) * math.sqrt(self.d_model)
         positions = sinusoidal_positions(
-            ops.shape(token_ids)[1], self.d_model, offset, dtype=self.compute_dtype
+            ops.shape(token_ids)[1], self.d_model, dtype=self.compute_dtype
         )
         return self.dropout(embedded + positions, training=training)
+
+    def decode_step(self, token_ids, index):
+        """Embeds the token `(N,)` that each row has at position `index`: `(N, D)`."""
+        embedded = self.embedding(token_ids) * math.sqrt(self.d_model)
+        return embedded + sinusoidal_positions(1, self.d_model, index, dtype=self.compute_dtype)
 
     def compute_output_shape(self, token_shape):
         return (*token_shape, self.d_model)

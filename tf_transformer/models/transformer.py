@@ -1,6 +1,7 @@
 """The Transformer: a sequence-to-sequence model of attention alone."""
 
 import keras
+from keras import ops
 
 from tf_transformer.config import TransformerConfig
 from tf_transformer.layers.decoder import Decoder
@@ -107,18 +108,29 @@ class Transformer(keras.Model):
             "cross": cross_weights,
         }
 
-    def start_decoding(self, source_ids):
+    def start_decoding(self, source_ids, num_steps=None, beam_size=None):
         """Encodes the source once.
 
         Args:
             source_ids: int tensor `(B, S)`.
+            num_steps: int or int scalar tensor, the most steps there can be, for a memory of
+                fixed size, which XLA needs; None for one that grows by a position a step.
+            beam_size: int or int scalar tensor, K, hypotheses of each sentence, in rows that
+                follow one another (N = B * K); None where each sentence is one row (N = B).
 
         Returns:
-            cache: dict of `"source"`, which stays, and `"target"`, which grows a position a step;
-            each a flat dict of tensors whose axis 0 is the row.
+            cache: dict of flat dicts of tensors: `"source"` `(B, …)` and `"weights"`, which
+            decoding never changes; `"history"` `(B, …)`, to which each step adds and which is
+            never re-ordered; `"target"` `(N, …)`, which belongs to the hypotheses and is
+            re-ordered with them.
         """
         context, context_mask, _ = self._encode(source_ids, training=False)
-        return self.decoder.start_decoding(context, context_mask)
+        cache = self.decoder.start_decoding(context, context_mask, num_steps, beam_size)
+        if self.output_projection is None and num_steps is None:
+            # Laid out for the product once, not in each step; XLA lays out by itself.
+            embeddings = self.target_embedding.embedding.embeddings
+            cache["weights"] = {"output_kernel": ops.transpose(ops.cast(embeddings, "float32"))}
+        return cache
 
     def decode_step(self, token_ids, index, cache):
         """Predicts the token after `token_ids`.
@@ -131,9 +143,12 @@ class Transformer(keras.Model):
         Returns:
             logits float32 `(N, V)`, and the cache for the next step.
         """
-        x = self.target_embedding(token_ids[:, None], offset=index, training=False)
-        hidden, cache = self.decoder.decode_step(x, cache)
-        return self._logits(hidden[:, 0]), cache
+        x = self.target_embedding.decode_step(token_ids, index)
+        hidden, moved = self.decoder.decode_step(x, index, cache)
+        if "weights" not in cache:
+            return self._logits(hidden), moved
+        kernel = cache["weights"]["output_kernel"]
+        return ops.matmul(ops.cast(hidden, "float32"), kernel), {**cache, **moved}
 
     def _maybe_symbolic_build(self, iterator=None, data_batch=None):
         """Builds the optimizer where `fit` would build the model.
