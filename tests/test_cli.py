@@ -395,7 +395,7 @@ def test_a_bad_text_file_is_named(data, bad_files, capfd, name, words):
 def test_a_bad_line_of_a_tsv_file_is_named(bad_files, capfd):
     path = bad_files / "one_tab"
     arguments = [f"--train-tsv={path}", f"--validation-tsv={path}", "--corpus=tsv"]
-    words = ["one_tab, line 2: 1 columns"]
+    words = ["one_tab, line 2: 1 column "]
     assert_refused(["train", f"--run-dir={bad_files / 'run'}", *arguments], words, capfd, bad_files)
 
 
@@ -408,8 +408,8 @@ def test_a_bad_line_of_a_tsv_file_is_named(bad_files, capfd):
         (["--corpus=copy", "--preset=tniy"], ["'tniy'", "'tiny'"]),
         (["--corpus=copy", "--model-type=bep"], ["'bep'", "'bpe'"]),
         (["--corpus=copy", "--precision=bfloat16"], ["'bfloat16'", "'mixed_bfloat16'"]),
-        (["--corpus=copy", "--steps=5", "--minutes=1"], ["steps and minutes"]),
-        (["--corpus=copy", "--steps=5", "--epochs=1"], ["steps and epochs"]),
+        (["--corpus=copy", "--steps=5", "--minutes=1"], ["--steps and --minutes each"]),
+        (["--corpus=copy", "--steps=5", "--epochs=1"], ["--steps and --epochs each"]),
         (["--corpus=copy", "--steps=0"], ["steps=0"]),
         (["--corpus=copy", "--minutes=-1"], ["minutes=-1"]),
         (["--corpus=copy", "--dropout-rate=1"], ["dropout_rate=1"]),
