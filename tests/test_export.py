@@ -1,6 +1,7 @@
 """The SavedModel: text in, text out, loads anywhere, appears whole or not at all."""
 
 import json
+import pathlib
 import random
 import shutil
 import subprocess
@@ -306,6 +307,32 @@ def test_another_saved_model_is_refused(tmp_path):
     tf.saved_model.save(tf.Module(), str(tmp_path / "1"))
     with pytest.raises(ExportError, match="serving_default"):
         tt.Translator.load(tmp_path)
+
+
+def junk(path):
+    path.write_bytes(b"junk" * 10)
+
+
+def half(path):
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["saved_model.pb", "variables/variables.index", "variables/variables.data-00000-of-00001"],
+)
+@pytest.mark.parametrize("damage", [junk, half, pathlib.Path.unlink])
+def test_a_damaged_saved_model_is_named_in_a_line(exported, tmp_path, name, damage):
+    folder = tmp_path / "damaged"
+    shutil.copytree(exported, folder)
+    damage(folder / name)
+    with pytest.raises(ExportError) as caught:
+        tt.Translator.load(folder)
+    (line,) = str(caught.value).splitlines()
+    assert line.startswith(f"{folder}: ")
+    assert "tf-transformer export" in line
+    assert "b'" not in line
 
 
 # --- The file -------------------------------------------------------------------------------
