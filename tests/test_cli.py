@@ -475,6 +475,26 @@ def test_a_bad_file_of_settings_is_named(tmp_path, capfd, toml, words):
     assert_refused(arguments, words, capfd, tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("table", "option"),
+    [
+        ("data", "--max-length=9"),
+        ("tokenizer", "--vocab-size=280"),
+        ("model", "--preset=tiny"),
+        ("model", "--d-model=8"),
+        ("training", "--steps=3"),
+        ("training", "--seed=3"),
+    ],
+)
+def test_a_table_that_is_none_is_named_though_an_option_belongs_in_it(
+    tmp_path, capfd, table, option
+):
+    config = tmp_path / "run.toml"
+    config.write_text(f"{table} = 3\n", encoding="utf-8")
+    arguments = ["train", f"--config={config}", f"--run-dir={tmp_path / 'run'}", option]
+    assert_refused(arguments, ["run.toml", rf"write \[{table}\]"], capfd, tmp_path)
+
+
 @pytest.mark.parametrize("extra", [["--steps=99"], ["--corpus=copy"], []])
 def test_a_run_is_not_overwritten(trained, data, capfd, extra):
     run_dir, _ = trained

@@ -198,6 +198,8 @@ def _merged(tables, given):
         }
     for name, table in given.items():
         section = merged.setdefault(name, {})
+        if not isinstance(section, dict):
+            continue  # `RunConfig.from_dict` says that it must be a table
         if set(TrainingConfig.LENGTHS) & set(table):
             # A length on the command line replaces the length in the file, whatever its unit.
             section = merged[name] = {
