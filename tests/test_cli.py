@@ -538,6 +538,59 @@ def test_a_run_without_a_checkpoint_is_named(trained, tmp_path, capfd):
     assert_refused(["export", run_dir, tmp_path / "saved"], words, capfd, tmp_path)
 
 
+def test_a_tokenizer_that_is_damaged_is_named(trained, tmp_path, capfd):
+    run_dir = tmp_path / "run"
+    shutil.copytree(trained[0], run_dir)
+    (run_dir / "tokenizers" / "source.model").write_bytes(b"junk")
+    for arguments in (
+        ["export", run_dir, tmp_path / "saved"],
+        ["train", f"--run-dir={run_dir}", "--resume", "--steps=99"],
+    ):
+        words = ["tokenizers/source.model: no SentencePiece model", "Restore"]
+        assert_refused(arguments, words, capfd, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        ("d_model = 32", "d_model = 64", [r"\(280, 64\): 0 here, 1 there"]),
+        ("d_ff = 64", "d_ff = 128", [r"\(32, 128\): 0 here, 2 there"]),
+        ("num_layers = 1", "num_layers = 2", [r"\(32, 96\): 3 here, 6 there"]),
+        ("norm_first = true", "norm_first = false", [r"\(32,\): \d+ here, \d+ there"]),
+        ("tie_embeddings = true", "tie_embeddings = false", [r"\(280, 32\): 1 here, 2 there"]),
+        ("dropout_rate = 0.1", "dropout_rate = 0.0", ["seeds of dropout"]),
+    ],
+)
+def test_a_configuration_that_fits_no_checkpoint_is_named(
+    trained, tmp_path, capfd, before, after, words
+):
+    run_dir = tmp_path / "run"
+    shutil.copytree(trained[0], run_dir)
+    config = (run_dir / "config.toml").read_text(encoding="utf-8")
+    assert f"\n{before}\n" in config
+    changed = config.replace(f"\n{before}\n", f"\n{after}\n")
+    (run_dir / "config.toml").write_text(changed, encoding="utf-8")
+    words = [r"checkpoints/step-\d+: ", r"config\.toml", "Undo", *words]
+    for arguments in (
+        ["export", run_dir, tmp_path / "saved"],
+        ["train", f"--run-dir={run_dir}", "--resume", "--minutes=1"],
+    ):
+        assert_refused(arguments, words, capfd, tmp_path)
+
+
+def test_weights_that_are_damaged_are_named(trained, tmp_path, capfd):
+    run_dir = tmp_path / "run"
+    shutil.copytree(trained[0], run_dir)
+    for path in run_dir.glob("checkpoints/*/*.h5"):
+        path.write_bytes(bytes(path.stat().st_size))
+    words = [r"checkpoints/step-\d+: ", "damaged", "Remove"]
+    for arguments in (
+        ["export", run_dir, tmp_path / "saved"],
+        ["train", f"--run-dir={run_dir}", "--resume", "--minutes=1"],
+    ):
+        assert_refused(arguments, words, capfd, tmp_path)
+
+
 @pytest.mark.parametrize("folder", ["missing", "folder", "two"])
 def test_a_missing_saved_model_is_named(bad_files, capfd, folder):
     path = bad_files / folder
