@@ -227,26 +227,12 @@ def moved(exported, tmp_path_factory):
     return path
 
 
-class EchoModel:
-    """A translation model whose every translation is its source, so that each answer is known."""
-
-    weights = ()
-
-    def start_decoding(self, source_ids):
-        return {"source": {"ids": source_ids}, "target": {}}
-
-    def decode_step(self, token_ids, index, cache):
-        source_ids = cache["source"]["ids"]
-        column = tf.minimum(index, tf.shape(source_ids)[1] - 1)
-        return tf.one_hot(source_ids[:, column], 280), cache
-
-
 @pytest.fixture(scope="module")
-def echo(data, tmp_path_factory):
-    """The SavedModel of that model."""
+def echo(echo_model, data, tmp_path_factory):
+    """The SavedModel of a model whose every translation is its source."""
     tokenizer = tt.SentencePieceTokenizer.train(lines_of(data / "train.source"), 280)
     saved = tmp_path_factory.mktemp("saved_models") / "echo"
-    tt.Translator.from_model(EchoModel(), tokenizer, tokenizer).save(saved)
+    tt.Translator.from_model(echo_model(280), tokenizer, tokenizer).save(saved)
     return saved
 
 
@@ -292,17 +278,17 @@ def test_translate_does_not_write_over_its_input(echo, bad_files, capfd):
     assert lines_of(bad_files / "two") == ["a b", "c d"]
 
 
-def test_a_line_end_that_the_model_makes_starts_no_line(data, tmp_path):
+def test_a_line_end_that_the_model_makes_starts_no_line(echo_model, data, tmp_path):
     tokenizer = tt.SentencePieceTokenizer.train(lines_of(data / "train.source"), 280)
 
-    class LineEndModel(EchoModel):
+    class LineEndModel(echo_model):
         def decode_step(self, token_ids, index, cache):
             line_end = next(i for i in range(280) if tokenizer.pieces([i]) == ["<0x0A>"])
             says = tf.where(index == 1, line_end, tokenizer.encode(["a"])[0][0])
             ids = tf.where(index == 3, tokenizer.eos_id, says)
             return tf.one_hot(tf.fill(tf.shape(token_ids), ids), 280), cache
 
-    tt.Translator.from_model(LineEndModel(), tokenizer, tokenizer).save(tmp_path / "demo")
+    tt.Translator.from_model(LineEndModel(280), tokenizer, tokenizer).save(tmp_path / "demo")
     source, output = tmp_path / "in.txt", tmp_path / "out.txt"
     source.write_text("b\nc\n", encoding="utf-8")
     arguments = ["translate", str(tmp_path / "demo"), f"--input={source}", f"--output={output}"]
