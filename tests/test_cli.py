@@ -15,6 +15,7 @@ import tensorflow as tf
 import tf_transformer as tt
 from tf_transformer import cli
 from tf_transformer.config import read_toml
+from tf_transformer.options import settings
 
 SMALL = [
     "--vocab-size=280", "--num-layers=1", "--d-model=32", "--num-heads=2", "--d-ff=64",
@@ -674,6 +675,6 @@ def test_help_is_given(capfd, name):
             assert re.search(rf"^ +{other} +\w", printed.out, re.MULTILINE)
     if name == "train":
         # Every setting has its option, with a word about it.
-        for section, field in cli._settings():
+        for section, field in settings():
             assert field.metadata["help"], f"{section}.{field.name}"
             assert f"--{field.name.replace('_', '-')}" in printed.out
