@@ -10,14 +10,15 @@ SAVED := saved_models/demo
 .DEFAULT_GOAL := help
 
 help:
-	@sed -n 's/^# //p' Makefile
+	@sed -n 's/^# make/make/p' Makefile
 
-$(VENV)/bin/python:
+# venv makes pip last: where it is, the environment is whole, which python alone would not say.
+$(VENV)/bin/pip:
 	@echo "== making the environment in $(VENV)"
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; name it: make demo PYTHON=python3.11")'
 	@$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.installed: $(VENV)/bin/python pyproject.toml requirements.txt
+$(VENV)/.installed: $(VENV)/bin/pip pyproject.toml requirements.txt
 	@echo "== installing the package and TensorFlow (some minutes)"
 	@$(VENV)/bin/pip install --quiet --disable-pip-version-check --editable .
 	@touch $@

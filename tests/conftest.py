@@ -6,6 +6,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 
 def _randomise(layer, seed=0):
@@ -135,6 +136,24 @@ def _logits(model, inputs):
     return x @ kernel + bias, scores
 
 
+class _EchoModel:
+    """A translation model whose every translation is its source, so that each answer is known."""
+
+    weights = ()
+
+    def __init__(self, vocab_size):
+        self.vocab_size = vocab_size
+
+    def start_decoding(self, source_ids, num_steps=None, beam_size=None):
+        rows = source_ids if beam_size is None else tf.repeat(source_ids, beam_size, axis=0)
+        return {"source": {"ids": rows}, "target": {}}
+
+    def decode_step(self, token_ids, index, cache):
+        source_ids = cache["source"]["ids"]
+        column = tf.minimum(index, tf.shape(source_ids)[1] - 1)
+        return tf.one_hot(source_ids[:, column], self.vocab_size), cache
+
+
 # Session scope, because hypothesis calls a test many times with one fixture.
 @pytest.fixture(scope="session")
 def randomise():
@@ -149,3 +168,9 @@ def numpy_attention():
 @pytest.fixture(scope="session")
 def numpy_logits():
     return _logits
+
+
+@pytest.fixture(scope="session")
+def echo_model():
+    """The class of the model that echoes, to make one of a vocabulary's size or derive another."""
+    return _EchoModel

@@ -15,6 +15,7 @@ import tensorflow as tf
 import tf_transformer as tt
 from tf_transformer import cli
 from tf_transformer.config import read_toml
+from tf_transformer.options import settings
 
 SMALL = [
     "--vocab-size=280", "--num-layers=1", "--d-model=32", "--num-heads=2", "--d-ff=64",
@@ -227,27 +228,12 @@ def moved(exported, tmp_path_factory):
     return path
 
 
-class EchoModel:
-    """A translation model whose every translation is its source, so that each answer is known."""
-
-    weights = ()
-
-    def start_decoding(self, source_ids, num_steps=None, beam_size=None):
-        rows = source_ids if beam_size is None else tf.repeat(source_ids, beam_size, axis=0)
-        return {"source": {"ids": rows}, "target": {}}
-
-    def decode_step(self, token_ids, index, cache):
-        source_ids = cache["source"]["ids"]
-        column = tf.minimum(index, tf.shape(source_ids)[1] - 1)
-        return tf.one_hot(source_ids[:, column], 280), cache
-
-
 @pytest.fixture(scope="module")
-def echo(data, tmp_path_factory):
-    """The SavedModel of that model."""
+def echo(echo_model, data, tmp_path_factory):
+    """The SavedModel of a model whose every translation is its source."""
     tokenizer = tt.SentencePieceTokenizer.train(lines_of(data / "train.source"), 280)
     saved = tmp_path_factory.mktemp("saved_models") / "echo"
-    tt.Translator.from_model(EchoModel(), tokenizer, tokenizer).save(saved)
+    tt.Translator.from_model(echo_model(280), tokenizer, tokenizer).save(saved)
     return saved
 
 
@@ -293,17 +279,17 @@ def test_translate_does_not_write_over_its_input(echo, bad_files, capfd):
     assert lines_of(bad_files / "two") == ["a b", "c d"]
 
 
-def test_a_line_end_that_the_model_makes_starts_no_line(data, tmp_path):
+def test_a_line_end_that_the_model_makes_starts_no_line(echo_model, data, tmp_path):
     tokenizer = tt.SentencePieceTokenizer.train(lines_of(data / "train.source"), 280)
 
-    class LineEndModel(EchoModel):
+    class LineEndModel(echo_model):
         def decode_step(self, token_ids, index, cache):
             line_end = next(i for i in range(280) if tokenizer.pieces([i]) == ["<0x0A>"])
             says = tf.where(index == 1, line_end, tokenizer.encode(["a"])[0][0])
             ids = tf.where(index == 3, tokenizer.eos_id, says)
             return tf.one_hot(tf.fill(tf.shape(token_ids), ids), 280), cache
 
-    tt.Translator.from_model(LineEndModel(), tokenizer, tokenizer).save(tmp_path / "demo")
+    tt.Translator.from_model(LineEndModel(280), tokenizer, tokenizer).save(tmp_path / "demo")
     source, output = tmp_path / "in.txt", tmp_path / "out.txt"
     source.write_text("b\nc\n", encoding="utf-8")
     arguments = ["translate", str(tmp_path / "demo"), f"--input={source}", f"--output={output}"]
@@ -396,7 +382,7 @@ def test_a_bad_text_file_is_named(data, bad_files, capfd, name, words):
 def test_a_bad_line_of_a_tsv_file_is_named(bad_files, capfd):
     path = bad_files / "one_tab"
     arguments = [f"--train-tsv={path}", f"--validation-tsv={path}", "--corpus=tsv"]
-    words = ["one_tab, line 2: 1 columns"]
+    words = ["one_tab, line 2: 1 column "]
     assert_refused(["train", f"--run-dir={bad_files / 'run'}", *arguments], words, capfd, bad_files)
 
 
@@ -409,8 +395,8 @@ def test_a_bad_line_of_a_tsv_file_is_named(bad_files, capfd):
         (["--corpus=copy", "--preset=tniy"], ["'tniy'", "'tiny'"]),
         (["--corpus=copy", "--model-type=bep"], ["'bep'", "'bpe'"]),
         (["--corpus=copy", "--precision=bfloat16"], ["'bfloat16'", "'mixed_bfloat16'"]),
-        (["--corpus=copy", "--steps=5", "--minutes=1"], ["steps and minutes"]),
-        (["--corpus=copy", "--steps=5", "--epochs=1"], ["steps and epochs"]),
+        (["--corpus=copy", "--steps=5", "--minutes=1"], ["--steps and --minutes each"]),
+        (["--corpus=copy", "--steps=5", "--epochs=1"], ["--steps and --epochs each"]),
         (["--corpus=copy", "--steps=0"], ["steps=0"]),
         (["--corpus=copy", "--minutes=-1"], ["minutes=-1"]),
         (["--corpus=copy", "--dropout-rate=1"], ["dropout_rate=1"]),
@@ -476,6 +462,26 @@ def test_a_bad_file_of_settings_is_named(tmp_path, capfd, toml, words):
     assert_refused(arguments, words, capfd, tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("table", "option"),
+    [
+        ("data", "--max-length=9"),
+        ("tokenizer", "--vocab-size=280"),
+        ("model", "--preset=tiny"),
+        ("model", "--d-model=8"),
+        ("training", "--steps=3"),
+        ("training", "--seed=3"),
+    ],
+)
+def test_a_table_that_is_none_is_named_though_an_option_belongs_in_it(
+    tmp_path, capfd, table, option
+):
+    config = tmp_path / "run.toml"
+    config.write_text(f"{table} = 3\n", encoding="utf-8")
+    arguments = ["train", f"--config={config}", f"--run-dir={tmp_path / 'run'}", option]
+    assert_refused(arguments, ["run.toml", rf"write \[{table}\]"], capfd, tmp_path)
+
+
 @pytest.mark.parametrize("extra", [["--steps=99"], ["--corpus=copy"], []])
 def test_a_run_is_not_overwritten(trained, data, capfd, extra):
     run_dir, _ = trained
@@ -517,6 +523,59 @@ def test_a_run_without_a_checkpoint_is_named(trained, tmp_path, capfd):
     shutil.rmtree(run_dir / "checkpoints")
     words = ["no checkpoint yet", "--resume"]
     assert_refused(["export", run_dir, tmp_path / "saved"], words, capfd, tmp_path)
+
+
+def test_a_tokenizer_that_is_damaged_is_named(trained, tmp_path, capfd):
+    run_dir = tmp_path / "run"
+    shutil.copytree(trained[0], run_dir)
+    (run_dir / "tokenizers" / "source.model").write_bytes(b"junk")
+    for arguments in (
+        ["export", run_dir, tmp_path / "saved"],
+        ["train", f"--run-dir={run_dir}", "--resume", "--steps=99"],
+    ):
+        words = ["tokenizers/source.model: no SentencePiece model", "Restore"]
+        assert_refused(arguments, words, capfd, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        ("d_model = 32", "d_model = 64", [r"\(280, 64\): 0 here, 1 there"]),
+        ("d_ff = 64", "d_ff = 128", [r"\(32, 128\): 0 here, 2 there"]),
+        ("num_layers = 1", "num_layers = 2", [r"\(32, 96\): 3 here, 6 there"]),
+        ("norm_first = true", "norm_first = false", [r"\(32,\): \d+ here, \d+ there"]),
+        ("tie_embeddings = true", "tie_embeddings = false", [r"\(280, 32\): 1 here, 2 there"]),
+        ("dropout_rate = 0.1", "dropout_rate = 0.0", ["seeds of dropout"]),
+    ],
+)
+def test_a_configuration_that_fits_no_checkpoint_is_named(
+    trained, tmp_path, capfd, before, after, words
+):
+    run_dir = tmp_path / "run"
+    shutil.copytree(trained[0], run_dir)
+    config = (run_dir / "config.toml").read_text(encoding="utf-8")
+    assert f"\n{before}\n" in config
+    changed = config.replace(f"\n{before}\n", f"\n{after}\n")
+    (run_dir / "config.toml").write_text(changed, encoding="utf-8")
+    words = [r"checkpoints/step-\d+: ", r"config\.toml", "Undo", *words]
+    for arguments in (
+        ["export", run_dir, tmp_path / "saved"],
+        ["train", f"--run-dir={run_dir}", "--resume", "--minutes=1"],
+    ):
+        assert_refused(arguments, words, capfd, tmp_path)
+
+
+def test_weights_that_are_damaged_are_named(trained, tmp_path, capfd):
+    run_dir = tmp_path / "run"
+    shutil.copytree(trained[0], run_dir)
+    for path in run_dir.glob("checkpoints/*/*.h5"):
+        path.write_bytes(bytes(path.stat().st_size))
+    words = [r"checkpoints/step-\d+: ", "damaged", "Remove"]
+    for arguments in (
+        ["export", run_dir, tmp_path / "saved"],
+        ["train", f"--run-dir={run_dir}", "--resume", "--minutes=1"],
+    ):
+        assert_refused(arguments, words, capfd, tmp_path)
 
 
 @pytest.mark.parametrize("folder", ["missing", "folder", "two"])
@@ -616,6 +675,6 @@ def test_help_is_given(capfd, name):
             assert re.search(rf"^ +{other} +\w", printed.out, re.MULTILINE)
     if name == "train":
         # Every setting has its option, with a word about it.
-        for section, field in cli._settings():
+        for section, field in settings():
             assert field.metadata["help"], f"{section}.{field.name}"
             assert f"--{field.name.replace('_', '-')}" in printed.out

@@ -362,14 +362,14 @@ def test_a_sentence_must_fit_a_batch():
 @pytest.mark.parametrize(
     ("lengths", "named"),
     [
-        ({"steps": 1, "epochs": 1}, "steps and epochs"),
-        ({"steps": 1, "minutes": 1.0}, "steps and minutes"),
-        ({"epochs": 1, "minutes": 1.0}, "epochs and minutes"),
-        ({"steps": 1, "epochs": 1, "minutes": 1.0}, "steps and epochs and minutes"),
+        ({"steps": 1, "epochs": 1}, "--steps and --epochs"),
+        ({"steps": 1, "minutes": 1.0}, "--steps and --minutes"),
+        ({"epochs": 1, "minutes": 1.0}, "--epochs and --minutes"),
+        ({"steps": 1, "epochs": 1, "minutes": 1.0}, "--steps and --epochs and --minutes"),
     ],
 )
 def test_two_ends_of_training_conflict(lengths, named):
-    assert refusal(TrainingConfig, **lengths).startswith(f"{named} both say")
+    assert refusal(TrainingConfig, **lengths).startswith(f"{named} each say")
     for name, value in lengths.items():
         assert getattr(TrainingConfig(**{name: value}), name) == value
 

@@ -1,6 +1,7 @@
 """The SavedModel: text in, text out, loads anywhere, appears whole or not at all."""
 
 import json
+import pathlib
 import random
 import shutil
 import subprocess
@@ -19,21 +20,6 @@ PIECES = 280
 MAX_LENGTH = 24
 
 
-class EchoModel:
-    """A translation model whose every translation is its source, so that each answer is known."""
-
-    weights = ()
-
-    def start_decoding(self, source_ids, num_steps=None, beam_size=None):
-        rows = source_ids if beam_size is None else tf.repeat(source_ids, beam_size, axis=0)
-        return {"source": {"ids": rows}, "target": {}}
-
-    def decode_step(self, token_ids, index, cache):
-        source_ids = cache["source"]["ids"]
-        column = tf.minimum(index, tf.shape(source_ids)[1] - 1)
-        return tf.one_hot(source_ids[:, column], PIECES), cache
-
-
 @pytest.fixture(scope="module")
 def sentences():
     """60 different sentences of 1 to 12 letters, short and long in turns."""
@@ -48,8 +34,8 @@ def tokenizer(sentences):
 
 
 @pytest.fixture(scope="module")
-def echo(tokenizer):
-    return tt.Translator.from_model(EchoModel(), tokenizer, tokenizer, MAX_LENGTH)
+def echo(echo_model, tokenizer):
+    return tt.Translator.from_model(echo_model(PIECES), tokenizer, tokenizer, MAX_LENGTH)
 
 
 def random_model(randomise, seed=0):
@@ -246,16 +232,16 @@ def test_a_lone_surrogate_is_replaced(echo):
         (b"\xf0\x9f\x99 a", "\ufffd a"),
     ],
 )
-def test_bytes_that_are_not_utf8_are_replaced(tokenizer, raw, expected):
-    translate = ExportTranslator(EchoModel(), tokenizer, tokenizer, MAX_LENGTH).translate
+def test_bytes_that_are_not_utf8_are_replaced(echo_model, tokenizer, raw, expected):
+    translate = ExportTranslator(echo_model(PIECES), tokenizer, tokenizer, MAX_LENGTH).translate
     translations = translate(text=tf.constant([b"c d", raw, b"e"]))["translation"].numpy()
     assert [text.decode("utf-8") for text in translations] == ["c d", expected, "e"]
 
 
-def test_bytes_that_the_model_makes_are_always_utf8(tokenizer):
+def test_bytes_that_the_model_makes_are_always_utf8(echo_model, tokenizer):
     """A model may well emit half a character; the answer is text all the same."""
 
-    class HalfModel(EchoModel):
+    class HalfModel(echo_model):
         def decode_step(self, token_ids, index, cache):
             # A first byte of three that never come, then the end.
             half = tokenizer.encode(["€"])[0][-3]
@@ -263,7 +249,7 @@ def test_bytes_that_the_model_makes_are_always_utf8(tokenizer):
             return tf.one_hot(tf.fill(tf.shape(token_ids), ids), PIECES), cache
 
     assert tokenizer.pieces([tokenizer.encode(["€"])[0][-3]]) == ["<0xE2>"]
-    translate = tt.Translator.from_model(HalfModel(), tokenizer, tokenizer, MAX_LENGTH)
+    translate = tt.Translator.from_model(HalfModel(PIECES), tokenizer, tokenizer, MAX_LENGTH)
     assert translate("a") == "\ufffd"
 
 
@@ -292,9 +278,9 @@ def test_a_batch_of_nothing_is_refused(echo, batch_size):
 
 
 @pytest.mark.parametrize("max_length", [1, 0, -5])
-def test_a_max_length_without_room_is_refused(tokenizer, max_length):
+def test_a_max_length_without_room_is_refused(echo_model, tokenizer, max_length):
     with pytest.raises(ValueError, match=f"received max_length={max_length}"):
-        tt.Translator.from_model(EchoModel(), tokenizer, tokenizer, max_length)
+        tt.Translator.from_model(echo_model(PIECES), tokenizer, tokenizer, max_length)
 
 
 def test_a_translator_from_disk_is_not_saved_again(loaded, tmp_path):
@@ -307,6 +293,32 @@ def test_another_saved_model_is_refused(tmp_path):
     tf.saved_model.save(tf.Module(), str(tmp_path / "1"))
     with pytest.raises(ExportError, match="serving_default"):
         tt.Translator.load(tmp_path)
+
+
+def junk(path):
+    path.write_bytes(b"junk" * 10)
+
+
+def half(path):
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["saved_model.pb", "variables/variables.index", "variables/variables.data-00000-of-00001"],
+)
+@pytest.mark.parametrize("damage", [junk, half, pathlib.Path.unlink])
+def test_a_damaged_saved_model_is_named_in_a_line(exported, tmp_path, name, damage):
+    folder = tmp_path / "damaged"
+    shutil.copytree(exported, folder)
+    damage(folder / name)
+    with pytest.raises(ExportError) as caught:
+        tt.Translator.load(folder)
+    (line,) = str(caught.value).splitlines()
+    assert line.startswith(f"{folder}: ")
+    assert "tf-transformer export" in line
+    assert "b'" not in line
 
 
 # --- The file -------------------------------------------------------------------------------

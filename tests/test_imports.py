@@ -39,7 +39,8 @@ ARROWS = {
     "data": {"data", "config"},
     "training": EVERYTHING_BELOW,
     "export": EVERYTHING_BELOW | {"export"},
-    "cli": EVERYTHING_BELOW | {"export", "cli"},
+    "options": {"config"},
+    "cli": EVERYTHING_BELOW | {"export", "options", "cli"},
 }
 # These run on any Keras backend.
 PURE_KERAS = ("layers/", "models/", "training/losses.py", "training/metrics.py",

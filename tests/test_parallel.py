@@ -1,6 +1,7 @@
 """Tests of parallel text and its readers. Nothing here touches the network."""
 
 import gzip
+import logging
 import socket
 import subprocess
 import sys
@@ -207,9 +208,10 @@ def test_a_file_without_read_permission_is_an_error_that_names_it(write, monkeyp
     assert_says(lambda: read_lines(path), [str(path), "no permission"])
 
 
-def test_files_of_different_length_are_an_error_with_both_paths_and_counts(write):
-    source_path, target_path = write("a.de", b"1\n2\n3\n"), write("a.en", b"1\n2\n")
-    expected = [f"{source_path} has 3 lines", f"{target_path} has 2"]
+@pytest.mark.parametrize(("content", "counted"), [(b"1\n2\n3\n", "3 lines"), (b"1\n", "1 line")])
+def test_files_of_different_length_are_an_error_with_both_paths_and_counts(write, content, counted):
+    source_path, target_path = write("a.de", content), write("a.en", b"1\n2\n")
+    expected = [f"{source_path} has {counted} but", f"{target_path} has 2"]
     assert_says(lambda: read_parallel(source_path, target_path), expected)
 
 
@@ -221,10 +223,13 @@ def test_nothing_but_blank_pairs_is_an_error_with_their_number(write):
     assert_says(lambda: read_tsv(write("a.tsv", b"eins\t\n")), expected)
 
 
-@pytest.mark.parametrize(("line", "num_columns"), [("no tab", 1), ("a\tb\tc", 3), ("a\tb\t", 3)])
-def test_a_tsv_line_without_exactly_one_tab_is_an_error_that_says_where(write, line, num_columns):
+@pytest.mark.parametrize(
+    ("line", "counted"),
+    [("no tab", "1 column "), ("a\tb\tc", "3 columns "), ("a\tb\t", "3 columns ")],
+)
+def test_a_tsv_line_without_exactly_one_tab_is_an_error_that_says_where(write, line, counted):
     path = write("a.tsv", f"eins\tone\n\n{line}\n".encode())
-    assert_says(lambda: read_tsv(path), ["a.tsv", "line 3", f"{num_columns} columns"])
+    assert_says(lambda: read_tsv(path), ["a.tsv", "line 3", counted])
 
 
 def expected_tiny_corpus(name):
@@ -320,10 +325,15 @@ def test_a_failing_tfds_download_is_an_error_with_its_cause(tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize("name", ["ted_hrlr_translate/pt_to_en", "wmt14_translate/de-en"])
-def test_a_tfds_dataset_that_is_not_on_disk_is_an_error_that_says_how_to_get_it(tmp_path, name):
+def test_a_tfds_dataset_that_is_not_on_disk_is_an_error_that_says_how_to_get_it(
+    tmp_path, name, caplog
+):
     expected = [name, str(tmp_path / name), "--tfds-download", "download=True", "data_dir"]
+    level = logging.getLogger("absl").level
     assert_says(lambda: load_tfds(name, tmp_path), expected)
     assert not list(tmp_path.iterdir())
+    assert caplog.messages == [], "the error says it all"
+    assert logging.getLogger("absl").level == level, "and others may still warn"
 
 
 @pytest.mark.parametrize(

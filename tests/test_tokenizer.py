@@ -11,7 +11,7 @@ import tensorflow as tf
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from tf_transformer.config import ConfigError
+from tf_transformer.config import ConfigError, InputError
 from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer
 
 WORDS = (
@@ -244,6 +244,26 @@ def test_special_ids_are_read_from_a_model_made_elsewhere():
 def test_a_model_without_a_special_id_is_refused(settings):
     with pytest.raises(ValueError, match=r"lacks a padding, begin or end id.*--pad_id=0"):
         SentencePieceTokenizer(train_by_hand(**settings))
+
+
+@pytest.mark.parametrize("content", ["nothing", "junk", "zeros", "half", "no padding"])
+def test_a_file_that_is_no_model_is_named(tokenizer, tmp_path, content, capfd):
+    path = tmp_path / "source.model"
+    path.write_bytes(
+        {
+            "nothing": b"",
+            "junk": b"junk",
+            "zeros": bytes(100),
+            "half": tokenizer.model[: len(tokenizer.model) // 2],
+            "no padding": train_by_hand(),
+        }[content]
+    )
+    with pytest.raises(InputError) as caught:
+        SentencePieceTokenizer.load(path)
+    (line,) = str(caught.value).splitlines()
+    assert line.startswith(f"{path}: ")
+    assert ("lacks a padding" if content == "no padding" else "Restore") in line
+    assert capfd.readouterr() == ("", "")
 
 
 def test_it_survives_a_file(tokenizer, tmp_path):

@@ -367,6 +367,21 @@ def test_translation_bleu_is_the_score_of_the_translations(corpus, fit):
         assert translation in line
 
 
+@pytest.mark.parametrize("translation", ["", " "])
+def test_a_sample_without_a_translation_says_so(corpus, fit, translation):
+    shown = []
+    fit(
+        tt.TranslationBleu(
+            lambda sources: [translation] * len(sources),
+            corpus.validation,
+            num_samples=1,
+            show=shown.append,
+        ),
+        epochs=1,
+    )
+    assert shown == [f"  {corpus.validation.sources[0]}  →  (nothing)"]
+
+
 def scores_of(*values):
     """Puts a made-up BLEU into the logs of each period."""
 

@@ -1,6 +1,5 @@
 """The command line: `tf-transformer train | evaluate | export | translate`."""
 
-import argparse
 import contextlib
 import dataclasses
 import datetime
@@ -10,8 +9,6 @@ import os
 import sys
 import tempfile
 import time
-import types
-import typing
 
 from tf_transformer.config import (
     ConfigError,
@@ -23,6 +20,7 @@ from tf_transformer.config import (
     read_toml,
 )
 from tf_transformer.data.parallel import DataError, read_lines
+from tf_transformer.options import parser, settings
 
 _LINES_AT_ONCE = 1024
 
@@ -180,7 +178,7 @@ def _trained_translator(run):
 def _given(options):
     """The settings on the command line, as tables like those of run.toml."""
     tables = {}
-    for section, field in _settings():
+    for section, field in settings():
         if hasattr(options, field.name):
             tables.setdefault(section, {})[field.name] = getattr(options, field.name)
     return tables
@@ -198,6 +196,8 @@ def _merged(tables, given):
         }
     for name, table in given.items():
         section = merged.setdefault(name, {})
+        if not isinstance(section, dict):
+            continue  # `RunConfig.from_dict` says that it must be a table
         if set(TrainingConfig.LENGTHS) & set(table):
             # A length on the command line replaces the length in the file, whatever its unit.
             section = merged[name] = {
@@ -224,116 +224,8 @@ def _resumed_config(options, config):
     return RunConfig.from_dict(_merged(config.to_dict(), {"training": changes}), "command line")
 
 
-def _settings():
-    """Every setting of run.toml: (section name, dataclass field)."""
-    return [
-        (name, field)
-        for name, section in RunConfig.sections().items()
-        for field in dataclasses.fields(section)
-    ]
-
-
-class _Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line, like all others."""
-
-    def error(self, message):
-        self.exit(2, f"{self.prog}: {message}. See {self.prog} --help\n")
-
-
 def _parser():
-    parser = _Parser(
-        prog="tf-transformer",
-        description="Train a Transformer on parallel text and translate with it.",
-        epilog="Begin with: tf-transformer train --corpus phrasebook --run-dir runs/first",
-    )
-    parser.add_argument(
-        "--version", action="version", version=importlib.metadata.version("tf_transformer")
-    )
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-
-    train = commands.add_parser(
-        "train",
-        help="train a translator from parallel text",
-        description="Trains a tokenizer and a Transformer. Each option below is also a key of "
-        "run.toml, in the table its heading names; the command line wins.",
-    )
-    train.set_defaults(command=_train)
-    train.add_argument("--run-dir", required=True, metavar="DIR", help="where everything is kept")
-    train.add_argument("--config", metavar="run.toml", help="a file of settings")
-    train.add_argument("--resume", action="store_true", help="go on from the newest checkpoint")
-    groups = {name: train.add_argument_group(f"[{name}]") for name in RunConfig.sections()}
-    for section, field in _settings():
-        _add_setting(groups[section], field)
-
-    evaluate = commands.add_parser(
-        "evaluate",
-        help="score translations with sacreBLEU",
-        description="Translates a test set and scores it with BLEU and chrF. The last line is "
-        "JSON. tokens_per_second counts tokens of the translations as sacreBLEU does.",
-    )
-    evaluate.set_defaults(command=_evaluate)
-    evaluate.add_argument("model", metavar="RUN_DIR_OR_SAVED_MODEL")
-    evaluate.add_argument("--source", required=True, metavar="F", help="sentences to translate")
-    evaluate.add_argument("--reference", required=True, metavar="F", help="their translations")
-    _add_batch_size(evaluate)
-
-    export = commands.add_parser(
-        "export",
-        help="write a SavedModel, text in and text out",
-        description="Writes the best checkpoint of a run as saved_models/NAME/VERSION.",
-    )
-    export.set_defaults(command=_export)
-    export.add_argument("run_dir", metavar="RUN_DIR")
-    export.add_argument("saved_model", metavar="saved_models/NAME")
-    export.add_argument("--version", type=int, metavar="N", help="default: the next free one")
-    export.add_argument("--overwrite", action="store_true", help="replace a version that exists")
-
-    translate = commands.add_parser(
-        "translate",
-        help="translate line by line",
-        description="Translates standard input, or a file, line by line and in order.",
-    )
-    translate.set_defaults(command=_translate)
-    translate.add_argument("saved_model", metavar="SAVED_MODEL")
-    translate.add_argument("--input", metavar="F", help="default: standard input")
-    translate.add_argument("--output", metavar="F", help="default: standard output")
-    _add_batch_size(translate)
-    return parser
-
-
-def _add_setting(group, field):
-    kinds = typing.get_args(field.type) if isinstance(field.type, types.UnionType) else [field.type]
-    kind = next(kind for kind in kinds if kind is not types.NoneType)
-    default = "" if field.default is None else f" (default: {field.default})"
-    help_text = field.metadata["help"] + default
-    if kind is bool:
-        group.add_argument(
-            flag(field.name),
-            action=argparse.BooleanOptionalAction,
-            default=argparse.SUPPRESS,
-            help=help_text,
-        )
-    else:
-        metavar = {int: "N", float: "X", str: "S"}[kind]
-        group.add_argument(
-            flag(field.name), type=kind, default=argparse.SUPPRESS, metavar=metavar, help=help_text
-        )
-
-
-def _positive(text):
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"must be a whole number from 1 on, not {text!r}")
-    return int(text)
-
-
-def _add_batch_size(parser):
-    parser.add_argument(
-        "--batch-size",
-        type=_positive,
-        default=64,
-        metavar="N",
-        help="sentences at once (default: 64)",
-    )
+    return parser(train=_train, evaluate=_evaluate, export=_export, translate=_translate)
 
 
 @contextlib.contextmanager

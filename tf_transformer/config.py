@@ -235,7 +235,7 @@ class TrainingConfig:
         lengths = [n for n in self.LENGTHS if getattr(self, n) is not None]
         if len(lengths) > 1:
             raise ConfigError(
-                f"{' and '.join(lengths)} both say when training ends. Give one of them."
+                f"{' and '.join(map(flag, lengths))} each say when training ends. Give one of them."
             )
         if self.precision not in self.PRECISIONS:
             raise ConfigError(

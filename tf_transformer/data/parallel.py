@@ -1,8 +1,10 @@
 """Parallel text and its readers: text files (plain or gzip), TSV and TensorFlow Datasets."""
 
+import contextlib
 import dataclasses
 import difflib
 import gzip
+import logging
 import os
 import textwrap
 import zlib
@@ -122,8 +124,8 @@ def read_parallel(
     targets = read_lines(target_path)
     if len(sources) != len(targets):
         raise DataError(
-            f"{source_path} has {len(sources)} lines but {target_path} has {len(targets)}; "
-            "line i of one must be the translation of line i of the other"
+            f"{source_path} has {_counted(len(sources), 'line')} but {target_path} has "
+            f"{len(targets)}; line i of one must be the translation of line i of the other"
         )
     return _drop_blanks(zip(sources, targets, strict=True), f"{source_path} and {target_path}")
 
@@ -145,8 +147,8 @@ def read_tsv(path: str | os.PathLike[str]) -> ParallelText:
         columns = line.split("\t") if line.strip() else ["", ""]
         if len(columns) != 2:
             raise DataError(
-                f"{path}, line {line_number}: {len(columns)} columns where 2 were expected; "
-                "write source, one tab, target"
+                f"{path}, line {line_number}: {_counted(len(columns), 'column')} where 2 were "
+                "expected; write source, one tab, target"
             )
         pairs.append((columns[0], columns[1]))
     return _drop_blanks(pairs, str(path))
@@ -194,7 +196,9 @@ def load_tfds(
             f"TFDS dataset {name!r} is not a translation dataset (its supervised keys are "
             f"{keys or None}); choose one whose supervised keys are two texts"
         )
-    if not builder.is_prepared():
+    with _without_absl_warnings():
+        is_prepared = builder.is_prepared()
+    if not is_prepared:
         _prepare_tfds(builder, name, download)
     if not {"train", "validation"} <= set(builder.info.splits):
         raise DataError(
@@ -207,6 +211,11 @@ def load_tfds(
         validation=_read_tfds_split(builder, name, "validation"),
         test=_read_tfds_split(builder, name, "test") if "test" in builder.info.splits else None,
     )
+
+
+def _counted(number: int, noun: str) -> str:
+    """Returns a number and its noun, such as `"1 line"` or `"2 lines"`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _read_bytes(path: Path) -> bytes:
@@ -246,6 +255,18 @@ def _drop_blanks(pairs: Iterable[tuple[str, str]], where: str) -> ParallelText:
             "give at least one pair with text on both sides"
         )
     return ParallelText(tuple(sources), tuple(targets), num_blank)
+
+
+@contextlib.contextmanager
+def _without_absl_warnings() -> Iterator[None]:
+    """TFDS warns of a folder that is missing, which our own error says with what to do."""
+    logger = logging.getLogger("absl")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def _unknown_tfds_name(name: str) -> str:

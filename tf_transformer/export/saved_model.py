@@ -43,6 +43,22 @@ def find_saved_model(path):
     return path / str(found[-1])
 
 
+def load_saved_model(directory):
+    """Loads the SavedModel in a folder.
+
+    Raises:
+        ExportError: it is damaged.
+    """
+    try:
+        return tf.saved_model.load(str(directory))
+    # TensorFlow has as many classes of error as a SavedModel has files.
+    except (OSError, IndexError, ValueError, RuntimeError, tf.errors.OpError) as error:
+        raise ExportError(
+            f"{directory}: the SavedModel is damaged or incomplete. "
+            f"Copy it anew, or write it again with tf-transformer export."
+        ) from error
+
+
 def write_saved_model(translator, path, version=None, manifest=None, overwrite=False):
     """Writes a version of a translator.
 

@@ -7,7 +7,12 @@ import tensorflow_text  # noqa: F401
 
 from tf_transformer.decoding.greedy import greedy_search
 from tf_transformer.decoding.hypotheses import output_limits
-from tf_transformer.export.saved_model import ExportError, find_saved_model, write_saved_model
+from tf_transformer.export.saved_model import (
+    ExportError,
+    find_saved_model,
+    load_saved_model,
+    write_saved_model,
+)
 
 
 class ExportTranslator(tf.Module):
@@ -99,10 +104,11 @@ class Translator:
                 the highest is taken.
 
         Raises:
-            ExportError: there is no SavedModel, or it has no `serving_default` for text.
+            ExportError: there is no SavedModel, it is damaged, or it has no `serving_default` for
+                text.
         """
         directory = find_saved_model(path)
-        loaded = tf.saved_model.load(str(directory))
+        loaded = load_saved_model(directory)
         if "serving_default" not in loaded.signatures:
             raise ExportError(
                 f"{directory}: the SavedModel has no signature serving_default; "

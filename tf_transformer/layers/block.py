@@ -6,8 +6,8 @@ from tf_transformer.layers.feed_forward import FeedForward
 from tf_transformer.layers.residual import Residual, layer_norm
 
 
-class Block(keras.layers.Layer):
-    """A layer of the encoder or the decoder; subclasses make their parts in `build`.
+class Sized(keras.layers.Layer):
+    """A layer that has the sizes of a Transformer's blocks, and keeps them in its configuration.
 
     Args:
         d_model: int, D.
@@ -39,6 +39,27 @@ class Block(keras.layers.Layer):
         self.attention_dropout_rate = attention_dropout_rate
         self.norm_first = norm_first
 
+    def sizes(self):
+        """The arguments that blocks have in common, as a dict."""
+        return {
+            "d_model": self.d_model,
+            "num_heads": self.num_heads,
+            "d_ff": self.d_ff,
+            "dropout_rate": self.dropout_rate,
+            "attention_dropout_rate": self.attention_dropout_rate,
+            "norm_first": self.norm_first,
+        }
+
+    def get_config(self):
+        return {**super().get_config(), **self.sizes()}
+
+
+class Block(Sized):
+    """A layer of the encoder or the decoder; subclasses make their parts in `build`.
+
+    Args: as `Sized`.
+    """
+
     def attention(self, layer_class, name):
         """An attention layer of this block's sizes, built."""
         layer = layer_class(
@@ -65,27 +86,13 @@ class Block(keras.layers.Layer):
         layer.build()
         return layer
 
-    def sizes(self):
-        """The arguments that blocks have in common, as a dict."""
-        return {
-            "d_model": self.d_model,
-            "num_heads": self.num_heads,
-            "d_ff": self.d_ff,
-            "dropout_rate": self.dropout_rate,
-            "attention_dropout_rate": self.attention_dropout_rate,
-            "norm_first": self.norm_first,
-        }
 
-    def get_config(self):
-        return {**super().get_config(), **self.sizes()}
-
-
-class Stack(Block):
+class Stack(Sized):
     """Blocks one upon the other, with a last normalisation where each is norm-first.
 
     Args:
         num_layers: int.
-        d_model, num_heads, d_ff, dropout_rate, attention_dropout_rate, norm_first: as `Block`.
+        d_model, num_heads, d_ff, dropout_rate, attention_dropout_rate, norm_first: as `Sized`.
     """
 
     block_class = Block

@@ -9,7 +9,7 @@ import tensorflow as tf
 import tensorflow_text
 from sentencepiece import sentencepiece_model_pb2
 
-from tf_transformer.config import ConfigError
+from tf_transformer.config import ConfigError, InputError
 
 PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3
 
@@ -18,6 +18,10 @@ PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3
 _WHITE_SPACE = (*range(0x9, 0xE), 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028, 0x2029,
                 0x202F, 0x205F, 0x3000)  # fmt: skip
 _NORMALISATION = "".join(f"{character:X}\t20\n" for character in _WHITE_SPACE)
+
+
+class TokenizerError(InputError):
+    """A SentencePiece model that cannot be used."""
 
 
 class SentencePieceTokenizer:
@@ -31,11 +35,20 @@ class SentencePieceTokenizer:
 
     Attributes:
         vocab_size, pad_id, unk_id, bos_id, eos_id: int, read from the model.
+
+    Raises:
+        TokenizerError: the bytes are no such model, or it lacks an id that translation needs.
     """
 
     def __init__(self, model):
         self.model = model
-        self._library = sentencepiece.SentencePieceProcessor(model_proto=model)
+        self._library = sentencepiece.SentencePieceProcessor()
+        try:
+            self._library.LoadFromSerializedProto(model)
+        except RuntimeError:
+            raise TokenizerError(
+                "no SentencePiece model, or a damaged one. Restore it from a copy or train anew."
+            ) from None
         self._graph = None
         self.vocab_size = self._library.vocab_size()
         self.pad_id = self._library.pad_id()
@@ -43,7 +56,7 @@ class SentencePieceTokenizer:
         self.bos_id = self._library.bos_id()
         self.eos_id = self._library.eos_id()
         if min(self.pad_id, self.bos_id, self.eos_id) < 0:
-            raise ValueError(
+            raise TokenizerError(
                 "the SentencePiece model lacks a padding, begin or end id. Train it with "
                 "--pad_id=0 --unk_id=1 --bos_id=2 --eos_id=3, or with SentencePieceTokenizer.train."
             )
@@ -95,8 +108,16 @@ class SentencePieceTokenizer:
 
     @classmethod
     def load(cls, path):
-        """Reads a `.model` file."""
-        return cls(pathlib.Path(path).read_bytes())
+        """Reads a `.model` file.
+
+        Raises:
+            OSError: it cannot be read.
+            TokenizerError: it is no SentencePiece model, or lacks an id; the file is named.
+        """
+        try:
+            return cls(pathlib.Path(path).read_bytes())
+        except TokenizerError as error:
+            raise TokenizerError(f"{path}: {error}") from None
 
     def save(self, path):
         """Writes the model, as a `.model` file that any SentencePiece reads."""

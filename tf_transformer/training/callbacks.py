@@ -35,7 +35,8 @@ class TranslationBleu(keras.callbacks.Callback):
         if logs is not None:
             logs["val_bleu"] = score(translations, list(self._text.targets)).bleu
         for index in range(min(self._num_samples, len(self._text))):
-            self._show(f"  {self._text.sources[index]}  →  {translations[index]}")
+            translation = translations[index] if translations[index].strip() else "(nothing)"
+            self._show(f"  {self._text.sources[index]}  →  {translation}")
 
 
 class SaveCheckpoints(keras.callbacks.Callback):

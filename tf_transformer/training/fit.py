@@ -74,7 +74,7 @@ def train(config, run_dir, make_translator, *, resume=False, started=None):
         if config != run.config():
             run.save_config(config)
         if (checkpoint := run.checkpoints.latest()) is not None:
-            checkpoint.restore(model)
+            run.restore(checkpoint, model)
     else:
         run.begin(config, source_tokenizer, target_tokenizer, corpus.test)
     _describe(corpus, batches, validation, model)

@@ -31,7 +31,7 @@ class Progress(keras.callbacks.Callback):
         self._total_steps = total_steps
         self._minutes = minutes
         self._bar = None
-        self._fit_started = None
+        self._first_step_ended = None
         self._first_step = None
         self._step_started = None
         self._seconds = 0.0  # in steps, but for the first, which is the tracing
@@ -40,7 +40,6 @@ class Progress(keras.callbacks.Callback):
 
     def on_train_begin(self, logs=None):
         self._first_step = int(self.model.optimizer.iterations)
-        self._fit_started = time.monotonic()
         console = Console(stderr=True)
         if console.is_terminal:
             self._bar = ProgressBar(
@@ -56,14 +55,18 @@ class Progress(keras.callbacks.Callback):
         now = time.monotonic()
         if self._steps:
             self._seconds += now - self._step_started
+        else:
+            self._first_step_ended = now
         self._step_started = now
         self._steps += 1
         share, seconds_left = self._share_and_seconds_left(now)
-        line = (
-            f"{share:4.0%}  step {self._step():,}, loss {logs['loss']:.3f}, "
-            f"{self.tokens_per_second:,.0f} tokens/s, {_clock(now - self._started)} gone, "
-            f"{_clock(seconds_left)} left"
-        )
+        figures = [f"step {self._step():,}", f"loss {logs['loss']:.3f}"]
+        if self.tokens_per_second is not None:
+            figures.append(f"{self.tokens_per_second:,.0f} tokens/s")
+        figures.append(f"{_clock(now - self._started)} gone")
+        if seconds_left is not None:
+            figures.append(f"{_clock(seconds_left)} left")
+        line = f"{share:4.0%}  {', '.join(figures)}"
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], completed=share, description=line)
         elif now - self._last_line > _SECONDS_BETWEEN_LINES:
@@ -74,7 +77,8 @@ class Progress(keras.callbacks.Callback):
         logs = logs or {}
         figures = [f"{name} {value:.4g}" for name, value in sorted(logs.items())]
         print(f"step {self._step():,}: {', '.join(figures)}", file=sys.stderr, flush=True)
-        logs["tokens_per_second"] = round(self.tokens_per_second, 1)
+        if self.tokens_per_second is not None:
+            logs["tokens_per_second"] = round(self.tokens_per_second, 1)
 
     def on_train_end(self, logs=None):
         self.close()
@@ -86,7 +90,12 @@ class Progress(keras.callbacks.Callback):
 
     @property
     def tokens_per_second(self):
-        """Target tokens a second in training alone, without tracing and validation."""
+        """Target tokens a second in training alone, without tracing and validation.
+
+        None until the second step, since the first is the tracing.
+        """
+        if self._steps < 2:
+            return None
         return (self._steps - 1) * self._tokens_per_step / max(self._seconds, 1e-9)
 
     def _step(self):
@@ -98,7 +107,11 @@ class Progress(keras.callbacks.Callback):
             left = max(0.0, seconds - (now - self._started))
             return 1 - left / seconds, left
         left = max(0, self._total_steps - self._step())
-        return 1 - left / self._total_steps, left * (now - self._fit_started) / self._steps
+        share = 1 - left / self._total_steps
+        if self._steps < 2:
+            return share, None
+        # With the validations in between, but without the tracing, which comes once.
+        return share, left * (now - self._first_step_ended) / (self._steps - 1)
 
 
 def _clock(seconds):

@@ -7,15 +7,18 @@ checkpoints/           step-00000123/…, best.json
 log.jsonl              a line of figures for each validation
 """
 
+import collections
 import os
 import pathlib
 from typing import NamedTuple
+
+import h5py
 
 from tf_transformer.config import InputError, RunConfig, read_toml
 from tf_transformer.models.presets import transformer_config
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer
-from tf_transformer.training.checkpoints import Checkpoint, Checkpoints
+from tf_transformer.training.checkpoints import WEIGHTS, Checkpoint, Checkpoints
 
 
 class RunError(InputError):
@@ -141,6 +144,7 @@ class RunDirectory:
 
         Raises:
             RunError: they are missing.
+            TokenizerError: one of them is damaged.
         """
         folder = self.path / "tokenizers"
         try:
@@ -161,7 +165,7 @@ class RunDirectory:
             `TrainedModel`.
 
         Raises:
-            RunError: there is no checkpoint.
+            RunError: there is no checkpoint, or it does not fit the configuration.
         """
         checkpoint = self.checkpoints.best()
         if checkpoint is None:
@@ -172,5 +176,54 @@ class RunDirectory:
         config = self.config()
         source, target = self.tokenizers()
         model = build_model(config, source, target)
-        checkpoint.restore(model)
+        self.restore(checkpoint, model)
         return TrainedModel(model, source, target, checkpoint)
+
+    def restore(self, checkpoint, model):
+        """Gives a model of this run's configuration the state of a checkpoint.
+
+        Args:
+            checkpoint: `Checkpoint` of this run.
+            model: `Transformer`.
+
+        Raises:
+            RunError: the checkpoint is of other sizes than the configuration, or damaged.
+        """
+        try:
+            difference = _difference(checkpoint.path / WEIGHTS, model)
+            if difference is None:
+                checkpoint.restore(model)
+        except OSError:
+            raise RunError(
+                f"{checkpoint.path}: the weights are damaged. "
+                f"Remove this folder; the newest of the others then takes its place."
+            ) from None
+        except ValueError:
+            # Its weights agree; what is left are the seeds.
+            difference = "it has other seeds of dropout, of which a rate of 0 has none"
+        if difference is not None:
+            raise RunError(
+                f"{checkpoint.path}: does not fit {self.config_path}: {difference}. "
+                f"Undo what was changed in config.toml."
+            )
+
+
+def _difference(path, model):
+    """The first shape of which a weights file and a model hold unequal numbers, in words, or None.
+
+    Keras itself would say nothing of what the file holds beyond the model; and it has its own
+    names in the file, so that shapes are what can be compared.
+    """
+    found = collections.Counter()
+
+    def count(name, item):
+        if isinstance(item, h5py.Dataset) and not name.startswith("optimizer/"):
+            found[item.shape] += 1
+
+    with h5py.File(path) as file:
+        file.visititems(count)
+    expected = collections.Counter(tuple(variable.shape) for variable in model.weights)
+    for shape in [*expected, *found]:
+        if found[shape] != expected[shape]:
+            return f"variables of shape {shape}: {found[shape]} here, {expected[shape]} there"
+    return None

@@ -1,0 +1,142 @@
+"""The options of the command line: those of each command, and one for every setting of a run."""
+
+import argparse
+import dataclasses
+import importlib.metadata
+import types
+import typing
+
+from tf_transformer.config import RunConfig, flag
+
+
+def settings():
+    """Every setting of run.toml: (section name, dataclass field)."""
+    return [
+        (name, field)
+        for name, section in RunConfig.sections().items()
+        for field in dataclasses.fields(section)
+    ]
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line, like all others."""
+
+    def error(self, message):
+        self.exit(2, f"{self.prog}: {message}. See {self.prog} --help\n")
+
+
+def parser(train, evaluate, export, translate):
+    """The parser of the command line.
+
+    Args:
+        train, evaluate, export, translate: what each command does; the parsed options hold the
+            chosen one as `command`.
+
+    Returns:
+        `argparse.ArgumentParser`.
+    """
+    root = _Parser(
+        prog="tf-transformer",
+        description="Train a Transformer on parallel text and translate with it.",
+        epilog="Begin with: tf-transformer train --corpus phrasebook --run-dir runs/first",
+    )
+    root.add_argument(
+        "--version", action="version", version=importlib.metadata.version("tf_transformer")
+    )
+    commands = root.add_subparsers(required=True, metavar="COMMAND")
+
+    train_options = commands.add_parser(
+        "train",
+        help="train a translator from parallel text",
+        description="Trains a tokenizer and a Transformer. Each option below is also a key of "
+        "run.toml, in the table its heading names; the command line wins.",
+    )
+    train_options.set_defaults(command=train)
+    train_options.add_argument(
+        "--run-dir", required=True, metavar="DIR", help="where everything is kept"
+    )
+    train_options.add_argument("--config", metavar="run.toml", help="a file of settings")
+    train_options.add_argument(
+        "--resume", action="store_true", help="go on from the newest checkpoint"
+    )
+    groups = {name: train_options.add_argument_group(f"[{name}]") for name in RunConfig.sections()}
+    for section, field in settings():
+        _add_setting(groups[section], field)
+
+    evaluate_options = commands.add_parser(
+        "evaluate",
+        help="score translations with sacreBLEU",
+        description="Translates a test set and scores it with BLEU and chrF. The last line is "
+        "JSON. tokens_per_second counts tokens of the translations as sacreBLEU does.",
+    )
+    evaluate_options.set_defaults(command=evaluate)
+    evaluate_options.add_argument("model", metavar="RUN_DIR_OR_SAVED_MODEL")
+    evaluate_options.add_argument(
+        "--source", required=True, metavar="F", help="sentences to translate"
+    )
+    evaluate_options.add_argument(
+        "--reference", required=True, metavar="F", help="their translations"
+    )
+    _add_batch_size(evaluate_options)
+
+    export_options = commands.add_parser(
+        "export",
+        help="write a SavedModel, text in and text out",
+        description="Writes the best checkpoint of a run as saved_models/NAME/VERSION.",
+    )
+    export_options.set_defaults(command=export)
+    export_options.add_argument("run_dir", metavar="RUN_DIR")
+    export_options.add_argument("saved_model", metavar="saved_models/NAME")
+    export_options.add_argument(
+        "--version", type=int, metavar="N", help="default: the next free one"
+    )
+    export_options.add_argument(
+        "--overwrite", action="store_true", help="replace a version that exists"
+    )
+
+    translate_options = commands.add_parser(
+        "translate",
+        help="translate line by line",
+        description="Translates standard input, or a file, line by line and in order.",
+    )
+    translate_options.set_defaults(command=translate)
+    translate_options.add_argument("saved_model", metavar="SAVED_MODEL")
+    translate_options.add_argument("--input", metavar="F", help="default: standard input")
+    translate_options.add_argument("--output", metavar="F", help="default: standard output")
+    _add_batch_size(translate_options)
+    return root
+
+
+def _add_setting(group, field):
+    kinds = typing.get_args(field.type) if isinstance(field.type, types.UnionType) else [field.type]
+    kind = next(kind for kind in kinds if kind is not types.NoneType)
+    default = "" if field.default is None else f" (default: {field.default})"
+    help_text = field.metadata["help"] + default
+    if kind is bool:
+        group.add_argument(
+            flag(field.name),
+            action=argparse.BooleanOptionalAction,
+            default=argparse.SUPPRESS,
+            help=help_text,
+        )
+    else:
+        metavar = {int: "N", float: "X", str: "S"}[kind]
+        group.add_argument(
+            flag(field.name), type=kind, default=argparse.SUPPRESS, metavar=metavar, help=help_text
+        )
+
+
+def _positive(text):
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number from 1 on, not {text!r}")
+    return int(text)
+
+
+def _add_batch_size(parser):
+    parser.add_argument(
+        "--batch-size",
+        type=_positive,
+        default=64,
+        metavar="N",
+        help="sentences at once (default: 64)",
+    )
