@@ -102,10 +102,13 @@ def _evaluate(options, _):
 
 
 def _export(options, _):
+    if options.quantization and options.format != "ctranslate2":
+        raise ConfigError("--quantization needs --format ctranslate2; a SavedModel is float32.")
     with _quiet():
         from tf_transformer.training.run_directory import RunDirectory
     run = RunDirectory.open(options.run_dir)
-    translator, checkpoint = _trained_translator(run)
+    trained = run.load_model()
+    checkpoint = trained.checkpoint
     packages = ("tf_transformer", "tensorflow", "keras", "tensorflow-text", "sentencepiece")
     manifest = {
         "config": run.config().to_dict(),
@@ -114,8 +117,36 @@ def _export(options, _):
         "versions": {name: importlib.metadata.version(name) for name in packages},
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
-    print(translator.save(options.saved_model, options.version, manifest, options.overwrite))
+    print(_EXPORTS[options.format](trained, run.config().data.max_length, manifest, options))
     return 0
+
+
+def _export_saved_model(trained, max_length, manifest, options):
+    from tf_transformer.export.translator import Translator
+
+    translator = Translator.from_model(
+        trained.model, trained.source_tokenizer, trained.target_tokenizer, max_length
+    )
+    return translator.save(options.saved_model, options.version, manifest, options.overwrite)
+
+
+def _export_ctranslate2(trained, max_length, manifest, options):
+    from tf_transformer.export.ctranslate2 import write_ctranslate2
+
+    return write_ctranslate2(
+        trained.model,
+        trained.source_tokenizer,
+        trained.target_tokenizer,
+        options.saved_model,
+        options.version,
+        manifest,
+        options.overwrite,
+        options.quantization,
+        max_length,
+    )
+
+
+_EXPORTS = {"saved_model": _export_saved_model, "ctranslate2": _export_ctranslate2}
 
 
 def _translate(options, _):
@@ -279,12 +310,20 @@ def _parser():
 
     export = commands.add_parser(
         "export",
-        help="write a SavedModel, text in and text out",
+        help="write a SavedModel, text in and text out, or a model of CTranslate2",
         description="Writes the best checkpoint of a run as saved_models/NAME/VERSION.",
     )
     export.set_defaults(command=_export)
     export.add_argument("run_dir", metavar="RUN_DIR")
     export.add_argument("saved_model", metavar="saved_models/NAME")
+    export.add_argument(
+        "--format", choices=_EXPORTS, default="saved_model", help="default: saved_model"
+    )
+    export.add_argument(
+        "--quantization",
+        metavar="S",
+        help="store weights as int8, int16, float16 or bfloat16 (CTranslate2; default: float32)",
+    )
     export.add_argument("--version", type=int, metavar="N", help="default: the next free one")
     export.add_argument("--overwrite", action="store_true", help="replace a version that exists")
 
