@@ -13,8 +13,8 @@ from tensorflow.core.protobuf import saved_model_pb2
 import tf_transformer as tt
 from tf_transformer.export import saved_model
 from tf_transformer.export.saved_model import find_saved_model, write_saved_model
-from tf_transformer.export.versions import ExportError
 from tf_transformer.export.translator import ExportTranslator
+from tf_transformer.export.versions import ExportError
 
 PIECES = 280
 MAX_LENGTH = 24
