@@ -13,8 +13,9 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 import tf_transformer as tt
 from tf_transformer.export import saved_model
-from tf_transformer.export.saved_model import ExportError, find_saved_model, write_saved_model
+from tf_transformer.export.saved_model import find_saved_model, write_saved_model
 from tf_transformer.export.translator import ExportTranslator
+from tf_transformer.export.versions import ExportError
 
 PIECES = 280
 MAX_LENGTH = 24
@@ -407,6 +408,12 @@ def test_versions_count_up_from_the_highest(folder, quick_save):
     assert paths == [folder / "1", folder / "9", folder / "10", folder / "11"]
     assert names_in(folder) == ["1", "10", "11", "9"], "and nothing beside them"
     assert find_saved_model(folder) == folder / "11"
+
+
+def test_the_next_version_is_above_exports_of_another_format(folder, quick_save):
+    (folder / "4").mkdir(parents=True)
+    (folder / "4" / "model.bin").write_bytes(b"")
+    assert write_saved_model(translator_named("a"), folder) == folder / "5"
 
 
 def test_a_version_that_exists_is_refused(folder, quick_save):

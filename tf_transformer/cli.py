@@ -100,10 +100,13 @@ def _evaluate(options, _):
 
 
 def _export(options, _):
+    if options.quantization and options.format != "ctranslate2":
+        raise ConfigError("--quantization needs --format ctranslate2; a SavedModel is float32.")
     with _quiet():
         from tf_transformer.training.run_directory import RunDirectory
     run = RunDirectory.open(options.run_dir)
-    translator, checkpoint = _trained_translator(run)
+    trained = run.load_model()
+    checkpoint = trained.checkpoint
     packages = ("tf_transformer", "tensorflow", "keras", "tensorflow-text", "sentencepiece")
     manifest = {
         "config": run.config().to_dict(),
@@ -112,8 +115,36 @@ def _export(options, _):
         "versions": {name: importlib.metadata.version(name) for name in packages},
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
-    print(translator.save(options.saved_model, options.version, manifest, options.overwrite))
+    print(_EXPORTS[options.format](trained, run.config().data.max_length, manifest, options))
     return 0
+
+
+def _export_saved_model(trained, max_length, manifest, options):
+    from tf_transformer.export.translator import Translator
+
+    translator = Translator.from_model(
+        trained.model, trained.source_tokenizer, trained.target_tokenizer, max_length
+    )
+    return translator.save(options.saved_model, options.version, manifest, options.overwrite)
+
+
+def _export_ctranslate2(trained, max_length, manifest, options):
+    from tf_transformer.export.ctranslate2 import write_ctranslate2
+
+    return write_ctranslate2(
+        trained.model,
+        trained.source_tokenizer,
+        trained.target_tokenizer,
+        options.saved_model,
+        options.version,
+        manifest,
+        options.overwrite,
+        options.quantization,
+        max_length,
+    )
+
+
+_EXPORTS = {"saved_model": _export_saved_model, "ctranslate2": _export_ctranslate2}
 
 
 def _translate(options, _):

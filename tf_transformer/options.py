@@ -8,6 +8,8 @@ import typing
 
 from tf_transformer.config import RunConfig, flag
 
+EXPORT_FORMATS = ("saved_model", "ctranslate2")
+
 
 def settings():
     """Every setting of run.toml: (section name, dataclass field)."""
@@ -81,12 +83,20 @@ def parser(train, evaluate, export, translate):
 
     export_options = commands.add_parser(
         "export",
-        help="write a SavedModel, text in and text out",
+        help="write a SavedModel, text in and text out, or a model of CTranslate2",
         description="Writes the best checkpoint of a run as saved_models/NAME/VERSION.",
     )
     export_options.set_defaults(command=export)
     export_options.add_argument("run_dir", metavar="RUN_DIR")
     export_options.add_argument("saved_model", metavar="saved_models/NAME")
+    export_options.add_argument(
+        "--format", choices=EXPORT_FORMATS, default=EXPORT_FORMATS[0], help="default: saved_model"
+    )
+    export_options.add_argument(
+        "--quantization",
+        metavar="S",
+        help="store weights as int8, int16, float16 or bfloat16 (CTranslate2; default: float32)",
+    )
     export_options.add_argument(
         "--version", type=int, metavar="N", help="default: the next free one"
     )

@@ -8,11 +8,11 @@ import tensorflow_text  # noqa: F401
 from tf_transformer.decoding.greedy import greedy_search
 from tf_transformer.decoding.hypotheses import output_limits
 from tf_transformer.export.saved_model import (
-    ExportError,
     find_saved_model,
     load_saved_model,
     write_saved_model,
 )
+from tf_transformer.export.versions import ExportError
 
 
 class ExportTranslator(tf.Module):

@@ -1,0 +1,193 @@
+"""A trained Transformer as a model of CTranslate2, a fast C++ engine that needs no TensorFlow."""
+
+import numpy as np
+import tensorflow as tf
+from keras import ops
+
+from tf_transformer.config import nearest
+from tf_transformer.export.versions import ExportError, write_manifest, write_version
+from tf_transformer.layers.positions import sinusoidal_positions
+from tf_transformer.layers.residual import LAYER_NORM_EPSILON
+from tf_transformer.models.transformer import Transformer
+
+# How weights may be stored, and the type of the arrays that are handed to the library for it.
+# It quantizes by itself, but for bfloat16 it would ask for torch.
+_STORED_AS = {
+    None: np.float32,
+    "int8": np.float32,
+    "int16": np.float32,
+    "float16": np.float32,
+    "bfloat16": tf.bfloat16.as_numpy_dtype,
+}
+QUANTIZATIONS = tuple(name for name in _STORED_AS if name)
+
+# CTranslate2 reads positions from a table. Its users may ask for more than this model's
+# `max_length`; past the table's end the library raises an error.
+_POSITIONS = 2048
+
+
+def write_ctranslate2(
+    model,
+    source_tokenizer,
+    target_tokenizer,
+    path,
+    version=None,
+    manifest=None,
+    overwrite=False,
+    quantization=None,
+    max_length=128,
+):
+    """Writes a version: CTranslate2's files, `source.model`, `target.model` and the manifest.
+
+    Args:
+        model: `Transformer`, in any precision; its weights are read as float32.
+        source_tokenizer, target_tokenizer: `SentencePieceTokenizer`, those of its training.
+        manifest: dict of plain values, kept in `tf_transformer.json`.
+        quantization: one of `QUANTIZATIONS`, or None for float32.
+        max_length: int, positions that the model must have at least.
+        path, version, overwrite: as `write_version`.
+
+    Returns:
+        `pathlib.Path` of the version.
+
+    Raises:
+        ExportError: the library is missing, the model is no `Transformer`, the quantization is
+            unknown, or as `write_version`.
+    """
+    spec = _specification(model, source_tokenizer, target_tokenizer, quantization, max_length)
+
+    def write(folder):
+        spec.save(str(folder))
+        source_tokenizer.save(folder / "source.model")
+        target_tokenizer.save(folder / "target.model")
+        write_manifest(folder, manifest)
+
+    return write_version(write, path, version, overwrite)
+
+
+def _specification(model, source_tokenizer, target_tokenizer, quantization, max_length):
+    """The library's `TransformerSpec` of a model, filled, checked and quantized."""
+    try:
+        from ctranslate2.specs import Activation, TransformerSpec
+    except ImportError:
+        raise ExportError(
+            "the format ctranslate2 needs its library. Install it with: pip install ctranslate2"
+        ) from None
+    if quantization not in _STORED_AS:
+        raise ExportError(
+            f"unknown quantization {quantization!r}: {nearest(quantization, QUANTIZATIONS)}"
+        )
+    # A subclass may well compute something else with the same weights.
+    if type(model) is not Transformer:
+        raise ExportError(
+            f"CTranslate2 can run a Transformer only; this model is a {type(model).__name__}. "
+            f"Export it as a SavedModel (--format saved_model)."
+        )
+    config = model.config
+    spec = TransformerSpec.from_config(
+        (len(model.encoder.layers), len(model.decoder.layers)),
+        config.num_heads,
+        pre_norm=config.norm_first,
+        activation=Activation.RELU,
+    )
+    fill = _Filler(_STORED_AS[quantization])
+    fill.encoder(spec.encoder, model)
+    fill.decoder(spec.decoder, model)
+    # Position `max_length` is the end id of a translation at its limit.
+    fill.positions(spec, max(_POSITIONS, max_length + 1), config.d_model)
+
+    spec.register_source_vocabulary(_vocabulary(source_tokenizer))
+    spec.register_target_vocabulary(_vocabulary(target_tokenizer))
+    unk, bos, eos = target_tokenizer.pieces(
+        [target_tokenizer.unk_id, target_tokenizer.bos_id, target_tokenizer.eos_id]
+    )
+    spec.config.unk_token = unk
+    spec.config.bos_token = bos
+    spec.config.eos_token = eos
+    spec.config.decoder_start_token = bos
+    spec.config.add_source_bos = False
+    spec.config.add_source_eos = True
+    spec.config.layer_norm_epsilon = LAYER_NORM_EPSILON
+    spec.validate()
+    spec.optimize(quantization=quantization)
+    return spec
+
+
+def _vocabulary(tokenizer):
+    """The pieces of a tokenizer in the order of their ids."""
+    return tokenizer.pieces(range(tokenizer.vocab_size))
+
+
+class _Filler:
+    """Copies the weights of Keras layers into the library's specifications.
+
+    Keras keeps a kernel as `(inputs, outputs)`, the library as `(outputs, inputs)`.
+
+    Args:
+        dtype: NumPy type of the arrays.
+    """
+
+    def __init__(self, dtype):
+        self.dtype = dtype
+
+    def encoder(self, spec, model):
+        self.embedding(spec, spec.embeddings[0], model.source_embedding)
+        for layer_spec, layer in zip(spec.layer, model.encoder.layers, strict=True):
+            self.self_attention(layer_spec.self_attention, layer.self_attention)
+            self.norm(layer_spec.self_attention.layer_norm, layer.attention_residual.norm)
+            self.feed_forward(layer_spec.ffn, layer)
+        if model.encoder.norm is not None:
+            self.norm(spec.layer_norm, model.encoder.norm)
+
+    def decoder(self, spec, model):
+        self.embedding(spec, spec.embeddings, model.target_embedding)
+        for layer_spec, layer in zip(spec.layer, model.decoder.layers, strict=True):
+            self.self_attention(layer_spec.self_attention, layer.self_attention)
+            self.norm(layer_spec.self_attention.layer_norm, layer.self_residual.norm)
+            self.cross_attention(layer_spec.attention, layer.cross_attention)
+            self.norm(layer_spec.attention.layer_norm, layer.cross_residual.norm)
+            self.feed_forward(layer_spec.ffn, layer)
+        if model.decoder.norm is not None:
+            self.norm(spec.layer_norm, model.decoder.norm)
+        if model.output_projection is None:
+            spec.projection.weight = self.array(model.target_embedding.embedding.embeddings)
+        else:
+            self.dense(spec.projection, model.output_projection)
+
+    def positions(self, spec, length, d_model):
+        # Ours alternate sine and cosine; the library's own would be sines first, cosines after.
+        table = self.array(sinusoidal_positions(length, d_model))
+        spec.encoder.position_encodings.encodings = table
+        spec.decoder.position_encodings.encodings = table
+
+    def embedding(self, spec, embedding_spec, layer):
+        embedding_spec.weight = self.array(layer.embedding.embeddings)
+        spec.scale_embeddings = True  # times sqrt(d_model)
+
+    def self_attention(self, spec, layer):
+        joint, output = spec.linear
+        self.dense(joint, layer.query_key_value_projection)
+        self.dense(output, layer.output_projection)
+
+    def cross_attention(self, spec, layer):
+        queries, keys_values, output = spec.linear
+        self.dense(queries, layer.query_projection)
+        self.dense(keys_values, layer.key_value_projection)
+        self.dense(output, layer.output_projection)
+
+    def feed_forward(self, spec, layer):
+        self.dense(spec.linear_0, layer.feed_forward.expand)
+        self.dense(spec.linear_1, layer.feed_forward.contract)
+        self.norm(spec.layer_norm, layer.feed_forward_residual.norm)
+
+    def norm(self, spec, layer):
+        spec.gamma = self.array(layer.gamma)
+        spec.beta = self.array(layer.beta)
+
+    def dense(self, spec, layer):
+        spec.weight = self.array(ops.transpose(layer.kernel))
+        spec.bias = self.array(layer.bias)
+
+    def array(self, weights):
+        # A copy always: the library quantizes in place, and the model shall not notice.
+        return np.array(ops.convert_to_numpy(weights), np.float32).astype(self.dtype)
