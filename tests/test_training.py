@@ -132,56 +132,80 @@ tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfigur
 import tf_transformer as tt
 config = tt.TransformerConfig(280, 280, num_layers=1, d_model=16, num_heads=4, d_ff=32,
                               dropout_rate=0.0)
+one, two = tf.distribute.get_strategy(), tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+random = np.random.default_rng(0)
 
-def fit(strategy, optimizer, data, **options):
+def batch(*lengths):
+    target = np.zeros((len(lengths), max(lengths)), "int32")
+    for row, length in zip(target, lengths):
+        row[:length] = random.integers(4, 280, length)
+    begun = np.concatenate([np.full((len(lengths), 1), 2), target[:, :-1]], axis=1)
+    return {"source_ids": target[:, ::-1].copy(), "target_ids": begun.astype("int32")}, target
+
+def dataset(batches, weights=None):
+    # Keras gives each replica its half of the rows, the first the greater.
+    ids = tf.TensorSpec([None, None], tf.int32)
+    signature = ({"source_ids": ids, "target_ids": ids}, ids)
+    if weights is not None:
+        signature = (*signature, tf.TensorSpec([None], tf.float32))
+        batches = [(*b, np.full(len(b[1]), w, "float32")) for b, w in zip(batches, weights)]
+    data = tf.data.Dataset.from_generator(lambda: iter(batches), output_signature=signature)
+    return data.apply(tf.data.experimental.assert_cardinality(len(batches)))
+
+def fit(strategy, data, optimizer=lambda: keras.optimizers.SGD(0.5), **options):
     keras.utils.set_random_seed(0)
     with strategy.scope():
         model = tt.Transformer(config)
-        model.compile(optimizer(), tt.SmoothedCrossEntropy(), metrics=[tt.TokenAccuracy()])
+        metrics = [tt.TokenLoss(), tt.TokenAccuracy(), tt.Perplexity()]
+        model.compile(optimizer(), tt.SmoothedCrossEntropy(), metrics=metrics)
     start = [variable.numpy() for variable in model.trainable_variables]
     history = model.fit(data, shuffle=False, verbose=0, **options).history
     return start, [variable.numpy() for variable in model.trainable_variables], history
 
-random = np.random.default_rng(0)
-def even_batches():
-    for lengths in ([3, 7, 5, 2], [6, 4, 1, 8], [9, 2, 2, 9]):
-        # Two halves: other sentences of the same lengths, so as many real tokens in each.
-        source, target = (
-            np.array([[*random.integers(4, 280, n), *[0] * (10 - n)] for n in lengths * 2])
-            for _ in range(2)
-        )
-        begun = np.concatenate([np.full((8, 1), 2), target[:, :-1]], axis=1)
-        yield {"source_ids": source, "target_ids": begun}, target
-kept = list(even_batches())
-ids = tf.TensorSpec([None, None], tf.int32)
-even = tf.data.Dataset.from_generator(
-    lambda: iter(kept), output_signature=({"source_ids": ids, "target_ids": ids}, ids))
-two = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-sgd = lambda: keras.optimizers.SGD(0.5)
-start, one_weights, one = fit(tf.distribute.get_strategy(), sgd, even, epochs=2)
-_, two_weights, both = fit(two, sgd, even, epochs=2)
+def apart(some, others):
+    return max(float(abs(a - b).max()) for a, b in zip(some, others))
+
+result = {"replicas": two.num_replicas_in_sync}
+cases = {
+    "even": [batch(3, 7, 5, 2, 3, 7, 5, 2), batch(6, 4, 6, 4)],
+    "uneven tokens": [batch(9, 8, 9, 1, 2, 1), batch(1, 2, 1, 10)],
+    "uneven rows": [batch(4, 9, 1), batch(2, 2, 8, 3, 1)],
+    "an empty replica": [batch(7), batch(2, 6, 3), batch(4)],
+}
+for name, batches in cases.items():
+    data = dataset(batches)
+    start, weights, history = fit(one, data, epochs=2, validation_data=data)
+    _, others, other_history = fit(two, data, epochs=2, validation_data=data)
+    result[name] = {"moved": apart(start, weights), "apart": apart(weights, others),
+                    "figures": [history, other_history]}
+
+# Batches whose union is one batch: rows padded to the same length, as many as fill the groups.
+whole = batch(9, 1, 5, 12, 2, 1, 7, 3, 3, 3, 12, 1)
+def parts(bounds):
+    return [({k: v[a:b] for k, v in whole[0].items()}, whole[1][a:b])
+            for a, b in zip(bounds, bounds[1:])]
+start, union, _ = fit(one, dataset([whole, whole]))
+result["accumulated"] = {"moved": apart(start, union)}
+for bounds in ([0, 12], [0, 3, 12], [0, 1, 6, 12]):
+    pieces = parts(bounds)
+    tokens = [int((labels != 0).sum()) for _, labels in pieces]
+    weights = [len(pieces) * count / sum(tokens) for count in tokens]
+    for strategy in (one, two):
+        optimizer = lambda: tt.GradientAccumulation(keras.optimizers.SGD(0.5), len(pieces))
+        _, summed, _ = fit(strategy, dataset(pieces * 2, weights * 2), optimizer)
+        name = f"{len(pieces)} on {strategy.num_replicas_in_sync}"
+        result["accumulated"][name] = apart(union, summed)
 
 corpus = tt.copy_task(num_train=300, num_validation=30, num_test=0)
 tokenizer = tt.SentencePieceTokenizer.train(corpus.train.sources, 280)
 ragged, validation = (
     tt.TokenBatches.from_text(text, tokenizer, tokenizer, batch_tokens=100, seed=seed)
     for text, seed in ((corpus.train, 0), (corpus.validation, None)))
-rows = {len(batch) for batch in ragged.rows(0)}
-try:
-    _, _, uneven = fit(
-        two, lambda: keras.optimizers.Adam(1e-2), ragged.dataset(), steps_per_epoch=20, epochs=3,
-        validation_data=validation.dataset(num_epochs=1))
-except tf.errors.OpError as error:
-    uneven = str(error)
-print(json.dumps({
-    "replicas": two.num_replicas_in_sync,
-    "moved": max(float(abs(a - b).max()) for a, b in zip(start, one_weights)),
-    "apart": max(float(abs(a - b).max()) for a, b in zip(one_weights, two_weights)),
-    "loss": [one["loss"], both["loss"]],
-    "accuracy": [one["accuracy"], both["accuracy"]],
-    "odd_batches": any(size % 2 for size in rows),
-    "uneven": uneven,
-}))
+result["odd_batches"] = any(len(rows) % 2 for rows in ragged.rows(0))
+_, _, result["ragged"] = fit(
+    two, ragged.dataset(), lambda: keras.optimizers.Adam(1e-2), steps_per_epoch=20, epochs=3,
+    validation_data=validation.dataset(num_epochs=1))
+print(json.dumps(result))
 """
 
 
@@ -198,26 +222,83 @@ def two_devices():
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def test_two_devices_give_the_weights_of_one(two_devices):
+REPLICAS = pytest.mark.parametrize(
+    "case", ["even", "uneven tokens", "uneven rows", "an empty replica"]
+)
+
+
+@REPLICAS
+def test_two_devices_give_the_weights_of_one(two_devices, case):
     assert two_devices["replicas"] == 2
-    assert two_devices["moved"] > 0.01
-    assert two_devices["apart"] < 1e-6
+    assert two_devices[case]["moved"] > 0.01
+    assert two_devices[case]["apart"] < 1e-6
 
 
-@pytest.mark.parametrize("figure", ["loss", "accuracy"])
-def test_two_devices_report_the_figures_of_one(two_devices, figure):
-    one, two = two_devices[figure]
-    assert two == pytest.approx(one, abs=1e-5)
+@REPLICAS
+def test_two_devices_report_the_figures_of_one(two_devices, case):
+    one, two = two_devices[case]["figures"]
+    names = ("loss", "accuracy", "perplexity")
+    assert {*one} == {*two} == {*names, *(f"val_{name}" for name in names)}
+    for name in one:
+        assert two[name] == pytest.approx(one[name], rel=1e-5), name
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+@pytest.mark.parametrize("steps", [1, 2, 3])
+def test_accumulated_batches_give_the_weights_of_their_union(two_devices, steps, replicas):
+    assert two_devices["accumulated"]["moved"] > 0.01
+    assert two_devices["accumulated"][f"{steps} on {replicas}"] < 1e-6
 
 
 def test_fit_on_two_devices_takes_ragged_batches_and_validation(two_devices):
     assert two_devices["odd_batches"]
-    history = two_devices["uneven"]
-    assert isinstance(history, dict), history
+    history = two_devices["ragged"]
     for name in ("loss", "val_loss"):
         assert len(history[name]) == 3
         assert np.isfinite(history[name]).all()
         assert history[name] == sorted(history[name], reverse=True)
+
+
+# --- Accumulated gradients ------------------------------------------------------------------
+
+
+def test_an_accumulating_optimizer_counts_updates_and_keeps_a_part_of_a_group():
+    variable = keras.Variable([0.0])
+    schedule = tt.NoamSchedule(16, warmup_steps=100)
+    optimizer = tt.GradientAccumulation(keras.optimizers.SGD(schedule), 3)
+    reached = []
+    for gradient in (1.0, 2.0, 6.0, 5.0, 1.0, 0.0, 9.0):
+        optimizer.apply([tf.constant([gradient])], [variable])
+        reached.append(float(variable.numpy()[0]))
+    first = -3.0 * float(schedule(0))  # the mean of 1, 2 and 6
+    second = first - 2.0 * float(schedule(1))
+    expected = [0, 0, first, first, first, second, second]
+    assert reached == pytest.approx(expected, rel=1e-5)
+    assert int(optimizer.iterations) == 2
+    assert float(optimizer.learning_rate) == float(schedule(2))
+
+
+def test_an_accumulating_optimizer_makes_the_round_trip_of_its_configuration():
+    optimizer = tt.GradientAccumulation(keras.optimizers.SGD(0.25, momentum=0.5), 4)
+    twin = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
+    assert (twin.steps, twin.inner_optimizer.momentum) == (4, 0.5)
+    assert twin.get_config() == optimizer.get_config()
+
+
+def test_an_accumulating_optimizer_needs_a_step():
+    with pytest.raises(ValueError, match="at least 1; received steps=0"):
+        tt.GradientAccumulation(keras.optimizers.SGD(), 0)
+
+
+def test_a_group_with_an_overflow_is_left_out_whole():
+    variable = keras.Variable([0.0])
+    inner = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(1.0), initial_scale=8.0)
+    optimizer = tt.GradientAccumulation(inner, 2)
+    for gradient in (np.inf, 8.0, 8.0, 24.0):
+        optimizer.apply([tf.constant([gradient])], [variable])
+    # The overflow halves the scale to 4: the second group is (2 + 6) / 2.
+    assert float(variable.numpy()[0]) == -4.0
+    assert int(optimizer.iterations) == 1
 
 
 # --- It ends --------------------------------------------------------------------------------
