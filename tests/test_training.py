@@ -130,20 +130,18 @@ import json, keras, numpy as np, tensorflow as tf
 cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
 import tf_transformer as tt
-config = tt.TransformerConfig(280, 280, num_layers=1, d_model=16, num_heads=4, d_ff=32,
-                              dropout_rate=0.0)
 one, two = tf.distribute.get_strategy(), tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
 random = np.random.default_rng(0)
 
 def batch(*lengths):
     target = np.zeros((len(lengths), max(lengths)), "int32")
     for row, length in zip(target, lengths):
-        row[:length] = random.integers(4, 280, length)
+        row[:length] = random.integers(4, 30, length)
     begun = np.concatenate([np.full((len(lengths), 1), 2), target[:, :-1]], axis=1)
     return {"source_ids": target[:, ::-1].copy(), "target_ids": begun.astype("int32")}, target
 
 def dataset(batches, weights=None):
-    # Keras gives each replica its half of the rows, the first the greater.
+    # Each replica is given its half of the rows, the first the greater.
     ids = tf.TensorSpec([None, None], tf.int32)
     signature = ({"source_ids": ids, "target_ids": ids}, ids)
     if weights is not None:
@@ -152,12 +150,24 @@ def dataset(batches, weights=None):
     data = tf.data.Dataset.from_generator(lambda: iter(batches), output_signature=signature)
     return data.apply(tf.data.experimental.assert_cardinality(len(batches)))
 
-def fit(strategy, data, optimizer=lambda: keras.optimizers.SGD(0.5), **options):
+def transformer():
+    return tt.Transformer(tt.TransformerConfig(
+        30, 30, num_layers=1, d_model=16, num_heads=4, d_ff=32, dropout_rate=0.0))
+
+def small():
+    # What is exact here is loss, metrics and optimizer; the smaller the model, the sooner traced.
+    source = keras.Input([None], dtype="int32", name="source_ids")
+    target = keras.Input([None], dtype="int32", name="target_ids")
+    hidden = keras.layers.Embedding(30, 8)(target)
+    return keras.Model({"source_ids": source, "target_ids": target},
+                       keras.layers.Dense(30)(hidden))
+
+def fit(strategy, data, make=small, optimizer=lambda: keras.optimizers.SGD(0.5), **options):
     keras.utils.set_random_seed(0)
     with strategy.scope():
-        model = tt.Transformer(config)
+        model = make()
         metrics = [tt.TokenLoss(), tt.TokenAccuracy(), tt.Perplexity()]
-        model.compile(optimizer(), tt.SmoothedCrossEntropy(), metrics=metrics)
+        model.compile(optimizer(), tt.SmoothedCrossEntropy(), metrics=metrics, jit_compile=False)
     start = [variable.numpy() for variable in model.trainable_variables]
     history = model.fit(data, shuffle=False, verbose=0, **options).history
     return start, [variable.numpy() for variable in model.trainable_variables], history
@@ -166,16 +176,18 @@ def apart(some, others):
     return max(float(abs(a - b).max()) for a, b in zip(some, others))
 
 result = {"replicas": two.num_replicas_in_sync}
+# Stock Keras needs a first batch that divides evenly among the replicas; a Transformer does not.
 cases = {
-    "even": [batch(3, 7, 5, 2, 3, 7, 5, 2), batch(6, 4, 6, 4)],
-    "uneven tokens": [batch(9, 8, 9, 1, 2, 1), batch(1, 2, 1, 10)],
-    "uneven rows": [batch(4, 9, 1), batch(2, 2, 8, 3, 1)],
-    "an empty replica": [batch(7), batch(2, 6, 3), batch(4)],
+    "even": (small, [batch(3, 7, 5, 2, 3, 7, 5, 2), batch(6, 4, 6, 4)]),
+    "uneven tokens": (small, [batch(9, 8, 9, 1, 2, 1), batch(1, 2, 1, 10)]),
+    "uneven rows": (small, [batch(2, 2, 8, 3), batch(4, 9, 1)]),
+    "an empty replica": (small, [batch(2, 6), batch(7), batch(4)]),
+    "a Transformer": (transformer, [batch(9, 8, 1), batch(5), batch(1, 2, 1, 10)]),
 }
-for name, batches in cases.items():
+for name, (make, batches) in cases.items():
     data = dataset(batches)
-    start, weights, history = fit(one, data, epochs=2, validation_data=data)
-    _, others, other_history = fit(two, data, epochs=2, validation_data=data)
+    start, weights, history = fit(one, data, make, epochs=2, validation_data=data)
+    _, others, other_history = fit(two, data, make, epochs=2, validation_data=data)
     result[name] = {"moved": apart(start, weights), "apart": apart(weights, others),
                     "figures": [history, other_history]}
 
@@ -186,25 +198,15 @@ def parts(bounds):
             for a, b in zip(bounds, bounds[1:])]
 start, union, _ = fit(one, dataset([whole, whole]))
 result["accumulated"] = {"moved": apart(start, union)}
-for bounds in ([0, 12], [0, 3, 12], [0, 1, 6, 12]):
+for bounds in ([0, 12], [0, 2, 12], [0, 2, 3, 12]):
     pieces = parts(bounds)
     tokens = [int((labels != 0).sum()) for _, labels in pieces]
     weights = [len(pieces) * count / sum(tokens) for count in tokens]
     for strategy in (one, two):
         optimizer = lambda: tt.GradientAccumulation(keras.optimizers.SGD(0.5), len(pieces))
-        _, summed, _ = fit(strategy, dataset(pieces * 2, weights * 2), optimizer)
+        _, summed, _ = fit(strategy, dataset(pieces * 2, weights * 2), optimizer=optimizer)
         name = f"{len(pieces)} on {strategy.num_replicas_in_sync}"
         result["accumulated"][name] = apart(union, summed)
-
-corpus = tt.copy_task(num_train=300, num_validation=30, num_test=0)
-tokenizer = tt.SentencePieceTokenizer.train(corpus.train.sources, 280)
-ragged, validation = (
-    tt.TokenBatches.from_text(text, tokenizer, tokenizer, batch_tokens=100, seed=seed)
-    for text, seed in ((corpus.train, 0), (corpus.validation, None)))
-result["odd_batches"] = any(len(rows) % 2 for rows in ragged.rows(0))
-_, _, result["ragged"] = fit(
-    two, ragged.dataset(), lambda: keras.optimizers.Adam(1e-2), steps_per_epoch=20, epochs=3,
-    validation_data=validation.dataset(num_epochs=1))
 print(json.dumps(result))
 """
 
@@ -223,7 +225,7 @@ def two_devices():
 
 
 REPLICAS = pytest.mark.parametrize(
-    "case", ["even", "uneven tokens", "uneven rows", "an empty replica"]
+    "case", ["even", "uneven tokens", "uneven rows", "an empty replica", "a Transformer"]
 )
 
 
@@ -248,15 +250,6 @@ def test_two_devices_report_the_figures_of_one(two_devices, case):
 def test_accumulated_batches_give_the_weights_of_their_union(two_devices, steps, replicas):
     assert two_devices["accumulated"]["moved"] > 0.01
     assert two_devices["accumulated"][f"{steps} on {replicas}"] < 1e-6
-
-
-def test_fit_on_two_devices_takes_ragged_batches_and_validation(two_devices):
-    assert two_devices["odd_batches"]
-    history = two_devices["ragged"]
-    for name in ("loss", "val_loss"):
-        assert len(history[name]) == 3
-        assert np.isfinite(history[name]).all()
-        assert history[name] == sorted(history[name], reverse=True)
 
 
 # --- Accumulated gradients ------------------------------------------------------------------

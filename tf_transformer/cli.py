@@ -34,7 +34,7 @@ def main(arguments=None):
         arguments: list of str, or None for those of the process.
 
     Returns:
-        the exit status: 0, 2 for bad input, 130 after Ctrl-C.
+        the exit status: 0, 2 for bad input, 130 after Ctrl-C, 143 after SIGTERM.
     """
     options = _parser().parse_args(arguments)
     started = time.monotonic()
@@ -68,10 +68,10 @@ def _train(options, started):
         from tf_transformer.training.run_directory import RunDirectory
     if options.resume:
         config = _resumed_config(options, RunDirectory.open(options.run_dir).config())
-    finished = train(
+    stopped_by = train(
         config, options.run_dir, Translator.from_model, resume=options.resume, started=started
     )
-    return 0 if finished else 130
+    return 128 + stopped_by if stopped_by else 0
 
 
 def _evaluate(options, _):
@@ -255,7 +255,8 @@ def _parser():
         "train",
         help="train a translator from parallel text",
         description="Trains a tokenizer and a Transformer. Each option below is also a key of "
-        "run.toml, in the table its heading names; the command line wins.",
+        "run.toml, in the table its heading names; the command line wins. Ctrl-C ends it with a "
+        "validation and a checkpoint (exit status 130), SIGTERM with a checkpoint (143).",
     )
     train.set_defaults(command=_train)
     train.add_argument("--run-dir", required=True, metavar="DIR", help="where everything is kept")

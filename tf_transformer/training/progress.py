@@ -18,29 +18,32 @@ class Progress(keras.callbacks.Callback):
     half minute.
 
     Args:
-        tokens_per_step: float, target tokens in a mean batch.
+        tokens_per_batch: float, target tokens in a mean batch.
         started: float, `time.monotonic()` at the start of the command.
         total_steps: int, the step that ends training, or None where time does.
         minutes: float, from `started` to the end of training, or None where a step ends it.
+        accumulation: int, batches that make a step.
     """
 
-    def __init__(self, tokens_per_step, started, total_steps=None, minutes=None):
+    def __init__(self, tokens_per_batch, started, total_steps=None, minutes=None, accumulation=1):
         super().__init__()
-        self._tokens_per_step = tokens_per_step
+        self._tokens_per_batch = tokens_per_batch
         self._started = started
         self._total_steps = total_steps
         self._minutes = minutes
+        self._accumulation = accumulation
         self._bar = None
         self._fit_started = None
         self._first_step = None
-        self._step_started = None
-        self._seconds = 0.0  # in steps, but for the first, which is the tracing
-        self._steps = 0
+        self._batch_started = None
+        self._seconds = 0.0  # in batches, but for the first, which is the tracing
+        self._batches = 0
         self._last_line = 0.0
 
     def on_train_begin(self, logs=None):
-        self._first_step = int(self.model.optimizer.iterations)
-        self._fit_started = time.monotonic()
+        if self._first_step is None:  # a resumed run has a `fit` for the rest of a period
+            self._first_step = int(self.model.optimizer.iterations)
+            self._fit_started = time.monotonic()
         console = Console(stderr=True)
         if console.is_terminal:
             self._bar = ProgressBar(
@@ -50,14 +53,14 @@ class Progress(keras.callbacks.Callback):
             self._bar.start()
 
     def on_epoch_begin(self, epoch, logs=None):
-        self._step_started = time.monotonic()
+        self._batch_started = time.monotonic()
 
     def on_train_batch_end(self, batch, logs=None):
         now = time.monotonic()
-        if self._steps:
-            self._seconds += now - self._step_started
-        self._step_started = now
-        self._steps += 1
+        if self._batches:
+            self._seconds += now - self._batch_started
+        self._batch_started = now
+        self._batches += 1
         share, seconds_left = self._share_and_seconds_left(now)
         line = (
             f"{share:4.0%}  step {self._step():,}, loss {logs['loss']:.3f}, "
@@ -87,10 +90,10 @@ class Progress(keras.callbacks.Callback):
     @property
     def tokens_per_second(self):
         """Target tokens a second in training alone, without tracing and validation."""
-        return (self._steps - 1) * self._tokens_per_step / max(self._seconds, 1e-9)
+        return (self._batches - 1) * self._tokens_per_batch / max(self._seconds, 1e-9)
 
     def _step(self):
-        return self._first_step + self._steps
+        return self._first_step + self._batches // self._accumulation
 
     def _share_and_seconds_left(self, now):
         if self._total_steps is None:
@@ -98,7 +101,8 @@ class Progress(keras.callbacks.Callback):
             left = max(0.0, seconds - (now - self._started))
             return 1 - left / seconds, left
         left = max(0, self._total_steps - self._step())
-        return 1 - left / self._total_steps, left * (now - self._fit_started) / self._steps
+        seconds_per_step = (now - self._fit_started) / self._batches * self._accumulation
+        return 1 - left / self._total_steps, left * seconds_per_step
 
 
 def _clock(seconds):

@@ -3,19 +3,24 @@
 config.toml            the complete configuration; it repeats the run
 tokenizers/            source.model and target.model
 test/                  source.txt and target.txt, where the corpus has a test part
-checkpoints/           step-00000123/…, best.json
+checkpoints/           step-00000123/…
 log.jsonl              a line of figures for each validation
+.lock                  held by the process that trains
 """
 
+import contextlib
+import fcntl
+import json
 import os
 import pathlib
+import sys
 from typing import NamedTuple
 
 from tf_transformer.config import InputError, RunConfig, read_toml
 from tf_transformer.models.presets import transformer_config
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer
-from tf_transformer.training.checkpoints import Checkpoint, Checkpoints
+from tf_transformer.training.checkpoints import Checkpoint, Checkpoints, sync
 
 
 class RunError(InputError):
@@ -105,6 +110,24 @@ class RunDirectory:
         """Whether a directory holds a run."""
         return cls(path).config_path.is_file()
 
+    @contextlib.contextmanager
+    def lock(self):
+        """Keeps other processes from training here; the system frees it when this one ends.
+
+        Raises:
+            RunError: another process has it.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        with (self.path / ".lock").open("a") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise RunError(
+                    f"{self.path}: another process is training there. Wait until it ends, or "
+                    f"give another --run-dir."
+                ) from None
+            yield
+
     def config(self):
         """The run's `RunConfig`."""
         return RunConfig.from_dict(read_toml(self.config_path), str(self.config_path))
@@ -134,7 +157,22 @@ class RunDirectory:
         """Writes the complete configuration, whole or not at all."""
         temporary = self.path / ".writing-config.toml"
         config.save(temporary)
+        sync(temporary)
         os.replace(temporary, self.config_path)
+
+    def forget_log_after(self, step):
+        """Drops lines of the log that a run which goes on from `step` will write again."""
+        if not self.log_path.is_file():
+            return
+        kept = []
+        for line in self.log_path.read_text(encoding="utf-8").splitlines(keepends=True):
+            # The last line may be cut short, where the process was killed.
+            if not line.endswith("\n") or json.loads(line)["step"] > step:
+                break
+            kept.append(line)
+        temporary = self.path / ".writing-log.jsonl"
+        temporary.write_text("".join(kept), encoding="utf-8")
+        os.replace(temporary, self.log_path)
 
     def tokenizers(self):
         """The source and the target tokenizer.
@@ -162,8 +200,9 @@ class RunDirectory:
 
         Raises:
             RunError: there is no checkpoint.
+            CheckpointError: none can be read, or it is of another model.
         """
-        checkpoint = self.checkpoints.best()
+        checkpoint = self.checkpoints.readable(self.checkpoints.best(), _warn)
         if checkpoint is None:
             raise RunError(
                 f"{self.checkpoints.directory}: there is no checkpoint yet. "
@@ -172,5 +211,10 @@ class RunDirectory:
         config = self.config()
         source, target = self.tokenizers()
         model = build_model(config, source, target)
+        checkpoint.require(model.config.to_dict())
         checkpoint.restore(model)
         return TrainedModel(model, source, target, checkpoint)
+
+
+def _warn(line):
+    print(f"tf-transformer: {line}", file=sys.stderr)
