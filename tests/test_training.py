@@ -375,7 +375,7 @@ def test_ctrl_c_ends_after_the_step_and_still_validates(fit, capfd):
     stop = callbacks.StopOnSignal()
     ended = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: validated.append(epoch))
     model = fit(Interrupt(6), stop, ended, callbacks.StepLimit(50))
-    assert stop.stopped
+    assert stop.signal == signal.SIGINT
     assert int(model.optimizer.iterations) == 6
     assert validated == [0, 1]
     assert signal.getsignal(signal.SIGINT) is before
@@ -403,12 +403,61 @@ def test_a_second_ctrl_c_interrupts_at_once(fit):
     assert signal.getsignal(signal.SIGINT) is before
 
 
+class Terminate(Interrupt):
+    """Sends SIGTERM instead."""
+
+    def on_train_batch_begin(self, batch, logs=None):
+        if int(self.model.optimizer.iterations) + 1 in self._steps:
+            signal.raise_signal(signal.SIGTERM)
+
+
+def test_sigterm_ends_after_the_step_without_a_validation(fit, line_model):
+    before = signal.getsignal(signal.SIGTERM)
+    stop = callbacks.StopOnSignal()
+    validated = []
+    ended = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: validated.append(epoch))
+    with pytest.raises(callbacks.Terminated):
+        fit(Terminate(6), ended, stop)
+    assert stop.signal == signal.SIGTERM
+    assert int(line_model.optimizer.iterations) == 6
+    assert validated == [0]
+    stop.restore()
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_sigterm_at_the_end_of_a_period_leaves_its_validation_to_be(fit):
+    stop = callbacks.StopOnSignal()
+    validated = []
+    ended = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: validated.append(epoch))
+    model = fit(Terminate(8), ended, stop)
+    assert int(model.optimizer.iterations) == 8
+    assert validated == [0, 1]
+
+
+def test_a_second_sigterm_is_handled_as_before(fit):
+    received = []
+    before = signal.signal(signal.SIGTERM, lambda number, frame: received.append(number))
+    try:
+
+        class Twice(Terminate):
+            def on_train_batch_begin(self, batch, logs=None):
+                super().on_train_batch_begin(batch)
+                super().on_train_batch_begin(batch)
+
+        stop = callbacks.StopOnSignal()
+        with pytest.raises(callbacks.Terminated):
+            fit(Twice(2), stop)
+        assert received == [signal.SIGTERM]
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def test_without_ctrl_c_nothing_is_stopped(fit):
     before = signal.getsignal(signal.SIGINT)
     stop = callbacks.StopOnSignal()
     model = fit(stop, callbacks.StepLimit(5))
     assert signal.getsignal(signal.SIGINT) is before
-    assert not stop.stopped
+    assert not stop.signal
     assert int(model.optimizer.iterations) == 5
 
 
@@ -494,3 +543,63 @@ def test_save_checkpoints_takes_another_figure_to_monitor(fit, tmp_path):
 def test_checkpoints_without_any_score_take_the_newest_for_the_best(fit, tmp_path):
     fit(callbacks.SaveCheckpoints(Checkpoints(tmp_path)), epochs=2)
     assert Checkpoints(tmp_path).best().step == 8
+
+
+def test_checkpoints_between_validations_carry_position_and_the_best_on(fit, tmp_path):
+    checkpoints = Checkpoints(tmp_path, keep=9)
+    save = callbacks.SaveCheckpoints(checkpoints, every=2, position=100, made_with={"seed": 1})
+    fit(scores_of(7.0, 3.0), save, epochs=2)
+    found = [(c.step, c.position, c.scores.get("val_bleu"), c.best_step) for c in checkpoints.all()]
+    assert found == [(2, 102, None, None), (4, 104, 7.0, 4), (6, 106, None, 4), (8, 108, 3.0, 4)]
+    assert {checkpoint.made_with["seed"] for checkpoint in checkpoints.all()} == {1}
+    assert not list(tmp_path.glob("*.1")), "where a validation is due, it alone saves"
+
+
+@pytest.fixture
+def poisoned(line_model):
+    """Makes the weights no numbers before a step, and mends them in the end."""
+    weights = line_model.get_weights()
+
+    def before(step):
+        def poison(batch, logs):
+            if int(line_model.optimizer.iterations) + 1 == step:
+                line_model.set_weights([np.full_like(w, np.nan) for w in weights])
+
+        return keras.callbacks.LambdaCallback(on_train_batch_begin=poison)
+
+    yield before
+    line_model.set_weights(weights)
+
+
+def test_a_loss_that_is_no_number_ends_training_and_names_the_last_good_checkpoint(
+    fit, poisoned, tmp_path
+):
+    checkpoints = Checkpoints(tmp_path)
+    save = callbacks.SaveCheckpoints(checkpoints, every=1)
+    with pytest.raises(callbacks.DivergedError) as refusal:
+        fit(poisoned(6), callbacks.StopOnNan(checkpoints), save)
+    for part in ("step 6: the loss is", "step-00000005", "--learning-rate-factor"):
+        assert part in str(refusal.value)
+    assert checkpoints.latest().step == 5
+
+
+def test_weights_that_are_no_numbers_are_not_saved(fit, poisoned, tmp_path):
+    checkpoints = Checkpoints(tmp_path)
+    with pytest.raises(callbacks.DivergedError, match="step 6: weights are no longer finite"):
+        fit(poisoned(6), callbacks.SaveCheckpoints(checkpoints, every=1))
+    assert checkpoints.latest().step == 5
+
+
+@pytest.mark.parametrize("ender", ["limit", "signal"])
+def test_training_never_ends_between_the_batches_of_an_update(fit, clock, line_model, ender):
+    adam = line_model.optimizer
+    line_model.compile(tt.GradientAccumulation(keras.optimizers.SGD(0.1), 2), "mse")
+    try:
+        if ender == "limit":  # over after the 5th batch of 10 seconds
+            fit(clock, callbacks.TimeLimit(50 / 60, started=1000.0 + 25))
+        else:
+            fit(Interrupt(3), callbacks.StopOnSignal())
+        assert int(line_model.optimizer.iterations) == 3
+        assert int(line_model.optimizer.variables[0].numpy()) == 6
+    finally:
+        line_model.compile(adam, "mse")
