@@ -90,7 +90,9 @@ class SaveCheckpoints(keras.callbacks.Callback):
         record = best.scores.get(self._monitor) if best else None
         value = scores.get(self._monitor)
         step = int(self.model.optimizer.iterations)
-        if not all(np.isfinite(variable).all() for variable in self.model.trainable_variables):
+        if not all(
+            np.isfinite(variable.numpy()).all() for variable in self.model.trainable_variables
+        ):
             raise _diverged("weights are", step, self._checkpoints)
         self._checkpoints.write(
             self.model,

@@ -157,6 +157,7 @@ class Checkpoints:
             for leftover in self.directory.glob(".writing-*"):  # of a process that was killed
                 shutil.rmtree(leftover)
             temporary.mkdir(parents=True)
+            _require_room(temporary, model)
             model.save_weights(temporary / WEIGHTS)
             state = {
                 "step": step,
@@ -174,7 +175,7 @@ class Checkpoints:
             temporary.rename(self._free_folder(step))
             sync(self.directory)
             self._prune()
-        except (OSError, RuntimeError) as error:  # HDF5 has it either way
+        except (OSError, RuntimeError) as error:  # HDF5 knows both
             shutil.rmtree(temporary, ignore_errors=True)
             reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
             last = f"The last good one is of step {latest.step}" if latest else "There is none yet"
@@ -226,6 +227,20 @@ def _number(folder):
     """Step and revision in the name of a checkpoint's folder, or None for another name."""
     match = re.fullmatch(r"step-(\d+)(?:\.(\d+))?", folder.name)
     return match and (int(match[1]), int(match[2] or 0))
+
+
+def _require_room(folder, model):
+    """Asks the disk for the room of a checkpoint, since HDF5 crashes the process on a full one.
+
+    Raises:
+        OSError: there is not as much.
+    """
+    variables = [*model.variables, *model.optimizer.variables]
+    num_bytes = sum(4096 + variable.numpy().nbytes for variable in variables)
+    with (folder / "room").open("wb") as file:
+        # Twice, for HDF5's own needs, and for wrapped optimizers that Keras saves twice.
+        os.posix_fallocate(file.fileno(), 0, 2 * num_bytes)
+    (folder / "room").unlink()
 
 
 def _digest(path):
