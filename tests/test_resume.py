@@ -20,7 +20,7 @@ from tf_transformer.training.run_directory import RunDirectory, RunError
 STEPS = 40
 SETTINGS = [
     "--num-layers=1", "--d-model=16", "--num-heads=2", "--d-ff=32", "--dropout-rate=0.2",
-    "--vocab-size=270", "--batch-tokens=60", "--max-length=30", "--deterministic",
+    "--vocab-size=272", "--batch-tokens=60", "--max-length=30", "--deterministic",
     f"--steps={STEPS}", "--validation-steps=16", "--checkpoint-steps=3", "--accumulation-steps=2",
     "--warmup-steps=10",
 ]  # fmt: skip
@@ -178,7 +178,7 @@ def test_resume_refuses_a_corpus_that_has_changed(run_dir, data, tmp_path, capfd
 def test_resume_refuses_another_tokenizer(run_dir, data, capfd):
     sentences = (data / "train").read_text("utf-8").split()
     for side in ("source", "target"):
-        tokenizer = tt.SentencePieceTokenizer.train(sentences[: len(sentences) // 2], 270)
+        tokenizer = tt.SentencePieceTokenizer.train(sentences[: len(sentences) // 2], 272)
         tokenizer.save(run_dir / "tokenizers" / f"{side}.model")
     line = refusal(run_dir, capfd)
     assert "source tokenizer was SHA-256" in line and "target tokenizer was SHA-256" in line
