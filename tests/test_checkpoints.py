@@ -1,7 +1,9 @@
 """Checkpoints: whole or not there, the right one is found, and training goes on from it exactly."""
 
+import hashlib
 import json
 import re
+import resource
 import shutil
 
 import keras
@@ -9,7 +11,7 @@ import numpy as np
 import pytest
 
 import tf_transformer as tt
-from tf_transformer.training.checkpoints import Checkpoints
+from tf_transformer.training.checkpoints import CheckpointError, Checkpoints
 
 
 @pytest.fixture(scope="module")
@@ -57,17 +59,24 @@ def test_nothing_written_is_nothing_found(checkpoints):
 
 
 def test_what_is_written_is_found_with_its_step_and_scores(checkpoints, model):
-    checkpoints.write(model, 12, {"val_bleu": np.float32(12.5), "loss": 2})
+    scores = {"val_bleu": np.float32(12.5), "loss": 2}
+    checkpoints.write(model, 12, scores, position=24, made_with={"d_model": 8})
     (found,) = checkpoints.all()
-    assert (found.step, found.scores) == (12, {"val_bleu": 12.5, "loss": 2.0})
+    assert (found.step, found.position) == (12, 24)
+    assert found.scores == {"val_bleu": 12.5, "loss": 2.0}
     assert found.path == checkpoints.directory / "step-00000012"
     assert names_in(checkpoints) == ["step-00000012"]
     state = json.loads((found.path / "state.json").read_text(encoding="utf-8"))
+    weights = (found.path / "model.weights.h5").read_bytes()
     assert state == {
         "step": 12,
+        "position": 24,
         "scores": {"val_bleu": 12.5, "loss": 2.0},
         "seeds": [variable.numpy().tolist() for variable in model.layers[0].variables],
-        "weights_bytes": (found.path / "model.weights.h5").stat().st_size,
+        "best_step": None,
+        "made_with": {"d_model": 8},
+        "weights_bytes": len(weights),
+        "weights_sha256": hashlib.sha256(weights).hexdigest(),
     }
 
 
@@ -91,8 +100,29 @@ def test_the_newest_is_the_one_of_the_highest_step(checkpoints, model):
 
 def test_a_step_written_again_replaces_the_first(checkpoints, model):
     checkpoints.write(model, 5, {"val_bleu": 1.0})
-    checkpoints.write(model, 5, {"val_bleu": 2.0})
-    assert [checkpoint.scores for checkpoint in checkpoints.all()] == [{"val_bleu": 2.0}]
+    checkpoints.write(model, 5, {"val_bleu": 2.0}, is_best=True)
+    checkpoints.write(model, 5, {"val_bleu": 3.0})
+    assert [checkpoint.scores for checkpoint in checkpoints.all()] == [{"val_bleu": 3.0}]
+    assert checkpoints.best().scores == {"val_bleu": 3.0}
+    assert len(names_in(checkpoints)) == 1
+
+
+def test_a_step_written_again_is_never_missing(checkpoints, model, monkeypatch):
+    """A process that dies at any call that changes the disk leaves the first or the second."""
+
+    class KilledError(BaseException):
+        pass
+
+    def die(*_, **__):
+        raise KilledError
+
+    checkpoints.write(model, 5, {"val_bleu": 1.0})
+    for call in ("pathlib.Path.rename", "shutil.rmtree", "os.fsync"):
+        with monkeypatch.context() as patch, pytest.raises(KilledError):
+            patch.setattr(call, die)
+            checkpoints.write(model, 5, {"val_bleu": 1.0})
+        assert checkpoints.latest().step == 5, call
+        assert checkpoints.latest().is_intact()
 
 
 @pytest.mark.parametrize("best", [1, 3, 6])
@@ -179,22 +209,89 @@ def test_a_torn_checkpoint_is_passed_over(checkpoints, model, tear):
     assert steps_in(checkpoints) == [1, 2]
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"{}", b"\xff"])
-def test_a_torn_pointer_to_the_best_is_passed_over(checkpoints, model, content):
+def damage(folder):
+    """Another bit in the weights, of which no size tells."""
+    path = folder / "model.weights.h5"
+    weights = bytearray(path.read_bytes())
+    weights[len(weights) // 2] ^= 1
+    path.write_bytes(weights)
+
+
+@pytest.mark.parametrize("harm", [damage, *TEARS])
+@pytest.mark.parametrize("first", [0, 2])
+def test_the_older_checkpoint_is_taken_where_the_newer_cannot_be_read(
+    checkpoints, model, harm, first
+):
     for step in (1, 2):
-        checkpoints.write(model, step, {}, is_best=step == 1)
-    (checkpoints.directory / "best.json").write_bytes(content)
-    assert checkpoints.best().step == 2
+        checkpoints.write(model, step, {})
+    wanted = checkpoints.best() if first else None
+    harm(checkpoints.directory / "step-00000002")
+    warnings = []
+    assert checkpoints.readable(wanted, warnings.append).step == 1
+    assert {"step-00000002: is damaged" in line for line in warnings} == {True}
+
+
+@pytest.mark.parametrize("harm", [damage, *TEARS])
+def test_where_no_checkpoint_can_be_read_nothing_starts_anew(checkpoints, model, harm):
+    for step in (1, 2):
+        checkpoints.write(model, step, {})
+        harm(checkpoints.directory / f"step-{step:08d}")
+    with pytest.raises(CheckpointError, match="none of its 2 checkpoints can be read"):
+        checkpoints.readable(None, lambda line: None)
+
+
+def test_where_none_was_written_there_is_none_to_read(checkpoints):
+    assert checkpoints.readable(None, pytest.fail) is None
+
+
+def test_a_checkpoint_names_all_that_it_was_not_made_with(checkpoints, model):
+    checkpoints.write(model, 1, {}, made_with={"d_model": 8, "num_heads": 2, "seed": 0})
+    latest = checkpoints.latest()
+    latest.require({"d_model": 8, "seed": 0, "of later versions": True})
+    with pytest.raises(CheckpointError) as refusal:
+        latest.require({"d_model": 16, "num_heads": 4, "seed": 0})
+    for part in ("step-00000001", "d_model was 8 and is 16", "num_heads was 2 and is 4"):
+        assert part in str(refusal.value)
+    assert "seed" not in str(refusal.value)
+
+
+def test_a_checkpoint_of_the_first_version_is_read(checkpoints, model):
+    checkpoints.write(model, 7, {"val_bleu": 3.0})
+    path = checkpoints.directory / "step-00000007" / "state.json"
+    state = json.loads(path.read_text(encoding="utf-8"))
+    for later in ("position", "best_step", "made_with", "weights_sha256"):
+        del state[later]
+    path.write_text(json.dumps(state), encoding="utf-8")
+    found = checkpoints.readable(None, pytest.fail)
+    assert (found.step, found.position, checkpoints.best().step) == (7, 7, 7)
+
+
+def test_a_full_disk_is_one_line_and_keeps_the_last_good_checkpoint(checkpoints, model):
+    """The system refuses to let a file grow, as it would on a full disk."""
+    set_weights(model, 1)
+    checkpoints.write(model, 1, {}, is_best=True)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
+    try:
+        with pytest.raises(CheckpointError) as refusal:
+            checkpoints.write(model, 2, {})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert "step 2 could not be written" in str(refusal.value)
+    assert "last good one is of step 1" in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+    assert names_in(checkpoints) == ["step-00000001"]
+    checkpoints.readable(None, pytest.fail).restore(model)
+    assert all((weights == 1).all() for weights in weights_of(model)[1:])
 
 
 def test_what_a_killed_process_left_half_written_is_not_found_and_no_hindrance(checkpoints, model):
     checkpoints.write(model, 1, {})
     leftover = checkpoints.directory / ".writing-step-00000002"
     shutil.copytree(checkpoints.directory / "step-00000001", leftover)
-    (checkpoints.directory / ".writing-best.json").write_text('{"step": 2}', encoding="utf-8")
     assert steps_in(checkpoints) == [1]
     checkpoints.write(model, 2, {}, is_best=True)
-    assert names_in(checkpoints) == ["best.json", "step-00000001", "step-00000002"]
+    assert names_in(checkpoints) == ["step-00000001", "step-00000002"]
 
 
 @pytest.mark.parametrize("half_written", [False, True])
@@ -212,7 +309,7 @@ def test_a_failed_write_shows_nothing_new_and_harms_nothing_old(
     with monkeypatch.context() as patch:
         patch.setattr(model, "save_weights", fail)
         for step in (1, 2):
-            with pytest.raises(OSError, match="No space"):
+            with pytest.raises(CheckpointError, match="No space"):
                 checkpoints.write(model, step, {"val_bleu": 9.0}, is_best=True)
     assert steps_in(checkpoints) == [1]
     assert checkpoints.best().scores == {"val_bleu": 1.0}
@@ -223,11 +320,7 @@ def test_a_failed_write_shows_nothing_new_and_harms_nothing_old(
     assert steps_in(checkpoints) == [1, 2]
 
 
-@pytest.mark.parametrize("where", ["rename", "replace"])
-def test_killed_between_two_moves_a_good_checkpoint_is_found(
-    checkpoints, model, monkeypatch, where
-):
-    """A process that dies right before the checkpoint, or the pointer, is moved into place."""
+def test_killed_before_the_move_the_checkpoint_before_is_found(checkpoints, model, monkeypatch):
     checkpoints.write(model, 1, {}, is_best=True)
 
     class KilledError(BaseException):
@@ -237,12 +330,9 @@ def test_killed_between_two_moves_a_good_checkpoint_is_found(
         raise KilledError
 
     with monkeypatch.context() as patch, pytest.raises(KilledError):
-        if where == "rename":
-            patch.setattr("pathlib.Path.rename", die)
-        else:
-            patch.setattr("os.replace", die)
+        patch.setattr("pathlib.Path.rename", die)
         checkpoints.write(model, 2, {}, is_best=True)
-    assert steps_in(checkpoints) == ([1] if where == "rename" else [1, 2])
+    assert steps_in(checkpoints) == [1]
     assert checkpoints.best().step == 1
 
 

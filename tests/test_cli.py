@@ -107,12 +107,12 @@ def exported(trained, tmp_path_factory):
 def test_a_run_leaves_configuration_tokenizers_checkpoints_and_log(trained):
     run_dir, _ = trained
     left = {path.name for path in run_dir.iterdir()}
-    assert left == {"config.toml", "tokenizers", "checkpoints", "log.jsonl"}
+    assert left == {"config.toml", "tokenizers", "checkpoints", "log.jsonl", ".lock"}
     assert {path.name for path in (run_dir / "tokenizers").iterdir()} == {
         "source.model",
         "target.model",
     }
-    assert checkpoints_in(run_dir) == ["best.json", "step-00000004", "step-00000006"]
+    assert checkpoints_in(run_dir) == ["step-00000004", "step-00000006"]
     assert [line["step"] for line in log_of(run_dir)] == [PERIOD, STEPS]
     assert {"loss", "val_loss", "val_bleu", "minutes"} <= set(log_of(run_dir)[0])
 

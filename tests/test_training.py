@@ -130,58 +130,84 @@ import json, keras, numpy as np, tensorflow as tf
 cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
 import tf_transformer as tt
-config = tt.TransformerConfig(280, 280, num_layers=1, d_model=16, num_heads=4, d_ff=32,
-                              dropout_rate=0.0)
+one, two = tf.distribute.get_strategy(), tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+random = np.random.default_rng(0)
 
-def fit(strategy, optimizer, data, **options):
+def batch(*lengths):
+    target = np.zeros((len(lengths), max(lengths)), "int32")
+    for row, length in zip(target, lengths):
+        row[:length] = random.integers(4, 30, length)
+    begun = np.concatenate([np.full((len(lengths), 1), 2), target[:, :-1]], axis=1)
+    return {"source_ids": target[:, ::-1].copy(), "target_ids": begun.astype("int32")}, target
+
+def dataset(batches, weights=None):
+    # Each replica is given its half of the rows, the first the greater.
+    ids = tf.TensorSpec([None, None], tf.int32)
+    signature = ({"source_ids": ids, "target_ids": ids}, ids)
+    if weights is not None:
+        signature = (*signature, tf.TensorSpec([None], tf.float32))
+        batches = [(*b, np.full(len(b[1]), w, "float32")) for b, w in zip(batches, weights)]
+    data = tf.data.Dataset.from_generator(lambda: iter(batches), output_signature=signature)
+    return data.apply(tf.data.experimental.assert_cardinality(len(batches)))
+
+def transformer():
+    return tt.Transformer(tt.TransformerConfig(
+        30, 30, num_layers=1, d_model=16, num_heads=4, d_ff=32, dropout_rate=0.0))
+
+def small():
+    # What is exact here is loss, metrics and optimizer; the smaller the model, the sooner traced.
+    source = keras.Input([None], dtype="int32", name="source_ids")
+    target = keras.Input([None], dtype="int32", name="target_ids")
+    hidden = keras.layers.Embedding(30, 8)(target)
+    return keras.Model({"source_ids": source, "target_ids": target},
+                       keras.layers.Dense(30)(hidden))
+
+def fit(strategy, data, make=small, optimizer=lambda: keras.optimizers.SGD(0.5), **options):
     keras.utils.set_random_seed(0)
     with strategy.scope():
-        model = tt.Transformer(config)
-        model.compile(optimizer(), tt.SmoothedCrossEntropy(), metrics=[tt.TokenAccuracy()])
+        model = make()
+        metrics = [tt.TokenLoss(), tt.TokenAccuracy(), tt.Perplexity()]
+        model.compile(optimizer(), tt.SmoothedCrossEntropy(), metrics=metrics, jit_compile=False)
     start = [variable.numpy() for variable in model.trainable_variables]
     history = model.fit(data, shuffle=False, verbose=0, **options).history
     return start, [variable.numpy() for variable in model.trainable_variables], history
 
-random = np.random.default_rng(0)
-def even_batches():
-    for lengths in ([3, 7, 5, 2], [6, 4, 1, 8], [9, 2, 2, 9]):
-        # Two halves: other sentences of the same lengths, so as many real tokens in each.
-        source, target = (
-            np.array([[*random.integers(4, 280, n), *[0] * (10 - n)] for n in lengths * 2])
-            for _ in range(2)
-        )
-        begun = np.concatenate([np.full((8, 1), 2), target[:, :-1]], axis=1)
-        yield {"source_ids": source, "target_ids": begun}, target
-kept = list(even_batches())
-ids = tf.TensorSpec([None, None], tf.int32)
-even = tf.data.Dataset.from_generator(
-    lambda: iter(kept), output_signature=({"source_ids": ids, "target_ids": ids}, ids))
-two = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-sgd = lambda: keras.optimizers.SGD(0.5)
-start, one_weights, one = fit(tf.distribute.get_strategy(), sgd, even, epochs=2)
-_, two_weights, both = fit(two, sgd, even, epochs=2)
+def apart(some, others):
+    return max(float(abs(a - b).max()) for a, b in zip(some, others))
 
-corpus = tt.copy_task(num_train=300, num_validation=30, num_test=0)
-tokenizer = tt.SentencePieceTokenizer.train(corpus.train.sources, 280)
-ragged, validation = (
-    tt.TokenBatches.from_text(text, tokenizer, tokenizer, batch_tokens=100, seed=seed)
-    for text, seed in ((corpus.train, 0), (corpus.validation, None)))
-rows = {len(batch) for batch in ragged.rows(0)}
-try:
-    _, _, uneven = fit(
-        two, lambda: keras.optimizers.Adam(1e-2), ragged.dataset(), steps_per_epoch=20, epochs=3,
-        validation_data=validation.dataset(num_epochs=1))
-except tf.errors.OpError as error:
-    uneven = str(error)
-print(json.dumps({
-    "replicas": two.num_replicas_in_sync,
-    "moved": max(float(abs(a - b).max()) for a, b in zip(start, one_weights)),
-    "apart": max(float(abs(a - b).max()) for a, b in zip(one_weights, two_weights)),
-    "loss": [one["loss"], both["loss"]],
-    "accuracy": [one["accuracy"], both["accuracy"]],
-    "odd_batches": any(size % 2 for size in rows),
-    "uneven": uneven,
-}))
+result = {"replicas": two.num_replicas_in_sync}
+# Stock Keras needs a first batch that divides evenly among the replicas; a Transformer does not.
+cases = {
+    "even": (small, [batch(3, 7, 5, 2, 3, 7, 5, 2), batch(6, 4, 6, 4)]),
+    "uneven tokens": (small, [batch(9, 8, 9, 1, 2, 1), batch(1, 2, 1, 10)]),
+    "uneven rows": (small, [batch(2, 2, 8, 3), batch(4, 9, 1)]),
+    "an empty replica": (small, [batch(2, 6), batch(7), batch(4)]),
+    "a Transformer": (transformer, [batch(9, 8, 1), batch(5), batch(1, 2, 1, 10)]),
+}
+for name, (make, batches) in cases.items():
+    data = dataset(batches)
+    start, weights, history = fit(one, data, make, epochs=2, validation_data=data)
+    _, others, other_history = fit(two, data, make, epochs=2, validation_data=data)
+    result[name] = {"moved": apart(start, weights), "apart": apart(weights, others),
+                    "figures": [history, other_history]}
+
+# Batches whose union is one batch: rows padded to the same length, as many as fill the groups.
+whole = batch(9, 1, 5, 12, 2, 1, 7, 3, 3, 3, 12, 1)
+def parts(bounds):
+    return [({k: v[a:b] for k, v in whole[0].items()}, whole[1][a:b])
+            for a, b in zip(bounds, bounds[1:])]
+start, union, _ = fit(one, dataset([whole, whole]))
+result["accumulated"] = {"moved": apart(start, union)}
+for bounds in ([0, 12], [0, 2, 12], [0, 2, 3, 12]):
+    pieces = parts(bounds)
+    tokens = [int((labels != 0).sum()) for _, labels in pieces]
+    weights = [len(pieces) * count / sum(tokens) for count in tokens]
+    for strategy in (one, two):
+        optimizer = lambda: tt.GradientAccumulation(keras.optimizers.SGD(0.5), len(pieces))
+        _, summed, _ = fit(strategy, dataset(pieces * 2, weights * 2), optimizer=optimizer)
+        name = f"{len(pieces)} on {strategy.num_replicas_in_sync}"
+        result["accumulated"][name] = apart(union, summed)
+print(json.dumps(result))
 """
 
 
@@ -198,26 +224,74 @@ def two_devices():
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def test_two_devices_give_the_weights_of_one(two_devices):
+REPLICAS = pytest.mark.parametrize(
+    "case", ["even", "uneven tokens", "uneven rows", "an empty replica", "a Transformer"]
+)
+
+
+@REPLICAS
+def test_two_devices_give_the_weights_of_one(two_devices, case):
     assert two_devices["replicas"] == 2
-    assert two_devices["moved"] > 0.01
-    assert two_devices["apart"] < 1e-6
+    assert two_devices[case]["moved"] > 0.01
+    assert two_devices[case]["apart"] < 1e-6
 
 
-@pytest.mark.parametrize("figure", ["loss", "accuracy"])
-def test_two_devices_report_the_figures_of_one(two_devices, figure):
-    one, two = two_devices[figure]
-    assert two == pytest.approx(one, abs=1e-5)
+@REPLICAS
+def test_two_devices_report_the_figures_of_one(two_devices, case):
+    one, two = two_devices[case]["figures"]
+    names = ("loss", "accuracy", "perplexity")
+    assert {*one} == {*two} == {*names, *(f"val_{name}" for name in names)}
+    for name in one:
+        assert two[name] == pytest.approx(one[name], rel=1e-5), name
 
 
-def test_fit_on_two_devices_takes_ragged_batches_and_validation(two_devices):
-    assert two_devices["odd_batches"]
-    history = two_devices["uneven"]
-    assert isinstance(history, dict), history
-    for name in ("loss", "val_loss"):
-        assert len(history[name]) == 3
-        assert np.isfinite(history[name]).all()
-        assert history[name] == sorted(history[name], reverse=True)
+@pytest.mark.parametrize("replicas", [1, 2])
+@pytest.mark.parametrize("steps", [1, 2, 3])
+def test_accumulated_batches_give_the_weights_of_their_union(two_devices, steps, replicas):
+    assert two_devices["accumulated"]["moved"] > 0.01
+    assert two_devices["accumulated"][f"{steps} on {replicas}"] < 1e-6
+
+
+# --- Accumulated gradients ------------------------------------------------------------------
+
+
+def test_an_accumulating_optimizer_counts_updates_and_keeps_a_part_of_a_group():
+    variable = keras.Variable([0.0])
+    schedule = tt.NoamSchedule(16, warmup_steps=100)
+    optimizer = tt.GradientAccumulation(keras.optimizers.SGD(schedule), 3)
+    reached = []
+    for gradient in (1.0, 2.0, 6.0, 5.0, 1.0, 0.0, 9.0):
+        optimizer.apply([tf.constant([gradient])], [variable])
+        reached.append(float(variable.numpy()[0]))
+    first = -3.0 * float(schedule(0))  # the mean of 1, 2 and 6
+    second = first - 2.0 * float(schedule(1))
+    expected = [0, 0, first, first, first, second, second]
+    assert reached == pytest.approx(expected, rel=1e-5)
+    assert int(optimizer.iterations) == 2
+    assert float(optimizer.learning_rate) == float(schedule(2))
+
+
+def test_an_accumulating_optimizer_makes_the_round_trip_of_its_configuration():
+    optimizer = tt.GradientAccumulation(keras.optimizers.SGD(0.25, momentum=0.5), 4)
+    twin = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
+    assert (twin.steps, twin.inner_optimizer.momentum) == (4, 0.5)
+    assert twin.get_config() == optimizer.get_config()
+
+
+def test_an_accumulating_optimizer_needs_a_step():
+    with pytest.raises(ValueError, match="at least 1; received steps=0"):
+        tt.GradientAccumulation(keras.optimizers.SGD(), 0)
+
+
+def test_a_group_with_an_overflow_is_left_out_whole():
+    variable = keras.Variable([0.0])
+    inner = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(1.0), initial_scale=8.0)
+    optimizer = tt.GradientAccumulation(inner, 2)
+    for gradient in (np.inf, 8.0, 8.0, 24.0):
+        optimizer.apply([tf.constant([gradient])], [variable])
+    # The overflow halves the scale to 4: the second group is (2 + 6) / 2.
+    assert float(variable.numpy()[0]) == -4.0
+    assert int(optimizer.iterations) == 1
 
 
 # --- It ends --------------------------------------------------------------------------------
@@ -301,7 +375,7 @@ def test_ctrl_c_ends_after_the_step_and_still_validates(fit, capfd):
     stop = callbacks.StopOnSignal()
     ended = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: validated.append(epoch))
     model = fit(Interrupt(6), stop, ended, callbacks.StepLimit(50))
-    assert stop.stopped
+    assert stop.signal == signal.SIGINT
     assert int(model.optimizer.iterations) == 6
     assert validated == [0, 1]
     assert signal.getsignal(signal.SIGINT) is before
@@ -329,12 +403,61 @@ def test_a_second_ctrl_c_interrupts_at_once(fit):
     assert signal.getsignal(signal.SIGINT) is before
 
 
+class Terminate(Interrupt):
+    """Sends SIGTERM instead."""
+
+    def on_train_batch_begin(self, batch, logs=None):
+        if int(self.model.optimizer.iterations) + 1 in self._steps:
+            signal.raise_signal(signal.SIGTERM)
+
+
+def test_sigterm_ends_after_the_step_without_a_validation(fit, line_model):
+    before = signal.getsignal(signal.SIGTERM)
+    stop = callbacks.StopOnSignal()
+    validated = []
+    ended = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: validated.append(epoch))
+    with pytest.raises(callbacks.Terminated):
+        fit(Terminate(6), ended, stop)
+    assert stop.signal == signal.SIGTERM
+    assert int(line_model.optimizer.iterations) == 6
+    assert validated == [0]
+    stop.restore()
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_sigterm_at_the_end_of_a_period_leaves_its_validation_to_be(fit):
+    stop = callbacks.StopOnSignal()
+    validated = []
+    ended = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: validated.append(epoch))
+    model = fit(Terminate(8), ended, stop)
+    assert int(model.optimizer.iterations) == 8
+    assert validated == [0, 1]
+
+
+def test_a_second_sigterm_is_handled_as_before(fit):
+    received = []
+    before = signal.signal(signal.SIGTERM, lambda number, frame: received.append(number))
+    try:
+
+        class Twice(Terminate):
+            def on_train_batch_begin(self, batch, logs=None):
+                super().on_train_batch_begin(batch)
+                super().on_train_batch_begin(batch)
+
+        stop = callbacks.StopOnSignal()
+        with pytest.raises(callbacks.Terminated):
+            fit(Twice(2), stop)
+        assert received == [signal.SIGTERM]
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def test_without_ctrl_c_nothing_is_stopped(fit):
     before = signal.getsignal(signal.SIGINT)
     stop = callbacks.StopOnSignal()
     model = fit(stop, callbacks.StepLimit(5))
     assert signal.getsignal(signal.SIGINT) is before
-    assert not stop.stopped
+    assert not stop.signal
     assert int(model.optimizer.iterations) == 5
 
 
@@ -435,3 +558,73 @@ def test_save_checkpoints_takes_another_figure_to_monitor(fit, tmp_path):
 def test_checkpoints_without_any_score_take_the_newest_for_the_best(fit, tmp_path):
     fit(callbacks.SaveCheckpoints(Checkpoints(tmp_path)), epochs=2)
     assert Checkpoints(tmp_path).best().step == 8
+
+
+def test_checkpoints_between_validations_carry_position_and_the_best_on(fit, tmp_path):
+    checkpoints = Checkpoints(tmp_path, keep=9)
+    save = callbacks.SaveCheckpoints(checkpoints, every=2, position=100, made_with={"seed": 1})
+    fit(scores_of(7.0, 3.0), save, epochs=2)
+    found = [(c.step, c.position, c.scores.get("val_bleu"), c.best_step) for c in checkpoints.all()]
+    assert found == [(2, 102, None, None), (4, 104, 7.0, 4), (6, 106, None, 4), (8, 108, 3.0, 4)]
+    assert {checkpoint.made_with["seed"] for checkpoint in checkpoints.all()} == {1}
+    assert not list(tmp_path.glob("*.1")), "where a validation is due, it alone saves"
+
+
+@pytest.fixture
+def poisoned(line_model):
+    """Makes the weights no numbers before a step, and mends them in the end."""
+    weights = line_model.get_weights()
+
+    def before(step):
+        def poison(batch, logs):
+            if int(line_model.optimizer.iterations) + 1 == step:
+                line_model.set_weights([np.full_like(w, np.nan) for w in weights])
+
+        return keras.callbacks.LambdaCallback(on_train_batch_begin=poison)
+
+    yield before
+    line_model.set_weights(weights)
+    for variable in line_model.optimizer.variables:
+        variable.assign(np.zeros(variable.shape))
+
+
+def test_a_loss_that_is_no_number_ends_training_and_names_the_last_good_checkpoint(
+    fit, poisoned, tmp_path
+):
+    checkpoints = Checkpoints(tmp_path)
+    save = callbacks.SaveCheckpoints(checkpoints, every=1)
+    with pytest.raises(callbacks.DivergedError) as refusal:
+        fit(poisoned(6), callbacks.StopOnNan(checkpoints), save)
+    for part in ("step 6: the loss is", "step-00000005", "--learning-rate-factor"):
+        assert part in str(refusal.value)
+    assert checkpoints.latest().step == 5
+
+
+def test_weights_that_are_no_numbers_are_not_saved(fit, poisoned, tmp_path):
+    checkpoints = Checkpoints(tmp_path)
+    with pytest.raises(callbacks.DivergedError, match="step 6: weights are no longer finite"):
+        fit(poisoned(6), callbacks.SaveCheckpoints(checkpoints, every=1))
+    assert checkpoints.latest().step == 5
+
+
+@pytest.mark.parametrize("ender", ["limit", "signal"])
+def test_training_never_ends_between_the_batches_of_an_update(fit, clock, line_model, ender):
+    adam = line_model.optimizer
+    line_model.compile(tt.GradientAccumulation(keras.optimizers.SGD(0.1), 2), "mse")
+    try:
+        if ender == "limit":  # over after the 3rd batch of 10 seconds
+            fit(clock, callbacks.TimeLimit(25 / 60, started=1000.0))
+        else:  # in the 3rd batch
+            begun = []
+
+            def interrupt(batch, logs):
+                begun.append(batch)
+                if len(begun) == 3:
+                    signal.raise_signal(signal.SIGINT)
+
+            once = keras.callbacks.LambdaCallback(on_train_batch_begin=interrupt)
+            fit(once, callbacks.StopOnSignal())
+        assert int(line_model.optimizer.iterations) == 2
+        assert int(line_model.optimizer.variables[0].numpy()) == 4
+    finally:
+        line_model.compile(adam, "mse")

@@ -32,7 +32,7 @@ def main(arguments=None):
         arguments: list of str, or None for those of the process.
 
     Returns:
-        the exit status: 0, 2 for bad input, 130 after Ctrl-C.
+        the exit status: 0, 2 for bad input, 130 after Ctrl-C, 143 after SIGTERM.
     """
     options = _parser().parse_args(arguments)
     started = time.monotonic()
@@ -66,10 +66,10 @@ def _train(options, started):
         from tf_transformer.training.run_directory import RunDirectory
     if options.resume:
         config = _resumed_config(options, RunDirectory.open(options.run_dir).config())
-    finished = train(
+    stopped_by = train(
         config, options.run_dir, Translator.from_model, resume=options.resume, started=started
     )
-    return 0 if finished else 130
+    return 128 + stopped_by if stopped_by else 0
 
 
 def _evaluate(options, _):

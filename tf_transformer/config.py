@@ -220,6 +220,11 @@ class TrainingConfig:
     warmup_steps: int = _option(4000, "updates until the learning rate is highest")
     label_smoothing: float = _option(0.1, "probability of all tokens but the true one")
     validation_steps: int | None = _option(None, "updates between validations; default: an epoch")
+    checkpoint_steps: int | None = _option(
+        None, "updates between checkpoints; default: one after each validation"
+    )
+    accumulation_steps: int = _option(1, "batches whose gradients make one update")
+    deterministic: bool = _option(False, "ops that give the same bits every time; slower")
     precision: str = _option("float32", "float32, mixed_bfloat16 or mixed_float16")
 
     LENGTHS: typing.ClassVar = ("steps", "epochs", "minutes")
@@ -228,7 +233,7 @@ class TrainingConfig:
     def __post_init__(self):
         _require_positive(
             self, "steps", "epochs", "minutes", "learning_rate_factor", "warmup_steps",
-            "validation_steps",
+            "validation_steps", "checkpoint_steps", "accumulation_steps",
         )  # fmt: skip
         _require(0 <= self.seed < 2**31, "seed", self.seed, "at least 0 and less than 2^31")
         _require_rate(self, "label_smoothing")

@@ -51,7 +51,8 @@ def parser(train, evaluate, export, translate):
         "train",
         help="train a translator from parallel text",
         description="Trains a tokenizer and a Transformer. Each option below is also a key of "
-        "run.toml, in the table its heading names; the command line wins.",
+        "run.toml, in the table its heading names; the command line wins. Ctrl-C ends it with a "
+        "validation and a checkpoint (exit status 130), SIGTERM with a checkpoint (143).",
     )
     train_options.set_defaults(command=train)
     train_options.add_argument(

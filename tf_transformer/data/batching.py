@@ -1,6 +1,7 @@
 """Batches of a token budget, with little padding, in an order that is a pure function."""
 
 import dataclasses
+import itertools
 
 import numpy as np
 import tensorflow as tf
@@ -189,7 +190,7 @@ class TokenBatches:
         }
         return inputs, self._pad([np.append(ids, eos) for ids in targets])
 
-    def dataset(self, first_epoch=0, num_epochs=None, skip=0):
+    def dataset(self, first_epoch=0, num_epochs=None, skip=0, accumulation=1):
         """The batches as a `tf.data.Dataset` for `model.fit`.
 
         Args:
@@ -197,26 +198,42 @@ class TokenBatches:
             num_epochs: int, epochs until the end; None never ends (give `fit` a
                 `steps_per_epoch`).
             skip: int, batches of the first epoch to leave out.
+            accumulation: int, batches whose gradients make one update. From 2 on, each batch has
+                a weight, its share of the tokens of the `accumulation` batches times their
+                number, with which the mean over the batches is the mean over their tokens. The
+                groups run on from epoch to epoch; one that is not full at the end is left out,
+                since no update would come of it.
 
         Returns:
-            `tf.data.Dataset` of (inputs, labels), see `batch`.
+            `tf.data.Dataset` of (inputs, labels), see `batch`; with accumulation of (inputs,
+            labels, sample_weight `(B,)` float32).
         """
+        ids = tf.TensorSpec([None, None], tf.int32)
+        signature = ({"source_ids": ids, "target_ids": ids}, ids)
+        if accumulation > 1:
+            signature = (*signature, tf.TensorSpec([None], tf.float32))
 
         def generate():
-            epoch = first_epoch
-            while num_epochs is None or epoch < first_epoch + num_epochs:
-                for rows in self.rows(epoch)[skip if epoch == first_epoch else 0 :]:
-                    yield self.batch(rows)
-                epoch += 1
+            stream = self._stream(first_epoch, num_epochs, skip)
+            if accumulation == 1:
+                yield from map(self.batch, stream)
+            while len(group := list(itertools.islice(stream, accumulation))) == accumulation > 1:
+                tokens = [sum(len(self._text.targets[row]) + 1 for row in rows) for rows in group]
+                for rows, count in zip(group, tokens, strict=True):
+                    weight = accumulation * count / sum(tokens)
+                    yield *self.batch(rows), np.full(len(rows), weight, np.float32)
 
-        ids = tf.TensorSpec([None, None], tf.int32)
-        dataset = tf.data.Dataset.from_generator(
-            generate, output_signature=({"source_ids": ids, "target_ids": ids}, ids)
-        )
+        dataset = tf.data.Dataset.from_generator(generate, output_signature=signature)
         if num_epochs is not None:
-            count = num_epochs * len(self) - skip
+            count = (num_epochs * len(self) - skip) // accumulation * accumulation
             dataset = dataset.apply(tf.data.experimental.assert_cardinality(count))
         return dataset.prefetch(tf.data.AUTOTUNE)
+
+    def _stream(self, first_epoch, num_epochs, skip):
+        """The sentence numbers of batch after batch, epoch after epoch."""
+        epochs = itertools.count(first_epoch)
+        for epoch in itertools.islice(epochs, num_epochs):
+            yield from self.rows(epoch)[skip if epoch == first_epoch else 0 :]
 
     def _pad(self, ids):
         padded = np.full((len(ids), max(map(len, ids))), self._pad_id, np.int32)

@@ -1,5 +1,7 @@
 """The corpus a run asks for, by name."""
 
+import hashlib
+
 from tf_transformer.data.parallel import Corpus, load_tfds, read_parallel, read_tsv
 from tf_transformer.data.phrasebook import phrasebook
 from tf_transformer.data.synthetic import copy_task, reverse_task
@@ -34,6 +36,21 @@ def load_corpus(config):
         train=read_parallel(config.train_source, config.train_target),
         validation=read_parallel(config.validation_source, config.validation_target),
     )
+
+
+def fingerprint(text):
+    """What tells sentences from others: their number and a digest.
+
+    Args:
+        text: `ParallelText`.
+
+    Returns:
+        str, such as `"29,000 pairs, SHA-256 5f3c0a…"`.
+    """
+    digest = hashlib.sha256()
+    for source, target in zip(text.sources, text.targets, strict=True):
+        digest.update(f"{source}\t{target}\n".encode())
+    return f"{len(text):,} pairs, SHA-256 {digest.hexdigest()[:16]}"
 
 
 def default_vocab_size(corpus):

@@ -88,6 +88,11 @@ class Transformer(keras.Model):
             self.output_projection.build((None, None, self.config.d_model))
         self.built = True
 
+    def _maybe_symbolic_build(self, iterator=None, data_batch=None):
+        """Nothing, for all is built; Keras would first average a batch over the replicas of a
+        strategy, which fails where the first batch does not divide evenly (Keras 3.15.1).
+        """
+
     def call(self, inputs, training=None, return_attention_scores=False):
         source_ids, target_ids = inputs["source_ids"], inputs["target_ids"]
         context, context_mask, encoder_weights = self._encode(source_ids, training)

@@ -1,14 +1,18 @@
 """Callbacks for anybody's `fit`: validation BLEU, checkpoints, log, limits."""
 
 import json
+import math
 import pathlib
 import signal
 import sys
 import time
 
 import keras
+import numpy as np
 
+from tf_transformer.config import InputError
 from tf_transformer.evaluation import score
+from tf_transformer.training.accumulation import GradientAccumulation
 
 
 class TranslationBleu(keras.callbacks.Callback):
@@ -39,30 +43,103 @@ class TranslationBleu(keras.callbacks.Callback):
             self._show(f"  {self._text.sources[index]}  →  {translation}")
 
 
+class DivergedError(InputError):
+    """Training that has left the numbers."""
+
+
 class SaveCheckpoints(keras.callbacks.Callback):
-    """Writes a checkpoint after each validation and remembers the best.
+    """Writes a checkpoint after each validation, and remembers the best.
 
     Args:
         checkpoints: `Checkpoints`.
         monitor: str, the figure in the logs that says which is best; the highest is.
+        every: int, updates between checkpoints that wait for no validation; None for none.
+        position: int, batches of training data used up before `fit`.
+        made_with: dict of str to plain values, see `Checkpoint.require`.
+
+    Attributes:
+        position: int, batches of training data used up so far.
+
+    Raises:
+        CheckpointError, in `fit`: the disk refuses the checkpoint.
+        DivergedError, in `fit`: a weight is not a number; such a checkpoint is not written.
     """
 
-    def __init__(self, checkpoints, monitor="val_bleu"):
+    def __init__(self, checkpoints, monitor="val_bleu", every=None, position=0, made_with=None):
         super().__init__()
+        self.position = position
         self._checkpoints = checkpoints
         self._monitor = monitor
+        self._every = every
+        self._made_with = made_with
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.position += 1
+        if self._every is None or not _ends_update(self.model, batch):
+            return
+        # Where a validation is due, it saves: what is saved there has been validated.
+        is_validated = batch + 1 == self.params["steps"]
+        if int(self.model.optimizer.iterations) % self._every == 0 and not is_validated:
+            self.save({})
 
     def on_epoch_end(self, epoch, logs=None):
-        logs = logs or {}
+        self.save(logs or {})
+
+    def save(self, scores):
+        """Writes a checkpoint now, with these scores."""
         best = self._checkpoints.best()
         record = best.scores.get(self._monitor) if best else None
-        value = logs.get(self._monitor)
+        value = scores.get(self._monitor)
+        step = int(self.model.optimizer.iterations)
+        if not all(
+            np.isfinite(variable.numpy()).all() for variable in self.model.trainable_variables
+        ):
+            raise _diverged("weights are", step, self._checkpoints)
         self._checkpoints.write(
             self.model,
-            step=int(self.model.optimizer.iterations),
-            scores=logs,
+            step,
+            scores,
             is_best=value is not None and (record is None or value > record),
+            position=self.position,
+            made_with=self._made_with,
         )
+
+
+class StopOnNan(keras.callbacks.Callback):
+    """Ends training with an error at the step at which the loss is no number.
+
+    Args:
+        checkpoints: `Checkpoints`, to name the last good one.
+
+    Raises:
+        DivergedError, in `fit`.
+    """
+
+    def __init__(self, checkpoints):
+        super().__init__()
+        self._checkpoints = checkpoints
+
+    def on_train_batch_end(self, batch, logs=None):
+        # A mean since the last validation: once it is no number it stays so.
+        if not math.isfinite(logs["loss"]):
+            step = int(self.model.optimizer.iterations)
+            raise _diverged("the loss is", step, self._checkpoints)
+
+
+def _diverged(what, step, checkpoints):
+    latest = checkpoints.latest()
+    last = f"The last good checkpoint is {latest.path}" if latest else "There is no checkpoint yet"
+    return DivergedError(
+        f"step {step}: {what} no longer finite. {last}. Start a new run with a lower "
+        f"--learning-rate-factor or more --warmup-steps."
+    )
+
+
+def _ends_update(model, batch):
+    """Whether a batch, counted from 0 in this epoch, is the last of those that make an update."""
+    if isinstance(model.optimizer, GradientAccumulation):
+        return (batch + 1) % model.optimizer.steps == 0
+    return True
 
 
 class RunLog(keras.callbacks.Callback):
@@ -123,7 +200,8 @@ class TimeLimit(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         self._step_ended = time.monotonic()
-        self._stop_if_over(self._step_ended)
+        if _ends_update(self.model, batch):
+            self._stop_if_over(self._step_ended)
 
     def on_epoch_end(self, epoch, logs=None):
         now = time.monotonic()
@@ -135,28 +213,54 @@ class TimeLimit(keras.callbacks.Callback):
             self.model.stop_training = True
 
 
-class StopOnSignal(keras.callbacks.Callback):
-    """Ctrl-C ends training after the present step, with a validation and a checkpoint.
+class Terminated(Exception):  # noqa: N818, for it is a request and no error
+    """SIGTERM came, and training stands between two updates."""
 
-    A second Ctrl-C interrupts at once.
+
+class StopOnSignal(keras.callbacks.Callback):
+    """Ctrl-C ends training after the present update, with a validation and a checkpoint.
+
+    SIGTERM, which a machine sends that is about to be taken away, leaves no time for a validation
+    unless one is due: `fit` raises `Terminated`, and whoever called it saves. A second signal of
+    either kind is handled as it was before `fit`, which ends the process at once.
+
+    Put it behind the callback that saves.
 
     Attributes:
-        stopped: bool, whether a signal came.
+        signal: the number of the signal that came, or 0.
     """
+
+    SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
     def __init__(self):
         super().__init__()
-        self.stopped = False
-        self._previous = None
+        self.signal = 0
+        self._previous = {}
 
     def on_train_begin(self, logs=None):
-        self._previous = signal.signal(signal.SIGINT, self._stop)
+        self._previous = {number: signal.signal(number, self._stop) for number in self.SIGNALS}
+
+    def on_train_batch_end(self, batch, logs=None):
+        if not self.signal or not _ends_update(self.model, batch):
+            return
+        self.model.stop_training = True
+        if self.signal == signal.SIGTERM and batch + 1 != self.params["steps"]:
+            raise Terminated
+
+    def on_epoch_end(self, epoch, logs=None):
+        if self.signal:  # it came during the validation
+            self.model.stop_training = True
 
     def on_train_end(self, logs=None):
-        signal.signal(signal.SIGINT, self._previous)
+        self.restore()
+
+    def restore(self):
+        """Gives the signals back, also after an exception in `fit`."""
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+        self._previous = {}
 
     def _stop(self, number, frame):
         print("\nStopping after this step; once more to stop at once.", file=sys.stderr)
-        self.stopped = True
-        self.model.stop_training = True
-        signal.signal(signal.SIGINT, self._previous)
+        self.signal = number
+        self.restore()

@@ -1,4 +1,4 @@
-"""Where training runs: one device or many."""
+"""Where training runs, one device or many, and what the replicas must add up."""
 
 import tensorflow as tf
 
@@ -14,3 +14,18 @@ def default_strategy():
         return tf.distribute.MirroredStrategy([gpu.name for gpu in gpus])
     # TensorFlow's own default puts everything on the one device, without a strategy's cost.
     return tf.distribute.get_strategy()
+
+
+def sum_over_replicas(value):
+    """The sum of a tensor over all replicas; outside of `strategy.run`, the tensor itself.
+
+    Args:
+        value: float tensor, of one shape on every replica.
+
+    Returns:
+        a tensor like it.
+    """
+    replica = tf.distribute.get_replica_context()  # None while Keras asks for shapes alone
+    if replica is None or replica.num_replicas_in_sync == 1:
+        return value
+    return replica.all_reduce(tf.distribute.ReduceOp.SUM, value)

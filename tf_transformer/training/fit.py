@@ -1,19 +1,22 @@
 """What `tf-transformer train` does: from a configuration to a run directory."""
 
 import dataclasses
+import hashlib
 import sys
 import time
 
 import keras
+import tensorflow as tf
 
 from tf_transformer.data.batching import TokenBatches
-from tf_transformer.data.corpus import default_vocab_size, load_corpus
+from tf_transformer.data.corpus import default_vocab_size, fingerprint, load_corpus
 from tf_transformer.models.presets import transformer_config
 from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer
 from tf_transformer.training import callbacks
+from tf_transformer.training.accumulation import GradientAccumulation
 from tf_transformer.training.distribution import default_strategy
 from tf_transformer.training.losses import SmoothedCrossEntropy
-from tf_transformer.training.metrics import Perplexity, TokenAccuracy
+from tf_transformer.training.metrics import Perplexity, TokenAccuracy, TokenLoss
 from tf_transformer.training.progress import Progress
 from tf_transformer.training.run_directory import RunDirectory, build_model
 from tf_transformer.training.schedules import NoamSchedule
@@ -33,10 +36,10 @@ def train(config, run_dir, make_translator, *, resume=False, started=None):
         started: float, `time.monotonic()` from which `minutes` counts; None is now.
 
     Returns:
-        bool, whether training came to its end; False after Ctrl-C.
+        int, the number of the signal that ended training early (Ctrl-C, SIGTERM), or 0.
 
     Raises:
-        ConfigError, DataError, RunError: with one line that says what to do.
+        InputError: with one line that says what to do.
     """
     started = time.monotonic() if started is None else started
     run = RunDirectory.open(run_dir) if resume else RunDirectory.create(run_dir)
@@ -44,6 +47,8 @@ def train(config, run_dir, make_translator, *, resume=False, started=None):
     transformer_config(config.model, 260, 260, joint=config.tokenizer.joint, pad_id=0)
     config = _with_length(config)
     keras.utils.set_random_seed(config.training.seed)
+    if config.training.deterministic:
+        tf.config.experimental.enable_op_determinism()
 
     corpus = load_corpus(config.data)
     if resume:
@@ -70,16 +75,33 @@ def train(config, run_dir, make_translator, *, resume=False, started=None):
         model = build_model(config, source_tokenizer, target_tokenizer)
         compile_model(model, config.training)
     config = _completed(config, model.config)
-    if resume:
-        if config != run.config():
-            run.save_config(config)
-        if (checkpoint := run.checkpoints.latest()) is not None:
-            run.restore(checkpoint, model)
-    else:
-        run.begin(config, source_tokenizer, target_tokenizer, corpus.test)
-    _describe(corpus, batches, validation, model)
-    translate = make_translator(model, source_tokenizer, target_tokenizer, config.data.max_length)
-    return _fit(config.training, run, model, batches, validation, corpus, translate, started)
+    made_with = _made_with(config, corpus, source_tokenizer, target_tokenizer, model)
+    # A run that begins has no directory before this, so that a failed start leaves none.
+    with run.lock():
+        checkpoint = None
+        if resume:
+            checkpoint = run.checkpoints.readable(None, _say)
+            if checkpoint is not None:
+                checkpoint.require(made_with)
+                checkpoint.restore(model)
+            if config != run.config():
+                run.save_config(config)
+        else:
+            run = RunDirectory.create(run_dir)  # another process may have been faster
+            run.begin(config, source_tokenizer, target_tokenizer, corpus.test)
+        _describe(corpus, batches, validation, model)
+        translate = make_translator(
+            model, source_tokenizer, target_tokenizer, config.data.max_length
+        )
+        save = callbacks.SaveCheckpoints(
+            run.checkpoints,
+            every=config.training.checkpoint_steps,
+            position=checkpoint.position if checkpoint else 0,
+            made_with=made_with,
+        )
+        return _fit(
+            config.training, run, model, batches, validation, corpus, translate, save, started
+        )
 
 
 def compile_model(model, config):
@@ -91,61 +113,108 @@ def compile_model(model, config):
     """
     schedule = NoamSchedule(model.config.d_model, config.warmup_steps, config.learning_rate_factor)
     pad_id = model.config.pad_id
+    optimizer = keras.optimizers.Adam(schedule, beta_1=0.9, beta_2=0.98, epsilon=1e-9)
+    if config.precision == "mixed_float16":
+        # Within the accumulation: a group of batches is scaled alike, or left out whole.
+        optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
+    if config.accumulation_steps > 1:
+        optimizer = GradientAccumulation(optimizer, config.accumulation_steps)
     model.compile(
-        optimizer=keras.optimizers.Adam(schedule, beta_1=0.9, beta_2=0.98, epsilon=1e-9),
+        optimizer=optimizer,
         loss=SmoothedCrossEntropy(config.label_smoothing, pad_id),
-        metrics=[TokenAccuracy(pad_id), Perplexity(pad_id)],
-    )
+        metrics=[
+            TokenLoss(config.label_smoothing, pad_id), TokenAccuracy(pad_id), Perplexity(pad_id),
+        ],
+        auto_scale_loss=False,
+    )  # fmt: skip
     # Keras builds it in the first step, too late for a checkpoint to give it its state.
     model.optimizer.build(model.trainable_variables)
 
 
-def _fit(config, run, model, batches, validation, corpus, translate, started):
+def _fit(config, run, model, batches, validation, corpus, translate, save, started):
     step = int(model.optimizer.iterations)
+    accumulation = config.accumulation_steps
+    updates_in_epoch = -(-len(batches) // accumulation)
     total_steps = config.steps
     if config.epochs is not None:
-        total_steps = config.epochs * len(batches)
+        total_steps = config.epochs * updates_in_epoch
     if total_steps is not None and step >= total_steps:
         _say(f"Nothing to do: the run is at step {step:,} of {total_steps:,}.")
-        return True
+        return 0
+    run.forget_log_after(step)
     interrupt = callbacks.StopOnSignal()
-    period = config.validation_steps or len(batches)
     limit = (
         callbacks.StepLimit(total_steps)
         if total_steps is not None
         else callbacks.TimeLimit(config.minutes, started)
     )
-    # The data's position follows from the step, so a resumed run sees what the other would have.
-    epoch, skip = divmod(step, len(batches))
-    progress = Progress(
-        batches.num_target_tokens / len(batches), started, total_steps, config.minutes
-    )
-    try:
+    tokens_per_batch = batches.num_target_tokens / len(batches)
+    progress = Progress(tokens_per_batch, started, total_steps, config.minutes, accumulation)
+    in_order = [
+        callbacks.StopOnNan(run.checkpoints),
+        callbacks.TranslationBleu(translate, corpus.validation, num_samples=2, show=_say),
+        progress,
+        callbacks.RunLog(run.log_path, started),
+        save,
+        limit,
+        interrupt,
+    ]
+
+    def fit(batches_in_period, periods):
+        # The order of the data follows from the position, so a resumed run sees what the other
+        # would have.
+        epoch, skip = divmod(save.position, len(batches))
         model.fit(
-            batches.dataset(first_epoch=epoch, skip=skip),
+            batches.dataset(first_epoch=epoch, skip=skip, accumulation=accumulation),
             validation_data=validation.dataset(num_epochs=1),
-            steps_per_epoch=period,
+            steps_per_epoch=batches_in_period,
             shuffle=False,  # the batches are in their order already
-            epochs=2**31,  # the limit ends it
+            epochs=periods,
             verbose=0,
-            callbacks=[
-                interrupt,
-                callbacks.TranslationBleu(translate, corpus.validation, num_samples=2, show=_say),
-                progress,
-                callbacks.RunLog(run.log_path, started),
-                callbacks.SaveCheckpoints(run.checkpoints),
-                limit,
-            ],
+            callbacks=in_order,
         )
+
+    period = (config.validation_steps or updates_in_epoch) * accumulation
+    begun = save.position % period
+    try:
+        if begun:  # the rest of the period in which the run was stopped
+            fit(period - begun, periods=1)
+        if not begun or not model.stop_training:
+            fit(period, periods=2**31)  # the limit ends it
+    except callbacks.Terminated:
+        save.save({})
     finally:
+        interrupt.restore()
         progress.close()
     best = run.checkpoints.best()
+    bleu = f", validation BLEU {best.scores['val_bleu']:.2f}" if "val_bleu" in best.scores else ""
     _say(
-        f"{'Stopped' if interrupt.stopped else 'Done'} at step {int(model.optimizer.iterations):,}"
+        f"{'Stopped' if interrupt.signal else 'Done'} at step {int(model.optimizer.iterations):,}"
         f" after {(time.monotonic() - started) / 60:.1f} minutes. Best checkpoint: step "
-        f"{best.step:,}, validation BLEU {best.scores['val_bleu']:.2f}, in {run.path}."
+        f"{best.step:,}{bleu}, in {run.path}."
     )
-    return not interrupt.stopped
+    return interrupt.signal
+
+
+def _made_with(config, corpus, source_tokenizer, target_tokenizer, model):
+    """What a run that goes on must share with the one that stopped."""
+    return {
+        **model.config.to_dict(),
+        "optimizer": type(model.optimizer).__name__,
+        "precision": config.training.precision,
+        "seed": config.training.seed,
+        "accumulation_steps": config.training.accumulation_steps,
+        "batch_tokens": config.data.batch_tokens,
+        "max_length": config.data.max_length,
+        "training corpus": fingerprint(corpus.train),
+        "validation corpus": fingerprint(corpus.validation),
+        "source tokenizer": _digest(source_tokenizer.model),
+        "target tokenizer": _digest(target_tokenizer.model),
+    }
+
+
+def _digest(content):
+    return f"SHA-256 {hashlib.sha256(content).hexdigest()[:16]}"
 
 
 def _train_tokenizers(config, text):

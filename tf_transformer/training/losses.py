@@ -6,7 +6,12 @@ from keras import ops
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class SmoothedCrossEntropy(keras.losses.Loss):
-    """The mean of `smoothed_cross_entropy` over the real tokens of a batch.
+    """The mean of `smoothed_cross_entropy` over the real tokens of the global batch.
+
+    On several replicas of a `tf.distribute` strategy each returns its share: the sum over its own
+    tokens, divided by the tokens of all replicas. Keras adds up the replicas' gradients, so that
+    they are those of the one mean over all tokens, however uneven the replicas are, and a replica
+    without a sentence adds nothing.
 
     Args:
         label_smoothing: float in [0, 1); 0 is plain cross-entropy.
@@ -15,18 +20,19 @@ class SmoothedCrossEntropy(keras.losses.Loss):
     Call arguments:
         y_true: int tensor `(B, T)`, the labels.
         y_pred: float tensor `(B, T, V)`, the logits.
+        sample_weight: float tensor, a weight for each sentence `(B,)` or each token `(B, T)`. It
+            multiplies the losses; the divisor stays the number of real tokens, as Keras' own
+            losses divide by the number of samples.
 
     Returns:
-        float32 `(1,)`; 0 for a batch of padding alone.
+        float32 scalar; 0 for a batch of padding alone.
 
     Raises:
         ValueError: `label_smoothing` is not in [0, 1).
     """
 
     def __init__(self, label_smoothing=0.1, pad_id=0, *, name="loss"):
-        # The mean over tokens is taken in `call`: Keras' own would divide by the padding too. Of
-        # one number Keras' mean is itself, divided among the replicas as gradients need it.
-        super().__init__(name=name, reduction="sum_over_batch_size", dtype="float32")
+        super().__init__(name=name, reduction=None, dtype="float32")
         if not 0 <= label_smoothing < 1:
             raise ValueError(
                 f"label_smoothing must be at least 0 and less than 1; "
@@ -35,19 +41,40 @@ class SmoothedCrossEntropy(keras.losses.Loss):
         self.label_smoothing = label_smoothing
         self.pad_id = pad_id
 
+    def __call__(self, y_true, y_pred, sample_weight=None):
+        # Keras' own reduction would count padding, and average the replicas' means.
+        losses = self.call(y_true, y_pred)
+        if sample_weight is not None:
+            losses = losses * token_weights(sample_weight)
+        tokens = real_tokens(ops.cast(y_true, "int32"), self.pad_id)
+        return ops.sum(losses) / ops.maximum(_of_all_replicas(tokens), 1.0)
+
     def call(self, y_true, y_pred):
+        """The loss of each token, float32 `(B, T)`, 0 at padding."""
         labels = ops.cast(y_true, "int32")
-        losses = smoothed_cross_entropy(labels, y_pred, self.label_smoothing, self.pad_id)
-        mean = ops.sum(losses) / ops.maximum(real_tokens(labels, self.pad_id), 1.0)
-        return ops.reshape(mean, (1,))  # of a scalar Keras would forget the replicas
+        return smoothed_cross_entropy(labels, y_pred, self.label_smoothing, self.pad_id)
 
     def get_config(self):
         return {"name": self.name, "label_smoothing": self.label_smoothing, "pad_id": self.pad_id}
 
 
+def _of_all_replicas(count):
+    if keras.backend.backend() != "tensorflow":
+        return count  # other backends see the global batch
+    from tf_transformer.training.distribution import sum_over_replicas
+
+    return sum_over_replicas(count)
+
+
 def real_tokens(labels, pad_id):
     """The number of labels that are not padding, as a float32 scalar."""
     return ops.sum(ops.cast(ops.not_equal(labels, pad_id), "float32"))
+
+
+def token_weights(sample_weight):
+    """Weights of sentences `(B,)` as `(B, 1)`, which goes with tokens; others as they are."""
+    weights = ops.cast(sample_weight, "float32")
+    return weights[:, None] if len(weights.shape) == 1 else weights
 
 
 def smoothed_cross_entropy(labels, logits, label_smoothing, pad_id):

@@ -3,13 +3,14 @@
 import keras
 from keras import ops
 
-from tf_transformer.training.losses import smoothed_cross_entropy
+from tf_transformer.training.losses import smoothed_cross_entropy, token_weights
 
 
 class _TokenMean(keras.metrics.Metric):
     """The mean over all real tokens seen since the last reset.
 
-    Subclasses say in `token_values(labels, logits)` what is averaged, a tensor `(B, T)`.
+    Subclasses say in `token_values(labels, logits)` what is averaged, a tensor `(B, T)`. As one of
+    `weighted_metrics` it is weighted by `sample_weight`, `(B,)` or `(B, T)`.
     """
 
     def __init__(self, pad_id=0, *, name=None):
@@ -22,7 +23,7 @@ class _TokenMean(keras.metrics.Metric):
         labels = ops.cast(y_true, "int32")
         weights = ops.cast(ops.not_equal(labels, self.pad_id), "float32")
         if sample_weight is not None:
-            weights = weights * ops.cast(sample_weight, "float32")
+            weights = weights * token_weights(sample_weight)
         values = ops.cast(self.token_values(labels, y_pred), "float32")
         self.total.assign_add(ops.sum(values * weights))
         self.count.assign_add(ops.sum(weights))
@@ -32,6 +33,29 @@ class _TokenMean(keras.metrics.Metric):
 
     def get_config(self):
         return {"name": self.name, "pad_id": self.pad_id}
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class TokenLoss(_TokenMean):
+    """The loss as it should be reported: the mean of `SmoothedCrossEntropy` over all tokens.
+
+    Keras reports the mean of the batches' losses, weighted by their numbers of sentences. A metric
+    in `compile` that is called `loss` takes the place of that figure.
+
+    Args:
+        label_smoothing: float in [0, 1), as the loss has it.
+        pad_id: int; a position with this label counts nothing.
+    """
+
+    def __init__(self, label_smoothing=0.1, pad_id=0, *, name="loss"):
+        super().__init__(pad_id, name=name)
+        self.label_smoothing = label_smoothing
+
+    def token_values(self, labels, logits):
+        return smoothed_cross_entropy(labels, logits, self.label_smoothing, self.pad_id)
+
+    def get_config(self):
+        return {**super().get_config(), "label_smoothing": self.label_smoothing}
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")

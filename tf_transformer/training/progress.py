@@ -18,28 +18,31 @@ class Progress(keras.callbacks.Callback):
     half minute.
 
     Args:
-        tokens_per_step: float, target tokens in a mean batch.
+        tokens_per_batch: float, target tokens in a mean batch.
         started: float, `time.monotonic()` at the start of the command.
         total_steps: int, the step that ends training, or None where time does.
         minutes: float, from `started` to the end of training, or None where a step ends it.
+        accumulation: int, batches that make a step.
     """
 
-    def __init__(self, tokens_per_step, started, total_steps=None, minutes=None):
+    def __init__(self, tokens_per_batch, started, total_steps=None, minutes=None, accumulation=1):
         super().__init__()
-        self._tokens_per_step = tokens_per_step
+        self._tokens_per_batch = tokens_per_batch
         self._started = started
         self._total_steps = total_steps
         self._minutes = minutes
+        self._accumulation = accumulation
         self._bar = None
-        self._first_step_ended = None
+        self._first_batch_ended = None
         self._first_step = None
-        self._step_started = None
-        self._seconds = 0.0  # in steps, but for the first, which is the tracing
-        self._steps = 0
+        self._batch_started = None
+        self._seconds = 0.0  # in batches, but for the first, which is the tracing
+        self._batches = 0
         self._last_line = 0.0
 
     def on_train_begin(self, logs=None):
-        self._first_step = int(self.model.optimizer.iterations)
+        if self._first_step is None:  # a resumed run has a `fit` for the rest of a period
+            self._first_step = int(self.model.optimizer.iterations)
         console = Console(stderr=True)
         if console.is_terminal:
             self._bar = ProgressBar(
@@ -49,16 +52,16 @@ class Progress(keras.callbacks.Callback):
             self._bar.start()
 
     def on_epoch_begin(self, epoch, logs=None):
-        self._step_started = time.monotonic()
+        self._batch_started = time.monotonic()
 
     def on_train_batch_end(self, batch, logs=None):
         now = time.monotonic()
-        if self._steps:
-            self._seconds += now - self._step_started
+        if self._batches:
+            self._seconds += now - self._batch_started
         else:
-            self._first_step_ended = now
-        self._step_started = now
-        self._steps += 1
+            self._first_batch_ended = now
+        self._batch_started = now
+        self._batches += 1
         share, seconds_left = self._share_and_seconds_left(now)
         figures = [f"step {self._step():,}", f"loss {logs['loss']:.3f}"]
         if self.tokens_per_second is not None:
@@ -90,16 +93,13 @@ class Progress(keras.callbacks.Callback):
 
     @property
     def tokens_per_second(self):
-        """Target tokens a second in training alone, without tracing and validation.
-
-        None until the second step, since the first is the tracing.
-        """
-        if self._steps < 2:
+        """Target tokens a second in training alone, without tracing and validation, or None."""
+        if self._batches < 2:
             return None
-        return (self._steps - 1) * self._tokens_per_step / max(self._seconds, 1e-9)
+        return (self._batches - 1) * self._tokens_per_batch / max(self._seconds, 1e-9)
 
     def _step(self):
-        return self._first_step + self._steps
+        return self._first_step + self._batches // self._accumulation
 
     def _share_and_seconds_left(self, now):
         if self._total_steps is None:
@@ -108,10 +108,11 @@ class Progress(keras.callbacks.Callback):
             return 1 - left / seconds, left
         left = max(0, self._total_steps - self._step())
         share = 1 - left / self._total_steps
-        if self._steps < 2:
+        if self._batches < 2:
             return share, None
         # With the validations in between, but without the tracing, which comes once.
-        return share, left * (now - self._first_step_ended) / (self._steps - 1)
+        seconds_per_batch = (now - self._first_batch_ended) / (self._batches - 1)
+        return share, left * self._accumulation * seconds_per_batch
 
 
 def _clock(seconds):

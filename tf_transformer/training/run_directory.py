@@ -3,22 +3,24 @@
 config.toml            the complete configuration; it repeats the run
 tokenizers/            source.model and target.model
 test/                  source.txt and target.txt, where the corpus has a test part
-checkpoints/           step-00000123/…, best.json
+checkpoints/           step-00000123/…
 log.jsonl              a line of figures for each validation
+.lock                  held by the process that trains
 """
 
-import collections
+import contextlib
+import fcntl
+import json
 import os
 import pathlib
+import sys
 from typing import NamedTuple
-
-import h5py
 
 from tf_transformer.config import InputError, RunConfig, read_toml
 from tf_transformer.models.presets import transformer_config
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer
-from tf_transformer.training.checkpoints import WEIGHTS, Checkpoint, Checkpoints
+from tf_transformer.training.checkpoints import Checkpoint, Checkpoints, sync
 
 
 class RunError(InputError):
@@ -108,6 +110,24 @@ class RunDirectory:
         """Whether a directory holds a run."""
         return cls(path).config_path.is_file()
 
+    @contextlib.contextmanager
+    def lock(self):
+        """Keeps other processes from training here; the system frees it when this one ends.
+
+        Raises:
+            RunError: another process has it.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        with (self.path / ".lock").open("a") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise RunError(
+                    f"{self.path}: another process is training there. Wait until it ends, or "
+                    f"give another --run-dir."
+                ) from None
+            yield
+
     def config(self):
         """The run's `RunConfig`."""
         return RunConfig.from_dict(read_toml(self.config_path), str(self.config_path))
@@ -137,7 +157,22 @@ class RunDirectory:
         """Writes the complete configuration, whole or not at all."""
         temporary = self.path / ".writing-config.toml"
         config.save(temporary)
+        sync(temporary)
         os.replace(temporary, self.config_path)
+
+    def forget_log_after(self, step):
+        """Drops lines of the log that a run which goes on from `step` will write again."""
+        if not self.log_path.is_file():
+            return
+        kept = []
+        for line in self.log_path.read_text(encoding="utf-8").splitlines(keepends=True):
+            # The last line may be cut short, where the process was killed.
+            if not line.endswith("\n") or json.loads(line)["step"] > step:
+                break
+            kept.append(line)
+        temporary = self.path / ".writing-log.jsonl"
+        temporary.write_text("".join(kept), encoding="utf-8")
+        os.replace(temporary, self.log_path)
 
     def tokenizers(self):
         """The source and the target tokenizer.
@@ -165,9 +200,10 @@ class RunDirectory:
             `TrainedModel`.
 
         Raises:
-            RunError: there is no checkpoint, or it does not fit the configuration.
+            RunError: there is no checkpoint.
+            CheckpointError: none can be read, or it is of another model.
         """
-        checkpoint = self.checkpoints.best()
+        checkpoint = self.checkpoints.readable(self.checkpoints.best(), _warn)
         if checkpoint is None:
             raise RunError(
                 f"{self.checkpoints.directory}: there is no checkpoint yet. "
@@ -176,54 +212,10 @@ class RunDirectory:
         config = self.config()
         source, target = self.tokenizers()
         model = build_model(config, source, target)
-        self.restore(checkpoint, model)
+        checkpoint.require(model.config.to_dict())
+        checkpoint.restore(model)
         return TrainedModel(model, source, target, checkpoint)
 
-    def restore(self, checkpoint, model):
-        """Gives a model of this run's configuration the state of a checkpoint.
 
-        Args:
-            checkpoint: `Checkpoint` of this run.
-            model: `Transformer`.
-
-        Raises:
-            RunError: the checkpoint is of other sizes than the configuration, or damaged.
-        """
-        try:
-            difference = _difference(checkpoint.path / WEIGHTS, model)
-            if difference is None:
-                checkpoint.restore(model)
-        except OSError:
-            raise RunError(
-                f"{checkpoint.path}: the weights are damaged. "
-                f"Remove this folder; the newest of the others then takes its place."
-            ) from None
-        except ValueError:
-            # Its weights agree; what is left are the seeds.
-            difference = "it has other seeds of dropout, of which a rate of 0 has none"
-        if difference is not None:
-            raise RunError(
-                f"{checkpoint.path}: does not fit {self.config_path}: {difference}. "
-                f"Undo what was changed in config.toml."
-            )
-
-
-def _difference(path, model):
-    """The first shape of which a weights file and a model hold unequal numbers, in words, or None.
-
-    Keras itself would say nothing of what the file holds beyond the model; and it has its own
-    names in the file, so that shapes are what can be compared.
-    """
-    found = collections.Counter()
-
-    def count(name, item):
-        if isinstance(item, h5py.Dataset) and not name.startswith("optimizer/"):
-            found[item.shape] += 1
-
-    with h5py.File(path) as file:
-        file.visititems(count)
-    expected = collections.Counter(tuple(variable.shape) for variable in model.weights)
-    for shape in [*expected, *found]:
-        if found[shape] != expected[shape]:
-            return f"variables of shape {shape}: {found[shape]} here, {expected[shape]} there"
-    return None
+def _warn(line):
+    print(f"tf-transformer: {line}", file=sys.stderr)

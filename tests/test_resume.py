@@ -1,0 +1,211 @@
+"""A run that is killed at any moment and goes on is, bit for bit, the run that never was."""
+
+import json
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import h5py
+import numpy as np
+import pytest
+
+import tf_transformer as tt
+from tf_transformer import cli
+from tf_transformer.training.checkpoints import Checkpoints
+from tf_transformer.training.run_directory import RunDirectory, RunError
+
+STEPS = 40
+SETTINGS = [
+    "--num-layers=1", "--d-model=16", "--num-heads=2", "--d-ff=32", "--dropout-rate=0.2",
+    "--vocab-size=272", "--batch-tokens=60", "--max-length=30", "--deterministic",
+    f"--steps={STEPS}", "--validation-steps=16", "--checkpoint-steps=3", "--accumulation-steps=2",
+    "--warmup-steps=10",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    corpus = tt.copy_task(num_train=60, num_validation=4, num_test=0, max_length=6)
+    for part in ("train", "validation"):
+        text = getattr(corpus, part)
+        lines = [f"{s}\t{t}\n" for s, t in zip(text.sources, text.targets, strict=True)]
+        (folder / part).write_text("".join(lines), encoding="utf-8")
+    return folder
+
+
+def start(data, run_dir, *options):
+    options = options or (
+        "--corpus=tsv", f"--train-tsv={data / 'train'}", f"--validation-tsv={data / 'validation'}",
+        *SETTINGS,
+    )  # fmt: skip
+    command = [sys.executable, "-m", "tf_transformer.cli", "train", f"--run-dir={run_dir}"]
+    return subprocess.Popen([*command, *options], stderr=subprocess.PIPE, text=True)
+
+
+def wait_for(process, happened):
+    deadline = time.monotonic() + 300
+    while not happened():
+        assert process.poll() is None, process.stderr.read()
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def newest(run_dir):
+    latest = Checkpoints(run_dir / "checkpoints").latest()
+    return latest.step if latest else 0
+
+
+def end(process, code):
+    _, printed = process.communicate(timeout=300)
+    assert process.returncode == code, printed
+    return printed
+
+
+@pytest.fixture(scope="module")
+def runs(data, tmp_path_factory):
+    """A run without a stop, and one that is stopped three times; where it stood each time."""
+    folder = tmp_path_factory.mktemp("runs")
+    whole, stopped = folder / "whole", folder / "stopped"
+    both = [start(data, whole), start(data, stopped)]
+    stood = []
+
+    # At a random moment after the first checkpoint.
+    wait_for(both[1], lambda: newest(stopped))
+    time.sleep(random.uniform(0, 0.2))
+    both[1].send_signal(signal.SIGKILL)
+    end(both[1], -signal.SIGKILL)
+    stood.append(newest(stopped))
+
+    # In the middle of a save.
+    process = start(data, stopped, "--resume")
+    writing = stopped / "checkpoints"
+    for leftover in writing.glob(".writing-*"):
+        shutil.rmtree(leftover)
+    wait_for(process, lambda: any(writing.glob(".writing-*")))
+    process.send_signal(signal.SIGKILL)
+    end(process, -signal.SIGKILL)
+    stood.append(newest(stopped))
+
+    # SIGTERM, as from a machine that is taken away.
+    process = start(data, stopped, "--resume")
+    wait_for(process, lambda: newest(stopped) > stood[-1])
+    process.send_signal(signal.SIGTERM)
+    printed = end(process, 128 + signal.SIGTERM)
+    assert "Stopped at step" in printed and "Traceback" not in printed
+    stood.append(newest(stopped))
+
+    end(start(data, stopped, "--resume"), 0)
+    end(both[0], 0)
+    return whole, stopped, stood
+
+
+def weights_of(run_dir):
+    latest = Checkpoints(run_dir / "checkpoints").latest()
+    found = {}
+
+    def add(name, item):
+        if isinstance(item, h5py.Dataset):
+            found[name] = np.asarray(item)
+
+    with h5py.File(latest.path / "model.weights.h5") as file:
+        file.visititems(add)
+    return latest, found
+
+
+def test_a_run_killed_at_any_moment_ends_with_the_weights_of_the_other(runs):
+    whole, stopped, stood = runs
+    assert 0 < stood[0] <= stood[1] < stood[2] < STEPS, "stopped on its way, each time farther"
+    (one, weights), (other, others) = weights_of(whole), weights_of(stopped)
+    assert one.step == other.step == STEPS
+    assert (one.position, one.seeds) == (other.position, other.seeds)
+    assert weights.keys() == others.keys()
+    assert not [name for name in weights if weights[name].tobytes() != others[name].tobytes()]
+
+
+def test_a_run_killed_at_any_moment_is_validated_at_the_same_steps(runs):
+    def validations(run_dir):
+        lines = map(json.loads, (run_dir / "log.jsonl").read_text("utf-8").splitlines())
+        return [(line["step"], line["val_loss"], line["val_bleu"]) for line in lines]
+
+    whole, stopped, _ = runs
+    assert validations(stopped) == validations(whole)
+    assert [step for step, *_ in validations(whole)] == [16, 32, STEPS]
+    assert Checkpoints(stopped / "checkpoints").best().step == (
+        Checkpoints(whole / "checkpoints").best().step
+    )
+
+
+@pytest.fixture
+def run_dir(runs, tmp_path):
+    return shutil.copytree(runs[0], tmp_path / "run")
+
+
+def refusal(run_dir, capfd):
+    before = {p: p.stat().st_mtime_ns for p in run_dir.rglob("*")}
+    status = cli.main(["train", f"--run-dir={run_dir}", "--resume", f"--steps={STEPS + 1}"])
+    line = capfd.readouterr().err.splitlines()[-1]
+    assert status == 2, line
+    assert {p: p.stat().st_mtime_ns for p in run_dir.rglob("*")} == before
+    return line
+
+
+def replace_in_config(run_dir, old, new):
+    path = run_dir / "config.toml"
+    text = path.read_text("utf-8")
+    assert old in text
+    path.write_text(text.replace(old, new), encoding="utf-8")
+
+
+def test_resume_refuses_other_sizes_and_says_which(run_dir, capfd):
+    replace_in_config(run_dir, "d_ff = 32", "d_ff = 48")
+    assert "d_ff was 32 and is 48" in refusal(run_dir, capfd)
+
+
+def test_resume_refuses_a_corpus_that_has_changed(run_dir, data, tmp_path, capfd):
+    changed = tmp_path / "train"
+    text = (data / "train").read_text("utf-8")
+    changed.write_text(text + "a\ta\n", encoding="utf-8")
+    replace_in_config(run_dir, str(data / "train"), str(changed))
+    line = refusal(run_dir, capfd)
+    assert "training corpus was 60 pairs" in line and "is 61 pairs" in line
+    assert "validation corpus" not in line
+
+
+def test_resume_refuses_another_tokenizer(run_dir, data, capfd):
+    sentences = (data / "train").read_text("utf-8").split()
+    for side in ("source", "target"):
+        tokenizer = tt.SentencePieceTokenizer.train(sentences[: len(sentences) // 2], 272)
+        tokenizer.save(run_dir / "tokenizers" / f"{side}.model")
+    line = refusal(run_dir, capfd)
+    assert "source tokenizer was SHA-256" in line and "target tokenizer was SHA-256" in line
+
+
+def test_resume_and_export_say_that_no_checkpoint_can_be_read(run_dir, tmp_path, capfd):
+    for weights in run_dir.glob("checkpoints/*/model.weights.h5"):
+        content = weights.read_bytes()
+        weights.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    assert "can be read" in refusal(run_dir, capfd)
+    assert cli.main(["export", str(run_dir), str(tmp_path / "saved")]) == 2
+    assert "can be read" in capfd.readouterr().err
+
+
+def test_two_processes_cannot_train_in_one_directory(tmp_path):
+    with RunDirectory(tmp_path).lock():
+        with pytest.raises(RunError, match="another process is training there"):
+            with RunDirectory(tmp_path).lock():
+                pass
+    with RunDirectory(tmp_path).lock():
+        pass
+
+
+def test_lines_of_the_log_that_will_come_again_are_dropped(tmp_path):
+    run = RunDirectory(tmp_path)
+    run.forget_log_after(3)
+    assert not run.log_path.exists()
+    run.log_path.write_text('{"step": 2}\n{"step": 4}\n{"step": 6}\n{"st', encoding="utf-8")
+    run.forget_log_after(4)
+    assert run.log_path.read_text("utf-8") == '{"step": 2}\n{"step": 4}\n'
