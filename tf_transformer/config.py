@@ -223,6 +223,7 @@ class TrainingConfig:
     checkpoint_steps: int | None = _option(
         None, "updates between checkpoints; default: one after each validation"
     )
+    keep_checkpoints: int = _option(5, "newest checkpoints to keep besides the best")
     accumulation_steps: int = _option(1, "batches whose gradients make one update")
     deterministic: bool = _option(False, "ops that give the same bits every time; slower")
     precision: str = _option("float32", "float32, mixed_bfloat16 or mixed_float16")
@@ -233,7 +234,7 @@ class TrainingConfig:
     def __post_init__(self):
         _require_positive(
             self, "steps", "epochs", "minutes", "learning_rate_factor", "warmup_steps",
-            "validation_steps", "checkpoint_steps", "accumulation_steps",
+            "validation_steps", "checkpoint_steps", "keep_checkpoints", "accumulation_steps",
         )  # fmt: skip
         _require(0 <= self.seed < 2**31, "seed", self.seed, "at least 0 and less than 2^31")
         _require_rate(self, "label_smoothing")

@@ -90,8 +90,18 @@ class MultiHeadAttention(keras.layers.Layer):
     ):
         (queries,) = self._heads(self.query_projection(query), 1)
         keys, values = self._heads(self.key_value_projection(context), 2)
-        output, weights = self._attend(queries, keys, values, self._bias(attention_mask), training)
+        output, weights = self._attend(
+            queries, self._scaled(keys), values, self._bias(attention_mask), training
+        )
         return (output, weights) if return_attention_scores else output
+
+    def _scaled(self, keys):
+        """Keys over `sqrt(d_k)`: so scaled, a decoder's memory never needs it again.
+
+        Besides, TensorFlow fuses a product, a factor and a bias into one operation, and in a
+        loop has been seen to make a graph of that which silently returns nothing at all.
+        """
+        return keys * (self.d_model // self.num_heads) ** -0.5
 
     def _bias(self, mask):
         return None if mask is None else attention_bias(mask, self.compute_dtype)
@@ -117,8 +127,7 @@ class MultiHeadAttention(keras.layers.Layer):
 
     def _weigh(self, queries, keys, values, bias, training):
         """The weighted values `(B, H, T, d_k)`, and the weights `(B, H, T, S)`."""
-        scale = 1.0 / math.sqrt(self.d_model // self.num_heads)
-        scores = ops.matmul(queries * scale, ops.transpose(keys, (0, 1, 3, 2)))
+        scores = ops.matmul(queries, ops.transpose(keys, (0, 1, 3, 2)))
         if bias is not None:
             scores = scores + bias
         # Of a single key every query has all: the first step of decoding.
@@ -174,7 +183,9 @@ class GlobalSelfAttention(MultiHeadAttention):
 
     def call(self, x, attention_mask=None, training=None, return_attention_scores=False):
         queries, keys, values = self._heads(self.query_key_value_projection(x), 3)
-        output, weights = self._attend(queries, keys, values, self._bias(attention_mask), training)
+        output, weights = self._attend(
+            queries, self._scaled(keys), values, self._bias(attention_mask), training
+        )
         return (output, weights) if return_attention_scores else output
 
 
@@ -215,7 +226,7 @@ class CausalSelfAttention(GlobalSelfAttention):
 
         Args:
             x: tensor `(N, D)`.
-            keys, values: tensors `(B, H, t * K, d_k)`, the positions before it.
+            keys, values: tensors `(B, H, t * K, d_k)`, the positions before it, keys scaled.
             step: `DecodingStep`.
 
         Returns:
@@ -224,7 +235,8 @@ class CausalSelfAttention(GlobalSelfAttention):
         queries, new_keys, new_values = self._step_heads(
             self.query_key_value_projection(x), 3, step.beams
         )
-        keys, values = step.remember(keys, new_keys), step.remember(values, new_values)
+        keys = step.remember(keys, self._scaled(new_keys))
+        values = step.remember(values, new_values)
         return self._step_output(queries, keys, values, step.bias, step.beams), keys, values
 
 
@@ -236,8 +248,9 @@ class CrossAttention(MultiHeadAttention):
     """
 
     def start_decoding(self, context):
-        """Projects the context `(B, S, D)` once: keys and values `(B, H, S, d_k)`."""
-        return self._heads(self.key_value_projection(context), 2)
+        """Projects the context `(B, S, D)` once: scaled keys and values `(B, H, S, d_k)`."""
+        keys, values = self._heads(self.key_value_projection(context), 2)
+        return self._scaled(keys), values
 
     def decode_step(self, x, keys, values, bias, beams):
         """Attends from the rows `x` `(N, D)` to projected keys and values; returns `(N, D)`."""

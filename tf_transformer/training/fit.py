@@ -14,6 +14,7 @@ from tf_transformer.models.presets import transformer_config
 from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer
 from tf_transformer.training import callbacks
 from tf_transformer.training.accumulation import GradientAccumulation
+from tf_transformer.training.checkpoints import Checkpoints
 from tf_transformer.training.distribution import default_strategy
 from tf_transformer.training.losses import SmoothedCrossEntropy
 from tf_transformer.training.metrics import Perplexity, TokenAccuracy, TokenLoss
@@ -94,7 +95,7 @@ def train(config, run_dir, make_translator, *, resume=False, started=None):
             model, source_tokenizer, target_tokenizer, config.data.max_length
         )
         save = callbacks.SaveCheckpoints(
-            run.checkpoints,
+            Checkpoints(run.checkpoints.directory, config.training.keep_checkpoints),
             every=config.training.checkpoint_steps,
             position=checkpoint.position if checkpoint else 0,
             made_with=made_with,
