@@ -21,8 +21,7 @@ from tf_transformer.config import (
 )
 from tf_transformer.data.parallel import DataError, read_lines
 from tf_transformer.options import parser, settings
-
-_LINES_AT_ONCE = 1024
+from tf_transformer.translation import translate_lines
 
 
 def main(arguments=None):
@@ -82,10 +81,16 @@ def _evaluate(options, _):
             f"{options.source} has {len(sources):,} lines, {options.reference} has "
             f"{len(references):,}: they must translate each other line by line."
         )
-    translator = _open_translator(options.model)
-    translator(sources[:1])  # traces, so that the speed below is the steady one
-    started = time.monotonic()
-    translations = translator(sources, options.batch_size)
+    translator = _open_translator(options.model, options)
+
+    def translate(texts):
+        return translator(texts, options.batch_size, options.beam_size, options.length_penalty)
+
+    with _search_errors():
+        # Traces and compiles, so that the speed below is the steady one.
+        translate(sources if options.xla else sources[:1])
+        started = time.monotonic()
+        translations = translate(sources)
     seconds = time.monotonic() - started
     scores = score(translations, references)
     print(f"BLEU {scores.bleu:.2f}   {scores.signature}")
@@ -123,7 +128,12 @@ def _export_saved_model(trained, max_length, manifest, options):
     from tf_transformer.export.translator import Translator
 
     translator = Translator.from_model(
-        trained.model, trained.source_tokenizer, trained.target_tokenizer, max_length
+        trained.model,
+        trained.source_tokenizer,
+        trained.target_tokenizer,
+        max_length,
+        options.beam_size,
+        options.length_penalty,
     )
     return translator.save(options.saved_model, options.version, manifest, options.overwrite)
 
@@ -148,62 +158,45 @@ _EXPORTS = {"saved_model": _export_saved_model, "ctranslate2": _export_ctranslat
 
 
 def _translate(options, _):
-    with contextlib.ExitStack() as files:
-        source, output = sys.stdin.buffer, sys.stdout.buffer
-        if options.input:
-            source = files.enter_context(open(options.input, "rb"))
-        translator = _open_translator(options.saved_model)
-        if options.output:
-            if options.input and os.path.realpath(options.input) == os.path.realpath(
-                options.output
-            ):
-                raise DataError(f"{options.output}: is the input too; give another --output.")
-            output = files.enter_context(open(options.output, "wb"))
-        # At a keyboard every line is answered at once.
-        at_once = 1 if source.isatty() else _LINES_AT_ONCE
-        for lines in _line_groups(source, at_once):
-            for translation in translator(lines, options.batch_size):
-                # Byte fallback can make a line end; a line in is a line out.
-                line = " ".join(translation.splitlines())
-                output.write(line.encode("utf-8") + b"\n")
-            output.flush()
+    translator = _open_translator(options.saved_model, options)
+    n_best = options.n_best or 1
+
+    def translate(lines):
+        return translator.stream(
+            lines, n_best, options.batch_size, options.beam_size, options.length_penalty
+        )
+
+    with _search_errors():
+        translate_lines(translate, options.input, options.output, n_best, options.resume)
     return 0
 
 
-def _line_groups(file, size):
-    """Lists of at most `size` lines of a binary file; bytes that are not UTF-8 become U+FFFD."""
-    group = []
-    for line in file:
-        group.append(line.rstrip(b"\r\n").decode("utf-8", "replace"))
-        if len(group) == size:
-            yield group
-            group = []
-    if group:
-        yield group
+@contextlib.contextmanager
+def _search_errors():
+    """Sizes that the model refuses were given as options."""
+    try:
+        yield
+    except ValueError as error:
+        raise InputError(str(error)) from None
 
 
-def _open_translator(path):
+def _open_translator(path, options):
     """The translator in a run directory (its best checkpoint) or in a SavedModel."""
     with _quiet():
-        from tf_transformer.export.translator import Translator
+        from tf_transformer.export.translator import Translator, run_in_callers_thread
         from tf_transformer.training.run_directory import RunDirectory
+    run_in_callers_thread()
     if RunDirectory.is_run(path):
-        return _trained_translator(RunDirectory.open(path))[0]
-    return Translator.load(path)
-
-
-def _trained_translator(run):
-    """The translator with the best checkpoint of a run, and that checkpoint."""
-    from tf_transformer.export.translator import Translator
-
-    trained = run.load_model()
-    translator = Translator.from_model(
-        trained.model,
-        trained.source_tokenizer,
-        trained.target_tokenizer,
-        run.config().data.max_length,
-    )
-    return translator, trained.checkpoint
+        trained = RunDirectory.open(path).load_model()
+        return Translator.from_model(
+            trained.model,
+            trained.source_tokenizer,
+            trained.target_tokenizer,
+            RunDirectory.open(path).config().data.max_length,
+            xla=options.xla,
+            threads=options.threads,
+        )
+    return Translator.load(path, xla=options.xla, threads=options.threads)
 
 
 def _given(options):

@@ -80,7 +80,7 @@ def parser(train, evaluate, export, translate):
     evaluate_options.add_argument(
         "--reference", required=True, metavar="F", help="their translations"
     )
-    _add_batch_size(evaluate_options)
+    _add_search(evaluate_options)
 
     export_options = commands.add_parser(
         "export",
@@ -92,6 +92,20 @@ def parser(train, evaluate, export, translate):
     export_options.add_argument("saved_model", metavar="saved_models/NAME")
     export_options.add_argument(
         "--format", choices=EXPORT_FORMATS, default=EXPORT_FORMATS[0], help="default: saved_model"
+    )
+    export_options.add_argument(
+        "--beam-size",
+        type=_positive,
+        default=1,
+        metavar="K",
+        help="hypotheses that serving_default follows (default: 1, greedy)",
+    )
+    export_options.add_argument(
+        "--length-penalty",
+        type=_not_negative,
+        default=0.6,
+        metavar="A",
+        help="how much a beam favours long translations, from 0 (default: 0.6)",
     )
     export_options.add_argument(
         "--quantization",
@@ -114,7 +128,19 @@ def parser(train, evaluate, export, translate):
     translate_options.add_argument("saved_model", metavar="SAVED_MODEL")
     translate_options.add_argument("--input", metavar="F", help="default: standard input")
     translate_options.add_argument("--output", metavar="F", help="default: standard output")
-    _add_batch_size(translate_options)
+    translate_options.add_argument(
+        "--n-best",
+        type=_positive,
+        metavar="N",
+        help="so many translations of each line, as LINE ||| TRANSLATION ||| SCORE",
+    )
+    translate_options.add_argument(
+        "--continue",
+        dest="resume",
+        action="store_true",
+        help="go on after the last line of an --output that was stopped",
+    )
+    _add_search(translate_options)
     return root
 
 
@@ -143,7 +169,35 @@ def _positive(text):
     return int(text)
 
 
-def _add_batch_size(parser):
+def _not_negative(text):
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number <= 10:
+        raise argparse.ArgumentTypeError(f"must be a number from 0 to 10, not {text!r}")
+    return number
+
+
+def _add_search(parser):
+    parser.add_argument(
+        "--beam-size",
+        type=_positive,
+        metavar="K",
+        help="hypotheses to follow, 1 is greedy (default: as exported)",
+    )
+    parser.add_argument(
+        "--length-penalty",
+        type=_not_negative,
+        metavar="A",
+        help="how much a beam favours long translations, from 0 (default: as exported)",
+    )
+    parser.add_argument(
+        "--threads", type=_positive, metavar="N", help="batches at a time (default: the cores)"
+    )
+    parser.add_argument(
+        "--xla", action="store_true", help="compile the search; pays for many lines"
+    )
     parser.add_argument(
         "--batch-size",
         type=_positive,

@@ -55,9 +55,7 @@ def write_saved_model(translator, path, version=None, manifest=None, overwrite=F
     """
 
     def write(folder):
-        tf.saved_model.save(
-            translator, str(folder), signatures={"serving_default": translator.translate}
-        )
+        tf.saved_model.save(translator, str(folder), signatures=translator.signatures())
         extra = folder / "assets.extra"
         extra.mkdir()
         write_manifest(extra, manifest)

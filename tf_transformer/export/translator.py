@@ -1,12 +1,15 @@
 """The translator: text in, text out, from a model in memory or a SavedModel on disk."""
 
+import collections
+import concurrent.futures
+import itertools
+import os
+import threading
+from typing import NamedTuple
+
 import tensorflow as tf
 
-# Registers the ops of SentencePiece; a SavedModel that holds them does not load without.
-import tensorflow_text  # noqa: F401
-
-from tf_transformer.decoding.greedy import greedy_search
-from tf_transformer.decoding.hypotheses import output_limits
+from tf_transformer.export.graph import SEARCH_SPECS, ExportTranslator
 from tf_transformer.export.saved_model import (
     find_saved_model,
     load_saved_model,
@@ -14,107 +17,93 @@ from tf_transformer.export.saved_model import (
 )
 from tf_transformer.export.versions import ExportError
 
+_LARGEST_BEAM = 1024
+_LONGEST_MIX = 16  # batches whose texts are sorted by length together
 
-class ExportTranslator(tf.Module):
-    """The graph of a translator, as it is saved: tokenize, encode, decode, detokenize.
 
-    It holds the model's weights and nothing else of Keras, so that a SavedModel of it loads
-    wherever TensorFlow and the ops of TensorFlow Text are.
+class Translation(NamedTuple):
+    """One translation of a text.
 
-    Args:
-        model: a translation model with `start_decoding` and `decode_step`.
-        source_tokenizer, target_tokenizer: tokenizers with `tokenize` and `detokenize`.
-        max_length: int, pieces a source may have (the rest is cut off), the end id included, and
-            the limit of any translation.
-
-    Raises:
-        ValueError: `max_length` is less than 2.
+    Attributes:
+        text: str.
+        score: float, `log_prob` over the length penalty.
+        log_prob: float, sum of the log-probabilities of its pieces and its end.
+        length: int, pieces.
+        truncated: bool, whether the source was too long and cut, or the translation met its limit.
     """
 
-    def __init__(self, model, source_tokenizer, target_tokenizer, max_length=128):
-        super().__init__(name="translator")
-        if max_length < 2:
-            raise ValueError(
-                f"max_length must be at least 2, a piece and the end id; "
-                f"received max_length={max_length}."
-            )
-        self.weights = model.weights
-        self.assets = [source_tokenizer.graph_resource, target_tokenizer.graph_resource]
-        self.translate = _translate_function(model, source_tokenizer, target_tokenizer, max_length)
-
-
-def _translate_function(model, source_tokenizer, target_tokenizer, max_length):
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")], autograph=False)
-    def translate(text):
-        pieces = source_tokenizer.tokenize(_valid_utf8(text))[:, : max_length - 1]
-        lengths = tf.cast(pieces.row_lengths(), tf.int32)
-        ends = tf.fill([pieces.nrows(), 1], source_tokenizer.eos_id)
-        source_ids = tf.concat([pieces, ends], axis=1).to_tensor(source_tokenizer.pad_id)
-        # What has no piece has no translation.
-        limits = tf.where(lengths == 0, 0, output_limits(lengths, max_length))
-        hypotheses = greedy_search(
-            model.decode_step,
-            model.start_decoding(source_ids),
-            limits,
-            pad_id=target_tokenizer.pad_id,
-            bos_id=target_tokenizer.bos_id,
-            eos_id=target_tokenizer.eos_id,
-        )
-        ids = tf.RaggedTensor.from_tensor(hypotheses.ids, hypotheses.lengths)
-        return {"translation": target_tokenizer.detokenize(ids)}
-
-    return translate
-
-
-def _valid_utf8(text):
-    """Replaces bytes that are not UTF-8 by U+FFFD, so that one bad text harms no other."""
-    return tf.strings.unicode_transcode(text, "UTF-8", "UTF-8", errors="replace")
+    text: str
+    score: float
+    log_prob: float
+    length: int
+    truncated: bool
 
 
 class Translator:
     """Translates a string or a list of strings.
 
     Make one with `Translator.load(path)` from a SavedModel, or with `Translator.from_model` from
-    a model in memory; both run the same graph.
+    a model in memory; both run the same graph. Batches go through it side by side, one in each of
+    `threads` threads, which costs less than to split each operation among them: where the process
+    translates and does nothing else, call `run_in_callers_thread` first.
 
     Args:
-        signature: `(text=string tensor (B,)) -> {"translation": string tensor (B,)}`.
-        module: the object whose signature it is. It is kept alive, and saved by `save`.
+        module: `ExportTranslator`, or what TensorFlow loads from a SavedModel of one.
+        xla: bool, whether XLA compiles the search, once for each of the few sizes to which batches
+            are then padded. It pays for the same process translating for long; greedy search
+            gains most.
+        threads: int, batches at a time; None is one for each core.
     """
 
-    def __init__(self, signature, module):
-        self._signature = signature
+    def __init__(self, module, *, xla=False, threads=None):
         self._module = module
+        self._threads = threads or len(os.sched_getaffinity(0))
+        self._settings = {name: value.numpy() for name, value in module.settings.items()}
+        self._compiled = {} if xla else None
+        self._compiling = threading.Lock()
 
     @classmethod
-    def from_model(cls, model, source_tokenizer, target_tokenizer, max_length=128):
+    def from_model(
+        cls,
+        model,
+        source_tokenizer,
+        target_tokenizer,
+        max_length=128,
+        beam_size=1,
+        alpha=0.6,
+        *,
+        xla=False,
+        threads=None,
+    ):
         """A translator of a model in memory; it always uses the model's present weights.
 
-        Args: as `ExportTranslator`.
+        Args: as `ExportTranslator`; `xla` and `threads` as above.
         """
-        module = ExportTranslator(model, source_tokenizer, target_tokenizer, max_length)
-        return cls(module.translate, module)
+        module = ExportTranslator(
+            model, source_tokenizer, target_tokenizer, max_length, beam_size, alpha
+        )
+        return cls(module, xla=xla, threads=threads)
 
     @classmethod
-    def load(cls, path):
+    def load(cls, path, *, xla=False, threads=None):
         """Loads a SavedModel.
 
         Args:
             path: a version, such as `saved_models/de_en/1`, or the folder of versions, of which
                 the highest is taken.
+            xla, threads: as above.
 
         Raises:
-            ExportError: there is no SavedModel, it is damaged, or it has no `serving_default` for
-                text.
+            ExportError: there is no SavedModel, it is damaged, or it is none of ours.
         """
         directory = find_saved_model(path)
         loaded = load_saved_model(directory)
-        if "serving_default" not in loaded.signatures:
+        if not hasattr(loaded, "settings") or not hasattr(loaded, "fixed_beam"):
             raise ExportError(
-                f"{directory}: the SavedModel has no signature serving_default; "
+                f"{directory}: the SavedModel is no translator of this version; "
                 f"write one with tf-transformer export."
             )
-        return cls(loaded.signatures["serving_default"], loaded)
+        return cls(loaded, xla=xla, threads=threads)
 
     def save(self, path, version=None, manifest=None, overwrite=False):
         """Writes a SavedModel; the arguments, result and errors are `write_saved_model`'s.
@@ -126,37 +115,180 @@ class Translator:
             raise ExportError("this translator came from a SavedModel; copy that folder instead.")
         return write_saved_model(self._module, path, version, manifest, overwrite)
 
-    def __call__(self, texts, batch_size=64):
+    def __call__(self, texts, batch_size=64, beam_size=None, alpha=None):
         """Translates.
 
         Args:
             texts: str or list of str; an empty one has an empty translation.
             batch_size: int, how many texts go through the graph at once. Texts of like length go
                 together and come back in their order.
+            beam_size: int, hypotheses to follow; 1 is greedy; None as exported.
+            alpha: float, length penalty of the beam; None as exported.
 
         Returns:
             str for a str, list of str for a list.
 
         Raises:
             TypeError: something in `texts` is not a str.
-            ValueError: `batch_size` is less than 1.
+            ValueError: a size is not positive, larger than the vocabulary or beyond all sense.
         """
         if isinstance(texts, str):
-            return self([texts], batch_size)[0]
-        texts = list(texts)
-        for index, text in enumerate(texts):
-            if not isinstance(text, str):
-                raise TypeError(
-                    f"texts must be a str or a list of str; item {index} is {type(text).__name__}."
-                )
+            return self([texts], batch_size, beam_size, alpha)[0]
+        return [best.text for (best,) in self.stream(texts, 1, batch_size, beam_size, alpha)]
+
+    def n_best(self, texts, n_best, batch_size=64, beam_size=None, alpha=None):
+        """The best translations of each text.
+
+        Args:
+            texts: list of str.
+            n_best: int, translations of each text, at most `beam_size`.
+            batch_size, beam_size, alpha: as in a call.
+
+        Returns:
+            list of lists of `Translation`, best first; fewer than `n_best` where there are no
+            more.
+
+        Raises:
+            TypeError, ValueError: as a call, and where `n_best` is more than `beam_size`.
+        """
+        return list(self.stream(texts, n_best, batch_size, beam_size, alpha))
+
+    def stream(self, texts, n_best=1, batch_size=64, beam_size=None, alpha=None):
+        """Translates an iterable of any length, in its order and in bounded memory.
+
+        Args: as `n_best`, but `texts` may be any iterable of str.
+
+        Returns:
+            iterator of lists of `Translation`.
+
+        Raises:
+            TypeError, ValueError: as `n_best`.
+        """
+        beam_size = int(self._settings["beam_size"]) if beam_size is None else beam_size
+        alpha = float(self._settings["alpha"]) if alpha is None else alpha
+        self._check(n_best, batch_size, beam_size, alpha)
+
+        def translate(batch):
+            return self._translate(batch, n_best, batch_size, beam_size, alpha)
+
+        return _in_order(_checked(texts), translate, batch_size, self._threads)
+
+    def _check(self, n_best, batch_size, beam_size, alpha):
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1; received batch_size={batch_size}.")
-        by_length = sorted(range(len(texts)), key=lambda index: len(texts[index]), reverse=True)
-        translations = [""] * len(texts)
-        for start in range(0, len(texts), batch_size):
-            rows = by_length[start : start + batch_size]
-            batch = tf.constant([texts[row].encode("utf-8", "replace") for row in rows])
-            translated = self._signature(text=batch)["translation"].numpy()
-            for row, translation in zip(rows, translated, strict=True):
-                translations[row] = translation.decode("utf-8")
-        return translations
+        largest = min(_LARGEST_BEAM, int(self._settings["vocab_size"]))
+        if not 1 <= beam_size <= largest:
+            raise ValueError(
+                f"beam_size must be from 1 to {largest}, the pieces of the vocabulary or "
+                f"{_LARGEST_BEAM}; received beam_size={beam_size}. Usual is 4."
+            )
+        if not 1 <= n_best <= beam_size:
+            raise ValueError(
+                f"n_best must be from 1 to beam_size={beam_size}; received n_best={n_best}. "
+                f"Give a larger beam_size."
+            )
+        if not 0 <= alpha <= 10:
+            raise ValueError(
+                f"the length penalty must be from 0 to 10; received {alpha}. Usual is 0.6."
+            )
+
+    def _translate(self, texts, n_best, batch_size, beam_size, alpha):
+        """Lists of `Translation` of one batch."""
+        batch = tf.constant([text.encode("utf-8", "replace") for text in texts])
+        if self._compiled is not None:
+            found = self._search_compiled(batch, batch_size, beam_size, alpha, n_best)
+        elif beam_size == 1:
+            found = self._module.greedy(batch, alpha)
+        else:
+            found = self._module.beam(batch, beam_size, alpha, n_best)
+        columns = ("translations", "scores", "log_probs", "lengths", "truncated")
+        rows = zip(*(found[name].numpy().tolist() for name in columns), strict=True)
+        return [
+            [
+                Translation(text.decode("utf-8"), *others)
+                for text, *others in zip(*row, strict=True)
+                if others[0] > float("-inf")
+            ]
+            for row in rows
+        ]
+
+    def _search_compiled(self, batch, batch_size, beam_size, alpha, n_best):
+        source_ids, limits, cut = self._module.tokenize(batch)
+        num_rows, length = source_ids.shape
+        # XLA compiles for each shape anew; with these there are few.
+        padded_rows = min(batch_size, _power_of_two(num_rows)) - num_rows
+        padded_length = max(16, _power_of_two(length)) - length
+        source_ids = tf.pad(source_ids, [[0, padded_rows], [0, padded_length]])
+        limits = tf.pad(limits, [[0, padded_rows]])
+        found = self._compiled_search(beam_size, n_best)(source_ids, limits, alpha)
+        found = {name: field[:num_rows] for name, field in found.items()}
+        return self._module.finish(cut=cut, **found)
+
+    def _compiled_search(self, beam_size, n_best):
+        module = self._module
+
+        def search(source_ids, limits, alpha):
+            if beam_size == 1:
+                return module.fixed_greedy(source_ids, limits, alpha)
+            return module.fixed_beam(source_ids, limits, beam_size, alpha, n_best)
+
+        with self._compiling:
+            if (beam_size, n_best) not in self._compiled:
+                self._compiled[beam_size, n_best] = tf.function(
+                    search, input_signature=SEARCH_SPECS, jit_compile=True, autograph=False
+                )
+            return self._compiled[beam_size, n_best]
+
+
+def run_in_callers_thread():
+    """Lets each operation run where it is called, on one core; several batches use the others.
+
+    Small operations cost less so than handed from thread to thread. To be called before
+    TensorFlow runs anything in this process.
+    """
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(-1)
+
+
+def _checked(texts):
+    for index, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise TypeError(
+                f"texts must be a str or a list of str; item {index} is {type(text).__name__}."
+            )
+        yield text
+
+
+def _in_order(texts, translate, batch_size, threads):
+    """Translates groups of texts, sorted by length into batches; yields in the texts' order."""
+    texts = iter(texts)
+    with concurrent.futures.ThreadPoolExecutor(threads) as pool:
+        waiting = collections.deque()
+        while True:
+            group = list(itertools.islice(texts, batch_size * _LONGEST_MIX))
+            if group:
+                by_length = sorted(range(len(group)), key=lambda i: len(group[i]), reverse=True)
+                batches = [
+                    by_length[start : start + batch_size]
+                    for start in range(0, len(group), batch_size)
+                ]
+                futures = [
+                    pool.submit(translate, [group[row] for row in batch]) for batch in batches
+                ]
+                waiting.append((batches, futures))
+            # One group is prepared while another is read, so that no thread waits.
+            while len(waiting) > (1 if group else 0):
+                batches, futures = waiting.popleft()
+                places = sorted(
+                    (row, batch, place)
+                    for batch, rows in enumerate(batches)
+                    for place, row in enumerate(rows)
+                )
+                results = [future.result() for future in futures]
+                yield from (results[batch][place] for _, batch, place in places)
+            if not group:
+                return
+
+
+def _power_of_two(number):
+    return 1 << max(number - 1, 0).bit_length()
