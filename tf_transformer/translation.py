@@ -55,7 +55,7 @@ def translate_lines(translate, input_path, output_path, n_best, resume):
                 # Byte fallback can make a line end; a line in is a line out.
                 text = " ".join(translation.text.splitlines())
                 if n_best > 1:
-                    text = f"{number} ||| {text} ||| {translation.score:.6f}"
+                    text = f"{number} ||| {text} ||| {translation.score:.4f}"
                 output.write(text.encode("utf-8") + b"\n")
             if translations[0].truncated:
                 cut.append(number + 1)

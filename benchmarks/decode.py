@@ -1,0 +1,297 @@
+"""Decoding: our SavedModel graph, plain and compiled, beside CTranslate2 with the same weights.
+
+    python benchmarks/decode.py --run-dir runs/de_en --source test.de
+    python benchmarks/decode.py --presets tiny --batch-sizes 1 --rounds 2
+
+Every engine runs in a process of its own; the processes take turns, and medians are compared.
+What is timed is what a user gets: text in, text out, tokenizers included. The last line is JSON.
+
+A model of `--run-dir` decodes to its real ends. A preset without one has random weights, which
+know no ends: all of its translations are cut at `--tokens`, the same for every engine.
+"""
+
+import argparse
+import json
+import multiprocessing
+import pathlib
+import statistics
+import sys
+import tempfile
+import time
+
+THREADS = 2
+# What one process can do with two threads: (batches at a time, threads of each).
+CTRANSLATE2_THREADS = ((1, 2), (1, 1), (2, 1))
+SENTENCES = {1: 24, 32: 256, 128: 512}  # timed at a time, by batch size
+
+
+def main():
+    options = parse()
+    sentences = read_sentences(options)
+    results = {}
+    for preset in options.presets:
+        with tempfile.TemporaryDirectory() as folder:
+            run_in_process(write_models, preset, options, sentences, folder)
+            results.update(compare(preset, options, sentences, folder))
+        if not options.skip_costs:
+            results.update(run_in_process(costs, preset))
+    print(json.dumps(results))
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--presets", nargs="+", default=["tiny", "base"])
+    parser.add_argument("--run-dir", help="a trained run; takes the place of its preset")
+    parser.add_argument("--source", help="sentences, one a line; default: the phrasebook's test")
+    parser.add_argument("--batch-sizes", nargs="+", type=int, default=[1, 32, 128])
+    parser.add_argument("--beam-sizes", nargs="+", type=int, default=[1, 4])
+    parser.add_argument("--tokens", type=int, default=24, help="of each translation, without a run")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--share", type=float, default=1.0, help="of the sentences, to be quick")
+    parser.add_argument("--skip-costs", action="store_true")
+    return parser.parse_args()
+
+
+def read_sentences(options):
+    if options.source:
+        return pathlib.Path(options.source).read_text(encoding="utf-8").splitlines()
+    from tf_transformer.data.phrasebook import phrasebook
+
+    return list(phrasebook().test.sources)
+
+
+# Models
+
+
+def write_models(preset, options, sentences, folder):
+    """The same weights as a SavedModel and for CTranslate2, float32 and int8."""
+    import keras
+
+    import tf_transformer as tt
+    from tf_transformer.export.ctranslate2 import write_ctranslate2
+    from tf_transformer.training.run_directory import RunDirectory
+
+    run = RunDirectory.open(options.run_dir) if options.run_dir else None
+    if run and run.config().model.preset == preset:
+        model, source, target, _ = run.load_model()
+        max_length = run.config().data.max_length
+    else:
+        keras.utils.set_random_seed(0)
+        source = target = tt.SentencePieceTokenizer.train(sentences, fitting_size(sentences))
+        if run:
+            source, target = run.tokenizers()
+        model = tt.Transformer(tt.preset(preset, target.vocab_size, target.vocab_size))
+        max_length = options.tokens + 1
+    tt.Translator.from_model(model, source, target, max_length).save(f"{folder}/saved_model")
+    for name, quantization in (("float32", None), ("int8", "int8")):
+        write_ctranslate2(
+            model, source, target, f"{folder}/{name}", quantization=quantization,
+            max_length=max_length,
+        )  # fmt: skip
+    (pathlib.Path(folder) / "max_length").write_text(str(max_length))
+
+
+def fitting_size(sentences):
+    """8,000 pieces, or as many as the sentences allow."""
+    import tf_transformer as tt
+    from tf_transformer.config import ConfigError
+
+    try:
+        tt.SentencePieceTokenizer.train(sentences, 8000)
+    except ConfigError as error:
+        return int(str(error).rsplit(" ", 1)[1].rstrip("."))
+    return 8000
+
+
+# Engines: each a function that opens a folder and returns `(texts, batch size, beam) -> tokens`
+
+
+def ours(folder, xla):
+    from tf_transformer import Translator
+    from tf_transformer.export.translator import run_in_callers_thread
+
+    run_in_callers_thread()
+    translator = Translator.load(f"{folder}/saved_model", xla=xla, threads=THREADS)
+
+    def translate(texts, batch_size, beam_size):
+        groups = [[text] for text in texts] if batch_size == 1 else [texts]
+        return sum(
+            best.length
+            for group in groups
+            for (best,) in translator.stream(group, 1, batch_size, beam_size)
+        )
+
+    return translate
+
+
+def ctranslate2(folder, quantization, batches, threads):
+    import ctranslate2
+    import sentencepiece
+
+    max_length = int((pathlib.Path(folder) / "max_length").read_text())
+    path = f"{folder}/{quantization}/1"
+    source = sentencepiece.SentencePieceProcessor(model_file=f"{path}/source.model")
+    target = sentencepiece.SentencePieceProcessor(model_file=f"{path}/target.model")
+    translator = ctranslate2.Translator(path, inter_threads=batches, intra_threads=threads)
+
+    def translate(texts, batch_size, beam_size):
+        groups = [[text] for text in texts] if batch_size == 1 else [texts]
+        tokens = 0
+        for group in groups:
+            results = translator.translate_batch(
+                source.encode(group, out_type=str),
+                max_batch_size=batch_size,
+                beam_size=beam_size,
+                length_penalty=0.6,
+                max_input_length=max_length,
+                max_decoding_length=max_length - 1,
+            )
+            best = [result.hypotheses[0] for result in results]
+            target.decode(best)
+            tokens += sum(map(len, best))
+        return tokens
+
+    return translate
+
+
+def engines():
+    """name: (function, its arguments)."""
+    table = {"ours": (ours, False), "ours_xla": (ours, True)}
+    for quantization in ("float32", "int8"):
+        for batches, threads in CTRANSLATE2_THREADS:
+            table[f"{quantization} {batches}x{threads}"] = (
+                ctranslate2, quantization, batches, threads,
+            )  # fmt: skip
+    return table
+
+
+def serve(pipe, function, folder, arguments):
+    """One engine in its process: answers each job with tokens and seconds."""
+    translate = function(folder, *arguments)
+    while (job := pipe.recv()) is not None:
+        started = time.perf_counter()
+        tokens = translate(*job)
+        pipe.send((tokens, time.perf_counter() - started))
+
+
+def compare(preset, options, sentences, folder):
+    context = multiprocessing.get_context("spawn")
+    pipes, processes = {}, []
+    for name, (function, *arguments) in engines().items():
+        pipes[name], theirs = context.Pipe()
+        processes.append(
+            context.Process(target=serve, args=(theirs, function, folder, arguments), daemon=True)
+        )
+        processes[-1].start()
+    cells = {}
+    for batch_size in options.batch_sizes:
+        count = SENTENCES.get(batch_size, 4 * batch_size)
+        count = max(batch_size, int(count * options.share / (4 if preset == "base" else 1)))
+        texts = sentences[:count]
+        for beam_size in options.beam_sizes:
+            speeds = {name: [] for name in pipes}
+            for round_number in range(-1, options.rounds):  # the first warms up
+                for name, pipe in pipes.items():
+                    pipe.send((texts, batch_size, beam_size))
+                    tokens, seconds = pipe.recv()
+                    if round_number >= 0:
+                        speeds[name].append(tokens / seconds)
+            search = "greedy" if beam_size == 1 else f"beam{beam_size}"
+            cell = f"{preset}_{search}_b{batch_size}"
+            cells[cell] = summary({name: statistics.median(s) for name, s in speeds.items()})
+            print(
+                f"{cell:20s} " + "  ".join(f"{k} {v}" for k, v in cells[cell].items()), flush=True
+            )
+    for pipe in pipes.values():
+        pipe.send(None)
+    for process in processes:
+        process.join()
+    return cells
+
+
+def summary(medians):
+    """Of each of CTranslate2's types, the arrangement of threads that was fastest."""
+    best = {
+        quantization: max((v, k) for k, v in medians.items() if k.startswith(quantization))
+        for quantization in ("float32", "int8")
+    }
+    peer = best["float32"][0]
+    return {
+        "ours": round(medians["ours"]),
+        "ours_xla": round(medians["ours_xla"]),
+        "ctranslate2": round(peer),
+        "ctranslate2_threads": best["float32"][1].split()[1],
+        "ctranslate2_int8": round(best["int8"][0]),
+        "ratio": round(max(medians["ours"], medians["ours_xla"]) / peer, 2),
+        "ratio_portable": round(medians["ours"] / peer, 2),
+    }
+
+
+# Costs within one search
+
+
+def costs(preset):
+    """Milliseconds of token 10 and of token 250, and of 64 tokens without a cache."""
+    import numpy as np
+    import tensorflow as tf
+
+    import tf_transformer as tt
+    from tf_transformer.export.translator import run_in_callers_thread
+
+    run_in_callers_thread()
+    model = tt.Transformer(tt.preset(preset, 8000, 8000))
+    source_ids = tf.constant(np.random.default_rng(0).integers(4, 8000, (1, 16)), tf.int32)
+    special = {"pad_id": 0, "bos_id": 2, "eos_id": -1}  # it never ends by itself
+    ids, count = tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([], tf.int32)
+
+    @tf.function(input_signature=[ids, count], autograph=False)
+    def cached(source_ids, tokens):
+        cache = model.start_decoding(source_ids)
+        return tt.greedy_search(model.decode_step, cache, tokens[None], **special).ids
+
+    @tf.function(input_signature=[ids, count], autograph=False)
+    def uncached(source_ids, tokens):
+        """The whole model anew for each token, as TensorFlow's tutorial does."""
+
+        def step(target_ids):
+            logits = model({"source_ids": source_ids, "target_ids": target_ids})
+            best = tf.argmax(logits[:, -1:], axis=-1, output_type=tf.int32)
+            return (tf.concat([target_ids, best], axis=1),)
+
+        return tf.while_loop(
+            lambda target_ids: tf.shape(target_ids)[1] <= tokens,
+            step,
+            [tf.fill([1, 1], 2)],
+            shape_invariants=[tf.TensorShape([1, None])],
+        )[0]
+
+    def seconds(search, tokens, rounds=7):
+        times = []
+        for _ in range(rounds + 1):
+            started = time.perf_counter()
+            search(source_ids, tf.constant(tokens))
+            times.append(time.perf_counter() - started)
+        return statistics.median(times[1:])
+
+    # The difference of two lengths is the cost of the tokens between them.
+    at_10 = (seconds(cached, 20) - seconds(cached, 1)) / 19
+    at_250 = (seconds(cached, 270) - seconds(cached, 230)) / 40
+    slow, fast = seconds(uncached, 64, 2), seconds(cached, 64)
+    figures = {
+        "ms_of_token_10": round(1000 * at_10, 3),
+        "ms_of_token_250": round(1000 * at_250, 3),
+        "ratio_250_to_10": round(at_250 / at_10, 2),
+        "times_faster_than_uncached": round(slow / fast, 1),
+    }
+    print(f"{preset} costs: {figures}", flush=True)
+    return {f"{preset}_costs": figures}
+
+
+def run_in_process(function, *arguments):
+    """Calls a function in a fresh process, so that TensorFlow's threads are its own."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(function, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
