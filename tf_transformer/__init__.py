@@ -37,9 +37,10 @@ _HOMES = {
     "data.phrasebook": ["phrasebook"],
     "data.synthetic": ["copy_task", "reverse_task"],
     "data.batching": ["TokenBatches"],
+    "decoding.beam": ["beam_search"],
     "decoding.greedy": ["greedy_search"],
     "evaluation": ["score"],
-    "export.translator": ["Translator"],
+    "export.translator": ["Translation", "Translator"],
 }
 _MODULES = {name: module for module, names in _HOMES.items() for name in names}
 
