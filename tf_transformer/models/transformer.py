@@ -155,17 +155,6 @@ class Transformer(keras.Model):
         kernel = cache["weights"]["output_kernel"]
         return ops.matmul(ops.cast(hidden, "float32"), kernel), {**cache, **moved}
 
-    def _maybe_symbolic_build(self, iterator=None, data_batch=None):
-        """Builds the optimizer where `fit` would build the model.
-
-        Nothing else is left to build. Under a strategy Keras would draw a batch, lost to training,
-        and average the replicas' shares of it, which fails where these differ in size.
-        """
-        optimizer = getattr(self, "optimizer", None)
-        if optimizer is not None and not optimizer.built:
-            with self.distribute_strategy.scope():
-                optimizer.build(self.trainable_variables)
-
     def _encode(self, source_ids, training):
         mask = padding_mask(source_ids, self.config.pad_id)
         context, weights = self.encoder(
