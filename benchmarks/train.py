@@ -35,7 +35,10 @@ def main():
     options = parse()
     if importlib.util.find_spec("torch") is None:
         sys.exit("PyTorch is not installed: pip install -r requirements-benchmarks.txt")
-    steps = {name: (STEPS[name][0], options.steps or STEPS[name][1]) for name in options.presets}
+    steps = {
+        name: (options.warm_up or STEPS[name][0], options.steps or STEPS[name][1])
+        for name in options.presets
+    }
     with tempfile.TemporaryDirectory() as folder:
         job = {
             "folder": folder,
@@ -68,6 +71,9 @@ def parse():
     parser.add_argument("--rounds", type=positive, default=3, help="turns of each engine")
     parser.add_argument(
         "--steps", type=positive, help="measured steps a round; None: 40 for tiny, 6 for base"
+    )
+    parser.add_argument(
+        "--warm-up", type=positive, help="steps before these; None: 8 for tiny, 2 for base"
     )
     parser.add_argument("--threads", type=positive, default=2)
     parser.add_argument("--source", help="source sentences, one a line, plain or gzip")
