@@ -1,0 +1,148 @@
+"""Training on one GPU: our Keras layers on JAX against PyTorch's `nn.Transformer`, in bfloat16.
+
+Needs no TensorFlow. Both train the same sizes on the same synthetic batches, each in a process of
+its own. See README.md beside this file. The last line of the output is JSON.
+"""
+
+import argparse
+import importlib.util
+import itertools
+import json
+import os
+import statistics
+import sys
+
+import engine
+from synthetic_batches import PAD_ID, synthetic_batches, training_flops
+
+from tf_transformer.models.presets import PRESETS
+
+ENGINES = {
+    "ours": ("gpu_keras.py", "jax"),
+    "pytorch": ("gpu_pytorch.py", "torch"),
+}
+SIZES = ("num_layers", "d_model", "num_heads", "d_ff")
+
+
+def main():
+    options = parse()
+    for name in options.engines:
+        library = ENGINES[name][1]
+        if importlib.util.find_spec(library) is None:
+            sys.exit(f"{library} is not installed: pip install {library}, or leave out {name}")
+    results = {}
+    for preset in options.presets:
+        job = {
+            "preset": preset,
+            "sizes": sizes_of(preset, options),
+            "vocab_size": options.vocab_size,
+            "batch_tokens": options.batch_tokens,
+            "dropout": options.dropout,
+            "steps": options.steps,
+            "blocks": options.blocks,
+            "device": options.device,
+            "compile": options.compile,
+            "seed": 0,
+        }
+        results[preset] = measure_preset(job, options)
+    print_table(results, options)
+    print(json.dumps(results))
+
+
+def parse():
+    parser = argparse.ArgumentParser(
+        description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
+    parser.add_argument("--presets", nargs="+", choices=PRESETS, default=["base", "big"])
+    parser.add_argument("--engines", nargs="+", choices=ENGINES, default=[*ENGINES])
+    parser.add_argument("--device", choices=("gpu", "cpu"), default="gpu")
+    parser.add_argument("--peak-tflops", type=float, help="the chip's dense bfloat16 peak")
+    parser.add_argument("--blocks", type=int, default=5, help="the figure is their median")
+    parser.add_argument("--steps", type=int, default=30, help="steps in a block")
+    parser.add_argument("--batch-tokens", type=int, default=32768, help="positions on each side")
+    parser.add_argument("--vocab-size", type=int, default=32768)
+    parser.add_argument("--dropout", type=float, default=0.1)
+    parser.add_argument(
+        "--compile",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="torch.compile; only tests on machines without a compiler do without",
+    )
+    for name in SIZES:
+        parser.add_argument(
+            f"--{name.replace('_', '-')}", type=int, help="None: as the preset has it"
+        )
+    options = parser.parse_args()
+    for name in ("blocks", "steps", "batch_tokens"):
+        if getattr(options, name) < 1:
+            parser.error(f"--{name.replace('_', '-')} must be at least 1")
+    return options
+
+
+def sizes_of(preset, options):
+    num_layers, d_model, d_ff, num_heads = PRESETS[preset]
+    sizes = {
+        "num_layers": num_layers, "d_model": d_model, "num_heads": num_heads, "d_ff": d_ff,
+    }  # fmt: skip
+    given = {name: getattr(options, name) for name in SIZES}
+    return sizes | {name: value for name, value in given.items() if value is not None}
+
+
+def measure_preset(job, options):
+    batches = synthetic_batches(job)
+    sizes = {name: job["sizes"][name] for name in ("num_layers", "d_model", "d_ff")}
+    in_block = [*itertools.islice(itertools.cycle(batches), job["steps"])]
+    tokens = sum(int((labels != PAD_ID).sum()) for _, _, labels in in_block)
+    flops = sum(training_flops(batch, job["vocab_size"], **sizes) for batch in in_block)
+
+    environment = {**os.environ, "KERAS_BACKEND": "jax"}
+    if options.device == "cpu":
+        environment["JAX_PLATFORMS"] = "cpu"
+    cell = {}
+    for name in options.engines:
+        result = engine.run(ENGINES[name][0], job, environment)
+        seconds = statistics.median(result["block_seconds"])
+        cell[name] = round(tokens / seconds, 1)
+        tflops = flops / seconds / 1e12
+        figures = {
+            "tflops": round(tflops, 3),
+            "share_of_peak": options.peak_tflops and round(tflops / options.peak_tflops, 4),
+            "first_step_seconds": round(result["first_step"], 1),
+            "parameters": result["parameters"],
+            "loss": round(result["losses"][-1], 3),
+            "device": result["device"],
+        }
+        for figure, value in figures.items():
+            cell.setdefault(figure, {})[name] = value
+        print(f"{job['preset']} {name}: {cell[name]:,.0f} tokens/s", file=sys.stderr, flush=True)
+    if {"ours", "pytorch"} <= cell.keys():
+        cell["ratio"] = round(cell["ours"] / cell["pytorch"], 3)
+    return cell
+
+
+def print_table(results, options):
+    print(
+        f"batches of {options.batch_tokens:,} positions, vocabulary {options.vocab_size:,}, "
+        f"bfloat16, {options.blocks} blocks of {options.steps} steps"
+    )
+    columns = "{:<7} {:<8} {:>10} {:>9} {:>7} {:>11}"
+    print(columns.format("preset", "engine", "tokens/s", "TFLOP/s", "peak", "first step"))
+    for preset, cell in results.items():
+        for name in options.engines:
+            share = cell["share_of_peak"][name]
+            print(
+                columns.format(
+                    preset,
+                    name,
+                    f"{cell[name]:,.0f}",
+                    f"{cell['tflops'][name]:,.2f}",
+                    "" if share is None else f"{share:.1%}",
+                    f"{cell['first_step_seconds'][name]:.1f} s",
+                )
+            )
+        if "ratio" in cell:
+            print(f"{preset:<7} ours / pytorch: {cell['ratio']:.2f}")
+
+
+if __name__ == "__main__":
+    main()

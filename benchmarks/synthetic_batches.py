@@ -1,0 +1,60 @@
+"""Token batches of random ids: the shapes of real ones, for machines without TensorFlow."""
+
+import numpy as np
+
+PAD_ID, FIRST_PIECE = 0, 4
+SENTENCE_LENGTHS = (16, 32, 64)  # few shapes, since each is compiled
+LEAST_FULL = 0.9  # rows have 0.9 T to T tokens: some 5 % padding
+
+
+def synthetic_batches(job):
+    """One batch for each length, all of `job["batch_tokens"]` positions on either side.
+
+    Returns:
+        list of (source_ids, target_ids, labels), int32 arrays `(B, T)`.
+    """
+    random = np.random.default_rng(job["seed"])
+    return [_batch(random, length, job) for length in SENTENCE_LENGTHS]
+
+
+def _batch(random, length, job):
+    rows = max(1, job["batch_tokens"] // length)
+    sides = []
+    for _ in range(2):
+        lengths = random.integers(int(LEAST_FULL * length), length + 1, size=rows)
+        lengths[0] = length
+        ids = random.integers(FIRST_PIECE, job["vocab_size"], size=(rows, length + 1))
+        ids[np.arange(length + 1) > lengths[:, None]] = PAD_ID
+        sides.append(ids.astype(np.int32))
+    source, target = sides
+    source_ids, target_ids, labels = source[:, 1:], target[:, :-1].copy(), target[:, 1:]
+    target_ids[labels == PAD_ID] = PAD_ID
+    return source_ids, target_ids, labels
+
+
+def training_flops(batch, vocab_size, num_layers, d_model, d_ff):
+    """Floating-point operations that one training step on a batch needs.
+
+    Matrix products alone, two operations for a multiplication and its addition, over real tokens;
+    the backward pass takes twice the forward pass. Causal attention is counted by half, since it
+    looks back alone. Dropout, softmax, normalisation and optimizer are not counted.
+    """
+    source_ids, _, labels = batch
+    source_lengths = (source_ids != PAD_ID).sum(axis=1).astype(float)
+    target_lengths = (labels != PAD_ID).sum(axis=1).astype(float)
+    source, target = source_lengths.sum(), target_lengths.sum()
+
+    square, feed_forward = d_model**2, 2 * d_model * d_ff
+    encoder = source * (4 * square + feed_forward)
+    decoder = target * (6 * square + feed_forward) + source * 2 * square
+    attention = (
+        2
+        * d_model
+        * (
+            (source_lengths**2).sum()
+            + (target_lengths**2).sum() / 2
+            + (source_lengths * target_lengths).sum()
+        )
+    )
+    logits = target * d_model * vocab_size
+    return 3 * 2 * (num_layers * (encoder + decoder + attention) + logits)

@@ -1,0 +1,81 @@
+"""Tokenized text on disk, cut once and read by every engine.
+
+As a script it makes the folder: `text.npz`, all sentences, from which ours makes its batches as it
+always does, and `batches.npz`, the first of these batches, for whoever has no TensorFlow.
+"""
+
+import itertools
+import pathlib
+
+import engine
+import numpy as np
+
+
+def load_text(folder):
+    """The lists of source and target sentences, int32 arrays without begin and end ids."""
+    with np.load(pathlib.Path(folder) / "text.npz") as arrays:
+        return tuple(
+            np.split(arrays[side], np.cumsum(arrays[f"{side}_lengths"])[:-1])
+            for side in ("source", "target")
+        )
+
+
+def load_batches(folder, number):
+    """The batches that training sees first, in order: (source_ids, target_ids, labels)."""
+    parts = ("source_ids", "target_ids", "labels")
+    with np.load(pathlib.Path(folder) / "batches.npz") as arrays:
+        return [tuple(arrays[f"{part}_{index}"] for part in parts) for index in range(number)]
+
+
+def target_tokens(batches, pad_id):
+    """The tokens to predict in each batch: without padding, with the end ids."""
+    return [int((labels != pad_id).sum()) for _, _, labels in batches]
+
+
+def tokenize(job):
+    """Trains the tokenizer, and writes text and batches to `job["folder"]`."""
+    from tf_transformer.data.batching import TokenBatches
+    from tf_transformer.data.batching import tokenize as tokenized
+    from tf_transformer.data.corpus import default_vocab_size
+    from tf_transformer.data.parallel import read_parallel
+    from tf_transformer.data.phrasebook import phrasebook
+    from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer
+
+    if job["source"]:
+        parallel = read_parallel(job["source"], job["target"])
+    else:
+        parallel = phrasebook().train
+    tokenizer = SentencePieceTokenizer.train(
+        [*parallel.sources, *parallel.targets],
+        job["vocab_size"] or default_vocab_size("text" if job["source"] else "phrasebook"),
+    )
+    text = tokenized(parallel, tokenizer, tokenizer, job["max_length"])
+    ids = {"pad_id": tokenizer.pad_id, "bos_id": tokenizer.bos_id, "eos_id": tokenizer.eos_id}
+    batches = TokenBatches(text, job["batch_tokens"], **ids, seed=job["seed"])
+
+    folder = pathlib.Path(job["folder"])
+    sides = {"source": text.sources, "target": text.targets}
+    np.savez(
+        folder / "text.npz",
+        **{side: np.concatenate(sentences) for side, sentences in sides.items()},
+        **{f"{side}_lengths": [*map(len, sentences)] for side, sentences in sides.items()},
+    )
+    arrays = {}
+    stream = (rows for epoch in itertools.count() for rows in batches.rows(epoch))
+    for index, rows in enumerate(itertools.islice(stream, job["num_batches"])):
+        inputs, labels = batches.batch(rows)
+        arrays[f"source_ids_{index}"] = inputs["source_ids"]
+        arrays[f"target_ids_{index}"] = inputs["target_ids"]
+        arrays[f"labels_{index}"] = labels
+    np.savez(folder / "batches.npz", **arrays)
+    return {
+        **ids,
+        "vocab_size": tokenizer.vocab_size,
+        "padding_share": batches.padding_share,
+        "num_pairs": len(text),
+        "batches_in_epoch": len(batches),
+    }
+
+
+if __name__ == "__main__":
+    engine.finish(tokenize(engine.job()))

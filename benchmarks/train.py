@@ -1,0 +1,217 @@
+"""Training on a CPU: ours against PyTorch's `nn.Transformer`, target tokens a second.
+
+Both train the same sizes on the same tokenized batches in the same order, each in a process of its
+own, in turns. See README.md beside this file. The last line of the output is JSON.
+"""
+
+import argparse
+import importlib.util
+import json
+import pathlib
+import statistics
+import sys
+import tempfile
+
+import engine
+
+# name: script and what differs in its job
+ENGINES = {
+    "ours": ("train_ours.py", {"metrics": True}),
+    "ours_no_metrics": ("train_ours.py", {"metrics": False}),
+    "pytorch": ("train_pytorch.py", {"dropout_everywhere": False, "compile": False}),
+    "pytorch_default_dropout": (
+        "train_pytorch.py", {"dropout_everywhere": True, "compile": False},
+    ),
+    "pytorch_compiled": ("train_pytorch.py", {"dropout_everywhere": False, "compile": True}),
+}  # fmt: skip
+DEFAULT_ENGINES = ("ours", "pytorch", "ours_no_metrics", "pytorch_default_dropout")
+# (warm-up, measured steps); a step of base takes a core some 20 seconds.
+STEPS = {"tiny": (8, 40), "small": (8, 40), "base": (2, 6), "big": (1, 3)}
+SIZES = ("num_layers", "d_model", "num_heads", "d_ff")
+PRECISIONS = ("float32", "bfloat16")
+
+
+def main():
+    options = parse()
+    if importlib.util.find_spec("torch") is None:
+        sys.exit("PyTorch is not installed: pip install -r requirements-benchmarks.txt")
+    steps = {
+        name: (options.warm_up or STEPS[name][0], options.steps or STEPS[name][1])
+        for name in options.presets
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        job = {
+            "folder": folder,
+            "num_batches": max(map(sum, steps.values())),
+            "source": options.source,
+            "target": options.target,
+            "vocab_size": options.vocab_size,
+            "batch_tokens": options.batch_tokens,
+            "max_length": options.max_length,
+            "threads": options.threads,
+            "dropout": options.dropout,
+            "seed": 0,
+        }
+        say(f"tokenizing {options.source or 'the built-in phrasebook'}")
+        data = engine.run("tokenized_text.py", job)
+        results = {}
+        for preset in options.presets:
+            results[preset] = measure_preset(preset, steps[preset], {**job, **data}, options)
+    print_table(results, data, options)
+    print(json.dumps(results))
+
+
+def parse():
+    parser = argparse.ArgumentParser(
+        description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
+    parser.add_argument("--presets", nargs="+", choices=STEPS, default=["tiny", "base"])
+    parser.add_argument("--precisions", nargs="+", choices=PRECISIONS, default=PRECISIONS)
+    parser.add_argument("--engines", nargs="+", choices=ENGINES, default=DEFAULT_ENGINES)
+    parser.add_argument("--rounds", type=positive, default=3, help="turns of each engine")
+    parser.add_argument(
+        "--steps", type=positive, help="measured steps a round; None: 40 for tiny, 6 for base"
+    )
+    parser.add_argument(
+        "--warm-up", type=positive, help="steps before these; None: 8 for tiny, 2 for base"
+    )
+    parser.add_argument("--threads", type=positive, default=2)
+    parser.add_argument("--source", help="source sentences, one a line, plain or gzip")
+    parser.add_argument("--target", help="their translations; without both the phrasebook")
+    parser.add_argument(
+        "--vocab-size", type=positive, help="pieces; None: 8000, for the phrasebook 2000"
+    )
+    parser.add_argument("--batch-tokens", type=positive, default=4096)
+    parser.add_argument("--max-length", type=positive, default=128)
+    parser.add_argument("--dropout", type=float, default=0.1)
+    for name in SIZES:
+        parser.add_argument(
+            f"--{name.replace('_', '-')}", type=positive, help="None: as the preset has it"
+        )
+    options = parser.parse_args()
+    if bool(options.source) != bool(options.target):
+        parser.error("--source and --target belong together: give both or neither")
+    for path in filter(None, (options.source, options.target)):
+        if not pathlib.Path(path).is_file():
+            parser.error(f"no such file: {path}")
+    return options
+
+
+def positive(text):
+    number = int(text)
+    if number <= 0:
+        raise argparse.ArgumentTypeError(f"{text} is not greater than 0")
+    return number
+
+
+def measure_preset(preset, steps, job, options):
+    """The figures of float32, and those of other precisions under their names."""
+    warm_up, measured = steps
+    job = {
+        **job,
+        "preset": preset,
+        "sizes": sizes_of(preset, options),
+        "num_batches": warm_up + measured,
+    }
+    cells = {
+        precision: measure_cell({**job, "precision": precision}, warm_up, options)
+        for precision in options.precisions
+    }
+    return {
+        "padding_share": round(job["padding_share"], 4),
+        **cells.pop("float32", {}),
+        **cells,
+    }
+
+
+def sizes_of(preset, options):
+    from tf_transformer.models.presets import PRESETS
+
+    num_layers, d_model, d_ff, num_heads = PRESETS[preset]
+    sizes = {
+        "num_layers": num_layers, "d_model": d_model, "num_heads": num_heads, "d_ff": d_ff,
+    }  # fmt: skip
+    given = {name: getattr(options, name) for name in SIZES}
+    return sizes | {name: value for name, value in given.items() if value is not None}
+
+
+def measure_cell(job, warm_up, options):
+    """All engines in turns: medians over the rounds."""
+    rounds = {name: [] for name in options.engines}
+    for number in range(options.rounds):
+        for name in options.engines:
+            script, difference = ENGINES[name]
+            result = engine.run(script, {**job, **difference})
+            rounds[name].append(figures(result, warm_up))
+            say(
+                f"{job['preset']} {job['precision']} round {number + 1} {name}: "
+                f"{rounds[name][-1]['tokens_per_second']:,.0f} tokens/s, loss {result['loss']:.3f}"
+            )
+    cell = {name: median_over(rounds[name], "tokens_per_second") for name in options.engines}
+    if "ours" in cell and "pytorch" in cell:
+        cell["ratio"] = round(cell["ours"] / cell["pytorch"], 3)
+        cell["ratio_by_round"] = [
+            round(ours["tokens_per_second"] / pytorch["tokens_per_second"], 3)
+            for ours, pytorch in zip(rounds["ours"], rounds["pytorch"], strict=True)
+        ]
+    for figure in ("overall_tokens_per_second", "first_step_seconds", "peak_mib", "parameters"):
+        cell[figure] = {name: median_over(rounds[name], figure) for name in options.engines}
+    return cell
+
+
+def figures(result, warm_up):
+    """What one run of an engine gave, without the steps of the warm-up.
+
+    The first step, the slowest, belongs to the warm-up and is not among `seconds`.
+    """
+    seconds, tokens = result["seconds"][warm_up - 1 :], result["tokens"][warm_up - 1 :]
+    return {
+        "tokens_per_second": statistics.median(
+            count / time for count, time in zip(tokens, seconds, strict=True)
+        ),
+        "overall_tokens_per_second": sum(tokens) / sum(seconds),
+        "first_step_seconds": result["first_step"],
+        "peak_mib": result["peak_mib"],
+        "parameters": result["parameters"],
+    }
+
+
+def median_over(rounds, figure):
+    return round(statistics.median(one[figure] for one in rounds), 1)
+
+
+def print_table(results, data, options):
+    print(
+        f"{data['num_pairs']:,} pairs, vocabulary {data['vocab_size']:,}, batches of "
+        f"{options.batch_tokens:,} positions, {data['padding_share']:.1%} padding, "
+        f"{options.threads} threads, {options.rounds} rounds"
+    )
+    columns = "{:<7} {:<9} {:<24} {:>9} {:>9} {:>11} {:>10}"
+    print(
+        columns.format("preset", "precision", "engine", "tokens/s", "overall", "first step", "peak")
+    )
+    for preset, result in results.items():
+        for precision in options.precisions:
+            cell = result if precision == "float32" else result[precision]
+            for name in options.engines:
+                print(
+                    columns.format(
+                        preset,
+                        precision,
+                        name,
+                        f"{cell[name]:,.0f}",
+                        f"{cell['overall_tokens_per_second'][name]:,.0f}",
+                        f"{cell['first_step_seconds'][name]:.1f} s",
+                        f"{cell['peak_mib'][name]:,.0f} MiB",
+                    )
+                )
+            if "ratio" in cell:
+                print(f"{preset:<7} {precision:<9} ours / pytorch: {cell['ratio']:.2f}")
+
+
+def say(line):
+    print(line, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()

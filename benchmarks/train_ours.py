@@ -1,0 +1,82 @@
+"""Ours: the model, the optimizer and the batches of `tf-transformer train`, by `model.fit`."""
+
+import time
+
+STARTED = time.monotonic()
+
+import dataclasses  # noqa: E402
+
+import engine  # noqa: E402
+import keras  # noqa: E402
+import tensorflow as tf  # noqa: E402
+from tokenized_text import load_batches, load_text, target_tokens  # noqa: E402
+
+from tf_transformer.config import TrainingConfig  # noqa: E402
+from tf_transformer.data.batching import TokenBatches, TokenizedText  # noqa: E402
+from tf_transformer.models.presets import preset  # noqa: E402
+from tf_transformer.models.transformer import Transformer  # noqa: E402
+from tf_transformer.training.fit import compile_model  # noqa: E402
+
+PRECISIONS = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
+
+
+class StepClock(keras.callbacks.Callback):
+    """The moment at which each step ended, its figures fetched as the line of progress does."""
+
+    def __init__(self):
+        super().__init__()
+        self.moments = []
+        self.loss = None
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.loss = float(logs["loss"])
+        self.moments.append(time.monotonic())
+
+
+def train(job):
+    tf.config.threading.set_intra_op_parallelism_threads(job["threads"])
+    tf.config.threading.set_inter_op_parallelism_threads(job["threads"])
+    keras.utils.set_random_seed(job["seed"])
+
+    batches = TokenBatches(
+        TokenizedText(*load_text(job["folder"])),
+        job["batch_tokens"],
+        pad_id=job["pad_id"],
+        bos_id=job["bos_id"],
+        eos_id=job["eos_id"],
+        seed=job["seed"],
+    )
+    config = preset(job["preset"], job["vocab_size"], job["vocab_size"])
+    config = dataclasses.replace(
+        config, **job["sizes"], dropout_rate=job["dropout"], pad_id=job["pad_id"]
+    )
+    precision = PRECISIONS[job["precision"]]
+    model = Transformer(config, dtype=precision)
+    compile_model(model, TrainingConfig(precision=precision))
+    if not job["metrics"]:
+        model.compile(optimizer=model.optimizer, loss=model.loss, auto_scale_loss=False)
+
+    clock = StepClock()
+    model.fit(
+        batches.dataset(),
+        steps_per_epoch=job["num_batches"],
+        epochs=1,
+        shuffle=False,
+        verbose=0,
+        callbacks=[clock],
+    )
+    seen = load_batches(job["folder"], job["num_batches"])
+    return {
+        "first_step": clock.moments[0] - STARTED,
+        "seconds": [
+            after - before
+            for before, after in zip(clock.moments[:-1], clock.moments[1:], strict=True)
+        ],
+        "tokens": target_tokens(seen, job["pad_id"])[1:],
+        "loss": clock.loss,
+        "parameters": model.count_params(),
+    }
+
+
+if __name__ == "__main__":
+    engine.finish(train(engine.job()))

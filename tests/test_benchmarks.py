@@ -1,0 +1,171 @@
+"""The benchmarks run, in their smallest setting, and end in the line of JSON that they promise."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[1]
+FOLDER = ROOT / "benchmarks"
+SMALLEST = ["--num-layers", "1", "--d-model", "16", "--d-ff", "32", "--num-heads", "2"]
+
+
+def needs(library):
+    missing = importlib.util.find_spec(library) is None
+    return pytest.mark.skipif(missing, reason=f"{library} is not installed")
+
+
+def run(script, *options):
+    return subprocess.run(
+        [sys.executable, str(FOLDER / script), *options, *SMALLEST],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+
+
+def last_line(process):
+    assert process.returncode == 0, process.stderr
+    return json.loads(process.stdout.splitlines()[-1])
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    """Two files of parallel text, few and short sentences."""
+    folder = tmp_path_factory.mktemp("text")
+    words = "the a cat dog sees hears small old red house".split()
+    random = np.random.default_rng(0)
+    sentences = [" ".join(random.choice(words, size=4 + i % 5)) for i in range(120)]
+    for name, lines in (("source", sentences), ("target", [s.upper() for s in sentences])):
+        (folder / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return folder
+
+
+@needs("torch")
+def test_training_against_pytorch_on_a_cpu(text):
+    results = last_line(
+        run(
+            "train.py", "--presets", "tiny", "--rounds", "1", "--steps", "2", "--warm-up", "1",
+            "--source", str(text / "source"), "--target", str(text / "target"),
+            "--vocab-size", "300", "--batch-tokens", "256",
+            "--engines", "ours", "pytorch",
+        )
+    )  # fmt: skip
+    assert results.keys() == {"tiny"}
+    tiny = results["tiny"]
+    assert 0 <= tiny["padding_share"] < 1
+    for cell in (tiny, tiny["bfloat16"]):
+        assert cell["ratio"] == pytest.approx(cell["ours"] / cell["pytorch"], abs=0.01)
+        assert len(cell["ratio_by_round"]) == 1
+        for figure in ("overall_tokens_per_second", "first_step_seconds", "peak_mib"):
+            assert cell[figure].keys() == {"ours", "pytorch"}
+            assert min(cell[figure].values()) > 0
+        # The same model, or the comparison says nothing.
+        assert cell["parameters"]["ours"] == cell["parameters"]["pytorch"]
+
+
+@needs("torch")
+@needs("jax")
+def test_training_against_pytorch_on_an_accelerator():
+    results = last_line(gpu_train("--engines", "ours", "pytorch", "--peak-tflops", "1"))
+    cell = results["tiny"]
+    assert cell["ratio"] == pytest.approx(cell["ours"] / cell["pytorch"], abs=0.01)
+    assert cell["parameters"]["ours"] == cell["parameters"]["pytorch"]
+    assert cell["share_of_peak"]["ours"] > 0
+
+
+@needs("torch")
+def test_pytorch_alone_on_an_accelerator():
+    cell = last_line(gpu_train("--engines", "pytorch"))["tiny"]
+    assert cell["pytorch"] > 0 and cell["tflops"]["pytorch"] > 0
+    assert cell["share_of_peak"]["pytorch"] is None
+    assert "ratio" not in cell
+
+
+def gpu_train(*options):
+    return run(
+        "gpu_train.py", "--device", "cpu", "--presets", "tiny", "--steps", "2", "--blocks", "1",
+        "--no-compile", "--vocab-size", "100", "--batch-tokens", "128", *options,
+    )  # fmt: skip
+
+
+def test_without_pytorch_one_line_says_how_to_get_it():
+    code = (
+        "import runpy, sys; sys.modules['torch'] = None; "
+        f"sys.path.insert(0, {str(FOLDER)!r}); sys.argv = ['train.py']; "
+        f"runpy.run_path({str(FOLDER / 'train.py')!r}, run_name='__main__')"
+    )
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert process.returncode == 1
+    (line,) = process.stderr.splitlines()
+    assert "pip install -r requirements-benchmarks.txt" in line
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--source", "no-such-file", "--target", "no-such-file"], "no such file: no-such-file"),
+        (["--source", "one-side"], "--source and --target belong together"),
+        (["--rounds", "0"], "0 is not greater than 0"),
+    ],
+)
+def test_options_that_cannot_be(options, message):
+    process = run("train.py", *options)
+    assert process.returncode == 2
+    assert message in process.stderr
+
+
+# The accelerator's batches and how their work is counted
+
+
+@pytest.fixture
+def synthetic(monkeypatch):
+    monkeypatch.syspath_prepend(FOLDER)
+    return importlib.import_module("synthetic_batches")
+
+
+def test_synthetic_batches_look_like_real_ones(synthetic):
+    batches = synthetic.synthetic_batches({"seed": 0, "batch_tokens": 640, "vocab_size": 50})
+    assert [labels.shape for _, _, labels in batches] == [(40, 16), (20, 32), (10, 64)]
+    for source_ids, target_ids, labels in batches:
+        real = labels != 0
+        assert 0.9 < real.mean() < 1
+        assert 0.9 < (source_ids != 0).mean() < 1
+        assert (np.diff(real.astype(int), axis=1) <= 0).all()  # padding comes last
+        assert ((target_ids != 0) == real).all()
+        # Each input is the label before it, so the model may learn nothing from the answer.
+        assert (np.where(real[:, 1:], labels[:, :-1], 0) == target_ids[:, 1:]).all()
+
+
+def test_operations_are_those_of_the_matrix_products(synthetic):
+    layers, width, hidden, vocabulary, source, target = 2, 8, 24, 11, 5, 3
+    ids = lambda length: np.ones((1, length), int)  # noqa: E731
+
+    def product(rows, inner, columns):
+        return 2 * rows * inner * columns
+
+    encoder_layer = (
+        4 * product(source, width, width)  # query, key, value, output
+        + 2 * product(source, width, source)  # scores, weighted values
+        + product(source, width, hidden)
+        + product(source, hidden, width)
+    )
+    decoder_layer = (
+        4 * product(target, width, width)
+        + 2 * product(target, width, target) / 2  # the future is not looked at
+        + 2 * product(target, width, width)  # query and output of the cross-attention
+        + 2 * product(source, width, width)  # its key and value
+        + 2 * product(target, width, source)
+        + product(target, width, hidden)
+        + product(target, hidden, width)
+    )
+    forward = layers * (encoder_layer + decoder_layer) + product(target, width, vocabulary)
+    counted = synthetic.training_flops(
+        (ids(source), ids(target), ids(target)), vocabulary, layers, width, hidden
+    )
+    assert counted == 3 * forward
