@@ -1,16 +1,24 @@
 """Models to search with: two that are no Transformer, in NumPy too, and a small Transformer."""
 
 import functools
+from typing import Any, NamedTuple
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from tf_transformer.config import TransformerConfig
+from tf_transformer.decoding.beam import beam_search
+from tf_transformer.decoding.greedy import greedy_search
+from tf_transformer.decoding.hypotheses import RankedHypotheses
 from tf_transformer.models.transformer import Transformer
 
 PAD, BOS, EOS = 0, 2, 3
 SPECIAL = {"pad_id": PAD, "bos_id": BOS, "eos_id": EOS}
 VOCAB_SIZE = 9
+ROOM = 11  # steps that a memory of fixed size has room for; the largest limit is one less
+NOTHING = float("-inf")
+STEP_MODELS, TRANSFORMERS = ("markov", "bag"), ("norm_first", "post_norm")
 
 
 def repeated(sources, beam_size):
@@ -158,3 +166,67 @@ def random_transformer(norm_first):
     """A small Transformer with random weights, and the special ids to search it with."""
     model = make_transformer(norm_first)
     return model, {"pad_id": PAD, "bos_id": BOS, "eos_id": varied_end(model)}
+
+
+# Searches with any of them, and what they find
+
+
+class Case(NamedTuple):
+    """A model, what to search with it, and its special ids."""
+
+    model: Any
+    sources: np.ndarray
+    special: dict
+
+    def start(self, sources, **kwargs):
+        return self.model.start_decoding(sources, **kwargs)
+
+    def greedy(self, sources, limits, num_steps=None):
+        cache = self.start(sources, num_steps=num_steps)
+        return greedy_search(
+            self.model.decode_step, cache, limits, num_steps=num_steps, **self.special
+        )
+
+    def beam(self, sources, limits, beam_size, alpha=0.6, n_best=1, num_steps=None):
+        cache = self.start(sources, num_steps=num_steps, beam_size=beam_size)
+        return beam_search(
+            self.model.decode_step, cache, limits, beam_size=beam_size, alpha=alpha,
+            n_best=n_best, num_steps=num_steps, **self.special,
+        )  # fmt: skip
+
+
+def make_case(name):
+    if name in ("markov", "bag"):
+        model = {"markov": Markov, "bag": Bag}[name]()
+        return Case(model, model.sources(40), SPECIAL)
+    model, special = random_transformer(name == "norm_first")
+    return Case(model, padded_sources(40), special)
+
+
+def cases(*names):
+    return pytest.mark.parametrize("case", names, indirect=True)
+
+
+def some_limits(num_rows):
+    return [np.full(num_rows, n, "int32") for n in (0, 1)] + [
+        np.arange(num_rows, dtype="int32") % ROOM
+    ]
+
+
+def arrays(found):
+    assert isinstance(found, RankedHypotheses)
+    found = RankedHypotheses(*(tensor.numpy() for tensor in found))
+    dtypes = [array.dtype for array in found]
+    assert dtypes == ["int32", "int32", "float32", "float32", "bool"]
+    return found
+
+
+def rows_of(found, sentence):
+    """Of each hypothesis its ids and whether it was cut, after a look at its padding."""
+    rows = []
+    for ids, length, cut in zip(
+        found.ids[sentence], found.lengths[sentence], found.truncated[sentence], strict=True
+    ):
+        assert (ids[length:] == PAD).all()
+        rows.append((tuple(ids[:length].tolist()), bool(cut)))
+    return rows

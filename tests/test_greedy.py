@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-
 from step_models import (
     BOS,
     EOS,
@@ -287,6 +286,46 @@ def test_one_trace_of_the_transformer_serves_all_lengths(transformer):
         assert rows_of(find(source[None])) == together[row : row + 1]
     assert find(source_ids[:0]).ids.shape[0] == 0
     assert find.experimental_get_tracing_count() == 1
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["graph", "compiled"])
+def test_a_memory_of_fixed_size_changes_nothing(transformer, compiled):
+    model, special = transformer
+    source_ids, num_steps = padded_sources(), 12
+    limits = tf.range(len(source_ids)) % num_steps
+
+    def find(num_steps):
+        cache = model.start_decoding(source_ids, num_steps=num_steps)
+        return greedy_search(model.decode_step, cache, limits, num_steps=num_steps, **special)
+
+    growing, fixed = find(None), tf.function(find, jit_compile=compiled)(num_steps)
+    assert fixed.ids.shape == (len(source_ids), num_steps)
+    width = growing.ids.shape[1]
+    assert 8 <= width < num_steps
+    assert fixed.ids[:, :width].numpy().tolist() == growing.ids.numpy().tolist()
+    assert (fixed.ids[:, width:].numpy() == PAD).all()
+    assert fixed.lengths.numpy().tolist() == growing.lengths.numpy().tolist()
+    assert fixed.truncated.numpy().tolist() == growing.truncated.numpy().tolist()
+    np.testing.assert_allclose(fixed.log_probs, growing.log_probs, atol=1e-5)
+
+
+@pytest.mark.parametrize("num_layers", [1, 2, 3])
+def test_a_graph_from_text_returns_every_row(num_layers):
+    # A scale between the product of attention and its bias made of one layer a graph that
+    # returned no rows, without a word.
+    model = Transformer(
+        TransformerConfig(11, 11, num_layers=num_layers, d_model=8, num_heads=2, d_ff=12)
+    )
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+    def find(texts):
+        source_ids = tf.strings.to_number(tf.strings.split(texts), tf.int32).to_tensor()
+        cache = model.start_decoding(source_ids)
+        limits = output_limits(tf.math.count_nonzero(source_ids, axis=1, dtype=tf.int32), 6)
+        return greedy_search(model.decode_step, cache, limits, **SPECIAL)
+
+    for tensor in find(["5 6 7", "4", "8 9"]):
+        assert tensor.shape[0] == 3
 
 
 # Shapes and limits
