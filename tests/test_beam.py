@@ -288,7 +288,7 @@ def test_only_the_target_is_re_ordered():
     assert len(pasts) == 7
     for sentence, source in enumerate(sources):
         expected = beam_loop(lambda tokens, s=source: model.logits(s, tokens), 6, 3, 0.6)
-        assert rows_of(found, sentence) == [row[2:] for row in expected]
+        assert rows_of(found, sentence) == [row[2:] for row in expected[:3]]
 
 
 # Parts
