@@ -3,6 +3,18 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from step_models import (
+    BOS,
+    EOS,
+    PAD,
+    SPECIAL,
+    VOCAB_SIZE,
+    Bag,
+    Markov,
+    log_softmax,
+    padded_sources,
+    random_transformer,
+)
 
 from tf_transformer.config import TransformerConfig
 from tf_transformer.decoding.cache import open_shapes
@@ -10,91 +22,7 @@ from tf_transformer.decoding.greedy import greedy_search
 from tf_transformer.decoding.hypotheses import Hypotheses, output_limits
 from tf_transformer.models.transformer import Transformer
 
-PAD, BOS, EOS = 0, 2, 3
-SPECIAL = {"pad_id": PAD, "bos_id": BOS, "eos_id": EOS}
-VOCAB_SIZE = 9
-
-
-# Models that are no Transformer. Each has a step for `greedy_search`, and the same model in NumPy
-# as a function of one row's source and the tokens so far: what the caches are to make faster.
-
-
-class Markov:
-    """Logits from a table of the last two tokens, plus a bias of the row and of the position.
-
-    Its cache holds something that stays, something that changes, and something nested.
-    """
-
-    def __init__(self):
-        random = np.random.default_rng(1)
-        self.table = random.normal(size=(VOCAB_SIZE, VOCAB_SIZE, VOCAB_SIZE)).astype("float32")
-        self.table[..., PAD] = -9.0
-        self.table[BOS, BOS, EOS] = 0.0  # else most rows would end at once
-        self.by_position = random.normal(size=(40, VOCAB_SIZE)).astype("float32")
-        self.by_position[:, [PAD, EOS]] = 0.0
-
-    def sources(self, num_rows):
-        sources = np.random.default_rng(2).normal(size=(num_rows, VOCAB_SIZE)).astype("float32")
-        sources[:, PAD] = 0.0
-        return sources
-
-    def start(self, sources):
-        num_rows = tf.shape(sources)[0]
-        before = {"previous": tf.fill([num_rows], BOS), "steps": tf.zeros([num_rows], tf.int32)}
-        return {"source": {"bias": sources}, "target": {"state": before}}
-
-    def step(self, token_ids, index, cache):
-        state = cache["target"]["state"]
-        places = tf.stack([state["previous"], token_ids], axis=1)
-        logits = tf.gather_nd(self.table, places) + cache["source"]["bias"]
-        # Two counts of the same steps: the loop's own and the cache's.
-        by_count = tf.gather(self.by_position, state["steps"])
-        logits += (by_count + tf.gather(self.by_position, index)) / 2
-        state = {"previous": token_ids, "steps": state["steps"] + 1}
-        return logits, {"source": cache["source"], "target": {"state": state}}
-
-    def logits(self, source, tokens):
-        before = tokens[-2] if len(tokens) > 1 else BOS
-        return self.table[before, tokens[-1]] + source + self.by_position[len(tokens) - 1]
-
-
-class Bag:
-    """Logits from the sum of the embeddings of all tokens so far: its cache grows by one a step."""
-
-    def __init__(self):
-        random = np.random.default_rng(3)
-        self.embeddings = random.normal(size=(VOCAB_SIZE, 4)).astype("float32")
-        self.output = random.normal(size=(4, VOCAB_SIZE)).astype("float32")
-        self.bias = np.where(np.arange(VOCAB_SIZE) == PAD, -99.0, 0.0).astype("float32")
-
-    def sources(self, num_rows):
-        return np.random.default_rng(4).normal(size=(num_rows, 4)).astype("float32")
-
-    def start(self, sources):
-        past = tf.zeros([tf.shape(sources)[0], 0, 4])
-        return {"source": {"bag": sources}, "target": {"past": past}}
-
-    def step(self, token_ids, index, cache):
-        source, past = cache["source"]["bag"], cache["target"]["past"]
-        past = tf.concat([past, tf.gather(self.embeddings, token_ids)[:, None]], axis=1)
-        with tf.control_dependencies([tf.debugging.assert_equal(tf.shape(past)[1], index + 1)]):
-            hidden = tf.tanh(source + tf.reduce_sum(past, axis=1))
-        return hidden @ self.output + self.bias, {
-            "source": cache["source"],
-            "target": {"past": past},
-        }
-
-    def logits(self, source, tokens):
-        hidden = np.tanh(source + self.embeddings[tokens].sum(axis=0))
-        return hidden @ self.output + self.bias
-
-
 MODELS = pytest.mark.parametrize("model", [Markov(), Bag()], ids=["markov", "bag"])
-
-
-def log_softmax(logits):
-    logits = np.asarray(logits, "float64")
-    return logits - logits.max() - np.log(np.exp(logits - logits.max()).sum())
 
 
 def greedy_loop(logits_of, limit, eos_id=EOS):
@@ -127,7 +55,7 @@ def check(hypotheses, expected):
 
 def search(model, sources, limits):
     sources, limits = tf.convert_to_tensor(sources), tf.convert_to_tensor(limits)
-    return greedy_search(model.step, model.start(sources), limits, **SPECIAL)
+    return greedy_search(model.decode_step, model.start_decoding(sources), limits, **SPECIAL)
 
 
 def graph_search(model):
@@ -277,60 +205,9 @@ def test_one_trace_serves_all_sizes(model):
 # The Transformer
 
 
-def make_transformer(norm_first):
-    model = Transformer(
-        TransformerConfig(
-            source_vocab_size=11, target_vocab_size=VOCAB_SIZE, num_layers=2, d_model=8,
-            num_heads=2, d_ff=12, norm_first=norm_first, tie_embeddings=False,
-        )
-    )  # fmt: skip
-    random = np.random.default_rng(6)
-    for variable in model.trainable_variables:
-        if len(variable.shape) > 1:
-            variable.assign(random.normal(scale=0.7, size=variable.shape))
-        else:  # biases and scales, which begin at 0 and 1
-            variable.assign_add(random.normal(scale=0.1, size=variable.shape))
-    # What follows shall depend on the last token at least as much as on the source.
-    embeddings = model.target_embedding.embedding.trainable_variables[0]
-    embeddings.assign(3.0 * embeddings)
-    # With these biases no id is favoured at large, so rows differ and come to their ends anywhere;
-    # but as after training, padding is never chosen.
-    target_ids = random.integers(0, VOCAB_SIZE, (16, 9))
-    logits = model({"source_ids": padded_sources(), "target_ids": target_ids}).numpy()
-    bias = -logits.mean(axis=(0, 1))
-    bias[PAD] = -99.0
-    model.output_projection.bias.assign_add(bias)
-    return model
-
-
-def padded_sources(num_rows=16):
-    random = np.random.default_rng(6)
-    source_ids = random.integers(4, 11, (num_rows, 7)).astype("int32")
-    lengths = random.integers(1, 8, num_rows)
-    source_ids[np.arange(7) >= lengths[:, None]] = PAD
-    return source_ids
-
-
-def varied_end(model, num_steps=9):
-    """The id that, taken for the end, makes the translations of `padded_sources` differ most."""
-    source_ids = padded_sources()
-    target_ids = np.full((len(source_ids), 1), BOS, "int32")
-    for _ in range(num_steps):
-        logits = model({"source_ids": source_ids, "target_ids": target_ids}).numpy()
-        best = logits[:, -1].argmax(axis=-1).astype("int32")
-        target_ids = np.concatenate([target_ids, best[:, None]], axis=1)
-    rows = target_ids[:, 1:].tolist()
-    return max(
-        range(VOCAB_SIZE),
-        key=lambda i: len({tuple(row[: row.index(i)]) for row in rows if i in row}),
-    )
-
-
 @pytest.fixture(scope="module", params=[True, False], ids=["norm_first", "post_norm"])
 def transformer(request):
-    """A small Transformer with random weights, and the special ids to search it with."""
-    model = make_transformer(request.param)
-    return model, {"pad_id": PAD, "bos_id": BOS, "eos_id": varied_end(model)}
+    return random_transformer(request.param)
 
 
 def test_the_cached_search_is_the_uncached_loop(transformer):
@@ -409,6 +286,46 @@ def test_one_trace_of_the_transformer_serves_all_lengths(transformer):
         assert rows_of(find(source[None])) == together[row : row + 1]
     assert find(source_ids[:0]).ids.shape[0] == 0
     assert find.experimental_get_tracing_count() == 1
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["graph", "compiled"])
+def test_a_memory_of_fixed_size_changes_nothing(transformer, compiled):
+    model, special = transformer
+    source_ids, num_steps = padded_sources(), 12
+    limits = tf.range(len(source_ids)) % num_steps
+
+    def find(num_steps):
+        cache = model.start_decoding(source_ids, num_steps=num_steps)
+        return greedy_search(model.decode_step, cache, limits, num_steps=num_steps, **special)
+
+    growing, fixed = find(None), tf.function(find, jit_compile=compiled)(num_steps)
+    assert fixed.ids.shape == (len(source_ids), num_steps)
+    width = growing.ids.shape[1]
+    assert 8 <= width < num_steps
+    assert fixed.ids[:, :width].numpy().tolist() == growing.ids.numpy().tolist()
+    assert (fixed.ids[:, width:].numpy() == PAD).all()
+    assert fixed.lengths.numpy().tolist() == growing.lengths.numpy().tolist()
+    assert fixed.truncated.numpy().tolist() == growing.truncated.numpy().tolist()
+    np.testing.assert_allclose(fixed.log_probs, growing.log_probs, atol=1e-5)
+
+
+@pytest.mark.parametrize("num_layers", [1, 2, 3])
+def test_a_graph_from_text_returns_every_row(num_layers):
+    # A scale between the product of attention and its bias made of one layer a graph that
+    # returned no rows, without a word.
+    model = Transformer(
+        TransformerConfig(11, 11, num_layers=num_layers, d_model=8, num_heads=2, d_ff=12)
+    )
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+    def find(texts):
+        source_ids = tf.strings.to_number(tf.strings.split(texts), tf.int32).to_tensor()
+        cache = model.start_decoding(source_ids)
+        limits = output_limits(tf.math.count_nonzero(source_ids, axis=1, dtype=tf.int32), 6)
+        return greedy_search(model.decode_step, cache, limits, **SPECIAL)
+
+    for tensor in find(["5 6 7", "4", "8 9"]):
+        assert tensor.shape[0] == 3
 
 
 # Shapes and limits

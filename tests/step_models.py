@@ -1,0 +1,232 @@
+"""Models to search with: two that are no Transformer, in NumPy too, and a small Transformer."""
+
+import functools
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tf_transformer.config import TransformerConfig
+from tf_transformer.decoding.beam import beam_search
+from tf_transformer.decoding.greedy import greedy_search
+from tf_transformer.decoding.hypotheses import RankedHypotheses
+from tf_transformer.models.transformer import Transformer
+
+PAD, BOS, EOS = 0, 2, 3
+SPECIAL = {"pad_id": PAD, "bos_id": BOS, "eos_id": EOS}
+VOCAB_SIZE = 9
+ROOM = 11  # steps that a memory of fixed size has room for; the largest limit is one less
+NOTHING = float("-inf")
+STEP_MODELS, TRANSFORMERS = ("markov", "bag"), ("norm_first", "post_norm")
+
+
+def repeated(sources, beam_size):
+    """The source of each hypothesis."""
+    return sources if beam_size is None else tf.repeat(sources, beam_size, axis=0)
+
+
+# Models that are no Transformer. Each can be searched as any model can, and is the same model in
+# NumPy as a function of one row's source and the tokens so far: what the caches make faster.
+
+
+class Markov:
+    """Logits from a table of the last two tokens, plus a bias of the row and of the position.
+
+    Its cache holds something that stays, something that changes, and something nested.
+    """
+
+    def __init__(self):
+        random = np.random.default_rng(1)
+        self.table = random.normal(size=(VOCAB_SIZE, VOCAB_SIZE, VOCAB_SIZE)).astype("float32")
+        self.table[..., PAD] = -9.0
+        self.table[BOS, BOS, EOS] = 0.0  # else most rows would end at once
+        self.by_position = random.normal(size=(40, VOCAB_SIZE)).astype("float32")
+        self.by_position[:, [PAD, EOS]] = 0.0
+
+    def sources(self, num_rows):
+        sources = np.random.default_rng(2).normal(size=(num_rows, VOCAB_SIZE)).astype("float32")
+        sources[:, PAD] = 0.0
+        return sources
+
+    def start_decoding(self, sources, num_steps=None, beam_size=None):
+        sources = repeated(sources, beam_size)
+        num_rows = tf.shape(sources)[0]
+        before = {"previous": tf.fill([num_rows], BOS), "steps": tf.zeros([num_rows], tf.int32)}
+        return {"source": {"bias": sources}, "target": {"state": before}}
+
+    def decode_step(self, token_ids, index, cache):
+        state = cache["target"]["state"]
+        places = tf.stack([state["previous"], token_ids], axis=1)
+        logits = tf.gather_nd(self.table, places) + cache["source"]["bias"]
+        # Two counts of the same steps: the loop's own and the cache's.
+        by_count = tf.gather(self.by_position, state["steps"])
+        logits += (by_count + tf.gather(self.by_position, index)) / 2
+        state = {"previous": token_ids, "steps": state["steps"] + 1}
+        return logits, {"source": cache["source"], "target": {"state": state}}
+
+    def logits(self, source, tokens):
+        before = tokens[-2] if len(tokens) > 1 else BOS
+        return self.table[before, tokens[-1]] + source + self.by_position[len(tokens) - 1]
+
+
+class Bag:
+    """Logits from the sum of the embeddings of all tokens so far: its cache grows by one a step."""
+
+    def __init__(self):
+        random = np.random.default_rng(3)
+        self.embeddings = random.normal(size=(VOCAB_SIZE, 4)).astype("float32")
+        self.output = random.normal(size=(4, VOCAB_SIZE)).astype("float32")
+        self.bias = np.where(np.arange(VOCAB_SIZE) == PAD, -99.0, 0.0).astype("float32")
+
+    def sources(self, num_rows):
+        return np.random.default_rng(4).normal(size=(num_rows, 4)).astype("float32")
+
+    def start_decoding(self, sources, num_steps=None, beam_size=None):
+        sources = repeated(sources, beam_size)
+        past = tf.zeros([tf.shape(sources)[0], num_steps or 0, 4])
+        source = {"bag": sources}
+        if num_steps is not None:
+            source["steps"] = tf.range(num_steps)
+        return {"source": source, "target": {"past": past}}
+
+    def decode_step(self, token_ids, index, cache):
+        source, past = cache["source"], cache["target"]["past"]
+        new = tf.gather(self.embeddings, token_ids)[:, None]
+        if "steps" in source:
+            past, checks = tf.where((source["steps"] == index)[:, None], new, past), []
+        else:
+            past = tf.concat([past, new], axis=1)
+            checks = [tf.debugging.assert_equal(tf.shape(past)[1], index + 1)]
+        with tf.control_dependencies(checks):
+            hidden = tf.tanh(source["bag"] + tf.reduce_sum(past, axis=1))
+        return hidden @ self.output + self.bias, {"source": source, "target": {"past": past}}
+
+    def logits(self, source, tokens):
+        hidden = np.tanh(source + self.embeddings[tokens].sum(axis=0))
+        return hidden @ self.output + self.bias
+
+
+def log_softmax(logits):
+    logits = np.asarray(logits, "float64")
+    return logits - logits.max() - np.log(np.exp(logits - logits.max()).sum())
+
+
+def make_transformer(norm_first):
+    model = Transformer(
+        TransformerConfig(
+            source_vocab_size=11, target_vocab_size=VOCAB_SIZE, num_layers=2, d_model=8,
+            num_heads=2, d_ff=12, norm_first=norm_first, tie_embeddings=False,
+        )
+    )  # fmt: skip
+    random = np.random.default_rng(6)
+    for variable in model.trainable_variables:
+        if len(variable.shape) > 1:
+            variable.assign(random.normal(scale=0.7, size=variable.shape))
+        else:  # biases and scales, which begin at 0 and 1
+            variable.assign_add(random.normal(scale=0.1, size=variable.shape))
+    # What follows shall depend on the last token at least as much as on the source.
+    embeddings = model.target_embedding.embedding.trainable_variables[0]
+    embeddings.assign(3.0 * embeddings)
+    # With these biases no id is favoured at large, so rows differ and come to their ends anywhere;
+    # but as after training, padding is never chosen.
+    target_ids = random.integers(0, VOCAB_SIZE, (16, 9))
+    logits = model({"source_ids": padded_sources(), "target_ids": target_ids}).numpy()
+    bias = -logits.mean(axis=(0, 1))
+    bias[PAD] = -99.0
+    model.output_projection.bias.assign_add(bias)
+    return model
+
+
+def padded_sources(num_rows=16):
+    random = np.random.default_rng(6)
+    source_ids = random.integers(4, 11, (num_rows, 7)).astype("int32")
+    lengths = random.integers(1, 8, num_rows)
+    source_ids[np.arange(7) >= lengths[:, None]] = PAD
+    return source_ids
+
+
+def varied_end(model, num_steps=9):
+    """The id that, taken for the end, makes the translations of `padded_sources` differ most."""
+    source_ids = padded_sources()
+    target_ids = np.full((len(source_ids), 1), BOS, "int32")
+    for _ in range(num_steps):
+        logits = model({"source_ids": source_ids, "target_ids": target_ids}).numpy()
+        best = logits[:, -1].argmax(axis=-1).astype("int32")
+        target_ids = np.concatenate([target_ids, best[:, None]], axis=1)
+    rows = target_ids[:, 1:].tolist()
+    return max(
+        range(VOCAB_SIZE),
+        key=lambda i: len({tuple(row[: row.index(i)]) for row in rows if i in row}),
+    )
+
+
+@functools.cache
+def random_transformer(norm_first):
+    """A small Transformer with random weights, and the special ids to search it with."""
+    model = make_transformer(norm_first)
+    return model, {"pad_id": PAD, "bos_id": BOS, "eos_id": varied_end(model)}
+
+
+# Searches with any of them, and what they find
+
+
+class Case(NamedTuple):
+    """A model, what to search with it, and its special ids."""
+
+    model: Any
+    sources: np.ndarray
+    special: dict
+
+    def start(self, sources, **kwargs):
+        return self.model.start_decoding(sources, **kwargs)
+
+    def greedy(self, sources, limits, num_steps=None):
+        cache = self.start(sources, num_steps=num_steps)
+        return greedy_search(
+            self.model.decode_step, cache, limits, num_steps=num_steps, **self.special
+        )
+
+    def beam(self, sources, limits, beam_size, alpha=0.6, n_best=1, num_steps=None):
+        cache = self.start(sources, num_steps=num_steps, beam_size=beam_size)
+        return beam_search(
+            self.model.decode_step, cache, limits, beam_size=beam_size, alpha=alpha,
+            n_best=n_best, num_steps=num_steps, **self.special,
+        )  # fmt: skip
+
+
+def make_case(name):
+    if name in ("markov", "bag"):
+        model = {"markov": Markov, "bag": Bag}[name]()
+        return Case(model, model.sources(40), SPECIAL)
+    model, special = random_transformer(name == "norm_first")
+    return Case(model, padded_sources(40), special)
+
+
+def cases(*names):
+    return pytest.mark.parametrize("case", names, indirect=True)
+
+
+def some_limits(num_rows):
+    return [np.full(num_rows, n, "int32") for n in (0, 1)] + [
+        np.arange(num_rows, dtype="int32") % ROOM
+    ]
+
+
+def arrays(found):
+    assert isinstance(found, RankedHypotheses)
+    found = RankedHypotheses(*(tensor.numpy() for tensor in found))
+    dtypes = [array.dtype for array in found]
+    assert dtypes == ["int32", "int32", "float32", "float32", "bool"]
+    return found
+
+
+def rows_of(found, sentence):
+    """Of each hypothesis its ids and whether it was cut, after a look at its padding."""
+    rows = []
+    for ids, length, cut in zip(
+        found.ids[sentence], found.lengths[sentence], found.truncated[sentence], strict=True
+    ):
+        assert (ids[length:] == PAD).all()
+        rows.append((tuple(ids[:length].tolist()), bool(cut)))
+    return rows
