@@ -40,7 +40,8 @@ ARROWS = {
     "training": EVERYTHING_BELOW,
     "export": EVERYTHING_BELOW | {"export"},
     "options": {"config"},
-    "cli": EVERYTHING_BELOW | {"export", "options", "cli"},
+    "plot": {"config"},
+    "cli": EVERYTHING_BELOW | {"export", "options", "plot", "cli"},
 }
 # These run on any Keras backend.
 PURE_KERAS = ("layers/", "models/", "training/losses.py", "training/metrics.py",

@@ -27,12 +27,12 @@ class _Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message}. See {self.prog} --help\n")
 
 
-def parser(train, average, evaluate, export, translate):
+def parser(train, average, plot, evaluate, export, translate):
     """The parser of the command line.
 
     Args:
-        train, average, evaluate, export, translate: what each command does; the parsed options
-            hold the chosen one as `command`.
+        train, average, plot, evaluate, export, translate: what each command does; the parsed
+            options hold the chosen one as `command`.
 
     Returns:
         `argparse.ArgumentParser`.
@@ -80,6 +80,18 @@ def parser(train, average, evaluate, export, translate):
         type=_positive,
         metavar="N",
         help="how many of the newest checkpoints (default: 5, or all if there are fewer)",
+    )
+
+    plot_options = commands.add_parser(
+        "plot",
+        help="draw the curves of runs",
+        description="Draws loss, validation BLEU, validation perplexity and learning rate over "
+        "the steps of one run or several. Needs matplotlib.",
+    )
+    plot_options.set_defaults(command=plot)
+    plot_options.add_argument("run_dirs", metavar="RUN_DIR", nargs="+")
+    plot_options.add_argument(
+        "--output", default="curves.png", metavar="F", help="default: curves.png; also .svg, .pdf"
     )
 
     evaluate_options = commands.add_parser(

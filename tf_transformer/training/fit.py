@@ -143,17 +143,14 @@ def _fit(config, run, model, batches, validation, corpus, translate, save, start
     if total_steps is not None and step >= total_steps:
         _say(f"Nothing to do: the run is at step {step:,} of {total_steps:,}.")
         return 0
+    patience = _patience(config, run, step)
+    if patience and patience.is_over:
+        _say(
+            f"Nothing to do: the last {config.patience} validations up to step {step:,} were not "
+            f"better than one before."
+        )
+        return 0
     run.forget_log_after(step)
-    patience = None
-    if config.patience is not None:
-        earlier = [line["val_bleu"] for line in run.log() if "val_bleu" in line]
-        patience = callbacks.Patience(config.patience, earlier=earlier)
-        if patience.is_over:
-            _say(
-                f"Nothing to do: the last {config.patience} validations up to step {step:,} were "
-                f"not better than one before."
-            )
-            return 0
     interrupt = callbacks.StopOnSignal()
     limit = (
         callbacks.StepLimit(total_steps)
@@ -209,6 +206,16 @@ def _fit(config, run, model, batches, validation, corpus, translate, save, start
         f"{best.step:,}{bleu}, in {run.path}."
     )
     return interrupt.signal
+
+
+def _patience(config, run, step):
+    """What ends training when BLEU no longer rises, or None; it knows what is in the log."""
+    if config.patience is None:
+        return None
+    lines = [line for line in run.log() if line["step"] <= step]
+    return callbacks.Patience(
+        config.patience, earlier=[line["val_bleu"] for line in lines if "val_bleu" in line]
+    )
 
 
 def _made_with(config, corpus, source_tokenizer, target_tokenizer, model):
