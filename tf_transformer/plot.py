@@ -5,14 +5,15 @@ import pathlib
 
 from tf_transformer.config import InputError
 
-# A panel: its title, and the figures in it with their style; logarithmic where they span decades.
+# A panel: its title, and the figures in it with their style.
 _PANELS = (
     ("Loss", (("loss", "--"), ("val_loss", "-"))),
     ("Validation BLEU", (("val_bleu", "-"),)),
     ("Validation perplexity", (("val_perplexity", "-"),)),
     ("Learning rate", (("learning_rate", "-"),)),
 )
-_LOGARITHMIC = ("Validation perplexity",)
+_FROM_ZERO = ("Validation BLEU", "Learning rate")
+_LOGARITHMIC = ("Validation perplexity",)  # it spans decades
 
 
 class PlotError(InputError):
@@ -57,9 +58,10 @@ def draw(logs):
     # A figure of its own, without pyplot: no window, and nothing of it is global.
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
-    from matplotlib.ticker import EngFormatter
+    from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
 
     figure = Figure(figsize=(11, 7), layout="constrained")
+    figure.get_layout_engine().set(w_pad=0.12, h_pad=0.1)
     grid = figure.subplots(2, 2, sharex=True).ravel()
     for axes, (title, curves) in zip(grid, _PANELS, strict=True):
         for number, (_, lines) in enumerate(logs):
@@ -73,8 +75,13 @@ def draw(logs):
         if len(curves) > 1:
             keys = [Line2D([], [], color="0.3", linestyle=style) for _, style in curves]
             axes.legend(keys, ("training", "validation"), frameon=False)
+        if title in _FROM_ZERO:
+            axes.set_ylim(bottom=0)
         if title in _LOGARITHMIC:
             axes.set_yscale("log")
+            axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axes.yaxis.set_major_formatter("{x:g}")
+            axes.yaxis.set_minor_formatter(NullFormatter())
         axes.set_title(title, loc="left", fontweight="bold")
         axes.grid(True, which="major", color="0.9")
         axes.set_axisbelow(True)
