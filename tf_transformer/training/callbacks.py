@@ -205,7 +205,7 @@ class TensorBoardLog(keras.callbacks.Callback):
         if self._writer is None:
             self._writer = tf.summary.create_file_writer(self._path)
         learning_rate = float(self.model.optimizer.learning_rate)
-        with self._writer.as_default(step=int(self.model.optimizer.iterations)):
+        with self._writer.as_default(step=int(self.model.optimizer.iterations.numpy())):
             for name, value in {"learning_rate": learning_rate, **(logs or {})}.items():
                 tf.summary.scalar(name, float(value))
         self._writer.flush()
