@@ -43,7 +43,8 @@ def log_of(run_dir):
 
 
 def without_times(log):
-    return [{k: v for k, v in x.items() if k not in ("minutes", "tokens_per_second")} for x in log]
+    times = ("minutes", "tokens_per_second", "validation_seconds", "validation_share")
+    return [{k: v for k, v in x.items() if k not in times} for x in log]
 
 
 def checkpoints_in(run_dir):

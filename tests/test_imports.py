@@ -41,7 +41,8 @@ ARROWS = {
     "export": EVERYTHING_BELOW | {"export"},
     "options": {"config"},
     "translation": {"data"},
-    "cli": EVERYTHING_BELOW | {"export", "options", "translation", "cli"},
+    "plot": {"config"},
+    "cli": EVERYTHING_BELOW | {"export", "options", "translation", "plot", "cli"},
 }
 # These run on any Keras backend.
 PURE_KERAS = ("layers/", "models/", "training/losses.py", "training/metrics.py",

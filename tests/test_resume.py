@@ -22,7 +22,7 @@ SETTINGS = [
     "--num-layers=1", "--d-model=16", "--num-heads=2", "--d-ff=32", "--dropout-rate=0.2",
     "--vocab-size=272", "--batch-tokens=60", "--max-length=30", "--deterministic",
     f"--steps={STEPS}", "--validation-steps=16", "--checkpoint-steps=3", "--accumulation-steps=2",
-    "--warmup-steps=10",
+    "--warmup-steps=10", "--clip-norm=1", "--ema-momentum=0.9",
 ]  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""The command line: `tf-transformer train | evaluate | export | translate`."""
+"""The command line: `tf-transformer train | average | plot | evaluate | export | translate`."""
 
 import contextlib
 import dataclasses
@@ -69,6 +69,26 @@ def _train(options, started):
         config, options.run_dir, Translator.from_model, resume=options.resume, started=started
     )
     return 128 + stopped_by if stopped_by else 0
+
+
+def _average(options, _):
+    with _quiet():
+        from tf_transformer.training.averaging import average_checkpoints
+    steps = average_checkpoints(options.run_dir, options.output_dir, options.last)
+    print(f"{options.output_dir}: the mean of steps {', '.join(map(str, steps))}.")
+    print(f"Next: tf-transformer export {options.output_dir} saved_models/NAME")
+    return 0
+
+
+def _plot(options, _):
+    from tf_transformer.plot import plot, require_matplotlib
+
+    require_matplotlib()  # before TensorFlow, which takes its time
+    with _quiet():
+        from tf_transformer.training.run_directory import RunDirectory
+    plot([(path, RunDirectory.open(path).log()) for path in options.run_dirs], options.output)
+    print(options.output)
+    return 0
 
 
 def _evaluate(options, _):
@@ -249,7 +269,14 @@ def _resumed_config(options, config):
 
 
 def _parser():
-    return parser(train=_train, evaluate=_evaluate, export=_export, translate=_translate)
+    return parser(
+        train=_train,
+        average=_average,
+        plot=_plot,
+        evaluate=_evaluate,
+        export=_export,
+        translate=_translate,
+    )
 
 
 @contextlib.contextmanager

@@ -50,7 +50,8 @@ def _require_positive(config, *names):
 def _require_rate(config, *names):
     for name in names:
         value = getattr(config, name)
-        _require(0 <= value < 1, name, value, "at least 0 and less than 1")
+        ok = value is None or 0 <= value < 1
+        _require(ok, name, value, "at least 0 and less than 1")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -224,7 +225,15 @@ class TrainingConfig:
         None, "updates between checkpoints; default: one after each validation"
     )
     keep_checkpoints: int = _option(5, "newest checkpoints to keep besides the best")
+    patience: int | None = _option(
+        None, "end after so many validations without a better BLEU; default: never"
+    )
     accumulation_steps: int = _option(1, "batches whose gradients make one update")
+    clip_norm: float | None = _option(None, "limit of the norm of all gradients; default: none")
+    ema_momentum: float | None = _option(
+        None, "validate and keep a moving average of weights, such as 0.999; default: none"
+    )
+    tensorboard: bool = _option(False, "write the figures for TensorBoard too")
     deterministic: bool = _option(False, "ops that give the same bits every time; slower")
     precision: str = _option("float32", "float32, mixed_bfloat16 or mixed_float16")
 
@@ -235,9 +244,10 @@ class TrainingConfig:
         _require_positive(
             self, "steps", "epochs", "minutes", "learning_rate_factor", "warmup_steps",
             "validation_steps", "checkpoint_steps", "keep_checkpoints", "accumulation_steps",
+            "patience", "clip_norm",
         )  # fmt: skip
         _require(0 <= self.seed < 2**31, "seed", self.seed, "at least 0 and less than 2^31")
-        _require_rate(self, "label_smoothing")
+        _require_rate(self, "label_smoothing", "ema_momentum")
         lengths = [n for n in self.LENGTHS if getattr(self, n) is not None]
         if len(lengths) > 1:
             raise ConfigError(

@@ -27,12 +27,12 @@ class _Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message}. See {self.prog} --help\n")
 
 
-def parser(train, evaluate, export, translate):
+def parser(train, average, plot, evaluate, export, translate):
     """The parser of the command line.
 
     Args:
-        train, evaluate, export, translate: what each command does; the parsed options hold the
-            chosen one as `command`.
+        train, average, plot, evaluate, export, translate: what each command does; the parsed
+            options hold the chosen one as `command`.
 
     Returns:
         `argparse.ArgumentParser`.
@@ -65,6 +65,34 @@ def parser(train, evaluate, export, translate):
     groups = {name: train_options.add_argument_group(f"[{name}]") for name in RunConfig.sections()}
     for section, field in settings():
         _add_setting(groups[section], field)
+
+    average_options = commands.add_parser(
+        "average",
+        help="average the weights of the last checkpoints of a run",
+        description="Writes the mean of the last checkpoints as a run directory of its own, which "
+        "evaluate and export take like any other.",
+    )
+    average_options.set_defaults(command=average)
+    average_options.add_argument("run_dir", metavar="RUN_DIR")
+    average_options.add_argument("output_dir", metavar="OUT_DIR", help="the directory to make")
+    average_options.add_argument(
+        "--last",
+        type=_positive,
+        metavar="N",
+        help="how many of the newest checkpoints (default: 5, or all if there are fewer)",
+    )
+
+    plot_options = commands.add_parser(
+        "plot",
+        help="draw the curves of runs",
+        description="Draws loss, validation BLEU, validation perplexity and learning rate over "
+        "the steps of one run or several. Needs matplotlib.",
+    )
+    plot_options.set_defaults(command=plot)
+    plot_options.add_argument("run_dirs", metavar="RUN_DIR", nargs="+")
+    plot_options.add_argument(
+        "--output", default="curves.png", metavar="F", help="default: curves.png; also .svg, .pdf"
+    )
 
     evaluate_options = commands.add_parser(
         "evaluate",

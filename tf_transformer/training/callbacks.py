@@ -9,10 +9,12 @@ import time
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 from tf_transformer.config import InputError
 from tf_transformer.evaluation import score
 from tf_transformer.training.accumulation import GradientAccumulation
+from tf_transformer.training.adam import averaged_weights
 
 
 class TranslationBleu(keras.callbacks.Callback):
@@ -49,6 +51,9 @@ class DivergedError(InputError):
 
 class SaveCheckpoints(keras.callbacks.Callback):
     """Writes a checkpoint after each validation, and remembers the best.
+
+    Where `Adam` averages the weights, the checkpoint has the averages for weights, which are what
+    is to be exported; the weights to go on from are with the optimizer.
 
     Args:
         checkpoints: `Checkpoints`.
@@ -87,6 +92,10 @@ class SaveCheckpoints(keras.callbacks.Callback):
 
     def save(self, scores):
         """Writes a checkpoint now, with these scores."""
+        with averaged_weights(self.model):
+            self._save(scores)
+
+    def _save(self, scores):
         best = self._checkpoints.best()
         record = best.scores.get(self._monitor) if best else None
         value = scores.get(self._monitor)
@@ -145,6 +154,9 @@ def _ends_update(model, batch):
 class RunLog(keras.callbacks.Callback):
     """Appends a line of JSON to a file after each validation: step, minutes, and all figures.
 
+    `validation_seconds` is what this validation took, translations included;
+    `validation_share` the part of all time since `started` that validations took.
+
     Args:
         path: the file.
         started: float, `time.monotonic()` at the start of the run.
@@ -154,16 +166,86 @@ class RunLog(keras.callbacks.Callback):
         super().__init__()
         self._path = pathlib.Path(path)
         self._started = started
+        self._step_ended = started
+        self._validation_seconds = 0.0  # of all validations
+
+    def on_train_batch_end(self, batch, logs=None):
+        self._step_ended = time.monotonic()
 
     def on_epoch_end(self, epoch, logs=None):
+        now = time.monotonic()
+        self._validation_seconds += now - self._step_ended
         line = {
             "step": int(self.model.optimizer.iterations),
-            "minutes": round((time.monotonic() - self._started) / 60, 2),
+            "minutes": round((now - self._started) / 60, 2),
+            "validation_seconds": round(now - self._step_ended, 2),
+            "validation_share": round(self._validation_seconds / (now - self._started), 3),
             "learning_rate": float(self.model.optimizer.learning_rate),
             **{name: float(value) for name, value in (logs or {}).items()},
         }
         with self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
+
+
+class TensorBoardLog(keras.callbacks.Callback):
+    """Writes the learning rate and all figures for TensorBoard after each validation.
+
+    `keras.callbacks.TensorBoard` counts epochs; this one counts updates.
+
+    Args:
+        path: the folder, as in `tensorboard --logdir path`.
+    """
+
+    def __init__(self, path):
+        super().__init__()
+        self._path = str(path)
+        self._writer = None
+
+    def on_epoch_end(self, epoch, logs=None):
+        if self._writer is None:
+            self._writer = tf.summary.create_file_writer(self._path)
+        learning_rate = float(self.model.optimizer.learning_rate)
+        with self._writer.as_default(step=int(self.model.optimizer.iterations.numpy())):
+            for name, value in {"learning_rate": learning_rate, **(logs or {})}.items():
+                tf.summary.scalar(name, float(value))
+        self._writer.flush()
+
+
+class Patience(keras.callbacks.Callback):
+    """Ends training after so many validations in a row none of which was the best so far.
+
+    Put it behind the callback that measures the figure.
+
+    Args:
+        validations: int, greater than 0.
+        monitor: str, the figure in the logs; higher is better.
+        earlier: list of float, what it was at the validations of this run before `fit`.
+
+    Attributes:
+        is_over: bool, whether so many have gone by.
+    """
+
+    def __init__(self, validations, monitor="val_bleu", earlier=()):
+        super().__init__()
+        self._validations = validations
+        self._monitor = monitor
+        self._best = -math.inf
+        self._since_best = 0
+        for value in earlier:
+            self._see(value)
+
+    @property
+    def is_over(self):
+        return self._since_best >= self._validations
+
+    def on_epoch_end(self, epoch, logs=None):
+        self._see(logs[self._monitor])
+        if self.is_over:
+            self.model.stop_training = True
+
+    def _see(self, value):
+        self._since_best = 0 if value > self._best else self._since_best + 1
+        self._best = max(value, self._best)
 
 
 class StepLimit(keras.callbacks.Callback):

@@ -134,6 +134,27 @@ class Checkpoints:
             f"copy of one, or start a new run with another --run-dir."
         )
 
+    def newest_intact(self, count, warn):
+        """The newest checkpoints whose weights were read through and are those that were written.
+
+        Args:
+            count: int, how many at most.
+            warn: `(str) -> None`, is told what is passed over.
+
+        Returns:
+            list of `Checkpoint`, oldest first, each of another step.
+        """
+        found = {}
+        for folder in reversed(self._folders()):
+            if len(found) == count:
+                break
+            checkpoint = _read(folder)
+            if checkpoint is None or not checkpoint.is_intact():
+                warn(f"{folder}: is damaged, and passed over.")
+            else:
+                found.setdefault(checkpoint.step, checkpoint)
+        return [found[step] for step in sorted(found)]
+
     def write(self, model, step, scores, *, is_best=False, position=None, made_with=None):
         """Writes a checkpoint beside the others, renames it into place, and removes old ones.
 
@@ -141,7 +162,8 @@ class Checkpoints:
         step.
 
         Args:
-            model: compiled `keras.Model`; its optimizer and seeds are saved with the weights.
+            model: `keras.Model`; its seeds and, if it has one, its optimizer are saved with the
+                weights.
             step: int, updates made so far.
             scores: dict of str to float.
             is_best: bool, whether this becomes the best one.
@@ -235,7 +257,8 @@ def _require_room(folder, model):
     Raises:
         OSError: there is not as much.
     """
-    variables = [*model.variables, *model.optimizer.variables]
+    optimizer = getattr(model, "optimizer", None)
+    variables = [*model.variables, *(optimizer.variables if optimizer else [])]
     num_bytes = sum(4096 + variable.numpy().nbytes for variable in variables)
     with (folder / "room").open("wb") as file:
         # Twice, for HDF5's own needs, and for wrapped optimizers that Keras saves twice.

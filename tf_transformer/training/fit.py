@@ -14,6 +14,7 @@ from tf_transformer.models.presets import transformer_config
 from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer
 from tf_transformer.training import callbacks
 from tf_transformer.training.accumulation import GradientAccumulation
+from tf_transformer.training.adam import Adam, UseAverages
 from tf_transformer.training.checkpoints import Checkpoints
 from tf_transformer.training.distribution import default_strategy
 from tf_transformer.training.losses import SmoothedCrossEntropy
@@ -114,7 +115,7 @@ def compile_model(model, config):
     """
     schedule = NoamSchedule(model.config.d_model, config.warmup_steps, config.learning_rate_factor)
     pad_id = model.config.pad_id
-    optimizer = keras.optimizers.Adam(schedule, beta_1=0.9, beta_2=0.98, epsilon=1e-9)
+    optimizer = Adam(schedule, clip_norm=config.clip_norm, ema_momentum=config.ema_momentum)
     if config.precision == "mixed_float16":
         # Within the accumulation: a group of batches is scaled alike, or left out whole.
         optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
@@ -142,6 +143,13 @@ def _fit(config, run, model, batches, validation, corpus, translate, save, start
     if total_steps is not None and step >= total_steps:
         _say(f"Nothing to do: the run is at step {step:,} of {total_steps:,}.")
         return 0
+    patience = _patience(config, run, step)
+    if patience and patience.is_over:
+        _say(
+            f"Nothing to do: the last {config.patience} validations up to step {step:,} were not "
+            f"better than one before."
+        )
+        return 0
     run.forget_log_after(step)
     interrupt = callbacks.StopOnSignal()
     limit = (
@@ -152,11 +160,14 @@ def _fit(config, run, model, batches, validation, corpus, translate, save, start
     tokens_per_batch = batches.num_target_tokens / len(batches)
     progress = Progress(tokens_per_batch, started, total_steps, config.minutes, accumulation)
     in_order = [
+        UseAverages(),
         callbacks.StopOnNan(run.checkpoints),
         callbacks.TranslationBleu(translate, corpus.validation, num_samples=2, show=_say),
         progress,
         callbacks.RunLog(run.log_path, started),
+        *([callbacks.TensorBoardLog(run.tensorboard_path)] if config.tensorboard else []),
         save,
+        *([patience] if patience else []),
         limit,
         interrupt,
     ]
@@ -197,6 +208,16 @@ def _fit(config, run, model, batches, validation, corpus, translate, save, start
     return interrupt.signal
 
 
+def _patience(config, run, step):
+    """What ends training when BLEU no longer rises, or None; it knows what is in the log."""
+    if config.patience is None:
+        return None
+    lines = [line for line in run.log() if line["step"] <= step]
+    return callbacks.Patience(
+        config.patience, earlier=[line["val_bleu"] for line in lines if "val_bleu" in line]
+    )
+
+
 def _made_with(config, corpus, source_tokenizer, target_tokenizer, model):
     """What a run that goes on must share with the one that stopped."""
     return {
@@ -205,6 +226,8 @@ def _made_with(config, corpus, source_tokenizer, target_tokenizer, model):
         "precision": config.training.precision,
         "seed": config.training.seed,
         "accumulation_steps": config.training.accumulation_steps,
+        "clip_norm": config.training.clip_norm,
+        "ema_momentum": config.training.ema_momentum,
         "batch_tokens": config.data.batch_tokens,
         "max_length": config.data.max_length,
         "training corpus": fingerprint(corpus.train),

@@ -5,6 +5,7 @@ tokenizers/            source.model and target.model
 test/                  source.txt and target.txt, where the corpus has a test part
 checkpoints/           step-00000123/…
 log.jsonl              a line of figures for each validation
+tensorboard/           the same for TensorBoard, where --tensorboard was given
 .lock                  held by the process that trains
 """
 
@@ -70,6 +71,7 @@ class RunDirectory:
         self.path = pathlib.Path(path)
         self.config_path = self.path / "config.toml"
         self.log_path = self.path / "log.jsonl"
+        self.tensorboard_path = self.path / "tensorboard"
         self.checkpoints = Checkpoints(self.path / "checkpoints")
 
     @classmethod
@@ -173,6 +175,29 @@ class RunDirectory:
         temporary = self.path / ".writing-log.jsonl"
         temporary.write_text("".join(kept), encoding="utf-8")
         os.replace(temporary, self.log_path)
+
+    def log(self):
+        """The lines of the log, oldest first, as dicts of figures; none where nothing is logged.
+
+        Raises:
+            RunError: a line is not what `train` writes.
+        """
+        if not self.log_path.is_file():
+            return []
+        lines = self.log_path.read_text(encoding="utf-8").splitlines(keepends=True)
+        found = []
+        for number, line in enumerate(lines, 1):
+            if not line.endswith("\n"):
+                break  # cut short, where the process was killed
+            try:
+                figures = json.loads(line)
+                figures["step"]
+            except (ValueError, KeyError, TypeError):
+                raise RunError(
+                    f"{self.log_path}: line {number} is no line of figures. Remove that line."
+                ) from None
+            found.append(figures)
+        return found
 
     def tokenizers(self):
         """The source and the target tokenizer.

@@ -1,0 +1,95 @@
+"""Curves of training runs: loss, validation perplexity, validation BLEU and learning rate."""
+
+import importlib.util
+import pathlib
+
+from tf_transformer.config import InputError
+
+# A panel: its title, and the figures in it with their style.
+_PANELS = (
+    ("Loss", (("loss", "--"), ("val_loss", "-"))),
+    ("Validation BLEU", (("val_bleu", "-"),)),
+    ("Validation perplexity", (("val_perplexity", "-"),)),
+    ("Learning rate", (("learning_rate", "-"),)),
+)
+_FROM_ZERO = ("Validation BLEU", "Learning rate")
+_LOGARITHMIC = ("Validation perplexity",)  # it spans decades
+
+
+class PlotError(InputError):
+    """Curves that cannot be drawn."""
+
+
+def plot(logs, output):
+    """Draws the curves of some runs into a file.
+
+    Args:
+        logs: list of (label, lines), the lines as `RunDirectory.log` gives them.
+        output: path of the file; its ending says the format, such as `.png`.
+
+    Raises:
+        PlotError: matplotlib is missing, a log is empty, or the ending is of no known format.
+    """
+    require_matplotlib()
+    for label, lines in logs:
+        if not lines:
+            raise PlotError(f"{label}: has no validation yet, so there is no curve. Train longer.")
+    figure = draw(logs)
+    output = pathlib.Path(output)
+    known = figure.canvas.get_supported_filetypes()
+    if output.suffix.removeprefix(".") not in known:
+        raise PlotError(f"{output}: must end in one of .{', .'.join(sorted(known))}.")
+    output.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(output, dpi=150)
+
+
+def require_matplotlib():
+    """Says so if matplotlib is not installed.
+
+    Raises:
+        PlotError: it is not.
+    """
+    if importlib.util.find_spec("matplotlib") is None:
+        raise PlotError("plot needs matplotlib. Install it: pip install matplotlib")
+
+
+def draw(logs):
+    """The curves as a `matplotlib.figure.Figure`; see `plot`."""
+    # A figure of its own, without pyplot: no window, and nothing of it is global.
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+    from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
+
+    figure = Figure(figsize=(11, 7), layout="constrained")
+    figure.get_layout_engine().set(w_pad=0.12, h_pad=0.1)
+    grid = figure.subplots(2, 2, sharex=True).ravel()
+    for axes, (title, curves) in zip(grid, _PANELS, strict=True):
+        for number, (_, lines) in enumerate(logs):
+            for name, style in curves:
+                points = [(line["step"], line[name]) for line in lines if name in line]
+                if points:
+                    axes.plot(
+                        *zip(*points, strict=True), style, color=f"C{number % 10}",
+                        marker="o" if len(points) < 40 else None, markersize=3,
+                    )  # fmt: skip
+        if len(curves) > 1:
+            keys = [Line2D([], [], color="0.3", linestyle=style) for _, style in curves]
+            axes.legend(keys, ("training", "validation"), frameon=False)
+        if title in _FROM_ZERO:
+            axes.set_ylim(bottom=0)
+        if title in _LOGARITHMIC:
+            axes.set_yscale("log")
+            axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axes.yaxis.set_major_formatter("{x:g}")
+            axes.yaxis.set_minor_formatter(NullFormatter())
+        axes.set_title(title, loc="left", fontweight="bold")
+        axes.grid(True, which="major", color="0.9")
+        axes.set_axisbelow(True)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    for axes in grid[2:]:
+        axes.set_xlabel("step")
+    runs = [Line2D([], [], color=f"C{number % 10}") for number in range(len(logs))]
+    figure.legend(runs, [label for label, _ in logs], loc="outside upper left", ncols=4,
+                  frameon=False)  # fmt: skip
+    return figure
