@@ -56,6 +56,7 @@ class SaveCheckpoints(keras.callbacks.Callback):
         every: int, updates between checkpoints that wait for no validation; None for none.
         position: int, batches of training data used up before `fit`.
         made_with: dict of str to plain values, see `Checkpoint.require`.
+        writes: bool, False on a worker that is not the chief: it looks and counts alone.
 
     Attributes:
         position: int, batches of training data used up so far.
@@ -65,13 +66,22 @@ class SaveCheckpoints(keras.callbacks.Callback):
         DivergedError, in `fit`: a weight is not a number; such a checkpoint is not written.
     """
 
-    def __init__(self, checkpoints, monitor="val_bleu", every=None, position=0, made_with=None):
+    def __init__(
+        self,
+        checkpoints,
+        monitor="val_bleu",
+        every=None,
+        position=0,
+        made_with=None,
+        writes=True,
+    ):
         super().__init__()
         self.position = position
         self._checkpoints = checkpoints
         self._monitor = monitor
         self._every = every
         self._made_with = made_with
+        self._writes = writes
 
     def on_train_batch_end(self, batch, logs=None):
         self.position += 1
@@ -87,14 +97,16 @@ class SaveCheckpoints(keras.callbacks.Callback):
 
     def save(self, scores):
         """Writes a checkpoint now, with these scores."""
-        best = self._checkpoints.best()
-        record = best.scores.get(self._monitor) if best else None
-        value = scores.get(self._monitor)
         step = int(self.model.optimizer.iterations)
         if not all(
             np.isfinite(variable.numpy()).all() for variable in self.model.trainable_variables
         ):
             raise _diverged("weights are", step, self._checkpoints)
+        if not self._writes:
+            return
+        best = self._checkpoints.best()
+        record = best.scores.get(self._monitor) if best else None
+        value = scores.get(self._monitor)
         self._checkpoints.write(
             self.model,
             step,
@@ -190,10 +202,13 @@ class TimeLimit(keras.callbacks.Callback):
     Args:
         minutes: float.
         started: float, `time.monotonic()` from which the minutes count.
+        agree: `(int) -> int`, the highest of what all workers say, see `highest_of_workers`: their
+            clocks differ, and a worker that goes on alone waits forever.
     """
 
-    def __init__(self, minutes, started):
+    def __init__(self, minutes, started, agree=int):
         super().__init__()
+        self._agree = agree
         self._deadline = started + 60 * minutes
         self._validation_seconds = 0.0
         self._step_ended = None
@@ -209,7 +224,7 @@ class TimeLimit(keras.callbacks.Callback):
         self._stop_if_over(now)
 
     def _stop_if_over(self, now):
-        if now + self._validation_seconds >= self._deadline:
+        if self._agree(now + self._validation_seconds >= self._deadline):
             self.model.stop_training = True
 
 
@@ -226,28 +241,38 @@ class StopOnSignal(keras.callbacks.Callback):
 
     Put it behind the callback that saves.
 
+    Args:
+        agree: `(int) -> int`, the highest of what all workers say, see `highest_of_workers`: a
+            signal to one of them ends training for all.
+
     Attributes:
         signal: the number of the signal that came, or 0.
     """
 
     SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
-    def __init__(self):
+    def __init__(self, agree=int):
         super().__init__()
         self.signal = 0
+        self._agree = agree
+        self._received = 0
         self._previous = {}
 
     def on_train_begin(self, logs=None):
         self._previous = {number: signal.signal(number, self._stop) for number in self.SIGNALS}
 
     def on_train_batch_end(self, batch, logs=None):
-        if not self.signal or not _ends_update(self.model, batch):
+        if not _ends_update(self.model, batch):
+            return
+        self.signal = self._agree(self._received)
+        if not self.signal:
             return
         self.model.stop_training = True
         if self.signal == signal.SIGTERM and batch + 1 != self.params["steps"]:
             raise Terminated
 
     def on_epoch_end(self, epoch, logs=None):
+        self.signal = self._agree(self._received)
         if self.signal:  # it came during the validation
             self.model.stop_training = True
 
@@ -262,5 +287,5 @@ class StopOnSignal(keras.callbacks.Callback):
 
     def _stop(self, number, frame):
         print("\nStopping after this step; once more to stop at once.", file=sys.stderr)
-        self.signal = number
+        self._received = number
         self.restore()

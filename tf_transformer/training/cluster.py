@@ -1,5 +1,6 @@
 """Which processes train together: read from `TF_CONFIG` or from Slurm, and met before the start."""
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -15,6 +16,15 @@ _EXPECTED = (
     '"task": {"type": "worker", "index": 0}}'
 )
 _SECONDS_BETWEEN_CALLS = 0.5
+# What the others are told depends on the moment: in an exchange, before it, or after it was seen.
+_GONE = (
+    tf.errors.UnavailableError,
+    tf.errors.AbortedError,
+    tf.errors.CancelledError,
+    tf.errors.DeadlineExceededError,
+    tf.errors.FailedPreconditionError,
+    tf.errors.InternalError,
+)
 
 
 class WorkerError(InputError):
@@ -91,6 +101,26 @@ class Cluster:
         )
 
 
+@contextlib.contextmanager
+def losses_named(run_dir):
+    """Turns TensorFlow's many errors about a worker that is gone into one line.
+
+    Args:
+        run_dir: path, named in it.
+
+    Raises:
+        WorkerError: instead of them.
+    """
+    try:
+        yield
+    except _GONE as error:
+        raise WorkerError(
+            f"another worker has ended or cannot be reached any more; what it printed says why. "
+            f"Start all workers again, with --resume to go on from the last checkpoint in "
+            f"{run_dir}."
+        ) from error
+
+
 def _of_tf_config(text):
     try:
         tf_config = json.loads(text)
@@ -113,10 +143,10 @@ def _of_tf_config(text):
 
 def _of_slurm():
     # Which GPUs a task has, Slurm itself has said by now in CUDA_VISIBLE_DEVICES.
-    resolver = tf.distribute.cluster_resolver.SlurmClusterResolver(
-        gpus_per_node=0, gpus_per_task=0, auto_set_gpu=False
-    )
     try:
+        resolver = tf.distribute.cluster_resolver.SlurmClusterResolver(
+            gpus_per_node=0, gpus_per_task=0, auto_set_gpu=False
+        )
         addresses = resolver.cluster_spec().job_tasks("worker")
     except (RuntimeError, ValueError) as error:
         raise ConfigError(f"Slurm's variables name no cluster: {error}.") from None
@@ -127,7 +157,7 @@ def _listening_on(address):
     """A socket on the port of an address, on every interface: a name may stand for any of them."""
     port = int(address.rpartition(":")[2])
     try:
-        return socket.create_server(("", port), reuse_port=False)
+        return socket.create_server(("", port))
     except (OSError, OverflowError) as error:
         raise WorkerError(
             f"{address}: this worker cannot listen there ({error}). End what uses the port, or "

@@ -153,7 +153,7 @@ def _sum_over_workers(strategy, numbers):
 
 def _chosen(wanted, devices):
     """The devices that a user names, among those that there are."""
-    names = {_short_name(device): device for device in devices if device.device_type != "COORDINATOR"}
+    names = {_short_name(device): device for device in devices}
     gpus = [name for name in names if name.startswith("gpu:")]
     if wanted.isdecimal():
         number = int(wanted)
