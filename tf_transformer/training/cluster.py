@@ -114,10 +114,11 @@ def losses_named(run_dir):
     try:
         yield
     except _GONE as error:
+        said = " ".join(error.message.split())[:200]
         raise WorkerError(
             f"another worker has ended or cannot be reached any more; what it printed says why. "
             f"Start all workers again, with --resume to go on from the last checkpoint in "
-            f"{run_dir}."
+            f"{run_dir}. (TensorFlow: {said})"
         ) from error
 
 
