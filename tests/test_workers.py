@@ -9,6 +9,7 @@ import sys
 import time
 
 import pytest
+import tensorflow as tf
 
 import tf_transformer as tt
 from tf_transformer import cli
@@ -253,20 +254,31 @@ def test_one_worker_is_no_cluster():
     assert Cluster.from_environment({}) is None
     assert Cluster.from_environment({"TF_CONFIG": tf_config([1], 0)}) is None
     assert Cluster.from_environment({"SLURM_PROCID": "0"}) is None
-    assert Cluster.from_environment({"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "1"}) is None
 
 
 def test_slurm_tasks_are_a_cluster(monkeypatch):
     variables = {
         "SLURM_PROCID": "2",
         "SLURM_STEP_NUM_TASKS": "4",
-        "SLURM_STEP_NODELIST": "node[1-2]",
+        "SLURM_STEP_NODELIST": "node[2,10]",
         "SLURM_STEP_TASKS_PER_NODE": "2(x2)",
     }
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    addresses = ("node1:8888", "node1:8889", "node2:8888", "node2:8889")
+    addresses = ("node2:8888", "node2:8889", "node10:8888", "node10:8889")
     assert Cluster.from_environment(variables) == Cluster(addresses, 2)
+
+
+def test_a_step_of_one_slurm_task_is_no_cluster(monkeypatch):
+    variables = {
+        "SLURM_PROCID": "0",
+        "SLURM_STEP_NUM_TASKS": "1",
+        "SLURM_STEP_NODELIST": "node1",
+        "SLURM_STEP_TASKS_PER_NODE": "1",
+    }
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert Cluster.from_environment(variables) is None
 
 
 def test_slurm_without_its_variables_is_refused(monkeypatch):
@@ -293,9 +305,14 @@ def test_a_port_that_is_taken_is_named():
             Cluster((f"127.0.0.1:{port}", "127.0.0.1:1"), 0).meet(seconds=0)
 
 
-def test_other_errors_of_tensorflow_keep_their_names():
-    import tensorflow as tf
+def test_a_lost_worker_is_named_in_one_line():
+    with pytest.raises(WorkerError, match=r"another worker .* --resume .* in run\.") as error:
+        with losses_named("run"):
+            raise tf.errors.UnavailableError(None, None, "Connection\nreset")
+    assert "\n" not in str(error.value)
 
+
+def test_other_errors_of_tensorflow_keep_their_names():
     with pytest.raises(tf.errors.InvalidArgumentError), losses_named("run"):
         raise tf.errors.InvalidArgumentError(None, None, "a bug")
 

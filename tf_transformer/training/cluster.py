@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import re
 import socket
 import time
 
@@ -59,8 +60,8 @@ class Cluster:
         if environment.get("TF_CONFIG"):
             cluster = _of_tf_config(environment["TF_CONFIG"])
         # In the shell of a job there are no tasks; `srun` says of each step how many it has.
-        elif "SLURM_PROCID" in environment and environment.get("SLURM_STEP_NUM_TASKS", "1") != "1":
-            cluster = _of_slurm()
+        elif "SLURM_PROCID" in environment and "SLURM_STEP_NUM_TASKS" in environment:
+            cluster = _of_slurm(environment["SLURM_STEP_NUM_TASKS"], environment["SLURM_PROCID"])
         else:
             return None
         return cluster if len(cluster.addresses) > 1 else None
@@ -142,16 +143,22 @@ def _of_tf_config(text):
     return Cluster(addresses, place)
 
 
-def _of_slurm():
-    # Which GPUs a task has, Slurm itself has said by now in CUDA_VISIBLE_DEVICES.
+def _of_slurm(num_tasks, index):
     try:
+        # Which GPUs a task has, Slurm itself has said by now in CUDA_VISIBLE_DEVICES; the resolver
+        # must be told of enough of them, or it leaves tasks out.
         resolver = tf.distribute.cluster_resolver.SlurmClusterResolver(
-            gpus_per_node=0, gpus_per_task=0, auto_set_gpu=False
+            gpus_per_node=int(num_tasks), gpus_per_task=1, auto_set_gpu=False
         )
         addresses = resolver.cluster_spec().job_tasks("worker")
+        # It sorts node10 before node2, Slurm counts its tasks in the order of the numbers.
+        return Cluster(tuple(sorted(addresses, key=_with_numbers)), int(index))
     except (RuntimeError, ValueError) as error:
         raise ConfigError(f"Slurm's variables name no cluster: {error}.") from None
-    return Cluster(tuple(addresses), resolver.get_task_info()[1])
+
+
+def _with_numbers(name):
+    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]
 
 
 def _listening_on(address):
