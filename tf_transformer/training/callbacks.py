@@ -89,7 +89,7 @@ class SaveCheckpoints(keras.callbacks.Callback):
             return
         # Where a validation is due, it saves: what is saved there has been validated.
         is_validated = batch + 1 == self.params["steps"]
-        if int(self.model.optimizer.iterations) % self._every == 0 and not is_validated:
+        if int(self.model.optimizer.iterations.numpy()) % self._every == 0 and not is_validated:
             self.save({})
 
     def on_epoch_end(self, epoch, logs=None):
@@ -97,7 +97,7 @@ class SaveCheckpoints(keras.callbacks.Callback):
 
     def save(self, scores):
         """Writes a checkpoint now, with these scores."""
-        step = int(self.model.optimizer.iterations)
+        step = int(self.model.optimizer.iterations.numpy())
         if not all(
             np.isfinite(variable.numpy()).all() for variable in self.model.trainable_variables
         ):
@@ -134,7 +134,7 @@ class StopOnNan(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
         # A mean since the last validation: once it is no number it stays so.
         if not math.isfinite(logs["loss"]):
-            step = int(self.model.optimizer.iterations)
+            step = int(self.model.optimizer.iterations.numpy())
             raise _diverged("the loss is", step, self._checkpoints)
 
 
@@ -169,7 +169,7 @@ class RunLog(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         line = {
-            "step": int(self.model.optimizer.iterations),
+            "step": int(self.model.optimizer.iterations.numpy()),
             "minutes": round((time.monotonic() - self._started) / 60, 2),
             "learning_rate": float(self.model.optimizer.learning_rate),
             **{name: float(value) for name, value in (logs or {}).items()},
@@ -190,7 +190,7 @@ class StepLimit(keras.callbacks.Callback):
         self._steps = steps
 
     def on_train_batch_end(self, batch, logs=None):
-        if int(self.model.optimizer.iterations) >= self._steps:
+        if int(self.model.optimizer.iterations.numpy()) >= self._steps:
             self.model.stop_training = True
 
 

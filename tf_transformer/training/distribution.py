@@ -36,7 +36,7 @@ def strategy_for(devices=None, cluster=None):
 
 
 class WorkersStrategy(tf.distribute.MultiWorkerMirroredStrategy):
-    """`MultiWorkerMirroredStrategy` that works with `fit` of Keras 3, and exactly.
+    """`MultiWorkerMirroredStrategy` with which `fit` of a `Transformer` works, and exactly.
 
     Give `fit` the same global batches on every worker, in the same order. Each replica takes its
     share of the rows of each, which may be none, so that what is trained on does not depend on the
@@ -76,7 +76,7 @@ class WorkersStrategy(tf.distribute.MultiWorkerMirroredStrategy):
 
     def reduce(self, reduce_op, value, axis):
         """As its parent has it, but Keras asks for the mean of scalars over their axis 0."""
-        if self.experimental_local_results(value)[0].shape.rank == 0:
+        if axis == 0 and self.experimental_local_results(value)[0].shape.rank == 0:
             axis = None
         return super().reduce(reduce_op, value, axis)
 

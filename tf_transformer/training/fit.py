@@ -168,7 +168,7 @@ def compile_model(model, config):
 def _fit(config, run, model, batches, validation, corpus, translate, save, started):
     worker = worker_index(model.distribute_strategy)
     agree = functools.partial(highest_of_workers, model.distribute_strategy)
-    step = int(model.optimizer.iterations)
+    step = int(model.optimizer.iterations.numpy())
     accumulation = config.accumulation_steps
     updates_in_epoch = -(-len(batches) // accumulation)
     total_steps = config.steps
@@ -221,7 +221,7 @@ def _fit(config, run, model, batches, validation, corpus, translate, save, start
         interrupt.restore()
         progress.close()
     stopped = (
-        f"{'Stopped' if interrupt.signal else 'Done'} at step {int(model.optimizer.iterations):,}"
+        f"{'Stopped' if interrupt.signal else 'Done'} at step {int(model.optimizer.iterations.numpy()):,}"
         f" after {(time.monotonic() - started) / 60:.1f} minutes."
     )
     if worker:
