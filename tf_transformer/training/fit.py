@@ -220,8 +220,9 @@ def _fit(config, run, model, batches, validation, corpus, translate, save, start
     finally:
         interrupt.restore()
         progress.close()
+    step = int(model.optimizer.iterations.numpy())
     stopped = (
-        f"{'Stopped' if interrupt.signal else 'Done'} at step {int(model.optimizer.iterations.numpy()):,}"
+        f"{'Stopped' if interrupt.signal else 'Done'} at step {step:,}"
         f" after {(time.monotonic() - started) / 60:.1f} minutes."
     )
     if worker:
