@@ -3,6 +3,7 @@
 import types
 
 import pytest
+import tensorflow as tf
 
 from tf_transformer.training import progress
 from tf_transformer.training.progress import Progress
@@ -27,7 +28,9 @@ def clock(monkeypatch):
 def begun(**end):
     """Progress at the start of a `fit`, of 100 target tokens a step."""
     shown = Progress(100.0, STARTED, **end)
-    shown.set_model(types.SimpleNamespace(optimizer=types.SimpleNamespace(iterations=0)))
+    shown.set_model(
+        types.SimpleNamespace(optimizer=types.SimpleNamespace(iterations=tf.constant(0)))
+    )
     shown.on_train_begin()
     shown.on_epoch_begin(0)
     return shown

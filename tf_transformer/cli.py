@@ -255,13 +255,14 @@ def _resumed_config(options, config):
     given = _given(options)
     changes = given.pop("training", {})
     others = [item for table in given.values() for item in table.items()]
-    others += [item for item in changes.items() if item[0] not in TrainingConfig.LENGTHS]
+    may_change = (*TrainingConfig.LENGTHS, "devices")
+    others += [item for item in changes.items() if item[0] not in may_change]
     if others or options.config:
         name, value = others[0] if others else ("config", None)
         named = flag(f"no_{name}" if value is False else name)
         raise ConfigError(
             f"--resume goes on with the configuration in {options.run_dir}/config.toml; "
-            f"leave out {named}. Only --steps, --epochs or --minutes may change."
+            f"leave out {named}. Only --steps, --epochs, --minutes or --devices may change."
         )
     if not changes:
         return config

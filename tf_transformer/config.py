@@ -237,6 +237,10 @@ class TrainingConfig:
     deterministic: bool = _option(False, "ops that give the same bits every time; slower")
     precision: str = _option("float32", "float32, mixed_bfloat16 or mixed_float16")
 
+    devices: str | None = _option(
+        None, "so many GPUs, or devices by name: gpu:0,gpu:1 or cpu; default: every GPU"
+    )
+
     LENGTHS: typing.ClassVar = ("steps", "epochs", "minutes")
     PRECISIONS: typing.ClassVar = ("float32", "mixed_bfloat16", "mixed_float16")
 

@@ -61,6 +61,7 @@ class SaveCheckpoints(keras.callbacks.Callback):
         every: int, updates between checkpoints that wait for no validation; None for none.
         position: int, batches of training data used up before `fit`.
         made_with: dict of str to plain values, see `Checkpoint.require`.
+        writes: bool, False on a worker that is not the chief: it looks and counts alone.
 
     Attributes:
         position: int, batches of training data used up so far.
@@ -70,13 +71,22 @@ class SaveCheckpoints(keras.callbacks.Callback):
         DivergedError, in `fit`: a weight is not a number; such a checkpoint is not written.
     """
 
-    def __init__(self, checkpoints, monitor="val_bleu", every=None, position=0, made_with=None):
+    def __init__(
+        self,
+        checkpoints,
+        monitor="val_bleu",
+        every=None,
+        position=0,
+        made_with=None,
+        writes=True,
+    ):
         super().__init__()
         self.position = position
         self._checkpoints = checkpoints
         self._monitor = monitor
         self._every = every
         self._made_with = made_with
+        self._writes = writes
 
     def on_train_batch_end(self, batch, logs=None):
         self.position += 1
@@ -84,7 +94,7 @@ class SaveCheckpoints(keras.callbacks.Callback):
             return
         # Where a validation is due, it saves: what is saved there has been validated.
         is_validated = batch + 1 == self.params["steps"]
-        if int(self.model.optimizer.iterations) % self._every == 0 and not is_validated:
+        if int(self.model.optimizer.iterations.numpy()) % self._every == 0 and not is_validated:
             self.save({})
 
     def on_epoch_end(self, epoch, logs=None):
@@ -96,14 +106,16 @@ class SaveCheckpoints(keras.callbacks.Callback):
             self._save(scores)
 
     def _save(self, scores):
-        best = self._checkpoints.best()
-        record = best.scores.get(self._monitor) if best else None
-        value = scores.get(self._monitor)
-        step = int(self.model.optimizer.iterations)
+        step = int(self.model.optimizer.iterations.numpy())
         if not all(
             np.isfinite(variable.numpy()).all() for variable in self.model.trainable_variables
         ):
             raise _diverged("weights are", step, self._checkpoints)
+        if not self._writes:
+            return
+        best = self._checkpoints.best()
+        record = best.scores.get(self._monitor) if best else None
+        value = scores.get(self._monitor)
         self._checkpoints.write(
             self.model,
             step,
@@ -131,7 +143,7 @@ class StopOnNan(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
         # A mean since the last validation: once it is no number it stays so.
         if not math.isfinite(logs["loss"]):
-            step = int(self.model.optimizer.iterations)
+            step = int(self.model.optimizer.iterations.numpy())
             raise _diverged("the loss is", step, self._checkpoints)
 
 
@@ -176,7 +188,7 @@ class RunLog(keras.callbacks.Callback):
         now = time.monotonic()
         self._validation_seconds += now - self._step_ended
         line = {
-            "step": int(self.model.optimizer.iterations),
+            "step": int(self.model.optimizer.iterations.numpy()),
             "minutes": round((now - self._started) / 60, 2),
             "validation_seconds": round(now - self._step_ended, 2),
             "validation_share": round(self._validation_seconds / (now - self._started), 3),
@@ -220,13 +232,16 @@ class Patience(keras.callbacks.Callback):
         validations: int, greater than 0.
         monitor: str, the figure in the logs; higher is better.
         earlier: list of float, what it was at the validations of this run before `fit`.
+        agree: `(int) -> int`, the highest of what all workers say, see `highest_of_workers`; a
+            worker whose logs lack the figure follows the others.
 
     Attributes:
         is_over: bool, whether so many have gone by.
     """
 
-    def __init__(self, validations, monitor="val_bleu", earlier=()):
+    def __init__(self, validations, monitor="val_bleu", earlier=(), agree=int):
         super().__init__()
+        self._agree = agree
         self._validations = validations
         self._monitor = monitor
         self._best = -math.inf
@@ -239,8 +254,9 @@ class Patience(keras.callbacks.Callback):
         return self._since_best >= self._validations
 
     def on_epoch_end(self, epoch, logs=None):
-        self._see(logs[self._monitor])
-        if self.is_over:
+        if self._monitor in logs:
+            self._see(logs[self._monitor])
+        if self._agree(self.is_over):
             self.model.stop_training = True
 
     def _see(self, value):
@@ -260,7 +276,7 @@ class StepLimit(keras.callbacks.Callback):
         self._steps = steps
 
     def on_train_batch_end(self, batch, logs=None):
-        if int(self.model.optimizer.iterations) >= self._steps:
+        if int(self.model.optimizer.iterations.numpy()) >= self._steps:
             self.model.stop_training = True
 
 
@@ -272,10 +288,13 @@ class TimeLimit(keras.callbacks.Callback):
     Args:
         minutes: float.
         started: float, `time.monotonic()` from which the minutes count.
+        agree: `(int) -> int`, the highest of what all workers say, see `highest_of_workers`: their
+            clocks differ, and a worker that goes on alone waits forever.
     """
 
-    def __init__(self, minutes, started):
+    def __init__(self, minutes, started, agree=int):
         super().__init__()
+        self._agree = agree
         self._deadline = started + 60 * minutes
         self._validation_seconds = 0.0
         self._step_ended = None
@@ -291,7 +310,7 @@ class TimeLimit(keras.callbacks.Callback):
         self._stop_if_over(now)
 
     def _stop_if_over(self, now):
-        if now + self._validation_seconds >= self._deadline:
+        if self._agree(now + self._validation_seconds >= self._deadline):
             self.model.stop_training = True
 
 
@@ -308,28 +327,38 @@ class StopOnSignal(keras.callbacks.Callback):
 
     Put it behind the callback that saves.
 
+    Args:
+        agree: `(int) -> int`, the highest of what all workers say, see `highest_of_workers`: a
+            signal to one of them ends training for all.
+
     Attributes:
         signal: the number of the signal that came, or 0.
     """
 
     SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
-    def __init__(self):
+    def __init__(self, agree=int):
         super().__init__()
         self.signal = 0
+        self._agree = agree
+        self._received = 0
         self._previous = {}
 
     def on_train_begin(self, logs=None):
         self._previous = {number: signal.signal(number, self._stop) for number in self.SIGNALS}
 
     def on_train_batch_end(self, batch, logs=None):
-        if not self.signal or not _ends_update(self.model, batch):
+        if not _ends_update(self.model, batch):
+            return
+        self.signal = self._agree(self._received)
+        if not self.signal:
             return
         self.model.stop_training = True
         if self.signal == signal.SIGTERM and batch + 1 != self.params["steps"]:
             raise Terminated
 
     def on_epoch_end(self, epoch, logs=None):
+        self.signal = self._agree(self._received)
         if self.signal:  # it came during the validation
             self.model.stop_training = True
 
@@ -344,5 +373,5 @@ class StopOnSignal(keras.callbacks.Callback):
 
     def _stop(self, number, frame):
         print("\nStopping after this step; once more to stop at once.", file=sys.stderr)
-        self.signal = number
+        self._received = number
         self.restore()

@@ -1,19 +1,129 @@
-"""Where training runs, one device or many, and what the replicas must add up."""
+"""Where training runs: one device or many, one machine or many; and what they must add up."""
 
 import tensorflow as tf
 
+from tf_transformer.config import ConfigError
 
-def default_strategy():
-    """`MirroredStrategy` over every visible GPU; where there is one device, that device.
+
+def strategy_for(devices=None, cluster=None):
+    """The strategy to create and compile the model in.
+
+    Args:
+        devices: str, how many of the GPUs (`"2"`), which devices (`"gpu:0,gpu:1"`, `"cpu"`), or
+            None for every visible GPU, and the CPU where there is none.
+        cluster: `Cluster` of workers that have met, or None. Must come before TensorFlow's
+            first operation.
 
     Returns:
-        `tf.distribute.Strategy`; create and compile the model in its `scope()`.
+        `tf.distribute.Strategy`.
+
+    Raises:
+        ConfigError: a device is not there; those that are, are named.
     """
-    gpus = tf.config.list_logical_devices("GPU")
-    if len(gpus) > 1:
-        return tf.distribute.MirroredStrategy([gpu.name for gpu in gpus])
+    if cluster is not None:
+        if devices is not None:
+            _show_only(_chosen(devices, tf.config.list_physical_devices()))
+        return WorkersStrategy(cluster.resolver())
+    if devices is None:
+        chosen = tf.config.list_logical_devices("GPU")
+    else:
+        chosen = _chosen(devices, tf.config.list_logical_devices())
+    everything = tf.config.list_logical_devices()
+    if len(chosen) > 1 or (chosen and len(everything) > 1 and devices is not None):
+        return tf.distribute.MirroredStrategy([device.name for device in chosen])
     # TensorFlow's own default puts everything on the one device, without a strategy's cost.
     return tf.distribute.get_strategy()
+
+
+class WorkersStrategy(tf.distribute.MultiWorkerMirroredStrategy):
+    """`MultiWorkerMirroredStrategy` with which `fit` of a `Transformer` works, and exactly.
+
+    Give `fit` the same global batches on every worker, in the same order. Each replica takes its
+    share of the rows of each, which may be none, so that what is trained on does not depend on the
+    number of workers.
+
+    Args:
+        cluster_resolver: `tf.distribute.cluster_resolver.ClusterResolver`.
+    """
+
+    def __init__(self, cluster_resolver):
+        super().__init__(cluster_resolver=cluster_resolver)
+
+    def experimental_distribute_dataset(self, dataset, options=None):
+        """The rows of this worker's replicas, from a dataset of global batches."""
+        replicas = len(self.extended.worker_devices)
+        first = self.cluster_resolver.task_id * replicas
+        shares = range(first, first + replicas)
+
+        def rows_of_replicas(*batch):
+            parts = [
+                tf.data.Dataset.from_tensors(
+                    tf.nest.map_structure(
+                        lambda tensor, share=share: tensor[share :: self.num_replicas_in_sync],
+                        batch,
+                    )
+                )
+                for share in shares
+            ]
+            together = parts[0]
+            for part in parts[1:]:
+                together = together.concatenate(part)
+            return together
+
+        # TensorFlow would cut every batch of a worker anew, and lose rows where it does not divide.
+        shared = dataset.flat_map(rows_of_replicas).prefetch(2 * replicas)
+        return self.distribute_datasets_from_function(lambda _: shared, options)
+
+    def reduce(self, reduce_op, value, axis):
+        """As its parent has it, but Keras asks for the mean of scalars over their axis 0."""
+        if axis == 0 and self.experimental_local_results(value)[0].shape.rank == 0:
+            axis = None
+        return super().reduce(reduce_op, value, axis)
+
+
+def num_workers(strategy):
+    """Processes that train together."""
+    return len(_addresses(strategy))
+
+
+def worker_index(strategy):
+    """Which of the workers this process is; 0 is the chief, who alone writes."""
+    return strategy.cluster_resolver.task_id if num_workers(strategy) > 1 else 0
+
+
+def highest_of_workers(strategy, number):
+    """The highest of the numbers that the workers call this with; all must, at the same moment.
+
+    Args:
+        strategy: `tf.distribute.Strategy`.
+        number: int from 0 on.
+
+    Returns:
+        int, the same on all workers.
+    """
+    workers = num_workers(strategy)
+    if workers == 1:
+        return int(number)
+    numbers = [0] * workers
+    numbers[worker_index(strategy)] = int(number)
+    return max(_sum_over_workers(strategy, numbers))
+
+
+def from_chief(strategy, content):
+    """What the chief calls this with; all workers must, at the same moment.
+
+    Args:
+        strategy: `tf.distribute.Strategy`.
+        content: bytes; those of other workers do not matter.
+
+    Returns:
+        bytes, the same on all workers.
+    """
+    if num_workers(strategy) == 1:
+        return content
+    is_chief = worker_index(strategy) == 0
+    [size] = _sum_over_workers(strategy, [len(content) if is_chief else 0])
+    return bytes(_sum_over_workers(strategy, list(content) if is_chief else [0] * size))
 
 
 def sum_over_replicas(value):
@@ -29,3 +139,47 @@ def sum_over_replicas(value):
     if replica is None or replica.num_replicas_in_sync == 1:
         return value
     return replica.all_reduce(tf.distribute.ReduceOp.SUM, value)
+
+
+def _addresses(strategy):
+    resolver = strategy.cluster_resolver
+    return resolver.cluster_spec().as_dict().get("worker", [""]) if resolver else [""]
+
+
+def _sum_over_workers(strategy, numbers):
+    total = strategy.reduce("SUM", tf.constant(numbers, tf.int32, [len(numbers)]), axis=None)
+    return total.numpy().tolist()
+
+
+def _chosen(wanted, devices):
+    """The devices that a user names, among those that there are."""
+    names = {_short_name(device): device for device in devices}
+    gpus = [name for name in names if name.startswith("gpu:")]
+    if wanted.isdecimal():
+        number = int(wanted)
+        if not 1 <= number <= len(gpus):
+            raise _missing(f"{number} GPUs", names)
+        return [names[name] for name in gpus[:number]]
+    chosen = [name.strip().lower() for name in wanted.split(",")]
+    chosen = [f"{name}:0" if name in ("cpu", "gpu") else name for name in chosen]
+    absent = [name for name in chosen if name not in names]
+    if absent:
+        raise _missing(", ".join(absent), names)
+    return [names[name] for name in dict.fromkeys(chosen)]
+
+
+def _missing(what, names):
+    return ConfigError(
+        f"--devices: there is no {what} here. There are {', '.join(names)}; give a number of "
+        f"GPUs, names with commas between them, or leave it out for all GPUs."
+    )
+
+
+def _short_name(device):
+    """`gpu:0` for `/physical_device:GPU:0` and for `/device:GPU:0`."""
+    return ":".join(device.name.split(":")[-2:]).lower()
+
+
+def _show_only(chosen):
+    gpus = [device for device in chosen if device.device_type == "GPU"]
+    tf.config.set_visible_devices(gpus, "GPU")

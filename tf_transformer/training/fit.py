@@ -1,7 +1,10 @@
 """What `tf-transformer train` does: from a configuration to a run directory."""
 
+import contextlib
 import dataclasses
+import functools
 import hashlib
+import json
 import sys
 import time
 
@@ -16,7 +19,14 @@ from tf_transformer.training import callbacks
 from tf_transformer.training.accumulation import GradientAccumulation
 from tf_transformer.training.adam import Adam, UseAverages
 from tf_transformer.training.checkpoints import Checkpoints
-from tf_transformer.training.distribution import default_strategy
+from tf_transformer.training.cluster import Cluster, WorkerError, losses_named
+from tf_transformer.training.distribution import (
+    from_chief,
+    highest_of_workers,
+    num_workers,
+    strategy_for,
+    worker_index,
+)
 from tf_transformer.training.losses import SmoothedCrossEntropy
 from tf_transformer.training.metrics import Perplexity, TokenAccuracy, TokenLoss
 from tf_transformer.training.progress import Progress
@@ -28,6 +38,9 @@ DEFAULT_EPOCHS = 10
 
 def train(config, run_dir, make_translator, *, resume=False, started=None):
     """Trains a translator and leaves everything in its run directory.
+
+    Where `TF_CONFIG` or Slurm names several workers, each of them calls this with the same
+    arguments; the chief alone writes, and to resume, all must see its run directory.
 
     Args:
         config: `RunConfig`.
@@ -48,6 +61,19 @@ def train(config, run_dir, make_translator, *, resume=False, started=None):
     # What cannot be should not wait for the tokenizer.
     transformer_config(config.model, 260, 260, joint=config.tokenizer.joint, pad_id=0)
     config = _with_length(config)
+    cluster = Cluster.from_environment()
+    if cluster is None:
+        strategy = strategy_for(config.training.devices)
+        return _train(config, run, make_translator, strategy, resume, started)
+    cluster.meet()
+    with losses_named(run.path):
+        strategy = strategy_for(config.training.devices, cluster)
+        return _train(config, run, make_translator, strategy, resume, started)
+
+
+def _train(config, run, make_translator, strategy, resume, started):
+    is_chief = worker_index(strategy) == 0
+    say = _say if is_chief else _say_nothing
     keras.utils.set_random_seed(config.training.seed)
     if config.training.deterministic:
         tf.config.experimental.enable_op_determinism()
@@ -57,11 +83,13 @@ def train(config, run_dir, make_translator, *, resume=False, started=None):
         source_tokenizer, target_tokenizer = run.tokenizers()
     else:
         config = _with_vocab_size(config)
-        _say(
+        say(
             f"Training a tokenizer of {config.tokenizer.vocab_size:,} pieces "
             f"on {len(corpus.train):,} sentence pairs."
         )
-        source_tokenizer, target_tokenizer = _train_tokenizers(config.tokenizer, corpus.train)
+        source_tokenizer, target_tokenizer = _train_tokenizers(
+            config.tokenizer, corpus.train, strategy
+        )
     batches, validation = (
         TokenBatches.from_text(
             text,
@@ -73,25 +101,27 @@ def train(config, run_dir, make_translator, *, resume=False, started=None):
         )
         for text, seed in ((corpus.train, config.training.seed), (corpus.validation, None))
     )
-    with default_strategy().scope():
+    with strategy.scope():
         model = build_model(config, source_tokenizer, target_tokenizer)
         compile_model(model, config.training)
     config = _completed(config, model.config)
     made_with = _made_with(config, corpus, source_tokenizer, target_tokenizer, model)
+    _require_same(strategy, {**made_with, **dataclasses.asdict(config.training), "devices": None})
     # A run that begins has no directory before this, so that a failed start leaves none.
-    with run.lock():
+    with run.lock() if is_chief else contextlib.nullcontext():
         checkpoint = None
         if resume:
-            checkpoint = run.checkpoints.readable(None, _say)
+            checkpoint = _checkpoint_of_all(run, strategy)
             if checkpoint is not None:
                 checkpoint.require(made_with)
                 checkpoint.restore(model)
-            if config != run.config():
+            if is_chief and config != run.config():
                 run.save_config(config)
-        else:
-            run = RunDirectory.create(run_dir)  # another process may have been faster
+        elif is_chief:
+            run = RunDirectory.create(run.path)  # another process may have been faster
             run.begin(config, source_tokenizer, target_tokenizer, corpus.test)
-        _describe(corpus, batches, validation, model)
+        if is_chief:
+            _describe(corpus, batches, validation, model)
         translate = make_translator(
             model, source_tokenizer, target_tokenizer, config.data.max_length
         )
@@ -100,10 +130,13 @@ def train(config, run_dir, make_translator, *, resume=False, started=None):
             every=config.training.checkpoint_steps,
             position=checkpoint.position if checkpoint else 0,
             made_with=made_with,
+            writes=is_chief,
         )
-        return _fit(
+        stopped_by = _fit(
             config.training, run, model, batches, validation, corpus, translate, save, started
         )
+        highest_of_workers(strategy, 0)  # none ends before the chief has written all
+        return stopped_by
 
 
 def compile_model(model, config):
@@ -134,7 +167,9 @@ def compile_model(model, config):
 
 
 def _fit(config, run, model, batches, validation, corpus, translate, save, started):
-    step = int(model.optimizer.iterations)
+    worker = worker_index(model.distribute_strategy)
+    agree = functools.partial(highest_of_workers, model.distribute_strategy)
+    step = int(model.optimizer.iterations.numpy())
     accumulation = config.accumulation_steps
     updates_in_epoch = -(-len(batches) // accumulation)
     total_steps = config.steps
@@ -143,29 +178,34 @@ def _fit(config, run, model, batches, validation, corpus, translate, save, start
     if total_steps is not None and step >= total_steps:
         _say(f"Nothing to do: the run is at step {step:,} of {total_steps:,}.")
         return 0
-    patience = _patience(config, run, step)
+    patience = _patience(config, run, step, agree)
     if patience and patience.is_over:
         _say(
             f"Nothing to do: the last {config.patience} validations up to step {step:,} were not "
             f"better than one before."
         )
         return 0
-    run.forget_log_after(step)
-    interrupt = callbacks.StopOnSignal()
+    interrupt = callbacks.StopOnSignal(agree)
     limit = (
         callbacks.StepLimit(total_steps)
         if total_steps is not None
-        else callbacks.TimeLimit(config.minutes, started)
+        else callbacks.TimeLimit(config.minutes, started, agree)
     )
     tokens_per_batch = batches.num_target_tokens / len(batches)
     progress = Progress(tokens_per_batch, started, total_steps, config.minutes, accumulation)
+    of_chief = []
+    if worker == 0:
+        run.forget_log_after(step)
+        of_chief = [
+            callbacks.TranslationBleu(translate, corpus.validation, num_samples=2, show=_say),
+            progress,
+            callbacks.RunLog(run.log_path, started),
+            *([callbacks.TensorBoardLog(run.tensorboard_path)] if config.tensorboard else []),
+        ]
     in_order = [
         UseAverages(),
         callbacks.StopOnNan(run.checkpoints),
-        callbacks.TranslationBleu(translate, corpus.validation, num_samples=2, show=_say),
-        progress,
-        callbacks.RunLog(run.log_path, started),
-        *([callbacks.TensorBoardLog(run.tensorboard_path)] if config.tensorboard else []),
+        *of_chief,
         save,
         *([patience] if patience else []),
         limit,
@@ -198,23 +238,29 @@ def _fit(config, run, model, batches, validation, corpus, translate, save, start
     finally:
         interrupt.restore()
         progress.close()
+    step = int(model.optimizer.iterations.numpy())
+    stopped = (
+        f"{'Stopped' if interrupt.signal else 'Done'} at step {step:,}"
+        f" after {(time.monotonic() - started) / 60:.1f} minutes."
+    )
+    if worker:
+        _say(f"{stopped} This was worker {worker}; the chief writes the run.")
+        return interrupt.signal
     best = run.checkpoints.best()
     bleu = f", validation BLEU {best.scores['val_bleu']:.2f}" if "val_bleu" in best.scores else ""
-    _say(
-        f"{'Stopped' if interrupt.signal else 'Done'} at step {int(model.optimizer.iterations):,}"
-        f" after {(time.monotonic() - started) / 60:.1f} minutes. Best checkpoint: step "
-        f"{best.step:,}{bleu}, in {run.path}."
-    )
+    _say(f"{stopped} Best checkpoint: step {best.step:,}{bleu}, in {run.path}.")
     return interrupt.signal
 
 
-def _patience(config, run, step):
+def _patience(config, run, step, agree):
     """What ends training when BLEU no longer rises, or None; it knows what is in the log."""
     if config.patience is None:
         return None
     lines = [line for line in run.log() if line["step"] <= step]
     return callbacks.Patience(
-        config.patience, earlier=[line["val_bleu"] for line in lines if "val_bleu" in line]
+        config.patience,
+        earlier=[line["val_bleu"] for line in lines if "val_bleu" in line],
+        agree=agree,
     )
 
 
@@ -241,16 +287,48 @@ def _digest(content):
     return f"SHA-256 {hashlib.sha256(content).hexdigest()[:16]}"
 
 
-def _train_tokenizers(config, text):
-    if config.joint:
-        joint = SentencePieceTokenizer.train(
-            [*text.sources, *text.targets], config.vocab_size, config.model_type
+def _train_tokenizers(config, text, strategy):
+    """The chief trains them, and every worker has the chief's."""
+    sides = [[*text.sources, *text.targets]] if config.joint else [text.sources, text.targets]
+    trained = []
+    for side in sides:
+        content = b""
+        if worker_index(strategy) == 0:
+            tokenizer = SentencePieceTokenizer.train(side, config.vocab_size, config.model_type)
+            content = tokenizer.model
+        trained.append(SentencePieceTokenizer(from_chief(strategy, content)))
+    return trained[0], trained[-1]
+
+
+def _checkpoint_of_all(run, strategy):
+    """The checkpoint that the chief goes on from, on every worker; None where there is none."""
+    is_chief = worker_index(strategy) == 0
+    checkpoint = run.checkpoints.readable(None, _say) if is_chief else None
+    name = from_chief(strategy, checkpoint.path.name.encode() if checkpoint else b"").decode()
+    if is_chief or not name:
+        return checkpoint
+    found = [c for c in run.checkpoints.all() if c.path.name == name]
+    if not found:
+        raise WorkerError(
+            f"{run.checkpoints.directory}: this worker does not see the chief's {name}. "
+            f"Keep the run directory on a file system that all workers share."
         )
-        return joint, joint
-    return tuple(
-        SentencePieceTokenizer.train(side, config.vocab_size, config.model_type)
-        for side in (text.sources, text.targets)
-    )
+    return found[0]
+
+
+def _require_same(strategy, settings):
+    """Refuses to train where a worker's sentences or settings are not the chief's."""
+    of_chief = json.loads(from_chief(strategy, json.dumps(settings).encode()))
+    different = [
+        f"{name} is {of_chief.get(name)} on the chief and {value} here"
+        for name, value in settings.items()
+        if of_chief.get(name) != value
+    ]
+    if different:
+        raise WorkerError(
+            f"worker {worker_index(strategy)} of {num_workers(strategy)} would train something "
+            f"else: {'; '.join(different)}. Give every worker the same files and options."
+        )
 
 
 def _with_vocab_size(config):
@@ -293,3 +371,7 @@ def _describe(corpus, batches, validation, model):
 
 def _say(line):
     print(line, file=sys.stderr, flush=True)
+
+
+def _say_nothing(line):
+    pass

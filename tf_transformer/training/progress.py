@@ -42,7 +42,7 @@ class Progress(keras.callbacks.Callback):
 
     def on_train_begin(self, logs=None):
         if self._first_step is None:  # a resumed run has a `fit` for the rest of a period
-            self._first_step = int(self.model.optimizer.iterations)
+            self._first_step = int(self.model.optimizer.iterations.numpy())
         console = Console(stderr=True)
         if console.is_terminal:
             self._bar = ProgressBar(

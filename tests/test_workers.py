@@ -1,0 +1,340 @@
+"""Several machines, played by two processes of this one."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+import tensorflow as tf
+
+import tf_transformer as tt
+from tf_transformer import cli
+from tf_transformer.config import ConfigError
+from tf_transformer.training.checkpoints import Checkpoints
+from tf_transformer.training.cluster import Cluster, WorkerError, losses_named
+from tf_transformer.training.distribution import (
+    from_chief,
+    highest_of_workers,
+    strategy_for,
+    worker_index,
+)
+
+LONG = 600  # seconds; each process traces its own graphs
+
+
+def free_ports(number=2):
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(number)]
+    ports = [s.getsockname()[1] for s in sockets]
+    for s in sockets:
+        s.close()
+    return ports
+
+
+def tf_config(ports, index):
+    workers = [f"127.0.0.1:{port}" for port in ports]
+    return json.dumps({"cluster": {"worker": workers}, "task": {"type": "worker", "index": index}})
+
+
+def start_pair(*commands):
+    ports = free_ports()
+    return [
+        subprocess.Popen(
+            [sys.executable, *command],
+            env={**os.environ, "CUDA_VISIBLE_DEVICES": "", "TF_CONFIG": tf_config(ports, index)},
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )
+        for index, command in enumerate(commands)
+    ]  # fmt: skip
+
+
+def end(process, code):
+    printed, errors = process.communicate(timeout=LONG)
+    assert process.returncode == code, printed + errors[-3000:]
+    return printed, errors
+
+
+# Each worker trains with the other, and then alone; all batches are the same.
+EXACT = """
+import json, keras, numpy as np, tensorflow as tf
+from tf_transformer.training.cluster import Cluster
+from tf_transformer.training.distribution import (
+    from_chief, highest_of_workers, strategy_for, worker_index)
+cluster = Cluster.from_environment()
+cluster.meet()
+workers = strategy_for(None, cluster)
+import tf_transformer as tt
+index = worker_index(workers)
+random = np.random.default_rng(0)
+
+def batch(*lengths):
+    target = np.zeros((len(lengths), max(lengths)), "int32")
+    for row, length in zip(target, lengths):
+        row[:length] = random.integers(4, 30, length)
+    begun = np.concatenate([np.full((len(lengths), 1), 2), target[:, :-1]], axis=1)
+    return begun.astype("int32"), target
+
+# Uneven tokens, uneven rows, a worker without any, a last smaller batch.
+batches = [batch(9, 1, 8, 1, 9, 2), batch(2, 2, 8), batch(7), batch(4, 9)]
+ids = tf.TensorSpec([None, None], tf.int32)
+data = tf.data.Dataset.from_generator(lambda: iter(batches), output_signature=(ids, ids))
+data = data.apply(tf.data.experimental.assert_cardinality(len(batches)))
+
+class Small(keras.Sequential):
+    # As a Transformer has it; the smaller the model, the sooner traced.
+    def _maybe_symbolic_build(self, iterator=None, data_batch=None):
+        pass
+
+def fit(strategy):
+    keras.utils.set_random_seed(0)
+    with strategy.scope():
+        model = Small([keras.Input([None]), keras.layers.Embedding(30, 8), keras.layers.Dense(30)])
+        model.compile(keras.optimizers.SGD(0.5), tt.SmoothedCrossEntropy(), jit_compile=False,
+                      metrics=[tt.TokenLoss(), tt.Perplexity()])
+    start = [v.numpy() for v in model.trainable_variables]
+    history = model.fit(data, shuffle=False, verbose=0, epochs=2, validation_data=data).history
+    return start, [v.numpy() for v in model.trainable_variables], history
+
+start, together, history = fit(workers)
+agreed = [highest_of_workers(workers, [3, 7][index]), from_chief(workers, [b"chief", b""][index])]
+with tf.device("CPU:0"):
+    _, alone, of_one = fit(tf.distribute.get_strategy())
+apart = lambda some, others: max(float(abs(a - b).max()) for a, b in zip(some, others))
+print(json.dumps({
+    "moved": apart(start, alone), "apart": apart(together, alone), "agreed": str(agreed),
+    "figures": [history, of_one], "weights": [w.tobytes().hex() for w in together]}))
+highest_of_workers(workers, 0)
+"""
+
+
+@pytest.fixture(scope="module")
+def exact():
+    pair = start_pair(["-c", EXACT], ["-c", EXACT])
+    return [json.loads(end(process, 0)[0].splitlines()[-1]) for process in pair]
+
+
+def test_workers_have_identical_weights(exact):
+    assert exact[0]["weights"] == exact[1]["weights"]
+
+
+def test_workers_have_the_weights_of_one_process(exact):
+    for worker in exact:
+        assert worker["moved"] > 0.01
+        assert worker["apart"] < 1e-5
+
+
+def test_workers_report_the_figures_of_one_process(exact):
+    for worker in exact:
+        together, alone = worker["figures"]
+        assert sorted(together) == ["loss", "perplexity", "val_loss", "val_perplexity"]
+        for name, values in alone.items():
+            assert together[name] == pytest.approx(values, abs=1e-4)
+
+
+def test_workers_agree_on_the_highest_number_and_on_what_the_chief_says(exact):
+    assert [worker["agreed"] for worker in exact] == ["[7, b'chief']"] * 2
+
+
+@pytest.fixture(scope="module")
+def story(tmp_path_factory):
+    """A worker is killed while two train; both go on; SIGTERM to the one that is not the chief."""
+    folder = tmp_path_factory.mktemp("story")
+    corpus = tt.copy_task(num_train=60, num_validation=4, num_test=0, max_length=6)
+    for part in ("train", "validation"):
+        text = getattr(corpus, part)
+        lines = [f"{s}\t{t}\n" for s, t in zip(text.sources, text.targets, strict=True)]
+        (folder / part).write_text("".join(lines), encoding="utf-8")
+    train = ["-m", "tf_transformer.cli", "train"]
+    settings = [
+        "--corpus=tsv", f"--train-tsv={folder / 'train'}",
+        f"--validation-tsv={folder / 'validation'}", "--num-layers=1", "--d-model=16",
+        "--num-heads=2", "--d-ff=32", "--vocab-size=272", "--batch-tokens=60", "--max-length=30",
+        "--minutes=30", "--validation-steps=100000", "--checkpoint-steps=3",
+    ]  # fmt: skip
+    run, elsewhere = folder / "run", folder / "elsewhere"
+
+    def newest():
+        latest = Checkpoints(run / "checkpoints").latest()
+        return latest.step if latest else 0
+
+    def wait_for_step(step, pair):
+        deadline = time.monotonic() + LONG
+        while newest() < step:
+            ended = [process for process in pair if process.poll() is not None]
+            assert not ended, ended[0].stderr.read()
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+    # The other worker is given a folder of its own, to see whether it writes.
+    pair = start_pair(
+        [*train, f"--run-dir={run}", *settings], [*train, f"--run-dir={elsewhere}", *settings]
+    )
+    wait_for_step(3, pair)
+    pair[1].send_signal(signal.SIGKILL)
+    killed = time.monotonic()
+    _, lost = end(pair[0], 2)
+    seconds, stood = time.monotonic() - killed, newest()
+
+    pair = start_pair(*[[*train, f"--run-dir={run}", "--resume"]] * 2)
+    wait_for_step(stood + 3, pair)
+    pair[1].send_signal(signal.SIGTERM)
+    stopped = [end(process, 128 + signal.SIGTERM)[1] for process in pair]
+    return {
+        "lost": lost, "seconds": seconds, "stood": stood, "stopped": stopped,
+        "elsewhere": elsewhere, "checkpoints": Checkpoints(run / "checkpoints").all(),
+    }  # fmt: skip
+
+
+def test_a_workers_death_ends_the_others_with_one_line(story):
+    assert "another worker has ended" in story["lost"].splitlines()[-1]
+    assert "--resume" in story["lost"] and "Traceback" not in story["lost"]
+    assert story["seconds"] < 120
+
+
+def test_the_chief_alone_writes(story):
+    assert not story["elsewhere"].exists()
+    assert "the chief writes the run" in story["stopped"][1]
+
+
+def test_workers_go_on_where_they_stood(story):
+    for checkpoint in story["checkpoints"]:
+        assert checkpoint.position == checkpoint.step
+        assert checkpoint.is_intact()
+    assert story["checkpoints"][-1].step >= story["stood"] + 3
+
+
+def test_a_signal_to_one_worker_stops_all_at_the_same_step(story):
+    steps = [
+        line.split()[3]
+        for printed in story["stopped"]
+        for line in printed.splitlines()
+        if line.startswith("Stopped at step")
+    ]
+    assert steps[0] == steps[1]
+    assert int(steps[0].replace(",", "")) == story["checkpoints"][-1].step
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "host:1234",
+        "[]",
+        '{"cluster": {"worker": ["a:1", "b:1"]}}',
+        '{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker"}}',
+        '{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 2}}',
+        '{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "chief", "index": 0}}',
+        '{"cluster": {"worker": ["a", "b"]}, "task": {"type": "worker", "index": 0}}',
+        '{"cluster": {"worker": ["a:1"], "ps": ["b:1"]}, "task": {"type": "worker", "index": 0}}',
+    ],
+)
+def test_a_tf_config_that_names_no_cluster_is_refused(text):
+    with pytest.raises(ConfigError, match="TF_CONFIG must be JSON like") as error:
+        Cluster.from_environment({"TF_CONFIG": text})
+    assert "\n" not in str(error.value)
+
+
+def test_a_bad_tf_config_ends_training_with_status_2(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", "{")
+    assert cli.main(["train", "--corpus=copy", f"--run-dir={tmp_path / 'run'}"]) == 2
+    assert "TF_CONFIG must be JSON like" in capsys.readouterr().err.splitlines()[-1]
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_chief_is_the_first_worker():
+    cluster = {"chief": ["a:1"], "worker": ["b:1", "c:1"]}
+    places = [
+        Cluster.from_environment(
+            {"TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": kind, "index": index}})}
+        )
+        for kind, index in (("chief", 0), ("worker", 0), ("worker", 1))
+    ]
+    assert places == [Cluster(("a:1", "b:1", "c:1"), index) for index in range(3)]
+
+
+def test_one_worker_is_no_cluster():
+    assert Cluster.from_environment({}) is None
+    assert Cluster.from_environment({"TF_CONFIG": tf_config([1], 0)}) is None
+    assert Cluster.from_environment({"SLURM_PROCID": "0"}) is None
+
+
+def test_slurm_tasks_are_a_cluster(monkeypatch):
+    variables = {
+        "SLURM_PROCID": "2",
+        "SLURM_STEP_NUM_TASKS": "4",
+        "SLURM_STEP_NODELIST": "node[2,10]",
+        "SLURM_STEP_TASKS_PER_NODE": "2(x2)",
+    }
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    addresses = ("node2:8888", "node2:8889", "node10:8888", "node10:8889")
+    assert Cluster.from_environment(variables) == Cluster(addresses, 2)
+
+
+def test_a_step_of_one_slurm_task_is_no_cluster(monkeypatch):
+    variables = {
+        "SLURM_PROCID": "0",
+        "SLURM_STEP_NUM_TASKS": "1",
+        "SLURM_STEP_NODELIST": "node1",
+        "SLURM_STEP_TASKS_PER_NODE": "1",
+    }
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert Cluster.from_environment(variables) is None
+
+
+def test_slurm_without_its_variables_is_refused(monkeypatch):
+    monkeypatch.setenv("SLURM_PROCID", "0")
+    with pytest.raises(ConfigError, match="Slurm"):
+        Cluster.from_environment({"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2"})
+
+
+def test_a_worker_that_does_not_answer_ends_training_within_a_minute(tmp_path, capsys, monkeypatch):
+    ports = free_ports()
+    monkeypatch.setenv("TF_CONFIG", tf_config(ports, 0))
+    started = time.monotonic()
+    assert cli.main(["train", "--corpus=copy", f"--run-dir={tmp_path / 'run'}"]) == 2
+    assert time.monotonic() - started < 60
+    message = capsys.readouterr().err.splitlines()[-1]
+    assert f"could not reach 127.0.0.1:{ports[1]} within 45 seconds" in message
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_port_that_is_taken_is_named():
+    with socket.create_server(("", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(WorkerError, match=f"{port}: this worker cannot listen there"):
+            Cluster((f"127.0.0.1:{port}", "127.0.0.1:1"), 0).meet(seconds=0)
+
+
+def test_a_lost_worker_is_named_in_one_line():
+    with pytest.raises(WorkerError, match=r"another worker .* --resume .* in run\.") as error:
+        with losses_named("run"):
+            raise tf.errors.UnavailableError(None, None, "Connection\nreset")
+    assert "\n" not in str(error.value)
+
+
+def test_other_errors_of_tensorflow_keep_their_names():
+    with pytest.raises(tf.errors.InvalidArgumentError), losses_named("run"):
+        raise tf.errors.InvalidArgumentError(None, None, "a bug")
+
+
+def test_one_process_agrees_with_itself():
+    strategy = strategy_for()
+    assert worker_index(strategy) == 0
+    assert highest_of_workers(strategy, 5) == 5
+    assert from_chief(strategy, b"chief") == b"chief"
+
+
+@pytest.mark.parametrize("devices", ["7", "0", "gpu:9", "cpu,gpu:9", "tpu", ""])
+def test_devices_that_are_not_there_are_refused(devices):
+    with pytest.raises(ConfigError, match=r"--devices: there is no .* There are cpu:0") as error:
+        strategy_for(devices)
+    assert "\n" not in str(error.value)
+
+
+def test_the_cpu_can_be_chosen():
+    assert strategy_for("cpu").num_replicas_in_sync == 1
+    assert strategy_for("CPU:0").num_replicas_in_sync == 1

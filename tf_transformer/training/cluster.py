@@ -1,0 +1,182 @@
+"""Which processes train together: read from `TF_CONFIG` or from Slurm, and met before the start."""
+
+import contextlib
+import dataclasses
+import json
+import os
+import re
+import socket
+import time
+
+import tensorflow as tf
+
+from tf_transformer.config import ConfigError, InputError
+
+_EXPECTED = (
+    'TF_CONFIG must be JSON like {"cluster": {"worker": ["host0:12345", "host1:12345"]}, '
+    '"task": {"type": "worker", "index": 0}}'
+)
+_SECONDS_BETWEEN_CALLS = 0.5
+# What the others are told depends on the moment: in an exchange, before it, or after it was seen.
+_GONE = (
+    tf.errors.UnavailableError,
+    tf.errors.AbortedError,
+    tf.errors.CancelledError,
+    tf.errors.DeadlineExceededError,
+    tf.errors.FailedPreconditionError,
+    tf.errors.InternalError,
+)
+
+
+class WorkerError(InputError):
+    """A worker that does not answer, or has ended."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Cluster:
+    """The workers that train together, and which of them this process is.
+
+    Attributes:
+        addresses: tuple of str, `host:port` of each worker; the first is the chief.
+        index: int, this process among them.
+    """
+
+    addresses: tuple
+    index: int
+
+    @classmethod
+    def from_environment(cls, environment=os.environ):
+        """The cluster that `TF_CONFIG` names, or the tasks of a Slurm job step.
+
+        Args:
+            environment: mapping of str to str.
+
+        Returns:
+            `Cluster`, or None where this process is alone.
+
+        Raises:
+            ConfigError: `TF_CONFIG` is not what it must be.
+        """
+        if environment.get("TF_CONFIG"):
+            cluster = _of_tf_config(environment["TF_CONFIG"])
+        # In the shell of a job there are no tasks; `srun` says of each step how many it has.
+        elif "SLURM_PROCID" in environment and "SLURM_STEP_NUM_TASKS" in environment:
+            cluster = _of_slurm(environment["SLURM_STEP_NUM_TASKS"], environment["SLURM_PROCID"])
+        else:
+            return None
+        return cluster if len(cluster.addresses) > 1 else None
+
+    def meet(self, seconds=45):
+        """Waits until every worker of the cluster can be reached.
+
+        TensorFlow's own servers wait for an hour. So each worker listens on its address until it
+        has reached all others; whoever has, frees the port for TensorFlow's server, and that
+        answers those who still call.
+
+        Args:
+            seconds: float, how long to wait.
+
+        Raises:
+            WorkerError: a worker does not answer, or this worker's own port is taken.
+        """
+        missing = [a for i, a in enumerate(self.addresses) if i != self.index]
+        deadline = time.monotonic() + seconds
+        with _listening_on(self.addresses[self.index]):
+            while missing := [address for address in missing if not _answers(address)]:
+                if time.monotonic() > deadline:
+                    raise WorkerError(
+                        f"worker {self.index} of {len(self.addresses)} could not reach "
+                        f"{', '.join(missing)} within {seconds:.0f} seconds. Start every worker "
+                        f"at the same time, and check the addresses and the firewall."
+                    )
+                time.sleep(_SECONDS_BETWEEN_CALLS)
+
+    def resolver(self):
+        """What TensorFlow's strategies read a cluster from."""
+        return tf.distribute.cluster_resolver.SimpleClusterResolver(
+            tf.train.ClusterSpec({"worker": list(self.addresses)}),
+            task_type="worker",
+            task_id=self.index,
+            num_accelerators={"GPU": len(tf.config.get_visible_devices("GPU"))},
+            rpc_layer="grpc",
+        )
+
+
+@contextlib.contextmanager
+def losses_named(run_dir):
+    """Turns TensorFlow's many errors about a worker that is gone into one line.
+
+    Args:
+        run_dir: path, named in it.
+
+    Raises:
+        WorkerError: instead of them.
+    """
+    try:
+        yield
+    except _GONE as error:
+        said = " ".join(error.message.split())[:200]
+        raise WorkerError(
+            f"another worker has ended or cannot be reached any more; what it printed says why. "
+            f"Start all workers again, with --resume to go on from the last checkpoint in "
+            f"{run_dir}. (TensorFlow: {said})"
+        ) from error
+
+
+def _of_tf_config(text):
+    try:
+        tf_config = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"{_EXPECTED}; received no JSON ({error}).") from None
+    try:
+        jobs, task = tf_config["cluster"], tf_config["task"]
+        kind, index = task["type"], int(task["index"])
+        # TensorFlow knows a chief apart from the workers, and one that is the first of them.
+        addresses = tuple([*jobs.get("chief", []), *jobs.get("worker", [])])
+        place = index + (len(jobs.get("chief", [])) if kind == "worker" else 0)
+        is_known = set(jobs) <= {"chief", "worker"} and 0 <= index < len(jobs[kind])
+        is_known = is_known and all(address.rpartition(":")[2].isdigit() for address in addresses)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        is_known = False
+    if not is_known:
+        raise ConfigError(f"{_EXPECTED}; received {' '.join(text.split())}.")
+    return Cluster(addresses, place)
+
+
+def _of_slurm(num_tasks, index):
+    try:
+        # Which GPUs a task has, Slurm itself has said by now in CUDA_VISIBLE_DEVICES; the resolver
+        # must be told of enough of them, or it leaves tasks out.
+        resolver = tf.distribute.cluster_resolver.SlurmClusterResolver(
+            gpus_per_node=int(num_tasks), gpus_per_task=1, auto_set_gpu=False
+        )
+        addresses = resolver.cluster_spec().job_tasks("worker")
+        # It sorts node10 before node2, Slurm counts its tasks in the order of the numbers.
+        return Cluster(tuple(sorted(addresses, key=_with_numbers)), int(index))
+    except (RuntimeError, ValueError) as error:
+        raise ConfigError(f"Slurm's variables name no cluster: {error}.") from None
+
+
+def _with_numbers(name):
+    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]
+
+
+def _listening_on(address):
+    """A socket on the port of an address, on every interface: a name may stand for any of them."""
+    port = int(address.rpartition(":")[2])
+    try:
+        return socket.create_server(("", port))
+    except (OSError, OverflowError) as error:
+        raise WorkerError(
+            f"{address}: this worker cannot listen there ({error}). End what uses the port, or "
+            f"give another."
+        ) from None
+
+
+def _answers(address):
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=2).close()
+    except (OSError, OverflowError):
+        return False
+    return True
