@@ -8,6 +8,7 @@ import h5py
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.framework.config import disable_op_determinism
 
 from tf_transformer import cli
 from tf_transformer.training import callbacks
@@ -55,9 +56,19 @@ def weights_in(run_dir):
     return [v.numpy() for v in RunDirectory(run_dir).load_model().model.trainable_variables]
 
 
-def test_a_run_keeps_the_averages_and_goes_on_from_the_weights(tmp_path, monkeypatch):
+@pytest.fixture
+def deterministic():
+    """Lets a run ask for determinism, which is the whole process's, and ends it."""
+    yield "--deterministic"
+    disable_op_determinism()
+
+
+def test_a_run_keeps_the_averages_and_goes_on_from_the_weights(
+    tmp_path, monkeypatch, deterministic
+):
     """The same run three times: plain, averaged, and averaged with a stop within a period."""
-    settings = [*SETTINGS, "--warmup-steps=10", "--validation-steps=4"]
+    # Without determinism the noise in gradients that are zero, as of a key's bias, would tell.
+    settings = [*SETTINGS, "--warmup-steps=10", "--validation-steps=4", deterministic]
     plain, whole, stopped = (tmp_path / name for name in ("plain", "whole", "stopped"))
     keep = ["--checkpoint-steps=1", "--keep-checkpoints=20"]
     train(plain, *settings, *keep, "--steps=6")
@@ -67,9 +78,7 @@ def test_a_run_keeps_the_averages_and_goes_on_from_the_weights(tmp_path, monkeyp
 
     one, other = datasets(whole), datasets(stopped)
     assert one.keys() == other.keys()
-    # Bit for bit is for test_resume, which pays for determinism.
-    for name in one:
-        np.testing.assert_allclose(one[name], other[name], rtol=1e-4, atol=1e-6, err_msg=name)
+    assert not [name for name in one if one[name].tobytes() != other[name].tobytes()]
 
     average = 0.0
     model = RunDirectory(plain).load_model().model
