@@ -265,13 +265,50 @@ def test_translate_reads_and_writes_files(echo, tmp_path, capfd, text, expected)
     assert capfd.readouterr() == ("", "")
 
 
-def test_translate_of_more_lines_than_are_read_at_once_keeps_the_order(echo, tmp_path, monkeypatch):
-    monkeypatch.setattr(cli, "_LINES_AT_ONCE", 3)
+def test_translate_of_more_lines_than_are_read_at_once_keeps_the_order(echo, tmp_path):
     source, output = tmp_path / "in.txt", tmp_path / "out.txt"
-    texts = ["a", "b c d e", "", "f g", "h", "i j a b", "c"]
+    texts = ["a", "b c d e", "", "f g", "h", "i j a b", "c"] * 9
     source.write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
-    assert cli.main(["translate", str(echo), f"--input={source}", f"--output={output}"]) == 0
+    arguments = ["translate", str(echo), f"--input={source}", f"--output={output}"]
+    assert cli.main([*arguments, "--batch-size=1", "--threads=3"]) == 0
     assert lines_of(output) == texts
+
+
+@pytest.mark.parametrize("n_best", [[], ["--n-best=2", "--beam-size=3"]], ids=["best", "n-best"])
+@pytest.mark.parametrize("kept", [0, 1, 3, 100], ids="kept {}".format)
+def test_a_stopped_output_is_continued(echo, tmp_path, n_best, kept):
+    source, output = tmp_path / "in.txt", tmp_path / "out.txt"
+    source.write_text("a b\n\nc d e\nf\n", encoding="utf-8")
+    arguments = ["translate", str(echo), f"--input={source}", f"--output={output}", *n_best]
+    assert cli.main(arguments) == 0
+    whole = output.read_bytes()
+    lines = whole.splitlines(keepends=True)
+    # A line that was not written to its end is written anew.
+    output.write_bytes(b"".join(lines[:kept]) + (lines[kept][:1] if kept < len(lines) else b""))
+    assert cli.main([*arguments, "--continue"]) == 0
+    assert output.read_bytes() == whole
+
+
+def test_a_source_of_a_hundred_thousand_characters_is_cut_and_named(echo, tmp_path, capfd):
+    source, output = tmp_path / "in.txt", tmp_path / "out.txt"
+    source.write_text("a b\n" + "c " * 50_000 + "\nd e\n", encoding="utf-8")
+    assert cli.main(["translate", str(echo), f"--input={source}", f"--output={output}"]) == 0
+    first, second, third = lines_of(output)
+    assert (first, third) == ("a b", "d e")
+    assert 0 < len(second) < 1000 and set(second) <= {"c", " "}
+    assert "cut: line 2." in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ("--beam-size=999", ["beam_size must be from 1 to 280", "received beam_size=999"]),
+        ("--n-best=3", ["n_best must be from 1 to beam_size=1", "larger beam_size"]),
+        ("--continue", ["--continue needs --input and --output"]),
+    ],
+)
+def test_a_search_that_cannot_be_is_refused(echo, tmp_path, capfd, option, words):
+    assert_refused(["translate", echo, option], words, capfd, tmp_path)
 
 
 def test_translate_does_not_write_over_its_input(echo, bad_files, capfd):
@@ -539,18 +576,19 @@ def test_a_tokenizer_that_is_damaged_is_named(trained, tmp_path, capfd):
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "words"),
+    ("before", "after", "difference"),
     [
-        ("d_model = 32", "d_model = 64", [r"\(280, 64\): 0 here, 1 there"]),
-        ("d_ff = 64", "d_ff = 128", [r"\(32, 128\): 0 here, 2 there"]),
-        ("num_layers = 1", "num_layers = 2", [r"\(32, 96\): 3 here, 6 there"]),
-        ("norm_first = true", "norm_first = false", [r"\(32,\): \d+ here, \d+ there"]),
-        ("tie_embeddings = true", "tie_embeddings = false", [r"\(280, 32\): 1 here, 2 there"]),
-        ("dropout_rate = 0.1", "dropout_rate = 0.0", ["seeds of dropout"]),
+        ("d_model = 32", "d_model = 64", "d_model was 32 and is 64"),
+        ("d_ff = 64", "d_ff = 128", "d_ff was 64 and is 128"),
+        ("num_layers = 1", "num_layers = 2", "num_layers was 1 and is 2"),
+        ("num_heads = 2", "num_heads = 4", "num_heads was 2 and is 4"),
+        ("norm_first = true", "norm_first = false", "norm_first was True and is False"),
+        ("tie_embeddings = true", "tie_embeddings = false", "tie_embeddings was True and is False"),
+        ("dropout_rate = 0.1", "dropout_rate = 0.0", "dropout_rate was 0.1 and is 0.0"),
     ],
 )
 def test_a_configuration_that_fits_no_checkpoint_is_named(
-    trained, tmp_path, capfd, before, after, words
+    trained, tmp_path, capfd, before, after, difference
 ):
     run_dir = tmp_path / "run"
     shutil.copytree(trained[0], run_dir)
@@ -558,7 +596,7 @@ def test_a_configuration_that_fits_no_checkpoint_is_named(
     assert f"\n{before}\n" in config
     changed = config.replace(f"\n{before}\n", f"\n{after}\n")
     (run_dir / "config.toml").write_text(changed, encoding="utf-8")
-    words = [r"checkpoints/step-\d+: ", r"config\.toml", "Undo", *words]
+    words = [r"checkpoints/step-\d+: ", difference, "Put back"]
     for arguments in (
         ["export", run_dir, tmp_path / "saved"],
         ["train", f"--run-dir={run_dir}", "--resume", "--minutes=1"],
@@ -571,12 +609,14 @@ def test_weights_that_are_damaged_are_named(trained, tmp_path, capfd):
     shutil.copytree(trained[0], run_dir)
     for path in run_dir.glob("checkpoints/*/*.h5"):
         path.write_bytes(bytes(path.stat().st_size))
-    words = [r"checkpoints/step-\d+: ", "damaged", "Remove"]
     for arguments in (
         ["export", run_dir, tmp_path / "saved"],
         ["train", f"--run-dir={run_dir}", "--resume", "--minutes=1"],
     ):
-        assert_refused(arguments, words, capfd, tmp_path)
+        assert cli.main(list(map(str, arguments))) == 2
+        *warnings, error = capfd.readouterr().err.splitlines()
+        assert warnings and all("is damaged, and passed over" in line for line in warnings)
+        assert "can be read. Put back a copy" in error and str(run_dir) in error
 
 
 @pytest.mark.parametrize("folder", ["missing", "folder", "two"])

@@ -139,6 +139,7 @@ def their_greedy(path, source_ids, tokenizers):
     results = opened(path).translate_batch(
         [source.pieces(ids) for ids in source_ids],
         beam_size=1,
+        min_decoding_length=0,  # by default it never ends at once
         max_decoding_length=MAX_LENGTH,
         max_batch_size=32,
     )

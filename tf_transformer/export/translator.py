@@ -2,6 +2,7 @@
 
 import collections
 import concurrent.futures
+import contextlib
 import itertools
 import os
 import threading
@@ -243,11 +244,12 @@ class Translator:
 def run_in_callers_thread():
     """Lets each operation run where it is called, on one core; several batches use the others.
 
-    Small operations cost less so than handed from thread to thread. To be called before
-    TensorFlow runs anything in this process.
+    Small operations cost less so than handed from thread to thread. Where TensorFlow has run
+    something in this process already, its threads are what they are, and this does nothing.
     """
-    tf.config.threading.set_intra_op_parallelism_threads(1)
-    tf.config.threading.set_inter_op_parallelism_threads(-1)
+    with contextlib.suppress(RuntimeError):
+        tf.config.threading.set_intra_op_parallelism_threads(1)
+        tf.config.threading.set_inter_op_parallelism_threads(-1)
 
 
 def _checked(texts):
