@@ -275,7 +275,7 @@ def test_translate_of_more_lines_than_are_read_at_once_keeps_the_order(echo, tmp
 
 
 @pytest.mark.parametrize("n_best", [[], ["--n-best=2", "--beam-size=3"]], ids=["best", "n-best"])
-@pytest.mark.parametrize("kept", [0, 1, 3, 100], ids="kept {}".format)
+@pytest.mark.parametrize("kept", [0, 1, 3, 5], ids="kept {}".format)
 def test_a_stopped_output_is_continued(echo, tmp_path, n_best, kept):
     source, output = tmp_path / "in.txt", tmp_path / "out.txt"
     source.write_text("a b\n\nc d e\nf\n", encoding="utf-8")
