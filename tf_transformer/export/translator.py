@@ -8,6 +8,7 @@ import os
 import threading
 from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from tf_transformer.export.graph import SEARCH_SPECS, ExportTranslator
@@ -219,10 +220,12 @@ class Translator:
         # XLA compiles for each shape anew; with these there are few.
         padded_rows = min(batch_size, _power_of_two(num_rows)) - num_rows
         padded_length = max(16, _power_of_two(length)) - length
-        source_ids = tf.pad(source_ids, [[0, padded_rows], [0, padded_length]])
-        limits = tf.pad(limits, [[0, padded_rows]])
-        found = self._compiled_search(beam_size, n_best)(source_ids, limits, alpha)
-        found = {name: field[:num_rows] for name, field in found.items()}
+        # In NumPy: single operations of TensorFlow cost more than these few numbers are worth.
+        source_ids = np.pad(source_ids.numpy(), [[0, padded_rows], [0, padded_length]])
+        limits = np.pad(limits.numpy(), [0, padded_rows])
+        found = self._compiled_search(beam_size, n_best)(source_ids, limits, np.float32(alpha))
+        if padded_rows:
+            found = {name: field[:num_rows] for name, field in found.items()}
         return self._module.finish(cut=cut, **found)
 
     def _compiled_search(self, beam_size, n_best):
