@@ -200,6 +200,12 @@ class RunLog(keras.callbacks.Callback):
             file.write(json.dumps(line) + "\n")
 
 
+_SCALAR = tf.compat.v1.SummaryMetadata(
+    plugin_data=tf.compat.v1.SummaryMetadata.PluginData(plugin_name="scalars"),
+    data_class=1,  # DATA_CLASS_SCALAR in TensorFlow's summary.proto
+)
+
+
 class TensorBoardLog(keras.callbacks.Callback):
     """Writes the learning rate and all figures for TensorBoard after each validation.
 
@@ -227,7 +233,8 @@ class TensorBoardLog(keras.callbacks.Callback):
         learning_rate = float(self.model.optimizer.learning_rate)
         with self._writer.as_default(step=int(self.model.optimizer.iterations.numpy())):
             for name, value in {"learning_rate": learning_rate, **(logs or {})}.items():
-                tf.summary.scalar(name, float(value))
+                # `tf.summary.scalar` would do the same, but only where TensorBoard is installed.
+                tf.summary.write(name, tf.constant(value, "float32"), metadata=_SCALAR)
         self._writer.flush()
 
 
