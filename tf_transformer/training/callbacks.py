@@ -1,6 +1,5 @@
 """Callbacks for anybody's `fit`: validation BLEU, checkpoints, log, limits."""
 
-import importlib.util
 import json
 import math
 import pathlib
@@ -12,7 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tf_transformer.config import ConfigError, InputError
+from tf_transformer.config import InputError
 from tf_transformer.evaluation import score
 from tf_transformer.training.accumulation import GradientAccumulation
 from tf_transformer.training.adam import averaged_weights
@@ -213,17 +212,10 @@ class TensorBoardLog(keras.callbacks.Callback):
 
     Args:
         path: the folder, as in `tensorboard --logdir path`.
-
-    Raises:
-        ConfigError: TensorBoard is not installed.
     """
 
     def __init__(self, path):
         super().__init__()
-        if importlib.util.find_spec("tensorboard") is None:
-            raise ConfigError(
-                "--tensorboard needs TensorBoard. Install it with: pip install tensorboard"
-            )
         self._path = str(path)
         self._writer = None
 
