@@ -133,18 +133,20 @@ def test_a_limit_of_0_in_every_row(model):
 
 
 def fixed_step(rows):
-    """A step function that wants these tokens whatever it is fed, with logits 2 and 0 else."""
-    wanted = tf.constant(rows)
+    """A step function and its cache: it wants these tokens, with logits 2 and 0 else."""
 
     def step(token_ids, index, cache):
+        wanted = cache["source"]["wanted"]
         return tf.one_hot(wanted[:, index], VOCAB_SIZE, on_value=2.0), cache
 
-    return step
+    return step, {"source": {"wanted": tf.constant(rows)}}
 
 
 def test_by_hand():
-    step = fixed_step([[5, 6, EOS, 7, 7], [EOS, 5, 5, 5, 5], [5, 5, 5, 5, 5], [6, EOS, 5, 5, 5]])
-    found = greedy_search(step, {}, tf.constant([4, 4, 3, 1]), **SPECIAL)
+    step, cache = fixed_step(
+        [[5, 6, EOS, 7, 7], [EOS, 5, 5, 5, 5], [5, 5, 5, 5, 5], [6, EOS, 5, 5, 5]]
+    )
+    found = greedy_search(step, cache, tf.constant([4, 4, 3, 1]), **SPECIAL)
     assert found.ids.numpy().tolist() == [[5, 6, 0], [0, 0, 0], [5, 5, 5], [6, 0, 0]]
     assert found.lengths.numpy().tolist() == [2, 0, 3, 1]
     assert found.truncated.numpy().tolist() == [False, False, True, False]
@@ -155,19 +157,35 @@ def test_by_hand():
 
 def test_the_steps_are_as_many_as_the_longest_row_needs():
     fed = []
+    step, cache = fixed_step([[5, 6, EOS, 7], [EOS, 8, 8, 8], *[[4, 4, EOS, 8]] * 3])
 
-    def step(token_ids, index, cache):
+    def spying_step(token_ids, index, cache):
         fed.append((int(index), token_ids.numpy().tolist()))
-        return fixed_step([[5, 6, EOS, 7], [EOS, 8, 8, 8]])(token_ids, index, cache)
+        return step(token_ids, index, cache)
 
-    greedy_search(step, {}, tf.constant([9, 9]), **SPECIAL)
+    greedy_search(spying_step, cache, tf.constant([9] * 5), **SPECIAL)
     # The begin id first, then what was chosen; a row that has ended is fed padding.
-    assert fed == [(0, [BOS, BOS]), (1, [5, PAD]), (2, [6, PAD])]
+    assert fed == [(0, [BOS] * 5), (1, [5, PAD, 4, 4, 4]), (2, [6, PAD, 4, 4, 4])]
+
+
+def test_rows_that_have_ended_leave_the_batch():
+    rows = [[4] * n + [EOS] * (12 - n) for n in (1, 9, 1, 5, 0, 1, 7, 9)]
+    step, cache = fixed_step(rows)
+    sizes = []
+
+    def spying_step(token_ids, index, cache):
+        assert len(cache["source"]["wanted"]) == len(token_ids)
+        sizes.append(len(token_ids))
+        return step(token_ids, index, cache)
+
+    found = greedy_search(spying_step, cache, tf.constant([11] * 8), **SPECIAL)
+    assert sizes == [8, 8, 4, 4, 4, 4, 3, 3, 2, 2]
+    assert found.lengths.numpy().tolist() == [1, 9, 1, 5, 0, 1, 7, 9]
 
 
 @pytest.mark.parametrize(("pad_id", "bos_id", "eos_id"), [(0, 2, 3), (8, 1, 0), (3, 0, 8)])
 def test_special_ids_are_those_that_are_told(pad_id, bos_id, eos_id):
-    step = fixed_step([[5, 6, eos_id, 5], [eos_id, 5, 5, 5]])
+    step, cache = fixed_step([[5, 6, eos_id, 5], [eos_id, 5, 5, 5]])
     first = []
 
     def spying_step(token_ids, index, cache):
@@ -175,7 +193,7 @@ def test_special_ids_are_those_that_are_told(pad_id, bos_id, eos_id):
         return step(token_ids, index, cache)
 
     found = greedy_search(
-        spying_step, {}, tf.constant([3, 3]), pad_id=pad_id, bos_id=bos_id, eos_id=eos_id
+        spying_step, cache, tf.constant([3, 3]), pad_id=pad_id, bos_id=bos_id, eos_id=eos_id
     )
     assert first[0] == [bos_id, bos_id]
     assert found.ids.numpy().tolist() == [[5, 6], [pad_id, pad_id]]
@@ -184,8 +202,8 @@ def test_special_ids_are_those_that_are_told(pad_id, bos_id, eos_id):
 
 def test_a_padding_id_that_the_model_chose_counts_as_the_id_it_is():
     # A model that was never told better may choose it; then the row goes on behind it.
-    step = fixed_step([[5, PAD, 6, EOS], [5, EOS, 7, 7]])
-    found = greedy_search(step, {}, tf.constant([9, 9]), **SPECIAL)
+    step, cache = fixed_step([[5, PAD, 6, EOS], [5, EOS, 7, 7]])
+    found = greedy_search(step, cache, tf.constant([9, 9]), **SPECIAL)
     ids, lengths = found.ids.numpy().tolist(), found.lengths.numpy().tolist()
     rows = [row[:length] for row, length in zip(ids, lengths, strict=True)]
     # Either it is never chosen, or it is one of the ids before the end.
