@@ -59,7 +59,8 @@ def test_a_beam_of_one_is_greedy_search(case, mode):
             for name in ("ids", "lengths", "truncated"):
                 expected_array = getattr(expected, name).numpy()
                 assert getattr(found, name)[:, 0].tolist() == expected_array.tolist(), name
-            np.testing.assert_allclose(found.log_probs[:, 0], expected.log_probs, atol=1e-6)
+            # Greedy search multiplies fewer rows once sentences have ended, and rounds otherwise.
+            np.testing.assert_allclose(found.log_probs[:, 0], expected.log_probs, atol=2e-5)
 
 
 # Against brute force
