@@ -21,9 +21,14 @@ NOTHING = float("-inf")
 STEP_MODELS, TRANSFORMERS = ("markov", "bag"), ("norm_first", "post_norm")
 
 
-def repeated(sources, beam_size):
+def num_rows_of(sources, beam_size):
+    """Rows of the batch: one for each hypothesis."""
+    return tf.shape(sources)[0] * (beam_size or 1)
+
+
+def of_each(sources, token_ids):
     """The source of each hypothesis."""
-    return sources if beam_size is None else tf.repeat(sources, beam_size, axis=0)
+    return tf.repeat(sources, tf.shape(token_ids)[0] // tf.shape(sources)[0], axis=0)
 
 
 # Models that are no Transformer. Each can be searched as any model can, and is the same model in
@@ -50,15 +55,15 @@ class Markov:
         return sources
 
     def start_decoding(self, sources, num_steps=None, beam_size=None):
-        sources = repeated(sources, beam_size)
-        num_rows = tf.shape(sources)[0]
+        num_rows = num_rows_of(sources, beam_size)
         before = {"previous": tf.fill([num_rows], BOS), "steps": tf.zeros([num_rows], tf.int32)}
         return {"source": {"bias": sources}, "target": {"state": before}}
 
     def decode_step(self, token_ids, index, cache):
         state = cache["target"]["state"]
         places = tf.stack([state["previous"], token_ids], axis=1)
-        logits = tf.gather_nd(self.table, places) + cache["source"]["bias"]
+        logits = tf.gather_nd(self.table, places)
+        logits += of_each(cache["source"]["bias"], token_ids)
         # Two counts of the same steps: the loop's own and the cache's.
         by_count = tf.gather(self.by_position, state["steps"])
         logits += (by_count + tf.gather(self.by_position, index)) / 2
@@ -83,24 +88,22 @@ class Bag:
         return np.random.default_rng(4).normal(size=(num_rows, 4)).astype("float32")
 
     def start_decoding(self, sources, num_steps=None, beam_size=None):
-        sources = repeated(sources, beam_size)
-        past = tf.zeros([tf.shape(sources)[0], num_steps or 0, 4])
-        source = {"bag": sources}
-        if num_steps is not None:
-            source["steps"] = tf.range(num_steps)
-        return {"source": source, "target": {"past": past}}
+        past = tf.zeros([num_rows_of(sources, beam_size), num_steps or 0, 4])
+        constants = {} if num_steps is None else {"steps": tf.range(num_steps)}
+        return {"constants": constants, "source": {"bag": sources}, "target": {"past": past}}
 
     def decode_step(self, token_ids, index, cache):
-        source, past = cache["source"], cache["target"]["past"]
+        constants, past = cache["constants"], cache["target"]["past"]
         new = tf.gather(self.embeddings, token_ids)[:, None]
-        if "steps" in source:
-            past, checks = tf.where((source["steps"] == index)[:, None], new, past), []
+        if "steps" in constants:
+            past, checks = tf.where((constants["steps"] == index)[:, None], new, past), []
         else:
             past = tf.concat([past, new], axis=1)
             checks = [tf.debugging.assert_equal(tf.shape(past)[1], index + 1)]
         with tf.control_dependencies(checks):
-            hidden = tf.tanh(source["bag"] + tf.reduce_sum(past, axis=1))
-        return hidden @ self.output + self.bias, {"source": source, "target": {"past": past}}
+            bag = of_each(cache["source"]["bag"], token_ids)
+            hidden = tf.tanh(bag + tf.reduce_sum(past, axis=1))
+        return hidden @ self.output + self.bias, {**cache, "target": {"past": past}}
 
     def logits(self, source, tokens):
         hidden = np.tanh(source + self.embeddings[tokens].sum(axis=0))

@@ -11,6 +11,7 @@ from step_models import (
     BOS,
     EOS,
     NOTHING,
+    PAD,
     ROOM,
     SPECIAL,
     STEP_MODELS,
@@ -22,7 +23,8 @@ from step_models import (
     cases,
     log_softmax,
     make_case,
-    repeated,
+    num_rows_of,
+    of_each,
     rows_of,
     some_limits,
 )
@@ -70,14 +72,13 @@ class Tables:
     """Logits from a table of all prefixes, another for each sentence."""
 
     def start_decoding(self, tables, num_steps=None, beam_size=None):
-        tables = repeated(tables, beam_size)
         return {
             "source": {"tables": tables},
-            "target": {"prefix": tf.zeros(tf.shape(tables)[:1], tf.int32)},
+            "target": {"prefix": tf.zeros([num_rows_of(tables, beam_size)], tf.int32)},
         }
 
     def decode_step(self, token_ids, index, cache):
-        tables, prefix = cache["source"]["tables"], cache["target"]["prefix"]
+        tables, prefix = of_each(cache["source"]["tables"], token_ids), cache["target"]["prefix"]
         prefix = tf.where(index == 0, 0, prefix * tables.shape[2] + token_ids + 1)
         logits = tf.gather(tables, prefix, batch_dims=1)
         return logits, {"source": cache["source"], "target": {"prefix": prefix}}
@@ -268,20 +269,23 @@ def test_only_the_target_is_re_ordered():
     def step(token_ids, index, cache):
         past, history = cache["target"]["ids"], cache["history"]["ids"]
         # Written by the sentence, hypotheses side by side, and found as it was left.
-        seen = np.stack(pasts, axis=2) if pasts else np.zeros([12, 3, 0])
+        live = cache["source"]["places"].numpy()
+        seen = np.stack(pasts, axis=2)[live] if pasts else np.zeros([12, 3, 0])
         assert history.numpy().tolist() == seen.tolist()
-        pasts.append(tf.reshape(token_ids, [12, 3]).numpy())
-        history = tf.concat([history, pasts[-1][..., None]], axis=2)
+        pasts.append(np.full([12, 3], PAD))
+        pasts[-1][live] = tf.reshape(token_ids, [-1, 3])
+        history = tf.concat([history, pasts[-1][live][..., None]], axis=2)
         past = tf.concat([past, token_ids[:, None]], axis=1)
         # A model without any memory but the hypotheses' own past.
         embedded = tf.reduce_sum(tf.gather(model.embeddings, past), axis=1)
-        logits = tf.tanh(cache["source"]["bag"] + embedded) @ model.output + model.bias
+        bag = of_each(cache["source"]["bag"], token_ids)
+        logits = tf.tanh(bag + embedded) @ model.output + model.bias
         moved = {"target": {"ids": past}, "history": {"ids": history}}
         return logits, {"source": cache["source"], **moved}
 
     sources = model.sources(12)
     cache = {
-        "source": {"bag": repeated(sources, 3)},
+        "source": {"bag": tf.constant(sources), "places": tf.range(12)},
         "target": {"ids": tf.zeros([36, 0], tf.int32)},
         "history": {"ids": tf.zeros([12, 3, 0], tf.int32)},
     }

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tf_transformer.decoding.cache import append_ids, empty_ids, open_shapes, split_cache
+from tf_transformer.decoding.compaction import decode_live, some_live
 from tf_transformer.decoding.hypotheses import RankedHypotheses
 
 _BLOCK = 64
@@ -88,53 +89,6 @@ def beam_search(
     """
     fixed, moving = split_cache(cache)
     num_sentences, slots = tf.shape(limits)[0], tf.range(beam_size)
-    limits = limits[:, None]
-    # No hypothesis can be worth more than one that ends at the limit with what it has now.
-    largest_penalty = length_penalty(limits[:, 0] + 1, alpha)
-
-    def step(state):
-        live, finished = state.live, state.finished
-        logits, cache = decode_step(
-            tf.reshape(live.token_ids, [-1]), state.index, {**fixed, **state.cache}
-        )
-        log_probs, parents, token_ids = _continuations(logits, live.log_probs, beam_size)
-        ends = token_ids == eos_id
-        # An end counts among the first K alone, or a beam of 1 would not be greedy.
-        among_first = tf.range(tf.shape(log_probs)[1]) < beam_size
-        ending = ends & among_first & (log_probs > NOTHING) & ~state.done[:, None]
-        finished = _finish(finished, live, ending, log_probs, parents, state.index, alpha)
-
-        log_probs, places = tf.math.top_k(tf.where(ends, NOTHING, log_probs), beam_size)
-        # At its limit a sentence keeps what lived until then, but for what has just ended.
-        has_ended = tf.reduce_any(ending[..., None] & (parents[..., None] == slots), axis=1)
-        stays = state.done[:, None] | (state.index >= limits)
-        log_probs = tf.where(stays, tf.where(has_ended, NOTHING, live.log_probs), log_probs)
-        parents = tf.where(stays, slots, tf.gather(parents, places, batch_dims=1))
-        token_ids = tf.where(stays, pad_id, tf.gather(token_ids, places, batch_dims=1))
-
-        nth_score = tf.gather(finished.scores, n_best - 1, axis=1)
-        attainable = log_probs[:, 0] / largest_penalty
-        settled = (nth_score > NOTHING) & (nth_score >= attainable)
-        full = finished.scores[:, -1] > NOTHING
-        state = _BeamState(
-            index=state.index + 1,
-            done=stays[:, 0] | settled | full | (log_probs[:, 0] == NOTHING),
-            live=_Live(
-                log_probs,
-                token_ids,
-                append_ids(
-                    tf.gather(live.ids, parents, batch_dims=1), token_ids, state.index, num_steps
-                ),
-            ),
-            finished=finished._replace(
-                ids=append_ids(
-                    finished.ids, tf.fill(tf.shape(token_ids), pad_id), state.index, num_steps
-                )
-            ),
-            cache=_reordered(split_cache(cache)[1], parents),
-        )
-        return (state,)
-
     empty = tf.fill([num_sentences, beam_size], NOTHING)
     no_ids = empty_ids([num_sentences, beam_size], num_steps, pad_id)
     start = _BeamState(
@@ -146,13 +100,68 @@ def beam_search(
         finished=_Finished(empty, empty, tf.zeros([num_sentences, beam_size], tf.int32), no_ids),
         cache=moving,
     )
-    (end,) = tf.while_loop(
-        lambda state: tf.reduce_any(~state.done),
-        step,
-        [start],
-        shape_invariants=[open_shapes(start)],
-    )
-    return _ranked(end, limits, alpha, n_best, pad_id, num_steps)
+    shapes = open_shapes(start)
+
+    def decode(state, fixed, limits, goes_on):
+        """Steps of these sentences, as long as `goes_on(state)`."""
+        # No hypothesis can be worth more than one that ends at the limit with what it has now.
+        largest_penalty = length_penalty(limits + 1, alpha)
+
+        def step(state):
+            live, finished = state.live, state.finished
+            logits, cache = decode_step(
+                tf.reshape(live.token_ids, [-1]), state.index, {**fixed, **state.cache}
+            )
+            log_probs, parents, token_ids = _continuations(logits, live.log_probs, beam_size)
+            ends = token_ids == eos_id
+            # An end counts among the first K alone, or a beam of 1 would not be greedy.
+            among_first = tf.range(tf.shape(log_probs)[1]) < beam_size
+            ending = ends & among_first & (log_probs > NOTHING) & ~state.done[:, None]
+            finished = _finish(finished, live, ending, log_probs, parents, state.index, alpha)
+
+            log_probs, places = tf.math.top_k(tf.where(ends, NOTHING, log_probs), beam_size)
+            # At its limit a sentence keeps what lived until then, but for what has just ended.
+            has_ended = tf.reduce_any(ending[..., None] & (parents[..., None] == slots), axis=1)
+            stays = (state.done | (state.index >= limits))[:, None]
+            log_probs = tf.where(stays, tf.where(has_ended, NOTHING, live.log_probs), log_probs)
+            parents = tf.where(stays, slots, tf.gather(parents, places, batch_dims=1))
+            token_ids = tf.where(stays, pad_id, tf.gather(token_ids, places, batch_dims=1))
+
+            nth_score = tf.gather(finished.scores, n_best - 1, axis=1)
+            attainable = log_probs[:, 0] / largest_penalty
+            settled = (nth_score > NOTHING) & (nth_score >= attainable)
+            full = finished.scores[:, -1] > NOTHING
+            padding = tf.fill(tf.shape(token_ids), pad_id)
+            state = _BeamState(
+                index=state.index + 1,
+                done=stays[:, 0] | settled | full | (log_probs[:, 0] == NOTHING),
+                live=_Live(
+                    log_probs,
+                    token_ids,
+                    append_ids(
+                        tf.gather(live.ids, parents, batch_dims=1),
+                        token_ids,
+                        state.index,
+                        num_steps,
+                    ),
+                ),
+                finished=finished._replace(
+                    ids=append_ids(finished.ids, padding, state.index, num_steps)
+                ),
+                cache=_reordered(split_cache(cache)[1], parents),
+            )
+            return (state,)
+
+        return tf.while_loop(goes_on, step, [state], shape_invariants=[shapes])[0]
+
+    def outcome(state, limits):
+        return _ranked(state, limits, alpha, n_best, pad_id)
+
+    if num_steps is not None:
+        return outcome(decode(start, fixed, limits, some_live), limits)
+    found = decode_live(decode, outcome, start, fixed, limits, pad_id, beam_size)
+    longest = tf.reduce_max(tf.pad(tf.reshape(found.lengths, [-1]), [[1, 0]]))
+    return found._replace(ids=found.ids[:, :, :longest])
 
 
 def _continuations(logits, live_log_probs, beam_size):
@@ -219,9 +228,9 @@ def _reordered(cache, parents):
     return {**cache, "target": target}
 
 
-def _ranked(state, limits, alpha, n_best, pad_id, num_steps):
+def _ranked(state, limits, alpha, n_best, pad_id):
     """The finished hypotheses, and behind them those that were cut off."""
-    finished = state.finished
+    finished, limits = state.finished, limits[:, None]
     beam_size = tf.shape(finished.scores)[1]
     log_probs, order = tf.math.top_k(state.live.log_probs, beam_size)
     cut = _Finished(
@@ -241,7 +250,5 @@ def _ranked(state, limits, alpha, n_best, pad_id, num_steps):
     )
     exists = scores > NOTHING
     lengths = tf.where(exists, lengths, 0)
-    if num_steps is None:
-        ids = ids[:, :, : tf.reduce_max(tf.pad(tf.reshape(lengths, [-1]), [[1, 0]]))]
     ids = tf.where(tf.range(tf.shape(ids)[2]) < lengths[..., None], ids, pad_id)
     return RankedHypotheses(ids, lengths, log_probs, scores, exists & (ranks >= num_finished))

@@ -1,12 +1,14 @@
-"""Decoding caches: dicts of flat dicts of tensors; axis 0 is the sentence or the hypothesis.
+"""Decoding caches: dicts of flat dicts of tensors. A model has the parts that it needs.
 
-`"source"` and `"weights"` never change, `"history"` is written and never re-ordered, `"target"`
-belongs to the hypotheses and is re-ordered with them. A model has the parts that it needs.
+- `"constants"` belong to no sentence and never change.
+- `"source"` `(B, …)` belongs to the sentences and never changes.
+- `"history"` `(B, …)` belongs to them too; each step adds to it, and it is never re-ordered.
+- `"target"` `(N, …)` belongs to the hypotheses and is re-ordered with them.
 """
 
 import tensorflow as tf
 
-_FIXED = ("source", "weights")
+_FIXED = ("constants", "source")
 
 
 def split_cache(cache):

@@ -19,8 +19,9 @@ _BEAM = (
     tf.TensorSpec([], tf.float32, name="alpha"),
     tf.TensorSpec([], tf.int32, name="n_best"),
 )
-# What a search compiled by XLA takes; sizes of beams are constants there.
+# What a search compiled by XLA takes, whose beams have constant sizes, and what holds it.
 SEARCH_SPECS = (*_SOURCE, _BEAM[1])
+COMPILED_SPECS = (_TEXT, _BEAM[1], tf.TensorSpec([], tf.int32, name="batch_size"))
 
 
 class ExportTranslator(tf.Module):

@@ -8,10 +8,9 @@ import os
 import threading
 from typing import NamedTuple
 
-import numpy as np
 import tensorflow as tf
 
-from tf_transformer.export.graph import SEARCH_SPECS, ExportTranslator
+from tf_transformer.export.graph import COMPILED_SPECS, SEARCH_SPECS, ExportTranslator
 from tf_transformer.export.saved_model import (
     find_saved_model,
     load_saved_model,
@@ -198,7 +197,7 @@ class Translator:
         """Lists of `Translation` of one batch."""
         batch = tf.constant([text.encode("utf-8", "replace") for text in texts])
         if self._compiled is not None:
-            found = self._search_compiled(batch, batch_size, beam_size, alpha, n_best)
+            found = self._compiled_search(beam_size, n_best)(batch, alpha, batch_size)
         elif beam_size == 1:
             found = self._module.greedy(batch, alpha)
         else:
@@ -214,34 +213,39 @@ class Translator:
             for row in rows
         ]
 
-    def _search_compiled(self, batch, batch_size, beam_size, alpha, n_best):
-        source_ids, limits, cut = self._module.tokenize(batch)
-        num_rows, length = source_ids.shape
-        # XLA compiles for each shape anew; with these there are few.
-        padded_rows = min(batch_size, _power_of_two(num_rows)) - num_rows
-        padded_length = max(16, _power_of_two(length)) - length
-        # In NumPy: single operations of TensorFlow cost more than these few numbers are worth.
-        source_ids = np.pad(source_ids.numpy(), [[0, padded_rows], [0, padded_length]])
-        limits = np.pad(limits.numpy(), [0, padded_rows])
-        found = self._compiled_search(beam_size, n_best)(source_ids, limits, np.float32(alpha))
-        if padded_rows:
-            found = {name: field[:num_rows] for name, field in found.items()}
-        return self._module.finish(cut=cut, **found)
-
     def _compiled_search(self, beam_size, n_best):
-        module = self._module
-
-        def search(source_ids, limits, alpha):
-            if beam_size == 1:
-                return module.fixed_greedy(source_ids, limits, alpha)
-            return module.fixed_beam(source_ids, limits, beam_size, alpha, n_best)
-
+        """`(text (B,), alpha, largest batch) -> ` what `beam` gives, its search compiled."""
         with self._compiling:
             if (beam_size, n_best) not in self._compiled:
-                self._compiled[beam_size, n_best] = tf.function(
-                    search, input_signature=SEARCH_SPECS, jit_compile=True, autograph=False
-                )
+                self._compiled[beam_size, n_best] = _compiled(self._module, beam_size, n_best)
             return self._compiled[beam_size, n_best]
+
+
+def _compiled(module, beam_size, n_best):
+    @tf.function(input_signature=SEARCH_SPECS, jit_compile=True, autograph=False)
+    def search(source_ids, limits, alpha):
+        if beam_size == 1:
+            return module.fixed_greedy(source_ids, limits, alpha)
+        return module.fixed_beam(source_ids, limits, beam_size, alpha, n_best)
+
+    @tf.function(input_signature=COMPILED_SPECS, autograph=False)
+    def translate(text, alpha, batch_size):
+        source_ids, limits, cut = module.tokenize(text)
+        num_rows, length = tf.unstack(tf.shape(source_ids))
+        # XLA compiles for each shape anew; with these there are few.
+        padded_rows = tf.minimum(batch_size, _power_of_two(num_rows)) - num_rows
+        padded_length = tf.maximum(16, _power_of_two(length)) - length
+        source_ids = tf.pad(source_ids, [[0, padded_rows], [0, padded_length]])
+        found = search(source_ids, tf.pad(limits, [[0, padded_rows]]), alpha)
+        return module.finish(cut=cut, **{name: field[:num_rows] for name, field in found.items()})
+
+    return translate
+
+
+def _power_of_two(size):
+    """The smallest power of two that is not less than an int32 scalar tensor."""
+    powers = tf.constant([1 << exponent for exponent in range(31)])
+    return powers[tf.searchsorted(powers, size[None])[0]]
 
 
 def run_in_callers_thread():
@@ -293,7 +297,3 @@ def _in_order(texts, translate, batch_size, threads):
                 yield from (results[batch][place] for _, batch, place in places)
             if not group:
                 return
-
-
-def _power_of_two(number):
-    return 1 << max(number - 1, 0).bit_length()

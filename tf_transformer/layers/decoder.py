@@ -141,17 +141,18 @@ class Decoder(Stack):
                 one another; None where each sentence is one row.
 
         Returns:
-            dict of three flat dicts of tensors: `"source"` `(B, …)`, which decoding never
-            changes; `"history"` `(B, …)`, to which each step adds and which is never re-ordered;
-            `"target"` `(N, …)`, which belongs to the hypotheses and is re-ordered with them.
+            dict of flat dicts of tensors: `"constants"` and `"source"` `(B, …)`, which decoding
+            never changes; `"history"` `(B, …)`, to which each step adds and which is never
+            re-ordered; `"target"` `(N, …)`, which belongs to the hypotheses and is re-ordered
+            with them.
         """
         batch_size = ops.shape(context)[0]
         source = {"bias": attention_bias(context_mask, self.compute_dtype)}
-        history, target, positions = {}, {}, 0
+        constants, history, target, positions = {}, {}, {}, 0
         if num_steps is not None:
-            source["steps"], positions = ops.arange(num_steps, dtype="int32"), num_steps
+            constants["steps"], positions = ops.arange(num_steps, dtype="int32"), num_steps
         if beam_size is not None:
-            source["beams"] = ops.arange(beam_size, dtype="int32")
+            constants["beams"] = ops.arange(beam_size, dtype="int32")
             target["ancestors"] = ops.zeros((batch_size * beam_size, positions), "int32")
             positions = positions * beam_size
         for index, layer in enumerate(self.layers):
@@ -159,7 +160,7 @@ class Decoder(Stack):
             source[f"keys_{index}"], source[f"values_{index}"] = keys, values
             keys, values = layer.self_attention.start_decoding(positions, batch_size)
             history[f"keys_{index}"], history[f"values_{index}"] = keys, values
-        return {"source": source, "history": history, "target": target}
+        return {"constants": constants, "source": source, "history": history, "target": target}
 
     def decode_step(self, x, index, cache):
         """The newest position of each row.
@@ -173,7 +174,7 @@ class Decoder(Stack):
             hidden state `(N, D)` and the cache for the next step.
         """
         source, past, history = cache["source"], cache["history"], {}
-        step = DecodingStep.at(index, source, cache["target"], self.compute_dtype)
+        step = DecodingStep.at(index, cache["constants"], cache["target"], self.compute_dtype)
         for number, layer in enumerate(self.layers):
             keys, values = f"keys_{number}", f"values_{number}"
             x, history[keys], history[values] = layer.decode_step(
@@ -182,4 +183,4 @@ class Decoder(Stack):
         if self.norm is not None:
             x = self.norm(x)
         target = {} if step.ancestors is None else {"ancestors": step.ancestors}
-        return x, {"source": source, "history": history, "target": target}
+        return x, {**cache, "history": history, "target": target}

@@ -29,16 +29,16 @@ class DecodingStep(NamedTuple):
     here: Any
 
     @classmethod
-    def at(cls, index, source, target, dtype):
+    def at(cls, index, constants, target, dtype):
         """The step at position `index`.
 
         Args:
             index: int or int scalar tensor.
-            source, target: those parts of the cache, see `Decoder.start_decoding`.
+            constants, target: those parts of the cache, see `Decoder.start_decoding`.
             dtype: dtype of attention scores.
         """
         steps, beams, ancestors = (
-            source.get("steps"), source.get("beams"), target.get("ancestors"),
+            constants.get("steps"), constants.get("beams"), target.get("ancestors"),
         )  # fmt: skip
         past = None if steps is None else (steps <= index)[None, None, :]
         if beams is None:

@@ -124,7 +124,7 @@ class Transformer(keras.Model):
                 follow one another (N = B * K); None where each sentence is one row (N = B).
 
         Returns:
-            cache: dict of flat dicts of tensors: `"source"` `(B, …)` and `"weights"`, which
+            cache: dict of flat dicts of tensors: `"constants"` and `"source"` `(B, …)`, which
             decoding never changes; `"history"` `(B, …)`, to which each step adds and which is
             never re-ordered; `"target"` `(N, …)`, which belongs to the hypotheses and is
             re-ordered with them.
@@ -134,7 +134,7 @@ class Transformer(keras.Model):
         if self.output_projection is None and num_steps is None:
             # Laid out for the product once, not in each step; XLA lays out by itself.
             embeddings = self.target_embedding.embedding.embeddings
-            cache["weights"] = {"output_kernel": ops.transpose(ops.cast(embeddings, "float32"))}
+            cache["constants"]["output_kernel"] = ops.transpose(ops.cast(embeddings, "float32"))
         return cache
 
     def decode_step(self, token_ids, index, cache):
@@ -149,11 +149,11 @@ class Transformer(keras.Model):
             logits float32 `(N, V)`, and the cache for the next step.
         """
         x = self.target_embedding.decode_step(token_ids, index)
-        hidden, moved = self.decoder.decode_step(x, index, cache)
-        if "weights" not in cache:
-            return self._logits(hidden), moved
-        kernel = cache["weights"]["output_kernel"]
-        return ops.matmul(ops.cast(hidden, "float32"), kernel), {**cache, **moved}
+        hidden, cache = self.decoder.decode_step(x, index, cache)
+        kernel = cache["constants"].get("output_kernel")
+        if kernel is None:
+            return self._logits(hidden), cache
+        return ops.matmul(ops.cast(hidden, "float32"), kernel), cache
 
     def _encode(self, source_ids, training):
         mask = padding_mask(source_ids, self.config.pad_id)
