@@ -271,6 +271,12 @@ def _checked(texts):
 def _in_order(texts, translate, batch_size, threads):
     """Translates groups of texts, sorted by length into batches; yields in the texts' order."""
     texts = iter(texts)
+    group = list(itertools.islice(texts, batch_size * _LONGEST_MIX))
+    if 0 < len(group) <= batch_size:
+        # A thread for one batch would take a millisecond, as long as a short translation.
+        yield from translate(group)
+        return
+    texts = itertools.chain(group, texts)
     with concurrent.futures.ThreadPoolExecutor(threads) as pool:
         waiting = collections.deque()
         while True:
