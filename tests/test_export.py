@@ -181,6 +181,22 @@ def test_neighbours_and_batch_size_change_no_translation(loaded, sentences):
     assert loaded(sentences[::-1], batch_size=9) == alone[::-1]
 
 
+@pytest.mark.parametrize("from_disk", [True, False])
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_xla_changes_no_translation(exported, in_memory, sentences, beam_size, from_disk):
+    module = tt.Translator.load(exported)._module if from_disk else in_memory._module
+    plain, compiled = (tt.Translator(module, xla=xla, threads=2) for xla in (False, True))
+    # Batches of one, of a power of two, and not; texts that are too long and that are empty.
+    for texts in (sentences[:1], sentences[:8], [*sentences[:5], "", "ab " * 200, sentences[9]]):
+        expected = plain.n_best(texts, beam_size, 4, beam_size)
+        found = compiled.n_best(texts, beam_size, 4, beam_size)
+        for these, those in zip(found, expected, strict=True):
+            assert [(t.text, t.length, t.truncated) for t in these] == [
+                (t.text, t.length, t.truncated) for t in those
+            ]
+            assert [t.score for t in these] == pytest.approx([t.score for t in those], abs=1e-5)
+
+
 def test_an_over_long_text_is_cut_and_harms_no_neighbour(echo):
     # MAX_LENGTH - 1 pieces and the end; a letter behind a space is one piece.
     long = "a " * 50_000

@@ -9,7 +9,9 @@ import threading
 from typing import NamedTuple
 
 import tensorflow as tf
+from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
+from tf_transformer.decoding.hypotheses import RankedHypotheses
 from tf_transformer.export.graph import COMPILED_SPECS, SEARCH_SPECS, ExportTranslator
 from tf_transformer.export.saved_model import (
     find_saved_model,
@@ -19,6 +21,7 @@ from tf_transformer.export.saved_model import (
 from tf_transformer.export.versions import ExportError
 
 _LARGEST_BEAM = 1024
+_FEW_WEIGHTS = 8_000_000
 _LONGEST_MIX = 16  # batches whose texts are sorted by length together
 
 
@@ -217,16 +220,37 @@ class Translator:
         """`(text (B,), alpha, largest batch) -> ` what `beam` gives, its search compiled."""
         with self._compiling:
             if (beam_size, n_best) not in self._compiled:
-                self._compiled[beam_size, n_best] = _compiled(self._module, beam_size, n_best)
+                self._compiled[beam_size, n_best] = _compiled(
+                    self._module, beam_size, n_best, self._has_constant_weights()
+                )
             return self._compiled[beam_size, n_best]
 
+    def _has_constant_weights(self):
+        """Whether XLA may take the weights as constants: of a SavedModel, and a small one.
 
-def _compiled(module, beam_size, n_best):
-    @tf.function(input_signature=SEARCH_SPECS, jit_compile=True, autograph=False)
+        A weight that is an argument costs 3 µs a call. Constants are copied for each shape.
+        """
+        if isinstance(self._module, ExportTranslator):
+            return False
+        return sum(weight.shape.num_elements() for weight in self._module.weights) <= _FEW_WEIGHTS
+
+
+def _compiled(module, beam_size, n_best, constant_weights):
+    names = RankedHypotheses._fields
+
+    @tf.function(input_signature=SEARCH_SPECS, autograph=False)
     def search(source_ids, limits, alpha):
         if beam_size == 1:
-            return module.fixed_greedy(source_ids, limits, alpha)
-        return module.fixed_beam(source_ids, limits, beam_size, alpha, n_best)
+            found = module.fixed_greedy(source_ids, limits, alpha)
+        else:
+            found = module.fixed_beam(source_ids, limits, beam_size, alpha, n_best)
+        return [found[name] for name in names]
+
+    if constant_weights:
+        search = convert_variables_to_constants_v2(
+            search.get_concrete_function(), lower_control_flow=False
+        )
+    compiled = tf.function(search, input_signature=SEARCH_SPECS, jit_compile=True, autograph=False)
 
     @tf.function(input_signature=COMPILED_SPECS, autograph=False)
     def translate(text, alpha, batch_size):
@@ -236,8 +260,9 @@ def _compiled(module, beam_size, n_best):
         padded_rows = tf.minimum(batch_size, _power_of_two(num_rows)) - num_rows
         padded_length = tf.maximum(16, _power_of_two(length)) - length
         source_ids = tf.pad(source_ids, [[0, padded_rows], [0, padded_length]])
-        found = search(source_ids, tf.pad(limits, [[0, padded_rows]]), alpha)
-        return module.finish(cut=cut, **{name: field[:num_rows] for name, field in found.items()})
+        found = compiled(source_ids, tf.pad(limits, [[0, padded_rows]]), alpha)
+        found = {name: field[:num_rows] for name, field in zip(names, found, strict=True)}
+        return module.finish(cut=cut, **found)
 
     return translate
 
