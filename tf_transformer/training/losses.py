@@ -107,8 +107,10 @@ def smoothed_cross_entropy(labels, logits, label_smoothing, pad_id):
     flat_labels = ops.reshape(labels, (-1,))
     weights = ops.cast(ops.not_equal(flat_labels, pad_id), "float32")
     rows = ops.arange(ops.shape(flat_labels)[0])
-    true_places = ops.stack([rows, ops.cast(flat_labels, rows.dtype)], axis=1)
-    pad_places = ops.stack([rows, ops.full_like(rows, pad_id)], axis=1)
+    places = ops.stack([rows, ops.cast(flat_labels, rows.dtype)], axis=1)
+    if label_smoothing:
+        pad_places = ops.stack([rows, ops.full_like(rows, pad_id)], axis=1)
+        places = ops.concatenate([places, pad_places], axis=0)
 
     @ops.custom_gradient
     def losses_of(flat_logits):
@@ -124,11 +126,12 @@ def smoothed_cross_entropy(labels, logits, label_smoothing, pad_id):
         def gradient(*args, upstream=None):
             upstream = weights * (args[0] if upstream is None else upstream)
             slopes = exponentials * (upstream[:, None] / total) - share * upstream[:, None]
-            true_slopes = (ops.exp(true_logits - lse) - confidence) * upstream
-            pad_slopes = ops.exp(flat_logits[:, pad_id] - lse) * upstream
+            exceptions = (ops.exp(true_logits - lse) - confidence) * upstream
             if label_smoothing:
-                slopes = ops.scatter_update(slopes, pad_places, pad_slopes)
-            return ops.scatter_update(slopes, true_places, true_slopes)
+                pad_slopes = ops.exp(flat_logits[:, pad_id] - lse) * upstream
+                exceptions = ops.concatenate([exceptions, pad_slopes], axis=0)
+            # One scatter: each copies the largest tensor there is.
+            return ops.scatter_update(slopes, places, exceptions)
 
         return losses * weights, gradient
 
