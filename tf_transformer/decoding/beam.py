@@ -88,6 +88,7 @@ def beam_search(
         `RankedHypotheses`, `n_best` of each sentence.
     """
     fixed, moving = split_cache(cache)
+    top_k = tf.math.top_k if num_steps is None else _maxima
     num_sentences, slots = tf.shape(limits)[0], tf.range(beam_size)
     empty = tf.fill([num_sentences, beam_size], NOTHING)
     no_ids = empty_ids([num_sentences, beam_size], num_steps, pad_id)
@@ -112,14 +113,16 @@ def beam_search(
             logits, cache = decode_step(
                 tf.reshape(live.token_ids, [-1]), state.index, {**fixed, **state.cache}
             )
-            log_probs, parents, token_ids = _continuations(logits, live.log_probs, beam_size)
+            log_probs, parents, token_ids = _continuations(logits, live.log_probs, beam_size, top_k)
             ends = token_ids == eos_id
             # An end counts among the first K alone, or a beam of 1 would not be greedy.
             among_first = tf.range(tf.shape(log_probs)[1]) < beam_size
             ending = ends & among_first & (log_probs > NOTHING) & ~state.done[:, None]
-            finished = _finish(finished, live, ending, log_probs, parents, state.index, alpha)
+            finished = _finish(
+                finished, live, ending, log_probs, parents, state.index, alpha, top_k
+            )
 
-            log_probs, places = tf.math.top_k(tf.where(ends, NOTHING, log_probs), beam_size)
+            log_probs, places = top_k(tf.where(ends, NOTHING, log_probs), beam_size)
             # At its limit a sentence keeps what lived until then, but for what has just ended.
             has_ended = tf.reduce_any(ending[..., None] & (parents[..., None] == slots), axis=1)
             stays = (state.done | (state.index >= limits))[:, None]
@@ -164,7 +167,7 @@ def beam_search(
     return found._replace(ids=found.ids[:, :, :longest])
 
 
-def _continuations(logits, live_log_probs, beam_size):
+def _continuations(logits, live_log_probs, beam_size, top_k):
     """The 2 K most probable continuations of each sentence, best first.
 
     Returns:
@@ -173,20 +176,42 @@ def _continuations(logits, live_log_probs, beam_size):
     """
     # Of one hypothesis no more than 2 K can be among the first 2 K.
     of_each = tf.minimum(2 * beam_size, logits.shape[-1])
-    best, token_ids = _top_k(logits, of_each)
+    best, token_ids = _top_k_of_many(logits, of_each, top_k)
     largest = best[:, :1]
     best = best - largest - tf.math.log(tf.reduce_sum(tf.exp(logits - largest), -1, keepdims=True))
     total = beam_size * of_each
     log_probs = live_log_probs[..., None] + tf.reshape(best, [-1, beam_size, of_each])
-    log_probs, places = tf.math.top_k(
-        tf.reshape(log_probs, [-1, total]), tf.minimum(2 * beam_size, total)
-    )
+    log_probs, places = top_k(tf.reshape(log_probs, [-1, total]), tf.minimum(2 * beam_size, total))
     token_ids = tf.gather(tf.reshape(token_ids, [-1, total]), places, batch_dims=1)
     return log_probs, places // of_each, token_ids
 
 
-def _top_k(values, k):
-    """`tf.math.top_k` of `(N, V)`, a third of the time or less: by way of the best blocks.
+def _maxima(values, k):
+    """`tf.math.top_k` of `(N, M)` as the maximum, k times: XLA makes the original a slow sort."""
+    columns, ranks = tf.range(tf.shape(values)[1]), tf.range(k)
+
+    def step(rank, left, best, places):
+        place = tf.argmax(left, axis=1, output_type=tf.int32)[:, None]
+        here, now = columns == place, ranks == rank
+        largest = tf.reduce_max(tf.where(here, values, NOTHING), axis=1, keepdims=True)
+        return (
+            rank + 1,
+            tf.where(here, NOTHING, left),
+            tf.where(now, largest, best),
+            tf.where(now, place, places),
+        )
+
+    # What is nothing in itself still comes before what has been taken. (Half of the smallest
+    # number, since `argmax` does not see the smallest.)
+    left = tf.maximum(values, values.dtype.min / 2)
+    nowhere = tf.zeros([tf.shape(values)[0], k], tf.int32)
+    state = [tf.constant(0), left, tf.cast(nowhere, values.dtype), nowhere]
+    _, _, best, places = tf.while_loop(lambda rank, *_: rank < k, step, state)
+    return best, places
+
+
+def _top_k_of_many(values, k, top_k):
+    """`top_k` of `(N, V)`, a third of the time or less: by way of the best blocks.
 
     What is among the first k is in one of the k blocks with the largest maxima. Of equal values
     the first comes first, as in the original.
@@ -195,17 +220,17 @@ def _top_k(values, k):
     width = max(w for w in range(1, _BLOCK + 1) if size % w == 0)
     num_blocks = size // width
     if width * num_blocks < 8 * _BLOCK or width < _BLOCK // 4:
-        return tf.math.top_k(values, k)
+        return top_k(values, k)
     blocks = tf.reshape(values, [-1, num_blocks, width])
     k_blocks = tf.minimum(k, num_blocks)
-    _, best_blocks = tf.math.top_k(tf.reduce_max(blocks, axis=-1), k_blocks)
+    _, best_blocks = top_k(tf.reduce_max(blocks, axis=-1), k_blocks)
     best_blocks = tf.sort(best_blocks, axis=-1)
     candidates = tf.reshape(tf.gather(blocks, best_blocks, batch_dims=1), [-1, k_blocks * width])
-    best, places = tf.math.top_k(candidates, k)
+    best, places = top_k(candidates, k)
     return best, tf.gather(best_blocks, places // width, batch_dims=1) * width + places % width
 
 
-def _finish(finished, live, ending, log_probs, parents, index, alpha):
+def _finish(finished, live, ending, log_probs, parents, index, alpha, top_k):
     """The best K of the finished hypotheses and of the continuations that are `ending`."""
     scores = tf.where(ending, log_probs / length_penalty(index + 1, alpha), NOTHING)
     new = _Finished(
@@ -216,7 +241,7 @@ def _finish(finished, live, ending, log_probs, parents, index, alpha):
     )
     joined = _Finished(*(tf.concat(pair, axis=1) for pair in zip(finished, new, strict=True)))
     # Of equal scores the older comes first.
-    _, places = tf.math.top_k(joined.scores, tf.shape(finished.scores)[1])
+    _, places = top_k(joined.scores, tf.shape(finished.scores)[1])
     return _Finished(*(tf.gather(field, places, batch_dims=1) for field in joined))
 
 
