@@ -221,6 +221,20 @@ def test_export_writes_the_next_version_with_a_manifest(trained, exported):
     assert {"tensorflow", "keras", "tf_transformer"} <= set(manifest["versions"])
 
 
+def test_a_saved_model_of_bfloat16_is_half_as_large_and_translates(trained, exported, tmp_path):
+    done = run("export", trained[0], tmp_path / "saved", "--precision=bfloat16")
+    assert done.returncode == 0, done.stderr
+    manifest = json.loads((tmp_path / "saved/1/assets.extra/tf_transformer.json").read_text())
+    assert manifest["precision"] == "bfloat16"
+    sizes = [
+        (saved / "1/variables/variables.data-00000-of-00001").stat().st_size
+        for saved in (tmp_path / "saved", exported[0])
+    ]
+    assert sizes[0] < 0.55 * sizes[1]
+    done = run("translate", tmp_path / "saved", input="eins\n\nzwei drei\n")
+    assert done.returncode == 0 and len(done.stdout.splitlines()) == 3
+
+
 @pytest.fixture(scope="module")
 def moved(exported, tmp_path_factory):
     """The SavedModel alone, far from the run that it came from."""
@@ -652,6 +666,18 @@ def test_evaluation_files_of_different_length_are_named(moved, bad_files, capfd)
 def test_a_bad_evaluation_file_is_named(moved, bad_files, capfd, name, words):
     given = [f"--source={bad_files / 'three'}", f"--reference={bad_files / name}"]
     assert_refused(["evaluate", moved, *given], words, capfd, bad_files)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (["--quantization=int8"], ["--quantization", "--format ctranslate2", "--precision"]),
+        (["--format=ctranslate2", "--precision=bfloat16"], ["--precision", "--quantization"]),
+        (["--precision=float16"], ["float16", "bfloat16"]),
+    ],
+)
+def test_a_precision_of_the_other_format_is_named(trained, tmp_path, capfd, given, words):
+    assert_refused(["export", trained[0], tmp_path / "saved", *given], words, capfd, tmp_path)
 
 
 def test_a_version_that_exists_is_named(trained, exported, capfd):

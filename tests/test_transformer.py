@@ -148,6 +148,23 @@ def test_cached_logits_equal_teacher_forcing(config, in_graph, model_of):
         np.testing.assert_allclose(logits, expected[:, index], atol=1e-5)
 
 
+@TWO_VARIANTS
+def test_a_model_stored_as_bfloat16_decodes_to_nearly_the_same_logits(name):
+    exact, model = Transformer(VARIANTS[name]), Transformer(VARIANTS[name], dtype="bfloat16")
+    model.set_weights(exact.get_weights())
+    assert {weight.dtype for weight in model.decoder.weights} == {"bfloat16"}
+    inputs = batch(exact.config)
+    expected = exact(inputs)
+    for num_steps in (None, 6):
+        cache = model.start_decoding(inputs["source_ids"], num_steps=num_steps)
+        for index in range(6):
+            token_ids = tf.constant(inputs["target_ids"][:, index])
+            logits, cache = model.decode_step(token_ids, index, cache)
+            assert logits.dtype == "float32"
+            # Logits have deviation 1 at the start; a position wrong by one would be far off.
+            np.testing.assert_allclose(logits, expected[:, index], atol=0.2)
+
+
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
 @TWO_VARIANTS
 def test_mixed_precision_is_finite_with_float32_logits(policy, name):

@@ -126,17 +126,23 @@ def _evaluate(options, _):
 
 def _export(options, _):
     if options.quantization and options.format != "ctranslate2":
-        raise ConfigError("--quantization needs --format ctranslate2; a SavedModel is float32.")
+        raise ConfigError("--quantization needs --format ctranslate2; a SavedModel: --precision.")
+    if options.precision and options.format == "ctranslate2":
+        raise ConfigError(
+            "--precision is a SavedModel's; for --format ctranslate2: --quantization."
+        )
+    precision = options.precision or "float32"
     with _quiet():
         from tf_transformer.training.run_directory import RunDirectory
     run = RunDirectory.open(options.run_dir)
-    trained = run.load_model()
+    trained = run.load_model(precision)
     checkpoint = trained.checkpoint
     packages = ("tf_transformer", "tensorflow", "keras", "tensorflow-text", "sentencepiece")
     manifest = {
         "config": run.config().to_dict(),
         "step": checkpoint.step,
         "scores": checkpoint.scores,
+        "precision": options.quantization or precision,
         "versions": {name: importlib.metadata.version(name) for name in packages},
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }

@@ -28,15 +28,16 @@ class RunError(InputError):
     """A run directory that cannot be used."""
 
 
-def build_model(config, source_tokenizer, target_tokenizer):
+def build_model(config, source_tokenizer, target_tokenizer, precision=None):
     """The untrained model of a run.
 
     Args:
         config: `RunConfig`.
         source_tokenizer, target_tokenizer: tokenizers.
+        precision: a Keras dtype policy; None is the run's.
 
     Returns:
-        `Transformer`, in the run's precision.
+        `Transformer`.
 
     Raises:
         ConfigError: the sizes do not go together.
@@ -48,7 +49,7 @@ def build_model(config, source_tokenizer, target_tokenizer):
         joint=config.tokenizer.joint,
         pad_id=target_tokenizer.pad_id,
     )
-    return Transformer(sizes, dtype=config.training.precision)
+    return Transformer(sizes, dtype=precision or config.training.precision)
 
 
 class TrainedModel(NamedTuple):
@@ -218,8 +219,11 @@ class RunDirectory:
                 f"Remove {self.path} and start again."
             ) from None
 
-    def load_model(self):
+    def load_model(self, precision=None):
         """The model with the weights of the best checkpoint.
+
+        Args:
+            precision: a Keras dtype policy; None is that of training.
 
         Returns:
             `TrainedModel`.
@@ -236,7 +240,7 @@ class RunDirectory:
             )
         config = self.config()
         source, target = self.tokenizers()
-        model = build_model(config, source, target)
+        model = build_model(config, source, target, precision)
         checkpoint.require(model.config.to_dict())
         checkpoint.restore(model)
         return TrainedModel(model, source, target, checkpoint)
