@@ -24,16 +24,17 @@ def plot(logs, output):
     """Draws the curves of some runs into a file.
 
     Args:
-        logs: list of (label, lines), the lines as `RunDirectory.log` gives them.
+        logs: list of (label, lines), the lines as `RunDirectory.log` gives them; a run without
+            any, such as a mean of checkpoints, is left out.
         output: path of the file; its ending says the format, such as `.png`.
 
     Raises:
-        PlotError: matplotlib is missing, a log is empty, or the ending is of no known format.
+        PlotError: matplotlib is missing, all logs are empty, or the ending is of no known format.
     """
     require_matplotlib()
-    for label, lines in logs:
-        if not lines:
-            raise PlotError(f"{label}: has no validation yet, so there is no curve. Train longer.")
+    logs = [(label, lines) for label, lines in logs if lines]
+    if not logs:
+        raise PlotError("no run has a validation in its log yet, so there is no curve.")
     figure = draw(logs)
     output = pathlib.Path(output)
     known = figure.canvas.get_supported_filetypes()

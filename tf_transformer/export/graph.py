@@ -9,6 +9,7 @@ from tf_transformer.decoding.beam import beam_search, length_penalty
 from tf_transformer.decoding.greedy import greedy_search
 from tf_transformer.decoding.hypotheses import RankedHypotheses, output_limits
 
+_LARGEST_BEAM = 1024
 _TEXT = tf.TensorSpec([None], tf.string, name="text")
 _SOURCE = (
     tf.TensorSpec([None, None], tf.int32, name="source_ids"),
@@ -42,7 +43,8 @@ class ExportTranslator(tf.Module):
         settings: dict of scalar variables `beam_size`, `alpha` and `vocab_size` (the target's).
 
     Raises:
-        ValueError: `max_length` is less than 2.
+        ValueError: `max_length` is less than 2, or no search can be made with `beam_size` and
+            `alpha`.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class ExportTranslator(tf.Module):
                 f"max_length must be at least 2, a piece and the end id; "
                 f"received max_length={max_length}."
             )
+        check_search(beam_size, alpha, target_tokenizer.vocab_size)
         self.weights = model.weights
         self.assets = [source_tokenizer.graph_resource, target_tokenizer.graph_resource]
         self.settings = {
@@ -171,6 +174,25 @@ class ExportTranslator(tf.Module):
     def signatures(self):
         """The signatures of its SavedModel."""
         return {"serving_default": self.translate, "translate_nbest": self.translate_nbest}
+
+
+def check_search(beam_size, alpha, vocab_size):
+    """Refuses what no search can be made with.
+
+    Raises:
+        ValueError: `beam_size` is not from 1 to the size of the vocabulary or beyond all sense,
+            or `alpha` is negative or beyond all sense.
+    """
+    largest, what = min((_LARGEST_BEAM, "the most there can be"), (vocab_size, "the vocabulary"))
+    if not 1 <= beam_size <= largest:
+        raise ValueError(
+            f"beam_size must be from 1 to {largest}, {what}; received beam_size={beam_size}. "
+            f"Usual is 4."
+        )
+    if not 0 <= alpha <= 10:
+        raise ValueError(
+            f"the length penalty must be from 0 to 10; received {alpha}. Usual is 0.6."
+        )
 
 
 def _valid_utf8(text):

@@ -1,6 +1,7 @@
 """The translator: text in, text out, from a model in memory or a SavedModel on disk."""
 
 import collections
+import collections.abc
 import concurrent.futures
 import contextlib
 import itertools
@@ -12,7 +13,12 @@ import tensorflow as tf
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
 from tf_transformer.decoding.hypotheses import RankedHypotheses
-from tf_transformer.export.graph import COMPILED_SPECS, SEARCH_SPECS, ExportTranslator
+from tf_transformer.export.graph import (
+    COMPILED_SPECS,
+    SEARCH_SPECS,
+    ExportTranslator,
+    check_search,
+)
 from tf_transformer.export.saved_model import (
     find_saved_model,
     load_saved_model,
@@ -20,7 +26,6 @@ from tf_transformer.export.saved_model import (
 )
 from tf_transformer.export.versions import ExportError
 
-_LARGEST_BEAM = 1024
 _FEW_WEIGHTS = 8_000_000
 _LONGEST_MIX = 16  # batches whose texts are sorted by length together
 
@@ -180,20 +185,11 @@ class Translator:
     def _check(self, n_best, batch_size, beam_size, alpha):
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1; received batch_size={batch_size}.")
-        largest = min(_LARGEST_BEAM, int(self._settings["vocab_size"]))
-        if not 1 <= beam_size <= largest:
-            raise ValueError(
-                f"beam_size must be from 1 to {largest}, the pieces of the vocabulary or "
-                f"{_LARGEST_BEAM}; received beam_size={beam_size}. Usual is 4."
-            )
+        check_search(beam_size, alpha, int(self._settings["vocab_size"]))
         if not 1 <= n_best <= beam_size:
             raise ValueError(
                 f"n_best must be from 1 to beam_size={beam_size}; received n_best={n_best}. "
                 f"Give a larger beam_size."
-            )
-        if not 0 <= alpha <= 10:
-            raise ValueError(
-                f"the length penalty must be from 0 to 10; received {alpha}. Usual is 0.6."
             )
 
     def _translate(self, texts, n_best, batch_size, beam_size, alpha):
@@ -285,6 +281,12 @@ def run_in_callers_thread():
 
 
 def _checked(texts):
+    if isinstance(texts, str | bytes) or not isinstance(texts, collections.abc.Iterable):
+        raise TypeError(f"texts must be a list of str; received {type(texts).__name__}.")
+    return _each_checked(texts)
+
+
+def _each_checked(texts):
     for index, text in enumerate(texts):
         if not isinstance(text, str):
             raise TypeError(
@@ -302,7 +304,7 @@ def _in_order(texts, translate, batch_size, threads):
         yield from translate(group)
         return
     texts = itertools.chain(group, texts)
-    with concurrent.futures.ThreadPoolExecutor(threads) as pool:
+    with _pool(threads) as pool:
         waiting = collections.deque()
         while True:
             group = list(itertools.islice(texts, batch_size * _LONGEST_MIX))
@@ -328,3 +330,13 @@ def _in_order(texts, translate, batch_size, threads):
                 yield from (results[batch][place] for _, batch, place in places)
             if not group:
                 return
+
+
+@contextlib.contextmanager
+def _pool(threads):
+    """Threads; what waits for one when an error or Ctrl-C comes is never begun."""
+    pool = concurrent.futures.ThreadPoolExecutor(threads)
+    try:
+        yield pool
+    finally:
+        pool.shutdown(cancel_futures=True)
