@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import functools
 import hashlib
+import itertools
 import json
 import sys
 import time
@@ -12,7 +13,7 @@ import keras
 import tensorflow as tf
 
 from tf_transformer.data.batching import TokenBatches
-from tf_transformer.data.corpus import default_vocab_size, fingerprint, load_corpus
+from tf_transformer.data.corpus import default_vocab_size, load_corpus
 from tf_transformer.models.presets import transformer_config
 from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer
 from tf_transformer.training import callbacks
@@ -276,8 +277,8 @@ def _made_with(config, corpus, source_tokenizer, target_tokenizer, model):
         "ema_momentum": config.training.ema_momentum,
         "batch_tokens": config.data.batch_tokens,
         "max_length": config.data.max_length,
-        "training corpus": fingerprint(corpus.train),
-        "validation corpus": fingerprint(corpus.validation),
+        "training corpus": str(corpus.train.fingerprint),
+        "validation corpus": str(corpus.validation.fingerprint),
         "source tokenizer": _digest(source_tokenizer.model),
         "target tokenizer": _digest(target_tokenizer.model),
     }
@@ -289,7 +290,9 @@ def _digest(content):
 
 def _train_tokenizers(config, text, strategy):
     """The chief trains them, and every worker has the chief's."""
-    sides = [[*text.sources, *text.targets]] if config.joint else [text.sources, text.targets]
+    sides = [itertools.chain.from_iterable(text)]
+    if not config.joint:
+        sides = [(source for source, _ in text), (target for _, target in text)]
     trained = []
     for side in sides:
         content = b""
