@@ -91,6 +91,7 @@ def _train(config, run, make_translator, strategy, resume, started):
         source_tokenizer, target_tokenizer = _train_tokenizers(
             config.tokenizer, corpus.train, strategy
         )
+    began = time.monotonic()
     batches, validation = (
         TokenBatches.from_text(
             text,
@@ -99,8 +100,17 @@ def _train(config, run, make_translator, strategy, resume, started):
             batch_tokens=config.data.batch_tokens,
             max_length=config.data.max_length,
             seed=seed,
+            cache_dir=cache_dir,
         )
-        for text, seed in ((corpus.train, config.training.seed), (corpus.validation, None))
+        for text, seed, cache_dir in (
+            (corpus.train, config.training.seed, config.data.data_cache),
+            (corpus.validation, None, None),
+        )
+    )
+    seconds = time.monotonic() - began
+    say(
+        f"{len(corpus.train):,} pairs as batches of ids after {seconds:.1f} s "
+        f"({len(corpus.train) / seconds:,.0f} pairs/s)."
     )
     with strategy.scope():
         model = build_model(config, source_tokenizer, target_tokenizer)
@@ -200,7 +210,7 @@ def _fit(config, run, model, batches, validation, corpus, translate, save, start
         of_chief = [
             callbacks.TranslationBleu(translate, corpus.validation, num_samples=2, show=_say),
             progress,
-            callbacks.RunLog(run.log_path, started),
+            callbacks.RunLog(run.log_path, started, batches.padding_share),
             *([callbacks.TensorBoardLog(run.tensorboard_path)] if config.tensorboard else []),
         ]
     in_order = [
