@@ -30,11 +30,9 @@ def load_corpus(config):
         return load_tfds(name, config.tfds_dir, config.tfds_download)
     if config.corpus == "tsv":
         return Corpus("tsv", read_tsv(config.train_tsv), read_tsv(config.validation_tsv))
-    return Corpus(
-        name="text",
-        train=TextFiles(config.train_source, config.train_target),
-        validation=read_parallel(config.validation_source, config.validation_target),
-    )
+    # First what is small: a mistake there need not wait for the large text.
+    validation = read_parallel(config.validation_source, config.validation_target)
+    return Corpus("text", TextFiles(config.train_source, config.train_target), validation)
 
 
 def default_vocab_size(corpus):
