@@ -219,7 +219,7 @@ def rows_by_the_book(lengths, batch_tokens, seed, epoch):
 
 @unhurried
 @given(lengths=lengths_lists, batch_tokens=budgets, seed=seeds, epoch=st.integers(0, 1000))
-@example(lengths=[(300, 300), (300, 199), (299, 0), (300, 0)] * 2, batch_tokens=700, seed=1, epoch=1)
+@example(lengths=[(300, 300), (300, 199), (299, 0)] * 2, batch_tokens=700, seed=1, epoch=1)
 def test_the_order_is_the_one_by_the_book(lengths, batch_tokens, seed, epoch):
     rows = make_batches(lengths, batch_tokens, seed).rows(epoch)
     assert [batch.tolist() for batch in rows] == rows_by_the_book(

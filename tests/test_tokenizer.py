@@ -290,7 +290,7 @@ def test_of_a_large_text_a_sample_is_learned_from_and_always_the_same_one(monkey
     sentences = make_sentences()
     half = len(sentences) // 2
     # Were it the first half, the letters of the second would not be pieces.
-    text = [*sentences[:half], *(sentence.upper() for sentence in sentences[half:])]
+    text = [*map(str.lower, sentences[:half]), *map(str.upper, sentences[half:])]
     monkeypatch.setattr("tf_transformer.tokenizers.sentencepiece._MOST_SENTENCES", half)
     trained = [SentencePieceTokenizer.train(iter(text), 400) for _ in range(2)]
     assert trained[0].model == trained[1].model
