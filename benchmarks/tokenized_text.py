@@ -12,12 +12,9 @@ import numpy as np
 
 
 def load_text(folder):
-    """The lists of source and target sentences, int32 arrays without begin and end ids."""
+    """The arrays of a `TokenizedText`: ids and offsets."""
     with np.load(pathlib.Path(folder) / "text.npz") as arrays:
-        return tuple(
-            np.split(arrays[side], np.cumsum(arrays[f"{side}_lengths"])[:-1])
-            for side in ("source", "target")
-        )
+        return arrays["ids"], arrays["offsets"]
 
 
 def load_batches(folder, number):
@@ -35,10 +32,10 @@ def target_tokens(batches, pad_id):
 def tokenize(job):
     """Trains the tokenizer, and writes text and batches to `job["folder"]`."""
     from tf_transformer.data.batching import TokenBatches
-    from tf_transformer.data.batching import tokenize as tokenized
     from tf_transformer.data.corpus import default_vocab_size
     from tf_transformer.data.parallel import read_parallel
     from tf_transformer.data.phrasebook import phrasebook
+    from tf_transformer.data.tokenized_text import TokenizedText
     from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer
 
     if job["source"]:
@@ -49,17 +46,12 @@ def tokenize(job):
         [*parallel.sources, *parallel.targets],
         job["vocab_size"] or default_vocab_size("text" if job["source"] else "phrasebook"),
     )
-    text = tokenized(parallel, tokenizer, tokenizer, job["max_length"])
+    text = TokenizedText.build(parallel, tokenizer, tokenizer, job["max_length"])
     ids = {"pad_id": tokenizer.pad_id, "bos_id": tokenizer.bos_id, "eos_id": tokenizer.eos_id}
     batches = TokenBatches(text, job["batch_tokens"], **ids, seed=job["seed"])
 
     folder = pathlib.Path(job["folder"])
-    sides = {"source": text.sources, "target": text.targets}
-    np.savez(
-        folder / "text.npz",
-        **{side: np.concatenate(sentences) for side, sentences in sides.items()},
-        **{f"{side}_lengths": [*map(len, sentences)] for side, sentences in sides.items()},
-    )
+    np.savez(folder / "text.npz", ids=text.ids, offsets=text.offsets)
     arrays = {}
     stream = (rows for epoch in itertools.count() for rows in batches.rows(epoch))
     for index, rows in enumerate(itertools.islice(stream, job["num_batches"])):

@@ -12,7 +12,8 @@ import tensorflow as tf  # noqa: E402
 from tokenized_text import load_batches, load_text, target_tokens  # noqa: E402
 
 from tf_transformer.config import TrainingConfig  # noqa: E402
-from tf_transformer.data.batching import TokenBatches, TokenizedText  # noqa: E402
+from tf_transformer.data.batching import TokenBatches  # noqa: E402
+from tf_transformer.data.tokenized_text import TokenizedText  # noqa: E402
 from tf_transformer.models.presets import preset  # noqa: E402
 from tf_transformer.models.transformer import Transformer  # noqa: E402
 from tf_transformer.training.fit import compile_model  # noqa: E402

@@ -8,11 +8,12 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from tf_transformer.data.batching import TokenBatches, TokenizedText, tokenize
+from tf_transformer.data.batching import TokenBatches
 from tf_transformer.data.parallel import DataError, ParallelText
+from tf_transformer.data.tokenized_text import TokenizedText
 
 # A busy machine makes no test fail.
 unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -25,7 +26,7 @@ def make_text(lengths, num_too_long=0):
     """Sentences of these (source, target) lengths, each told from the others by its ids."""
     sources = [np.full(source, FIRST_ID + 2 * n, np.int32) for n, (source, _) in enumerate(lengths)]
     targets = [np.full(tgt, FIRST_ID + 2 * n + 1, np.int32) for n, (_, tgt) in enumerate(lengths)]
-    return TokenizedText(sources, targets, num_too_long)
+    return TokenizedText.of(sources, targets, num_too_long)
 
 
 def make_batches(lengths, batch_tokens, seed=0):
@@ -130,7 +131,7 @@ def test_rows_have_begin_end_and_padding_where_they_belong(lengths, batch_tokens
 
 
 def test_a_batch_by_hand():
-    text = TokenizedText(
+    text = TokenizedText.of(
         [np.array([7, 8, 9], np.int32), np.array([5], np.int32)],
         [np.array([6], np.int32), np.array([4, 4], np.int32)],
     )
@@ -191,13 +192,49 @@ def test_order_is_a_pure_function_of_seed_and_epoch():
         assert epoch_of(other, epoch) == expected[epoch]
 
 
+def rows_by_the_book(lengths, batch_tokens, seed, epoch):
+    """The order as it is defined, one sentence at a time."""
+    sizes = [(source + 1, target + 1) for source, target in lengths]
+
+    def place(row):
+        source, target = sizes[row]
+        return target, source if target % 2 else -source
+
+    def cut(order):
+        batches = [[]]
+        for row in order:
+            longest = max(max(sizes[r]) for r in [*batches[-1], row])
+            if batches[-1] and (len(batches[-1]) + 1) * longest > batch_tokens:
+                batches.append([])
+            batches[-1].append(row)
+        return batches
+
+    if seed is None:
+        return cut(sorted(range(len(lengths)), key=place))
+    random = np.random.default_rng((seed, epoch))
+    # `sorted` keeps the order of sentences in one place.
+    batches = cut(sorted(random.permutation(len(lengths)).tolist(), key=place))
+    return [batches[number] for number in random.permutation(len(batches))]
+
+
+@unhurried
+@given(lengths=lengths_lists, batch_tokens=budgets, seed=seeds, epoch=st.integers(0, 1000))
+@example(lengths=[(300, 300), (300, 199), (299, 0)] * 2, batch_tokens=700, seed=1, epoch=1)
+def test_the_order_is_the_one_by_the_book(lengths, batch_tokens, seed, epoch):
+    rows = make_batches(lengths, batch_tokens, seed).rows(epoch)
+    assert [batch.tolist() for batch in rows] == rows_by_the_book(
+        lengths, batch_tokens, seed, epoch
+    )
+
+
 FINGERPRINT = """
 import hashlib, json, sys
 import numpy as np
-from tf_transformer.data.batching import TokenBatches, TokenizedText
+from tf_transformer.data.batching import TokenBatches
+from tf_transformer.data.tokenized_text import TokenizedText
 lengths = np.random.default_rng(0).integers(0, 13, (200, 2))
 sides = [[np.full(n, 5, np.int32) for n in side] for side in lengths.T]
-batches = TokenBatches(TokenizedText(*sides), 60, pad_id=0, bos_id=2, eos_id=3, seed=3)
+batches = TokenBatches(TokenizedText.of(*sides), 60, pad_id=0, bos_id=2, eos_id=3, seed=3)
 rows = [[batch.tolist() for batch in batches.rows(epoch)] for epoch in (0, 7)]
 print(hashlib.sha256(json.dumps(rows).encode()).hexdigest())
 """
@@ -316,25 +353,10 @@ def test_the_dataset_has_open_shapes_of_int32():
 class Words:
     """A tokenizer that gives each character of a text its code as id."""
 
-    pad_id, eos_id = 90, 92
+    pad_id, eos_id, vocab_size = 90, 92, 2**16
 
     def encode(self, texts):
         return [list(map(ord, text)) for text in texts]
-
-
-def test_pairs_with_a_side_too_long_are_left_out_and_counted():
-    pairs = [("a", "b"), ("abcd", "b"), ("abc", "xyz"), ("a", "wxyz"), ("abcd", "wxyz"), ("", "c")]
-    text = tokenize(ParallelText(*zip(*pairs, strict=True)), Words(), Words(), max_length=4)
-    # Three pieces and the end id are four.
-    assert [ids.tolist() for ids in text.sources] == [[97], [97, 98, 99], []]
-    assert [ids.tolist() for ids in text.targets] == [[98], [120, 121, 122], [99]]
-    assert all(ids.dtype == np.int32 for ids in (*text.sources, *text.targets))
-    assert text.num_too_long == 3
-    assert len(text) == 3
-    batches = TokenBatches(text, 10, pad_id=PAD, bos_id=BOS, eos_id=EOS)
-    assert batches.num_too_long == 3
-    # b, xyz, c, and three ends.
-    assert batches.num_target_tokens == text.num_target_tokens == 1 + 3 + 1 + 3
 
 
 def test_from_text_tokenizes_and_batches_with_the_tokenizers_ids():
@@ -364,15 +386,6 @@ def test_tokenizers_with_different_special_ids_are_refused():
         TokenBatches.from_text(ParallelText(("a",), ("b",)), Words(), Foreign())
 
 
-def test_each_side_has_its_own_tokenizer():
-    class Doubled(Words):
-        def encode(self, texts):
-            return super().encode([text * 2 for text in texts])
-
-    text = tokenize(ParallelText(("a",), ("b",)), Words(), Doubled(), max_length=9)
-    assert (text.sources[0].tolist(), text.targets[0].tolist()) == ([97], [98, 98])
-
-
 @unhurried
 @given(lengths=lengths_lists, batch_tokens=budgets)
 def test_the_target_tokens_are_the_labels_that_are_not_padding(lengths, batch_tokens):
@@ -382,7 +395,7 @@ def test_the_target_tokens_are_the_labels_that_are_not_padding(lengths, batch_to
 
 
 def test_nothing_to_batch_is_refused():
-    nothing = tokenize(ParallelText(("abcdef",), ("a",)), Words(), Words(), max_length=3)
+    nothing = TokenizedText.build(ParallelText(("abcdef",), ("a",)), Words(), Words(), 3)
     assert nothing.num_too_long == 1
     with pytest.raises(DataError, match="1 had more pieces than max_length allows"):
         TokenBatches(nothing, 10, pad_id=PAD, bos_id=BOS, eos_id=EOS)

@@ -87,6 +87,23 @@ def test_pytorch_alone_on_an_accelerator():
     assert "ratio" not in cell
 
 
+def test_text_of_many_pairs():
+    results = last_line(
+        subprocess.run(
+            [sys.executable, str(FOLDER / "data.py"), "--pairs=3000", "--shards=2", "--batches=5"],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
+    )
+    ways = [results[way] for way in ("cache_written", "cache_found", "in_memory")]
+    assert len({way["padding_share"] for way in ways}) == 1
+    for way in ways:
+        assert min(way["pairs_per_second"], way["batches_per_second"], way["peak_mib"]) > 0
+    # The offsets alone are 16.
+    assert results["cache_bytes_per_pair"] > 16
+
+
 def gpu_train(*options):
     return run(
         "gpu_train.py", "--device", "cpu", "--presets", "tiny", "--steps", "2", "--blocks", "1",

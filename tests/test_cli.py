@@ -1,5 +1,6 @@
 """The command line: a whole run in processes of its own, and every mistake answered in a line."""
 
+import gzip
 import json
 import os
 import re
@@ -121,7 +122,10 @@ def test_a_run_leaves_configuration_tokenizers_checkpoints_and_log(trained):
 def test_a_run_says_what_it_does_and_nothing_of_its_engine(trained):
     _, done = trained
     assert done.stdout == ""
-    for word in ("Training a tokenizer of 280 pieces", "300 training pairs", "Done at step 6"):
+    for word in (
+        "Training a tokenizer of 280 pieces", "300 pairs as batches of ids after ", " pairs/s)",
+        "300 training pairs", "% padding", "Done at step 6",
+    ):  # fmt: skip
         assert word in done.stderr
     for noise in ("Warning", "WARNING", "oneDNN", "cuda", "Traceback"):
         assert noise not in done.stderr
@@ -146,6 +150,58 @@ def test_the_command_line_wins_over_the_file(data, tmp_path):
     )
     merged = cli._merged(read_toml(config), cli._given(options))
     assert merged == {"model": {"d_model": 8, "norm_first": False}, "training": {"steps": 3}}
+
+
+def test_the_log_has_padding_and_traces(trained):
+    run_dir, done = trained
+    for line in log_of(run_dir):
+        assert f"{line['padding_share']:.1%} padding" in done.stderr
+        # Batches of many shapes, and one graph for all of them.
+        assert line["traces"] == 1
+
+
+@pytest.fixture(scope="module")
+def shards(data, tmp_path_factory):
+    """The training files of `data` in three parts each, packed."""
+    folder = tmp_path_factory.mktemp("shards")
+    for side in ("source", "target"):
+        lines = lines_of(data / f"train.{side}")
+        for part, (start, stop) in enumerate([(0, 7), (7, 200), (200, 300)]):
+            text = "".join(f"{line}\n" for line in lines[start:stop])
+            (folder / f"{part}.{side}.gz").write_bytes(gzip.compress(text.encode()))
+    return folder
+
+
+def test_shards_and_a_cache_train_what_two_files_in_memory_do(trained, data, shards, tmp_path):
+    run_dir, cache = tmp_path / "run", tmp_path / "cache"
+    pattern = {f"train_{side}": shards / f"*.{side}.gz" for side in ("source", "target")}
+    lengths = [f"--steps={STEPS}", f"--validation-steps={PERIOD}"]
+    given = [*files(data, **pattern), *SMALL, *lengths, f"--data-cache={cache}"]
+    assert cli.main(["train", f"--run-dir={run_dir}", *given]) == 0
+    assert without_times(log_of(run_dir)) == without_times(log_of(trained[0]))
+    (ids,) = cache.iterdir()
+    written = ids.stat().st_mtime_ns
+    # It goes on with what it finds, there or elsewhere.
+    assert cli.main(["train", f"--run-dir={run_dir}", "--resume", f"--steps={STEPS + 1}"]) == 0
+    assert list(cache.iterdir()) == [ids] and ids.stat().st_mtime_ns == written
+    moved = ["--resume", f"--steps={STEPS + 2}", f"--data-cache={tmp_path / 'other'}"]
+    assert cli.main(["train", f"--run-dir={run_dir}", *moved]) == 0
+    assert [path.name for path in (tmp_path / "other").iterdir()] == [ids.name]
+    assert read_toml(run_dir / "config.toml")["data"]["data_cache"] == str(tmp_path / "other")
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "words"),
+    [
+        ("*.sorce.gz", "*.target.gz", r"\*\.sorce\.gz: matches no file"),
+        ("[01].source.gz", "*.target.gz", r"source\.gz matches 2 files but .*\.gz matches 3;"),
+        ("[02].source.gz", "[01].target.gz", r"2\.source\.gz has 100 lines but .*1\..* has 193;"),
+    ],
+)
+def test_bad_shards_are_named(data, shards, bad_files, capfd, source, target, words):
+    given = files(data, train_source=shards / source, train_target=shards / target)
+    arguments = ["train", f"--run-dir={bad_files / 'run'}", *given, *SMALL]
+    assert_refused(arguments, [words], capfd, bad_files)
 
 
 def test_resume_goes_on_where_the_run_ended(trained, resumed):

@@ -82,6 +82,7 @@ def data_configs(draw):
         **{name: draw(paths) for name in files},
         tfds_dir=draw(maybe(paths)),
         tfds_download=draw(st.booleans()),
+        data_cache=draw(maybe(paths)),
         max_length=draw(st.integers(2, batch_tokens)),
         batch_tokens=batch_tokens,
     )

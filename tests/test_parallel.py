@@ -201,10 +201,10 @@ def test_a_path_through_a_file_is_an_error_that_names_it(write):
 def test_a_file_without_read_permission_is_an_error_that_names_it(write, monkeypatch):
     path = write("secret.txt", b"one\n")
 
-    def refuse(self):
+    def refuse(self, mode):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(Path, "read_bytes", refuse)  # Access rights do not stop root.
+    monkeypatch.setattr(Path, "open", refuse)  # Access rights do not stop root.
     assert_says(lambda: read_lines(path), [str(path), "no permission"])
 
 

@@ -286,6 +286,30 @@ def test_training_twice_gives_the_same_bytes(model_type):
     assert SentencePieceTokenizer.train(SENTENCES, 301, model_type).model != first
 
 
+def test_of_a_large_text_a_sample_is_learned_from_and_always_the_same_one(monkeypatch):
+    sentences = make_sentences()
+    half = len(sentences) // 2
+    # Were it the first half, the letters of the second would not be pieces.
+    text = [*map(str.lower, sentences[:half]), *map(str.upper, sentences[half:])]
+    monkeypatch.setattr("tf_transformer.tokenizers.sentencepiece._MOST_SENTENCES", half)
+    trained = [SentencePieceTokenizer.train(iter(text), 400) for _ in range(2)]
+    assert trained[0].model == trained[1].model
+    pieces = "".join(trained[0].pieces(range(260, 400)))
+    assert any(map(str.islower, pieces)) and any(map(str.isupper, pieces))
+    monkeypatch.undo()
+    whole = SentencePieceTokenizer.train(iter(text), 400)
+    assert whole.pieces(range(400)) != trained[0].pieces(range(400))
+
+
+def test_an_error_in_the_sentences_stays_what_it_is():
+    def sentences():
+        yield "one sentence"
+        raise InputError("the file is torn")
+
+    with pytest.raises(InputError, match=r"^the file is torn$"):
+        SentencePieceTokenizer.train(sentences(), 300)
+
+
 def test_the_model_types_differ():
     bpe, unigram = (
         SentencePieceTokenizer.train(SENTENCES, 300, model_type)

@@ -517,7 +517,7 @@ def scores_of(*values):
 def test_run_log_has_a_line_of_figures_for_each_validation(fit, clock, tmp_path):
     path = tmp_path / "log.jsonl"
     path.write_text('{"step": 0}\n', encoding="utf-8")
-    fit(scores_of(3.0, 5.5), clock, callbacks.RunLog(path, started=1000.0 - 60), epochs=2)
+    fit(scores_of(3.0, 5.5), clock, callbacks.RunLog(path, 1000.0 - 60, 0.03125), epochs=2)
     first, *lines = map(json.loads, path.read_text(encoding="utf-8").splitlines())
     assert first == {"step": 0}, "a resumed run appends"
     assert [line["step"] for line in lines] == [4, 8]
@@ -527,6 +527,25 @@ def test_run_log_has_a_line_of_figures_for_each_validation(fit, clock, tmp_path)
         [5 * 100**-1.5 / 4, 9 * 100**-1.5 / 4]
     ), "of the step to come"
     assert all(np.isfinite(line["loss"]) for line in lines)
+    assert [line["padding_share"] for line in lines] == [0.0312, 0.0312]
+
+
+def test_run_log_counts_the_traces_of_the_training_step(tmp_path):
+    path = tmp_path / "log.jsonl"
+    model = keras.Sequential([keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    log = callbacks.RunLog(path, 0.0, 0.0)
+
+    def fit(rows):
+        batch = (np.ones((rows, 1)), np.ones((rows, 1)))
+        data = tf.data.Dataset.from_tensors(batch)
+        model.fit(data, shuffle=False, epochs=2, verbose=0, callbacks=[log])
+
+    fit(2)
+    fit(2)
+    fit(3)  # such a dataset says how many rows come: another graph
+    lines = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+    assert [line["traces"] for line in lines] == [1, 1, 1, 1, 2, 2]
 
 
 def test_save_checkpoints_keeps_every_score_and_the_best(fit, tmp_path):

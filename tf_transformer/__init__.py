@@ -38,6 +38,7 @@ _HOMES = {
     "data.phrasebook": ["phrasebook"],
     "data.synthetic": ["copy_task", "reverse_task"],
     "data.batching": ["TokenBatches"],
+    "data.text_files": ["TextFiles"],
     "decoding.beam": ["beam_search"],
     "decoding.greedy": ["greedy_search"],
     "evaluation": ["score"],

@@ -259,20 +259,20 @@ def _merged(tables, given):
 
 def _resumed_config(options, config):
     given = _given(options)
-    changes = given.pop("training", {})
-    others = [item for table in given.values() for item in table.items()]
-    may_change = (*TrainingConfig.LENGTHS, "devices")
-    others += [item for item in changes.items() if item[0] not in may_change]
+    may_change = (*TrainingConfig.LENGTHS, "devices", "data_cache")
+    given_items = [item for table in given.values() for item in table.items()]
+    others = [item for item in given_items if item[0] not in may_change]
     if others or options.config:
         name, value = others[0] if others else ("config", None)
         named = flag(f"no_{name}" if value is False else name)
         raise ConfigError(
             f"--resume goes on with the configuration in {options.run_dir}/config.toml; "
-            f"leave out {named}. Only --steps, --epochs, --minutes or --devices may change."
+            f"leave out {named}. Only --steps, --epochs, --minutes, --devices or --data-cache may "
+            f"change."
         )
-    if not changes:
+    if not given:
         return config
-    return RunConfig.from_dict(_merged(config.to_dict(), {"training": changes}), "command line")
+    return RunConfig.from_dict(_merged(config.to_dict(), given), "command line")
 
 
 def _parser():

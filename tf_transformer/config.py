@@ -118,14 +118,21 @@ class DataConfig:
     """Where sentences come from, and how they are batched. Each field's help says what it is."""
 
     corpus: str = _option("text", "text, tsv, phrasebook, copy, reverse or tfds:NAME")
-    train_source: str | None = _option(None, "source sentences, one a line, plain or gzip")
-    train_target: str | None = _option(None, "their translations, line by line")
+    train_source: str | None = _option(
+        None, "source sentences, one a line, plain or gzip; or a pattern in quotes, 'train.*.en.gz'"
+    )
+    train_target: str | None = _option(None, "their translations, line by line, file by file")
     validation_source: str | None = _option(None, "source sentences that choose the checkpoint")
     validation_target: str | None = _option(None, "their translations")
     train_tsv: str | None = _option(None, "source TAB target, one pair a line")
     validation_tsv: str | None = _option(None, "the same, to choose the checkpoint")
     tfds_dir: str | None = _option(None, "folder of prepared TFDS data sets")
     tfds_download: bool = _option(False, "let TFDS use the network")
+    data_cache: str | None = _option(
+        None,
+        "keep the ids of the training text in this folder instead of in memory, and find them "
+        "again; for text of millions of pairs",
+    )
     max_length: int = _option(128, "pieces in a sentence; longer pairs are left out")
     batch_tokens: int = _option(4096, "positions in a batch on its longer side, padding included")
 

@@ -1,58 +1,12 @@
 """Batches of a token budget, with little padding, in an order that is a pure function."""
 
-import dataclasses
 import itertools
 
 import numpy as np
 import tensorflow as tf
 
-from tf_transformer.data.parallel import DataError
-
-
-@dataclasses.dataclass(frozen=True)
-class TokenizedText:
-    """Aligned sentences as ids.
-
-    Attributes:
-        sources, targets: lists of int32 arrays, without begin and end ids.
-        num_too_long: int, pairs left out because a side had more pieces than allowed.
-    """
-
-    sources: list
-    targets: list
-    num_too_long: int = 0
-
-    def __len__(self):
-        return len(self.sources)
-
-    @property
-    def num_target_tokens(self):
-        """Tokens the model learns to predict in one pass: the targets and their end ids."""
-        return sum(map(len, self.targets)) + len(self)
-
-
-def tokenize(parallel_text, source_tokenizer, target_tokenizer, max_length):
-    """Tokenizes parallel text, and drops the pairs with a side that is too long.
-
-    Args:
-        parallel_text: `ParallelText`.
-        source_tokenizer, target_tokenizer: tokenizers with `encode`.
-        max_length: int, pieces a side may have, the end id included.
-
-    Returns:
-        `TokenizedText`.
-    """
-    sources, targets = [], []
-    pairs = zip(
-        source_tokenizer.encode(parallel_text.sources),
-        target_tokenizer.encode(parallel_text.targets),
-        strict=True,
-    )
-    for source, target in pairs:
-        if max(len(source), len(target)) < max_length:
-            sources.append(np.array(source, np.int32))
-            targets.append(np.array(target, np.int32))
-    return TokenizedText(sources, targets, len(parallel_text) - len(sources))
+from tf_transformer.data.lines import DataError
+from tf_transformer.data.tokenized_text import TokenizedText
 
 
 class TokenBatches:
@@ -86,19 +40,17 @@ class TokenBatches:
         self._pad_id, self._bos_id, self._eos_id = pad_id, bos_id, eos_id
         self._seed = seed
         # Each side carries one id besides its pieces: the end, or before the target the begin.
-        source_lengths = np.array([len(ids) + 1 for ids in text.sources])
-        target_lengths = np.array([len(ids) + 1 for ids in text.targets])
-        # Source lengths rise in one group of equal targets and fall in the next: no jumps.
-        serpentine = np.where(target_lengths % 2, source_lengths, -source_lengths)
-        self._sort_keys = (serpentine, target_lengths)
-        order = np.lexsort(self._sort_keys)
+        source_lengths, target_lengths = text.source_lengths + 1, text.target_lengths + 1
+        self._length_classes = _length_classes(source_lengths, target_lengths)
+        order = np.argsort(self._length_classes, kind="stable")
         self._bounds = _cut(np.maximum(source_lengths, target_lengths)[order], batch_tokens)
+        starts, stops = self._bounds.T
         positions = sum(
-            (stop - start) * (source_lengths[rows].max() + target_lengths[rows].max())
-            for start, stop in self._bounds
-            for rows in [order[start:stop]]
+            ((stops - starts) * np.maximum.reduceat(lengths[order], starts)).sum()
+            for lengths in (source_lengths, target_lengths)
         )
-        self.padding_share = float(1 - (source_lengths.sum() + target_lengths.sum()) / positions)
+        used = source_lengths.sum(dtype=np.int64) + target_lengths.sum(dtype=np.int64)
+        self.padding_share = float(1 - used / positions)
 
     @classmethod
     def from_text(
@@ -110,22 +62,25 @@ class TokenBatches:
         batch_tokens=4096,
         max_length=128,
         seed=None,
+        cache_dir=None,
     ):
         """Tokenizes parallel text and batches it, with the ids of the target's tokenizer.
 
         Args:
-            parallel_text: `ParallelText`.
+            parallel_text: `ParallelText` or `TextFiles`.
             source_tokenizer, target_tokenizer: tokenizers, the same one for a joint vocabulary.
             batch_tokens: int, positions in one batch on the longer side, padding included.
             max_length: int, pieces a side may have, the end id included; longer pairs are left
                 out and counted in `num_too_long`.
             seed: int, or None for batches in order of length, unshuffled (validation).
+            cache_dir: path of a folder that keeps the ids, see `TokenizedText.build`; None to
+                hold them in memory.
 
         Returns:
             `TokenBatches`.
 
         Raises:
-            DataError: no pair is left.
+            DataError: no pair is left, or the cache cannot be written.
             ValueError: the tokenizers have different special ids.
         """
         if (source_tokenizer.pad_id, source_tokenizer.eos_id) != (
@@ -138,7 +93,9 @@ class TokenBatches:
                 f"{target_tokenizer.pad_id}, {target_tokenizer.eos_id}."
             )
         return cls(
-            tokenize(parallel_text, source_tokenizer, target_tokenizer, max_length),
+            TokenizedText.build(
+                parallel_text, source_tokenizer, target_tokenizer, max_length, cache_dir
+            ),
             batch_tokens,
             pad_id=target_tokenizer.pad_id,
             bos_id=target_tokenizer.bos_id,
@@ -163,12 +120,12 @@ class TokenBatches:
     def rows(self, epoch):
         """The batches of one epoch: a list of int arrays of sentence numbers."""
         if self._seed is None:
-            order = np.lexsort(self._sort_keys)
-            return [order[start:stop] for start, stop in self._bounds]
-        random = np.random.default_rng((self._seed, epoch))
-        shuffled = random.permutation(len(self._text))
-        order = shuffled[np.lexsort([key[shuffled] for key in self._sort_keys])]
-        bounds = random.permutation(self._bounds)
+            order, bounds = np.argsort(self._length_classes, kind="stable"), self._bounds
+        else:
+            random = np.random.default_rng((self._seed, epoch))
+            shuffled = random.permutation(len(self._text))
+            order = shuffled[np.argsort(self._length_classes[shuffled], kind="stable")]
+            bounds = random.permutation(self._bounds)
         return [order[start:stop] for start, stop in bounds]
 
     def batch(self, rows):
@@ -181,14 +138,13 @@ class TokenBatches:
             inputs, a dict of `source_ids (B, S)` and `target_ids (B, T)`, and labels `(B, T)`, all
             int32; `target_ids` begins with the begin id, `labels` ends with the end id.
         """
-        sources = [self._text.sources[row] for row in rows]
-        targets = [self._text.targets[row] for row in rows]
-        bos, eos = [self._bos_id], [self._eos_id]
+        sources, source_lengths = self._text.padded_sources(rows, self._pad_id)
+        targets, target_lengths = self._text.padded_targets(rows, self._pad_id)
         inputs = {
-            "source_ids": self._pad([np.append(ids, eos) for ids in sources]),
-            "target_ids": self._pad([np.append(bos, ids) for ids in targets]),
+            "source_ids": self._with_ends(sources, source_lengths),
+            "target_ids": np.insert(targets, 0, self._bos_id, axis=1),
         }
-        return inputs, self._pad([np.append(ids, eos) for ids in targets])
+        return inputs, self._with_ends(targets, target_lengths)
 
     def dataset(self, first_epoch=0, num_epochs=None, skip=0, accumulation=1):
         """The batches as a `tf.data.Dataset` for `model.fit`.
@@ -218,7 +174,7 @@ class TokenBatches:
             if accumulation == 1:
                 yield from map(self.batch, stream)
             while len(group := list(itertools.islice(stream, accumulation))) == accumulation > 1:
-                tokens = [sum(len(self._text.targets[row]) + 1 for row in rows) for rows in group]
+                tokens = [self._text.num_target_tokens_of(rows) for rows in group]
                 for rows, count in zip(group, tokens, strict=True):
                     weight = accumulation * count / sum(tokens)
                     yield *self.batch(rows), np.full(len(rows), weight, np.float32)
@@ -235,20 +191,40 @@ class TokenBatches:
         for epoch in itertools.islice(epochs, num_epochs):
             yield from self.rows(epoch)[skip if epoch == first_epoch else 0 :]
 
-    def _pad(self, ids):
-        padded = np.full((len(ids), max(map(len, ids))), self._pad_id, np.int32)
-        for row, sentence in zip(padded, ids, strict=True):
-            row[: len(sentence)] = sentence
-        return padded
+    def _with_ends(self, ids, lengths):
+        ids = np.insert(ids, ids.shape[1], self._pad_id, axis=1)
+        ids[np.arange(len(ids)), lengths] = self._eos_id
+        return ids
+
+
+def _length_classes(source_lengths, target_lengths):
+    """A number for each pair of lengths, which rises in the order that sentences are sorted in.
+
+    Targets come by length. Source lengths rise in one group of equal targets and fall in the
+    next: no jumps. Where a side has at most 255 positions the numbers have 16 bits, which NumPy
+    sorts in linear time.
+    """
+    longest = int(source_lengths.max())
+    serpentine = np.where(target_lengths % 2, source_lengths, longest - source_lengths)
+    most = (int(target_lengths.max()) + 1) * (longest + 1)
+    dtype = np.uint16 if most <= 2**16 else np.int64
+    return target_lengths.astype(dtype) * dtype(longest + 1) + serpentine.astype(dtype)
 
 
 def _cut(lengths, batch_tokens):
-    """Cuts sorted sentences into batches of at most `batch_tokens` padded positions."""
-    bounds, start, longest = [], 0, 0
-    for index, length in enumerate(lengths):
-        longest = max(longest, length)
-        if (index + 1 - start) * longest > batch_tokens and index > start:
-            bounds.append((start, index))
-            start, longest = index, length
-    bounds.append((start, len(lengths)))
-    return bounds
+    """Cuts sorted sentences into batches of at most `batch_tokens` padded positions.
+
+    Returns:
+        int64 array `(batches, 2)`: where each begins and where it ends.
+    """
+    bounds, start = [], 0
+    while start < len(lengths):
+        # Were none longer than the first, so many would fit.
+        most = max(1, batch_tokens // int(lengths[start]))
+        longest = np.maximum.accumulate(lengths[start : start + most])
+        fits = np.arange(1, len(longest) + 1) * longest <= batch_tokens
+        # The product rises, so those that fit come first; one sentence alone is always a batch.
+        stop = start + max(1, int(fits.sum()))
+        bounds.append((start, stop))
+        start = stop
+    return np.array(bounds, np.int64)

@@ -3,22 +3,42 @@
 import contextlib
 import dataclasses
 import difflib
-import gzip
+import functools
+import hashlib
 import logging
 import os
 import textwrap
-import zlib
 from collections.abc import Iterable, Iterator
-from pathlib import Path
+from typing import NamedTuple
 
-from tf_transformer.config import InputError
+from tf_transformer.data.lines import DataError, counted, read_lines, stream_aligned
 
-_GZIP_MAGIC = b"\x1f\x8b"
 _TFDS_CATALOG = "https://www.tensorflow.org/datasets/catalog/overview"
 
 
-class DataError(InputError):
-    """Data that cannot be used."""
+class Fingerprint(NamedTuple):
+    """What tells sentences from others; as str `"29,000 pairs, SHA-256 5f3c0a…"`.
+
+    Attributes:
+        num_pairs: How many there are.
+        sha256: The beginning of a digest of them all, in their order.
+    """
+
+    num_pairs: int
+    sha256: str
+
+    @classmethod
+    def of(cls, pairs: Iterable[tuple[str, str]]) -> "Fingerprint":
+        """Reads all pairs once, and keeps none."""
+        digest, number = hashlib.sha256(), 0
+        for source, target in pairs:
+            digest.update(f"{source}\t{target}\n".encode())
+            number += 1
+        return cls(number, digest.hexdigest()[:16])
+
+    def __str__(self) -> str:
+        """Returns both, for people and for checkpoints."""
+        return f"{self.num_pairs:,} pairs, SHA-256 {self.sha256}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,6 +74,11 @@ class ParallelText:
         """Gives the pairs, (source, target)."""
         return zip(self.sources, self.targets, strict=True)
 
+    @functools.cached_property
+    def fingerprint(self) -> Fingerprint:
+        """What tells these sentences from others."""
+        return Fingerprint.of(self)
+
 
 @dataclasses.dataclass(frozen=True)
 class Corpus:
@@ -61,48 +86,15 @@ class Corpus:
 
     Attributes:
         name: What reports call this corpus.
-        train: The text to learn from.
+        train: The text to learn from: `ParallelText`, or `TextFiles` that stay on disk.
         validation: The text that chooses the best checkpoint.
         test: The text for the final score, where there is one.
     """
 
     name: str
-    train: ParallelText
+    train: Iterable[tuple[str, str]]
     validation: ParallelText
     test: ParallelText | None = None
-
-
-def read_lines(path: str | os.PathLike[str]) -> list[str]:
-    r"""Reads the lines of a UTF-8 text file, plain or gzip-compressed.
-
-    Only `"\n"` and `"\r\n"` end a line. `str.splitlines` would also split at U+2028, `"\x0b"` or
-    `"\x85"`, which occur inside real sentences, and so shift one language against the other.
-
-    Args:
-        path: The file. Its first bytes, not its name, say whether it is compressed.
-
-    Returns:
-        The lines without their ends, at least one. A byte order mark at the start is removed.
-
-    Raises:
-        DataError: If the file cannot be read, is empty, or is not valid gzip or UTF-8.
-    """
-    raw = _read_bytes(Path(path))
-    try:
-        text = raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        # `error.start` counts from behind a byte order mark, as `error.object` does.
-        line_number = error.object.count(b"\n", 0, error.start) + 1
-        raise DataError(
-            f"{path}, line {line_number}: not valid UTF-8; convert the file to UTF-8 "
-            "(for example with iconv)"
-        ) from error
-    lines = text.replace("\r\n", "\n").split("\n")
-    if not lines[-1]:  # The last "\n" ends a line, it does not start another.
-        lines.pop()
-    if not lines:
-        raise DataError(f"{path}: the file is empty; give a file with one sentence on each line")
-    return lines
 
 
 def read_parallel(
@@ -111,7 +103,7 @@ def read_parallel(
     """Reads two files in which line i of one is the translation of line i of the other.
 
     Args:
-        source_path: Sentences of the source language, see `read_lines`.
+        source_path: Sentences of the source language, see `stream_lines`.
         target_path: Sentences of the target language.
 
     Returns:
@@ -120,21 +112,15 @@ def read_parallel(
     Raises:
         DataError: If a file cannot be read, the files differ in length, or no pair is left.
     """
-    sources = read_lines(source_path)
-    targets = read_lines(target_path)
-    if len(sources) != len(targets):
-        raise DataError(
-            f"{source_path} has {_counted(len(sources), 'line')} but {target_path} has "
-            f"{len(targets)}; line i of one must be the translation of line i of the other"
-        )
-    return _drop_blanks(zip(sources, targets, strict=True), f"{source_path} and {target_path}")
+    pairs = stream_aligned(source_path, target_path)
+    return _drop_blanks(pairs, f"{source_path} and {target_path}")
 
 
 def read_tsv(path: str | os.PathLike[str]) -> ParallelText:
     """Reads a file of lines `source TAB target`. Quotes and backslashes mean themselves.
 
     Args:
-        path: The file, see `read_lines`.
+        path: The file, see `stream_lines`.
 
     Returns:
         The pairs of which neither side is blank; `num_blank` counts the others, blank lines too.
@@ -147,7 +133,7 @@ def read_tsv(path: str | os.PathLike[str]) -> ParallelText:
         columns = line.split("\t") if line.strip() else ["", ""]
         if len(columns) != 2:
             raise DataError(
-                f"{path}, line {line_number}: {_counted(len(columns), 'column')} where 2 were "
+                f"{path}, line {line_number}: {counted(len(columns), 'column')} where 2 were "
                 "expected; write source, one tab, target"
             )
         pairs.append((columns[0], columns[1]))
@@ -211,33 +197,6 @@ def load_tfds(
         validation=_read_tfds_split(builder, name, "validation"),
         test=_read_tfds_split(builder, name, "test") if "test" in builder.info.splits else None,
     )
-
-
-def _counted(number: int, noun: str) -> str:
-    """Returns a number and its noun, such as `"1 line"` or `"2 lines"`."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def _read_bytes(path: Path) -> bytes:
-    """Returns the content of a file, decompressed if it is gzip."""
-    if path.is_dir():
-        raise DataError(f"{path}: a directory where a file was expected; name a file in it")
-    try:
-        raw = path.read_bytes()
-    except FileNotFoundError as error:
-        raise DataError(f"{path}: no such file; check the path (from {Path.cwd()})") from error
-    except PermissionError as error:
-        raise DataError(f"{path}: no permission to read it; check its access rights") from error
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror}); check the path") from error
-    if not raw.startswith(_GZIP_MAGIC):
-        return raw
-    try:
-        return gzip.decompress(raw)
-    except (EOFError, OSError, zlib.error) as error:
-        raise DataError(
-            f"{path}: damaged or incomplete gzip ({error}); copy or download it again"
-        ) from error
 
 
 def _drop_blanks(pairs: Iterable[tuple[str, str]], where: str) -> ParallelText:

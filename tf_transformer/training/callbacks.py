@@ -1,5 +1,6 @@
 """Callbacks for anybody's `fit`: validation BLEU, checkpoints, log, limits."""
 
+import inspect
 import json
 import math
 import pathlib
@@ -167,15 +168,18 @@ class RunLog(keras.callbacks.Callback):
     """Appends a line of JSON to a file after each validation: step, minutes, and all figures.
 
     `validation_seconds` is what this validation took, translations included;
-    `validation_share` the part of all time since `started` that validations took.
+    `validation_share` the part of all time since `started` that validations took. `traces` counts
+    how often the training step was traced in this process, which should be once.
 
     Args:
         path: the file.
         started: float, `time.monotonic()` at the start of the run.
+        padding_share: float, share of the positions in training batches that are padding.
     """
 
-    def __init__(self, path, started):
+    def __init__(self, path, started, padding_share):
         super().__init__()
+        self._padding_share = padding_share
         self._path = pathlib.Path(path)
         self._started = started
         self._step_ended = started
@@ -192,11 +196,24 @@ class RunLog(keras.callbacks.Callback):
             "minutes": round((now - self._started) / 60, 2),
             "validation_seconds": round(now - self._step_ended, 2),
             "validation_share": round(self._validation_seconds / (now - self._started), 3),
+            "padding_share": round(self._padding_share, 4),
+            "traces": _num_traces(self.model),
             "learning_rate": float(self.model.optimizer.learning_rate),
             **{name: float(value) for name, value in (logs or {}).items()},
         }
         with self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
+
+
+def _num_traces(model):
+    # Keras keeps the function that TensorFlow traces inside a plain one.
+    kept = inspect.getclosurevars(model.train_function).nonlocals.values()
+    counts = [
+        function.experimental_get_tracing_count()
+        for function in kept
+        if isinstance(function, tf.types.experimental.PolymorphicFunction)
+    ]
+    return max(counts, default=0)
 
 
 _SCALAR = tf.compat.v1.SummaryMetadata(

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import functools
 import hashlib
+import itertools
 import json
 import sys
 import time
@@ -12,7 +13,7 @@ import keras
 import tensorflow as tf
 
 from tf_transformer.data.batching import TokenBatches
-from tf_transformer.data.corpus import default_vocab_size, fingerprint, load_corpus
+from tf_transformer.data.corpus import default_vocab_size, load_corpus
 from tf_transformer.models.presets import transformer_config
 from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer
 from tf_transformer.training import callbacks
@@ -90,6 +91,7 @@ def _train(config, run, make_translator, strategy, resume, started):
         source_tokenizer, target_tokenizer = _train_tokenizers(
             config.tokenizer, corpus.train, strategy
         )
+    began = time.monotonic()
     batches, validation = (
         TokenBatches.from_text(
             text,
@@ -98,8 +100,17 @@ def _train(config, run, make_translator, strategy, resume, started):
             batch_tokens=config.data.batch_tokens,
             max_length=config.data.max_length,
             seed=seed,
+            cache_dir=cache_dir,
         )
-        for text, seed in ((corpus.train, config.training.seed), (corpus.validation, None))
+        for text, seed, cache_dir in (
+            (corpus.train, config.training.seed, config.data.data_cache),
+            (corpus.validation, None, None),
+        )
+    )
+    seconds = time.monotonic() - began
+    say(
+        f"{len(corpus.train):,} pairs as batches of ids after {seconds:.1f} s "
+        f"({len(corpus.train) / seconds:,.0f} pairs/s)."
     )
     with strategy.scope():
         model = build_model(config, source_tokenizer, target_tokenizer)
@@ -199,7 +210,7 @@ def _fit(config, run, model, batches, validation, corpus, translate, save, start
         of_chief = [
             callbacks.TranslationBleu(translate, corpus.validation, num_samples=2, show=_say),
             progress,
-            callbacks.RunLog(run.log_path, started),
+            callbacks.RunLog(run.log_path, started, batches.padding_share),
             *([callbacks.TensorBoardLog(run.tensorboard_path)] if config.tensorboard else []),
         ]
     in_order = [
@@ -276,8 +287,8 @@ def _made_with(config, corpus, source_tokenizer, target_tokenizer, model):
         "ema_momentum": config.training.ema_momentum,
         "batch_tokens": config.data.batch_tokens,
         "max_length": config.data.max_length,
-        "training corpus": fingerprint(corpus.train),
-        "validation corpus": fingerprint(corpus.validation),
+        "training corpus": str(corpus.train.fingerprint),
+        "validation corpus": str(corpus.validation.fingerprint),
         "source tokenizer": _digest(source_tokenizer.model),
         "target tokenizer": _digest(target_tokenizer.model),
     }
@@ -289,7 +300,9 @@ def _digest(content):
 
 def _train_tokenizers(config, text, strategy):
     """The chief trains them, and every worker has the chief's."""
-    sides = [[*text.sources, *text.targets]] if config.joint else [text.sources, text.targets]
+    sides = [itertools.chain.from_iterable(text)]
+    if not config.joint:
+        sides = [(source for source, _ in text), (target for _, target in text)]
     trained = []
     for side in sides:
         content = b""

@@ -1,0 +1,129 @@
+"""Text of millions of pairs: how much memory and time it takes until batches come.
+
+A synthetic text, sentences of the phrasebook joined at random, is written as gzip shards. Then, in
+processes of their own: the tokenizer is trained; the text is tokenized into a cache; the cache is
+found; the text is tokenized into memory. Seconds are of the processor, all threads together: a
+figure a second is what one core does. The last line is JSON.
+"""
+
+import argparse
+import gzip
+import json
+import pathlib
+import random
+import sys
+import tempfile
+import time
+
+import engine
+
+SENTENCES = 50_000  # of the phrasebook, to join
+
+
+def write_shards(job):
+    """Writes `job["pairs"]` pairs into `job["shards"]` pairs of files."""
+    from tf_transformer.data.phrasebook import phrasebook
+
+    sentences = list(phrasebook(num_train=SENTENCES).train)
+    generator, folder = random.Random(0), pathlib.Path(job["folder"])
+    for shard in range(job["shards"]):
+        first, last = (job["pairs"] * n // job["shards"] for n in (shard, shard + 1))
+        with (
+            gzip.open(folder / f"train.{shard}.de.gz", "wt", 1, encoding="utf-8") as source,
+            gzip.open(folder / f"train.{shard}.en.gz", "wt", 1, encoding="utf-8") as target,
+        ):
+            for _ in range(first, last):
+                joined = generator.choices(sentences, k=generator.randint(1, 4))
+                source.write(" ".join(de for de, _ in joined) + "\n")
+                target.write(" ".join(en for _, en in joined) + "\n")
+    return {}
+
+
+def train_tokenizer(job):
+    import itertools
+
+    from tf_transformer.data.text_files import TextFiles
+    from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer
+
+    started = time.process_time()
+    text = TextFiles(*job["files"])
+    checked = time.process_time()
+    sentences = itertools.chain.from_iterable(text)
+    SentencePieceTokenizer.train(sentences, job["vocab_size"]).save(job["model"])
+    return {
+        "checked_pairs_per_second": round(len(text) / (checked - started)),
+        "tokenizer_seconds": round(time.process_time() - checked, 1),
+    }
+
+
+def make_batches(job):
+    """From files to batches, as `tf-transformer train` does it."""
+    from tf_transformer.data.batching import TokenBatches
+    from tf_transformer.data.text_files import TextFiles
+    from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer
+
+    tokenizer = SentencePieceTokenizer.load(job["model"])
+    at_start = anonymous_mib()
+    text = TextFiles(*job["files"])
+    started = time.process_time()
+    batches = TokenBatches.from_text(
+        text, tokenizer, tokenizer, seed=0, cache_dir=job["cache"], batch_tokens=4096
+    )
+    ready = time.process_time()
+    stream = batches.dataset().take(1 + job["batches"]).as_numpy_iterator()
+    next(stream)  # waits for the order of the epoch
+    ordered = time.process_time()
+    for _ in stream:
+        pass
+    return {
+        "pairs_per_second": round(len(text) / (ready - started)),
+        "order_seconds": round(ordered - ready, 2),
+        "batches_per_second": round(job["batches"] / (time.process_time() - ordered)),
+        "padding_share": round(batches.padding_share, 4),
+        "anonymous_mib_more": anonymous_mib() - at_start,
+    }
+
+
+def anonymous_mib():
+    """Memory of this process that no file stands behind: what the system cannot take back."""
+    status = pathlib.Path("/proc/self/status").read_text()
+    return int(status.split("RssAnon:")[1].split()[0]) // 1024
+
+
+TASKS = {task.__name__: task for task in (write_shards, train_tokenizer, make_batches)}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--pairs", type=int, default=3_000_000)
+    parser.add_argument("--shards", type=int, default=6)
+    parser.add_argument("--vocab-size", type=int, default=2000)
+    parser.add_argument("--batches", type=int, default=2000, help="to take from each")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        job = {
+            **vars(options), "folder": folder, "model": f"{folder}/joint.model",
+            "files": [f"{folder}/train.*.{side}.gz" for side in ("de", "en")],
+        }  # fmt: skip
+
+        def run(task, cache=None):
+            return engine.run("data.py", {**job, "task": task.__name__, "cache": cache})
+
+        run(write_shards)
+        results = {
+            "pairs": options.pairs,
+            "tokenizer": run(train_tokenizer),
+            "cache_written": run(make_batches, f"{folder}/cache"),
+            "cache_found": run(make_batches, f"{folder}/cache"),
+            "in_memory": run(make_batches),
+        }
+        ids = sum(path.stat().st_size for path in pathlib.Path(folder).glob("cache/*/*"))
+        results["cache_bytes_per_pair"] = round(ids / options.pairs, 1)
+    print(json.dumps(results))
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] and sys.argv[1].startswith("{"):
+        engine.finish(TASKS[engine.job()["task"]](engine.job()))
+    else:
+        main()

@@ -1,0 +1,105 @@
+"""Parallel text that stays in its files."""
+
+import glob
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from tf_transformer.data.lines import DataError, counted, stream_aligned
+from tf_transformer.data.parallel import Fingerprint
+
+
+class TextFiles:
+    """Aligned sentences in text files, which are read anew whenever the pairs are asked for.
+
+    Little is in memory at any time, so the text may be larger than that. Once made, everything in
+    the files has been read and checked.
+
+    Args:
+        source: A file, plain or gzip, one sentence a line; or a pattern such as `train.*.en.gz`,
+            which stands for all files it matches, in the order of their names.
+        target: The same for the translations: line i of file k translates line i of file k.
+
+    Attributes:
+        num_blank: How many pairs are left out because either side is blank.
+        fingerprint: What tells these sentences from others, whichever files they are in.
+
+    Raises:
+        DataError: If a pattern matches nothing, the sides have different numbers of files or two
+            files different numbers of lines, one cannot be read or only once, or no pair is left.
+    """
+
+    def __init__(self, source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
+        """Reads all files once."""
+        sources, targets = _files(source), _files(target)
+        if len(sources) != len(targets):
+            raise DataError(
+                f"{source} matches {counted(len(sources), 'file')} but {target} matches "
+                f"{len(targets)}; give each file of sentences its file of translations"
+            )
+        self._shards = list(zip(sources, targets, strict=True))
+        self._stamps = [[_stamp(path) for path in shard] for shard in self._shards]
+        self.num_blank = 0
+        self.fingerprint = Fingerprint.of(self._pairs_and_blanks())
+        if not self.fingerprint.num_pairs:
+            raise DataError(
+                f"{source} and {target}: no pair is left, {self.num_blank} had a blank side; "
+                "give at least one pair with text on both sides"
+            )
+
+    def __len__(self) -> int:
+        """Returns the number of pairs."""
+        return self.fingerprint.num_pairs
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        """Gives the pairs, (source, target), in the order of the files.
+
+        Raises:
+            DataError: If a file is not as it was when it was read first.
+        """
+        return (pair for pair in self._lines() if _has_text(pair))
+
+    def _pairs_and_blanks(self):
+        """The pairs, once; what is left out is counted."""
+        for pair in self._lines():
+            if _has_text(pair):
+                yield pair
+            else:
+                self.num_blank += 1
+
+    def _lines(self):
+        for shard, stamps in zip(self._shards, self._stamps, strict=True):
+            yield from stream_aligned(*shard)
+            for path, stamp in zip(shard, stamps, strict=True):
+                if _stamp(path) != stamp:
+                    raise DataError(
+                        f"{path}: was changed while it was in use; start again when it is complete"
+                    )
+
+
+def _files(pattern):
+    """The files that a path or a pattern stands for, in the order of their names."""
+    # A file may have a name that looks like a pattern.
+    if not any(sign in str(pattern) for sign in "*?[") or os.path.exists(pattern):
+        return [Path(pattern)]
+    paths = [Path(name) for name in sorted(glob.glob(str(pattern)))]
+    if not paths:
+        raise DataError(f"{pattern}: matches no file; check the pattern (from {Path.cwd()})")
+    return paths
+
+
+def _stamp(path):
+    """What changes when a file does; None where there is no such file, which its reader says."""
+    if not path.exists() or path.is_dir():
+        return None
+    if not path.is_file():
+        raise DataError(
+            f"{path}: can be read only once, and training text is read several times; write it to "
+            "a file (gzip will do)"
+        )
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns
+
+
+def _has_text(pair):
+    return bool(pair[0].strip() and pair[1].strip())
