@@ -146,10 +146,10 @@ class _EchoModel:
 
     def start_decoding(self, source_ids, num_steps=None, beam_size=None):
         rows = source_ids if beam_size is None else tf.repeat(source_ids, beam_size, axis=0)
-        return {"source": {"ids": rows}, "target": {}}
+        return {"target": {"ids": rows}}
 
     def decode_step(self, token_ids, index, cache):
-        source_ids = cache["source"]["ids"]
+        source_ids = cache["target"]["ids"]
         column = tf.minimum(index, tf.shape(source_ids)[1] - 1)
         return tf.one_hot(source_ids[:, column], self.vocab_size), cache
 

@@ -9,7 +9,7 @@ import pytest
 import tf_transformer as tt
 from tf_transformer import cli
 from tf_transformer.training.checkpoints import Checkpoints
-from tf_transformer.training.fit import compile_model
+from tf_transformer.training.recipe import compile_model
 from tf_transformer.training.run_directory import RunDirectory, build_model
 
 STEPS = (2, 5, 9, 12)

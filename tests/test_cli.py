@@ -123,7 +123,7 @@ def test_a_run_says_what_it_does_and_nothing_of_its_engine(trained):
     _, done = trained
     assert done.stdout == ""
     for word in (
-        "Training a tokenizer of 280 pieces", "300 pairs as batches of ids after ", " pairs/s)",
+        "Training a tokenizer of 280 pieces", "Tokenized and batched in ", " pairs/s.",
         "300 training pairs", "% padding", "Done at step 6",
     ):  # fmt: skip
         assert word in done.stderr
@@ -373,7 +373,7 @@ def test_a_source_of_a_hundred_thousand_characters_is_cut_and_named(echo, tmp_pa
     ("option", "words"),
     [
         ("--beam-size=999", ["beam_size must be from 1 to 280", "received beam_size=999"]),
-        ("--n-best=3", ["n_best must be from 1 to beam_size=1", "larger beam_size"]),
+        ("--n-best=3", ["n_best must be from 1 to the size of the beam, 1", "--beam-size"]),
         ("--continue", ["--continue needs --input and --output"]),
     ],
 )
@@ -700,6 +700,38 @@ def test_a_missing_saved_model_is_named(bad_files, capfd, folder):
     assert_refused(["evaluate", path, *given], words, capfd, bad_files)
 
 
+def test_an_output_of_another_input_is_not_continued(moved, tmp_path, capfd):
+    (tmp_path / "in").write_text("eins\n")
+    (tmp_path / "out").write_text("one\ntwo\n")
+    given = [f"--input={tmp_path / 'in'}", f"--output={tmp_path / 'out'}", "--continue"]
+    words = ["out: holds translations of 2 lines, more than", "another --output"]
+    assert_refused(["translate", moved, *given], words, capfd, tmp_path)
+    assert (tmp_path / "out").read_text() == "one\ntwo\n"
+
+
+@pytest.mark.parametrize("option", ["--presett=tiny", "--step=3"])
+def test_an_unknown_option_is_named_with_the_nearest(tmp_path, capfd, option):
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["train", f"--run-dir={tmp_path / 'run'}", option])
+    assert caught.value.code == 2
+    (line,) = capfd.readouterr().err.splitlines()
+    nearest = option.split("=")[0].removesuffix("t").replace("--step", "--steps")
+    assert line.startswith(f"tf-transformer train: unknown {option}; did you mean {nearest}.")
+
+
+def test_ctrl_c_in_a_library_that_makes_another_error_of_it_is_an_interruption(monkeypatch, capfd):
+    def library(options, started):
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            raise SystemError("from C++") from None
+
+    monkeypatch.setattr(cli, "_train", library)
+    monkeypatch.setattr(signal, "getsignal", lambda number: signal.default_int_handler)
+    assert cli.main(["train", "--run-dir=x"]) == 130
+    assert capfd.readouterr().err == "tf-transformer: interrupted.\n"
+
+
 def test_a_missing_input_is_named(moved, bad_files, capfd):
     arguments = ["translate", moved, f"--input={bad_files / 'missing'}"]
     assert_refused(arguments, ["missing: No such file"], capfd, bad_files)
@@ -730,9 +762,11 @@ def test_a_bad_evaluation_file_is_named(moved, bad_files, capfd, name, words):
         (["--quantization=int8"], ["--quantization", "--format ctranslate2", "--precision"]),
         (["--format=ctranslate2", "--precision=bfloat16"], ["--precision", "--quantization"]),
         (["--precision=float16"], ["float16", "bfloat16"]),
+        (["--format=ctranslate2", "--beam-size=4"], ["leave out --beam-size"]),
+        (["--beam-size=99999"], ["from 1 to", "99999"]),
     ],
 )
-def test_a_precision_of_the_other_format_is_named(trained, tmp_path, capfd, given, words):
+def test_an_option_that_the_export_cannot_have_is_named(trained, tmp_path, capfd, given, words):
     assert_refused(["export", trained[0], tmp_path / "saved", *given], words, capfd, tmp_path)
 
 

@@ -427,10 +427,40 @@ def test_versions_count_up_from_the_highest(folder, quick_save):
     assert find_saved_model(folder) == folder / "11"
 
 
-def test_the_next_version_is_above_exports_of_another_format(folder, quick_save):
+def test_a_folder_of_another_format_is_refused(folder, quick_save):
     (folder / "4").mkdir(parents=True)
     (folder / "4" / "model.bin").write_bytes(b"")
-    assert write_saved_model(translator_named("a"), folder) == folder / "5"
+    with pytest.raises(ExportError, match=r"holds CTranslate2 models\. Give another"):
+        write_saved_model(translator_named("a"), folder)
+    with pytest.raises(ExportError, match="holds a CTranslate2 model"):
+        find_saved_model(folder)
+
+
+def test_a_file_is_no_folder_of_versions(folder, quick_save):
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.write_text("mine")
+    with pytest.raises(ExportError, match=r"is a file\. Give a folder"):
+        write_saved_model(translator_named("a"), folder)
+    assert folder.read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("beam_size", "alpha"), [(0, 0.6), (PIECES + 1, 0.6), (2000, 0.6), (4, -1)]
+)
+def test_a_search_that_cannot_be_is_refused_before_it_is_exported(
+    echo_model, tokenizer, beam_size, alpha
+):
+    with pytest.raises(ValueError, match="from 1 to 280, the vocabulary|from 0 to 10"):
+        tt.Translator.from_model(
+            echo_model(PIECES), tokenizer, tokenizer, MAX_LENGTH, beam_size, alpha
+        )
+
+
+@pytest.mark.parametrize("texts", ["a b", b"a b", None, 3])
+@pytest.mark.parametrize("method", ["n_best", "stream"])
+def test_a_str_is_no_list_of_texts(echo, method, texts):
+    with pytest.raises(TypeError, match="texts must be a list of str; received"):
+        getattr(echo, method)(texts, 1)
 
 
 def test_a_version_that_exists_is_refused(folder, quick_save):

@@ -38,7 +38,7 @@ ARROWS = {
     "tokenizers": {"tokenizers", "config"},
     "data": {"data", "config"},
     "training": EVERYTHING_BELOW,
-    "export": EVERYTHING_BELOW | {"export"},
+    "export": {"config", "decoding", "export", "layers", "models", "tokenizers"},
     "options": {"config"},
     "translation": {"data"},
     "plot": {"config"},

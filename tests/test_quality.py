@@ -11,7 +11,7 @@ import tensorflow as tf
 from tensorflow.python.framework.config import disable_op_determinism
 
 from tf_transformer import cli
-from tf_transformer.training import callbacks
+from tf_transformer.training import endings
 from tf_transformer.training.checkpoints import Checkpoints
 from tf_transformer.training.run_directory import RunDirectory
 
@@ -97,7 +97,7 @@ def test_a_run_keeps_the_averages_and_goes_on_from_the_weights(
 def test_patience_counts_from_the_best():
     def validations_until_over(patience, *figures):
         model = type("Model", (), {"stop_training": False})()
-        callback = callbacks.Patience(patience)
+        callback = endings.Patience(patience)
         callback.set_model(model)
         for number, figure in enumerate(figures, 1):
             callback.on_epoch_end(0, {"val_bleu": figure})
@@ -109,8 +109,8 @@ def test_patience_counts_from_the_best():
     assert validations_until_over(1, 1.0, 2.0, 2.0, 3.0) == 3
     assert validations_until_over(2, 5.0, 1.0, 6.0, 2.0, 3.0, 4.0) == 5
     assert validations_until_over(3, 5.0, 1.0, 2.0) is None
-    assert callbacks.Patience(2, earlier=[5.0, 1.0, 2.0]).is_over
-    assert not callbacks.Patience(2, earlier=[5.0, 1.0, 5.5]).is_over
+    assert endings.Patience(2, earlier=[5.0, 1.0, 2.0]).is_over
+    assert not endings.Patience(2, earlier=[5.0, 1.0, 5.5]).is_over
 
 
 @pytest.fixture(scope="module")
@@ -181,13 +181,21 @@ def refusal(capfd, *arguments):
     return line
 
 
+def test_plot_leaves_out_a_run_without_a_log(run_dir, tmp_path):
+    without = shutil.copytree(run_dir, tmp_path / "mean")
+    (without / "log.jsonl").unlink()
+    output = tmp_path / "curves.svg"
+    assert cli.main(["plot", str(run_dir), str(without), f"--output={output}"]) == 0
+    assert output.stat().st_size > 1000
+
+
 def test_plot_says_what_it_cannot_draw(run_dir, tmp_path, capfd, monkeypatch):
     assert "holds no run" in refusal(capfd, tmp_path / "nothing")
     with (run_dir / "log.jsonl").open("a") as file:
         file.write("[]\n")
     assert f"{run_dir / 'log.jsonl'}: line 2 is no line of figures" in refusal(capfd, run_dir)
     (run_dir / "log.jsonl").unlink()
-    assert "no validation yet" in refusal(capfd, run_dir)
+    assert "no run has a validation in its log" in refusal(capfd, run_dir)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert "pip install matplotlib" in refusal(capfd, run_dir)
 

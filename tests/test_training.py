@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 import tf_transformer as tt
-from tf_transformer.training import callbacks
+from tf_transformer.training import callbacks, endings, logs
 from tf_transformer.training.checkpoints import Checkpoints
 
 PIECES = 280  # 260 bytes and special ids, and enough for ten letters behind a space
@@ -301,14 +301,14 @@ def test_a_group_with_an_overflow_is_left_out_whole():
 def test_step_limit_ends_at_its_step_whatever_the_period(fit, steps):
     periods = []
     ended = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: periods.append(epoch))
-    model = fit(callbacks.StepLimit(steps), ended)
+    model = fit(endings.StepLimit(steps), ended)
     assert int(model.optimizer.iterations) == steps
     assert len(periods) == -(-steps // 4), "the last period is validated, whole or not"
 
 
 def test_step_limit_counts_from_the_first_step_of_the_run(fit):
-    fit(callbacks.StepLimit(5))
-    model = fit(callbacks.StepLimit(7))
+    fit(endings.StepLimit(5))
+    model = fit(endings.StepLimit(7))
     assert int(model.optimizer.iterations) == 7
 
 
@@ -332,14 +332,14 @@ class Clock(keras.callbacks.Callback):
 @pytest.fixture
 def clock(monkeypatch):
     clock = Clock()
-    monkeypatch.setattr(callbacks, "time", types.SimpleNamespace(monotonic=clock.monotonic))
+    monkeypatch.setattr(endings, "time", types.SimpleNamespace(monotonic=clock.monotonic))
     return clock
 
 
 # Periods of 4 steps and a validation take 65 seconds.
 @pytest.mark.parametrize(("seconds", "steps"), [(120, 7), (130, 8), (175, 10), (195, 12)])
 def test_time_limit_is_met_with_the_last_validation(fit, clock, seconds, steps):
-    model = fit(clock, callbacks.TimeLimit(seconds / 60, started=1000.0))
+    model = fit(clock, endings.TimeLimit(seconds / 60, started=1000.0))
     assert int(model.optimizer.iterations) == steps
     assert clock.now == 1000 + seconds
 
@@ -353,7 +353,7 @@ def test_time_limit_is_met_with_the_last_validation(fit, clock, seconds, steps):
     ],
 )
 def test_time_limit_that_is_over_is_not_trained_beyond(fit, clock, seconds, steps):
-    model = fit(clock, callbacks.TimeLimit(seconds / 60, started=1000.0))
+    model = fit(clock, endings.TimeLimit(seconds / 60, started=1000.0))
     assert int(model.optimizer.iterations) == steps
 
 
@@ -372,9 +372,9 @@ class Interrupt(keras.callbacks.Callback):
 def test_ctrl_c_ends_after_the_step_and_still_validates(fit, capfd):
     before = signal.getsignal(signal.SIGINT)
     validated = []
-    stop = callbacks.StopOnSignal()
+    stop = endings.StopOnSignal()
     ended = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: validated.append(epoch))
-    model = fit(Interrupt(6), stop, ended, callbacks.StepLimit(50))
+    model = fit(Interrupt(6), stop, ended, endings.StepLimit(50))
     assert stop.signal == signal.SIGINT
     assert int(model.optimizer.iterations) == 6
     assert validated == [0, 1]
@@ -399,7 +399,7 @@ def test_a_second_ctrl_c_interrupts_at_once(fit):
 
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
-        fit(callbacks.StopOnSignal(), Twice(2), callbacks.StepLimit(50))
+        fit(endings.StopOnSignal(), Twice(2), endings.StepLimit(50))
     assert signal.getsignal(signal.SIGINT) is before
 
 
@@ -413,10 +413,10 @@ class Terminate(Interrupt):
 
 def test_sigterm_ends_after_the_step_without_a_validation(fit, line_model):
     before = signal.getsignal(signal.SIGTERM)
-    stop = callbacks.StopOnSignal()
+    stop = endings.StopOnSignal()
     validated = []
     ended = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: validated.append(epoch))
-    with pytest.raises(callbacks.Terminated):
+    with pytest.raises(endings.Terminated):
         fit(Terminate(6), ended, stop)
     assert stop.signal == signal.SIGTERM
     assert int(line_model.optimizer.iterations) == 6
@@ -426,7 +426,7 @@ def test_sigterm_ends_after_the_step_without_a_validation(fit, line_model):
 
 
 def test_sigterm_at_the_end_of_a_period_leaves_its_validation_to_be(fit):
-    stop = callbacks.StopOnSignal()
+    stop = endings.StopOnSignal()
     validated = []
     ended = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: validated.append(epoch))
     model = fit(Terminate(8), ended, stop)
@@ -444,8 +444,8 @@ def test_a_second_sigterm_is_handled_as_before(fit):
                 super().on_train_batch_begin(batch)
                 super().on_train_batch_begin(batch)
 
-        stop = callbacks.StopOnSignal()
-        with pytest.raises(callbacks.Terminated):
+        stop = endings.StopOnSignal()
+        with pytest.raises(endings.Terminated):
             fit(Twice(2), stop)
         assert received == [signal.SIGTERM]
     finally:
@@ -454,8 +454,8 @@ def test_a_second_sigterm_is_handled_as_before(fit):
 
 def test_without_ctrl_c_nothing_is_stopped(fit):
     before = signal.getsignal(signal.SIGINT)
-    stop = callbacks.StopOnSignal()
-    model = fit(stop, callbacks.StepLimit(5))
+    stop = endings.StopOnSignal()
+    model = fit(stop, endings.StepLimit(5))
     assert signal.getsignal(signal.SIGINT) is before
     assert not stop.signal
     assert int(model.optimizer.iterations) == 5
@@ -517,7 +517,7 @@ def scores_of(*values):
 def test_run_log_has_a_line_of_figures_for_each_validation(fit, clock, tmp_path):
     path = tmp_path / "log.jsonl"
     path.write_text('{"step": 0}\n', encoding="utf-8")
-    fit(scores_of(3.0, 5.5), clock, callbacks.RunLog(path, 1000.0 - 60, 0.03125), epochs=2)
+    fit(scores_of(3.0, 5.5), clock, logs.RunLog(path, 1000.0 - 60, 0.03125), epochs=2)
     first, *lines = map(json.loads, path.read_text(encoding="utf-8").splitlines())
     assert first == {"step": 0}, "a resumed run appends"
     assert [line["step"] for line in lines] == [4, 8]
@@ -534,7 +534,7 @@ def test_run_log_counts_the_traces_of_the_training_step(tmp_path):
     path = tmp_path / "log.jsonl"
     model = keras.Sequential([keras.layers.Dense(1)])
     model.compile("sgd", "mse")
-    log = callbacks.RunLog(path, 0.0, 0.0)
+    log = logs.RunLog(path, 0.0, 0.0)
 
     def fit(rows):
         batch = (np.ones((rows, 1)), np.ones((rows, 1)))
@@ -552,8 +552,8 @@ def test_save_checkpoints_keeps_every_score_and_the_best(fit, tmp_path):
     checkpoints = Checkpoints(tmp_path, keep=2)
     fit(scores_of(1.0, 7.0, 7.0, 2.0, 3.0), callbacks.SaveCheckpoints(checkpoints), epochs=5)
     kept = {checkpoint.step: checkpoint.scores["val_bleu"] for checkpoint in checkpoints.all()}
-    assert kept == {8: 7.0, 16: 2.0, 20: 3.0}
-    assert checkpoints.best().step == 8, "the first of two equals"
+    assert kept == {12: 7.0, 16: 2.0, 20: 3.0}
+    assert checkpoints.best().step == 12, "the last of two equals"
     assert checkpoints.latest().step == 20
 
 
@@ -632,7 +632,7 @@ def test_training_never_ends_between_the_batches_of_an_update(fit, clock, line_m
     line_model.compile(tt.GradientAccumulation(keras.optimizers.SGD(0.1), 2), "mse")
     try:
         if ender == "limit":  # over after the 3rd batch of 10 seconds
-            fit(clock, callbacks.TimeLimit(25 / 60, started=1000.0))
+            fit(clock, endings.TimeLimit(25 / 60, started=1000.0))
         else:  # in the 3rd batch
             begun = []
 
@@ -642,7 +642,7 @@ def test_training_never_ends_between_the_batches_of_an_update(fit, clock, line_m
                     signal.raise_signal(signal.SIGINT)
 
             once = keras.callbacks.LambdaCallback(on_train_batch_begin=interrupt)
-            fit(once, callbacks.StopOnSignal())
+            fit(once, endings.StopOnSignal())
         assert int(line_model.optimizer.iterations) == 2
         assert int(line_model.optimizer.variables[0].numpy()) == 4
     finally:

@@ -6,6 +6,7 @@ import datetime
 import importlib.metadata
 import json
 import os
+import signal
 import sys
 import tempfile
 import time
@@ -36,7 +37,8 @@ def main(arguments=None):
     options = _parser().parse_args(arguments)
     started = time.monotonic()
     try:
-        return options.command(options, started)
+        with _interruptible():
+            return options.command(options, started)
     except InputError as error:
         print(f"tf-transformer: {error}", file=sys.stderr)
         return 2
@@ -51,6 +53,29 @@ def main(arguments=None):
     except KeyboardInterrupt:
         print("tf-transformer: interrupted.", file=sys.stderr)
         return 130
+
+
+@contextlib.contextmanager
+def _interruptible():
+    """Ctrl-C is a KeyboardInterrupt, also where a library makes another exception of it."""
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield  # it is ignored, as a shell does for what runs in the background, or is another's
+        return
+    interrupts = []
+
+    def interrupt(number, frame):
+        interrupts.append(number)
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    except Exception:
+        if interrupts:
+            raise KeyboardInterrupt from None
+        raise
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _train(options, started):
@@ -131,6 +156,8 @@ def _export(options, _):
         raise ConfigError(
             "--precision is a SavedModel's; for --format ctranslate2: --quantization."
         )
+    if options.format == "ctranslate2" and (options.beam_size or options.length_penalty):
+        raise ConfigError("CTranslate2 is told the beam when it translates; leave out --beam-size.")
     precision = options.precision or "float32"
     with _quiet():
         from tf_transformer.training.run_directory import RunDirectory
@@ -153,14 +180,15 @@ def _export(options, _):
 def _export_saved_model(trained, max_length, manifest, options):
     from tf_transformer.export.translator import Translator
 
-    translator = Translator.from_model(
-        trained.model,
-        trained.source_tokenizer,
-        trained.target_tokenizer,
-        max_length,
-        options.beam_size,
-        options.length_penalty,
-    )
+    with _search_errors():
+        translator = Translator.from_model(
+            trained.model,
+            trained.source_tokenizer,
+            trained.target_tokenizer,
+            max_length,
+            1 if options.beam_size is None else options.beam_size,
+            0.6 if options.length_penalty is None else options.length_penalty,
+        )
     return translator.save(options.saved_model, options.version, manifest, options.overwrite)
 
 
@@ -184,7 +212,7 @@ _EXPORTS = {"saved_model": _export_saved_model, "ctranslate2": _export_ctranslat
 
 
 def _translate(options, _):
-    translator = _open_translator(options.saved_model, options)
+    translator = _open_translator(options.model, options)
     n_best = options.n_best or 1
 
     def translate(lines):
@@ -299,7 +327,7 @@ def _quiet():
         os.dup2(notes.fileno(), 2)
         try:
             yield
-        except BaseException:
+        except Exception:
             notes.seek(0)
             os.write(screen, notes.read())
             raise

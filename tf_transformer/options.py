@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import difflib
 import importlib.metadata
 import types
 import typing
@@ -21,7 +22,22 @@ def settings():
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line, like all others."""
+    """A parser whose errors are one line, like all others, and which knows options by all of them.
+
+    An option that is not known is a mistake of the command's, not of the whole program's.
+    """
+
+    def __init__(self, *args, **options):
+        super().__init__(*args, allow_abbrev=False, **options)
+
+    def parse_known_args(self, args=None, namespace=None):
+        namespace, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            known = [option for action in self._actions for option in action.option_strings]
+            nearest = difflib.get_close_matches(unknown[0].split("=")[0], known, n=1)
+            advice = f"; did you mean {nearest[0]}" if nearest else ""
+            self.error(f"unknown {' '.join(unknown)}{advice}")
+        return namespace, unknown
 
     def error(self, message):
         self.exit(2, f"{self.prog}: {message}. See {self.prog} --help\n")
@@ -124,14 +140,12 @@ def parser(train, average, plot, evaluate, export, translate):
     export_options.add_argument(
         "--beam-size",
         type=_positive,
-        default=1,
         metavar="K",
         help="hypotheses that serving_default follows (default: 1, greedy)",
     )
     export_options.add_argument(
         "--length-penalty",
         type=_not_negative,
-        default=0.6,
         metavar="A",
         help="how much a beam favours long translations, from 0 (default: 0.6)",
     )
@@ -143,8 +157,8 @@ def parser(train, average, plot, evaluate, export, translate):
     )
     export_options.add_argument(
         "--quantization",
-        metavar="S",
-        help="store weights as int8, int16, float16 or bfloat16 (CTranslate2; default: float32)",
+        metavar="{int8,int16,float16,bfloat16}",
+        help="how CTranslate2 stores weights (default: float32)",
     )
     export_options.add_argument(
         "--version", type=int, metavar="N", help="default: the next free one"
@@ -159,14 +173,15 @@ def parser(train, average, plot, evaluate, export, translate):
         description="Translates standard input, or a file, line by line and in order.",
     )
     translate_options.set_defaults(command=translate)
-    translate_options.add_argument("saved_model", metavar="SAVED_MODEL")
+    translate_options.add_argument("model", metavar="RUN_DIR_OR_SAVED_MODEL")
     translate_options.add_argument("--input", metavar="F", help="default: standard input")
     translate_options.add_argument("--output", metavar="F", help="default: standard output")
     translate_options.add_argument(
         "--n-best",
         type=_positive,
         metavar="N",
-        help="so many translations of each line, as LINE ||| TRANSLATION ||| SCORE",
+        help="so many translations of each line, as LINE ||| TRANSLATION ||| SCORE, lines "
+        "counted from 0",
     )
     translate_options.add_argument(
         "--continue",

@@ -25,7 +25,8 @@ def translate_lines(translate, input_path, output_path, n_best, resume):
         resume: bool, whether to go on after what `output_path` holds.
 
     Raises:
-        DataError: input and output are one file, or there is nothing to go on with.
+        DataError: input and output are one file, or there is nothing to go on with, or what is
+            there is of another input.
     """
     if resume and not (input_path and output_path):
         raise DataError("--continue needs --input and --output, files that can be read again.")
@@ -42,8 +43,11 @@ def translate_lines(translate, input_path, output_path, n_best, resume):
         elif output_path:
             output = files.enter_context(open(output_path, "wb"))
         lines = (line.rstrip(b"\r\n").decode("utf-8", "replace") for line in source)
-        for _ in itertools.islice(lines, done):
-            pass
+        if sum(1 for _ in itertools.islice(lines, done)) < done:
+            raise DataError(
+                f"{output_path}: holds translations of {done:,} lines, more than {input_path} has. "
+                f"It is another's; give another --output."
+            )
         results = translate(lines)
         if source.isatty():
             # At a keyboard every line is answered at once.

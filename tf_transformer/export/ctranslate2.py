@@ -5,7 +5,7 @@ import tensorflow as tf
 from keras import ops
 
 from tf_transformer.config import nearest
-from tf_transformer.export.versions import ExportError, write_manifest, write_version
+from tf_transformer.export.versions import CTRANSLATE2, ExportError, write_manifest, write_version
 from tf_transformer.layers.positions import sinusoidal_positions
 from tf_transformer.layers.residual import LAYER_NORM_EPSILON
 from tf_transformer.models.transformer import Transformer
@@ -62,7 +62,7 @@ def write_ctranslate2(
         target_tokenizer.save(folder / "target.model")
         write_manifest(folder, manifest)
 
-    return write_version(write, path, version, overwrite)
+    return write_version(write, CTRANSLATE2, path, version, overwrite)
 
 
 def _specification(model, source_tokenizer, target_tokenizer, quantization, max_length):

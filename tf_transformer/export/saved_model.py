@@ -4,7 +4,14 @@ import pathlib
 
 import tensorflow as tf
 
-from tf_transformer.export.versions import ExportError, versions, write_manifest, write_version
+from tf_transformer.export.versions import (
+    CTRANSLATE2,
+    SAVED_MODEL,
+    ExportError,
+    versions,
+    write_manifest,
+    write_version,
+)
 
 
 def find_saved_model(path):
@@ -16,8 +23,13 @@ def find_saved_model(path):
     path = pathlib.Path(path)
     candidates = [path, *(path / str(number) for number in reversed(versions(path)))]
     for candidate in candidates:
-        if (candidate / "saved_model.pb").is_file():
+        if (candidate / SAVED_MODEL).is_file():
             return candidate
+    if any((folder / CTRANSLATE2).exists() for folder in candidates):
+        raise ExportError(
+            f"{path}: holds a CTranslate2 model, which that engine loads. Write a SavedModel with: "
+            f"tf-transformer export RUN_DIR saved_models/ANOTHER_NAME"
+        )
     raise ExportError(
         f"{path}: no SavedModel there. Write one with: tf-transformer export RUN_DIR {path}"
     )
@@ -60,4 +72,4 @@ def write_saved_model(translator, path, version=None, manifest=None, overwrite=F
         extra.mkdir()
         write_manifest(extra, manifest)
 
-    return write_version(write, path, version, overwrite)
+    return write_version(write, SAVED_MODEL, path, version, overwrite)

@@ -188,8 +188,8 @@ class Translator:
         check_search(beam_size, alpha, int(self._settings["vocab_size"]))
         if not 1 <= n_best <= beam_size:
             raise ValueError(
-                f"n_best must be from 1 to beam_size={beam_size}; received n_best={n_best}. "
-                f"Give a larger beam_size."
+                f"n_best must be from 1 to the size of the beam, {beam_size}; received "
+                f"n_best={n_best}. Give a larger beam_size (--beam-size)."
             )
 
     def _translate(self, texts, n_best, batch_size, beam_size, alpha):

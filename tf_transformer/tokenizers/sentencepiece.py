@@ -204,7 +204,10 @@ def _explain(error, vocab_size):
     # sentencepiece: "Vocabulary size too high (8000). Please set it to a value <= 512."
     if "too high" in message:
         limit = message.rsplit("<=", 1)[1].strip(" .\n")
-        return f"vocab_size={vocab_size} is more than this corpus allows: use at most {limit}."
+        return (
+            f"vocab_size={vocab_size} is more than this corpus allows: give --vocab-size "
+            f"(vocab_size) of at most {limit}."
+        )
     if "Vocabulary size is smaller" in message or "smaller than required_chars" in message:
         return (
             f"vocab_size={vocab_size} is too small for the characters of this corpus "

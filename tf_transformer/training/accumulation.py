@@ -112,3 +112,10 @@ class GradientAccumulation(keras.optimizers.Optimizer):
             config["inner_optimizer"], custom_objects=custom_objects
         )
         return cls(inner, config["steps"], name=config["name"])
+
+
+def ends_update(model, batch):
+    """Whether a batch, counted from 0 in this epoch, is the last of those that make an update."""
+    if isinstance(model.optimizer, GradientAccumulation):
+        return (batch + 1) % model.optimizer.steps == 0
+    return True

@@ -170,7 +170,7 @@ def _chosen(wanted, devices):
 
 def _missing(what, names):
     return ConfigError(
-        f"--devices: there is no {what} here. There are {', '.join(names)}; give a number of "
+        f"--devices: no {what} here, only {', '.join(names)}; give a number of "
         f"GPUs, names with commas between them, or leave it out for all GPUs."
     )
 

@@ -16,9 +16,8 @@ from tf_transformer.data.batching import TokenBatches
 from tf_transformer.data.corpus import default_vocab_size, load_corpus
 from tf_transformer.models.presets import transformer_config
 from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer
-from tf_transformer.training import callbacks
-from tf_transformer.training.accumulation import GradientAccumulation
-from tf_transformer.training.adam import Adam, UseAverages
+from tf_transformer.training import callbacks, endings, logs
+from tf_transformer.training.adam import UseAverages
 from tf_transformer.training.checkpoints import Checkpoints
 from tf_transformer.training.cluster import Cluster, WorkerError, losses_named
 from tf_transformer.training.distribution import (
@@ -28,11 +27,9 @@ from tf_transformer.training.distribution import (
     strategy_for,
     worker_index,
 )
-from tf_transformer.training.losses import SmoothedCrossEntropy
-from tf_transformer.training.metrics import Perplexity, TokenAccuracy, TokenLoss
 from tf_transformer.training.progress import Progress
+from tf_transformer.training.recipe import compile_model
 from tf_transformer.training.run_directory import RunDirectory, build_model
-from tf_transformer.training.schedules import NoamSchedule
 
 DEFAULT_EPOCHS = 10
 
@@ -108,10 +105,6 @@ def _train(config, run, make_translator, strategy, resume, started):
         )
     )
     seconds = time.monotonic() - began
-    say(
-        f"{len(corpus.train):,} pairs as batches of ids after {seconds:.1f} s "
-        f"({len(corpus.train) / seconds:,.0f} pairs/s)."
-    )
     with strategy.scope():
         model = build_model(config, source_tokenizer, target_tokenizer)
         compile_model(model, config.training)
@@ -132,7 +125,7 @@ def _train(config, run, make_translator, strategy, resume, started):
             run = RunDirectory.create(run.path)  # another process may have been faster
             run.begin(config, source_tokenizer, target_tokenizer, corpus.test)
         if is_chief:
-            _describe(corpus, batches, validation, model)
+            _describe(corpus, batches, validation, model, seconds)
         translate = make_translator(
             model, source_tokenizer, target_tokenizer, config.data.max_length
         )
@@ -148,33 +141,6 @@ def _train(config, run, make_translator, strategy, resume, started):
         )
         highest_of_workers(strategy, 0)  # none ends before the chief has written all
         return stopped_by
-
-
-def compile_model(model, config):
-    """Compiles a model for training as the paper does (Vaswani et al. 2017, sections 5.3, 5.4).
-
-    Args:
-        model: a translation model with `config.d_model` and `config.pad_id`.
-        config: `TrainingConfig`.
-    """
-    schedule = NoamSchedule(model.config.d_model, config.warmup_steps, config.learning_rate_factor)
-    pad_id = model.config.pad_id
-    optimizer = Adam(schedule, clip_norm=config.clip_norm, ema_momentum=config.ema_momentum)
-    if config.precision == "mixed_float16":
-        # Within the accumulation: a group of batches is scaled alike, or left out whole.
-        optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
-    if config.accumulation_steps > 1:
-        optimizer = GradientAccumulation(optimizer, config.accumulation_steps)
-    model.compile(
-        optimizer=optimizer,
-        loss=SmoothedCrossEntropy(config.label_smoothing, pad_id),
-        metrics=[
-            TokenLoss(config.label_smoothing, pad_id), TokenAccuracy(pad_id), Perplexity(pad_id),
-        ],
-        auto_scale_loss=False,
-    )  # fmt: skip
-    # Keras builds it in the first step, too late for a checkpoint to give it its state.
-    model.optimizer.build(model.trainable_variables)
 
 
 def _fit(config, run, model, batches, validation, corpus, translate, save, started):
@@ -196,11 +162,11 @@ def _fit(config, run, model, batches, validation, corpus, translate, save, start
             f"better than one before."
         )
         return 0
-    interrupt = callbacks.StopOnSignal(agree)
+    interrupt = endings.StopOnSignal(agree)
     limit = (
-        callbacks.StepLimit(total_steps)
+        endings.StepLimit(total_steps)
         if total_steps is not None
-        else callbacks.TimeLimit(config.minutes, started, agree)
+        else endings.TimeLimit(config.minutes, started, agree)
     )
     tokens_per_batch = batches.num_target_tokens / len(batches)
     progress = Progress(tokens_per_batch, started, total_steps, config.minutes, accumulation)
@@ -210,8 +176,8 @@ def _fit(config, run, model, batches, validation, corpus, translate, save, start
         of_chief = [
             callbacks.TranslationBleu(translate, corpus.validation, num_samples=2, show=_say),
             progress,
-            callbacks.RunLog(run.log_path, started, batches.padding_share),
-            *([callbacks.TensorBoardLog(run.tensorboard_path)] if config.tensorboard else []),
+            logs.RunLog(run.log_path, started, batches.padding_share),
+            *([logs.TensorBoardLog(run.tensorboard_path)] if config.tensorboard else []),
         ]
     in_order = [
         UseAverages(),
@@ -244,7 +210,7 @@ def _fit(config, run, model, batches, validation, corpus, translate, save, start
             fit(period - begun, periods=1)
         if not begun or not model.stop_training:
             fit(period, periods=2**31)  # the limit ends it
-    except callbacks.Terminated:
+    except endings.Terminated:
         save.save({})
     finally:
         interrupt.restore()
@@ -268,7 +234,7 @@ def _patience(config, run, step, agree):
     if config.patience is None:
         return None
     lines = [line for line in run.log() if line["step"] <= step]
-    return callbacks.Patience(
+    return endings.Patience(
         config.patience,
         earlier=[line["val_bleu"] for line in lines if "val_bleu" in line],
         agree=agree,
@@ -369,13 +335,14 @@ def _with_length(config):
     )
 
 
-def _describe(corpus, batches, validation, model):
+def _describe(corpus, batches, validation, model, seconds):
     parts = (("training", corpus.train, batches), ("validation", corpus.validation, validation))
     for name, text, part in parts:
         _say(
             f"{len(text) - part.num_too_long:,} {name} pairs of {corpus.name}; left out: "
             f"{text.num_blank:,} blank, {part.num_too_long:,} over-long."
         )
+    _say(f"Tokenized and batched in {seconds:.1f} s, {len(corpus.train) / seconds:,.0f} pairs/s.")
     _say(
         f"{len(batches):,} batches an epoch, {batches.num_target_tokens:,} target tokens, "
         f"{batches.padding_share:.1%} padding. {model.count_params():,} parameters."
