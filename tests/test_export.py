@@ -450,7 +450,7 @@ def test_a_file_is_no_folder_of_versions(folder, quick_save):
 def test_a_search_that_cannot_be_is_refused_before_it_is_exported(
     echo_model, tokenizer, beam_size, alpha
 ):
-    with pytest.raises(ValueError, match="from 1 to 280, the vocabulary|from 0 to 10"):
+    with pytest.raises(ValueError, match=r"from 1 to 280, the vocabulary|from 0 to 10"):
         tt.Translator.from_model(
             echo_model(PIECES), tokenizer, tokenizer, MAX_LENGTH, beam_size, alpha
         )
