@@ -15,6 +15,7 @@ import tensorflow as tf
 import tf_transformer as tt
 from tf_transformer.training import callbacks, endings, logs
 from tf_transformer.training.checkpoints import Checkpoints
+from tf_transformer.training.run_directory import RunDirectory
 
 PIECES = 280  # 260 bytes and special ids, and enough for ten letters behind a space
 
@@ -250,6 +251,38 @@ def test_two_devices_report_the_figures_of_one(two_devices, case):
 def test_accumulated_batches_give_the_weights_of_their_union(two_devices, steps, replicas):
     assert two_devices["accumulated"]["moved"] > 0.01
     assert two_devices["accumulated"][f"{steps} on {replicas}"] < 1e-6
+
+
+# The command as on a machine with two devices: accumulation, validation, a checkpoint, --resume.
+TRAIN_ON_TWO = """
+import sys, tensorflow as tf
+cpu = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+from tf_transformer import cli
+sizes = "--num-layers=1 --d-model=16 --num-heads=2 --d-ff=32 --dropout-rate=0".split()
+batches = "--corpus=copy --batch-tokens=512 --accumulation-steps=2 --validation-steps=2".split()
+for devices in ("cpu:0", "cpu:0,cpu:1"):
+    train = ["train", f"--run-dir={sys.argv[1]}/{devices}", f"--devices={devices}"]
+    assert cli.main([*train, *sizes, *batches, "--steps=2"]) == 0
+    assert cli.main([*train, "--resume", "--steps=3"]) == 0
+"""
+
+
+def test_the_command_trains_alike_on_two_devices(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", TRAIN_ON_TWO, tmp_path], capture_output=True, text=True, timeout=600
+    )
+    assert done.returncode == 0, done.stderr
+    runs = [RunDirectory.open(tmp_path / devices) for devices in ("cpu:0", "cpu:0,cpu:1")]
+    one, two = (
+        [[line[name] for name in ("step", "loss", "val_bleu")] for line in run.log()]
+        for run in runs
+    )
+    assert [step for step, *_ in one] == [2, 3]
+    np.testing.assert_allclose(one, two, rtol=1e-5)
+    one, two = (run.load_model().model.get_weights() for run in runs)
+    for weight, other in zip(one, two, strict=True):
+        np.testing.assert_allclose(weight, other, atol=1e-5)
 
 
 # --- Accumulated gradients ------------------------------------------------------------------
