@@ -260,6 +260,23 @@ def test_scores_of_finished_hypotheses_never_change(case, alpha):
     assert kept > 100
 
 
+def test_of_equal_scores_the_older_comes_first():
+    """Half of the probability ends at once, the other half certainly one step later."""
+    nothing, half = np.full(VOCAB_SIZE, NOTHING, "float32"), np.log(0.5)
+    rows = [nothing.copy(), nothing.copy()]
+    rows[0][[EOS, 5]], rows[1][EOS] = 0.0, 0.0
+
+    def step(token_ids, index, cache):
+        return tf.where((token_ids == BOS)[:, None], *rows), cache
+
+    cache = {"source": {}, "target": {}}
+    found = arrays(
+        beam_search(step, cache, tf.constant([4]), beam_size=2, alpha=0.0, n_best=2, **SPECIAL)
+    )
+    assert found.scores.tolist() == [[np.float32(half)] * 2]
+    assert rows_of(found, 0) == [((), False), ((5,), False)]
+
+
 # The cache
 
 
