@@ -575,10 +575,10 @@ def poisoned(line_model):
     """Makes the weights no numbers before a step, and mends them in the end."""
     weights = line_model.get_weights()
 
-    def before(step):
+    def before(step, value=np.nan):
         def poison(batch, logs):
             if int(line_model.optimizer.iterations) + 1 == step:
-                line_model.set_weights([np.full_like(w, np.nan) for w in weights])
+                line_model.set_weights([np.full_like(w, value) for w in weights])
 
         return keras.callbacks.LambdaCallback(on_train_batch_begin=poison)
 
@@ -588,13 +588,14 @@ def poisoned(line_model):
         variable.assign(np.zeros(variable.shape))
 
 
+@pytest.mark.parametrize("value", [np.nan, 1e30])  # whose square is infinite
 def test_a_loss_that_is_no_number_ends_training_and_names_the_last_good_checkpoint(
-    fit, poisoned, tmp_path
+    fit, poisoned, tmp_path, value
 ):
     checkpoints = Checkpoints(tmp_path)
     save = callbacks.SaveCheckpoints(checkpoints, every=1)
     with pytest.raises(callbacks.DivergedError) as refusal:
-        fit(poisoned(6), callbacks.StopOnNan(checkpoints), save)
+        fit(poisoned(6, value), callbacks.StopOnNan(checkpoints), save)
     for part in ("step 6: the loss is", "step-00000005", "--learning-rate-factor"):
         assert part in str(refusal.value)
     assert checkpoints.latest().step == 5
