@@ -200,7 +200,7 @@ def test_beam_search_is_the_loop_without_an_early_stop(case, alpha, beam_size):
     ("limit", "alpha", "n_best", "steps"),
     # Of ten, nine parts end at once: log 0.9 is -0.105, and what goes on is worth at most
     # log 0.0125 / ((5 + limit + 1) / 6) ** alpha.
-    [(30, 0.0, 1, 1), (30, 1.0, 1, 1), (243, 1.0, 1, 1), (245, 1.0, 1, 2), (30, 0.0, 2, 2)],
+    [(30, 0.0, 1, 1), (30, 1.0, 1, 1), (243, 1.0, 1, 1), (244, 1.0, 1, 2), (30, 0.0, 2, 2)],
 )
 def test_the_search_stops_as_soon_as_nothing_better_can_come(limit, alpha, n_best, steps):
     probabilities = np.where(np.arange(VOCAB_SIZE) == EOS, 0.9, 0.1 / (VOCAB_SIZE - 1))
