@@ -208,6 +208,13 @@ def test_xla_changes_no_translation(exported, in_memory, sentences, beam_size, f
             assert [t.score for t in these] == pytest.approx([t.score for t in those], abs=1e-5)
 
 
+def test_a_search_of_fixed_size_has_room_for_the_end_of_the_longest(in_memory, sentences):
+    module = in_memory._module
+    source_ids, limits, _ = module.tokenize(tf.constant(sentences))
+    steps = module.fixed_greedy(source_ids, limits, 0.6)["ids"].shape[2]
+    assert steps > limits.numpy().max() == MAX_LENGTH
+
+
 def test_greedy_search_says_of_a_translation_what_a_beam_of_one_does(in_memory, sentences):
     module, texts = in_memory._module, tf.constant(sentences)
     greedy, beam = module.greedy(texts, 0.6), module.beam(texts, 1, 0.6, 1)
