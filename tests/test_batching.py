@@ -328,6 +328,28 @@ def test_the_stream_without_end_continues_across_epochs():
     assert stream_of(batches.dataset(skip=size).take(3)) == stream[size : size + 3]
 
 
+@pytest.mark.parametrize(("accumulation", "skip"), [(2, 1), (3, 1), (5, 0)])
+def test_weights_make_the_mean_over_batches_the_mean_over_their_tokens(accumulation, skip):
+    batches = make_batches(random_lengths(60), 60)
+    options = {"num_epochs": 2, "skip": skip}
+    dataset = batches.dataset(accumulation=accumulation, **options)
+    *stream, weights = zip(*dataset.as_numpy_iterator(), strict=True)
+    tokens = np.array([(labels != PAD).sum() for labels in stream[1]])
+    assert len({*tokens[:accumulation]}) > 1, "uneven, or the mean of the means would do"
+    # The groups run on from the first epoch to the second; one that is not full is left out.
+    num = (2 * len(batches) - skip) // accumulation * accumulation
+    assert (len(batches) - skip) % accumulation and num < 2 * len(batches) - skip
+    assert int(dataset.cardinality()) == len(tokens) == num
+    plain = stream_of(batches.dataset(**options))
+    assert [flat(batch) for batch in zip(*stream, strict=True)] == plain[:num]
+    # The mean of any losses, weighted batch by batch, is the mean over the tokens of a group.
+    losses = np.random.default_rng(0).normal(size=(num // accumulation, accumulation))
+    assert all((rows == rows[0]).all() and rows.dtype == "float32" for rows in weights)
+    means = (losses * np.reshape([rows[0] for rows in weights], losses.shape)).mean(axis=1)
+    expected = np.average(losses, axis=1, weights=tokens.reshape(losses.shape))
+    np.testing.assert_allclose(means, expected, atol=1e-6)
+
+
 def test_a_dataset_can_be_read_twice():
     dataset = make_batches(random_lengths(30), 60).dataset(first_epoch=2, num_epochs=1, skip=1)
     assert stream_of(dataset) == stream_of(dataset)

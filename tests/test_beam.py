@@ -200,7 +200,7 @@ def test_beam_search_is_the_loop_without_an_early_stop(case, alpha, beam_size):
     ("limit", "alpha", "n_best", "steps"),
     # Of ten, nine parts end at once: log 0.9 is -0.105, and what goes on is worth at most
     # log 0.0125 / ((5 + limit + 1) / 6) ** alpha.
-    [(30, 0.0, 1, 1), (30, 1.0, 1, 1), (243, 1.0, 1, 1), (245, 1.0, 1, 2), (30, 0.0, 2, 2)],
+    [(30, 0.0, 1, 1), (30, 1.0, 1, 1), (243, 1.0, 1, 1), (244, 1.0, 1, 2), (30, 0.0, 2, 2)],
 )
 def test_the_search_stops_as_soon_as_nothing_better_can_come(limit, alpha, n_best, steps):
     probabilities = np.where(np.arange(VOCAB_SIZE) == EOS, 0.9, 0.1 / (VOCAB_SIZE - 1))
@@ -258,6 +258,47 @@ def test_scores_of_finished_hypotheses_never_change(case, alpha):
                 kept += ids in now
             before[sentence] = now
     assert kept > 100
+
+
+def test_of_equal_scores_the_older_comes_first():
+    """Half of the probability ends at once, the other half certainly one step later."""
+    nothing, half = np.full(VOCAB_SIZE, NOTHING, "float32"), np.log(0.5)
+    rows = [nothing.copy(), nothing.copy()]
+    rows[0][[EOS, 5]], rows[1][EOS] = 0.0, 0.0
+
+    def step(token_ids, index, cache):
+        return tf.where((token_ids == BOS)[:, None], *rows), cache
+
+    cache = {"source": {}, "target": {}}
+    found = arrays(
+        beam_search(step, cache, tf.constant([4]), beam_size=2, alpha=0.0, n_best=2, **SPECIAL)
+    )
+    assert found.scores.tolist() == [[np.float32(half)] * 2]
+    assert rows_of(found, 0) == [((), False), ((5,), False)]
+
+
+@pytest.mark.parametrize(("pad_id", "bos_id", "eos_id"), [(0, 2, 3), (8, 1, 0), (3, 0, 8)])
+@pytest.mark.parametrize("num_steps", [None, 5])
+def test_special_ids_are_those_that_are_told(pad_id, bos_id, eos_id, num_steps):
+    wanted = tf.constant([[5, 6, eos_id, 5], [eos_id, 5, 5, 5]])
+    first = []
+
+    def step(token_ids, index, cache):
+        first.append(token_ids.numpy().tolist())
+        logits = tf.one_hot(cache["source"]["wanted"][:, index], VOCAB_SIZE, on_value=20.0)
+        # Of what is not wanted, the end last.
+        return tf.repeat(logits - tf.one_hot(eos_id, VOCAB_SIZE), 2, axis=0), cache
+
+    special = {"pad_id": pad_id, "bos_id": bos_id, "eos_id": eos_id}
+    cache = {"source": {"wanted": wanted}, "target": {}}
+    found = beam_search(
+        step, cache, tf.constant([3, 3]), beam_size=2, num_steps=num_steps, **special
+    )
+    assert first[0] == [bos_id] * 4
+    padding = [pad_id] * (found.ids.shape[2] - 2)
+    assert len(padding) == (0 if num_steps is None else 3)
+    assert found.ids[:, 0].numpy().tolist() == [[5, 6, *padding], [pad_id, pad_id, *padding]]
+    assert found.lengths.numpy().tolist() == [[2], [0]]
 
 
 # The cache

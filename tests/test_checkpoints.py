@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import os
+import pathlib
 import re
 import resource
 import shutil
@@ -334,6 +336,27 @@ def test_killed_before_the_move_the_checkpoint_before_is_found(checkpoints, mode
         checkpoints.write(model, 2, {}, is_best=True)
     assert steps_in(checkpoints) == [1]
     assert checkpoints.best().step == 1
+
+
+def test_what_is_moved_into_place_is_on_the_disk(checkpoints, model, monkeypatch):
+    """After a power cut a name may be there without its content, unless that was flushed first."""
+    done, fsync, rename = [], os.fsync, pathlib.Path.rename
+
+    def flush(descriptor):
+        done.append(pathlib.Path(f"/proc/self/fd/{descriptor}").readlink().name)
+        fsync(descriptor)
+
+    def move(path, target):
+        done.append("moved")
+        return rename(path, target)
+
+    monkeypatch.setattr(os, "fsync", flush)
+    monkeypatch.setattr(pathlib.Path, "rename", move)
+    checkpoints.write(model, 1, {})
+    moved = done.index("moved")
+    assert {*done[:moved]} == {"model.weights.h5", "state.json", ".writing-step-00000001"}
+    assert done[moved - 1] == ".writing-step-00000001"
+    assert done[moved + 1 :] == ["checkpoints"]
 
 
 def test_a_model_of_other_sizes_is_refused(checkpoints, model):

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
@@ -19,6 +20,7 @@ from tf_transformer.export.versions import ExportError
 
 PIECES = 280
 MAX_LENGTH = 24
+EOS = 3
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +45,16 @@ def random_model(randomise, seed=0):
     config = tt.TransformerConfig(
         PIECES, PIECES, num_layers=1, d_model=16, num_heads=2, d_ff=32, tie_embeddings=False
     )
-    return randomise(tt.Transformer(config), seed)
+    model = tt.Transformer(config)
+    give_weights(randomise, model, seed)
+    return model
+
+
+def give_weights(randomise, model, seed):
+    """Weights of chance, with which some translations end by themselves and some are cut off."""
+    randomise(model, seed)
+    bias = model.output_projection.bias
+    bias.assign_add(np.where(np.arange(PIECES) == EOS, 2.0, 0.0))
 
 
 @pytest.fixture(scope="module")
@@ -147,7 +158,7 @@ def test_a_translator_uses_the_weights_of_the_moment(randomise, tokenizer, sente
     model = random_model(randomise)
     translate = tt.Translator.from_model(model, tokenizer, tokenizer, MAX_LENGTH)
     before = translate(sentences)
-    randomise(model, seed=1)
+    give_weights(randomise, model, seed=1)
     after = translate(sentences)
     other = random_model(randomise, seed=1)
     expected = tt.Translator.from_model(other, tokenizer, tokenizer, MAX_LENGTH)(sentences)
@@ -187,7 +198,7 @@ def test_xla_changes_no_translation(exported, in_memory, sentences, beam_size, f
     module = tt.Translator.load(exported)._module if from_disk else in_memory._module
     plain, compiled = (tt.Translator(module, xla=xla, threads=2) for xla in (False, True))
     # Batches of one, of a power of two, and not; texts that are too long and that are empty.
-    for texts in (sentences[:1], sentences[:8], [*sentences[:5], "", "ab " * 200, sentences[9]]):
+    for texts in (sentences[:1], sentences[:8], [*sentences[:4], "", "ab " * 200, sentences[9]]):
         expected = plain.n_best(texts, beam_size, 4, beam_size)
         found = compiled.n_best(texts, beam_size, 4, beam_size)
         for these, those in zip(found, expected, strict=True):
@@ -195,6 +206,24 @@ def test_xla_changes_no_translation(exported, in_memory, sentences, beam_size, f
                 (t.text, t.length, t.truncated) for t in those
             ]
             assert [t.score for t in these] == pytest.approx([t.score for t in those], abs=1e-5)
+
+
+def test_a_search_of_fixed_size_has_room_for_the_end_of_the_longest(in_memory, sentences):
+    module = in_memory._module
+    source_ids, limits, _ = module.tokenize(tf.constant(sentences))
+    steps = module.fixed_greedy(source_ids, limits, 0.6)["ids"].shape[2]
+    assert steps > limits.numpy().max() == MAX_LENGTH
+
+
+def test_greedy_search_says_of_a_translation_what_a_beam_of_one_does(in_memory, sentences):
+    module, texts = in_memory._module, tf.constant(sentences)
+    greedy, beam = module.greedy(texts, 0.6), module.beam(texts, 1, 0.6, 1)
+    assert {*greedy["truncated"].numpy().ravel()} == {True, False}
+    for name, values in greedy.items():
+        if values.dtype == tf.float32:
+            np.testing.assert_allclose(values, beam[name], atol=1e-4, err_msg=name)
+        else:
+            assert values.numpy().tolist() == beam[name].numpy().tolist(), name
 
 
 def test_an_over_long_text_is_cut_and_harms_no_neighbour(echo):

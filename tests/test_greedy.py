@@ -329,8 +329,8 @@ def test_a_memory_of_fixed_size_changes_nothing(transformer, compiled):
 
 @pytest.mark.parametrize("num_layers", [1, 2, 3])
 def test_a_graph_from_text_returns_every_row(num_layers):
-    # A scale between the product of attention and its bias made of one layer a graph that
-    # returned no rows, without a word.
+    # Queries scaled before attention's product made of one layer a graph that returned no rows,
+    # without a word; TensorFlow moves the scale behind the product.
     model = Transformer(
         TransformerConfig(11, 11, num_layers=num_layers, d_model=8, num_heads=2, d_ff=12)
     )

@@ -11,8 +11,11 @@ import tensorflow as tf
 from tensorflow.python.framework.config import disable_op_determinism
 
 from tf_transformer import cli
+from tf_transformer.data.batching import TokenBatches
+from tf_transformer.evaluation import score
 from tf_transformer.training import endings
 from tf_transformer.training.checkpoints import Checkpoints
+from tf_transformer.training.losses import SmoothedCrossEntropy
 from tf_transformer.training.run_directory import RunDirectory
 
 SETTINGS = [
@@ -92,6 +95,53 @@ def test_a_run_keeps_the_averages_and_goes_on_from_the_weights(
     found = np.concatenate([w.ravel() for w in weights_in(whole)])
     assert abs(average - weights).max() > 1e-3
     np.testing.assert_allclose(found, average, atol=1e-6)
+
+
+def test_validation_scores_what_evaluate_translates(copy_task, tmp_path, monkeypatch, capfd):
+    """The same translations, of a model that has learnt nothing yet, and so the same score."""
+    translated = []
+
+    def spy(translations, references):
+        translated.append(translations)
+        return score(translations, references)
+
+    for module in ("training.callbacks", "evaluation"):
+        monkeypatch.setattr(f"tf_transformer.{module}.score", spy)
+    run_dir = tmp_path / "run"
+    train(run_dir, *SETTINGS, "--steps=2", "--validation-steps=2")
+    text = copy_task.validation
+    for side, sentences in (("source", text.sources), ("reference", text.targets)):
+        (tmp_path / side).write_text("".join(f"{s}\n" for s in sentences), encoding="utf-8")
+    files = [f"--{side}={tmp_path / side}" for side in ("source", "reference")]
+    assert cli.main(["evaluate", str(run_dir), *files]) == 0
+    validated, evaluated = translated
+    assert validated == evaluated and any(validated)
+    figures = json.loads(capfd.readouterr().out.splitlines()[-1])
+    (line,) = RunDirectory(run_dir).log()
+    assert figures["bleu"] == line["val_bleu"]
+
+
+def test_the_loss_in_the_log_is_the_mean_over_all_tokens(copy_task, tmp_path):
+    run_dir = tmp_path / "run"
+    train(run_dir, *SETTINGS, "--batch-tokens=30", "--steps=2", "--validation-steps=2")
+    model, *tokenizers, _ = RunDirectory(run_dir).load_model()
+    batches, whole = (
+        TokenBatches.from_text(copy_task.validation, *tokenizers, batch_tokens=size)
+        for size in (30, 1000)
+    )
+    assert len(batches) > len(whole) == 1
+    ((inputs, labels),) = whole.dataset(num_epochs=1)
+    (line,) = RunDirectory(run_dir).log()
+    expected = float(SmoothedCrossEntropy()(labels, model(inputs)))
+    assert line["val_loss"] == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_run_that_diverges_ends_and_names_the_step(tmp_path, capfd):
+    options = ["--accumulation-steps=1", "--learning-rate-factor=1e30", "--steps=9"]
+    assert cli.main(["train", f"--run-dir={tmp_path / 'run'}", *SETTINGS, *options]) == 2
+    # The first update ruins the weights, the second batch shows it.
+    line = capfd.readouterr().err.splitlines()[-1]
+    assert "step 2: the loss is no longer finite. There is no checkpoint yet." in line
 
 
 def test_patience_counts_from_the_best():

@@ -165,14 +165,35 @@ def test_resume_refuses_other_sizes_and_says_which(run_dir, capfd):
     assert "d_ff was 32 and is 48" in refusal(run_dir, capfd)
 
 
-def test_resume_refuses_a_corpus_that_has_changed(run_dir, data, tmp_path, capfd):
-    changed = tmp_path / "train"
-    text = (data / "train").read_text("utf-8")
-    changed.write_text(text + "a\ta\n", encoding="utf-8")
-    replace_in_config(run_dir, str(data / "train"), str(changed))
+@pytest.mark.parametrize(("part", "pairs"), [("train", 60), ("validation", 4)])
+def test_resume_refuses_a_corpus_that_has_changed(run_dir, data, tmp_path, capfd, part, pairs):
+    changed = tmp_path / part
+    text = (data / part).read_text("utf-8")
+    last = "b" if text[-2] == "a" else "a"  # one letter, and as many sentences as before
+    changed.write_text(f"{text[:-2]}{last}\n", encoding="utf-8")
+    replace_in_config(run_dir, str(data / part), str(changed))
     line = refusal(run_dir, capfd)
-    assert "training corpus was 60 pairs" in line and "is 61 pairs" in line
-    assert "validation corpus" not in line
+    name, other = ("training", "validation") if part == "train" else ("validation", "training")
+    assert f"{name} corpus was {pairs} pairs" in line and f"and is {pairs} pairs" in line
+    assert f"{other} corpus" not in line
+
+
+@pytest.mark.parametrize(
+    ("setting", "changed", "named"),
+    [
+        ("accumulation_steps = 2", "accumulation_steps = 3", "accumulation_steps was 2 and is 3"),
+        ("accumulation_steps = 2", "accumulation_steps = 1", "GradientAccumulation and is Adam"),
+        ("clip_norm = 1.0", "clip_norm = 2.0", "clip_norm was 1.0 and is 2.0"),
+        ("ema_momentum = 0.9", "ema_momentum = 0.8", "ema_momentum was 0.9 and is 0.8"),
+        ('"float32"', '"mixed_bfloat16"', "precision was float32 and is mixed_bfloat16"),
+        ("seed = 0", "seed = 1", "seed was 0 and is 1"),
+        ("batch_tokens = 60", "batch_tokens = 61", "batch_tokens was 60 and is 61"),
+        ("max_length = 30", "max_length = 29", "max_length was 30 and is 29"),
+    ],
+)
+def test_resume_refuses_another_way_of_training(run_dir, capfd, setting, changed, named):
+    replace_in_config(run_dir, setting, changed)
+    assert named in refusal(run_dir, capfd)
 
 
 def test_resume_refuses_another_tokenizer(run_dir, data, capfd):

@@ -99,13 +99,16 @@ def fit(strategy):
     return start, [v.numpy() for v in model.trainable_variables], history
 
 start, together, history = fit(workers)
+mine = iter(workers.experimental_distribute_dataset(data))
+mine = [workers.experimental_local_results(next(mine)[1])[0].numpy().tolist() for _ in batches]
 agreed = [highest_of_workers(workers, [3, 7][index]), from_chief(workers, [b"chief", b""][index])]
 with tf.device("CPU:0"):
     _, alone, of_one = fit(tf.distribute.get_strategy())
 apart = lambda some, others: max(float(abs(a - b).max()) for a, b in zip(some, others))
 print(json.dumps({
     "moved": apart(start, alone), "apart": apart(together, alone), "agreed": str(agreed),
-    "figures": [history, of_one], "weights": [w.tobytes().hex() for w in together]}))
+    "figures": [history, of_one], "mine": mine, "all": [b[1].tolist() for b in batches],
+    "weights": [w.tobytes().hex() for w in together]}))
 highest_of_workers(workers, 0)
 """
 
@@ -124,6 +127,13 @@ def test_workers_have_the_weights_of_one_process(exact):
     for worker in exact:
         assert worker["moved"] > 0.01
         assert worker["apart"] < 1e-5
+
+
+def test_each_sentence_is_one_workers(exact):
+    # If each had all of them the weights were the same, for twice the work.
+    (one, other), batches = (worker["mine"] for worker in exact), exact[0]["all"]
+    assert [sorted(a + b) for a, b in zip(one, other, strict=True)] == list(map(sorted, batches))
+    assert [len(rows) for rows in one] == [3, 2, 1, 1]
 
 
 def test_workers_report_the_figures_of_one_process(exact):
