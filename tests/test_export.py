@@ -485,6 +485,14 @@ def test_a_search_that_cannot_be_is_refused_before_it_is_exported(
         )
 
 
+def test_a_model_whose_weights_are_no_numbers_is_named(randomise, tokenizer):
+    model = random_model(randomise)
+    model.set_weights([weight * float("nan") for weight in model.get_weights()])
+    translator = tt.Translator.from_model(model, tokenizer, tokenizer, MAX_LENGTH)
+    with pytest.raises(ValueError, match="weights are not all numbers"):
+        translator("a b")
+
+
 @pytest.mark.parametrize("texts", ["a b", b"a b", None, 3])
 @pytest.mark.parametrize("method", ["n_best", "stream"])
 def test_a_str_is_no_list_of_texts(echo, method, texts):

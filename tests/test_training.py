@@ -364,7 +364,8 @@ class Clock(keras.callbacks.Callback):
 @pytest.fixture
 def clock(monkeypatch):
     clock = Clock()
-    monkeypatch.setattr(endings, "time", types.SimpleNamespace(monotonic=clock.monotonic))
+    for module in (endings, logs):
+        monkeypatch.setattr(module, "time", types.SimpleNamespace(monotonic=clock.monotonic))
     return clock
 
 

@@ -340,7 +340,7 @@ def test_one_process_agrees_with_itself():
 
 @pytest.mark.parametrize("devices", ["7", "0", "gpu:9", "cpu,gpu:9", "tpu", ""])
 def test_devices_that_are_not_there_are_refused(devices):
-    with pytest.raises(ConfigError, match=r"--devices: there is no .* There are cpu:0") as error:
+    with pytest.raises(ConfigError, match=r"--devices: no .* here, only cpu:0") as error:
         strategy_for(devices)
     assert "\n" not in str(error.value)
 
