@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import tempfile
+import threading
 import time
 
 from tf_transformer.config import (
@@ -58,7 +59,8 @@ def main(arguments=None):
 @contextlib.contextmanager
 def _interruptible():
     """Ctrl-C is a KeyboardInterrupt, also where a library makes another exception of it."""
-    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield  # it is ignored, as a shell does for what runs in the background, or is another's
         return
     interrupts = []
