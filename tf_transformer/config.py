@@ -241,7 +241,7 @@ class TrainingConfig:
         None, "validate and keep a moving average of weights, such as 0.999; default: none"
     )
     tensorboard: bool = _option(False, "write the figures for TensorBoard too")
-    deterministic: bool = _option(False, "ops that give the same bits every time; a GPU is slower so")
+    deterministic: bool = _option(False, "ops that give the same bits every time; slower on a GPU")
     precision: str = _option("float32", "float32, mixed_bfloat16 or mixed_float16")
 
     devices: str | None = _option(
