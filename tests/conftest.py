@@ -1,12 +1,17 @@
 """What several test files share: quiet TensorFlow, and the paper's equations in NumPy float64."""
 
+import json
 import os
+import subprocess
+import sys
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
 import pytest
 import tensorflow as tf
+
+import tf_transformer as tt
 
 
 def _randomise(layer, seed=0):
@@ -154,6 +159,26 @@ class _EchoModel:
         return tf.one_hot(source_ids[:, column], self.vocab_size), cache
 
 
+def _result_of(script):
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def _write_copy_task(folder):
+    corpus = tt.copy_task(num_train=60, num_validation=4, num_test=0, max_length=6)
+    for part in ("train", "validation"):
+        text = getattr(corpus, part)
+        lines = [f"{s}\t{t}\n" for s, t in zip(text.sources, text.targets, strict=True)]
+        (folder / part).write_text("".join(lines), encoding="utf-8")
+
+
 # Session scope, because hypothesis calls a test many times with one fixture.
 @pytest.fixture(scope="session")
 def randomise():
@@ -168,6 +193,18 @@ def numpy_attention():
 @pytest.fixture(scope="session")
 def numpy_logits():
     return _logits
+
+
+@pytest.fixture(scope="session")
+def result_of():
+    """Runs a script in a process of its own, without GPUs; returns the JSON it prints last."""
+    return _result_of
+
+
+@pytest.fixture(scope="session")
+def write_copy_task():
+    """Writes the copy task, smaller than the command line has it, as two TSV files of a folder."""
+    return _write_copy_task
 
 
 @pytest.fixture(scope="session")

@@ -1,10 +1,5 @@
 """Clipping and moving averages: on two replicas, accumulated, in `fit`, and in checkpoints."""
 
-import json
-import os
-import subprocess
-import sys
-
 import keras
 import numpy as np
 import pytest
@@ -111,16 +106,8 @@ print(json.dumps([[result(s, a) for s in (one, two)] for a in (False, True)]))
 
 
 @pytest.fixture(scope="module")
-def two_devices():
-    done = subprocess.run(
-        [sys.executable, "-c", TWO_DEVICES],
-        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
+def two_devices(result_of):
+    return result_of(TWO_DEVICES)
 
 
 @pytest.mark.parametrize("accumulated", [False, True])

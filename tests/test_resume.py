@@ -27,13 +27,9 @@ SETTINGS = [
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory):
+def data(tmp_path_factory, write_copy_task):
     folder = tmp_path_factory.mktemp("data")
-    corpus = tt.copy_task(num_train=60, num_validation=4, num_test=0, max_length=6)
-    for part in ("train", "validation"):
-        text = getattr(corpus, part)
-        lines = [f"{s}\t{t}\n" for s, t in zip(text.sources, text.targets, strict=True)]
-        (folder / part).write_text("".join(lines), encoding="utf-8")
+    write_copy_task(folder)
     return folder
 
 

@@ -1,7 +1,6 @@
 """Training with plain `compile` and `fit`: it learns, on one device or two, and ends when told."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -213,16 +212,8 @@ print(json.dumps(result))
 
 
 @pytest.fixture(scope="module")
-def two_devices():
-    done = subprocess.run(
-        [sys.executable, "-c", TWO_DEVICES],
-        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
+def two_devices(result_of):
+    return result_of(TWO_DEVICES)
 
 
 REPLICAS = pytest.mark.parametrize(

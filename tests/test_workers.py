@@ -11,7 +11,6 @@ import time
 import pytest
 import tensorflow as tf
 
-import tf_transformer as tt
 from tf_transformer import cli
 from tf_transformer.config import ConfigError
 from tf_transformer.training.checkpoints import Checkpoints
@@ -149,14 +148,10 @@ def test_workers_agree_on_the_highest_number_and_on_what_the_chief_says(exact):
 
 
 @pytest.fixture(scope="module")
-def story(tmp_path_factory):
+def story(tmp_path_factory, write_copy_task):
     """A worker is killed while two train; both go on; SIGTERM to the one that is not the chief."""
     folder = tmp_path_factory.mktemp("story")
-    corpus = tt.copy_task(num_train=60, num_validation=4, num_test=0, max_length=6)
-    for part in ("train", "validation"):
-        text = getattr(corpus, part)
-        lines = [f"{s}\t{t}\n" for s, t in zip(text.sources, text.targets, strict=True)]
-        (folder / part).write_text("".join(lines), encoding="utf-8")
+    write_copy_task(folder)
     train = ["-m", "tf_transformer.cli", "train"]
     settings = [
         "--corpus=tsv", f"--train-tsv={folder / 'train'}",
@@ -270,6 +265,12 @@ def test_one_worker_is_no_cluster():
     assert Cluster.from_environment({"SLURM_PROCID": "0"}) is None
 
 
+def set_variables(monkeypatch, variables):
+    # TensorFlow's resolver reads the environment itself.
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+
+
 def test_slurm_tasks_are_a_cluster(monkeypatch):
     variables = {
         "SLURM_PROCID": "2",
@@ -277,8 +278,7 @@ def test_slurm_tasks_are_a_cluster(monkeypatch):
         "SLURM_STEP_NODELIST": "node[2,10]",
         "SLURM_STEP_TASKS_PER_NODE": "2(x2)",
     }
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
+    set_variables(monkeypatch, variables)
     addresses = ("node2:8888", "node2:8889", "node10:8888", "node10:8889")
     assert Cluster.from_environment(variables) == Cluster(addresses, 2)
 
@@ -290,8 +290,7 @@ def test_a_step_of_one_slurm_task_is_no_cluster(monkeypatch):
         "SLURM_STEP_NODELIST": "node1",
         "SLURM_STEP_TASKS_PER_NODE": "1",
     }
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
+    set_variables(monkeypatch, variables)
     assert Cluster.from_environment(variables) is None
 
 

@@ -243,12 +243,13 @@ def _open_translator(path, options):
         from tf_transformer.training.run_directory import RunDirectory
     run_in_callers_thread()
     if RunDirectory.is_run(path):
-        trained = RunDirectory.open(path).load_model()
+        run = RunDirectory.open(path)
+        trained = run.load_model()
         return Translator.from_model(
             trained.model,
             trained.source_tokenizer,
             trained.target_tokenizer,
-            RunDirectory.open(path).config().data.max_length,
+            run.config().data.max_length,
             xla=options.xla,
             threads=options.threads,
         )

@@ -199,20 +199,30 @@ def load_tfds(
     )
 
 
+def has_text(pair: tuple[str, str]) -> bool:
+    """Whether neither side of a pair is blank."""
+    return bool(pair[0].strip() and pair[1].strip())
+
+
+def no_pair_left(where: str, num_blank: int) -> DataError:
+    """Returns the error of a text of which nothing can be used."""
+    return DataError(
+        f"{where}: no pair is left, {num_blank} had a blank side; "
+        "give at least one pair with text on both sides"
+    )
+
+
 def _drop_blanks(pairs: Iterable[tuple[str, str]], where: str) -> ParallelText:
     """Keeps the pairs with text on both sides, and raises if there is none."""
     sources, targets, num_blank = [], [], 0
     for source, target in pairs:
-        if source.strip() and target.strip():
+        if has_text((source, target)):
             sources.append(source)
             targets.append(target)
         else:
             num_blank += 1
     if not sources:
-        raise DataError(
-            f"{where}: no pair is left, {num_blank} had a blank side; "
-            "give at least one pair with text on both sides"
-        )
+        raise no_pair_left(where, num_blank)
     return ParallelText(tuple(sources), tuple(targets), num_blank)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tf_transformer.data.lines import DataError, counted, stream_aligned
-from tf_transformer.data.parallel import Fingerprint
+from tf_transformer.data.parallel import Fingerprint, has_text, no_pair_left
 
 
 class TextFiles:
@@ -42,10 +42,7 @@ class TextFiles:
         self.num_blank = 0
         self.fingerprint = Fingerprint.of(self._pairs_and_blanks())
         if not self.fingerprint.num_pairs:
-            raise DataError(
-                f"{source} and {target}: no pair is left, {self.num_blank} had a blank side; "
-                "give at least one pair with text on both sides"
-            )
+            raise no_pair_left(f"{source} and {target}", self.num_blank)
 
     def __len__(self) -> int:
         """Returns the number of pairs."""
@@ -57,12 +54,12 @@ class TextFiles:
         Raises:
             DataError: If a file is not as it was when it was read first.
         """
-        return (pair for pair in self._lines() if _has_text(pair))
+        return (pair for pair in self._lines() if has_text(pair))
 
     def _pairs_and_blanks(self):
         """The pairs, once; what is left out is counted."""
         for pair in self._lines():
-            if _has_text(pair):
+            if has_text(pair):
                 yield pair
             else:
                 self.num_blank += 1
@@ -99,7 +96,3 @@ def _stamp(path):
         )
     status = path.stat()
     return status.st_size, status.st_mtime_ns
-
-
-def _has_text(pair):
-    return bool(pair[0].strip() and pair[1].strip())

@@ -203,7 +203,7 @@ class Translator:
             found = self._module.beam(batch, beam_size, alpha, n_best)
         columns = ("translations", "scores", "log_probs", "lengths", "truncated")
         rows = zip(*(found[name].numpy().tolist() for name in columns), strict=True)
-        found = [
+        translations = [
             [
                 Translation(text.decode("utf-8"), *others)
                 for text, *others in zip(*row, strict=True)
@@ -211,9 +211,9 @@ class Translator:
             ]
             for row in rows
         ]
-        if not all(found):
+        if not all(translations):
             raise ValueError("the model gives no probabilities: its weights are not all numbers.")
-        return found
+        return translations
 
     def _compiled_search(self, beam_size, n_best):
         """`(text (B,), alpha, largest batch) -> ` what `beam` gives, its search compiled."""

@@ -2,12 +2,11 @@
 
 import pathlib
 import shutil
-import sys
 import uuid
 
 import numpy as np
 
-from tf_transformer.training.run_directory import RunDirectory, RunError, build_model
+from tf_transformer.training.run_directory import RunDirectory, RunError, build_model, warn
 
 _DEFAULT_LAST = 5
 
@@ -41,7 +40,7 @@ def average_checkpoints(run_dir, output_dir, last=None):
     run, output_dir = RunDirectory.open(run_dir), pathlib.Path(output_dir)
     if output_dir.exists():
         raise RunError(f"{output_dir}: exists already. Give another OUT_DIR, or remove it.")
-    chosen = run.checkpoints.newest_intact(_DEFAULT_LAST if last is None else last, _warn)
+    chosen = run.checkpoints.newest_intact(_DEFAULT_LAST if last is None else last, warn)
     if len(chosen) < (2 if last is None else last):
         raise RunError(
             f"{run.checkpoints.directory}: has {len(chosen)} undamaged checkpoints, and "
@@ -92,7 +91,3 @@ def assign_mean(model, checkpoints):
             total += variable.numpy()
     for total, variable in zip(sums, model.trainable_variables, strict=True):
         variable.assign((total / len(checkpoints)).astype(variable.dtype))
-
-
-def _warn(line):
-    print(f"tf-transformer: {line}", file=sys.stderr)

@@ -232,7 +232,7 @@ class RunDirectory:
             RunError: there is no checkpoint.
             CheckpointError: none can be read, or it is of another model.
         """
-        checkpoint = self.checkpoints.readable(self.checkpoints.best(), _warn)
+        checkpoint = self.checkpoints.readable(self.checkpoints.best(), warn)
         if checkpoint is None:
             raise RunError(
                 f"{self.checkpoints.directory}: there is no checkpoint yet. "
@@ -246,5 +246,6 @@ class RunDirectory:
         return TrainedModel(model, source, target, checkpoint)
 
 
-def _warn(line):
+def warn(line):
+    """Tells the user what is not as it should be, and goes on."""
     print(f"tf-transformer: {line}", file=sys.stderr)
