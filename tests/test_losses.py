@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tf_transformer.training.losses import SmoothedCrossEntropy, smoothed_cross_entropy
+from tf_transformer.training.losses import SmoothedCrossEntropy
 from tf_transformer.training.metrics import Perplexity, TokenAccuracy
 from tf_transformer.training.schedules import NoamSchedule
 
@@ -82,7 +82,7 @@ def test_loss_is_the_mean_over_real_tokens(smoothing, pad_id):
     target = smoothed_target(LABELS, 6, smoothing, pad_id)
     real = LABELS != pad_id
     tokens = -(target * log_softmax(LOGITS)).sum(axis=-1)
-    losses = np.asarray(smoothed_cross_entropy(LABELS, LOGITS, smoothing, pad_id))
+    losses = np.asarray(SmoothedCrossEntropy(smoothing, pad_id).call(LABELS, LOGITS))
     np.testing.assert_allclose(losses, tokens, rtol=1e-5, atol=1e-6)
     assert (losses[~real] == 0).all()
     loss = SmoothedCrossEntropy(smoothing, pad_id)(LABELS, LOGITS)
@@ -103,7 +103,7 @@ def test_gradient_equals_automatic_differentiation_of_the_plain_loss(smoothing, 
     logits = tf.constant(LOGITS)
 
     def ours():
-        losses = smoothed_cross_entropy(LABELS, logits, smoothing, pad_id)
+        losses = SmoothedCrossEntropy(smoothing, pad_id).call(LABELS, logits)
         return tf.reduce_sum(losses * tf.cast(token_weights, "float32"))
 
     def plain():

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tf_transformer.config import TransformerConfig
+from tf_transformer.layers.token_scores import token_scores
 from tf_transformer.models.transformer import Transformer
 
 # Three layers a side: masks that get lost do so after the first.
@@ -186,6 +187,28 @@ def test_mixed_precision_is_finite_with_float32_logits(policy, name):
         assert np.isfinite(np.asarray(tf.convert_to_tensor(tensor))).all()
     # Logits have deviation 1 at the start.
     np.testing.assert_allclose(logits[0], exact(inputs)[0], atol=0.2)
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+@TWO_VARIANTS
+def test_with_labels_it_returns_the_scores_of_its_logits(name, policy, model_of):
+    model = Transformer(VARIANTS[name], dtype=policy)
+    model.set_weights(model_of(VARIANTS[name]).get_weights())
+    inputs = batch(model.config)
+    labels = np.roll(inputs["target_ids"], -1, axis=1)
+    labels[:, -1] = model.config.pad_id
+
+    def gradients(scores_of):
+        with tf.GradientTape() as tape:
+            scores = scores_of()
+            total = tf.reduce_sum(scores[..., 0] + 0.3 * scores[..., 1])
+        parts = tape.gradient(total, model.trainable_variables)
+        return [scores, *map(tf.convert_to_tensor, parts)]
+
+    found = gradients(lambda: model({**inputs, "labels": labels}))
+    expected = gradients(lambda: token_scores(labels, model(inputs), model.config.pad_id))
+    for ours, theirs in zip(found, expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
 def test_one_shared_matrix_learns_from_source_target_and_output(randomise):

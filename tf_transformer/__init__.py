@@ -23,6 +23,7 @@ _HOMES = {
         "MultiHeadAttention",
     ],
     "layers.feed_forward": ["FeedForward"],
+    "layers.output_projection": ["OutputProjection"],
     "layers.encoder": ["Encoder", "EncoderLayer"],
     "layers.decoder": ["Decoder", "DecoderLayer"],
     "models.transformer": ["Transformer"],

@@ -241,6 +241,10 @@ class TrainingConfig:
         None, "validate and keep a moving average of weights, such as 0.999; default: none"
     )
     tensorboard: bool = _option(False, "write the figures for TensorBoard too")
+    chunked_logits: bool = _option(
+        False,
+        "never hold all logits of a batch: less memory, a little more time",
+    )
     deterministic: bool = _option(False, "ops that give the same bits every time; slower on a GPU")
     precision: str = _option("float32", "float32, mixed_bfloat16 or mixed_float16")
 

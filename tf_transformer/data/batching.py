@@ -146,7 +146,9 @@ class TokenBatches:
         }
         return inputs, self._with_ends(targets, target_lengths)
 
-    def dataset(self, first_epoch=0, num_epochs=None, skip=0, accumulation=1):
+    def dataset(
+        self, first_epoch=0, num_epochs=None, skip=0, accumulation=1, labels_as_input=False
+    ):
         """The batches as a `tf.data.Dataset` for `model.fit`.
 
         Args:
@@ -159,25 +161,32 @@ class TokenBatches:
                 number, with which the mean over the batches is the mean over their tokens. The
                 groups run on from epoch to epoch; one that is not full at the end is left out,
                 since no update would come of it.
+            labels_as_input: bool, whether the inputs hold the labels too, for a model that is to
+                score them instead of making logits.
 
         Returns:
             `tf.data.Dataset` of (inputs, labels), see `batch`; with accumulation of (inputs,
             labels, sample_weight `(B,)` float32).
         """
         ids = tf.TensorSpec([None, None], tf.int32)
-        signature = ({"source_ids": ids, "target_ids": ids}, ids)
+        names = ("source_ids", "target_ids", *(["labels"] if labels_as_input else []))
+        signature = (dict.fromkeys(names, ids), ids)
         if accumulation > 1:
             signature = (*signature, tf.TensorSpec([None], tf.float32))
+
+        def batch(rows):
+            inputs, labels = self.batch(rows)
+            return {**inputs, "labels": labels} if labels_as_input else inputs, labels
 
         def generate():
             stream = self._stream(first_epoch, num_epochs, skip)
             if accumulation == 1:
-                yield from map(self.batch, stream)
+                yield from map(batch, stream)
             while len(group := list(itertools.islice(stream, accumulation))) == accumulation > 1:
                 tokens = [self._text.num_target_tokens_of(rows) for rows in group]
                 for rows, count in zip(group, tokens, strict=True):
                     weight = accumulation * count / sum(tokens)
-                    yield *self.batch(rows), np.full(len(rows), weight, np.float32)
+                    yield *batch(rows), np.full(len(rows), weight, np.float32)
 
         dataset = tf.data.Dataset.from_generator(generate, output_signature=signature)
         if num_epochs is not None:

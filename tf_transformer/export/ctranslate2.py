@@ -149,7 +149,7 @@ class _Filler:
             self.feed_forward(layer_spec.ffn, layer)
         if model.decoder.norm is not None:
             self.norm(spec.layer_norm, model.decoder.norm)
-        if model.output_projection is None:
+        if model.config.tie_embeddings:
             spec.projection.weight = self.array(model.target_embedding.embedding.embeddings)
         else:
             self.dense(spec.projection, model.output_projection)

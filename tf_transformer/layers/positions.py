@@ -113,19 +113,18 @@ class PositionalEmbedding(keras.layers.Layer):
 
 
 def token_embedding(vocab_size, d_model, dtype=None, name="embedding"):
-    """An embedding matrix that also projects back to logits (Press & Wolf 2016).
+    """An embedding matrix that can also project back to logits, see `OutputProjection`.
 
     Rows start with deviation `d_model^-0.5`: times `sqrt(d_model)` they have the scale of the
     positions, and a normalised hidden state gives logits of deviation 1.
 
     Returns:
-        `keras.layers.ReversibleEmbedding`; its reverse projection is float32 under any policy.
+        `keras.layers.Embedding`.
     """
-    return keras.layers.ReversibleEmbedding(
+    return keras.layers.Embedding(
         vocab_size,
         d_model,
         embeddings_initializer=keras.initializers.RandomNormal(stddev=d_model**-0.5),
-        reverse_dtype="float32",
         dtype=dtype,
         name=name,
     )

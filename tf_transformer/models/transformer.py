@@ -7,6 +7,7 @@ from tf_transformer.config import TransformerConfig
 from tf_transformer.layers.decoder import Decoder
 from tf_transformer.layers.encoder import Encoder
 from tf_transformer.layers.masks import padding_mask
+from tf_transformer.layers.output_projection import OutputProjection
 from tf_transformer.layers.positions import PositionalEmbedding, token_embedding
 
 
@@ -25,12 +26,15 @@ class Transformer(keras.Model):
 
     Call arguments:
         inputs: dict of `source_ids` int `(B, S)` and `target_ids` int `(B, T)`; the target starts
-            with the begin id, and both are padded with `config.pad_id`.
+            with the begin id, and both are padded with `config.pad_id`. With `labels`
+            int `(B, T)` too, the call returns how well they are predicted instead of logits,
+            of which it never holds more than a few megabytes.
         training: bool, whether dropout is applied.
         return_attention_scores: bool, whether to return the attention weights too.
 
     Returns:
-        logits float32 `(B, T, V)`: row `t` predicts the token after `target_ids[:, t]`. With
+        logits float32 `(B, T, V)`: row `t` predicts the token after `target_ids[:, t]`; or, with
+        `labels`, their scores float32 `(B, T, 3)`, as in `layers.token_scores`. With
         `return_attention_scores` also a dict of `encoder` (`(B, H, S, S)` a layer), `decoder`
         (`(B, H, T, T)` a layer) and `cross` (`(B, H, T, S)` a layer).
     """
@@ -72,11 +76,9 @@ class Transformer(keras.Model):
         )
         self.encoder = Encoder(**sizes, name="encoder")
         self.decoder = Decoder(**sizes, name="decoder")
-        self.output_projection = None
-        if not config.tie_embeddings:
-            self.output_projection = keras.layers.Dense(
-                config.target_vocab_size, dtype="float32", name="output_projection"
-            )
+        self.output_projection = OutputProjection(
+            config.target_vocab_size, config.pad_id, shared, name="output_projection"
+        )
         self.build()
 
     def build(self, *_):
@@ -84,8 +86,7 @@ class Transformer(keras.Model):
         self.target_embedding.build((None, None))
         self.encoder.build()
         self.decoder.build()
-        if self.output_projection is not None:
-            self.output_projection.build((None, None, self.config.d_model))
+        self.output_projection.build((None, None, self.config.d_model))
         self.built = True
 
     def _maybe_symbolic_build(self, iterator=None, data_batch=None):
@@ -104,10 +105,10 @@ class Transformer(keras.Model):
             training=training,
             return_attention_scores=True,
         )
-        logits = self._logits(hidden)
+        output = self.output_projection(hidden, inputs.get("labels"))
         if not return_attention_scores:
-            return logits
-        return logits, {
+            return output
+        return output, {
             "encoder": encoder_weights,
             "decoder": decoder_weights,
             "cross": cross_weights,
@@ -131,10 +132,9 @@ class Transformer(keras.Model):
         """
         context, context_mask, _ = self._encode(source_ids, training=False)
         cache = self.decoder.start_decoding(context, context_mask, num_steps, beam_size)
-        if self.output_projection is None and num_steps is None:
+        if self.config.tie_embeddings and num_steps is None:
             # Laid out for the product once, not in each step; XLA lays out by itself.
-            embeddings = self.target_embedding.embedding.embeddings
-            cache["constants"]["output_kernel"] = ops.transpose(ops.cast(embeddings, "float32"))
+            cache["constants"]["output_kernel"], _ = self.output_projection.kernel_and_bias()
         return cache
 
     def decode_step(self, token_ids, index, cache):
@@ -152,7 +152,7 @@ class Transformer(keras.Model):
         hidden, cache = self.decoder.decode_step(x, index, cache)
         kernel = cache["constants"].get("output_kernel")
         if kernel is None:
-            return self._logits(hidden), cache
+            return self.output_projection(hidden), cache
         return ops.matmul(ops.cast(hidden, "float32"), kernel), cache
 
     def _encode(self, source_ids, training):
@@ -164,11 +164,6 @@ class Transformer(keras.Model):
             return_attention_scores=True,
         )
         return context, mask, weights
-
-    def _logits(self, hidden):
-        if self.output_projection is None:
-            return self.target_embedding.embedding(hidden, reverse=True)
-        return self.output_projection(hidden)
 
     def get_config(self):
         return {

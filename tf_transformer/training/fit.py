@@ -194,8 +194,8 @@ def _fit(config, run, model, batches, validation, corpus, translate, save, start
         # would have.
         epoch, skip = divmod(save.position, len(batches))
         model.fit(
-            batches.dataset(first_epoch=epoch, skip=skip, accumulation=accumulation),
-            validation_data=validation.dataset(num_epochs=1),
+            batches.dataset(epoch, None, skip, accumulation, config.chunked_logits),
+            validation_data=validation.dataset(num_epochs=1, labels_as_input=config.chunked_logits),
             steps_per_epoch=batches_in_period,
             shuffle=False,  # the batches are in their order already
             epochs=periods,

@@ -3,6 +3,8 @@
 import keras
 from keras import ops
 
+from tf_transformer.layers.token_scores import token_scores
+
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class SmoothedCrossEntropy(keras.losses.Loss):
@@ -16,10 +18,12 @@ class SmoothedCrossEntropy(keras.losses.Loss):
     Args:
         label_smoothing: float in [0, 1); 0 is plain cross-entropy.
         pad_id: int; a position with this label counts nothing.
+        from_scores: bool, whether the model gives the scores of the labels (see
+            `Transformer`) instead of logits.
 
     Call arguments:
         y_true: int tensor `(B, T)`, the labels.
-        y_pred: float tensor `(B, T, V)`, the logits.
+        y_pred: float tensor `(B, T, V)`, the logits; `(B, T, 3)` with `from_scores`.
         sample_weight: float tensor, a weight for each sentence `(B,)` or each token `(B, T)`. It
             multiplies the losses; the divisor stays the number of real tokens, as Keras' own
             losses divide by the number of samples.
@@ -31,7 +35,7 @@ class SmoothedCrossEntropy(keras.losses.Loss):
         ValueError: `label_smoothing` is not in [0, 1).
     """
 
-    def __init__(self, label_smoothing=0.1, pad_id=0, *, name="loss"):
+    def __init__(self, label_smoothing=0.1, pad_id=0, from_scores=False, *, name="loss"):
         super().__init__(name=name, reduction=None, dtype="float32")
         if not 0 <= label_smoothing < 1:
             raise ValueError(
@@ -40,6 +44,7 @@ class SmoothedCrossEntropy(keras.losses.Loss):
             )
         self.label_smoothing = label_smoothing
         self.pad_id = pad_id
+        self.from_scores = from_scores
 
     def __call__(self, y_true, y_pred, sample_weight=None):
         # Keras' own reduction would count padding, and average the replicas' means.
@@ -51,11 +56,18 @@ class SmoothedCrossEntropy(keras.losses.Loss):
 
     def call(self, y_true, y_pred):
         """The loss of each token, float32 `(B, T)`, 0 at padding."""
-        labels = ops.cast(y_true, "int32")
-        return smoothed_cross_entropy(labels, y_pred, self.label_smoothing, self.pad_id)
+        scores = y_pred
+        if not self.from_scores:
+            scores = token_scores(ops.cast(y_true, "int32"), y_pred, self.pad_id)
+        return smoothed_cross_entropy(scores, self.label_smoothing)
 
     def get_config(self):
-        return {"name": self.name, "label_smoothing": self.label_smoothing, "pad_id": self.pad_id}
+        return {
+            "name": self.name,
+            "label_smoothing": self.label_smoothing,
+            "pad_id": self.pad_id,
+            "from_scores": self.from_scores,
+        }
 
 
 def _of_all_replicas(count):
@@ -77,63 +89,17 @@ def token_weights(sample_weight):
     return weights[:, None] if len(weights.shape) == 1 else weights
 
 
-def smoothed_cross_entropy(labels, logits, label_smoothing, pad_id):
+def smoothed_cross_entropy(scores, label_smoothing):
     """Cross-entropy of each token against the smoothed target.
 
-    The true token has probability `1 - label_smoothing`, every other token but padding
-    `share = label_smoothing / (V - 2)`, padding 0 (Szegedy et al. 2016; Vaswani et al. 2017,
-    section 5.4). The target is never built: with `lse` the log-sum-exp of the logits
-
-        loss     = lse - (1 - label_smoothing - share) logit[true] - share sum(logit[not padding])
-        gradient = softmax - share, at the true token softmax - (1 - label_smoothing),
-                   at padding softmax
-
-    and both come from the one exponential of the forward pass, which keeps the work on the
-    largest tensor of the model to a few passes.
+    The true token has probability `1 - label_smoothing`, every other token but padding an equal
+    share of the rest, padding 0 (Szegedy et al. 2016; Vaswani et al. 2017, section 5.4).
 
     Args:
-        labels: int tensor `(B, T)`.
-        logits: float tensor `(B, T, V)`.
+        scores: float32 tensor `(B, T, 3)`, see `layers.token_scores`.
         label_smoothing: float in [0, 1); with 0 this is sparse cross-entropy.
-        pad_id: int; a position with this label counts nothing.
 
     Returns:
         float32 tensor `(B, T)`, 0 at padding.
     """
-    vocab_size = logits.shape[-1]
-    share = label_smoothing / max(vocab_size - 2, 1)
-    confidence = 1.0 - label_smoothing
-
-    flat_labels = ops.reshape(labels, (-1,))
-    weights = ops.cast(ops.not_equal(flat_labels, pad_id), "float32")
-    rows = ops.arange(ops.shape(flat_labels)[0])
-    places = ops.stack([rows, ops.cast(flat_labels, rows.dtype)], axis=1)
-    if label_smoothing:
-        pad_places = ops.stack([rows, ops.full_like(rows, pad_id)], axis=1)
-        places = ops.concatenate([places, pad_places], axis=0)
-
-    @ops.custom_gradient
-    def losses_of(flat_logits):
-        largest = ops.max(flat_logits, axis=-1, keepdims=True)
-        exponentials = ops.exp(flat_logits - largest)
-        total = ops.sum(exponentials, axis=-1, keepdims=True)
-        lse = (largest + ops.log(total))[:, 0]
-        true_logits = ops.take_along_axis(flat_logits, flat_labels[:, None], axis=1)[:, 0]
-        losses = lse - (confidence - share) * true_logits
-        if label_smoothing:
-            losses = losses - share * (ops.sum(flat_logits, axis=-1) - flat_logits[:, pad_id])
-
-        def gradient(*args, upstream=None):
-            upstream = weights * (args[0] if upstream is None else upstream)
-            slopes = exponentials * (upstream[:, None] / total) - share * upstream[:, None]
-            exceptions = (ops.exp(true_logits - lse) - confidence) * upstream
-            if label_smoothing:
-                pad_slopes = ops.exp(flat_logits[:, pad_id] - lse) * upstream
-                exceptions = ops.concatenate([exceptions, pad_slopes], axis=0)
-            # One scatter: each copies the largest tensor there is.
-            return ops.scatter_update(slopes, places, exceptions)
-
-        return losses * weights, gradient
-
-    flat_logits = ops.reshape(ops.cast(logits, "float32"), (-1, vocab_size))
-    return ops.reshape(losses_of(flat_logits), ops.shape(labels))
+    return (label_smoothing - 1.0) * scores[..., 0] - label_smoothing * scores[..., 1]

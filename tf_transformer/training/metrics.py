@@ -3,19 +3,29 @@
 import keras
 from keras import ops
 
+from tf_transformer.layers.token_scores import token_scores
 from tf_transformer.training.losses import smoothed_cross_entropy, token_weights
 
 
 class _TokenMean(keras.metrics.Metric):
     """The mean over all real tokens seen since the last reset.
 
-    Subclasses say in `token_values(labels, logits)` what is averaged, a tensor `(B, T)`. As one of
+    Subclasses say in `token_values(scores)` what is averaged, a tensor `(B, T)`. As one of
     `weighted_metrics` it is weighted by `sample_weight`, `(B,)` or `(B, T)`.
+
+    Args:
+        pad_id: int; a position with this label counts nothing.
+        from_scores: bool, whether the model gives the scores of the labels (see
+            `Transformer`) instead of logits.
+
+    Call arguments (`update_state`): labels `(B, T)`, logits `(B, T, V)` or scores `(B, T, 3)`.
+    Returns: float32 scalar.
     """
 
-    def __init__(self, pad_id=0, *, name=None):
+    def __init__(self, pad_id=0, from_scores=False, *, name=None):
         super().__init__(name=name, dtype="float32")
         self.pad_id = pad_id
+        self.from_scores = from_scores
         self.total = self.add_weight(name="total", shape=(), initializer="zeros")
         self.count = self.add_weight(name="count", shape=(), initializer="zeros")
 
@@ -24,15 +34,15 @@ class _TokenMean(keras.metrics.Metric):
         weights = ops.cast(ops.not_equal(labels, self.pad_id), "float32")
         if sample_weight is not None:
             weights = weights * token_weights(sample_weight)
-        values = ops.cast(self.token_values(labels, y_pred), "float32")
-        self.total.assign_add(ops.sum(values * weights))
+        scores = y_pred if self.from_scores else token_scores(labels, y_pred, self.pad_id)
+        self.total.assign_add(ops.sum(self.token_values(scores) * weights))
         self.count.assign_add(ops.sum(weights))
 
     def result(self):
         return self.total / ops.maximum(self.count, 1.0)
 
     def get_config(self):
-        return {"name": self.name, "pad_id": self.pad_id}
+        return {"name": self.name, "pad_id": self.pad_id, "from_scores": self.from_scores}
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -43,16 +53,15 @@ class TokenLoss(_TokenMean):
     in `compile` that is called `loss` takes the place of that figure.
 
     Args:
-        label_smoothing: float in [0, 1), as the loss has it.
-        pad_id: int; a position with this label counts nothing.
+        label_smoothing, pad_id, from_scores: as the loss has them.
     """
 
-    def __init__(self, label_smoothing=0.1, pad_id=0, *, name="loss"):
-        super().__init__(pad_id, name=name)
+    def __init__(self, label_smoothing=0.1, pad_id=0, from_scores=False, *, name="loss"):
+        super().__init__(pad_id, from_scores, name=name)
         self.label_smoothing = label_smoothing
 
-    def token_values(self, labels, logits):
-        return smoothed_cross_entropy(labels, logits, self.label_smoothing, self.pad_id)
+    def token_values(self, scores):
+        return smoothed_cross_entropy(scores, self.label_smoothing)
 
     def get_config(self):
         return {**super().get_config(), "label_smoothing": self.label_smoothing}
@@ -60,36 +69,24 @@ class TokenLoss(_TokenMean):
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class TokenAccuracy(_TokenMean):
-    """The share of real tokens that have the highest logit, a tie counted as right.
+    """The share of real tokens that have the highest logit, a tie counted as right."""
 
-    Args:
-        pad_id: int; a position with this label counts nothing.
+    def __init__(self, pad_id=0, from_scores=False, *, name="accuracy"):
+        super().__init__(pad_id, from_scores, name=name)
 
-    Call arguments (`update_state`): labels `(B, T)`, logits `(B, T, V)`. Returns: float32 scalar.
-    """
-
-    def __init__(self, pad_id=0, *, name="accuracy"):
-        super().__init__(pad_id, name=name)
-
-    def token_values(self, labels, logits):
-        # Comparing with the maximum is several times cheaper than an argmax over a vocabulary.
-        true_logits = ops.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
-        return true_logits >= ops.max(logits, axis=-1)
+    def token_values(self, scores):
+        return scores[..., 2]
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class Perplexity(_TokenMean):
-    """`exp` of the mean negative log-probability of real tokens, without label smoothing.
+    """`exp` of the mean negative log-probability of real tokens, without label smoothing."""
 
-    Args:
-        pad_id: int; a position with this label counts nothing.
-    """
+    def __init__(self, pad_id=0, from_scores=False, *, name="perplexity"):
+        super().__init__(pad_id, from_scores, name=name)
 
-    def __init__(self, pad_id=0, *, name="perplexity"):
-        super().__init__(pad_id, name=name)
-
-    def token_values(self, labels, logits):
-        return smoothed_cross_entropy(labels, logits, label_smoothing=0.0, pad_id=self.pad_id)
+    def token_values(self, scores):
+        return -scores[..., 0]
 
     def result(self):
         return ops.exp(super().result())

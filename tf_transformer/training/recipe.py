@@ -24,13 +24,16 @@ def compile_model(model, config):
         optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
     if config.accumulation_steps > 1:
         optimizer = GradientAccumulation(optimizer, config.accumulation_steps)
+    from_scores = config.chunked_logits
     model.compile(
         optimizer=optimizer,
-        loss=SmoothedCrossEntropy(config.label_smoothing, pad_id),
+        loss=SmoothedCrossEntropy(config.label_smoothing, pad_id, from_scores),
         metrics=[
-            TokenLoss(config.label_smoothing, pad_id), TokenAccuracy(pad_id), Perplexity(pad_id),
+            TokenLoss(config.label_smoothing, pad_id, from_scores),
+            TokenAccuracy(pad_id, from_scores),
+            Perplexity(pad_id, from_scores),
         ],
         auto_scale_loss=False,
-    )  # fmt: skip
+    )
     # Keras builds it in the first step, too late for a checkpoint to give it its state.
     model.optimizer.build(model.trainable_variables)

@@ -1,0 +1,190 @@
+"""Tests of the scores of labels, with all logits at hand and without ever holding them."""
+
+import json
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_transformer as tt
+from tf_transformer.config import TrainingConfig
+from tf_transformer.layers.output_projection import OutputProjection
+from tf_transformer.layers.token_scores import projected_token_scores, token_scores
+from tf_transformer.training.recipe import compile_model
+
+RNG = np.random.default_rng(4)
+BATCH, LENGTH, D_MODEL, VOCAB_SIZE = 3, 5, 4, 7
+HIDDEN = RNG.normal(size=(BATCH, LENGTH, D_MODEL)).astype("float32")
+KERNEL = RNG.normal(size=(D_MODEL, VOCAB_SIZE)).astype("float32")
+BIAS = RNG.normal(size=VOCAB_SIZE).astype("float32")
+LABELS = np.array([[1, 5, 2, 0, 0], [4, 0, 0, 0, 0], [3, 6, 1, 2, 5]], "int32")
+# What the loss and others may do with the scores; the last one has no gradient.
+UPSTREAM = RNG.normal(size=(BATCH, LENGTH, 3)).astype("float32")
+PADDINGS = pytest.mark.parametrize("pad_id", [0, 3])
+BIASES = pytest.mark.parametrize("bias", [BIAS, None], ids=["bias", "no bias"])
+WAYS = pytest.mark.parametrize("wrap", [lambda f: f, tf.function], ids=["eager", "graph"])
+
+
+def plain_scores(labels, logits, pad_id):
+    """The definition, for automatic differentiation, in float64."""
+    log_probabilities = tf.nn.log_softmax(tf.cast(logits, "float64"))
+    is_label = tf.one_hot(labels, VOCAB_SIZE, dtype="float64")
+    is_other = (1 - is_label) * (np.arange(VOCAB_SIZE) != pad_id)
+    of_others = tf.reduce_sum(is_other * log_probabilities, -1) / (VOCAB_SIZE - 2)
+    of_label = tf.reduce_sum(is_label * log_probabilities, -1)
+    is_best = tf.cast(tf.argmax(logits, -1, "int32") == labels, "float64")
+    real = tf.cast(labels != pad_id, "float64")
+    return tf.stack([of_label, of_others, is_best], -1) * real[..., None]
+
+
+def scores_and_gradients(function, *tensors):
+    tensors = [tf.convert_to_tensor(tensor) for tensor in tensors]
+    with tf.GradientTape() as tape:
+        tape.watch(tensors)
+        scores = function(*tensors)
+        total = tf.reduce_sum(scores * tf.cast(UPSTREAM, scores.dtype))
+    return [scores, *tape.gradient(total, tensors)]
+
+
+@WAYS
+@PADDINGS
+def test_scores_and_their_gradients_are_what_their_definition_says(pad_id, wrap):
+    logits = HIDDEN @ KERNEL
+
+    def ours(logits):
+        return token_scores(LABELS, logits, pad_id)
+
+    def plain(logits):
+        return plain_scores(LABELS, logits, pad_id)
+
+    found = wrap(scores_and_gradients)(ours, logits)
+    assert found[0].dtype == "float32" and 0 < np.mean(found[0][..., 2]) < 1
+    for ours, expected in zip(found, scores_and_gradients(plain, logits), strict=True):
+        np.testing.assert_allclose(ours, expected, atol=2e-6)
+
+
+# 15 tokens of 7 logits: one token at a time, 4 parts, 2 of which the last is not full, one.
+@pytest.mark.parametrize("logits_at_once", [1, 28, 60, 10_000])
+@WAYS
+@BIASES
+@PADDINGS
+def test_projected_scores_are_those_of_the_product(pad_id, bias, wrap, logits_at_once):
+    weights = [KERNEL] if bias is None else [KERNEL, bias]
+
+    def projected(hidden, kernel, bias=None):
+        return projected_token_scores(LABELS, hidden, kernel, bias, pad_id, logits_at_once)
+
+    def product(hidden, kernel, bias=0.0):
+        return token_scores(LABELS, tf.einsum("btd,dv->btv", hidden, kernel) + bias, pad_id)
+
+    found = wrap(scores_and_gradients)(projected, HIDDEN, *weights)
+    expected = scores_and_gradients(product, HIDDEN, *weights)
+    assert len(found) == len(weights) + 2
+    for ours, theirs in zip(found, expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=5e-6)
+
+
+@WAYS
+@pytest.mark.parametrize("shape", [(0, 5), (2, 0)])
+def test_no_tokens_have_no_scores(shape, wrap):
+    # As on a replica that gets no sentence of a batch.
+    def scores_and_gradient(labels, hidden, kernel):
+        with tf.GradientTape() as tape:
+            tape.watch(kernel)
+            scores = projected_token_scores(labels, hidden, kernel, None, 0)
+        return scores, tape.gradient(scores, kernel)
+
+    tensors = tf.zeros(shape, "int32"), tf.zeros((*shape, D_MODEL)), tf.constant(KERNEL)
+    scores, gradient = wrap(scores_and_gradient)(*tensors)
+    assert scores.shape == (*shape, 3)
+    assert gradient.shape == KERNEL.shape and not gradient.numpy().any()
+
+
+@pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
+def test_output_projection_round_trip(tied, randomise):
+    embedding = keras.layers.Embedding(VOCAB_SIZE, D_MODEL) if tied else None
+    layer = OutputProjection(VOCAB_SIZE, 3, embedding, name="output")
+    layer.build((None, None, D_MODEL))
+    randomise(layer)
+    twin = OutputProjection.from_config(layer.get_config())
+    twin.build((None, None, D_MODEL))
+    twin.set_weights(layer.get_weights())
+    assert twin.name == "output" and len(twin.weights) == (1 if tied else 2)
+    np.testing.assert_array_equal(twin(HIDDEN), layer(HIDDEN))
+    np.testing.assert_allclose(
+        twin(HIDDEN, LABELS), token_scores(LABELS, layer(HIDDEN), 3), atol=2e-6
+    )
+    np.testing.assert_allclose(layer(HIDDEN[:, 0]), layer(HIDDEN)[:, 0], atol=1e-6)
+
+
+MEMORY_SCRIPT = """
+import json, resource, sys
+import tensorflow as tf
+from tf_transformer.layers.token_scores import projected_token_scores
+from tf_transformer.training.recipe import compile_model
+
+kernel = tf.ones((256, 16384))
+
+@tf.function(input_signature=[tf.TensorSpec((64, None), tf.int32)])
+def step(labels):
+    hidden = tf.ones((64, tf.shape(labels)[1], 256))
+    with tf.GradientTape() as tape:
+        tape.watch(kernel)
+        scores = projected_token_scores(labels, hidden, kernel, None, 0, int(sys.argv[1]))
+    return tape.gradient(scores, kernel)
+
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+step(tf.ones((64, 1), tf.int32))
+before = peak()
+step(tf.ones((64, 64), tf.int32))
+print(json.dumps(peak() - before))
+"""
+
+
+@pytest.mark.parametrize(
+    ("logits_at_once", "least", "most"), [(2**20, 0, 120), (2**30, 256, 1024)], ids=["few", "all"]
+)
+def test_few_logits_are_in_memory_at_a_time(logits_at_once, least, most):
+    # All logits are 256 MiB, of which a step needs two or more; 2^20 of them are 4, the kernel 16.
+    # Were parts computed side by side, on two cores it would be 180.
+    command = [sys.executable, "-c", MEMORY_SCRIPT, str(logits_at_once)]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert least <= json.loads(result.stdout.splitlines()[-1]) <= most
+
+
+@pytest.mark.parametrize("accumulation_steps", [1, 2])
+def test_training_on_scores_is_training_on_logits(accumulation_steps):
+    corpus = tt.copy_task(num_train=200, num_validation=20, num_test=0)
+    tokenizer = tt.SentencePieceTokenizer.train(corpus.train.sources, 280)
+    sizes = dict(num_layers=1, d_model=16, num_heads=2, d_ff=32, dropout_rate=0.0)
+    weights, logs = [], []
+    for chunked_logits in (False, True):
+        keras.utils.set_random_seed(3)
+        model = tt.Transformer(tt.TransformerConfig(280, 280, **sizes))
+        config = TrainingConfig(
+            accumulation_steps=accumulation_steps, chunked_logits=chunked_logits, warmup_steps=10
+        )
+        compile_model(model, config)
+        batches, validation = (
+            tt.TokenBatches.from_text(text, tokenizer, tokenizer, batch_tokens=100, seed=seed)
+            for text, seed in ((corpus.train, 1), (corpus.validation, None))
+        )
+        history = model.fit(
+            batches.dataset(accumulation=accumulation_steps, labels_as_input=chunked_logits),
+            validation_data=validation.dataset(num_epochs=1, labels_as_input=chunked_logits),
+            steps_per_epoch=6,
+            shuffle=False,
+            verbose=0,
+        ).history
+        weights.append(np.concatenate([np.ravel(w) for w in model.get_weights()]))
+        logs.append({name: values[0] for name, values in history.items()})
+    # The learning rate is 0.04 after six updates, so weights have moved a thousand times as far.
+    np.testing.assert_allclose(weights[1], weights[0], atol=5e-5)
+    assert logs[1] == pytest.approx(logs[0], rel=1e-4)
+    assert set(logs[0]) >= {"loss", "accuracy", "perplexity", "val_loss", "val_perplexity"}
