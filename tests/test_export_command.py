@@ -47,7 +47,8 @@ def test_a_saved_model_of_bfloat16_is_half_as_large_and_translates(
         (["--quantization=int8"], ["--quantization", "--format ctranslate2", "--precision"]),
         (["--format=ctranslate2", "--precision=bfloat16"], ["--precision", "--quantization"]),
         (["--precision=float16"], ["float16", "bfloat16"]),
-        (["--format=ctranslate2", "--beam-size=4"], ["leave out --beam-size"]),
+        (["--format=ctranslate2", "--beam-size=4"], [r"leave out --beam-size\."]),
+        (["--format=ctranslate2", "--length-penalty=0"], [r"leave out --length-penalty\."]),
         (["--beam-size=99999"], ["from 1 to", "99999"]),
     ],
 )

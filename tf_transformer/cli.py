@@ -158,8 +158,10 @@ def _export(options, _):
         raise ConfigError(
             "--precision is a SavedModel's; for --format ctranslate2: --quantization."
         )
-    if options.format == "ctranslate2" and (options.beam_size or options.length_penalty):
-        raise ConfigError("CTranslate2 is told the beam when it translates; leave out --beam-size.")
+    given = [name for name in ("beam_size", "length_penalty") if getattr(options, name) is not None]
+    if given and options.format == "ctranslate2":
+        named = " and ".join(map(flag, given))
+        raise ConfigError(f"CTranslate2 is told the beam when it translates; leave out {named}.")
     precision = options.precision or "float32"
     with _quiet():
         from tf_transformer.training.run_directory import RunDirectory
