@@ -9,6 +9,8 @@ from commands import (
     run,
 )
 
+import tf_transformer as tt
+from tf_transformer import cli
 from tf_transformer.config import read_toml
 
 
@@ -39,6 +41,24 @@ def test_a_saved_model_of_bfloat16_is_half_as_large_and_translates(
     assert sizes[0] < 0.55 * sizes[1]
     done = run("translate", tmp_path / "saved", input="eins\n\nzwei drei\n")
     assert done.returncode == 0 and len(done.stdout.splitlines()) == 3
+
+
+@pytest.mark.parametrize(
+    ("given", "beam_size", "alpha"),
+    [([], 1, 0.6), (["--length-penalty=0"], 1, 0.0), (["--beam-size=3"], 3, 0.6)],
+)
+def test_an_export_searches_as_told_and_otherwise_as_a_translator(
+    trained_run, tmp_path, monkeypatch, given, beam_size, alpha
+):
+    made = []
+
+    def look(self, *_):
+        made.append({name: float(value) for name, value in self._settings.items()})
+        return "saved"
+
+    monkeypatch.setattr(tt.Translator, "save", look)
+    assert cli.main(["export", str(trained_run[0]), str(tmp_path / "saved"), *given]) == 0
+    assert made == [{"beam_size": beam_size, "alpha": pytest.approx(alpha), "vocab_size": 280}]
 
 
 @pytest.mark.parametrize(

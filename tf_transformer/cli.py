@@ -184,14 +184,14 @@ def _export(options, _):
 def _export_saved_model(trained, max_length, manifest, options):
     from tf_transformer.export.translator import Translator
 
+    search = {"beam_size": options.beam_size, "alpha": options.length_penalty}
     with _search_errors():
         translator = Translator.from_model(
             trained.model,
             trained.source_tokenizer,
             trained.target_tokenizer,
             max_length,
-            1 if options.beam_size is None else options.beam_size,
-            0.6 if options.length_penalty is None else options.length_penalty,
+            **{name: value for name, value in search.items() if value is not None},
         )
     return translator.save(options.saved_model, options.version, manifest, options.overwrite)
 
