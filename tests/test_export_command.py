@@ -3,11 +3,7 @@
 import json
 
 import pytest
-from commands import (
-    assert_refused,
-    log_of,
-    run,
-)
+from commands import assert_refused, log_of, run
 
 import tf_transformer as tt
 from tf_transformer import cli

@@ -3,10 +3,7 @@
 import pytest
 from configurations import refusal
 
-from tf_transformer.config import (
-    ModelConfig,
-    TransformerConfig,
-)
+from tf_transformer.config import ModelConfig, TransformerConfig
 from tf_transformer.models.presets import preset, transformer_config
 
 
