@@ -193,6 +193,12 @@ def test_ctrl_c_leaves_a_checkpoint_and_resume_goes_on(copy_files, tmp_path):
     assert log_of(run_dir)[-1]["step"] == stopped + 2
 
 
+@pytest.mark.parametrize("extra", [[], ["--steps=0"], ["--config=missing.toml"]])
+def test_that_a_run_exists_is_said_before_its_options_are_looked_at(trained_run, capfd, extra):
+    arguments = ["train", f"--run-dir={trained_run[0]}", *extra]
+    assert_refused(arguments, ["holds a run already", "--resume"], capfd, trained_run[0])
+
+
 @pytest.mark.parametrize("extra", [["--steps=99"], ["--corpus=copy"], []])
 def test_a_run_is_not_overwritten(trained_run, copy_files, capfd, extra):
     run_dir, _ = trained_run

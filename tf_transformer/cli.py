@@ -23,6 +23,7 @@ from tf_transformer.config import (
 )
 from tf_transformer.data.parallel import DataError, read_lines
 from tf_transformer.options import parser, settings
+from tf_transformer.training.new_run import require_new
 from tf_transformer.translation import translate_lines
 
 
@@ -83,6 +84,7 @@ def _interruptible():
 def _train(options, started):
     config = None
     if not options.resume:
+        require_new(options.run_dir)  # whoever repeats a command hears of --resume first
         tables = read_toml(options.config) if options.config else {}
         where = options.config or "command line"
         config = RunConfig.from_dict(_merged(tables, _given(options)), where)
