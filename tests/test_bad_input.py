@@ -96,6 +96,7 @@ def test_a_setting_that_does_not_fit_the_text_is_named(copy_files, tmp_path, cap
         ("training = 3\n", ["run.toml", r"\[training\]"]),
         ("[model\n", ["run.toml", "is not TOML", "line 1"]),
         ("[model]\nd_model = 0\n", ["run.toml", "d_model=0"]),
+        ("[model]\npreset = 'tniy'\n", [r"run\.toml: \[model\] unknown preset 'tniy'", "'tiny'"]),
         (None, ["run.toml", "No such file"]),
     ],
 )

@@ -101,3 +101,5 @@ def test_help_is_given(capfd, name):
         for section, field in settings():
             assert field.metadata["help"], f"{section}.{field.name}"
             assert f"--{field.name.replace('_', '-')}" in printed.out
+        for choices in ("model-type {bpe,unigram}", "preset {tiny,small,base,big}"):
+            assert f"--{choices}" in printed.out

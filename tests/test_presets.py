@@ -1,10 +1,12 @@
 """The sizes of a Transformer: those of the presets, and those that cannot be."""
 
+import dataclasses
+
 import pytest
 from configurations import refusal
 
 from tf_transformer.config import ModelConfig, TransformerConfig
-from tf_transformer.models.presets import preset, transformer_config
+from tf_transformer.models.presets import PRESETS, preset, transformer_config
 
 
 @pytest.mark.parametrize(
@@ -40,6 +42,11 @@ def test_the_presets_have_the_sizes_of_the_papers(name):
     assert (config.num_layers, config.d_model, config.d_ff, config.num_heads) == TABLE[name]
     assert config.tie_embeddings
     assert not preset(name, 300, 301).tie_embeddings
+
+
+def test_a_setting_may_be_every_preset_and_no_other():
+    (field,) = [field for field in dataclasses.fields(ModelConfig) if field.name == "preset"]
+    assert set(field.metadata["choices"]) == set(PRESETS) == set(TABLE)
 
 
 def test_the_default_sizes_are_those_of_the_base_model():
