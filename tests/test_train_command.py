@@ -24,6 +24,7 @@ from commands import (
 
 from tf_transformer import cli
 from tf_transformer.config import read_toml
+from tf_transformer.training.run_directory import RunDirectory
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +60,24 @@ def test_a_run_says_what_it_does_and_nothing_of_its_engine(trained_run):
         assert word in done.stderr
     for noise in ("Warning", "WARNING", "oneDNN", "cuda", "Traceback"):
         assert noise not in done.stderr
+
+
+def test_a_run_ends_with_the_commands_that_come_next(trained_run):
+    run_dir, done = trained_run
+    advice = done.stderr.splitlines()[-1]
+    export, evaluate = advice.removeprefix("Next: tf-transformer ").split(", or tf-transformer ")
+    assert export == f"export {run_dir} saved_models/NAME"
+    assert evaluate == f"evaluate {run_dir} --source F --reference F"
+    for given in (export, evaluate):
+        assert cli._parser().parse_args(given.split()).command
+
+
+def test_sentences_that_came_with_the_corpus_are_named_next(tmp_path):
+    (tmp_path / "test").mkdir()
+    for side in ("source", "target"):
+        (tmp_path / "test" / f"{side}.txt").touch()
+    named = f"--source {tmp_path}/test/source.txt --reference {tmp_path}/test/target.txt"
+    assert RunDirectory(tmp_path).next_commands().endswith(f"evaluate {tmp_path} {named}")
 
 
 def test_the_configuration_of_a_run_repeats_it(trained_run, tmp_path):
@@ -185,7 +204,7 @@ def test_ctrl_c_leaves_a_checkpoint_and_resume_goes_on(copy_files, tmp_path):
         process.kill()
     assert process.returncode == 130
     assert "Stopped at step" in printed
-    assert "Traceback" not in printed
+    assert "Traceback" not in printed and "Next:" not in printed
     stopped = log_of(run_dir)[-1]["step"]
     assert f"step-{stopped:08d}" in checkpoints_in(run_dir)
     arguments = ["train", f"--run-dir={run_dir}", "--resume", f"--steps={stopped + 2}"]

@@ -142,8 +142,20 @@ class RunDirectory:
             (self.path / "test").mkdir(exist_ok=True)
             for side, sentences in (("source", test.sources), ("target", test.targets)):
                 text = "".join(f"{sentence}\n" for sentence in sentences)
-                (self.path / "test" / f"{side}.txt").write_text(text, encoding="utf-8")
+                self._test_path(side).write_text(text, encoding="utf-8")
         self.save_config(config)
+
+    def _test_path(self, side):
+        return self.path / "test" / f"{side}.txt"
+
+    def next_commands(self):
+        """What to do with a run that has ended, as str; with its own test sentences, if any."""
+        paths = [self._test_path(side) for side in ("source", "target")]
+        source, reference = (path if path.is_file() else "F" for path in paths)
+        return (
+            f"tf-transformer export {self.path} saved_models/NAME, or "
+            f"tf-transformer evaluate {self.path} --source {source} --reference {reference}"
+        )
 
     def save_config(self, config):
         """Writes the complete configuration, whole or not at all."""
