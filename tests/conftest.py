@@ -20,6 +20,7 @@ import keras
 import letters
 import numpy as np
 import numpy_transformer
+import phrase_models
 import tensorflow as tf
 
 import tf_transformer as tt
@@ -278,3 +279,43 @@ def exported_version(in_memory, tmp_path_factory):
 def loaded(exported_version):
     """What was loaded from there."""
     return tt.Translator.load(exported_version)
+
+
+# Phrases
+
+
+@pytest.fixture(scope="session")
+def phrases():
+    """The phrasebook in memory."""
+    return tt.phrasebook(num_train=4000, num_validation=1, num_test=200)
+
+
+@pytest.fixture(scope="session")
+def phrase_tokenizer(phrases):
+    """One tokenizer for both of its languages."""
+    return tt.SentencePieceTokenizer.train(
+        [*phrases.train.sources, *phrases.train.targets], phrase_models.PIECES
+    )
+
+
+@pytest.fixture(scope="session")
+def phrase_model(phrases, phrase_tokenizer):
+    """A model that has learned enough to end its sentences, most of them."""
+    keras.utils.set_random_seed(0)
+    batches = tt.TokenBatches.from_text(
+        phrases.train,
+        phrase_tokenizer,
+        phrase_tokenizer,
+        batch_tokens=1024,
+        max_length=phrase_models.MAX_LENGTH,
+        seed=0,
+    )
+    model = phrase_models.model_of(
+        (phrase_tokenizer, phrase_tokenizer), norm_first=True, tied=True, num_layers=1
+    )
+    model.compile(
+        optimizer=keras.optimizers.Adam(tt.NoamSchedule(48, 80, 0.6), 0.9, 0.98, 1e-9),
+        loss=tt.SmoothedCrossEntropy(),
+    )
+    model.fit(batches.dataset(), steps_per_epoch=300, shuffle=False, verbose=0)
+    return model
