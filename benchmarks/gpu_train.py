@@ -13,6 +13,7 @@ import statistics
 import sys
 
 import engine
+from sizes import add_size_options, sizes_of
 from synthetic_batches import PAD_ID, synthetic_batches, training_flops
 
 from tf_transformer.models.presets import PRESETS
@@ -21,7 +22,6 @@ ENGINES = {
     "ours": ("gpu_keras.py", "jax"),
     "pytorch": ("gpu_pytorch.py", "torch"),
 }
-SIZES = ("num_layers", "d_model", "num_heads", "d_ff")
 
 
 def main():
@@ -68,24 +68,12 @@ def parse():
         default=True,
         help="torch.compile; only tests on machines without a compiler do without",
     )
-    for name in SIZES:
-        parser.add_argument(
-            f"--{name.replace('_', '-')}", type=int, help="None: as the preset has it"
-        )
+    add_size_options(parser, int)
     options = parser.parse_args()
     for name in ("blocks", "steps", "batch_tokens"):
         if getattr(options, name) < 1:
             parser.error(f"--{name.replace('_', '-')} must be at least 1")
     return options
-
-
-def sizes_of(preset, options):
-    num_layers, d_model, d_ff, num_heads = PRESETS[preset]
-    sizes = {
-        "num_layers": num_layers, "d_model": d_model, "num_heads": num_heads, "d_ff": d_ff,
-    }  # fmt: skip
-    given = {name: getattr(options, name) for name in SIZES}
-    return sizes | {name: value for name, value in given.items() if value is not None}
 
 
 def measure_preset(job, options):

@@ -13,6 +13,7 @@ import sys
 import tempfile
 
 import engine
+from sizes import add_size_options, sizes_of
 
 # name: script and what differs in its job
 ENGINES = {
@@ -27,7 +28,6 @@ ENGINES = {
 DEFAULT_ENGINES = ("ours", "pytorch", "ours_no_metrics", "pytorch_default_dropout")
 # (warm-up, measured steps); a step of base takes a core some 20 seconds.
 STEPS = {"tiny": (8, 40), "small": (8, 40), "base": (2, 6), "big": (1, 3)}
-SIZES = ("num_layers", "d_model", "num_heads", "d_ff")
 PRECISIONS = ("float32", "bfloat16")
 
 
@@ -84,10 +84,7 @@ def parse():
     parser.add_argument("--batch-tokens", type=positive, default=4096)
     parser.add_argument("--max-length", type=positive, default=128)
     parser.add_argument("--dropout", type=float, default=0.1)
-    for name in SIZES:
-        parser.add_argument(
-            f"--{name.replace('_', '-')}", type=positive, help="None: as the preset has it"
-        )
+    add_size_options(parser, positive)
     options = parser.parse_args()
     if bool(options.source) != bool(options.target):
         parser.error("--source and --target belong together: give both or neither")
@@ -122,17 +119,6 @@ def measure_preset(preset, steps, job, options):
         **cells.pop("float32", {}),
         **cells,
     }
-
-
-def sizes_of(preset, options):
-    from tf_transformer.models.presets import PRESETS
-
-    num_layers, d_model, d_ff, num_heads = PRESETS[preset]
-    sizes = {
-        "num_layers": num_layers, "d_model": d_model, "num_heads": num_heads, "d_ff": d_ff,
-    }  # fmt: skip
-    given = {name: getattr(options, name) for name in SIZES}
-    return sizes | {name: value for name, value in given.items() if value is not None}
 
 
 def measure_cell(job, warm_up, options):

@@ -1,17 +1,30 @@
-"""What several test files share: quiet TensorFlow, and the paper's equations in NumPy float64."""
+"""What several test files share: quiet TensorFlow, and the fixtures."""
 
 import json
 import os
+import random
+import shutil
 import subprocess
 import sys
+import types
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-import numpy as np
 import pytest
+
+# Before they are imported, so that a failing assert of theirs shows its values.
+pytest.register_assert_rewrite("commands", "configurations")
+
+import commands
+import keras
+import letters
+import numpy as np
+import numpy_transformer
+import phrase_models
 import tensorflow as tf
 
 import tf_transformer as tt
+from tf_transformer.training import endings, logs
 
 
 def _randomise(layer, seed=0):
@@ -24,121 +37,6 @@ def _randomise(layer, seed=0):
         mean = 1.0 if variable.name == "gamma" else 0.0
         variable.assign(rng.normal(mean, 0.3, variable.shape))
     return layer
-
-
-def _softmax(scores):
-    exponentials = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    return exponentials / exponentials.sum(axis=-1, keepdims=True)
-
-
-def _attention(layer, query, context, allowed=None):
-    """Equation 1 of Vaswani et al. 2017 one head at a time; weights of 0 where not allowed.
-
-    Reads the layer's weights by their documented layout: columns `[Q | K | V]`, or `Q` and
-    `[K | V]` apart, in each the heads side by side.
-    """
-    weights = {
-        "/".join(v.path.split("/")[-2:]): np.asarray(v, "float64")
-        for v in layer.variables
-        if "seed" not in v.path
-    }
-    width = layer.d_model
-    size = width // layer.num_heads
-    joint, bias = (
-        np.concatenate(
-            [
-                weights[name]
-                for name in (
-                    f"query_projection/{kind}",
-                    f"key_value_projection/{kind}",
-                    f"query_key_value_projection/{kind}",
-                )
-                if name in weights
-            ],
-            axis=-1,
-        )
-        for kind in ("kernel", "bias")
-    )
-    part = [slice(i * width, (i + 1) * width) for i in range(3)]
-    queries = query @ joint[:, part[0]] + bias[part[0]]
-    keys = context @ joint[:, part[1]] + bias[part[1]]
-    values = context @ joint[:, part[2]] + bias[part[2]]
-    heads, probabilities = [], []
-    for head in range(layer.num_heads):
-        columns = slice(head * size, (head + 1) * size)
-        scores = np.einsum("btd,bsd->bts", queries[..., columns], keys[..., columns])
-        scores = scores / np.sqrt(size)
-        if allowed is not None:
-            scores = np.where(allowed, scores, -np.inf)
-        probabilities.append(_softmax(scores))
-        heads.append(probabilities[-1] @ values[..., columns])
-    output = np.concatenate(heads, axis=-1) @ weights["output_projection/kernel"]
-    output = output + weights["output_projection/bias"]
-    return output, np.stack(probabilities, axis=1)
-
-
-def _logits(model, inputs):
-    """The model of Vaswani et al. 2017 in NumPy float64: logits, and weights of each attention."""
-    config = model.config
-    context_allowed = (inputs["source_ids"] != config.pad_id)[:, None, :]
-    scores = {"encoder": [], "decoder": [], "cross": []}
-
-    def norm(layer, x):
-        gamma, beta = (np.asarray(v, "float64") for v in layer.variables)
-        variance = ((x - x.mean(-1, keepdims=True)) ** 2).mean(-1, keepdims=True)
-        return (x - x.mean(-1, keepdims=True)) / np.sqrt(variance + 1e-6) * gamma + beta
-
-    def sublayer(residual, x, function):
-        if config.norm_first:
-            return x + function(norm(residual.norm, x))
-        return norm(residual.norm, x + function(x))
-
-    def feed_forward(layer, x):
-        w1, b1, w2, b2 = (np.asarray(v, "float64") for v in layer.variables)
-        return np.maximum(0, x @ w1 + b1) @ w2 + b2
-
-    def attend(layer, kind, x, context=None, allowed=None):
-        output, weights = _attention(layer, x, x if context is None else context, allowed)
-        scores[kind].append(weights)
-        return output
-
-    def embed(layer, ids):
-        angles = np.arange(ids.shape[1])[:, None] / 10000 ** (
-            np.arange(0, config.d_model, 2) / config.d_model
-        )
-        positions = np.stack([np.sin(angles), np.cos(angles)], -1).reshape(ids.shape[1], -1)
-        matrix = np.asarray(layer.embedding.embeddings, "float64")
-        return matrix[ids] * np.sqrt(config.d_model) + positions
-
-    x = embed(model.source_embedding, inputs["source_ids"])
-    for layer in model.encoder.layers:
-        x = sublayer(
-            layer.attention_residual, x,
-            lambda h, at=layer: attend(at.self_attention, "encoder", h, None, context_allowed),
-        )  # fmt: skip
-        x = sublayer(
-            layer.feed_forward_residual, x, lambda h, at=layer: feed_forward(at.feed_forward, h)
-        )
-    context = norm(model.encoder.norm, x) if config.norm_first else x
-    x = embed(model.target_embedding, inputs["target_ids"])
-    triangle = np.tril(np.ones((1, x.shape[1], x.shape[1]), bool))
-    for layer in model.decoder.layers:
-        x = sublayer(
-            layer.self_residual, x,
-            lambda h, at=layer: attend(at.self_attention, "decoder", h, None, triangle),
-        )  # fmt: skip
-        x = sublayer(
-            layer.cross_residual, x,
-            lambda h, at=layer: attend(at.cross_attention, "cross", h, context, context_allowed),
-        )  # fmt: skip
-        x = sublayer(
-            layer.feed_forward_residual, x, lambda h, at=layer: feed_forward(at.feed_forward, h)
-        )
-    x = norm(model.decoder.norm, x) if config.norm_first else x
-    if config.tie_embeddings:
-        return x @ np.asarray(model.target_embedding.embedding.embeddings, "float64").T, scores
-    kernel, bias = (np.asarray(v, "float64") for v in model.output_projection.variables)
-    return x @ kernel + bias, scores
 
 
 class _EchoModel:
@@ -179,6 +77,23 @@ def _write_copy_task(folder):
         (folder / part).write_text("".join(lines), encoding="utf-8")
 
 
+class _Clock(keras.callbacks.Callback):
+    """A clock on which a step takes 10 seconds and a validation 25."""
+
+    def __init__(self):
+        super().__init__()
+        self.now = 1000.0
+
+    def monotonic(self):
+        return self.now
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.now += 10
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.now += 25
+
+
 # Session scope, because hypothesis calls a test many times with one fixture.
 @pytest.fixture(scope="session")
 def randomise():
@@ -187,12 +102,12 @@ def randomise():
 
 @pytest.fixture(scope="session")
 def numpy_attention():
-    return _attention
+    return numpy_transformer.attention
 
 
 @pytest.fixture(scope="session")
 def numpy_logits():
-    return _logits
+    return numpy_transformer.logits
 
 
 @pytest.fixture(scope="session")
@@ -211,3 +126,196 @@ def write_copy_task():
 def echo_model():
     """The class of the model that echoes, to make one of a vocabulary's size or derive another."""
     return _EchoModel
+
+
+# The command line
+
+
+@pytest.fixture(scope="session")
+def copy_files(tmp_path_factory):
+    """Text files of the copy task; and where each test that shares them may leave nothing."""
+    folder = tmp_path_factory.mktemp("data")
+    corpus = tt.copy_task(num_train=300, num_validation=12, num_test=12)
+    for name in ("train", "validation", "test"):
+        text = getattr(corpus, name)
+        for side, sentences in (("source", text.sources), ("target", text.targets)):
+            path = folder / f"{name}.{side}"
+            path.write_text("".join(f"{s}\n" for s in sentences), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def trained_run(copy_files, tmp_path_factory):
+    """A run of a few steps, made in a process of its own; and what that process printed."""
+    run_dir = tmp_path_factory.mktemp("runs") / "new" / "run"
+    lengths = [f"--steps={commands.STEPS}", f"--validation-steps={commands.PERIOD}"]
+    done = commands.run(
+        "train", "--run-dir", run_dir, *commands.files(copy_files), *commands.SMALL, *lengths
+    )
+    assert done.returncode == 0, done.stderr
+    return run_dir, done
+
+
+@pytest.fixture(scope="session")
+def exported_run(trained_run, tmp_path_factory):
+    """The SavedModel of that run, written by a process of its own; and what it printed."""
+    saved = tmp_path_factory.mktemp("saved_models") / "demo"
+    done = commands.run("export", trained_run[0], saved)
+    assert done.returncode == 0, done.stderr
+    return saved, done
+
+
+@pytest.fixture(scope="session")
+def moved_model(exported_run, tmp_path_factory):
+    """The SavedModel alone, far from the run that it came from."""
+    path = tmp_path_factory.mktemp("server") / "model"
+    shutil.copytree(exported_run[0], path)
+    return path
+
+
+@pytest.fixture
+def bad_files(tmp_path):
+    """A folder of files that cannot be used, and of two that can, but not together."""
+    (tmp_path / "two").write_text("a b\nc d\n", encoding="utf-8")
+    (tmp_path / "three").write_text("a b\nc d\ne f\n", encoding="utf-8")
+    (tmp_path / "empty").write_bytes(b"")
+    (tmp_path / "blank").write_text("\n \n\n", encoding="utf-8")
+    (tmp_path / "latin1").write_bytes(b"a b\nd\xfcnn\ne f\n")
+    (tmp_path / "torn.gz").write_bytes(b"\x1f\x8b\x08\x00torn")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "one_tab").write_text("a\tb\nc d\n", encoding="utf-8")
+    return tmp_path
+
+
+# Callbacks
+
+
+@pytest.fixture(scope="session")
+def copy_corpus():
+    """The copy task in memory."""
+    return tt.copy_task(num_train=600, num_validation=40, num_test=0)
+
+
+@pytest.fixture(scope="module")
+def line_model():
+    """The callbacks serve any Keras model, and the smallest is traced the fastest."""
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.Adam(tt.NoamSchedule(16, warmup_steps=100)), "mse")
+    return model
+
+
+@pytest.fixture
+def fit(line_model):
+    """Trains under callbacks, with 4 steps a period and no end but theirs."""
+    line_model.optimizer.iterations.assign(0)
+    data = tf.data.Dataset.from_tensors((np.ones((2, 1)), np.ones((2, 1)))).repeat()
+
+    def run(*under_test, epochs=1000):
+        line_model.fit(
+            data,
+            steps_per_epoch=4,
+            epochs=epochs,
+            shuffle=False,
+            verbose=0,
+            callbacks=list(under_test),
+        )
+        return line_model
+
+    return run
+
+
+@pytest.fixture
+def step_clock(monkeypatch):
+    """The time of what ends and what logs: a step takes 10 seconds and a validation 25."""
+    clock = _Clock()
+    for module in (endings, logs):
+        monkeypatch.setattr(module, "time", types.SimpleNamespace(monotonic=clock.monotonic))
+    return clock
+
+
+# Translators
+
+
+@pytest.fixture(scope="session")
+def sentences():
+    """60 different sentences of 1 to 12 letters, short and long in turns."""
+    rng = random.Random(0)
+    drawn = {" ".join(rng.choices("abcdefghij", k=rng.randint(1, 12))) for _ in range(80)}
+    return sorted(drawn, key=lambda sentence: rng.random())[:60]
+
+
+@pytest.fixture(scope="session")
+def letter_tokenizer(sentences):
+    """A tokenizer of those sentences, to which a letter behind a space is one piece."""
+    return tt.SentencePieceTokenizer.train(sentences, letters.PIECES)
+
+
+@pytest.fixture(scope="session")
+def echo_translator(echo_model, letter_tokenizer):
+    """A translator whose every translation is its source."""
+    return tt.Translator.from_model(
+        echo_model(letters.PIECES), letter_tokenizer, letter_tokenizer, letters.MAX_LENGTH
+    )
+
+
+@pytest.fixture(scope="session")
+def in_memory(randomise, letter_tokenizer):
+    """A Transformer of random weights: what it says means nothing, but is the hardest to repeat."""
+    return tt.Translator.from_model(
+        letters.random_model(randomise), letter_tokenizer, letter_tokenizer, letters.MAX_LENGTH
+    )
+
+
+@pytest.fixture(scope="session")
+def exported_version(in_memory, tmp_path_factory):
+    """A version of that Transformer, in a folder that has been moved since."""
+    written = in_memory.save(tmp_path_factory.mktemp("saved_models") / "demo", version=3)
+    moved = tmp_path_factory.mktemp("elsewhere") / "moved"
+    shutil.move(written, moved)
+    return moved
+
+
+@pytest.fixture(scope="session")
+def loaded(exported_version):
+    """What was loaded from there."""
+    return tt.Translator.load(exported_version)
+
+
+# Phrases
+
+
+@pytest.fixture(scope="session")
+def phrases():
+    """The phrasebook in memory."""
+    return tt.phrasebook(num_train=4000, num_validation=1, num_test=200)
+
+
+@pytest.fixture(scope="session")
+def phrase_tokenizer(phrases):
+    """One tokenizer for both of its languages."""
+    return tt.SentencePieceTokenizer.train(
+        [*phrases.train.sources, *phrases.train.targets], phrase_models.PIECES
+    )
+
+
+@pytest.fixture(scope="session")
+def phrase_model(phrases, phrase_tokenizer):
+    """A model that has learned enough to end its sentences, most of them."""
+    keras.utils.set_random_seed(0)
+    batches = tt.TokenBatches.from_text(
+        phrases.train,
+        phrase_tokenizer,
+        phrase_tokenizer,
+        batch_tokens=1024,
+        max_length=phrase_models.MAX_LENGTH,
+        seed=0,
+    )
+    model = phrase_models.model_of(
+        (phrase_tokenizer, phrase_tokenizer), norm_first=True, tied=True, num_layers=1
+    )
+    model.compile(
+        optimizer=keras.optimizers.Adam(tt.NoamSchedule(48, 80, 0.6), 0.9, 0.98, 1e-9),
+        loss=tt.SmoothedCrossEntropy(),
+    )
+    model.fit(batches.dataset(), steps_per_epoch=300, shuffle=False, verbose=0)
+    return model

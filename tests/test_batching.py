@@ -1,4 +1,4 @@
-"""Tests of the token-budget batches: nothing lost, little padding, and a position that is exact."""
+"""Tests of the token-budget batches: nothing lost, little padding, one order."""
 
 import hashlib
 import itertools
@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from lengths import BOS, EOS, FIRST_ID, PAD, epoch_of, make_batches, random_lengths, shape
 
 from tf_transformer.data.batching import TokenBatches
 from tf_transformer.data.parallel import DataError, ParallelText
@@ -17,42 +18,6 @@ from tf_transformer.data.tokenized_text import TokenizedText
 
 # A busy machine makes no test fail.
 unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-
-PAD, BOS, EOS = 0, 2, 3
-FIRST_ID = 4
-
-
-def make_text(lengths, num_too_long=0):
-    """Sentences of these (source, target) lengths, each told from the others by its ids."""
-    sources = [np.full(source, FIRST_ID + 2 * n, np.int32) for n, (source, _) in enumerate(lengths)]
-    targets = [np.full(tgt, FIRST_ID + 2 * n + 1, np.int32) for n, (_, tgt) in enumerate(lengths)]
-    return TokenizedText.of(sources, targets, num_too_long)
-
-
-def make_batches(lengths, batch_tokens, seed=0):
-    return TokenBatches(
-        make_text(lengths), batch_tokens, pad_id=PAD, bos_id=BOS, eos_id=EOS, seed=seed
-    )
-
-
-def random_lengths(num_pairs, longest=12, seed=0):
-    return np.random.default_rng(seed).integers(0, longest + 1, (num_pairs, 2)).tolist()
-
-
-def flat(batch):
-    """A batch as plain lists, to be compared."""
-    inputs, labels = batch
-    return [np.asarray(a).tolist() for a in (inputs["source_ids"], inputs["target_ids"], labels)]
-
-
-def epoch_of(batches, epoch):
-    return [flat(batches.batch(rows)) for rows in batches.rows(epoch)]
-
-
-def shape(batch):
-    source, target, _ = batch
-    return len(source), len(source[0]), len(target[0])
-
 
 lengths_lists = st.lists(st.tuples(st.integers(0, 15), st.integers(0, 15)), min_size=1, max_size=60)
 budgets = st.integers(1, 120)
@@ -294,79 +259,6 @@ def test_a_seed_does_not_change_the_shapes():
     lengths = random_lengths(200)
     shapes = [Counter(map(shape, epoch_of(make_batches(lengths, 60, s), 0))) for s in (None, 0, 1)]
     assert shapes[0] == shapes[1] == shapes[2]
-
-
-# The stream
-
-
-def stream_of(dataset):
-    return [flat(batch) for batch in dataset]
-
-
-@pytest.mark.parametrize("seed", [None, 0])
-def test_the_stream_continues_exactly_from_any_position(seed):
-    batches = make_batches(random_lengths(60), 60, seed)
-    num_epochs = 3
-    stream = stream_of(batches.dataset(num_epochs=num_epochs))
-    size = len(batches)
-    assert size > 5
-    assert stream == [batch for epoch in range(num_epochs) for batch in epoch_of(batches, epoch)]
-    # The first, those about both ends of an epoch, the last, and one after the last.
-    for position in {0, 1, 4, size - 1, size, size + 1, 2 * size - 1, 2 * size, 3 * size - 1}:
-        epoch, skip = divmod(position, size)
-        rest = batches.dataset(first_epoch=epoch, num_epochs=num_epochs - epoch, skip=skip)
-        assert stream_of(rest) == stream[position:]
-
-
-def test_the_stream_without_end_continues_across_epochs():
-    batches = make_batches(random_lengths(60), 60)
-    size = len(batches)
-    stream = stream_of(batches.dataset(num_epochs=4))
-    endless = batches.dataset(first_epoch=1, skip=size - 2)
-    assert stream_of(endless.take(size + 5)) == stream[2 * size - 2 : 3 * size + 3]
-    # To skip a whole epoch is to begin with the next.
-    assert stream_of(batches.dataset(skip=size).take(3)) == stream[size : size + 3]
-
-
-@pytest.mark.parametrize(("accumulation", "skip"), [(2, 1), (3, 1), (5, 0)])
-def test_weights_make_the_mean_over_batches_the_mean_over_their_tokens(accumulation, skip):
-    batches = make_batches(random_lengths(60), 60)
-    options = {"num_epochs": 2, "skip": skip}
-    dataset = batches.dataset(accumulation=accumulation, **options)
-    *stream, weights = zip(*dataset.as_numpy_iterator(), strict=True)
-    tokens = np.array([(labels != PAD).sum() for labels in stream[1]])
-    assert len({*tokens[:accumulation]}) > 1, "uneven, or the mean of the means would do"
-    # The groups run on from the first epoch to the second; one that is not full is left out.
-    num = (2 * len(batches) - skip) // accumulation * accumulation
-    assert (len(batches) - skip) % accumulation and num < 2 * len(batches) - skip
-    assert int(dataset.cardinality()) == len(tokens) == num
-    plain = stream_of(batches.dataset(**options))
-    assert [flat(batch) for batch in zip(*stream, strict=True)] == plain[:num]
-    # The mean of any losses, weighted batch by batch, is the mean over the tokens of a group.
-    losses = np.random.default_rng(0).normal(size=(num // accumulation, accumulation))
-    assert all((rows == rows[0]).all() and rows.dtype == "float32" for rows in weights)
-    means = (losses * np.reshape([rows[0] for rows in weights], losses.shape)).mean(axis=1)
-    expected = np.average(losses, axis=1, weights=tokens.reshape(losses.shape))
-    np.testing.assert_allclose(means, expected, atol=1e-6)
-
-
-def test_a_dataset_can_be_read_twice():
-    dataset = make_batches(random_lengths(30), 60).dataset(first_epoch=2, num_epochs=1, skip=1)
-    assert stream_of(dataset) == stream_of(dataset)
-
-
-@pytest.mark.parametrize(("num_epochs", "skip"), [(1, 0), (3, 0), (1, 2), (4, 3)])
-def test_the_cardinality_is_the_number_of_batches(num_epochs, skip):
-    batches = make_batches(random_lengths(60), 60)
-    dataset = batches.dataset(first_epoch=5, num_epochs=num_epochs, skip=skip)
-    assert int(dataset.cardinality()) == num_epochs * len(batches) - skip
-    assert len(list(dataset)) == num_epochs * len(batches) - skip
-
-
-def test_the_dataset_has_open_shapes_of_int32():
-    inputs, labels = make_batches([(1, 1)], 10).dataset().element_spec
-    for spec in (inputs["source_ids"], inputs["target_ids"], labels):
-        assert spec.shape.as_list() == [None, None] and spec.dtype == "int32"
 
 
 # Tokenizing

@@ -137,6 +137,26 @@ def test_options_that_cannot_be(options, message):
     assert message in process.stderr
 
 
+def test_sizes_are_those_of_the_preset_but_for_those_given():
+    code = (
+        f"import argparse, json, sys; sys.path.insert(0, {str(FOLDER)!r}); import sizes; "
+        "parser = argparse.ArgumentParser(); sizes.add_size_options(parser, int); "
+        "found = sizes.sizes_of('base', parser.parse_args(['--d-ff=64'])); "
+        # A parent that is large gives its peak to every engine that it starts.
+        "print(json.dumps([found, 'tensorflow' in sys.modules]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert last_line(done) == [
+        {"num_layers": 6, "d_model": 512, "num_heads": 8, "d_ff": 64},
+        False,
+    ]
+
+
 # The accelerator's batches and how their work is counted
 
 

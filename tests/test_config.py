@@ -1,10 +1,9 @@
-"""Tests of the configuration: what is accepted, what is refused and how, and the TOML file."""
+"""Tests of the configuration: what is accepted, and what is refused and how."""
 
 import dataclasses
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from configurations import SECTIONS, TEXT, TSV, refusal
 
 from tf_transformer.config import (
     ConfigError,
@@ -15,176 +14,14 @@ from tf_transformer.config import (
     TrainingConfig,
     TransformerConfig,
     nearest,
-    read_toml,
 )
 from tf_transformer.models.presets import preset, transformer_config
 
-# A busy machine makes no test fail.
-unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-
-SECTIONS = {
-    "data": DataConfig,
-    "tokenizer": TokenizerConfig,
-    "model": ModelConfig,
-    "training": TrainingConfig,
-}
 OPTIONS = [
     pytest.param(field, id=f"{name}.{field.name}")
     for name, section in SECTIONS.items()
     for field in dataclasses.fields(section)
 ]
-TEXT = {
-    "train_source": "a.de",
-    "train_target": "a.en",
-    "validation_source": "b.de",
-    "validation_target": "b.en",
-}
-TSV = {"train_tsv": "a.tsv", "validation_tsv": "b.tsv"}
-
-
-def refusal(build, *args, **kwargs):
-    """The one-line message of the ConfigError that `build` must raise."""
-    with pytest.raises(ConfigError) as caught:
-        build(*args, **kwargs)
-    message = str(caught.value)
-    assert "\n" not in message
-    return message
-
-
-# Round trip
-
-
-def positive(most):
-    return st.integers(1, most)
-
-
-def rates():
-    return st.floats(0, 1, exclude_max=True, allow_subnormal=False)
-
-
-def maybe(strategy):
-    return st.none() | strategy
-
-
-# Whatever a file name may hold; a lone surrogate is no Unicode, so no TOML file can hold it.
-paths = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
-
-
-@st.composite
-def data_configs(draw):
-    corpus = draw(
-        st.sampled_from(["text", "tsv", "phrasebook", "copy", "reverse", "tfds:ted/pt_to_en"])
-    )
-    files = {"text": TEXT, "tsv": TSV}.get(corpus, {})
-    batch_tokens = draw(st.integers(2, 10**6))
-    return DataConfig(
-        corpus=corpus,
-        **{name: draw(paths) for name in files},
-        tfds_dir=draw(maybe(paths)),
-        tfds_download=draw(st.booleans()),
-        data_cache=draw(maybe(paths)),
-        max_length=draw(st.integers(2, batch_tokens)),
-        batch_tokens=batch_tokens,
-    )
-
-
-@st.composite
-def training_configs(draw):
-    lengths = {
-        "steps": positive(10**9),
-        "epochs": positive(10**4),
-        "minutes": st.floats(1e-3, 1e6),
-    }
-    length = draw(st.sampled_from([None, *lengths]))
-    return TrainingConfig(
-        **({} if length is None else {length: draw(lengths[length])}),
-        seed=draw(st.integers(0, 2**31 - 1)),
-        learning_rate_factor=draw(st.floats(1e-6, 1e3)),
-        warmup_steps=draw(positive(10**6)),
-        label_smoothing=draw(rates()),
-        validation_steps=draw(maybe(positive(10**6))),
-        precision=draw(st.sampled_from(["float32", "mixed_bfloat16", "mixed_float16"])),
-    )
-
-
-def run_configs_with(joint):
-    """Embeddings are tied only where the vocabulary is joint."""
-    return st.builds(
-        RunConfig,
-        data=data_configs(),
-        tokenizer=st.builds(
-            TokenizerConfig,
-            vocab_size=maybe(st.integers(261, 10**6)),
-            model_type=st.sampled_from(["bpe", "unigram"]),
-            joint=st.just(joint),
-        ),
-        model=st.builds(
-            ModelConfig,
-            preset=st.sampled_from(["tiny", "small", "base", "big"]),
-            num_layers=maybe(positive(100)),
-            d_model=maybe(positive(10**4)),
-            num_heads=maybe(positive(64)),
-            d_ff=maybe(positive(10**5)),
-            dropout_rate=rates(),
-            attention_dropout_rate=rates(),
-            norm_first=st.booleans(),
-            tie_embeddings=maybe(st.booleans()) if joint else st.sampled_from([None, False]),
-        ),
-        training=training_configs(),
-    )
-
-
-run_configs = st.booleans().flatmap(run_configs_with)
-
-
-@unhurried
-@given(config=run_configs)
-def test_a_saved_configuration_is_read_back_equal(config, tmp_path_factory):
-    path = tmp_path_factory.mktemp("config") / "run.toml"
-    config.save(path)
-    assert RunConfig.from_dict(read_toml(path), str(path)) == config
-
-
-def test_what_is_left_out_has_its_default():
-    config = RunConfig.from_dict({"data": {"corpus": "copy"}, "training": {"steps": 5}})
-    assert config == RunConfig(
-        DataConfig(corpus="copy"), TokenizerConfig(), ModelConfig(), TrainingConfig(steps=5)
-    )
-
-
-def test_a_saved_file_names_every_setting_that_is_not_none(tmp_path):
-    RunConfig(DataConfig(corpus="copy")).save(tmp_path / "run.toml")
-    tables = read_toml(tmp_path / "run.toml")
-    assert tables.keys() == SECTIONS.keys()
-    for name, section in SECTIONS.items():
-        defaults = {field.name: field.default for field in dataclasses.fields(section)}
-        if name == "data":
-            defaults["corpus"] = "copy"
-        assert tables[name] == {k: v for k, v in defaults.items() if v is not None}
-
-
-def test_without_data_the_missing_files_are_named_with_the_place():
-    message = refusal(RunConfig.from_dict, {}, "run.toml")
-    assert message.startswith("run.toml: missing --train-source")
-
-
-# TOML files
-
-
-def test_a_missing_file_is_named(tmp_path):
-    path = tmp_path / "none.toml"
-    assert str(path) in refusal(read_toml, path)
-
-
-@pytest.mark.parametrize("content", [b"[data\n", b"steps = \n", b'a = "\xff"\n'])
-def test_a_file_that_is_not_toml_is_named(tmp_path, content):
-    path = tmp_path / "bad.toml"
-    path.write_bytes(content)
-    message = refusal(read_toml, path)
-    assert str(path) in message and "is not TOML" in message
-
-
-# Names and types
 
 
 @pytest.mark.parametrize(
@@ -224,6 +61,8 @@ VALUES = [
     ([3], set()),
     ({"a": 3}, set()),
 ]
+
+
 # The types each annotation stands for, spelled out here and not computed as the code does it.
 KINDS = {
     str: {str},
@@ -278,7 +117,7 @@ def test_every_setting_has_a_help_text(field):
     assert not text.endswith(".") and text == text.strip()
 
 
-# Values
+# --- Values ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -438,77 +277,3 @@ def test_configurations_cannot_be_changed():
     for holder, name in ((config, "data"), (config.data, "corpus"), (config.training, "seed")):
         with pytest.raises(dataclasses.FrozenInstanceError):
             setattr(holder, name, None)
-
-
-# The Transformer's sizes
-
-
-@pytest.mark.parametrize(
-    ("changes", "need"),
-    [
-        ({"d_model": 510, "num_heads": 8}, "d_model must be a multiple of num_heads=8"),
-        ({"d_model": 7, "num_heads": 7}, "d_model must be even"),
-    ],
-)
-def test_a_width_that_does_not_divide(changes, need):
-    message = refusal(TransformerConfig, 300, 300, **changes)
-    assert message == f"{need}; received d_model={changes['d_model']}."
-
-
-def test_tied_embeddings_need_one_vocabulary():
-    message = refusal(TransformerConfig, 300, 301)
-    assert "source_vocab_size=300" in message and "target_vocab_size=301" in message
-    assert TransformerConfig(300, 301, tie_embeddings=False).target_vocab_size == 301
-
-
-# num_layers, d_model, d_ff, num_heads; base and big: Vaswani et al. 2017, table 3.
-TABLE = {
-    "tiny": (4, 128, 256, 4),
-    "small": (4, 128, 512, 8),
-    "base": (6, 512, 2048, 8),
-    "big": (6, 1024, 4096, 16),
-}
-
-
-@pytest.mark.parametrize("name", TABLE)
-def test_the_presets_have_the_sizes_of_the_papers(name):
-    config = preset(name, 300, 300)
-    assert (config.num_layers, config.d_model, config.d_ff, config.num_heads) == TABLE[name]
-    assert config.tie_embeddings
-    assert not preset(name, 300, 301).tie_embeddings
-
-
-def test_the_default_sizes_are_those_of_the_base_model():
-    assert TransformerConfig(300, 300) == preset("base", 300, 300)
-
-
-def test_a_run_changes_single_sizes_of_its_preset():
-    model = ModelConfig(
-        preset="small", d_ff=64, dropout_rate=0.3, attention_dropout_rate=0.2, norm_first=False
-    )
-    assert transformer_config(model, 300, 400, joint=False, pad_id=7) == TransformerConfig(
-        source_vocab_size=300,
-        target_vocab_size=400,
-        num_layers=4,
-        d_model=128,
-        num_heads=8,
-        d_ff=64,
-        dropout_rate=0.3,
-        attention_dropout_rate=0.2,
-        norm_first=False,
-        tie_embeddings=False,
-        pad_id=7,
-    )
-
-
-@pytest.mark.parametrize("joint", [True, False])
-@pytest.mark.parametrize("tie", [None, True, False])
-def test_embeddings_are_tied_where_the_vocabulary_is_joint_unless_told(joint, tie):
-    config = transformer_config(ModelConfig(tie_embeddings=tie), 300, 300, joint, pad_id=0)
-    assert config.tie_embeddings is (joint if tie is None else tie)
-
-
-def test_the_transformers_sizes_survive_as_plain_values():
-    config = TransformerConfig(300, 400, d_model=8, num_heads=2, tie_embeddings=False, pad_id=3)
-    assert TransformerConfig(**config.to_dict()) == config
-    assert all(type(value) in (int, float, bool) for value in config.to_dict().values())

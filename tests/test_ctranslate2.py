@@ -1,9 +1,6 @@
 """The export to CTranslate2: another engine, the same numbers and the same words."""
 
 import json
-import pathlib
-import re
-import subprocess
 import sys
 
 import ctranslate2
@@ -11,16 +8,12 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from phrase_models import MAX_LENGTH, PIECES, model_of, our_greedy, padded
 
 import tf_transformer as tt
-from tf_transformer.config import DataConfig, ModelConfig, RunConfig, TokenizerConfig
-from tf_transformer.decoding.greedy import greedy_search
 from tf_transformer.export.ctranslate2 import QUANTIZATIONS, write_ctranslate2
 from tf_transformer.export.versions import ExportError
-from tf_transformer.training.run_directory import RunDirectory
 
-PIECES = 500
-MAX_LENGTH = 40
 # Two engines add in another order. Where the two best tokens are nearer than this, either may win.
 TIE = 1e-4
 ARCHITECTURES = [
@@ -31,64 +24,23 @@ ARCHITECTURES = [
 
 
 @pytest.fixture(scope="module")
-def corpus():
-    return tt.phrasebook(num_train=4000, num_validation=1, num_test=200)
-
-
-@pytest.fixture(scope="module")
-def joint(corpus):
-    return tt.SentencePieceTokenizer.train([*corpus.train.sources, *corpus.train.targets], PIECES)
-
-
-@pytest.fixture(scope="module")
-def separate(corpus):
+def separate(phrases):
     """A tokenizer a side, of different sizes."""
     return (
-        tt.SentencePieceTokenizer.train(corpus.train.sources, PIECES),
-        tt.SentencePieceTokenizer.train(corpus.train.targets, PIECES - 60),
+        tt.SentencePieceTokenizer.train(phrases.train.sources, PIECES),
+        tt.SentencePieceTokenizer.train(phrases.train.targets, PIECES - 60),
     )
-
-
-def model_of(tokenizers, norm_first, tied, num_layers=2, dtype=None):
-    source, target = tokenizers
-    config = tt.TransformerConfig(
-        source.vocab_size,
-        target.vocab_size,
-        num_layers=num_layers,
-        d_model=48,
-        num_heads=4,
-        d_ff=96,
-        norm_first=norm_first,
-        tie_embeddings=tied,
-    )
-    return tt.Transformer(config, dtype=dtype)
 
 
 @pytest.fixture(scope="module")
-def random_models(joint, separate, randomise):
+def random_models(phrase_tokenizer, separate, randomise):
     """Models whose every weight is random, biases and norms too: `(model, tokenizers)` of each."""
 
     def make(norm_first, tied):
-        tokenizers = (joint, joint) if tied else separate
+        tokenizers = (phrase_tokenizer, phrase_tokenizer) if tied else separate
         return randomise(model_of(tokenizers, norm_first, tied)), tokenizers
 
     return make
-
-
-@pytest.fixture(scope="module")
-def trained(corpus, joint):
-    """A model that has learned enough to end its sentences, most of them."""
-    keras.utils.set_random_seed(0)
-    batches = tt.TokenBatches.from_text(
-        corpus.train, joint, joint, batch_tokens=1024, max_length=MAX_LENGTH, seed=0
-    )
-    model = model_of((joint, joint), norm_first=True, tied=True, num_layers=1)
-    model.compile(
-        optimizer=keras.optimizers.Adam(tt.NoamSchedule(48, 80, 0.6), 0.9, 0.98, 1e-9),
-        loss=tt.SmoothedCrossEntropy(),
-    )
-    model.fit(batches.dataset(), steps_per_epoch=300, shuffle=False, verbose=0)
-    return model
 
 
 def opened(path, compute_type="float32"):
@@ -97,10 +49,6 @@ def opened(path, compute_type="float32"):
 
 def written(model, tokenizers, tmp_path, **options):
     return write_ctranslate2(model, *tokenizers, tmp_path / "demo", **options)
-
-
-def padded(rows, pad_id):
-    return tf.ragged.constant(rows, tf.int32).to_tensor(pad_id)
 
 
 def log_probs(model, sources, targets, tokenizers):
@@ -113,24 +61,6 @@ def log_probs(model, sources, targets, tokenizers):
         }
     )
     return tf.nn.log_softmax(logits).numpy()
-
-
-def our_greedy(model, source_ids, tokenizer):
-    """Ids of translations of at most MAX_LENGTH, and whether each met that limit."""
-    source = padded([[*ids, tokenizer.eos_id] for ids in source_ids], tokenizer.pad_id)
-    found = tf.function(
-        lambda: greedy_search(
-            model.decode_step,
-            model.start_decoding(source),
-            tf.fill([len(source_ids)], MAX_LENGTH),
-            pad_id=tokenizer.pad_id,
-            bos_id=tokenizer.bos_id,
-            eos_id=tokenizer.eos_id,
-        ),
-        autograph=False,
-    )()
-    rows = zip(found.ids.numpy(), found.lengths.numpy(), strict=True)
-    return [row[:length].tolist() for row, length in rows], found.truncated.numpy()
 
 
 def their_greedy(path, source_ids, tokenizers):
@@ -170,17 +100,14 @@ def assert_same_greedy_tokens(model, tokenizers, sources, path):
     return truncated
 
 
-# --- The same numbers and words -------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("norm_first", "tied"), ARCHITECTURES)
 def test_log_probabilities_are_those_of_teacher_forcing(
-    random_models, corpus, tmp_path, norm_first, tied
+    random_models, phrases, tmp_path, norm_first, tied
 ):
     model, tokenizers = random_models(norm_first, tied)
     path = written(model, tokenizers, tmp_path)
-    sources = tokenizers[0].encode(corpus.test.sources[:30])
-    targets = tokenizers[1].encode(corpus.test.targets[:30])
+    sources = tokenizers[0].encode(phrases.test.sources[:30])
+    targets = tokenizers[1].encode(phrases.test.targets[:30])
     scored = opened(path).score_batch(
         [tokenizers[0].pieces(ids) for ids in sources],
         [tokenizers[1].pieces(ids) for ids in targets],
@@ -192,21 +119,27 @@ def test_log_probabilities_are_those_of_teacher_forcing(
 
 
 @pytest.mark.parametrize(("norm_first", "tied"), ARCHITECTURES)
-def test_a_model_of_random_weights_says_the_same(random_models, corpus, tmp_path, norm_first, tied):
+def test_a_model_of_random_weights_says_the_same(
+    random_models, phrases, tmp_path, norm_first, tied
+):
     model, tokenizers = random_models(norm_first, tied)
     path = written(model, tokenizers, tmp_path)
-    assert_same_greedy_tokens(model, tokenizers, corpus.test.sources, path)
+    assert_same_greedy_tokens(model, tokenizers, phrases.test.sources, path)
 
 
-def test_a_trained_model_says_the_same_and_ends_where_ours_does(trained, joint, corpus, tmp_path):
-    path = written(trained, (joint, joint), tmp_path)
-    truncated = assert_same_greedy_tokens(trained, (joint, joint), corpus.test.sources, path)
+def test_a_trained_model_says_the_same_and_ends_where_ours_does(
+    phrase_model, phrase_tokenizer, phrases, tmp_path
+):
+    path = written(phrase_model, (phrase_tokenizer, phrase_tokenizer), tmp_path)
+    truncated = assert_same_greedy_tokens(
+        phrase_model, (phrase_tokenizer, phrase_tokenizer), phrases.test.sources, path
+    )
     assert truncated.mean() < 0.2, "most end by themselves, or their ends are not compared"
 
 
-def test_a_source_beyond_the_limit_is_cut_alike(trained, joint, tmp_path):
-    path = written(trained, (joint, joint), tmp_path)
-    pieces = joint.pieces(joint.encode(["Wo ist der Bahnhof? " * 20])[0])
+def test_a_source_beyond_the_limit_is_cut_alike(phrase_model, phrase_tokenizer, tmp_path):
+    path = written(phrase_model, (phrase_tokenizer, phrase_tokenizer), tmp_path)
+    pieces = phrase_tokenizer.pieces(phrase_tokenizer.encode(["Wo ist der Bahnhof? " * 20])[0])
     assert len(pieces) > MAX_LENGTH
     # Ours keeps MAX_LENGTH - 1 pieces and the end.
     translator = opened(path)
@@ -217,16 +150,22 @@ def test_a_source_beyond_the_limit_is_cut_alike(trained, joint, tmp_path):
 
 
 @pytest.mark.parametrize("max_length", [16, 3000])
-def test_no_position_is_missing_up_to_the_limit(trained, joint, tmp_path, max_length):
-    path = written(trained, (joint, joint), tmp_path, max_length=max_length)
-    (piece,) = joint.pieces(joint.encode(["a"])[0][-1:])
+def test_no_position_is_missing_up_to_the_limit(
+    phrase_model, phrase_tokenizer, tmp_path, max_length
+):
+    path = written(
+        phrase_model, (phrase_tokenizer, phrase_tokenizer), tmp_path, max_length=max_length
+    )
+    (piece,) = phrase_tokenizer.pieces(phrase_tokenizer.encode(["a"])[0][-1:])
     long = [piece] * (max_length - 1)
     (scores,) = opened(path).score_batch([long], [[*long, piece]], max_input_length=0)
     assert len(scores.log_probs) == max_length + 1  # with the end
 
 
-def test_a_model_of_mixed_precision_is_exported_in_float32(joint, corpus, randomise, tmp_path):
-    tokenizers = (joint, joint)
+def test_a_model_of_mixed_precision_is_exported_in_float32(
+    phrase_tokenizer, phrases, randomise, tmp_path
+):
+    tokenizers = (phrase_tokenizer, phrase_tokenizer)
     mixed = randomise(model_of(tokenizers, True, True, dtype="mixed_bfloat16"))
     plain = randomise(model_of(tokenizers, True, True))
     path = written(mixed, tokenizers, tmp_path)
@@ -241,7 +180,7 @@ ROUNDING = {"int8": 0.5, "int16": 0.2, "float16": 0.05, "bfloat16": 0.4}
 
 @pytest.mark.parametrize("quantization", QUANTIZATIONS)
 def test_quantized_weights_are_smaller_and_nearly_the_same(
-    random_models, corpus, tmp_path, quantization
+    random_models, phrases, tmp_path, quantization
 ):
     model, tokenizers = random_models(True, True)
     before = [keras.ops.convert_to_numpy(weight).copy() for weight in model.weights]
@@ -253,8 +192,8 @@ def test_quantized_weights_are_smaller_and_nearly_the_same(
     assert ratio < 0.95
     for weight, kept in zip(model.weights, before, strict=True):
         np.testing.assert_array_equal(keras.ops.convert_to_numpy(weight), kept)
-    pieces = [tokenizers[0].pieces(ids) for ids in tokenizers[0].encode(corpus.test.sources[:20])]
-    targets = [tokenizers[1].pieces(ids) for ids in tokenizers[1].encode(corpus.test.targets[:20])]
+    pieces = [tokenizers[0].pieces(ids) for ids in tokenizers[0].encode(phrases.test.sources[:20])]
+    targets = [tokenizers[1].pieces(ids) for ids in tokenizers[1].encode(phrases.test.targets[:20])]
     exact = opened(full).score_batch(pieces, targets)
     rounded = opened(path).score_batch(pieces, targets)
     differences = [
@@ -331,104 +270,9 @@ def test_an_unknown_quantization_is_named(refused):
     assert "'int9': did you mean 'int8'?" in refused(quantization="int9")
 
 
-def test_another_model_is_refused(refused, joint):
+def test_another_model_is_refused(refused, phrase_tokenizer):
     class Other(tt.Transformer):
         pass
 
-    other = Other(model_of((joint, joint), True, True).config)
+    other = Other(model_of((phrase_tokenizer, phrase_tokenizer), True, True).config)
     assert "this model is a Other" in refused(other)
-
-
-# --- The command ----------------------------------------------------------------------------
-
-
-def command(*arguments):
-    return subprocess.run(
-        [sys.executable, "-m", "tf_transformer.cli", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-
-
-@pytest.fixture(scope="module")
-def run_dir(trained, joint, tmp_path_factory):
-    """A run directory as training leaves it, with the trained model."""
-    run = RunDirectory.create(tmp_path_factory.mktemp("runs") / "run")
-    config = RunConfig(
-        data=DataConfig(corpus="phrasebook", max_length=MAX_LENGTH),
-        tokenizer=TokenizerConfig(vocab_size=PIECES),
-        model=ModelConfig(num_layers=1, d_model=48, num_heads=4, d_ff=96),
-    )
-    run.begin(config, joint, joint)
-    run.checkpoints.write(trained, 300, {"val_bleu": 1.5}, is_best=True)
-    return run.path
-
-
-@pytest.fixture(scope="module")
-def exported(run_dir, tmp_path_factory):
-    saved = tmp_path_factory.mktemp("saved_models") / "fast"
-    done = command("export", run_dir, saved, "--format=ctranslate2")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == [str(saved / "1")]
-    assert done.stderr == ""
-    return saved / "1"
-
-
-def readme_example():
-    """The lines of saved_models/README.md that translate with CTranslate2."""
-    readme = pathlib.Path(__file__).parents[1] / "saved_models" / "README.md"
-    blocks = re.findall(r"```python\n(.*?)```", readme.read_text("utf-8"), re.DOTALL)
-    (block,) = [block for block in blocks if "import ctranslate2" in block]
-    return block
-
-
-def test_the_readme_translates_as_the_saved_model_and_without_tensorflow(
-    exported, run_dir, trained, joint, corpus, tmp_path
-):
-    saved = tmp_path / "slow"
-    assert command("export", run_dir, saved).returncode == 0
-    translate = tt.Translator.load(saved)
-    # Those that end by themselves: the limits of the two are not the same.
-    candidates = corpus.test.sources[:40]
-    _, truncated = our_greedy(trained, joint.encode(candidates), joint)
-    lines = [line for line, cut in zip(candidates, truncated, strict=True) if not cut][:15]
-    assert len(lines) == 15
-
-    *setup, last = readme_example().splitlines()
-    code = "\n".join(["import json, sys", "sys.modules['tensorflow'] = None", *setup])
-    code = re.sub(r'"saved_models/[^"]*"', repr(str(exported)), code)
-    code = re.sub(r'\["Wo ist[^\]]*\]', "json.load(sys.stdin)", code)
-    code += f"\nprint(json.dumps({last}))"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        input=json.dumps(lines),
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == translate(lines)
-
-
-def test_the_manifest_says_what_made_it(exported, run_dir):
-    manifest = json.loads((exported / "tf_transformer.json").read_text("utf-8"))
-    assert manifest["step"] == 300
-    assert manifest["scores"] == {"val_bleu": 1.5}
-    assert manifest["config"] == RunDirectory.open(run_dir).config().to_dict()
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (["--format=onnx"], "'onnx'"),
-        (["--format=ctranslate2", "--quantization=int9"], "'int8'"),
-        (["--quantization=int8"], "--format ctranslate2"),
-    ],
-)
-def test_a_bad_option_is_answered_in_a_line(run_dir, tmp_path, options, words):
-    done = command("export", run_dir, tmp_path / "saved", *options)
-    assert done.returncode == 2
-    (line,) = done.stderr.splitlines()
-    assert words in line
-    assert list(tmp_path.iterdir()) == []

@@ -17,7 +17,6 @@ from step_models import (
 )
 
 from tf_transformer.config import TransformerConfig
-from tf_transformer.decoding.cache import open_shapes
 from tf_transformer.decoding.greedy import greedy_search
 from tf_transformer.decoding.hypotheses import Hypotheses, output_limits
 from tf_transformer.models.transformer import Transformer
@@ -344,58 +343,3 @@ def test_a_graph_from_text_returns_every_row(num_layers):
 
     for tensor in find(["5 6 7", "4", "8 9"]):
         assert tensor.shape[0] == 3
-
-
-# Shapes and limits
-
-
-def test_rows_and_empty_axes_are_open_and_nothing_else():
-    structure = {
-        "keys": tf.zeros([3, 2, 0, 4]),
-        "nested": [tf.zeros([3]), (tf.zeros([3, 5]), tf.zeros([3, 0, 0]))],
-    }
-    shapes = open_shapes(structure)
-    assert shapes.keys() == {"keys", "nested"}
-    assert isinstance(shapes["nested"], list) and isinstance(shapes["nested"][1], tuple)
-    flat = [shapes["keys"], shapes["nested"][0], *shapes["nested"][1]]
-    assert [shape.as_list() for shape in flat] == [
-        [None, 2, None, 4],
-        [None],
-        [None, 5],
-        [None, None, None],
-    ]
-
-
-def test_scalars_and_open_axes_stay_as_they_are():
-    shapes = []
-
-    @tf.function(input_signature=[tf.TensorSpec([None, None, 4]), tf.TensorSpec([])])
-    def trace(tensor, scalar):
-        shapes.extend(open_shapes([tensor, scalar]))
-        return tensor
-
-    trace.get_concrete_function()
-    assert [shape.as_list() for shape in shapes] == [[None, None, 4], []]
-
-
-def test_a_row_count_of_0_or_1_is_open_too():
-    assert open_shapes(tf.zeros([0, 2])).as_list() == [None, 2]
-    assert open_shapes(tf.zeros([1, 1])).as_list() == [None, 1]
-
-
-@pytest.mark.parametrize(
-    ("source_length", "max_length", "limit"),
-    [(0, 128, 10), (1, 128, 12), (7, 128, 24), (59, 128, 128), (60, 128, 128), (3, 5, 5)],
-)
-def test_an_output_may_be_twice_its_source_and_ten_up_to_the_maximum(
-    source_length, max_length, limit
-):
-    assert output_limits(tf.constant([source_length]), max_length).numpy().tolist() == [limit]
-
-
-def test_the_limit_of_a_row_is_its_own():
-    limits = output_limits(tf.constant([1, 20, 3]), 40)
-    assert limits.dtype == tf.int32
-    assert limits.numpy().tolist() == [12, 40, 16]
-    assert output_limits(tf.constant([1]), 40).numpy().tolist() == [12]
-    assert output_limits(tf.zeros([0], tf.int32), 40).shape == (0,)

@@ -23,6 +23,7 @@ from tf_transformer.config import (
 )
 from tf_transformer.data.parallel import DataError, read_lines
 from tf_transformer.options import parser, settings
+from tf_transformer.training.new_run import require_new
 from tf_transformer.translation import translate_lines
 
 
@@ -83,6 +84,7 @@ def _interruptible():
 def _train(options, started):
     config = None
     if not options.resume:
+        require_new(options.run_dir)  # whoever repeats a command hears of --resume first
         tables = read_toml(options.config) if options.config else {}
         where = options.config or "command line"
         config = RunConfig.from_dict(_merged(tables, _given(options)), where)
@@ -158,8 +160,10 @@ def _export(options, _):
         raise ConfigError(
             "--precision is a SavedModel's; for --format ctranslate2: --quantization."
         )
-    if options.format == "ctranslate2" and (options.beam_size or options.length_penalty):
-        raise ConfigError("CTranslate2 is told the beam when it translates; leave out --beam-size.")
+    given = [name for name in ("beam_size", "length_penalty") if getattr(options, name) is not None]
+    if given and options.format == "ctranslate2":
+        named = " and ".join(map(flag, given))
+        raise ConfigError(f"CTranslate2 is told the beam when it translates; leave out {named}.")
     precision = options.precision or "float32"
     with _quiet():
         from tf_transformer.training.run_directory import RunDirectory
@@ -182,14 +186,14 @@ def _export(options, _):
 def _export_saved_model(trained, max_length, manifest, options):
     from tf_transformer.export.translator import Translator
 
+    search = {"beam_size": options.beam_size, "alpha": options.length_penalty}
     with _search_errors():
         translator = Translator.from_model(
             trained.model,
             trained.source_tokenizer,
             trained.target_tokenizer,
             max_length,
-            1 if options.beam_size is None else options.beam_size,
-            0.6 if options.length_penalty is None else options.length_penalty,
+            **{name: value for name, value in search.items() if value is not None},
         )
     return translator.save(options.saved_model, options.version, manifest, options.overwrite)
 

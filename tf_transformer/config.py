@@ -31,9 +31,9 @@ def flag(name):
     return f"--{name.replace('_', '-')}"
 
 
-def _option(default, help_text):
-    """A field that is also an option of the command line, with this help."""
-    return dataclasses.field(default=default, metadata={"help": help_text})
+def _option(default, help_text, choices=()):
+    """A field that is also an option of the command line, with this help; one of the choices."""
+    return dataclasses.field(default=default, metadata={"help": help_text, "choices": choices})
 
 
 def _require(condition, name, value, need):
@@ -52,6 +52,13 @@ def _require_rate(config, *names):
         value = getattr(config, name)
         ok = value is None or 0 <= value < 1
         _require(ok, name, value, "at least 0 and less than 1")
+
+
+def _require_choices(config):
+    for field in dataclasses.fields(config):
+        value, choices = getattr(config, field.name), field.metadata["choices"]
+        if choices and value not in choices:
+            raise ConfigError(f"unknown {field.name} {value!r}: {nearest(value, choices)}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -176,28 +183,22 @@ class TokenizerConfig:
     vocab_size: int | None = _option(
         None, "pieces in a vocabulary, 256 bytes and 4 special ids among them; text: 8000"
     )
-    model_type: str = _option("bpe", "bpe or unigram")
+    model_type: str = _option("bpe", "how pieces are found", ("bpe", "unigram"))
     joint: bool = _option(True, "one vocabulary for both sides")
-
-    MODEL_TYPES: typing.ClassVar = ("bpe", "unigram")
 
     def __post_init__(self):
         _require(
             self.vocab_size is None or self.vocab_size > 260, "vocab_size", self.vocab_size,
             "more than 260, the 256 bytes and 4 special ids that are always in it",
         )  # fmt: skip
-        if self.model_type not in self.MODEL_TYPES:
-            raise ConfigError(
-                f"unknown model_type {self.model_type!r}: "
-                f"{nearest(self.model_type, self.MODEL_TYPES)}"
-            )
+        _require_choices(self)
 
 
 @dataclasses.dataclass(frozen=True)
 class ModelConfig:
     """Which model: a preset, and what differs from it. Each field's help says what it is."""
 
-    preset: str = _option("tiny", "tiny, small, base or big")
+    preset: str = _option("tiny", "a table of sizes", ("tiny", "small", "base", "big"))
     num_layers: int | None = _option(None, "encoder layers, and as many decoder layers")
     d_model: int | None = _option(None, "width of the model")
     num_heads: int | None = _option(None, "attention heads")
@@ -212,6 +213,7 @@ class ModelConfig:
     SIZES: typing.ClassVar = ("num_layers", "d_model", "num_heads", "d_ff")
 
     def __post_init__(self):
+        _require_choices(self)
         _require_positive(self, "num_layers", "d_model", "num_heads", "d_ff")
         _require_rate(self, "dropout_rate", "attention_dropout_rate")
 
@@ -246,14 +248,16 @@ class TrainingConfig:
         "never hold all logits of a batch: less memory, a little more time",
     )
     deterministic: bool = _option(False, "ops that give the same bits every time; slower on a GPU")
-    precision: str = _option("float32", "float32, mixed_bfloat16 or mixed_float16")
-
+    precision: str = _option(
+        "float32",
+        "of activations and products; weights stay float32",
+        ("float32", "mixed_bfloat16", "mixed_float16"),
+    )
     devices: str | None = _option(
         None, "so many GPUs, or devices by name: gpu:0,gpu:1 or cpu; default: every GPU"
     )
 
     LENGTHS: typing.ClassVar = ("steps", "epochs", "minutes")
-    PRECISIONS: typing.ClassVar = ("float32", "mixed_bfloat16", "mixed_float16")
 
     def __post_init__(self):
         _require_positive(
@@ -268,10 +272,7 @@ class TrainingConfig:
             raise ConfigError(
                 f"{' and '.join(map(flag, lengths))} each say when training ends. Give one of them."
             )
-        if self.precision not in self.PRECISIONS:
-            raise ConfigError(
-                f"unknown precision {self.precision!r}: {nearest(self.precision, self.PRECISIONS)}"
-            )
+        _require_choices(self)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -206,7 +206,9 @@ def _add_setting(group, field):
             help=help_text,
         )
     else:
-        metavar = {int: "N", float: "X", str: "S"}[kind]
+        # Not argparse's `choices`, so that a mistake is answered as one in run.toml is.
+        choices = field.metadata["choices"]
+        metavar = f"{{{','.join(choices)}}}" if choices else {int: "N", float: "X", str: "S"}[kind]
         group.add_argument(
             flag(field.name), type=kind, default=argparse.SUPPRESS, metavar=metavar, help=help_text
         )

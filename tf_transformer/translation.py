@@ -25,11 +25,13 @@ def translate_lines(translate, input_path, output_path, n_best, resume):
         resume: bool, whether to go on after what `output_path` holds.
 
     Raises:
-        DataError: input and output are one file, or there is nothing to go on with, or what is
-            there is of another input.
+        DataError: the input is a directory or the output too, or there is nothing to go on with,
+            or what is there is of another input.
     """
     if resume and not (input_path and output_path):
         raise DataError("--continue needs --input and --output, files that can be read again.")
+    if input_path and os.path.isdir(input_path):
+        raise DataError(f"{input_path}: a directory; give a file in it, one text on each line.")
     if input_path and output_path and os.path.realpath(input_path) == os.path.realpath(output_path):
         raise DataError(f"{output_path}: is the input too; give another --output.")
     with contextlib.ExitStack() as files:

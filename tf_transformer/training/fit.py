@@ -226,6 +226,8 @@ def _fit(config, run, model, batches, validation, corpus, translate, save, start
     best = run.checkpoints.best()
     bleu = f", validation BLEU {best.scores['val_bleu']:.2f}" if "val_bleu" in best.scores else ""
     _say(f"{stopped} Best checkpoint: step {best.step:,}{bleu}, in {run.path}.")
+    if not interrupt.signal:
+        _say(f"Next: {run.next_commands()}")
     return interrupt.signal
 
 

@@ -17,15 +17,12 @@ import pathlib
 import sys
 from typing import NamedTuple
 
-from tf_transformer.config import InputError, RunConfig, read_toml
+from tf_transformer.config import RunConfig, read_toml
 from tf_transformer.models.presets import transformer_config
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer
 from tf_transformer.training.checkpoints import Checkpoint, Checkpoints, sync
-
-
-class RunError(InputError):
-    """A run directory that cannot be used."""
+from tf_transformer.training.new_run import CHECKPOINTS, CONFIG, RunError, require_new
 
 
 def build_model(config, source_tokenizer, target_tokenizer, precision=None):
@@ -70,10 +67,10 @@ class RunDirectory:
 
     def __init__(self, path):
         self.path = pathlib.Path(path)
-        self.config_path = self.path / "config.toml"
+        self.config_path = self.path / CONFIG
         self.log_path = self.path / "log.jsonl"
         self.tensorboard_path = self.path / "tensorboard"
-        self.checkpoints = Checkpoints(self.path / "checkpoints")
+        self.checkpoints = Checkpoints(self.path / CHECKPOINTS)
 
     @classmethod
     def create(cls, path):
@@ -82,16 +79,8 @@ class RunDirectory:
         Raises:
             RunError: it holds a run already, or cannot be made.
         """
-        run = cls(path)
-        if run.config_path.exists() or run.checkpoints.directory.exists():
-            raise RunError(
-                f"{path}: holds a run already. Continue it with --resume, "
-                f"or give another --run-dir."
-            )
-        existing = next(p for p in (run.path, *run.path.absolute().parents) if p.exists())
-        if not existing.is_dir() or not os.access(existing, os.W_OK):
-            raise RunError(f"{path}: cannot be made, since {existing} is no writable folder.")
-        return run
+        require_new(path)
+        return cls(path)
 
     @classmethod
     def open(cls, path):
@@ -153,8 +142,20 @@ class RunDirectory:
             (self.path / "test").mkdir(exist_ok=True)
             for side, sentences in (("source", test.sources), ("target", test.targets)):
                 text = "".join(f"{sentence}\n" for sentence in sentences)
-                (self.path / "test" / f"{side}.txt").write_text(text, encoding="utf-8")
+                self._test_path(side).write_text(text, encoding="utf-8")
         self.save_config(config)
+
+    def _test_path(self, side):
+        return self.path / "test" / f"{side}.txt"
+
+    def next_commands(self):
+        """What to do with a run that has ended, as str; with its own test sentences, if any."""
+        paths = [self._test_path(side) for side in ("source", "target")]
+        source, reference = (path if path.is_file() else "F" for path in paths)
+        return (
+            f"tf-transformer export {self.path} saved_models/NAME, or "
+            f"tf-transformer evaluate {self.path} --source {source} --reference {reference}"
+        )
 
     def save_config(self, config):
         """Writes the complete configuration, whole or not at all."""

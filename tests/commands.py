@@ -1,0 +1,73 @@
+"""What the tests of the command line share: how to run it, what it leaves, what a mistake gets."""
+
+import json
+import re
+import subprocess
+import sys
+
+from tf_transformer import cli
+
+SMALL = [
+    "--vocab-size=280", "--num-layers=1", "--d-model=32", "--num-heads=2", "--d-ff=64",
+    "--batch-tokens=512", "--max-length=32", "--warmup-steps=50",
+]  # fmt: skip
+PERIOD, STEPS, MORE_STEPS = 4, 6, 10
+
+
+def command(*arguments):
+    return [sys.executable, "-m", "tf_transformer.cli", *map(str, arguments)]
+
+
+def run(*arguments, **options):
+    return subprocess.run(
+        command(*arguments), capture_output=True, text=True, timeout=300, **options
+    )
+
+
+def lines_of(path):
+    return path.read_text(encoding="utf-8").splitlines()
+
+
+def log_of(run_dir):
+    return [json.loads(line) for line in lines_of(run_dir / "log.jsonl")]
+
+
+def without_times(log):
+    times = ("minutes", "tokens_per_second", "validation_seconds", "validation_share")
+    return [{k: v for k, v in x.items() if k not in times} for x in log]
+
+
+def checkpoints_in(run_dir):
+    return sorted(path.name for path in (run_dir / "checkpoints").iterdir())
+
+
+def files(copy_files, **others):
+    """The four options that name text files."""
+    names = [f"{part}_{side}" for part in ("train", "validation") for side in ("source", "target")]
+    return [
+        f"--{name.replace('_', '-')}={others.get(name, copy_files / name.replace('_', '.'))}"
+        for name in names
+    ]
+
+
+def assert_one_line(printed, *words):
+    assert "Traceback" not in printed
+    (line,) = printed.splitlines()
+    assert line.startswith("tf-transformer")
+    assert len(line) < 400
+    for word in words:
+        assert re.search(word, line), f"{word!r} is not in {line!r}"
+
+
+def assert_refused(arguments, words, capfd, tmp_path):
+    """Exit status 2, one line on stderr with these words, and no new file."""
+    before = sorted(tmp_path.rglob("*"))
+    try:
+        status = cli.main([str(argument) for argument in arguments])
+    except SystemExit as end:  # argparse
+        status = end.code
+    printed = capfd.readouterr()
+    assert_one_line(printed.err, *words)
+    assert printed.out == ""
+    assert status == 2
+    assert sorted(tmp_path.rglob("*")) == before

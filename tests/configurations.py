@@ -1,0 +1,34 @@
+"""The sections of a configuration, files for it, and how a refusal is caught."""
+
+import pytest
+
+from tf_transformer.config import (
+    ConfigError,
+    DataConfig,
+    ModelConfig,
+    TokenizerConfig,
+    TrainingConfig,
+)
+
+SECTIONS = {
+    "data": DataConfig,
+    "tokenizer": TokenizerConfig,
+    "model": ModelConfig,
+    "training": TrainingConfig,
+}
+TEXT = {
+    "train_source": "a.de",
+    "train_target": "a.en",
+    "validation_source": "b.de",
+    "validation_target": "b.en",
+}
+TSV = {"train_tsv": "a.tsv", "validation_tsv": "b.tsv"}
+
+
+def refusal(build, *args, **kwargs):
+    """The one-line message of the ConfigError that `build` must raise."""
+    with pytest.raises(ConfigError) as caught:
+        build(*args, **kwargs)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message

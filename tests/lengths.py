@@ -1,0 +1,41 @@
+"""Batches of made-up sentences, of which the lengths are all that counts."""
+
+import numpy as np
+
+from tf_transformer.data.batching import TokenBatches
+from tf_transformer.data.tokenized_text import TokenizedText
+
+PAD, BOS, EOS = 0, 2, 3
+FIRST_ID = 4
+
+
+def make_text(lengths, num_too_long=0):
+    """Sentences of these (source, target) lengths, each told from the others by its ids."""
+    sources = [np.full(source, FIRST_ID + 2 * n, np.int32) for n, (source, _) in enumerate(lengths)]
+    targets = [np.full(tgt, FIRST_ID + 2 * n + 1, np.int32) for n, (_, tgt) in enumerate(lengths)]
+    return TokenizedText.of(sources, targets, num_too_long)
+
+
+def make_batches(lengths, batch_tokens, seed=0):
+    return TokenBatches(
+        make_text(lengths), batch_tokens, pad_id=PAD, bos_id=BOS, eos_id=EOS, seed=seed
+    )
+
+
+def random_lengths(num_pairs, longest=12, seed=0):
+    return np.random.default_rng(seed).integers(0, longest + 1, (num_pairs, 2)).tolist()
+
+
+def flat(batch):
+    """A batch as plain lists, to be compared."""
+    inputs, labels = batch
+    return [np.asarray(a).tolist() for a in (inputs["source_ids"], inputs["target_ids"], labels)]
+
+
+def epoch_of(batches, epoch):
+    return [flat(batches.batch(rows)) for rows in batches.rows(epoch)]
+
+
+def shape(batch):
+    source, target, _ = batch
+    return len(source), len(source[0]), len(target[0])

@@ -1,0 +1,118 @@
+"""The paper's equations in NumPy float64, from the weights of a layer or a model."""
+
+import numpy as np
+
+
+def _softmax(scores):
+    exponentials = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return exponentials / exponentials.sum(axis=-1, keepdims=True)
+
+
+def attention(layer, query, context, allowed=None):
+    """Equation 1 of Vaswani et al. 2017 one head at a time; weights of 0 where not allowed.
+
+    Reads the layer's weights by their documented layout: columns `[Q | K | V]`, or `Q` and
+    `[K | V]` apart, in each the heads side by side.
+    """
+    weights = {
+        "/".join(v.path.split("/")[-2:]): np.asarray(v, "float64")
+        for v in layer.variables
+        if "seed" not in v.path
+    }
+    width = layer.d_model
+    size = width // layer.num_heads
+    joint, bias = (
+        np.concatenate(
+            [
+                weights[name]
+                for name in (
+                    f"query_projection/{kind}",
+                    f"key_value_projection/{kind}",
+                    f"query_key_value_projection/{kind}",
+                )
+                if name in weights
+            ],
+            axis=-1,
+        )
+        for kind in ("kernel", "bias")
+    )
+    part = [slice(i * width, (i + 1) * width) for i in range(3)]
+    queries = query @ joint[:, part[0]] + bias[part[0]]
+    keys = context @ joint[:, part[1]] + bias[part[1]]
+    values = context @ joint[:, part[2]] + bias[part[2]]
+    heads, probabilities = [], []
+    for head in range(layer.num_heads):
+        columns = slice(head * size, (head + 1) * size)
+        scores = np.einsum("btd,bsd->bts", queries[..., columns], keys[..., columns])
+        scores = scores / np.sqrt(size)
+        if allowed is not None:
+            scores = np.where(allowed, scores, -np.inf)
+        probabilities.append(_softmax(scores))
+        heads.append(probabilities[-1] @ values[..., columns])
+    output = np.concatenate(heads, axis=-1) @ weights["output_projection/kernel"]
+    output = output + weights["output_projection/bias"]
+    return output, np.stack(probabilities, axis=1)
+
+
+def logits(model, inputs):
+    """The model of Vaswani et al. 2017 in NumPy float64: logits, and weights of each attention."""
+    config = model.config
+    context_allowed = (inputs["source_ids"] != config.pad_id)[:, None, :]
+    scores = {"encoder": [], "decoder": [], "cross": []}
+
+    def norm(layer, x):
+        gamma, beta = (np.asarray(v, "float64") for v in layer.variables)
+        variance = ((x - x.mean(-1, keepdims=True)) ** 2).mean(-1, keepdims=True)
+        return (x - x.mean(-1, keepdims=True)) / np.sqrt(variance + 1e-6) * gamma + beta
+
+    def sublayer(residual, x, function):
+        if config.norm_first:
+            return x + function(norm(residual.norm, x))
+        return norm(residual.norm, x + function(x))
+
+    def feed_forward(layer, x):
+        w1, b1, w2, b2 = (np.asarray(v, "float64") for v in layer.variables)
+        return np.maximum(0, x @ w1 + b1) @ w2 + b2
+
+    def attend(layer, kind, x, context=None, allowed=None):
+        output, weights = attention(layer, x, x if context is None else context, allowed)
+        scores[kind].append(weights)
+        return output
+
+    def embed(layer, ids):
+        angles = np.arange(ids.shape[1])[:, None] / 10000 ** (
+            np.arange(0, config.d_model, 2) / config.d_model
+        )
+        positions = np.stack([np.sin(angles), np.cos(angles)], -1).reshape(ids.shape[1], -1)
+        matrix = np.asarray(layer.embedding.embeddings, "float64")
+        return matrix[ids] * np.sqrt(config.d_model) + positions
+
+    x = embed(model.source_embedding, inputs["source_ids"])
+    for layer in model.encoder.layers:
+        x = sublayer(
+            layer.attention_residual, x,
+            lambda h, at=layer: attend(at.self_attention, "encoder", h, None, context_allowed),
+        )  # fmt: skip
+        x = sublayer(
+            layer.feed_forward_residual, x, lambda h, at=layer: feed_forward(at.feed_forward, h)
+        )
+    context = norm(model.encoder.norm, x) if config.norm_first else x
+    x = embed(model.target_embedding, inputs["target_ids"])
+    triangle = np.tril(np.ones((1, x.shape[1], x.shape[1]), bool))
+    for layer in model.decoder.layers:
+        x = sublayer(
+            layer.self_residual, x,
+            lambda h, at=layer: attend(at.self_attention, "decoder", h, None, triangle),
+        )  # fmt: skip
+        x = sublayer(
+            layer.cross_residual, x,
+            lambda h, at=layer: attend(at.cross_attention, "cross", h, context, context_allowed),
+        )  # fmt: skip
+        x = sublayer(
+            layer.feed_forward_residual, x, lambda h, at=layer: feed_forward(at.feed_forward, h)
+        )
+    x = norm(model.decoder.norm, x) if config.norm_first else x
+    if config.tie_embeddings:
+        return x @ np.asarray(model.target_embedding.embedding.embeddings, "float64").T, scores
+    kernel, bias = (np.asarray(v, "float64") for v in model.output_projection.variables)
+    return x @ kernel + bias, scores

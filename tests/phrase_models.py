@@ -1,0 +1,46 @@
+"""Transformers of phrases, and what greedy search makes of their ids."""
+
+import tensorflow as tf
+
+import tf_transformer as tt
+from tf_transformer.decoding.greedy import greedy_search
+
+PIECES = 500
+MAX_LENGTH = 40
+
+
+def model_of(tokenizers, norm_first, tied, num_layers=2, dtype=None):
+    source, target = tokenizers
+    config = tt.TransformerConfig(
+        source.vocab_size,
+        target.vocab_size,
+        num_layers=num_layers,
+        d_model=48,
+        num_heads=4,
+        d_ff=96,
+        norm_first=norm_first,
+        tie_embeddings=tied,
+    )
+    return tt.Transformer(config, dtype=dtype)
+
+
+def padded(rows, pad_id):
+    return tf.ragged.constant(rows, tf.int32).to_tensor(pad_id)
+
+
+def our_greedy(model, source_ids, tokenizer):
+    """Ids of translations of at most MAX_LENGTH, and whether each met that limit."""
+    source = padded([[*ids, tokenizer.eos_id] for ids in source_ids], tokenizer.pad_id)
+    found = tf.function(
+        lambda: greedy_search(
+            model.decode_step,
+            model.start_decoding(source),
+            tf.fill([len(source_ids)], MAX_LENGTH),
+            pad_id=tokenizer.pad_id,
+            bos_id=tokenizer.bos_id,
+            eos_id=tokenizer.eos_id,
+        ),
+        autograph=False,
+    )()
+    rows = zip(found.ids.numpy(), found.lengths.numpy(), strict=True)
+    return [row[:length].tolist() for row, length in rows], found.truncated.numpy()

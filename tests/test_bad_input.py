@@ -1,0 +1,128 @@
+"""Files and settings that cannot be trained with: each is named in a line."""
+
+import pytest
+from commands import SMALL, assert_one_line, assert_refused, files
+
+from tf_transformer import cli
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("two", [r"two has 2 ", r"validation\.target has 12\b"]),
+        ("empty", ["empty: the file is empty"]),
+        ("blank", ["has 3 "]),
+        ("missing", ["missing: no such file"]),
+        ("latin1", ["latin1, line 2: not valid UTF-8"]),
+        ("torn.gz", ["torn.gz: damaged"]),
+        ("folder", ["folder: a directory"]),
+    ],
+)
+def test_a_bad_text_file_is_named(copy_files, bad_files, capfd, name, words):
+    given = files(copy_files, validation_source=bad_files / name)
+    arguments = ["train", f"--run-dir={bad_files / 'run'}", *given, *SMALL]
+    assert_refused(arguments, words, capfd, bad_files)
+
+
+def test_a_bad_line_of_a_tsv_file_is_named(bad_files, capfd):
+    path = bad_files / "one_tab"
+    arguments = [f"--train-tsv={path}", f"--validation-tsv={path}", "--corpus=tsv"]
+    words = ["one_tab, line 2: 1 column "]
+    assert_refused(["train", f"--run-dir={bad_files / 'run'}", *arguments], words, capfd, bad_files)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--corpus=phrasbook"], ["'phrasbook'", "'phrasebook'"]),
+        (["--corpus=copy", "--train-source=x"], ["--train-source", "'copy'"]),
+        ([], ["--train-source, --train-target", "--corpus phrasebook"]),
+        (["--corpus=copy", "--preset=tniy"], ["'tniy'", "'tiny'"]),
+        (["--corpus=copy", "--model-type=bep"], ["'bep'", "'bpe'"]),
+        (["--corpus=copy", "--precision=bfloat16"], ["'bfloat16'", "'mixed_bfloat16'"]),
+        (["--corpus=copy", "--steps=5", "--minutes=1"], ["--steps and --minutes each"]),
+        (["--corpus=copy", "--steps=5", "--epochs=1"], ["--steps and --epochs each"]),
+        (["--corpus=copy", "--steps=0"], ["steps=0"]),
+        (["--corpus=copy", "--minutes=-1"], ["minutes=-1"]),
+        (["--corpus=copy", "--dropout-rate=1"], ["dropout_rate=1"]),
+        (["--corpus=copy", "--label-smoothing=2"], ["label_smoothing=2"]),
+        (["--corpus=copy", "--max-length=1"], ["max_length=1"]),
+        (["--corpus=copy", "--batch-tokens=9"], ["max_length", "batch_tokens=9"]),
+        (["--corpus=copy", "--vocab-size=100"], ["vocab_size=100", "260"]),
+        (["--corpus=copy", "--seed=-1"], ["seed=-1"]),
+        (["--corpus=copy", "--steps=many"], ["--steps", "'many'"]),
+        (["--corpus=copy", "--stesp=5"], ["--stesp"]),
+        (["--corpus=copy", "--validation-steps=0"], ["validation_steps=0"]),
+        (["--corpus=tfds:nothing_like_it"], ["nothing_like_it"]),
+    ],
+)
+def test_a_bad_setting_is_named(tmp_path, capfd, options, words):
+    arguments = ["train", f"--run-dir={tmp_path / 'run'}", *options]
+    assert_refused(arguments, words, capfd, tmp_path)
+
+
+# Refused after a line or two of what was done before; the last line is the one that counts.
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--vocab-size=5000"], [r"vocab_size=5000", r"at most \d+"]),
+        (["--vocab-size=261"], [r"vocab_size=261", "too small"]),
+        (["--vocab-size=280", "--d-model=30", "--num-heads=4"], ["d_model=30", "num_heads=4"]),
+        (["--vocab-size=280", "--max-length=2"], ["max_length"]),
+        (
+            ["--vocab-size=280", "--no-joint", "--tie-embeddings"],
+            ["tie_embeddings"],
+        ),
+    ],
+)
+def test_a_setting_that_does_not_fit_the_text_is_named(copy_files, tmp_path, capfd, options, words):
+    small = [option for option in SMALL if not option.startswith("--vocab")]
+    given = [*files(copy_files), *small, "--steps=1", *options]
+    arguments = ["train", f"--run-dir={tmp_path / 'run'}", *given]
+    assert cli.main(arguments) == 2
+    *before, last = capfd.readouterr().err.splitlines()
+    assert_one_line(last, *words)
+    assert all(line.startswith("Training a tokenizer") for line in before)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("toml", "words"),
+    [
+        ("[model]\nnum_layer = 2\n", ["run.toml", r"\[model\]", "'num_layer'", "'num_layers'"]),
+        ("[modle]\n", ["run.toml", r"\[modle\]", "'model'"]),
+        ("[training]\nsteps = 'ten'\n", ["run.toml", "steps must be int", "'ten'"]),
+        ("[training]\nsteps = true\n", ["run.toml", "steps must be int", "True"]),
+        ("training = 3\n", ["run.toml", r"\[training\]"]),
+        ("[model\n", ["run.toml", "is not TOML", "line 1"]),
+        ("[model]\nd_model = 0\n", ["run.toml", "d_model=0"]),
+        ("[model]\npreset = 'tniy'\n", [r"run\.toml: \[model\] unknown preset 'tniy'", "'tiny'"]),
+        (None, ["run.toml", "No such file"]),
+    ],
+)
+def test_a_bad_file_of_settings_is_named(tmp_path, capfd, toml, words):
+    config = tmp_path / "run.toml"
+    if toml is not None:
+        config.write_text(toml, encoding="utf-8")
+    arguments = ["train", "--corpus=copy", f"--config={config}", f"--run-dir={tmp_path / 'run'}"]
+    assert_refused(arguments, words, capfd, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("table", "option"),
+    [
+        ("data", "--max-length=9"),
+        ("tokenizer", "--vocab-size=280"),
+        ("model", "--preset=tiny"),
+        ("model", "--d-model=8"),
+        ("training", "--steps=3"),
+        ("training", "--seed=3"),
+    ],
+)
+def test_a_table_that_is_none_is_named_though_an_option_belongs_in_it(
+    tmp_path, capfd, table, option
+):
+    config = tmp_path / "run.toml"
+    config.write_text(f"{table} = 3\n", encoding="utf-8")
+    arguments = ["train", f"--config={config}", f"--run-dir={tmp_path / 'run'}", option]
+    assert_refused(arguments, ["run.toml", rf"write \[{table}\]"], capfd, tmp_path)

@@ -1,0 +1,147 @@
+"""The TOML file of a configuration: written and read back, or named where it is none."""
+
+import dataclasses
+
+import pytest
+from configurations import SECTIONS, TEXT, TSV, refusal
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tf_transformer.config import (
+    DataConfig,
+    ModelConfig,
+    RunConfig,
+    TokenizerConfig,
+    TrainingConfig,
+    read_toml,
+)
+
+# A busy machine makes no test fail.
+unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def positive(most):
+    return st.integers(1, most)
+
+
+def rates():
+    return st.floats(0, 1, exclude_max=True, allow_subnormal=False)
+
+
+def maybe(strategy):
+    return st.none() | strategy
+
+
+# Whatever a file name may hold; a lone surrogate is no Unicode, so no TOML file can hold it.
+paths = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
+
+
+@st.composite
+def data_configs(draw):
+    corpus = draw(
+        st.sampled_from(["text", "tsv", "phrasebook", "copy", "reverse", "tfds:ted/pt_to_en"])
+    )
+    files = {"text": TEXT, "tsv": TSV}.get(corpus, {})
+    batch_tokens = draw(st.integers(2, 10**6))
+    return DataConfig(
+        corpus=corpus,
+        **{name: draw(paths) for name in files},
+        tfds_dir=draw(maybe(paths)),
+        tfds_download=draw(st.booleans()),
+        data_cache=draw(maybe(paths)),
+        max_length=draw(st.integers(2, batch_tokens)),
+        batch_tokens=batch_tokens,
+    )
+
+
+@st.composite
+def training_configs(draw):
+    lengths = {
+        "steps": positive(10**9),
+        "epochs": positive(10**4),
+        "minutes": st.floats(1e-3, 1e6),
+    }
+    length = draw(st.sampled_from([None, *lengths]))
+    return TrainingConfig(
+        **({} if length is None else {length: draw(lengths[length])}),
+        seed=draw(st.integers(0, 2**31 - 1)),
+        learning_rate_factor=draw(st.floats(1e-6, 1e3)),
+        warmup_steps=draw(positive(10**6)),
+        label_smoothing=draw(rates()),
+        validation_steps=draw(maybe(positive(10**6))),
+        precision=draw(st.sampled_from(["float32", "mixed_bfloat16", "mixed_float16"])),
+    )
+
+
+def run_configs_with(joint):
+    """Embeddings are tied only where the vocabulary is joint."""
+    return st.builds(
+        RunConfig,
+        data=data_configs(),
+        tokenizer=st.builds(
+            TokenizerConfig,
+            vocab_size=maybe(st.integers(261, 10**6)),
+            model_type=st.sampled_from(["bpe", "unigram"]),
+            joint=st.just(joint),
+        ),
+        model=st.builds(
+            ModelConfig,
+            preset=st.sampled_from(["tiny", "small", "base", "big"]),
+            num_layers=maybe(positive(100)),
+            d_model=maybe(positive(10**4)),
+            num_heads=maybe(positive(64)),
+            d_ff=maybe(positive(10**5)),
+            dropout_rate=rates(),
+            attention_dropout_rate=rates(),
+            norm_first=st.booleans(),
+            tie_embeddings=maybe(st.booleans()) if joint else st.sampled_from([None, False]),
+        ),
+        training=training_configs(),
+    )
+
+
+run_configs = st.booleans().flatmap(run_configs_with)
+
+
+@unhurried
+@given(config=run_configs)
+def test_a_saved_configuration_is_read_back_equal(config, tmp_path_factory):
+    path = tmp_path_factory.mktemp("config") / "run.toml"
+    config.save(path)
+    assert RunConfig.from_dict(read_toml(path), str(path)) == config
+
+
+def test_what_is_left_out_has_its_default():
+    config = RunConfig.from_dict({"data": {"corpus": "copy"}, "training": {"steps": 5}})
+    assert config == RunConfig(
+        DataConfig(corpus="copy"), TokenizerConfig(), ModelConfig(), TrainingConfig(steps=5)
+    )
+
+
+def test_a_saved_file_names_every_setting_that_is_not_none(tmp_path):
+    RunConfig(DataConfig(corpus="copy")).save(tmp_path / "run.toml")
+    tables = read_toml(tmp_path / "run.toml")
+    assert tables.keys() == SECTIONS.keys()
+    for name, section in SECTIONS.items():
+        defaults = {field.name: field.default for field in dataclasses.fields(section)}
+        if name == "data":
+            defaults["corpus"] = "copy"
+        assert tables[name] == {k: v for k, v in defaults.items() if v is not None}
+
+
+def test_without_data_the_missing_files_are_named_with_the_place():
+    message = refusal(RunConfig.from_dict, {}, "run.toml")
+    assert message.startswith("run.toml: missing --train-source")
+
+
+def test_a_missing_file_is_named(tmp_path):
+    path = tmp_path / "none.toml"
+    assert str(path) in refusal(read_toml, path)
+
+
+@pytest.mark.parametrize("content", [b"[data\n", b"steps = \n", b'a = "\xff"\n'])
+def test_a_file_that_is_not_toml_is_named(tmp_path, content):
+    path = tmp_path / "bad.toml"
+    path.write_bytes(content)
+    message = refusal(read_toml, path)
+    assert str(path) in message and "is not TOML" in message

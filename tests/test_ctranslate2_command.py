@@ -1,0 +1,98 @@
+"""`tf-transformer export --format ctranslate2`, and the example that reads what it wrote."""
+
+import json
+import pathlib
+import re
+import subprocess
+import sys
+
+import commands
+import pytest
+from phrase_models import MAX_LENGTH, PIECES, our_greedy
+
+import tf_transformer as tt
+from tf_transformer.config import DataConfig, ModelConfig, RunConfig, TokenizerConfig
+from tf_transformer.training.run_directory import RunDirectory
+
+
+@pytest.fixture(scope="module")
+def run_dir(phrase_model, phrase_tokenizer, tmp_path_factory):
+    """A run directory as training leaves it, with the trained model."""
+    run = RunDirectory.create(tmp_path_factory.mktemp("runs") / "run")
+    config = RunConfig(
+        data=DataConfig(corpus="phrasebook", max_length=MAX_LENGTH),
+        tokenizer=TokenizerConfig(vocab_size=PIECES),
+        model=ModelConfig(num_layers=1, d_model=48, num_heads=4, d_ff=96),
+    )
+    run.begin(config, phrase_tokenizer, phrase_tokenizer)
+    run.checkpoints.write(phrase_model, 300, {"val_bleu": 1.5}, is_best=True)
+    return run.path
+
+
+@pytest.fixture(scope="module")
+def exported(run_dir, tmp_path_factory):
+    saved = tmp_path_factory.mktemp("saved_models") / "fast"
+    done = commands.run("export", run_dir, saved, "--format=ctranslate2")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [str(saved / "1")]
+    assert done.stderr == ""
+    return saved / "1"
+
+
+def readme_example():
+    """The lines of saved_models/README.md that translate with CTranslate2."""
+    readme = pathlib.Path(__file__).parents[1] / "saved_models" / "README.md"
+    blocks = re.findall(r"```python\n(.*?)```", readme.read_text("utf-8"), re.DOTALL)
+    (block,) = [block for block in blocks if "import ctranslate2" in block]
+    return block
+
+
+def test_the_readme_translates_as_the_saved_model_and_without_tensorflow(
+    exported, run_dir, phrase_model, phrase_tokenizer, phrases, tmp_path
+):
+    saved = tmp_path / "slow"
+    assert commands.run("export", run_dir, saved).returncode == 0
+    translate = tt.Translator.load(saved)
+    # Those that end by themselves: the limits of the two are not the same.
+    candidates = phrases.test.sources[:40]
+    _, truncated = our_greedy(phrase_model, phrase_tokenizer.encode(candidates), phrase_tokenizer)
+    lines = [line for line, cut in zip(candidates, truncated, strict=True) if not cut][:15]
+    assert len(lines) == 15
+
+    *setup, last = readme_example().splitlines()
+    code = "\n".join(["import json, sys", "sys.modules['tensorflow'] = None", *setup])
+    code = re.sub(r'"saved_models/[^"]*"', repr(str(exported)), code)
+    code = re.sub(r'\["Wo ist[^\]]*\]', "json.load(sys.stdin)", code)
+    code += f"\nprint(json.dumps({last}))"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        input=json.dumps(lines),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == translate(lines)
+
+
+def test_the_manifest_says_what_made_it(exported, run_dir):
+    manifest = json.loads((exported / "tf_transformer.json").read_text("utf-8"))
+    assert manifest["step"] == 300
+    assert manifest["scores"] == {"val_bleu": 1.5}
+    assert manifest["config"] == RunDirectory.open(run_dir).config().to_dict()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--format=onnx"], "'onnx'"),
+        (["--format=ctranslate2", "--quantization=int9"], "'int8'"),
+        (["--quantization=int8"], "--format ctranslate2"),
+    ],
+)
+def test_a_bad_option_is_answered_in_a_line(run_dir, tmp_path, options, words):
+    done = commands.run("export", run_dir, tmp_path / "saved", *options)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert words in line
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,148 @@
+"""Training ends when told: after steps, minutes, Ctrl-C and SIGTERM."""
+
+import signal
+
+import keras
+import pytest
+
+from tf_transformer.training import endings
+
+
+@pytest.mark.parametrize("steps", [1, 4, 6, 9])
+def test_step_limit_ends_at_its_step_whatever_the_period(fit, steps):
+    periods = []
+    ended = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: periods.append(epoch))
+    model = fit(endings.StepLimit(steps), ended)
+    assert int(model.optimizer.iterations) == steps
+    assert len(periods) == -(-steps // 4), "the last period is validated, whole or not"
+
+
+def test_step_limit_counts_from_the_first_step_of_the_run(fit):
+    fit(endings.StepLimit(5))
+    model = fit(endings.StepLimit(7))
+    assert int(model.optimizer.iterations) == 7
+
+
+# Periods of 4 steps and a validation take 65 seconds.
+@pytest.mark.parametrize(("seconds", "steps"), [(120, 7), (130, 8), (175, 10), (195, 12)])
+def test_time_limit_is_met_with_the_last_validation(fit, step_clock, seconds, steps):
+    model = fit(step_clock, endings.TimeLimit(seconds / 60, started=1000.0))
+    assert int(model.optimizer.iterations) == steps
+    assert step_clock.now == 1000 + seconds
+
+
+@pytest.mark.parametrize(
+    ("seconds", "steps"),
+    [
+        (1, 1),  # over before the first step was
+        (60, 4),  # over after the first validation, which nobody could foresee
+        (90, 4),  # not over, but another step and validation would end beyond
+    ],
+)
+def test_time_limit_that_is_over_is_not_trained_beyond(fit, step_clock, seconds, steps):
+    model = fit(step_clock, endings.TimeLimit(seconds / 60, started=1000.0))
+    assert int(model.optimizer.iterations) == steps
+
+
+class Interrupt(keras.callbacks.Callback):
+    """Sends Ctrl-C in the middle of given steps, counted from 1."""
+
+    def __init__(self, *steps):
+        super().__init__()
+        self._steps = steps
+
+    def on_train_batch_begin(self, batch, logs=None):
+        if int(self.model.optimizer.iterations) + 1 in self._steps:
+            signal.raise_signal(signal.SIGINT)
+
+
+def test_ctrl_c_ends_after_the_step_and_still_validates(fit, capfd):
+    before = signal.getsignal(signal.SIGINT)
+    validated = []
+    stop = endings.StopOnSignal()
+    ended = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: validated.append(epoch))
+    model = fit(Interrupt(6), stop, ended, endings.StepLimit(50))
+    assert stop.signal == signal.SIGINT
+    assert int(model.optimizer.iterations) == 6
+    assert validated == [0, 1]
+    assert signal.getsignal(signal.SIGINT) is before
+    assert "once more" in capfd.readouterr().err
+
+
+@pytest.fixture
+def python_handles_ctrl_c():
+    """Python's own handler, which a shell takes from what it runs in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("python_handles_ctrl_c")
+def test_a_second_ctrl_c_interrupts_at_once(fit):
+    class Twice(Interrupt):
+        def on_train_batch_begin(self, batch, logs=None):
+            super().on_train_batch_begin(batch)
+            super().on_train_batch_begin(batch)
+
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        fit(endings.StopOnSignal(), Twice(2), endings.StepLimit(50))
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+class Terminate(Interrupt):
+    """Sends SIGTERM instead."""
+
+    def on_train_batch_begin(self, batch, logs=None):
+        if int(self.model.optimizer.iterations) + 1 in self._steps:
+            signal.raise_signal(signal.SIGTERM)
+
+
+def test_sigterm_ends_after_the_step_without_a_validation(fit, line_model):
+    before = signal.getsignal(signal.SIGTERM)
+    stop = endings.StopOnSignal()
+    validated = []
+    ended = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: validated.append(epoch))
+    with pytest.raises(endings.Terminated):
+        fit(Terminate(6), ended, stop)
+    assert stop.signal == signal.SIGTERM
+    assert int(line_model.optimizer.iterations) == 6
+    assert validated == [0]
+    stop.restore()
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_sigterm_at_the_end_of_a_period_leaves_its_validation_to_be(fit):
+    stop = endings.StopOnSignal()
+    validated = []
+    ended = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: validated.append(epoch))
+    model = fit(Terminate(8), ended, stop)
+    assert int(model.optimizer.iterations) == 8
+    assert validated == [0, 1]
+
+
+def test_a_second_sigterm_is_handled_as_before(fit):
+    received = []
+    before = signal.signal(signal.SIGTERM, lambda number, frame: received.append(number))
+    try:
+
+        class Twice(Terminate):
+            def on_train_batch_begin(self, batch, logs=None):
+                super().on_train_batch_begin(batch)
+                super().on_train_batch_begin(batch)
+
+        stop = endings.StopOnSignal()
+        with pytest.raises(endings.Terminated):
+            fit(Twice(2), stop)
+        assert received == [signal.SIGTERM]
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_without_ctrl_c_nothing_is_stopped(fit):
+    before = signal.getsignal(signal.SIGINT)
+    stop = endings.StopOnSignal()
+    model = fit(stop, endings.StepLimit(5))
+    assert signal.getsignal(signal.SIGINT) is before
+    assert not stop.signal
+    assert int(model.optimizer.iterations) == 5

@@ -1,0 +1,84 @@
+"""`tf-transformer export`: a SavedModel with its manifest, and what is refused."""
+
+import json
+
+import pytest
+from commands import assert_refused, log_of, run
+
+import tf_transformer as tt
+from tf_transformer import cli
+from tf_transformer.config import read_toml
+
+
+def test_export_writes_the_next_version_with_a_manifest(trained_run, exported_run):
+    saved, done = exported_run
+    assert done.stdout.splitlines() == [str(saved / "1")]
+    assert done.stderr == ""
+    assert [path.name for path in saved.iterdir()] == ["1"]
+    manifest = json.loads((saved / "1/assets.extra/tf_transformer.json").read_text("utf-8"))
+    best = max(log_of(trained_run[0]), key=lambda line: line["val_bleu"])
+    assert manifest["scores"]["val_bleu"] == best["val_bleu"]
+    assert manifest["step"] == best["step"]
+    assert manifest["config"] == read_toml(trained_run[0] / "config.toml")
+    assert {"tensorflow", "keras", "tf_transformer"} <= set(manifest["versions"])
+
+
+def test_a_saved_model_of_bfloat16_is_half_as_large_and_translates(
+    trained_run, exported_run, tmp_path
+):
+    done = run("export", trained_run[0], tmp_path / "saved", "--precision=bfloat16")
+    assert done.returncode == 0, done.stderr
+    manifest = json.loads((tmp_path / "saved/1/assets.extra/tf_transformer.json").read_text())
+    assert manifest["precision"] == "bfloat16"
+    sizes = [
+        (saved / "1/variables/variables.data-00000-of-00001").stat().st_size
+        for saved in (tmp_path / "saved", exported_run[0])
+    ]
+    assert sizes[0] < 0.55 * sizes[1]
+    done = run("translate", tmp_path / "saved", input="eins\n\nzwei drei\n")
+    assert done.returncode == 0 and len(done.stdout.splitlines()) == 3
+
+
+@pytest.mark.parametrize(
+    ("given", "beam_size", "alpha"),
+    [([], 1, 0.6), (["--length-penalty=0"], 1, 0.0), (["--beam-size=3"], 3, 0.6)],
+)
+def test_an_export_searches_as_told_and_otherwise_as_a_translator(
+    trained_run, tmp_path, monkeypatch, given, beam_size, alpha
+):
+    made = []
+
+    def look(self, *_):
+        made.append({name: float(value) for name, value in self._settings.items()})
+        return "saved"
+
+    monkeypatch.setattr(tt.Translator, "save", look)
+    assert cli.main(["export", str(trained_run[0]), str(tmp_path / "saved"), *given]) == 0
+    assert made == [{"beam_size": beam_size, "alpha": pytest.approx(alpha), "vocab_size": 280}]
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (["--quantization=int8"], ["--quantization", "--format ctranslate2", "--precision"]),
+        (["--format=ctranslate2", "--precision=bfloat16"], ["--precision", "--quantization"]),
+        (["--precision=float16"], ["float16", "bfloat16"]),
+        (["--format=ctranslate2", "--beam-size=4"], [r"leave out --beam-size\."]),
+        (["--format=ctranslate2", "--length-penalty=0"], [r"leave out --length-penalty\."]),
+        (["--beam-size=99999"], ["from 1 to", "99999"]),
+    ],
+)
+def test_an_option_that_the_export_cannot_have_is_named(trained_run, tmp_path, capfd, given, words):
+    assert_refused(["export", trained_run[0], tmp_path / "saved", *given], words, capfd, tmp_path)
+
+
+def test_a_version_that_exists_is_named(trained_run, exported_run, capfd):
+    saved, _ = exported_run
+    words = [r"demo/1 exists already", "--overwrite", "--version"]
+    assert_refused(["export", trained_run[0], saved, "--version=1"], words, capfd, saved)
+
+
+@pytest.mark.parametrize("version", ["0", "-3", "one"])
+def test_a_version_that_is_no_number_from_one_on_is_named(trained_run, tmp_path, capfd, version):
+    arguments = ["export", trained_run[0], tmp_path / "saved", f"--version={version}"]
+    assert_refused(arguments, [version], capfd, tmp_path)

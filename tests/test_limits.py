@@ -1,0 +1,24 @@
+"""Limits of the length of a translation."""
+
+import pytest
+import tensorflow as tf
+
+from tf_transformer.decoding.hypotheses import output_limits
+
+
+@pytest.mark.parametrize(
+    ("source_length", "max_length", "limit"),
+    [(0, 128, 10), (1, 128, 12), (7, 128, 24), (59, 128, 128), (60, 128, 128), (3, 5, 5)],
+)
+def test_an_output_may_be_twice_its_source_and_ten_up_to_the_maximum(
+    source_length, max_length, limit
+):
+    assert output_limits(tf.constant([source_length]), max_length).numpy().tolist() == [limit]
+
+
+def test_the_limit_of_a_row_is_its_own():
+    limits = output_limits(tf.constant([1, 20, 3]), 40)
+    assert limits.dtype == tf.int32
+    assert limits.numpy().tolist() == [12, 40, 16]
+    assert output_limits(tf.constant([1]), 40).numpy().tolist() == [12]
+    assert output_limits(tf.zeros([0], tf.int32), 40).shape == (0,)

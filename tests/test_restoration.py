@@ -1,0 +1,105 @@
+"""Training that goes on from a checkpoint is, bit for bit, the one without a stop."""
+
+import re
+
+import keras
+import numpy as np
+import pytest
+
+import tf_transformer as tt
+from tf_transformer.training.checkpoints import Checkpoints
+
+BEFORE, AFTER = 5, 6
+
+
+@pytest.fixture(scope="module")
+def batches():
+    corpus = tt.copy_task(num_train=60, num_validation=1, num_test=0)
+    tokenizer = tt.SentencePieceTokenizer.train(corpus.train.sources, 280)
+    batches = tt.TokenBatches.from_text(
+        corpus.train, tokenizer, tokenizer, batch_tokens=100, max_length=32, seed=3
+    )
+    assert BEFORE < len(batches) < BEFORE + AFTER, "the next epoch should begin on the way"
+    return batches
+
+
+def new_transformer(seed):
+    keras.utils.set_random_seed(seed)
+    config = tt.TransformerConfig(
+        280, 280, num_layers=1, d_model=16, num_heads=2, d_ff=32,
+        dropout_rate=0.3, attention_dropout_rate=0.1,
+    )  # fmt: skip
+    model = tt.Transformer(config)
+    schedule = tt.NoamSchedule(16, warmup_steps=4)
+    model.compile(keras.optimizers.Adam(schedule, beta_2=0.98), tt.SmoothedCrossEntropy())
+    return model
+
+
+def train(model, batches, steps):
+    """Goes on for so many steps, with the data that comes after those already made."""
+    epoch, skip = divmod(int(model.optimizer.iterations), len(batches))
+    data = batches.dataset(first_epoch=epoch, skip=skip)
+    model.fit(data, steps_per_epoch=steps, shuffle=False, verbose=0)
+
+
+def everything(model):
+    """Every variable of model and optimizer, by its place and its name without Keras' counters."""
+    state = {}
+    for place, variable in enumerate([*model.variables, *model.optimizer.variables]):
+        name = re.sub(r"(adam|seed_generator)_[0-9]+", r"\1", variable.path)
+        state[f"{place} {name}"] = variable.numpy()
+    return state
+
+
+def updates_in(state):
+    return next(int(value) for name, value in state.items() if name.endswith("adam/iteration"))
+
+
+@pytest.fixture(scope="module")
+def stopped_and_not(tmp_path_factory, batches):
+    """A run without a stop; another's state where it stops; and a third, which goes on there."""
+    whole = new_transformer(seed=1)
+    data = batches.dataset()
+    whole.fit(data, steps_per_epoch=BEFORE + AFTER, shuffle=False, verbose=0)
+
+    checkpoints = Checkpoints(tmp_path_factory.mktemp("checkpoints"))
+    stopped = new_transformer(seed=1)
+    train(stopped, batches, BEFORE)
+    checkpoints.write(stopped, BEFORE, {})
+
+    resumed = new_transformer(seed=2)  # other weights and other dropout, all to be replaced
+    checkpoints.latest().restore(resumed)
+    restored = everything(resumed)
+    train(resumed, batches, AFTER)
+    return {
+        "at_stop": everything(stopped),
+        "restored": restored,
+        "end": everything(whole),
+        "resumed_end": everything(resumed),
+    }
+
+
+def assert_same(one, other):
+    assert one.keys() == other.keys()
+    differing = [path for path in one if not np.array_equal(one[path], other[path])]
+    assert not differing
+
+
+def test_a_checkpoint_holds_weights_optimizer_and_seeds(stopped_and_not):
+    state = stopped_and_not["at_stop"]
+    assert updates_in(state) == BEFORE
+    assert any("momentum" in path for path in state)
+    assert any("velocity" in path for path in state)
+    assert any("seed_generator" in path for path in state)
+    assert_same(stopped_and_not["restored"], state)
+
+
+def test_training_went_on_after_the_stop(stopped_and_not):
+    before, after = stopped_and_not["at_stop"], stopped_and_not["end"]
+    unmoved = [path for path in before if np.array_equal(before[path], after[path])]
+    assert not [path for path in unmoved if "kernel" in path or "seed" in path]
+
+
+def test_a_stopped_run_ends_bitwise_where_the_other_does(stopped_and_not):
+    assert updates_in(stopped_and_not["end"]) == BEFORE + AFTER
+    assert_same(stopped_and_not["resumed_end"], stopped_and_not["end"])

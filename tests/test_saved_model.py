@@ -1,0 +1,202 @@
+"""The SavedModel: loads anywhere, translates as the model in memory, holds what it should."""
+
+import json
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import pytest
+import tensorflow as tf
+from letters import MAX_LENGTH, give_weights, random_model
+from tensorflow.core.protobuf import saved_model_pb2
+
+import tf_transformer as tt
+from tf_transformer.export.versions import ExportError
+
+
+def test_the_saved_model_translates_as_the_model_in_memory(in_memory, loaded, sentences):
+    expected = in_memory(sentences)
+    assert len(set(expected)) > 30, "translations that differ, or equality says little"
+    assert loaded(sentences) == expected
+
+
+FRESH_PROCESS = """
+import json, sys
+sys.modules["tf_transformer"] = None  # importing it is an error from here on
+import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
+from tensorflow.python.framework import op_def_registry
+
+path, texts = sys.argv[1], json.loads(sys.stdin.read())
+graph = saved_model_pb2.SavedModel.FromString(open(f"{path}/saved_model.pb", "rb").read())
+(meta_graph,) = graph.meta_graphs
+nodes = list(meta_graph.graph_def.node)
+for function in meta_graph.graph_def.library.function:
+    nodes += function.node_def
+names = {function.signature.name for function in meta_graph.graph_def.library.function}
+beyond_core = {node.op for node in nodes if op_def_registry.get(node.op) is None} - names
+
+import tensorflow_text
+
+translate = tf.saved_model.load(path).signatures["serving_default"]
+def run(texts):
+    return [text.decode() for text in translate(text=tf.constant(texts))["translation"].numpy()]
+try:
+    import tf_transformer
+except ImportError:
+    guarded = True
+else:
+    guarded = False
+print(json.dumps({
+    "guarded": guarded,
+    "others": [name for name in sys.modules if name.startswith("tf_transformer.")],
+    "beyond_core": sorted(beyond_core),
+    "one": run(texts[:1]),
+    "all": run(texts),
+    "none": run(tf.constant([], tf.string)),
+}))
+"""
+
+
+@pytest.fixture(scope="module")
+def fresh_process(exported_version, sentences, tmp_path_factory):
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", FRESH_PROCESS, str(exported_version)],
+        input=json.dumps(["", *sentences]),
+        cwd=tmp_path_factory.mktemp("cwd"),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_a_process_without_this_package_translates_the_same(fresh_process, in_memory, sentences):
+    assert fresh_process["guarded"]
+    assert fresh_process["others"] == []
+    assert fresh_process["one"] == [""]
+    assert fresh_process["all"] == ["", *in_memory(sentences)]
+    assert fresh_process["none"] == []
+
+
+def test_the_only_ops_beyond_core_tensorflow_are_sentencepiece(fresh_process):
+    assert fresh_process["beyond_core"] == [
+        "SentencepieceDetokenizeOp",
+        "SentencepieceOp",
+        "SentencepieceTokenizeOp",
+    ]
+
+
+def test_a_translator_uses_the_weights_of_the_moment(randomise, letter_tokenizer, sentences):
+    model = random_model(randomise)
+    translate = tt.Translator.from_model(model, letter_tokenizer, letter_tokenizer, MAX_LENGTH)
+    before = translate(sentences)
+    give_weights(randomise, model, seed=1)
+    after = translate(sentences)
+    other = random_model(randomise, seed=1)
+    expected = tt.Translator.from_model(other, letter_tokenizer, letter_tokenizer, MAX_LENGTH)(
+        sentences
+    )
+    assert after == expected
+    assert after != before
+
+
+def test_an_exported_translator_keeps_the_weights_of_its_export(
+    randomise, letter_tokenizer, sentences, tmp_path
+):
+    model = random_model(randomise)
+    translate = tt.Translator.from_model(model, letter_tokenizer, letter_tokenizer, MAX_LENGTH)
+    before = translate(sentences[:5])
+    translate.save(tmp_path / "demo")
+    randomise(model, seed=1)
+    assert tt.Translator.load(tmp_path / "demo")(sentences[:5]) == before
+
+
+# --- What cannot be loaded or saved ---------------------------------------------------------
+
+
+def test_a_translator_from_disk_is_not_saved_again(loaded, tmp_path):
+    with pytest.raises(ExportError, match="copy that folder"):
+        loaded.save(tmp_path / "demo")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_another_saved_model_is_refused(tmp_path):
+    tf.saved_model.save(tf.Module(), str(tmp_path / "1"))
+    with pytest.raises(ExportError, match="no translator"):
+        tt.Translator.load(tmp_path)
+
+
+def junk(path):
+    path.write_bytes(b"junk" * 10)
+
+
+def half(path):
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["saved_model.pb", "variables/variables.index", "variables/variables.data-00000-of-00001"],
+)
+@pytest.mark.parametrize("damage", [junk, half, pathlib.Path.unlink])
+def test_a_damaged_saved_model_is_named_in_a_line(exported_version, tmp_path, name, damage):
+    folder = tmp_path / "damaged"
+    shutil.copytree(exported_version, folder)
+    damage(folder / name)
+    with pytest.raises(ExportError) as caught:
+        tt.Translator.load(folder)
+    (line,) = str(caught.value).splitlines()
+    assert line.startswith(f"{folder}: ")
+    assert "tf-transformer export" in line
+    assert "b'" not in line
+
+
+# --- The file -------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def graph(exported_version):
+    content = saved_model_pb2.SavedModel.FromString(
+        (exported_version / "saved_model.pb").read_bytes()
+    )
+    (meta_graph,) = content.meta_graphs
+    return meta_graph
+
+
+def test_the_signature_is_text_to_translation(graph):
+    signature = graph.signature_def["serving_default"]
+    names = {"serving_default", "translate_nbest"}
+    assert names <= set(graph.signature_def) <= names | {"__saved_model_init_op"}
+    for tensors, name in ((signature.inputs, "text"), (signature.outputs, "translation")):
+        assert list(tensors) == [name]
+        assert tensors[name].dtype == tf.string.as_datatype_enum
+        assert [dim.size for dim in tensors[name].tensor_shape.dim] == [-1]
+
+
+def test_no_op_needs_xla_or_python(graph):
+    functions = graph.graph_def.library.function
+    nodes = [*graph.graph_def.node, *(node for f in functions for node in f.node_def)]
+    ops = {node.op for node in nodes}
+    assert {"SentencepieceOp", "MatMul"} <= ops, "the whole way is in the graph"
+    assert not [op for op in ops if op.startswith("Xla") or "PyFunc" in op]
+    for holder in [*nodes, *functions]:
+        assert not holder.attr["_XlaMustCompile"].b
+        assert not holder.attr["_xla_compile_id"].s
+
+
+def test_assets_hold_the_manifest(echo_translator, tmp_path):
+    manifest = {"scores": {"val_bleu": 12.5}, "name": "Übung"}
+    path = echo_translator.save(tmp_path / "demo", manifest=manifest)
+    text = (path / "assets.extra" / "tf_transformer.json").read_text(encoding="utf-8")
+    assert json.loads(text) == manifest
+    assert "Übung" in text, "readable, not escaped"
+
+
+def test_no_dropout_is_left_in_the_graph(graph):
+    names = {f.signature.name for f in graph.graph_def.library.function}
+    ops = {node.op for f in graph.graph_def.library.function for node in f.node_def} - names
+    assert not [op for op in ops if "Random" in op]

@@ -1,0 +1,240 @@
+"""`tf-transformer train`: what a run leaves, and how it goes on."""
+
+import gzip
+import shutil
+import signal
+import subprocess
+import time
+
+import pytest
+from commands import (
+    MORE_STEPS,
+    PERIOD,
+    SMALL,
+    STEPS,
+    assert_refused,
+    checkpoints_in,
+    command,
+    files,
+    lines_of,
+    log_of,
+    run,
+    without_times,
+)
+
+from tf_transformer import cli
+from tf_transformer.config import read_toml
+from tf_transformer.training.run_directory import RunDirectory
+
+
+@pytest.fixture(scope="module")
+def resumed(trained_run, tmp_path_factory):
+    """A copy of that run, gone on with."""
+    run_dir = tmp_path_factory.mktemp("runs") / "resumed"
+    shutil.copytree(trained_run[0], run_dir)
+    done = run("train", "--run-dir", run_dir, "--resume", f"--steps={MORE_STEPS}")
+    assert done.returncode == 0, done.stderr
+    return run_dir, done
+
+
+def test_a_run_leaves_configuration_tokenizers_checkpoints_and_log(trained_run):
+    run_dir, _ = trained_run
+    left = {path.name for path in run_dir.iterdir()}
+    assert left == {"config.toml", "tokenizers", "checkpoints", "log.jsonl", ".lock"}
+    assert {path.name for path in (run_dir / "tokenizers").iterdir()} == {
+        "source.model",
+        "target.model",
+    }
+    assert checkpoints_in(run_dir) == ["step-00000004", "step-00000006"]
+    assert [line["step"] for line in log_of(run_dir)] == [PERIOD, STEPS]
+    assert {"loss", "val_loss", "val_bleu", "minutes"} <= set(log_of(run_dir)[0])
+
+
+def test_a_run_says_what_it_does_and_nothing_of_its_engine(trained_run):
+    _, done = trained_run
+    assert done.stdout == ""
+    for word in (
+        "Training a tokenizer of 280 pieces", "Tokenized and batched in ", " pairs/s.",
+        "300 training pairs", "% padding", "Done at step 6",
+    ):  # fmt: skip
+        assert word in done.stderr
+    for noise in ("Warning", "WARNING", "oneDNN", "cuda", "Traceback"):
+        assert noise not in done.stderr
+
+
+def test_a_run_ends_with_the_commands_that_come_next(trained_run):
+    run_dir, done = trained_run
+    advice = done.stderr.splitlines()[-1]
+    export, evaluate = advice.removeprefix("Next: tf-transformer ").split(", or tf-transformer ")
+    assert export == f"export {run_dir} saved_models/NAME"
+    assert evaluate == f"evaluate {run_dir} --source F --reference F"
+    for given in (export, evaluate):
+        assert cli._parser().parse_args(given.split()).command
+
+
+def test_sentences_that_came_with_the_corpus_are_named_next(tmp_path):
+    (tmp_path / "test").mkdir()
+    for side in ("source", "target"):
+        (tmp_path / "test" / f"{side}.txt").touch()
+    named = f"--source {tmp_path}/test/source.txt --reference {tmp_path}/test/target.txt"
+    assert RunDirectory(tmp_path).next_commands().endswith(f"evaluate {tmp_path} {named}")
+
+
+def test_the_configuration_of_a_run_repeats_it(trained_run, tmp_path):
+    run_dir, _ = trained_run
+    again = tmp_path / "again"
+    assert cli.main(["train", "--config", str(run_dir / "config.toml"), f"--run-dir={again}"]) == 0
+    assert read_toml(again / "config.toml") == read_toml(run_dir / "config.toml")
+    for side in ("source", "target"):
+        name = f"tokenizers/{side}.model"
+        assert (again / name).read_bytes() == (run_dir / name).read_bytes()
+    assert without_times(log_of(again)) == without_times(log_of(run_dir))
+
+
+def test_the_command_line_wins_over_the_file(copy_files, tmp_path):
+    config = tmp_path / "run.toml"
+    config.write_text("[model]\nd_model = 8\n[training]\nminutes = 9.0\n", encoding="utf-8")
+    options = cli._parser().parse_args(
+        ["train", "--run-dir=x", f"--config={config}", "--steps=3", "--no-norm-first"]
+    )
+    merged = cli._merged(read_toml(config), cli._given(options))
+    assert merged == {"model": {"d_model": 8, "norm_first": False}, "training": {"steps": 3}}
+
+
+def test_the_log_has_padding_and_traces(trained_run):
+    run_dir, done = trained_run
+    for line in log_of(run_dir):
+        assert f"{line['padding_share']:.1%} padding" in done.stderr
+        # Batches of many shapes, and one graph for all of them.
+        assert line["traces"] == 1
+
+
+@pytest.fixture(scope="module")
+def shards(copy_files, tmp_path_factory):
+    """The training files of `copy_files` in three parts each, packed."""
+    folder = tmp_path_factory.mktemp("shards")
+    for side in ("source", "target"):
+        lines = lines_of(copy_files / f"train.{side}")
+        for part, (start, stop) in enumerate([(0, 7), (7, 200), (200, 300)]):
+            text = "".join(f"{line}\n" for line in lines[start:stop])
+            (folder / f"{part}.{side}.gz").write_bytes(gzip.compress(text.encode()))
+    return folder
+
+
+def test_shards_and_a_cache_train_what_two_files_in_memory_do(
+    trained_run, copy_files, shards, tmp_path
+):
+    run_dir, cache = tmp_path / "run", tmp_path / "cache"
+    pattern = {f"train_{side}": shards / f"*.{side}.gz" for side in ("source", "target")}
+    lengths = [f"--steps={STEPS}", f"--validation-steps={PERIOD}"]
+    given = [*files(copy_files, **pattern), *SMALL, *lengths, f"--data-cache={cache}"]
+    assert cli.main(["train", f"--run-dir={run_dir}", *given]) == 0
+    assert without_times(log_of(run_dir)) == without_times(log_of(trained_run[0]))
+    (ids,) = cache.iterdir()
+    written = ids.stat().st_mtime_ns
+    # It goes on with what it finds, there or elsewhere.
+    assert cli.main(["train", f"--run-dir={run_dir}", "--resume", f"--steps={STEPS + 1}"]) == 0
+    assert list(cache.iterdir()) == [ids] and ids.stat().st_mtime_ns == written
+    moved = ["--resume", f"--steps={STEPS + 2}", f"--data-cache={tmp_path / 'other'}"]
+    assert cli.main(["train", f"--run-dir={run_dir}", *moved]) == 0
+    assert [path.name for path in (tmp_path / "other").iterdir()] == [ids.name]
+    assert read_toml(run_dir / "config.toml")["data"]["data_cache"] == str(tmp_path / "other")
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "words"),
+    [
+        ("*.sorce.gz", "*.target.gz", r"\*\.sorce\.gz: matches no file"),
+        ("[01].source.gz", "*.target.gz", r"source\.gz matches 2 files but .*\.gz matches 3;"),
+        ("[02].source.gz", "[01].target.gz", r"2\.source\.gz has 100 lines but .*1\..* has 193;"),
+    ],
+)
+def test_bad_shards_are_named(copy_files, shards, bad_files, capfd, source, target, words):
+    given = files(copy_files, train_source=shards / source, train_target=shards / target)
+    arguments = ["train", f"--run-dir={bad_files / 'run'}", *given, *SMALL]
+    assert_refused(arguments, [words], capfd, bad_files)
+
+
+def test_resume_goes_on_where_the_run_ended(trained_run, resumed):
+    (before, _), (run_dir, done) = trained_run, resumed
+    log = log_of(run_dir)
+    assert log[:2] == log_of(before)
+    assert log[-1]["step"] == MORE_STEPS
+    assert [line["step"] for line in log[2:]] == sorted({line["step"] for line in log[2:]})
+    assert log[2]["step"] > STEPS
+    assert "step-00000010" in checkpoints_in(run_dir)
+    for noise in ("Warning", "Skipping", "Traceback"):
+        assert noise not in done.stderr
+
+
+def test_a_run_that_was_stopped_learns_what_the_other_does(copy_files, resumed, tmp_path):
+    # One period, and none of the stop: the states agree though the logs were cut elsewhere.
+    whole = tmp_path / "whole"
+    lengths = [f"--steps={MORE_STEPS}", f"--validation-steps={MORE_STEPS}"]
+    assert cli.main(["train", f"--run-dir={whole}", *files(copy_files), *SMALL, *lengths]) == 0
+    validated = [name for name in log_of(whole)[-1] if name.startswith("val_")]
+    assert {"val_loss", "val_bleu"} <= set(validated)
+    for name in [*validated, "learning_rate"]:
+        assert log_of(resumed[0])[-1][name] == pytest.approx(log_of(whole)[-1][name], rel=1e-5)
+
+
+def test_resume_of_a_finished_run_changes_nothing(trained_run, tmp_path, capfd):
+    run_dir = tmp_path / "run"
+    shutil.copytree(trained_run[0], run_dir)
+    before = {p: p.stat().st_mtime_ns for p in run_dir.rglob("*")}
+    assert cli.main(["train", f"--run-dir={run_dir}", "--resume"]) == 0
+    assert {p: p.stat().st_mtime_ns for p in run_dir.rglob("*")} == before
+    assert "Nothing to do" in capfd.readouterr().err
+
+
+def test_ctrl_c_leaves_a_checkpoint_and_resume_goes_on(copy_files, tmp_path):
+    run_dir = tmp_path / "run"
+    process = subprocess.Popen(
+        command("train", "--run-dir", run_dir, *files(copy_files), *SMALL, "--steps=1000000",
+                "--validation-steps=3"),
+        stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        deadline = time.monotonic() + 200
+        while not (run_dir / "log.jsonl").is_file() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        _, printed = process.communicate(timeout=100)
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    assert "Stopped at step" in printed
+    assert "Traceback" not in printed and "Next:" not in printed
+    stopped = log_of(run_dir)[-1]["step"]
+    assert f"step-{stopped:08d}" in checkpoints_in(run_dir)
+    arguments = ["train", f"--run-dir={run_dir}", "--resume", f"--steps={stopped + 2}"]
+    assert cli.main(arguments) == 0
+    assert log_of(run_dir)[-1]["step"] == stopped + 2
+
+
+@pytest.mark.parametrize("extra", [[], ["--steps=0"], ["--config=missing.toml"]])
+def test_that_a_run_exists_is_said_before_its_options_are_looked_at(trained_run, capfd, extra):
+    arguments = ["train", f"--run-dir={trained_run[0]}", *extra]
+    assert_refused(arguments, ["holds a run already", "--resume"], capfd, trained_run[0])
+
+
+@pytest.mark.parametrize("extra", [["--steps=99"], ["--corpus=copy"], []])
+def test_a_run_is_not_overwritten(trained_run, copy_files, capfd, extra):
+    run_dir, _ = trained_run
+    given = [] if "--corpus=copy" in extra else files(copy_files)
+    arguments = ["train", f"--run-dir={run_dir}", *given, *extra]
+    assert_refused(arguments, ["holds a run already", "--resume"], capfd, run_dir)
+
+
+@pytest.mark.parametrize(
+    ("extra", "words"),
+    [
+        (["--d-model=64"], ["--d-model", "--steps"]),
+        (["--seed=5", "--steps=99"], ["--seed"]),
+        (["--config=run.toml"], ["--config"]),
+        (["--no-joint"], ["--no-joint"]),
+    ],
+)
+def test_resume_takes_no_other_setting(trained_run, capfd, extra, words):
+    run_dir, _ = trained_run
+    assert_refused(["train", f"--run-dir={run_dir}", "--resume", *extra], words, capfd, run_dir)

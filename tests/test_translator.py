@@ -1,0 +1,189 @@
+"""The translator: n texts in, n out, in order; and what is refused."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from letters import MAX_LENGTH, PIECES, random_model
+
+import tf_transformer as tt
+from tf_transformer.export.translator import ExportTranslator
+
+
+@pytest.mark.parametrize("batch_size", [1, 7, 64, 1000])
+def test_translations_come_back_in_the_order_of_their_texts(echo_translator, sentences, batch_size):
+    assert echo_translator(sentences, batch_size) == sentences
+
+
+def test_neighbours_and_batch_size_change_no_translation(loaded, sentences):
+    alone = [loaded(sentence) for sentence in sentences]
+    assert loaded(sentences) == alone
+    assert loaded(sentences, batch_size=9) == alone
+    assert loaded(sentences[::-1], batch_size=9) == alone[::-1]
+
+
+@pytest.mark.parametrize("from_disk", [True, False])
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_xla_changes_no_translation(exported_version, in_memory, sentences, beam_size, from_disk):
+    module = tt.Translator.load(exported_version)._module if from_disk else in_memory._module
+    plain, compiled = (tt.Translator(module, xla=xla, threads=2) for xla in (False, True))
+    # Batches of one, of a power of two, and not; texts that are too long and that are empty.
+    for texts in (sentences[:1], sentences[:8], [*sentences[:4], "", "ab " * 200, sentences[9]]):
+        expected = plain.n_best(texts, beam_size, 4, beam_size)
+        found = compiled.n_best(texts, beam_size, 4, beam_size)
+        for these, those in zip(found, expected, strict=True):
+            assert [(t.text, t.length, t.truncated) for t in these] == [
+                (t.text, t.length, t.truncated) for t in those
+            ]
+            assert [t.score for t in these] == pytest.approx([t.score for t in those], abs=1e-5)
+
+
+def test_a_search_of_fixed_size_has_room_for_the_end_of_the_longest(in_memory, sentences):
+    module = in_memory._module
+    source_ids, limits, _ = module.tokenize(tf.constant(sentences))
+    steps = module.fixed_greedy(source_ids, limits, 0.6)["ids"].shape[2]
+    assert steps > limits.numpy().max() == MAX_LENGTH
+
+
+def test_greedy_search_says_of_a_translation_what_a_beam_of_one_does(in_memory, sentences):
+    module, texts = in_memory._module, tf.constant(sentences)
+    greedy, beam = module.greedy(texts, 0.6), module.beam(texts, 1, 0.6, 1)
+    assert {*greedy["truncated"].numpy().ravel()} == {True, False}
+    for name, values in greedy.items():
+        if values.dtype == tf.float32:
+            np.testing.assert_allclose(values, beam[name], atol=1e-4, err_msg=name)
+        else:
+            assert values.numpy().tolist() == beam[name].numpy().tolist(), name
+
+
+def test_an_over_long_text_is_cut_and_harms_no_neighbour(echo_translator):
+    # MAX_LENGTH - 1 pieces and the end; a letter behind a space is one piece.
+    long = "a " * 50_000
+    cut = echo_translator(long)
+    assert cut == " ".join("a" * (MAX_LENGTH - 1))
+    assert echo_translator(["b c", long, "d"]) == ["b c", cut, "d"]
+
+
+@pytest.mark.parametrize("pieces", [MAX_LENGTH - 2, MAX_LENGTH - 1, MAX_LENGTH])
+def test_the_longest_text_that_is_not_cut(echo_translator, pieces):
+    text = " ".join("a" * pieces)
+    assert (echo_translator(text) == text) == (pieces < MAX_LENGTH)
+
+
+@pytest.mark.parametrize("text", ["", " ", "\t", " \n ", "\u3000", "\xa0"])
+def test_what_has_no_words_has_an_empty_translation(echo_translator, loaded, text):
+    for translate in (echo_translator, loaded):
+        assert translate(text) == ""
+        assert translate([text]) == [""]
+    assert echo_translator(["a b", text, "c"]) == ["a b", "", "c"]
+
+
+def test_nothing_in_nothing_out(echo_translator, loaded):
+    assert echo_translator([]) == []
+    assert loaded([]) == []
+    assert loaded(()) == []
+
+
+def test_a_str_gives_a_str_and_any_sequence_a_list(echo_translator):
+    assert echo_translator("a b") == "a b"
+    assert echo_translator(("a b", "c")) == ["a b", "c"]
+    assert echo_translator(text for text in ["a b", "c"]) == ["a b", "c"]
+
+
+@pytest.mark.parametrize("text", ["é", "日本", "🙂", "x\u0301", "«a»", "Z"])
+def test_characters_beyond_the_vocabulary_pass_as_bytes(echo_translator, text):
+    assert echo_translator(text) == text
+
+
+def test_a_lone_surrogate_is_replaced(echo_translator):
+    assert echo_translator(["a", "\ud800", "b"])[::2] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        (b"a \xff b", "a \ufffd b"),
+        (b"a\xffb", "a\ufffdb"),
+        (b"\xc3", "\ufffd"),
+        (b"\xf0\x9f\x99 a", "\ufffd a"),
+    ],
+)
+def test_bytes_that_are_not_utf8_are_replaced(echo_model, letter_tokenizer, raw, expected):
+    translate = ExportTranslator(
+        echo_model(PIECES), letter_tokenizer, letter_tokenizer, MAX_LENGTH
+    ).translate
+    translations = translate(text=tf.constant([b"c d", raw, b"e"]))["translation"].numpy()
+    assert [text.decode("utf-8") for text in translations] == ["c d", expected, "e"]
+
+
+def test_bytes_that_the_model_makes_are_always_utf8(echo_model, letter_tokenizer):
+    """A model may well emit half a character; the answer is text all the same."""
+
+    class HalfModel(echo_model):
+        def decode_step(self, token_ids, index, cache):
+            # A first byte of three that never come, then the end.
+            half = letter_tokenizer.encode(["€"])[0][-3]
+            ids = tf.where(index == 0, half, letter_tokenizer.eos_id)
+            return tf.one_hot(tf.fill(tf.shape(token_ids), ids), PIECES), cache
+
+    assert letter_tokenizer.pieces([letter_tokenizer.encode(["€"])[0][-3]]) == ["<0xE2>"]
+    translate = tt.Translator.from_model(
+        HalfModel(PIECES), letter_tokenizer, letter_tokenizer, MAX_LENGTH
+    )
+    assert translate("a") == "\ufffd"
+
+
+# --- What is refused ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("texts", "named"),
+    [(["a", None], "item 1 is NoneType"), ([b"a"], "item 0 is bytes"), (["a", ["b"]], "1 is list")],
+)
+def test_what_is_no_text_is_refused_by_name(echo_translator, texts, named):
+    with pytest.raises(TypeError, match=named):
+        echo_translator(texts)
+
+
+@pytest.mark.parametrize("texts", [b"a b", None, 3])
+def test_what_is_neither_text_nor_list_is_refused(echo_translator, texts):
+    with pytest.raises(TypeError):
+        echo_translator(texts)
+
+
+@pytest.mark.parametrize("batch_size", [0, -1])
+def test_a_batch_of_nothing_is_refused(echo_translator, batch_size):
+    with pytest.raises(ValueError, match=f"received batch_size={batch_size}"):
+        echo_translator(["a"], batch_size)
+
+
+@pytest.mark.parametrize("max_length", [1, 0, -5])
+def test_a_max_length_without_room_is_refused(echo_model, letter_tokenizer, max_length):
+    with pytest.raises(ValueError, match=f"received max_length={max_length}"):
+        tt.Translator.from_model(echo_model(PIECES), letter_tokenizer, letter_tokenizer, max_length)
+
+
+@pytest.mark.parametrize(
+    ("beam_size", "alpha"), [(0, 0.6), (PIECES + 1, 0.6), (2000, 0.6), (4, -1)]
+)
+def test_a_search_that_cannot_be_is_refused_before_it_is_exported(
+    echo_model, letter_tokenizer, beam_size, alpha
+):
+    with pytest.raises(ValueError, match=r"from 1 to 280, the vocabulary|from 0 to 10"):
+        tt.Translator.from_model(
+            echo_model(PIECES), letter_tokenizer, letter_tokenizer, MAX_LENGTH, beam_size, alpha
+        )
+
+
+def test_a_model_whose_weights_are_no_numbers_is_named(randomise, letter_tokenizer):
+    model = random_model(randomise)
+    model.set_weights([weight * float("nan") for weight in model.get_weights()])
+    translator = tt.Translator.from_model(model, letter_tokenizer, letter_tokenizer, MAX_LENGTH)
+    with pytest.raises(ValueError, match="weights are not all numbers"):
+        translator("a b")
+
+
+@pytest.mark.parametrize("texts", ["a b", b"a b", None, 3])
+@pytest.mark.parametrize("method", ["n_best", "stream"])
+def test_a_str_is_no_list_of_texts(echo_translator, method, texts):
+    with pytest.raises(TypeError, match="texts must be a list of str; received"):
+        getattr(echo_translator, method)(texts, 1)

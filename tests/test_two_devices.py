@@ -1,0 +1,159 @@
+"""Two devices: the weights and the figures of one, also with accumulated batches."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from tf_transformer.training.run_directory import RunDirectory
+
+# TensorFlow makes its devices once a process, so this needs one of its own.
+TWO_DEVICES = """
+import json, keras, numpy as np, tensorflow as tf
+cpu = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+import tf_transformer as tt
+one, two = tf.distribute.get_strategy(), tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+random = np.random.default_rng(0)
+
+def batch(*lengths):
+    target = np.zeros((len(lengths), max(lengths)), "int32")
+    for row, length in zip(target, lengths):
+        row[:length] = random.integers(4, 30, length)
+    begun = np.concatenate([np.full((len(lengths), 1), 2), target[:, :-1]], axis=1)
+    return {"source_ids": target[:, ::-1].copy(), "target_ids": begun.astype("int32")}, target
+
+def dataset(batches, weights=None):
+    # Each replica is given its half of the rows, the first the greater.
+    ids = tf.TensorSpec([None, None], tf.int32)
+    signature = ({"source_ids": ids, "target_ids": ids}, ids)
+    if weights is not None:
+        signature = (*signature, tf.TensorSpec([None], tf.float32))
+        batches = [(*b, np.full(len(b[1]), w, "float32")) for b, w in zip(batches, weights)]
+    data = tf.data.Dataset.from_generator(lambda: iter(batches), output_signature=signature)
+    return data.apply(tf.data.experimental.assert_cardinality(len(batches)))
+
+def transformer():
+    return tt.Transformer(tt.TransformerConfig(
+        30, 30, num_layers=1, d_model=16, num_heads=4, d_ff=32, dropout_rate=0.0))
+
+def small():
+    # What is exact here is loss, metrics and optimizer; the smaller the model, the sooner traced.
+    source = keras.Input([None], dtype="int32", name="source_ids")
+    target = keras.Input([None], dtype="int32", name="target_ids")
+    hidden = keras.layers.Embedding(30, 8)(target)
+    return keras.Model({"source_ids": source, "target_ids": target},
+                       keras.layers.Dense(30)(hidden))
+
+def fit(strategy, data, make=small, optimizer=lambda: keras.optimizers.SGD(0.5), **options):
+    keras.utils.set_random_seed(0)
+    with strategy.scope():
+        model = make()
+        metrics = [tt.TokenLoss(), tt.TokenAccuracy(), tt.Perplexity()]
+        model.compile(optimizer(), tt.SmoothedCrossEntropy(), metrics=metrics, jit_compile=False)
+    start = [variable.numpy() for variable in model.trainable_variables]
+    history = model.fit(data, shuffle=False, verbose=0, **options).history
+    return start, [variable.numpy() for variable in model.trainable_variables], history
+
+def apart(some, others):
+    return max(float(abs(a - b).max()) for a, b in zip(some, others))
+
+result = {"replicas": two.num_replicas_in_sync}
+# Stock Keras needs a first batch that divides evenly among the replicas; a Transformer does not.
+cases = {
+    "even": (small, [batch(3, 7, 5, 2, 3, 7, 5, 2), batch(6, 4, 6, 4)]),
+    "uneven tokens": (small, [batch(9, 8, 9, 1, 2, 1), batch(1, 2, 1, 10)]),
+    "uneven rows": (small, [batch(2, 2, 8, 3), batch(4, 9, 1)]),
+    "an empty replica": (small, [batch(2, 6), batch(7), batch(4)]),
+    "a Transformer": (transformer, [batch(9, 8, 1), batch(5), batch(1, 2, 1, 10)]),
+}
+for name, (make, batches) in cases.items():
+    data = dataset(batches)
+    start, weights, history = fit(one, data, make, epochs=2, validation_data=data)
+    _, others, other_history = fit(two, data, make, epochs=2, validation_data=data)
+    result[name] = {"moved": apart(start, weights), "apart": apart(weights, others),
+                    "figures": [history, other_history]}
+
+# Batches whose union is one batch: rows padded to the same length, as many as fill the groups.
+whole = batch(9, 1, 5, 12, 2, 1, 7, 3, 3, 3, 12, 1)
+def parts(bounds):
+    return [({k: v[a:b] for k, v in whole[0].items()}, whole[1][a:b])
+            for a, b in zip(bounds, bounds[1:])]
+start, union, _ = fit(one, dataset([whole, whole]))
+result["accumulated"] = {"moved": apart(start, union)}
+for bounds in ([0, 12], [0, 2, 12], [0, 2, 3, 12]):
+    pieces = parts(bounds)
+    tokens = [int((labels != 0).sum()) for _, labels in pieces]
+    weights = [len(pieces) * count / sum(tokens) for count in tokens]
+    for strategy in (one, two):
+        optimizer = lambda: tt.GradientAccumulation(keras.optimizers.SGD(0.5), len(pieces))
+        _, summed, _ = fit(strategy, dataset(pieces * 2, weights * 2), optimizer=optimizer)
+        name = f"{len(pieces)} on {strategy.num_replicas_in_sync}"
+        result["accumulated"][name] = apart(union, summed)
+print(json.dumps(result))
+"""
+
+
+@pytest.fixture(scope="module")
+def two_devices(result_of):
+    return result_of(TWO_DEVICES)
+
+
+REPLICAS = pytest.mark.parametrize(
+    "case", ["even", "uneven tokens", "uneven rows", "an empty replica", "a Transformer"]
+)
+
+
+@REPLICAS
+def test_two_devices_give_the_weights_of_one(two_devices, case):
+    assert two_devices["replicas"] == 2
+    assert two_devices[case]["moved"] > 0.01
+    assert two_devices[case]["apart"] < 1e-6
+
+
+@REPLICAS
+def test_two_devices_report_the_figures_of_one(two_devices, case):
+    one, two = two_devices[case]["figures"]
+    names = ("loss", "accuracy", "perplexity")
+    assert {*one} == {*two} == {*names, *(f"val_{name}" for name in names)}
+    for name in one:
+        assert two[name] == pytest.approx(one[name], rel=1e-5), name
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+@pytest.mark.parametrize("steps", [1, 2, 3])
+def test_accumulated_batches_give_the_weights_of_their_union(two_devices, steps, replicas):
+    assert two_devices["accumulated"]["moved"] > 0.01
+    assert two_devices["accumulated"][f"{steps} on {replicas}"] < 1e-6
+
+
+# The command as on a machine with two devices: accumulation, validation, a checkpoint.
+TRAIN_ON_TWO = """
+import sys, tensorflow as tf
+cpu = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+from tf_transformer import cli
+sizes = "--num-layers=1 --d-model=16 --num-heads=2 --d-ff=32 --dropout-rate=0".split()
+batches = "--corpus=copy --batch-tokens=512 --accumulation-steps=2 --validation-steps=2".split()
+for devices in ("cpu:0", "cpu:0,cpu:1"):
+    train = ["train", f"--run-dir={sys.argv[1]}/{devices}", f"--devices={devices}"]
+    assert cli.main([*train, *sizes, *batches, "--steps=3"]) == 0
+"""
+
+
+def test_the_command_trains_alike_on_two_devices(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", TRAIN_ON_TWO, tmp_path], capture_output=True, text=True, timeout=600
+    )
+    assert done.returncode == 0, done.stderr
+    runs = [RunDirectory.open(tmp_path / devices) for devices in ("cpu:0", "cpu:0,cpu:1")]
+    one, two = (
+        [[line[name] for name in ("step", "loss", "val_bleu")] for line in run.log()]
+        for run in runs
+    )
+    assert [step for step, *_ in one] == [2, 3]
+    np.testing.assert_allclose(one, two, rtol=1e-5)
+    one, two = (run.load_model().model.get_weights() for run in runs)
+    for weight, other in zip(one, two, strict=True):
+        np.testing.assert_allclose(weight, other, atol=1e-5)
