@@ -266,6 +266,7 @@ BY_THE_CLOCK = """
 import json, sys, types
 from tf_transformer import cli
 from tf_transformer.training import endings, fit
+from tf_transformer.training.checkpoints import seeds_of
 train, seen = fit.train, {"translated": []}
 
 def spied(config, run_dir, make_translator, *, resume, started):
@@ -290,7 +291,7 @@ model = seen.pop("model")
 variables = [*model.trainable_variables, *model.optimizer.variables]
 print(json.dumps({
     **seen, "status": status, "step": int(model.optimizer.iterations.numpy()),
-    "policy": model.dtype_policy.name,
+    "policy": model.dtype_policy.name, "seeds": [v.numpy().tolist() for v in seeds_of(model)],
     "variables": {v.path: v.numpy().tobytes().hex() for v in variables}}))
 """
 
@@ -321,6 +322,13 @@ def test_workers_in_bfloat16_have_identical_variables(by_the_clock):
     assert one["policy"] == other["policy"] == "mixed_bfloat16"
     assert one["variables"].keys() == other["variables"].keys()
     assert not [v for v in one["variables"] if one["variables"][v] != other["variables"][v]]
+
+
+def test_each_worker_draws_its_own_dropout(by_the_clock):
+    (one, other), _ = by_the_clock
+    assert len(one["seeds"]) > 3
+    for (seed, drawn), (other_seed, drawn_there) in zip(one["seeds"], other["seeds"], strict=True):
+        assert seed != other_seed and drawn == drawn_there == 14
 
 
 def test_the_chief_alone_measures_bleu_and_logs_it(by_the_clock):
