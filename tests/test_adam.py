@@ -6,8 +6,10 @@ import pytest
 import tensorflow as tf
 
 import tf_transformer as tt
+from tf_transformer.config import RunConfig
 from tf_transformer.training.callbacks import SaveCheckpoints
 from tf_transformer.training.checkpoints import Checkpoints
+from tf_transformer.training.fit import train
 
 
 def averages(weights, momentum):
@@ -198,3 +200,32 @@ def test_another_fit_goes_on_from_the_weights_also_from_a_checkpoint(tmp_path):
     fit(restored, 2, rest)
     assert rest.trained == whole.trained[4:]
     assert rest.validated == whole.validated[1:]
+
+
+def test_bleu_is_that_of_the_averages(tmp_path, write_copy_task):
+    write_copy_task(tmp_path)
+    files = {f"{part}_tsv": str(tmp_path / part) for part in ("train", "validation")}
+    config = RunConfig.from_dict({
+        "data": {"corpus": "tsv", **files, "batch_tokens": 60, "max_length": 30},
+        "model": {"num_layers": 1, "d_model": 16, "num_heads": 2, "d_ff": 32},
+        "tokenizer": {"vocab_size": 272},
+        "training": {"steps": 4, "validation_steps": 2, "ema_momentum": 0.9},
+    })  # fmt: skip
+    models, translated_with = [], []
+
+    def make_translator(model, *_):
+        def translate(texts):
+            translated_with.append(model.trainable_variables[0].numpy())
+            return texts
+
+        models.append(model)
+        return translate
+
+    train(config, tmp_path / "run", make_translator)
+    [model] = models
+    checkpoints = Checkpoints(tmp_path / "run" / "checkpoints").all()
+    for checkpoint, weights in zip(checkpoints, translated_with, strict=True):
+        checkpoint.restore(model)  # which has the averages
+        assert (model.trainable_variables[0].numpy() == weights).all()
+        model.optimizer.use_weights()
+        assert (model.trainable_variables[0].numpy() != weights).any()

@@ -277,6 +277,24 @@ def test_of_equal_scores_the_older_comes_first():
     assert rows_of(found, 0) == [((), False), ((5,), False)]
 
 
+def test_sentences_that_are_done_leave_the_batch():
+    lengths, sizes = (1, 9, 1, 5, 0, 1, 7, 9), []
+    wanted = tf.constant([[4] * n + [EOS] * (12 - n) for n in lengths])
+
+    def step(token_ids, index, cache):
+        wanted = cache["source"]["wanted"]
+        assert len(token_ids) == 2 * len(wanted)
+        sizes.append(len(wanted))
+        # So sure that nothing else is worth a further step.
+        logits = tf.one_hot(wanted[:, index], VOCAB_SIZE, on_value=20.0)
+        return tf.repeat(logits, 2, axis=0), cache
+
+    cache = {"source": {"wanted": wanted}, "target": {}}
+    found = beam_search(step, cache, tf.fill([8], 11), beam_size=2, alpha=0.0, **SPECIAL)
+    assert sizes == [8, 8, 4, 4, 4, 4, 3, 3, 2, 2]
+    assert found.lengths[:, 0].numpy().tolist() == list(lengths)
+
+
 @pytest.mark.parametrize(("pad_id", "bos_id", "eos_id"), [(0, 2, 3), (8, 1, 0), (3, 0, 8)])
 @pytest.mark.parametrize("num_steps", [None, 5])
 def test_special_ids_are_those_that_are_told(pad_id, bos_id, eos_id, num_steps):

@@ -14,6 +14,7 @@ import pytest
 
 import tf_transformer as tt
 from tf_transformer import cli
+from tf_transformer.training import callbacks
 from tf_transformer.training.checkpoints import Checkpoints
 from tf_transformer.training.run_directory import RunDirectory, RunError
 
@@ -133,6 +134,19 @@ def test_a_run_killed_at_any_moment_is_validated_at_the_same_steps(runs):
     assert Checkpoints(stopped / "checkpoints").best().step == (
         Checkpoints(whole / "checkpoints").best().step
     )
+
+
+def test_sigterm_leaves_a_checkpoint_of_the_step_that_it_ends(data, tmp_path, monkeypatch):
+    def send_at_step_5(callback, batch, logs=None):
+        if int(callback.model.optimizer.iterations.numpy()) == 5:  # where none is due
+            signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(callbacks.StopOnNan, "on_train_batch_end", send_at_step_5)
+    files = (f"--train-tsv={data / 'train'}", f"--validation-tsv={data / 'validation'}")
+    command = ["train", f"--run-dir={tmp_path / 'run'}", "--corpus=tsv", *files, *SETTINGS]
+    assert cli.main(command) == 128 + signal.SIGTERM
+    latest = Checkpoints(tmp_path / "run" / "checkpoints").latest()
+    assert (latest.step, latest.position) == (5, 10)
 
 
 @pytest.fixture

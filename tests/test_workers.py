@@ -22,7 +22,7 @@ from tf_transformer.training.distribution import (
     worker_index,
 )
 
-LONG = 600  # seconds; each process traces its own graphs
+LONG = 300  # seconds; each process traces its own graphs
 
 
 def free_ports(number=2):
@@ -51,7 +51,11 @@ def start_pair(*commands):
 
 
 def end(process, code):
-    printed, errors = process.communicate(timeout=LONG)
+    try:
+        printed, errors = process.communicate(timeout=LONG)
+    except subprocess.TimeoutExpired:  # a worker that goes on alone waits forever
+        process.kill()
+        printed, errors = process.communicate()
     assert process.returncode == code, printed + errors[-3000:]
     return printed, errors
 
@@ -82,32 +86,50 @@ ids = tf.TensorSpec([None, None], tf.int32)
 data = tf.data.Dataset.from_generator(lambda: iter(batches), output_signature=(ids, ids))
 data = data.apply(tf.data.experimental.assert_cardinality(len(batches)))
 
+# As `TokenBatches` weights two batches that make one update.
+counts = [int((labels > 0).sum()) for _, labels in batches]
+of_pair = np.repeat(np.add.reduceat(counts, [0, 2]), 2)
+weights = [np.full(len(b[1]), 2 * n / m, "float32")
+           for b, n, m in zip(batches, counts, of_pair)]
+weighted = tf.data.Dataset.from_generator(
+    lambda: ((*b, w) for b, w in zip(batches, weights)),
+    output_signature=(ids, ids, tf.TensorSpec([None], tf.float32)))
+weighted = weighted.apply(tf.data.experimental.assert_cardinality(len(batches)))
+
 class Small(keras.Sequential):
     # As a Transformer has it; the smaller the model, the sooner traced.
     def _maybe_symbolic_build(self, iterator=None, data_batch=None):
         pass
 
-def fit(strategy):
+def fit(strategy, optimizer=lambda: keras.optimizers.SGD(0.5), data=data):
     keras.utils.set_random_seed(0)
     with strategy.scope():
         model = Small([keras.Input([None]), keras.layers.Embedding(30, 8), keras.layers.Dense(30)])
-        model.compile(keras.optimizers.SGD(0.5), tt.SmoothedCrossEntropy(), jit_compile=False,
+        model.compile(optimizer(), tt.SmoothedCrossEntropy(), jit_compile=False,
                       metrics=[tt.TokenLoss(), tt.Perplexity()])
     start = [v.numpy() for v in model.trainable_variables]
     history = model.fit(data, shuffle=False, verbose=0, epochs=2, validation_data=data).history
     return start, [v.numpy() for v in model.trainable_variables], history
 
+def in_pairs(strategy):
+    sgd = lambda: tt.GradientAccumulation(keras.optimizers.SGD(0.5), 2)
+    return fit(strategy, sgd, weighted)
+
 start, together, history = fit(workers)
+_, accumulated, _ = in_pairs(workers)
 mine = iter(workers.experimental_distribute_dataset(data))
 mine = [workers.experimental_local_results(next(mine)[1])[0].numpy().tolist() for _ in batches]
 agreed = [highest_of_workers(workers, [3, 7][index]), from_chief(workers, [b"chief", b""][index])]
 with tf.device("CPU:0"):
     _, alone, of_one = fit(tf.distribute.get_strategy())
+    _, accumulated_alone, _ = in_pairs(tf.distribute.get_strategy())
 apart = lambda some, others: max(float(abs(a - b).max()) for a, b in zip(some, others))
 print(json.dumps({
-    "moved": apart(start, alone), "apart": apart(together, alone), "agreed": str(agreed),
+    "moved": {1: apart(start, alone), 2: apart(start, accumulated_alone)}, "agreed": str(agreed),
+    "apart": {1: apart(together, alone), 2: apart(accumulated, accumulated_alone)},
     "figures": [history, of_one], "mine": mine, "all": [b[1].tolist() for b in batches],
-    "weights": [w.tobytes().hex() for w in together]}))
+    "weights": {n: [w.tobytes().hex() for w in found]
+                for n, found in ((1, together), (2, accumulated))}}))
 highest_of_workers(workers, 0)
 """
 
@@ -118,14 +140,20 @@ def exact():
     return [json.loads(end(process, 0)[0].splitlines()[-1]) for process in pair]
 
 
-def test_workers_have_identical_weights(exact):
-    assert exact[0]["weights"] == exact[1]["weights"]
+batches_in_update = pytest.mark.parametrize("batches_in_update", ["1", "2"])
 
 
-def test_workers_have_the_weights_of_one_process(exact):
+@batches_in_update
+def test_workers_have_identical_weights(exact, batches_in_update):
+    one, other = (worker["weights"][batches_in_update] for worker in exact)
+    assert one == other
+
+
+@batches_in_update
+def test_workers_have_the_weights_of_one_process(exact, batches_in_update):
     for worker in exact:
-        assert worker["moved"] > 0.01
-        assert worker["apart"] < 1e-5
+        assert worker["moved"][batches_in_update] > 0.01
+        assert worker["apart"][batches_in_update] < 1e-5
 
 
 def test_each_sentence_is_one_workers(exact):
@@ -147,18 +175,27 @@ def test_workers_agree_on_the_highest_number_and_on_what_the_chief_says(exact):
     assert [worker["agreed"] for worker in exact] == ["[7, b'chief']"] * 2
 
 
+TRAIN = ["-m", "tf_transformer.cli", "train"]
+
+
+def settings(folder, *others):
+    """A training of a second or two, beside the tracing."""
+    return [
+        "--corpus=tsv", f"--train-tsv={folder / 'train'}",
+        f"--validation-tsv={folder / 'validation'}", "--num-layers=1", "--d-model=16",
+        "--num-heads=2", "--d-ff=32", "--vocab-size=272", "--batch-tokens=60", "--max-length=30",
+        *others,
+    ]  # fmt: skip
+
+
 @pytest.fixture(scope="module")
 def story(tmp_path_factory, write_copy_task):
     """A worker is killed while two train; both go on; SIGTERM to the one that is not the chief."""
     folder = tmp_path_factory.mktemp("story")
     write_copy_task(folder)
-    train = ["-m", "tf_transformer.cli", "train"]
-    settings = [
-        "--corpus=tsv", f"--train-tsv={folder / 'train'}",
-        f"--validation-tsv={folder / 'validation'}", "--num-layers=1", "--d-model=16",
-        "--num-heads=2", "--d-ff=32", "--vocab-size=272", "--batch-tokens=60", "--max-length=30",
-        "--minutes=30", "--validation-steps=100000", "--checkpoint-steps=3",
-    ]  # fmt: skip
+    without_end = settings(
+        folder, "--minutes=30", "--validation-steps=100000", "--checkpoint-steps=3"
+    )
     run, elsewhere = folder / "run", folder / "elsewhere"
 
     def newest():
@@ -175,7 +212,8 @@ def story(tmp_path_factory, write_copy_task):
 
     # The other worker is given a folder of its own, to see whether it writes.
     pair = start_pair(
-        [*train, f"--run-dir={run}", *settings], [*train, f"--run-dir={elsewhere}", *settings]
+        [*TRAIN, f"--run-dir={run}", *without_end],
+        [*TRAIN, f"--run-dir={elsewhere}", *without_end],
     )
     wait_for_step(3, pair)
     pair[1].send_signal(signal.SIGKILL)
@@ -183,7 +221,7 @@ def story(tmp_path_factory, write_copy_task):
     _, lost = end(pair[0], 2)
     seconds, stood = time.monotonic() - killed, newest()
 
-    pair = start_pair(*[[*train, f"--run-dir={run}", "--resume"]] * 2)
+    pair = start_pair(*[[*TRAIN, f"--run-dir={run}", "--resume"]] * 2)
     wait_for_step(stood + 3, pair)
     pair[1].send_signal(signal.SIGTERM)
     stopped = [end(process, 128 + signal.SIGTERM)[1] for process in pair]
@@ -220,6 +258,84 @@ def test_a_signal_to_one_worker_stops_all_at_the_same_step(story):
     ]
     assert steps[0] == steps[1]
     assert int(steps[0].replace(",", "")) == story["checkpoints"][-1].step
+
+
+# The command line, with a clock that goes by updates: by half as many minutes on the chief. It
+# notes where this worker translates, and what training leaves here.
+BY_THE_CLOCK = """
+import json, sys, types
+from tf_transformer import cli
+from tf_transformer.training import endings, fit
+from tf_transformer.training.checkpoints import seeds_of
+train, seen = fit.train, {"translated": []}
+
+def spied(config, run_dir, make_translator, *, resume, started):
+    def make(model, *parts):
+        translate, updates = make_translator(model, *parts), model.optimizer.iterations
+        pace = 30 if sys.argv[1] == "chief" else 60  # seconds an update
+        clock = lambda: started + pace * int(updates.numpy())
+        endings.time = types.SimpleNamespace(monotonic=clock)
+
+        def note_and_translate(texts):
+            seen["translated"].append(int(updates.numpy()))
+            return translate(texts)
+
+        seen["model"] = model
+        return note_and_translate
+
+    return train(config, run_dir, make, resume=resume, started=started)
+
+fit.train = spied
+status = cli.main(sys.argv[2:])
+model = seen.pop("model")
+variables = [*model.trainable_variables, *model.optimizer.variables]
+print(json.dumps({
+    **seen, "status": status, "step": int(model.optimizer.iterations.numpy()),
+    "policy": model.dtype_policy.name, "seeds": [v.numpy().tolist() for v in seeds_of(model)],
+    "variables": {v.path: v.numpy().tobytes().hex() for v in variables}}))
+"""
+
+
+@pytest.fixture(scope="module")
+def by_the_clock(tmp_path_factory, write_copy_task):
+    """Two train in bfloat16, accumulating and averaging, until seven minutes are over for one."""
+    folder = tmp_path_factory.mktemp("clock")
+    write_copy_task(folder)
+    run = folder / "run"
+    train = ["train", f"--run-dir={run}", *settings(
+        folder, "--minutes=7", "--validation-steps=3", "--accumulation-steps=2",
+        "--precision=mixed_bfloat16", "--ema-momentum=0.9",
+    )]  # fmt: skip
+    pair = start_pair(*[["-c", BY_THE_CLOCK, name, *train] for name in ("chief", "other")])
+    workers = [json.loads(end(process, 0)[0].splitlines()[-1]) for process in pair]
+    log = (run / "log.jsonl").read_text("utf-8").splitlines()
+    return workers, [json.loads(line) for line in log]
+
+
+def test_the_first_worker_whose_time_is_over_ends_all_after_the_same_update(by_the_clock):
+    for worker in by_the_clock[0]:
+        assert (worker["status"], worker["step"]) == (0, 7)
+
+
+def test_workers_in_bfloat16_have_identical_variables(by_the_clock):
+    (one, other), _ = by_the_clock
+    assert one["policy"] == other["policy"] == "mixed_bfloat16"
+    assert one["variables"].keys() == other["variables"].keys()
+    assert not [v for v in one["variables"] if one["variables"][v] != other["variables"][v]]
+
+
+def test_each_worker_draws_its_own_dropout(by_the_clock):
+    (one, other), _ = by_the_clock
+    assert len(one["seeds"]) > 3
+    for (seed, drawn), (other_seed, drawn_there) in zip(one["seeds"], other["seeds"], strict=True):
+        assert seed != other_seed and drawn == drawn_there == 14
+
+
+def test_the_chief_alone_measures_bleu_and_logs_it(by_the_clock):
+    (chief, other), log = by_the_clock
+    assert chief["translated"] == [3, 6, 7]
+    assert other["translated"] == []
+    assert [line["step"] for line in log if "val_bleu" in line] == [3, 6, 7]
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,7 @@ class Checkpoint:
         if getattr(model, "optimizer", None) is not None and not model.optimizer.built:
             model.optimizer.build(model.trainable_variables)
         model.load_weights(self.path / WEIGHTS)
-        for variable, value in zip(_seeds(model), self.seeds, strict=True):
+        for variable, value in zip(seeds_of(model), self.seeds, strict=True):
             variable.assign(value)
 
 
@@ -186,7 +186,7 @@ class Checkpoints:
                 "position": step if position is None else position,
                 "scores": {name: float(value) for name, value in scores.items()},
                 # Keras leaves the seeds out of its weights files.
-                "seeds": [variable.numpy().tolist() for variable in _seeds(model)],
+                "seeds": [variable.numpy().tolist() for variable in seeds_of(model)],
                 "best_step": step if is_best else latest and latest.best_step,
                 "made_with": made_with or {},
                 "weights_bytes": (temporary / WEIGHTS).stat().st_size,
@@ -271,7 +271,7 @@ def _digest(path):
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _seeds(model):
+def seeds_of(model):
     """The variables that hold the states of a model's random numbers."""
     return [v for v in model.variables if v.path.endswith("seed_generator_state")]
 

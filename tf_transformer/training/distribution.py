@@ -3,6 +3,9 @@
 import tensorflow as tf
 
 from tf_transformer.config import ConfigError
+from tf_transformer.training.checkpoints import seeds_of
+
+_BETWEEN_SEEDS = 1_000_003
 
 
 def strategy_for(devices=None, cluster=None):
@@ -139,6 +142,28 @@ def sum_over_replicas(value):
     if replica is None or replica.num_replicas_in_sync == 1:
         return value
     return replica.all_reduce(tf.distribute.ReduceOp.SUM, value)
+
+
+def part_seeds(model):
+    """Lets each replica draw its own dropout.
+
+    Keras gives all of them one seed, so that rows at the same place of two replicas lose the same
+    activations (Keras 3.15.1). The first replica, whose seeds a checkpoint has, keeps them: call
+    this after a checkpoint is restored, and once.
+
+    Args:
+        model: `keras.Model` that was made in the scope of a strategy.
+    """
+    seeds = [variable.value for variable in seeds_of(model)]
+
+    def part():
+        place = tf.distribute.get_replica_context().replica_id_in_sync_group
+        for seed in seeds:
+            first = tf.cast(place, seed.dtype) * _BETWEEN_SEEDS
+            seed.assign_add(tf.stack([first, tf.zeros_like(first)]))
+
+    if model.distribute_strategy.num_replicas_in_sync > 1:
+        model.distribute_strategy.run(part)
 
 
 def _addresses(strategy):

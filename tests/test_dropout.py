@@ -1,0 +1,60 @@
+"""Dropout on several devices: each draws its own, and one draws what it always drew."""
+
+import pytest
+
+# TensorFlow makes its devices once a process, so this needs one of its own.
+TWO_DEVICES = """
+import json, keras, tensorflow as tf
+cpu = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+import tf_transformer as tt
+from tf_transformer.training.checkpoints import seeds_of
+from tf_transformer.training.distribution import part_seeds
+
+def draws(strategy):
+    keras.utils.set_random_seed(0)
+    with strategy.scope():
+        model = tt.Transformer(tt.TransformerConfig(
+            20, 20, num_layers=1, d_model=16, num_heads=2, d_ff=32, dropout_rate=0.5))
+    before = [v.numpy().tolist() for v in seeds_of(model)]
+    part_seeds(model)
+    assert [v.numpy().tolist() for v in seeds_of(model)] == before, "what a checkpoint has"
+    ids = tf.fill([3, 5], 7)
+
+    @tf.function
+    def draw():
+        return model({"source_ids": ids, "target_ids": ids}, training=True)
+
+    logits = [strategy.experimental_local_results(strategy.run(draw)) for _ in range(2)]
+
+    def states():
+        return [[s.numpy().tolist() for s in strategy.experimental_local_results(v.value)]
+                for v in seeds_of(model)]
+
+    stood = states()
+    for variable in seeds_of(model):
+        variable.assign(variable.numpy())  # as a checkpoint restores it
+    part_seeds(model)
+    assert states() == stood, "a run goes on as it would have"
+    return [[replica.numpy().tolist() for replica in replicas] for replicas in logits]
+
+two = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+print(json.dumps([draws(two), draws(tf.distribute.get_strategy())]))
+"""
+
+
+@pytest.fixture(scope="module")
+def logits(result_of):
+    """Of two calls, on two devices and on one."""
+    return result_of(TWO_DEVICES)
+
+
+def test_each_replica_draws_its_own(logits):
+    (first, other), (first_again, other_again) = logits[0]
+    assert first != other
+    assert first_again not in (first, other) and other_again not in (first, other, first_again)
+
+
+def test_the_first_replica_draws_what_one_device_draws(logits):
+    for on_two, on_one in zip(*logits, strict=True):
+        assert on_two[0] == on_one[0]
