@@ -9,7 +9,7 @@ cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
 import tf_transformer as tt
 from tf_transformer.training.checkpoints import seeds_of
-from tf_transformer.training.distribution import part_seeds
+from tf_transformer.training.distribution import separate_seeds
 
 def draws(strategy):
     keras.utils.set_random_seed(0)
@@ -17,7 +17,7 @@ def draws(strategy):
         model = tt.Transformer(tt.TransformerConfig(
             20, 20, num_layers=1, d_model=16, num_heads=2, d_ff=32, dropout_rate=0.5))
     before = [v.numpy().tolist() for v in seeds_of(model)]
-    part_seeds(model)
+    separate_seeds(model)
     assert [v.numpy().tolist() for v in seeds_of(model)] == before, "what a checkpoint has"
     ids = tf.fill([3, 5], 7)
 
@@ -34,7 +34,7 @@ def draws(strategy):
     stood = states()
     for variable in seeds_of(model):
         variable.assign(variable.numpy())  # as a checkpoint restores it
-    part_seeds(model)
+    separate_seeds(model)
     assert states() == stood, "a run goes on as it would have"
     return [[replica.numpy().tolist() for replica in replicas] for replicas in logits]
 

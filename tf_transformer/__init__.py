@@ -34,6 +34,7 @@ _HOMES = {
     "training.accumulation": ["GradientAccumulation"],
     "training.adam": ["Adam", "UseAverages", "averaged_weights"],
     "training.callbacks": ["TranslationBleu"],
+    "training.distribution": ["separate_seeds"],
     "training.endings": ["Patience"],
     "training.logs": ["TensorBoardLog"],
     "tokenizers.sentencepiece": ["SentencePieceTokenizer"],

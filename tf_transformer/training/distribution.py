@@ -144,7 +144,7 @@ def sum_over_replicas(value):
     return replica.all_reduce(tf.distribute.ReduceOp.SUM, value)
 
 
-def part_seeds(model):
+def separate_seeds(model):
     """Lets each replica draw its own dropout.
 
     Keras gives all of them one seed, so that rows at the same place of two replicas lose the same

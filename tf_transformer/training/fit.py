@@ -24,7 +24,7 @@ from tf_transformer.training.distribution import (
     from_chief,
     highest_of_workers,
     num_workers,
-    part_seeds,
+    separate_seeds,
     strategy_for,
     worker_index,
 )
@@ -125,7 +125,7 @@ def _train(config, run, make_translator, strategy, resume, started):
         elif is_chief:
             run = RunDirectory.create(run.path)  # another process may have been faster
             run.begin(config, source_tokenizer, target_tokenizer, corpus.test)
-        part_seeds(model)
+        separate_seeds(model)
         if is_chief:
             _describe(corpus, batches, validation, model, seconds)
         translate = make_translator(
