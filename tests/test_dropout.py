@@ -1,6 +1,65 @@
-"""Dropout on several devices: each draws its own, and one draws what it always drew."""
+"""Dropout: how much is dropped, and that each device draws its own."""
 
+import keras
+import numpy as np
 import pytest
+import tensorflow as tf
+
+from tf_transformer.layers.dropout import Dropout
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+@pytest.mark.parametrize("rate", [0.1, 0.5, 0.9999])
+@pytest.mark.parametrize("width", [64, 31])
+def test_a_share_is_dropped_and_the_rest_is_scaled_up(width, rate, policy):
+    layer = Dropout(rate, seed=3, dtype=policy)
+    found = np.asarray(
+        tf.cast(layer(np.ones((40, 50, width), "float32"), training=True), "float32")
+    )
+    # Six standard errors of so many draws, and the rate is a multiple of 2^-16.
+    tolerance = 6 * np.sqrt(rate * (1 - rate) / found.size) + 2**-16
+    assert np.mean(found == 0) == pytest.approx(rate, abs=tolerance)
+    assert found.max() == pytest.approx(1 / (1 - rate), rel=0.25 if rate > 0.99 else 4e-3)
+    assert set(np.unique(found)) == {0, found.max()}
+
+
+def test_neighbours_and_calls_are_dropped_independently():
+    # Two numbers share the 32 bits of one draw.
+    layer = Dropout(0.5, seed=3)
+    first, second = (np.asarray(layer(np.ones((1000, 64)), training=True)) for _ in range(2))
+    for one, other in [
+        (first[:, ::2], first[:, 1::2]), (first[:, 1:], first[:, :-1]), (first[1:], first[:-1]),
+        (first, second),
+    ]:  # fmt: skip
+        assert np.corrcoef(one.ravel(), other.ravel())[0, 1] == pytest.approx(0, abs=0.03)
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, tf.function], ids=["eager", "graph"])
+def test_gradients_pass_where_numbers_do(wrap):
+    layer = Dropout(0.3, seed=1)
+    inputs = tf.ones((5, 7, 9))
+
+    @wrap
+    def outputs_and_gradients(inputs):
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            outputs = layer(inputs, training=True)
+        return outputs, tape.gradient(outputs, inputs)
+
+    outputs, gradients = outputs_and_gradients(inputs)
+    np.testing.assert_array_equal(outputs, gradients)
+    np.testing.assert_array_equal(layer(inputs), inputs)
+
+
+def test_the_same_seed_drops_the_same_and_a_config_round_trip_keeps_it():
+    layer = Dropout(0.4, seed=5, name="mine")
+    twin = Dropout.from_config(layer.get_config())
+    assert (twin.name, twin.rate, twin.seed) == ("mine", 0.4, 5)
+    ones = np.ones((3, 8), "float32")
+    np.testing.assert_array_equal(layer(ones, training=True), twin(ones, training=True))
+    assert isinstance(keras.saving.deserialize_keras_object(
+        keras.saving.serialize_keras_object(layer)), Dropout)  # fmt: skip
+
 
 # TensorFlow makes its devices once a process, so this needs one of its own.
 TWO_DEVICES = """

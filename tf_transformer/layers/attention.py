@@ -5,7 +5,9 @@ import math
 import keras
 from keras import ops
 
+from tf_transformer.layers.dropout import Dropout
 from tf_transformer.layers.masks import causal_mask
+from tf_transformer.layers.rows import on_rows
 
 
 def attention_bias(mask, dtype):
@@ -65,7 +67,7 @@ class MultiHeadAttention(keras.layers.Layer):
         self.num_heads = num_heads
         self.d_model = d_model
         self.dropout_rate = dropout_rate
-        self.dropout = keras.layers.Dropout(dropout_rate, dtype=self.dtype_policy)
+        self.dropout = Dropout(dropout_rate, dtype=self.dtype_policy)
 
     def build(self, *_):
         self.query_projection = self._projection(1, "query_projection")
@@ -88,8 +90,8 @@ class MultiHeadAttention(keras.layers.Layer):
     def call(
         self, query, context, attention_mask=None, training=None, return_attention_scores=False
     ):
-        (queries,) = self._heads(self.query_projection(query), 1)
-        keys, values = self._heads(self.key_value_projection(context), 2)
+        (queries,) = self._heads(self.query_projection, query, 1)
+        keys, values = self._heads(self.key_value_projection, context, 2)
         output, weights = self._attend(
             queries, self._scaled(keys), values, self._bias(attention_mask), training
         )
@@ -106,10 +108,11 @@ class MultiHeadAttention(keras.layers.Layer):
     def _bias(self, mask):
         return None if mask is None else attention_bias(mask, self.compute_dtype)
 
-    def _heads(self, projected, parts):
-        """Cuts `(B, T, parts * D)` into `parts` tensors `(B, H, T, d_k)`."""
+    def _heads(self, projection, x, parts):
+        """Projects `(B, T, D)` to `parts * D`, cut into `parts` tensors `(B, H, T, d_k)`."""
+        projected = on_rows(projection, x)
         heads = parts * self.num_heads
-        shape = (-1, ops.shape(projected)[1], heads, self.d_model // self.num_heads)
+        shape = (-1, ops.shape(x)[1], heads, self.d_model // self.num_heads)
         by_head = ops.transpose(ops.reshape(projected, shape), (0, 2, 1, 3))
         return ops.split(by_head, parts, axis=1)
 
@@ -123,7 +126,7 @@ class MultiHeadAttention(keras.layers.Layer):
         joined = ops.reshape(
             ops.transpose(heads, (0, 2, 1, 3)), (-1, ops.shape(queries)[2], self.d_model)
         )
-        return self.output_projection(joined), weights
+        return on_rows(self.output_projection, joined), weights
 
     def _weigh(self, queries, keys, values, bias, training):
         """The weighted values `(B, H, T, d_k)`, and the weights `(B, H, T, S)`."""
@@ -182,7 +185,7 @@ class GlobalSelfAttention(MultiHeadAttention):
         self.built = True
 
     def call(self, x, attention_mask=None, training=None, return_attention_scores=False):
-        queries, keys, values = self._heads(self.query_key_value_projection(x), 3)
+        queries, keys, values = self._heads(self.query_key_value_projection, x, 3)
         output, weights = self._attend(
             queries, self._scaled(keys), values, self._bias(attention_mask), training
         )
@@ -249,7 +252,7 @@ class CrossAttention(MultiHeadAttention):
 
     def start_decoding(self, context):
         """Projects the context `(B, S, D)` once: scaled keys and values `(B, H, S, d_k)`."""
-        keys, values = self._heads(self.key_value_projection(context), 2)
+        keys, values = self._heads(self.key_value_projection, context, 2)
         return self._scaled(keys), values
 
     def decode_step(self, x, keys, values, bias, beams):

@@ -2,6 +2,8 @@
 
 import keras
 
+from tf_transformer.layers.rows import on_rows
+
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class FeedForward(keras.layers.Layer):
@@ -33,7 +35,7 @@ class FeedForward(keras.layers.Layer):
         self.built = True
 
     def call(self, x):
-        return self.contract(self.expand(x))
+        return on_rows(lambda rows: self.contract(self.expand(rows)), x)
 
     def get_config(self):
         return {**super().get_config(), "d_model": self.d_model, "d_ff": self.d_ff}

@@ -6,6 +6,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from tf_transformer.layers.dropout import Dropout
+
 
 def _check_even(d_model):
     if d_model <= 0 or d_model % 2:
@@ -76,7 +78,7 @@ class PositionalEmbedding(keras.layers.Layer):
         self.d_model = d_model
         self.dropout_rate = dropout_rate
         self.embedding = embedding or token_embedding(vocab_size, d_model, dtype=self.dtype_policy)
-        self.dropout = keras.layers.Dropout(dropout_rate, dtype=self.dtype_policy)
+        self.dropout = Dropout(dropout_rate, dtype=self.dtype_policy)
 
     def build(self, token_shape):
         if not self.embedding.built:

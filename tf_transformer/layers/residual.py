@@ -2,6 +2,8 @@
 
 import keras
 
+from tf_transformer.layers.dropout import Dropout
+
 # What the paper's own code used; Keras' default of 1e-3 is large beside small activations.
 LAYER_NORM_EPSILON = 1e-6
 
@@ -31,7 +33,7 @@ class Residual(keras.layers.Layer):
         self.dropout_rate = dropout_rate
         self.norm_first = norm_first
         self.norm = layer_norm(self.dtype_policy, name="norm")
-        self.dropout = keras.layers.Dropout(dropout_rate, dtype=self.dtype_policy)
+        self.dropout = Dropout(dropout_rate, dtype=self.dtype_policy)
 
     def build(self, *_):
         self.norm.build((None, None, self.d_model))
