@@ -93,7 +93,7 @@ def measure_preset(job, options):
         cell[name] = round(tokens / seconds, 1)
         tflops = flops / seconds / 1e12
         figures = {
-            "tflops": round(tflops, 3),
+            "tflops": round(tflops, 6),
             "share_of_peak": options.peak_tflops and round(tflops / options.peak_tflops, 4),
             "first_step_seconds": round(result["first_step"], 1),
             "parameters": result["parameters"],
