@@ -25,6 +25,52 @@ def averages(weights, momentum):
 # --- The optimizer --------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("in_graph", [False, True], ids=["eager", "graph"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_an_update_is_that_of_the_paper(dtype, in_graph):
+    # Kingma and Ba 2015, algorithm 1, in float64; bfloat16 has 8 bits.
+    random = np.random.default_rng(2)
+    start, gradients = random.normal(size=(3, 4)), random.normal(size=(5, 3, 4))
+    expected, mean, square = start, 0.0, 0.0
+    for t, gradient in enumerate(gradients, start=1):
+        mean = 0.9 * mean + 0.1 * gradient
+        square = 0.98 * square + 0.02 * gradient**2
+        expected = expected - 0.3 * t * (mean / (1 - 0.9**t)) / np.sqrt(square / (1 - 0.98**t))
+
+    class Rising(keras.optimizers.schedules.LearningRateSchedule):
+        def __call__(self, step):
+            return 0.3 * (tf.cast(step, "float32") + 1)
+
+    variable = keras.Variable(start, dtype=dtype)
+    optimizer = tt.Adam(Rising())
+    optimizer.build([variable])
+
+    def update(gradient):
+        optimizer.apply([gradient], [variable])
+
+    update = tf.function(update) if in_graph else update
+    for gradient in gradients:
+        update(tf.constant(gradient, dtype))
+    tolerance = 1e-5 if dtype == "float32" else 0.3
+    np.testing.assert_allclose(tf.cast(variable.value, "float64"), expected, atol=tolerance)
+    assert int(optimizer.iterations.numpy()) == 5
+
+
+def test_rows_of_an_embedding_without_a_gradient_move_by_their_moments():
+    variable = keras.Variable(np.zeros((3, 2)))
+    optimizer = tt.Adam(0.1)
+    optimizer.build([variable])
+    for row in (0, 2):  # as the gradient of a gather is
+        gradient = tf.IndexedSlices(tf.ones((1, 2)), tf.constant([row]), tf.constant([3, 2]))
+        optimizer.apply([gradient], [variable])
+    dense, other = keras.Variable(np.zeros((3, 2))), tt.Adam(0.1)
+    other.build([dense])
+    for row in (0, 2):
+        other.apply([tf.one_hot([row], 3, axis=0) * tf.ones((3, 2))], [dense])
+    np.testing.assert_allclose(variable.numpy(), dense.numpy(), rtol=1e-6)
+    assert (variable.numpy()[1] == 0).all() and variable.numpy()[0, 0] < -0.1
+
+
 def test_the_average_forgets_as_it_says():
     variable = keras.Variable([0.0, 3.0])
     optimizer = tt.Adam(0.1, ema_momentum=0.4)

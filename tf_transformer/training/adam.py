@@ -64,10 +64,28 @@ class Adam(keras.optimizers.Adam):
         super().apply(grads, trainable_variables)
 
     def update_step(self, gradient, variable, learning_rate):
-        """Updates one variable and its average."""
-        super().update_step(gradient, variable, learning_rate)
+        """Updates one variable and its average.
+
+        One operation of TensorFlow computes what Keras does in fifteen, which makes a smaller graph.
+        """
+        index = self._get_variable_index(variable)
+        dtype = variable.dtype
+        update = tf.cast(self.iterations.value + 1, dtype)
+        beta_1, beta_2 = tf.cast(self.beta_1, dtype), tf.cast(self.beta_2, dtype)
+        tf.raw_ops.ResourceApplyAdam(
+            var=variable.handle,
+            m=self._momentums[index].value.handle,
+            v=self._velocities[index].value.handle,
+            beta1_power=tf.pow(beta_1, update),
+            beta2_power=tf.pow(beta_2, update),
+            lr=tf.cast(learning_rate, dtype),
+            beta1=beta_1,
+            beta2=beta_2,
+            epsilon=tf.cast(self.epsilon, dtype),
+            grad=tf.cast(tf.convert_to_tensor(gradient), dtype),
+        )
         if self.average_momentum is not None:
-            average = self._averages[self._get_variable_index(variable)]
+            average = self._averages[index]
             updates = tf.cast(self.iterations.value, variable.dtype)
             momentum = tf.minimum(
                 tf.cast(self.average_momentum, variable.dtype), updates / (updates + 10)
