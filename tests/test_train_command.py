@@ -1,5 +1,6 @@
 """`tf-transformer train`: what a run leaves, and how it goes on."""
 
+import csv
 import gzip
 import shutil
 import signal
@@ -40,7 +41,7 @@ def resumed(trained_run, tmp_path_factory):
 def test_a_run_leaves_configuration_tokenizers_checkpoints_and_log(trained_run):
     run_dir, _ = trained_run
     left = {path.name for path in run_dir.iterdir()}
-    assert left == {"config.toml", "tokenizers", "checkpoints", "log.jsonl", ".lock"}
+    assert left == {"config.toml", "tokenizers", "checkpoints", "log.jsonl", "log.csv", ".lock"}
     assert {path.name for path in (run_dir / "tokenizers").iterdir()} == {
         "source.model",
         "target.model",
@@ -48,6 +49,15 @@ def test_a_run_leaves_configuration_tokenizers_checkpoints_and_log(trained_run):
     assert checkpoints_in(run_dir) == ["step-00000004", "step-00000006"]
     assert [line["step"] for line in log_of(run_dir)] == [PERIOD, STEPS]
     assert {"loss", "val_loss", "val_bleu", "minutes"} <= set(log_of(run_dir)[0])
+
+
+@pytest.mark.parametrize("which", ["trained_run", "resumed"])
+def test_a_run_leaves_its_figures_as_a_table_too(which, request):
+    run_dir, _ = request.getfixturevalue(which)
+    with (run_dir / "log.csv").open(encoding="utf-8", newline="") as file:
+        table = list(csv.DictReader(file))
+    assert len(table) >= 2
+    assert [{k: float(v) for k, v in row.items()} for row in table] == log_of(run_dir)
 
 
 def test_a_run_says_what_it_does_and_nothing_of_its_engine(trained_run):

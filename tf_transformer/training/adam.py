@@ -66,7 +66,7 @@ class Adam(keras.optimizers.Adam):
     def update_step(self, gradient, variable, learning_rate):
         """Updates one variable and its average.
 
-        One operation of TensorFlow computes what Keras does in fifteen, which makes a smaller graph.
+        One operation of TensorFlow does what Keras does in fifteen, which makes a smaller graph.
         """
         index = self._get_variable_index(variable)
         dtype = variable.dtype

@@ -1,7 +1,9 @@
 """What a run writes down after each validation."""
 
+import csv
 import inspect
 import json
+import os
 import pathlib
 import time
 
@@ -48,6 +50,33 @@ class RunLog(keras.callbacks.Callback):
         }
         with self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
+
+
+class CsvLog(keras.callbacks.Callback):
+    """Writes the lines of a log as a table after each validation, for a spreadsheet.
+
+    The table is made anew each time, so that it has what the log has, after a resumed run too.
+    Put it after `RunLog`.
+
+    Args:
+        read: function without arguments that returns the lines of the log, dicts of figures.
+        path: the file, comma-separated, with the figures' names in its first row.
+    """
+
+    def __init__(self, read, path):
+        super().__init__()
+        self._read = read
+        self._path = pathlib.Path(path)
+
+    def on_epoch_end(self, epoch, logs=None):
+        lines = self._read()
+        names = dict.fromkeys(name for line in lines for name in line)
+        temporary = self._path.with_name(f".writing-{self._path.name}")
+        with temporary.open("w", encoding="utf-8", newline="") as file:
+            table = csv.DictWriter(file, names)
+            table.writeheader()
+            table.writerows(lines)
+        os.replace(temporary, self._path)
 
 
 def _num_traces(model):

@@ -5,6 +5,7 @@ tokenizers/            source.model and target.model
 test/                  source.txt and target.txt, where the corpus has a test part
 checkpoints/           step-00000123/…
 log.jsonl              a line of figures for each validation
+log.csv                the same as a table
 tensorboard/           the same for TensorBoard, where --tensorboard was given
 .lock                  held by the process that trains
 """
@@ -69,6 +70,7 @@ class RunDirectory:
         self.path = pathlib.Path(path)
         self.config_path = self.path / CONFIG
         self.log_path = self.path / "log.jsonl"
+        self.csv_path = self.path / "log.csv"
         self.tensorboard_path = self.path / "tensorboard"
         self.checkpoints = Checkpoints(self.path / CHECKPOINTS)
 
