@@ -103,6 +103,13 @@ def test_no_tokens_have_no_scores(shape, wrap):
     assert gradient.shape == KERNEL.shape and not gradient.numpy().any()
 
 
+@pytest.mark.parametrize("thing", [tt.SmoothedCrossEntropy, tt.Perplexity])
+@pytest.mark.parametrize(("from_scores", "width"), [(True, VOCAB_SIZE), (False, 3)])
+def test_scores_are_not_taken_for_logits(thing, from_scores, width):
+    with pytest.raises(ValueError, match=f"from_scores={from_scores}.*labels_as_input"):
+        thing(from_scores=from_scores)(LABELS, np.ones((*LABELS.shape, width), "float32"))
+
+
 @pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
 def test_output_projection_round_trip(tied, randomise):
     embedding = keras.layers.Embedding(VOCAB_SIZE, D_MODEL) if tied else None
@@ -124,7 +131,6 @@ MEMORY_SCRIPT = """
 import json, resource, sys
 import tensorflow as tf
 from tf_transformer.layers.token_scores import projected_token_scores
-from tf_transformer.training.recipe import compile_model
 
 kernel = tf.ones((256, 16384))
 

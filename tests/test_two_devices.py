@@ -27,7 +27,7 @@ def batch(*lengths):
 def dataset(batches, weights=None):
     # Each replica is given its half of the rows, the first the greater.
     ids = tf.TensorSpec([None, None], tf.int32)
-    signature = ({"source_ids": ids, "target_ids": ids}, ids)
+    signature = (dict.fromkeys(batches[0][0], ids), ids)
     if weights is not None:
         signature = (*signature, tf.TensorSpec([None], tf.float32))
         batches = [(*b, np.full(len(b[1]), w, "float32")) for b, w in zip(batches, weights)]
@@ -46,12 +46,15 @@ def small():
     return keras.Model({"source_ids": source, "target_ids": target},
                        keras.layers.Dense(30)(hidden))
 
-def fit(strategy, data, make=small, optimizer=lambda: keras.optimizers.SGD(0.5), **options):
+def fit(strategy, data, make=small, optimizer=lambda: keras.optimizers.SGD(0.5), scores=False,
+        **options):
     keras.utils.set_random_seed(0)
     with strategy.scope():
         model = make()
-        metrics = [tt.TokenLoss(), tt.TokenAccuracy(), tt.Perplexity()]
-        model.compile(optimizer(), tt.SmoothedCrossEntropy(), metrics=metrics, jit_compile=False)
+        loss = tt.SmoothedCrossEntropy(from_scores=scores)
+        metrics = [metric(from_scores=scores)
+                   for metric in (tt.TokenLoss, tt.TokenAccuracy, tt.Perplexity)]
+        model.compile(optimizer(), loss, metrics=metrics, jit_compile=False)
     start = [variable.numpy() for variable in model.trainable_variables]
     history = model.fit(data, shuffle=False, verbose=0, **options).history
     return start, [variable.numpy() for variable in model.trainable_variables], history
@@ -68,10 +71,14 @@ cases = {
     "an empty replica": (small, [batch(2, 6), batch(7), batch(4)]),
     "a Transformer": (transformer, [batch(9, 8, 1), batch(5), batch(1, 2, 1, 10)]),
 }
+# A model that is given the labels returns scores instead of logits.
+cases["a Transformer's scores"] = (transformer, [
+    ({**inputs, "labels": labels}, labels) for inputs, labels in cases["a Transformer"][1]])
 for name, (make, batches) in cases.items():
     data = dataset(batches)
-    start, weights, history = fit(one, data, make, epochs=2, validation_data=data)
-    _, others, other_history = fit(two, data, make, epochs=2, validation_data=data)
+    options = dict(epochs=2, validation_data=data, scores="labels" in batches[0][0])
+    start, weights, history = fit(one, data, make, **options)
+    _, others, other_history = fit(two, data, make, **options)
     result[name] = {"moved": apart(start, weights), "apart": apart(weights, others),
                     "figures": [history, other_history]}
 
@@ -101,8 +108,10 @@ def two_devices(result_of):
 
 
 REPLICAS = pytest.mark.parametrize(
-    "case", ["even", "uneven tokens", "uneven rows", "an empty replica", "a Transformer"]
-)
+    "case",
+    ["even", "uneven tokens", "uneven rows", "an empty replica", "a Transformer",
+     "a Transformer's scores"],
+)  # fmt: skip
 
 
 @REPLICAS
@@ -128,7 +137,8 @@ def test_accumulated_batches_give_the_weights_of_their_union(two_devices, steps,
     assert two_devices["accumulated"][f"{steps} on {replicas}"] < 1e-6
 
 
-# The command as on a machine with two devices: accumulation, validation, a checkpoint.
+# The command as on a machine with two devices: accumulation, validation, a checkpoint; and there
+# with the scores of logits in parts, which shall not matter either.
 TRAIN_ON_TWO = """
 import sys, tensorflow as tf
 cpu = tf.config.list_physical_devices("CPU")[0]
@@ -136,9 +146,9 @@ tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfigur
 from tf_transformer import cli
 sizes = "--num-layers=1 --d-model=16 --num-heads=2 --d-ff=32 --dropout-rate=0".split()
 batches = "--corpus=copy --batch-tokens=512 --accumulation-steps=2 --validation-steps=2".split()
-for devices in ("cpu:0", "cpu:0,cpu:1"):
+for devices, logits in (("cpu:0", []), ("cpu:0,cpu:1", ["--chunked-logits"])):
     train = ["train", f"--run-dir={sys.argv[1]}/{devices}", f"--devices={devices}"]
-    assert cli.main([*train, *sizes, *batches, "--steps=3"]) == 0
+    assert cli.main([*train, *sizes, *batches, *logits, "--steps=3"]) == 0
 """
 
 

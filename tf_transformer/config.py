@@ -245,7 +245,7 @@ class TrainingConfig:
     tensorboard: bool = _option(False, "write the figures for TensorBoard too")
     chunked_logits: bool = _option(
         False,
-        "never hold all logits of a batch: less memory, a little more time",
+        "never hold all logits of a batch: less memory, more time for large vocabularies",
     )
     deterministic: bool = _option(False, "ops that give the same bits every time; slower on a GPU")
     precision: str = _option(

@@ -23,9 +23,14 @@ class Dropout(keras.layers.Dropout):
 
     Returns:
         tensor of the shape and dtype of `inputs`.
+
+    Raises:
+        ValueError: `rate` is not in [0, 1).
     """
 
     def __init__(self, rate, seed=None, *, name=None, trainable=True, dtype=None):
+        if not 0 <= rate < 1:
+            raise ValueError(f"rate must be at least 0 and less than 1; received rate={rate}.")
         super().__init__(rate, seed=seed, name=name, trainable=trainable, dtype=dtype)
 
     def call(self, inputs, training=False):

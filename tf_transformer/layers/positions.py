@@ -55,7 +55,7 @@ class PositionalEmbedding(keras.layers.Layer):
         vocab_size: int, V.
         d_model: even int, D.
         dropout_rate: float in [0, 1), applied to the sum.
-        embedding: a built or unbuilt `keras.layers.ReversibleEmbedding` to share, or None.
+        embedding: a built or unbuilt `keras.layers.Embedding` to share, or None.
 
     Call arguments:
         token_ids: int tensor `(B, T)`.

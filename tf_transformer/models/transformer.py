@@ -28,7 +28,7 @@ class Transformer(keras.Model):
         inputs: dict of `source_ids` int `(B, S)` and `target_ids` int `(B, T)`; the target starts
             with the begin id, and both are padded with `config.pad_id`. With `labels`
             int `(B, T)` too, the call returns how well they are predicted instead of logits,
-            of which it never holds more than a few megabytes.
+            of which it holds 16 MiB at a time.
         training: bool, whether dropout is applied.
         return_attention_scores: bool, whether to return the attention weights too.
 

@@ -179,7 +179,6 @@ def _fit(config, run, model, batches, validation, corpus, translate, save, start
             callbacks.TranslationBleu(translate, corpus.validation, num_samples=2, show=_say),
             progress,
             logs.RunLog(run.log_path, started, batches.padding_share),
-            logs.CsvLog(run.log, run.csv_path),
             *([logs.TensorBoardLog(run.tensorboard_path)] if config.tensorboard else []),
         ]
     in_order = [
@@ -187,6 +186,7 @@ def _fit(config, run, model, batches, validation, corpus, translate, save, start
         callbacks.StopOnNan(run.checkpoints),
         *of_chief,
         save,
+        *([logs.CsvLog(run.log, run.csv_path)] if worker == 0 else []),
         *([patience] if patience else []),
         limit,
         interrupt,

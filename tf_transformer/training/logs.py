@@ -53,10 +53,10 @@ class RunLog(keras.callbacks.Callback):
 
 
 class CsvLog(keras.callbacks.Callback):
-    """Writes the lines of a log as a table after each validation, for a spreadsheet.
+    """Writes the lines of a log as a table, at the start and after each validation.
 
-    The table is made anew each time, so that it has what the log has, after a resumed run too.
-    Put it after `RunLog`.
+    The table is made anew each time, so that it has what the log has, also where a resumed run has
+    cut that. Put it after `RunLog`.
 
     Args:
         read: function without arguments that returns the lines of the log, dicts of figures.
@@ -68,7 +68,13 @@ class CsvLog(keras.callbacks.Callback):
         self._read = read
         self._path = pathlib.Path(path)
 
+    def on_train_begin(self, logs=None):
+        self._write()
+
     def on_epoch_end(self, epoch, logs=None):
+        self._write()
+
+    def _write(self):
         lines = self._read()
         names = dict.fromkeys(name for line in lines for name in line)
         temporary = self._path.with_name(f".writing-{self._path.name}")

@@ -56,9 +56,8 @@ class SmoothedCrossEntropy(keras.losses.Loss):
 
     def call(self, y_true, y_pred):
         """The loss of each token, float32 `(B, T)`, 0 at padding."""
-        scores = y_pred
-        if not self.from_scores:
-            scores = token_scores(ops.cast(y_true, "int32"), y_pred, self.pad_id)
+        labels = ops.cast(y_true, "int32")
+        scores = scores_of(labels, y_pred, self.pad_id, self.from_scores)
         return smoothed_cross_entropy(scores, self.label_smoothing)
 
     def get_config(self):
@@ -89,6 +88,22 @@ def token_weights(sample_weight):
     return weights[:, None] if len(weights.shape) == 1 else weights
 
 
+def scores_of(labels, y_pred, pad_id, from_scores):
+    """What a model returned as scores `(B, T, 3)`.
+
+    Raises:
+        ValueError: it returned logits with `from_scores`, or scores without.
+    """
+    # A vocabulary has more than three tokens: padding, begin, end and what is said.
+    if (y_pred.shape[-1] == 3) != from_scores:
+        raise ValueError(
+            f"from_scores={from_scores}, but the model returned a tensor of shape {y_pred.shape}. "
+            f"It returns scores (B, T, 3) where its inputs hold the labels: use from_scores=True "
+            f"together with dataset(labels_as_input=True), for validation too, or neither."
+        )
+    return y_pred if from_scores else token_scores(labels, y_pred, pad_id)
+
+
 def smoothed_cross_entropy(scores, label_smoothing):
     """Cross-entropy of each token against the smoothed target.
 
@@ -102,4 +117,6 @@ def smoothed_cross_entropy(scores, label_smoothing):
     Returns:
         float32 tensor `(B, T)`, 0 at padding.
     """
+    if not label_smoothing:
+        return -scores[..., 0]  # the others may have probability 0, and an infinite logarithm
     return (label_smoothing - 1.0) * scores[..., 0] - label_smoothing * scores[..., 1]

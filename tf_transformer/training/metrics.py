@@ -3,8 +3,7 @@
 import keras
 from keras import ops
 
-from tf_transformer.layers.token_scores import token_scores
-from tf_transformer.training.losses import smoothed_cross_entropy, token_weights
+from tf_transformer.training.losses import scores_of, smoothed_cross_entropy, token_weights
 
 
 class _TokenMean(keras.metrics.Metric):
@@ -34,7 +33,7 @@ class _TokenMean(keras.metrics.Metric):
         weights = ops.cast(ops.not_equal(labels, self.pad_id), "float32")
         if sample_weight is not None:
             weights = weights * token_weights(sample_weight)
-        scores = y_pred if self.from_scores else token_scores(labels, y_pred, self.pad_id)
+        scores = scores_of(labels, y_pred, self.pad_id, self.from_scores)
         self.total.assign_add(ops.sum(self.token_values(scores) * weights))
         self.count.assign_add(ops.sum(weights))
 

@@ -15,6 +15,7 @@ import fcntl
 import json
 import os
 import pathlib
+import shlex
 import sys
 from typing import NamedTuple
 
@@ -153,10 +154,11 @@ class RunDirectory:
     def next_commands(self):
         """What to do with a run that has ended, as str; with its own test sentences, if any."""
         paths = [self._test_path(side) for side in ("source", "target")]
-        source, reference = (path if path.is_file() else "F" for path in paths)
+        source, reference = (shlex.quote(str(p)) if p.is_file() else "F" for p in paths)
+        path = shlex.quote(str(self.path))
         return (
-            f"tf-transformer export {self.path} saved_models/NAME, or "
-            f"tf-transformer evaluate {self.path} --source {source} --reference {reference}"
+            f"tf-transformer export {path} saved_models/NAME, or "
+            f"tf-transformer evaluate {path} --source {source} --reference {reference}"
         )
 
     def save_config(self, config):
