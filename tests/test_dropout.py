@@ -23,6 +23,21 @@ def test_a_share_is_dropped_and_the_rest_is_scaled_up(width, rate, policy):
     assert set(np.unique(found)) == {0, found.max()}
 
 
+@pytest.mark.parametrize("shape", [(0, 5, 6), (3, 0, 6), (0, 7)])
+def test_nothing_is_dropped_of_nothing(shape):
+    # As on a replica that gets no sentence of a batch.
+    layer = Dropout(0.5, seed=3)
+    signature = [tf.TensorSpec([None] * len(shape))]
+    dropped = tf.function(lambda x: layer(x, training=True), input_signature=signature)
+    assert dropped(tf.zeros(shape)).shape == layer(tf.zeros(shape), training=True).shape == shape
+
+
+@pytest.mark.parametrize("rate", [-0.1, 1.0])
+def test_a_rate_out_of_range_is_an_error(rate):
+    with pytest.raises(ValueError, match=f"rate={rate}"):
+        Dropout(rate)
+
+
 def test_neighbours_and_calls_are_dropped_independently():
     # Two numbers share the 32 bits of one draw.
     layer = Dropout(0.5, seed=3)

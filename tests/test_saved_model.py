@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 
+import keras
 import pytest
 import tensorflow as tf
 from letters import MAX_LENGTH, give_weights, random_model
@@ -71,6 +72,12 @@ def fresh_process(exported_version, sentences, tmp_path_factory):
     )
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_a_new_seed_leaves_a_loaded_model_alone(loaded, sentences):
+    expected = loaded(sentences[:3])
+    keras.utils.set_random_seed(1)
+    assert loaded(sentences[:3]) == expected
 
 
 def test_a_process_without_this_package_translates_the_same(fresh_process, in_memory, sentences):

@@ -5,6 +5,8 @@ import random
 import re
 import string
 
+import keras
+import numpy as np
 import pytest
 import sentencepiece
 import tensorflow as tf
@@ -357,3 +359,21 @@ def test_a_long_line_is_learned_from_like_any_other():
     line = " ".join(string.ascii_lowercase[i % 26] * 3 for i in range(3000))
     tokenizer = SentencePieceTokenizer.train([line, "AAA"], 300)
     assert not any(p.startswith("<0x") for p in tokenizer.pieces(tokenizer.encode([line])[0]))
+
+
+def test_tokenizers_outlive_a_new_seed_and_other_tokenizers_of_their_model():
+    # A new seed makes TensorFlow forget its operations, with all that belongs to them.
+    tokenizer = SentencePieceTokenizer.train(["ab cd", "ef gh ab"] * 10, 270)
+    tokenize = tf.function(lambda texts: tokenizer.tokenize(texts).to_tensor())
+    text = tf.constant(["ab ef"])
+    expected = tokenize(text).numpy()
+    keras.utils.set_random_seed(1)
+    np.testing.assert_array_equal(tokenize(text), expected)
+    twin = SentencePieceTokenizer(tokenizer.model)
+    np.testing.assert_array_equal(twin.tokenize(text).to_tensor(), expected)
+    del twin
+    keras.utils.set_random_seed(2)
+    np.testing.assert_array_equal(tokenize(text), expected)
+    other = SentencePieceTokenizer.train(["ab cd", "ef gh xy"] * 10, 275)
+    assert other.tokenize(text).to_list() == other.encode(["ab ef"])
+    assert tokenize(text).numpy().tolist() == tokenizer.encode(["ab ef"])

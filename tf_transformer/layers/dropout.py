@@ -37,10 +37,11 @@ class Dropout(keras.layers.Dropout):
         if not training or self.rate == 0:
             return inputs
         *others, width = ops.shape(inputs)
+        half = -(-width // 2)
         pairs = keras.random.randint(
-            (*others, -(-width // 2), 1), -(2**31), 2**31 - 1, seed=self.seed_generator
+            (*others, half, 1), -(2**31), 2**31 - 1, seed=self.seed_generator
         )
-        bits = ops.reshape(ops.view(pairs, "uint16"), (*others, -1))[..., :width]
+        bits = ops.reshape(ops.view(pairs, "uint16"), (*others, 2 * half))[..., :width]
         num_dropped = min(round(self.rate * 2**16), 2**16 - 1)
         kept = ops.cast(bits >= np.uint16(num_dropped), inputs.dtype)
         return inputs * (kept * (2**16 / (2**16 - num_dropped)))

@@ -1,5 +1,6 @@
 """SentencePiece: trained by its own library, run inside the graph by TensorFlow Text."""
 
+import hashlib
 import io
 import pathlib
 import tempfile
@@ -8,6 +9,7 @@ import sentencepiece
 import tensorflow as tf
 import tensorflow_text
 from sentencepiece import sentencepiece_model_pb2
+from tensorflow_text.python.ops.sentencepiece_tokenizer import gen_sentencepiece_tokenizer
 
 from tf_transformer.config import ConfigError, InputError
 
@@ -196,7 +198,28 @@ class SentencePieceTokenizer:
             # Made on first use and outside any function, so that its resource outlives a trace.
             with tf.init_scope():
                 self._graph = tensorflow_text.SentencepieceTokenizer(self.model)
+                self._graph._model_resource = _GraphModel(self.model)
         return self._graph
+
+
+class _GraphModel(tf.saved_model.experimental.TrackableResource):
+    """A model in TensorFlow's memory under a name that says what it is.
+
+    That of TensorFlow Text belongs to the operation that made it, and is gone when TensorFlow
+    forgets its operations, as it does in `keras.utils.set_random_seed` (TensorFlow Text 2.21.1).
+    This one stays until the process ends, once for all tokenizers of the same model.
+    """
+
+    def __init__(self, model):
+        super().__init__()
+        self._content = model
+        self._shared_name = f"sentencepiece-{hashlib.sha256(model).hexdigest()}"
+        _ = self.resource_handle  # makes it
+
+    def _create_resource(self):
+        return gen_sentencepiece_tokenizer.sentencepiece_op(
+            model=self._content, shared_name=self._shared_name
+        )
 
 
 def _explain(error, vocab_size):
