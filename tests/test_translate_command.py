@@ -135,4 +135,4 @@ def test_an_input_that_is_a_directory_is_named(moved_model, bad_files, capfd):
 
 def test_an_output_that_cannot_be_written_is_named(moved_model, bad_files, capfd):
     arguments = ["translate", moved_model, f"--input={bad_files / 'two'}", f"--output={bad_files}"]
-    assert_refused(arguments, [f"{bad_files}: Is a directory"], capfd, bad_files)
+    assert_refused(arguments, [f"{bad_files}: a directory; give a file in it"], capfd, bad_files)

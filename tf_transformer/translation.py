@@ -25,13 +25,15 @@ def translate_lines(translate, input_path, output_path, n_best, resume):
         resume: bool, whether to go on after what `output_path` holds.
 
     Raises:
-        DataError: the input is a directory or the output too, or there is nothing to go on with,
-            or what is there is of another input.
+        DataError: input or output is a directory, or they are one file, or there is nothing to go
+            on with, or what is there is of another input.
     """
     if resume and not (input_path and output_path):
         raise DataError("--continue needs --input and --output, files that can be read again.")
     if input_path and os.path.isdir(input_path):
         raise DataError(f"{input_path}: a directory; give a file in it, one text on each line.")
+    if output_path and os.path.isdir(output_path):
+        raise DataError(f"{output_path}: a directory; give a file in it for the translations.")
     if input_path and output_path and os.path.realpath(input_path) == os.path.realpath(output_path):
         raise DataError(f"{output_path}: is the input too; give another --output.")
     with contextlib.ExitStack() as files:
