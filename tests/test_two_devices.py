@@ -5,24 +5,24 @@ import sys
 
 import numpy as np
 import pytest
+import uneven
 
 from tf_transformer.training.run_directory import RunDirectory
 
 # TensorFlow makes its devices once a process, so this needs one of its own.
-TWO_DEVICES = """
+TWO_DEVICES = (
+    """
 import json, keras, numpy as np, tensorflow as tf
 cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
 import tf_transformer as tt
 one, two = tf.distribute.get_strategy(), tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-random = np.random.default_rng(0)
-
+"""
+    + uneven.TARGETS
+    + """
 def batch(*lengths):
-    target = np.zeros((len(lengths), max(lengths)), "int32")
-    for row, length in zip(target, lengths):
-        row[:length] = random.integers(4, 30, length)
-    begun = np.concatenate([np.full((len(lengths), 1), 2), target[:, :-1]], axis=1)
-    return {"source_ids": target[:, ::-1].copy(), "target_ids": begun.astype("int32")}, target
+    begun, labels = targets(*lengths)
+    return {"source_ids": labels[:, ::-1].copy(), "target_ids": begun}, labels
 
 def dataset(batches, weights=None):
     # Each replica is given its half of the rows, the first the greater.
@@ -100,6 +100,7 @@ for bounds in ([0, 12], [0, 2, 12], [0, 2, 3, 12]):
         result["accumulated"][name] = apart(union, summed)
 print(json.dumps(result))
 """
+)
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ import time
 
 import pytest
 import tensorflow as tf
+import uneven
 
 from tf_transformer import cli
 from tf_transformer.config import ConfigError
@@ -61,7 +62,8 @@ def end(process, code):
 
 
 # Each worker trains with the other, and then alone; all batches are the same.
-EXACT = """
+EXACT = (
+    """
 import json, keras, numpy as np, tensorflow as tf
 from tf_transformer.training.cluster import Cluster
 from tf_transformer.training.distribution import (
@@ -71,17 +73,12 @@ cluster.meet()
 workers = strategy_for(None, cluster)
 import tf_transformer as tt
 index = worker_index(workers)
-random = np.random.default_rng(0)
-
-def batch(*lengths):
-    target = np.zeros((len(lengths), max(lengths)), "int32")
-    for row, length in zip(target, lengths):
-        row[:length] = random.integers(4, 30, length)
-    begun = np.concatenate([np.full((len(lengths), 1), 2), target[:, :-1]], axis=1)
-    return begun.astype("int32"), target
+"""
+    + uneven.TARGETS
+    + """
 
 # Uneven tokens, uneven rows, a worker without any, a last smaller batch.
-batches = [batch(9, 1, 8, 1, 9, 2), batch(2, 2, 8), batch(7), batch(4, 9)]
+batches = [targets(*lengths) for lengths in ([9, 1, 8, 1, 9, 2], [2, 2, 8], [7], [4, 9])]
 ids = tf.TensorSpec([None, None], tf.int32)
 data = tf.data.Dataset.from_generator(lambda: iter(batches), output_signature=(ids, ids))
 data = data.apply(tf.data.experimental.assert_cardinality(len(batches)))
@@ -132,6 +129,7 @@ print(json.dumps({
                 for n, found in ((1, together), (2, accumulated))}}))
 highest_of_workers(workers, 0)
 """
+)
 
 
 @pytest.fixture(scope="module")

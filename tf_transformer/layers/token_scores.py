@@ -9,7 +9,7 @@ second score is then minus the log-sum-exp.)
 
 from keras import ops
 
-# 16 MiB; four times as many were 1.15 times as fast with 32,000 tokens, and no faster with 8,000.
+# 16 MiB; four times as many were 1.15 times as fast with 32,000 pieces, and no faster with 8,000.
 LOGITS_AT_ONCE = 2**22
 
 

@@ -86,10 +86,8 @@ class Adam(keras.optimizers.Adam):
         )
         if self.average_momentum is not None:
             average = self._averages[index]
-            updates = tf.cast(self.iterations.value, variable.dtype)
-            momentum = tf.minimum(
-                tf.cast(self.average_momentum, variable.dtype), updates / (updates + 10)
-            )
+            updates = tf.cast(self.iterations.value, dtype)
+            momentum = tf.minimum(tf.cast(self.average_momentum, dtype), updates / (updates + 10))
             # The difference of the two loses no more digits than they have.
             self.assign_sub(average, (1 - momentum) * (average - variable))
 

@@ -1,5 +1,6 @@
 """Checkpoints: each appears whole or not at all, and the newest good one is found."""
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -274,6 +275,14 @@ def _digest(path):
 def seeds_of(model):
     """The variables that hold the states of a model's random numbers."""
     return [v for v in model.variables if v.path.endswith("seed_generator_state")]
+
+
+@contextlib.contextmanager
+def replacing(path):
+    """Gives the path beside `path` to write a file to, which takes its place when it is whole."""
+    temporary = path.with_name(f".writing-{path.name}")
+    yield temporary
+    os.replace(temporary, path)
 
 
 def sync(*paths):

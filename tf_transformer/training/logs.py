@@ -3,12 +3,13 @@
 import csv
 import inspect
 import json
-import os
 import pathlib
 import time
 
 import keras
 import tensorflow as tf
+
+from tf_transformer.training.checkpoints import replacing
 
 
 class RunLog(keras.callbacks.Callback):
@@ -77,12 +78,13 @@ class CsvLog(keras.callbacks.Callback):
     def _write(self):
         lines = self._read()
         names = dict.fromkeys(name for line in lines for name in line)
-        temporary = self._path.with_name(f".writing-{self._path.name}")
-        with temporary.open("w", encoding="utf-8", newline="") as file:
+        with (
+            replacing(self._path) as temporary,
+            temporary.open("w", encoding="utf-8", newline="") as file,
+        ):
             table = csv.DictWriter(file, names)
             table.writeheader()
             table.writerows(lines)
-        os.replace(temporary, self._path)
 
 
 def _num_traces(model):

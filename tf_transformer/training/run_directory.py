@@ -13,7 +13,6 @@ tensorboard/           the same for TensorBoard, where --tensorboard was given
 import contextlib
 import fcntl
 import json
-import os
 import pathlib
 import shlex
 import sys
@@ -23,7 +22,7 @@ from tf_transformer.config import RunConfig, read_toml
 from tf_transformer.models.presets import transformer_config
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer
-from tf_transformer.training.checkpoints import Checkpoint, Checkpoints, sync
+from tf_transformer.training.checkpoints import Checkpoint, Checkpoints, replacing, sync
 from tf_transformer.training.new_run import CHECKPOINTS, CONFIG, RunError, require_new
 
 
@@ -163,10 +162,9 @@ class RunDirectory:
 
     def save_config(self, config):
         """Writes the complete configuration, whole or not at all."""
-        temporary = self.path / ".writing-config.toml"
-        config.save(temporary)
-        sync(temporary)
-        os.replace(temporary, self.config_path)
+        with replacing(self.config_path) as temporary:
+            config.save(temporary)
+            sync(temporary)
 
     def forget_log_after(self, step):
         """Drops lines of the log that a run which goes on from `step` will write again."""
@@ -178,9 +176,8 @@ class RunDirectory:
             if not line.endswith("\n") or json.loads(line)["step"] > step:
                 break
             kept.append(line)
-        temporary = self.path / ".writing-log.jsonl"
-        temporary.write_text("".join(kept), encoding="utf-8")
-        os.replace(temporary, self.log_path)
+        with replacing(self.log_path) as temporary:
+            temporary.write_text("".join(kept), encoding="utf-8")
 
     def log(self):
         """The lines of the log, oldest first, as dicts of figures; none where nothing is logged.
