@@ -9,11 +9,11 @@ MAX_LENGTH = 24
 EOS = 3
 
 
-def random_model(randomise, seed=0):
+def random_model(randomise, seed=0, dtype=None):
     config = tt.TransformerConfig(
         PIECES, PIECES, num_layers=1, d_model=16, num_heads=2, d_ff=32, tie_embeddings=False
     )
-    model = tt.Transformer(config)
+    model = tt.Transformer(config, dtype=dtype)
     give_weights(randomise, model, seed)
     return model
 

@@ -1,5 +1,6 @@
 """The graph of a translator, as it is saved: tokenize, encode, search, detokenize."""
 
+import keras
 import tensorflow as tf
 
 # Registers the ops of SentencePiece; a SavedModel that holds them does not load without.
@@ -10,6 +11,9 @@ from tf_transformer.decoding.greedy import greedy_search
 from tf_transformer.decoding.hypotheses import RankedHypotheses, output_limits
 
 _LARGEST_BEAM = 1024
+# The score where a text has fewer hypotheses than asked for: below all others, and finite, since
+# JSON has no infinity and servers write `-Infinity`, which clients refuse.
+MISSING_SCORE = -1e9
 _TEXT = tf.TensorSpec([None], tf.string, name="text")
 _SOURCE = (
     tf.TensorSpec([None, None], tf.int32, name="source_ids"),
@@ -57,7 +61,9 @@ class ExportTranslator(tf.Module):
                 f"received max_length={max_length}."
             )
         check_search(beam_size, alpha, target_tokenizer.vocab_size)
-        self.weights = model.weights
+        # The variables of TensorFlow: beside a `keras.Variable` that a module holds Keras saves
+        # a second one, and a server would restore that and not the one that the graph reads.
+        self.weights = [w.value if isinstance(w, keras.Variable) else w for w in model.weights]
         self.assets = [source_tokenizer.graph_resource, target_tokenizer.graph_resource]
         self.settings = {
             "beam_size": tf.Variable(beam_size, trainable=False),
@@ -90,8 +96,8 @@ class ExportTranslator(tf.Module):
             truncated = hypotheses.truncated & (hypotheses.lengths > 0)
             return {
                 "translations": tf.reshape(target_tokenizer.detokenize(rows), [batch_size, n_best]),
-                "scores": hypotheses.scores,
-                "log_probs": hypotheses.log_probs,
+                "scores": tf.maximum(hypotheses.scores, MISSING_SCORE),
+                "log_probs": tf.maximum(hypotheses.log_probs, MISSING_SCORE),
                 "lengths": hypotheses.lengths,
                 "truncated": truncated | cut[:, None],
             }

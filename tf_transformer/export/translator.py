@@ -15,6 +15,7 @@ from tensorflow.python.framework.convert_to_constants import convert_variables_t
 from tf_transformer.decoding.hypotheses import RankedHypotheses
 from tf_transformer.export.graph import (
     COMPILED_SPECS,
+    MISSING_SCORE,
     SEARCH_SPECS,
     ExportTranslator,
     check_search,
@@ -207,7 +208,7 @@ class Translator:
             [
                 Translation(text.decode("utf-8"), *others)
                 for text, *others in zip(*row, strict=True)
-                if others[0] > float("-inf")
+                if others[0] > MISSING_SCORE
             ]
             for row in rows
         ]

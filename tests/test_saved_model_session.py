@@ -1,0 +1,98 @@
+"""The SavedModel as a server runs it: a graph session without this package, nothing of Python."""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+import pytest
+from letters import MAX_LENGTH, random_model
+
+import tf_transformer as tt
+
+SCRIPT = pathlib.Path(__file__).with_name("graph_session.py")
+KINDS = [(dtype, beam_size) for dtype in ("float32", "bfloat16") for beam_size in (1, 3)]
+
+
+def in_sessions(paths, texts):
+    """What `graph_session.py` says of each path."""
+    done = subprocess.run(
+        [sys.executable, "-I", str(SCRIPT)],
+        input=json.dumps({"paths": [str(path) for path in paths], "texts": texts}),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.fixture(scope="module")
+def texts(sentences):
+    # Also one without a word and one that is truncated.
+    return [*sentences[:30], "", "a " * 200]
+
+
+@pytest.fixture(scope="module")
+def translators(randomise, letter_tokenizer):
+    """A translator of random weights for each dtype and size of the beam."""
+    return {
+        (dtype, beam_size): tt.Translator.from_model(
+            random_model(randomise, dtype=dtype),
+            letter_tokenizer,
+            letter_tokenizer,
+            MAX_LENGTH,
+            beam_size,
+        )
+        for dtype, beam_size in KINDS
+    }
+
+
+@pytest.fixture(scope="module")
+def sessions(translators, texts, tmp_path_factory):
+    """What a server gets from the SavedModel of each of them."""
+    root = tmp_path_factory.mktemp("saved_models")
+    paths = [
+        translator.save(root / f"{dtype}-{beam_size}")
+        for (dtype, beam_size), translator in translators.items()
+    ]
+    return dict(zip(translators, in_sessions(paths, texts), strict=True))
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_restoring_leaves_no_variable_unset(sessions, kind):
+    assert sessions[kind]["unset"] == []
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_a_session_translates_as_the_translator(sessions, translators, texts, kind):
+    expected = translators[kind](texts)
+    assert len(set(expected)) > 20, "translations that differ, or equality says little"
+    assert sessions[kind]["outputs"]["serving_default"] == {"translation": expected}
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_a_session_gives_the_n_best_of_the_translator(sessions, translators, texts, kind):
+    found = sessions[kind]["outputs"]["translate_nbest"]
+    assert set(found) == {"translations", "scores", "lengths", "truncated"}
+    n_best = 3 if kind[1] == 3 else 4
+    expected = translators[kind].n_best(texts, n_best, beam_size=n_best)
+    for row, hypotheses in enumerate(expected):
+        missing = n_best - len(hypotheses)
+        assert found["translations"][row] == [h.text for h in hypotheses] + [""] * missing
+        assert found["lengths"][row] == [h.length for h in hypotheses] + [0] * missing
+        scores = found["scores"][row]
+        assert scores[: len(hypotheses)] == pytest.approx([h.score for h in hypotheses], rel=1e-5)
+        # A place without a hypothesis has a score that JSON can hold and that sorts last.
+        assert all(score < min(scores[: len(hypotheses)]) for score in scores[len(hypotheses) :])
+    assert any(len(hypotheses) < n_best for hypotheses in expected), "some are missing"
+    assert found["truncated"][-1] and not all(found["truncated"])
+
+
+def test_the_artifact_of_the_command_runs_in_a_session(exported_run, copy_files):
+    saved, _ = exported_run
+    texts = (copy_files / "test.source").read_text(encoding="utf-8").splitlines()
+    [found] = in_sessions([saved / "1"], texts)
+    assert found["unset"] == []
+    expected = tt.Translator.load(saved)(texts)
+    assert found["outputs"]["serving_default"]["translation"] == expected
