@@ -10,7 +10,7 @@ from pathlib import Path
 from tf_transformer.config import InputError
 
 _GZIP_MAGIC = b"\x1f\x8b"
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _BLOCK = 2**20  # bytes read at once
 
 
@@ -37,7 +37,7 @@ def stream_lines(path: str | os.PathLike[str]) -> Iterator[str]:
     num_lines = 0
     for block in _whole_lines(Path(path)):
         if not num_lines:
-            block = block.removeprefix(_BYTE_ORDER_MARK)
+            block = block.removeprefix(BYTE_ORDER_MARK)
         try:
             text = block.decode()
         except UnicodeDecodeError as error:

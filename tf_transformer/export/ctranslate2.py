@@ -1,14 +1,20 @@
 """A trained Transformer as a model of CTranslate2, a fast C++ engine that needs no TensorFlow."""
 
+import os
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 import tensorflow as tf
 from keras import ops
 
-from tf_transformer.config import nearest
+from tf_transformer.errors import did_you_mean
 from tf_transformer.export.versions import CTRANSLATE2, ExportError, write_manifest, write_version
 from tf_transformer.layers.positions import sinusoidal_positions
 from tf_transformer.layers.residual import LAYER_NORM_EPSILON
 from tf_transformer.models.transformer import Transformer
+from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer
 
 # How weights may be stored, and the type of the arrays that are handed to the library for it.
 # It quantizes by itself, but for bfloat16 it would ask for torch.
@@ -26,37 +32,40 @@ QUANTIZATIONS = tuple(name for name in _STORED_AS if name)
 _POSITIONS = 2048
 
 
-def write_ctranslate2(
-    model,
-    source_tokenizer,
-    target_tokenizer,
-    path,
-    version=None,
-    manifest=None,
-    overwrite=False,
-    quantization=None,
-    max_length=128,
-):
-    """Writes a version: CTranslate2's files, `source.model`, `target.model` and the manifest.
+def export_ctranslate2(
+    model: Transformer,
+    source_tokenizer: SentencePieceTokenizer,
+    target_tokenizer: SentencePieceTokenizer,
+    path: str | os.PathLike[str],
+    version: int | None = None,
+    manifest: Mapping[str, Any] | None = None,
+    overwrite: bool = False,
+    quantization: str | None = None,
+    max_length: int = 128,
+) -> pathlib.Path:
+    """Writes a model as `path/VERSION`: CTranslate2's files, both tokenizers and the manifest.
 
     Args:
-        model: `Transformer`, in any precision; its weights are read as float32.
-        source_tokenizer, target_tokenizer: `SentencePieceTokenizer`, those of its training.
-        manifest: dict of plain values, kept in `tf_transformer.json`.
-        quantization: one of `QUANTIZATIONS`, or None for float32.
-        max_length: int, positions that the model must have at least.
-        path, version, overwrite: as `write_version`.
+        model: A model in any precision; its weights are read as float32.
+        source_tokenizer: Tokenizer of the source.
+        target_tokenizer: Tokenizer of the target.
+        path: Folder of the versions, such as `saved_models/de_en`.
+        version: A number from 1 on; None is one more than the highest there.
+        manifest: What describes it, plain values, kept in `tf_transformer.json`.
+        overwrite: Whether a version that exists may be replaced.
+        quantization: One of `QUANTIZATIONS`, or None for float32.
+        max_length: The longest source in tokens; the table of positions is at least as long.
 
     Returns:
-        `pathlib.Path` of the version.
+        The folder of the version.
 
     Raises:
-        ExportError: the library is missing, the model is no `Transformer`, the quantization is
+        ExportError: The library is missing, the model is no `Transformer`, the quantization is
             unknown, or as `write_version`.
     """
     spec = _specification(model, source_tokenizer, target_tokenizer, quantization, max_length)
 
-    def write(folder):
+    def write(folder: pathlib.Path) -> None:
         spec.save(str(folder))
         source_tokenizer.save(folder / "source.model")
         target_tokenizer.save(folder / "target.model")
@@ -75,7 +84,7 @@ def _specification(model, source_tokenizer, target_tokenizer, quantization, max_
         ) from None
     if quantization not in _STORED_AS:
         raise ExportError(
-            f"unknown quantization {quantization!r}: {nearest(quantization, QUANTIZATIONS)}"
+            f"unknown quantization {quantization!r}: {did_you_mean(quantization, QUANTIZATIONS)}"
         )
     # A subclass may well compute something else with the same weights.
     if type(model) is not Transformer:
@@ -114,7 +123,7 @@ def _specification(model, source_tokenizer, target_tokenizer, quantization, max_
 
 
 def _vocabulary(tokenizer):
-    """The pieces of a tokenizer in the order of their ids."""
+    """The subwords of a tokenizer in the order of their ids."""
     return tokenizer.pieces(range(tokenizer.vocab_size))
 
 

@@ -1,73 +1,46 @@
-"""SavedModels on disk: where they are found and how they are written."""
+"""The SavedModel of a translator, as TensorFlow Serving and anything with TensorFlow loads it."""
 
+import os
 import pathlib
+from collections.abc import Mapping
+from typing import Any
 
 import tensorflow as tf
 
-from tf_transformer.export.versions import (
-    CTRANSLATE2,
-    SAVED_MODEL,
-    ExportError,
-    versions,
-    write_manifest,
-    write_version,
-)
+from tf_transformer.export.versions import ExportError, write_manifest, write_version
+from tf_transformer.inference.graph import ExportTranslator
+from tf_transformer.inference.saved_model import SAVED_MODEL
+from tf_transformer.inference.translator import Translator
 
 
-def find_saved_model(path):
-    """The SavedModel at `path`: `path` itself, or the highest version in it.
-
-    Raises:
-        ExportError: there is none.
-    """
-    path = pathlib.Path(path)
-    candidates = [path, *(path / str(number) for number in reversed(versions(path)))]
-    for candidate in candidates:
-        if (candidate / SAVED_MODEL).is_file():
-            return candidate
-    if any((folder / CTRANSLATE2).exists() for folder in candidates):
-        raise ExportError(
-            f"{path}: holds a CTranslate2 model, which that engine loads. Write a SavedModel with: "
-            f"tf-transformer export RUN_DIR saved_models/ANOTHER_NAME"
-        )
-    raise ExportError(
-        f"{path}: no SavedModel there. Write one with: tf-transformer export RUN_DIR {path}"
-    )
-
-
-def load_saved_model(directory):
-    """Loads the SavedModel in a folder.
-
-    Raises:
-        ExportError: it is damaged.
-    """
-    try:
-        return tf.saved_model.load(str(directory))
-    # TensorFlow has as many classes of error as a SavedModel has files.
-    except (OSError, IndexError, ValueError, RuntimeError, tf.errors.OpError) as error:
-        raise ExportError(
-            f"{directory}: the SavedModel is damaged or incomplete. "
-            f"Copy it anew, or write it again with tf-transformer export."
-        ) from error
-
-
-def write_saved_model(translator, path, version=None, manifest=None, overwrite=False):
-    """Writes a version of a translator.
+def export_saved_model(
+    translator: Translator,
+    path: str | os.PathLike[str],
+    version: int | None = None,
+    manifest: Mapping[str, Any] | None = None,
+    overwrite: bool = False,
+) -> pathlib.Path:
+    """Writes a translator as `path/VERSION`.
 
     Args:
-        translator: `ExportTranslator`.
-        manifest: dict of plain values, kept in `assets.extra/tf_transformer.json`.
-        path, version, overwrite: as `write_version`.
+        translator: A translator of a model in memory, see `Translator.from_model`.
+        path: Folder of the versions, such as `saved_models/de_en`.
+        version: A number from 1 on; None is one more than the highest there.
+        manifest: What describes it, plain values, kept in `assets.extra/tf_transformer.json`.
+        overwrite: Whether a version that exists may be replaced.
 
     Returns:
-        `pathlib.Path` of the version.
+        The folder of the version.
 
     Raises:
-        ExportError: as `write_version`.
+        ExportError: The translator came from a SavedModel, or as `write_version`.
     """
+    module = translator.module
+    if not isinstance(module, ExportTranslator):
+        raise ExportError("this translator came from a SavedModel; copy that folder instead.")
 
-    def write(folder):
-        tf.saved_model.save(translator, str(folder), signatures=translator.signatures())
+    def write(folder: pathlib.Path) -> None:
+        tf.saved_model.save(module, str(folder), signatures=module.signatures())
         extra = folder / "assets.extra"
         extra.mkdir()
         write_manifest(extra, manifest)

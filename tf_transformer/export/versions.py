@@ -1,46 +1,47 @@
-"""Numbered versions of an export in a folder, each of which appears whole or not at all."""
+"""Numbered versions of an export, such as `saved_models/NAME/3`, each written atomically."""
 
 import json
+import os
 import pathlib
-import shutil
-import uuid
+from collections.abc import Callable, Mapping
+from typing import Any
 
-from tf_transformer.config import InputError
+from tf_transformer.errors import InputError
+from tf_transformer.files import atomic_folder
+from tf_transformer.inference.saved_model import SAVED_MODEL, versions
 
 MANIFEST = "tf_transformer.json"
-# What a version is, by the file that every version of its format has.
-SAVED_MODEL, CTRANSLATE2 = "saved_model.pb", "model.bin"
+# Each format is known by a file that every version of it has.
+CTRANSLATE2 = "model.bin"
 _FORMATS = {SAVED_MODEL: "SavedModels", CTRANSLATE2: "CTranslate2 models"}
 
 
 class ExportError(InputError):
-    """An export that cannot be written or read."""
+    """An export that cannot be written."""
 
 
-def versions(path):
-    """The version numbers in a folder such as `saved_models/NAME`, ascending, of any format."""
-    folder = pathlib.Path(path)
-    if not folder.is_dir():
-        return []
-    return sorted(int(entry.name) for entry in folder.iterdir() if entry.name.isdecimal())
-
-
-def write_version(write, file_format, path, version=None, overwrite=False):
+def write_version(
+    write: Callable[[pathlib.Path], None],
+    file_format: str,
+    path: str | os.PathLike[str],
+    version: int | None = None,
+    overwrite: bool = False,
+) -> pathlib.Path:
     """Writes a version.
 
     Args:
-        write: called with the `pathlib.Path` of an empty folder, which it fills.
+        write: Fills an empty folder.
         file_format: `SAVED_MODEL` or `CTRANSLATE2`. A server takes the highest version of a
             folder, so all in it are of one format.
-        path: folder of the versions, such as `saved_models/de_en`.
-        version: int greater than 0, or None for one more than the highest there.
-        overwrite: bool, whether a version that exists may be replaced.
+        path: Folder of the versions, such as `saved_models/de_en`.
+        version: A number from 1 on; None is one more than the highest there.
+        overwrite: Whether a version that exists may be replaced.
 
     Returns:
-        `pathlib.Path` of the version.
+        The folder of the version.
 
     Raises:
-        ExportError: the version exists and `overwrite` is False, it is no valid number, or the
+        ExportError: The version exists and may not be replaced, its number is invalid, or the
             folder is a file or holds another format.
     """
     folder = pathlib.Path(path)
@@ -59,29 +60,13 @@ def write_version(write, file_format, path, version=None, overwrite=False):
             f"{target} exists already. Choose another --version, leave it out for the next "
             f"free one, or replace it with --overwrite."
         )
-    folder.mkdir(parents=True, exist_ok=True)
-    # Beside the target, so that the last step is a rename. TF Serving looks at numbers only.
-    temporary = folder / f".writing-{version}-{uuid.uuid4().hex[:8]}"
-    temporary.mkdir()
-    try:
+    # TF Serving looks at names that are numbers only, so it does not see what is being written.
+    with atomic_folder(target, overwrite=overwrite) as temporary:
         write(temporary)
-        if target.exists():
-            replaced = folder / f".replaced-{version}-{uuid.uuid4().hex[:8]}"
-            target.rename(replaced)
-            try:
-                temporary.rename(target)
-            except OSError:
-                replaced.rename(target)
-                raise
-            shutil.rmtree(replaced)
-        else:
-            temporary.rename(target)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
     return target
 
 
-def write_manifest(folder, manifest):
-    """Writes what made a version, a dict of plain values or None, as `tf_transformer.json`."""
+def write_manifest(folder: pathlib.Path, manifest: Mapping[str, Any] | None) -> None:
+    """Writes what describes a version, plain values, as `tf_transformer.json`."""
     text = json.dumps(manifest or {}, indent=2, ensure_ascii=False, sort_keys=True)
     (folder / MANIFEST).write_text(text + "\n", encoding="utf-8")

@@ -1,1 +1,11 @@
-"""Translation models, in pure Keras 3."""
+"""Translation models, in pure Keras 3; one file an architecture."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach(
+    __name__,
+    submod_attrs={
+        "architectures": ["ARCHITECTURES", "TransformerConfig", "build_model", "preset"],
+        "transformer": ["Transformer"],
+    },
+)

@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from tf_transformer.config import TransformerConfig
+from tf_transformer.models.architectures import TransformerConfig
 from tf_transformer.layers.decoder import Decoder
 from tf_transformer.layers.encoder import Encoder
 from tf_transformer.layers.masks import padding_mask

@@ -1,1 +1,18 @@
-"""What `model.compile` and `model.fit` need to train a translation model."""
+"""Training with Keras' `fit`: loss, metrics, optimizers, callbacks, checkpoints, strategies."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach(
+    __name__,
+    submod_attrs={
+        "averaging": ["average_checkpoints"],
+        "callbacks": ["RunLog", "SaveCheckpoints", "TranslationBleu", "UseAverages"],
+        "checkpoints": ["CheckpointError", "Checkpoints"],
+        "cluster": ["Cluster"],
+        "distribution": ["WorkersStrategy", "separate_seeds", "strategy_for"],
+        "losses": ["SmoothedCrossEntropy"],
+        "metrics": ["Perplexity", "TokenAccuracy", "TokenLoss"],
+        "optimizers": ["Adam", "GradientAccumulation", "averaged_weights"],
+        "schedules": ["NoamSchedule"],
+    },
+)

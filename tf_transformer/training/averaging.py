@@ -1,87 +1,90 @@
-"""The mean of the last checkpoints of a run, which translates better than each of them."""
+"""The average of a run's last checkpoints, which translates better than each of them."""
 
+import itertools
+import os
 import pathlib
 import shutil
-import uuid
 
+import keras
 import numpy as np
 
-from tf_transformer.training.run_directory import RunDirectory, RunError, build_model, warn
+from tf_transformer.files import atomic_folder
+from tf_transformer.models.architectures import build_model, with_tokenizers
+from tf_transformer.training.checkpoints import Checkpoint, Checkpoints
+from tf_transformer.training.restore import restore_tokenizers
+from tf_transformer.training.run_directory import RunDirectory, RunError, warn
 
 _DEFAULT_LAST = 5
 
 
-def average_checkpoints(run_dir, output_dir, last=None):
-    """Writes the mean of a run's last checkpoints as a run directory of its own.
+def average_checkpoints(
+    run_dir: str | os.PathLike[str], output_dir: str | os.PathLike[str], last: int | None = None
+) -> list[int]:
+    """Writes the average of a run's last checkpoints as a run directory of its own.
 
     `evaluate` and `export` take that directory like any other run's. It holds the configuration,
-    the tokenizers, the test sentences, and one checkpoint with the step of the newest that went
-    into it; there is no optimizer's state in it, so it cannot be trained on. Vaswani et al. 2017,
+    the tokenizers, the test sentences, and one checkpoint with the step of the newest that was
+    averaged, without the state of an optimizer, so it cannot be trained on. Vaswani et al. 2017,
     section 6.1, average the last 5 checkpoints.
 
     Args:
-        run_dir: path of a run directory.
-        output_dir: path of the directory to make; it appears whole or not at all.
-        last: int, how many of the newest undamaged checkpoints, at least 2; None for 5, or as
-            many as there are.
+        run_dir: A run directory.
+        output_dir: The directory to make, atomically.
+        last: How many of the newest undamaged checkpoints, at least 2; None is 5, or as many as
+            there are.
 
     Returns:
-        list of int, the steps of the checkpoints, oldest first.
+        The steps of the checkpoints, oldest first.
 
     Raises:
         RunError: `run_dir` holds no run or too few checkpoints, `output_dir` exists, or `last` is
             less than 2.
-        CheckpointError: a checkpoint is one of another model.
+        CheckpointError: A checkpoint is one of another model.
     """
     if last is not None and last < 2:
         raise RunError(
-            f"--last must be 2 or more, since one checkpoint is its own mean; got {last}."
+            f"--last must be 2 or more, since one checkpoint is its own average; got {last}."
         )
     run, output_dir = RunDirectory.open(run_dir), pathlib.Path(output_dir)
     if output_dir.exists():
         raise RunError(f"{output_dir}: exists already. Give another OUT_DIR, or remove it.")
-    chosen = run.checkpoints.newest_intact(_DEFAULT_LAST if last is None else last, warn)
+    newest = Checkpoints(run.checkpoints_path).intact(warn)
+    chosen = list(itertools.islice(newest, _DEFAULT_LAST if last is None else last))[::-1]
     if len(chosen) < (2 if last is None else last):
         raise RunError(
-            f"{run.checkpoints.directory}: has {len(chosen)} undamaged checkpoints, and "
+            f"{run.checkpoints_path}: has {len(chosen)} undamaged checkpoints, and "
             f"{last or 'at least 2'} are to be averaged. Give a lower --last, or train longer "
             f"with a higher --keep-checkpoints."
         )
-    config = run.config()
-    tokenizers = run.tokenizers()
-    model = build_model(config, *tokenizers)
-    assign_mean(model, chosen)
+    config, tokenizers = run.config(), restore_tokenizers(run)
+    model = build_model(with_tokenizers(config.model, *tokenizers), config.training.precision)
+    assign_average(model, chosen)
     steps = [checkpoint.step for checkpoint in chosen]
-    output_dir.parent.mkdir(parents=True, exist_ok=True)
-    temporary = output_dir.parent / f".writing-{output_dir.name}-{uuid.uuid4().hex[:8]}"
-    temporary.mkdir()
-    try:
-        average = RunDirectory(temporary)
+    with atomic_folder(output_dir) as folder:
+        average = RunDirectory(folder)
         if (run.path / "test").is_dir():
             shutil.copytree(run.path / "test", average.path / "test")
         average.begin(config, *tokenizers)
-        # Resuming compares optimizers, and so refuses this checkpoint with what it is.
-        made_with = {**chosen[-1].made_with, "optimizer": f"none (the mean of steps {steps})"}
-        average.checkpoints.write(
-            model, steps[-1], {}, is_best=True, position=chosen[-1].position, made_with=made_with
-        )
-        temporary.rename(output_dir)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        # Resuming compares optimizers, so it refuses this checkpoint and says what it is.
+        optimizer = f"none (the average of steps {steps})"
+        Checkpoints(average.checkpoints_path).write(
+            model, steps[-1], {}, is_best=True, batches_seen=chosen[-1].batches_seen,
+            run_metadata={**chosen[-1].run_metadata, "optimizer": optimizer},
+        )  # fmt: skip
     return steps
 
 
-def assign_mean(model, checkpoints):
-    """Gives a model the mean of the weights in some checkpoints, summed in float64.
+def assign_average(model: keras.Model, checkpoints: list[Checkpoint]) -> None:
+    """Gives a model the average of the weights in some checkpoints, summed in float64.
 
     Random seeds become those of the last.
 
     Args:
-        model: uncompiled `keras.Model`.
-        checkpoints: list of `Checkpoint`.
+        model: An uncompiled model.
+        checkpoints: At least one.
 
     Raises:
-        CheckpointError: one of them is of another model.
+        CheckpointError: One of them is of another model.
     """
     sums = [np.zeros(variable.shape) for variable in model.trainable_variables]
     for checkpoint in checkpoints:

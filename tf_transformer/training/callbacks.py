@@ -1,14 +1,24 @@
-"""Callbacks for anybody's `fit`: validation BLEU, checkpoints, a loss that is no number."""
+"""Callbacks for anybody's `fit`: validation BLEU, checkpoints, logs, averaged weights, NaN."""
 
+import json
 import math
+import os
+import pathlib
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import keras
 import numpy as np
+import tensorflow as tf
 
-from tf_transformer.config import InputError
+from tf_transformer.data.parallel import ParallelText
+from tf_transformer.errors import InputError
 from tf_transformer.evaluation import score
-from tf_transformer.training.accumulation import ends_update
-from tf_transformer.training.adam import averaged_weights
+from tf_transformer.training.checkpoints import Checkpoints
+from tf_transformer.training.optimizers import averaged_weights, averaging_optimizer, ends_update
+
+Logs = dict[str, Any] | None
 
 
 class TranslationBleu(keras.callbacks.Callback):
@@ -17,20 +27,28 @@ class TranslationBleu(keras.callbacks.Callback):
     Put it before callbacks that read the logs.
 
     Args:
-        translate: `(list of str) -> list of str`, with the weights of the model in training.
-        parallel_text: `ParallelText` to translate and compare with.
-        num_samples: int, how many translations to show.
-        show: `(str) -> None`, what shows them.
+        translate: Translates a list of str with the weights of the model in training, such as a
+            `Translator.from_model`.
+        parallel_text: What to translate and compare with.
+        num_samples: How many translations to show.
+        show: Shows one of them.
     """
 
-    def __init__(self, translate, parallel_text, num_samples=0, show=print):
+    def __init__(
+        self,
+        translate: Callable[[list[str]], list[str]],
+        parallel_text: ParallelText,
+        num_samples: int = 0,
+        show: Callable[[str], None] = print,
+    ) -> None:
         super().__init__()
         self._translate = translate
         self._text = parallel_text
         self._num_samples = num_samples
         self._show = show
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
+        """Translates and scores."""
         translations = self._translate(list(self._text.sources))
         if logs is not None:
             logs["val_bleu"] = score(translations, list(self._text.targets)).bleu
@@ -39,114 +57,206 @@ class TranslationBleu(keras.callbacks.Callback):
             self._show(f"  {self._text.sources[index]}  →  {translation}")
 
 
-class DivergedError(InputError):
-    """Training that has left the numbers."""
+class UseAverages(keras.callbacks.Callback):
+    """Gives the averages of the weights to validation and whatever happens at an epoch's end.
 
-
-class SaveCheckpoints(keras.callbacks.Callback):
-    """Writes a checkpoint after each validation, and remembers the best.
-
-    Where `Adam` averages the weights, the checkpoint has the averages for weights, which are what
-    is to be exported; the weights to go on from are with the optimizer.
-
-    Args:
-        checkpoints: `Checkpoints`.
-        monitor: str, the figure in the logs that says which is best: the highest, and of equals
-            the last.
-        every: int, updates between checkpoints that wait for no validation; None for none.
-        position: int, batches of training data used up before `fit`.
-        made_with: dict of str to plain values, see `Checkpoint.require`.
-        writes: bool, False on a worker that is not the chief: it looks and counts alone.
-
-    Attributes:
-        position: int, batches of training data used up so far.
-
-    Raises:
-        CheckpointError, in `fit`: the disk refuses the checkpoint.
-        DivergedError, in `fit`: a weight is not a number; such a checkpoint is not written.
+    After `fit` the model has the averages too; another `fit` with this callback continues from the
+    weights. It does nothing where the optimizer is no `Adam` with `use_ema`. Put it first.
     """
 
-    def __init__(
-        self,
-        checkpoints,
-        monitor="val_bleu",
-        every=None,
-        position=0,
-        made_with=None,
-        writes=True,
-    ):
-        super().__init__()
-        self.position = position
-        self._checkpoints = checkpoints
-        self._monitor = monitor
-        self._every = every
-        self._made_with = made_with
-        self._writes = writes
+    def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
+        """Puts the weights back."""
+        optimizer = averaging_optimizer(self.model)
+        if optimizer is not None:
+            optimizer.use_weights()
 
-    def on_train_batch_end(self, batch, logs=None):
-        self.position += 1
-        if self._every is None or not ends_update(self.model, batch):
-            return
-        # Where a validation is due, it saves: what is saved there has been validated.
-        is_validated = batch + 1 == self.params["steps"]
-        if int(self.model.optimizer.iterations.numpy()) % self._every == 0 and not is_validated:
-            self.save({})
+    def on_test_begin(self, logs: Logs = None) -> None:
+        """Puts the averages in."""
+        self.on_epoch_end(0)
 
-    def on_epoch_end(self, epoch, logs=None):
-        self.save(logs or {})
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
+        """Puts the averages in."""
+        optimizer = averaging_optimizer(self.model)
+        if optimizer is not None:
+            optimizer.use_averages()
 
-    def save(self, scores):
-        """Writes a checkpoint now, with these scores."""
-        with averaged_weights(self.model):
-            self._save(scores)
 
-    def _save(self, scores):
-        step = int(self.model.optimizer.iterations.numpy())
-        if not all(
-            np.isfinite(variable.numpy()).all() for variable in self.model.trainable_variables
-        ):
-            raise _diverged("weights are", step, self._checkpoints)
-        if not self._writes:
-            return
-        best = self._checkpoints.best()
-        record = best.scores.get(self._monitor) if best else None
-        value = scores.get(self._monitor)
-        self._checkpoints.write(
-            self.model,
-            step,
-            scores,
-            # Of equals the later: BLEU is 0 for long, and the loss falls all the while.
-            is_best=value is not None and (record is None or value >= record),
-            position=self.position,
-            made_with=self._made_with,
+class DivergedError(InputError):
+    """Training whose loss or weights are no longer finite."""
+
+    @classmethod
+    def of(cls, what: str, step: int, checkpoints: Checkpoints) -> "DivergedError":
+        """The error for `what`, such as `"the loss is"`, with the last good checkpoint."""
+        latest = checkpoints.latest()
+        last = (
+            f"The last good checkpoint is {latest.path}" if latest else "There is no checkpoint yet"
+        )
+        return cls(
+            f"step {step}: {what} no longer finite. {last}. Start a new run with a lower "
+            f"--learning-rate-factor or more --warmup-steps."
         )
 
 
 class StopOnNan(keras.callbacks.Callback):
-    """Ends training with an error at the step at which the loss is no number.
+    """Ends training with an error at the step at which the loss is not finite.
 
     Args:
-        checkpoints: `Checkpoints`, to name the last good one.
+        checkpoints: Named in the error.
 
     Raises:
-        DivergedError, in `fit`.
+        DivergedError: In `fit`.
     """
 
-    def __init__(self, checkpoints):
+    def __init__(self, checkpoints: Checkpoints) -> None:
         super().__init__()
         self._checkpoints = checkpoints
 
-    def on_train_batch_end(self, batch, logs=None):
-        # A mean since the last validation: once it is no number it stays so.
+    def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
+        """Looks at the loss, a mean since the last validation: once NaN it stays so."""
         if not math.isfinite(logs["loss"]):
             step = int(self.model.optimizer.iterations.numpy())
-            raise _diverged("the loss is", step, self._checkpoints)
+            raise DivergedError.of("the loss is", step, self._checkpoints)
 
 
-def _diverged(what, step, checkpoints):
-    latest = checkpoints.latest()
-    last = f"The last good checkpoint is {latest.path}" if latest else "There is no checkpoint yet"
-    return DivergedError(
-        f"step {step}: {what} no longer finite. {last}. Start a new run with a lower "
-        f"--learning-rate-factor or more --warmup-steps."
-    )
+class SaveCheckpoints(keras.callbacks.Callback):
+    """Writes a checkpoint after each validation, and marks the best.
+
+    Where `Adam` averages the weights, the checkpoint has the averages for weights, which are what
+    is exported; the weights to continue from are with the optimizer.
+
+    Args:
+        checkpoints: Where they are written.
+        monitor: The metric that says which is best: the highest, and of equals the last.
+        every: Updates between checkpoints that wait for no validation; None for none.
+        batches_seen: Batches of training data consumed before `fit`.
+        run_metadata: See `Checkpoint.require`.
+        writes: False on a worker that is not the chief: it only checks and counts.
+
+    Attributes:
+        batches_seen: Batches of training data consumed so far.
+
+    Raises:
+        CheckpointError: In `fit`: the disk refuses the checkpoint.
+        DivergedError: In `fit`: a weight is not finite; such a checkpoint is not written.
+    """
+
+    def __init__(
+        self,
+        checkpoints: Checkpoints,
+        monitor: str = "val_bleu",
+        every: int | None = None,
+        batches_seen: int = 0,
+        run_metadata: Mapping[str, Any] | None = None,
+        writes: bool = True,
+    ) -> None:
+        super().__init__()
+        self.batches_seen = batches_seen
+        self._checkpoints = checkpoints
+        self._monitor = monitor
+        self._every = every
+        self._run_metadata = run_metadata
+        self._writes = writes
+
+    def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
+        """Counts the batch, and saves where a checkpoint without validation is due."""
+        self.batches_seen += 1
+        if self._every is None or not ends_update(self.model, batch):
+            return
+        # Where a validation is due, that saves: what is saved there has been validated.
+        is_validated = batch + 1 == self.params["steps"]
+        if int(self.model.optimizer.iterations.numpy()) % self._every == 0 and not is_validated:
+            self.save({})
+
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
+        """Saves with the metrics of the validation."""
+        self.save(logs or {})
+
+    def save(self, metrics: Mapping[str, float]) -> None:
+        """Writes a checkpoint now, with these metrics."""
+        with averaged_weights(self.model):
+            self._save(metrics)
+
+    def _save(self, metrics: Mapping[str, float]) -> None:
+        step = int(self.model.optimizer.iterations.numpy())
+        if not all(np.isfinite(v.numpy()).all() for v in self.model.trainable_variables):
+            raise DivergedError.of("weights are", step, self._checkpoints)
+        if not self._writes:
+            return
+        best = self._checkpoints.best()
+        record = best.metrics.get(self._monitor) if best else None
+        value = metrics.get(self._monitor)
+        self._checkpoints.write(
+            self.model,
+            step,
+            metrics,
+            # Of equals the later: BLEU is 0 for long, and the loss falls all the while.
+            is_best=value is not None and (record is None or value >= record),
+            batches_seen=self.batches_seen,
+            run_metadata=self._run_metadata,
+        )
+
+
+class RunLog(keras.callbacks.Callback):
+    """Appends a line of JSON to a file after each validation: step, minutes, and all metrics.
+
+    `validation_seconds` is what this validation took, translations included;
+    `validation_fraction` the part of all time since `started` that validations took.
+
+    Args:
+        path: The file.
+        started: `time.monotonic()` at the start of the run.
+        padding_fraction: The fraction of the tokens in training batches that are padding.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], started: float, padding_fraction: float
+    ) -> None:
+        super().__init__()
+        self._path = pathlib.Path(path)
+        self._started = started
+        self._padding_fraction = padding_fraction
+        self._step_ended = started
+        self._validation_seconds = 0.0  # of all validations
+
+    def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
+        """Takes the time."""
+        self._step_ended = time.monotonic()
+
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
+        """Writes the line."""
+        now = time.monotonic()
+        self._validation_seconds += now - self._step_ended
+        line = {
+            "step": int(self.model.optimizer.iterations.numpy()),
+            "minutes": round((now - self._started) / 60, 2),
+            "validation_seconds": round(now - self._step_ended, 2),
+            "validation_fraction": round(self._validation_seconds / (now - self._started), 3),
+            "padding_fraction": round(self._padding_fraction, 4),
+            "learning_rate": float(self.model.optimizer.learning_rate),
+            **{name: float(value) for name, value in (logs or {}).items()},
+        }
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
+
+class TensorBoardLog(keras.callbacks.Callback):
+    """Writes the learning rate and all metrics for TensorBoard after each validation.
+
+    `keras.callbacks.TensorBoard` counts epochs; this one counts updates. It needs the package
+    `tensorboard`.
+
+    Args:
+        path: The folder, as in `tensorboard --logdir path`.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        super().__init__()
+        self._writer = tf.summary.create_file_writer(str(path))
+
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
+        """Writes the scalars."""
+        learning_rate = float(self.model.optimizer.learning_rate)
+        with self._writer.as_default(step=int(self.model.optimizer.iterations.numpy())):
+            for name, value in {"learning_rate": learning_rate, **(logs or {})}.items():
+                tf.summary.scalar(name, value)
+        self._writer.flush()

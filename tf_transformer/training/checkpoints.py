@@ -1,15 +1,18 @@
-"""Checkpoints: each appears whole or not at all, and the newest good one is found."""
+"""Checkpoints: written atomically, checked when read, the best and the newest kept."""
 
-import contextlib
 import dataclasses
-import hashlib
 import json
 import os
 import pathlib
 import re
 import shutil
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
-from tf_transformer.config import InputError
+import keras
+
+from tf_transformer.errors import InputError
+from tf_transformer.files import atomic_folder, sha256
 
 WEIGHTS = "model.weights.h5"
 STATE = "state.json"
@@ -24,55 +27,51 @@ class Checkpoint:
     """A checkpoint on disk.
 
     Attributes:
-        path: `pathlib.Path` of its folder.
-        step: int, updates made to the weights.
-        position: int, batches of training data used up so far.
-        scores: dict of str to float, what validation gave; empty between validations.
-        seeds: list of lists of int, the states of the model's random numbers (dropout).
-        best_step: int or None, the step of the best checkpoint when this one was written.
-        made_with: dict of str to plain values, what a run that goes on must share.
-        digest: str or None, SHA-256 of the weights' file.
+        path: Its folder.
+        step: Updates made to the weights.
+        batches_seen: Batches of training data consumed.
+        metrics: What validation measured; empty between validations.
+        seeds: The states of the model's random numbers (dropout).
+        best_step: The step of the best checkpoint when this one was written, or None.
+        run_metadata: What a run that resumes from it must share.
+        digest: SHA-256 of the file of weights.
     """
 
     path: pathlib.Path
     step: int
-    position: int
-    scores: dict
-    seeds: list
+    batches_seen: int
+    metrics: dict[str, float]
+    seeds: list[list[int]]
     best_step: int | None
-    made_with: dict
-    digest: str | None
+    run_metadata: dict[str, Any]
+    digest: str
 
-    def is_intact(self):
-        """Whether the weights' file holds the bytes that were written."""
-        return self.digest in (None, _digest(self.path / WEIGHTS))
+    def is_intact(self) -> bool:
+        """Whether the file of weights holds the bytes that were written."""
+        return self.digest == sha256(self.path / WEIGHTS)
 
-    def require(self, made_with):
-        """Refuses to serve what is not like the run that wrote it.
+    def require(self, run_metadata: Mapping[str, Any]) -> None:
+        """Raises a `CheckpointError` that names all differences from the run that wrote it.
 
         Args:
-            made_with: dict of str to plain values; what this checkpoint does not know is not
-                compared.
-
-        Raises:
-            CheckpointError: something is different; all of it is named.
+            run_metadata: What must be the same; keys that the checkpoint lacks are not compared.
         """
         differences = [
-            f"{name} was {self.made_with[name]} and is {value}"
-            for name, value in made_with.items()
-            if self.made_with.get(name, value) != value
+            f"{name} was {self.run_metadata[name]} and is {value}"
+            for name, value in run_metadata.items()
+            if self.run_metadata.get(name, value) != value
         ]
         if differences:
             raise CheckpointError(
-                f"{self.path}: is the checkpoint of something else: {'; '.join(differences)}. "
-                f"Put back what was, or start a new run with another --run-dir."
+                f"{self.path}: belongs to another run: {'; '.join(differences)}. "
+                f"Restore the earlier values, or start a new run with another --run-dir."
             )
 
-    def restore(self, model):
+    def restore(self, model: keras.Model) -> None:
         """Loads weights and random seeds; of a compiled model also the optimizer.
 
         Raises:
-            ValueError: the model has other weights than the checkpoint.
+            ValueError: The model has other weights than the checkpoint.
         """
         if getattr(model, "optimizer", None) is not None and not model.optimizer.built:
             model.optimizer.build(model.trainable_variables)
@@ -85,149 +84,135 @@ class Checkpoints:
     """The checkpoints of a run: the newest few, and always the best.
 
     Args:
-        directory: path; made when the first checkpoint is written.
-        keep: int, how many of the newest to keep.
+        directory: Their folder; made when the first checkpoint is written.
+        keep: How many of the newest to keep.
     """
 
-    def __init__(self, directory, keep=5):
+    def __init__(self, directory: str | os.PathLike[str], keep: int = 5) -> None:
         self.directory = pathlib.Path(directory)
         self.keep = keep
 
-    def all(self):
-        """Every whole checkpoint, oldest first; of a step written again, the last."""
+    def all(self) -> list[Checkpoint]:
+        """Every complete checkpoint, oldest first; of a step written twice, the later."""
         found = filter(None, map(_read, self._folders()))
         return list({checkpoint.step: checkpoint for checkpoint in found}.values())
 
-    def latest(self):
-        """The newest whole `Checkpoint`, or None."""
+    def latest(self) -> Checkpoint | None:
+        """The newest complete checkpoint."""
         return next(reversed(self.all()), None)
 
-    def best(self):
-        """The best `Checkpoint` by validation, the newest where none was validated, or None."""
-        whole = self.all()
-        if not whole:
+    def best(self) -> Checkpoint | None:
+        """The best checkpoint by validation; the newest where none was validated."""
+        complete = self.all()
+        if not complete:
             return None
-        return next((c for c in whole if c.step == whole[-1].best_step), whole[-1])
+        return next((c for c in complete if c.step == complete[-1].best_step), complete[-1])
 
-    def readable(self, first, warn):
-        """A checkpoint whose weights were read through and are those that were written.
+    def intact(self, warn: Callable[[str], None]) -> Iterator[Checkpoint]:
+        """The checkpoints whose weights are the bytes that were written, newest first.
 
         Args:
-            first: `Checkpoint` to take if it is good, otherwise the newest that is; or None.
-            warn: `(str) -> None`, is told what is passed over.
-
-        Returns:
-            `Checkpoint`; None where none was ever written.
-
-        Raises:
-            CheckpointError: there are checkpoints, and none of them is good.
+            warn: Is told which checkpoints are skipped.
         """
-        folders = self._folders()
-        for folder in [*([first.path] if first else []), *reversed(folders)]:
-            checkpoint = _read(folder)
-            if checkpoint is not None and checkpoint.is_intact():
-                return checkpoint
-            warn(f"{folder}: is damaged, and passed over.")
-        if not folders:
-            return None
-        raise CheckpointError(
-            f"{self.directory}: none of its {len(folders)} checkpoints can be read. Put back a "
-            f"copy of one, or start a new run with another --run-dir."
-        )
-
-    def newest_intact(self, count, warn):
-        """The newest checkpoints whose weights were read through and are those that were written.
-
-        Args:
-            count: int, how many at most.
-            warn: `(str) -> None`, is told what is passed over.
-
-        Returns:
-            list of `Checkpoint`, oldest first, each of another step.
-        """
-        found = {}
+        steps = set()
         for folder in reversed(self._folders()):
-            if len(found) == count:
-                break
             checkpoint = _read(folder)
             if checkpoint is None or not checkpoint.is_intact():
-                warn(f"{folder}: is damaged, and passed over.")
-            else:
-                found.setdefault(checkpoint.step, checkpoint)
-        return [found[step] for step in sorted(found)]
+                warn(f"{folder}: is damaged, and skipped.")
+            elif checkpoint.step not in steps:
+                steps.add(checkpoint.step)
+                yield checkpoint
 
-    def write(self, model, step, scores, *, is_best=False, position=None, made_with=None):
-        """Writes a checkpoint beside the others, renames it into place, and removes old ones.
-
-        Nothing is removed before the new one stands on the disk, not even an older one of the same
-        step.
-
-        Args:
-            model: `keras.Model`; its seeds and, if it has one, its optimizer are saved with the
-                weights.
-            step: int, updates made so far.
-            scores: dict of str to float.
-            is_best: bool, whether this becomes the best one.
-            position: int, batches used up so far; None where each step took one.
-            made_with: dict of str to plain values, see `Checkpoint.require`.
+    def latest_intact(self, warn: Callable[[str], None]) -> Checkpoint | None:
+        """The newest intact checkpoint, or None where none was ever written.
 
         Raises:
-            CheckpointError: the disk refuses it; what was there before still is.
+            CheckpointError: There are checkpoints, and none of them is intact.
+        """
+        checkpoint = next(self.intact(warn), None)
+        folders = self._folders()
+        if checkpoint is None and folders:
+            raise CheckpointError(
+                f"{self.directory}: none of its {len(folders)} checkpoints can be read. Restore "
+                f"one from a copy, or start a new run with another --run-dir."
+            )
+        return checkpoint
+
+    def best_intact(self, warn: Callable[[str], None]) -> Checkpoint | None:
+        """The best checkpoint if it is intact, otherwise as `latest_intact`."""
+        best = self.best()
+        return best if best and best.is_intact() else self.latest_intact(warn)
+
+    def write(
+        self,
+        model: keras.Model,
+        step: int,
+        metrics: Mapping[str, float],
+        *,
+        is_best: bool = False,
+        batches_seen: int | None = None,
+        run_metadata: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Writes a checkpoint atomically, then removes those that are no longer kept.
+
+        Args:
+            model: Its random seeds and, if it has one, its optimizer are saved with the weights.
+            step: Updates made so far.
+            metrics: What validation measured.
+            is_best: Whether this becomes the best one.
+            batches_seen: Batches consumed so far; None where each update took one.
+            run_metadata: See `Checkpoint.require`.
+
+        Raises:
+            CheckpointError: The disk refuses it; nothing that was there is lost.
         """
         latest = self.latest()
-        temporary = self.directory / f".writing-step-{step:08d}"
         try:
-            for leftover in self.directory.glob(".writing-*"):  # of a process that was killed
-                shutil.rmtree(leftover)
-            temporary.mkdir(parents=True)
-            _require_room(temporary, model)
-            model.save_weights(temporary / WEIGHTS)
-            state = {
-                "step": step,
-                "position": step if position is None else position,
-                "scores": {name: float(value) for name, value in scores.items()},
-                # Keras leaves the seeds out of its weights files.
-                "seeds": [variable.numpy().tolist() for variable in seeds_of(model)],
-                "best_step": step if is_best else latest and latest.best_step,
-                "made_with": made_with or {},
-                "weights_bytes": (temporary / WEIGHTS).stat().st_size,
-                "weights_sha256": _digest(temporary / WEIGHTS),
-            }
-            (temporary / STATE).write_text(json.dumps(state, indent=2) + "\n", encoding="utf-8")
-            sync(temporary / WEIGHTS, temporary / STATE, temporary)
-            temporary.rename(self._free_folder(step))
-            sync(self.directory)
+            with atomic_folder(self._new_folder(step)) as folder:
+                _require_space(folder, model)
+                model.save_weights(folder / WEIGHTS)
+                state = {
+                    "step": step,
+                    "batches_seen": step if batches_seen is None else batches_seen,
+                    "metrics": {name: float(value) for name, value in metrics.items()},
+                    # Keras does not write the seeds into its file of weights.
+                    "seeds": [variable.numpy().tolist() for variable in seeds_of(model)],
+                    "best_step": step if is_best else latest and latest.best_step,
+                    "run_metadata": dict(run_metadata or {}),
+                    "weights_bytes": (folder / WEIGHTS).stat().st_size,
+                    "weights_sha256": sha256(folder / WEIGHTS),
+                }
+                (folder / STATE).write_text(json.dumps(state, indent=2) + "\n", encoding="utf-8")
             self._prune()
-        except (OSError, RuntimeError) as error:  # HDF5 knows both
-            shutil.rmtree(temporary, ignore_errors=True)
+        except (OSError, RuntimeError) as error:  # HDF5 raises both
             reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
             last = f"The last good one is of step {latest.step}" if latest else "There is none yet"
             raise CheckpointError(
                 f"{self.directory}: the checkpoint of step {step} could not be written: {reason}. "
-                f"{last}. Make room and go on with --resume."
+                f"{last}. Free some space and continue with --resume."
             ) from error
 
-    def _folders(self):
-        """The folders of checkpoints, whole or not, oldest first."""
+    def _folders(self) -> list[pathlib.Path]:
+        """The folders of checkpoints, complete or not, oldest first."""
         numbered = ((_number(path), path) for path in self.directory.glob("step-*"))
         return [path for number, path in sorted(n for n in numbered if n[0])]
 
-    def _free_folder(self, step):
-        """`step-00000012`; once that is there `step-00000012.1`, and so on."""
+    def _new_folder(self, step: int) -> pathlib.Path:
+        """`step-00000012`; where that exists `step-00000012.1`, and so on."""
         revisions = [n[1] for n in map(_number, self._folders()) if n[0] == step]
         suffix = f".{max(revisions) + 1}" if revisions else ""
         return self.directory / f"step-{step:08d}{suffix}"
 
-    def _prune(self):
-        whole = self.all()
-        kept = {checkpoint.path for checkpoint in [*whole[-self.keep :], self.best()]}
+    def _prune(self) -> None:
+        complete = self.all()
+        kept = {checkpoint.path for checkpoint in [*complete[-self.keep :], self.best()]}
         for folder in self._folders():
             if folder not in kept and _read(folder) is not None:
                 shutil.rmtree(folder)
 
 
-def _read(folder):
-    """The checkpoint in a folder; None if it is torn."""
+def _read(folder: pathlib.Path) -> Checkpoint | None:
+    """The checkpoint in a folder; None if it is incomplete."""
     try:
         state = json.loads((folder / STATE).read_text(encoding="utf-8"))
         if (folder / WEIGHTS).stat().st_size != state["weights_bytes"]:
@@ -235,61 +220,38 @@ def _read(folder):
         return Checkpoint(
             folder,
             state["step"],
-            state.get("position", state["step"]),  # the first version knew less
-            state["scores"],
+            state["batches_seen"],
+            state["metrics"],
             state["seeds"],
-            state.get("best_step"),
-            state.get("made_with", {}),
-            state.get("weights_sha256"),
+            state["best_step"],
+            state["run_metadata"],
+            state["weights_sha256"],
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
-def _number(folder):
+def _number(folder: pathlib.Path) -> tuple[int, int] | None:
     """Step and revision in the name of a checkpoint's folder, or None for another name."""
     match = re.fullmatch(r"step-(\d+)(?:\.(\d+))?", folder.name)
     return match and (int(match[1]), int(match[2] or 0))
 
 
-def _require_room(folder, model):
-    """Asks the disk for the room of a checkpoint, since HDF5 crashes the process on a full one.
+def _require_space(folder: pathlib.Path, model: keras.Model) -> None:
+    """Reserves the space of a checkpoint, since HDF5 crashes the process on a full disk.
 
     Raises:
-        OSError: there is not as much.
+        OSError: There is less.
     """
     optimizer = getattr(model, "optimizer", None)
     variables = [*model.variables, *(optimizer.variables if optimizer else [])]
     num_bytes = sum(4096 + variable.numpy().nbytes for variable in variables)
-    with (folder / "room").open("wb") as file:
+    with (folder / "space").open("wb") as file:
         # Twice, for HDF5's own needs, and for wrapped optimizers that Keras saves twice.
         os.posix_fallocate(file.fileno(), 0, 2 * num_bytes)
-    (folder / "room").unlink()
+    (folder / "space").unlink()
 
 
-def _digest(path):
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def seeds_of(model):
+def seeds_of(model: keras.Model) -> list[keras.Variable]:
     """The variables that hold the states of a model's random numbers."""
     return [v for v in model.variables if v.path.endswith("seed_generator_state")]
-
-
-@contextlib.contextmanager
-def replacing(path):
-    """Gives the path beside `path` to write a file to, which takes its place when it is whole."""
-    temporary = path.with_name(f".writing-{path.name}")
-    yield temporary
-    os.replace(temporary, path)
-
-
-def sync(*paths):
-    """Hands files and folders to the disk, so that a power cut finds them whole."""
-    for path in paths:
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

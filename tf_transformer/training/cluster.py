@@ -1,24 +1,26 @@
-"""Which processes train together: read from `TF_CONFIG` or from Slurm, and met before the start."""
+"""The processes that train together, as `TF_CONFIG` or Slurm names them."""
 
 import contextlib
 import dataclasses
 import json
 import os
+import pathlib
 import re
 import socket
 import time
+from collections.abc import Iterator, Mapping
 
 import tensorflow as tf
 
-from tf_transformer.config import ConfigError, InputError
+from tf_transformer.errors import ConfigError, InputError
 
 _EXPECTED = (
     'TF_CONFIG must be JSON like {"cluster": {"worker": ["host0:12345", "host1:12345"]}, '
     '"task": {"type": "worker", "index": 0}}'
 )
 _SECONDS_BETWEEN_CALLS = 0.5
-# What the others are told depends on the moment: in an exchange, before it, or after it was seen.
-_GONE = (
+# Which error the other workers get depends on the moment at which one fails.
+_FAILURES = (
     tf.errors.UnavailableError,
     tf.errors.AbortedError,
     tf.errors.CancelledError,
@@ -29,7 +31,7 @@ _GONE = (
 
 
 class WorkerError(InputError):
-    """A worker that does not answer, or has ended."""
+    """A worker that does not answer, or has failed."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,25 +39,22 @@ class Cluster:
     """The workers that train together, and which of them this process is.
 
     Attributes:
-        addresses: tuple of str, `host:port` of each worker; the first is the chief.
-        index: int, this process among them.
+        addresses: `host:port` of each worker; the first is the chief.
+        index: This process among them.
     """
 
-    addresses: tuple
+    addresses: tuple[str, ...]
     index: int
 
     @classmethod
-    def from_environment(cls, environment=os.environ):
+    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> "Cluster | None":
         """The cluster that `TF_CONFIG` names, or the tasks of a Slurm job step.
 
-        Args:
-            environment: mapping of str to str.
-
         Returns:
-            `Cluster`, or None where this process is alone.
+            The cluster, or None where this process is alone.
 
         Raises:
-            ConfigError: `TF_CONFIG` is not what it must be.
+            ConfigError: `TF_CONFIG` is invalid.
         """
         if environment.get("TF_CONFIG"):
             cluster = _of_tf_config(environment["TF_CONFIG"])
@@ -66,15 +65,15 @@ class Cluster:
             return None
         return cluster if len(cluster.addresses) > 1 else None
 
-    def meet(self, seconds=45):
+    def wait_for_workers(self, seconds: float = 45) -> None:
         """Waits until every worker of the cluster can be reached.
 
         TensorFlow's own servers wait for an hour. So each worker listens on its address until it
-        has reached all others; whoever has, frees the port for TensorFlow's server, and that
-        answers those who still call.
+        has reached all others; then it frees the port for TensorFlow's server, which answers the
+        workers that still connect.
 
         Args:
-            seconds: float, how long to wait.
+            seconds: How long to wait.
 
         Raises:
             WorkerError: a worker does not answer, or this worker's own port is taken.
@@ -91,8 +90,8 @@ class Cluster:
                     )
                 time.sleep(_SECONDS_BETWEEN_CALLS)
 
-    def resolver(self):
-        """What TensorFlow's strategies read a cluster from."""
+    def resolver(self) -> tf.distribute.cluster_resolver.ClusterResolver:
+        """The cluster as TensorFlow's strategies take it."""
         return tf.distribute.cluster_resolver.SimpleClusterResolver(
             tf.train.ClusterSpec({"worker": list(self.addresses)}),
             task_type="worker",
@@ -103,47 +102,47 @@ class Cluster:
 
 
 @contextlib.contextmanager
-def losses_named(run_dir):
-    """Turns TensorFlow's many errors about a worker that is gone into one line.
+def worker_failures_named(run_dir: pathlib.Path) -> Iterator[None]:
+    """Turns TensorFlow's many errors about a failed worker into one line.
 
     Args:
-        run_dir: path, named in it.
+        run_dir: Named in that line.
 
     Raises:
         WorkerError: instead of them.
     """
     try:
         yield
-    except _GONE as error:
+    except _FAILURES as error:
         said = " ".join(error.message.split())[:200]
         raise WorkerError(
-            f"another worker has ended or cannot be reached any more; what it printed says why. "
+            f"another worker failed or can no longer be reached; its output says why. "
             f"Start all workers again, with --resume to go on from the last checkpoint in "
             f"{run_dir}. (TensorFlow: {said})"
         ) from error
 
 
-def _of_tf_config(text):
+def _of_tf_config(text: str) -> Cluster:
     try:
         tf_config = json.loads(text)
     except json.JSONDecodeError as error:
-        raise ConfigError(f"{_EXPECTED}; received no JSON ({error}).") from None
+        raise ConfigError(f"{_EXPECTED}; received invalid JSON ({error}).") from None
     try:
         jobs, task = tf_config["cluster"], tf_config["task"]
         kind, index = task["type"], int(task["index"])
-        # TensorFlow knows a chief apart from the workers, and one that is the first of them.
+        # The chief may have a job of its own, or be the first worker.
         addresses = tuple([*jobs.get("chief", []), *jobs.get("worker", [])])
-        place = index + (len(jobs.get("chief", [])) if kind == "worker" else 0)
+        worker = index + (len(jobs.get("chief", [])) if kind == "worker" else 0)
         is_known = set(jobs) <= {"chief", "worker"} and 0 <= index < len(jobs[kind])
         is_known = is_known and all(address.rpartition(":")[2].isdigit() for address in addresses)
     except (KeyError, TypeError, ValueError, AttributeError):
         is_known = False
     if not is_known:
         raise ConfigError(f"{_EXPECTED}; received {' '.join(text.split())}.")
-    return Cluster(addresses, place)
+    return Cluster(addresses, worker)
 
 
-def _of_slurm(num_tasks, index):
+def _of_slurm(num_tasks: str, index: str) -> Cluster:
     try:
         # Which GPUs a task has, Slurm itself has said by now in CUDA_VISIBLE_DEVICES; the resolver
         # must be told of enough of them, or it leaves tasks out.
@@ -157,23 +156,23 @@ def _of_slurm(num_tasks, index):
         raise ConfigError(f"Slurm's variables name no cluster: {error}.") from None
 
 
-def _with_numbers(name):
+def _with_numbers(name: str) -> list:
     return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]
 
 
-def _listening_on(address):
-    """A socket on the port of an address, on every interface: a name may stand for any of them."""
+def _listening_on(address: str) -> socket.socket:
+    """A socket on the port of an address, on every interface: its name may mean any of them."""
     port = int(address.rpartition(":")[2])
     try:
         return socket.create_server(("", port))
     except (OSError, OverflowError) as error:
         raise WorkerError(
-            f"{address}: this worker cannot listen there ({error}). End what uses the port, or "
+            f"{address}: this worker cannot listen there ({error}). Free the port, or "
             f"give another."
         ) from None
 
 
-def _answers(address):
+def _answers(address: str) -> bool:
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=2).close()

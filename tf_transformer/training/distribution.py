@@ -1,27 +1,32 @@
-"""Where training runs: one device or many, one machine or many; and what they must add up."""
+"""Strategies: training on one device or many, on one machine or many."""
 
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import keras
 import tensorflow as tf
 
-from tf_transformer.config import ConfigError
+from tf_transformer.errors import ConfigError
 from tf_transformer.training.checkpoints import seeds_of
+from tf_transformer.training.cluster import Cluster, WorkerError
 
-_BETWEEN_SEEDS = 1_000_003
+_SEED_DISTANCE = 1_000_003
 
 
-def strategy_for(devices=None, cluster=None):
+def strategy_for(
+    devices: str | None = None, cluster: Cluster | None = None
+) -> tf.distribute.Strategy:
     """The strategy to create and compile the model in.
 
     Args:
-        devices: str, how many of the GPUs (`"2"`), which devices (`"gpu:0,gpu:1"`, `"cpu"`), or
-            None for every visible GPU, and the CPU where there is none.
-        cluster: `Cluster` of workers that have met, or None. Must come before TensorFlow's
-            first operation.
-
-    Returns:
-        `tf.distribute.Strategy`.
+        devices: A number of GPUs (`"2"`), devices by name (`"gpu:0,gpu:1"`, `"cpu"`), or None for
+            every visible GPU, and the CPU where there is none.
+        cluster: Workers that have found each other (`Cluster.wait_for_workers`), or None. The
+            strategy must then be made before TensorFlow's first operation.
 
     Raises:
-        ConfigError: a device is not there; those that are, are named.
+        ConfigError: There is no such device; those that there are, are named.
     """
     if cluster is not None:
         if devices is not None:
@@ -39,20 +44,22 @@ def strategy_for(devices=None, cluster=None):
 
 
 class WorkersStrategy(tf.distribute.MultiWorkerMirroredStrategy):
-    """`MultiWorkerMirroredStrategy` with which `fit` of a `Transformer` works, and exactly.
+    """`MultiWorkerMirroredStrategy`, made to work with `fit`, and exactly.
 
     Give `fit` the same global batches on every worker, in the same order. Each replica takes its
     share of the rows of each, which may be none, so that what is trained on does not depend on the
     number of workers.
 
     Args:
-        cluster_resolver: `tf.distribute.cluster_resolver.ClusterResolver`.
+        cluster_resolver: The cluster, see `Cluster.resolver`.
     """
 
-    def __init__(self, cluster_resolver):
+    def __init__(self, cluster_resolver: tf.distribute.cluster_resolver.ClusterResolver) -> None:
         super().__init__(cluster_resolver=cluster_resolver)
 
-    def experimental_distribute_dataset(self, dataset, options=None):
+    def experimental_distribute_dataset(
+        self, dataset: tf.data.Dataset, options: Any = None
+    ) -> tf.distribute.DistributedDataset:
         """The rows of this worker's replicas, from a dataset of global batches."""
         replicas = len(self.extended.worker_devices)
         first = self.cluster_resolver.task_id * replicas
@@ -73,111 +80,110 @@ class WorkersStrategy(tf.distribute.MultiWorkerMirroredStrategy):
                 together = together.concatenate(part)
             return together
 
-        # TensorFlow would cut every batch of a worker anew, and lose rows where it does not divide.
+        # TensorFlow would split every batch of a worker again, and lose rows where it is uneven.
         shared = dataset.flat_map(rows_of_replicas).prefetch(2 * replicas)
         return self.distribute_datasets_from_function(lambda _: shared, options)
 
-    def reduce(self, reduce_op, value, axis):
-        """As its parent has it, but Keras asks for the mean of scalars over their axis 0."""
+    def reduce(self, reduce_op: Any, value: Any, axis: int | None) -> Any:
+        """As the parent class, but Keras asks for the mean of scalars over their axis 0."""
         if axis == 0 and self.experimental_local_results(value)[0].shape.rank == 0:
             axis = None
         return super().reduce(reduce_op, value, axis)
 
 
-def num_workers(strategy):
-    """Processes that train together."""
-    return len(_addresses(strategy))
-
-
-def worker_index(strategy):
-    """Which of the workers this process is; 0 is the chief, who alone writes."""
-    return strategy.cluster_resolver.task_id if num_workers(strategy) > 1 else 0
-
-
-def highest_of_workers(strategy, number):
-    """The highest of the numbers that the workers call this with; all must, at the same moment.
+class Workers:
+    """The processes that train together; one where training is not distributed over machines.
 
     Args:
-        strategy: `tf.distribute.Strategy`.
-        number: int from 0 on.
+        strategy: The strategy of this process.
 
-    Returns:
-        int, the same on all workers.
+    Attributes:
+        strategy: The same.
+        index: Which of them this process is; 0 is the chief, which alone writes.
+        count: How many there are.
     """
-    workers = num_workers(strategy)
-    if workers == 1:
-        return int(number)
-    numbers = [0] * workers
-    numbers[worker_index(strategy)] = int(number)
-    return max(_sum_over_workers(strategy, numbers))
+
+    def __init__(self, strategy: tf.distribute.Strategy) -> None:
+        resolver = strategy.cluster_resolver
+        addresses = resolver.cluster_spec().as_dict().get("worker", [""]) if resolver else [""]
+        self.strategy = strategy
+        self.count = len(addresses)
+        self.index = resolver.task_id if self.count > 1 else 0
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether this process is the chief."""
+        return self.index == 0
+
+    def all_reduce_max(self, number: int) -> int:
+        """The largest of the numbers, from 0 on, with which all workers call this together."""
+        if self.count == 1:
+            return int(number)
+        numbers = [0] * self.count
+        numbers[self.index] = int(number)
+        return max(self._all_reduce_sum(numbers))
+
+    def broadcast(self, content: bytes) -> bytes:
+        """The content with which the chief calls this; all workers must, together."""
+        if self.count == 1:
+            return content
+        [size] = self._all_reduce_sum([len(content) if self.is_chief else 0])
+        return bytes(self._all_reduce_sum(list(content) if self.is_chief else [0] * size))
+
+    def require_same(self, settings: Mapping[str, Any]) -> None:
+        """Raises a `WorkerError` where a worker's settings, plain values, are not the chief's."""
+        of_chief = json.loads(self.broadcast(json.dumps(settings).encode()))
+        different = [
+            f"{name} is {of_chief.get(name)} on the chief and {value} here"
+            for name, value in settings.items()
+            if of_chief.get(name) != value
+        ]
+        if different:
+            raise WorkerError(
+                f"worker {self.index} of {self.count} would train something else: "
+                f"{'; '.join(different)}. Give every worker the same files and options."
+            )
+
+    def _all_reduce_sum(self, numbers: list[int]) -> list[int]:
+        tensor = tf.constant(numbers, tf.int32, [len(numbers)])
+        return self.strategy.reduce("SUM", tensor, axis=None).numpy().tolist()
 
 
-def from_chief(strategy, content):
-    """What the chief calls this with; all workers must, at the same moment.
+def sum_over_replicas(value: Any) -> Any:
+    """The sum over all replicas of a float tensor, or of each tensor of a list.
 
-    Args:
-        strategy: `tf.distribute.Strategy`.
-        content: bytes; those of other workers do not matter.
-
-    Returns:
-        bytes, the same on all workers.
+    Outside of `strategy.run` it is the tensor itself.
     """
-    if num_workers(strategy) == 1:
-        return content
-    is_chief = worker_index(strategy) == 0
-    [size] = _sum_over_workers(strategy, [len(content) if is_chief else 0])
-    return bytes(_sum_over_workers(strategy, list(content) if is_chief else [0] * size))
-
-
-def sum_over_replicas(value):
-    """The sum of a tensor over all replicas; outside of `strategy.run`, the tensor itself.
-
-    Args:
-        value: float tensor, of one shape on every replica.
-
-    Returns:
-        a tensor like it.
-    """
-    replica = tf.distribute.get_replica_context()  # None while Keras asks for shapes alone
+    replica = tf.distribute.get_replica_context()  # None while Keras computes shapes only
     if replica is None or replica.num_replicas_in_sync == 1:
         return value
     return replica.all_reduce(tf.distribute.ReduceOp.SUM, value)
 
 
-def separate_seeds(model):
-    """Lets each replica draw its own dropout.
+def separate_seeds(model: keras.Model) -> None:
+    """Gives each replica its own dropout masks.
 
-    Keras gives all of them one seed, so that rows at the same place of two replicas lose the same
-    activations (Keras 3.15.1). The first replica, whose seeds a checkpoint has, keeps them: call
-    this after a checkpoint is restored, and once.
+    Keras gives all of them one seed, so that row i of each replica loses the same activations
+    (Keras 3.15.1). The first replica, whose seeds a checkpoint holds, keeps them: call this once,
+    after a checkpoint is restored.
 
     Args:
-        model: `keras.Model` that was made in the scope of a strategy.
+        model: A model that was made in the scope of a strategy.
     """
     seeds = [variable.value for variable in seeds_of(model)]
 
-    def part():
-        place = tf.distribute.get_replica_context().replica_id_in_sync_group
+    def separate():
+        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
         for seed in seeds:
-            first = tf.cast(place, seed.dtype) * _BETWEEN_SEEDS
+            first = tf.cast(replica, seed.dtype) * _SEED_DISTANCE
             seed.assign_add(tf.stack([first, tf.zeros_like(first)]))
 
     if model.distribute_strategy.num_replicas_in_sync > 1:
-        model.distribute_strategy.run(part)
+        model.distribute_strategy.run(separate)
 
 
-def _addresses(strategy):
-    resolver = strategy.cluster_resolver
-    return resolver.cluster_spec().as_dict().get("worker", [""]) if resolver else [""]
-
-
-def _sum_over_workers(strategy, numbers):
-    total = strategy.reduce("SUM", tf.constant(numbers, tf.int32, [len(numbers)]), axis=None)
-    return total.numpy().tolist()
-
-
-def _chosen(wanted, devices):
-    """The devices that a user names, among those that there are."""
+def _chosen(wanted: str, devices: list) -> list:
+    """The devices that a user names, of those that there are."""
     names = {_short_name(device): device for device in devices}
     gpus = [name for name in names if name.startswith("gpu:")]
     if wanted.isdecimal():
@@ -193,18 +199,18 @@ def _chosen(wanted, devices):
     return [names[name] for name in dict.fromkeys(chosen)]
 
 
-def _missing(what, names):
+def _missing(what: str, names: Mapping) -> ConfigError:
     return ConfigError(
         f"--devices: no {what} here, only {', '.join(names)}; give a number of "
         f"GPUs, names with commas between them, or leave it out for all GPUs."
     )
 
 
-def _short_name(device):
+def _short_name(device: Any) -> str:
     """`gpu:0` for `/physical_device:GPU:0` and for `/device:GPU:0`."""
     return ":".join(device.name.split(":")[-2:]).lower()
 
 
-def _show_only(chosen):
+def _show_only(chosen: list) -> None:
     gpus = [device for device in chosen if device.device_type == "GPU"]
     tf.config.set_visible_devices(gpus, "GPU")

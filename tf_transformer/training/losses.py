@@ -1,5 +1,7 @@
 """Label-smoothed cross-entropy over real tokens."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -13,29 +15,38 @@ class SmoothedCrossEntropy(keras.losses.Loss):
     On several replicas of a `tf.distribute` strategy each returns its share: the sum over its own
     tokens, divided by the tokens of all replicas. Keras adds up the replicas' gradients, so that
     they are those of the one mean over all tokens, however uneven the replicas are, and a replica
-    without a sentence adds nothing.
+    without a sentence adds nothing. For that reason there is no `reduction`; the loss is always
+    float32.
 
     Args:
-        label_smoothing: float in [0, 1); 0 is plain cross-entropy.
-        pad_id: int; a position with this label counts nothing.
-        from_scores: bool, whether the model gives the scores of the labels (see
-            `Transformer`) instead of logits.
+        label_smoothing: In [0, 1); 0 is plain cross-entropy.
+        pad_id: The id of padding; a label that is padding counts nothing.
+        from_scores: Whether the model returns the token scores of the labels (see `Transformer`)
+            instead of logits.
+        name: Name of the loss.
 
     Call arguments:
         y_true: int tensor `(B, T)`, the labels.
         y_pred: float tensor `(B, T, V)`, the logits; `(B, T, 3)` with `from_scores`.
-        sample_weight: float tensor, a weight for each sentence `(B,)` or each token `(B, T)`. It
-            multiplies the losses; the divisor stays the number of real tokens, as Keras' own
-            losses divide by the number of samples.
+        sample_weight: float tensor, a weight for each sentence `(B,)` or `(B, 1)`, or for each
+            token `(B, T)`. It multiplies the losses; the divisor stays the number of real tokens,
+            as Keras' own losses divide by the number of samples.
 
     Returns:
         float32 scalar; 0 for a batch of padding alone.
 
     Raises:
-        ValueError: `label_smoothing` is not in [0, 1).
+        ValueError: `label_smoothing` is not in [0, 1), `pad_id` negative, or a shape is wrong.
     """
 
-    def __init__(self, label_smoothing=0.1, pad_id=0, from_scores=False, *, name="loss"):
+    def __init__(
+        self,
+        label_smoothing: float = 0.1,
+        pad_id: int = 0,
+        from_scores: bool = False,
+        *,
+        name: str = "loss",
+    ) -> None:
         super().__init__(name=name, reduction=None, dtype="float32")
         if not 0 <= label_smoothing < 1:
             raise ValueError(
@@ -43,24 +54,25 @@ class SmoothedCrossEntropy(keras.losses.Loss):
                 f"received label_smoothing={label_smoothing}."
             )
         self.label_smoothing = label_smoothing
-        self.pad_id = pad_id
+        self.pad_id = checked_pad_id(pad_id)
         self.from_scores = from_scores
 
-    def __call__(self, y_true, y_pred, sample_weight=None):
-        # Keras' own reduction would count padding, and average the replicas' means.
+    def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
+        """The loss; Keras' own reduction would count padding and average the replicas' means."""
         losses = self.call(y_true, y_pred)
         if sample_weight is not None:
             losses = losses * token_weights(sample_weight)
-        tokens = real_tokens(ops.cast(y_true, "int32"), self.pad_id)
-        return ops.sum(losses) / ops.maximum(_of_all_replicas(tokens), 1.0)
+        tokens = num_real_tokens(ops.cast(y_true, "int32"), self.pad_id)
+        return ops.sum(losses) / ops.maximum(_sum_over_replicas(tokens), 1.0)
 
-    def call(self, y_true, y_pred):
+    def call(self, y_true: Any, y_pred: Any) -> Any:
         """The loss of each token, float32 `(B, T)`, 0 at padding."""
         labels = ops.cast(y_true, "int32")
         scores = scores_of(labels, y_pred, self.pad_id, self.from_scores)
         return smoothed_cross_entropy(scores, self.label_smoothing)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
+        """The arguments of the constructor."""
         return {
             "name": self.name,
             "label_smoothing": self.label_smoothing,
@@ -69,7 +81,7 @@ class SmoothedCrossEntropy(keras.losses.Loss):
         }
 
 
-def _of_all_replicas(count):
+def _sum_over_replicas(count: Any) -> Any:
     if keras.backend.backend() != "tensorflow":
         return count  # other backends see the global batch
     from tf_transformer.training.distribution import sum_over_replicas
@@ -77,34 +89,54 @@ def _of_all_replicas(count):
     return sum_over_replicas(count)
 
 
-def real_tokens(labels, pad_id):
+def checked_pad_id(pad_id: int) -> int:
+    """The id of padding.
+
+    Raises:
+        ValueError: It is no id.
+    """
+    if isinstance(pad_id, bool) or not isinstance(pad_id, int) or pad_id < 0:
+        raise ValueError(f"pad_id must be an int from 0 on; received pad_id={pad_id!r}.")
+    return pad_id
+
+
+def num_real_tokens(labels: Any, pad_id: int) -> Any:
     """The number of labels that are not padding, as a float32 scalar."""
     return ops.sum(ops.cast(ops.not_equal(labels, pad_id), "float32"))
 
 
-def token_weights(sample_weight):
-    """Weights of sentences `(B,)` as `(B, 1)`, which goes with tokens; others as they are."""
+def token_weights(sample_weight: Any) -> Any:
+    """Weights that multiply `(B, T)`: those of sentences as `(B, 1)`, those of tokens as they are.
+
+    Raises:
+        ValueError: The weights are neither `(B,)` nor `(B, 1)` nor `(B, T)`.
+    """
     weights = ops.cast(sample_weight, "float32")
+    if len(weights.shape) not in (1, 2):
+        raise ValueError(
+            f"sample_weight must have the shape (B,) or (B, T); received {tuple(weights.shape)}."
+        )
     return weights[:, None] if len(weights.shape) == 1 else weights
 
 
-def scores_of(labels, y_pred, pad_id, from_scores):
-    """What a model returned as scores `(B, T, 3)`.
+def scores_of(labels: Any, y_pred: Any, pad_id: int, from_scores: bool) -> Any:
+    """The token scores `(B, T, 3)` of what a model returned.
 
     Raises:
-        ValueError: it returned logits with `from_scores`, or scores without.
+        ValueError: It returned logits with `from_scores`, or token scores without.
     """
-    # A vocabulary has more than three tokens: padding, begin, end and what is said.
+    # A vocabulary has more than three tokens: padding, begin, end and the words.
     if (y_pred.shape[-1] == 3) != from_scores:
         raise ValueError(
             f"from_scores={from_scores}, but the model returned a tensor of shape {y_pred.shape}. "
-            f"It returns scores (B, T, 3) where its inputs hold the labels: use from_scores=True "
-            f"together with dataset(labels_as_input=True), for validation too, or neither."
+            f"It returns token scores (B, T, 3) where its inputs hold the labels: use "
+            f"from_scores=True together with dataset(labels_as_input=True), for validation too, "
+            f"or neither."
         )
     return y_pred if from_scores else token_scores(labels, y_pred, pad_id)
 
 
-def smoothed_cross_entropy(scores, label_smoothing):
+def smoothed_cross_entropy(scores: Any, label_smoothing: float) -> Any:
     """Cross-entropy of each token against the smoothed target.
 
     The true token has probability `1 - label_smoothing`, every other token but padding an equal
@@ -112,7 +144,7 @@ def smoothed_cross_entropy(scores, label_smoothing):
 
     Args:
         scores: float32 tensor `(B, T, 3)`, see `layers.token_scores`.
-        label_smoothing: float in [0, 1); with 0 this is sparse cross-entropy.
+        label_smoothing: In [0, 1); 0 is sparse cross-entropy.
 
     Returns:
         float32 tensor `(B, T)`, 0 at padding.

@@ -1,7 +1,8 @@
-"""The line that says how far training is."""
+"""The line that shows how far training is."""
 
 import sys
 import time
+from typing import Any
 
 import keras
 from rich.console import Console
@@ -10,22 +11,31 @@ from rich.progress import Progress as ProgressBar
 
 _SECONDS_BETWEEN_LINES = 30
 
+Logs = dict[str, Any] | None
+
 
 class Progress(keras.callbacks.Callback):
     """Shows step, loss, target tokens a second, time gone and time left.
 
-    On a terminal it is one line under whatever else is printed; in a file a new line comes every
-    half minute.
+    On a terminal it is one line below whatever else is printed; elsewhere it is printed every half
+    minute.
 
     Args:
-        tokens_per_batch: float, target tokens in a mean batch.
-        started: float, `time.monotonic()` at the start of the command.
-        total_steps: int, the step that ends training, or None where time does.
-        minutes: float, from `started` to the end of training, or None where a step ends it.
-        accumulation: int, batches that make a step.
+        tokens_per_batch: Target tokens in a batch, on average.
+        started: `time.monotonic()` at the start of the command.
+        total_steps: The step that ends training, or None where time does.
+        minutes: From `started` to the end of training, or None where a step ends it.
+        accumulation: Batches in one update.
     """
 
-    def __init__(self, tokens_per_batch, started, total_steps=None, minutes=None, accumulation=1):
+    def __init__(
+        self,
+        tokens_per_batch: float,
+        started: float,
+        total_steps: int | None = None,
+        minutes: float | None = None,
+        accumulation: int = 1,
+    ) -> None:
         super().__init__()
         self._tokens_per_batch = tokens_per_batch
         self._started = started
@@ -36,12 +46,13 @@ class Progress(keras.callbacks.Callback):
         self._first_batch_ended = None
         self._first_step = None
         self._batch_started = None
-        self._seconds = 0.0  # in batches, but for the first, which is the tracing
+        self._seconds = 0.0  # in batches but the first, which is traced
         self._batches = 0
         self._last_line = 0.0
 
-    def on_train_begin(self, logs=None):
-        if self._first_step is None:  # a resumed run has a `fit` for the rest of a period
+    def on_train_begin(self, logs: Logs = None) -> None:
+        """Opens the bar."""
+        if self._first_step is None:  # a resumed run calls `fit` twice
             self._first_step = int(self.model.optimizer.iterations.numpy())
         console = Console(stderr=True)
         if console.is_terminal:
@@ -51,10 +62,12 @@ class Progress(keras.callbacks.Callback):
             self._bar.add_task("", total=1.0)
             self._bar.start()
 
-    def on_epoch_begin(self, epoch, logs=None):
+    def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
+        """Takes the time."""
         self._batch_started = time.monotonic()
 
-    def on_train_batch_end(self, batch, logs=None):
+    def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
+        """Shows the line."""
         now = time.monotonic()
         if self._batches:
             self._seconds += now - self._batch_started
@@ -62,60 +75,62 @@ class Progress(keras.callbacks.Callback):
             self._first_batch_ended = now
         self._batch_started = now
         self._batches += 1
-        share, seconds_left = self._share_and_seconds_left(now)
-        figures = [f"step {self._step():,}", f"loss {logs['loss']:.3f}"]
+        fraction, seconds_left = self._fraction_and_seconds_left(now)
+        parts = [f"step {self._step():,}", f"loss {logs['loss']:.3f}"]
         if self.tokens_per_second is not None:
-            figures.append(f"{self.tokens_per_second:,.0f} tokens/s")
-        figures.append(f"{_clock(now - self._started)} gone")
+            parts.append(f"{self.tokens_per_second:,.0f} tokens/s")
+        parts.append(f"{_clock(now - self._started)} elapsed")
         if seconds_left is not None:
-            figures.append(f"{_clock(seconds_left)} left")
-        line = f"{share:4.0%}  {', '.join(figures)}"
+            parts.append(f"{_clock(seconds_left)} left")
+        line = f"{fraction:4.0%}  {', '.join(parts)}"
         if self._bar is not None:
-            self._bar.update(self._bar.task_ids[0], completed=share, description=line)
+            self._bar.update(self._bar.task_ids[0], completed=fraction, description=line)
         elif now - self._last_line > _SECONDS_BETWEEN_LINES:
             self._last_line = now
             print(line, file=sys.stderr, flush=True)
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
+        """Prints the metrics, and adds the speed to the logs."""
         logs = logs or {}
-        figures = [f"{name} {value:.4g}" for name, value in sorted(logs.items())]
-        print(f"step {self._step():,}: {', '.join(figures)}", file=sys.stderr, flush=True)
+        metrics = [f"{name} {value:.4g}" for name, value in sorted(logs.items())]
+        print(f"step {self._step():,}: {', '.join(metrics)}", file=sys.stderr, flush=True)
         if self.tokens_per_second is not None:
             logs["tokens_per_second"] = round(self.tokens_per_second, 1)
 
-    def on_train_end(self, logs=None):
+    def on_train_end(self, logs: Logs = None) -> None:
+        """Closes the bar."""
         self.close()
 
-    def close(self):
-        """Gives the terminal back, also after an exception in `fit`."""
+    def close(self) -> None:
+        """Closes the bar, also after an exception in `fit`."""
         if self._bar is not None:
             self._bar.stop()
 
     @property
-    def tokens_per_second(self):
-        """Target tokens a second in training alone, without tracing and validation, or None."""
+    def tokens_per_second(self) -> float | None:
+        """Target tokens a second in training, without tracing and validation; None at first."""
         if self._batches < 2:
             return None
         return (self._batches - 1) * self._tokens_per_batch / max(self._seconds, 1e-9)
 
-    def _step(self):
+    def _step(self) -> int:
         return self._first_step + self._batches // self._accumulation
 
-    def _share_and_seconds_left(self, now):
+    def _fraction_and_seconds_left(self, now: float) -> tuple[float, float | None]:
         if self._total_steps is None:
             seconds = 60 * self._minutes
             left = max(0.0, seconds - (now - self._started))
             return 1 - left / seconds, left
         left = max(0, self._total_steps - self._step())
-        share = 1 - left / self._total_steps
+        fraction = 1 - left / self._total_steps
         if self._batches < 2:
-            return share, None
-        # With the validations in between, but without the tracing, which comes once.
+            return fraction, None
+        # Validations in between count, the tracing of the first batch does not.
         seconds_per_batch = (now - self._first_batch_ended) / (self._batches - 1)
-        return share, left * self._accumulation * seconds_per_batch
+        return fraction, left * self._accumulation * seconds_per_batch
 
 
-def _clock(seconds):
+def _clock(seconds: float) -> str:
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"

@@ -1,5 +1,7 @@
 """Learning-rate schedules."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -13,15 +15,15 @@ class NoamSchedule(keras.optimizers.schedules.LearningRateSchedule):
     `factor / sqrt(d_model * warmup_steps)`.
 
     Args:
-        d_model: int, D of the model.
-        warmup_steps: int, steps to the peak.
-        factor: float, scale of the whole.
+        d_model: D of the model.
+        warmup_steps: Updates until the peak.
+        factor: Scale of the whole schedule.
 
     Raises:
-        ValueError: one of them is not greater than 0.
+        ValueError: One of them is not greater than 0.
     """
 
-    def __init__(self, d_model, warmup_steps=4000, factor=1.0):
+    def __init__(self, d_model: int, warmup_steps: int = 4000, factor: float = 1.0) -> None:
         if d_model <= 0 or warmup_steps <= 0 or factor <= 0:
             raise ValueError(
                 f"d_model, warmup_steps and factor must be greater than 0; received "
@@ -31,13 +33,15 @@ class NoamSchedule(keras.optimizers.schedules.LearningRateSchedule):
         self.warmup_steps = warmup_steps
         self.factor = factor
 
-    def __call__(self, step):
+    def __call__(self, step: Any) -> Any:
+        """The learning rate of the update after `step` others, a float32 scalar."""
         # Keras counts from 0, the paper from 1: at 0 the first update would be nothing.
         step = ops.cast(step, "float32") + 1.0
         scale = self.factor * self.d_model**-0.5
         return scale * ops.minimum(ops.rsqrt(step), step * self.warmup_steps**-1.5)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
+        """The arguments of the constructor."""
         return {
             "d_model": self.d_model,
             "warmup_steps": self.warmup_steps,

@@ -1,11 +1,13 @@
 """Curves of training runs: loss, validation perplexity, validation BLEU and learning rate."""
 
 import importlib.util
+import os
 import pathlib
+from typing import Any
 
-from tf_transformer.config import InputError
+from tf_transformer.errors import InputError
 
-# A panel: its title, and the figures in it with their style.
+# A panel: its title, and the metrics in it with their line styles.
 _PANELS = (
     ("Loss", (("loss", "--"), ("val_loss", "-"))),
     ("Validation BLEU", (("val_bleu", "-"),)),
@@ -15,27 +17,30 @@ _PANELS = (
 _FROM_ZERO = ("Validation BLEU", "Learning rate")
 _LOGARITHMIC = ("Validation perplexity",)  # it spans decades
 
+Log = list[dict[str, float]]
+
 
 class PlotError(InputError):
     """Curves that cannot be drawn."""
 
 
-def plot(logs, output):
+def save_history(logs: list[tuple[str, Log]], output: str | os.PathLike[str]) -> None:
     """Draws the curves of some runs into a file.
 
     Args:
-        logs: list of (label, lines), the lines as `RunDirectory.log` gives them; a run without
-            any, such as a mean of checkpoints, is left out.
-        output: path of the file; its ending says the format, such as `.png`.
+        logs: Labels and logs (`RunDirectory.log`); a run without any, such as an average of
+            checkpoints, is skipped.
+        output: The file; its suffix says the format, such as `.png`.
 
     Raises:
-        PlotError: matplotlib is missing, all logs are empty, or the ending is of no known format.
+        PlotError: matplotlib is missing, all logs are empty, or the format is unknown.
     """
-    require_matplotlib()
+    if importlib.util.find_spec("matplotlib") is None:
+        raise PlotError("plot needs matplotlib. Install it: pip install matplotlib")
     logs = [(label, lines) for label, lines in logs if lines]
     if not logs:
         raise PlotError("no run has a validation in its log yet, so there is no curve.")
-    figure = draw(logs)
+    figure = plot_history(logs)
     output = pathlib.Path(output)
     known = figure.canvas.get_supported_filetypes()
     if output.suffix.removeprefix(".") not in known:
@@ -44,19 +49,9 @@ def plot(logs, output):
     figure.savefig(output, dpi=150)
 
 
-def require_matplotlib():
-    """Says so if matplotlib is not installed.
-
-    Raises:
-        PlotError: it is not.
-    """
-    if importlib.util.find_spec("matplotlib") is None:
-        raise PlotError("plot needs matplotlib. Install it: pip install matplotlib")
-
-
-def draw(logs):
-    """The curves as a `matplotlib.figure.Figure`; see `plot`."""
-    # A figure of its own, without pyplot: no window, and nothing of it is global.
+def plot_history(logs: list[tuple[str, Log]]) -> Any:
+    """The curves of some runs as a `matplotlib.figure.Figure`; see `save_history`."""
+    # Without pyplot: no window, and no global state.
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
     from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter

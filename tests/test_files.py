@@ -1,0 +1,105 @@
+"""Files and folders appear atomically, and what a killed process leaves is removed."""
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from tf_transformer.files import atomic_file, atomic_folder, remove_leftovers
+
+
+def names_in(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_file_replaces_the_old_one_when_it_is_complete(tmp_path):
+    path = tmp_path / "config.toml"
+    path.write_text("old")
+    with atomic_file(path) as temporary:
+        temporary.write_text("new")
+        assert path.read_text() == "old"
+    assert path.read_text() == "new"
+    assert names_in(tmp_path) == ["config.toml"]
+
+
+def test_a_file_that_fails_leaves_the_old_one(tmp_path):
+    path = tmp_path / "config.toml"
+    path.write_text("old")
+    with pytest.raises(ValueError, match="full"), atomic_file(path) as temporary:
+        temporary.write_text("half")
+        raise ValueError("full")
+    assert path.read_text() == "old"
+    assert names_in(tmp_path) == ["config.toml"]
+
+
+def write_folder(path, content, **options):
+    with atomic_folder(path, **options) as temporary:
+        (temporary / "nested").mkdir()
+        (temporary / "nested" / "file").write_text(content)
+
+
+def test_a_folder_appears_when_it_is_complete(tmp_path):
+    path = tmp_path / "new" / "1"
+    with atomic_folder(path) as temporary:
+        (temporary / "file").write_text("x")
+        assert not path.exists()
+    assert names_in(path) == ["file"]
+    assert names_in(path.parent) == ["1"]
+
+
+def test_a_folder_that_exists_is_kept_unless_it_may_be_replaced(tmp_path):
+    path = tmp_path / "1"
+    write_folder(path, "old")
+    with pytest.raises(OSError, match="1"):
+        write_folder(path, "new")
+    assert (path / "nested" / "file").read_text() == "old"
+    write_folder(path, "new", overwrite=True)
+    assert (path / "nested" / "file").read_text() == "new"
+    assert names_in(tmp_path) == ["1"]
+
+
+def test_a_folder_that_fails_leaves_nothing(tmp_path):
+    with pytest.raises(ValueError, match="full"), atomic_folder(tmp_path / "1"):
+        raise ValueError("full")
+    assert names_in(tmp_path) == []
+
+
+KILLED = """
+import os, pathlib, signal, sys
+from tf_transformer.files import atomic_folder
+with atomic_folder(pathlib.Path(sys.argv[1])) as temporary:
+    (temporary / "file").write_text("half")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_the_next_writer_removes_what_a_killed_one_left(tmp_path):
+    path = tmp_path / "1"
+    done = subprocess.run([sys.executable, "-c", KILLED, str(path)], timeout=60)
+    assert done.returncode == -signal.SIGKILL
+    (left,) = tmp_path.iterdir()
+    assert left.name.startswith(".writing-1-")
+    write_folder(path, "new")
+    assert names_in(tmp_path) == ["1"]
+
+
+def test_the_work_of_a_process_that_is_alive_is_no_leftover(tmp_path):
+    with atomic_folder(tmp_path / "1") as temporary:
+        (temporary / "file").write_text("x")
+        remove_leftovers(tmp_path)
+        write_folder(tmp_path / "2", "y")
+        assert (temporary / "file").read_text() == "x"
+    assert names_in(tmp_path) == ["1", "2"]
+
+
+def test_a_replacement_that_was_interrupted_loses_nothing(tmp_path):
+    # Killed between the two renames: the old folder is aside, the new one not yet in place.
+    write_folder(tmp_path / "7", "old")
+    (tmp_path / "7").rename(tmp_path / ".replaced-7-0123abcd")
+    remove_leftovers(tmp_path)
+    assert (tmp_path / "7" / "nested" / "file").read_text() == "old"
+    # Killed behind the second: the old folder is no longer needed.
+    write_folder(tmp_path / ".replaced-7-4567cdef", "older")
+    remove_leftovers(tmp_path)
+    assert names_in(tmp_path) == ["7"]

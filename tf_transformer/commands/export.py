@@ -1,0 +1,128 @@
+"""`tf-transformer export`: the best checkpoint of a run as a SavedModel or a CTranslate2 model."""
+
+import argparse
+import datetime
+import importlib.metadata
+import pathlib
+from typing import Any
+
+from tf_transformer.commands.models import quiet, search_errors
+from tf_transformer.commands.options import length_penalty, positive
+from tf_transformer.errors import ConfigError
+from tf_transformer.settings import flag
+from tf_transformer.training.run_directory import RunDirectory
+
+HELP = "write a SavedModel, text in and text out, or a model of CTranslate2"
+DESCRIPTION = "Writes the best checkpoint of a run as saved_models/NAME/VERSION."
+_FORMATS = ("saved_model", "ctranslate2")
+_PACKAGES = ("tf_transformer", "tensorflow", "keras", "tensorflow-text", "sentencepiece")
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options."""
+    parser.add_argument("run_dir", metavar="RUN_DIR")
+    parser.add_argument("saved_model", metavar="saved_models/NAME")
+    parser.add_argument(
+        "--format", choices=_FORMATS, default=_FORMATS[0], help="default: saved_model"
+    )
+    parser.add_argument(
+        "--beam-size",
+        type=positive,
+        metavar="K",
+        help="hypotheses that serving_default follows (default: 1, greedy)",
+    )
+    parser.add_argument(
+        "--length-penalty",
+        type=length_penalty,
+        metavar="A",
+        help="how much a beam favours long translations, from 0 (default: 0.6)",
+    )
+    parser.add_argument(
+        "--precision",
+        choices=("float32", "bfloat16"),
+        help="of the weights and the computation of a SavedModel (default: float32); bfloat16 is "
+        "half as large, and faster in large models where the processor multiplies bfloat16",
+    )
+    parser.add_argument(
+        "--quantization",
+        metavar="{int8,int16,float16,bfloat16}",
+        help="how CTranslate2 stores weights (default: float32)",
+    )
+    parser.add_argument("--version", type=int, metavar="N", help="default: the next free one")
+    parser.add_argument(
+        "--overwrite", action="store_true", help="replace a version that exists"
+    )
+
+
+def run(options: argparse.Namespace, started: float) -> int:
+    """Exports."""
+    _check(options)
+    precision = options.precision or "float32"
+    run_directory = RunDirectory.open(options.run_dir)
+    with quiet():
+        from tf_transformer.training.restore import restore_model
+    trained = restore_model(run_directory, precision)
+    config = run_directory.config()
+    manifest = {
+        "config": config.to_dict(),
+        "step": trained.checkpoint.step,
+        "metrics": trained.checkpoint.metrics,
+        "precision": options.quantization or precision,
+        "versions": {name: importlib.metadata.version(name) for name in _PACKAGES},
+        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    }
+    export = _export_saved_model if options.format == "saved_model" else _export_ctranslate2
+    print(export(trained, config.data.max_length, manifest, options))
+    return 0
+
+
+def _check(options: argparse.Namespace) -> None:
+    """Raises a `ConfigError` for an option that the format does not have."""
+    if options.quantization and options.format != "ctranslate2":
+        raise ConfigError("--quantization needs --format ctranslate2; a SavedModel: --precision.")
+    if options.precision and options.format == "ctranslate2":
+        raise ConfigError(
+            "--precision is a SavedModel's; for --format ctranslate2: --quantization."
+        )
+    given = [name for name in ("beam_size", "length_penalty") if getattr(options, name) is not None]
+    if given and options.format == "ctranslate2":
+        named = " and ".join(map(flag, given))
+        raise ConfigError(f"CTranslate2 is told the beam when it translates; leave out {named}.")
+
+
+def _export_saved_model(
+    trained: Any, max_length: int, manifest: dict, options: argparse.Namespace
+) -> pathlib.Path:
+    from tf_transformer.export.saved_model import export_saved_model
+    from tf_transformer.inference.translator import Translator
+
+    search = {"beam_size": options.beam_size, "length_penalty": options.length_penalty}
+    with search_errors():
+        translator = Translator.from_model(
+            trained.model,
+            trained.source_tokenizer,
+            trained.target_tokenizer,
+            max_length,
+            **{name: value for name, value in search.items() if value is not None},
+        )
+    return export_saved_model(
+        translator, options.saved_model, options.version, manifest, options.overwrite
+    )
+
+
+def _export_ctranslate2(
+    trained: Any, max_length: int, manifest: dict, options: argparse.Namespace
+) -> pathlib.Path:
+    from tf_transformer.export.ctranslate2 import export_ctranslate2
+
+    return export_ctranslate2(
+        trained.model,
+        trained.source_tokenizer,
+        trained.target_tokenizer,
+        options.saved_model,
+        options.version,
+        manifest,
+        options.overwrite,
+        options.quantization,
+        max_length,
+    )

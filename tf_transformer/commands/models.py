@@ -1,0 +1,63 @@
+"""How commands load models: without TensorFlow's start-up notes, from a run or a SavedModel."""
+
+import argparse
+import contextlib
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from typing import Any
+
+from tf_transformer.errors import InputError
+
+
+def open_translator(path: str, options: argparse.Namespace) -> Any:
+    """The `Translator` in a run directory (its best checkpoint) or in a SavedModel."""
+    with quiet():
+        from tf_transformer.inference.translator import Translator, run_in_callers_thread
+        from tf_transformer.training.restore import restore_model
+        from tf_transformer.training.run_directory import RunDirectory
+    run_in_callers_thread()
+    if not RunDirectory.is_run(path):
+        return Translator.load(path, xla=options.xla, threads=options.threads)
+    run = RunDirectory.open(path)
+    trained = restore_model(run)
+    return Translator.from_model(
+        trained.model,
+        trained.source_tokenizer,
+        trained.target_tokenizer,
+        run.config().data.max_length,
+        xla=options.xla,
+        threads=options.threads,
+    )
+
+
+@contextlib.contextmanager
+def search_errors() -> Iterator[None]:
+    """Makes an `InputError` of a size that the model refuses, since an option gave it."""
+    try:
+        yield
+    except ValueError as error:
+        raise InputError(str(error)) from None
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Hides TensorFlow's start-up notes on CPUs and CUDA, which C++ writes.
+
+    What was written is shown after all if something fails.
+    """
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    sys.stderr.flush()
+    screen = os.dup(2)
+    with tempfile.TemporaryFile() as notes:
+        os.dup2(notes.fileno(), 2)
+        try:
+            yield
+        except Exception:
+            notes.seek(0)
+            os.write(screen, notes.read())
+            raise
+        finally:
+            os.dup2(screen, 2)
+            os.close(screen)

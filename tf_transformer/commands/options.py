@@ -1,0 +1,82 @@
+"""Options that several commands share, and the parser that reads them."""
+
+import argparse
+import sys
+from typing import Any, NoReturn
+
+from tf_transformer.errors import did_you_mean
+
+MODEL = "RUN_DIR_OR_SAVED_MODEL"
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line, and which names the nearest option for an unknown one."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, allow_abbrev=False, **options)
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple:
+        """Parses; an unknown option is a mistake of the command, not of the whole program."""
+        namespace, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            known = [option for action in self._actions for option in action.option_strings]
+            advice = did_you_mean(unknown[0].split("=")[0], known).rstrip("?.")
+            hint = f"; {advice}" if advice.startswith("did") else ""
+            self.error(f"unknown {' '.join(unknown)}{hint}")
+        return namespace, unknown
+
+    def error(self, message: str) -> NoReturn:
+        """Exits with status 2."""
+        self.exit(2, f"{self.prog}: {message}. See {self.prog} --help\n")
+
+
+def positive(text: str) -> int:
+    """A whole number from 1 on."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number from 1 on, not {text!r}")
+    return int(text)
+
+
+def length_penalty(text: str) -> float:
+    """A number from 0 to 10."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number <= 10:
+        raise argparse.ArgumentTypeError(f"must be a number from 0 to 10, not {text!r}")
+    return number
+
+
+def add_search_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of a search with a model."""
+    parser.add_argument(
+        "--beam-size",
+        type=positive,
+        metavar="K",
+        help="hypotheses to follow, 1 is greedy (default: as exported)",
+    )
+    parser.add_argument(
+        "--length-penalty",
+        type=length_penalty,
+        metavar="A",
+        help="how much a beam favours long translations, from 0 (default: as exported)",
+    )
+    parser.add_argument(
+        "--threads", type=positive, metavar="N", help="batches in parallel (default: the cores)"
+    )
+    parser.add_argument(
+        "--xla", action="store_true", help="compile the search; pays for many lines"
+    )
+    parser.add_argument(
+        "--batch-size",
+        type=positive,
+        default=64,
+        metavar="N",
+        help="sentences in a batch (default: 64)",
+    )
+
+
+def say(line: str) -> None:
+    """Prints a line to standard error."""
+    print(line, file=sys.stderr, flush=True)

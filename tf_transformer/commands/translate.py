@@ -1,0 +1,47 @@
+"""`tf-transformer translate`: line by line, from a file or standard input."""
+
+import argparse
+from collections.abc import Iterable
+
+from tf_transformer.commands.models import open_translator, search_errors
+from tf_transformer.commands.options import MODEL, add_search_options, positive
+
+HELP = "translate line by line"
+DESCRIPTION = "Translates standard input, or a file, line by line and in order."
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options."""
+    parser.add_argument("model", metavar=MODEL)
+    parser.add_argument("--input", metavar="F", help="default: standard input")
+    parser.add_argument("--output", metavar="F", help="default: standard output")
+    parser.add_argument(
+        "--n-best",
+        type=positive,
+        metavar="N",
+        help="N translations of each line, as LINE ||| TRANSLATION ||| SCORE, lines counted from 0",
+    )
+    parser.add_argument(
+        "--continue",
+        dest="resume",
+        action="store_true",
+        help="continue behind the last line of an --output that was stopped",
+    )
+    add_search_options(parser)
+
+
+def run(options: argparse.Namespace, started: float) -> int:
+    """Translates."""
+    translator = open_translator(options.model, options)
+    from tf_transformer.inference.lines import translate_lines
+
+    n_best = options.n_best or 1
+
+    def translate(lines: Iterable[str]):
+        return translator.stream(
+            lines, n_best, options.batch_size, options.beam_size, options.length_penalty
+        )
+
+    with search_errors():
+        translate_lines(translate, options.input, options.output, n_best, options.resume)
+    return 0

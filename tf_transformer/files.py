@@ -1,0 +1,127 @@
+"""Files and folders that are written atomically: readers see all of them or nothing.
+
+What is being written is called `.writing-*` and renamed when it is complete and on the disk. A
+folder that is being written is locked, so the leftover of a process that was killed can be told
+from the work of one that is alive, and is removed by the next writer.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+_WRITING, _REPLACED = ".writing-", ".replaced-"
+
+
+def sha256(path: Path) -> str:
+    """The SHA-256 of a file, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextlib.contextmanager
+def atomic_file(path: Path) -> Iterator[Path]:
+    """Yields a path to write to; the file replaces `path` when the block ends without an error."""
+    temporary = path.with_name(f"{_WRITING}{path.name}")
+    try:
+        yield temporary
+        _sync(temporary)
+        temporary.replace(path)
+        _sync(path.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def atomic_folder(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
+    """Yields an empty folder that becomes `path` when the block ends without an error.
+
+    Args:
+        path: The folder to make; its parents are made where they are missing.
+        overwrite: Whether to replace a folder that exists by then.
+
+    Raises:
+        OSError: `path` exists by then and is not empty, or the disk refuses something.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    remove_leftovers(path.parent)
+    # The name is unique on all machines that may share the parent.
+    temporary = path.with_name(f"{_WRITING}{path.name}-{uuid.uuid4().hex}")
+    with _locked_folder(temporary):
+        try:
+            yield temporary
+            _sync(*(file for file in temporary.rglob("*")), temporary)
+            if overwrite and path.exists():
+                _replace(path, temporary)
+            else:
+                temporary.rename(path)
+            _sync(path.parent)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Removes what killed processes left in a folder, and completes an interrupted replacement."""
+    for entry in folder.glob(f"{_REPLACED}*"):
+        original = folder / entry.name.removeprefix(_REPLACED).rpartition("-")[0]
+        if original.exists():
+            shutil.rmtree(entry, ignore_errors=True)
+        else:
+            entry.rename(original)
+    for entry in folder.glob(f"{_WRITING}*"):
+        if entry.is_dir():
+            _remove_abandoned(entry)
+
+
+def _replace(path: Path, new: Path) -> None:
+    replaced = path.with_name(f"{_REPLACED}{path.name}-{uuid.uuid4().hex}")
+    path.rename(replaced)
+    try:
+        new.rename(path)
+    except OSError:
+        replaced.rename(path)
+        raise
+    shutil.rmtree(replaced)
+
+
+@contextlib.contextmanager
+def _locked_folder(path: Path) -> Iterator[None]:
+    """Makes a folder and locks it until the block ends; the lock goes with the process."""
+    while True:
+        path.mkdir(exist_ok=True)
+        descriptor = os.open(path, os.O_RDONLY)
+        with contextlib.suppress(OSError):  # a file system without locks
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        # Another writer may have removed it, as a leftover, before it was locked.
+        if path.exists() and path.stat().st_ino == os.fstat(descriptor).st_ino:
+            break
+        os.close(descriptor)
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _remove_abandoned(folder: Path) -> None:
+    """Removes a folder, unless the process that writes it is alive."""
+    with contextlib.suppress(OSError):  # it is gone, locked, or on a file system without locks
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder)
+        finally:
+            os.close(descriptor)
+
+
+def _sync(*paths: Path) -> None:
+    """Flushes files and folders to the disk, so that a power cut finds them complete."""
+    for path in paths:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,12 @@
+"""Translation with a trained model: one graph from text to text, and its Python face."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach(
+    __name__,
+    submod_attrs={
+        "graph": ["ExportTranslator"],
+        "saved_model": ["SavedModelError"],
+        "translator": ["Translation", "Translator", "run_in_callers_thread"],
+    },
+)

@@ -1,0 +1,245 @@
+"""The graph of a translator, as it is saved: tokenize, encode, search, detokenize."""
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+# Registers the ops of SentencePiece; a SavedModel that holds them does not load without.
+import tensorflow_text  # noqa: F401
+
+from tf_transformer.decoding.beam import beam_search
+from tf_transformer.decoding.greedy import greedy_search
+from tf_transformer.decoding.hypotheses import Hypotheses, output_limits
+
+# The score where a text has fewer hypotheses than asked for: below all others, and finite, since
+# JSON has no infinity and servers write `-Infinity`, which clients refuse.
+MISSING_SCORE = -1e9
+
+_LARGEST_BEAM = 1024
+_TEXT = tf.TensorSpec([None], tf.string, name="text")
+_SOURCE = (
+    tf.TensorSpec([None, None], tf.int32, name="source_ids"),
+    tf.TensorSpec([None], tf.int32, name="limits"),
+)
+_BEAM_SIZE = tf.TensorSpec([], tf.int32, name="beam_size")
+_LENGTH_PENALTY = tf.TensorSpec([], tf.float32, name="length_penalty")
+_N_BEST = tf.TensorSpec([], tf.int32, name="n_best")
+_HYPOTHESES = Hypotheses(
+    ids=tf.TensorSpec([None, None, None], tf.int32),
+    lengths=tf.TensorSpec([None, None], tf.int32),
+    log_probs=tf.TensorSpec([None, None], tf.float32),
+    scores=tf.TensorSpec([None, None], tf.float32),
+    truncated=tf.TensorSpec([None, None], tf.bool),
+)
+# What a search compiled by XLA takes, whose beam has a constant size.
+SEARCH_SPECS = (*_SOURCE, _LENGTH_PENALTY)
+
+
+class ExportTranslator(tf.Module):
+    """The functions of a translator. All are saved; two of them are signatures.
+
+    It holds the model's variables and nothing else of Keras, so a SavedModel of it loads wherever
+    TensorFlow and the ops of TensorFlow Text are.
+
+    Args:
+        model: A translation model with `start_decoding` and `decode_step`.
+        source_tokenizer: Tokenizer of the source, see `SentencePieceTokenizer`.
+        target_tokenizer: Tokenizer of the target.
+        max_length: Tokens a source may have, its end included (the rest is dropped), and the limit
+            of any translation.
+        beam_size: Beam size of the signature `serving_default`; 1 is greedy search.
+        length_penalty: Its length penalty.
+
+    Attributes:
+        settings: Scalar variables `beam_size`, `length_penalty`, `vocab_size` (the target's) and
+            `source_pad_id`.
+
+    Raises:
+        ValueError: `max_length` is less than 2, or `beam_size` or `length_penalty` are invalid.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        source_tokenizer: Any,
+        target_tokenizer: Any,
+        max_length: int = 128,
+        beam_size: int = 1,
+        length_penalty: float = 0.6,
+    ) -> None:
+        super().__init__(name="translator")
+        if max_length < 2:
+            raise ValueError(
+                f"max_length must be at least 2, a token and the end; received "
+                f"max_length={max_length}."
+            )
+        check_search(beam_size, length_penalty, target_tokenizer.vocab_size)
+        # The variables of TensorFlow: beside a `keras.Variable` that a module holds Keras saves
+        # a second one, and a server would restore that and not the one that the graph reads.
+        self.weights = [w.value if isinstance(w, keras.Variable) else w for w in model.weights]
+        self.assets = [source_tokenizer.graph_resource, target_tokenizer.graph_resource]
+        self.settings = {
+            "beam_size": tf.Variable(beam_size, trainable=False),
+            "length_penalty": tf.Variable(float(length_penalty), trainable=False),
+            "vocab_size": tf.Variable(target_tokenizer.vocab_size, trainable=False),
+            "source_pad_id": tf.Variable(source_tokenizer.pad_id, trainable=False),
+        }
+        steps = _Steps(model, source_tokenizer, target_tokenizer, max_length)
+
+        @_function(_TEXT, _LENGTH_PENALTY)
+        def greedy(text, length_penalty):
+            return steps.translate(text, None, length_penalty, 1)
+
+        @_function(_TEXT, _BEAM_SIZE, _LENGTH_PENALTY, _N_BEST)
+        def beam(text, beam_size, length_penalty, n_best):
+            return steps.translate(text, beam_size, length_penalty, n_best)
+
+        @_function(*_SOURCE, _LENGTH_PENALTY)
+        def fixed_greedy(source_ids, limits, length_penalty):
+            num_steps = steps.num_steps(source_ids)
+            return steps.search(source_ids, limits, None, length_penalty, 1, num_steps)._asdict()
+
+        @_function(*_SOURCE, _BEAM_SIZE, _LENGTH_PENALTY, _N_BEST)
+        def fixed_beam(source_ids, limits, beam_size, length_penalty, n_best):
+            num_steps = steps.num_steps(source_ids)
+            return steps.search(
+                source_ids, limits, beam_size, length_penalty, n_best, num_steps
+            )._asdict()
+
+        @_function(_TEXT)
+        def translate(text):
+            """The signature `serving_default`, with the one output that servers return flat."""
+
+            def translate_lines(lines):
+                if beam_size == 1:
+                    found = greedy(lines, length_penalty)
+                else:
+                    found = beam(lines, beam_size, length_penalty, 1)
+                return found["translations"][:, 0]
+
+            return {"translation": _by_line(text, translate_lines)}
+
+        n_best = beam_size if beam_size > 1 else min(4, target_tokenizer.vocab_size)
+
+        @_function(_TEXT)
+        def translate_nbest(text):
+            """The signature `translate_nbest`: the best hypotheses, best first."""
+            found = beam(text, n_best, length_penalty, n_best)
+            truncated = found["source_truncated"] | tf.reduce_any(found["truncated"], axis=1)
+            outputs = {name: found[name] for name in ("translations", "scores", "lengths")}
+            return {**outputs, "truncated": truncated}
+
+        self.translate, self.translate_nbest = translate, translate_nbest
+        # For those who call the loaded object: any beam, and the parts that XLA can compile.
+        self.greedy, self.beam = greedy, beam
+        self.fixed_greedy, self.fixed_beam = fixed_greedy, fixed_beam
+        self.tokenize = _function(_TEXT)(steps.tokenize)
+        truncated = tf.TensorSpec([None], tf.bool)
+        self.detokenize = _function(*_HYPOTHESES, truncated)(
+            lambda *args: steps.detokenize(Hypotheses(*args[:-1]), args[-1])
+        )
+
+    def signatures(self) -> dict[str, Callable]:
+        """The signatures of its SavedModel."""
+        return {"serving_default": self.translate, "translate_nbest": self.translate_nbest}
+
+
+class _Steps:
+    """The steps from text to text, as functions of tensors; not tracked, so not saved."""
+
+    def __init__(self, model, source_tokenizer, target_tokenizer, max_length):
+        self._model = model
+        self._source_tokenizer = source_tokenizer
+        self._target_tokenizer = target_tokenizer
+        self._max_length = max_length
+        names = ("pad_id", "bos_id", "eos_id")
+        self._special_ids = {name: getattr(target_tokenizer, name) for name in names}
+
+    def translate(self, text, beam_size, length_penalty, n_best):
+        """The `n_best` translations of each text; greedy search where `beam_size` is None."""
+        source_ids, limits, source_truncated = self.tokenize(text)
+        found = self.search(source_ids, limits, beam_size, length_penalty, n_best)
+        return self.detokenize(found, source_truncated)
+
+    def tokenize(self, text):
+        """Source ids `(B, S)`, limits `(B,)`, and whether text was dropped `(B,)`."""
+        # Bytes that are not UTF-8 become U+FFFD, so that one bad text harms no other.
+        text = tf.strings.unicode_transcode(text, "UTF-8", "UTF-8", errors="replace")
+        tokens = self._source_tokenizer.tokenize(text)
+        # A model of sentences translates the first of several lines, and often no more.
+        several_lines = tf.strings.regex_full_match(text, r"(?s).*\S.*\n.*\S.*")
+        truncated = (tokens.row_lengths() > self._max_length - 1) | several_lines
+        tokens = tokens[:, : self._max_length - 1]
+        lengths = tf.cast(tokens.row_lengths(), tf.int32)
+        ends = tf.fill([tokens.nrows(), 1], self._source_tokenizer.eos_id)
+        source_ids = tf.concat([tokens, ends], axis=1).to_tensor(self._source_tokenizer.pad_id)
+        # A text without a token has an empty translation.
+        limits = tf.where(lengths == 0, 0, output_limits(lengths, self._max_length))
+        return source_ids, limits, truncated
+
+    def search(self, source_ids, limits, beam_size, length_penalty, n_best, num_steps=None):
+        """`Hypotheses` of source ids, by greedy search where `beam_size` is None."""
+        model, options = self._model, {"length_penalty": length_penalty, "num_steps": num_steps}
+        if beam_size is None:
+            cache = model.start_decoding(source_ids, num_steps=num_steps)
+            return greedy_search(model.decode_step, cache, limits, **options, **self._special_ids)
+        cache = model.start_decoding(source_ids, num_steps=num_steps, beam_size=beam_size)
+        return beam_search(
+            model.decode_step, cache, limits, beam_size=beam_size, n_best=n_best, **options,
+            **self._special_ids,
+        )  # fmt: skip
+
+    def num_steps(self, source_ids):
+        """The most steps a search can make, known from the shape, as XLA needs it."""
+        return output_limits(tf.shape(source_ids)[1], self._max_length) + 1
+
+    def detokenize(self, hypotheses, source_truncated):
+        """The texts of hypotheses `(B, n)`, and what is known of them."""
+        batch_size, n_best = tf.unstack(tf.shape(hypotheses.lengths))
+        ids = tf.reshape(hypotheses.ids, [batch_size * n_best, tf.shape(hypotheses.ids)[2]])
+        rows = tf.RaggedTensor.from_tensor(ids, tf.reshape(hypotheses.lengths, [-1]))
+        texts = self._target_tokenizer.detokenize(rows)
+        return {
+            "translations": tf.reshape(texts, [batch_size, n_best]),
+            "scores": tf.maximum(hypotheses.scores, MISSING_SCORE),
+            "log_probs": tf.maximum(hypotheses.log_probs, MISSING_SCORE),
+            "lengths": hypotheses.lengths,
+            "truncated": hypotheses.truncated & (hypotheses.lengths > 0),
+            "source_truncated": source_truncated,
+        }
+
+
+def _function(*specs):
+    # Without AutoGraph: loops are `tf.while_loop`, and no source file is needed at run time.
+    return lambda function: tf.function(function, input_signature=specs, autograph=False)
+
+
+def _by_line(text, translate):
+    """Translates each line of each text on its own and joins the lines again."""
+    lines = tf.strings.split(text, "\n")
+    return tf.strings.unsorted_segment_join(
+        translate(lines.flat_values), lines.value_rowids(), lines.nrows(), separator="\n"
+    )
+
+
+def check_search(beam_size: int, length_penalty: float, vocab_size: int) -> None:
+    """Raises a `ValueError` unless a search is possible with these values.
+
+    Args:
+        beam_size: Must be from 1 to the size of the vocabulary, and at most 1024.
+        length_penalty: Must be from 0 to 10.
+        vocab_size: V of the target.
+    """
+    largest, what = min((_LARGEST_BEAM, "the largest allowed"), (vocab_size, "the vocabulary"))
+    if not 1 <= beam_size <= largest:
+        raise ValueError(
+            f"beam_size must be from 1 to {largest}, {what}; received beam_size={beam_size}. "
+            f"Usual is 4."
+        )
+    if not 0 <= length_penalty <= 10:
+        raise ValueError(
+            f"length_penalty must be from 0 to 10; received length_penalty={length_penalty}. "
+            f"Usual is 0.6."
+        )

@@ -1,0 +1,389 @@
+"""The translator: text in, text out, from a model in memory or a SavedModel on disk."""
+
+import collections
+import concurrent.futures
+import contextlib
+import itertools
+import operator
+import os
+import pathlib
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from tf_transformer.inference.compiled import compiled_search
+from tf_transformer.inference.graph import MISSING_SCORE, ExportTranslator, check_search
+from tf_transformer.inference.saved_model import (
+    SavedModelError,
+    find_saved_model,
+    load_saved_model,
+)
+
+_FEW_WEIGHTS = 8_000_000
+_BATCHES_SORTED_TOGETHER = 16
+
+
+class Translation(NamedTuple):
+    """One translation of a text.
+
+    Attributes:
+        text: The translation.
+        score: `log_prob` over the length penalty.
+        log_prob: Sum of the log-probabilities of its tokens and its end.
+        length: Tokens.
+        truncated: Whether the translation met its limit before it ended.
+        source_truncated: Whether the source was too long and its end dropped.
+    """
+
+    text: str
+    score: float
+    log_prob: float
+    length: int
+    truncated: bool
+    source_truncated: bool
+
+
+class Translator:
+    """Translates a string or a list of strings.
+
+    Make one with `Translator.load(path)` from a SavedModel, or with `Translator.from_model` from
+    a model in memory; both run the same graph. Batches run in parallel, one in each of `threads`
+    threads, which costs less than to split each operation among them: where the process translates
+    and does nothing else, call `run_in_callers_thread` first.
+
+    A translator of a SavedModel can be pickled: its path is, and the model is loaded again. It does
+    not survive a fork, like everything of TensorFlow.
+
+    Args:
+        module: `ExportTranslator`, or what TensorFlow loads from a SavedModel of one.
+        xla: Whether XLA compiles the search, once for each of the few sizes to which batches are
+            then padded. It pays where one process translates for long; greedy search gains most.
+        threads: Batches at a time; None is one for each core.
+    """
+
+    def __init__(self, module: Any, *, xla: bool = False, threads: int | None = None) -> None:
+        _require_process_of_tensorflow()
+        self._module = module
+        self._path: pathlib.Path | None = None
+        self._threads = threads or len(os.sched_getaffinity(0))
+        self._settings = {name: value.numpy() for name, value in module.settings.items()}
+        self._compiled: dict[tuple[int, int], Callable] | None = {} if xla else None
+        self._compiling = threading.Lock()
+
+    @classmethod
+    def from_model(
+        cls,
+        model: Any,
+        source_tokenizer: Any,
+        target_tokenizer: Any,
+        max_length: int = 128,
+        beam_size: int = 1,
+        length_penalty: float = 0.6,
+        *,
+        xla: bool = False,
+        threads: int | None = None,
+    ) -> "Translator":
+        """A translator of a model in memory; it always uses the model's present weights.
+
+        Args: as `ExportTranslator`; `xla` and `threads` as above.
+        """
+        module = ExportTranslator(
+            model, source_tokenizer, target_tokenizer, max_length, beam_size, length_penalty
+        )
+        return cls(module, xla=xla, threads=threads)
+
+    @classmethod
+    def load(
+        cls, path: str | os.PathLike[str], *, xla: bool = False, threads: int | None = None
+    ) -> "Translator":
+        """Loads a SavedModel.
+
+        Args:
+            path: A version, such as `saved_models/de_en/1`, or the folder of versions, of which
+                the highest is taken.
+            xla: As above.
+            threads: As above.
+
+        Raises:
+            SavedModelError: There is no SavedModel, it is damaged, or it is no translator.
+        """
+        _require_process_of_tensorflow()
+        folder = find_saved_model(path)
+        loaded = load_saved_model(folder)
+        if not {"source_pad_id"} <= set(getattr(loaded, "settings", {})):
+            raise SavedModelError(
+                f"{folder}: the SavedModel is no translator of this version; "
+                f"write one with tf-transformer export."
+            )
+        translator = cls(loaded, xla=xla, threads=threads)
+        translator._path = folder.absolute()
+        return translator
+
+    def __reduce__(self) -> tuple:
+        if self._path is None:
+            raise TypeError(
+                "a Translator of a model in memory cannot be pickled; export it and load it in "
+                "the other process with Translator.load(path)."
+            )
+        return _load, (self._path, self._compiled is not None, self._threads)
+
+    @property
+    def module(self) -> Any:
+        """The `ExportTranslator`, or what was loaded from a SavedModel of one."""
+        return self._module
+
+    def __call__(
+        self,
+        texts: str | Iterable[str],
+        batch_size: int = 64,
+        beam_size: int | None = None,
+        length_penalty: float | None = None,
+    ) -> str | list[str]:
+        """Translates; each line of a text is translated on its own.
+
+        Args:
+            texts: A string or a list of strings; an empty one has an empty translation.
+            batch_size: How many lines go through the graph at once. Lines of like length go
+                together and come back in their order.
+            beam_size: Hypotheses to follow; 1 is greedy search; None as exported.
+            length_penalty: Length penalty of the beam; None as exported.
+
+        Returns:
+            A str for a str, a list of str for a list.
+
+        Raises:
+            TypeError: `texts` holds something else than str, or a number is of a wrong type.
+            ValueError: A number is out of its range.
+        """
+        if isinstance(texts, str):
+            return self([texts], batch_size, beam_size, length_penalty)[0]
+        lines_of_texts = [text.split("\n") for text in _checked(texts)]
+        lines = itertools.chain.from_iterable(lines_of_texts)
+        found = self.stream(lines, 1, batch_size, beam_size, length_penalty)
+        translations = (best.text for (best,) in found)
+        return ["\n".join(itertools.islice(translations, len(ls))) for ls in lines_of_texts]
+
+    def n_best(
+        self,
+        texts: Iterable[str],
+        n_best: int,
+        batch_size: int = 64,
+        beam_size: int | None = None,
+        length_penalty: float | None = None,
+    ) -> list[list[Translation]]:
+        """The best translations of each text.
+
+        Args:
+            texts: Strings, each of one line.
+            n_best: Translations of each text, at most `beam_size`.
+            batch_size: As in a call.
+            beam_size: As in a call.
+            length_penalty: As in a call.
+
+        Returns:
+            A list of `Translation` for each text, best first; fewer than `n_best` where there are
+            no more.
+
+        Raises:
+            TypeError: As a call.
+            ValueError: As a call; also where `n_best` is more than `beam_size`, or a text has
+                several lines.
+        """
+        return list(self.stream(texts, n_best, batch_size, beam_size, length_penalty))
+
+    def stream(
+        self,
+        texts: Iterable[str],
+        n_best: int = 1,
+        batch_size: int = 64,
+        beam_size: int | None = None,
+        length_penalty: float | None = None,
+    ) -> Iterator[list[Translation]]:
+        """Translates any number of texts, in their order and in bounded memory.
+
+        Arguments, results and errors are those of `n_best`.
+        """
+        _require_process_of_tensorflow()
+        beam_size = self._settings["beam_size"] if beam_size is None else beam_size
+        penalty = self._settings["length_penalty"] if length_penalty is None else length_penalty
+        # TensorFlow must not see a wrong type: its error leaves a lock held, and every later
+        # search from another thread would wait for ever.
+        n_best = _integer("n_best", n_best)
+        batch_size = _integer("batch_size", batch_size)
+        beam_size = _integer("beam_size", beam_size)
+        penalty = _number("length_penalty", penalty)
+        if batch_size < 1:
+            raise ValueError(f"batch_size must be at least 1; received batch_size={batch_size}.")
+        check_search(beam_size, penalty, int(self._settings["vocab_size"]))
+        if not 1 <= n_best <= beam_size:
+            raise ValueError(
+                f"n_best must be from 1 to the size of the beam, {beam_size}; received "
+                f"n_best={n_best}. Give a larger beam_size (--beam-size)."
+            )
+
+        def translate(batch):
+            return self._translate(batch, n_best, batch_size, beam_size, penalty)
+
+        return _in_order(_single_lines(texts), translate, batch_size, self._threads)
+
+    def _translate(self, texts, n_best, batch_size, beam_size, length_penalty):
+        """Lists of `Translation` of one batch."""
+        batch = tf.constant([text.encode("utf-8", "replace") for text in texts])
+        if self._compiled is not None:
+            found = self._compiled_search(beam_size, n_best)(batch, length_penalty, batch_size)
+        elif beam_size == 1:
+            found = self._module.greedy(batch, length_penalty)
+        else:
+            found = self._module.beam(batch, beam_size, length_penalty, n_best)
+        found = {name: tensor.numpy().tolist() for name, tensor in found.items()}
+        columns = ("translations", "scores", "log_probs", "lengths", "truncated")
+        rows = zip(*(found[name] for name in columns), strict=True)
+        translations = [
+            [
+                Translation(text.decode("utf-8"), score, *others, source_truncated)
+                for text, score, *others in zip(*row, strict=True)
+                if score > MISSING_SCORE
+            ]
+            for row, source_truncated in zip(rows, found["source_truncated"], strict=True)
+        ]
+        if not all(translations):
+            raise ValueError("the model's logits are not finite, so its weights are not either.")
+        return translations
+
+    def _compiled_search(self, beam_size, n_best):
+        """The compiled search for these sizes, compiled on the first call."""
+        with self._compiling:
+            if (beam_size, n_best) not in self._compiled:
+                # Constants are for the weights of a SavedModel, which do not change, if small.
+                is_fixed = not isinstance(self._module, ExportTranslator)
+                num_weights = sum(weight.shape.num_elements() for weight in self._module.weights)
+                self._compiled[beam_size, n_best] = compiled_search(
+                    self._module, beam_size, n_best, is_fixed and num_weights <= _FEW_WEIGHTS
+                )
+            return self._compiled[beam_size, n_best]
+
+
+def _load(path: pathlib.Path, xla: bool, threads: int) -> Translator:
+    return Translator.load(path, xla=xla, threads=threads)
+
+
+def run_in_callers_thread() -> None:
+    """Lets each operation run in the thread that calls it; several batches use the other cores.
+
+    Small operations cost less so than handed from thread to thread. Where TensorFlow has run
+    something in this process already, this does nothing.
+    """
+    with contextlib.suppress(RuntimeError):
+        tf.config.threading.set_intra_op_parallelism_threads(1)
+        tf.config.threading.set_inter_op_parallelism_threads(-1)
+
+
+_process_of_tensorflow: int | None = None
+
+
+def _require_process_of_tensorflow() -> None:
+    """Raises in a forked process, in which TensorFlow waits for threads that are not there."""
+    global _process_of_tensorflow
+    if _process_of_tensorflow is None:
+        _process_of_tensorflow = os.getpid()
+    if _process_of_tensorflow != os.getpid():
+        raise RuntimeError(
+            "this process was forked from one that had a Translator, and TensorFlow does not work "
+            "after a fork. Start processes with multiprocessing.get_context('spawn'), or make the "
+            "first Translator after the fork."
+        )
+
+
+def _integer(name: str, value: Any) -> int:
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} must be an int; received {name}={value!r}.") from None
+
+
+def _number(name: str, value: Any) -> float:
+    try:
+        if isinstance(value, bool | str | bytes):
+            raise TypeError
+        return float(value)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} must be a float; received {name}={value!r}.") from None
+
+
+def _checked(texts: Iterable[str]) -> Iterator[str]:
+    """The texts one after another; raises where it is not clear what they are, or their order."""
+    if isinstance(texts, str | bytes | Mapping | Set) or not isinstance(texts, Iterable):
+        raise TypeError(f"texts must be a list of str; received {type(texts).__name__}.")
+
+    def each():
+        for index, text in enumerate(texts):
+            if not isinstance(text, str):
+                raise TypeError(
+                    f"texts must be a str or a list of str; item {index} is {type(text).__name__}."
+                )
+            yield text
+
+    return each()
+
+
+def _single_lines(texts: Iterable[str]) -> Iterator[str]:
+    """The texts, each of which must be one line."""
+
+    def each(texts):
+        for index, text in enumerate(texts):
+            if "\n" in text.strip():
+                raise ValueError(
+                    f"item {index} of texts has a line break, and a search translates one line; "
+                    f"give each line as a text of its own."
+                )
+            yield text
+
+    return each(_checked(texts))
+
+
+def _in_order(
+    texts: Iterator[str],
+    translate: Callable[[list[str]], list[list[Translation]]],
+    batch_size: int,
+    threads: int,
+) -> Iterator[list[Translation]]:
+    """Translates groups of texts, sorted by length into batches; yields in the texts' order."""
+    group_size = batch_size * _BATCHES_SORTED_TOGETHER
+    group = list(itertools.islice(texts, group_size))
+    if 0 < len(group) <= batch_size:
+        # A thread for one batch would take a millisecond, as long as a short translation.
+        yield from translate(group)
+        return
+    pending: collections.deque = collections.deque()
+    with _thread_pool(threads) as pool:
+        while group or pending:
+            if group:
+                by_length = sorted(range(len(group)), key=lambda i: len(group[i]), reverse=True)
+                batches = [
+                    by_length[start : start + batch_size]
+                    for start in range(0, len(group), batch_size)
+                ]
+                futures = [pool.submit(translate, [group[i] for i in batch]) for batch in batches]
+                pending.append((batches, futures))
+                group = list(itertools.islice(texts, group_size))
+            # One group is submitted while another is translated, so that no thread waits.
+            while len(pending) > (1 if group else 0):
+                batches, futures = pending.popleft()
+                found = {}
+                for batch, future in zip(batches, futures, strict=True):
+                    found.update(zip(batch, future.result(), strict=True))
+                yield from (found[index] for index in range(len(found)))
+
+
+@contextlib.contextmanager
+def _thread_pool(threads: int) -> Iterator[concurrent.futures.ThreadPoolExecutor]:
+    """Threads; what still waits for one when an error or Ctrl-C comes is never started."""
+    pool = concurrent.futures.ThreadPoolExecutor(threads)
+    try:
+        yield pool
+    finally:
+        pool.shutdown(cancel_futures=True)

@@ -1,0 +1,67 @@
+"""From a run directory to a trained model."""
+
+from typing import NamedTuple
+
+import keras
+
+from tf_transformer.models.architectures import build_model, with_tokenizers
+from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer
+from tf_transformer.training.checkpoints import Checkpoint, Checkpoints
+from tf_transformer.training.run_directory import RunDirectory, RunError, warn
+
+
+class TrainedModel(NamedTuple):
+    """A model with the weights of a checkpoint, and the tokenizers it was trained with."""
+
+    model: keras.Model
+    source_tokenizer: SentencePieceTokenizer
+    target_tokenizer: SentencePieceTokenizer
+    checkpoint: Checkpoint
+
+
+def restore_model(run: RunDirectory, precision: str | None = None) -> TrainedModel:
+    """The model of a run with the weights of its best checkpoint.
+
+    Args:
+        run: The run directory.
+        precision: A Keras dtype policy; None is that of training.
+
+    Raises:
+        RunError: There is no checkpoint.
+        CheckpointError: None can be read, or it is of another model.
+    """
+    checkpoint = Checkpoints(run.checkpoints_path).best_intact(warn)
+    if checkpoint is None:
+        raise RunError(
+            f"{run.checkpoints_path}: there is no checkpoint yet. "
+            f"Train with: tf-transformer train --run-dir {run.path} --resume"
+        )
+    config = run.config()
+    tokenizers = restore_tokenizers(run)
+    sizes = with_tokenizers(config.model, *tokenizers)
+    checkpoint.require(sizes.to_dict())
+    model = build_model(sizes, precision or config.training.precision)
+    checkpoint.restore(model)
+    return TrainedModel(model, *tokenizers, checkpoint)
+
+
+def restore_tokenizers(
+    run: RunDirectory,
+) -> tuple[SentencePieceTokenizer, SentencePieceTokenizer]:
+    """The source and the target tokenizer of a run.
+
+    Raises:
+        RunError: They are missing.
+        TokenizerError: One of them is damaged.
+    """
+    try:
+        source, target = (
+            SentencePieceTokenizer.load(run.tokenizers_path / f"{side}.model")
+            for side in ("source", "target")
+        )
+    except OSError:
+        raise RunError(
+            f"{run.tokenizers_path}: the tokenizers are missing; the run never began to train. "
+            f"Remove {run.path} and start again."
+        ) from None
+    return source, target

@@ -1,0 +1,183 @@
+"""Stopping: after a number of steps, minutes or validations, or when a signal comes.
+
+On several workers all must stop at the same update, or one waits for ever for the others. So the
+callbacks take `all_reduce_max`, see `Workers.all_reduce_max`.
+"""
+
+import math
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import keras
+
+from tf_transformer.training.optimizers import ends_update
+
+Logs = dict[str, Any] | None
+
+
+class EarlyStopping(keras.callbacks.Callback):
+    """Stops training after several validations in a row none of which was the best so far.
+
+    Unlike Keras' own it knows the validations before a resumed `fit`, and works on several workers.
+    Put it behind the callback that measures the metric.
+
+    Args:
+        patience: Validations, greater than 0.
+        monitor: The metric in the logs; higher is better.
+        earlier: Its values at the validations of this run before `fit`.
+        all_reduce_max: See above; a worker whose logs lack the metric follows the others.
+
+    Attributes:
+        is_due: Whether patience is exhausted.
+    """
+
+    def __init__(
+        self,
+        patience: int,
+        monitor: str = "val_bleu",
+        earlier: Iterable[float] = (),
+        all_reduce_max: Callable[[int], int] = int,
+    ) -> None:
+        super().__init__()
+        self._all_reduce_max = all_reduce_max
+        self._patience = patience
+        self._monitor = monitor
+        self._best = -math.inf
+        self._since_best = 0
+        for value in earlier:
+            self._add(value)
+
+    @property
+    def is_due(self) -> bool:
+        return self._since_best >= self._patience
+
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
+        """Compares the metric with the best."""
+        if self._monitor in logs:
+            self._add(logs[self._monitor])
+        if self._all_reduce_max(self.is_due):
+            self.model.stop_training = True
+
+    def _add(self, value: float) -> None:
+        self._since_best = 0 if value > self._best else self._since_best + 1
+        self._best = max(value, self._best)
+
+
+class StepLimit(keras.callbacks.Callback):
+    """Stops training at a step, counted from the first one of the run."""
+
+    def __init__(self, steps: int) -> None:
+        super().__init__()
+        self._steps = steps
+
+    def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
+        """Looks at the number of updates."""
+        if int(self.model.optimizer.iterations.numpy()) >= self._steps:
+            self.model.stop_training = True
+
+
+class TimeLimit(keras.callbacks.Callback):
+    """Stops training in time to end, last validation included, within a number of minutes.
+
+    Put it behind the callbacks that take time at the end of an epoch.
+
+    Args:
+        minutes: From `started`.
+        started: `time.monotonic()` from which the minutes count.
+        all_reduce_max: See above; the workers' clocks differ.
+    """
+
+    def __init__(
+        self, minutes: float, started: float, all_reduce_max: Callable[[int], int] = int
+    ) -> None:
+        super().__init__()
+        self._all_reduce_max = all_reduce_max
+        self._deadline = started + 60 * minutes
+        self._validation_seconds = 0.0
+        self._step_ended = 0.0
+
+    def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
+        """Looks at the clock after each update."""
+        self._step_ended = time.monotonic()
+        if ends_update(self.model, batch):
+            self._stop_if_due(self._step_ended)
+
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
+        """Measures how long the validation took."""
+        now = time.monotonic()
+        self._validation_seconds = now - self._step_ended
+        self._stop_if_due(now)
+
+    def _stop_if_due(self, now: float) -> None:
+        if self._all_reduce_max(now + self._validation_seconds >= self._deadline):
+            self.model.stop_training = True
+
+
+class Terminated(Exception):  # noqa: N818, for it is a request and no error
+    """SIGTERM came, and training stands between two updates."""
+
+
+class StopOnSignal(keras.callbacks.Callback):
+    """Ctrl-C stops training after the current update, with a validation and a checkpoint.
+
+    SIGTERM, which a machine sends that is about to be taken away, leaves no time for a validation
+    unless one is due: `fit` raises `Terminated`, and its caller saves. A second signal of either
+    kind is handled as it was before `fit`, which ends the process at once.
+
+    Put it behind the callback that saves.
+
+    Args:
+        all_reduce_max: See above; a signal to one worker stops all.
+
+    Attributes:
+        signal: The number of the signal that came, or 0.
+    """
+
+    SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+    def __init__(self, all_reduce_max: Callable[[int], int] = int) -> None:
+        super().__init__()
+        self.signal = 0
+        self._all_reduce_max = all_reduce_max
+        self._received = 0
+        self._previous: dict[int, Any] = {}
+
+    def on_train_begin(self, logs: Logs = None) -> None:
+        """Handles the signals from now on."""
+        self._previous = {number: signal.signal(number, self._stop) for number in self.SIGNALS}
+
+    def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
+        """Stops after an update if a signal came."""
+        if not ends_update(self.model, batch):
+            return
+        self.signal = self._all_reduce_max(self._received)
+        if not self.signal:
+            return
+        self.model.stop_training = True
+        if self.signal == signal.SIGTERM and batch + 1 != self.params["steps"]:
+            raise Terminated
+
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
+        """Stops if a signal came during the validation."""
+        self.signal = self._all_reduce_max(self._received)
+        if self.signal:
+            self.model.stop_training = True
+
+    def on_train_end(self, logs: Logs = None) -> None:
+        """Restores the handlers of before."""
+        self.restore()
+
+    def restore(self) -> None:
+        """Restores the handlers of before, also after an exception in `fit`."""
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+        self._previous = {}
+
+    def _stop(self, number: int, frame: Any) -> None:
+        and_then = " and a validation" if number == signal.SIGINT else ""
+        print(f"\nStopping after this step{and_then}; once more to stop at once.", file=sys.stderr)
+        self._received = number
+        self.restore()

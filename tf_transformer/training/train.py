@@ -1,0 +1,362 @@
+"""What `tf-transformer train` does: from a configuration to a run directory."""
+
+import contextlib
+import dataclasses
+import hashlib
+import importlib.util
+import os
+import sys
+import time
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tf_transformer.config import RunConfig, TrainingConfig
+from tf_transformer.errors import ConfigError
+from tf_transformer.inference.translator import Translator
+from tf_transformer.models.architectures import build_model
+from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer
+from tf_transformer.training import callbacks, stopping
+from tf_transformer.training.checkpoints import Checkpoint, Checkpoints
+from tf_transformer.training.cluster import Cluster, WorkerError, worker_failures_named
+from tf_transformer.training.distribution import Workers, separate_seeds, strategy_for
+from tf_transformer.training.losses import SmoothedCrossEntropy
+from tf_transformer.training.metrics import Perplexity, TokenAccuracy, TokenLoss
+from tf_transformer.training.optimizers import Adam, GradientAccumulation
+from tf_transformer.training.progress import Progress
+from tf_transformer.training.run_data import RunData, prepare_data
+from tf_transformer.training.run_directory import RunDirectory
+from tf_transformer.training.schedules import NoamSchedule
+
+DEFAULT_EPOCHS = 10
+
+
+def train(
+    config: RunConfig | None,
+    run_dir: str | os.PathLike[str],
+    *,
+    resume: bool = False,
+    started: float | None = None,
+) -> int:
+    """Trains a translator and leaves everything in its run directory.
+
+    Where `TF_CONFIG` or Slurm names several workers, each of them calls this with the same
+    arguments; the chief alone writes, and to resume, all must see its run directory.
+
+    Args:
+        config: The configuration; None is that of the run to resume.
+        run_dir: The run directory.
+        resume: Whether to continue the run in `run_dir` from its newest checkpoint.
+        started: `time.monotonic()` from which `minutes` counts; None is now.
+
+    Returns:
+        The number of the signal that ended training early (Ctrl-C, SIGTERM), or 0.
+
+    Raises:
+        InputError: With one line that says what to do.
+    """
+    started = time.monotonic() if started is None else started
+    run = RunDirectory.open(run_dir) if resume else RunDirectory.create(run_dir)
+    config = _with_length(config or run.config())
+    if config.training.tensorboard and importlib.util.find_spec("tensorboard") is None:
+        raise ConfigError("--tensorboard needs its package. Install it: pip install tensorboard")
+    cluster = Cluster.from_environment()
+    if cluster is None:
+        workers = Workers(strategy_for(config.training.devices))
+        return _train(config, run, workers, resume, started)
+    cluster.wait_for_workers()
+    with worker_failures_named(run.path):
+        workers = Workers(strategy_for(config.training.devices, cluster))
+        return _train(config, run, workers, resume, started)
+
+
+def _train(
+    config: RunConfig, run: RunDirectory, workers: Workers, resume: bool, started: float
+) -> int:
+    keras.utils.set_random_seed(config.training.seed)
+    if config.training.deterministic:
+        tf.config.experimental.enable_op_determinism()
+    config, data = prepare_data(config, run, workers, resume)
+    with workers.strategy.scope():
+        model = build_model(config.model, config.training.precision)
+        compile_model(model, config.training)
+    metadata = _run_metadata(config, data, model)
+    workers.require_same({**metadata, **dataclasses.asdict(config.training), "devices": None})
+    # A new run has no directory before this, so a failed start leaves none.
+    with run.lock() if workers.is_chief else contextlib.nullcontext():
+        checkpoint = None
+        if resume:
+            checkpoint = _resume(config, run, workers, model, metadata)
+        elif workers.is_chief:
+            run = RunDirectory.create(run.path)  # another process may have been faster
+            run.begin(config, data.source_tokenizer, data.target_tokenizer, data.corpus.test)
+        separate_seeds(model)
+        if workers.is_chief:
+            _say(data.description)
+            _say(f"{model.count_params():,} parameters.")
+        save = callbacks.SaveCheckpoints(
+            Checkpoints(run.checkpoints_path, config.training.keep_checkpoints),
+            every=config.training.checkpoint_steps,
+            batches_seen=checkpoint.batches_seen if checkpoint else 0,
+            run_metadata=metadata,
+            writes=workers.is_chief,
+        )
+        signal = _fit(config, run, workers, data, model, save, started)
+        workers.all_reduce_max(0)  # none ends before the chief has written all
+        return signal
+
+
+def compile_model(model: keras.Model, config: TrainingConfig) -> None:
+    """Compiles a model for training as the paper does (Vaswani et al. 2017, sections 5.3, 5.4).
+
+    Args:
+        model: A translation model with `config.d_model` and `config.pad_id`.
+        config: The table `[training]`.
+    """
+    schedule = NoamSchedule(model.config.d_model, config.warmup_steps, config.learning_rate_factor)
+    optimizer: keras.optimizers.Optimizer = Adam(
+        schedule,
+        global_clipnorm=config.clip_norm,
+        use_ema=config.ema_momentum is not None,
+        ema_momentum=config.ema_momentum or 0.0,
+    )
+    if config.precision == "mixed_float16":
+        # Inside of the accumulation: a group of batches is scaled alike, or dropped as one.
+        optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
+    if config.accumulation_steps > 1:
+        optimizer = GradientAccumulation(optimizer, config.accumulation_steps)
+    options = {"pad_id": model.config.pad_id, "from_scores": config.chunked_logits}
+    model.compile(
+        optimizer=optimizer,
+        loss=SmoothedCrossEntropy(config.label_smoothing, **options),
+        metrics=[
+            TokenLoss(config.label_smoothing, **options),
+            TokenAccuracy(**options),
+            Perplexity(**options),
+        ],
+        auto_scale_loss=False,
+    )
+    # Keras builds it in the first step, too late for a checkpoint to restore its state.
+    model.optimizer.build(model.trainable_variables)
+
+
+def _run_metadata(config: RunConfig, data: RunData, model: keras.Model) -> dict[str, Any]:
+    """What a run that resumes must share with the one that stopped."""
+
+    def digest(tokenizer: SentencePieceTokenizer) -> str:
+        return f"SHA-256 {hashlib.sha256(tokenizer.model).hexdigest()[:16]}"
+
+    return {
+        **model.config.to_dict(),
+        "optimizer": type(model.optimizer).__name__,
+        "precision": config.training.precision,
+        "seed": config.training.seed,
+        "accumulation_steps": config.training.accumulation_steps,
+        "clip_norm": config.training.clip_norm,
+        "ema_momentum": config.training.ema_momentum,
+        "batch_tokens": config.data.batch_tokens,
+        "max_length": config.data.max_length,
+        "training corpus": str(data.corpus.train.fingerprint),
+        "validation corpus": str(data.corpus.validation.fingerprint),
+        "source tokenizer": digest(data.source_tokenizer),
+        "target tokenizer": digest(data.target_tokenizer),
+    }
+
+
+def _resume(
+    config: RunConfig,
+    run: RunDirectory,
+    workers: Workers,
+    model: keras.Model,
+    metadata: dict[str, Any],
+) -> Checkpoint | None:
+    """Restores the checkpoint that the chief continues from; None where there is none yet."""
+    checkpoints = Checkpoints(run.checkpoints_path)
+    checkpoint = checkpoints.latest_intact(_say) if workers.is_chief else None
+    name = workers.broadcast(checkpoint.path.name.encode() if checkpoint else b"").decode()
+    if name and not workers.is_chief:
+        found = [c for c in checkpoints.all() if c.path.name == name]
+        if not found:
+            raise WorkerError(
+                f"{run.checkpoints_path}: this worker does not see the chief's {name}. "
+                f"Keep the run directory on a file system that all workers share."
+            )
+        checkpoint = found[0]
+    if checkpoint is not None:
+        checkpoint.require(metadata)
+        checkpoint.restore(model)
+    if workers.is_chief and config.to_dict() != run.config().to_dict():
+        run.save_config(config)
+    return checkpoint
+
+
+def _fit(
+    config: RunConfig,
+    run: RunDirectory,
+    workers: Workers,
+    data: RunData,
+    model: keras.Model,
+    save: callbacks.SaveCheckpoints,
+    started: float,
+) -> int:
+    """Trains until a limit or a signal; returns the number of the signal, or 0."""
+    training = config.training
+    batches, accumulation = data.batches, training.accumulation_steps
+    updates_per_epoch = -(-len(batches) // accumulation)
+    total_steps = training.steps
+    if training.epochs is not None:
+        total_steps = training.epochs * updates_per_epoch
+    early_stopping = _early_stopping(training, run, model, workers)
+    done = _reason_to_stop(training, model, total_steps, early_stopping)
+    if done:
+        _say(f"Nothing to do: {done}.")
+        return 0
+    progress = Progress(
+        batches.num_target_tokens / len(batches), started, total_steps, training.minutes,
+        accumulation,
+    )  # fmt: skip
+    stop_on_signal = stopping.StopOnSignal(workers.all_reduce_max)
+    limit = (
+        stopping.TimeLimit(training.minutes, started, workers.all_reduce_max)
+        if total_steps is None
+        else stopping.StepLimit(total_steps)
+    )
+    on_chief = _callbacks_of_chief(config, run, data, model, progress, started)
+    in_order = [
+        callbacks.UseAverages(),
+        callbacks.StopOnNan(Checkpoints(run.checkpoints_path)),
+        *(on_chief if workers.is_chief else []),
+        save,
+        *([early_stopping] if early_stopping else []),
+        limit,
+        stop_on_signal,
+    ]
+    if workers.is_chief:
+        run.truncate_log(_step_of(model))
+    period = (training.validation_steps or updates_per_epoch) * accumulation
+    try:
+        _fit_periods(model, data, period, accumulation, training.chunked_logits, save, in_order)
+    except stopping.Terminated:
+        save.save({})
+    finally:
+        stop_on_signal.restore()
+        progress.close()
+    _report(run, workers, _step_of(model), stop_on_signal.signal, started)
+    return stop_on_signal.signal
+
+
+def _fit_periods(
+    model: keras.Model,
+    data: RunData,
+    period: int,
+    accumulation: int,
+    labels_as_input: bool,
+    save: callbacks.SaveCheckpoints,
+    in_order: list[keras.callbacks.Callback],
+) -> None:
+    """Trains for periods of so many batches, each with a validation, until a callback stops it."""
+
+    def fit(steps: int, epochs: int) -> None:
+        # The order of the data is a function of the epoch, so a resumed run sees the batches that
+        # the other would have seen.
+        epoch, skip = divmod(save.batches_seen, len(data.batches))
+        model.fit(
+            data.batches.dataset(epoch, None, skip, accumulation, labels_as_input),
+            validation_data=data.validation.dataset(
+                num_epochs=1, labels_as_input=labels_as_input
+            ),
+            steps_per_epoch=steps,
+            shuffle=False,  # the batches are in their order already
+            epochs=epochs,
+            verbose=0,
+            callbacks=in_order,
+        )
+
+    interrupted = save.batches_seen % period
+    if interrupted:  # first the rest of the period in which the run was stopped
+        fit(period - interrupted, epochs=1)
+    if not interrupted or not model.stop_training:
+        fit(period, epochs=2**31)  # the limit ends it
+
+
+def _early_stopping(
+    training: TrainingConfig, run: RunDirectory, model: keras.Model, workers: Workers
+) -> stopping.EarlyStopping | None:
+    if training.patience is None:
+        return None
+    lines = [line for line in run.log() if line["step"] <= _step_of(model)]
+    earlier = [line["val_bleu"] for line in lines if "val_bleu" in line]
+    return stopping.EarlyStopping(
+        training.patience, earlier=earlier, all_reduce_max=workers.all_reduce_max
+    )
+
+
+def _reason_to_stop(
+    training: TrainingConfig,
+    model: keras.Model,
+    total_steps: int | None,
+    early_stopping: stopping.EarlyStopping | None,
+) -> str:
+    """Why a resumed run is at its end already, or an empty str."""
+    step = _step_of(model)
+    if total_steps is not None and step >= total_steps:
+        return f"the run is at step {step:,} of {total_steps:,}"
+    if early_stopping and early_stopping.is_due:
+        return (
+            f"the last {training.patience} validations up to step {step:,} were not better than "
+            f"one before"
+        )
+    return ""
+
+
+def _callbacks_of_chief(
+    config: RunConfig,
+    run: RunDirectory,
+    data: RunData,
+    model: keras.Model,
+    progress: Progress,
+    started: float,
+) -> list[keras.callbacks.Callback]:
+    """The callbacks that translate, print and log."""
+    translator = Translator.from_model(
+        model, data.source_tokenizer, data.target_tokenizer, config.data.max_length
+    )
+    tensorboard = [callbacks.TensorBoardLog(run.tensorboard_path)]
+    return [
+        callbacks.TranslationBleu(translator, data.corpus.validation, num_samples=2, show=_say),
+        progress,
+        callbacks.RunLog(run.log_path, started, data.batches.padding_fraction),
+        *(tensorboard if config.training.tensorboard else []),
+    ]
+
+
+def _report(run: RunDirectory, workers: Workers, step: int, signal: int, started: float) -> None:
+    ended = (
+        f"{'Stopped' if signal else 'Done'} at step {step:,} "
+        f"after {(time.monotonic() - started) / 60:.1f} minutes."
+    )
+    if not workers.is_chief:
+        _say(f"{ended} This was worker {workers.index}; the chief writes the run.")
+        return
+    best = Checkpoints(run.checkpoints_path).best()
+    bleu = f", validation BLEU {best.metrics['val_bleu']:.2f}" if "val_bleu" in best.metrics else ""
+    _say(f"{ended} Best checkpoint: step {best.step:,}{bleu}, in {run.path}.")
+    if not signal:
+        _say(f"Next: {run.next_commands()}")
+
+
+def _with_length(config: RunConfig) -> RunConfig:
+    training = config.training
+    if any(getattr(training, name) is not None for name in training.LENGTHS):
+        return config
+    training = dataclasses.replace(training, epochs=DEFAULT_EPOCHS)
+    return dataclasses.replace(config, training=training)
+
+
+def _step_of(model: keras.Model) -> int:
+    return int(model.optimizer.iterations.numpy())
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
