@@ -1,9 +1,9 @@
-"""Transformers of phrases, and what greedy search makes of their ids."""
+"""Transformers for the phrasebook, and greedy search with them."""
 
 import tensorflow as tf
 
 import tf_transformer as tt
-from tf_transformer.decoding.greedy import greedy_search
+from tf_transformer.decoding import greedy_search
 
 PIECES = 500
 MAX_LENGTH = 40
@@ -29,7 +29,7 @@ def padded(rows, pad_id):
 
 
 def our_greedy(model, source_ids, tokenizer):
-    """Ids of translations of at most MAX_LENGTH, and whether each met that limit."""
+    """Ids of translations of at most MAX_LENGTH tokens, and whether each was truncated."""
     source = padded([[*ids, tokenizer.eos_id] for ids in source_ids], tokenizer.pad_id)
     found = tf.function(
         lambda: greedy_search(
@@ -42,5 +42,5 @@ def our_greedy(model, source_ids, tokenizer):
         ),
         autograph=False,
     )()
-    rows = zip(found.ids.numpy(), found.lengths.numpy(), strict=True)
-    return [row[:length].tolist() for row, length in rows], found.truncated.numpy()
+    rows = zip(found.ids[:, 0].numpy(), found.lengths[:, 0].numpy(), strict=True)
+    return [row[:length].tolist() for row, length in rows], found.truncated[:, 0].numpy()

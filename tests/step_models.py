@@ -1,4 +1,4 @@
-"""Models to search with: two that are no Transformer, in NumPy too, and a small Transformer."""
+"""Models to search with: two simple ones, which exist in NumPy too, and a small Transformer."""
 
 import functools
 from typing import Any, NamedTuple
@@ -8,21 +8,19 @@ import pytest
 import tensorflow as tf
 
 from tf_transformer.config import TransformerConfig
-from tf_transformer.decoding.beam import beam_search
-from tf_transformer.decoding.greedy import greedy_search
-from tf_transformer.decoding.hypotheses import RankedHypotheses
+from tf_transformer.decoding import Hypotheses, beam_search, greedy_search
 from tf_transformer.models.transformer import Transformer
 
 PAD, BOS, EOS = 0, 2, 3
 SPECIAL = {"pad_id": PAD, "bos_id": BOS, "eos_id": EOS}
 VOCAB_SIZE = 9
-ROOM = 11  # steps that a memory of fixed size has room for; the largest limit is one less
-NOTHING = float("-inf")
+NUM_STEPS = 11  # of a KV cache of fixed size; the largest limit is one less
+NEG_INF = float("-inf")
 STEP_MODELS, TRANSFORMERS = ("markov", "bag"), ("norm_first", "post_norm")
 
 
-def num_rows_of(sources, beam_size):
-    """Rows of the batch: one for each hypothesis."""
+def num_hypotheses(sources, beam_size):
+    """N, the hypotheses of a batch."""
     return tf.shape(sources)[0] * (beam_size or 1)
 
 
@@ -31,21 +29,21 @@ def of_each(sources, token_ids):
     return tf.repeat(sources, tf.shape(token_ids)[0] // tf.shape(sources)[0], axis=0)
 
 
-# Models that are no Transformer. Each can be searched as any model can, and is the same model in
-# NumPy as a function of one row's source and the tokens so far: what the caches make faster.
+# Models that are no Transformer. Each keeps the model contract, and has `logits`, the same model in
+# NumPy without a cache: a function of one source and the tokens so far.
 
 
 class Markov:
-    """Logits from a table of the last two tokens, plus a bias of the row and of the position.
+    """Logits from a table of the last two tokens, plus biases of the source and of the position.
 
-    Its cache holds something that stays, something that changes, and something nested.
+    Its cache has a part that never changes and a nested part that each step changes.
     """
 
     def __init__(self):
         random = np.random.default_rng(1)
         self.table = random.normal(size=(VOCAB_SIZE, VOCAB_SIZE, VOCAB_SIZE)).astype("float32")
         self.table[..., PAD] = -9.0
-        self.table[BOS, BOS, EOS] = 0.0  # else most rows would end at once
+        self.table[BOS, BOS, EOS] = 0.0  # or most hypotheses would end at once
         self.by_position = random.normal(size=(40, VOCAB_SIZE)).astype("float32")
         self.by_position[:, [PAD, EOS]] = 0.0
 
@@ -55,16 +53,16 @@ class Markov:
         return sources
 
     def start_decoding(self, sources, num_steps=None, beam_size=None):
-        num_rows = num_rows_of(sources, beam_size)
-        before = {"previous": tf.fill([num_rows], BOS), "steps": tf.zeros([num_rows], tf.int32)}
-        return {"source": {"bias": sources}, "target": {"state": before}}
+        size = num_hypotheses(sources, beam_size)
+        state = {"previous": tf.fill([size], BOS), "steps": tf.zeros([size], tf.int32)}
+        return {"source": {"bias": sources}, "target": {"state": state}}
 
     def decode_step(self, token_ids, index, cache):
         state = cache["target"]["state"]
-        places = tf.stack([state["previous"], token_ids], axis=1)
-        logits = tf.gather_nd(self.table, places)
+        indices = tf.stack([state["previous"], token_ids], axis=1)
+        logits = tf.gather_nd(self.table, indices)
         logits += of_each(cache["source"]["bias"], token_ids)
-        # Two counts of the same steps: the loop's own and the cache's.
+        # Two counts of the same steps: the search's and the cache's.
         by_count = tf.gather(self.by_position, state["steps"])
         logits += (by_count + tf.gather(self.by_position, index)) / 2
         state = {"previous": token_ids, "steps": state["steps"] + 1}
@@ -88,7 +86,7 @@ class Bag:
         return np.random.default_rng(4).normal(size=(num_rows, 4)).astype("float32")
 
     def start_decoding(self, sources, num_steps=None, beam_size=None):
-        past = tf.zeros([num_rows_of(sources, beam_size), num_steps or 0, 4])
+        past = tf.zeros([num_hypotheses(sources, beam_size), num_steps or 0, 4])
         constants = {} if num_steps is None else {"steps": tf.range(num_steps)}
         return {"constants": constants, "source": {"bag": sources}, "target": {"past": past}}
 
@@ -128,11 +126,11 @@ def make_transformer(norm_first):
             variable.assign(random.normal(scale=0.7, size=variable.shape))
         else:  # biases and scales, which begin at 0 and 1
             variable.assign_add(random.normal(scale=0.1, size=variable.shape))
-    # What follows shall depend on the last token at least as much as on the source.
+    # Makes the next token depend on the last one at least as much as on the source.
     embeddings = model.target_embedding.embedding.trainable_variables[0]
     embeddings.assign(3.0 * embeddings)
-    # With these biases no id is favoured at large, so rows differ and come to their ends anywhere;
-    # but as after training, padding is never chosen.
+    # These biases favour no token on average, so translations differ and end at any position; as
+    # after training, padding is never chosen.
     target_ids = random.integers(0, VOCAB_SIZE, (16, 9))
     logits = model({"source_ids": padded_sources(), "target_ids": target_ids}).numpy()
     bias = -logits.mean(axis=(0, 1))
@@ -150,7 +148,7 @@ def padded_sources(num_rows=16):
 
 
 def varied_end(model, num_steps=9):
-    """The id that, taken for the end, makes the translations of `padded_sources` differ most."""
+    """The id that as the end token makes the translations of `padded_sources` differ most."""
     source_ids = padded_sources()
     target_ids = np.full((len(source_ids), 1), BOS, "int32")
     for _ in range(num_steps):
@@ -171,11 +169,11 @@ def random_transformer(norm_first):
     return model, {"pad_id": PAD, "bos_id": BOS, "eos_id": varied_end(model)}
 
 
-# Searches with any of them, and what they find
+# Searches with any of these models, and their results
 
 
 class Case(NamedTuple):
-    """A model, what to search with it, and its special ids."""
+    """A model, sources to search with it, and its special ids."""
 
     model: Any
     sources: np.ndarray
@@ -184,17 +182,18 @@ class Case(NamedTuple):
     def start(self, sources, **kwargs):
         return self.model.start_decoding(sources, **kwargs)
 
-    def greedy(self, sources, limits, num_steps=None):
+    def greedy(self, sources, limits, length_penalty=0.6, num_steps=None):
         cache = self.start(sources, num_steps=num_steps)
         return greedy_search(
-            self.model.decode_step, cache, limits, num_steps=num_steps, **self.special
-        )
+            self.model.decode_step, cache, limits, length_penalty=length_penalty,
+            num_steps=num_steps, **self.special,
+        )  # fmt: skip
 
-    def beam(self, sources, limits, beam_size, alpha=0.6, n_best=1, num_steps=None):
+    def beam(self, sources, limits, beam_size, length_penalty=0.6, n_best=1, num_steps=None):
         cache = self.start(sources, num_steps=num_steps, beam_size=beam_size)
         return beam_search(
-            self.model.decode_step, cache, limits, beam_size=beam_size, alpha=alpha,
-            n_best=n_best, num_steps=num_steps, **self.special,
+            self.model.decode_step, cache, limits, beam_size=beam_size,
+            length_penalty=length_penalty, n_best=n_best, num_steps=num_steps, **self.special,
         )  # fmt: skip
 
 
@@ -212,24 +211,24 @@ def cases(*names):
 
 def some_limits(num_rows):
     return [np.full(num_rows, n, "int32") for n in (0, 1)] + [
-        np.arange(num_rows, dtype="int32") % ROOM
+        np.arange(num_rows, dtype="int32") % NUM_STEPS
     ]
 
 
 def arrays(found):
-    assert isinstance(found, RankedHypotheses)
-    found = RankedHypotheses(*(tensor.numpy() for tensor in found))
+    assert isinstance(found, Hypotheses)
+    found = Hypotheses(*(tensor.numpy() for tensor in found))
     dtypes = [array.dtype for array in found]
     assert dtypes == ["int32", "int32", "float32", "float32", "bool"]
     return found
 
 
-def rows_of(found, sentence):
-    """Of each hypothesis its ids and whether it was cut, after a look at its padding."""
-    rows = []
-    for ids, length, cut in zip(
+def hypotheses_of(found, sentence):
+    """The ids of each hypothesis and whether it was truncated, after a check of its padding."""
+    hypotheses = []
+    for ids, length, truncated in zip(
         found.ids[sentence], found.lengths[sentence], found.truncated[sentence], strict=True
     ):
         assert (ids[length:] == PAD).all()
-        rows.append((tuple(ids[:length].tolist()), bool(cut)))
-    return rows
+        hypotheses.append((tuple(ids[:length].tolist()), bool(truncated)))
+    return hypotheses

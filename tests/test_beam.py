@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from step_models import (
     BOS,
     EOS,
-    NOTHING,
+    NEG_INF,
+    NUM_STEPS,
     PAD,
-    ROOM,
     SPECIAL,
     STEP_MODELS,
     TRANSFORMERS,
@@ -21,17 +21,17 @@ from step_models import (
     Case,
     arrays,
     cases,
+    hypotheses_of,
     log_softmax,
     make_case,
-    num_rows_of,
+    num_hypotheses,
     of_each,
-    rows_of,
     some_limits,
 )
 
-from tf_transformer.decoding.beam import _maxima, _top_k_of_many, beam_search, length_penalty
+from tf_transformer.decoding import beam_search
 
-ALPHAS = (0.0, 0.6, 1.0)
+LENGTH_PENALTIES = (0.0, 0.6, 1.0)
 
 
 @pytest.fixture(scope="module")
@@ -45,36 +45,36 @@ def case(request):
 @cases(*STEP_MODELS, *TRANSFORMERS)
 @pytest.mark.parametrize("mode", ["growing", "fixed", "compiled"])
 def test_a_beam_of_one_is_greedy_search(case, mode):
-    num_steps = None if mode == "growing" else ROOM
+    num_steps = None if mode == "growing" else NUM_STEPS
     greedy = tf.function(
         lambda *args: case.greedy(*args, num_steps=num_steps), jit_compile=mode == "compiled"
     )
     beam = tf.function(
-        lambda sources, limits, alpha: case.beam(sources, limits, 1, alpha, 1, num_steps),
+        lambda sources, limits, penalty: case.beam(sources, limits, 1, penalty, 1, num_steps),
         jit_compile=mode == "compiled",
     )
     sources = tf.constant(case.sources)
     for limits in some_limits(len(sources)):
-        expected = greedy(sources, tf.constant(limits))
-        for alpha in ALPHAS:
-            found = arrays(beam(sources, tf.constant(limits), tf.constant(alpha)))
+        for length_penalty in LENGTH_PENALTIES:
+            args = sources, tf.constant(limits), tf.constant(length_penalty)
+            expected, found = arrays(greedy(*args)), arrays(beam(*args))
             for name in ("ids", "lengths", "truncated"):
-                expected_array = getattr(expected, name).numpy()
-                assert getattr(found, name)[:, 0].tolist() == expected_array.tolist(), name
-            # Greedy search multiplies fewer rows once sentences have ended, and rounds otherwise.
-            np.testing.assert_allclose(found.log_probs[:, 0], expected.log_probs, atol=2e-5)
+                assert getattr(found, name).tolist() == getattr(expected, name).tolist(), name
+            # The two compact their batches at different steps, so products round differently.
+            np.testing.assert_allclose(found.log_probs, expected.log_probs, atol=2e-5)
+            np.testing.assert_allclose(found.scores, expected.scores, atol=2e-5)
 
 
 # Against brute force
 
 
 class Tables:
-    """Logits from a table of all prefixes, another for each sentence."""
+    """Logits from a table of all prefixes, one table for each sentence."""
 
     def start_decoding(self, tables, num_steps=None, beam_size=None):
         return {
             "source": {"tables": tables},
-            "target": {"prefix": tf.zeros([num_rows_of(tables, beam_size)], tf.int32)},
+            "target": {"prefix": tf.zeros([num_hypotheses(tables, beam_size)], tf.int32)},
         }
 
     def decode_step(self, token_ids, index, cache):
@@ -84,57 +84,64 @@ class Tables:
         return logits, {"source": cache["source"], "target": {"prefix": prefix}}
 
 
-def every_hypothesis(table, limit, alpha, eos_id):
-    """All that is not impossible: `{ids: (log_prob, score)}`, of those that ended and of cut."""
-    ended, cut = {}, {}
-    words = [i for i in range(table.shape[1]) if i != eos_id]
+def every_hypothesis(table, limit, length_penalty, eos_id):
+    """All possible hypotheses as `{ids: (log_prob, score)}`: those that ended, those truncated."""
+    ended, truncated = {}, {}
+    tokens = [i for i in range(table.shape[1]) if i != eos_id]
     for length in range(limit + 1):
-        for ids in itertools.product(words, repeat=length):
+        for ids in itertools.product(tokens, repeat=length):
             prefix, log_prob = 0, 0.0
             for i in ids:
                 log_prob += log_softmax(table[prefix])[i]
                 prefix = prefix * table.shape[1] + i + 1
             end = log_prob + log_softmax(table[prefix])[eos_id]
-            if end > NOTHING:
-                ended[ids] = end, end / ((5 + length + 1) / 6) ** alpha
-            elif log_prob > NOTHING and length == limit:
-                cut[ids] = log_prob, log_prob / ((5 + length) / 6) ** alpha
-    return ended, cut
+            if end > NEG_INF:
+                ended[ids] = end, end / ((5 + length + 1) / 6) ** length_penalty
+            elif log_prob > NEG_INF and length == limit:
+                truncated[ids] = log_prob, log_prob / ((5 + length) / 6) ** length_penalty
+    return ended, truncated
 
 
 @given(
     seed=st.integers(0, 2**32 - 1),
     vocab_size=st.integers(3, 4),
-    alpha=st.sampled_from(ALPHAS),
+    length_penalty=st.sampled_from(LENGTH_PENALTIES),
     n_best=st.sampled_from([1, 2, 5, 60]),
     peak=st.sampled_from([0.3, 1.0, 4.0]),
 )
 @settings(max_examples=15, deadline=None)
-def test_a_beam_as_wide_as_the_space_finds_the_best(seed, vocab_size, alpha, n_best, peak):
+def test_an_exhaustive_beam_finds_the_best(seed, vocab_size, length_penalty, n_best, peak):
     random = np.random.default_rng(seed)
     limits = random.integers(1, 4, 4).astype("int32")
     num_prefixes = sum(vocab_size**n for n in range(4))
     tables = random.normal(scale=peak, size=(4, num_prefixes, vocab_size)).astype("float32")
     pad, bos, eos = 0, 1, 2
-    # Where no end is possible hypotheses are cut off.
-    tables[..., eos][random.random(tables.shape[:2]) < 0.4] = NOTHING
-    tables[..., pad][random.random(tables.shape[:2]) < 0.1] = NOTHING
+    # Where no end is possible, hypotheses are truncated.
+    tables[..., eos][random.random(tables.shape[:2]) < 0.4] = NEG_INF
+    tables[..., pad][random.random(tables.shape[:2]) < 0.1] = NEG_INF
     case = Case(Tables(), tables, {"pad_id": pad, "bos_id": bos, "eos_id": eos})
-    beam_size = vocab_size * (vocab_size - 1) ** 3  # all continuations there can be at once
+    beam_size = vocab_size * (vocab_size - 1) ** 3  # the largest number of continuations
     n_best = min(n_best, beam_size)
-    found = arrays(case.beam(tf.constant(tables), tf.constant(limits), beam_size, alpha, n_best))
+    found = arrays(
+        case.beam(tf.constant(tables), tf.constant(limits), beam_size, length_penalty, n_best)
+    )
     for sentence, limit in enumerate(limits):
-        ended, cut = every_hypothesis(tables[sentence], limit, alpha, eos)
-        expected = [sorted((s for _, s in part.values()), reverse=True) for part in (ended, cut)]
-        expected = [*expected[0], *expected[1], *[NOTHING] * n_best][:n_best]
+        ended, truncated = every_hypothesis(tables[sentence], limit, length_penalty, eos)
+        expected = [
+            sorted((score for _, score in part.values()), reverse=True)
+            for part in (ended, truncated)
+        ]
+        expected = [*expected[0], *expected[1], *[NEG_INF] * n_best][:n_best]
         np.testing.assert_allclose(found.scores[sentence], expected, atol=1e-5)
-        rows = rows_of(found, sentence)
+        hypotheses = hypotheses_of(found, sentence)
         num = np.isfinite(expected).sum()
-        assert rows[num:] == [((), False)] * (n_best - num)
-        assert [is_cut for _, is_cut in rows[:num]] == (np.arange(num) >= len(ended)).tolist()
-        assert len(set(rows[:num])) == num
-        for rank, (ids, is_cut) in enumerate(rows[:num]):
-            log_prob, score = (cut if is_cut else ended)[ids]
+        assert hypotheses[num:] == [((), False)] * (n_best - num)
+        assert (found.log_probs[sentence, num:] == NEG_INF).all()
+        hypotheses = hypotheses[:num]
+        assert [t for _, t in hypotheses] == (np.arange(num) >= len(ended)).tolist()
+        assert len(set(hypotheses)) == num
+        for rank, (ids, is_truncated) in enumerate(hypotheses):
+            log_prob, score = (truncated if is_truncated else ended)[ids]
             assert found.scores[sentence, rank] == pytest.approx(score, abs=1e-5)
             assert found.log_probs[sentence, rank] == pytest.approx(log_prob, abs=1e-5)
 
@@ -142,10 +149,10 @@ def test_a_beam_as_wide_as_the_space_finds_the_best(seed, vocab_size, alpha, n_b
 # Against a loop that never stops early
 
 
-def beam_loop(logits_of, limit, beam_size, alpha, eos_id=EOS):
-    """One sentence: all its hypotheses as (score, log_prob, ids, cut), best first.
+def beam_loop(logits_of, limit, beam_size, length_penalty, eos_id=EOS):
+    """All hypotheses of one sentence as (score, log_prob, ids, truncated), best first.
 
-    It stops where K hypotheses are finished, which is part of the algorithm, or at the limit.
+    It stops when K hypotheses are finished, which is part of the algorithm, or at the limit.
     """
     live, finished = [(0.0, ())], []
     for index in range(limit + 1):
@@ -156,7 +163,7 @@ def beam_loop(logits_of, limit, beam_size, alpha, eos_id=EOS):
         ]
         continuations = sorted(continuations, key=lambda c: -c[0])[: 2 * beam_size]
         ending = [(p, ids) for p, ids, token in continuations[:beam_size] if token == eos_id]
-        penalty = ((5 + index + 1) / 6) ** alpha
+        penalty = ((5 + index + 1) / 6) ** length_penalty
         finished += [(p / penalty, p, ids, False) for p, ids in ending]
         finished = sorted(finished, key=lambda f: -f[0])[:beam_size]
         if len(finished) == beam_size:
@@ -164,45 +171,48 @@ def beam_loop(logits_of, limit, beam_size, alpha, eos_id=EOS):
         if index < limit:
             live = [(p, (*ids, token)) for p, ids, token in continuations if token != eos_id]
             live = live[:beam_size]
-    penalty, ended = ((5 + limit) / 6) ** alpha, {ids for _, ids in ending}
+    penalty, ended = ((5 + limit) / 6) ** length_penalty, {ids for _, ids in ending}
     return finished + [(p / penalty, p, ids, True) for p, ids in live if ids not in ended]
 
 
 @cases(*STEP_MODELS)
-@pytest.mark.parametrize("alpha", ALPHAS)
+@pytest.mark.parametrize("length_penalty", LENGTH_PENALTIES)
 @pytest.mark.parametrize("beam_size", [1, 2, 4, 7])
-def test_beam_search_is_the_loop_without_an_early_stop(case, alpha, beam_size):
-    limits = np.arange(len(case.sources), dtype="int32") % ROOM
+def test_beam_search_is_the_loop_without_an_early_stop(case, length_penalty, beam_size):
+    limits = np.arange(len(case.sources), dtype="int32") % NUM_STEPS
     expected = [
-        beam_loop(lambda tokens, s=s: case.model.logits(s, tokens), limit, beam_size, alpha)
-        for s, limit in zip(case.sources, limits, strict=True)
+        beam_loop(
+            lambda tokens, s=source: case.model.logits(s, tokens), limit, beam_size, length_penalty
+        )
+        for source, limit in zip(case.sources, limits, strict=True)
     ]
-    # All that can happen does.
-    assert {cut for rows in expected for *_, cut in rows} == {True, False}
+    # The sources cover all cases.
+    assert {truncated for rows in expected for *_, truncated in rows} == {True, False}
     if beam_size > 1:
         assert any(rows[0][3] != rows[-1][3] for rows in expected)
     for n_best in sorted({1, 2, beam_size} & set(range(beam_size + 1))):
-        found = arrays(
-            case.beam(tf.constant(case.sources), tf.constant(limits), beam_size, alpha, n_best)
-        )
+        sources = tf.constant(case.sources)
+        found = arrays(case.beam(sources, tf.constant(limits), beam_size, length_penalty, n_best))
         assert found.ids.shape[:2] == found.scores.shape == (len(limits), n_best)
         assert found.ids.shape[2] == found.lengths.max()
         for sentence, rows in enumerate(expected):
             rows = rows[:n_best]
-            assert rows_of(found, sentence)[: len(rows)] == [row[2:] for row in rows]
-            none = [NOTHING] * (n_best - len(rows))
+            assert hypotheses_of(found, sentence)[: len(rows)] == [row[2:] for row in rows]
+            none = [NEG_INF] * (n_best - len(rows))
             scores, log_probs = [row[0] for row in rows] + none, [row[1] for row in rows] + none
             np.testing.assert_allclose(found.scores[sentence], scores, atol=1e-4)
             np.testing.assert_allclose(found.log_probs[sentence], log_probs, atol=1e-4)
 
 
 @pytest.mark.parametrize(
-    ("limit", "alpha", "n_best", "steps"),
-    # Of ten, nine parts end at once: log 0.9 is -0.105, and what goes on is worth at most
-    # log 0.0125 / ((5 + limit + 1) / 6) ** alpha.
+    ("limit", "length_penalty", "n_best", "steps"),
+    # The end token has probability 0.9: log 0.9 is -0.105, and a live hypothesis scores at most
+    # log 0.0125 / ((5 + limit + 1) / 6) ** length_penalty.
     [(30, 0.0, 1, 1), (30, 1.0, 1, 1), (243, 1.0, 1, 1), (244, 1.0, 1, 2), (30, 0.0, 2, 2)],
 )
-def test_the_search_stops_as_soon_as_nothing_better_can_come(limit, alpha, n_best, steps):
+def test_the_search_stops_once_no_live_beam_can_reach_the_best(
+    limit, length_penalty, n_best, steps
+):
     probabilities = np.where(np.arange(VOCAB_SIZE) == EOS, 0.9, 0.1 / (VOCAB_SIZE - 1))
     calls = []
 
@@ -212,46 +222,47 @@ def test_the_search_stops_as_soon_as_nothing_better_can_come(limit, alpha, n_bes
 
     cache = {"source": {}, "target": {}}
     beam_search(
-        step, cache, tf.fill([4], limit), beam_size=4, alpha=alpha, n_best=n_best, **SPECIAL
-    )
+        step, cache, tf.fill([4], limit), beam_size=4, length_penalty=length_penalty,
+        n_best=n_best, **SPECIAL,
+    )  # fmt: skip
     assert calls == list(range(steps))
 
 
-# What finished is finished
+# Finished hypotheses
 
 
 @cases(*STEP_MODELS, "norm_first")
-@pytest.mark.parametrize("alpha", ALPHAS)
-def test_scores_of_finished_hypotheses_never_change(case, alpha):
+@pytest.mark.parametrize("length_penalty", LENGTH_PENALTIES)
+def test_scores_of_finished_hypotheses_never_change(case, length_penalty):
     @tf.function(input_signature=[tf.TensorSpec([], tf.int32)])
     def find(limit):
         sources = tf.constant(case.sources)
-        return case.beam(sources, tf.fill([len(sources)], limit), 4, alpha, n_best=4)
+        return case.beam(sources, tf.fill([len(sources)], limit), 4, length_penalty, n_best=4)
 
     before = [{} for _ in case.sources]
     kept = 0
-    for limit in range(ROOM):
+    for limit in range(NUM_STEPS):
         found = arrays(find(limit))
-        exists = found.scores > NOTHING
+        exists = found.scores > NEG_INF
         ended = exists & ~found.truncated
-        # Those that ended stand before the others, and each part is sorted.
+        # Those that ended rank before the others, and each part is sorted.
         assert (ended[:, 1:] <= ended[:, :-1]).all() and (exists[:, 1:] <= exists[:, :-1]).all()
         for part in (ended, exists & ~ended):
             both = part[:, 1:] & part[:, :-1]
             assert (found.scores[:, :-1] >= found.scores[:, 1:])[both].all()
-        penalty = ((5.0 + found.lengths + ended) / 6.0) ** alpha
+        penalty = ((5.0 + found.lengths + ended) / 6.0) ** length_penalty
         np.testing.assert_allclose(
             found.scores[exists], (found.log_probs / penalty)[exists], rtol=1e-5
         )
         for sentence, old in enumerate(before):
             now = {
                 ids: (found.log_probs[sentence, rank], found.scores[sentence, rank])
-                for rank, (ids, cut) in enumerate(rows_of(found, sentence))
+                for rank, (ids, _) in enumerate(hypotheses_of(found, sentence))
                 if ended[sentence, rank]
             }
             assert len(now) >= len(old)
             for ids, values in old.items():
-                # Only K that are as good can have driven it out.
+                # Only K that are as good can displace it.
                 assert now.get(ids) == values or (ids not in now and len(now) == 4)
                 if ids not in now:
                     assert min(score for _, score in now.values()) >= values[1]
@@ -262,22 +273,23 @@ def test_scores_of_finished_hypotheses_never_change(case, alpha):
 
 def test_of_equal_scores_the_older_comes_first():
     """Half of the probability ends at once, the other half certainly one step later."""
-    nothing, half = np.full(VOCAB_SIZE, NOTHING, "float32"), np.log(0.5)
-    rows = [nothing.copy(), nothing.copy()]
-    rows[0][[EOS, 5]], rows[1][EOS] = 0.0, 0.0
+    first, second = np.full([2, VOCAB_SIZE], NEG_INF, "float32")
+    first[[EOS, 5]], second[EOS] = 0.0, 0.0
 
     def step(token_ids, index, cache):
-        return tf.where((token_ids == BOS)[:, None], *rows), cache
+        return tf.where((token_ids == BOS)[:, None], first, second), cache
 
     cache = {"source": {}, "target": {}}
     found = arrays(
-        beam_search(step, cache, tf.constant([4]), beam_size=2, alpha=0.0, n_best=2, **SPECIAL)
+        beam_search(
+            step, cache, tf.constant([4]), beam_size=2, length_penalty=0.0, n_best=2, **SPECIAL
+        )
     )
-    assert found.scores.tolist() == [[np.float32(half)] * 2]
-    assert rows_of(found, 0) == [((), False), ((5,), False)]
+    assert found.scores.tolist() == [[np.float32(np.log(0.5))] * 2]
+    assert hypotheses_of(found, 0) == [((), False), ((5,), False)]
 
 
-def test_sentences_that_are_done_leave_the_batch():
+def test_sentences_that_are_done_are_removed_from_the_batch():
     lengths, sizes = (1, 9, 1, 5, 0, 1, 7, 9), []
     wanted = tf.constant([[4] * n + [EOS] * (12 - n) for n in lengths])
 
@@ -285,26 +297,26 @@ def test_sentences_that_are_done_leave_the_batch():
         wanted = cache["source"]["wanted"]
         assert len(token_ids) == 2 * len(wanted)
         sizes.append(len(wanted))
-        # So sure that nothing else is worth a further step.
+        # So certain that the search stops at the end token.
         logits = tf.one_hot(wanted[:, index], VOCAB_SIZE, on_value=20.0)
         return tf.repeat(logits, 2, axis=0), cache
 
     cache = {"source": {"wanted": wanted}, "target": {}}
-    found = beam_search(step, cache, tf.fill([8], 11), beam_size=2, alpha=0.0, **SPECIAL)
+    found = beam_search(step, cache, tf.fill([8], 11), beam_size=2, length_penalty=0.0, **SPECIAL)
     assert sizes == [8, 8, 4, 4, 4, 4, 3, 3, 2, 2]
     assert found.lengths[:, 0].numpy().tolist() == list(lengths)
 
 
 @pytest.mark.parametrize(("pad_id", "bos_id", "eos_id"), [(0, 2, 3), (8, 1, 0), (3, 0, 8)])
 @pytest.mark.parametrize("num_steps", [None, 5])
-def test_special_ids_are_those_that_are_told(pad_id, bos_id, eos_id, num_steps):
+def test_special_ids_are_the_arguments(pad_id, bos_id, eos_id, num_steps):
     wanted = tf.constant([[5, 6, eos_id, 5], [eos_id, 5, 5, 5]])
     first = []
 
     def step(token_ids, index, cache):
         first.append(token_ids.numpy().tolist())
         logits = tf.one_hot(cache["source"]["wanted"][:, index], VOCAB_SIZE, on_value=20.0)
-        # Of what is not wanted, the end last.
+        # Of the other tokens, the end is the least probable.
         return tf.repeat(logits - tf.one_hot(eos_id, VOCAB_SIZE), 2, axis=0), cache
 
     special = {"pad_id": pad_id, "bos_id": bos_id, "eos_id": eos_id}
@@ -322,29 +334,29 @@ def test_special_ids_are_those_that_are_told(pad_id, bos_id, eos_id, num_steps):
 # The cache
 
 
-def test_only_the_target_is_re_ordered():
+def test_only_the_target_is_reordered():
     model, pasts = Bag(), []
 
     def step(token_ids, index, cache):
         past, history = cache["target"]["ids"], cache["history"]["ids"]
-        # Written by the sentence, hypotheses side by side, and found as it was left.
-        live = cache["source"]["places"].numpy()
+        # The history holds the hypotheses of each sentence side by side, as they were appended.
+        live = cache["source"]["indices"].numpy()
         seen = np.stack(pasts, axis=2)[live] if pasts else np.zeros([12, 3, 0])
         assert history.numpy().tolist() == seen.tolist()
         pasts.append(np.full([12, 3], PAD))
         pasts[-1][live] = tf.reshape(token_ids, [-1, 3])
         history = tf.concat([history, pasts[-1][live][..., None]], axis=2)
         past = tf.concat([past, token_ids[:, None]], axis=1)
-        # A model without any memory but the hypotheses' own past.
+        # The model itself reads only the target.
         embedded = tf.reduce_sum(tf.gather(model.embeddings, past), axis=1)
         bag = of_each(cache["source"]["bag"], token_ids)
         logits = tf.tanh(bag + embedded) @ model.output + model.bias
-        moved = {"target": {"ids": past}, "history": {"ids": history}}
-        return logits, {"source": cache["source"], **moved}
+        changed = {"target": {"ids": past}, "history": {"ids": history}}
+        return logits, {"source": cache["source"], **changed}
 
     sources = model.sources(12)
     cache = {
-        "source": {"bag": tf.constant(sources), "places": tf.range(12)},
+        "source": {"bag": tf.constant(sources), "indices": tf.range(12)},
         "target": {"ids": tf.zeros([36, 0], tf.int32)},
         "history": {"ids": tf.zeros([12, 3, 0], tf.int32)},
     }
@@ -352,36 +364,4 @@ def test_only_the_target_is_re_ordered():
     assert len(pasts) == 7
     for sentence, source in enumerate(sources):
         expected = beam_loop(lambda tokens, s=source: model.logits(s, tokens), 6, 3, 0.6)
-        assert rows_of(found, sentence) == [row[2:] for row in expected[:3]]
-
-
-# Parts
-
-
-def test_known_length_penalties():
-    assert length_penalty(tf.range(14), 0.0).numpy().tolist() == [1.0] * 14
-    assert length_penalty(tf.constant([1, 7, 13]), 1.0).numpy().tolist() == [1.0, 2.0, 3.0]
-    for alpha in (0.2, 0.6, 1.0):
-        assert float(length_penalty(1, alpha)) == 1.0
-    assert float(length_penalty(19, 0.5)) == 2.0
-    assert float(length_penalty(19, tf.constant(0.6))) == pytest.approx(4**0.6)
-
-
-@given(
-    size=st.sampled_from([8000, 7999, 512, 1000, 37000, 7993, 9]),
-    top_k=st.sampled_from([tf.math.top_k, _maxima]),
-    k=st.integers(1, 20),
-    spread=st.sampled_from([0.1, 2.0, 4.0, 1e6]),
-    seed=st.integers(0, 2**32 - 1),
-)
-@settings(max_examples=60, deadline=None)
-def test_the_quick_top_k_is_the_original(size, top_k, k, spread, seed):
-    k = min(k, size)
-    # The larger, the rarer: equal values are then in blocks with unequal maxima too.
-    values = np.floor(np.random.default_rng(seed).normal(scale=spread, size=(3, size)))
-    values = values.astype("float32")
-    values[2, seed % size :] = NOTHING
-    found = _top_k_of_many(tf.constant(values), k, top_k)
-    expected = tf.math.top_k(values, k)
-    assert found[0].numpy().tolist() == expected[0].numpy().tolist()
-    assert found[1].numpy().tolist() == expected[1].numpy().tolist()
+        assert hypotheses_of(found, sentence) == [row[2:] for row in expected[:3]]

@@ -1,5 +1,6 @@
-"""Compaction: sentences that are done leave the batch, so that no step is spent on them."""
+"""Compaction: finished sentences are removed from the batch, so that steps do not compute them."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -7,22 +8,22 @@ import tensorflow as tf
 from tf_transformer.decoding.cache import open_shapes
 
 
-class _Live(NamedTuple):
-    """The sentences that are still decoded."""
+class _Batch(NamedTuple):
+    """The M sentences that are still decoded."""
 
-    state: Any
+    state: Any  # as in `decode_with_compaction`
     source: Any  # that part of the cache
     limits: tf.Tensor  # int32 (M,)
-    places: tf.Tensor  # int32 (M,), where they stand in the whole batch
+    indices: tf.Tensor  # int32 (M,), of these sentences in the whole batch
 
-    def only(self, kept, beam_size):
-        """These sentences alone, by their places in the present batch."""
+    def select(self, kept: tf.Tensor, beam_size: int | tf.Tensor) -> "_Batch":
+        """The batch of the sentences with the indices `kept`, int64 `(L,)`."""
 
-        def gather(structure, rows):
-            return tf.nest.map_structure(lambda tensor: tf.gather(tensor, rows), structure)
+        def gather(structure, indices):
+            return tf.nest.map_structure(lambda tensor: tf.gather(tensor, indices), structure)
 
-        slots = tf.range(beam_size, dtype=kept.dtype)
-        hypotheses = tf.reshape(kept[:, None] * tf.cast(beam_size, kept.dtype) + slots, [-1])
+        beams = tf.range(beam_size, dtype=kept.dtype)
+        hypotheses = tf.reshape(kept[:, None] * tf.cast(beam_size, kept.dtype) + beams, [-1])
         state = {
             name: field if name == "index" else gather(field, kept)
             for name, field in self.state._asdict().items()
@@ -32,59 +33,67 @@ class _Live(NamedTuple):
             name: gather(part, hypotheses if name == "target" else kept)
             for name, part in self.state.cache.items()
         }
-        return _Live(self.state._replace(**state, cache=cache), *gather(self[1:], kept))
+        return _Batch(self.state._replace(**state, cache=cache), *gather(self[1:], kept))
 
 
-def decode_live(decode, outcome, state, fixed, limits, pad_id, beam_size=1):
-    """Runs a search on sentences of which fewer and fewer are left.
+def decode_with_compaction(
+    decode: Callable,
+    results_of: Callable,
+    state: Any,
+    fixed: dict[str, Any],
+    limits: tf.Tensor,
+    pad_id: int,
+    beam_size: int | tf.Tensor = 1,
+) -> tuple[tf.Tensor, ...]:
+    """Runs a search and removes sentences from the batch once they are done.
 
     Args:
-        decode: `(state, fixed, limits, goes_on) -> state`, the steps of some sentences as long as
-            `goes_on(state)`.
-        outcome: `(state, limits) -> NamedTuple` of tensors `(B, …)`, the first of them ids
-            `(B, …, T)`; it is asked for sentences that go on too, and asked again later.
-        state: NamedTuple with `index ()`, `done (B,)`, the moving parts of a `cache`, and
-            anything else `(B, …)`.
+        decode: `(state, fixed, limits, condition) -> state`, runs the steps of a batch while
+            `condition(state)` holds.
+        results_of: `(state, limits) -> tuple` of tensors `(B, …)`, the first of which are ids
+            `(B, …, T)`. It is called for unfinished sentences too, whose results are overwritten
+            later.
+        state: NamedTuple with `index ()`, `done (B,)`, `cache` (the parts that steps change), and
+            any other tensors `(B, …)`.
         fixed: the parts of the cache that never change.
         limits: int32 `(B,)`.
-        pad_id: int.
-        beam_size: int or int scalar tensor, rows of each sentence in the cache's `"target"`.
+        pad_id: padding token.
+        beam_size: hypotheses of each sentence in the cache's `"target"`.
 
     Returns:
-        the outcome of all sentences, T the number of steps.
+        the results of all sentences; T is the number of steps.
     """
-    shared = {name: part for name, part in fixed.items() if name != "source"}
+    constants = {name: part for name, part in fixed.items() if name != "source"}
 
-    def decode_and_compact(live, found):
-        end = decode(live.state, {**shared, "source": live.source}, live.limits, _most_live)
-        # What was found before is as long as the steps were then.
-        grown = end.index - tf.shape(found[0])[-1]
-        room = [[0, 0]] * (len(found[0].shape) - 1) + [[0, grown]]
-        longer = tf.pad(found[0], room, constant_values=pad_id)
-        found = type(found)(
-            *(
-                tf.tensor_scatter_nd_update(whole, live.places[:, None], part)
-                for whole, part in zip((longer, *found[1:]), outcome(end, live.limits), strict=True)
-            )
+    def decode_and_compact(batch, results):
+        end = decode(batch.state, {**constants, "source": batch.source}, batch.limits, _most_live)
+        # Earlier ids are as long as the number of steps was then.
+        old_ids = results[0]
+        growth = end.index - tf.shape(old_ids)[-1]
+        paddings = [[0, 0]] * (len(old_ids.shape) - 1) + [[0, growth]]
+        ids = tf.pad(old_ids, paddings, constant_values=pad_id)
+        results = tuple(
+            tf.tensor_scatter_nd_update(old, batch.indices[:, None], new)
+            for old, new in zip((ids, *results[1:]), results_of(end, batch.limits), strict=True)
         )
-        return live._replace(state=end).only(tf.where(~end.done)[:, 0], beam_size), found
+        return batch._replace(state=end).select(tf.where(~end.done)[:, 0], beam_size), results
 
-    live = _Live(state, fixed.get("source", {}), limits, tf.range(tf.shape(limits)[0]))
-    found = outcome(state, limits)
+    batch = _Batch(state, fixed.get("source", {}), limits, tf.range(tf.shape(limits)[0]))
+    results = tuple(results_of(state, limits))
     return tf.while_loop(
-        lambda live, found: tf.shape(live.places)[0] > 0,
+        lambda batch, results: tf.shape(batch.indices)[0] > 0,
         decode_and_compact,
-        [live, found],
-        shape_invariants=[open_shapes(live), open_shapes(found)],
+        [batch, results],
+        shape_invariants=[open_shapes(batch), open_shapes(results)],
     )[1]
 
 
-def some_live(state):
-    """Whether any sentence goes on."""
+def any_live(state: Any) -> tf.Tensor:
+    """Whether any sentence is not done."""
     return tf.reduce_any(~state.done)
 
 
 def _most_live(state):
-    """Whether so many go on that to take the others out would cost more than it gains."""
+    """Whether so many are not done that a smaller batch would cost more than it saves."""
     live = tf.reduce_sum(tf.cast(~state.done, tf.int32))
     return 4 * live > 3 * tf.shape(state.done)[0]

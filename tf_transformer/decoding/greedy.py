@@ -1,72 +1,84 @@
-"""Greedy search: the most probable token, again and again."""
+"""Greedy search: the most probable token at each step."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from tf_transformer.decoding.cache import append_ids, empty_ids, open_shapes, split_cache
-from tf_transformer.decoding.compaction import decode_live, some_live
-from tf_transformer.decoding.hypotheses import Hypotheses
+from tf_transformer.decoding.compaction import any_live, decode_with_compaction
+from tf_transformer.decoding.hypotheses import Hypotheses, beam_score
 
 
 class _GreedyState(NamedTuple):
     index: tf.Tensor  # int32 (), position of token_ids
-    token_ids: tf.Tensor  # int32 (N,), the last token of each row
-    done: tf.Tensor  # bool (N,)
-    truncated: tf.Tensor  # bool (N,)
-    lengths: tf.Tensor  # int32 (N,)
-    log_probs: tf.Tensor  # float32 (N,)
-    ids: tf.Tensor  # int32 (N, T), T is index where it grows
-    cache: Any  # the parts that change
+    token_ids: tf.Tensor  # int32 (B,), the last token of each sentence
+    done: tf.Tensor  # bool (B,)
+    truncated: tf.Tensor  # bool (B,)
+    lengths: tf.Tensor  # int32 (B,)
+    log_probs: tf.Tensor  # float32 (B,)
+    ids: tf.Tensor  # int32 (B, T); T is index, or num_steps where that is given
+    cache: Any  # the parts that steps change
 
 
-def greedy_search(decode_step, cache, limits, *, pad_id, bos_id, eos_id, num_steps=None):
-    """Decodes with a step function; works for any model that has one.
+def greedy_search(
+    decode_step: Callable,
+    cache: dict[str, Any],
+    limits: tf.Tensor,
+    *,
+    pad_id: int,
+    bos_id: int,
+    eos_id: int,
+    length_penalty: float | tf.Tensor = 0.6,
+    num_steps: int | tf.Tensor | None = None,
+) -> Hypotheses:
+    """Decodes the most probable token at each step, for any model with a decoding step.
 
     Args:
-        decode_step: `(token_ids (N,), index, cache) -> (logits (N, V), cache)`.
+        decode_step: `(token_ids (B,), index, cache) -> (logits (B, V), cache)`.
         cache: what the model's `start_decoding` returned.
-        limits: int32 `(N,)`, ids a row may have, the end id not counted.
-        pad_id, bos_id, eos_id: int.
-        num_steps: int or int scalar tensor, more than the largest limit, where everything has
-            its full size from the start, as XLA needs it; None where it grows by what each step
-            adds. `start_decoding` must have been told the same.
+        limits: int32 `(B,)`, the most tokens of each hypothesis, the end token not counted.
+        pad_id, bos_id, eos_id: special tokens.
+        length_penalty: as in `beam_score`. It only affects the scores.
+        num_steps: number of steps that tensors of fixed size have space for, as XLA needs them;
+            more than the largest limit. With None the tensors grow in each step. Must be the
+            value that `start_decoding` received.
 
     Returns:
-        `Hypotheses` of N rows.
+        `Hypotheses` with n = 1.
     """
-    fixed, moving = split_cache(cache)
-    num_rows = tf.shape(limits)[0]
-    nothing = tf.zeros([num_rows], tf.bool)
+    fixed, changing = split_cache(cache)
+    num_sentences = tf.shape(limits)[0]
+    false = tf.zeros([num_sentences], tf.bool)
     start = _GreedyState(
         index=tf.constant(0),
-        token_ids=tf.fill([num_rows], bos_id),
-        done=nothing,
-        truncated=nothing,
-        lengths=tf.zeros([num_rows], tf.int32),
-        log_probs=tf.zeros([num_rows]),
-        ids=empty_ids([num_rows], num_steps, pad_id),
-        cache=moving,
+        token_ids=tf.fill([num_sentences], bos_id),
+        done=false,
+        truncated=false,
+        lengths=tf.zeros([num_sentences], tf.int32),
+        log_probs=tf.zeros([num_sentences]),
+        ids=empty_ids([num_sentences], num_steps, pad_id),
+        cache=changing,
     )
     shapes = open_shapes(start)
 
-    def decode(state, fixed, limits, goes_on):
-        """Steps of these rows, as long as `goes_on(state)`."""
+    def decode(state, fixed, limits, condition):
+        """Runs steps while `condition(state)` holds."""
 
         def step(state):
             logits, cache = decode_step(state.token_ids, state.index, {**fixed, **state.cache})
             best = tf.argmax(logits, axis=-1, output_type=tf.int32)
             log_probs = tf.reduce_max(logits, axis=-1) - tf.reduce_logsumexp(logits, axis=-1)
             ended = ~state.done & (best == eos_id)
-            # A row at its limit may still end by itself; anything else there is cut off.
-            cut = ~state.done & ~ended & (state.index >= limits)
-            emitted = ~state.done & ~ended & ~cut
+            # At its limit a sentence may still end; any other token truncates it.
+            truncated = ~state.done & ~ended & (state.index >= limits)
+            emitted = ~state.done & ~ended & ~truncated
             token_ids = tf.where(emitted, best, pad_id)
             state = _GreedyState(
                 index=state.index + 1,
                 token_ids=token_ids,
                 done=~emitted,
-                truncated=state.truncated | cut,
+                truncated=state.truncated | truncated,
                 lengths=state.lengths + tf.cast(emitted, tf.int32),
                 log_probs=state.log_probs + tf.where(emitted | ended, log_probs, 0.0),
                 ids=append_ids(state.ids, token_ids, state.index, num_steps),
@@ -74,16 +86,20 @@ def greedy_search(decode_step, cache, limits, *, pad_id, bos_id, eos_id, num_ste
             )
             return (state,)
 
-        return tf.while_loop(goes_on, step, [state], shape_invariants=[shapes])[0]
+        return tf.while_loop(condition, step, [state], shape_invariants=[shapes])[0]
+
+    def results_of(state, limits):
+        return state.ids, state.lengths, state.log_probs, state.truncated
 
     if num_steps is not None:
-        return _hypotheses(decode(start, fixed, limits, some_live))
-    found = decode_live(
-        decode, lambda state, limits: _hypotheses(state), start, fixed, limits, pad_id
-    )
-    # The last step of the longest row found its end and added padding only.
-    return found._replace(ids=found.ids[:, : tf.maximum(tf.shape(found.ids)[1] - 1, 0)])
-
-
-def _hypotheses(state):
-    return Hypotheses(state.ids, state.lengths, state.log_probs, state.truncated)
+        results = results_of(decode(start, fixed, limits, any_live), limits)
+    else:
+        results = decode_with_compaction(decode, results_of, start, fixed, limits, pad_id)
+    ids, lengths, log_probs, truncated = results
+    if num_steps is None:
+        # The last step of the longest sentence found its end and appended padding only.
+        ids = ids[:, : tf.maximum(tf.shape(ids)[1] - 1, 0)]
+    factors = lengths + tf.cast(~truncated, tf.int32)
+    scores = beam_score(log_probs, factors, length_penalty)
+    fields = Hypotheses(ids, lengths, log_probs, scores, truncated)
+    return Hypotheses(*(field[:, None] for field in fields))

@@ -1,4 +1,4 @@
-"""What a search returns, and how long a translation may become."""
+"""The result of a search, beam scores, and the limits of translations."""
 
 from typing import NamedTuple
 
@@ -6,32 +6,19 @@ import tensorflow as tf
 
 
 class Hypotheses(NamedTuple):
-    """Translations as ids, one a row.
+    """The n best translations of each sentence, best first.
+
+    Hypotheses that reached their limit before an end token are truncated; they rank behind all
+    that ended. A missing hypothesis, where a sentence has fewer than n, has the score and the
+    log-probability minus infinity, length 0 and padding ids.
 
     Attributes:
-        ids: int32 `(N, T)`, without begin and end ids, padded after the end.
-        lengths: int32 `(N,)`, ids before the end.
-        log_probs: float32 `(N,)`, sum of the log-probabilities of the ids and, where the row
-            ended by itself, of the end id.
-        truncated: bool `(N,)`, whether the row met its limit before an end id.
-    """
-
-    ids: tf.Tensor
-    lengths: tf.Tensor
-    log_probs: tf.Tensor
-    truncated: tf.Tensor
-
-
-class RankedHypotheses(NamedTuple):
-    """The best translations of each sentence, best first.
-
-    Attributes:
-        ids: int32 `(B, n, T)`, without begin and end ids, padded after the end.
-        lengths: int32 `(B, n)`, ids before the end.
-        log_probs: float32 `(B, n)`, as in `Hypotheses`.
-        scores: float32 `(B, n)`, `log_probs` over the length penalty. Hypotheses that were cut
-            off stand behind all that ended. Minus infinity where there is no hypothesis.
-        truncated: bool `(B, n)`, whether the hypothesis met its limit before an end id.
+        ids: int32 `(B, n, T)`, without begin and end tokens, padded after the end.
+        lengths: int32 `(B, n)`, tokens before the end.
+        log_probs: float32 `(B, n)`, sum of the log-probabilities of the tokens and, where the
+            hypothesis ended, of the end token.
+        scores: float32 `(B, n)`, see `beam_score`.
+        truncated: bool `(B, n)`.
     """
 
     ids: tf.Tensor
@@ -41,14 +28,41 @@ class RankedHypotheses(NamedTuple):
     truncated: tf.Tensor
 
 
-def output_limits(source_lengths, max_length):
-    """How many ids each translation may have: twice its own source and ten, never the batch's.
+def output_limits(source_lengths: tf.Tensor, max_length: int) -> tf.Tensor:
+    """The most tokens that each translation may have: `min(2 * source_length + 10, max_length)`.
+
+    The limit of a sentence depends on its own length only, not on the batch.
 
     Args:
-        source_lengths: int32 `(B,)`.
-        max_length: int, the limit of all limits.
+        source_lengths: int32 `(B,)`, tokens of each source.
+        max_length: the limit of every translation.
 
     Returns:
         int32 `(B,)`.
     """
     return tf.minimum(2 * source_lengths + 10, max_length)
+
+
+def beam_score(
+    log_probs: tf.Tensor, lengths: tf.Tensor | int, length_penalty: tf.Tensor | float
+) -> tf.Tensor:
+    """The score of hypotheses: `log_probs / ((5 + lengths) / 6) ** length_penalty`.
+
+    Wu et al. 2016, section 7, without the coverage penalty.
+
+    Args:
+        log_probs: float32 tensor.
+        lengths: int tensor that broadcasts to `log_probs`, the number of factors of each
+            probability: the tokens, and the end token where the hypothesis ended.
+        length_penalty: float or float scalar tensor, not negative; 0 compares log-probabilities,
+            1 nearly their means.
+
+    Returns:
+        float32 tensor of the same shape.
+    """
+    return log_probs / length_normalizer(lengths, length_penalty)
+
+
+def length_normalizer(lengths: tf.Tensor | int, length_penalty: tf.Tensor | float) -> tf.Tensor:
+    """The divisor of `beam_score`, float32 of the shape of `lengths`."""
+    return ((5.0 + tf.cast(lengths, tf.float32)) / 6.0) ** length_penalty

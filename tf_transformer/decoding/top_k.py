@@ -1,0 +1,71 @@
+"""The largest k values of each row, faster than `tf.math.top_k` where a search needs them."""
+
+from collections.abc import Callable
+
+import tensorflow as tf
+
+_BLOCK_SIZE = 64
+_NEG_INF = float("-inf")
+
+
+def iterative_top_k(values: tf.Tensor, k: int | tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """`tf.math.top_k` as k maxima in turn: XLA compiles the original into a slow sort.
+
+    Args:
+        values: float tensor `(N, M)`.
+        k: at most M.
+
+    Returns:
+        the values, `(N, k)`, and their indices, int32 `(N, k)`.
+    """
+    columns, ranks = tf.range(tf.shape(values)[1]), tf.range(k)
+
+    def step(rank, remaining, best, indices):
+        index = tf.argmax(remaining, axis=1, output_type=tf.int32)[:, None]
+        at_index, at_rank = columns == index, ranks == rank
+        largest = tf.reduce_max(tf.where(at_index, values, _NEG_INF), axis=1, keepdims=True)
+        return (
+            rank + 1,
+            tf.where(at_index, _NEG_INF, remaining),
+            tf.where(at_rank, largest, best),
+            tf.where(at_rank, index, indices),
+        )
+
+    # Values of minus infinity still rank before those that were taken. (Half of the lowest number,
+    # since `argmax` ignores the lowest.)
+    remaining = tf.maximum(values, values.dtype.min / 2)
+    zeros = tf.zeros([tf.shape(values)[0], k], tf.int32)
+    state = [tf.constant(0), remaining, tf.cast(zeros, values.dtype), zeros]
+    _, _, best, indices = tf.while_loop(lambda rank, *_: rank < k, step, state)
+    return best, indices
+
+
+def blockwise_top_k(
+    values: tf.Tensor, k: int | tf.Tensor, top_k: Callable = tf.math.top_k
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """`top_k` of a large vocabulary in a third of the time or less, by way of the best blocks.
+
+    The k largest values lie in the k blocks with the largest maxima. Of equal values the one with
+    the lower index comes first, as in `tf.math.top_k`.
+
+    Args:
+        values: float tensor `(N, V)`, V known.
+        k: at most V.
+        top_k: `tf.math.top_k` or `iterative_top_k`.
+
+    Returns:
+        the values, `(N, k)`, and their indices, int32 `(N, k)`.
+    """
+    size = values.shape[-1]
+    width = max(w for w in range(1, _BLOCK_SIZE + 1) if size % w == 0)
+    num_blocks = size // width
+    if size < 8 * _BLOCK_SIZE or width < _BLOCK_SIZE // 4:
+        return top_k(values, k)
+    blocks = tf.reshape(values, [-1, num_blocks, width])
+    k_blocks = tf.minimum(k, num_blocks)
+    _, best_blocks = top_k(tf.reduce_max(blocks, axis=-1), k_blocks)
+    best_blocks = tf.sort(best_blocks, axis=-1)
+    candidates = tf.reshape(tf.gather(blocks, best_blocks, batch_dims=1), [-1, k_blocks * width])
+    best, indices = top_k(candidates, k)
+    blocks_of_best = tf.gather(best_blocks, indices // width, batch_dims=1)
+    return best, blocks_of_best * width + indices % width
