@@ -68,7 +68,7 @@ def write_models(preset, options, sentences, folder):
     import keras
 
     import tf_transformer as tt
-    from tf_transformer.export.ctranslate2 import write_ctranslate2
+    from tf_transformer.export.ctranslate2 import export_ctranslate2
     from tf_transformer.training.run_directory import RunDirectory
 
     run = RunDirectory.open(options.run_dir) if options.run_dir else None
@@ -87,7 +87,7 @@ def write_models(preset, options, sentences, folder):
     half.set_weights(model.get_weights())
     tt.Translator.from_model(half, source, target, max_length).save(f"{folder}/ours_bfloat16")
     for name, quantization in (("float32", None), ("int8", "int8")):
-        write_ctranslate2(
+        export_ctranslate2(
             model, source, target, f"{folder}/{name}", quantization=quantization,
             max_length=max_length,
         )  # fmt: skip
@@ -111,7 +111,7 @@ def fitting_size(sentences):
 
 def ours(folder, name, xla):
     from tf_transformer import Translator
-    from tf_transformer.export.translator import run_in_callers_thread
+    from tf_transformer.inference.translator import run_in_callers_thread
 
     run_in_callers_thread()
     translator = Translator.load(f"{folder}/{name}", xla=xla, threads=THREADS)
@@ -245,7 +245,7 @@ def costs(preset):
     import tensorflow as tf
 
     import tf_transformer as tt
-    from tf_transformer.export.translator import run_in_callers_thread
+    from tf_transformer.inference.translator import run_in_callers_thread
 
     run_in_callers_thread()
     model = tt.Transformer(tt.preset(preset, 8000, 8000))

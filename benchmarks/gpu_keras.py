@@ -11,7 +11,7 @@ import jax  # noqa: E402
 import keras  # noqa: E402
 from synthetic_batches import PAD_ID, synthetic_batches  # noqa: E402
 
-from tf_transformer.models.presets import preset  # noqa: E402
+from tf_transformer.models.architectures import preset  # noqa: E402
 from tf_transformer.models.transformer import Transformer  # noqa: E402
 from tf_transformer.training.losses import SmoothedCrossEntropy  # noqa: E402
 from tf_transformer.training.schedules import NoamSchedule  # noqa: E402

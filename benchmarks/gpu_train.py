@@ -16,7 +16,7 @@ import engine
 from sizes import add_size_options, sizes_of
 from synthetic_batches import PAD_ID, synthetic_batches, training_flops
 
-from tf_transformer.models.presets import PRESETS
+from tf_transformer.models.architectures import PRESETS
 
 ENGINES = {
     "ours": ("gpu_keras.py", "jax"),

@@ -13,7 +13,7 @@ def add_size_options(parser, kind):
 
 def sizes_of(preset, options):
     """The sizes of `preset`, but for those that `options` gives."""
-    from tf_transformer.models.presets import PRESETS
+    from tf_transformer.models.architectures import PRESETS
 
     num_layers, d_model, d_ff, num_heads = PRESETS[preset]
     sizes = {

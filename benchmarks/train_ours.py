@@ -14,9 +14,9 @@ from tokenized_text import load_batches, load_text, target_tokens  # noqa: E402
 from tf_transformer.config import TrainingConfig  # noqa: E402
 from tf_transformer.data.batching import TokenBatches  # noqa: E402
 from tf_transformer.data.tokenized_text import TokenizedText  # noqa: E402
-from tf_transformer.models.presets import preset  # noqa: E402
+from tf_transformer.models.architectures import preset  # noqa: E402
 from tf_transformer.models.transformer import Transformer  # noqa: E402
-from tf_transformer.training.recipe import compile_model  # noqa: E402
+from tf_transformer.training.train import compile_model  # noqa: E402
 
 PRECISIONS = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
 

@@ -33,7 +33,7 @@ def log_of(run_dir):
 
 
 def without_times(log):
-    times = ("minutes", "tokens_per_second", "validation_seconds", "validation_share")
+    times = ("minutes", "tokens_per_second", "validation_seconds", "validation_fraction")
     return [{k: v for k, v in x.items() if k not in times} for x in log]
 
 

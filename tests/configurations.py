@@ -1,21 +1,11 @@
-"""The sections of a configuration, files for it, and how a refusal is caught."""
+"""The tables of a configuration, files for it, and how a refusal is caught."""
 
 import pytest
 
-from tf_transformer.config import (
-    ConfigError,
-    DataConfig,
-    ModelConfig,
-    TokenizerConfig,
-    TrainingConfig,
-)
+from tf_transformer.config import settings_by_table
+from tf_transformer.errors import ConfigError
 
-SECTIONS = {
-    "data": DataConfig,
-    "tokenizer": TokenizerConfig,
-    "model": ModelConfig,
-    "training": TrainingConfig,
-}
+TABLES = settings_by_table()
 TEXT = {
     "train_source": "a.de",
     "train_target": "a.en",

@@ -24,7 +24,7 @@ import phrase_models
 import tensorflow as tf
 
 import tf_transformer as tt
-from tf_transformer.training import endings, logs
+from tf_transformer.training import callbacks, stopping
 
 
 def _randomise(layer, seed=0):
@@ -228,7 +228,7 @@ def fit(line_model):
 def step_clock(monkeypatch):
     """The time of what ends and what logs: a step takes 10 seconds and a validation 25."""
     clock = _Clock()
-    for module in (endings, logs):
+    for module in (stopping, callbacks):
         monkeypatch.setattr(module, "time", types.SimpleNamespace(monotonic=clock.monotonic))
     return clock
 
@@ -269,7 +269,8 @@ def in_memory(randomise, letter_tokenizer):
 @pytest.fixture(scope="session")
 def exported_version(in_memory, tmp_path_factory):
     """A version of that Transformer, in a folder that has been moved since."""
-    written = in_memory.save(tmp_path_factory.mktemp("saved_models") / "demo", version=3)
+    folder = tmp_path_factory.mktemp("saved_models") / "demo"
+    written = tt.export_saved_model(in_memory, folder, version=3)
     moved = tmp_path_factory.mktemp("elsewhere") / "moved"
     shutil.move(written, moved)
     return moved

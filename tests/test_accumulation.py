@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 import tf_transformer as tt
-from tf_transformer.training import endings
+from tf_transformer.training import stopping
 
 
 def test_an_accumulating_optimizer_counts_updates_and_keeps_a_part_of_a_group():
@@ -56,7 +56,7 @@ def test_training_never_ends_between_the_batches_of_an_update(fit, step_clock, l
     line_model.compile(tt.GradientAccumulation(keras.optimizers.SGD(0.1), 2), "mse")
     try:
         if ender == "limit":  # over after the 3rd batch of 10 seconds
-            fit(step_clock, endings.TimeLimit(25 / 60, started=1000.0))
+            fit(step_clock, stopping.TimeLimit(25 / 60, started=1000.0))
         else:  # in the 3rd batch
             begun = []
 
@@ -66,7 +66,7 @@ def test_training_never_ends_between_the_batches_of_an_update(fit, step_clock, l
                     signal.raise_signal(signal.SIGINT)
 
             once = keras.callbacks.LambdaCallback(on_train_batch_begin=interrupt)
-            fit(once, endings.StopOnSignal())
+            fit(once, stopping.StopOnSignal())
         assert int(line_model.optimizer.iterations) == 2
         assert int(line_model.optimizer.variables[0].numpy()) == 4
     finally:

@@ -8,9 +8,11 @@ import pytest
 
 import tf_transformer as tt
 from tf_transformer import cli
+from tf_transformer.models.architectures import build_model, with_tokenizers
 from tf_transformer.training.checkpoints import Checkpoints
-from tf_transformer.training.recipe import compile_model
-from tf_transformer.training.run_directory import RunDirectory, build_model
+from tf_transformer.training.restore import restore_model
+from tf_transformer.training.run_directory import RunDirectory
+from tf_transformer.training.train import compile_model
 
 STEPS = (2, 5, 9, 12)
 
@@ -28,15 +30,15 @@ def written(randomise, tmp_path_factory):
     corpus = tt.copy_task(num_train=60, num_validation=4, num_test=4)
     tokenizer = tt.SentencePieceTokenizer.train(corpus.train.sources, 272)
     run.begin(config, tokenizer, tokenizer, corpus.test)
-    model = build_model(config, tokenizer, tokenizer)
+    model = build_model(with_tokenizers(config.model, tokenizer, tokenizer))
     compile_model(model, config.training)
     weights = []
     for step in STEPS:
         randomise(model, seed=step)
         weights.append([variable.numpy() for variable in model.trainable_variables])
-        made_with = {**model.config.to_dict(), "optimizer": "Adam"}
-        run.checkpoints.write(
-            model, step, {"val_bleu": 50 - step}, is_best=step == 2, made_with=made_with
+        run_metadata = {**model.config.to_dict(), "optimizer": "Adam"}
+        Checkpoints(run.checkpoints_path).write(
+            model, step, {"val_bleu": 50 - step}, is_best=step == 2, run_metadata=run_metadata
         )
     return run.path, weights
 
@@ -47,9 +49,8 @@ def run_dir(written, tmp_path):
 
 
 def weights_in(path):
-    return [
-        variable.numpy() for variable in RunDirectory(path).load_model().model.trainable_variables
-    ]
+    model = restore_model(RunDirectory(path)).model
+    return [variable.numpy() for variable in model.trainable_variables]
 
 
 def average(*arguments):
@@ -70,7 +71,7 @@ def test_the_weights_are_the_mean_of_the_last_checkpoints(
     printed = capfd.readouterr()
     assert printed.err == ""
     first, second = printed.out.splitlines()
-    assert first == f"{out}: the mean of steps {', '.join(map(str, STEPS[-averaged:]))}."
+    assert first == f"{out}: the average of steps {', '.join(map(str, STEPS[-averaged:]))}."
     assert second == f"Next: tf-transformer export {out} saved_models/NAME"
 
 
@@ -84,8 +85,8 @@ def test_an_average_is_a_run_directory_and_nothing_else_is_left(written, tmp_pat
                  "test/target.txt", "config.toml"):  # fmt: skip
         assert (out / name).read_bytes() == (run_dir / name).read_bytes()
     (checkpoint,) = Checkpoints(out / "checkpoints").all()
-    assert (checkpoint.step, checkpoint.scores) == (12, {})
-    assert checkpoint.made_with["optimizer"] == "none (the mean of steps [2, 5, 9, 12])"
+    assert (checkpoint.step, checkpoint.metrics) == (12, {})
+    assert checkpoint.run_metadata["optimizer"] == "none (the average of steps [2, 5, 9, 12])"
 
 
 def test_an_average_is_exported_and_evaluated(written, tmp_path, capfd):
@@ -102,15 +103,15 @@ def test_an_average_is_exported_and_evaluated(written, tmp_path, capfd):
     assert figures[0]["sentences"] == 4
 
 
-def test_a_damaged_checkpoint_is_passed_over_with_a_warning(written, run_dir, tmp_path, capfd):
+def test_a_damaged_checkpoint_is_skipped_with_a_warning(written, run_dir, tmp_path, capfd):
     damaged = run_dir / "checkpoints" / "step-00000009"
     content = (damaged / "model.weights.h5").read_bytes()
     (damaged / "model.weights.h5").write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     out = tmp_path / "average"
     assert average(run_dir, out, "--last=3") == 0
     printed = capfd.readouterr()
-    assert printed.err == f"tf-transformer: {damaged}: is damaged, and passed over.\n"
-    assert "the mean of steps 2, 5, 12." in printed.out
+    assert printed.err == f"tf-transformer: {damaged}: is damaged, and skipped.\n"
+    assert "the average of steps 2, 5, 12." in printed.out
     kept = [written[1][index] for index in (0, 1, 3)]
     for weights, weight in zip(zip(*kept, strict=True), weights_in(out), strict=True):
         np.testing.assert_array_equal(weight, np.mean(weights, 0, "float64").astype("float32"))
@@ -151,6 +152,6 @@ def test_an_average_cannot_be_trained_on(run_dir, tmp_path, capfd):
     capfd.readouterr()
     assert cli.main(["train", f"--run-dir={out}", "--resume", "--steps=20"]) == 2
     assert (
-        "optimizer was none (the mean of steps [2, 5, 9, 12]) and is Adam"
+        "optimizer was none (the average of steps [2, 5, 9, 12]) and is Adam"
         in (capfd.readouterr().err.splitlines()[-1])
     )

@@ -5,10 +5,9 @@ import json
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 import tf_transformer as tt
-from tf_transformer.training import callbacks, logs
+from tf_transformer.training import callbacks
 from tf_transformer.training.checkpoints import Checkpoints
 
 
@@ -65,7 +64,7 @@ def scores_of(*values):
 def test_run_log_has_a_line_of_figures_for_each_validation(fit, step_clock, tmp_path):
     path = tmp_path / "log.jsonl"
     path.write_text('{"step": 0}\n', encoding="utf-8")
-    fit(scores_of(3.0, 5.5), step_clock, logs.RunLog(path, 1000.0 - 60, 0.03125), epochs=2)
+    fit(scores_of(3.0, 5.5), step_clock, callbacks.RunLog(path, 1000.0 - 60, 0.03125), epochs=2)
     first, *lines = map(json.loads, path.read_text(encoding="utf-8").splitlines())
     assert first == {"step": 0}, "a resumed run appends"
     assert [line["step"] for line in lines] == [4, 8]
@@ -75,31 +74,13 @@ def test_run_log_has_a_line_of_figures_for_each_validation(fit, step_clock, tmp_
         [5 * 100**-1.5 / 4, 9 * 100**-1.5 / 4]
     ), "of the step to come"
     assert all(np.isfinite(line["loss"]) for line in lines)
-    assert [line["padding_share"] for line in lines] == [0.0312, 0.0312]
-
-
-def test_run_log_counts_the_traces_of_the_training_step(tmp_path):
-    path = tmp_path / "log.jsonl"
-    model = keras.Sequential([keras.layers.Dense(1)])
-    model.compile("sgd", "mse")
-    log = logs.RunLog(path, 0.0, 0.0)
-
-    def fit(rows):
-        batch = (np.ones((rows, 1)), np.ones((rows, 1)))
-        data = tf.data.Dataset.from_tensors(batch)
-        model.fit(data, shuffle=False, epochs=2, verbose=0, callbacks=[log])
-
-    fit(2)
-    fit(2)
-    fit(3)  # such a dataset says how many rows come: another graph
-    lines = map(json.loads, path.read_text(encoding="utf-8").splitlines())
-    assert [line["traces"] for line in lines] == [1, 1, 1, 1, 2, 2]
+    assert [line["padding_fraction"] for line in lines] == [0.0312, 0.0312]
 
 
 def test_save_checkpoints_keeps_every_score_and_the_best(fit, tmp_path):
     checkpoints = Checkpoints(tmp_path, keep=2)
     fit(scores_of(1.0, 7.0, 7.0, 2.0, 3.0), callbacks.SaveCheckpoints(checkpoints), epochs=5)
-    kept = {checkpoint.step: checkpoint.scores["val_bleu"] for checkpoint in checkpoints.all()}
+    kept = {checkpoint.step: checkpoint.metrics["val_bleu"] for checkpoint in checkpoints.all()}
     assert kept == {12: 7.0, 16: 2.0, 20: 3.0}
     assert checkpoints.best().step == 12, "the last of two equals"
     assert checkpoints.latest().step == 20
@@ -129,11 +110,15 @@ def test_checkpoints_without_any_score_take_the_newest_for_the_best(fit, tmp_pat
 
 def test_checkpoints_between_validations_carry_position_and_the_best_on(fit, tmp_path):
     checkpoints = Checkpoints(tmp_path, keep=9)
-    save = callbacks.SaveCheckpoints(checkpoints, every=2, position=100, made_with={"seed": 1})
+    save = callbacks.SaveCheckpoints(
+        checkpoints, every=2, batches_seen=100, run_metadata={"seed": 1}
+    )
     fit(scores_of(7.0, 3.0), save, epochs=2)
-    found = [(c.step, c.position, c.scores.get("val_bleu"), c.best_step) for c in checkpoints.all()]
+    found = [
+        (c.step, c.batches_seen, c.metrics.get("val_bleu"), c.best_step) for c in checkpoints.all()
+    ]
     assert found == [(2, 102, None, None), (4, 104, 7.0, 4), (6, 106, None, 4), (8, 108, 3.0, 4)]
-    assert {checkpoint.made_with["seed"] for checkpoint in checkpoints.all()} == {1}
+    assert {checkpoint.run_metadata["seed"] for checkpoint in checkpoints.all()} == {1}
     assert not list(tmp_path.glob("*.1")), "where a validation is due, it alone saves"
 
 

@@ -60,21 +60,21 @@ def test_nothing_written_is_nothing_found(checkpoints):
 
 def test_what_is_written_is_found_with_its_step_and_scores(checkpoints, model):
     scores = {"val_bleu": np.float32(12.5), "loss": 2}
-    checkpoints.write(model, 12, scores, position=24, made_with={"d_model": 8})
+    checkpoints.write(model, 12, scores, batches_seen=24, run_metadata={"d_model": 8})
     (found,) = checkpoints.all()
-    assert (found.step, found.position) == (12, 24)
-    assert found.scores == {"val_bleu": 12.5, "loss": 2.0}
+    assert (found.step, found.batches_seen) == (12, 24)
+    assert found.metrics == {"val_bleu": 12.5, "loss": 2.0}
     assert found.path == checkpoints.directory / "step-00000012"
     assert names_in(checkpoints) == ["step-00000012"]
     state = json.loads((found.path / "state.json").read_text(encoding="utf-8"))
     weights = (found.path / "model.weights.h5").read_bytes()
     assert state == {
         "step": 12,
-        "position": 24,
-        "scores": {"val_bleu": 12.5, "loss": 2.0},
+        "batches_seen": 24,
+        "metrics": {"val_bleu": 12.5, "loss": 2.0},
         "seeds": [variable.numpy().tolist() for variable in model.layers[0].variables],
         "best_step": None,
-        "made_with": {"d_model": 8},
+        "run_metadata": {"d_model": 8},
         "weights_bytes": len(weights),
         "weights_sha256": hashlib.sha256(weights).hexdigest(),
     }
@@ -102,8 +102,8 @@ def test_a_step_written_again_replaces_the_first(checkpoints, model):
     checkpoints.write(model, 5, {"val_bleu": 1.0})
     checkpoints.write(model, 5, {"val_bleu": 2.0}, is_best=True)
     checkpoints.write(model, 5, {"val_bleu": 3.0})
-    assert [checkpoint.scores for checkpoint in checkpoints.all()] == [{"val_bleu": 3.0}]
-    assert checkpoints.best().scores == {"val_bleu": 3.0}
+    assert [checkpoint.metrics for checkpoint in checkpoints.all()] == [{"val_bleu": 3.0}]
+    assert checkpoints.best().metrics == {"val_bleu": 3.0}
     assert len(names_in(checkpoints)) == 1
 
 
@@ -244,8 +244,8 @@ def test_where_none_was_written_there_is_none_to_read(checkpoints):
     assert checkpoints.readable(None, pytest.fail) is None
 
 
-def test_a_checkpoint_names_all_that_it_was_not_made_with(checkpoints, model):
-    checkpoints.write(model, 1, {}, made_with={"d_model": 8, "num_heads": 2, "seed": 0})
+def test_a_checkpoint_names_all_that_it_was_not_run_metadata(checkpoints, model):
+    checkpoints.write(model, 1, {}, run_metadata={"d_model": 8, "num_heads": 2, "seed": 0})
     latest = checkpoints.latest()
     latest.require({"d_model": 8, "seed": 0, "of later versions": True})
     with pytest.raises(CheckpointError) as refusal:
@@ -259,7 +259,7 @@ def test_a_checkpoint_of_the_first_version_is_read(checkpoints, model):
     checkpoints.write(model, 7, {"val_bleu": 3.0})
     path = checkpoints.directory / "step-00000007" / "state.json"
     state = json.loads(path.read_text(encoding="utf-8"))
-    for later in ("position", "best_step", "made_with", "weights_sha256"):
+    for later in ("position", "best_step", "run_metadata", "weights_sha256"):
         del state[later]
     path.write_text(json.dumps(state), encoding="utf-8")
     found = checkpoints.readable(None, pytest.fail)
@@ -312,7 +312,7 @@ def test_a_failed_write_shows_nothing_new_and_harms_nothing_old(
             with pytest.raises(CheckpointError, match="No space"):
                 checkpoints.write(model, step, {"val_bleu": 9.0}, is_best=True)
     assert steps_in(checkpoints) == [1]
-    assert checkpoints.best().scores == {"val_bleu": 1.0}
+    assert checkpoints.best().metrics == {"val_bleu": 1.0}
     set_weights(model, 99)
     checkpoints.latest().restore(model)
     assert all((weights == 1).all() for weights in weights_of(model)[1:])

@@ -1,5 +1,6 @@
 """What all commands share: help, wrong options, interruptions, one line for a mistake."""
 
+import itertools
 import os
 import re
 import shutil
@@ -11,7 +12,7 @@ import pytest
 from commands import assert_one_line, assert_refused, files, run
 
 from tf_transformer import cli
-from tf_transformer.options import settings
+from tf_transformer.config import settings_by_table
 
 
 @pytest.mark.parametrize("folder", ["missing", "folder", "two"])
@@ -42,7 +43,7 @@ def test_ctrl_c_in_a_library_that_makes_another_error_of_it_is_an_interruption(m
         except KeyboardInterrupt:
             raise SystemError("from C++") from None
 
-    monkeypatch.setattr(cli, "_train", library)
+    monkeypatch.setattr(cli.train, "run", library)
     monkeypatch.setattr(signal, "getsignal", lambda number: signal.default_int_handler)
     assert cli.main(["train", "--run-dir=x"]) == 130
     assert capfd.readouterr().err == "tf-transformer: interrupted.\n"
@@ -98,8 +99,8 @@ def test_help_is_given(capfd, name):
             assert re.search(rf"^ +{other} +\w", printed.out, re.MULTILINE)
     if name == "train":
         # Every setting has its option, with a word about it.
-        for section, field in settings():
-            assert field.metadata["help"], f"{section}.{field.name}"
+        for field in itertools.chain.from_iterable(settings_by_table().values()):
+            assert field.metadata["help"], field.name
             assert f"--{field.name.replace('_', '-')}" in printed.out
         for choices in ("model-type {bpe,unigram}", "preset {tiny,small,base,big}"):
             assert f"--{choices}" in printed.out

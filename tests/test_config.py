@@ -3,24 +3,16 @@
 import dataclasses
 
 import pytest
-from configurations import SECTIONS, TEXT, TSV, refusal
+from configurations import TABLES, TEXT, TSV, refusal
 
-from tf_transformer.config import (
-    ConfigError,
-    DataConfig,
-    ModelConfig,
-    RunConfig,
-    TokenizerConfig,
-    TrainingConfig,
-    TransformerConfig,
-    nearest,
-)
-from tf_transformer.models.presets import preset, transformer_config
+from tf_transformer.config import DataConfig, RunConfig, TokenizerConfig, TrainingConfig
+from tf_transformer.errors import ConfigError, did_you_mean
+from tf_transformer.models.architectures import TransformerConfig, preset
 
 OPTIONS = [
-    pytest.param(field, id=f"{name}.{field.name}")
-    for name, section in SECTIONS.items()
-    for field in dataclasses.fields(section)
+    pytest.param(table, field, id=f"{table}.{field.name}")
+    for table, fields in TABLES.items()
+    for field in fields
 ]
 
 
@@ -45,7 +37,7 @@ def test_an_unknown_name_gets_the_nearest_known_one(tables, unknown, meant):
 def test_a_name_that_is_near_to_none_gets_them_all():
     message = refusal(RunConfig.from_dict, {"qqqq": {}})
     assert message.endswith("known are data, model, tokenizer, training.")
-    assert nearest("qqqq", ["b", "a"]) == "known are a, b."
+    assert did_you_mean("qqqq", ["b", "a"]) == "known are a, b."
 
 
 def test_a_value_where_a_table_belongs_is_refused():
@@ -76,9 +68,8 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("field", OPTIONS)
-def test_a_value_of_a_wrong_type_is_refused_and_of_the_right_type_is_not(field):
-    (table,) = [name for name, section in SECTIONS.items() if field in dataclasses.fields(section)]
+@pytest.mark.parametrize(("table", "field"), OPTIONS)
+def test_a_value_of_a_wrong_type_is_refused_and_of_the_right_type_is_not(table, field):
     (kind,) = KINDS[field.type]
     for value, accepted_as in VALUES:
         tables = {"data": {"corpus": "copy"}}
@@ -110,8 +101,8 @@ def test_a_bool_is_no_number(value):
         assert f"{key} must be" in refusal(RunConfig.from_dict, tables)
 
 
-@pytest.mark.parametrize("field", OPTIONS)
-def test_every_setting_has_a_help_text(field):
+@pytest.mark.parametrize(("table", "field"), OPTIONS)
+def test_every_setting_has_a_help_text(table, field):
     text = field.metadata["help"]
     assert isinstance(text, str) and len(text.split()) >= 2
     assert not text.endswith(".") and text == text.strip()
@@ -124,7 +115,6 @@ def test_every_setting_has_a_help_text(field):
     ("section", "name"),
     [
         (DataConfig, "batch_tokens"),
-        *[(ModelConfig, name) for name in ("num_layers", "d_model", "num_heads", "d_ff")],
         *[
             (TrainingConfig, name)
             for name in (
@@ -162,8 +152,6 @@ def test_a_number_that_must_be_positive(section, name, value):
 @pytest.mark.parametrize(
     ("section", "name"),
     [
-        (ModelConfig, "dropout_rate"),
-        (ModelConfig, "attention_dropout_rate"),
         (TrainingConfig, "label_smoothing"),
         (TransformerConfig, "dropout_rate"),
         (TransformerConfig, "attention_dropout_rate"),
@@ -252,7 +240,8 @@ def test_a_file_that_the_corpus_does_not_read_is_refused(corpus, files, superflu
         (lambda: TrainingConfig(precision="bfloat16"), "mixed_bfloat16"),
         (lambda: preset("tyni", 300, 300), "tiny"),
         (lambda: preset("bas", 300, 300), "base"),
-        (lambda: transformer_config(ModelConfig(preset="bigg"), 300, 300, True, 0), "big"),
+        (lambda: RunConfig.from_dict({"model": {"preset": "bigg"}}), "big"),
+        (lambda: RunConfig.from_dict({"model": {"architecture": "transfomer"}}), "transformer"),
     ],
 )
 def test_an_unknown_choice_gets_the_nearest_known_one(build, meant):

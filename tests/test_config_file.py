@@ -1,20 +1,18 @@
 """The TOML file of a configuration: written and read back, or named where it is none."""
 
-import dataclasses
-
 import pytest
-from configurations import SECTIONS, TEXT, TSV, refusal
+from configurations import TABLES, TEXT, TSV, refusal
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tf_transformer.config import (
     DataConfig,
-    ModelConfig,
     RunConfig,
     TokenizerConfig,
     TrainingConfig,
     read_toml,
 )
+from tf_transformer.models.architectures import TransformerConfig, preset
 
 # A busy machine makes no test fail.
 unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -85,16 +83,17 @@ def run_configs_with(joint):
             joint=st.just(joint),
         ),
         model=st.builds(
-            ModelConfig,
-            preset=st.sampled_from(["tiny", "small", "base", "big"]),
-            num_layers=maybe(positive(100)),
-            d_model=maybe(positive(10**4)),
-            num_heads=maybe(positive(64)),
-            d_ff=maybe(positive(10**5)),
+            lambda num_heads, width, **others: TransformerConfig(
+                num_heads=num_heads, d_model=2 * num_heads * width, **others
+            ),
+            num_heads=positive(64),
+            width=positive(100),
+            num_layers=positive(100),
+            d_ff=positive(10**5),
             dropout_rate=rates(),
             attention_dropout_rate=rates(),
             norm_first=st.booleans(),
-            tie_embeddings=maybe(st.booleans()) if joint else st.sampled_from([None, False]),
+            tie_embeddings=st.booleans() if joint else st.just(False),
         ),
         training=training_configs(),
     )
@@ -107,31 +106,32 @@ run_configs = st.booleans().flatmap(run_configs_with)
 @given(config=run_configs)
 def test_a_saved_configuration_is_read_back_equal(config, tmp_path_factory):
     path = tmp_path_factory.mktemp("config") / "run.toml"
-    config.save(path)
+    path.write_text(config.to_toml(), encoding="utf-8")
     assert RunConfig.from_dict(read_toml(path), str(path)) == config
 
 
 def test_what_is_left_out_has_its_default():
     config = RunConfig.from_dict({"data": {"corpus": "copy"}, "training": {"steps": 5}})
     assert config == RunConfig(
-        DataConfig(corpus="copy"), TokenizerConfig(), ModelConfig(), TrainingConfig(steps=5)
+        DataConfig(corpus="copy"), TokenizerConfig(), preset("tiny"), TrainingConfig(steps=5)
     )
 
 
 def test_a_saved_file_names_every_setting_that_is_not_none(tmp_path):
-    RunConfig(DataConfig(corpus="copy")).save(tmp_path / "run.toml")
-    tables = read_toml(tmp_path / "run.toml")
-    assert tables.keys() == SECTIONS.keys()
-    for name, section in SECTIONS.items():
-        defaults = {field.name: field.default for field in dataclasses.fields(section)}
-        if name == "data":
-            defaults["corpus"] = "copy"
-        assert tables[name] == {k: v for k, v in defaults.items() if v is not None}
+    path = tmp_path / "run.toml"
+    path.write_text(RunConfig(DataConfig(corpus="copy")).to_toml(), encoding="utf-8")
+    tables = read_toml(path)
+    assert tables.keys() == TABLES.keys()
+    changed = {"corpus": "copy", "num_layers": 4, "d_model": 128, "num_heads": 4, "d_ff": 256}
+    for name, fields in TABLES.items():
+        expected = {field.name: changed.get(field.name, field.default) for field in fields}
+        expected.pop("preset", None)  # the sizes say what it stood for
+        assert tables[name] == {k: v for k, v in expected.items() if v is not None}
 
 
 def test_without_data_the_missing_files_are_named_with_the_place():
     message = refusal(RunConfig.from_dict, {}, "run.toml")
-    assert message.startswith("run.toml: missing --train-source")
+    assert message.startswith("run.toml: [data] missing --train-source")
 
 
 def test_a_missing_file_is_named(tmp_path):

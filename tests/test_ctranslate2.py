@@ -11,7 +11,7 @@ import tensorflow as tf
 from phrase_models import MAX_LENGTH, PIECES, model_of, our_greedy, padded
 
 import tf_transformer as tt
-from tf_transformer.export.ctranslate2 import QUANTIZATIONS, write_ctranslate2
+from tf_transformer.export.ctranslate2 import QUANTIZATIONS, export_ctranslate2
 from tf_transformer.export.versions import ExportError
 
 # Two engines add in another order. Where the two best tokens are nearer than this, either may win.
@@ -48,7 +48,7 @@ def opened(path, compute_type="float32"):
 
 
 def written(model, tokenizers, tmp_path, **options):
-    return write_ctranslate2(model, *tokenizers, tmp_path / "demo", **options)
+    return export_ctranslate2(model, *tokenizers, tmp_path / "demo", **options)
 
 
 def log_probs(model, sources, targets, tokenizers):

@@ -11,7 +11,9 @@ import pytest
 from phrase_models import MAX_LENGTH, PIECES, our_greedy
 
 import tf_transformer as tt
-from tf_transformer.config import DataConfig, ModelConfig, RunConfig, TokenizerConfig
+from tf_transformer.config import DataConfig, RunConfig, TokenizerConfig
+from tf_transformer.models.architectures import TransformerConfig
+from tf_transformer.training.checkpoints import Checkpoints
 from tf_transformer.training.run_directory import RunDirectory
 
 
@@ -22,10 +24,10 @@ def run_dir(phrase_model, phrase_tokenizer, tmp_path_factory):
     config = RunConfig(
         data=DataConfig(corpus="phrasebook", max_length=MAX_LENGTH),
         tokenizer=TokenizerConfig(vocab_size=PIECES),
-        model=ModelConfig(num_layers=1, d_model=48, num_heads=4, d_ff=96),
+        model=TransformerConfig(num_layers=1, d_model=48, num_heads=4, d_ff=96),
     )
     run.begin(config, phrase_tokenizer, phrase_tokenizer)
-    run.checkpoints.write(phrase_model, 300, {"val_bleu": 1.5}, is_best=True)
+    Checkpoints(run.checkpoints_path).write(phrase_model, 300, {"val_bleu": 1.5}, is_best=True)
     return run.path
 
 

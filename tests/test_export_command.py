@@ -5,7 +5,6 @@ import json
 import pytest
 from commands import assert_refused, log_of, run
 
-import tf_transformer as tt
 from tf_transformer import cli
 from tf_transformer.config import read_toml
 
@@ -17,7 +16,7 @@ def test_export_writes_the_next_version_with_a_manifest(trained_run, exported_ru
     assert [path.name for path in saved.iterdir()] == ["1"]
     manifest = json.loads((saved / "1/assets.extra/tf_transformer.json").read_text("utf-8"))
     best = max(log_of(trained_run[0]), key=lambda line: line["val_bleu"])
-    assert manifest["scores"]["val_bleu"] == best["val_bleu"]
+    assert manifest["metrics"]["val_bleu"] == best["val_bleu"]
     assert manifest["step"] == best["step"]
     assert manifest["config"] == read_toml(trained_run[0] / "config.toml")
     assert {"tensorflow", "keras", "tf_transformer"} <= set(manifest["versions"])
@@ -40,21 +39,25 @@ def test_a_saved_model_of_bfloat16_is_half_as_large_and_translates(
 
 
 @pytest.mark.parametrize(
-    ("given", "beam_size", "alpha"),
+    ("given", "beam_size", "length_penalty"),
     [([], 1, 0.6), (["--length-penalty=0"], 1, 0.0), (["--beam-size=3"], 3, 0.6)],
 )
 def test_an_export_searches_as_told_and_otherwise_as_a_translator(
-    trained_run, tmp_path, monkeypatch, given, beam_size, alpha
+    trained_run, tmp_path, monkeypatch, given, beam_size, length_penalty
 ):
     made = []
 
-    def look(self, *_):
-        made.append({name: float(value) for name, value in self._settings.items()})
+    def look(translator, *_):
+        settings = translator.module.settings.items()
+        made.append({name: float(value.numpy()) for name, value in settings})
         return "saved"
 
-    monkeypatch.setattr(tt.Translator, "save", look)
+    monkeypatch.setattr("tf_transformer.export.saved_model.export_saved_model", look)
     assert cli.main(["export", str(trained_run[0]), str(tmp_path / "saved"), *given]) == 0
-    assert made == [{"beam_size": beam_size, "alpha": pytest.approx(alpha), "vocab_size": 280}]
+    penalty = pytest.approx(length_penalty)
+    assert made == [
+        {"beam_size": beam_size, "length_penalty": penalty, "vocab_size": 280, "source_pad_id": 0}
+    ]
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
-"""Tests of the house's order: who may import whom, read from the sources.
+"""The layout: which part of the package may import which, read from the sources.
 
-The way is one-directional (layers, models, training, export, command line), so that each room can
-be read, tested and replaced alone. Nothing here runs the package but the last three tests.
+The way is one-directional (layers, models, inference, training, export, command line), so that each
+part can be read, tested and replaced alone. Nothing here runs the package but the last tests.
 """
 
 import ast
@@ -16,45 +16,44 @@ import tf_transformer
 PACKAGE = "tf_transformer"
 ROOT = Path(tf_transformer.__file__).parent
 
-# A room is a folder or a file directly in the package. Each names the rooms that it may import;
-# a new room needs a new row.
-EVERYTHING_BELOW = {
-    "config",
-    "data",
-    "decoding",
-    "evaluation",
-    "layers",
-    "models",
-    "tokenizers",
-    "training",
-}
+# A part is a folder or a file directly in the package. Each names the parts that it may import; a
+# new part needs a new row. Each may import those that it names, and `errors`.
 ARROWS = {
-    "__init__": set(),  # Names are loaded from their homes when they are first used.
-    "config": set(),
+    "__init__": set(),  # names are loaded from their modules when they are first used
+    "errors": set(),
+    "files": set(),
+    "settings": set(),
     "evaluation": set(),
     "layers": {"layers"},
-    "models": {"models", "layers", "config"},
+    "models": {"models", "layers", "settings"},
+    "config": {"models", "settings"},
+    "tokenizers": {"tokenizers"},
+    "data": {"data", "config", "files"},
     "decoding": {"decoding"},
-    "tokenizers": {"tokenizers", "config"},
-    "data": {"data", "config"},
-    "training": EVERYTHING_BELOW,
-    "export": {"config", "decoding", "export", "layers", "models", "tokenizers"},
-    "options": {"config"},
-    "translation": {"data"},
-    "plot": {"config"},
-    "cli": EVERYTHING_BELOW | {"export", "options", "translation", "plot", "cli"},
-}
+    "inference": {"inference", "data", "decoding", "models", "tokenizers"},
+    "training": {
+        "training", "config", "data", "evaluation", "files", "inference", "layers", "models",
+        "settings", "tokenizers",
+    },
+    "visualization": {"visualization"},
+    "export": {"export", "files", "inference", "layers", "models", "tokenizers"},
+    "commands": {
+        "commands", "config", "data", "evaluation", "export", "inference", "models", "settings",
+        "training", "visualization",
+    },
+    "cli": {"commands"},
+}  # fmt: skip
 # These run on any Keras backend.
 PURE_KERAS = ("layers/", "models/", "training/losses.py", "training/metrics.py",
               "training/schedules.py")  # fmt: skip
-PURE_KERAS_LIBRARIES = {"keras", "numpy", PACKAGE} | sys.stdlib_module_names
+PURE_KERAS_LIBRARIES = {"keras", "lazy_loader", "numpy", PACKAGE} | sys.stdlib_module_names
 
 
 def modules():
     return sorted(path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.py"))
 
 
-def room_of(module):
+def part_of(module):
     return module.split("/")[0].removesuffix(".py")
 
 
@@ -82,14 +81,14 @@ def imported_names(source, module):
 
 
 def forbidden_arrows(source, module):
-    """The imports of a file that its room may not make."""
-    allowed = ARROWS[room_of(module)]
+    """The imports of a file that its part may not make."""
+    allowed = ARROWS[part_of(module)] | {"errors"}
     for name in imported_names(source, module):
         first, _, rest = name.partition(".")
         if name == "an import made at run time":
             yield name
         elif first == PACKAGE and rest.partition(".")[0] not in allowed:
-            # `import tf_transformer` alone, too: its names come from every room.
+            # `import tf_transformer` alone, too: its names come from every part.
             yield name
 
 
@@ -104,16 +103,16 @@ def read(module):
     return (ROOT / module).read_text(encoding="utf-8")
 
 
-def test_every_room_has_its_row_in_the_table():
-    assert {room_of(module) for module in modules()} == set(ARROWS)
+def test_every_part_has_its_row_in_the_table():
+    assert {part_of(module) for module in modules()} == set(ARROWS)
     assert set().union(*ARROWS.values()) <= set(ARROWS)
 
 
 def test_the_table_has_no_circle():
-    left = {room: rooms - {room} for room, rooms in ARROWS.items()}
-    while free := [room for room, rooms in left.items() if not rooms & left.keys()]:
-        for room in free:
-            del left[room]
+    left = {part: parts - {part} for part, parts in ARROWS.items()}
+    while free := [part for part, parts in left.items() if not parts & left.keys()]:
+        for part in free:
+            del left[part]
     assert not left
 
 
@@ -141,19 +140,20 @@ def test_the_pure_files_exist(prefix):
         ("layers/masks.py", "from .. import models"),
         ("layers/masks.py", "from ..models.transformer import Transformer"),
         ("layers/masks.py", "import tf_transformer"),
-        ("models/presets.py", "def f():\n    from tf_transformer.training import fit"),
-        ("models/presets.py", "from tf_transformer import Translator"),
+        ("models/architectures.py", "def f():\n    from tf_transformer.training import train"),
+        ("models/architectures.py", "from tf_transformer import Translator"),
         ("decoding/greedy.py", "import math, tf_transformer.models.transformer"),
         ("decoding/greedy.py", "from tf_transformer.config import ConfigError"),
         ("tokenizers/sentencepiece.py", "if True:\n    import tf_transformer.data.batching"),
         ("data/batching.py", "from tf_transformer.tokenizers import sentencepiece"),
         ("data/batching.py", "import importlib\nimportlib.import_module('tf_transformer.models')"),
         ("data/batching.py", "from importlib import import_module as i\nimport_module(name)"),
-        ("training/fit.py", "from tf_transformer.export.translator import Translator"),
-        ("training/fit.py", "from tf_transformer.cli import main"),
-        ("export/translator.py", "from tf_transformer import cli"),
-        ("config.py", "from .models import presets"),
-        ("__init__.py", "from tf_transformer.models import presets"),
+        ("inference/graph.py", "from tf_transformer.training.train import train"),
+        ("training/train.py", "from tf_transformer.export.saved_model import export_saved_model"),
+        ("training/train.py", "from tf_transformer.cli import main"),
+        ("export/saved_model.py", "from tf_transformer import cli"),
+        ("config.py", "from .training import train"),
+        ("__init__.py", "from tf_transformer.models import architectures"),
     ],
 )
 def test_a_forbidden_arrow_is_noticed(module, source):
@@ -166,11 +166,11 @@ def test_a_forbidden_arrow_is_noticed(module, source):
         ("layers/masks.py", "from keras import ops\nfrom . import positions"),
         ("layers/masks.py", "from .positions import x\nfrom tf_transformer.layers import residual"),
         (
-            "models/presets.py",
-            "from ..config import ConfigError\nimport tf_transformer.layers.masks",
+            "models/architectures.py",
+            "from ..errors import ConfigError\nimport tf_transformer.layers.masks",
         ),
-        ("training/fit.py", "from tf_transformer.decoding.greedy import greedy_search"),
-        ("cli.py", "from .export import translator"),
+        ("training/train.py", "from tf_transformer.inference.translator import Translator"),
+        ("cli.py", "from .commands import train"),
         ("__init__.py", "import importlib\nimportlib.import_module(name)"),
     ],
 )

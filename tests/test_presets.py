@@ -4,9 +4,15 @@ import dataclasses
 
 import pytest
 from configurations import refusal
+from letters import PIECES
 
-from tf_transformer.config import ModelConfig, TransformerConfig
-from tf_transformer.models.presets import PRESETS, preset, transformer_config
+from tf_transformer.config import RunConfig, settings_by_table
+from tf_transformer.models.architectures import (
+    ARCHITECTURES,
+    TransformerConfig,
+    preset,
+    with_tokenizers,
+)
 
 
 @pytest.mark.parametrize(
@@ -45,8 +51,9 @@ def test_the_presets_have_the_sizes_of_the_papers(name):
 
 
 def test_a_setting_may_be_every_preset_and_no_other():
-    (field,) = [field for field in dataclasses.fields(ModelConfig) if field.name == "preset"]
-    assert set(field.metadata["choices"]) == set(PRESETS) == set(TABLE)
+    (field,) = [field for field in settings_by_table()["model"] if field.name == "preset"]
+    presets = ARCHITECTURES["transformer"].presets
+    assert set(field.metadata["choices"]) == set(presets) == set(TABLE)
 
 
 def test_the_default_sizes_are_those_of_the_base_model():
@@ -54,12 +61,10 @@ def test_the_default_sizes_are_those_of_the_base_model():
 
 
 def test_a_run_changes_single_sizes_of_its_preset():
-    model = ModelConfig(
-        preset="small", d_ff=64, dropout_rate=0.3, attention_dropout_rate=0.2, norm_first=False
-    )
-    assert transformer_config(model, 300, 400, joint=False, pad_id=7) == TransformerConfig(
-        source_vocab_size=300,
-        target_vocab_size=400,
+    model = {"preset": "small", "d_ff": 64, "dropout_rate": 0.3, "attention_dropout_rate": 0.2,
+             "norm_first": False}  # fmt: skip
+    tables = {"data": {"corpus": "copy"}, "tokenizer": {"joint": False}, "model": model}
+    assert RunConfig.from_dict(tables).model == TransformerConfig(
         num_layers=4,
         d_model=128,
         num_heads=8,
@@ -68,15 +73,24 @@ def test_a_run_changes_single_sizes_of_its_preset():
         attention_dropout_rate=0.2,
         norm_first=False,
         tie_embeddings=False,
-        pad_id=7,
     )
 
 
 @pytest.mark.parametrize("joint", [True, False])
 @pytest.mark.parametrize("tie", [None, True, False])
 def test_embeddings_are_tied_where_the_vocabulary_is_joint_unless_told(joint, tie):
-    config = transformer_config(ModelConfig(tie_embeddings=tie), 300, 300, joint, pad_id=0)
-    assert config.tie_embeddings is (joint if tie is None else tie)
+    model = {} if tie is None else {"tie_embeddings": tie}
+    tables = {"data": {"corpus": "copy"}, "tokenizer": {"joint": joint}, "model": model}
+    if tie and not joint:
+        assert "tie_embeddings needs one vocabulary" in refusal(RunConfig.from_dict, tables)
+    else:
+        assert RunConfig.from_dict(tables).model.tie_embeddings is (joint if tie is None else tie)
+
+
+def test_the_tokenizers_decide_vocabularies_and_padding(letter_tokenizer):
+    config = with_tokenizers(preset("tiny"), letter_tokenizer, letter_tokenizer)
+    assert (config.source_vocab_size, config.target_vocab_size) == (PIECES, PIECES)
+    assert config == dataclasses.replace(preset("tiny", PIECES, PIECES), pad_id=0)
 
 
 def test_the_transformers_sizes_survive_as_plain_values():

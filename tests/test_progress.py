@@ -49,15 +49,15 @@ def lines_of_steps(shown, clock, capfd, *seconds):
 def test_speed_and_time_left_wait_until_they_are_known(clock, capfd):
     # The first step takes as long as the tracing; the others 40 seconds.
     first, second, third = lines_of_steps(begun(total_steps=5), clock, capfd, 100, 40, 40)
-    assert first == " 20%  step 1, loss 2.500, 1:40 gone\n"
-    assert second == " 40%  step 2, loss 2.500, 2 tokens/s, 2:20 gone, 2:00 left\n"
-    assert third == " 60%  step 3, loss 2.500, 2 tokens/s, 3:00 gone, 1:20 left\n"
+    assert first == " 20%  step 1, loss 2.500, 1:40 elapsed\n"
+    assert second == " 40%  step 2, loss 2.500, 2 tokens/s, 2:20 elapsed, 2:00 left\n"
+    assert third == " 60%  step 3, loss 2.500, 2 tokens/s, 3:00 elapsed, 1:20 left\n"
 
 
 def test_where_minutes_end_training_the_time_left_is_always_known(clock, capfd):
     first, second = lines_of_steps(begun(minutes=5.0), clock, capfd, 150, 60)
-    assert first == " 50%  step 1, loss 2.500, 2:30 gone, 2:30 left\n"
-    assert second == " 70%  step 2, loss 2.500, 2 tokens/s, 3:30 gone, 1:30 left\n"
+    assert first == " 50%  step 1, loss 2.500, 2:30 elapsed, 2:30 left\n"
+    assert second == " 70%  step 2, loss 2.500, 2 tokens/s, 3:30 elapsed, 1:30 left\n"
 
 
 def test_a_speed_is_logged_once_it_is_known(clock, capfd):

@@ -1,8 +1,8 @@
 """What makes a run better than its steps: moving averages, patience; and what is seen of it."""
 
+import importlib.util
 import json
 import shutil
-import sys
 
 import h5py
 import numpy as np
@@ -13,9 +13,10 @@ from tensorflow.python.framework.config import disable_op_determinism
 from tf_transformer import cli
 from tf_transformer.data.batching import TokenBatches
 from tf_transformer.evaluation import score
-from tf_transformer.training import endings
+from tf_transformer.training import stopping
 from tf_transformer.training.checkpoints import Checkpoints
 from tf_transformer.training.losses import SmoothedCrossEntropy
+from tf_transformer.training.restore import restore_model
 from tf_transformer.training.run_directory import RunDirectory
 
 SETTINGS = [
@@ -34,7 +35,7 @@ def copy_task():
 
 @pytest.fixture(autouse=True)
 def small_corpus(copy_task, monkeypatch):
-    monkeypatch.setattr("tf_transformer.training.fit.load_corpus", lambda _: copy_task)
+    monkeypatch.setattr("tf_transformer.training.run_data.load_corpus", lambda _: copy_task)
 
 
 def train(run_dir, *options):
@@ -56,7 +57,7 @@ def datasets(run_dir):
 
 
 def weights_in(run_dir):
-    return [v.numpy() for v in RunDirectory(run_dir).load_model().model.trainable_variables]
+    return [v.numpy() for v in restore_model(RunDirectory(run_dir)).model.trainable_variables]
 
 
 @pytest.fixture
@@ -84,8 +85,8 @@ def test_a_run_keeps_the_averages_and_goes_on_from_the_weights(
     assert not [name for name in one if one[name].tobytes() != other[name].tobytes()]
 
     average = 0.0
-    model = RunDirectory(plain).load_model().model
-    for updates, checkpoint in enumerate(RunDirectory(plain).checkpoints.all()):
+    model = restore_model(RunDirectory(plain)).model
+    for updates, checkpoint in enumerate(Checkpoints(plain / "checkpoints").all()):
         checkpoint.restore(model)
         kept = min(0.3, updates / (updates + 10))
         weights = np.concatenate([v.numpy().ravel() for v in model.trainable_variables])
@@ -124,7 +125,7 @@ def test_validation_scores_what_evaluate_translates(copy_task, tmp_path, monkeyp
 def test_the_loss_in_the_log_is_the_mean_over_all_tokens(copy_task, tmp_path):
     run_dir = tmp_path / "run"
     train(run_dir, *SETTINGS, "--batch-tokens=30", "--steps=2", "--validation-steps=2")
-    model, *tokenizers, _ = RunDirectory(run_dir).load_model()
+    model, *tokenizers, _ = restore_model(RunDirectory(run_dir))
     batches, whole = (
         TokenBatches.from_text(copy_task.validation, *tokenizers, batch_tokens=size)
         for size in (30, 1000)
@@ -147,11 +148,11 @@ def test_a_run_that_diverges_ends_and_names_the_step(tmp_path, capfd):
 def test_patience_counts_from_the_best():
     def validations_until_over(patience, *figures):
         model = type("Model", (), {"stop_training": False})()
-        callback = endings.Patience(patience)
+        callback = stopping.EarlyStopping(patience)
         callback.set_model(model)
         for number, figure in enumerate(figures, 1):
             callback.on_epoch_end(0, {"val_bleu": figure})
-            assert model.stop_training == callback.is_over
+            assert model.stop_training == callback.is_due
             if model.stop_training:
                 return number
         return None
@@ -159,8 +160,8 @@ def test_patience_counts_from_the_best():
     assert validations_until_over(1, 1.0, 2.0, 2.0, 3.0) == 3
     assert validations_until_over(2, 5.0, 1.0, 6.0, 2.0, 3.0, 4.0) == 5
     assert validations_until_over(3, 5.0, 1.0, 2.0) is None
-    assert endings.Patience(2, earlier=[5.0, 1.0, 2.0]).is_over
-    assert not endings.Patience(2, earlier=[5.0, 1.0, 5.5]).is_over
+    assert stopping.EarlyStopping(2, earlier=[5.0, 1.0, 2.0]).is_due
+    assert not stopping.EarlyStopping(2, earlier=[5.0, 1.0, 5.5]).is_due
 
 
 @pytest.fixture(scope="module")
@@ -168,7 +169,7 @@ def impatient(copy_task, tmp_path_factory):
     """A run that learns nothing, stopped by a length, gone on with, and stopped by patience."""
     run_dir = tmp_path_factory.mktemp("runs") / "run"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tf_transformer.training.fit.load_corpus", lambda _: copy_task)
+        patch.setattr("tf_transformer.training.run_data.load_corpus", lambda _: copy_task)
         train(
             run_dir, *SETTINGS, "--learning-rate-factor=1e-9", "--validation-steps=2",
             "--patience=2", "--tensorboard", "--steps=4",
@@ -188,7 +189,7 @@ def test_patience_ends_a_run_and_survives_resuming(impatient, capfd):
 def test_the_log_says_how_long_validations_took(impatient):
     for line in RunDirectory(impatient).log():
         assert 0 < line["validation_seconds"] <= 60 * line["minutes"] + 1
-        assert 0 < line["validation_share"] < 1
+        assert 0 < line["validation_fraction"] < 1
 
 
 def test_tensorboard_has_the_figures_of_the_log(impatient):
@@ -243,21 +244,21 @@ def test_plot_says_what_it_cannot_draw(run_dir, tmp_path, capfd, monkeypatch):
     assert "holds no run" in refusal(capfd, tmp_path / "nothing")
     with (run_dir / "log.jsonl").open("a") as file:
         file.write("[]\n")
-    assert f"{run_dir / 'log.jsonl'}: line 2 is no line of figures" in refusal(capfd, run_dir)
+    assert f"{run_dir / 'log.jsonl'}: line 2 is no line of metrics" in refusal(capfd, run_dir)
     (run_dir / "log.jsonl").unlink()
     assert "no run has a validation in its log" in refusal(capfd, run_dir)
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert "pip install matplotlib" in refusal(capfd, run_dir)
 
 
 def test_plot_draws_each_figure_over_the_steps(run_dir):
-    from tf_transformer.plot import draw
+    from tf_transformer.visualization.history import plot_history
 
     lines = [{"step": s, "loss": 9.0 - s, "val_loss": 9.5 - s, "val_perplexity": 2.0 * s,
               "val_bleu": 1.0 * s, "learning_rate": 0.1 * s} for s in (2, 4)]  # fmt: skip
     (run_dir / "log.jsonl").write_text("".join(json.dumps(x) + "\n" for x in lines), "utf-8")
     drawn = {}
-    for axes in draw([("one", RunDirectory(run_dir).log()), ("two", lines[:1])]).axes:
+    for axes in plot_history([("one", RunDirectory(run_dir).log()), ("two", lines[:1])]).axes:
         drawn[axes.get_title(loc="left")] = [
             (list(line.get_xdata()), list(line.get_ydata())) for line in axes.get_lines()
         ]

@@ -118,7 +118,7 @@ def test_a_run_killed_at_any_moment_ends_with_the_weights_of_the_other(runs):
     assert 0 < stood[0] <= stood[1] < stood[2] < STEPS, "stopped on its way, each time farther"
     (one, weights), (other, others) = weights_of(whole), weights_of(stopped)
     assert one.step == other.step == STEPS
-    assert (one.position, one.seeds) == (other.position, other.seeds)
+    assert (one.batches_seen, one.seeds) == (other.batches_seen, other.seeds)
     assert weights.keys() == others.keys()
     assert not [name for name in weights if weights[name].tobytes() != others[name].tobytes()]
 
@@ -146,7 +146,7 @@ def test_sigterm_leaves_a_checkpoint_of_the_step_that_it_ends(data, tmp_path, mo
     command = ["train", f"--run-dir={tmp_path / 'run'}", "--corpus=tsv", *files, *SETTINGS]
     assert cli.main(command) == 128 + signal.SIGTERM
     latest = Checkpoints(tmp_path / "run" / "checkpoints").latest()
-    assert (latest.step, latest.position) == (5, 10)
+    assert (latest.step, latest.batches_seen) == (5, 10)
 
 
 @pytest.fixture
@@ -235,8 +235,8 @@ def test_two_processes_cannot_train_in_one_directory(tmp_path):
 
 def test_lines_of_the_log_that_will_come_again_are_dropped(tmp_path):
     run = RunDirectory(tmp_path)
-    run.forget_log_after(3)
+    run.truncate_log(3)
     assert not run.log_path.exists()
     run.log_path.write_text('{"step": 2}\n{"step": 4}\n{"step": 6}\n{"st', encoding="utf-8")
-    run.forget_log_after(4)
+    run.truncate_log(4)
     assert run.log_path.read_text("utf-8") == '{"step": 2}\n{"step": 4}\n'

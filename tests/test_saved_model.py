@@ -14,6 +14,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 import tf_transformer as tt
 from tf_transformer.export.versions import ExportError
+from tf_transformer.inference.saved_model import SavedModelError
 
 
 def test_the_saved_model_translates_as_the_model_in_memory(in_memory, loaded, sentences):
@@ -116,7 +117,7 @@ def test_an_exported_translator_keeps_the_weights_of_its_export(
     model = random_model(randomise)
     translate = tt.Translator.from_model(model, letter_tokenizer, letter_tokenizer, MAX_LENGTH)
     before = translate(sentences[:5])
-    translate.save(tmp_path / "demo")
+    tt.export_saved_model(translate, tmp_path / "demo")
     randomise(model, seed=1)
     assert tt.Translator.load(tmp_path / "demo")(sentences[:5]) == before
 
@@ -126,13 +127,13 @@ def test_an_exported_translator_keeps_the_weights_of_its_export(
 
 def test_a_translator_from_disk_is_not_saved_again(loaded, tmp_path):
     with pytest.raises(ExportError, match="copy that folder"):
-        loaded.save(tmp_path / "demo")
+        tt.export_saved_model(loaded, tmp_path / "demo")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_another_saved_model_is_refused(tmp_path):
     tf.saved_model.save(tf.Module(), str(tmp_path / "1"))
-    with pytest.raises(ExportError, match="no translator"):
+    with pytest.raises(SavedModelError, match="no translator"):
         tt.Translator.load(tmp_path)
 
 
@@ -154,7 +155,7 @@ def test_a_damaged_saved_model_is_named_in_a_line(exported_version, tmp_path, na
     folder = tmp_path / "damaged"
     shutil.copytree(exported_version, folder)
     damage(folder / name)
-    with pytest.raises(ExportError) as caught:
+    with pytest.raises(SavedModelError) as caught:
         tt.Translator.load(folder)
     (line,) = str(caught.value).splitlines()
     assert line.startswith(f"{folder}: ")
@@ -197,7 +198,7 @@ def test_no_op_needs_xla_or_python(graph):
 
 def test_assets_hold_the_manifest(echo_translator, tmp_path):
     manifest = {"scores": {"val_bleu": 12.5}, "name": "Übung"}
-    path = echo_translator.save(tmp_path / "demo", manifest=manifest)
+    path = tt.export_saved_model(echo_translator, tmp_path / "demo", manifest=manifest)
     text = (path / "assets.extra" / "tf_transformer.json").read_text(encoding="utf-8")
     assert json.loads(text) == manifest
     assert "Übung" in text, "readable, not escaped"

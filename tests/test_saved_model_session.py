@@ -53,7 +53,7 @@ def sessions(translators, texts, tmp_path_factory):
     """What a server gets from the SavedModel of each of them."""
     root = tmp_path_factory.mktemp("saved_models")
     paths = [
-        translator.save(root / f"{dtype}-{beam_size}")
+        tt.export_saved_model(translator, root / f"{dtype}-{beam_size}")
         for (dtype, beam_size), translator in translators.items()
     ]
     return dict(zip(translators, in_sessions(paths, texts), strict=True))

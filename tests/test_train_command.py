@@ -1,6 +1,5 @@
 """`tf-transformer train`: what a run leaves, and how it goes on."""
 
-import csv
 import gzip
 import shutil
 import signal
@@ -24,7 +23,8 @@ from commands import (
 )
 
 from tf_transformer import cli
-from tf_transformer.config import read_toml
+from tf_transformer.commands.train import given_settings
+from tf_transformer.config import merge_tables, read_toml
 from tf_transformer.training.run_directory import RunDirectory
 
 
@@ -41,7 +41,7 @@ def resumed(trained_run, tmp_path_factory):
 def test_a_run_leaves_configuration_tokenizers_checkpoints_and_log(trained_run):
     run_dir, _ = trained_run
     left = {path.name for path in run_dir.iterdir()}
-    assert left == {"config.toml", "tokenizers", "checkpoints", "log.jsonl", "log.csv", ".lock"}
+    assert left == {"config.toml", "tokenizers", "checkpoints", "log.jsonl", ".lock"}
     assert {path.name for path in (run_dir / "tokenizers").iterdir()} == {
         "source.model",
         "target.model",
@@ -51,20 +51,11 @@ def test_a_run_leaves_configuration_tokenizers_checkpoints_and_log(trained_run):
     assert {"loss", "val_loss", "val_bleu", "minutes"} <= set(log_of(run_dir)[0])
 
 
-@pytest.mark.parametrize("which", ["trained_run", "resumed"])
-def test_a_run_leaves_its_figures_as_a_table_too(which, request):
-    run_dir, _ = request.getfixturevalue(which)
-    with (run_dir / "log.csv").open(encoding="utf-8", newline="") as file:
-        table = list(csv.DictReader(file))
-    assert len(table) >= 2
-    assert [{k: float(v) for k, v in row.items()} for row in table] == log_of(run_dir)
-
-
 def test_a_run_says_what_it_does_and_nothing_of_its_engine(trained_run):
     _, done = trained_run
     assert done.stdout == ""
     for word in (
-        "Training a tokenizer of 280 pieces", "Tokenized and batched in ", " pairs/s.",
+        "Training a tokenizer of 280 subwords", "Tokenized and batched in ", " pairs/s.",
         "300 training pairs", "% padding", "Done at step 6",
     ):  # fmt: skip
         assert word in done.stderr
@@ -79,7 +70,7 @@ def test_a_run_ends_with_the_commands_that_come_next(trained_run):
     assert export == f"export {run_dir} saved_models/NAME"
     assert evaluate == f"evaluate {run_dir} --source F --reference F"
     for given in (export, evaluate):
-        assert cli._parser().parse_args(given.split()).command
+        assert cli.make_parser().parse_args(given.split()).run
 
 
 def test_sentences_that_came_with_the_corpus_are_named_next(tmp_path):
@@ -104,19 +95,17 @@ def test_the_configuration_of_a_run_repeats_it(trained_run, tmp_path):
 def test_the_command_line_wins_over_the_file(copy_files, tmp_path):
     config = tmp_path / "run.toml"
     config.write_text("[model]\nd_model = 8\n[training]\nminutes = 9.0\n", encoding="utf-8")
-    options = cli._parser().parse_args(
+    options = cli.make_parser().parse_args(
         ["train", "--run-dir=x", f"--config={config}", "--steps=3", "--no-norm-first"]
     )
-    merged = cli._merged(read_toml(config), cli._given(options))
+    merged = merge_tables(read_toml(config), given_settings(options))
     assert merged == {"model": {"d_model": 8, "norm_first": False}, "training": {"steps": 3}}
 
 
-def test_the_log_has_padding_and_traces(trained_run):
+def test_the_log_has_the_padding(trained_run):
     run_dir, done = trained_run
     for line in log_of(run_dir):
-        assert f"{line['padding_share']:.1%} padding" in done.stderr
-        # Batches of many shapes, and one graph for all of them.
-        assert line["traces"] == 1
+        assert f"{line['padding_fraction']:.1%} padding" in done.stderr
 
 
 @pytest.fixture(scope="module")

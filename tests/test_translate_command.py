@@ -13,7 +13,8 @@ def echo(echo_model, copy_files, tmp_path_factory):
     """The SavedModel of a model whose every translation is its source."""
     tokenizer = tt.SentencePieceTokenizer.train(lines_of(copy_files / "train.source"), 280)
     saved = tmp_path_factory.mktemp("saved_models") / "echo"
-    tt.Translator.from_model(echo_model(280), tokenizer, tokenizer).save(saved)
+    translator = tt.Translator.from_model(echo_model(280), tokenizer, tokenizer)
+    tt.export_saved_model(translator, saved)
     return saved
 
 
@@ -75,7 +76,7 @@ def test_a_source_of_a_hundred_thousand_characters_is_cut_and_named(echo, tmp_pa
     first, second, third = lines_of(output)
     assert (first, third) == ("a b", "d e")
     assert 0 < len(second) < 1000 and set(second) <= {"c", " "}
-    assert "cut: line 2." in capfd.readouterr().err
+    assert "dropped: line 2." in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -106,7 +107,8 @@ def test_a_line_end_that_the_model_makes_starts_no_line(echo_model, copy_files, 
             ids = tf.where(index == 3, tokenizer.eos_id, says)
             return tf.one_hot(tf.fill(tf.shape(token_ids), ids), 280), cache
 
-    tt.Translator.from_model(LineEndModel(280), tokenizer, tokenizer).save(tmp_path / "demo")
+    translator = tt.Translator.from_model(LineEndModel(280), tokenizer, tokenizer)
+    tt.export_saved_model(translator, tmp_path / "demo")
     source, output = tmp_path / "in.txt", tmp_path / "out.txt"
     source.write_text("b\nc\n", encoding="utf-8")
     arguments = ["translate", str(tmp_path / "demo"), f"--input={source}", f"--output={output}"]
@@ -130,9 +132,9 @@ def test_a_missing_input_is_named(moved_model, bad_files, capfd):
 
 def test_an_input_that_is_a_directory_is_named(moved_model, bad_files, capfd):
     arguments = ["translate", moved_model, f"--input={bad_files / 'folder'}"]
-    assert_refused(arguments, ["folder: a directory; give a file in it"], capfd, bad_files)
+    assert_refused(arguments, ["folder: is a directory; give a file in it"], capfd, bad_files)
 
 
 def test_an_output_that_cannot_be_written_is_named(moved_model, bad_files, capfd):
     arguments = ["translate", moved_model, f"--input={bad_files / 'two'}", f"--output={bad_files}"]
-    assert_refused(arguments, [f"{bad_files}: a directory; give a file in it"], capfd, bad_files)
+    assert_refused(arguments, [f"{bad_files}: is a directory; give a file in it"], capfd, bad_files)

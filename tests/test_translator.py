@@ -6,7 +6,7 @@ import tensorflow as tf
 from letters import MAX_LENGTH, PIECES, random_model
 
 import tf_transformer as tt
-from tf_transformer.export.translator import ExportTranslator
+from tf_transformer.inference.translator import ExportTranslator
 
 
 @pytest.mark.parametrize("batch_size", [1, 7, 64, 1000])
@@ -24,7 +24,7 @@ def test_neighbours_and_batch_size_change_no_translation(loaded, sentences):
 @pytest.mark.parametrize("from_disk", [True, False])
 @pytest.mark.parametrize("beam_size", [1, 3])
 def test_xla_changes_no_translation(exported_version, in_memory, sentences, beam_size, from_disk):
-    module = tt.Translator.load(exported_version)._module if from_disk else in_memory._module
+    module = tt.Translator.load(exported_version).module if from_disk else in_memory.module
     plain, compiled = (tt.Translator(module, xla=xla, threads=2) for xla in (False, True))
     # Batches of one, of a power of two, and not; texts that are too long and that are empty.
     for texts in (sentences[:1], sentences[:8], [*sentences[:4], "", "ab " * 200, sentences[9]]):
@@ -38,14 +38,14 @@ def test_xla_changes_no_translation(exported_version, in_memory, sentences, beam
 
 
 def test_a_search_of_fixed_size_has_room_for_the_end_of_the_longest(in_memory, sentences):
-    module = in_memory._module
+    module = in_memory.module
     source_ids, limits, _ = module.tokenize(tf.constant(sentences))
     steps = module.fixed_greedy(source_ids, limits, 0.6)["ids"].shape[2]
     assert steps > limits.numpy().max() == MAX_LENGTH
 
 
 def test_greedy_search_says_of_a_translation_what_a_beam_of_one_does(in_memory, sentences):
-    module, texts = in_memory._module, tf.constant(sentences)
+    module, texts = in_memory.module, tf.constant(sentences)
     greedy, beam = module.greedy(texts, 0.6), module.beam(texts, 1, 0.6, 1)
     assert {*greedy["truncated"].numpy().ravel()} == {True, False}
     for name, values in greedy.items():
@@ -163,14 +163,19 @@ def test_a_max_length_without_room_is_refused(echo_model, letter_tokenizer, max_
 
 
 @pytest.mark.parametrize(
-    ("beam_size", "alpha"), [(0, 0.6), (PIECES + 1, 0.6), (2000, 0.6), (4, -1)]
+    ("beam_size", "length_penalty"), [(0, 0.6), (PIECES + 1, 0.6), (2000, 0.6), (4, -1)]
 )
 def test_a_search_that_cannot_be_is_refused_before_it_is_exported(
-    echo_model, letter_tokenizer, beam_size, alpha
+    echo_model, letter_tokenizer, beam_size, length_penalty
 ):
     with pytest.raises(ValueError, match=r"from 1 to 280, the vocabulary|from 0 to 10"):
         tt.Translator.from_model(
-            echo_model(PIECES), letter_tokenizer, letter_tokenizer, MAX_LENGTH, beam_size, alpha
+            echo_model(PIECES),
+            letter_tokenizer,
+            letter_tokenizer,
+            MAX_LENGTH,
+            beam_size,
+            length_penalty,
         )
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import uneven
 
+from tf_transformer.training.restore import restore_model
 from tf_transformer.training.run_directory import RunDirectory
 
 # TensorFlow makes its devices once a process, so this needs one of its own.
@@ -165,6 +166,6 @@ def test_the_command_trains_alike_on_two_devices(tmp_path):
     )
     assert [step for step, *_ in one] == [2, 3]
     np.testing.assert_allclose(one, two, rtol=1e-5)
-    one, two = (run.load_model().model.get_weights() for run in runs)
+    one, two = (restore_model(run).model.get_weights() for run in runs)
     for weight, other in zip(one, two, strict=True):
         np.testing.assert_allclose(weight, other, atol=1e-5)

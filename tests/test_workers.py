@@ -13,15 +13,10 @@ import tensorflow as tf
 import uneven
 
 from tf_transformer import cli
-from tf_transformer.config import ConfigError
+from tf_transformer.errors import ConfigError
 from tf_transformer.training.checkpoints import Checkpoints
-from tf_transformer.training.cluster import Cluster, WorkerError, losses_named
-from tf_transformer.training.distribution import (
-    from_chief,
-    highest_of_workers,
-    strategy_for,
-    worker_index,
-)
+from tf_transformer.training.cluster import Cluster, WorkerError
+from tf_transformer.training.distribution import strategy_for
 
 LONG = 300  # seconds; each process traces its own graphs
 
@@ -66,13 +61,12 @@ EXACT = (
     """
 import json, keras, numpy as np, tensorflow as tf
 from tf_transformer.training.cluster import Cluster
-from tf_transformer.training.distribution import (
-    from_chief, highest_of_workers, strategy_for, worker_index)
+from tf_transformer.training.distribution import Workers, strategy_for
 cluster = Cluster.from_environment()
-cluster.meet()
-workers = strategy_for(None, cluster)
+cluster.wait_for_workers()
+workers = Workers(strategy_for(None, cluster))
 import tf_transformer as tt
-index = worker_index(workers)
+index = workers.index
 """
     + uneven.TARGETS
     + """
@@ -112,11 +106,12 @@ def in_pairs(strategy):
     sgd = lambda: tt.GradientAccumulation(keras.optimizers.SGD(0.5), 2)
     return fit(strategy, sgd, weighted)
 
-start, together, history = fit(workers)
-_, accumulated, _ = in_pairs(workers)
-mine = iter(workers.experimental_distribute_dataset(data))
-mine = [workers.experimental_local_results(next(mine)[1])[0].numpy().tolist() for _ in batches]
-agreed = [highest_of_workers(workers, [3, 7][index]), from_chief(workers, [b"chief", b""][index])]
+start, together, history = fit(workers.strategy)
+_, accumulated, _ = in_pairs(workers.strategy)
+mine = iter(workers.strategy.experimental_distribute_dataset(data))
+local = workers.strategy.experimental_local_results
+mine = [local(next(mine)[1])[0].numpy().tolist() for _ in batches]
+agreed = [workers.all_reduce_max([3, 7][index]), workers.broadcast([b"chief", b""][index])]
 with tf.device("CPU:0"):
     _, alone, of_one = fit(tf.distribute.get_strategy())
     _, accumulated_alone, _ = in_pairs(tf.distribute.get_strategy())
@@ -127,7 +122,7 @@ print(json.dumps({
     "figures": [history, of_one], "mine": mine, "all": [b[1].tolist() for b in batches],
     "weights": {n: [w.tobytes().hex() for w in found]
                 for n, found in ((1, together), (2, accumulated))}}))
-highest_of_workers(workers, 0)
+workers.all_reduce_max(0)
 """
 )
 
@@ -230,7 +225,7 @@ def story(tmp_path_factory, write_copy_task):
 
 
 def test_a_workers_death_ends_the_others_with_one_line(story):
-    assert "another worker has ended" in story["lost"].splitlines()[-1]
+    assert "another worker failed" in story["lost"].splitlines()[-1]
     assert "--resume" in story["lost"] and "Traceback" not in story["lost"]
     assert story["seconds"] < 120
 
@@ -242,7 +237,7 @@ def test_the_chief_alone_writes(story):
 
 def test_workers_go_on_where_they_stood(story):
     for checkpoint in story["checkpoints"]:
-        assert checkpoint.position == checkpoint.step
+        assert checkpoint.batches_seen == checkpoint.step
         assert checkpoint.is_intact()
     assert story["checkpoints"][-1].step >= story["stood"] + 3
 
@@ -261,29 +256,28 @@ def test_a_signal_to_one_worker_stops_all_at_the_same_step(story):
 # The command line, with a clock that goes by updates: by half as many minutes on the chief. It
 # notes where this worker translates, and what training leaves here.
 BY_THE_CLOCK = """
-import json, sys, types
+import json, sys, time, types
 from tf_transformer import cli
-from tf_transformer.training import endings, fit
+from tf_transformer.training import callbacks, stopping, train
 from tf_transformer.training.checkpoints import seeds_of
-train, seen = fit.train, {"translated": []}
+compile_model, bleu, seen = train.compile_model, callbacks.TranslationBleu.on_epoch_end, {}
+seen["translated"] = []
 
-def spied(config, run_dir, make_translator, *, resume, started):
-    def make(model, *parts):
-        translate, updates = make_translator(model, *parts), model.optimizer.iterations
-        pace = 30 if sys.argv[1] == "chief" else 60  # seconds an update
-        clock = lambda: started + pace * int(updates.numpy())
-        endings.time = types.SimpleNamespace(monotonic=clock)
+def spied(model, config):
+    compile_model(model, config)
+    updates = model.optimizer.iterations
+    pace = 30 if sys.argv[1] == "chief" else 60  # seconds an update
+    started = time.monotonic()
+    clock = lambda: started + pace * int(updates.numpy())
+    stopping.time = types.SimpleNamespace(monotonic=clock)
+    seen["model"] = model
 
-        def note_and_translate(texts):
-            seen["translated"].append(int(updates.numpy()))
-            return translate(texts)
+def note_and_translate(self, epoch, logs=None):
+    seen["translated"].append(int(self.model.optimizer.iterations.numpy()))
+    bleu(self, epoch, logs)
 
-        seen["model"] = model
-        return note_and_translate
-
-    return train(config, run_dir, make, resume=resume, started=started)
-
-fit.train = spied
+train.compile_model = spied
+callbacks.TranslationBleu.on_epoch_end = note_and_translate
 status = cli.main(sys.argv[2:])
 model = seen.pop("model")
 variables = [*model.trainable_variables, *model.optimizer.variables]
@@ -434,21 +428,21 @@ def test_a_port_that_is_taken_is_named():
 
 def test_a_lost_worker_is_named_in_one_line():
     with pytest.raises(WorkerError, match=r"another worker .* --resume .* in run\.") as error:
-        with losses_named("run"):
+        with worker_failures_named("run"):
             raise tf.errors.UnavailableError(None, None, "Connection\nreset")
     assert "\n" not in str(error.value)
 
 
 def test_other_errors_of_tensorflow_keep_their_names():
-    with pytest.raises(tf.errors.InvalidArgumentError), losses_named("run"):
+    with pytest.raises(tf.errors.InvalidArgumentError), worker_failures_named("run"):
         raise tf.errors.InvalidArgumentError(None, None, "a bug")
 
 
 def test_one_process_agrees_with_itself():
-    strategy = strategy_for()
-    assert worker_index(strategy) == 0
-    assert highest_of_workers(strategy, 5) == 5
-    assert from_chief(strategy, b"chief") == b"chief"
+    workers = Workers(strategy_for())
+    assert (workers.index, workers.count, workers.is_chief) == (0, 1, True)
+    assert workers.all_reduce_max(5) == 5
+    assert workers.broadcast(b"chief") == b"chief"
 
 
 @pytest.mark.parametrize("devices", ["7", "0", "gpu:9", "cpu,gpu:9", "tpu", ""])

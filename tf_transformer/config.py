@@ -51,7 +51,9 @@ class DataConfig:
         "keep the token ids of the training text in this folder instead of in memory, for this and "
         "later runs; for text of millions of pairs",
     )
-    max_length: int = setting(128, "subwords in a sentence, its end included; longer pairs are dropped")
+    max_length: int = setting(
+        128, "subwords in a sentence, its end included; longer pairs are dropped"
+    )
     batch_tokens: int = setting(4096, "tokens in a batch on its longer side, padding included")
 
     FILES: typing.ClassVar = {
@@ -124,14 +126,16 @@ class TrainingConfig:
     )
     keep_checkpoints: int = setting(5, "newest checkpoints to keep besides the best")
     patience: int | None = setting(
-        None, "stop early after so many validations without a better BLEU; default: never"
+        None, "validations without a better BLEU after which to stop; default: never stop early"
     )
     accumulation_steps: int = setting(1, "batches whose gradients are accumulated for one update")
     clip_norm: float | None = setting(None, "limit of the norm of all gradients; default: none")
     ema_momentum: float | None = setting(
         None, "validate and keep a moving average of weights, such as 0.999; default: none"
     )
-    tensorboard: bool = setting(False, "write the metrics for TensorBoard too; needs the package tensorboard")
+    tensorboard: bool = setting(
+        False, "write the metrics for TensorBoard too; needs the package tensorboard"
+    )
     chunked_logits: bool = setting(
         False,
         "compute the logits of a batch in parts: less memory, more time for large vocabularies",
@@ -191,7 +195,7 @@ class RunConfig:
 
     data: DataConfig
     tokenizer: TokenizerConfig = TokenizerConfig()
-    model: TransformerConfig = preset("tiny")
+    model: TransformerConfig = dataclasses.field(default_factory=lambda: preset("tiny"))
     training: TrainingConfig = TrainingConfig()
 
     def __post_init__(self) -> None:
@@ -287,7 +291,8 @@ def merge_tables(
             continue  # `RunConfig.from_dict` says that it must be a table
         dropped: set[str] = set()
         if name == "model" and "preset" in settings:
-            dropped = {key for row in ARCHITECTURES.values() for p in row.presets.values() for key in p}
+            presets = [p for row in ARCHITECTURES.values() for p in row.presets.values()]
+            dropped = {key for sizes in presets for key in sizes}
         if name == "training" and set(TrainingConfig.LENGTHS) & set(settings):
             dropped = set(TrainingConfig.LENGTHS)
         kept = {key: value for key, value in table.items() if key not in dropped}

@@ -41,9 +41,7 @@ def require_rate(config: Any, *names: str) -> None:
     """Raises a `ConfigError` unless each of these settings is None or in [0, 1)."""
     for name in names:
         value = getattr(config, name)
-        require(
-            value is None or 0 <= value < 1, name, value, "at least 0 and less than 1"
-        )
+        require(value is None or 0 <= value < 1, name, value, "at least 0 and less than 1")
 
 
 def require_choices(config: Any) -> None:

@@ -49,9 +49,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="how CTranslate2 stores weights (default: float32)",
     )
     parser.add_argument("--version", type=int, metavar="N", help="default: the next free one")
-    parser.add_argument(
-        "--overwrite", action="store_true", help="replace a version that exists"
-    )
+    parser.add_argument("--overwrite", action="store_true", help="replace a version that exists")
 
 
 def run(options: argparse.Namespace, started: float) -> int:

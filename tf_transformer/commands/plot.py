@@ -23,6 +23,8 @@ def run(options: argparse.Namespace, started: float) -> int:
     """Draws."""
     from tf_transformer.visualization.history import save_history
 
-    save_history([(path, RunDirectory.open(path).log()) for path in options.run_dirs], options.output)
+    save_history(
+        [(path, RunDirectory.open(path).log()) for path in options.run_dirs], options.output
+    )
     print(options.output)
     return 0

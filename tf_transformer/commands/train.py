@@ -32,9 +32,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options: one for every setting of run.toml, and those of the command."""
     parser.add_argument("--run-dir", required=True, metavar="DIR", help="where everything is kept")
     parser.add_argument("--config", metavar="run.toml", help="a file of settings")
-    parser.add_argument(
-        "--resume", action="store_true", help="continue from the newest checkpoint"
-    )
+    parser.add_argument("--resume", action="store_true", help="continue from the newest checkpoint")
     for table, fields in settings_by_table().items():
         group = parser.add_argument_group(f"[{table}]")
         for field in fields:

@@ -3,12 +3,12 @@
 import keras
 from keras import ops
 
-from tf_transformer.models.architectures import TransformerConfig
 from tf_transformer.layers.decoder import Decoder
 from tf_transformer.layers.encoder import Encoder
 from tf_transformer.layers.masks import padding_mask
 from tf_transformer.layers.output_projection import OutputProjection
 from tf_transformer.layers.positions import PositionalEmbedding, token_embedding
+from tf_transformer.models.architectures import TransformerConfig
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")

@@ -167,8 +167,7 @@ def _listening_on(address: str) -> socket.socket:
         return socket.create_server(("", port))
     except (OSError, OverflowError) as error:
         raise WorkerError(
-            f"{address}: this worker cannot listen there ({error}). Free the port, or "
-            f"give another."
+            f"{address}: this worker cannot listen there ({error}). Free the port, or give another."
         ) from None
 
 

@@ -263,9 +263,7 @@ def _fit_periods(
         epoch, skip = divmod(save.batches_seen, len(data.batches))
         model.fit(
             data.batches.dataset(epoch, None, skip, accumulation, labels_as_input),
-            validation_data=data.validation.dataset(
-                num_epochs=1, labels_as_input=labels_as_input
-            ),
+            validation_data=data.validation.dataset(num_epochs=1, labels_as_input=labels_as_input),
             steps_per_epoch=steps,
             shuffle=False,  # the batches are in their order already
             epochs=epochs,
@@ -326,7 +324,7 @@ def _callbacks_of_chief(
     return [
         callbacks.TranslationBleu(translator, data.corpus.validation, num_samples=2, show=_say),
         progress,
-        callbacks.RunLog(run.log_path, started, data.batches.padding_fraction),
+        callbacks.RunLog(run.log_path, started, data.batches.padding_share),
         *(tensorboard if config.training.tensorboard else []),
     ]
 

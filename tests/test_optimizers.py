@@ -9,7 +9,7 @@ import tf_transformer as tt
 from tf_transformer.config import RunConfig
 from tf_transformer.training.callbacks import SaveCheckpoints
 from tf_transformer.training.checkpoints import Checkpoints
-from tf_transformer.training.fit import train
+from tf_transformer.training.train import train
 
 
 def averages(weights, momentum):
@@ -73,7 +73,7 @@ def test_rows_of_an_embedding_without_a_gradient_move_by_their_moments():
 
 def test_the_average_forgets_as_it_says():
     variable = keras.Variable([0.0, 3.0])
-    optimizer = tt.Adam(0.1, ema_momentum=0.4)
+    optimizer = tt.Adam(0.1, use_ema=True, ema_momentum=0.4)
     weights = []
     for step in range(12):
         optimizer.apply([tf.constant([1.0, step - 5.0])], [variable])
@@ -91,7 +91,7 @@ def test_the_average_forgets_as_it_says():
 
 def test_before_the_first_update_there_is_no_average_to_use():
     variable = keras.Variable([2.0])
-    optimizer = tt.Adam(0.1, ema_momentum=0.9)
+    optimizer = tt.Adam(0.1, use_ema=True, ema_momentum=0.9)
     optimizer.build([variable])
     optimizer.use_averages()
     assert variable.numpy() == [2.0]
@@ -101,7 +101,7 @@ def test_before_the_first_update_there_is_no_average_to_use():
 def test_gradients_are_scaled_down_to_the_norm_together(norm, scale):
     variables = [keras.Variable(np.zeros(2)), keras.Variable(np.zeros((2, 2)))]
     gradients = [np.array([0.6, 0.0]) * norm, np.array([[0.0, 0.8], [0.0, 0.0]]) * norm]
-    optimizer = tt.Adam(1.0, beta_1=0.5, clip_norm=2.0)
+    optimizer = tt.Adam(1.0, beta_1=0.5, global_clipnorm=2.0)
     optimizer.apply([tf.constant(g, "float32") for g in gradients], variables)
     moments = optimizer.variables[2::2]  # half of the first gradients
     for gradient, moment in zip(gradients, moments, strict=True):
@@ -109,7 +109,7 @@ def test_gradients_are_scaled_down_to_the_norm_together(norm, scale):
 
 
 def test_both_make_the_round_trip_of_their_configuration():
-    optimizer = tt.Adam(tt.NoamSchedule(16), clip_norm=2.0, ema_momentum=0.5)
+    optimizer = tt.Adam(tt.NoamSchedule(16), global_clipnorm=2.0, use_ema=True, ema_momentum=0.5)
     twin = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
     assert isinstance(twin, tt.Adam)
     assert (twin.clip_norm, twin.average_momentum, twin.beta_2) == (2.0, 0.5, 0.98)
@@ -127,7 +127,7 @@ GRADIENTS = np.random.default_rng(0).normal(0, [[1], [9]], (6, 2, 3)).astype("fl
 def result(strategy, accumulated, wrap=lambda inner: inner):
     with strategy.scope():
         variable = keras.Variable(np.zeros(3))
-        adam = tt.Adam(0.1, clip_norm=2.0, ema_momentum=0.9)
+        adam = tt.Adam(0.1, global_clipnorm=2.0, use_ema=True, ema_momentum=0.9)
         optimizer = tt.GradientAccumulation(adam, 2) if accumulated else adam
         optimizer.build([variable])
     def step(parts):
@@ -169,8 +169,8 @@ def test_two_replicas_clip_and_average_as_one(two_devices, accumulated):
 def test_accumulated_gradients_are_clipped_as_their_mean():
     reached = []
     for optimizer, gradients in (
-        (tt.GradientAccumulation(tt.Adam(0.1, clip_norm=1.0), 2), ([30.0, 0.0], [0.0, 4.0])),
-        (tt.Adam(0.1, clip_norm=1.0), ([15.0, 2.0],)),
+        (tt.GradientAccumulation(tt.Adam(0.1, global_clipnorm=1.0), 2), ([30.0, 0.0], [0.0, 4.0])),
+        (tt.Adam(0.1, global_clipnorm=1.0), ([15.0, 2.0],)),
     ):
         variable = keras.Variable([0.0, 0.0])
         for gradient in gradients:
@@ -201,7 +201,7 @@ class Weights(keras.callbacks.Callback):
 def line_model():
     keras.utils.set_random_seed(0)
     model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, use_bias=False)])
-    model.compile(tt.Adam(0.1, ema_momentum=0.9), "mse")
+    model.compile(tt.Adam(0.1, use_ema=True, ema_momentum=0.9), "mse")
     model.optimizer.build(model.trainable_variables)
     return model
 
@@ -248,7 +248,7 @@ def test_another_fit_goes_on_from_the_weights_also_from_a_checkpoint(tmp_path):
     assert rest.validated == whole.validated[1:]
 
 
-def test_bleu_is_that_of_the_averages(tmp_path, write_copy_task):
+def test_bleu_is_that_of_the_averages(tmp_path, write_copy_task, monkeypatch):
     write_copy_task(tmp_path)
     files = {f"{part}_tsv": str(tmp_path / part) for part in ("train", "validation")}
     config = RunConfig.from_dict({
@@ -259,7 +259,7 @@ def test_bleu_is_that_of_the_averages(tmp_path, write_copy_task):
     })  # fmt: skip
     models, translated_with = [], []
 
-    def make_translator(model, *_):
+    def from_model(model, *_):
         def translate(texts):
             translated_with.append(model.trainable_variables[0].numpy())
             return texts
@@ -267,7 +267,8 @@ def test_bleu_is_that_of_the_averages(tmp_path, write_copy_task):
         models.append(model)
         return translate
 
-    train(config, tmp_path / "run", make_translator)
+    monkeypatch.setattr(tt.Translator, "from_model", from_model)
+    train(config, tmp_path / "run")
     [model] = models
     checkpoints = Checkpoints(tmp_path / "run" / "checkpoints").all()
     for checkpoint, weights in zip(checkpoints, translated_with, strict=True):

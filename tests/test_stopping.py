@@ -5,28 +5,28 @@ import signal
 import keras
 import pytest
 
-from tf_transformer.training import endings
+from tf_transformer.training import stopping
 
 
 @pytest.mark.parametrize("steps", [1, 4, 6, 9])
 def test_step_limit_ends_at_its_step_whatever_the_period(fit, steps):
     periods = []
     ended = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: periods.append(epoch))
-    model = fit(endings.StepLimit(steps), ended)
+    model = fit(stopping.StepLimit(steps), ended)
     assert int(model.optimizer.iterations) == steps
     assert len(periods) == -(-steps // 4), "the last period is validated, whole or not"
 
 
 def test_step_limit_counts_from_the_first_step_of_the_run(fit):
-    fit(endings.StepLimit(5))
-    model = fit(endings.StepLimit(7))
+    fit(stopping.StepLimit(5))
+    model = fit(stopping.StepLimit(7))
     assert int(model.optimizer.iterations) == 7
 
 
 # Periods of 4 steps and a validation take 65 seconds.
 @pytest.mark.parametrize(("seconds", "steps"), [(120, 7), (130, 8), (175, 10), (195, 12)])
 def test_time_limit_is_met_with_the_last_validation(fit, step_clock, seconds, steps):
-    model = fit(step_clock, endings.TimeLimit(seconds / 60, started=1000.0))
+    model = fit(step_clock, stopping.TimeLimit(seconds / 60, started=1000.0))
     assert int(model.optimizer.iterations) == steps
     assert step_clock.now == 1000 + seconds
 
@@ -40,7 +40,7 @@ def test_time_limit_is_met_with_the_last_validation(fit, step_clock, seconds, st
     ],
 )
 def test_time_limit_that_is_over_is_not_trained_beyond(fit, step_clock, seconds, steps):
-    model = fit(step_clock, endings.TimeLimit(seconds / 60, started=1000.0))
+    model = fit(step_clock, stopping.TimeLimit(seconds / 60, started=1000.0))
     assert int(model.optimizer.iterations) == steps
 
 
@@ -59,9 +59,9 @@ class Interrupt(keras.callbacks.Callback):
 def test_ctrl_c_ends_after_the_step_and_still_validates(fit, capfd):
     before = signal.getsignal(signal.SIGINT)
     validated = []
-    stop = endings.StopOnSignal()
+    stop = stopping.StopOnSignal()
     ended = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: validated.append(epoch))
-    model = fit(Interrupt(6), stop, ended, endings.StepLimit(50))
+    model = fit(Interrupt(6), stop, ended, stopping.StepLimit(50))
     assert stop.signal == signal.SIGINT
     assert int(model.optimizer.iterations) == 6
     assert validated == [0, 1]
@@ -86,7 +86,7 @@ def test_a_second_ctrl_c_interrupts_at_once(fit):
 
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
-        fit(endings.StopOnSignal(), Twice(2), endings.StepLimit(50))
+        fit(stopping.StopOnSignal(), Twice(2), stopping.StepLimit(50))
     assert signal.getsignal(signal.SIGINT) is before
 
 
@@ -100,10 +100,10 @@ class Terminate(Interrupt):
 
 def test_sigterm_ends_after_the_step_without_a_validation(fit, line_model):
     before = signal.getsignal(signal.SIGTERM)
-    stop = endings.StopOnSignal()
+    stop = stopping.StopOnSignal()
     validated = []
     ended = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: validated.append(epoch))
-    with pytest.raises(endings.Terminated):
+    with pytest.raises(stopping.Terminated):
         fit(Terminate(6), ended, stop)
     assert stop.signal == signal.SIGTERM
     assert int(line_model.optimizer.iterations) == 6
@@ -113,7 +113,7 @@ def test_sigterm_ends_after_the_step_without_a_validation(fit, line_model):
 
 
 def test_sigterm_at_the_end_of_a_period_leaves_its_validation_to_be(fit):
-    stop = endings.StopOnSignal()
+    stop = stopping.StopOnSignal()
     validated = []
     ended = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: validated.append(epoch))
     model = fit(Terminate(8), ended, stop)
@@ -131,8 +131,8 @@ def test_a_second_sigterm_is_handled_as_before(fit):
                 super().on_train_batch_begin(batch)
                 super().on_train_batch_begin(batch)
 
-        stop = endings.StopOnSignal()
-        with pytest.raises(endings.Terminated):
+        stop = stopping.StopOnSignal()
+        with pytest.raises(stopping.Terminated):
             fit(Twice(2), stop)
         assert received == [signal.SIGTERM]
     finally:
@@ -141,8 +141,8 @@ def test_a_second_sigterm_is_handled_as_before(fit):
 
 def test_without_ctrl_c_nothing_is_stopped(fit):
     before = signal.getsignal(signal.SIGINT)
-    stop = endings.StopOnSignal()
-    model = fit(stop, endings.StepLimit(5))
+    stop = stopping.StopOnSignal()
+    model = fit(stop, stopping.StepLimit(5))
     assert signal.getsignal(signal.SIGINT) is before
     assert not stop.signal
     assert int(model.optimizer.iterations) == 5
