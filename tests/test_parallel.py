@@ -164,23 +164,44 @@ def test_what_is_written_is_read_back_aligned(tmp_path_factory, pairs, end):
     assert read_parallel(folder / "source", folder / "target") == ParallelText(sources, targets)
 
 
-@pytest.mark.parametrize(
-    ("content", "expected"),
-    [
-        (b"", ["the file is empty"]),
-        (b"\xef\xbb\xbf", ["the file is empty"]),
-        (gzip.compress(b""), ["the file is empty"]),
-        (b"one\ntwo\nthr\xffee\n", ["line 3", "not valid UTF-8"]),
-        (b"\xef\xbb\xbfone\n\xe2\x82\nthree\n", ["line 2", "not valid UTF-8"]),
-        (gzip.compress(b"one\n\xc3"), ["line 2", "not valid UTF-8"]),
-        ("one\n".encode("utf-16"), ["line 1", "not valid UTF-8"]),
-        (gzip.compress(b"one\n" * 100)[:-9], ["damaged or incomplete gzip"]),
-        (gzip.compress(b"one\n" * 100)[:5], ["damaged or incomplete gzip"]),
-        (gzip.compress(b"one\n")[:10] + b"\xff" * 20, ["damaged or incomplete gzip"]),
-        (gzip.compress(b"one\n")[:-8] + bytes(8), ["damaged or incomplete gzip"]),
-    ],
-)
-@pytest.mark.parametrize("read", [read_lines, read_tsv, lambda path: read_parallel(path, path)])
+# The names are the tests' ids: gzip holds the time, and an id must be the same in every process.
+UNREADABLE = {
+    "empty": (b"", ["the file is empty"]),
+    "byte order mark alone": (b"\xef\xbb\xbf", ["the file is empty"]),
+    "empty gzip": (gzip.compress(b""), ["the file is empty"]),
+    "not UTF-8": (b"one\ntwo\nthr\xffee\n", ["line 3", "not valid UTF-8"]),
+    "character cut by a line end": (
+        b"\xef\xbb\xbfone\n\xe2\x82\nthree\n",
+        ["line 2", "not valid UTF-8"],
+    ),
+    "character cut by the end of gzip": (
+        gzip.compress(b"one\n\xc3"),
+        ["line 2", "not valid UTF-8"],
+    ),
+    "UTF-16": ("one\n".encode("utf-16"), ["line 1", "not valid UTF-8"]),
+    "gzip without its end": (
+        gzip.compress(b"one\n" * 100)[:-9],
+        ["damaged or incomplete gzip"],
+    ),
+    "start of a gzip header": (gzip.compress(b"one\n" * 100)[:5], ["damaged or incomplete gzip"]),
+    "gzip header before junk": (
+        gzip.compress(b"one\n")[:10] + b"\xff" * 20,
+        ["damaged or incomplete gzip"],
+    ),
+    "wrong gzip checksum": (
+        gzip.compress(b"one\n")[:-8] + bytes(8),
+        ["damaged or incomplete gzip"],
+    ),
+}
+READERS = {
+    "read_lines": read_lines,
+    "read_tsv": read_tsv,
+    "read_parallel": lambda path: read_parallel(path, path),
+}
+
+
+@pytest.mark.parametrize(("content", "expected"), UNREADABLE.values(), ids=UNREADABLE)
+@pytest.mark.parametrize("read", READERS.values(), ids=READERS)
 def test_unreadable_content_is_an_error_that_says_where(write, read, content, expected):
     assert_says(lambda: read(write("bad.txt", content)), ["bad.txt", *expected])
 

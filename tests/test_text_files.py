@@ -123,6 +123,7 @@ def test_a_file_larger_than_what_may_be_held_is_read(tmp_path):
         (b"a\n", "source has 1 line but {folder}/target has 3; line i"),
         (b" \n\n\t\n", "source and {folder}/target: no pair is left, 3 had a blank side"),
     ],
+    ids=["empty", "not UTF-8", "torn gzip", "longer", "shorter", "blank"],
 )
 def test_bad_files_are_refused_before_anything_is_done_with_them(write, source, words):
     folder = write(source=source, target=b"a\nb\nc\n")

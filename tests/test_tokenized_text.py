@@ -165,7 +165,15 @@ def test_no_pair_that_is_short_enough_is_kept_too(tmp_path):
         {"source": Letters(2**16 + 1)},
         {"max_length": 6},
     ],
-    ids=str,
+    ids=[
+        "another sentence",
+        "fewer pairs",
+        "another order",
+        "another source tokenizer",
+        "another target tokenizer",
+        "a larger vocabulary",
+        "a larger max_length",
+    ],
 )
 def test_ids_of_anything_else_are_not_used_and_not_lost(tmp_path, other):
     first = pairs_of(build(tmp_path)[0])
