@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 import tensorflow_datasets as tfds
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tf_transformer import data
 from tf_transformer.data.parallel import (
     DataError,
     ParallelText,
@@ -98,14 +99,28 @@ def test_parallel_text_of_unequal_sides_is_an_error_with_both_counts():
         ParallelText(("a", "b"), ("A", "B", "C"))
 
 
-def test_the_readers_import_the_standard_library_only():
-    # The file runs by itself: importing it would run the package's `__init__` before it.
-    path = Path(__file__).parent.parent / "tf_transformer" / "data" / "parallel.py"
+HEAVY = {"tensorflow", "tensorflow_datasets", "keras", "numpy"}
+
+
+@pytest.mark.parametrize("module", ["lines", "parallel", "text_files"])
+def test_the_readers_load_no_heavy_library(module):
+    code = f"import sys, tf_transformer.data.{module}; assert not {HEAVY} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_package_loads_a_public_name_when_it_is_first_used():
     code = (
-        f"import runpy, sys; runpy.run_path({str(path)!r}); "
-        "assert not {'tensorflow', 'tensorflow_datasets', 'numpy', 'keras'} & set(sys.modules)"
+        "import sys, tf_transformer.data as data; "
+        f"assert data.read_tsv and not {HEAVY} & set(sys.modules); "
+        "assert data.TokenBatches and 'tensorflow' in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("name", data.__all__)
+def test_every_public_name_of_the_package_is_there(name):
+    assert getattr(data, name).__name__ == name
+    assert name in dir(data)
 
 
 @pytest.mark.parametrize(
@@ -151,6 +166,7 @@ def test_read_tsv_drops_and_counts_pairs_with_a_blank_side(write):
 sentences = st.text(st.characters(codec="utf-8", exclude_characters="\n\r")).filter(str.strip)
 
 
+@settings(deadline=None)  # A busy machine makes no test fail.
 @given(
     pairs=st.lists(st.tuples(sentences, sentences), min_size=1), end=st.sampled_from(["\n", "\r\n"])
 )
