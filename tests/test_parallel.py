@@ -1,5 +1,6 @@
 """Tests of parallel text and its readers. Nothing here touches the network."""
 
+import codecs
 import gzip
 import logging
 import socket
@@ -48,7 +49,7 @@ def write(tmp_path):
 
 
 class TinyTranslation(tfds.core.GeneratorBasedBuilder):
-    """A dataset `tiny_translation` that is made here instead of downloaded."""
+    """A dataset `tiny_translation`, generated here instead of downloaded."""
 
     VERSION = tfds.core.Version("1.0.0")
     FEATURES = {"pt": tfds.features.Text(), "en": tfds.features.Text()}
@@ -72,7 +73,7 @@ class TinyTranslation(tfds.core.GeneratorBasedBuilder):
 
 
 class ForeignTranslation(TinyTranslation, skip_registration=True):
-    """A dataset whose prepared files TFDS finds, but not the code that made them."""
+    """A dataset whose prepared files TFDS finds, but not its code."""
 
     FEATURES = tfds.features.Translation(("pt", "en"))
 
@@ -97,6 +98,16 @@ def test_parallel_text_has_a_length_and_gives_pairs():
 def test_parallel_text_of_unequal_sides_is_an_error_with_both_counts():
     with pytest.raises(ValueError, match="received 2 sources and 3 targets"):
         ParallelText(("a", "b"), ("A", "B", "C"))
+
+
+@pytest.mark.parametrize(
+    ("sources", "targets", "name"),
+    [("ab", ("A", "B"), "sources"), (("a", "b"), "AB", "targets")],
+    ids=["sources", "targets"],
+)
+def test_a_text_in_place_of_sentences_is_an_error(sources, targets, name):
+    with pytest.raises(TypeError, match=rf"{name} must be a tuple of str.*give \(text,\)"):
+        ParallelText(sources, targets)
 
 
 HEAVY = {"tensorflow", "tensorflow_datasets", "keras", "numpy"}
@@ -144,6 +155,17 @@ def test_read_lines_ends_lines_at_newlines_only(write, content, lines, compress)
     assert read_lines(write("a.txt", gzip.compress(content) if compress else content)) == lines
 
 
+@pytest.mark.parametrize("compress", [False, True])
+def test_a_byte_order_mark_changes_no_line(write, compress):
+    # `tf-transformer evaluate` reads its sentences with this function.
+    content = "Grüße\n\ufeffzwei\n".encode()
+    plain, marked = (
+        read_lines(write(name, gzip.compress(data) if compress else data))
+        for name, data in (("plain", content), ("marked", codecs.BOM_UTF8 + content))
+    )
+    assert marked == plain == ["Grüße", "\ufeffzwei"]
+
+
 def test_the_content_and_not_the_name_says_whether_a_file_is_gzip(write):
     assert read_lines(write("plain.gz", b"one\n")) == ["one"]
     two_members = gzip.compress(b"one\n") + gzip.compress(b"two\n")
@@ -162,19 +184,19 @@ def test_read_tsv_drops_and_counts_pairs_with_a_blank_side(write):
     assert read_tsv(path) == ParallelText(("eins", '"vier"'), ("one", "\\four"), num_blank=3)
 
 
-# A line holds any character but a line feed; a return just before that would be taken for its part.
+# A line has any character but a line feed; a return before that would be part of the line end.
 sentences = st.text(st.characters(codec="utf-8", exclude_characters="\n\r")).filter(str.strip)
 
 
-@settings(deadline=None)  # A busy machine makes no test fail.
+@settings(deadline=None)  # No test fails because the machine is busy.
 @given(
     pairs=st.lists(st.tuples(sentences, sentences), min_size=1), end=st.sampled_from(["\n", "\r\n"])
 )
-def test_what_is_written_is_read_back_aligned(tmp_path_factory, pairs, end):
+def test_aligned_files_are_read_back(tmp_path_factory, pairs, end):
     folder = tmp_path_factory.mktemp("aligned")
     sources, targets = zip(*pairs, strict=True)
     for name, side in (("source", sources), ("target", targets)):
-        # A byte order mark of the file's own: one that begins a sentence is text, and stays.
+        # With a byte order mark; a second one at the start of a sentence is text.
         text = "\ufeff" + "".join(sentence + end for sentence in side)
         (folder / name).write_bytes(text.encode())
     assert read_parallel(folder / "source", folder / "target") == ParallelText(sources, targets)
@@ -270,7 +292,7 @@ def test_a_tsv_line_without_exactly_one_tab_is_an_error_that_says_where(write, l
 
 
 def expected_tiny_corpus(name):
-    """Returns what `TinyTranslation.PAIRS` are when read: the pair with the blank is gone."""
+    """`TinyTranslation.PAIRS` as they are read: the pair with a blank side is dropped."""
     train = [("um", "one"), ("dois\u2028 e meio", "two and a half")]
     return {
         "name": name,
@@ -282,7 +304,7 @@ def expected_tiny_corpus(name):
 
 
 def as_found(corpus):
-    """Returns a corpus in the form of `expected_tiny_corpus`; TFDS shuffles when it prepares."""
+    """A corpus in the form of `expected_tiny_corpus`; TFDS shuffles when it prepares."""
     return {
         "name": corpus.name,
         "train": sorted(corpus.train),
@@ -295,7 +317,7 @@ def as_found(corpus):
 def test_load_tfds_downloads_when_told_and_then_reads_the_disk(tmp_path, monkeypatch):
     name = "tiny_translation"
     assert as_found(load_tfds(name, tmp_path, download=True)) == expected_tiny_corpus(name)
-    monkeypatch.delattr(TinyTranslation, "_generate_examples")  # Nothing is made again.
+    monkeypatch.delattr(TinyTranslation, "_generate_examples")  # Nothing is generated again.
     again = load_tfds(name, tmp_path)
     assert as_found(again) == expected_tiny_corpus(name)
     assert again == load_tfds(name, tmp_path)  # In the same order, too.
@@ -369,8 +391,8 @@ def test_a_tfds_dataset_that_is_not_on_disk_is_an_error_that_says_how_to_get_it(
     level = logging.getLogger("absl").level
     assert_says(lambda: load_tfds(name, tmp_path), expected)
     assert not list(tmp_path.iterdir())
-    assert caplog.messages == [], "the error says it all"
-    assert logging.getLogger("absl").level == level, "and others may still warn"
+    assert caplog.messages == [], "the error says all"
+    assert logging.getLogger("absl").level == level, "other warnings are still shown"
 
 
 @pytest.mark.parametrize(

@@ -18,12 +18,12 @@ class ConfigError(InputError):
     """A setting that cannot be."""
 
 
-def nearest(name, known):
-    """`"did you mean 'x'?"` for the known name nearest to `name`, or the known names."""
+def nearest(name, known, otherwise=None):
+    """`"did you mean 'x'?"` for the known name nearest to `name`, else advice or all known."""
     matches = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     if matches:
         return f"did you mean {matches[0]!r}?"
-    return f"known are {', '.join(sorted(known))}."
+    return otherwise or f"known are {', '.join(sorted(known))}."
 
 
 def flag(name):
