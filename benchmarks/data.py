@@ -79,7 +79,7 @@ def make_batches(job):
         "pairs_per_second": round(len(text) / (ready - started)),
         "order_seconds": round(ordered - ready, 2),
         "batches_per_second": round(job["batches"] / (time.process_time() - ordered)),
-        "padding_share": round(batches.padding_share, 4),
+        "padding_share": round(batches.padding_fraction, 4),
         "anonymous_mib_more": anonymous_mib() - at_start,
     }
 

@@ -53,7 +53,7 @@ def tokenize(job):
     folder = pathlib.Path(job["folder"])
     np.savez(folder / "text.npz", ids=text.ids, offsets=text.offsets)
     arrays = {}
-    stream = (rows for epoch in itertools.count() for rows in batches.rows(epoch))
+    stream = (rows for epoch in itertools.count() for rows in batches.batch_indices(epoch))
     for index, rows in enumerate(itertools.islice(stream, job["num_batches"])):
         inputs, labels = batches.batch(rows)
         arrays[f"source_ids_{index}"] = inputs["source_ids"]
@@ -63,7 +63,7 @@ def tokenize(job):
     return {
         **ids,
         "vocab_size": tokenizer.vocab_size,
-        "padding_share": batches.padding_share,
+        "padding_share": batches.padding_fraction,
         "num_pairs": len(text),
         "batches_in_epoch": len(batches),
     }

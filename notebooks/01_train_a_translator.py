@@ -56,7 +56,7 @@ tokenizer = tt.SentencePieceTokenizer.train(
 )
 for text in ("Der Zug kommt um halb drei an.", "Ein Schmetterling 🦋"):
     (ids,) = tokenizer.encode([text])
-    print(tokenizer.pieces(ids), "→", *tokenizer.decode([ids]))
+    print(tokenizer.subwords(ids), "→", *tokenizer.decode([ids]))
 
 # %% [markdown]
 # ## Batches

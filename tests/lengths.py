@@ -1,4 +1,4 @@
-"""Batches of made-up sentences, of which the lengths are all that counts."""
+"""Batches of synthetic sentences of given lengths."""
 
 import numpy as np
 
@@ -10,10 +10,10 @@ FIRST_ID = 4
 
 
 def make_text(lengths, num_too_long=0):
-    """Sentences of these (source, target) lengths, each told from the others by its ids."""
+    """Sentences of these (source, target) lengths, each of a token id of its own."""
     sources = [np.full(source, FIRST_ID + 2 * n, np.int32) for n, (source, _) in enumerate(lengths)]
     targets = [np.full(tgt, FIRST_ID + 2 * n + 1, np.int32) for n, (_, tgt) in enumerate(lengths)]
-    return TokenizedText.of(sources, targets, num_too_long)
+    return TokenizedText.of(sources, targets, FIRST_ID + 2 * len(lengths), num_too_long)
 
 
 def make_batches(lengths, batch_tokens, seed=0):
@@ -27,13 +27,13 @@ def random_lengths(num_pairs, longest=12, seed=0):
 
 
 def flat(batch):
-    """A batch as plain lists, to be compared."""
+    """A batch as plain lists, to compare."""
     inputs, labels = batch
     return [np.asarray(a).tolist() for a in (inputs["source_ids"], inputs["target_ids"], labels)]
 
 
 def epoch_of(batches, epoch):
-    return [flat(batches.batch(rows)) for rows in batches.rows(epoch)]
+    return [flat(batches.batch(indices)) for indices in batches.batch_indices(epoch)]
 
 
 def shape(batch):

@@ -5,13 +5,7 @@ from configurations import TABLES, TEXT, TSV, refusal
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tf_transformer.config import (
-    DataConfig,
-    RunConfig,
-    TokenizerConfig,
-    TrainingConfig,
-    read_toml,
-)
+from tf_transformer.config import DataConfig, RunConfig, TokenizerConfig, TrainingConfig, read_toml
 from tf_transformer.models.architectures import TransformerConfig, preset
 
 # A busy machine makes no test fail.

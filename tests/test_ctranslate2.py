@@ -139,7 +139,7 @@ def test_a_trained_model_says_the_same_and_ends_where_ours_does(
 
 def test_a_source_beyond_the_limit_is_cut_alike(phrase_model, phrase_tokenizer, tmp_path):
     path = written(phrase_model, (phrase_tokenizer, phrase_tokenizer), tmp_path)
-    pieces = phrase_tokenizer.pieces(phrase_tokenizer.encode(["Wo ist der Bahnhof? " * 20])[0])
+    pieces = phrase_tokenizer.subwords(phrase_tokenizer.encode(["Wo ist der Bahnhof? " * 20])[0])
     assert len(pieces) > MAX_LENGTH
     # Ours keeps MAX_LENGTH - 1 pieces and the end.
     translator = opened(path)
@@ -156,7 +156,7 @@ def test_no_position_is_missing_up_to_the_limit(
     path = written(
         phrase_model, (phrase_tokenizer, phrase_tokenizer), tmp_path, max_length=max_length
     )
-    (piece,) = phrase_tokenizer.pieces(phrase_tokenizer.encode(["a"])[0][-1:])
+    (piece,) = phrase_tokenizer.subwords(phrase_tokenizer.encode(["a"])[0][-1:])
     long = [piece] * (max_length - 1)
     (scores,) = opened(path).score_batch([long], [[*long, piece]], max_input_length=0)
     assert len(scores.log_probs) == max_length + 1  # with the end

@@ -1,4 +1,4 @@
-"""Tests of the scores, against sacreBLEU's own command line."""
+"""Tests of BLEU and chrF, against sacreBLEU's own command line."""
 
 import dataclasses
 import json
@@ -61,7 +61,7 @@ def test_scores_and_signatures_are_those_of_the_command_line(corpus, tmp_path):
     }
 
 
-def test_the_signatures_say_how_the_scores_were_made():
+def test_the_signatures_hold_the_settings_of_the_metrics():
     scores = score(*CORPORA["one"])
     version = r"\|version:\d+\.\d+\.\d+"
     assert re.fullmatch(
@@ -80,7 +80,7 @@ def test_identical_text_scores_100_and_other_text_less():
     assert 0 < worse.bleu < 100 and 0 < worse.chrf < 100
 
 
-def test_the_order_of_sentences_within_a_pair_matters_not():
+def test_only_the_pairing_of_sentences_matters_and_not_their_order():
     translations, references = CORPORA["noisy"]
     assert score(translations[::-1], references[::-1]) == score(translations, references)
     assert score(translations[::-1], references) != score(translations, references)
@@ -92,11 +92,21 @@ def test_tuples_score_as_lists():
 
 
 @pytest.mark.parametrize(("num_translations", "num_references"), [(2, 3), (3, 2), (0, 1), (1, 0)])
-def test_different_lengths_are_refused_with_both_counts(num_translations, num_references):
+def test_different_lengths_are_an_error_with_both_counts(num_translations, num_references):
     with pytest.raises(ValueError, match=f"{num_translations} transl.* {num_references} refer"):
         score(["a"] * num_translations, ["a"] * num_references)
 
 
-def test_nothing_to_score_is_refused():
+def test_nothing_to_score_is_an_error():
     with pytest.raises(ValueError, match="no translation to score"):
         score([], [])
+
+
+@pytest.mark.parametrize(
+    ("translations", "references", "name"),
+    [("ab", ["a", "b"], "translations"), (["a", "b"], "ab", "references")],
+    ids=["translations", "references"],
+)
+def test_a_text_in_place_of_sentences_is_an_error(translations, references, name):
+    with pytest.raises(TypeError, match=rf"{name} must be a list of str.*give \[text\]"):
+        score(translations, references)

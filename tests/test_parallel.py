@@ -1,5 +1,6 @@
 """Tests of parallel text and its readers. Nothing here touches the network."""
 
+import codecs
 import gzip
 import logging
 import socket
@@ -9,9 +10,10 @@ from pathlib import Path
 
 import pytest
 import tensorflow_datasets as tfds
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tf_transformer import data
 from tf_transformer.data.parallel import (
     DataError,
     ParallelText,
@@ -47,7 +49,7 @@ def write(tmp_path):
 
 
 class TinyTranslation(tfds.core.GeneratorBasedBuilder):
-    """A dataset `tiny_translation` that is made here instead of downloaded."""
+    """A dataset `tiny_translation`, generated here instead of downloaded."""
 
     VERSION = tfds.core.Version("1.0.0")
     FEATURES = {"pt": tfds.features.Text(), "en": tfds.features.Text()}
@@ -71,7 +73,7 @@ class TinyTranslation(tfds.core.GeneratorBasedBuilder):
 
 
 class ForeignTranslation(TinyTranslation, skip_registration=True):
-    """A dataset whose prepared files TFDS finds, but not the code that made them."""
+    """A dataset whose prepared files TFDS finds, but not its code."""
 
     FEATURES = tfds.features.Translation(("pt", "en"))
 
@@ -98,14 +100,38 @@ def test_parallel_text_of_unequal_sides_is_an_error_with_both_counts():
         ParallelText(("a", "b"), ("A", "B", "C"))
 
 
-def test_the_readers_import_the_standard_library_only():
-    # The file runs by itself: importing it would run the package's `__init__` before it.
-    path = Path(__file__).parent.parent / "tf_transformer" / "data" / "parallel.py"
+@pytest.mark.parametrize(
+    ("sources", "targets", "name"),
+    [("ab", ("A", "B"), "sources"), (("a", "b"), "AB", "targets")],
+    ids=["sources", "targets"],
+)
+def test_a_text_in_place_of_sentences_is_an_error(sources, targets, name):
+    with pytest.raises(TypeError, match=rf"{name} must be a tuple of str.*give \(text,\)"):
+        ParallelText(sources, targets)
+
+
+HEAVY = {"tensorflow", "tensorflow_datasets", "keras", "numpy"}
+
+
+@pytest.mark.parametrize("module", ["lines", "parallel", "text_files"])
+def test_the_readers_load_no_heavy_library(module):
+    code = f"import sys, tf_transformer.data.{module}; assert not {HEAVY} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_package_loads_a_public_name_when_it_is_first_used():
     code = (
-        f"import runpy, sys; runpy.run_path({str(path)!r}); "
-        "assert not {'tensorflow', 'tensorflow_datasets', 'numpy', 'keras'} & set(sys.modules)"
+        "import sys, tf_transformer.data as data; "
+        f"assert data.read_tsv and not {HEAVY} & set(sys.modules); "
+        "assert data.TokenBatches and 'tensorflow' in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("name", data.__all__)
+def test_every_public_name_of_the_package_is_there(name):
+    assert getattr(data, name).__name__ == name
+    assert name in dir(data)
 
 
 @pytest.mark.parametrize(
@@ -129,6 +155,17 @@ def test_read_lines_ends_lines_at_newlines_only(write, content, lines, compress)
     assert read_lines(write("a.txt", gzip.compress(content) if compress else content)) == lines
 
 
+@pytest.mark.parametrize("compress", [False, True])
+def test_a_byte_order_mark_changes_no_line(write, compress):
+    # `tf-transformer evaluate` reads its sentences with this function.
+    content = "Grüße\n\ufeffzwei\n".encode()
+    plain, marked = (
+        read_lines(write(name, gzip.compress(data) if compress else data))
+        for name, data in (("plain", content), ("marked", codecs.BOM_UTF8 + content))
+    )
+    assert marked == plain == ["Grüße", "\ufeffzwei"]
+
+
 def test_the_content_and_not_the_name_says_whether_a_file_is_gzip(write):
     assert read_lines(write("plain.gz", b"one\n")) == ["one"]
     two_members = gzip.compress(b"one\n") + gzip.compress(b"two\n")
@@ -147,40 +184,62 @@ def test_read_tsv_drops_and_counts_pairs_with_a_blank_side(write):
     assert read_tsv(path) == ParallelText(("eins", '"vier"'), ("one", "\\four"), num_blank=3)
 
 
-# A line holds any character but a line feed; a return just before that would be taken for its part.
+# A line has any character but a line feed; a return before that would be part of the line end.
 sentences = st.text(st.characters(codec="utf-8", exclude_characters="\n\r")).filter(str.strip)
 
 
+@settings(deadline=None)  # No test fails because the machine is busy.
 @given(
     pairs=st.lists(st.tuples(sentences, sentences), min_size=1), end=st.sampled_from(["\n", "\r\n"])
 )
-def test_what_is_written_is_read_back_aligned(tmp_path_factory, pairs, end):
+def test_aligned_files_are_read_back(tmp_path_factory, pairs, end):
     folder = tmp_path_factory.mktemp("aligned")
     sources, targets = zip(*pairs, strict=True)
     for name, side in (("source", sources), ("target", targets)):
-        # A byte order mark of the file's own: one that begins a sentence is text, and stays.
+        # With a byte order mark; a second one at the start of a sentence is text.
         text = "\ufeff" + "".join(sentence + end for sentence in side)
         (folder / name).write_bytes(text.encode())
     assert read_parallel(folder / "source", folder / "target") == ParallelText(sources, targets)
 
 
-@pytest.mark.parametrize(
-    ("content", "expected"),
-    [
-        (b"", ["the file is empty"]),
-        (b"\xef\xbb\xbf", ["the file is empty"]),
-        (gzip.compress(b""), ["the file is empty"]),
-        (b"one\ntwo\nthr\xffee\n", ["line 3", "not valid UTF-8"]),
-        (b"\xef\xbb\xbfone\n\xe2\x82\nthree\n", ["line 2", "not valid UTF-8"]),
-        (gzip.compress(b"one\n\xc3"), ["line 2", "not valid UTF-8"]),
-        ("one\n".encode("utf-16"), ["line 1", "not valid UTF-8"]),
-        (gzip.compress(b"one\n" * 100)[:-9], ["damaged or incomplete gzip"]),
-        (gzip.compress(b"one\n" * 100)[:5], ["damaged or incomplete gzip"]),
-        (gzip.compress(b"one\n")[:10] + b"\xff" * 20, ["damaged or incomplete gzip"]),
-        (gzip.compress(b"one\n")[:-8] + bytes(8), ["damaged or incomplete gzip"]),
-    ],
-)
-@pytest.mark.parametrize("read", [read_lines, read_tsv, lambda path: read_parallel(path, path)])
+# The names are the tests' ids: gzip holds the time, and an id must be the same in every process.
+UNREADABLE = {
+    "empty": (b"", ["the file is empty"]),
+    "byte order mark alone": (b"\xef\xbb\xbf", ["the file is empty"]),
+    "empty gzip": (gzip.compress(b""), ["the file is empty"]),
+    "not UTF-8": (b"one\ntwo\nthr\xffee\n", ["line 3", "not valid UTF-8"]),
+    "character cut by a line end": (
+        b"\xef\xbb\xbfone\n\xe2\x82\nthree\n",
+        ["line 2", "not valid UTF-8"],
+    ),
+    "character cut by the end of gzip": (
+        gzip.compress(b"one\n\xc3"),
+        ["line 2", "not valid UTF-8"],
+    ),
+    "UTF-16": ("one\n".encode("utf-16"), ["line 1", "not valid UTF-8"]),
+    "gzip without its end": (
+        gzip.compress(b"one\n" * 100)[:-9],
+        ["damaged or incomplete gzip"],
+    ),
+    "start of a gzip header": (gzip.compress(b"one\n" * 100)[:5], ["damaged or incomplete gzip"]),
+    "gzip header before junk": (
+        gzip.compress(b"one\n")[:10] + b"\xff" * 20,
+        ["damaged or incomplete gzip"],
+    ),
+    "wrong gzip checksum": (
+        gzip.compress(b"one\n")[:-8] + bytes(8),
+        ["damaged or incomplete gzip"],
+    ),
+}
+READERS = {
+    "read_lines": read_lines,
+    "read_tsv": read_tsv,
+    "read_parallel": lambda path: read_parallel(path, path),
+}
+
+
+@pytest.mark.parametrize(("content", "expected"), UNREADABLE.values(), ids=UNREADABLE)
+@pytest.mark.parametrize("read", READERS.values(), ids=READERS)
 def test_unreadable_content_is_an_error_that_says_where(write, read, content, expected):
     assert_says(lambda: read(write("bad.txt", content)), ["bad.txt", *expected])
 
@@ -233,7 +292,7 @@ def test_a_tsv_line_without_exactly_one_tab_is_an_error_that_says_where(write, l
 
 
 def expected_tiny_corpus(name):
-    """Returns what `TinyTranslation.PAIRS` are when read: the pair with the blank is gone."""
+    """`TinyTranslation.PAIRS` as they are read: the pair with a blank side is dropped."""
     train = [("um", "one"), ("dois\u2028 e meio", "two and a half")]
     return {
         "name": name,
@@ -245,7 +304,7 @@ def expected_tiny_corpus(name):
 
 
 def as_found(corpus):
-    """Returns a corpus in the form of `expected_tiny_corpus`; TFDS shuffles when it prepares."""
+    """A corpus in the form of `expected_tiny_corpus`; TFDS shuffles when it prepares."""
     return {
         "name": corpus.name,
         "train": sorted(corpus.train),
@@ -258,7 +317,7 @@ def as_found(corpus):
 def test_load_tfds_downloads_when_told_and_then_reads_the_disk(tmp_path, monkeypatch):
     name = "tiny_translation"
     assert as_found(load_tfds(name, tmp_path, download=True)) == expected_tiny_corpus(name)
-    monkeypatch.delattr(TinyTranslation, "_generate_examples")  # Nothing is made again.
+    monkeypatch.delattr(TinyTranslation, "_generate_examples")  # Nothing is generated again.
     again = load_tfds(name, tmp_path)
     assert as_found(again) == expected_tiny_corpus(name)
     assert again == load_tfds(name, tmp_path)  # In the same order, too.
@@ -332,8 +391,8 @@ def test_a_tfds_dataset_that_is_not_on_disk_is_an_error_that_says_how_to_get_it(
     level = logging.getLogger("absl").level
     assert_says(lambda: load_tfds(name, tmp_path), expected)
     assert not list(tmp_path.iterdir())
-    assert caplog.messages == [], "the error says it all"
-    assert logging.getLogger("absl").level == level, "and others may still warn"
+    assert caplog.messages == [], "the error says all"
+    assert logging.getLogger("absl").level == level, "other warnings are still shown"
 
 
 @pytest.mark.parametrize(

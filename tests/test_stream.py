@@ -1,4 +1,4 @@
-"""The stream of batches: it goes on exactly from any position, and weighs what it accumulates."""
+"""Tests of the dataset: it resumes exactly at any batch, and weights accumulated batches."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ def stream_of(dataset):
 
 
 @pytest.mark.parametrize("seed", [None, 0])
-def test_the_stream_continues_exactly_from_any_position(seed):
+def test_the_stream_resumes_exactly_at_any_batch(seed):
     batches = make_batches(random_lengths(60), 60, seed)
     num_epochs = 3
     stream = stream_of(batches.dataset(num_epochs=num_epochs))
@@ -18,13 +18,13 @@ def test_the_stream_continues_exactly_from_any_position(seed):
     assert size > 5
     assert stream == [batch for epoch in range(num_epochs) for batch in epoch_of(batches, epoch)]
     # The first, those about both ends of an epoch, the last, and one after the last.
-    for position in {0, 1, 4, size - 1, size, size + 1, 2 * size - 1, 2 * size, 3 * size - 1}:
-        epoch, skip = divmod(position, size)
+    for num_batches in {0, 1, 4, size - 1, size, size + 1, 2 * size - 1, 2 * size, 3 * size - 1}:
+        epoch, skip = divmod(num_batches, size)
         rest = batches.dataset(first_epoch=epoch, num_epochs=num_epochs - epoch, skip=skip)
-        assert stream_of(rest) == stream[position:]
+        assert stream_of(rest) == stream[num_batches:]
 
 
-def test_the_stream_without_end_continues_across_epochs():
+def test_the_endless_stream_continues_across_epochs():
     batches = make_batches(random_lengths(60), 60)
     size = len(batches)
     stream = stream_of(batches.dataset(num_epochs=4))
@@ -42,16 +42,16 @@ def test_weights_make_the_mean_over_batches_the_mean_over_their_tokens(accumulat
     *stream, weights = zip(*dataset.as_numpy_iterator(), strict=True)
     tokens = np.array([(labels != PAD).sum() for labels in stream[1]])
     assert len({*tokens[:accumulation]}) > 1, "uneven, or the mean of the means would do"
-    # The groups run on from the first epoch to the second; one that is not full is left out.
+    # Updates span epochs; an incomplete one at the end is dropped.
     num = (2 * len(batches) - skip) // accumulation * accumulation
     assert (len(batches) - skip) % accumulation and num < 2 * len(batches) - skip
     assert int(dataset.cardinality()) == len(tokens) == num
     plain = stream_of(batches.dataset(**options))
     assert [flat(batch) for batch in zip(*stream, strict=True)] == plain[:num]
-    # The mean of any losses, weighted batch by batch, is the mean over the tokens of a group.
+    # The mean of any losses, weighted batch by batch, is the mean over the tokens of an update.
     losses = np.random.default_rng(0).normal(size=(num // accumulation, accumulation))
-    assert all((rows == rows[0]).all() and rows.dtype == "float32" for rows in weights)
-    means = (losses * np.reshape([rows[0] for rows in weights], losses.shape)).mean(axis=1)
+    assert all((batch == batch[0]).all() and batch.dtype == "float32" for batch in weights)
+    means = (losses * np.reshape([batch[0] for batch in weights], losses.shape)).mean(axis=1)
     expected = np.average(losses, axis=1, weights=tokens.reshape(losses.shape))
     np.testing.assert_allclose(means, expected, atol=1e-6)
 

@@ -1,4 +1,4 @@
-"""Tests of text that stays in its files: the same pairs as in memory, shards, and what is wrong."""
+"""Tests of text that stays in its files: the same pairs as in memory, shards, bad input."""
 
 import gzip
 import os
@@ -14,7 +14,7 @@ from tf_transformer.data.lines import stream_lines
 from tf_transformer.data.parallel import DataError, ParallelText, read_lines, read_parallel
 from tf_transformer.data.text_files import TextFiles
 
-# A busy machine makes no test fail.
+# No test fails because the machine is busy.
 unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
@@ -30,8 +30,8 @@ def write(tmp_path):
     return write_files
 
 
-def refusal(action):
-    """The one line of the DataError that `action` must raise."""
+def error_of(action):
+    """The message of the DataError that `action` must raise, one line."""
     with pytest.raises(DataError) as caught:
         action()
     message = str(caught.value)
@@ -50,20 +50,20 @@ def test_shards_hold_what_one_text_in_memory_does(tmp_path_factory, shards, pack
     folder = tmp_path_factory.mktemp("shards")
     for number, shard in enumerate(shards):
         for side, name in enumerate(("source", "target")):
-            # The mark of the file's own; and the last line has an end, unless it has text.
+            # With a byte order mark; only a last line with text may lack its end.
             text = "\ufeff" + "\n".join(pair[side] for pair in shard)
             content = (text + (last_end if shard[-1][side] else "\n")).encode()
             (folder / f"{name}.{number}").write_bytes(gzip.compress(content) if packed else content)
     pairs = [pair for shard in shards for pair in shard]
     kept = [pair for pair in pairs if pair[0].strip() and pair[1].strip()]
     if not kept:
-        message = refusal(lambda: TextFiles(folder / "source.*", folder / "target.*"))
+        message = error_of(lambda: TextFiles(folder / "source.*", folder / "target.*"))
         assert f"no pair is left, {len(pairs)} had a blank side" in message
         return
     text = TextFiles(folder / "source.*", folder / "target.*")
     assert list(text) == list(text) == kept
     assert len(text) == len(kept) and text.num_blank == len(pairs) - len(kept)
-    # How the text is cut into files is no part of what it is.
+    # The fingerprint does not depend on how the text is split into files.
     assert text.fingerprint == ParallelText(*zip(*kept, strict=True)).fingerprint
 
 
@@ -78,7 +78,7 @@ def test_one_pair_of_files_is_what_read_parallel_reads(write):
 
 
 def test_the_fingerprint_is_that_of_earlier_versions():
-    # SHA-256 of "a\tb\nc\td\n", so that runs of before go on.
+    # SHA-256 of "a\tb\nc\td\n", so that older runs can be resumed.
     text = ParallelText(("a", "c"), ("b", "d"))
     assert str(text.fingerprint) == "2 pairs, SHA-256 31530cb8906d527d"
 
@@ -91,10 +91,10 @@ def test_lines_do_not_depend_on_where_a_block_ends(write, monkeypatch, block, pa
     folder = write(text=gzip.compress(content) if packed else content)
     assert read_lines(folder / "text") == ["Grüße 你好 🙂", "", "\r", "ab\x85c\u2028d"]
     (folder / "bad").write_bytes(content + b"\nx\ny\xff")
-    assert "bad, line 6: not valid UTF-8" in refusal(lambda: read_lines(folder / "bad"))
+    assert "bad, line 6: not valid UTF-8" in error_of(lambda: read_lines(folder / "bad"))
 
 
-def test_a_file_larger_than_what_may_be_held_is_read(tmp_path):
+def test_a_file_larger_than_the_allowed_memory_is_read(tmp_path):
     path = tmp_path / "large"
     with path.open("wb") as file:
         for _ in range(20):
@@ -110,7 +110,7 @@ def test_a_file_larger_than_what_may_be_held_is_read(tmp_path):
     assert peak < 20e6
 
 
-# What is wrong
+# Bad input
 
 
 @pytest.mark.parametrize(
@@ -123,41 +123,42 @@ def test_a_file_larger_than_what_may_be_held_is_read(tmp_path):
         (b"a\n", "source has 1 line but {folder}/target has 3; line i"),
         (b" \n\n\t\n", "source and {folder}/target: no pair is left, 3 had a blank side"),
     ],
+    ids=["empty", "not UTF-8", "torn gzip", "longer", "shorter", "blank"],
 )
-def test_bad_files_are_refused_before_anything_is_done_with_them(write, source, words):
+def test_bad_files_are_an_error_of_the_constructor(write, source, words):
     folder = write(source=source, target=b"a\nb\nc\n")
-    message = refusal(lambda: TextFiles(folder / "source", folder / "target"))
+    message = error_of(lambda: TextFiles(folder / "source", folder / "target"))
     assert words.format(folder=folder) in message
 
 
 def test_missing_files_and_folders_are_named(write):
     folder = write(source=b"a\n")
-    assert "target: no such file" in refusal(
+    assert "target: no such file" in error_of(
         lambda: TextFiles(folder / "source", folder / "target")
     )
-    assert "a directory" in refusal(lambda: TextFiles(folder, folder / "source"))
+    assert "a directory" in error_of(lambda: TextFiles(folder, folder / "source"))
 
 
 def test_a_pattern_that_matches_nothing_is_named(write):
     folder = write(source=b"a\n")
-    message = refusal(lambda: TextFiles(folder / "sorce.*", folder / "source"))
+    message = error_of(lambda: TextFiles(folder / "sorce.*", folder / "source"))
     assert message == f"{folder}/sorce.*: matches no file; check the pattern (from {Path.cwd()})"
 
 
-def test_unequal_numbers_of_shards_are_refused_with_both_numbers(write):
+def test_unequal_numbers_of_shards_are_an_error_with_both_numbers(write):
     folder = write(s1=b"a\n", s2=b"a\n", t1=b"a\n")
-    message = refusal(lambda: TextFiles(folder / "s?", folder / "t?"))
+    message = error_of(lambda: TextFiles(folder / "s?", folder / "t?"))
     assert f"{folder}/s? matches 2 files but {folder}/t? matches 1;" in message
 
 
 def test_a_shard_of_another_length_is_named_with_its_partner(write):
     # Together both sides have three lines.
     folder = write(s1=b"a\nb\n", s2=b"c\n", t1=b"a\n", t2=b"b\nc\n")
-    message = refusal(lambda: TextFiles(folder / "s?", folder / "t?"))
+    message = error_of(lambda: TextFiles(folder / "s?", folder / "t?"))
     assert f"{folder}/s1 has 2 lines but {folder}/t1 has 1;" in message
 
 
-def test_shards_come_in_the_order_of_their_names(write):
+def test_shards_are_sorted_by_name(write):
     contents = {f"{side}{n}": f"{side}{n}\n".encode() for side in "st" for n in (3, 10, 1, 2)}
     folder = write(**contents)
     text = TextFiles(folder / "s*", folder / "t*")
@@ -174,13 +175,13 @@ def test_a_file_that_changes_in_use_is_named(write):
     text = TextFiles(folder / "source", folder / "target")
     (folder / "target").write_bytes(b"b\na\n")
     os.utime(folder / "target", ns=(1, 1))
-    assert f"{folder}/target: was changed" in refusal(lambda: list(text))
+    assert f"{folder}/target: was changed" in error_of(lambda: list(text))
 
 
-def test_a_pipe_is_refused(write):
+def test_a_pipe_is_an_error(write):
     folder = write(source=b"a\n")
     os.mkfifo(folder / "pipe")
-    message = refusal(lambda: TextFiles(folder / "source", folder / "pipe"))
+    message = error_of(lambda: TextFiles(folder / "source", folder / "pipe"))
     assert f"{folder}/pipe: can be read only once" in message
 
 

@@ -1,4 +1,4 @@
-"""Tests of text as ids: in memory and on disk the same, and a cache that is whole or not used."""
+"""Tests of text as token ids: the same in memory and on disk, and a cache written atomically."""
 
 import json
 import multiprocessing
@@ -15,12 +15,12 @@ from tf_transformer.data.parallel import DataError, ParallelText
 from tf_transformer.data.text_files import TextFiles
 from tf_transformer.data.tokenized_text import TokenizedText
 
-# A busy machine makes no test fail.
+# No test fails because the machine is busy.
 unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 class Letters:
-    """A tokenizer that gives each character of a text its code as id, and counts its calls."""
+    """A tokenizer whose token ids are the code points of the characters; it counts its calls."""
 
     pad_id, bos_id, eos_id = 0, 1, 2
 
@@ -34,7 +34,7 @@ class Letters:
 
 
 def pairs_of(text):
-    return [(text.source(row).tolist(), text.target(row).tolist()) for row in range(len(text))]
+    return [(text.source(i).tolist(), text.target(i).tolist()) for i in range(len(text))]
 
 
 def codes(*pairs):
@@ -58,7 +58,7 @@ def test_memory_and_disk_hold_the_ids_of_the_pairs_that_are_short_enough(
     tmp_path_factory, pairs, chunk
 ):
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr("tf_transformer.data.tokenized_text._PAIRS_AT_ONCE", chunk)
+        monkeypatch.setattr("tf_transformer.data.tokenized_text._CHUNK_PAIRS", chunk)
         cache = tmp_path_factory.mktemp("cache")
         built = [
             TokenizedText.build(parallel(*pairs), Letters(), Letters(), 5, cache_dir)
@@ -71,20 +71,20 @@ def test_memory_and_disk_hold_the_ids_of_the_pairs_that_are_short_enough(
         assert text.source_lengths.tolist() == [len(source) for source, _ in short]
         assert text.target_lengths.tolist() == [len(target) for _, target in short]
         assert text.num_target_tokens == sum(len(target) + 1 for _, target in short)
-        rows = np.arange(len(short))[::-2]
-        expected = sum(len(short[row][1]) + 1 for row in rows)
-        assert text.num_target_tokens_of(rows) == expected
-    of_lists = TokenizedText.of([source for source, _ in short], [target for _, target in short])
-    assert pairs_of(of_lists) == short
+        indices = np.arange(len(short))[::-2]
+        expected = sum(len(short[index][1]) + 1 for index in indices)
+        assert text.count_target_tokens(indices) == expected
+    lists = [source for source, _ in short], [target for _, target in short]
+    assert pairs_of(TokenizedText.of(*lists, vocab_size=2**16)) == short
 
 
-def test_pairs_with_a_side_too_long_are_left_out_and_counted():
+def test_pairs_with_a_side_too_long_are_dropped_and_counted():
     pairs = [("a", "b"), ("abcd", "b"), ("abc", "xyz"), ("a", "wxyz"), ("abcd", "wxyz"), ("", "c")]
     text = TokenizedText.build(parallel(*pairs), Letters(), Letters(), max_length=4)
-    # Three pieces and the end id are four.
+    # Three tokens and the end are four.
     assert pairs_of(text) == codes(("a", "b"), ("abc", "xyz"), ("", "c"))
     assert text.num_too_long == 3 and len(text) == 3
-    # b, xyz, c, and three ends.
+    # b, xyz, c and three ends.
     assert text.num_target_tokens == 1 + 3 + 1 + 3
     batches = TokenBatches(text, 10, pad_id=0, bos_id=1, eos_id=2)
     assert batches.num_too_long == 3 and batches.num_target_tokens == 8
@@ -109,7 +109,7 @@ def test_padded_sides_by_hand():
 @pytest.mark.parametrize(
     ("vocab_size", "dtype"), [(2**16, np.uint16), (2**16 + 1, np.int32), (300, np.uint16)]
 )
-def test_an_id_has_two_bytes_where_the_larger_vocabulary_allows(tmp_path, vocab_size, dtype):
+def test_an_id_has_two_bytes_if_the_larger_vocabulary_allows(tmp_path, vocab_size, dtype):
     pairs = parallel(("a", chr(vocab_size - 1)))
     for cache_dir in (None, tmp_path):
         text = TokenizedText.build(pairs, Letters(300), Letters(vocab_size), 9, cache_dir)
@@ -117,9 +117,59 @@ def test_an_id_has_two_bytes_where_the_larger_vocabulary_allows(tmp_path, vocab_
         assert pairs_of(text) == [([97], [vocab_size - 1])]
 
 
-def test_an_id_outside_the_vocabulary_is_no_other_id():
-    with pytest.raises(OverflowError):
-        TokenizedText.build(parallel(("a", "\U0001f600")), Letters(300), Letters(300), 9)
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("sources", "targets", "vocab_size", "message"),
+    [
+        (
+            [[3], [5, 10]],
+            [[4], [5]],
+            10,
+            "token id 10 is not in the vocabulary of 10 tokens, 0 to 9",
+        ),
+        (
+            [[3], [5]],
+            [[4], [5, -1]],
+            10,
+            "token id -1 is not in the vocabulary of 10 tokens, 0 to 9",
+        ),
+        ([[9]], [[5]], (9, 10), "token id 9 is not in the vocabulary of 9 tokens, 0 to 8"),
+        ([[5]], [[9]], (10, 9), "token id 9 is not in the vocabulary of 9 tokens, 0 to 8"),
+        ([[2**40]], [[5]], 10, "token id 1099511627776 is not in the vocabulary"),
+        ([[3], [5]], [[4]], 10, "received 2 sources and 1 targets; give one target"),
+    ],
+    ids=["too large", "negative", "source", "target", "huge", "unequal sides"],
+)
+def test_ids_that_are_not_those_of_aligned_sentences_are_an_error(
+    sources, targets, vocab_size, message
+):
+    with pytest.raises(DataError, match=message) as caught:
+        TokenizedText.of(sources, targets, vocab_size)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("token_id", [1.5, "1", None], ids=str)
+def test_an_id_that_is_not_an_integer_is_an_error(token_id):
+    with pytest.raises(TypeError, match="cannot be interpreted as an integer"):
+        TokenizedText.of([[token_id]], [[2]], 10)
+
+
+def test_each_side_may_use_its_whole_vocabulary():
+    text = TokenizedText.of(np.array([[0, 9]]), [np.array([11])], vocab_size=(10, 12))
+    assert pairs_of(text) == [([0, 9], [11])]
+
+
+@pytest.mark.parametrize("cache", [False, True])
+def test_an_id_outside_the_vocabulary_of_its_tokenizer_is_an_error(tmp_path, cache):
+    # As uint16 the second one would be another id.
+    for text, token_id in (("\u012c", 300), ("\U0001f600", 0x1F600)):
+        with pytest.raises(DataError, match=f"token id {token_id} is not in .* of 300 tokens"):
+            TokenizedText.build(
+                parallel(("a", text)), Letters(), Letters(300), 9, tmp_path if cache else None
+            )
+    assert list(tmp_path.iterdir()) == []
 
 
 # The cache
@@ -128,7 +178,7 @@ PAIRS = [("ab", "c"), ("d", "ef"), ("toolong", "g")]
 
 
 def build(cache, pairs=PAIRS, source=None, target=None, max_length=5):
-    """Builds, and says whether the tokenizers had anything to do."""
+    """Returns the text, and whether it was tokenized for that."""
     source, target = source or Letters(), target or Letters()
     text = TokenizedText.build(parallel(*pairs), source, target, max_length, cache)
     return text, source.calls > 0
@@ -138,19 +188,19 @@ def folders(cache):
     return sorted(path.name for path in cache.iterdir())
 
 
-def test_the_second_time_the_ids_are_found(tmp_path):
+def test_the_cache_is_used_the_second_time(tmp_path):
     first, tokenized = build(tmp_path / "new" / "cache")
     assert tokenized
     second, tokenized = build(tmp_path / "new" / "cache")
     assert not tokenized
     assert pairs_of(first) == pairs_of(second) == codes(("ab", "c"), ("d", "ef"))
     assert second.num_too_long == 1
-    # They are on the disk, and cannot be changed there by accident.
+    # They are mapped from disk, read-only.
     for array in (first.ids, second.ids, second.offsets):
         assert isinstance(array.base, np.memmap) and not array.flags.writeable
 
 
-def test_no_pair_that_is_short_enough_is_kept_too(tmp_path):
+def test_a_text_without_a_pair_that_is_short_enough_is_cached_too(tmp_path):
     assert [len(build(tmp_path, max_length=2)[0]) for _ in range(2)] == [0, 0]
 
 
@@ -165,9 +215,17 @@ def test_no_pair_that_is_short_enough_is_kept_too(tmp_path):
         {"source": Letters(2**16 + 1)},
         {"max_length": 6},
     ],
-    ids=str,
+    ids=[
+        "another sentence",
+        "fewer pairs",
+        "another order",
+        "another source tokenizer",
+        "another target tokenizer",
+        "a larger vocabulary",
+        "a larger max_length",
+    ],
 )
-def test_ids_of_anything_else_are_not_used_and_not_lost(tmp_path, other):
+def test_ids_of_other_input_are_neither_used_nor_overwritten(tmp_path, other):
     first = pairs_of(build(tmp_path)[0])
     text, tokenized = build(tmp_path, **other)
     assert tokenized and len(folders(tmp_path)) == 2
@@ -176,7 +234,7 @@ def test_ids_of_anything_else_are_not_used_and_not_lost(tmp_path, other):
     assert not tokenized and pairs_of(again) == first
 
 
-def test_how_the_text_is_stored_does_not_matter(tmp_path):
+def test_the_cache_does_not_depend_on_how_the_text_is_stored(tmp_path):
     (tmp_path / "a").write_text("ab\n\nd\n", encoding="utf-8")
     (tmp_path / "b").write_text("c\nx\nef\n", encoding="utf-8")
     build(tmp_path / "cache", pairs=PAIRS[:2])
@@ -186,7 +244,7 @@ def test_how_the_text_is_stored_does_not_matter(tmp_path):
     assert not tokenizer.calls and pairs_of(text) == codes(*PAIRS[:2])
 
 
-def cut_short(path):
+def truncated(path):
     os.truncate(path, path.stat().st_size - 4)
 
 
@@ -194,7 +252,7 @@ def zeroed(path):
     path.write_bytes(bytes(path.stat().st_size))
 
 
-@pytest.mark.parametrize("damage", [cut_short, zeroed, os.remove], ids=lambda d: d.__name__)
+@pytest.mark.parametrize("damage", [truncated, zeroed, os.remove], ids=lambda d: d.__name__)
 @pytest.mark.parametrize("name", ["ids", "offsets", "about.json"])
 def test_a_damaged_cache_is_replaced(tmp_path, name, damage):
     build(tmp_path)
@@ -207,7 +265,7 @@ def test_a_damaged_cache_is_replaced(tmp_path, name, damage):
     assert not tokenized and pairs_of(text) == codes(*PAIRS[:2])
 
 
-def test_a_cache_under_the_name_of_another_is_not_used(tmp_path):
+def test_a_cache_of_other_metadata_is_not_used(tmp_path):
     build(tmp_path)
     (folder,) = tmp_path.iterdir()
     about = json.loads((folder / "about.json").read_text())
@@ -216,18 +274,18 @@ def test_a_cache_under_the_name_of_another_is_not_used(tmp_path):
     assert build(tmp_path)[1]
 
 
-def test_a_stop_in_the_middle_leaves_nothing_that_could_be_taken_for_a_cache(tmp_path):
-    class Torn(ParallelText):
+def test_an_error_in_the_middle_leaves_no_cache(tmp_path):
+    class Damaged(ParallelText):
         def __iter__(self):
             yield from super().__iter__()
-            raise DataError("the file is torn")
+            raise DataError("the file is damaged")
 
-    with pytest.raises(DataError, match="torn"):
-        TokenizedText.build(Torn(("ab",), ("c",)), Letters(), Letters(), 5, tmp_path)
+    with pytest.raises(DataError, match="damaged"):
+        TokenizedText.build(Damaged(("ab",), ("c",)), Letters(), Letters(), 5, tmp_path)
     assert folders(tmp_path) == []
 
 
-def test_a_cache_that_cannot_be_written_is_one_line(tmp_path):
+def test_a_cache_that_cannot_be_written_is_an_error_of_one_line(tmp_path):
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(DataError) as caught:
         build(tmp_path / "file")
@@ -239,14 +297,14 @@ def test_a_cache_that_cannot_be_written_is_one_line(tmp_path):
 def build_at_once(cache, barrier, results):
     class Patient(Letters):
         def encode(self, texts):
-            barrier.wait()  # until every process is at work on the same
+            barrier.wait()  # until every process tokenizes the same text
             return super().encode(texts)
 
     text, _ = build(cache, source=Patient())
     results.put(pairs_of(text))
 
 
-def test_processes_that_build_the_same_at_once_all_have_it_and_leave_one(tmp_path):
+def test_processes_that_build_the_same_at_once_all_get_it_and_leave_one_cache(tmp_path):
     context = multiprocessing.get_context("fork")
     barrier, results = context.Barrier(3, timeout=60), context.Queue()
     processes = [
@@ -279,7 +337,7 @@ def test_batches_are_the_same_from_memory_and_from_disk(tmp_path):
     assert epochs[0] == epochs[1] == epochs[2]
 
 
-def test_an_epoch_takes_the_memory_that_is_promised():
+def test_an_epoch_takes_the_documented_memory():
     num_pairs = 200_000
     lengths = np.random.default_rng(0).integers(5, 30, 2 * num_pairs)
     offsets = np.concatenate([[0], np.cumsum(lengths)])
@@ -287,10 +345,10 @@ def test_an_epoch_takes_the_memory_that_is_promised():
     batches = TokenBatches(text, 4096, pad_id=0, bos_id=1, eos_id=2, seed=0)
     tracemalloc.start()
     try:
-        kept = batches.rows(0)
+        indices = batches.batch_indices(0)
         held, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert len(kept) == len(batches)
-    # docs/architecture.md: bytes a pair; a batch's own array of rows is not much.
+    assert len(indices) == len(batches)
+    # Bytes a pair, see docs/architecture.md.
     assert peak / num_pairs < 40 and held / num_pairs < 10

@@ -1,4 +1,4 @@
-"""Tests of the SentencePiece tokenizer: two engines, one model, and nothing lost."""
+"""Tests of the SentencePiece tokenizer: both engines agree, and no text is lost."""
 
 import io
 import random
@@ -13,7 +13,7 @@ import tensorflow as tf
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from tf_transformer.config import ConfigError, InputError
+from tf_transformer.errors import ConfigError, InputError
 from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer
 
 WORDS = (
@@ -21,7 +21,7 @@ WORDS = (
     "the a house dog cat goes runs nice bigger is not and blue today tomorrow"
 ).split()
 
-# A busy machine makes no test fail.
+# No test fails because the machine is busy.
 unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 NUM_BYTES, NUM_SPECIAL = 256, 4
 
@@ -58,7 +58,7 @@ ODD = {
     "zero width space": "das\u200bHaus",
     "byte order mark": "\ufeffdas",
     "control": "das\x07Haus\x00",
-    "the piece of a space": "das▁Haus",
+    "the subword of a space": "das▁Haus",
     "names of special ids": "<s> das <pad> </s> <unk>",
     "the name of a byte": "<0x41>",
     "last code point": "\U0010ffff",
@@ -80,7 +80,7 @@ def decode_in_graph(tokenizer, ids):
 # Two engines
 
 
-def test_the_graph_and_the_library_cut_every_sentence_alike(tokenizer):
+def test_the_graph_and_the_library_tokenize_every_sentence_alike(tokenizer):
     ids = tokenizer.tokenize(SENTENCES)
     assert ids.dtype == tf.int32
     assert ids.to_list() == tokenizer.encode(SENTENCES)
@@ -88,13 +88,13 @@ def test_the_graph_and_the_library_cut_every_sentence_alike(tokenizer):
 
 
 @pytest.mark.parametrize("name", ODD)
-def test_the_graph_and_the_library_cut_odd_text_alike(tokenizer, name):
+def test_the_graph_and_the_library_tokenize_odd_text_alike(tokenizer, name):
     ids = tokenizer.encode([ODD[name]])
     assert tokenizer.tokenize([ODD[name]]).to_list() == ids
     assert decode_in_graph(tokenizer, ids) == tokenizer.decode(ids)
 
 
-def test_a_row_does_not_depend_on_its_neighbours(tokenizer):
+def test_a_sentence_does_not_depend_on_the_rest_of_the_batch(tokenizer):
     texts = list(ODD.values())
     alone = [tokenizer.tokenize([text]).to_list()[0] for text in texts]
     assert tokenizer.tokenize(texts).to_list() == alone
@@ -103,7 +103,7 @@ def test_a_row_does_not_depend_on_its_neighbours(tokenizer):
 
 @unhurried
 @given(texts=st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=1, max_size=4))
-def test_the_graph_and_the_library_cut_any_text_alike(tokenizer, texts):
+def test_the_graph_and_the_library_tokenize_any_text_alike(tokenizer, texts):
     ids = tokenizer.tokenize(tf.constant(texts, tf.string)).to_list()
     assert ids == tokenizer.encode(texts)
     assert decode_in_graph(tokenizer, ids) == tokenizer.decode(ids)
@@ -111,7 +111,7 @@ def test_the_graph_and_the_library_cut_any_text_alike(tokenizer, texts):
 
 @unhurried
 @given(seed=st.integers(0, 2**32))
-def test_the_graph_and_the_library_join_any_ids_alike(tokenizer, seed):
+def test_the_graph_and_the_library_detokenize_any_ids_alike(tokenizer, seed):
     # A model may emit any ids: special ones, and bytes that are no UTF-8.
     generator = random.Random(seed)
     ids = [
@@ -121,20 +121,16 @@ def test_the_graph_and_the_library_join_any_ids_alike(tokenizer, seed):
     assert decode_in_graph(tokenizer, [*ids, []]) == tokenizer.decode([*ids, []])
 
 
-def test_empty_rows_and_no_rows(tokenizer):
+def test_empty_sentences_and_empty_batches(tokenizer):
     (haus,) = tokenizer.encode(["Haus"])
     assert tokenizer.decode([[], haus, []]) == ["", "Haus", ""]
     assert decode_in_graph(tokenizer, [[], haus, []]) == ["", "Haus", ""]
     assert tokenizer.tokenize(tf.constant([], tf.string)).to_list() == tokenizer.encode([]) == []
-    assert decode_in_graph(tokenizer, []) == []
-
-
-def test_no_rows_decode_to_no_texts(tokenizer):
-    assert tokenizer.decode([]) == []
+    assert decode_in_graph(tokenizer, []) == tokenizer.decode([]) == []
 
 
 def test_inside_a_function_that_is_traced_first():
-    # The tokenizer's resource is made during a trace and must outlive it.
+    # The tokenizer's resource is created during a trace and must outlive it.
     fresh = SentencePieceTokenizer.train(SENTENCES, 330)
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
@@ -149,7 +145,7 @@ def test_inside_a_function_that_is_traced_first():
     assert fresh.tokenize(SENTENCES[:3]).to_list() == fresh.encode(SENTENCES[:3])
 
 
-# Nothing is lost
+# No text is lost
 
 
 @unhurried
@@ -165,8 +161,8 @@ def test_no_text_becomes_unknown_and_what_is_decoded_stays_itself(tokenizer, tex
     assert tokenizer.decode(tokenizer.encode([once])) == [once]
 
 
-# Letters, marks, digits, punctuation and symbols, in words with one space between: white space
-# alone is collapsed. Not among them: U+2581, which is SentencePiece's own sign for a space.
+# Letters, marks, digits, punctuation and symbols, in words with one space between, since white
+# space is collapsed. Without U+2581, which is SentencePiece's sign for a space.
 word = st.text(
     st.characters(categories=["L", "M", "N", "P", "S"], exclude_characters="\u2581"),
     min_size=1,
@@ -193,19 +189,19 @@ def test_the_training_text_survives(model_type):
     ids = tokenizer.encode(SENTENCES)
     assert tokenizer.decode(ids) == SENTENCES
     assert decode_in_graph(tokenizer, ids) == SENTENCES
-    # Pieces, not bytes: every character was seen in training.
-    assert not any(re.match("<0x", p) for row in ids for p in tokenizer.pieces(row))
+    # No bytes: every character was in the training text.
+    assert not any(re.match("<0x", p) for row in ids for p in tokenizer.subwords(row))
 
 
 def test_an_unseen_character_becomes_its_utf8_bytes(tokenizer):
     (ids,) = tokenizer.encode(["界"])
     expected = [f"<0x{byte:02X}>" for byte in "界".encode()]
-    assert [p for p in tokenizer.pieces(ids) if p != "▁"] == expected
+    assert [p for p in tokenizer.subwords(ids) if p != "▁"] == expected
 
 
-def test_pieces_spell_the_text(tokenizer):
+def test_subwords_spell_the_text(tokenizer):
     for text, ids in zip(SENTENCES[:50], tokenizer.encode(SENTENCES[:50]), strict=True):
-        assert "".join(tokenizer.pieces(ids)) == "▁" + text.replace(" ", "▁")
+        assert "".join(tokenizer.subwords(ids)) == "▁" + text.replace(" ", "▁")
 
 
 # Training
@@ -214,7 +210,7 @@ def test_pieces_spell_the_text(tokenizer):
 def test_special_ids_are_those_of_the_model(tokenizer):
     ids = (tokenizer.pad_id, tokenizer.unk_id, tokenizer.bos_id, tokenizer.eos_id)
     assert ids == (0, 1, 2, 3)
-    assert tokenizer.pieces(ids) == ["<pad>", "<unk>", "<s>", "</s>"]
+    assert tokenizer.subwords(ids) == ["<pad>", "<unk>", "<s>", "</s>"]
     assert tokenizer.vocab_size == 330
 
 
@@ -227,7 +223,7 @@ def train_by_hand(**settings):
     return model.getvalue()
 
 
-def test_special_ids_are_read_from_a_model_made_elsewhere():
+def test_special_ids_are_read_from_a_model_of_another_tool():
     tokenizer = SentencePieceTokenizer(train_by_hand(pad_id=3, unk_id=2, bos_id=1, eos_id=0))
     ids = (tokenizer.pad_id, tokenizer.unk_id, tokenizer.bos_id, tokenizer.eos_id)
     assert ids == (3, 2, 1, 0)
@@ -243,7 +239,7 @@ def test_special_ids_are_read_from_a_model_made_elsewhere():
     ],
     ids=["padding", "begin", "end"],
 )
-def test_a_model_without_a_special_id_is_refused(settings):
+def test_a_model_without_a_special_id_is_an_error(settings):
     with pytest.raises(ValueError, match=r"lacks a padding, begin or end id.*--pad_id=0"):
         SentencePieceTokenizer(train_by_hand(**settings))
 
@@ -268,7 +264,7 @@ def test_a_file_that_is_no_model_is_named(tokenizer, tmp_path, content, capfd):
     assert capfd.readouterr() == ("", "")
 
 
-def test_it_survives_a_file(tokenizer, tmp_path):
+def test_save_and_load(tokenizer, tmp_path):
     path = tmp_path / "joint.model"
     tokenizer.save(path)
     loaded = SentencePieceTokenizer.load(path)
@@ -288,27 +284,27 @@ def test_training_twice_gives_the_same_bytes(model_type):
     assert SentencePieceTokenizer.train(SENTENCES, 301, model_type).model != first
 
 
-def test_of_a_large_text_a_sample_is_learned_from_and_always_the_same_one(monkeypatch):
+def test_a_large_text_is_sampled_always_alike(monkeypatch):
     sentences = make_sentences()
     half = len(sentences) // 2
-    # Were it the first half, the letters of the second would not be pieces.
+    # If it were the first half, the letters of the second would not be subwords.
     text = [*map(str.lower, sentences[:half]), *map(str.upper, sentences[half:])]
-    monkeypatch.setattr("tf_transformer.tokenizers.sentencepiece._MOST_SENTENCES", half)
+    monkeypatch.setattr("tf_transformer.tokenizers.sentencepiece._MAX_SENTENCES", half)
     trained = [SentencePieceTokenizer.train(iter(text), 400) for _ in range(2)]
     assert trained[0].model == trained[1].model
-    pieces = "".join(trained[0].pieces(range(260, 400)))
-    assert any(map(str.islower, pieces)) and any(map(str.isupper, pieces))
+    subwords = "".join(trained[0].subwords(range(260, 400)))
+    assert any(map(str.islower, subwords)) and any(map(str.isupper, subwords))
     monkeypatch.undo()
     whole = SentencePieceTokenizer.train(iter(text), 400)
-    assert whole.pieces(range(400)) != trained[0].pieces(range(400))
+    assert whole.subwords(range(400)) != trained[0].subwords(range(400))
 
 
-def test_an_error_in_the_sentences_stays_what_it_is():
+def test_an_error_while_reading_the_sentences_is_not_replaced():
     def sentences():
         yield "one sentence"
-        raise InputError("the file is torn")
+        raise InputError("the file is damaged")
 
-    with pytest.raises(InputError, match=r"^the file is torn$"):
+    with pytest.raises(InputError, match=r"^the file is damaged$"):
         SentencePieceTokenizer.train(sentences(), 300)
 
 
@@ -321,7 +317,7 @@ def test_the_model_types_differ():
 
 
 @pytest.mark.parametrize("model_type", ["bpe", "unigram"])
-def test_a_vocabulary_too_large_names_the_largest_and_that_one_works(model_type):
+def test_a_vocabulary_too_large_is_an_error_with_the_largest_that_works(model_type):
     with pytest.raises(ConfigError) as caught:
         SentencePieceTokenizer.train(SENTENCES, 5000, model_type)
     match = re.fullmatch(
@@ -334,11 +330,11 @@ def test_a_vocabulary_too_large_names_the_largest_and_that_one_works(model_type)
         SentencePieceTokenizer.train(SENTENCES, largest + 1, model_type)
 
 
-NUM_CHARACTERS = len(set("".join(SENTENCES)))  # the space among them
+NUM_CHARACTERS = len(set("".join(SENTENCES)))  # with the space
 
 
 @pytest.mark.parametrize("model_type", ["bpe", "unigram"])
-def test_a_vocabulary_smaller_than_the_characters_is_refused(model_type):
+def test_a_vocabulary_smaller_than_the_characters_is_an_error(model_type):
     needed = NUM_BYTES + NUM_SPECIAL + NUM_CHARACTERS
     with pytest.raises(ConfigError, match=f"vocab_size={needed - 1}"):
         SentencePieceTokenizer.train(SENTENCES, needed - 1, model_type)
@@ -354,15 +350,38 @@ def test_a_vocabulary_too_small_asks_for_a_larger_one(model_type):
     assert "Use a larger one" in message and "at most" not in message
 
 
-def test_a_long_line_is_learned_from_like_any_other():
-    # SentencePiece leaves out lines of more than 4,192 bytes unless told otherwise.
+@pytest.mark.parametrize("sentences", [[], ["", " \t"]], ids=["no sentence", "blank sentences"])
+def test_nothing_to_learn_from_is_an_error(sentences):
+    with pytest.raises(ConfigError, match=r"^the training sentences have no text: give at least"):
+        SentencePieceTokenizer.train(sentences, 300)
+
+
+def test_an_unknown_model_type_is_an_error_with_the_nearest():
+    with pytest.raises(ConfigError, match=r"unknown model_type 'bep': did you mean 'bpe'\?"):
+        SentencePieceTokenizer.train(SENTENCES, 300, "bep")
+
+
+def test_a_text_in_place_of_sentences_is_an_error(tokenizer):
+    for action in (tokenizer.encode, lambda text: SentencePieceTokenizer.train(text, 300)):
+        with pytest.raises(TypeError, match=r"expected a list of texts.*'das Haus'; give \[text\]"):
+            action("das Haus")
+
+
+def test_a_path_in_place_of_a_model_is_an_error():
+    with pytest.raises(InputError, match=r"received 'joint.model'; use .*load") as caught:
+        SentencePieceTokenizer("joint.model")
+    assert "\n" not in str(caught.value)
+
+
+def test_long_lines_are_not_dropped_from_training():
+    # By default SentencePiece drops lines of more than 4,192 bytes.
     line = " ".join(string.ascii_lowercase[i % 26] * 3 for i in range(3000))
     tokenizer = SentencePieceTokenizer.train([line, "AAA"], 300)
-    assert not any(p.startswith("<0x") for p in tokenizer.pieces(tokenizer.encode([line])[0]))
+    assert not any(p.startswith("<0x") for p in tokenizer.subwords(tokenizer.encode([line])[0]))
 
 
-def test_tokenizers_outlive_a_new_seed_and_other_tokenizers_of_their_model():
-    # A new seed makes TensorFlow forget its operations, with all that belongs to them.
+def test_tokenizers_survive_a_new_seed_and_other_tokenizers_of_their_model():
+    # A new seed makes TensorFlow delete its operations and their resources.
     tokenizer = SentencePieceTokenizer.train(["ab cd", "ef gh ab"] * 10, 270)
     tokenize = tf.function(lambda texts: tokenizer.tokenize(texts).to_tensor())
     text = tf.constant(["ab ef"])

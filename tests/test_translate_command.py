@@ -102,7 +102,7 @@ def test_a_line_end_that_the_model_makes_starts_no_line(echo_model, copy_files, 
 
     class LineEndModel(echo_model):
         def decode_step(self, token_ids, index, cache):
-            line_end = next(i for i in range(280) if tokenizer.pieces([i]) == ["<0x0A>"])
+            line_end = next(i for i in range(280) if tokenizer.subwords([i]) == ["<0x0A>"])
             says = tf.where(index == 1, line_end, tokenizer.encode(["a"])[0][0])
             ids = tf.where(index == 3, tokenizer.eos_id, says)
             return tf.one_hot(tf.fill(tf.shape(token_ids), ids), 280), cache

@@ -125,7 +125,7 @@ def test_bytes_that_the_model_makes_are_always_utf8(echo_model, letter_tokenizer
             ids = tf.where(index == 0, half, letter_tokenizer.eos_id)
             return tf.one_hot(tf.fill(tf.shape(token_ids), ids), PIECES), cache
 
-    assert letter_tokenizer.pieces([letter_tokenizer.encode(["€"])[0][-3]]) == ["<0xE2>"]
+    assert letter_tokenizer.subwords([letter_tokenizer.encode(["€"])[0][-3]]) == ["<0xE2>"]
     translate = tt.Translator.from_model(
         HalfModel(PIECES), letter_tokenizer, letter_tokenizer, MAX_LENGTH
     )

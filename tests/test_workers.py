@@ -15,8 +15,8 @@ import uneven
 from tf_transformer import cli
 from tf_transformer.errors import ConfigError
 from tf_transformer.training.checkpoints import Checkpoints
-from tf_transformer.training.cluster import Cluster, WorkerError
-from tf_transformer.training.distribution import strategy_for
+from tf_transformer.training.cluster import Cluster, WorkerError, worker_failures_named
+from tf_transformer.training.distribution import Workers, strategy_for
 
 LONG = 300  # seconds; each process traces its own graphs
 

@@ -1,12 +1,12 @@
-"""Sentences of uneven lengths, for scripts that train in processes of their own."""
+"""Sentences of uneven lengths, for scripts that train in another process."""
 
-# Text, since such a script imports nothing of the tests.
+# Source code, since such a script cannot import the tests.
 TARGETS = """
 import numpy as np
 random = np.random.default_rng(0)
 
 def targets(*lengths):
-    # What the decoder sees, and the labels: a row of random ids for each length.
+    # Decoder inputs and labels: a row of random ids for each length.
     labels = np.zeros((len(lengths), max(lengths)), "int32")
     for row, length in zip(labels, lengths):
         row[:length] = random.integers(4, 30, length)

@@ -10,7 +10,7 @@ from typing import Any
 
 import tomli_w
 
-from tf_transformer.errors import ConfigError, InputError, did_you_mean  # noqa: F401
+from tf_transformer.errors import ConfigError, did_you_mean
 from tf_transformer.models.architectures import (
     ARCHITECTURES,
     TransformerConfig,
@@ -27,8 +27,6 @@ from tf_transformer.settings import (
     setting,
     settings_of,
 )
-
-nearest = did_you_mean
 
 
 @dataclasses.dataclass(frozen=True)

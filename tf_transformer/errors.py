@@ -12,10 +12,16 @@ class ConfigError(InputError):
     """An invalid setting."""
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Returns advice for an unknown name: the nearest known one, or all of them."""
+def did_you_mean(name: str, known: Iterable[str], otherwise: str | None = None) -> str:
+    """Returns advice for an unknown name.
+
+    Args:
+        name: The unknown name.
+        known: The names that there are.
+        otherwise: The advice where none of them is near; None names them all.
+    """
     known = list(known)
     matches = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     if matches:
         return f"did you mean {matches[0]!r}?"
-    return f"known are {', '.join(sorted(known))}."
+    return otherwise or f"known are {', '.join(sorted(known))}."

@@ -1,20 +1,22 @@
-"""Scores of translations, by sacreBLEU."""
+"""BLEU and chrF of translations, by sacreBLEU."""
 
 import dataclasses
+from collections.abc import Sequence
 
 import sacrebleu
 
 
 @dataclasses.dataclass(frozen=True)
 class Scores:
-    """Corpus scores, with the signatures that make them comparable (Post 2018).
+    """Corpus metrics, with the signatures that make them comparable (Post 2018).
 
     Attributes:
-        bleu: float, 0 to 100 (Papineni et al. 2002), on raw text.
-        chrf: float, 0 to 100, chrF2 (Popović 2015).
-        signature, chrf_signature: str, sacreBLEU's own.
-        sentences: int.
-        tokens: int, of the translations, as sacreBLEU's tokenizer counts them.
+        bleu: BLEU of raw text, 0 to 100 (Papineni et al. 2002).
+        chrf: chrF2, 0 to 100 (Popović 2015).
+        signature: sacreBLEU's signature of `bleu`.
+        chrf_signature: sacreBLEU's signature of `chrf`.
+        sentences: Number of sentences.
+        tokens: Number of tokens in the translations, as sacreBLEU's tokenizer counts them.
     """
 
     bleu: float
@@ -25,18 +27,20 @@ class Scores:
     tokens: int
 
 
-def score(translations, references):
-    """Scores translations against one reference each.
+def score(translations: Sequence[str], references: Sequence[str]) -> Scores:
+    """Computes BLEU and chrF of translations against one reference each.
 
     Args:
-        translations, references: sequences of str, of equal length and not empty.
-
-    Returns:
-        `Scores`.
+        translations: Translated sentences, at least one.
+        references: The reference of each.
 
     Raises:
-        ValueError: the lengths differ, or there is nothing to score.
+        TypeError: If either is a str.
+        ValueError: If the lengths differ, or there is nothing to score.
     """
+    for name, texts in (("translations", translations), ("references", references)):
+        if isinstance(texts, str):  # Its characters would be scored as sentences.
+            raise TypeError(f"{name} must be a list of str, received a str; give [text]")
     if len(translations) != len(references):
         raise ValueError(
             f"{len(translations)} translations cannot be scored against "

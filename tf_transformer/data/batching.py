@@ -1,96 +1,119 @@
-"""Batches of a token budget, with little padding, in an order that is a pure function."""
+"""Token-budget batches with little padding, in an order that depends only on seed and epoch."""
 
 import itertools
+import os
+from collections.abc import Iterator
 
 import numpy as np
 import tensorflow as tf
 
 from tf_transformer.data.lines import DataError
-from tf_transformer.data.tokenized_text import TokenizedText
+from tf_transformer.data.parallel import ParallelText
+from tf_transformer.data.text_files import TextFiles
+from tf_transformer.data.tokenized_text import TokenizedText, Tokenizer
 
 
 class TokenBatches:
-    """Batches of a token budget: sentences of like length together, so that little is padding.
+    """Batches of at most a number of tokens, of sentences of similar length.
 
-    Sentences are sorted by target and source length, cut where the budget is full, and the
-    batches shuffled; sentences of the very same lengths change places each epoch. The shapes of
-    the batches are the same in every epoch, and their content and order are a pure function of
-    `(seed, epoch)`: a position in the data is two integers.
+    Sentences are sorted by target and source length, split where a batch is full, and the batches
+    shuffled; sentences of equal lengths are shuffled among themselves in each epoch. The batch
+    shapes are the same in every epoch. Content and order are a pure function of `(seed, epoch)`,
+    so two integers, epoch and batch, say where in the data a run is.
 
     Args:
-        text: `TokenizedText`.
-        batch_tokens: int, positions in one batch on the longer side, padding included.
-        pad_id, bos_id, eos_id: int, as the tokenizer has them.
-        seed: int, or None for batches in order of length, unshuffled (validation).
+        text: The sentence pairs.
+        batch_tokens: Most tokens in one batch on the longer side, padding included. A longer
+            sentence is a batch of its own.
+        pad_id: Token id of padding.
+        bos_id: Token id that begins the decoder's input.
+        eos_id: Token id that ends a sentence.
+        seed: Seed of the order; None for batches sorted by length, unshuffled (validation).
 
     Attributes:
-        padding_share: float, share of the positions of both sides that are padding.
+        padding_fraction: Fraction of the tokens of both sides that are padding.
 
     Raises:
-        DataError: there is no pair to batch.
+        DataError: If there is no pair to batch.
+        ValueError: If `batch_tokens` or `seed` is out of range, or padding and end share an id.
     """
 
-    def __init__(self, text, batch_tokens, *, pad_id, bos_id, eos_id, seed=None):
+    def __init__(
+        self,
+        text: TokenizedText,
+        batch_tokens: int,
+        *,
+        pad_id: int,
+        bos_id: int,
+        eos_id: int,
+        seed: int | None = None,
+    ) -> None:
+        _require_at_least(1, batch_tokens=batch_tokens)
+        _require_at_least(0, seed=seed)
+        if pad_id == eos_id:
+            raise ValueError(
+                f"pad_id and eos_id are both {pad_id}, but padding has no loss, so no sentence "
+                "end would be learned; use two ids"
+            )
         if not len(text):
             raise DataError(
-                f"no sentence pair is left to batch: {text.num_too_long:,} had more pieces than "
-                f"max_length allows. Raise it, or check the corpus."
+                f"no sentence pair is left to batch: {text.num_too_long:,} had more tokens than "
+                "max_length allows; raise it, or check the corpus"
             )
         self._text = text
         self._pad_id, self._bos_id, self._eos_id = pad_id, bos_id, eos_id
         self._seed = seed
-        # Each side carries one id besides its pieces: the end, or before the target the begin.
+        # Each side has one token more: the end, or in the decoder's input the begin.
         source_lengths, target_lengths = text.source_lengths + 1, text.target_lengths + 1
         self._length_classes = _length_classes(source_lengths, target_lengths)
         order = np.argsort(self._length_classes, kind="stable")
-        self._bounds = _cut(np.maximum(source_lengths, target_lengths)[order], batch_tokens)
+        self._bounds = _split(np.maximum(source_lengths, target_lengths)[order], batch_tokens)
         starts, stops = self._bounds.T
-        positions = sum(
+        padded = sum(
             ((stops - starts) * np.maximum.reduceat(lengths[order], starts)).sum()
             for lengths in (source_lengths, target_lengths)
         )
-        used = source_lengths.sum(dtype=np.int64) + target_lengths.sum(dtype=np.int64)
-        self.padding_share = float(1 - used / positions)
+        unpadded = source_lengths.sum(dtype=np.int64) + target_lengths.sum(dtype=np.int64)
+        self.padding_fraction = float(1 - unpadded / padded)
 
     @classmethod
     def from_text(
         cls,
-        parallel_text,
-        source_tokenizer,
-        target_tokenizer,
+        parallel_text: ParallelText | TextFiles,
+        source_tokenizer: Tokenizer,
+        target_tokenizer: Tokenizer,
         *,
-        batch_tokens=4096,
-        max_length=128,
-        seed=None,
-        cache_dir=None,
-    ):
-        """Tokenizes parallel text and batches it, with the ids of the target's tokenizer.
+        batch_tokens: int = 4096,
+        max_length: int = 128,
+        seed: int | None = None,
+        cache_dir: str | os.PathLike[str] | None = None,
+    ) -> "TokenBatches":
+        """Tokenizes parallel text and batches it, with the special ids of the target tokenizer.
 
         Args:
-            parallel_text: `ParallelText` or `TextFiles`.
-            source_tokenizer, target_tokenizer: tokenizers, the same one for a joint vocabulary.
-            batch_tokens: int, positions in one batch on the longer side, padding included.
-            max_length: int, pieces a side may have, the end id included; longer pairs are left
-                out and counted in `num_too_long`.
-            seed: int, or None for batches in order of length, unshuffled (validation).
-            cache_dir: path of a folder that keeps the ids, see `TokenizedText.build`; None to
-                hold them in memory.
-
-        Returns:
-            `TokenBatches`.
+            parallel_text: The sentence pairs.
+            source_tokenizer: Tokenizer of the source sentences.
+            target_tokenizer: Tokenizer of the target sentences; the same for a joint vocabulary.
+            batch_tokens: Most tokens in one batch on the longer side, padding included.
+            max_length: Most tokens of a sentence, the end included; pairs with a longer side are
+                dropped and counted in `num_too_long`.
+            seed: Seed of the order; None for batches sorted by length, unshuffled (validation).
+            cache_dir: Directory in which the token ids are kept, see `TokenizedText.build`; None
+                to keep them in memory.
 
         Raises:
-            DataError: no pair is left, or the cache cannot be written.
-            ValueError: the tokenizers have different special ids.
+            DataError: If no pair is left, the cache cannot be written, or a tokenizer gives an id
+                outside its vocabulary.
+            ValueError: If the tokenizers have different padding or end ids.
         """
-        if (source_tokenizer.pad_id, source_tokenizer.eos_id) != (
-            target_tokenizer.pad_id,
-            target_tokenizer.eos_id,
-        ):
+        source_ids, target_ids = (
+            (tokenizer.pad_id, tokenizer.eos_id)
+            for tokenizer in (source_tokenizer, target_tokenizer)
+        )
+        if source_ids != target_ids:
             raise ValueError(
                 "source and target tokenizer must have the same padding and end ids; received "
-                f"{source_tokenizer.pad_id}, {source_tokenizer.eos_id} and "
-                f"{target_tokenizer.pad_id}, {target_tokenizer.eos_id}."
+                f"{source_ids[0]}, {source_ids[1]} and {target_ids[0]}, {target_ids[1]}."
             )
         return cls(
             TokenizedText.build(
@@ -103,22 +126,22 @@ class TokenBatches:
             seed=seed,
         )
 
-    def __len__(self):
-        """Batches in one epoch."""
+    def __len__(self) -> int:
+        """Number of batches in one epoch."""
         return len(self._bounds)
 
     @property
-    def num_too_long(self):
-        """Pairs left out because a side was too long."""
+    def num_too_long(self) -> int:
+        """Number of pairs dropped because a side had too many tokens."""
         return self._text.num_too_long
 
     @property
-    def num_target_tokens(self):
-        """Tokens to predict in one epoch."""
+    def num_target_tokens(self) -> int:
+        """Number of tokens to predict in one epoch, the ends included."""
         return self._text.num_target_tokens
 
-    def rows(self, epoch):
-        """The batches of one epoch: a list of int arrays of sentence numbers."""
+    def batch_indices(self, epoch: int) -> list[np.ndarray]:
+        """Returns the batches of one epoch, each an int array `(B,)` of sentence indices."""
         if self._seed is None:
             order, bounds = np.argsort(self._length_classes, kind="stable"), self._bounds
         else:
@@ -128,54 +151,67 @@ class TokenBatches:
             bounds = random.permutation(self._bounds)
         return [order[start:stop] for start, stop in bounds]
 
-    def batch(self, rows):
-        """The arrays of one batch.
+    def batch(self, indices: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """Returns the arrays of one batch.
 
         Args:
-            rows: int array of sentence numbers.
+            indices: int array `(B,)` of sentence indices.
 
         Returns:
-            inputs, a dict of `source_ids (B, S)` and `target_ids (B, T)`, and labels `(B, T)`, all
+            Inputs, a dict of `source_ids (B, S)` and `target_ids (B, T)`, and labels `(B, T)`, all
             int32; `target_ids` begins with the begin id, `labels` ends with the end id.
         """
-        sources, source_lengths = self._text.padded_sources(rows, self._pad_id)
-        targets, target_lengths = self._text.padded_targets(rows, self._pad_id)
+        sources, source_lengths = self._text.padded_sources(indices, self._pad_id)
+        targets, target_lengths = self._text.padded_targets(indices, self._pad_id)
         inputs = {
-            "source_ids": self._with_ends(sources, source_lengths),
+            "source_ids": self._append_eos(sources, source_lengths),
             "target_ids": np.insert(targets, 0, self._bos_id, axis=1),
         }
-        return inputs, self._with_ends(targets, target_lengths)
+        return inputs, self._append_eos(targets, target_lengths)
 
     def dataset(
-        self, first_epoch=0, num_epochs=None, skip=0, accumulation=1, labels_as_input=False
-    ):
-        """The batches as a `tf.data.Dataset` for `model.fit`.
+        self,
+        first_epoch: int = 0,
+        num_epochs: int | None = None,
+        skip: int = 0,
+        accumulation: int = 1,
+        labels_as_input: bool = False,
+    ) -> tf.data.Dataset:
+        """Returns the batches as a `tf.data.Dataset` for `model.fit`.
 
         Args:
-            first_epoch: int, the epoch to begin with.
-            num_epochs: int, epochs until the end; None never ends (give `fit` a
+            first_epoch: Epoch to begin with.
+            num_epochs: Number of epochs; None for an endless dataset (give `fit` a
                 `steps_per_epoch`).
-            skip: int, batches of the first epoch to leave out.
-            accumulation: int, batches whose gradients make one update. From 2 on, each batch has
-                a weight, its share of the tokens of the `accumulation` batches times their
-                number, with which the mean over the batches is the mean over their tokens. The
-                groups run on from epoch to epoch; one that is not full at the end is left out,
-                since no update would come of it.
-            labels_as_input: bool, whether the inputs hold the labels too, for a model that is to
-                score them instead of making logits.
+            skip: Number of batches of the first epoch to skip.
+            accumulation: Number of batches whose gradients make one update. If it is greater than
+                1, each batch has a weight, `accumulation` times its fraction of the tokens of the
+                update, with which the mean over the batches is the mean over their tokens.
+                Updates span epochs; an incomplete one at the end is dropped.
+            labels_as_input: Whether the inputs hold the labels too, for a model that computes
+                token scores itself.
 
         Returns:
-            `tf.data.Dataset` of (inputs, labels), see `batch`; with accumulation of (inputs,
-            labels, sample_weight `(B,)` float32).
+            Dataset of (inputs, labels), see `batch`; with accumulation of (inputs, labels,
+            sample_weight `(B,)` float32).
+
+        Raises:
+            ValueError: If an argument is out of range.
         """
+        _require_at_least(0, first_epoch=first_epoch, skip=skip)
+        _require_at_least(1, num_epochs=num_epochs, accumulation=accumulation)
+        if skip > len(self):
+            raise ValueError(
+                f"skip must be at most {len(self)}, the batches of an epoch; received skip={skip}."
+            )
         ids = tf.TensorSpec([None, None], tf.int32)
         names = ("source_ids", "target_ids", *(["labels"] if labels_as_input else []))
         signature = (dict.fromkeys(names, ids), ids)
         if accumulation > 1:
             signature = (*signature, tf.TensorSpec([None], tf.float32))
 
-        def batch(rows):
-            inputs, labels = self.batch(rows)
+        def batch(indices):
+            inputs, labels = self.batch(indices)
             return {**inputs, "labels": labels} if labels_as_input else inputs, labels
 
         def generate():
@@ -183,10 +219,10 @@ class TokenBatches:
             if accumulation == 1:
                 yield from map(batch, stream)
             while len(group := list(itertools.islice(stream, accumulation))) == accumulation > 1:
-                tokens = [self._text.num_target_tokens_of(rows) for rows in group]
-                for rows, count in zip(group, tokens, strict=True):
+                tokens = [self._text.count_target_tokens(indices) for indices in group]
+                for indices, count in zip(group, tokens, strict=True):
                     weight = accumulation * count / sum(tokens)
-                    yield *batch(rows), np.full(len(rows), weight, np.float32)
+                    yield *batch(indices), np.full(len(indices), weight, np.float32)
 
         dataset = tf.data.Dataset.from_generator(generate, output_signature=signature)
         if num_epochs is not None:
@@ -194,41 +230,47 @@ class TokenBatches:
             dataset = dataset.apply(tf.data.experimental.assert_cardinality(count))
         return dataset.prefetch(tf.data.AUTOTUNE)
 
-    def _stream(self, first_epoch, num_epochs, skip):
-        """The sentence numbers of batch after batch, epoch after epoch."""
+    def _stream(self, first_epoch: int, num_epochs: int | None, skip: int) -> Iterator[np.ndarray]:
+        """Yields the sentence indices of one batch after the other, epoch after epoch."""
         epochs = itertools.count(first_epoch)
         for epoch in itertools.islice(epochs, num_epochs):
-            yield from self.rows(epoch)[skip if epoch == first_epoch else 0 :]
+            yield from self.batch_indices(epoch)[skip if epoch == first_epoch else 0 :]
 
-    def _with_ends(self, ids, lengths):
+    def _append_eos(self, ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         ids = np.insert(ids, ids.shape[1], self._pad_id, axis=1)
         ids[np.arange(len(ids)), lengths] = self._eos_id
         return ids
 
 
-def _length_classes(source_lengths, target_lengths):
-    """A number for each pair of lengths, which rises in the order that sentences are sorted in.
+def _require_at_least(least: int, **values: int | None) -> None:
+    for name, value in values.items():
+        if value is not None and value < least:
+            raise ValueError(f"{name} must be at least {least}; received {name}={value}.")
 
-    Targets come by length. Source lengths rise in one group of equal targets and fall in the
-    next: no jumps. Where a side has at most 255 positions the numbers have 16 bits, which NumPy
-    sorts in linear time.
+
+def _length_classes(source_lengths: np.ndarray, target_lengths: np.ndarray) -> np.ndarray:
+    """Returns one sort key for each pair of lengths.
+
+    Targets are sorted by length. Source lengths rise within one target length and fall within the
+    next, so that neighbours never differ much. Up to 255 tokens a side the keys have 16 bits,
+    which NumPy sorts in linear time.
     """
     longest = int(source_lengths.max())
     serpentine = np.where(target_lengths % 2, source_lengths, longest - source_lengths)
-    most = (int(target_lengths.max()) + 1) * (longest + 1)
-    dtype = np.uint16 if most <= 2**16 else np.int64
+    num_keys = (int(target_lengths.max()) + 1) * (longest + 1)
+    dtype = np.uint16 if num_keys <= 2**16 else np.int64
     return target_lengths.astype(dtype) * dtype(longest + 1) + serpentine.astype(dtype)
 
 
-def _cut(lengths, batch_tokens):
-    """Cuts sorted sentences into batches of at most `batch_tokens` padded positions.
+def _split(lengths: np.ndarray, batch_tokens: int) -> np.ndarray:
+    """Splits sorted sentences into batches of at most `batch_tokens` tokens, padding included.
 
     Returns:
-        int64 array `(batches, 2)`: where each begins and where it ends.
+        int64 array `(batches, 2)`: where each batch starts and stops.
     """
     bounds, start = [], 0
     while start < len(lengths):
-        # Were none longer than the first, so many would fit.
+        # As many as would fit if none were longer than the first.
         most = max(1, batch_tokens // int(lengths[start]))
         longest = np.maximum.accumulate(lengths[start : start + most])
         fits = np.arange(1, len(longest) + 1) * longest <= batch_tokens

@@ -1,4 +1,4 @@
-"""The lines of text files, plain or gzip-compressed: one after another, or all at once."""
+"""Lines of text files, plain or gzip-compressed, streamed or read at once."""
 
 import gzip
 import itertools
@@ -6,8 +6,9 @@ import os
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
-from tf_transformer.config import InputError
+from tf_transformer.errors import InputError
 
 _GZIP_MAGIC = b"\x1f\x8b"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -19,20 +20,20 @@ class DataError(InputError):
 
 
 def stream_lines(path: str | os.PathLike[str]) -> Iterator[str]:
-    r"""Reads the lines of a UTF-8 text file one after another; few are in memory at a time.
+    r"""Yields the lines of a UTF-8 text file; few are in memory at a time.
 
     Only `"\n"` and `"\r\n"` end a line. `str.splitlines` would also split at U+2028, `"\x0b"` or
     `"\x85"`, which occur inside real sentences, and so shift one language against the other.
 
     Args:
-        path: The file. Its first bytes, not its name, say whether it is compressed.
+        path: The file. Whether it is compressed is read from its first bytes, not its name.
 
     Yields:
         The lines without their ends, at least one. A byte order mark at the start is removed.
 
     Raises:
-        DataError: If the file cannot be read, is empty, or is not valid gzip or UTF-8; it is
-            found when the reading comes there.
+        DataError: If the file cannot be read, is empty, or is not valid gzip or UTF-8; raised
+            when reading reaches the error.
     """
     num_lines = 0
     for block in _whole_lines(Path(path)):
@@ -63,14 +64,11 @@ def read_lines(path: str | os.PathLike[str]) -> list[str]:
 def stream_aligned(
     source_path: str | os.PathLike[str], target_path: str | os.PathLike[str]
 ) -> Iterator[tuple[str, str]]:
-    """Reads two files side by side, of which line i of one translates line i of the other.
+    """Yields the lines of two files in pairs: line i of one translates line i of the other.
 
     Args:
         source_path: Sentences of the source language, see `stream_lines`.
         target_path: Sentences of the target language.
-
-    Yields:
-        The pairs of lines.
 
     Raises:
         DataError: If a file cannot be read, or one ends before the other.
@@ -78,7 +76,7 @@ def stream_aligned(
     sources, targets = stream_lines(source_path), stream_lines(target_path)
     for number, (source, target) in enumerate(itertools.zip_longest(sources, targets)):
         if source is None or target is None:
-            # Both counts say more than the place where the shorter one ended.
+            # Both counts are more useful than the line where the shorter file ended.
             num_sources = number + (source is not None) + sum(1 for _ in sources)
             num_targets = number + (target is not None) + sum(1 for _ in targets)
             raise DataError(
@@ -94,7 +92,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def _whole_lines(path: Path) -> Iterator[bytes]:
-    """Gives the content of a file in blocks that end where a line does."""
+    """Yields the content of a file in blocks that end with a line."""
     begun = b""
     for block in _blocks(path):
         lines, newline, rest = block.rpartition(b"\n")
@@ -108,13 +106,13 @@ def _whole_lines(path: Path) -> Iterator[bytes]:
 
 
 def _blocks(path: Path) -> Iterator[bytes]:
-    """Gives the content of a file block by block, decompressed if it is gzip."""
+    """Yields the content of a file in blocks, decompressed if it is gzip."""
     if path.is_dir():
         raise DataError(f"{path}: a directory where a file was expected; name a file in it")
     try:
         with path.open("rb") as file:
             if file.peek(2).startswith(_GZIP_MAGIC):
-                yield from _unpacked_blocks(path, file)
+                yield from _decompressed_blocks(path, file)
             else:
                 yield from iter(lambda: file.read(_BLOCK), b"")
     except FileNotFoundError as error:
@@ -125,10 +123,10 @@ def _blocks(path: Path) -> Iterator[bytes]:
         raise DataError(f"{path}: cannot be read ({error.strerror}); check the path") from error
 
 
-def _unpacked_blocks(path, file):
+def _decompressed_blocks(path: Path, file: BinaryIO) -> Iterator[bytes]:
     try:
-        with gzip.open(file) as unpacked:
-            yield from iter(lambda: unpacked.read(_BLOCK), b"")
+        with gzip.open(file) as decompressed:
+            yield from iter(lambda: decompressed.read(_BLOCK), b"")
     except (EOFError, OSError, zlib.error) as error:
         raise DataError(
             f"{path}: damaged or incomplete gzip ({error}); copy or download it again"

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import difflib
 import functools
 import hashlib
 import logging
@@ -12,16 +11,17 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from tf_transformer.data.lines import DataError, counted, read_lines, stream_aligned
+from tf_transformer.errors import did_you_mean
 
 _TFDS_CATALOG = "https://www.tensorflow.org/datasets/catalog/overview"
 
 
 class Fingerprint(NamedTuple):
-    """What tells sentences from others; as str `"29,000 pairs, SHA-256 5f3c0a…"`.
+    """Identifies a text by its content; as str `"29,000 pairs, SHA-256 5f3c0a…"`.
 
     Attributes:
-        num_pairs: How many there are.
-        sha256: The beginning of a digest of them all, in their order.
+        num_pairs: Number of sentence pairs.
+        sha256: Start of the digest of all pairs, in order.
     """
 
     num_pairs: int
@@ -29,7 +29,7 @@ class Fingerprint(NamedTuple):
 
     @classmethod
     def of(cls, pairs: Iterable[tuple[str, str]]) -> "Fingerprint":
-        """Reads all pairs once, and keeps none."""
+        """Reads all pairs once, without keeping them."""
         digest, number = hashlib.sha256(), 0
         for source, target in pairs:
             digest.update(f"{source}\t{target}\n".encode())
@@ -37,7 +37,7 @@ class Fingerprint(NamedTuple):
         return cls(number, digest.hexdigest()[:16])
 
     def __str__(self) -> str:
-        """Returns both, for people and for checkpoints."""
+        """Returns both in a line, for messages and run metadata."""
         return f"{self.num_pairs:,} pairs, SHA-256 {self.sha256}"
 
 
@@ -48,10 +48,11 @@ class ParallelText:
     Attributes:
         sources: Sentences of the source language.
         targets: Sentences of the target language, as many as there are sources.
-        num_blank: How many pairs the reader dropped because either side was blank.
+        num_blank: Number of pairs that the reader dropped because a side was blank.
 
     Raises:
-        ValueError: If the two sides are not equally long.
+        TypeError: If a side is one str.
+        ValueError: If the sides are not equally long.
     """
 
     sources: tuple[str, ...]
@@ -59,7 +60,10 @@ class ParallelText:
     num_blank: int = 0
 
     def __post_init__(self) -> None:
-        """Checks that the sides are aligned."""
+        """Checks that the sides are aligned sentences."""
+        for name in ("sources", "targets"):
+            if isinstance(getattr(self, name), str):  # Its characters would pass for sentences.
+                raise TypeError(f"{name} must be a tuple of str, received a str; give (text,)")
         if len(self.sources) != len(self.targets):
             raise ValueError(
                 f"sources and targets must be equally long, received {len(self.sources)} sources "
@@ -76,19 +80,19 @@ class ParallelText:
 
     @functools.cached_property
     def fingerprint(self) -> Fingerprint:
-        """What tells these sentences from others."""
+        """Identifies these sentences by their content."""
         return Fingerprint.of(self)
 
 
 @dataclasses.dataclass(frozen=True)
 class Corpus:
-    """Parallel text in its customary parts.
+    """Parallel text, split for training, validation and test.
 
     Attributes:
-        name: What reports call this corpus.
-        train: The text to learn from: `ParallelText`, or `TextFiles` that stay on disk.
-        validation: The text that chooses the best checkpoint.
-        test: The text for the final score, where there is one.
+        name: Name of the corpus in messages.
+        train: Training pairs: `ParallelText`, or `TextFiles` that stay on disk.
+        validation: Pairs by which the best checkpoint is chosen.
+        test: Pairs for the final evaluation, if there are any.
     """
 
     name: str
@@ -107,7 +111,7 @@ def read_parallel(
         target_path: Sentences of the target language.
 
     Returns:
-        The pairs of which neither side is blank; `num_blank` counts the others.
+        The pairs without blank sides; `num_blank` counts the dropped ones.
 
     Raises:
         DataError: If a file cannot be read, the files differ in length, or no pair is left.
@@ -117,13 +121,13 @@ def read_parallel(
 
 
 def read_tsv(path: str | os.PathLike[str]) -> ParallelText:
-    """Reads a file of lines `source TAB target`. Quotes and backslashes mean themselves.
+    """Reads a file of lines `source TAB target`. Quotes and backslashes are ordinary characters.
 
     Args:
         path: The file, see `stream_lines`.
 
     Returns:
-        The pairs of which neither side is blank; `num_blank` counts the others, blank lines too.
+        The pairs without blank sides; `num_blank` counts the dropped ones, blank lines too.
 
     Raises:
         DataError: If the file cannot be read, a line has not exactly one tab, or no pair is left.
@@ -147,15 +151,15 @@ def load_tfds(
 
     Args:
         name: Dataset and configuration, such as `"ted_hrlr_translate/pt_to_en"`.
-        data_dir: Where prepared datasets are; TFDS' own default when None.
-        download: Whether to download and prepare the dataset when it is not there. Nothing
-            touches the network otherwise.
+        data_dir: Directory of prepared datasets; TFDS' default if None.
+        download: Whether to download and prepare the dataset if it is not there. Otherwise the
+            network is not used.
 
     Returns:
         The corpus. Source and target are the dataset's supervised keys, in their order.
 
     Raises:
-        DataError: If the dataset is unknown, not prepared, or not made of pairs of texts.
+        DataError: If the dataset is unknown, not prepared, or not of pairs of texts.
     """
     import tensorflow_datasets as tfds  # Slow to import, and only needed here.
 
@@ -166,7 +170,7 @@ def load_tfds(
         )
     try:
         builder = tfds.builder(name, data_dir=data_dir, try_gcs=False)
-    except (ValueError, AssertionError) as error:  # TFDS has no narrower class for all of these.
+    except (ValueError, AssertionError) as error:  # TFDS has no common error class.
         raise DataError(_unknown_tfds_name(name)) from error
     if len(builder.builder_configs) > 1 and "/" not in name:
         # TFDS would silently take the first, for ted_hrlr_translate Azerbaijani.
@@ -200,12 +204,12 @@ def load_tfds(
 
 
 def has_text(pair: tuple[str, str]) -> bool:
-    """Whether neither side of a pair is blank."""
+    """Returns whether neither side of a pair is blank."""
     return bool(pair[0].strip() and pair[1].strip())
 
 
 def no_pair_left(where: str, num_blank: int) -> DataError:
-    """Returns the error of a text of which nothing can be used."""
+    """Returns the error for a text without a usable pair."""
     return DataError(
         f"{where}: no pair is left, {num_blank} had a blank side; "
         "give at least one pair with text on both sides"
@@ -214,21 +218,17 @@ def no_pair_left(where: str, num_blank: int) -> DataError:
 
 def _drop_blanks(pairs: Iterable[tuple[str, str]], where: str) -> ParallelText:
     """Keeps the pairs with text on both sides, and raises if there is none."""
-    sources, targets, num_blank = [], [], 0
-    for source, target in pairs:
-        if has_text((source, target)):
-            sources.append(source)
-            targets.append(target)
-        else:
-            num_blank += 1
-    if not sources:
+    pairs = list(pairs)
+    kept = [pair for pair in pairs if has_text(pair)]
+    num_blank = len(pairs) - len(kept)
+    if not kept:
         raise no_pair_left(where, num_blank)
-    return ParallelText(tuple(sources), tuple(targets), num_blank)
+    return ParallelText(*zip(*kept, strict=True), num_blank)
 
 
 @contextlib.contextmanager
 def _without_absl_warnings() -> Iterator[None]:
-    """TFDS warns of a folder that is missing, which our own error says with what to do."""
+    """Suppresses TFDS' warning of a missing directory, which our own error explains."""
     logger = logging.getLogger("absl")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -244,19 +244,16 @@ def _unknown_tfds_name(name: str) -> str:
 
     known = tfds.list_builders(with_community_datasets=False)  # The community's list is online.
     dataset, _, config = name.partition("/")
-    if dataset not in known:
-        nearest = difflib.get_close_matches(dataset, known, n=1)
-        what = "dataset"
-    else:
-        configs = list(tfds.builder_cls(dataset).builder_configs)
-        nearest = [f"{dataset}/{c}" for c in difflib.get_close_matches(config, configs, n=1)]
-        what = "configuration or version"
-    advice = f"did you mean {nearest[0]!r}?" if nearest else f"see {_TFDS_CATALOG}"
+    what, prefix = "dataset", ""
+    if dataset in known:
+        what, prefix = "configuration or version", f"{dataset}/"
+        dataset, known = config, tfds.builder_cls(dataset).builder_configs
+    advice = did_you_mean(prefix + dataset, [prefix + k for k in known], f"see {_TFDS_CATALOG}")
     return f"TFDS has no {what} {name!r}; {advice}"
 
 
 def _prepare_tfds(builder, name: str, download: bool) -> None:
-    """Downloads a dataset that is not on disk, or raises when that was not asked for."""
+    """Downloads a dataset that is not on disk; raises if `download` is False."""
     if not download:
         raise DataError(
             f"TFDS dataset {name!r} is not prepared in {builder.data_dir}; download it with "
@@ -264,7 +261,7 @@ def _prepare_tfds(builder, name: str, download: bool) -> None:
         )
     try:
         builder.download_and_prepare()
-    except Exception as error:  # Every dataset's own code fails in its own way.
+    except Exception as error:  # The code of each dataset raises errors of its own.
         raise DataError(
             f"TFDS dataset {name!r} could not be downloaded to {builder.data_dir} "
             f"({type(error).__name__}: {textwrap.shorten(str(error), 200)}); check the network"
@@ -272,7 +269,7 @@ def _prepare_tfds(builder, name: str, download: bool) -> None:
 
 
 def _read_tfds_split(builder, name: str, split: str) -> ParallelText:
-    """Reads one split of a prepared dataset, always in the same order."""
+    """Reads one split of a prepared dataset, in the same order each time."""
     examples = builder.as_dataset(split=split, as_supervised=True, shuffle_files=False)
     pairs = []
     for number, (source, target) in enumerate(examples.as_numpy_iterator()):

@@ -10,23 +10,24 @@ from tf_transformer.data.parallel import Fingerprint, has_text, no_pair_left
 
 
 class TextFiles:
-    """Aligned sentences in text files, which are read anew whenever the pairs are asked for.
+    """Aligned sentences in text files, read again for each iteration.
 
-    Little is in memory at any time, so the text may be larger than that. Once made, everything in
-    the files has been read and checked.
+    Few sentences are in memory at a time, so the text may be larger than memory. The constructor
+    reads and checks all files once.
 
     Args:
-        source: A file, plain or gzip, one sentence a line; or a pattern such as `train.*.en.gz`,
-            which stands for all files it matches, in the order of their names.
+        source: A file, plain or gzip, one sentence a line; or a pattern such as `train.*.en.gz`
+            for all files that match, sorted by name.
         target: The same for the translations: line i of file k translates line i of file k.
 
     Attributes:
-        num_blank: How many pairs are left out because either side is blank.
-        fingerprint: What tells these sentences from others, whichever files they are in.
+        num_blank: Number of pairs dropped because a side is blank.
+        fingerprint: Identifies these sentences, however they are split into files.
 
     Raises:
         DataError: If a pattern matches nothing, the sides have different numbers of files or two
-            files different numbers of lines, one cannot be read or only once, or no pair is left.
+            files different numbers of lines, one cannot be read (or only once, such as a pipe),
+            or no pair is left.
     """
 
     def __init__(self, source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
@@ -40,7 +41,7 @@ class TextFiles:
         self._shards = list(zip(sources, targets, strict=True))
         self._stamps = [[_stamp(path) for path in shard] for shard in self._shards]
         self.num_blank = 0
-        self.fingerprint = Fingerprint.of(self._pairs_and_blanks())
+        self.fingerprint = Fingerprint.of(self._count_blanks())
         if not self.fingerprint.num_pairs:
             raise no_pair_left(f"{source} and {target}", self.num_blank)
 
@@ -49,22 +50,22 @@ class TextFiles:
         return self.fingerprint.num_pairs
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
-        """Gives the pairs, (source, target), in the order of the files.
+        """Yields the pairs, (source, target), in the order of the files.
 
         Raises:
-            DataError: If a file is not as it was when it was read first.
+            DataError: If a file has changed since it was first read.
         """
         return (pair for pair in self._lines() if has_text(pair))
 
-    def _pairs_and_blanks(self):
-        """The pairs, once; what is left out is counted."""
+    def _count_blanks(self) -> Iterator[tuple[str, str]]:
+        """Yields the pairs and counts the dropped ones."""
         for pair in self._lines():
             if has_text(pair):
                 yield pair
             else:
                 self.num_blank += 1
 
-    def _lines(self):
+    def _lines(self) -> Iterator[tuple[str, str]]:
         for shard, stamps in zip(self._shards, self._stamps, strict=True):
             yield from stream_aligned(*shard)
             for path, stamp in zip(shard, stamps, strict=True):
@@ -74,8 +75,8 @@ class TextFiles:
                     )
 
 
-def _files(pattern):
-    """The files that a path or a pattern stands for, in the order of their names."""
+def _files(pattern: str | os.PathLike[str]) -> list[Path]:
+    """Returns the files that match a path or a pattern, sorted by name."""
     # A file may have a name that looks like a pattern.
     if not any(sign in str(pattern) for sign in "*?[") or os.path.exists(pattern):
         return [Path(pattern)]
@@ -85,8 +86,8 @@ def _files(pattern):
     return paths
 
 
-def _stamp(path):
-    """What changes when a file does; None where there is no such file, which its reader says."""
+def _stamp(path: Path) -> tuple[int, int] | None:
+    """Returns size and modification time of a file; None if there is none to read."""
     if not path.exists() or path.is_dir():
         return None
     if not path.is_file():

@@ -1,131 +1,180 @@
-"""Parallel text as ids."""
+"""Parallel text as token ids."""
 
 import hashlib
 import io
 import itertools
+import operator
+import os
+from collections.abc import Iterable, Sequence
+from typing import BinaryIO, Protocol
 
 import numpy as np
 
+from tf_transformer.data.lines import DataError
+from tf_transformer.data.parallel import ParallelText
+from tf_transformer.data.text_files import TextFiles
 from tf_transformer.data.token_cache import TokenCache
 
-_PAIRS_AT_ONCE = 10_000
+_CHUNK_PAIRS = 10_000
+
+
+class Tokenizer(Protocol):
+    """What tokenizing and batching need of a tokenizer; `model` identifies it in a cache."""
+
+    model: bytes
+    vocab_size: int
+    pad_id: int
+    bos_id: int
+    eos_id: int
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """Returns the token ids of each text, without begin and end ids."""
 
 
 class TokenizedText:
-    """Aligned sentences as ids, in memory or mapped from the disk.
+    """Sentence pairs as token ids, in memory or mapped from disk.
 
-    All ids stand in one array, each source before its target, so that a pair is one place on the
-    disk; that is two bytes an id, and 16 a pair for the offsets.
+    One array holds all ids, each source before its target, so that a pair is contiguous on disk.
+    That takes two bytes a token, and 16 a pair for the offsets. Sentence sides are numbered from
+    0, sources and targets in turn.
 
     Args:
-        ids: integer array, uint16 where the vocabularies allow, without begin and end ids.
-        offsets: int64 array of twice the pairs plus 1: side k, counted from 0 over sources and
-            targets in turns, is `ids[offsets[k] : offsets[k + 1]]`.
-        num_too_long: int, pairs left out because a side had more pieces than allowed.
+        ids: integer array of token ids, uint16 where the vocabularies allow, without begin and
+            end ids.
+        offsets: int64 array `(2 * pairs + 1,)`: side k is `ids[offsets[k] : offsets[k + 1]]`.
+        num_too_long: Number of pairs dropped because a side had too many tokens.
     """
 
-    def __init__(self, ids, offsets, num_too_long=0):
+    def __init__(self, ids: np.ndarray, offsets: np.ndarray, num_too_long: int = 0) -> None:
         self.ids = ids
         self.offsets = offsets
         self.num_too_long = num_too_long
 
     @classmethod
-    def of(cls, sources, targets, num_too_long=0):
-        """Takes sentences that are ids already.
+    def of(
+        cls,
+        sources: Iterable[Sequence[int]],
+        targets: Iterable[Sequence[int]],
+        vocab_size: int | tuple[int, int],
+        num_too_long: int = 0,
+    ) -> "TokenizedText":
+        """Takes sentences that are token ids already.
 
         Args:
-            sources, targets: lists of integer sequences, as many of each.
-            num_too_long: int.
-        """
-        sides = [side for pair in zip(sources, targets, strict=True) for side in pair]
-        offsets = np.cumsum([0, *map(len, sides)], dtype=np.int64)
-        return cls(_flat(sides, np.int32), offsets, num_too_long)
-
-    @classmethod
-    def build(cls, parallel_text, source_tokenizer, target_tokenizer, max_length, cache_dir=None):
-        """Tokenizes parallel text piece by piece, and drops the pairs with a side too long.
-
-        Args:
-            parallel_text: `ParallelText` or `TextFiles`.
-            source_tokenizer, target_tokenizer: tokenizers with `encode` and `vocab_size`, for a
-                cache also `model`.
-            max_length: int, pieces a side may have, the end id included.
-            cache_dir: path of a folder in which the ids are kept and found again, whoever asks
-                for the same; None to hold them in memory.
-
-        Returns:
-            `TokenizedText`.
+            sources: Token ids of each source sentence, without begin and end ids.
+            targets: Token ids of each target sentence, as many as there are sources.
+            vocab_size: Size of the joint vocabulary, or of the source and the target vocabulary.
+            num_too_long: Number of pairs that were dropped before.
 
         Raises:
-            DataError: the text cannot be read, or the cache not be written.
+            DataError: If an id is outside its vocabulary, or the numbers of sentences differ.
+            TypeError: If an id is not an integer.
+        """
+        sources, targets = (
+            [list(map(operator.index, s)) for s in side] for side in (sources, targets)
+        )
+        if len(sources) != len(targets):
+            raise DataError(
+                f"received {len(sources)} sources and {len(targets)} targets; "
+                "give one target for each source"
+            )
+        vocab_sizes = vocab_size if isinstance(vocab_size, tuple) else (vocab_size, vocab_size)
+        sides = list(itertools.chain.from_iterable(zip(sources, targets, strict=True)))
+        ids, stops = _concatenated(sides, vocab_sizes)
+        return cls(ids.astype(np.int32), np.insert(stops, 0, 0), num_too_long)
+
+    @classmethod
+    def build(
+        cls,
+        parallel_text: ParallelText | TextFiles,
+        source_tokenizer: Tokenizer,
+        target_tokenizer: Tokenizer,
+        max_length: int,
+        cache_dir: str | os.PathLike[str] | None = None,
+    ) -> "TokenizedText":
+        """Tokenizes parallel text chunk by chunk, and drops the pairs with a side too long.
+
+        Args:
+            parallel_text: The sentence pairs.
+            source_tokenizer: Tokenizer of the source sentences.
+            target_tokenizer: Tokenizer of the target sentences.
+            max_length: Most tokens of a sentence, the end included.
+            cache_dir: Directory in which the ids are kept, and found again by any run that needs
+                the same; None to keep them in memory.
+
+        Raises:
+            DataError: If the text cannot be read, the cache cannot be written, or a tokenizer
+                gives an id outside its vocabulary.
         """
         tokenizers = (source_tokenizer, target_tokenizer)
-        most = max(tokenizer.vocab_size for tokenizer in tokenizers)
-        dtype = np.uint16 if most <= 2**16 else np.int32
+        largest = max(tokenizer.vocab_size for tokenizer in tokenizers)
+        dtype = np.uint16 if largest <= 2**16 else np.int32
 
-        def write(ids, offsets):
+        def write(ids: BinaryIO, offsets: BinaryIO) -> int:
             return _tokenize(parallel_text, tokenizers, max_length, dtype, ids, offsets)
 
         if cache_dir is None:
             ids, offsets = io.BytesIO(), io.BytesIO()
             num_too_long = write(ids, offsets)
             return cls(_array(ids, dtype), _array(offsets, np.int64), num_too_long)
-        made_of = {
+        metadata = {
             "text": str(parallel_text.fingerprint),
             "tokenizers": [hashlib.sha256(t.model).hexdigest() for t in tokenizers],
             "max_length": max_length,
         }
-        cache = TokenCache(cache_dir, made_of, dtype)
+        cache = TokenCache(cache_dir, metadata, dtype)
         return cls(*(cache.find() or cache.fill(write)))
 
-    def __len__(self):
-        """Pairs."""
+    def __len__(self) -> int:
+        """Number of pairs."""
         return len(self.offsets) // 2
 
     @property
-    def num_target_tokens(self):
-        """Tokens the model learns to predict in one pass: the targets and their end ids."""
+    def num_target_tokens(self) -> int:
+        """Number of tokens to predict in one epoch: the targets and their ends."""
         return int(self.target_lengths.sum(dtype=np.int64)) + len(self)
 
-    def num_target_tokens_of(self, rows):
-        """The same of some pairs: an int array of their numbers."""
-        return int((self.offsets[2 * rows + 2] - self.offsets[2 * rows + 1]).sum()) + len(rows)
+    def count_target_tokens(self, indices: np.ndarray) -> int:
+        """Returns the number of tokens to predict in the pairs of these indices."""
+        lengths = self.offsets[2 * indices + 2] - self.offsets[2 * indices + 1]
+        return int(lengths.sum()) + len(indices)
 
     @property
-    def source_lengths(self):
-        """Ids of each source, int32."""
+    def source_lengths(self) -> np.ndarray:
+        """Number of tokens of each source, int32."""
         return (self.offsets[1::2] - self.offsets[:-1:2]).astype(np.int32)
 
     @property
-    def target_lengths(self):
-        """Ids of each target, int32."""
+    def target_lengths(self) -> np.ndarray:
+        """Number of tokens of each target, int32."""
         return (self.offsets[2::2] - self.offsets[1::2]).astype(np.int32)
 
-    def source(self, row):
-        """The ids of one source."""
-        return self.ids[self.offsets[2 * row] : self.offsets[2 * row + 1]]
+    def source(self, index: int) -> np.ndarray:
+        """Returns the token ids of one source."""
+        return self.ids[self.offsets[2 * index] : self.offsets[2 * index + 1]]
 
-    def target(self, row):
-        """The ids of one target."""
-        return self.ids[self.offsets[2 * row + 1] : self.offsets[2 * row + 2]]
+    def target(self, index: int) -> np.ndarray:
+        """Returns the token ids of one target."""
+        return self.ids[self.offsets[2 * index + 1] : self.offsets[2 * index + 2]]
 
-    def padded_sources(self, rows, pad_id):
-        """The ids of some sources.
+    def padded_sources(self, indices: np.ndarray, pad_id: int) -> tuple[np.ndarray, np.ndarray]:
+        """Returns some sources as one array.
 
         Args:
-            rows: int array of pairs, `(B,)`.
-            pad_id: int.
+            indices: int array `(B,)` of pairs.
+            pad_id: Token id of padding.
 
         Returns:
-            int32 array `(B, S)` of ids, padded to the longest, and their lengths, int64 `(B,)`.
+            int32 array `(B, S)` of token ids, padded to the longest, and their lengths, int64
+            `(B,)`.
         """
-        return self._padded(2 * rows, pad_id)
+        return self._padded(2 * indices, pad_id)
 
-    def padded_targets(self, rows, pad_id):
-        """The ids of some targets, see `padded_sources`."""
-        return self._padded(2 * rows + 1, pad_id)
+    def padded_targets(self, indices: np.ndarray, pad_id: int) -> tuple[np.ndarray, np.ndarray]:
+        """Returns some targets as one array, see `padded_sources`."""
+        return self._padded(2 * indices + 1, pad_id)
 
-    def _padded(self, sides, pad_id):
+    def _padded(self, sides: np.ndarray, pad_id: int) -> tuple[np.ndarray, np.ndarray]:
         starts = self.offsets[sides]
         lengths = self.offsets[sides + 1] - starts
         columns = np.arange(lengths.max())
@@ -135,30 +184,50 @@ class TokenizedText:
         return padded, lengths
 
 
-def _tokenize(pairs, tokenizers, max_length, dtype, ids_file, offsets_file):
-    """Writes ids and offsets of the pairs that are short enough, and counts the others."""
+def _tokenize(
+    pairs: Iterable[tuple[str, str]],
+    tokenizers: tuple[Tokenizer, Tokenizer],
+    max_length: int,
+    dtype: type[np.integer],
+    ids_file: BinaryIO,
+    offsets_file: BinaryIO,
+) -> int:
+    """Writes ids and offsets of the pairs that are short enough; returns how many are not."""
+    vocab_sizes = tuple(tokenizer.vocab_size for tokenizer in tokenizers)
     end, num_too_long = 0, 0
     offsets_file.write(np.array([end], np.int64).tobytes())
     pairs = iter(pairs)
-    while chunk := list(itertools.islice(pairs, _PAIRS_AT_ONCE)):
+    while chunk := list(itertools.islice(pairs, _CHUNK_PAIRS)):
         encoded = [
             tokenizer.encode(side)
             for tokenizer, side in zip(tokenizers, zip(*chunk, strict=True), strict=True)
         ]
         kept = [pair for pair in zip(*encoded, strict=True) if max(map(len, pair)) < max_length]
         num_too_long += len(chunk) - len(kept)
-        sides = list(itertools.chain.from_iterable(kept))
-        offsets = end + np.cumsum([len(side) for side in sides], dtype=np.int64)
-        ids_file.write(_flat(sides, dtype).tobytes())
-        offsets_file.write(offsets.tobytes())
-        end = offsets[-1] if sides else end
+        ids, stops = _concatenated(list(itertools.chain.from_iterable(kept)), vocab_sizes)
+        ids_file.write(ids.astype(dtype).tobytes())
+        offsets_file.write((end + stops).tobytes())
+        end += len(ids)
     return num_too_long
 
 
-def _flat(sides, dtype):
-    return np.fromiter(itertools.chain.from_iterable(sides), dtype)
+def _concatenated(
+    sides: list[list[int]], vocab_sizes: tuple[int, int]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the ids of sources and targets in turn, and where each side stops, both int64."""
+    ids = np.fromiter(itertools.chain.from_iterable(sides), np.int64)
+    lengths = np.fromiter(map(len, sides), np.int64)
+    limits = np.repeat(np.resize(vocab_sizes, len(sides)), lengths)
+    outside = np.flatnonzero((ids < 0) | (ids >= limits))
+    if outside.size:
+        token_id, limit = ids[outside[0]], limits[outside[0]]
+        raise DataError(
+            f"token id {token_id} is not in the vocabulary of {limit} tokens, 0 to {limit - 1}; "
+            "use the tokenizer that the ids come from"
+        )
+    return ids, np.cumsum(lengths)
 
 
-def _array(buffer, dtype):
-    """The content of a `BytesIO`, without a copy."""
+def _array(buffer: io.BytesIO, dtype: type[np.generic]) -> np.ndarray:
+    """Returns the content of a buffer without copying it."""
     return np.frombuffer(buffer.getbuffer(), dtype) if buffer.tell() else np.empty(0, dtype)

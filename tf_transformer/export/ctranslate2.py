@@ -107,7 +107,7 @@ def _specification(model, source_tokenizer, target_tokenizer, quantization, max_
 
     spec.register_source_vocabulary(_vocabulary(source_tokenizer))
     spec.register_target_vocabulary(_vocabulary(target_tokenizer))
-    unk, bos, eos = target_tokenizer.pieces(
+    unk, bos, eos = target_tokenizer.subwords(
         [target_tokenizer.unk_id, target_tokenizer.bos_id, target_tokenizer.eos_id]
     )
     spec.config.unk_token = unk
@@ -124,7 +124,7 @@ def _specification(model, source_tokenizer, target_tokenizer, quantization, max_
 
 def _vocabulary(tokenizer):
     """The subwords of a tokenizer in the order of their ids."""
-    return tokenizer.pieces(range(tokenizer.vocab_size))
+    return tokenizer.subwords(range(tokenizer.vocab_size))
 
 
 class _Filler:

@@ -2,8 +2,10 @@
 
 import hashlib
 import io
+import os
 import pathlib
 import tempfile
+from collections.abc import Iterable, Sequence
 
 import sentencepiece
 import tensorflow as tf
@@ -11,18 +13,20 @@ import tensorflow_text
 from sentencepiece import sentencepiece_model_pb2
 from tensorflow_text.python.ops.sentencepiece_tokenizer import gen_sentencepiece_tokenizer
 
-from tf_transformer.config import ConfigError, InputError
+from tf_transformer.errors import ConfigError, InputError, did_you_mean
 
 PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3
 
-# All normalisation there is: white space of any kind is a space. SentencePiece's default, NFKC,
+# The only normalisation: white space of any kind becomes a space. SentencePiece's default, NFKC,
 # would turn m² into m2 and … into three dots.
 _WHITE_SPACE = (*range(0x9, 0xE), 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028, 0x2029,
                 0x202F, 0x205F, 0x3000)  # fmt: skip
 _NORMALISATION = "".join(f"{character:X}\t20\n" for character in _WHITE_SPACE)
 
-# The library holds the sentences it learns from; a sample of so many says what the rest would.
-_MOST_SENTENCES = 4_000_000
+_MODEL_TYPES = ("bpe", "unigram")
+
+# SentencePiece keeps its training sentences in memory; a sample of so many is representative.
+_MAX_SENTENCES = 4_000_000
 
 
 class TokenizerError(InputError):
@@ -30,22 +34,32 @@ class TokenizerError(InputError):
 
 
 class SentencePieceTokenizer:
-    """Text to ids and back (Kudo & Richardson 2018).
+    """Converts text to token ids and back (Kudo & Richardson 2018).
 
-    With byte fallback no character is ever lost: what the vocabulary does not hold becomes bytes.
+    With byte fallback no character is lost: one that is not in the vocabulary becomes bytes.
     Two engines read the same model: the library for whole corpora, TensorFlow Text in the graph.
 
     Args:
-        model: bytes, a serialised SentencePiece model.
+        model: A serialised SentencePiece model.
 
     Attributes:
-        vocab_size, pad_id, unk_id, bos_id, eos_id: int, read from the model.
+        model: The same bytes.
+        vocab_size: Number of subwords, V.
+        pad_id: Token id of padding, as all ids read from the model.
+        unk_id: Token id of what the vocabulary cannot express.
+        bos_id: Token id that begins the decoder's input.
+        eos_id: Token id that ends a sentence.
 
     Raises:
-        TokenizerError: the bytes are no such model, or it lacks an id that translation needs.
+        TokenizerError: If the bytes are no such model, or it lacks an id that translation needs.
     """
 
-    def __init__(self, model):
+    def __init__(self, model: bytes) -> None:
+        if not isinstance(model, bytes):
+            raise TokenizerError(
+                f"the model must be bytes, received {model!r}; "
+                "use SentencePieceTokenizer.load to read a file"
+            )
         self.model = model
         self._library = sentencepiece.SentencePieceProcessor()
         try:
@@ -67,25 +81,31 @@ class SentencePieceTokenizer:
             )
 
     @classmethod
-    def train(cls, sentences, vocab_size, model_type="bpe"):
+    def train(
+        cls, sentences: Iterable[str], vocab_size: int, model_type: str = "bpe"
+    ) -> "SentencePieceTokenizer":
         """Trains a tokenizer.
 
         Args:
-            sentences: iterable of str, read once and not kept; both sides of the corpus for a
-                joint vocabulary. Of more than four million it learns from a random sample of four
-                million, the same one each time.
-            vocab_size: int, pieces, the 256 bytes and 4 special ids included.
+            sentences: Training sentences, read once and not kept; of both languages for a joint
+                vocabulary. Of more than four million a random sample of four million is used,
+                always the same one.
+            vocab_size: Number of subwords, the 256 bytes and 4 special ids included.
             model_type: `"bpe"` or `"unigram"`.
 
-        Returns:
-            `SentencePieceTokenizer`.
-
         Raises:
-            ConfigError: the sentences do not hold that many different pieces.
+            ConfigError: If the sentences do not have that many different subwords, the model type
+                is unknown, or there is no text.
+            TypeError: If `sentences` is a str.
         """
+        _require_list(sentences)
+        if model_type not in _MODEL_TYPES:
+            raise ConfigError(
+                f"unknown model_type {model_type!r}: {did_you_mean(model_type, _MODEL_TYPES)}"
+            )
         failed = []
 
-        def given():
+        def stream():
             try:
                 yield from sentences
             except InputError as error:
@@ -98,8 +118,8 @@ class SentencePieceTokenizer:
             rules.flush()
             try:
                 sentencepiece.SentencePieceTrainer.train(
-                    sentence_iterator=given(),
-                    input_sentence_size=_MOST_SENTENCES,
+                    sentence_iterator=stream(),
+                    input_sentence_size=_MAX_SENTENCES,
                     shuffle_input_sentence=True,
                     model_writer=model,
                     vocab_size=vocab_size,
@@ -107,7 +127,7 @@ class SentencePieceTokenizer:
                     byte_fallback=True,
                     character_coverage=1.0,
                     normalization_rule_tsv=rules.name,
-                    # A line of any length is text to learn from, never silently left out.
+                    # The default would silently drop longer lines.
                     max_sentence_length=2**20,
                     # One thread and a fixed order: the same corpus gives the same model.
                     num_threads=1,
@@ -118,70 +138,61 @@ class SentencePieceTokenizer:
                     minloglevel=2,
                 )
             except RuntimeError as error:
-                # The library makes an error of its own of any in the sentences.
+                # The library replaces an error of the iterator by one of its own.
                 raise (failed or [ConfigError(_explain(error, vocab_size))])[0] from None
         proto = sentencepiece_model_pb2.ModelProto.FromString(model.getvalue())
-        # The rules are compiled in; their file is gone, and its name differs each time.
+        # The rules are compiled in; their temporary file has another name each time.
         proto.normalizer_spec.normalization_rule_tsv = ""
         return cls(proto.SerializeToString(deterministic=True))
 
     @classmethod
-    def load(cls, path):
+    def load(cls, path: str | os.PathLike[str]) -> "SentencePieceTokenizer":
         """Reads a `.model` file.
 
         Raises:
-            OSError: it cannot be read.
-            TokenizerError: it is no SentencePiece model, or lacks an id; the file is named.
+            OSError: If it cannot be read.
+            TokenizerError: If it is no SentencePiece model, or lacks an id; the file is named.
         """
         try:
             return cls(pathlib.Path(path).read_bytes())
         except TokenizerError as error:
             raise TokenizerError(f"{path}: {error}") from None
 
-    def save(self, path):
-        """Writes the model, as a `.model` file that any SentencePiece reads."""
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the model as a `.model` file, which any SentencePiece reads."""
         pathlib.Path(path).write_bytes(self.model)
 
-    def encode(self, texts):
-        """Ids of texts, with the library.
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """Returns the token ids of texts, without begin and end ids. Uses the library.
 
-        Args:
-            texts: list of str.
-
-        Returns:
-            list of lists of int, without begin and end ids.
+        Raises:
+            TypeError: If `texts` is a str.
         """
+        _require_list(texts)
         return self._library.encode(list(texts))
 
-    def decode(self, ids):
-        """Texts of ids, with the library.
+    def decode(self, ids: Iterable[Iterable[int]]) -> list[str]:
+        """Returns the texts of sequences of token ids. Uses the library."""
+        # One by one: given an empty list the library returns one empty text.
+        return [self._library.decode(list(map(int, sequence))) for sequence in ids]
 
-        Args:
-            ids: list of lists of int.
-
-        Returns:
-            list of str.
-        """
-        # Row by row: of no rows at all the library makes one empty text.
-        return [self._library.decode(list(map(int, row))) for row in ids]
-
-    def pieces(self, ids):
-        """The pieces, as str, of a list of ids."""
+    def subwords(self, ids: Iterable[int]) -> list[str]:
+        """Returns the subwords of token ids."""
         return [self._library.id_to_piece(int(i)) for i in ids]
 
-    def tokenize(self, texts):
-        """Ids of texts, in the graph.
+    def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        """Tokenizes texts in the graph.
 
         Args:
             texts: string tensor `(B,)`.
 
         Returns:
-            int32 `tf.RaggedTensor` `(B, None)`, without begin and end ids.
+            int32 `tf.RaggedTensor` `(B, None)` of token ids, without begin and end ids.
         """
         return self.graph_resource.tokenize(texts)
 
-    def detokenize(self, ids):
-        """Texts of ids, in the graph.
+    def detokenize(self, ids: tf.RaggedTensor) -> tf.Tensor:
+        """Converts token ids to texts in the graph.
 
         Args:
             ids: int32 `tf.RaggedTensor` `(B, None)`, without padding, begin and end ids.
@@ -192,10 +203,10 @@ class SentencePieceTokenizer:
         return self.graph_resource.detokenize(ids)
 
     @property
-    def graph_resource(self):
-        """TensorFlow Text's tokenizer, which a module that is saved must hold."""
+    def graph_resource(self) -> tensorflow_text.SentencepieceTokenizer:
+        """TensorFlow Text's tokenizer, which a module must track to be saved."""
         if self._graph is None:
-            # Made on first use and outside any function, so that its resource outlives a trace.
+            # Created on first use and outside any function, so that it outlives a trace.
             with tf.init_scope():
                 self._graph = tensorflow_text.SentencepieceTokenizer(self.model)
                 self._graph._model_resource = _GraphModel(self.model)
@@ -203,18 +214,18 @@ class SentencePieceTokenizer:
 
 
 class _GraphModel(tf.saved_model.experimental.TrackableResource):
-    """A model in TensorFlow's memory under a name that says what it is.
+    """A model held by TensorFlow under a name derived from its content.
 
-    That of TensorFlow Text belongs to the operation that made it, and is gone when TensorFlow
-    forgets its operations, as it does in `keras.utils.set_random_seed` (TensorFlow Text 2.21.1).
-    This one stays until the process ends, once for all tokenizers of the same model.
+    TensorFlow Text's own resource belongs to the operation that created it, and is deleted with
+    it, for example by `keras.utils.set_random_seed` (TensorFlow Text 2.21.1). This one lives until
+    the process ends, and is shared by all tokenizers of the same model.
     """
 
-    def __init__(self, model):
+    def __init__(self, model: bytes) -> None:
         super().__init__()
         self._content = model
         self._shared_name = f"sentencepiece-{hashlib.sha256(model).hexdigest()}"
-        _ = self.resource_handle  # makes it
+        _ = self.resource_handle  # creates it
 
     def _create_resource(self):
         return gen_sentencepiece_tokenizer.sentencepiece_op(
@@ -222,18 +233,27 @@ class _GraphModel(tf.saved_model.experimental.TrackableResource):
         )
 
 
-def _explain(error, vocab_size):
-    message = str(error)
+def _require_list(texts: Iterable[str]) -> None:
+    """Raises if `texts` is one text, whose characters would be taken for texts."""
+    if isinstance(texts, str):
+        raise TypeError(f"expected a list of texts, received the str {texts[:40]!r}; give [text]")
+
+
+def _explain(error: RuntimeError, vocab_size: int) -> str:
+    message = str(error).strip()
     # sentencepiece: "Vocabulary size too high (8000). Please set it to a value <= 512."
     if "too high" in message:
-        limit = message.rsplit("<=", 1)[1].strip(" .\n")
+        limit = message.rsplit("<=", 1)[1].strip(" .")
         return (
             f"vocab_size={vocab_size} is more than this corpus allows: give --vocab-size "
             f"(vocab_size) of at most {limit}."
         )
     if "Vocabulary size is smaller" in message or "smaller than required_chars" in message:
         return (
-            f"vocab_size={vocab_size} is too small for the characters of this corpus "
-            f"({message.strip()}). Use a larger one."
+            f"vocab_size={vocab_size} is too small for the characters of this corpus ({message}). "
+            "Use a larger one."
         )
-    return f"the tokenizer cannot be trained with vocab_size={vocab_size}: {message.strip()}"
+    # sentencepiece: "[!sentences_.empty()]" and "[(all_chars_count) > (0)]".
+    if "sentences_.empty" in message or "all_chars_count" in message:
+        return "the training sentences have no text: give at least one that is not blank."
+    return f"the tokenizer cannot be trained with vocab_size={vocab_size}: {message}"

@@ -53,7 +53,7 @@ class RunData(NamedTuple):
         lines.append(f"Tokenized and batched in {self.seconds:.1f} s, {rate:,.0f} pairs/s.")
         lines.append(
             f"{len(batches):,} batches an epoch, {batches.num_target_tokens:,} target tokens, "
-            f"{batches.padding_share:.1%} padding."
+            f"{batches.padding_fraction:.1%} padding."
         )
         return "\n".join(lines)
 

@@ -324,7 +324,7 @@ def _callbacks_of_chief(
     return [
         callbacks.TranslationBleu(translator, data.corpus.validation, num_samples=2, show=_say),
         progress,
-        callbacks.RunLog(run.log_path, started, data.batches.padding_share),
+        callbacks.RunLog(run.log_path, started, data.batches.padding_fraction),
         *(tensorboard if config.training.tensorboard else []),
     ]
 

@@ -29,10 +29,11 @@ class Phrase:
 
 @dataclasses.dataclass(frozen=True)
 class Clause:
-    """A clause before its words are put in order.
+    """A clause whose words are not in order yet.
 
-    German is `finite` verb, `middle` field and `end`; a subordinate clause ends in `last`. English
-    is `aux` and `rest` in questions and negations, and `plain` in affirmative statements.
+    German has a `finite` verb, a `middle` field and an `end`; a subordinate clause ends with
+    `last`. English has `aux` and `rest` in questions and negations, and `plain` in affirmative
+    statements.
     """
 
     subject: Subject
@@ -46,43 +47,43 @@ class Clause:
     time: Pair = ("", "")
 
     def second(self) -> str:
-        """German with the verb in second place, behind the subject."""
+        """Returns German with the verb second, after the subject."""
         return join(self.subject.de, self.finite, self.time[0], self.middle, self.end)
 
     def inverted(self) -> str:
-        """German with the verb in second place, behind the time."""
+        """Returns German with the verb second, after the time."""
         return join(self.time[0], self.finite, self.subject.de, self.middle, self.end)
 
     def first(self) -> str:
-        """German with the verb in first place: questions, and main clauses behind others."""
+        """Returns German with the verb first: questions, and main clauses after others."""
         return join(self.finite, self.subject.de, self.time[0], self.middle, self.end)
 
     def final(self) -> str:
-        """German with the verb in last place: subordinate clauses."""
+        """Returns German with the verb last: subordinate clauses."""
         return join(self.subject.de, self.time[0], self.middle, self.last)
 
     def english(self) -> str:
-        """English statement."""
+        """Returns an English statement."""
         before, after = self._times()
         return join(self.subject.en, before, self.plain, after)
 
     def english_fronted(self) -> str:
-        """English statement that begins with the time."""
+        """Returns an English statement that begins with the time."""
         return join(self.time[1], self.subject.en, self.plain)
 
     def english_question(self) -> str:
-        """English question, with an auxiliary in front."""
+        """Returns an English question, which begins with an auxiliary."""
         before, after = self._times()
         return join(self.aux, self.subject.en, before, self.rest, after)
 
     def _times(self) -> Pair:
-        """What stands before the English verb, as `often` does, and behind it."""
+        """Returns the time before the English verb, such as `often`, and the time after it."""
         time = self.time[1]
         return (time, "") if time in ("often", "sometimes") else ("", time)
 
 
 def draw_object(r: Random, noun: Noun, det: str, subject: Subject) -> tuple[str, str, str, str]:
-    """Makes an accusative object: German and English, and both as they are when negated."""
+    """Draws an accusative object: German and English, then both negated."""
     adjective = draw_adjective(r, noun)
     if det in "dp":
         word = "der" if det == "d" or noun.kind in ("people", "children") else subject.owner
@@ -98,7 +99,7 @@ def draw_object(r: Random, noun: Noun, det: str, subject: Subject) -> tuple[str,
 
 
 def draw_clock(r: Random) -> Pair:
-    """Draws a time of day; German `halb drei` looks ahead to three."""
+    """Draws a time of day; German `halb drei` is half past two."""
     hour = r.randint(3, 12)
     (de, en), before = number(hour), number(hour - 1)[1]
     sides = [(f"halb {de}", f"half past {before}"), (f"{de} Uhr", f"{en} o'clock")]
@@ -109,7 +110,7 @@ def draw_clock(r: Random) -> Pair:
 
 
 def _draw_adverbial(r: Random, kind: str, subject: Subject) -> Pair:
-    """Draws the complement of a verb without an object; time and place change sides."""
+    """Draws the complement of a verb without an object; languages differ in its word order."""
     if kind == "@place":
         return draw_place(r)
     if kind == "@clock":
@@ -133,7 +134,7 @@ def _draw_adverbial(r: Random, kind: str, subject: Subject) -> Pair:
 
 
 def draw_phrase(r: Random, tense: str, subject: Subject, only: str = "") -> Phrase:
-    """Draws a verb and its complement; `only` may list names of frames, or be `object`."""
+    """Draws a verb and its complement; `only` is a list of frame names, or `object`."""
     frames = [frame for frame in lexicon.FRAMES if tense in frame.tenses]
     if only == "object":
         frames = [frame for frame in frames if frame.dets != "-"]
@@ -148,7 +149,7 @@ def draw_phrase(r: Random, tense: str, subject: Subject, only: str = "") -> Phra
 
 
 def draw_time(r: Random, tense: str, phrase: Phrase | None = None, front: bool = False) -> Pair:
-    """Draws when; not all times stand in `front`, and not all go with a moment or the clock."""
+    """Draws a time that suits the tense, the phrase and, if asked, the `front` of a sentence."""
     wrong = "oft" if front else "-"
     if phrase and phrase.verb.infinitive in ("machen", "ziehen"):
         wrong += "|Woche"
@@ -168,15 +169,12 @@ def draw_clause(
     """Conjugates a phrase for a subject in both languages.
 
     Args:
-        r: Draws what is not given.
+        r: Random generator for what is not given.
         tense: A letter of `TIMES`.
         subject: Who acts.
         phrase: What they do.
         negated: Whether they do not.
-        time: When; in German it decides the tense, so leave it out only where other words do.
-
-    Returns:
-        The clause, ready to be put in order.
+        time: When; drawn if None, `("", "")` for none where other words decide the tense.
     """
     phrase = phrase or draw_phrase(r, tense, subject)
     time = time or draw_time(r, tense, phrase)
@@ -191,7 +189,7 @@ def draw_clause(
 
 
 def _conjugate_german(verb: Verb, tense: str, person: int, modal: str) -> tuple[str, str, str]:
-    """The finite verb, the end of a main clause, and the end of a subordinate clause."""
+    """Returns the finite verb, and the end of a main and of a subordinate clause."""
     finite, end = verb.finite(person), verb.particle
     if tense not in "pm":
         return finite, end, end + finite
@@ -204,7 +202,7 @@ def _conjugate_german(verb: Verb, tense: str, person: int, modal: str) -> tuple[
 
 
 def _conjugate_english(verb: Verb, tense: str, person: int, modal: str) -> tuple[str, str, str]:
-    """The auxiliary, what follows it in questions and negations, and the affirmative verb."""
+    """Returns the auxiliary, the words after it, and the affirmative verb."""
     base, be, do = verb.english("base"), FORMS["be"][person], FORMS["do"][person]
     if tense == "n":
         return be, verb.english("ing"), f"{be} {verb.english('ing')}"
@@ -221,7 +219,7 @@ def _conjugate_english(verb: Verb, tense: str, person: int, modal: str) -> tuple
 
 
 def be(subject: Subject, verb: str, de: str, en: str, past: bool = False) -> Clause:
-    """Makes a clause of English `be`, with German `sein` or `haben`."""
+    """Returns a clause with English `be` and German `sein` or `haben`."""
     form = subject.person + 4 * past
     finite, aux = FORMS[verb][form], FORMS["be"][form]
     return Clause(subject, finite, de, "", finite, aux, en, f"{aux} {en}")

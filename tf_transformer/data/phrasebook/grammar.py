@@ -1,4 +1,4 @@
-"""The grammar: all patterns together, and the corpus they make."""
+"""The grammar: all sentence patterns, and the corpus drawn from them."""
 
 import itertools
 from random import Random
@@ -14,23 +14,23 @@ _RULES = PATTERNS | TEMPLATES
 def phrasebook(
     num_train: int = 20_000, num_validation: int = 500, num_test: int = 500, seed: int = 0
 ) -> Corpus:
-    """Makes the corpus of German sentences and their English translations.
+    """Generates the corpus of German sentences and their English translations.
 
     No sentence of either language occurs twice, within a part or across the parts: held-out
-    sentences are new combinations of parts that the training text has shown.
+    sentences are new combinations of parts that occur in the training text.
 
     Args:
-        num_train: Pairs to learn from, at least 1.
-        num_validation: Held-out pairs for choosing the best checkpoint, at least 1.
-        num_test: Held-out pairs for the final score; with 0 the corpus has no test part.
-        seed: The same seed and arguments make the same corpus.
+        num_train: Number of training pairs, at least 1.
+        num_validation: Number of validation pairs, at least 1.
+        num_test: Number of test pairs; with 0 the corpus has no test part.
+        seed: Seed of the pairs; the same arguments give the same corpus.
 
     Returns:
         The corpus, named `phrasebook`.
 
     Raises:
         ValueError: If there are too few pairs in a part.
-        DataError: If more pairs are asked for than the grammar gives.
+        DataError: If more pairs are asked for than the phrasebook has.
     """
     sizes = {"num_train": num_train, "num_validation": num_validation, "num_test": num_test}
     for name, size in sizes.items():

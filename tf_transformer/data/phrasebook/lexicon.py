@@ -1,6 +1,6 @@
-"""The lexicon: the words of both languages, as tables, and what is read from them.
+"""The lexicon: the words of both languages, as tables, and the entries read from them.
 
-Where a row has forms by person, they are those of `ich`, `du`, `er` and the plural: 0 to 3.
+Forms by person are those of `ich`, `du`, `er` and the plural: 0 to 3.
 """
 
 import dataclasses
@@ -75,7 +75,7 @@ an|kommen kommst kommt *angekommen arrive arrived
 """
 # Frames: verb; determiners (d der, e ein, p mein and so on, 0 none, 2 a number); tenses (n now,
 # f future, h habit, p past, m with a modal verb); classes of the object, or a kind of adverbial.
-# What stands twice, in the last line, is drawn more often.
+# Frames that occur twice, in the last line, are drawn more often.
 _FRAME_TABLE = """
 kaufen de2 nfpm luggage clothes texts machines switches, kaufen 02 nfhpm snacks fruits drinks
 suchen dp npm luggage papers clothes, finden dp pm luggage papers clothes
@@ -156,7 +156,7 @@ class Noun:
 
     @property
     def en_plural(self) -> str:
-        """The English plural."""
+        """Returns the English plural."""
         return _PLURALS_EN.get(self.en, self.en + "s")
 
 
@@ -184,11 +184,11 @@ class Verb:
     en_past: str
 
     def finite(self, person: int) -> str:
-        """The German present for ich, du, er, or plural (0 to 3), without the particle."""
+        """Returns the German present of a person (0 to 3), without the particle."""
         return (self.infinitive[:-1], self.du, self.er, self.infinitive)[person]
 
     def english(self, form: str) -> str:
-        """The English `base`, `s`, `ing` or `past` form, with words such as `up` behind it."""
+        """Returns the English `base`, `s`, `ing` or `past` form, with words such as `up`."""
         head, *rest = self.en.split("_")
         double = head[-1] if head in ("get", "put", "shop", "forget") else ""
         tidy = head[:-1] + "ies" if head.endswith("y") and head[-2] not in "aeiou" else head + "s"
@@ -203,7 +203,7 @@ class Verb:
 
 @dataclasses.dataclass(frozen=True)
 class Frame:
-    """How a verb is used: determiners, tenses and classes of object; its name: `trinken:cups`."""
+    """Use of a verb: determiners, tenses and object classes, named such as `trinken:cups`."""
 
     name: str
     verb: Verb
@@ -218,7 +218,7 @@ def join(*words: str) -> str:
 
 
 def number(n: int) -> Pair:
-    """Says a number from 2 to 12 or 20 to 59; German puts the units before the tens."""
+    """Returns a number from 2 to 12 or 20 to 59 in words."""
     if n <= 12:
         return _SMALL_DE[n], _SMALL_EN[n]
     tens, unit = n // 10 - 2, n % 10

@@ -1,4 +1,4 @@
-"""Noun phrases in both languages: declension, people, places, and who is the subject."""
+"""Noun phrases in both languages: declension, people, locations and subjects."""
 
 import dataclasses
 from random import Random
@@ -17,9 +17,10 @@ _CONTRACTIONS = {"in dem": "im", "an dem": "am", "zu dem": "zum", "zu der": "zur
 
 @dataclasses.dataclass(frozen=True)
 class Subject:
-    """Who acts: both languages, the person (0 ich, 1 du, 2 er, 3 plural), and what refers back.
+    """A subject in both languages, and the words that refer to it.
 
-    `owner` is the possessive for this subject's things, `pronoun` what a second clause calls it.
+    `person` is 0 ich, 1 du, 2 er or 3 plural, `owner` the possessive for this subject's things and
+    `pronoun` the subject in a second clause.
     """
 
     de: str
@@ -30,7 +31,7 @@ class Subject:
     noun: Noun | None = None
 
     def again(self) -> "Subject":
-        """The subject as a second clause names it: a pronoun."""
+        """Returns the subject of a second clause, a pronoun."""
         return dataclasses.replace(self, de=self.pronoun[0], en=self.pronoun[1], noun=None)
 
 
@@ -41,17 +42,17 @@ SIE = Subject("Sie", "you", 3, "Ihr", ("Sie", "you"))
 def noun_phrase(
     noun: Noun, case: str, det: str, adjective: Adjective | None = None, plural: bool = False
 ) -> Pair:
-    """Makes a noun phrase.
+    """Returns a noun phrase.
 
     Args:
         noun: The noun.
         case: `nom`, `acc` or `dat`.
         det: `der`, `ein`, `kein`, a possessive such as `mein`, or nothing.
-        adjective: Stands before the noun, with the ending that the determiner asks for.
+        adjective: Adjective before the noun; the determiner decides its ending.
         plural: Whether there are several.
 
     Returns:
-        German and English. `kein` becomes what follows `not`: `a` or `any`.
+        German and English; for `kein` the English after `not`, with `a` or `any`.
     """
     word = noun.de_plural if plural else noun.de
     if plural and case == "dat" and word[-1] not in "ns":
@@ -71,33 +72,33 @@ def noun_phrase(
 
 
 def the(noun: Noun, case: str, plural: bool = False) -> str:
-    """The definite article, which is also the relative pronoun."""
+    """Returns the definite article, which is also the relative pronoun."""
     return _ending(_DER, case, noun, plural)
 
 
 def _ending(table: dict[str, str], case: str, noun: Noun, plural: bool) -> str:
-    """Looks an ending or article up by case, gender and number."""
+    """Returns an ending or article by case, gender and number."""
     return table[case].split()[3 if plural else "mfn".index(noun.gender)].strip("-")
 
 
 def contract(preposition: str, phrase: str) -> str:
-    """Puts a preposition before an article: im, am, zum, zur."""
+    """Joins a preposition and a noun phrase, contracted to im, am, zum or zur."""
     words = f"{preposition} {phrase}"
     return _CONTRACTIONS.get(words[:6], words[:6]) + words[6:]
 
 
 def draw_noun(r: Random, *kinds: str, other_than: Noun | None = None) -> Noun:
-    """Draws a noun of some class; nobody visits themselves, so the subject's may be left out."""
+    """Draws a noun of some classes, other than one such as the subject."""
     return r.choice([n for kind in kinds for n in lexicon.NOUNS[kind] if n != other_than])
 
 
 def draw_adjective(r: Random, noun: Noun, share: float = 0.4) -> Adjective | None:
-    """Draws an adjective that goes with a noun, or, in the other share of cases, none."""
+    """Draws an adjective that suits a noun, with the probability `share`, else None."""
     return r.choice(lexicon.ADJECTIVES[noun.kind] or [None]) if r.random() < share else None
 
 
 def draw_owner(r: Random, noun: Noun) -> str:
-    """Draws the determiner of a person: one has brothers, but women are just there."""
+    """Draws the determiner of a person: a possessive for family, else the article."""
     return r.choice(["mein", "dein", "unser"] if noun.kind in ("family", "parents") else ["der"])
 
 
@@ -108,7 +109,7 @@ def draw_people(
     other_than: Noun | None = None,
     described: bool = False,
 ) -> tuple[Pair, Noun, bool]:
-    """Draws a person or several of a kind: the noun phrase, its noun, and whether it is plural."""
+    """Draws one or several people: the noun phrase, its noun, and whether it is plural."""
     noun = draw_noun(r, "family", "parents", "people", "children", other_than=other_than)
     plural = noun.kind != "parents" and r.random() < share_plural
     owner = draw_owner(r, noun)
@@ -120,12 +121,9 @@ def draw_subject(r: Random, middle: bool = False, asked: bool = False) -> Subjec
     """Draws a subject.
 
     Args:
-        r: Draws it.
+        r: Random generator.
         middle: Whether it is inside the sentence, where it may be `sie` (she or they).
-        asked: Whether the speaker does not know: then it is neither `ich` nor `wir`.
-
-    Returns:
-        The subject.
+        asked: Whether it is in a question, where it is neither `ich` nor `wir`.
     """
     draw = r.random()
     if draw < 0.55:
@@ -146,12 +144,12 @@ def draw_subject(r: Random, middle: bool = False, asked: bool = False) -> Subjec
 
 
 def _third_person(gender: str) -> tuple[str, Pair]:
-    """Possessive and pronoun for one person. Possessive `ihr`, her or their, is left out."""
+    """Returns possessive and pronoun for one person; not the ambiguous `ihr`, her or their."""
     return ("mein", ("sie", "she")) if gender == "f" else ("sein", ("er", "he"))
 
 
 def draw_place(r: Random) -> Pair:
-    """Draws where something is, in the dative."""
+    """Draws a location, in the dative."""
     noun = draw_noun(r, "places")
     de, en = noun_phrase(noun, "dat", "der")
     if r.random() < 0.5:

@@ -30,7 +30,7 @@ _Order = Callable[[Clause], str]  # A method of `Clause`.
 
 
 def _simple(tenses: str, order_de: _Order, order_en: _Order, mark: str) -> Rule:
-    """Makes the rule of a one-clause pattern from the word orders of both languages."""
+    """Returns the rule of a one-clause pattern from the word orders of both languages."""
 
     def rule(r: Random) -> Pair:
         subject = draw_subject(r, order_de != Clause.second, asked=order_de == Clause.first)
@@ -44,7 +44,7 @@ def _simple(tenses: str, order_de: _Order, order_en: _Order, mark: str) -> Rule:
 
 
 def _statement(clause: Clause, mark: str = ".") -> Pair:
-    """Puts a clause in the order of a statement, which questions with `wer` share."""
+    """Returns a clause in the word order of a statement, also that of questions with `wer`."""
     return clause.second() + mark, clause.english() + mark
 
 
@@ -86,7 +86,7 @@ def _because(r: Random) -> Pair:
 
 
 def _weather(r: Random, past: bool = False, only_bad: bool = False) -> Clause:
-    """Draws a clause on the weather."""
+    """Draws a clause about the weather."""
     de, en, state_de, state_en = r.choice(lexicon.WEATHER[: 2 if only_bad else 4])
     return be(Subject(de, en, 2), "sein", state_de, state_en, past)
 
@@ -102,7 +102,7 @@ def _that(r: Random) -> Pair:
 
 
 def _when(r: Random) -> Pair:
-    """Draws `Wenn ich müde bin, trinke ich Kaffee`; `wenn` alone tells the English tense."""
+    """Draws `Wenn ich müde bin, trinke ich Kaffee`; `wenn` decides the English tense."""
     subject, front = draw_subject(r), r.random() < 0.5
     again, (*state, verbs) = subject.again(), r.choice(lexicon.STATES)
     first, second = (subject, again) if front else (again, subject)

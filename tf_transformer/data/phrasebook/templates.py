@@ -1,4 +1,4 @@
-"""Templates: sentence patterns that are words with slots, and what fills the slots."""
+"""Templates: sentence patterns of words and slots, and what fills the slots."""
 
 import re
 from random import Random
@@ -68,14 +68,14 @@ _DATIVES += ["ihnen they them 3", "Ihnen you you 3"]
 
 
 def _thing(r: Random, case: str, det: str, *more: str, plural: bool = False) -> Pair:
-    """Draws something that one owns; without `more` kinds what costs twenty to fifty-nine euros."""
+    """Draws a possession; without `more` kinds one that costs twenty to fifty-nine euros."""
     noun = draw_noun(r, "luggage", "clothes", "switches", *more)
     adjective = draw_adjective(r, noun, 0.4 if det == "der" else 0.7)
     return noun_phrase(noun, case, det, adjective, plural)
 
 
 def _task(r: Random, subject: Subject) -> Pair:
-    """Draws what the subject is asked to do, with the verb in last place in German."""
+    """Draws what the subject is asked to do, with the German verb last."""
     phrase = draw_phrase(r, "m", subject, lexicon.REQUESTS)
     de = join(phrase.de, phrase.verb.particle + phrase.verb.infinitive)
     return de, join(phrase.verb.english("base"), phrase.en)
@@ -88,7 +88,7 @@ def _food(r: Random, *kinds: str) -> Pair:
 
 
 def _verbed(r: Random, de: str, en: str, swap: bool = False, past: bool = False) -> Pair:
-    """Draws a subject with its form of a verb, behind it or, with `swap`, before it."""
+    """Draws a subject and its form of a verb, in this order or, with `swap`, reversed."""
     subject = draw_subject(r, middle=swap, asked=swap)
     while subject.noun and subject.noun.kind == "children":  # They are not fifty years old.
         subject = draw_subject(r, middle=swap, asked=swap)
@@ -98,7 +98,7 @@ def _verbed(r: Random, de: str, en: str, swap: bool = False, past: bool = False)
 
 
 def _location(r: Random) -> Pair:
-    """Says which of two places is beside the other."""
+    """Draws a sentence on the location of one building beside another."""
     first, second = r.sample(lexicon.NOUNS["places"], 2)
     (de, en), (de2, en2) = noun_phrase(first, "nom", "der"), noun_phrase(second, "dat", "der")
     beside, beside_en = r.choice(lexicon.BESIDE)
@@ -116,7 +116,7 @@ def _patient(r: Random) -> Pair:
 
 
 def _dative_person(r: Random, after: bool, question: bool = False) -> Pair:
-    """Draws a person in the dative; English has it as an object (`after`) or liking something."""
+    """Draws a person in the dative: an English object (`after`), or one who likes something."""
     if r.random() < 0.5:
         de, subject_en, object_en, person = r.choice(_DATIVES[2 * question :]).split()
     else:
@@ -173,7 +173,7 @@ _SLOTS: dict[str, Rule] = {
 
 
 def _template(sides: str) -> Rule:
-    """Makes the rule of one template."""
+    """Returns the rule of one template."""
     slots, (de, en) = sorted(set(re.findall(r"\w+(?=})", sides))), sides.split(" | ")
 
     def rule(r: Random) -> Pair:
