@@ -1,11 +1,11 @@
-"""Shapes of the decoding cache: axes that grow are open, and no others."""
+"""Tests of the shape invariants of decoding caches: axes that grow are open, no others."""
 
 import tensorflow as tf
 
 from tf_transformer.decoding.cache import open_shapes
 
 
-def test_rows_and_empty_axes_are_open_and_nothing_else():
+def test_only_the_first_and_empty_axes_are_open():
     structure = {
         "keys": tf.zeros([3, 2, 0, 4]),
         "nested": [tf.zeros([3]), (tf.zeros([3, 5]), tf.zeros([3, 0, 0]))],
@@ -22,7 +22,7 @@ def test_rows_and_empty_axes_are_open_and_nothing_else():
     ]
 
 
-def test_scalars_and_open_axes_stay_as_they_are():
+def test_scalars_and_open_axes_stay_unchanged():
     shapes = []
 
     @tf.function(input_signature=[tf.TensorSpec([None, None, 4]), tf.TensorSpec([])])
@@ -34,6 +34,6 @@ def test_scalars_and_open_axes_stay_as_they_are():
     assert [shape.as_list() for shape in shapes] == [[None, None, 4], []]
 
 
-def test_a_row_count_of_0_or_1_is_open_too():
+def test_a_first_axis_of_size_0_or_1_is_open_too():
     assert open_shapes(tf.zeros([0, 2])).as_list() == [None, 2]
     assert open_shapes(tf.zeros([1, 1])).as_list() == [None, 1]

@@ -1,12 +1,28 @@
 """Beam search: the best of K hypotheses of each sentence."""
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tf_transformer.decoding.cache import append_ids, empty_ids, open_shapes, split_cache
+from tf_transformer.decoding.arguments import (
+    check_step,
+    to_length_penalty,
+    to_limits,
+    to_n_best,
+    to_num_steps,
+    to_size,
+    to_special_ids,
+)
+from tf_transformer.decoding.cache import (
+    append_ids,
+    cache_parts,
+    empty_ids,
+    open_shapes,
+    split_cache,
+)
 from tf_transformer.decoding.compaction import any_live, decode_with_compaction
+from tf_transformer.decoding.contract import Cache, DecodeStep
 from tf_transformer.decoding.hypotheses import Hypotheses, beam_score, length_normalizer
 from tf_transformer.decoding.top_k import blockwise_top_k, iterative_top_k
 
@@ -39,9 +55,9 @@ class _BeamState(NamedTuple):
 
 
 def beam_search(
-    decode_step: Callable,
-    cache: dict[str, Any],
-    limits: tf.Tensor,
+    decode_step: DecodeStep,
+    cache: Cache,
+    limits: tf.Tensor | Sequence[int],
     *,
     beam_size: int | tf.Tensor,
     pad_id: int,
@@ -63,9 +79,9 @@ def beam_search(
     Args:
         decode_step: `(token_ids (N,), index, cache) -> (logits (N, V), cache)`, N = B * K, where
             the hypotheses of a sentence are consecutive.
-        cache: what `start_decoding(…, beam_size=K)` returned. Its `"target"` `(N, …)` is
-            re-ordered with the hypotheses, `"source"` and `"history"` `(B, …)` are not.
-        limits: int32 `(B,)`, the most tokens of each hypothesis, the end token not counted.
+        cache: what `start_decoding(…, beam_size=K)` returned, see `TranslationModel`. Its
+            `"target"` `(N, …)` is re-ordered with the hypotheses, the other parts are not.
+        limits: ints `(B,)`, the most tokens of each hypothesis, the end token not counted.
         beam_size: K.
         pad_id, bos_id, eos_id: special tokens.
         length_penalty: as in `beam_score`.
@@ -74,8 +90,21 @@ def beam_search(
 
     Returns:
         `Hypotheses` with n = `n_best`.
+
+    Raises:
+        TypeError, ValueError: an argument, or what `decode_step` returns, has the wrong type,
+            shape or value, as far as that is known before the graph runs.
     """
-    fixed, changing = split_cache(cache)
+    limits = to_limits(limits)
+    num_steps = to_num_steps(num_steps, limits)
+    beam_size = to_size("beam_size", beam_size)
+    n_best = to_n_best(n_best, beam_size)
+    length_penalty = to_length_penalty(length_penalty)
+    special_ids = to_special_ids(pad_id=pad_id, bos_id=bos_id, eos_id=eos_id)
+    pad_id, bos_id, eos_id = special_ids.values()
+    fixed, changing = split_cache(cache_parts(cache, limits.shape[0], beam_size))
+    decode_step = check_step(decode_step, cache, special_ids)
+
     top_k = tf.math.top_k if num_steps is None else iterative_top_k
     num_sentences, beams = tf.shape(limits)[0], tf.range(beam_size)
     missing = tf.fill([num_sentences, beam_size], NEG_INF)
@@ -105,7 +134,7 @@ def beam_search(
         def step(state):
             live, finished = state.live, state.finished
             logits, cache = decode_step(
-                tf.reshape(live.token_ids, [-1]), state.index, {**fixed, **state.cache}
+                tf.reshape(live.token_ids, [-1]), state.index, fixed, state.cache
             )
             log_probs, parents, token_ids = _continuations(logits, live.log_probs, beam_size, top_k)
             is_end = token_ids == eos_id
@@ -141,7 +170,7 @@ def beam_search(
                 finished=finished._replace(
                     ids=append_ids(finished.ids, padding, state.index, num_steps)
                 ),
-                cache=_reorder_target(split_cache(cache)[1], parents),
+                cache=_reorder_target(cache, parents),
             )
             return (state,)
 
@@ -167,7 +196,7 @@ def _continuations(logits, live_log_probs, beam_size, top_k):
         where the vocabulary is smaller.
     """
     # At most 2 K continuations of one hypothesis are among the first 2 K.
-    of_each = tf.minimum(2 * beam_size, logits.shape[-1])
+    of_each = tf.minimum(2 * beam_size, logits.shape[-1] or tf.shape(logits)[-1])
     best, token_ids = blockwise_top_k(logits, of_each, top_k)
     largest = best[:, :1]
     best = best - largest - tf.math.log(tf.reduce_sum(tf.exp(logits - largest), -1, keepdims=True))
@@ -195,6 +224,8 @@ def _finish(finished, live, ending, log_probs, parents, index, length_penalty, t
 
 def _reorder_target(cache, parents):
     """The cache in which each hypothesis has the `"target"` of its parent."""
+    if "target" not in cache:
+        return cache
     num_sentences, beam_size = tf.unstack(tf.shape(parents))
     indices = tf.reshape(tf.range(num_sentences)[:, None] * beam_size + parents, [-1])
     target = tf.nest.map_structure(lambda tensor: tf.gather(tensor, indices), cache["target"])

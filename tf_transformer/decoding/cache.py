@@ -1,20 +1,68 @@
-"""Decoding caches: dicts of flat dicts of tensors. A model has the parts that it needs.
+"""Decoding caches: their parts, and tensors that grow with the steps (see `TranslationModel`)."""
 
-- `"constants"` belong to no sentence and never change.
-- `"source"` `(B, …)` belongs to the sentences and never changes.
-- `"history"` `(B, …)` belongs to the sentences; each step appends to it; never re-ordered.
-- `"target"` `(N, …)` belongs to the hypotheses and is re-ordered with them.
-"""
-
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import tensorflow as tf
 
 _FIXED = ("constants", "source")
+_PARTS = (*_FIXED, "history", "target")
 
 
-def split_cache(cache: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def is_flat(cache: Mapping[str, Any]) -> bool:
+    """Whether a cache has none of the parts' names, so that all of it belongs to `"target"`."""
+    if not isinstance(cache, Mapping):
+        raise TypeError(f"cache must be a dict; received {type(cache).__name__}.")
+    return not cache.keys() & set(_PARTS)
+
+
+def cache_parts(
+    cache: Mapping[str, Any], num_sentences: int | None, beam_size: int | tf.Tensor = 1
+) -> dict[str, Any]:
+    """The parts of a cache, which hold tensors (`"constants"` may hold anything).
+
+    Args:
+        cache: as `start_decoding` returned it.
+        num_sentences: B, where it is known.
+        beam_size: K.
+
+    Raises:
+        TypeError: `cache` is not a dict, or holds something that no tensor can be made of.
+        ValueError: it has some of the parts' names and others, or tensors of other sizes.
+    """
+    parts = {"target": cache} if is_flat(cache) else dict(cache)
+    if unknown := sorted(parts.keys() - set(_PARTS), key=str):
+        raise ValueError(
+            f"cache has an unknown part, {unknown[0]!r}; known are {', '.join(_PARTS)}."
+        )
+    beam_size = tf.get_static_value(beam_size)
+    known = None not in (num_sentences, beam_size)
+    num_hypotheses = int(num_sentences * beam_size) if known else None
+    for name in [name for name in parts if name != "constants"]:
+        parts[name] = tf.nest.map_structure(partial(_to_tensor, name), parts[name])
+        size = num_hypotheses if name == "target" else num_sentences
+        shape = "(N, …), N = B * beam_size" if name == "target" else "(B, …), B"
+        for tensor in tf.nest.flatten(parts[name]):
+            if tensor.shape.rank == 0 or not tensor.shape[:1].is_compatible_with([size]):
+                expected = shape if size is None else f"{shape} = {size}"
+                raise ValueError(
+                    f"cache part {name!r} must hold tensors of the shape {expected}; "
+                    f"received the shape {tensor.shape}."
+                )
+    return parts
+
+
+def _to_tensor(name, leaf):
+    try:
+        return tf.convert_to_tensor(leaf)
+    except (TypeError, ValueError):
+        raise TypeError(
+            f"cache part {name!r} must hold tensors; received {type(leaf).__name__}."
+        ) from None
+
+
+def split_cache(cache: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The parts of a cache that never change, and those that steps change."""
     fixed = {name: part for name, part in cache.items() if name in _FIXED}
     return fixed, {name: part for name, part in cache.items() if name not in _FIXED}

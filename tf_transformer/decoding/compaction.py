@@ -63,10 +63,10 @@ def decode_with_compaction(
     Returns:
         the results of all sentences; T is the number of steps.
     """
-    constants = {name: part for name, part in fixed.items() if name != "source"}
 
     def decode_and_compact(batch, results):
-        end = decode(batch.state, {**constants, "source": batch.source}, batch.limits, _most_live)
+        parts = fixed | ({"source": batch.source} if "source" in fixed else {})
+        end = decode(batch.state, parts, batch.limits, _most_live)
         # Earlier ids are as long as the number of steps was then.
         old_ids = results[0]
         growth = end.index - tf.shape(old_ids)[-1]

@@ -1,12 +1,26 @@
 """Greedy search: the most probable token at each step."""
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tf_transformer.decoding.cache import append_ids, empty_ids, open_shapes, split_cache
+from tf_transformer.decoding.arguments import (
+    check_step,
+    to_length_penalty,
+    to_limits,
+    to_num_steps,
+    to_special_ids,
+)
+from tf_transformer.decoding.cache import (
+    append_ids,
+    cache_parts,
+    empty_ids,
+    open_shapes,
+    split_cache,
+)
 from tf_transformer.decoding.compaction import any_live, decode_with_compaction
+from tf_transformer.decoding.contract import Cache, DecodeStep
 from tf_transformer.decoding.hypotheses import Hypotheses, beam_score
 
 
@@ -22,9 +36,9 @@ class _GreedyState(NamedTuple):
 
 
 def greedy_search(
-    decode_step: Callable,
-    cache: dict[str, Any],
-    limits: tf.Tensor,
+    decode_step: DecodeStep,
+    cache: Cache,
+    limits: tf.Tensor | Sequence[int],
     *,
     pad_id: int,
     bos_id: int,
@@ -36,8 +50,8 @@ def greedy_search(
 
     Args:
         decode_step: `(token_ids (B,), index, cache) -> (logits (B, V), cache)`.
-        cache: what the model's `start_decoding` returned.
-        limits: int32 `(B,)`, the most tokens of each hypothesis, the end token not counted.
+        cache: what the model's `start_decoding` returned, see `TranslationModel`.
+        limits: ints `(B,)`, the most tokens of each hypothesis, the end token not counted.
         pad_id, bos_id, eos_id: special tokens.
         length_penalty: as in `beam_score`. It only affects the scores.
         num_steps: number of steps that tensors of fixed size have space for, as XLA needs them;
@@ -46,8 +60,19 @@ def greedy_search(
 
     Returns:
         `Hypotheses` with n = 1.
+
+    Raises:
+        TypeError, ValueError: an argument, or what `decode_step` returns, has the wrong type,
+            shape or value, as far as that is known before the graph runs.
     """
-    fixed, changing = split_cache(cache)
+    limits = to_limits(limits)
+    num_steps = to_num_steps(num_steps, limits)
+    length_penalty = to_length_penalty(length_penalty)
+    special_ids = to_special_ids(pad_id=pad_id, bos_id=bos_id, eos_id=eos_id)
+    pad_id, bos_id, eos_id = special_ids.values()
+    fixed, changing = split_cache(cache_parts(cache, limits.shape[0]))
+    decode_step = check_step(decode_step, cache, special_ids)
+
     num_sentences = tf.shape(limits)[0]
     false = tf.zeros([num_sentences], tf.bool)
     start = _GreedyState(
@@ -66,7 +91,7 @@ def greedy_search(
         """Runs steps while `condition(state)` holds."""
 
         def step(state):
-            logits, cache = decode_step(state.token_ids, state.index, {**fixed, **state.cache})
+            logits, cache = decode_step(state.token_ids, state.index, fixed, state.cache)
             best = tf.argmax(logits, axis=-1, output_type=tf.int32)
             log_probs = tf.reduce_max(logits, axis=-1) - tf.reduce_logsumexp(logits, axis=-1)
             ended = ~state.done & (best == eos_id)
@@ -82,7 +107,7 @@ def greedy_search(
                 lengths=state.lengths + tf.cast(emitted, tf.int32),
                 log_probs=state.log_probs + tf.where(emitted | ended, log_probs, 0.0),
                 ids=append_ids(state.ids, token_ids, state.index, num_steps),
-                cache=split_cache(cache)[1],
+                cache=cache,
             )
             return (state,)
 

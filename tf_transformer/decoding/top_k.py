@@ -49,7 +49,7 @@ def blockwise_top_k(
     the lower index comes first, as in `tf.math.top_k`.
 
     Args:
-        values: float tensor `(N, V)`, V known.
+        values: float tensor `(N, V)`.
         k: at most V.
         top_k: `tf.math.top_k` or `iterative_top_k`.
 
@@ -57,6 +57,8 @@ def blockwise_top_k(
         the values, `(N, k)`, and their indices, int32 `(N, k)`.
     """
     size = values.shape[-1]
+    if size is None:
+        return top_k(values, k)
     width = max(w for w in range(1, _BLOCK_SIZE + 1) if size % w == 0)
     num_blocks = size // width
     if size < 8 * _BLOCK_SIZE or width < _BLOCK_SIZE // 4:
