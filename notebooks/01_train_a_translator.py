@@ -68,7 +68,7 @@ for text in ("Der Zug kommt um halb drei an.", "Ein Schmetterling 🦋"):
 # %%
 train = tt.TokenBatches.from_text(corpus.train, tokenizer, tokenizer, seed=0)
 validation = tt.TokenBatches.from_text(corpus.validation, tokenizer, tokenizer)
-print(f"{len(train)} batches an epoch, {train.padding_share:.1%} padding")
+print(f"{len(train)} batches an epoch, {train.padding_fraction:.1%} padding")
 inputs, labels = next(iter(train.dataset()))
 print({name: tuple(ids.shape) for name, ids in inputs.items()}, tuple(labels.shape))
 

@@ -65,9 +65,9 @@ def log_probs(model, sources, targets, tokenizers):
 
 def their_greedy(path, source_ids, tokenizers):
     source, target = tokenizers
-    ids_of = {target.pieces([i])[0]: i for i in range(target.vocab_size)}
+    ids_of = {target.subwords([i])[0]: i for i in range(target.vocab_size)}
     results = opened(path).translate_batch(
-        [source.pieces(ids) for ids in source_ids],
+        [source.subwords(ids) for ids in source_ids],
         beam_size=1,
         min_decoding_length=0,  # by default it never ends at once
         max_decoding_length=MAX_LENGTH,
@@ -109,8 +109,8 @@ def test_log_probabilities_are_those_of_teacher_forcing(
     sources = tokenizers[0].encode(phrases.test.sources[:30])
     targets = tokenizers[1].encode(phrases.test.targets[:30])
     scored = opened(path).score_batch(
-        [tokenizers[0].pieces(ids) for ids in sources],
-        [tokenizers[1].pieces(ids) for ids in targets],
+        [tokenizers[0].subwords(ids) for ids in sources],
+        [tokenizers[1].subwords(ids) for ids in targets],
     )
     forced = log_probs(model, sources, targets, tokenizers)
     for rows, target, result in zip(forced, targets, scored, strict=True):
@@ -192,8 +192,12 @@ def test_quantized_weights_are_smaller_and_nearly_the_same(
     assert ratio < 0.95
     for weight, kept in zip(model.weights, before, strict=True):
         np.testing.assert_array_equal(keras.ops.convert_to_numpy(weight), kept)
-    pieces = [tokenizers[0].pieces(ids) for ids in tokenizers[0].encode(phrases.test.sources[:20])]
-    targets = [tokenizers[1].pieces(ids) for ids in tokenizers[1].encode(phrases.test.targets[:20])]
+    pieces = [
+        tokenizers[0].subwords(ids) for ids in tokenizers[0].encode(phrases.test.sources[:20])
+    ]
+    targets = [
+        tokenizers[1].subwords(ids) for ids in tokenizers[1].encode(phrases.test.targets[:20])
+    ]
     exact = opened(full).score_batch(pieces, targets)
     rounded = opened(path).score_batch(pieces, targets)
     differences = [

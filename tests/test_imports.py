@@ -143,7 +143,7 @@ def test_the_pure_files_exist(prefix):
         ("models/architectures.py", "def f():\n    from tf_transformer.training import train"),
         ("models/architectures.py", "from tf_transformer import Translator"),
         ("decoding/greedy.py", "import math, tf_transformer.models.transformer"),
-        ("decoding/greedy.py", "from tf_transformer.config import ConfigError"
+        ("decoding/greedy.py", "from tf_transformer.config import RunConfig"),
         ("tokenizers/sentencepiece.py", "if True:\n    import tf_transformer.data.batching"),
         ("data/batching.py", "from tf_transformer.tokenizers import sentencepiece"),
         ("data/batching.py", "import importlib\nimportlib.import_module('tf_transformer.models')"),

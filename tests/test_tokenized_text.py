@@ -253,7 +253,7 @@ def zeroed(path):
 
 
 @pytest.mark.parametrize("damage", [truncated, zeroed, os.remove], ids=lambda d: d.__name__)
-@pytest.mark.parametrize("name", ["ids", "offsets", "about.json"])
+@pytest.mark.parametrize("name", ["ids", "offsets", "manifest.json"])
 def test_a_damaged_cache_is_replaced(tmp_path, name, damage):
     build(tmp_path)
     (folder,) = tmp_path.iterdir()
@@ -268,9 +268,9 @@ def test_a_damaged_cache_is_replaced(tmp_path, name, damage):
 def test_a_cache_of_other_metadata_is_not_used(tmp_path):
     build(tmp_path)
     (folder,) = tmp_path.iterdir()
-    about = json.loads((folder / "about.json").read_text())
-    about["made_of"]["max_length"] = 99
-    (folder / "about.json").write_text(json.dumps(about))
+    about = json.loads((folder / "manifest.json").read_text())
+    about["key"]["max_length"] = 99
+    (folder / "manifest.json").write_text(json.dumps(about))
     assert build(tmp_path)[1]
 
 

@@ -6,6 +6,7 @@ from the work of one that is alive, and is removed by the next writer.
 """
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import os
@@ -55,10 +56,7 @@ def atomic_folder(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
         try:
             yield temporary
             _sync(*(file for file in temporary.rglob("*")), temporary)
-            if overwrite and path.exists():
-                _replace(path, temporary)
-            else:
-                temporary.rename(path)
+            _move(temporary, path, overwrite)
             _sync(path.parent)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
@@ -77,15 +75,28 @@ def remove_leftovers(folder: Path) -> None:
             _remove_abandoned(entry)
 
 
-def _replace(path: Path, new: Path) -> None:
-    replaced = path.with_name(f"{_REPLACED}{path.name}-{uuid.uuid4().hex}")
-    path.rename(replaced)
+def _move(new: Path, path: Path, overwrite: bool) -> None:
+    """Renames a folder to `path`; where another writer puts one there again, it is replaced too."""
+    replaced: list[Path] = []
     try:
-        new.rename(path)
+        while True:
+            try:
+                new.rename(path)
+                break
+            except OSError as error:
+                if not overwrite or error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise
+            aside = path.with_name(f"{_REPLACED}{path.name}-{uuid.uuid4().hex}")
+            with contextlib.suppress(FileNotFoundError):  # another writer has moved it
+                path.rename(aside)
+                replaced.append(aside)
     except OSError:
-        replaced.rename(path)
+        if replaced and not path.exists():
+            replaced.pop().rename(path)
         raise
-    shutil.rmtree(replaced)
+    finally:
+        for folder in replaced:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextlib.contextmanager
