@@ -285,7 +285,10 @@ def of_vocabulary(size):
         ),
         ({"cache": {"target": {"x": None}}}, TypeError, "'target'.*tensors.*NoneType"),
         ({"cache": {"count": 3}}, ValueError, r"'target'.*\(N, …\).*shape \(\)"),
-        ({"cache": {"x": tf.zeros([7, 2])}}, ValueError, r"'target'.*beam_size = (12|36); .*shape \(7, 2\)"),
+        (
+            {"cache": {"x": tf.zeros([7, 2])}},
+            ValueError, r"'target'.*beam_size = (12|36); .*shape \(7, 2\)",
+        ),
         ({"cache": {"source": tf.zeros([7])}}, ValueError, r"'source'.*B = 12; .*shape \(7,\)"),
     ],
 )  # fmt: skip
