@@ -62,7 +62,7 @@ def test_a_configuration_that_fits_no_checkpoint_is_named(
     assert f"\n{before}\n" in config
     changed = config.replace(f"\n{before}\n", f"\n{after}\n")
     (run_dir / "config.toml").write_text(changed, encoding="utf-8")
-    words = [r"checkpoints/step-\d+: ", difference, "Put back"]
+    words = [r"checkpoints/step-\d+: ", difference, "Restore the earlier values"]
     for arguments in (
         ["export", run_dir, tmp_path / "saved"],
         ["train", f"--run-dir={run_dir}", "--resume", "--minutes=1"],
@@ -81,5 +81,5 @@ def test_weights_that_are_damaged_are_named(trained_run, tmp_path, capfd):
     ):
         assert cli.main(list(map(str, arguments))) == 2
         *warnings, error = capfd.readouterr().err.splitlines()
-        assert warnings and all("is damaged, and passed over" in line for line in warnings)
-        assert "can be read. Put back a copy" in error and str(run_dir) in error
+        assert warnings and all("is damaged, and skipped" in line for line in warnings)
+        assert "can be read. Restore" in error and str(run_dir) in error

@@ -33,7 +33,7 @@ def test_an_unknown_option_is_named_with_the_nearest(tmp_path, capfd, option):
     assert caught.value.code == 2
     (line,) = capfd.readouterr().err.splitlines()
     nearest = option.split("=")[0].removesuffix("t").replace("--step", "--steps")
-    assert line.startswith(f"tf-transformer train: unknown {option}; did you mean {nearest}.")
+    assert line.startswith(f"tf-transformer train: unknown {option}; did you mean {nearest!r}.")
 
 
 def test_ctrl_c_in_a_library_that_makes_another_error_of_it_is_an_interruption(monkeypatch, capfd):

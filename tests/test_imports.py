@@ -223,7 +223,7 @@ def test_every_public_name_is_there(name):
 
 
 def test_a_name_that_is_not_public_is_an_attribute_error():
-    with pytest.raises(AttributeError, match="no attribute 'Transfomer'"):
+    with pytest.raises(AttributeError, match="No tf_transformer attribute Transfomer"):
         _ = tf_transformer.Transfomer
     with pytest.raises(ImportError):
         exec("from tf_transformer import Transfomer")

@@ -69,7 +69,7 @@ def test_the_longest_text_that_is_not_cut(echo_translator, pieces):
     assert (echo_translator(text) == text) == (pieces < MAX_LENGTH)
 
 
-@pytest.mark.parametrize("text", ["", " ", "\t", " \n ", "\u3000", "\xa0"])
+@pytest.mark.parametrize("text", ["", " ", "\t", "\u3000", "\xa0"])
 def test_what_has_no_words_has_an_empty_translation(echo_translator, loaded, text):
     for translate in (echo_translator, loaded):
         assert translate(text) == ""
@@ -183,7 +183,7 @@ def test_a_model_whose_weights_are_no_numbers_is_named(randomise, letter_tokeniz
     model = random_model(randomise)
     model.set_weights([weight * float("nan") for weight in model.get_weights()])
     translator = tt.Translator.from_model(model, letter_tokenizer, letter_tokenizer, MAX_LENGTH)
-    with pytest.raises(ValueError, match="weights are not all numbers"):
+    with pytest.raises(ValueError, match="logits are not finite"):
         translator("a b")
 
 

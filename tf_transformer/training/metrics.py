@@ -45,8 +45,9 @@ class _TokenMean(keras.metrics.Mean):
         weights = ops.cast(ops.not_equal(labels, self.pad_id), "float32")
         if sample_weight is not None:
             weights = weights * token_weights(sample_weight)
-        scores = scores_of(labels, y_pred, self.pad_id, self.from_scores)
-        super().update_state(self.token_values(scores), sample_weight=weights)
+        values = self.token_values(scores_of(labels, y_pred, self.pad_id, self.from_scores))
+        # Flat, since Keras averages over all axes but the first, whatever their sizes.
+        super().update_state(ops.reshape(values, (-1,)), ops.reshape(weights, (-1,)))
 
     def get_config(self) -> dict[str, Any]:
         """The arguments of the constructor."""

@@ -320,13 +320,14 @@ def _callbacks_of_chief(
     translator = Translator.from_model(
         model, data.source_tokenizer, data.target_tokenizer, config.data.max_length
     )
-    tensorboard = [callbacks.TensorBoardLog(run.tensorboard_path)]
-    return [
+    in_order: list[keras.callbacks.Callback] = [
         callbacks.TranslationBleu(translator, data.corpus.validation, num_samples=2, show=_say),
         progress,
         callbacks.RunLog(run.log_path, started, data.batches.padding_fraction),
-        *(tensorboard if config.training.tensorboard else []),
     ]
+    if config.training.tensorboard:
+        in_order.append(callbacks.TensorBoardLog(run.tensorboard_path))
+    return in_order
 
 
 def _report(run: RunDirectory, workers: Workers, step: int, signal: int, started: float) -> None:
