@@ -1,4 +1,4 @@
-"""How well logits predict labels: all that a loss and its metrics need to know of them.
+"""Scores of labels: what a loss and its metrics need of the logits.
 
 The scores of a token are three numbers, `(B, T, 3)` for a batch: the log-probability of the label,
 the mean log-probability of all other tokens but padding, and 1 where no logit is higher than the
