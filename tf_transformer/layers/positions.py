@@ -44,7 +44,8 @@ def sinusoidal_positions(
     # cos(x) = sin(x + pi/2): one sine for both keeps the graph of a decoding step small.
     phases = (np.arange(d_model) % 2 * (math.pi / 2)).astype("float32")
     positions = ops.cast(ops.arange(length) + offset, "float32")
-    return ops.cast(ops.sin(positions[:, None] * frequencies + phases), dtype)
+    angles = ops.add(ops.multiply(positions[:, None], frequencies), phases)
+    return ops.cast(ops.sin(angles), dtype)
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
