@@ -20,6 +20,7 @@ from tf_transformer.layers.decoder import Decoder, DecoderLayer
 from tf_transformer.layers.decoding_step import DecodingStep
 from tf_transformer.layers.encoder import Encoder, EncoderLayer
 from tf_transformer.layers.feed_forward import FeedForward
+from tf_transformer.layers.positions import PositionalEmbedding
 from tf_transformer.layers.residual import Residual
 
 RNG = np.random.default_rng(7)
@@ -48,6 +49,12 @@ CASES = {
     "causal, any mask": (CausalSelfAttention, (X,), ANY_SELF, ANY_SELF & TRIANGLE),
     "CrossAttention": (CrossAttention, (X, CONTEXT), PADDING, PADDING),
 }
+
+
+def layers_of(kind, dtype=None, name=None):
+    return [kind(12, 3, 20, 0.2, 0.1, False, dtype=dtype) for _ in range(2)]
+
+
 LAYERS = {
     "MultiHeadAttention": (lambda **k: MultiHeadAttention(3, 12, **k), (X, CONTEXT)),
     "GlobalSelfAttention": (lambda **k: GlobalSelfAttention(3, 12, **k), (X,)),
@@ -56,8 +63,8 @@ LAYERS = {
     "FeedForward": (lambda **k: FeedForward(12, 20, **k), (X,)),
     "EncoderLayer": (lambda **k: EncoderLayer(12, 3, 20, 0.2, 0.1, False, **k), (X,)),
     "DecoderLayer": (lambda **k: DecoderLayer(12, 3, 20, 0.2, 0.1, False, **k), (X, CONTEXT)),
-    "Encoder": (lambda **k: Encoder(2, 12, 3, 20, 0.2, 0.1, False, **k), (X,)),
-    "Decoder": (lambda **k: Decoder(2, 12, 3, 20, 0.2, 0.1, False, **k), (X, CONTEXT)),
+    "Encoder": (lambda **k: Encoder(layers_of(EncoderLayer, **k), **k), (X,)),
+    "Decoder": (lambda **k: Decoder(layers_of(DecoderLayer, **k), **k), (X, CONTEXT)),
 }
 EVERY_LAYER = pytest.mark.parametrize(("make", "inputs"), LAYERS.values(), ids=LAYERS.keys())
 EVERY_ATTENTION = pytest.mark.parametrize(
@@ -66,8 +73,11 @@ EVERY_ATTENTION = pytest.mark.parametrize(
 
 
 def built(layer):
+    """Builds a layer of any width, whether it has a context or not."""
+    shape = (None, None, layer.d_model)
     if not layer.built:
-        layer.build()
+        has_context = "context" in inspect.signature(layer.call).parameters
+        layer.build(shape, shape) if has_context else layer.build(shape)
     return layer
 
 
@@ -88,6 +98,74 @@ def test_equals_the_papers_equation(
     np.testing.assert_allclose(output, expected, atol=2e-5)
     np.testing.assert_allclose(scores, expected_scores, atol=2e-6)
     np.testing.assert_array_equal(layer(*inputs, attention_mask=mask).shape, expected.shape)
+
+
+# T = H = 3 and B = H = 3: a mask whose axes are taken for others broadcasts all the same.
+SQUARE = RNG.normal(size=(3, 3, 12))
+SELF_MASK = np.tri(3, dtype=bool)
+PER_BATCH = np.stack([SELF_MASK, SELF_MASK[::-1, ::-1], np.eye(3, dtype=bool)])
+PER_HEAD = PER_BATCH[None].repeat(3, axis=0)
+
+
+@pytest.mark.parametrize("dtype", [bool, "int32", "uint8"])
+@pytest.mark.parametrize("kind", [MultiHeadAttention, GlobalSelfAttention, CausalSelfAttention])
+@pytest.mark.parametrize(
+    ("mask", "expanded"),
+    [
+        (SELF_MASK, SELF_MASK[None, None]),
+        (SELF_MASK[:1], SELF_MASK[None, None, :1]),
+        (PER_BATCH, PER_BATCH[:, None]),
+        (PER_BATCH[:, :1], PER_BATCH[:, None, :1]),
+        (SELF_MASK[None], SELF_MASK[None, None]),
+        (PER_BATCH[:, None], PER_BATCH[:, None]),
+        (PER_HEAD, PER_HEAD),
+    ],
+    ids=["(T, S)", "(1, S)", "(B, T, S)", "(B, 1, S)", "(1, T, S)", "(B, 1, T, S)", "(B, H, T, S)"],
+)
+def test_each_axis_of_a_mask_means_what_its_rank_says(mask, expanded, kind, dtype, randomise):
+    layer = randomise(built(kind(3, 12)))
+    inputs = (SQUARE, SQUARE) if kind is MultiHeadAttention else (SQUARE,)
+    _, weights = layer(*inputs, attention_mask=mask.astype(dtype), return_attention_scores=True)
+    allowed = np.broadcast_to(expanded, (3, 3, 3, 3))
+    if kind is CausalSelfAttention:
+        allowed = allowed & np.tri(3, dtype=bool)
+    queries = allowed.any(axis=-1)  # others attend to everything
+    np.testing.assert_array_equal((np.asarray(weights) > 1e-8)[queries], allowed[queries])
+
+
+@pytest.mark.parametrize(
+    ("mask", "error", "message"),
+    [
+        (np.ones((3, 4), bool), ValueError, r"\(2, 3, 5, 4\).*shape \(3, 4\) and dtype bool"),
+        # A padding mask that lacks its axis of queries.
+        (np.ones((2, 4), bool), ValueError, r"shape \(2, 4\).*\(B, 1, S\)"),
+        (np.ones((4,), bool), ValueError, r"shape \(4,\)"),
+        (np.ones((1, 2, 3, 5, 4), bool), ValueError, r"shape \(1, 2, 3, 5, 4\)"),
+        (np.ones((3, 5, 4), bool), ValueError, r"shape \(3, 5, 4\)"),
+        (np.ones((2, 2, 5, 4), bool), ValueError, r"shape \(2, 2, 5, 4\)"),
+        (np.zeros((2, 5, 4), "float32"), TypeError, r"dtype float32 and shape \(2, 5, 4\)"),
+    ],
+)
+@pytest.mark.parametrize("name", ["CrossAttention", "DecoderLayer", "Decoder"])
+def test_a_mask_that_does_not_fit_is_an_error(name, mask, error, message):
+    make, inputs = LAYERS[name]
+    argument = "attention_mask" if name == "CrossAttention" else "cross_attention_mask"
+    with pytest.raises(error, match=message):
+        make()(*inputs, **{argument: mask})
+
+
+def test_in_a_graph_only_static_sizes_of_masks_are_checked():
+    layer = built(CrossAttention(3, 12))
+
+    @tf.function(
+        input_signature=[tf.TensorSpec([None, None, 12])] * 2 + [tf.TensorSpec([None] * 3, tf.bool)]
+    )
+    def call(query, context, mask):
+        return layer(query, context, attention_mask=mask)
+
+    x, context = tf.constant(X, "float32"), tf.constant(CONTEXT, "float32")
+    expected = layer(x, context, attention_mask=PADDING)
+    np.testing.assert_allclose(call(x, context, PADDING), expected, atol=1e-6)
 
 
 @POLICIES
@@ -215,7 +293,7 @@ def test_cached_attention_equals_attention_over_the_whole(randomise):
     whole, whole_cross = causal(X), cross(X, CONTEXT, attention_mask=PADDING)
     keys, values = causal.start_decoding(0, batch_size=2)
     cross_keys, cross_values = cross.start_decoding(tf.constant(CONTEXT, "float32"))
-    step, bias = DecodingStep(None, None, None, None), attention_bias(PADDING, "float32")
+    step, bias = DecodingStep(None, None, None, None), attention_bias(PADDING[:, None], "float32")
     for t in range(5):
         x = tf.constant(X[:, t], "float32")
         output, keys, values = causal.decode_step(x, keys, values, step)
@@ -240,8 +318,8 @@ def test_a_sub_layers_output_is_dropped_in_training_only():
     keras.utils.set_random_seed(4)
     residual = built(Residual(12, 0.25, norm_first=True))
     x, output = np.zeros((50, 20, 12)), np.ones((50, 20, 12))
-    np.testing.assert_array_equal(residual.leave(x, output, training=False), output)
-    left = np.asarray(residual.leave(x, output, training=True))
+    np.testing.assert_array_equal(residual.post(x, output, training=False), output)
+    left = np.asarray(residual.post(x, output, training=True))
     np.testing.assert_allclose(left[left != 0], 4 / 3, rtol=1e-6)
     # 12,000 positions, each dropped with probability 1/4: five deviations are 0.02.
     assert (left == 0).mean() == pytest.approx(0.25, abs=0.02)
@@ -265,10 +343,53 @@ def test_config_round_trip(make, inputs, randomise):
     config = layer.get_config()
     assert type(twin) is type(layer)
     assert twin.get_config() == config
-    for argument in inspect.signature(type(layer)).parameters.keys() - {"dtype"}:
+    for argument in inspect.signature(type(layer)).parameters.keys() - {"dtype", "layers"}:
         assert config[argument] == getattr(layer, argument)
     assert twin.name == "here" and twin.compute_dtype == "bfloat16"
     if inputs is not None:
         built(twin).set_weights(layer.get_weights())
         results = [np.asarray(tf.cast(each(*inputs), "float32")) for each in (layer, twin)]
         np.testing.assert_array_equal(*results)
+
+
+@pytest.mark.parametrize(
+    ("layers", "message"),
+    [
+        ([], "Encoder needs a list of at least one EncoderLayer; received layers=."),
+        (6, "Encoder needs a list of at least one EncoderLayer; received layers=6"),
+        ([FeedForward(12, 20)], "Encoder needs a list of at least one EncoderLayer"),
+        ([EncoderLayer(12, 3, 20), EncoderLayer(24, 3, 20)], "same d_model; received .12, 24."),
+        (
+            [EncoderLayer(12, 3, 20), EncoderLayer(12, 3, 20, norm_first=False)],
+            "same norm_first; received .True, False.",
+        ),
+    ],
+)
+def test_layers_that_do_not_make_a_stack_are_an_error(layers, message):
+    with pytest.raises(ValueError, match=message) as error:
+        Encoder(layers)
+    assert "\n" not in str(error.value)
+
+
+def test_a_stack_takes_built_layers_of_different_sizes(randomise):
+    layers = [randomise(built(EncoderLayer(12, 3, 20))), EncoderLayer(12, 2, 30)]
+    encoder = Encoder(layers)
+    output = encoder(X)
+    expected = encoder.norm(layers[1](layers[0](X)))
+    np.testing.assert_allclose(output, expected, atol=1e-6)
+    assert len(encoder.weights) == sum(len(layer.weights) for layer in layers) + 2
+
+
+def test_implicit_masks_are_passed_on_and_not_applied(recwarn):
+    ids = np.array([[3, 1, 0, 0], [2, 5, 6, 0]])
+    embedded = PositionalEmbedding(9, 12, mask_zero=True)(ids)
+    unmasked = PositionalEmbedding(9, 12)
+    encoder, decoder = LAYERS["Encoder"][0](), LAYERS["Decoder"][0]()
+    context = encoder(embedded)
+    output = decoder(embedded, context)
+    for tensor in (embedded, context, output):
+        np.testing.assert_array_equal(keras.src.backend.get_keras_mask(tensor), ids != 0)
+    plain = tf.identity(embedded)
+    np.testing.assert_array_equal(decoder(plain, encoder(plain)), output)
+    assert keras.src.backend.get_keras_mask(unmasked(ids)) is None
+    assert not [str(each.message) for each in recwarn if "mask" in str(each.message)]

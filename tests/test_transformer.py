@@ -211,6 +211,116 @@ def test_with_labels_it_returns_the_scores_of_its_logits(name, policy, model_of)
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
+def test_inputs_may_be_a_dict_a_tuple_or_a_list(model_of):
+    model, inputs = model_of(TINY), batch(TINY)
+    pair = (inputs["source_ids"], inputs["target_ids"])
+    expected = model(inputs)
+    np.testing.assert_array_equal(model(pair), expected)
+    np.testing.assert_array_equal(model(list(pair)), expected)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "received"),
+    [
+        ({"source": SOURCE, "target_ids": TARGET}, r"the keys \['source', 'target_ids'\]"),
+        ({"source_ids": SOURCE}, r"the keys \['source_ids'\]"),
+        (
+            {"source_ids": SOURCE, "target_ids": TARGET, "label": TARGET},
+            r"the keys \['label', 'source_ids', 'target_ids'\]",
+        ),
+        ((SOURCE,), "1 inputs"),
+        (SOURCE, "EagerTensor"),
+    ],
+)
+def test_inputs_of_other_names_are_an_error(inputs, received, model_of):
+    with pytest.raises(ValueError, match=f"source_ids, target_ids.*received {received}"):
+        model_of(TINY)(inputs)
+
+
+def test_a_dict_is_a_config(model_of):
+    assert Transformer(TINY.to_dict()).config == TINY
+
+
+@TWO_VARIANTS
+def test_a_replaced_head_projects_in_calls_and_in_decoding(name):
+    model, inputs = Transformer(VARIANTS[name]), batch(VARIANTS[name])
+    model.output_projection = keras.layers.Dense(10)
+    expected = model(inputs)
+    assert expected.shape == (2, 6, 10)
+    assert [w.path for w in model.output_projection.weights] and not [
+        weight.path for weight in model.weights if weight.path.startswith("transformer/output")
+    ]
+    cache = model.start_decoding(inputs["source_ids"])
+    for index in range(6):
+        logits, cache = model.decode_step(inputs["target_ids"][:, index], index, cache)
+        np.testing.assert_allclose(logits, expected[:, index], atol=1e-5)
+    labels = inputs["target_ids"] % 10
+    scores = model({**inputs, "labels": labels})
+    np.testing.assert_allclose(
+        scores, token_scores(labels, expected, model.config.pad_id), atol=1e-5
+    )
+
+
+@TWO_VARIANTS
+def test_keras_exports_the_model(name, model_of, tmp_path):
+    model, inputs = model_of(VARIANTS[name]), batch(VARIANTS[name])
+    model.export(tmp_path / "exported", verbose=False)
+    exported = tf.saved_model.load(tmp_path / "exported")
+    np.testing.assert_allclose(exported.serve(inputs), model(inputs), atol=1e-5)
+
+
+def test_the_summary_knows_all_output_shapes():
+    lines = []
+    Transformer(TINY).summary(print_fn=lines.append)
+    text = "".join(lines)
+    assert "?" not in text
+    assert text.count("(None, None, 12)") == 4 and text.count("(None, None, 13)") == 1
+
+
+INT8 = TransformerConfig(200, 200, num_layers=2, d_model=64, num_heads=4, d_ff=128)
+
+
+# Keras says of each layer that it has no int8 form.
+@pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize")
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+@pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
+def test_int8_logits_are_near_the_float_ones(tied, policy, tmp_path):
+    keras.utils.set_random_seed(1)
+    model = Transformer(dataclasses.replace(INT8, tie_embeddings=tied), dtype=policy)
+    rng = np.random.default_rng(0)
+    inputs = {
+        "source_ids": rng.integers(4, 200, (8, 9)),
+        "target_ids": rng.integers(4, 200, (8, 10)),
+    }
+    exact = np.asarray(model(inputs))
+    model.quantize("int8")
+    logits = np.asarray(model(inputs))
+    assert model.encoder.layers[0].feed_forward.expand.kernel.dtype == "int8"
+    assert model.target_embedding.embedding.embeddings.dtype == "int8"
+    norms = np.linalg.norm(exact, axis=-1) * np.linalg.norm(logits, axis=-1)
+    assert ((exact * logits).sum(axis=-1) / norms).min() > 0.999
+    assert (exact.argmax(axis=-1) == logits.argmax(axis=-1)).mean() > 0.9
+
+    labels = np.roll(inputs["target_ids"], -1, axis=1)
+    np.testing.assert_allclose(
+        model({**inputs, "labels": labels}), token_scores(labels, logits, 0), atol=1e-4
+    )
+    # An error in the last bit before rounding to int8 is one of 1/127 of the largest after it.
+    tolerance = 0.02 if policy == "float32" else 0.2
+    for num_steps in (None, 10):
+        cache = model.start_decoding(inputs["source_ids"], num_steps=num_steps)
+        for index in range(10):
+            step, cache = model.decode_step(inputs["target_ids"][:, index], index, cache)
+            np.testing.assert_allclose(step, logits[:, index], atol=tolerance)
+
+    # Twice, for what was loaded may be saved again.
+    for name in ("once.keras", "twice.keras"):
+        model.save(tmp_path / name)
+        model = keras.models.load_model(tmp_path / name)
+        np.testing.assert_allclose(model(inputs), logits, atol=1e-5)
+        assert model.encoder.layers[0].feed_forward.expand.kernel.dtype == "int8"
+
+
 def test_one_shared_matrix_learns_from_source_target_and_output(randomise):
     tied = randomise(Transformer(TINY))
     untied = Transformer(dataclasses.replace(TINY, tie_embeddings=False))

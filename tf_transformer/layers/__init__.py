@@ -1,1 +1,42 @@
 """The layers of "Attention is all you need", in pure Keras 3."""
+
+from tf_transformer.layers.attention import (
+    CausalSelfAttention,
+    CrossAttention,
+    GlobalSelfAttention,
+    MultiHeadAttention,
+)
+from tf_transformer.layers.decoder import Decoder, DecoderLayer
+from tf_transformer.layers.encoder import Encoder, EncoderLayer
+from tf_transformer.layers.feed_forward import FeedForward
+from tf_transformer.layers.masks import (
+    causal_mask,
+    local_mask,
+    padding_mask,
+    permutation_mask,
+    prefix_mask,
+)
+from tf_transformer.layers.output_projection import OutputProjection
+from tf_transformer.layers.positions import PositionalEmbedding, sinusoidal_positions
+from tf_transformer.layers.residual import Residual
+
+__all__ = [
+    "CausalSelfAttention",
+    "CrossAttention",
+    "Decoder",
+    "DecoderLayer",
+    "Encoder",
+    "EncoderLayer",
+    "FeedForward",
+    "GlobalSelfAttention",
+    "MultiHeadAttention",
+    "OutputProjection",
+    "PositionalEmbedding",
+    "Residual",
+    "causal_mask",
+    "local_mask",
+    "padding_mask",
+    "permutation_mask",
+    "prefix_mask",
+    "sinusoidal_positions",
+]

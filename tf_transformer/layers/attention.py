@@ -1,144 +1,186 @@
-"""Multi-head attention, and the three places a Transformer uses it."""
+"""Multi-head attention, and its three uses in a Transformer."""
 
 import math
+from typing import Any
 
 import keras
 from keras import ops
 
-from tf_transformer.layers.dropout import Dropout
-from tf_transformer.layers.masks import causal_mask
+from tf_transformer.layers.base import DType, HiddenStateLayer, Shape, Tensor, ensure_built
+from tf_transformer.layers.masks import causal_mask, expand_mask
 from tf_transformer.layers.rows import on_rows
 
 
-def attention_bias(mask, dtype):
-    """What a mask adds to attention scores: 0 where it is true, a large negative number elsewhere.
+def attention_bias(mask: Tensor, dtype: str) -> Tensor:
+    """Turns a mask into a bias of the scores: 0 where true, a large negative number elsewhere.
 
-    The number is finite and fits `dtype`: a query with nothing to attend to attends to everything
-    a little, where minus infinity would give NaN and lose the whole batch.
+    The number is finite and fits `dtype`: a query that may attend to nothing attends to everything
+    equally, where minus infinity would give NaN.
 
     Args:
-        mask: bool tensor that broadcasts to `(B, T, S)`.
+        mask: bool tensor that broadcasts to the scores.
         dtype: dtype of the scores.
 
     Returns:
-        tensor of `dtype` that broadcasts to `(B, H, T, S)`.
+        tensor of `dtype` and the mask's shape.
     """
     lowest = -3e4 if keras.backend.standardize_dtype(dtype) == "float16" else -1e9
-    return ops.expand_dims((1.0 - ops.cast(mask, dtype)) * ops.cast(lowest, dtype), axis=1)
+    return (1.0 - ops.cast(mask, dtype)) * ops.cast(lowest, dtype)
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class MultiHeadAttention(keras.layers.Layer):
+class MultiHeadAttention(HiddenStateLayer):
     """Scaled dot-product attention in several heads (Vaswani et al. 2017, section 3.2).
 
     `softmax(Q K^T / sqrt(d_k)) V` in each of `num_heads` subspaces of size
-    `d_k = d_model / num_heads`, then one projection over the joined heads. Projections of one
-    input are one matrix: keys and values here, queries too where query and context are the same.
+    `d_k = d_model / num_heads`, then one projection of the concatenated heads. Projections of the
+    same input are one matrix: keys and values here, queries too in self-attention.
+
+    Masks are arguments only: implicit Keras masks are passed on but not applied.
 
     Args:
-        num_heads: int, H.
-        d_model: int, D, a multiple of `num_heads`.
-        dropout_rate: float in [0, 1), dropout of the attention weights.
+        num_heads: H.
+        d_model: D, a multiple of `num_heads`.
+        dropout_rate: dropout of the attention weights, in [0, 1).
+        name, trainable, dtype: as in `keras.layers.Layer`.
 
     Call arguments:
-        query: tensor `(B, T, D)`.
-        context: tensor `(B, S, D)`.
-        attention_mask: bool tensor that broadcasts to `(B, T, S)`, True where attending is
-            allowed, or None for everywhere.
-        training: bool, whether dropout is applied.
-        return_attention_scores: bool, whether to return the attention weights too.
+        query: float tensor `(B, T, D)`.
+        context: float tensor `(B, S, D)`.
+        attention_mask: bool or integer (0 and 1) tensor `(T, S)`, `(B, T, S)` or `(B, H, T, S)`
+            whose axes may have size 1, True where attending is allowed; None for everywhere.
+        training: whether dropout is applied.
+        return_attention_scores: whether to return the attention weights too.
 
     Returns:
-        tensor `(B, T, D)`; with `return_attention_scores` also the weights `(B, H, T, S)`.
+        float tensor `(B, T, D)`; with `return_attention_scores` also the weights `(B, H, T, S)`.
 
     Raises:
-        ValueError: if `d_model` is not a multiple of `num_heads`.
+        ValueError: `d_model` is not a multiple of `num_heads`, or the shape of an input or of the
+            mask does not fit.
+        TypeError: the mask is a float tensor.
     """
 
     def __init__(
-        self, num_heads, d_model, dropout_rate=0.0, *, name=None, trainable=True, dtype=None
-    ):
-        super().__init__(name=name, trainable=trainable, dtype=dtype)
+        self,
+        num_heads: int,
+        d_model: int,
+        dropout_rate: float = 0.0,
+        *,
+        name: str | None = None,
+        trainable: bool = True,
+        dtype: DType = None,
+    ) -> None:
+        super().__init__(d_model, name=name, trainable=trainable, dtype=dtype)
         if num_heads <= 0 or d_model % num_heads:
             raise ValueError(
                 f"d_model must be a multiple of num_heads; received d_model={d_model}, "
                 f"num_heads={num_heads}. Change one of them."
             )
         self.num_heads = num_heads
-        self.d_model = d_model
         self.dropout_rate = dropout_rate
-        self.dropout = Dropout(dropout_rate, dtype=self.dtype_policy)
+        self.dropout = keras.layers.Dropout(dropout_rate, dtype=self.dtype_policy)
+        self._create_projections()
 
-    def build(self, *_):
+    def _create_projections(self) -> None:
         self.query_projection = self._projection(1, "query_projection")
         self.key_value_projection = self._projection(2, "key_value_projection")
         self.output_projection = self._projection(1, "output_projection")
-        self.built = True
 
-    def _projection(self, parts, name):
-        """A built projection to `parts * D`, each part initialised as one square matrix."""
+    def _projection(self, parts: int, name: str) -> keras.layers.Dense:
+        """A projection to `parts * D`, each part initialised as one square matrix."""
         limit = math.sqrt(3.0 / self.d_model)  # Glorot & Bengio 2010, of (D, D)
-        projection = keras.layers.Dense(
+        return keras.layers.Dense(
             parts * self.d_model,
             kernel_initializer=keras.initializers.RandomUniform(-limit, limit),
             dtype=self.dtype_policy,
             name=name,
         )
-        projection.build((None, None, self.d_model))
-        return projection
+
+    def build(self, query_shape: Shape, context_shape: Shape) -> None:
+        self.check_shapes(query=query_shape, context=context_shape)
+        for projection in (
+            self.query_projection, self.key_value_projection, self.output_projection,
+        ):  # fmt: skip
+            ensure_built(projection, (None, self.d_model))
 
     def call(
-        self, query, context, attention_mask=None, training=None, return_attention_scores=False
-    ):
+        self,
+        query: Tensor,
+        context: Tensor,
+        attention_mask: Tensor | None = None,
+        training: bool | None = None,
+        return_attention_scores: bool = False,
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        self.check_shapes(query=query.shape, context=context.shape)
+        if attention_mask is not None:
+            attention_mask = self._expand_mask(attention_mask, query, context)
         (queries,) = self._heads(self.query_projection, query, 1)
         keys, values = self._heads(self.key_value_projection, context, 2)
-        output, weights = self._attend(
-            queries, self._scaled(keys), values, self._bias(attention_mask), training
-        )
+        output, weights = self._attend(queries, keys, values, attention_mask, training)
         return (output, weights) if return_attention_scores else output
 
-    def _scaled(self, keys):
-        """Keys over `sqrt(d_k)`: so scaled, a decoder's memory never needs it again.
+    def compute_output_shape(self, query_shape: Shape, context_shape: Shape) -> Shape:
+        return tuple(query_shape)
 
-        Besides, TensorFlow fuses a product, a factor and a bias into one operation, and in a
-        loop has been seen to make a graph of that which silently returns nothing at all.
+    def _expand_mask(self, mask: Tensor, query: Tensor, context: Tensor) -> Tensor:
+        """Checks a mask against the scores of query and context, and makes it rank 4."""
+        batch_size, query_length, _ = query.shape
+        return expand_mask(mask, (batch_size, self.num_heads, query_length, context.shape[1]))
+
+    def _scaled(self, keys: Tensor) -> Tensor:
+        """Divides keys by `sqrt(d_k)`; keys in a KV cache are scaled once, when they are appended.
+
+        TensorFlow would fuse a product, a factor and a bias into one operation, which in a loop
+        was seen to return nothing without an error.
         """
         return keys * (self.d_model // self.num_heads) ** -0.5
 
-    def _bias(self, mask):
-        return None if mask is None else attention_bias(mask, self.compute_dtype)
-
-    def _heads(self, projection, x, parts):
-        """Projects `(B, T, D)` to `parts * D`, cut into `parts` tensors `(B, H, T, d_k)`."""
+    def _heads(self, projection: keras.Layer, x: Tensor, parts: int) -> list[Tensor]:
+        """Projects `(B, T, D)` to `parts * D`, split into `parts` tensors `(B, H, T, d_k)`."""
         projected = on_rows(projection, x)
         heads = parts * self.num_heads
-        shape = (-1, ops.shape(x)[1], heads, self.d_model // self.num_heads)
+        shape = (*ops.shape(x)[:2], heads, self.d_model // self.num_heads)
         by_head = ops.transpose(ops.reshape(projected, shape), (0, 2, 1, 3))
         return ops.split(by_head, parts, axis=1)
 
-    def _attend(self, queries, keys, values, bias, training):
+    def _attend(
+        self,
+        queries: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        mask: Tensor | None,
+        training: bool | None,
+    ) -> tuple[Tensor, Tensor]:
         """Attention of `(B, H, T, d_k)` over `(B, H, S, d_k)`.
 
         Returns:
             output `(B, T, D)`, attention weights `(B, H, T, S)`.
         """
-        heads, weights = self._weigh(queries, keys, values, bias, training)
-        joined = ops.reshape(
-            ops.transpose(heads, (0, 2, 1, 3)), (-1, ops.shape(queries)[2], self.d_model)
-        )
+        bias = None if mask is None else attention_bias(mask, self.compute_dtype)
+        heads, weights = self._weigh(queries, self._scaled(keys), values, bias, training)
+        batch_size, _, length, _ = ops.shape(queries)
+        joined = ops.reshape(ops.transpose(heads, (0, 2, 1, 3)), (batch_size, length, self.d_model))
         return on_rows(self.output_projection, joined), weights
 
-    def _weigh(self, queries, keys, values, bias, training):
+    def _weigh(
+        self,
+        queries: Tensor,
+        scaled_keys: Tensor,
+        values: Tensor,
+        bias: Tensor | None,
+        training: bool | None,
+    ) -> tuple[Tensor, Tensor]:
         """The weighted values `(B, H, T, d_k)`, and the weights `(B, H, T, S)`."""
-        scores = ops.matmul(queries, ops.transpose(keys, (0, 1, 3, 2)))
+        scores = ops.matmul(queries, ops.transpose(scaled_keys, (0, 1, 3, 2)))
         if bias is not None:
             scores = scores + bias
-        # Of a single key every query has all: the first step of decoding.
+        # The softmax over a single key is 1, as in the first step of decoding.
         weights = ops.ones_like(scores) if scores.shape[-1] == 1 else ops.softmax(scores, axis=-1)
         return ops.matmul(self.dropout(weights, training=training), values), weights
 
-    def _step_heads(self, projected, parts, beams):
-        """Cuts the rows `(N, parts * D)` of a decoding step into `parts` `(B, H, K, d_k)`."""
+    def _step_heads(self, projected: Tensor, parts: int, beams: Tensor | None) -> list[Tensor]:
+        """Splits the rows `(N, parts * D)` of a decoding step into `parts` `(B, H, K, d_k)`."""
         heads, width = parts * self.num_heads, self.d_model // self.num_heads
         if beams is None:
             by_head = ops.reshape(projected, (-1, heads, 1, width))
@@ -147,14 +189,21 @@ class MultiHeadAttention(keras.layers.Layer):
             by_head = ops.transpose(rows, (0, 2, 1, 3))
         return ops.split(by_head, parts, axis=1) if parts > 1 else [by_head]
 
-    def _step_output(self, queries, keys, values, bias, beams):
+    def _step_output(
+        self,
+        queries: Tensor,
+        scaled_keys: Tensor,
+        values: Tensor,
+        bias: Tensor | None,
+        beams: Tensor | None,
+    ) -> Tensor:
         """Attention of `(B, H, K, d_k)` over `(B, H, S, d_k)`, as rows `(N, D)`."""
-        heads, _ = self._weigh(queries, keys, values, bias, training=False)
+        heads, _ = self._weigh(queries, scaled_keys, values, bias, training=False)
         if beams is not None:
             heads = ops.transpose(heads, (0, 2, 1, 3))
         return self.output_projection(ops.reshape(heads, (-1, self.d_model)))
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "num_heads": self.num_heads,
@@ -165,57 +214,69 @@ class MultiHeadAttention(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class GlobalSelfAttention(MultiHeadAttention):
-    """Every position attends to every position: the encoder's attention.
+    """Self-attention in which every position may attend to every other: the encoder's attention.
 
-    Args: as `MultiHeadAttention`.
+    Args: as in `MultiHeadAttention`.
 
     Call arguments:
-        x: tensor `(B, T, D)`.
-        attention_mask: bool tensor that broadcasts to `(B, T, T)`, or None: a padding, prefix,
-            permutation or local mask, or several joined with `&`.
-        training, return_attention_scores: as `MultiHeadAttention`.
+        x: float tensor `(B, T, D)`.
+        attention_mask, training, return_attention_scores: as in `MultiHeadAttention`, S = T.
 
     Returns:
-        as `MultiHeadAttention`, with S = T.
+        as `MultiHeadAttention`, S = T.
     """
 
-    def build(self, *_):
+    def _create_projections(self) -> None:
         self.query_key_value_projection = self._projection(3, "query_key_value_projection")
         self.output_projection = self._projection(1, "output_projection")
-        self.built = True
 
-    def call(self, x, attention_mask=None, training=None, return_attention_scores=False):
+    def build(self, x_shape: Shape) -> None:
+        self.check_shapes(x=x_shape)
+        ensure_built(self.query_key_value_projection, (None, self.d_model))
+        ensure_built(self.output_projection, (None, self.d_model))
+
+    def call(
+        self,
+        x: Tensor,
+        attention_mask: Tensor | None = None,
+        training: bool | None = None,
+        return_attention_scores: bool = False,
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        self.check_shapes(x=x.shape)
+        mask = self._self_attention_mask(attention_mask, x)
         queries, keys, values = self._heads(self.query_key_value_projection, x, 3)
-        output, weights = self._attend(
-            queries, self._scaled(keys), values, self._bias(attention_mask), training
-        )
+        output, weights = self._attend(queries, keys, values, mask, training)
         return (output, weights) if return_attention_scores else output
+
+    def compute_output_shape(self, x_shape: Shape) -> Shape:
+        return tuple(x_shape)
+
+    def _self_attention_mask(self, mask: Tensor | None, x: Tensor) -> Tensor | None:
+        """The mask of rank 4 that is applied to the scores, or None."""
+        return None if mask is None else self._expand_mask(mask, x, x)
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class CausalSelfAttention(GlobalSelfAttention):
-    """Each position attends to itself and the past: the decoder's attention.
+    """Self-attention in which a position attends to itself and the past: the decoder's attention.
 
-    Args: as `MultiHeadAttention`.
+    Args: as in `MultiHeadAttention`.
 
-    Call arguments:
-        x: tensor `(B, T, D)`.
-        attention_mask: bool tensor that broadcasts to `(B, T, T)`, or None; what it forbids is
-            forbidden besides the future.
-        training, return_attention_scores: as `MultiHeadAttention`.
+    Call arguments: as in `GlobalSelfAttention`; `attention_mask` applies in addition to the causal
+        mask.
+
+    Returns:
+        as `GlobalSelfAttention`.
     """
 
-    def call(self, x, attention_mask=None, training=None, return_attention_scores=False):
-        causal = causal_mask(ops.shape(x)[1])
-        return super().call(
-            x,
-            attention_mask=causal if attention_mask is None else causal & attention_mask,
-            training=training,
-            return_attention_scores=return_attention_scores,
-        )
+    def _self_attention_mask(self, mask: Tensor | None, x: Tensor) -> Tensor:
+        causal = causal_mask(ops.shape(x)[1])[None]
+        return causal if mask is None else ops.logical_and(causal, self._expand_mask(mask, x, x))
 
-    def start_decoding(self, num_positions, batch_size):
-        """Keys and values of no position yet, `(B, H, num_positions, d_k)`.
+    def start_decoding(
+        self, num_positions: int | Tensor, batch_size: int | Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Returns an empty KV cache: keys and values `(B, H, num_positions, d_k)`.
 
         Args:
             num_positions: int or int scalar tensor; 0 for a cache that grows.
@@ -224,38 +285,42 @@ class CausalSelfAttention(GlobalSelfAttention):
         shape = (batch_size, self.num_heads, num_positions, self.d_model // self.num_heads)
         return ops.zeros(shape, self.compute_dtype), ops.zeros(shape, self.compute_dtype)
 
-    def decode_step(self, x, keys, values, step):
-        """Attends from the newest position of each row to those before it and to itself.
+    def decode_step(
+        self, x: Tensor, keys: Tensor, values: Tensor, step: Any
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Attends from the newest position of each hypothesis to itself and the cached positions.
 
         Args:
-            x: tensor `(N, D)`.
-            keys, values: tensors `(B, H, t * K, d_k)`, the positions before it, keys scaled.
+            x: float tensor `(N, D)`.
+            keys, values: float tensors `(B, H, t * K, d_k)`, the KV cache.
             step: `DecodingStep`.
 
         Returns:
-            output `(N, D)`, and keys and values with the new position.
+            output `(N, D)`, and keys and values with the newest position.
         """
         queries, new_keys, new_values = self._step_heads(
             self.query_key_value_projection(x), 3, step.beams
         )
-        keys = step.remember(keys, self._scaled(new_keys))
-        values = step.remember(values, new_values)
+        keys = step.append(keys, self._scaled(new_keys))
+        values = step.append(values, new_values)
         return self._step_output(queries, keys, values, step.bias, step.beams), keys, values
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class CrossAttention(MultiHeadAttention):
-    """The decoder attends to the encoder's output.
+    """Attention of the decoder over the encoder's output.
 
-    Args, call arguments and returns: as `MultiHeadAttention`.
+    Args, call arguments and returns: as in `MultiHeadAttention`.
     """
 
-    def start_decoding(self, context):
+    def start_decoding(self, context: Tensor) -> tuple[Tensor, Tensor]:
         """Projects the context `(B, S, D)` once: scaled keys and values `(B, H, S, d_k)`."""
         keys, values = self._heads(self.key_value_projection, context, 2)
         return self._scaled(keys), values
 
-    def decode_step(self, x, keys, values, bias, beams):
+    def decode_step(
+        self, x: Tensor, keys: Tensor, values: Tensor, bias: Tensor, beams: Tensor | None
+    ) -> Tensor:
         """Attends from the rows `x` `(N, D)` to projected keys and values; returns `(N, D)`."""
         (queries,) = self._step_heads(self.query_projection(x), 1, beams)
         return self._step_output(queries, keys, values, bias, beams)

@@ -1,47 +1,73 @@
-"""What every block of a Transformer shares: its sizes, and how blocks are stacked."""
+"""The base classes of encoder and decoder, and of their layers."""
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, Self
 
 import keras
 
+from tf_transformer.layers.attention import MultiHeadAttention
+from tf_transformer.layers.base import DType, HiddenStateLayer, Shape, ensure_built
 from tf_transformer.layers.feed_forward import FeedForward
 from tf_transformer.layers.residual import Residual, layer_norm
 
 
-class Sized(keras.layers.Layer):
-    """A layer that has the sizes of a Transformer's blocks, and keeps them in its configuration.
+class TransformerLayer(HiddenStateLayer):
+    """Base class of `EncoderLayer` and `DecoderLayer`, which create their sub-layers.
 
     Args:
-        d_model: int, D.
-        num_heads: int, H.
-        d_ff: int, width of the feed-forward network.
-        dropout_rate: float in [0, 1), dropout of each sub-layer's output.
-        attention_dropout_rate: float in [0, 1), dropout of the attention weights.
-        norm_first: bool, see `Residual`.
+        d_model: D.
+        num_heads: H.
+        d_ff: width of the feed-forward network.
+        dropout_rate: dropout of each sub-layer's output, in [0, 1).
+        attention_dropout_rate: dropout of the attention weights, in [0, 1).
+        norm_first: whether each sub-layer's input is normalised, see `Residual`.
+        name, trainable, dtype: as in `keras.layers.Layer`.
     """
 
     def __init__(
         self,
-        d_model,
-        num_heads,
-        d_ff,
-        dropout_rate=0.1,
-        attention_dropout_rate=0.0,
-        norm_first=True,
+        d_model: int,
+        num_heads: int,
+        d_ff: int,
+        dropout_rate: float = 0.1,
+        attention_dropout_rate: float = 0.0,
+        norm_first: bool = True,
         *,
-        name=None,
-        trainable=True,
-        dtype=None,
-    ):
-        super().__init__(name=name, trainable=trainable, dtype=dtype)
-        self.d_model = d_model
+        name: str | None = None,
+        trainable: bool = True,
+        dtype: DType = None,
+    ) -> None:
+        super().__init__(d_model, name=name, trainable=trainable, dtype=dtype)
         self.num_heads = num_heads
         self.d_ff = d_ff
         self.dropout_rate = dropout_rate
         self.attention_dropout_rate = attention_dropout_rate
         self.norm_first = norm_first
+        self._create_sublayers()
 
-    def sizes(self):
-        """The arguments that blocks have in common, as a dict."""
+    def _create_sublayers(self) -> None:
+        raise NotImplementedError
+
+    def _attention(self, layer_class: type[MultiHeadAttention], name: str) -> MultiHeadAttention:
+        return layer_class(
+            self.num_heads,
+            self.d_model,
+            self.attention_dropout_rate,
+            dtype=self.dtype_policy,
+            name=name,
+        )
+
+    def _feed_forward(self, name: str) -> FeedForward:
+        return FeedForward(self.d_model, self.d_ff, dtype=self.dtype_policy, name=name)
+
+    def _residual(self, name: str) -> Residual:
+        return Residual(
+            self.d_model, self.dropout_rate, self.norm_first, dtype=self.dtype_policy, name=name
+        )
+
+    def get_config(self) -> dict[str, Any]:
         return {
+            **super().get_config(),
             "d_model": self.d_model,
             "num_heads": self.num_heads,
             "d_ff": self.d_ff,
@@ -50,92 +76,59 @@ class Sized(keras.layers.Layer):
             "norm_first": self.norm_first,
         }
 
-    def get_config(self):
-        return {**super().get_config(), **self.sizes()}
 
-
-class Block(Sized):
-    """A layer of the encoder or the decoder; subclasses make their parts in `build`.
-
-    Args: as `Sized`.
-    """
-
-    def attention(self, layer_class, name):
-        """An attention layer of this block's sizes, built."""
-        layer = layer_class(
-            self.num_heads,
-            self.d_model,
-            self.attention_dropout_rate,
-            dtype=self.dtype_policy,
-            name=name,
-        )
-        layer.build()
-        return layer
-
-    def feed_forward_network(self, name):
-        """A feed-forward network of this block's sizes, built."""
-        layer = FeedForward(self.d_model, self.d_ff, dtype=self.dtype_policy, name=name)
-        layer.build()
-        return layer
-
-    def residual(self, name):
-        """The connection around one sub-layer, built."""
-        layer = Residual(
-            self.d_model, self.dropout_rate, self.norm_first, dtype=self.dtype_policy, name=name
-        )
-        layer.build()
-        return layer
-
-
-class Stack(Sized):
-    """Blocks one upon the other, with a last normalisation where each is norm-first.
+class LayerStack(HiddenStateLayer):
+    """Base class of `Encoder` and `Decoder`: layers, and a final norm where they are norm-first.
 
     Args:
-        num_layers: int.
-        d_model, num_heads, d_ff, dropout_rate, attention_dropout_rate, norm_first: as `Sized`.
+        layers: the layers, built or not, in the order of their application; at least one, all with
+            the same `d_model` and `norm_first`.
+        name, trainable, dtype: as in `keras.layers.Layer`; the dtype is that of the final norm.
+
+    Raises:
+        ValueError: `layers` is not such a list.
     """
 
-    block_class = Block
+    layer_class: ClassVar[type[TransformerLayer]] = TransformerLayer
 
     def __init__(
         self,
-        num_layers,
-        d_model,
-        num_heads,
-        d_ff,
-        dropout_rate=0.1,
-        attention_dropout_rate=0.0,
-        norm_first=True,
+        layers: Sequence[TransformerLayer],
         *,
-        name=None,
-        trainable=True,
-        dtype=None,
-    ):
-        super().__init__(
-            d_model,
-            num_heads,
-            d_ff,
-            dropout_rate,
-            attention_dropout_rate,
-            norm_first,
-            name=name,
-            trainable=trainable,
-            dtype=dtype,
-        )
-        self.num_layers = num_layers
+        name: str | None = None,
+        trainable: bool = True,
+        dtype: DType = None,
+    ) -> None:
+        wanted, kind = self.layer_class, type(self).__name__
+        if (
+            not isinstance(layers, Sequence)
+            or not layers
+            or not all(isinstance(layer, wanted) for layer in layers)
+        ):
+            raise ValueError(
+                f"{kind} needs a list of at least one {wanted.__name__}; received layers={layers}."
+            )
+        for attribute in ("d_model", "norm_first"):
+            values = [getattr(layer, attribute) for layer in layers]
+            if len(set(values)) > 1:
+                raise ValueError(
+                    f"the layers of {kind} must have the same {attribute}; received {values}."
+                )
+        super().__init__(layers[0].d_model, name=name, trainable=trainable, dtype=dtype)
+        self.layers = list(layers)
+        self.norm = layer_norm(self.dtype_policy, "norm") if layers[0].norm_first else None
 
-    def build(self, *_):
-        self.layers = [
-            self.block_class(**self.sizes(), dtype=self.dtype_policy, name=f"layer_{index}")
-            for index in range(self.num_layers)
-        ]
+    def _build_layers(self, *shapes: Shape) -> None:
         for layer in self.layers:
-            layer.build()
-        self.norm = None
-        if self.norm_first:
-            self.norm = layer_norm(self.dtype_policy, "norm")
-            self.norm.build((None, None, self.d_model))
-        self.built = True
+            ensure_built(layer, *shapes)
+        if self.norm is not None:
+            ensure_built(self.norm, shapes[0])
 
-    def get_config(self):
-        return {**super().get_config(), "num_layers": self.num_layers}
+    def get_config(self) -> dict[str, Any]:
+        layers = [keras.saving.serialize_keras_object(layer) for layer in self.layers]
+        return {**super().get_config(), "layers": layers}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        layers = [keras.saving.deserialize_keras_object(layer) for layer in config["layers"]]
+        return cls(**{**config, "layers": layers})

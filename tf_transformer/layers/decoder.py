@@ -1,125 +1,155 @@
-"""The decoder: embedded target tokens and context become hidden states."""
+"""The decoder: from embedded target tokens and context to hidden states."""
 
 import keras
 from keras import ops
 
 from tf_transformer.layers.attention import CausalSelfAttention, CrossAttention, attention_bias
-from tf_transformer.layers.block import Block, Stack
+from tf_transformer.layers.base import Shape, Tensor, ensure_built
+from tf_transformer.layers.block import LayerStack, TransformerLayer
 from tf_transformer.layers.decoding_step import DecodingStep
+from tf_transformer.layers.masks import expand_mask
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class DecoderLayer(Block):
+class DecoderLayer(TransformerLayer):
     """Causal self-attention, cross-attention, feed-forward (Vaswani et al. 2017, figure 1, right).
 
-    Args: as `Block`.
+    Args: as in `TransformerLayer`.
 
     Call arguments:
-        x: tensor `(B, T, D)`.
-        context: tensor `(B, S, D)`.
-        attention_mask: bool tensor that broadcasts to `(B, T, T)`, or None; the future is always
-            masked besides.
-        context_mask: bool tensor that broadcasts to `(B, T, S)`, or None.
-        training: bool, whether dropout is applied.
-        return_attention_scores: bool, whether to return the attention weights too.
+        x: float tensor `(B, T, D)`.
+        context: float tensor `(B, S, D)`.
+        attention_mask: bool or integer tensor that broadcasts to `(B, H, T, T)`, see
+            `MultiHeadAttention`; it applies in addition to the causal mask. None for the causal
+            mask alone.
+        cross_attention_mask: bool or integer tensor that broadcasts to `(B, H, T, S)`, usually the
+            context's padding mask `(B, 1, S)`; None for everywhere.
+        training: whether dropout is applied.
+        return_attention_scores: whether to return the attention weights too.
 
     Returns:
-        tensor `(B, T, D)`; with `return_attention_scores` also the weights of self-attention
+        float tensor `(B, T, D)`; with `return_attention_scores` also the weights of self-attention
         `(B, H, T, T)` and of cross-attention `(B, H, T, S)`.
     """
 
-    def build(self, *_):
-        self.self_attention = self.attention(CausalSelfAttention, "self_attention")
-        self.self_residual = self.residual("self_residual")
-        self.cross_attention = self.attention(CrossAttention, "cross_attention")
-        self.cross_residual = self.residual("cross_residual")
-        self.feed_forward = self.feed_forward_network("feed_forward")
-        self.feed_forward_residual = self.residual("feed_forward_residual")
-        self.built = True
+    def _create_sublayers(self) -> None:
+        self.self_attention = self._attention(CausalSelfAttention, "self_attention")
+        self.self_residual = self._residual("self_residual")
+        self.cross_attention = self._attention(CrossAttention, "cross_attention")
+        self.cross_residual = self._residual("cross_residual")
+        self.feed_forward = self._feed_forward("feed_forward")
+        self.feed_forward_residual = self._residual("feed_forward_residual")
+
+    def build(self, x_shape: Shape, context_shape: Shape) -> None:
+        self.check_shapes(x=x_shape, context=context_shape)
+        ensure_built(self.cross_attention, x_shape, context_shape)
+        for layer in (
+            self.self_attention, self.self_residual, self.cross_residual,
+            self.feed_forward, self.feed_forward_residual,
+        ):  # fmt: skip
+            ensure_built(layer, x_shape)
 
     def call(
         self,
-        x,
-        context,
-        attention_mask=None,
-        context_mask=None,
-        training=None,
-        return_attention_scores=False,
-    ):
+        x: Tensor,
+        context: Tensor,
+        attention_mask: Tensor | None = None,
+        cross_attention_mask: Tensor | None = None,
+        training: bool | None = None,
+        return_attention_scores: bool = False,
+    ) -> Tensor | tuple[Tensor, Tensor, Tensor]:
+        self.check_shapes(x=x.shape, context=context.shape)
         attended, self_weights = self.self_attention(
-            self.self_residual.enter(x),
+            self.self_residual.pre(x),
             attention_mask=attention_mask,
             training=training,
             return_attention_scores=True,
         )
-        x = self.self_residual.leave(x, attended, training)
+        x = self.self_residual.post(x, attended, training)
         attended, cross_weights = self.cross_attention(
-            self.cross_residual.enter(x),
+            self.cross_residual.pre(x),
             context,
-            attention_mask=context_mask,
+            attention_mask=cross_attention_mask,
             training=training,
             return_attention_scores=True,
         )
-        x = self.cross_residual.leave(x, attended, training)
-        transformed = self.feed_forward(self.feed_forward_residual.enter(x))
-        x = self.feed_forward_residual.leave(x, transformed, training)
+        x = self.cross_residual.post(x, attended, training)
+        transformed = self.feed_forward(self.feed_forward_residual.pre(x))
+        x = self.feed_forward_residual.post(x, transformed, training)
         return (x, self_weights, cross_weights) if return_attention_scores else x
 
-    def decode_step(self, x, self_keys, self_values, cross_keys, cross_values, bias, step):
-        """The newest position of each row, `x` `(N, D)`.
+    def compute_output_shape(self, x_shape: Shape, context_shape: Shape) -> Shape:
+        return tuple(x_shape)
+
+    def decode_step(
+        self,
+        x: Tensor,
+        self_keys: Tensor,
+        self_values: Tensor,
+        cross_keys: Tensor,
+        cross_values: Tensor,
+        bias: Tensor,
+        step: DecodingStep,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Computes the newest position of each hypothesis.
 
         Args:
-            self_keys, self_values: tensors `(B, H, t * K, d_k)`, the positions before it.
-            cross_keys, cross_values: tensors `(B, H, S, d_k)`.
-            bias: tensor `(B, 1, 1, S)` that hides the context's padding.
-            step: `DecodingStep`.
+            x: float tensor `(N, D)`.
+            self_keys, self_values: float tensors `(B, H, t * K, d_k)`, the KV cache.
+            cross_keys, cross_values: float tensors `(B, H, S, d_k)`.
+            bias: float tensor `(B, 1, 1, S)` that masks the context's padding.
+            step: what the layers share in this step.
 
         Returns:
-            output `(N, D)`, and self-attention's keys and values with the new position.
+            output `(N, D)`, and self-attention's keys and values with the newest position.
         """
         attended, self_keys, self_values = self.self_attention.decode_step(
-            self.self_residual.enter(x), self_keys, self_values, step
+            self.self_residual.pre(x), self_keys, self_values, step
         )
-        x = self.self_residual.leave(x, attended)
+        x = self.self_residual.post(x, attended)
         attended = self.cross_attention.decode_step(
-            self.cross_residual.enter(x), cross_keys, cross_values, bias, step.beams
+            self.cross_residual.pre(x), cross_keys, cross_values, bias, step.beams
         )
-        x = self.cross_residual.leave(x, attended)
-        transformed = self.feed_forward(self.feed_forward_residual.enter(x))
-        return self.feed_forward_residual.leave(x, transformed), self_keys, self_values
+        x = self.cross_residual.post(x, attended)
+        transformed = self.feed_forward(self.feed_forward_residual.pre(x))
+        return self.feed_forward_residual.post(x, transformed), self_keys, self_values
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class Decoder(Stack):
-    """A stack of decoder layers.
+class Decoder(LayerStack):
+    """A stack of `DecoderLayer`s, with a final norm where they are norm-first.
 
-    Args: as `Stack`.
+    Args: as in `LayerStack`.
 
-    Call arguments: as `DecoderLayer`.
+    Call arguments: as in `DecoderLayer`.
 
     Returns:
-        tensor `(B, T, D)`; with `return_attention_scores` also two lists of weights, one entry a
-        layer: self-attention `(B, H, T, T)` and cross-attention `(B, H, T, S)`.
+        float tensor `(B, T, D)`; with `return_attention_scores` also two lists with the weights of
+        each layer: self-attention `(B, H, T, T)` and cross-attention `(B, H, T, S)`.
     """
 
-    block_class = DecoderLayer
+    layer_class = DecoderLayer
+
+    def build(self, x_shape: Shape, context_shape: Shape) -> None:
+        self.check_shapes(x=x_shape, context=context_shape)
+        self._build_layers(x_shape, context_shape)
 
     def call(
         self,
-        x,
-        context,
-        attention_mask=None,
-        context_mask=None,
-        training=None,
-        return_attention_scores=False,
-    ):
+        x: Tensor,
+        context: Tensor,
+        attention_mask: Tensor | None = None,
+        cross_attention_mask: Tensor | None = None,
+        training: bool | None = None,
+        return_attention_scores: bool = False,
+    ) -> Tensor | tuple[Tensor, list[Tensor], list[Tensor]]:
         all_self_weights, all_cross_weights = [], []
         for layer in self.layers:
             x, self_weights, cross_weights = layer(
                 x,
                 context,
                 attention_mask=attention_mask,
-                context_mask=context_mask,
+                cross_attention_mask=cross_attention_mask,
                 training=training,
                 return_attention_scores=True,
             )
@@ -129,25 +159,34 @@ class Decoder(Stack):
             x = self.norm(x)
         return (x, all_self_weights, all_cross_weights) if return_attention_scores else x
 
-    def start_decoding(self, context, context_mask, num_steps=None, beam_size=None):
-        """Everything of the decoder that depends on the context alone, and an empty memory.
+    def compute_output_shape(self, x_shape: Shape, context_shape: Shape) -> Shape:
+        return tuple(x_shape)
+
+    def start_decoding(
+        self,
+        context: Tensor,
+        cross_attention_mask: Tensor,
+        num_steps: int | Tensor | None = None,
+        beam_size: int | Tensor | None = None,
+    ) -> dict[str, dict[str, Tensor]]:
+        """Computes what depends on the context alone, and an empty KV cache.
 
         Args:
-            context: tensor `(B, S, D)`.
-            context_mask: bool tensor `(B, 1, S)`.
-            num_steps: int or int scalar tensor, the most steps there can be, for a memory of
-                fixed size; None for one that grows by a position a step.
-            beam_size: int or int scalar tensor, K, hypotheses of a sentence, in rows that follow
-                one another; None where each sentence is one row.
+            context: float tensor `(B, S, D)`.
+            cross_attention_mask: bool tensor `(B, 1, S)`.
+            num_steps: int or int scalar tensor, the maximum number of steps, for a KV cache of
+                fixed size; None for one that grows by a position each step.
+            beam_size: int or int scalar tensor, K hypotheses for each sentence, in consecutive
+                rows (N = B * K); None for one row for each sentence (N = B).
 
         Returns:
-            dict of flat dicts of tensors: `"constants"` and `"source"` `(B, …)`, which decoding
-            never changes; `"history"` `(B, …)`, to which each step adds and which is never
-            re-ordered; `"target"` `(N, …)`, which belongs to the hypotheses and is re-ordered
-            with them.
+            dict of flat dicts of tensors: `"constants"` and `"source"` `(B, …)`, which never
+            change; `"history"` `(B, …)`, which each step extends and which is never re-ordered;
+            `"target"` `(N, …)`, which is re-ordered with the hypotheses.
         """
         batch_size = ops.shape(context)[0]
-        source = {"bias": attention_bias(context_mask, self.compute_dtype)}
+        mask = expand_mask(cross_attention_mask, (context.shape[0], 1, 1, context.shape[1]))
+        source = {"bias": attention_bias(mask, self.compute_dtype)}
         constants, history, target, positions = {}, {}, {}, 0
         if num_steps is not None:
             constants["steps"], positions = ops.arange(num_steps, dtype="int32"), num_steps
@@ -162,13 +201,15 @@ class Decoder(Stack):
             history[f"keys_{index}"], history[f"values_{index}"] = keys, values
         return {"constants": constants, "source": source, "history": history, "target": target}
 
-    def decode_step(self, x, index, cache):
-        """The newest position of each row.
+    def decode_step(
+        self, x: Tensor, index: int | Tensor, cache: dict[str, dict[str, Tensor]]
+    ) -> tuple[Tensor, dict[str, dict[str, Tensor]]]:
+        """Computes the newest position of each hypothesis.
 
         Args:
-            x: tensor `(N, D)`.
+            x: float tensor `(N, D)`.
             index: int or int scalar tensor, its position.
-            cache: as `start_decoding` or the step before returned it.
+            cache: as returned by `start_decoding` or the previous step.
 
         Returns:
             hidden state `(N, D)` and the cache for the next step.

@@ -1,67 +1,84 @@
-"""One step of decoding: what every layer of the decoder needs to know about it."""
+"""What the decoder's layers share in one step of decoding."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple, Self
 
 from keras import ops
 
 from tf_transformer.layers.attention import attention_bias
+from tf_transformer.layers.base import Tensor
 
 
 class DecodingStep(NamedTuple):
-    """Where the newest position is remembered, and which positions each row may see.
+    """How to append the newest position to the KV cache, and what each hypothesis may attend to.
 
-    All K hypotheses of a sentence write into one memory `(B, H, t * K, d_k)`, which is never
-    re-ordered: when the search re-orders hypotheses, it re-orders `ancestors` alone, the few
-    integers that say which of the K slots a hypothesis wrote at each position of its past. The
-    mask made of them hides the slots of the others.
+    The K hypotheses of a sentence share one KV cache `(B, H, t * K, d_k)`: K slots at each
+    position, one for each hypothesis. It is never re-ordered. When beam search re-orders the
+    hypotheses, it re-orders `ancestors` only, the slot that each hypothesis' history has at each
+    position. A mask computed from them hides the slots of other histories.
 
     Attributes:
-        beams: int32 `(K,)`, the slots of a sentence; None where each sentence is one row.
-        ancestors: int32 `(N, t)` with the newest position, or None with `beams`.
-        bias: float, broadcasts to `(B, 1, K, t * K)`, or None where all may be seen.
-        here: bool `(T * K, 1)`, the newest position's slots in a memory of fixed size; None in
-            one that grows.
+        beams: int32 `(K,)`, the slots `0 … K - 1`; None where each sentence is one row.
+        ancestors: int32 `(N, t)`, the newest position included; None where `beams` is.
+        bias: float tensor that broadcasts to the attention scores `(B, 1, K, t * K)`; None where
+            every cached position may be attended to.
+        is_newest: bool `(T * K, 1)`, the newest position's slots in a KV cache of fixed size; None
+            in one that grows.
     """
 
-    beams: Any
-    ancestors: Any
-    bias: Any
-    here: Any
+    beams: Tensor | None
+    ancestors: Tensor | None
+    bias: Tensor | None
+    is_newest: Tensor | None
 
     @classmethod
-    def at(cls, index, constants, target, dtype):
-        """The step at position `index`.
+    def at(
+        cls,
+        index: int | Tensor,
+        constants: dict[str, Tensor],
+        target: dict[str, Tensor],
+        dtype: str,
+    ) -> Self:
+        """Returns the step at position `index`.
 
         Args:
             index: int or int scalar tensor.
-            constants, target: those parts of the cache, see `Decoder.start_decoding`.
-            dtype: dtype of attention scores.
+            constants, target: these parts of the cache, see `Decoder.start_decoding`.
+            dtype: dtype of the attention scores.
         """
         steps, beams, ancestors = (
             constants.get("steps"), constants.get("beams"), target.get("ancestors"),
         )  # fmt: skip
-        past = None if steps is None else (steps <= index)[None, None, :]
         if beams is None:
-            bias = None if past is None else attention_bias(past, dtype)
-            return cls(None, None, bias, None if past is None else (steps == index)[:, None])
+            if steps is None:
+                return cls(None, None, None, None)
+            bias = attention_bias((steps <= index)[None, None, None], dtype)
+            return cls(None, None, bias, (steps == index)[:, None])
         num_beams = ops.shape(beams)[0]
         own = ops.tile(beams, (ops.shape(ancestors)[0] // num_beams,))[:, None]
         if steps is None:
-            ancestors, here = ops.concatenate([ancestors, own], axis=1), None
+            ancestors, is_newest = ops.concatenate([ancestors, own], axis=1), None
         else:
             ancestors = ops.where(steps == index, own, ancestors)
-            here = ops.repeat(steps == index, num_beams)[:, None]
+            is_newest = ops.repeat(steps == index, num_beams)[:, None]
         length = ops.shape(ancestors)[1]
         visible = ops.reshape(ancestors, (-1, num_beams, length, 1)) == beams
-        if past is not None:
-            visible = visible & past[..., None]
-        mask = ops.reshape(visible, (-1, num_beams, length * num_beams))
-        return cls(beams, ancestors, attention_bias(mask, dtype), here)
+        if steps is not None:
+            visible = visible & (steps <= index)[:, None]
+        mask = ops.reshape(visible, (-1, 1, num_beams, length * num_beams))
+        return cls(beams, ancestors, attention_bias(mask, dtype), is_newest)
 
-    def remember(self, memory, new):
-        """Adds the newest position `(B, H, K, d_k)` to a memory `(B, H, t * K, d_k)`."""
-        if self.here is None:
-            return ops.concatenate([memory, new], axis=2)
+    def append(self, cached: Tensor, new: Tensor) -> Tensor:
+        """Appends the newest position `(B, H, K, d_k)` to cached keys or values.
+
+        Args:
+            cached: float tensor `(B, H, t * K, d_k)`.
+            new: float tensor `(B, H, K, d_k)`.
+
+        Returns:
+            float tensor `(B, H, (t + 1) * K, d_k)`, or of the size of `cached` where it is fixed.
+        """
+        if self.is_newest is None:
+            return ops.concatenate([cached, new], axis=2)
         if self.beams is not None:
-            new = ops.tile(new, (1, 1, ops.shape(memory)[2] // ops.shape(self.beams)[0], 1))
-        return ops.where(self.here, new, memory)
+            new = ops.tile(new, (1, 1, ops.shape(cached)[2] // ops.shape(self.beams)[0], 1))
+        return ops.where(self.is_newest, new, cached)

@@ -1,63 +1,88 @@
-"""The encoder: embedded source tokens become context."""
+"""The encoder: from embedded source tokens to the context."""
 
 import keras
 
 from tf_transformer.layers.attention import GlobalSelfAttention
-from tf_transformer.layers.block import Block, Stack
+from tf_transformer.layers.base import Shape, Tensor, ensure_built
+from tf_transformer.layers.block import LayerStack, TransformerLayer
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class EncoderLayer(Block):
+class EncoderLayer(TransformerLayer):
     """Self-attention and a feed-forward network (Vaswani et al. 2017, figure 1, left).
 
-    Args: as `Block`.
+    Args: as in `TransformerLayer`.
 
     Call arguments:
-        x: tensor `(B, S, D)`.
-        attention_mask: bool tensor that broadcasts to `(B, S, S)`, or None.
-        training: bool, whether dropout is applied.
-        return_attention_scores: bool, whether to return the attention weights too.
+        x: float tensor `(B, S, D)`.
+        attention_mask: bool or integer tensor, see `MultiHeadAttention`; None for everywhere.
+        training: whether dropout is applied.
+        return_attention_scores: whether to return the attention weights too.
 
     Returns:
-        tensor `(B, S, D)`; with `return_attention_scores` also the weights `(B, H, S, S)`.
+        float tensor `(B, S, D)`; with `return_attention_scores` also the weights `(B, H, S, S)`.
     """
 
-    def build(self, *_):
-        self.self_attention = self.attention(GlobalSelfAttention, "self_attention")
-        self.attention_residual = self.residual("attention_residual")
-        self.feed_forward = self.feed_forward_network("feed_forward")
-        self.feed_forward_residual = self.residual("feed_forward_residual")
-        self.built = True
+    def _create_sublayers(self) -> None:
+        self.self_attention = self._attention(GlobalSelfAttention, "self_attention")
+        self.attention_residual = self._residual("attention_residual")
+        self.feed_forward = self._feed_forward("feed_forward")
+        self.feed_forward_residual = self._residual("feed_forward_residual")
 
-    def call(self, x, attention_mask=None, training=None, return_attention_scores=False):
+    def build(self, x_shape: Shape) -> None:
+        self.check_shapes(x=x_shape)
+        for layer in (
+            self.self_attention, self.attention_residual,
+            self.feed_forward, self.feed_forward_residual,
+        ):  # fmt: skip
+            ensure_built(layer, x_shape)
+
+    def call(
+        self,
+        x: Tensor,
+        attention_mask: Tensor | None = None,
+        training: bool | None = None,
+        return_attention_scores: bool = False,
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        self.check_shapes(x=x.shape)
         attended, weights = self.self_attention(
-            self.attention_residual.enter(x),
+            self.attention_residual.pre(x),
             attention_mask=attention_mask,
             training=training,
             return_attention_scores=True,
         )
-        x = self.attention_residual.leave(x, attended, training)
-        transformed = self.feed_forward(self.feed_forward_residual.enter(x))
-        x = self.feed_forward_residual.leave(x, transformed, training)
+        x = self.attention_residual.post(x, attended, training)
+        transformed = self.feed_forward(self.feed_forward_residual.pre(x))
+        x = self.feed_forward_residual.post(x, transformed, training)
         return (x, weights) if return_attention_scores else x
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class Encoder(Stack):
-    """A stack of encoder layers.
+class Encoder(LayerStack):
+    """A stack of `EncoderLayer`s, with a final norm where they are norm-first.
 
-    Args: as `Stack`.
+    Args: as in `LayerStack`.
 
-    Call arguments: as `EncoderLayer`.
+    Call arguments: as in `EncoderLayer`.
 
     Returns:
-        context `(B, S, D)`; with `return_attention_scores` also a list of weights
-        `(B, H, S, S)`, one a layer.
+        context, float tensor `(B, S, D)`; with `return_attention_scores` also a list of the
+        weights `(B, H, S, S)` of each layer.
     """
 
-    block_class = EncoderLayer
+    layer_class = EncoderLayer
 
-    def call(self, x, attention_mask=None, training=None, return_attention_scores=False):
+    def build(self, x_shape: Shape) -> None:
+        self.check_shapes(x=x_shape)
+        self._build_layers(x_shape)
+
+    def call(
+        self,
+        x: Tensor,
+        attention_mask: Tensor | None = None,
+        training: bool | None = None,
+        return_attention_scores: bool = False,
+    ) -> Tensor | tuple[Tensor, list[Tensor]]:
         all_weights = []
         for layer in self.layers:
             x, weights = layer(

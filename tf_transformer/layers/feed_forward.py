@@ -1,41 +1,53 @@
 """The position-wise feed-forward network."""
 
+from typing import Any
+
 import keras
 
+from tf_transformer.layers.base import DType, HiddenStateLayer, Shape, Tensor, ensure_built
 from tf_transformer.layers.rows import on_rows
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class FeedForward(keras.layers.Layer):
+class FeedForward(HiddenStateLayer):
     """`max(0, x W1 + b1) W2 + b2` at each position (Vaswani et al. 2017, section 3.3).
 
     Args:
-        d_model: int, D, width of input and output.
-        d_ff: int, width of the hidden layer.
+        d_model: D, width of input and output.
+        d_ff: width of the hidden layer.
+        name, trainable, dtype: as in `keras.layers.Layer`.
 
     Call arguments:
-        x: tensor `(B, T, D)`.
+        x: float tensor `(..., D)`.
 
     Returns:
-        tensor `(B, T, D)`.
+        float tensor `(..., D)`.
     """
 
-    def __init__(self, d_model, d_ff, *, name=None, trainable=True, dtype=None):
-        super().__init__(name=name, trainable=trainable, dtype=dtype)
-        self.d_model = d_model
+    def __init__(
+        self,
+        d_model: int,
+        d_ff: int,
+        *,
+        name: str | None = None,
+        trainable: bool = True,
+        dtype: DType = None,
+    ) -> None:
+        super().__init__(d_model, name=name, trainable=trainable, dtype=dtype)
         self.d_ff = d_ff
         self.expand = keras.layers.Dense(
             d_ff, activation="relu", dtype=self.dtype_policy, name="expand"
         )
         self.contract = keras.layers.Dense(d_model, dtype=self.dtype_policy, name="contract")
 
-    def build(self, *_):
-        self.expand.build((None, None, self.d_model))
-        self.contract.build((None, None, self.d_ff))
-        self.built = True
+    def build(self, x_shape: Shape) -> None:
+        self.check_shapes(rank=None, x=x_shape)
+        ensure_built(self.expand, (None, self.d_model))
+        ensure_built(self.contract, (None, self.d_ff))
 
-    def call(self, x):
+    def call(self, x: Tensor) -> Tensor:
+        self.check_shapes(rank=None, x=x.shape)
         return on_rows(lambda rows: self.contract(self.expand(rows)), x)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "d_model": self.d_model, "d_ff": self.d_ff}

@@ -1,72 +1,97 @@
-"""From hidden states to logits, or to how well they predict labels."""
+"""From hidden states to logits, or to the scores of labels."""
+
+from typing import Any, Self
 
 import keras
 from keras import ops
 
+from tf_transformer.layers.base import DType, HiddenStateLayer, Shape, Tensor, ensure_built
 from tf_transformer.layers.token_scores import projected_token_scores
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class OutputProjection(keras.layers.Layer):
-    """Projects hidden states to a logit for each token of the vocabulary, float32 always.
+    """Projects hidden states to a logit for each token of the vocabulary.
+
+    Computes in float32 whatever the dtype policy, which sets the dtype of the weights only.
 
     Args:
-        vocab_size: int, V.
-        pad_id: int, the id of padding in `labels`.
+        vocab_size: V.
+        pad_id: the id of padding in `labels`.
         embedding: `keras.layers.Embedding` of V rows whose transposed matrix projects (Press &
             Wolf 2016), without a bias; None for a kernel `(D, V)` and a bias `(V,)` of its own.
-        name: str, the layer's name.
-        trainable: bool.
+            The embedding may be quantized.
+        name, trainable, dtype: as in `keras.layers.Layer`.
 
     Call arguments:
-        hidden: float tensor `(B, T, D)`; without `labels` also `(N, D)`.
+        hidden: float tensor `(..., D)`; `(B, T, D)` with `labels`.
         labels: int tensor `(B, T)`, or None.
 
     Returns:
-        logits float32 `(B, T, V)`; with labels their scores float32 `(B, T, 3)` (see
-        `layers.token_scores`), for which few of the logits are in memory at a time.
+        logits float32 `(..., V)`; with `labels` their scores float32 `(B, T, 3)` (see
+        `layers.token_scores`), for which only a part of the logits is in memory at a time.
     """
 
-    def __init__(self, vocab_size, pad_id=0, embedding=None, *, name=None, trainable=True):
-        super().__init__(name=name, trainable=trainable, dtype="float32")
+    def __init__(
+        self,
+        vocab_size: int,
+        pad_id: int = 0,
+        embedding: keras.layers.Embedding | None = None,
+        *,
+        name: str | None = None,
+        trainable: bool = True,
+        dtype: DType = None,
+    ) -> None:
+        super().__init__(name=name, trainable=trainable, dtype=dtype, autocast=False)
         self.vocab_size = vocab_size
         self.pad_id = pad_id
         self.embedding = embedding
+        self.supports_masking = True
 
-    def build(self, hidden_shape):
+    def build(self, hidden_shape: Shape) -> None:
         if self.embedding is None:
             shape = (hidden_shape[-1], self.vocab_size)
             self.kernel = self.add_weight(shape, "glorot_uniform", name="kernel")
             self.bias = self.add_weight(shape[1:], "zeros", name="bias")
-        elif not self.embedding.built:
-            self.embedding.build((None, None))
+            return
+        if hidden_shape[-1] != self.embedding.output_dim:
+            raise ValueError(
+                f"OutputProjection needs hidden of shape (..., d_model={self.embedding.output_dim})"
+                f", the width of its embedding; received shape {tuple(hidden_shape)}."
+            )
+        ensure_built(self.embedding, (None, None))
 
-    def call(self, hidden, labels=None):
+    def call(self, hidden: Tensor, labels: Tensor | None = None) -> Tensor:
         kernel, bias = self.kernel_and_bias()
         if labels is not None:
             return projected_token_scores(labels, hidden, kernel, bias, self.pad_id)
-        logits = ops.matmul(hidden, kernel)
+        logits = ops.matmul(ops.cast(hidden, "float32"), kernel)
         return logits if bias is None else logits + bias
 
-    def kernel_and_bias(self):
-        """The kernel `(D, V)` and the bias `(V,)` or None, float32."""
+    def kernel_and_bias(self) -> tuple[Tensor, Tensor | None]:
+        """Returns the kernel `(D, V)` and the bias `(V,)` or None, float32."""
         if self.embedding is None:
-            return self.kernel, self.bias
-        return ops.transpose(ops.cast(self.embedding.embeddings, "float32")), None
+            return ops.cast(self.kernel, "float32"), ops.cast(self.bias, "float32")
+        if self.embedding.quantization_mode is None:
+            matrix = self.embedding.embeddings
+        else:  # a look-up of every token dequantizes
+            matrix = self.embedding(ops.arange(self.vocab_size))
+        return ops.transpose(ops.cast(matrix, "float32")), None
 
-    def compute_output_shape(self, hidden_shape, labels_shape=None):
+    compute_output_spec = HiddenStateLayer.compute_output_spec
+
+    def compute_output_shape(self, hidden_shape: Shape, labels_shape: Shape | None = None) -> Shape:
         return (*hidden_shape[:-1], self.vocab_size if labels_shape is None else 3)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
-            "name": self.name,
-            "trainable": self.trainable,
+            **super().get_config(),
             "vocab_size": self.vocab_size,
             "pad_id": self.pad_id,
             "embedding": keras.saving.serialize_keras_object(self.embedding),
         }
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict[str, Any]) -> Self:
         embedding = keras.saving.deserialize_keras_object(config["embedding"])
         return cls(**{**config, "embedding": embedding})

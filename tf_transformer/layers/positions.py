@@ -1,15 +1,16 @@
-"""Positions: what tells attention, blind to order, where a token stands."""
+"""Sinusoidal positions, and the embedding layer that adds them."""
 
 import math
+from typing import Any, Self
 
 import keras
 import numpy as np
 from keras import ops
 
-from tf_transformer.layers.dropout import Dropout
+from tf_transformer.layers.base import DType, Shape, Tensor, ensure_built
 
 
-def _check_even(d_model):
+def _check_even(d_model: int) -> None:
     if d_model <= 0 or d_model % 2:
         raise ValueError(
             f"d_model must be a positive even number, since sines and cosines come in pairs; "
@@ -17,15 +18,17 @@ def _check_even(d_model):
         )
 
 
-def sinusoidal_positions(length, d_model, offset=0, dtype="float32"):
+def sinusoidal_positions(
+    length: int | Tensor, d_model: int, offset: int | Tensor = 0, dtype: str = "float32"
+) -> Tensor:
     """Sinusoidal position encodings, sine and cosine interleaved.
 
     `PE(p, 2i) = sin(p / 10000^(2i/d))`, `PE(p, 2i+1) = cos(p / 10000^(2i/d))`
-    (Vaswani et al. 2017, section 3.5). Computed where it is used, so no length is too long.
+    (Vaswani et al. 2017, section 3.5). Computed on the fly, so there is no maximum length.
 
     Args:
-        length: int or int scalar tensor, how many positions.
-        d_model: even int, D.
+        length: int or int scalar tensor, the number of positions.
+        d_model: D, even.
         offset: int or int scalar tensor, the first position.
         dtype: dtype of the result; the angles are always float32.
 
@@ -33,7 +36,7 @@ def sinusoidal_positions(length, d_model, offset=0, dtype="float32"):
         tensor `(length, D)`.
 
     Raises:
-        ValueError: if `d_model` is odd.
+        ValueError: `d_model` is not a positive even number.
     """
     _check_even(d_model)
     exponents = np.arange(d_model) // 2 * 2 / d_model
@@ -41,87 +44,112 @@ def sinusoidal_positions(length, d_model, offset=0, dtype="float32"):
     # cos(x) = sin(x + pi/2): one sine for both keeps the graph of a decoding step small.
     phases = (np.arange(d_model) % 2 * (math.pi / 2)).astype("float32")
     positions = ops.cast(ops.arange(length) + offset, "float32")
-    return ops.cast(ops.sin(positions[:, None] * frequencies + phases), dtype)
+    angles = ops.add(ops.multiply(positions[:, None], frequencies), phases)
+    return ops.cast(ops.sin(angles), dtype)
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class PositionalEmbedding(keras.layers.Layer):
     """Token embeddings times `sqrt(d_model)`, plus sinusoidal positions, then dropout.
 
-    Vaswani et al. 2017, sections 3.4 and 3.5. The embedding matrix may belong to another layer:
-    with `embedding` the paper's sharing between source, target and output is one line.
+    Vaswani et al. 2017, sections 3.4 and 3.5. Layers that are given the same `embedding` share its
+    matrix, as source, target and output do in the paper.
 
     Args:
-        vocab_size: int, V.
-        d_model: even int, D.
-        dropout_rate: float in [0, 1), applied to the sum.
-        embedding: a built or unbuilt `keras.layers.Embedding` to share, or None.
+        vocab_size: V.
+        d_model: D, even.
+        dropout_rate: dropout of the sum, in [0, 1).
+        embedding: a built or unbuilt `keras.layers.Embedding` to share, or None for a new one.
+        mask_zero: whether the output has an implicit Keras mask, True where the id is not 0. The
+            layers of this package pass it on, but they apply masks given as arguments only.
+        name, trainable, dtype: as in `keras.layers.Layer`.
 
     Call arguments:
         token_ids: int tensor `(B, T)`.
-        training: bool, whether dropout is applied.
+        training: whether dropout is applied.
 
     Returns:
-        tensor `(B, T, D)`.
+        float tensor `(B, T, D)`.
 
     Raises:
-        ValueError: if `d_model` is odd.
+        ValueError: `d_model` is not a positive even number, or `token_ids` is not of rank 2.
     """
 
     def __init__(
-        self, vocab_size, d_model, dropout_rate=0.0, embedding=None, *, name=None,
-        trainable=True, dtype=None,
-    ):  # fmt: skip
+        self,
+        vocab_size: int,
+        d_model: int,
+        dropout_rate: float = 0.0,
+        embedding: keras.layers.Embedding | None = None,
+        mask_zero: bool = False,
+        *,
+        name: str | None = None,
+        trainable: bool = True,
+        dtype: DType = None,
+    ) -> None:
         super().__init__(name=name, trainable=trainable, dtype=dtype)
         _check_even(d_model)
         self.vocab_size = vocab_size
         self.d_model = d_model
         self.dropout_rate = dropout_rate
+        self.mask_zero = mask_zero
         self.embedding = embedding or token_embedding(vocab_size, d_model, dtype=self.dtype_policy)
-        self.dropout = Dropout(dropout_rate, dtype=self.dtype_policy)
+        self.dropout = keras.layers.Dropout(dropout_rate, dtype=self.dtype_policy)
+        self.supports_masking = True
 
-    def build(self, token_shape):
-        if not self.embedding.built:
-            self.embedding.build(token_shape)
+    def build(self, token_ids_shape: Shape) -> None:
+        ensure_built(self.embedding, token_ids_shape)
 
-    def call(self, token_ids, training=None):
-        embedded = self.embedding(token_ids) * math.sqrt(self.d_model)
+    def call(self, token_ids: Tensor, training: bool | None = None) -> Tensor:
+        if len(token_ids.shape) != 2:
+            raise ValueError(
+                f"PositionalEmbedding needs token_ids of shape (batch, length); received shape "
+                f"{tuple(token_ids.shape)}."
+            )
         positions = sinusoidal_positions(
             ops.shape(token_ids)[1], self.d_model, dtype=self.compute_dtype
         )
-        return self.dropout(embedded + positions, training=training)
+        return self.dropout(self._embed(token_ids) + positions, training=training)
 
-    def decode_step(self, token_ids, index):
-        """Embeds the token `(N,)` that each row has at position `index`: `(N, D)`."""
-        embedded = self.embedding(token_ids) * math.sqrt(self.d_model)
-        return embedded + sinusoidal_positions(1, self.d_model, index, dtype=self.compute_dtype)
+    def decode_step(self, token_ids: Tensor, index: int | Tensor) -> Tensor:
+        """Embeds tokens `(N,)`, all at position `index`: `(N, D)`."""
+        position = sinusoidal_positions(1, self.d_model, index, dtype=self.compute_dtype)
+        return self._embed(token_ids) + position
 
-    def compute_output_shape(self, token_shape):
-        return (*token_shape, self.d_model)
+    def _embed(self, token_ids: Tensor) -> Tensor:
+        # Quantized embeddings are float32 under mixed policies (Keras 3.15.1).
+        embedded = ops.cast(self.embedding(token_ids), self.compute_dtype)
+        return embedded * math.sqrt(self.d_model)
 
-    def get_config(self):
+    def compute_mask(self, token_ids: Tensor, previous_mask: Tensor | None = None) -> Tensor | None:
+        return ops.not_equal(token_ids, 0) if self.mask_zero else previous_mask
+
+    def compute_output_shape(self, token_ids_shape: Shape) -> Shape:
+        return (*token_ids_shape, self.d_model)
+
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "vocab_size": self.vocab_size,
             "d_model": self.d_model,
             "dropout_rate": self.dropout_rate,
             "embedding": keras.saving.serialize_keras_object(self.embedding),
+            "mask_zero": self.mask_zero,
         }
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict[str, Any]) -> Self:
         embedding = keras.saving.deserialize_keras_object(config["embedding"])
         return cls(**{**config, "embedding": embedding})
 
 
-def token_embedding(vocab_size, d_model, dtype=None, name="embedding"):
-    """An embedding matrix that can also project back to logits, see `OutputProjection`.
+def token_embedding(
+    vocab_size: int, d_model: int, dtype: DType = None, name: str = "embedding"
+) -> keras.layers.Embedding:
+    """An embedding matrix that can also project to logits, see `OutputProjection`.
 
-    Rows start with deviation `d_model^-0.5`: times `sqrt(d_model)` they have the scale of the
-    positions, and a normalised hidden state gives logits of deviation 1.
-
-    Returns:
-        `keras.layers.Embedding`.
+    Rows start with standard deviation `d_model^-0.5`: times `sqrt(d_model)` they have the scale of
+    the positions, and a normalised hidden state gives logits of standard deviation 1.
     """
     return keras.layers.Embedding(
         vocab_size,

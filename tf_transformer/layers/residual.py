@@ -1,54 +1,82 @@
-"""The connection around every sub-layer: normalise, drop out, add."""
+"""The residual connection around each sub-layer."""
+
+from typing import Any
 
 import keras
 
-from tf_transformer.layers.dropout import Dropout
+from tf_transformer.layers.base import DType, HiddenStateLayer, Shape, Tensor, ensure_built
 
-# What the paper's own code used; Keras' default of 1e-3 is large beside small activations.
+# The epsilon of the paper's own code; Keras' default of 1e-3 is large beside small activations.
 LAYER_NORM_EPSILON = 1e-6
 
 
-def layer_norm(dtype, name):
+def layer_norm(dtype: DType, name: str) -> keras.layers.LayerNormalization:
     """Layer normalisation (Ba et al. 2016): biased variance, epsilon inside the root."""
     return keras.layers.LayerNormalization(epsilon=LAYER_NORM_EPSILON, dtype=dtype, name=name)
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class Residual(keras.layers.Layer):
-    """The residual connection of one sub-layer, normalised before it or after the sum.
+class Residual(HiddenStateLayer):
+    """Dropout, residual connection and layer normalisation around one sub-layer.
 
     Post-norm, `LayerNorm(x + Dropout(f(x)))`, is the paper's (Vaswani et al. 2017, sections 3.1
-    and 5.4); norm-first, `x + Dropout(f(LayerNorm(x)))`, needs less care in the warm-up (Xiong et
-    al. 2020). Either is written `residual.leave(x, f(residual.enter(x)))`.
+    and 5.4). Pre-norm, `x + Dropout(f(LayerNorm(x)))`, needs less care in the warm-up (Xiong et
+    al. 2020). Both are `residual.post(x, f(residual.pre(x)))`.
 
     Args:
-        d_model: int, D.
-        dropout_rate: float in [0, 1), dropout of the sub-layer's output.
-        norm_first: bool, whether the sub-layer sees the normalised input.
+        d_model: D.
+        dropout_rate: dropout of the sub-layer's output, in [0, 1).
+        norm_first: whether the sub-layer's input is normalised (pre-norm) or the sum (post-norm).
+        name, trainable, dtype: as in `keras.layers.Layer`.
+
+    Call arguments, as of `post`:
+        x: float tensor `(..., D)`, the input of the block.
+        sublayer_output: float tensor `(..., D)`.
+        training: whether dropout is applied.
+
+    Returns:
+        float tensor `(..., D)`.
     """
 
-    def __init__(self, d_model, dropout_rate, norm_first, *, name=None, trainable=True, dtype=None):
-        super().__init__(name=name, trainable=trainable, dtype=dtype)
-        self.d_model = d_model
+    def __init__(
+        self,
+        d_model: int,
+        dropout_rate: float = 0.0,
+        norm_first: bool = True,
+        *,
+        name: str | None = None,
+        trainable: bool = True,
+        dtype: DType = None,
+    ) -> None:
+        super().__init__(d_model, name=name, trainable=trainable, dtype=dtype)
         self.dropout_rate = dropout_rate
         self.norm_first = norm_first
         self.norm = layer_norm(self.dtype_policy, name="norm")
-        self.dropout = Dropout(dropout_rate, dtype=self.dtype_policy)
+        self.dropout = keras.layers.Dropout(dropout_rate, dtype=self.dtype_policy)
 
-    def build(self, *_):
-        self.norm.build((None, None, self.d_model))
-        self.built = True
+    def build(self, x_shape: Shape, sublayer_output_shape: Shape | None = None) -> None:
+        self.check_shapes(rank=None, x=x_shape, sublayer_output=sublayer_output_shape)
+        ensure_built(self.norm, (None, None, self.d_model))
 
-    def enter(self, x):
-        """What the sub-layer sees of `x` `(B, T, D)`."""
+    def pre(self, x: Tensor) -> Tensor:
+        """Returns the sub-layer's input `(..., D)`."""
         return self.norm(x) if self.norm_first else x
 
-    def leave(self, x, sublayer_output, training=None):
-        """Joins `x` and the sub-layer's output, both `(B, T, D)`."""
+    def post(self, x: Tensor, sublayer_output: Tensor, training: bool | None = None) -> Tensor:
+        """Adds the sub-layer's output to `x`; both and the result are `(..., D)`."""
         x = x + self.dropout(sublayer_output, training=training)
         return x if self.norm_first else self.norm(x)
 
-    def get_config(self):
+    def call(self, x: Tensor, sublayer_output: Tensor, training: bool | None = None) -> Tensor:
+        self.check_shapes(rank=None, x=x.shape, sublayer_output=sublayer_output.shape)
+        return self.post(x, sublayer_output, training)
+
+    def compute_output_shape(
+        self, x_shape: Shape, sublayer_output_shape: Shape | None = None
+    ) -> Shape:
+        return tuple(x_shape)
+
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "d_model": self.d_model,

@@ -1,21 +1,25 @@
-"""Sentences as rows of one matrix.
+"""Position-wise functions on matrices of rank 2.
 
-Of a product with a matrix of rank 2, its bias and its activation TensorFlow makes one operation; of
-rank 3, four or more.
+TensorFlow runs a product with a rank-2 matrix, its bias and its activation as one operation; with
+rank 3 it needs four or more.
 """
+
+from collections.abc import Callable
 
 from keras import ops
 
+from tf_transformer.layers.base import Tensor
 
-def on_rows(function, x):
-    """Applies what treats each position alone.
+
+def on_rows(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """Applies a function that treats each position alone.
 
     Args:
-        function: from a tensor `(N, D)` to a tensor `(N, E)`.
-        x: tensor `(B, T, D)`, or `(N, D)` already.
+        function: maps a tensor `(N, D)` to a tensor `(N, E)`.
+        x: tensor `(..., D)`.
 
     Returns:
-        tensor `(B, T, E)`, or `(N, E)`.
+        tensor `(..., E)`.
     """
     if len(x.shape) == 2:
         return function(x)

@@ -1,29 +1,31 @@
-"""How well logits predict labels: all that a loss and its metrics need to know of them.
+"""Scores of labels: what a loss and its metrics need of the logits.
 
 The scores of a token are three numbers, `(B, T, 3)` for a batch: the log-probability of the label,
-the mean log-probability of all other tokens but padding, and 1 where no logit is higher than the
-label's, else 0. A smoothed cross-entropy is a weighted sum of the first two, so that neither the
-smoothed target nor the softmax is ever built. (A vocabulary of two has no other tokens; the
+the mean log-probability of all other tokens except padding, and 1 where no logit is higher than
+the label's, else 0. A smoothed cross-entropy is a weighted sum of the first two, so neither the
+smoothed target nor the softmax is ever stored. (A vocabulary of two has no other tokens; the
 second score is then minus the log-sum-exp.)
 """
 
 from keras import ops
 
-# 16 MiB; four times as many were 1.15 times as fast with 32,000 pieces, and no faster with 8,000.
+from tf_transformer.layers.base import Tensor
+
+# 16 MiB; four times as many were 1.15 times as fast for V = 32,000, and no faster for V = 8,000.
 LOGITS_AT_ONCE = 2**22
 
 
-def token_scores(labels, logits, pad_id):
-    """Scores logits.
+def token_scores(labels: Tensor, logits: Tensor, pad_id: int) -> Tensor:
+    """Returns the scores of labels, given logits.
 
     With `p` the softmax, the gradients are `[label] - p` of the first score and
-    `[neither label nor padding] / (V - 2) - p` of the second; the one exponential of the forward
-    pass gives both, which keeps the work on the largest tensor of the model to a few passes.
+    `[neither label nor padding] / (V - 2) - p` of the second. Both reuse the exponentials of the
+    forward pass, so that the largest tensor of the model is read only a few times.
 
     Args:
         labels: int tensor `(B, T)`.
         logits: float tensor `(B, T, V)`.
-        pad_id: int; a position with this label has scores and gradients of 0.
+        pad_id: the id of padding; scores and gradients of this label are 0.
 
     Returns:
         float32 tensor `(B, T, 3)`.
@@ -44,20 +46,27 @@ def token_scores(labels, logits, pad_id):
     return ops.reshape(scores_of(flat_logits), (*ops.shape(labels), 3))
 
 
-def projected_token_scores(labels, hidden, kernel, bias, pad_id, logits_at_once=LOGITS_AT_ONCE):
-    """Scores the logits `hidden @ kernel + bias`, a part of the tokens after the other.
+def projected_token_scores(
+    labels: Tensor,
+    hidden: Tensor,
+    kernel: Tensor,
+    bias: Tensor | None,
+    pad_id: int,
+    logits_at_once: int = LOGITS_AT_ONCE,
+) -> Tensor:
+    """Returns the scores of labels for the logits `hidden @ kernel + bias`, chunk by chunk.
 
-    Scores and gradients are those of `token_scores`, without all logits in memory. They are made
-    again for the gradient (as Chen et al. 2016 do with what is cheaper to compute than to keep),
-    so that this product and its gradients take 1.4 to 1.6 times as long.
+    Scores and gradients equal those of `token_scores`, without all logits in memory. Logits are
+    recomputed for the gradient (Chen et al. 2016), so that this product and its gradients take 1.4
+    to 1.6 times as long.
 
     Args:
         labels: int tensor `(B, T)`.
         hidden: float tensor `(B, T, D)`.
         kernel: float tensor `(D, V)`.
         bias: float tensor `(V,)`, or None.
-        pad_id: int; a position with this label has scores and gradients of 0.
-        logits_at_once: int, the most logits in memory; those of one token always are.
+        pad_id: the id of padding; scores and gradients of this label are 0.
+        logits_at_once: the maximum number of logits in memory; at least those of one token.
 
     Returns:
         float32 tensor `(B, T, 3)`.

@@ -72,6 +72,11 @@ class TransformerConfig:
                 f"Train a joint tokenizer or set tie_embeddings=False."
             )
 
+    def require_vocabularies(self) -> None:
+        """Raises a `ConfigError` unless the sizes of the vocabularies are known."""
+        for name in ("source_vocab_size", "target_vocab_size"):
+            require(getattr(self, name) is not None, name, None, "given to build a model")
+
     def to_dict(self) -> dict[str, Any]:
         """The fields as plain values; `TransformerConfig(**d)` is the way back."""
         return dataclasses.asdict(self)

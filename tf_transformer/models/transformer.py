@@ -1,111 +1,155 @@
-"""The Transformer: a sequence-to-sequence model of attention alone."""
+"""The Transformer: a sequence-to-sequence model based on attention alone."""
+
+from collections.abc import Mapping
+from typing import Any, Self
 
 import keras
 from keras import ops
 
-from tf_transformer.layers.decoder import Decoder
-from tf_transformer.layers.encoder import Encoder
+from tf_transformer.layers.base import DType, Tensor
+from tf_transformer.layers.decoder import Decoder, DecoderLayer
+from tf_transformer.layers.encoder import Encoder, EncoderLayer
 from tf_transformer.layers.masks import padding_mask
 from tf_transformer.layers.output_projection import OutputProjection
 from tf_transformer.layers.positions import PositionalEmbedding, token_embedding
+from tf_transformer.layers.token_scores import token_scores
 from tf_transformer.models.architectures import TransformerConfig
+
+Cache = dict[str, dict[str, Tensor]]
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class Transformer(keras.Model):
     """The encoder-decoder Transformer (Vaswani et al. 2017).
 
-    All weights exist after the constructor. Like every translation model here it has three ways
-    in: a call (teacher forcing), `start_decoding` and `decode_step`.
+    All weights exist after the constructor. Like every translation model here it has three entry
+    points: a call (teacher forcing), `start_decoding` and `decode_step`.
+
+    `model.quantize("int8")` quantizes all projections and the embeddings; an output projection
+    with weights of its own (`tie_embeddings=False`) stays as it is.
 
     Args:
-        config: `TransformerConfig`.
-        name: str, the model's name.
-        trainable: bool.
-        dtype: a Keras dtype policy, such as `"mixed_bfloat16"`; None is the global one.
+        config: `TransformerConfig`, or a dict of its fields.
+        name: the model's name.
+        trainable: whether the weights are trained.
+        dtype: dtype policy, such as `"mixed_bfloat16"`; None for the global one.
 
     Call arguments:
-        inputs: dict of `source_ids` int `(B, S)` and `target_ids` int `(B, T)`; the target starts
-            with the begin id, and both are padded with `config.pad_id`. With `labels`
-            int `(B, T)` too, the call returns how well they are predicted instead of logits,
-            of which it holds 16 MiB at a time.
-        training: bool, whether dropout is applied.
-        return_attention_scores: bool, whether to return the attention weights too.
+        inputs: dict of `source_ids` int `(B, S)` and `target_ids` int `(B, T)`, or a tuple or list
+            of both; the target starts with the begin id, and both are padded with
+            `config.pad_id`. A dict may have `labels` int `(B, T)` too: the call then returns their
+            scores instead of logits, of which only 16 MiB are in memory at a time.
+        training: whether dropout is applied.
+        return_attention_scores: whether to return the attention weights too.
 
     Returns:
-        logits float32 `(B, T, V)`: row `t` predicts the token after `target_ids[:, t]`; or, with
-        `labels`, their scores float32 `(B, T, 3)`, as in `layers.token_scores`. With
-        `return_attention_scores` also a dict of `encoder` (`(B, H, S, S)` a layer), `decoder`
-        (`(B, H, T, T)` a layer) and `cross` (`(B, H, T, S)` a layer).
+        logits float32 `(B, T, V)`: those at `t` predict the token after `target_ids[:, t]`; or,
+        with `labels`, their scores float32 `(B, T, 3)`, see `layers.token_scores`. With
+        `return_attention_scores` also a dict with a list of each layer's weights: `encoder`
+        `(B, H, S, S)`, `decoder` `(B, H, T, T)` and `cross` `(B, H, T, S)`.
+
+    Raises:
+        ConfigError: `config` lacks the sizes of the vocabularies.
+        ValueError: `inputs` is no such dict, tuple or list.
     """
 
-    def __init__(self, config, *, name="transformer", trainable=True, dtype=None):
+    def __init__(
+        self,
+        config: TransformerConfig | Mapping[str, Any],
+        *,
+        name: str = "transformer",
+        trainable: bool = True,
+        dtype: DType = None,
+    ) -> None:
         super().__init__(name=name, trainable=trainable, dtype=dtype)
-        # For `jit_compile="auto"`: XLA would compile anew for every shape of batch.
+        # For `jit_compile="auto"`: XLA would compile anew for every batch shape.
         self.supports_jit = False
+        if not isinstance(config, TransformerConfig):
+            config = TransformerConfig(**config)
+        config.require_vocabularies()
         self.config = config
         policy = self.dtype_policy
-        sizes = dict(
-            num_layers=config.num_layers,
-            d_model=config.d_model,
-            num_heads=config.num_heads,
-            d_ff=config.d_ff,
-            dropout_rate=config.dropout_rate,
-            attention_dropout_rate=config.attention_dropout_rate,
-            norm_first=config.norm_first,
-            dtype=policy,
-        )
         shared = None
         if config.tie_embeddings:
             shared = token_embedding(config.target_vocab_size, config.d_model, dtype=policy)
-        self.source_embedding = PositionalEmbedding(
-            config.source_vocab_size,
-            config.d_model,
-            config.dropout_rate,
-            shared,
-            dtype=policy,
-            name="source_embedding",
-        )
-        self.target_embedding = PositionalEmbedding(
-            config.target_vocab_size,
-            config.d_model,
-            config.dropout_rate,
-            shared,
-            dtype=policy,
-            name="target_embedding",
-        )
-        self.encoder = Encoder(**sizes, name="encoder")
-        self.decoder = Decoder(**sizes, name="decoder")
+
+        def embedding(side: str, vocab_size: int) -> PositionalEmbedding:
+            return PositionalEmbedding(
+                vocab_size,
+                config.d_model,
+                config.dropout_rate,
+                shared,
+                dtype=policy,
+                name=f"{side}_embedding",
+            )
+
+        def layers(kind: type) -> list:
+            return [
+                kind(
+                    config.d_model,
+                    config.num_heads,
+                    config.d_ff,
+                    config.dropout_rate,
+                    config.attention_dropout_rate,
+                    config.norm_first,
+                    dtype=policy,
+                    name=f"layer_{index}",
+                )
+                for index in range(config.num_layers)
+            ]
+
+        self.source_embedding = embedding("source", config.source_vocab_size)
+        self.target_embedding = embedding("target", config.target_vocab_size)
+        self.encoder = Encoder(layers(EncoderLayer), dtype=policy, name="encoder")
+        self.decoder = Decoder(layers(DecoderLayer), dtype=policy, name="decoder")
         self.output_projection = OutputProjection(
-            config.target_vocab_size, config.pad_id, shared, name="output_projection"
+            config.target_vocab_size,
+            config.pad_id,
+            shared,
+            dtype="float32",
+            name="output_projection",
         )
         self.build()
 
-    def build(self, *_):
+    def build(self, input_shape: Any = None) -> None:
+        if self.built:
+            return
+        hidden_shape = (None, None, self.config.d_model)
         self.source_embedding.build((None, None))
         self.target_embedding.build((None, None))
-        self.encoder.build()
-        self.decoder.build()
-        self.output_projection.build((None, None, self.config.d_model))
-        self.built = True
+        self.encoder.build(hidden_shape)
+        self.decoder.build(hidden_shape, hidden_shape)
+        self.output_projection.build(hidden_shape)
 
-    def _maybe_symbolic_build(self, iterator=None, data_batch=None):
-        """Nothing, for all is built; Keras would first average a batch over the replicas of a
-        strategy, which fails where the first batch does not divide evenly (Keras 3.15.1).
+    def _maybe_symbolic_build(self, iterator: Any = None, data_batch: Any = None) -> None:
+        """Does nothing, because all is built.
+
+        Keras would average a batch over the replicas of a strategy first, which fails where the
+        first batch does not divide evenly (Keras 3.15.1).
         """
 
-    def call(self, inputs, training=None, return_attention_scores=False):
-        source_ids, target_ids = inputs["source_ids"], inputs["target_ids"]
+    def call(
+        self,
+        inputs: Mapping[str, Tensor] | tuple[Tensor, Tensor] | list[Tensor],
+        training: bool | None = None,
+        return_attention_scores: bool = False,
+    ) -> Tensor | tuple[Tensor, dict[str, list[Tensor]]]:
+        source_ids, target_ids, labels = _split_inputs(inputs)
         context, context_mask, encoder_weights = self._encode(source_ids, training)
         # Real target tokens come first, so the causal mask hides the padding from all of them.
         hidden, decoder_weights, cross_weights = self.decoder(
             self.target_embedding(target_ids, training=training),
             context,
-            context_mask=context_mask,
+            cross_attention_mask=context_mask,
             training=training,
             return_attention_scores=True,
         )
-        output = self.output_projection(hidden, inputs.get("labels"))
+        if labels is None:
+            output = self._logits(hidden)
+        elif isinstance(self.output_projection, OutputProjection):
+            output = self.output_projection(hidden, labels)
+        else:
+            output = token_scores(labels, self._logits(hidden), self.config.pad_id)
         if not return_attention_scores:
             return output
         return output, {
@@ -114,36 +158,43 @@ class Transformer(keras.Model):
             "cross": cross_weights,
         }
 
-    def start_decoding(self, source_ids, num_steps=None, beam_size=None):
-        """Encodes the source once.
+    def start_decoding(
+        self,
+        source_ids: Tensor,
+        num_steps: int | Tensor | None = None,
+        beam_size: int | Tensor | None = None,
+    ) -> Cache:
+        """Encodes the source and returns the cache for the first step.
 
         Args:
             source_ids: int tensor `(B, S)`.
-            num_steps: int or int scalar tensor, the most steps there can be, for a memory of
-                fixed size, which XLA needs; None for one that grows by a position a step.
-            beam_size: int or int scalar tensor, K, hypotheses of each sentence, in rows that
-                follow one another (N = B * K); None where each sentence is one row (N = B).
+            num_steps: int or int scalar tensor, the maximum number of steps, for a KV cache of
+                fixed size, which XLA needs; None for one that grows by a position each step.
+            beam_size: int or int scalar tensor, K hypotheses for each sentence, in consecutive
+                rows (N = B * K); None for one row for each sentence (N = B).
 
         Returns:
-            cache: dict of flat dicts of tensors: `"constants"` and `"source"` `(B, …)`, which
-            decoding never changes; `"history"` `(B, …)`, to which each step adds and which is
-            never re-ordered; `"target"` `(N, …)`, which belongs to the hypotheses and is
-            re-ordered with them.
+            dict of flat dicts of tensors: `"constants"` and `"source"` `(B, …)`, which never
+            change; `"history"` `(B, …)`, which each step extends and which is never re-ordered;
+            `"target"` `(N, …)`, which is re-ordered with the hypotheses.
         """
         context, context_mask, _ = self._encode(source_ids, training=False)
         cache = self.decoder.start_decoding(context, context_mask, num_steps, beam_size)
-        if self.config.tie_embeddings and num_steps is None:
-            # Laid out for the product once, not in each step; XLA lays out by itself.
-            cache["constants"]["output_kernel"], _ = self.output_projection.kernel_and_bias()
+        head = self.output_projection
+        if num_steps is None and isinstance(head, OutputProjection) and head.embedding is not None:
+            # Transposed once instead of in each step; XLA does that by itself.
+            cache["constants"]["output_kernel"], _ = head.kernel_and_bias()
         return cache
 
-    def decode_step(self, token_ids, index, cache):
+    def decode_step(
+        self, token_ids: Tensor, index: int | Tensor, cache: Cache
+    ) -> tuple[Tensor, Cache]:
         """Predicts the token after `token_ids`.
 
         Args:
             token_ids: int tensor `(N,)`, the token at position `index` of each row.
-            index: int or int scalar tensor, from 0 (the begin token) on.
-            cache: as `start_decoding` or the step before returned it.
+            index: int or int scalar tensor, counted from 0 (the begin token).
+            cache: as returned by `start_decoding` or the previous step.
 
         Returns:
             logits float32 `(N, V)`, and the cache for the next step.
@@ -152,10 +203,32 @@ class Transformer(keras.Model):
         hidden, cache = self.decoder.decode_step(x, index, cache)
         kernel = cache["constants"].get("output_kernel")
         if kernel is None:
-            return self.output_projection(hidden), cache
+            return self._logits(hidden), cache
         return ops.matmul(ops.cast(hidden, "float32"), kernel), cache
 
-    def _encode(self, source_ids, training):
+    def __setattr__(self, name: str, value: Any) -> None:
+        replaced = vars(self).get(name)
+        if not (getattr(self, "built", False) and isinstance(replaced, keras.Layer)):
+            return super().__setattr__(name, value)
+        # Keras allows no new layer once a model is built; this one takes the place of another.
+        self._tracker.unlock()
+        self._tracker.untrack(replaced)
+        super().__setattr__(name, value)
+        self._tracker.lock()
+
+    def export(self, filepath: str, *args: Any, **kwargs: Any) -> None:
+        """As `keras.Model.export`; the default signature takes the dict of token ids."""
+        names = ("source_ids", "target_ids")
+        kwargs.setdefault(
+            "input_signature",
+            [{name: keras.InputSpec(shape=(None, None), dtype="int32") for name in names}],
+        )
+        super().export(filepath, *args, **kwargs)
+
+    def _logits(self, hidden: Tensor) -> Tensor:
+        return ops.cast(self.output_projection(hidden), "float32")
+
+    def _encode(self, source_ids: Tensor, training: bool | None) -> tuple[Tensor, Tensor, list]:
         mask = padding_mask(source_ids, self.config.pad_id)
         context, weights = self.encoder(
             self.source_embedding(source_ids, training=training),
@@ -165,14 +238,46 @@ class Transformer(keras.Model):
         )
         return context, mask, weights
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
+        policy = self.dtype_policy
+        quantized = {
+            layer.path: layer.dtype_policy
+            for layer in self._flatten_layers(include_self=False)
+            if layer.quantization_mode is not None
+        }
+        if quantized:
+            policy = keras.dtype_policies.DTypePolicyMap(policy, quantized)
         return {
             "name": self.name,
             "trainable": self.trainable,
-            "dtype": keras.saving.serialize_keras_object(self.dtype_policy),
+            "dtype": keras.saving.serialize_keras_object(policy),
             "config": self.config.to_dict(),
         }
 
     @classmethod
-    def from_config(cls, config):
-        return cls(**{**config, "config": TransformerConfig(**config["config"])})
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        policy = keras.dtype_policies.get(config["dtype"])
+        if not isinstance(policy, keras.dtype_policies.DTypePolicyMap):
+            return cls(**config)
+        model = cls(**{**config, "dtype": policy.default_policy})
+        for layer in model._flatten_layers(include_self=False):
+            if layer.path in policy:  # quantizes the layer
+                layer.dtype_policy = policy[layer.path]
+        return model
+
+
+def _split_inputs(inputs: Any) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Returns source ids, target ids, and labels or None."""
+    names, received = ("source_ids", "target_ids"), type(inputs).__name__
+    if isinstance(inputs, tuple | list):
+        if len(inputs) == len(names):
+            return (*inputs, None)
+        received = f"{len(inputs)} inputs"
+    elif isinstance(inputs, Mapping):
+        if set(names) <= set(inputs) <= {*names, "labels"}:
+            return inputs["source_ids"], inputs["target_ids"], inputs.get("labels")
+        received = f"the keys {sorted(inputs)}"
+    raise ValueError(
+        "Transformer needs a dict with the keys source_ids, target_ids and optionally labels, or "
+        f"the tuple (source_ids, target_ids); received {received}."
+    )
