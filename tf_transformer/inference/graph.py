@@ -223,7 +223,8 @@ def _by_line(text, translate):
     ended = tf.strings.unsorted_segment_join(
         translate(lines.flat_values) + "\n", lines.value_rowids(), lines.nrows()
     )
-    return tf.strings.substr(ended, 0, tf.strings.length(ended) - 1)
+    lengths = tf.strings.length(ended) - 1
+    return tf.strings.substr(ended, tf.zeros_like(lengths), lengths)
 
 
 def check_search(beam_size: int, length_penalty: float, vocab_size: int) -> None:
