@@ -44,7 +44,9 @@ def test_numbers_of_numpy_are_numbers(echo_translator):
     assert found == echo_translator(texts, 1, 2, 0.5) == texts
 
 
-@pytest.mark.parametrize("texts", [{"a b": 1}, {"a b", "c"}, frozenset(["a"])], ids=repr)
+@pytest.mark.parametrize(
+    "texts", [{"a b": 1}, {"a b", "c"}, frozenset(["a"])], ids=["dict", "set", "frozenset"]
+)
 @pytest.mark.parametrize("method", ["__call__", "n_best", "stream"])
 def test_a_collection_without_an_order_is_no_list_of_texts(echo_translator, texts, method):
     arguments = (texts,) if method == "__call__" else (texts, 1)
