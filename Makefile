@@ -1,5 +1,6 @@
 # make demo   environment, training on the built-in corpus, SavedModel, translations
 # make test   environment, tests (but those marked slow)
+# make test-slow   environment, the tests marked slow
 
 PYTHON ?= python3
 VENV := .venv
