@@ -1,18 +1,19 @@
 # make demo   environment, training on the built-in corpus, SavedModel, translations
-# make test   environment, tests
+# make test   environment, tests (but those marked slow)
+# make test-slow   environment, the tests marked slow
 
 PYTHON ?= python3
 VENV := .venv
 RUN := runs/demo
 SAVED := saved_models/demo
 
-.PHONY: help demo test lint notebooks clean
+.PHONY: help demo test test-slow lint notebooks clean
 .DEFAULT_GOAL := help
 
 help:
 	@sed -n 's/^# make/make/p' Makefile
 
-# venv makes pip last: where it is, the environment is whole, which python alone would not say.
+# venv makes pip last: where it is, the environment is complete, which python alone would not say.
 $(VENV)/bin/pip:
 	@echo "== making the environment in $(VENV)"
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; name it: make demo PYTHON=python3.11")'
@@ -31,7 +32,7 @@ $(VENV)/.installed-dev: $(VENV)/.installed requirements-dev.txt
 demo: $(VENV)/.installed
 	@echo "== 1/4 training German to English on the built-in phrasebook"
 	@if [ -f $(RUN)/config.toml ]; then \
-	  echo "   going on with $(RUN); remove the folder to train anew"; \
+	  echo "   continuing $(RUN); remove the folder to train from the start"; \
 	  $(VENV)/bin/tf-transformer train --run-dir $(RUN) --resume; \
 	else \
 	  $(VENV)/bin/tf-transformer train --config demo.toml --run-dir $(RUN); \
@@ -46,8 +47,14 @@ demo: $(VENV)/.installed
 	@paste -d '|' $(RUN)/sample.txt $(RUN)/sample.out.txt | awk -F'|' '{print $$1; print "    " $$2}'
 	@echo "== your turn: echo 'Wo ist der Bahnhof?' | $(VENV)/bin/tf-transformer translate $(SAVED)"
 
+# On all cores; a file stays in one process, since its tests share what was slow to make.
+PYTEST := $(VENV)/bin/python -m pytest --quiet --numprocesses auto --dist loadfile --durations 10
+
 test: $(VENV)/.installed-dev
-	$(VENV)/bin/python -m pytest --quiet --durations=10
+	$(PYTEST) -m "not slow"
+
+test-slow: $(VENV)/.installed-dev
+	$(PYTEST) -m slow
 
 lint: $(VENV)/.installed-dev
 	$(VENV)/bin/ruff check .

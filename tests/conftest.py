@@ -9,6 +9,9 @@ import sys
 import types
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # The models of tests are small: one thread each for tests that run side by side.
+    os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
 
 import pytest
 

@@ -7,7 +7,8 @@ from configurations import TABLES, TEXT, TSV, refusal
 
 from tf_transformer.config import DataConfig, RunConfig, TokenizerConfig, TrainingConfig
 from tf_transformer.errors import ConfigError, did_you_mean
-from tf_transformer.models.architectures import TransformerConfig, preset
+from tf_transformer.models.architectures import preset
+from tf_transformer.models.configs import TransformerConfig
 
 OPTIONS = [
     pytest.param(table, field, id=f"{table}.{field.name}")

@@ -6,7 +6,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tf_transformer.config import DataConfig, RunConfig, TokenizerConfig, TrainingConfig, read_toml
-from tf_transformer.models.architectures import TransformerConfig, preset
+from tf_transformer.models.architectures import preset
+from tf_transformer.models.configs import TransformerConfig
 
 # A busy machine makes no test fail.
 unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -12,7 +12,7 @@ from phrase_models import MAX_LENGTH, PIECES, our_greedy
 
 import tf_transformer as tt
 from tf_transformer.config import DataConfig, RunConfig, TokenizerConfig
-from tf_transformer.models.architectures import TransformerConfig
+from tf_transformer.models.configs import TransformerConfig
 from tf_transformer.training.checkpoints import Checkpoints
 from tf_transformer.training.run_directory import RunDirectory
 

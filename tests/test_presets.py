@@ -7,12 +7,8 @@ from configurations import refusal
 from letters import PIECES
 
 from tf_transformer.config import RunConfig, settings_by_table
-from tf_transformer.models.architectures import (
-    ARCHITECTURES,
-    TransformerConfig,
-    preset,
-    with_tokenizers,
-)
+from tf_transformer.models.architectures import ARCHITECTURES, preset, with_tokenizers
+from tf_transformer.models.configs import TransformerConfig
 
 
 @pytest.mark.parametrize(

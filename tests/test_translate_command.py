@@ -76,7 +76,7 @@ def test_a_source_of_a_hundred_thousand_characters_is_cut_and_named(echo, tmp_pa
     first, second, third = lines_of(output)
     assert (first, third) == ("a b", "d e")
     assert 0 < len(second) < 1000 and set(second) <= {"c", " "}
-    assert "dropped: line 2." in capfd.readouterr().err
+    assert "lost the rest: line 2." in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,8 @@ from typing import Any
 import tomli_w
 
 from tf_transformer.errors import ConfigError, did_you_mean
-from tf_transformer.models.architectures import (
-    ARCHITECTURES,
-    TransformerConfig,
-    architecture_name,
-    preset,
-)
+from tf_transformer.models.architectures import ARCHITECTURES, architecture_name, preset
+from tf_transformer.models.configs import TransformerConfig
 from tf_transformer.settings import (
     flag,
     from_table,

@@ -219,9 +219,12 @@ def _function(*specs):
 def _by_line(text, translate):
     """Translates each line of each text on its own and joins the lines again."""
     lines = tf.strings.split(text, "\n")
-    return tf.strings.unsorted_segment_join(
-        translate(lines.flat_values), lines.value_rowids(), lines.nrows(), separator="\n"
+    # With a separator the operation would lose lines that are empty at the start of a text.
+    ended = tf.strings.unsorted_segment_join(
+        translate(lines.flat_values) + "\n", lines.value_rowids(), lines.nrows()
     )
+    lengths = tf.strings.length(ended) - 1
+    return tf.strings.substr(ended, tf.zeros_like(lengths), lengths)
 
 
 def check_search(beam_size: int, length_penalty: float, vocab_size: int) -> None:

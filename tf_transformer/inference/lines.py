@@ -77,8 +77,8 @@ def translate_lines(
                 output.flush()
             report(number + 1)
         output.flush()
-    _warn("source", "longer than the model's max_length, so its end was dropped", long_sources)
-    _warn("translation", "stopped at its length limit before it ended", long_translations)
+    _warn("source", "longer than the model's max_length and lost the rest", long_sources)
+    _warn("translation", "stopped by the length limit before an end", long_translations)
 
 
 def _check_paths(input_path: str | None, output_path: str | None, resume: bool) -> None:

@@ -1,7 +1,5 @@
 """The translator: text in, text out, from a model in memory or a SavedModel on disk."""
 
-import collections
-import concurrent.futures
 import contextlib
 import itertools
 import operator
@@ -15,6 +13,7 @@ import tensorflow as tf
 
 from tf_transformer.inference.compiled import compiled_search
 from tf_transformer.inference.graph import MISSING_SCORE, ExportTranslator, check_search
+from tf_transformer.inference.ordered import translate_in_order
 from tf_transformer.inference.saved_model import (
     SavedModelError,
     find_saved_model,
@@ -22,7 +21,6 @@ from tf_transformer.inference.saved_model import (
 )
 
 _FEW_WEIGHTS = 8_000_000
-_BATCHES_SORTED_TOGETHER = 16
 
 
 class Translation(NamedTuple):
@@ -226,7 +224,7 @@ class Translator:
         def translate(batch):
             return self._translate(batch, n_best, batch_size, beam_size, penalty)
 
-        return _in_order(_single_lines(texts), translate, batch_size, self._threads)
+        return translate_in_order(_single_lines(texts), translate, batch_size, self._threads)
 
     def _translate(self, texts, n_best, batch_size, beam_size, length_penalty):
         """Lists of `Translation` of one batch."""
@@ -343,47 +341,3 @@ def _single_lines(texts: Iterable[str]) -> Iterator[str]:
             yield text
 
     return each(_checked(texts))
-
-
-def _in_order(
-    texts: Iterator[str],
-    translate: Callable[[list[str]], list[list[Translation]]],
-    batch_size: int,
-    threads: int,
-) -> Iterator[list[Translation]]:
-    """Translates groups of texts, sorted by length into batches; yields in the texts' order."""
-    group_size = batch_size * _BATCHES_SORTED_TOGETHER
-    group = list(itertools.islice(texts, group_size))
-    if 0 < len(group) <= batch_size:
-        # A thread for one batch would take a millisecond, as long as a short translation.
-        yield from translate(group)
-        return
-    pending: collections.deque = collections.deque()
-    with _thread_pool(threads) as pool:
-        while group or pending:
-            if group:
-                by_length = sorted(range(len(group)), key=lambda i: len(group[i]), reverse=True)
-                batches = [
-                    by_length[start : start + batch_size]
-                    for start in range(0, len(group), batch_size)
-                ]
-                futures = [pool.submit(translate, [group[i] for i in batch]) for batch in batches]
-                pending.append((batches, futures))
-                group = list(itertools.islice(texts, group_size))
-            # One group is submitted while another is translated, so that no thread waits.
-            while len(pending) > (1 if group else 0):
-                batches, futures = pending.popleft()
-                found = {}
-                for batch, future in zip(batches, futures, strict=True):
-                    found.update(zip(batch, future.result(), strict=True))
-                yield from (found[index] for index in range(len(found)))
-
-
-@contextlib.contextmanager
-def _thread_pool(threads: int) -> Iterator[concurrent.futures.ThreadPoolExecutor]:
-    """Threads; what still waits for one when an error or Ctrl-C comes is never started."""
-    pool = concurrent.futures.ThreadPoolExecutor(threads)
-    try:
-        yield pool
-    finally:
-        pool.shutdown(cancel_futures=True)

@@ -5,7 +5,8 @@ import lazy_loader
 __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submod_attrs={
-        "architectures": ["ARCHITECTURES", "TransformerConfig", "build_model", "preset"],
+        "architectures": ["ARCHITECTURES", "build_model", "preset"],
+        "configs": ["TransformerConfig"],
         "transformer": ["Transformer"],
     },
 )

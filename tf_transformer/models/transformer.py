@@ -13,7 +13,7 @@ from tf_transformer.layers.masks import padding_mask
 from tf_transformer.layers.output_projection import OutputProjection
 from tf_transformer.layers.positions import PositionalEmbedding, token_embedding
 from tf_transformer.layers.token_scores import token_scores
-from tf_transformer.models.architectures import TransformerConfig
+from tf_transformer.models.configs import TransformerConfig
 
 Cache = dict[str, dict[str, Tensor]]
 

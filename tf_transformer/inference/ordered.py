@@ -1,0 +1,60 @@
+"""Batches of texts that are translated in parallel, in the order of the texts."""
+
+import collections
+import concurrent.futures
+import contextlib
+import itertools
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+_BATCHES_SORTED_TOGETHER = 16
+
+T = TypeVar("T")
+
+
+def translate_in_order(
+    texts: Iterator[str], translate: Callable[[list[str]], list[T]], batch_size: int, threads: int
+) -> Iterator[T]:
+    """Translates any number of texts in parallel batches, and yields in the texts' order.
+
+    Args:
+        texts: The texts, of which a few batches are read ahead.
+        translate: Translates a batch; it is called from several threads.
+        batch_size: Texts in a batch. Texts of like length go together.
+        threads: Batches at a time.
+    """
+    group_size = batch_size * _BATCHES_SORTED_TOGETHER
+    group = list(itertools.islice(texts, group_size))
+    if 0 < len(group) <= batch_size:
+        # A thread for one batch would take a millisecond, as long as a short translation.
+        yield from translate(group)
+        return
+    pending: collections.deque = collections.deque()
+    with _thread_pool(threads) as pool:
+        while group or pending:
+            if group:
+                by_length = sorted(range(len(group)), key=lambda i: len(group[i]), reverse=True)
+                batches = [
+                    by_length[start : start + batch_size]
+                    for start in range(0, len(group), batch_size)
+                ]
+                futures = [pool.submit(translate, [group[i] for i in batch]) for batch in batches]
+                pending.append((batches, futures))
+                group = list(itertools.islice(texts, group_size))
+            # One group is submitted while another is translated, so that no thread waits.
+            while len(pending) > (1 if group else 0):
+                batches, futures = pending.popleft()
+                found = {}
+                for batch, future in zip(batches, futures, strict=True):
+                    found.update(zip(batch, future.result(), strict=True))
+                yield from (found[index] for index in range(len(found)))
+
+
+@contextlib.contextmanager
+def _thread_pool(threads: int) -> Iterator[concurrent.futures.ThreadPoolExecutor]:
+    """Threads; what still waits for one when an error or Ctrl-C comes is never started."""
+    pool = concurrent.futures.ThreadPoolExecutor(threads)
+    try:
+        yield pool
+    finally:
+        pool.shutdown(cancel_futures=True)

@@ -1,0 +1,77 @@
+"""The configurations of the models: frozen, validated dataclasses that need no Keras."""
+
+import dataclasses
+from typing import Any
+
+from tf_transformer.errors import ConfigError
+from tf_transformer.settings import require, require_positive, require_rate, setting
+
+
+@dataclasses.dataclass(frozen=True)
+class TransformerConfig:
+    """The configuration of a Transformer (Vaswani et al. 2017, table 3).
+
+    The vocabularies and `pad_id` come from the tokenizers (`with_tokenizers`), all else from the
+    table `[model]` of run.toml.
+
+    Attributes:
+        source_vocab_size: V of the source; None until the tokenizer is known.
+        target_vocab_size: V of the target; None until the tokenizer is known.
+        num_layers: Encoder layers, and as many decoder layers.
+        d_model: D, even and a multiple of `num_heads`.
+        num_heads: H.
+        d_ff: Width of the feed-forward networks.
+        dropout_rate: Dropout of embeddings and of each sub-layer's output (section 5.4).
+        attention_dropout_rate: Dropout of the attention weights (not in the paper).
+        norm_first: Whether to normalise before each sub-layer; False is the paper's post-norm.
+        tie_embeddings: Whether source, target and output share one matrix (section 3.4).
+        pad_id: The id of padding in both vocabularies.
+
+    Raises:
+        ConfigError: A size is not positive, a rate not in [0, 1), `d_model` odd or no multiple of
+            `num_heads`, `pad_id` outside the vocabularies, or these differ and are to be tied.
+    """
+
+    source_vocab_size: int | None = None
+    target_vocab_size: int | None = None
+    num_layers: int = setting(6, "encoder layers, and as many decoder layers")
+    d_model: int = setting(512, "width of the model")
+    num_heads: int = setting(8, "attention heads")
+    d_ff: int = setting(2048, "width of the feed-forward networks")
+    dropout_rate: float = setting(0.1, "dropout of embeddings and sub-layers")
+    attention_dropout_rate: float = setting(0.0, "dropout of attention weights")
+    norm_first: bool = setting(True, "normalise before each sub-layer; the paper: after")
+    tie_embeddings: bool = setting(
+        True, "one matrix for source, target and output; default: if the vocabulary is joint"
+    )
+    pad_id: int = 0
+
+    def __post_init__(self) -> None:
+        """Checks the values."""
+        sizes = ("source_vocab_size", "target_vocab_size", "num_layers", "d_model", "num_heads")
+        require_positive(self, *sizes, "d_ff")
+        require_rate(self, "dropout_rate", "attention_dropout_rate")
+        require(
+            self.d_model % self.num_heads == 0, "d_model", self.d_model,
+            f"a multiple of num_heads={self.num_heads}",
+        )  # fmt: skip
+        require(self.d_model % 2 == 0, "d_model", self.d_model, "even")
+        known = [v for v in (self.source_vocab_size, self.target_vocab_size) if v is not None]
+        is_id = 0 <= self.pad_id < min(known, default=self.pad_id + 1)
+        require(is_id, "pad_id", self.pad_id, f"an id below {min(known, default=0)}")
+        if self.tie_embeddings and len(set(known)) > 1:
+            raise ConfigError(
+                f"tie_embeddings=True needs one vocabulary for both sides; received "
+                f"source_vocab_size={self.source_vocab_size}, "
+                f"target_vocab_size={self.target_vocab_size}. "
+                f"Train a joint tokenizer or set tie_embeddings=False."
+            )
+
+    def require_vocabularies(self) -> None:
+        """Raises a `ConfigError` unless the sizes of the vocabularies are known."""
+        for name in ("source_vocab_size", "target_vocab_size"):
+            require(getattr(self, name) is not None, name, None, "given to build a model")
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields as plain values; `TransformerConfig(**d)` is the way back."""
+        return dataclasses.asdict(self)
