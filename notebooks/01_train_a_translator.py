@@ -102,7 +102,7 @@ fig.tight_layout()
 # %% [markdown]
 # ## Training
 #
-# `TranslationBleu` translates the validation sentences after each epoch, with the same graph that is
+# `TranslationBleu` translates the validation sentences after each epoch, with the graph that is
 # saved below.
 
 # %%
