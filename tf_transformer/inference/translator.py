@@ -65,7 +65,7 @@ class Translator:
         _require_process_of_tensorflow()
         self._module = module
         self._path: pathlib.Path | None = None
-        self._threads = threads or len(os.sched_getaffinity(0))
+        self._threads = threads or _num_cores()
         self._settings = {name: value.numpy() for name, value in module.settings.items()}
         self._compiled: dict[tuple[int, int], Callable] | None = {} if xla else None
         self._compiling = threading.Lock()
@@ -265,6 +265,13 @@ class Translator:
 
 def _load(path: pathlib.Path, xla: bool, threads: int) -> Translator:
     return Translator.load(path, xla=xla, threads=threads)
+
+
+def _num_cores() -> int:
+    """The cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):  # not on macOS
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def run_in_callers_thread() -> None:

@@ -1,6 +1,7 @@
 """Checkpoints: written atomically, checked when read, the best and the newest kept."""
 
 import dataclasses
+import errno
 import json
 import os
 import pathlib
@@ -246,10 +247,14 @@ def _require_space(folder: pathlib.Path, model: keras.Model) -> None:
     optimizer = getattr(model, "optimizer", None)
     variables = [*model.variables, *(optimizer.variables if optimizer else [])]
     num_bytes = sum(4096 + variable.numpy().nbytes for variable in variables)
-    with (folder / "space").open("wb") as file:
-        # Twice, for HDF5's own needs, and for wrapped optimizers that Keras saves twice.
-        os.posix_fallocate(file.fileno(), 0, 2 * num_bytes)
-    (folder / "space").unlink()
+    # Twice, for HDF5's own needs, and for wrapped optimizers that Keras saves twice.
+    num_bytes *= 2
+    if hasattr(os, "posix_fallocate"):  # not on macOS
+        with (folder / "space").open("wb") as file:
+            os.posix_fallocate(file.fileno(), 0, num_bytes)
+        (folder / "space").unlink()
+    elif shutil.disk_usage(folder).free < num_bytes:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def seeds_of(model: keras.Model) -> list[keras.Variable]:
