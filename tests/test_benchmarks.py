@@ -58,7 +58,7 @@ def test_training_against_pytorch_on_a_cpu(text):
     )  # fmt: skip
     assert results.keys() == {"tiny"}
     tiny = results["tiny"]
-    assert 0 <= tiny["padding_share"] < 1
+    assert 0 <= tiny["padding_fraction"] < 1
     for cell in (tiny, tiny["bfloat16"]):
         assert cell["ratio"] == pytest.approx(cell["ours"] / cell["pytorch"], abs=0.01)
         assert len(cell["ratio_by_round"]) == 1
@@ -97,7 +97,7 @@ def test_text_of_many_pairs():
         )
     )
     ways = [results[way] for way in ("cache_written", "cache_found", "in_memory")]
-    assert len({way["padding_share"] for way in ways}) == 1
+    assert len({way["padding_fraction"] for way in ways}) == 1
     for way in ways:
         assert min(way["pairs_per_second"], way["batches_per_second"], way["peak_mib"]) > 0
     # The offsets alone are 16.
