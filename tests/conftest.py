@@ -13,7 +13,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import pytest
 
 # Before they are imported, so that a failing assert of theirs shows its values.
-pytest.register_assert_rewrite("commands", "configurations")
+pytest.register_assert_rewrite("commands", "configurations", "small_runs")
 
 import commands
 import keras
@@ -21,10 +21,13 @@ import letters
 import numpy as np
 import numpy_transformer
 import phrase_models
+import small_runs
 import tensorflow as tf
 
 import tf_transformer as tt
 from tf_transformer.training import callbacks, stopping
+
+LOAD_CORPUS = "tf_transformer.training.run_data.load_corpus"
 
 
 def _randomise(layer, seed=0):
@@ -171,6 +174,32 @@ def moved_model(exported_run, tmp_path_factory):
     path = tmp_path_factory.mktemp("server") / "model"
     shutil.copytree(exported_run[0], path)
     return path
+
+
+@pytest.fixture(scope="session")
+def small_copy_task():
+    """The copy task, smaller than the command line has it."""
+    return tt.copy_task(num_train=60, num_validation=4, num_test=0, max_length=6)
+
+
+@pytest.fixture
+def use_small_copy_task(small_copy_task, monkeypatch):
+    """Lets every corpus of a run be the small copy task."""
+    monkeypatch.setattr(LOAD_CORPUS, lambda _: small_copy_task)
+
+
+@pytest.fixture(scope="session")
+def early_stopped_run(small_copy_task, tmp_path_factory):
+    """A run that learns nothing: ended by its steps, resumed, and ended by early stopping."""
+    run_dir = tmp_path_factory.mktemp("runs") / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LOAD_CORPUS, lambda _: small_copy_task)
+        small_runs.train(
+            run_dir, *small_runs.SETTINGS, "--learning-rate-factor=1e-9", "--validation-steps=2",
+            "--patience=2", "--tensorboard", "--steps=4",
+        )  # fmt: skip
+        small_runs.train(run_dir, "--resume", "--steps=1000")
+    return run_dir
 
 
 @pytest.fixture
