@@ -197,7 +197,7 @@ def test_a_sentence_must_fit_a_batch():
     ],
 )
 def test_two_lengths_of_training_conflict(lengths, named):
-    assert refusal(TrainingConfig, **lengths).startswith(f"{named} each say")
+    assert refusal(TrainingConfig, **lengths).startswith(f"{named} each set when training ends")
     for name, value in lengths.items():
         assert getattr(TrainingConfig(**{name: value}), name) == value
 

@@ -66,8 +66,8 @@ def test_an_export_has_the_search_of_its_options_or_the_default(
         (["--quantization=int8"], ["--quantization", "--format ctranslate2", "--precision"]),
         (["--format=ctranslate2", "--precision=bfloat16"], ["--precision", "--quantization"]),
         (["--precision=float16"], ["float16", "bfloat16"]),
-        (["--format=ctranslate2", "--beam-size=4"], [r"leave out --beam-size\."]),
-        (["--format=ctranslate2", "--length-penalty=0"], [r"leave out --length-penalty\."]),
+        (["--format=ctranslate2", "--beam-size=4"], [r"omit --beam-size\."]),
+        (["--format=ctranslate2", "--length-penalty=0"], [r"omit --length-penalty\."]),
         (["--beam-size=99999"], ["from 1 to", "99999"]),
     ],
 )
