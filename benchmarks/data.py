@@ -1,9 +1,9 @@
-"""Text of millions of pairs: how much memory and time it takes until batches come.
+"""Memory and time from text files of millions of pairs to token batches.
 
-A synthetic text, sentences of the phrasebook joined at random, is written as gzip shards. Then, in
-processes of their own: the tokenizer is trained; the text is tokenized into a cache; the cache is
-found; the text is tokenized into memory. Seconds are of the processor, all threads together: a
-figure a second is what one core does. The last line is JSON.
+A synthetic text, sentences of the phrasebook joined at random, is written as gzip shards. Then,
+each in a process of its own: the tokenizer is trained; the text is tokenized into a cache; the
+cache is read; the text is tokenized into memory. Times are CPU seconds of all threads, so rates are
+those of one core. The last line of the output is JSON.
 """
 
 import argparse
@@ -14,13 +14,15 @@ import random
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from typing import Any
 
 import engine
 
 SENTENCES = 50_000  # of the phrasebook, to join
 
 
-def write_shards(job):
+def write_shards(job: dict[str, Any]) -> dict[str, Any]:
     """Writes `job["pairs"]` pairs into `job["shards"]` pairs of files."""
     from tf_transformer.data.phrasebook import phrasebook
 
@@ -39,7 +41,8 @@ def write_shards(job):
     return {}
 
 
-def train_tokenizer(job):
+def train_tokenizer(job: dict[str, Any]) -> dict[str, Any]:
+    """Reads the shards for the first time, and trains a joint tokenizer on them."""
     import itertools
 
     from tf_transformer.data.text_files import TextFiles
@@ -56,8 +59,8 @@ def train_tokenizer(job):
     }
 
 
-def make_batches(job):
-    """From files to batches, as `tf-transformer train` does it."""
+def make_batches(job: dict[str, Any]) -> dict[str, Any]:
+    """Makes batches of the files, as `tf-transformer train` does."""
     from tf_transformer.data.batching import TokenBatches
     from tf_transformer.data.text_files import TextFiles
     from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer
@@ -71,21 +74,21 @@ def make_batches(job):
     )
     ready = time.process_time()
     stream = batches.dataset().take(1 + job["batches"]).as_numpy_iterator()
-    next(stream)  # waits for the order of the epoch
-    ordered = time.process_time()
+    next(stream)  # waits until the epoch is shuffled
+    shuffled = time.process_time()
     for _ in stream:
         pass
     return {
         "pairs_per_second": round(len(text) / (ready - started)),
-        "order_seconds": round(ordered - ready, 2),
-        "batches_per_second": round(job["batches"] / (time.process_time() - ordered)),
-        "padding_share": round(batches.padding_fraction, 4),
+        "order_seconds": round(shuffled - ready, 2),
+        "batches_per_second": round(job["batches"] / (time.process_time() - shuffled)),
+        "padding_fraction": round(batches.padding_fraction, 4),
         "anonymous_mib_more": anonymous_mib() - at_start,
     }
 
 
-def anonymous_mib():
-    """Memory of this process that no file stands behind: what the system cannot take back."""
+def anonymous_mib() -> int:
+    """MiB of this process that are not backed by a file, so that the system cannot reclaim them."""
     status = pathlib.Path("/proc/self/status").read_text()
     return int(status.split("RssAnon:")[1].split()[0]) // 1024
 
@@ -93,12 +96,12 @@ def anonymous_mib():
 TASKS = {task.__name__: task for task in (write_shards, train_tokenizer, make_batches)}
 
 
-def main():
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--pairs", type=int, default=3_000_000)
     parser.add_argument("--shards", type=int, default=6)
     parser.add_argument("--vocab-size", type=int, default=2000)
-    parser.add_argument("--batches", type=int, default=2000, help="to take from each")
+    parser.add_argument("--batches", type=int, default=2000, help="to make, in each case")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         job = {
@@ -106,7 +109,7 @@ def main():
             "files": [f"{folder}/train.*.{side}.gz" for side in ("de", "en")],
         }  # fmt: skip
 
-        def run(task, cache=None):
+        def run(task: Callable, cache: str | None = None) -> dict[str, Any]:
             return engine.run("data.py", {**job, "task": task.__name__, "cache": cache})
 
         run(write_shards)

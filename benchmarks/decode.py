@@ -1,31 +1,38 @@
-"""Decoding: our SavedModel graph, plain and compiled, beside CTranslate2 with the same weights.
+"""Decoding: our SavedModel, plain and compiled by XLA, against CTranslate2 with the same weights.
 
     python benchmarks/decode.py --run-dir runs/de_en --source test.de
     python benchmarks/decode.py --presets tiny --batch-sizes 1 --rounds 2
 
-Every engine runs in a process of its own; the processes take turns, and medians are compared.
-What is timed is what a user gets: text in, text out, tokenizers included. The last line is JSON.
+Every engine runs in a process of its own; the processes take turns, and medians are compared. The
+time is that of the whole translation, text to text, tokenizers included. The last line of the
+output is JSON.
 
-A model of `--run-dir` decodes to its real ends. A preset without one has random weights, which
-know no ends: all of its translations are cut at `--tokens`, the same for every engine.
+A model of `--run-dir` ends its translations itself. A preset without a run has random weights, so
+all of its translations are truncated after `--tokens` tokens, the same for every engine.
 """
 
 import argparse
 import json
 import multiprocessing
 import pathlib
+import re
 import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import Any
+
+Translate = Callable[[list[str], int, int], int]  # (texts, batch size, beam size) -> tokens
 
 THREADS = 2
-# What one process can do with two threads: (batches at a time, threads of each).
+# How one process can use two threads: (batches at a time, threads of each).
 CTRANSLATE2_THREADS = ((1, 2), (1, 1), (2, 1))
-SENTENCES = {1: 24, 32: 256, 128: 512}  # timed at a time, by batch size
+SENTENCES = {1: 24, 32: 256, 128: 512}  # in one measurement, by batch size
 
 
-def main():
+def main() -> None:
     options = parse()
     sentences = read_sentences(options)
     results = {}
@@ -38,11 +45,13 @@ def main():
     print(json.dumps(results))
 
 
-def parse():
+def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--presets", nargs="+", default=["tiny", "base"])
-    parser.add_argument("--run-dir", help="a trained run; takes the place of its preset")
-    parser.add_argument("--source", help="sentences, one a line; default: the phrasebook's test")
+    parser.add_argument("--run-dir", help="a trained run, to be used for its preset")
+    parser.add_argument(
+        "--source", help="sentences, one a line; default: the phrasebook's test part"
+    )
     parser.add_argument("--batch-sizes", nargs="+", type=int, default=[1, 32, 128])
     parser.add_argument("--beam-sizes", nargs="+", type=int, default=[1, 4])
     parser.add_argument("--tokens", type=int, default=24, help="of each translation, without a run")
@@ -52,7 +61,7 @@ def parse():
     return parser.parse_args()
 
 
-def read_sentences(options):
+def read_sentences(options: argparse.Namespace) -> list[str]:
     if options.source:
         return pathlib.Path(options.source).read_text(encoding="utf-8").splitlines()
     from tf_transformer.data.phrasebook import phrasebook
@@ -63,55 +72,69 @@ def read_sentences(options):
 # Models
 
 
-def write_models(preset, options, sentences, folder):
-    """The same weights as a SavedModel and for CTranslate2, float32 and int8."""
+def write_models(
+    preset: str, options: argparse.Namespace, sentences: list[str], folder: str
+) -> None:
+    """Writes the same weights as SavedModels and for CTranslate2, in float32 and smaller types."""
     import keras
 
     import tf_transformer as tt
-    from tf_transformer.export.ctranslate2 import export_ctranslate2
+    from tf_transformer.models.architectures import build_model, with_tokenizers
+    from tf_transformer.training.restore import restore_model, restore_tokenizers
     from tf_transformer.training.run_directory import RunDirectory
 
     run = RunDirectory.open(options.run_dir) if options.run_dir else None
-    if run and run.config().model.preset == preset:
-        model, source, target, _ = run.load_model()
+    if run and has_sizes_of(preset, run.config().model):
+        model, source, target, _ = restore_model(run)
         max_length = run.config().data.max_length
     else:
         keras.utils.set_random_seed(0)
-        source = target = tt.SentencePieceTokenizer.train(sentences, fitting_size(sentences))
         if run:
-            source, target = run.tokenizers()
-        model = tt.Transformer(tt.preset(preset, target.vocab_size, target.vocab_size))
+            source, target = restore_tokenizers(run)
+        else:
+            source = target = train_tokenizer(sentences)
+        config = tt.preset(preset, source.vocab_size, target.vocab_size)
+        model = build_model(with_tokenizers(config, source, target))
         max_length = options.tokens + 1
-    tt.Translator.from_model(model, source, target, max_length).save(f"{folder}/ours")
-    half = tt.Transformer(model.config, dtype="bfloat16")
+    half = build_model(model.config, "bfloat16")
     half.set_weights(model.get_weights())
-    tt.Translator.from_model(half, source, target, max_length).save(f"{folder}/ours_bfloat16")
+    for name, of_precision in (("ours", model), ("ours_bfloat16", half)):
+        translator = tt.Translator.from_model(of_precision, source, target, max_length)
+        tt.export_saved_model(translator, f"{folder}/{name}")
     for name, quantization in (("float32", None), ("int8", "int8")):
-        export_ctranslate2(
+        tt.export_ctranslate2(
             model, source, target, f"{folder}/{name}", quantization=quantization,
             max_length=max_length,
         )  # fmt: skip
     (pathlib.Path(folder) / "max_length").write_text(str(max_length))
 
 
-def fitting_size(sentences):
-    """8,000 pieces, or as many as the sentences allow."""
-    import tf_transformer as tt
-    from tf_transformer.config import ConfigError
+def has_sizes_of(preset: str, config: Any) -> bool:
+    """Whether a model has the sizes of a preset; a run keeps sizes, not the preset's name."""
+    from sizes import PRESETS
+
+    return all(getattr(config, name) == size for name, size in PRESETS[preset].items())
+
+
+def train_tokenizer(sentences: list[str]) -> Any:
+    """Trains a tokenizer of 8,000 subwords, or of as many as the sentences allow."""
+    from tf_transformer import SentencePieceTokenizer
+    from tf_transformer.errors import ConfigError
 
     try:
-        tt.SentencePieceTokenizer.train(sentences, 8000)
+        return SentencePieceTokenizer.train(sentences, 8000)
     except ConfigError as error:
-        return int(str(error).rsplit(" ", 1)[1].rstrip("."))
-    return 8000
+        limit = re.findall(r"\d+", str(error))[-1]  # the message ends with it
+        return SentencePieceTokenizer.train(sentences, int(limit))
 
 
-# Engines: each a function that opens a folder and returns `(texts, batch size, beam) -> tokens`
+# Engines: each a function that opens a folder and returns a `Translate`
 
 
-def ours(folder, name, xla):
+def ours(folder: str, name: str, xla: bool) -> Translate:
+    """Our translator, from a SavedModel."""
     from tf_transformer import Translator
-    from tf_transformer.inference.translator import run_in_callers_thread
+    from tf_transformer.inference import run_in_callers_thread
 
     run_in_callers_thread()
     translator = Translator.load(f"{folder}/{name}", xla=xla, threads=THREADS)
@@ -127,7 +150,8 @@ def ours(folder, name, xla):
     return translate
 
 
-def ctranslate2(folder, quantization, batches, threads):
+def ctranslate2(folder: str, quantization: str, batches: int, threads: int) -> Translate:
+    """CTranslate2, with the same tokenizers and limits."""
     import ctranslate2
     import sentencepiece
 
@@ -157,9 +181,9 @@ def ctranslate2(folder, quantization, batches, threads):
     return translate
 
 
-def engines():
-    """name: (function, its arguments)."""
-    table = {
+def engines() -> dict[str, tuple]:
+    """Returns the engines by name: (function, its arguments after the folder)."""
+    table: dict[str, tuple] = {
         "ours": (ours, "ours", False),
         "ours_xla": (ours, "ours", True),
         "ours_bfloat16": (ours, "ours_bfloat16", False),
@@ -172,8 +196,10 @@ def engines():
     return table
 
 
-def serve(pipe, function, folder, arguments):
-    """One engine in its process: answers each job with tokens and seconds."""
+def serve(
+    pipe: Connection, function: Callable[..., Translate], folder: str, arguments: list
+) -> None:
+    """Runs one engine in its process; answers each job with tokens and seconds."""
     translate = function(folder, *arguments)
     while (job := pipe.recv()) is not None:
         started = time.perf_counter()
@@ -181,7 +207,10 @@ def serve(pipe, function, folder, arguments):
         pipe.send((tokens, time.perf_counter() - started))
 
 
-def compare(preset, options, sentences, folder):
+def compare(
+    preset: str, options: argparse.Namespace, sentences: list[str], folder: str
+) -> dict[str, Any]:
+    """Returns the tokens a second of all engines, for each beam size and batch size."""
     context = multiprocessing.get_context("spawn")
     pipes, processes = {}, []
     for name, (function, *arguments) in engines().items():
@@ -216,8 +245,8 @@ def compare(preset, options, sentences, folder):
     return cells
 
 
-def summary(medians):
-    """Of each of CTranslate2's types, the arrangement of threads that was fastest."""
+def summary(medians: dict[str, float]) -> dict[str, Any]:
+    """Returns one cell; of CTranslate2 the fastest use of the threads, for each of its types."""
     best = {
         quantization: max((v, k) for k, v in medians.items() if k.startswith(quantization))
         for quantization in ("float32", "int8")
@@ -239,18 +268,22 @@ def summary(medians):
 # Costs within one search
 
 
-def costs(preset):
-    """Milliseconds of token 10 and of token 250, and of 64 tokens without a cache."""
+def costs(preset: str) -> dict[str, Any]:
+    """Returns milliseconds of token 10 and of token 250, and the gain of the KV cache."""
     import numpy as np
     import tensorflow as tf
 
     import tf_transformer as tt
-    from tf_transformer.inference.translator import run_in_callers_thread
+    from tf_transformer.inference import run_in_callers_thread
+    from tf_transformer.models.architectures import build_model
 
     run_in_callers_thread()
-    model = tt.Transformer(tt.preset(preset, 8000, 8000))
+    model = build_model(tt.preset(preset, 8000, 8000))
+    # No search ends early: an embedding of zeros has the logit 0, and others are always greater.
+    embeddings = model.output_projection.embedding.embeddings
+    embeddings.assign(np.where(np.arange(8000)[:, None] == 3, 0.0, embeddings.numpy()))
     source_ids = tf.constant(np.random.default_rng(0).integers(4, 8000, (1, 16)), tf.int32)
-    special = {"pad_id": 0, "bos_id": 2, "eos_id": -1}  # it never ends by itself
+    special = {"pad_id": 0, "bos_id": 2, "eos_id": 3}
     ids, count = tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([], tf.int32)
 
     @tf.function(input_signature=[ids, count], autograph=False)
@@ -264,7 +297,7 @@ def costs(preset):
         return tt.greedy_search(model.decode_step, cache, tokens[None], num_steps=65, **special).ids
 
     def next_ids(source_ids, target_ids):
-        """The whole model anew for each token, as TensorFlow's tutorial does."""
+        """Runs the whole model for each token, as TensorFlow's tutorial does."""
         logits = model({"source_ids": source_ids, "target_ids": target_ids})
         best = tf.argmax(logits[:, -1:], axis=-1, output_type=tf.int32)
         return tf.concat([target_ids, best], axis=1)
@@ -296,7 +329,7 @@ def costs(preset):
     at_10 = (seconds(cached, 20) - seconds(cached, 1)) / 19
     at_250 = (seconds(cached, 270) - seconds(cached, 230)) / 40
     fast = min(seconds(cached, 64), seconds(compiled, 64))
-    figures = {
+    measured = {
         "ms_of_token_10": round(1000 * at_10, 3),
         "ms_of_token_250": round(1000 * at_250, 3),
         "ratio_250_to_10": round(at_250 / at_10, 2),
@@ -304,12 +337,12 @@ def costs(preset):
         "times_faster_than_uncached": round(seconds(uncached, 64, 2) / fast, 1),
         "times_faster_than_uncached_graph": round(seconds(uncached_graph, 64, 2) / fast, 1),
     }
-    print(f"{preset} costs: {figures}", flush=True)
-    return {f"{preset}_costs": figures}
+    print(f"{preset} costs: {measured}", flush=True)
+    return {f"{preset}_costs": measured}
 
 
-def run_in_process(function, *arguments):
-    """Calls a function in a fresh process, so that TensorFlow's threads are its own."""
+def run_in_process(function: Callable, *arguments: Any) -> Any:
+    """Calls a function in a new process, so that TensorFlow's threads are its own."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         return pool.apply(function, arguments)
 

@@ -1,8 +1,8 @@
-"""An engine: one way to train, run in a process of its own, so that thread pools, allocators and
-compilers of one do not disturb another.
+"""Runs an engine, one way to train, in a process of its own.
 
-An engine is a script beside this file. It gets its job, a JSON object, as the only argument, and
-prints its result, a JSON object, as the last line.
+So thread pools, allocators and compilers of one engine do not disturb another. An engine is a
+script beside this file. It receives its job, a JSON object, as the only argument, and prints its
+result, a JSON object, as the last line.
 """
 
 import json
@@ -10,12 +10,16 @@ import pathlib
 import resource
 import subprocess
 import sys
+from collections.abc import Mapping
+from typing import Any
 
 FOLDER = pathlib.Path(__file__).parent
 
 
-def run(script, job, environment=None):
-    """Runs `script` with `job` in a new process, and returns its result."""
+def run(
+    script: str, job: Mapping[str, Any], environment: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """Runs a script in a new process, and returns its result."""
     process = subprocess.run(
         [sys.executable, str(FOLDER / script), json.dumps(job)],
         capture_output=True,
@@ -27,16 +31,16 @@ def run(script, job, environment=None):
     return json.loads(process.stdout.splitlines()[-1])
 
 
-def job():
-    """The job of this process."""
+def job() -> dict[str, Any]:
+    """Returns the job of this process."""
     return json.loads(sys.argv[1])
 
 
-def finish(result):
-    """Prints the result of this process.
+def finish(result: Mapping[str, Any]) -> None:
+    """Prints the result of this process, with its peak memory.
 
-    The parent must stay small (no TensorFlow, no PyTorch): a process starts with the peak of the
-    one that started it.
+    The parent must stay small (no TensorFlow, no PyTorch): a process inherits the peak of the one
+    that started it.
     """
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(json.dumps({**result, "peak_mib": round(peak)}))

@@ -1,27 +1,27 @@
-"""Ours on an accelerator: the pure Keras layers in a jitted train step of Keras' JAX backend."""
+"""Our engine on an accelerator: the pure Keras layers in a jitted train step on JAX."""
 
 import time
 
 STARTED = time.monotonic()
 
 import dataclasses  # noqa: E402
+from typing import Any  # noqa: E402
 
 import engine  # noqa: E402
 import jax  # noqa: E402
 import keras  # noqa: E402
 from synthetic_batches import PAD_ID, synthetic_batches  # noqa: E402
 
-from tf_transformer.models.architectures import preset  # noqa: E402
-from tf_transformer.models.transformer import Transformer  # noqa: E402
+from tf_transformer.models.architectures import build_model, preset  # noqa: E402
 from tf_transformer.training.losses import SmoothedCrossEntropy  # noqa: E402
 from tf_transformer.training.schedules import NoamSchedule  # noqa: E402
 
 
-def train(job):
+def train(job: dict[str, Any]) -> dict[str, Any]:
     keras.utils.set_random_seed(job["seed"])
     config = preset(job["preset"], job["vocab_size"], job["vocab_size"])
     config = dataclasses.replace(config, **job["sizes"], dropout_rate=job["dropout"], pad_id=PAD_ID)
-    model = Transformer(config, dtype="mixed_bfloat16")
+    model = build_model(config, "mixed_bfloat16")
     loss_of = SmoothedCrossEntropy(pad_id=PAD_ID)
     optimizer = keras.optimizers.Adam(
         NoamSchedule(config.d_model), beta_1=0.9, beta_2=0.98, epsilon=1e-9
@@ -41,7 +41,7 @@ def train(job):
         return (trainable, rest, moments), loss
 
     step = jax.jit(step, donate_argnums=0)
-    # Copies: the step takes its arguments' memory, and the model should keep its own.
+    # Copies, because the step donates its arguments and the model must keep its variables.
     state = jax.tree.map(
         lambda variable: jax.numpy.array(variable.value, copy=True),
         (model.trainable_variables, model.non_trainable_variables, optimizer.variables),

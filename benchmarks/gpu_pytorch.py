@@ -1,8 +1,10 @@
-"""PyTorch on an accelerator: `nn.Transformer`, compiled, under bfloat16 autocast."""
+"""PyTorch's engine on an accelerator: `nn.Transformer`, compiled, under bfloat16 autocast."""
 
 import time
 
 STARTED = time.monotonic()
+
+from typing import Any  # noqa: E402
 
 import engine  # noqa: E402
 import torch  # noqa: E402
@@ -14,7 +16,7 @@ from pytorch_transformer import (  # noqa: E402
 from synthetic_batches import PAD_ID, synthetic_batches  # noqa: E402
 
 
-def train(job):
+def train(job: dict[str, Any]) -> dict[str, Any]:
     torch.manual_seed(job["seed"])
     torch.set_float32_matmul_precision("high")
     device = torch.device("cuda" if job["device"] == "gpu" else "cpu")
@@ -31,14 +33,14 @@ def train(job):
             return cross_entropy(logits.flatten(0, 1), labels.flatten())
 
     if job["compile"]:
-        # The loss too: its passes over the logits become one. A kernel for each shape.
+        # With the loss, so that its passes over the logits are fused; compiled for each shape.
         loss_of = torch.compile(loss_of, dynamic=False)
     batches = [
         [torch.from_numpy(ids).long().to(device) for ids in batch]
         for batch in synthetic_batches(job)
     ]
 
-    def finished():
+    def synchronize():
         if device.type == "cuda":
             torch.cuda.synchronize()
 
@@ -52,9 +54,9 @@ def train(job):
             optimizer.step()
             schedule.step()
             if first_step is None:
-                finished()
+                synchronize()
                 first_step = time.monotonic() - STARTED
-        finished()
+        synchronize()
         blocks.append(time.monotonic() - before)
         losses.append(float(loss))
     return {

@@ -11,12 +11,11 @@ import json
 import os
 import statistics
 import sys
+from typing import Any
 
 import engine
-from sizes import add_size_options, sizes_of
+from sizes import PRESETS, add_size_options, sizes_of
 from synthetic_batches import PAD_ID, synthetic_batches, training_flops
-
-from tf_transformer.models.architectures import PRESETS
 
 ENGINES = {
     "ours": ("gpu_keras.py", "jax"),
@@ -24,12 +23,14 @@ ENGINES = {
 }
 
 
-def main():
+def main() -> None:
     options = parse()
     for name in options.engines:
         library = ENGINES[name][1]
         if importlib.util.find_spec(library) is None:
-            sys.exit(f"{library} is not installed: pip install {library}, or leave out {name}")
+            sys.exit(
+                f"{library} is not installed: pip install {library}, or choose other --engines"
+            )
     results = {}
     for preset in options.presets:
         job = {
@@ -49,7 +50,7 @@ def main():
     print(json.dumps(results))
 
 
-def parse():
+def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
@@ -57,16 +58,18 @@ def parse():
     parser.add_argument("--engines", nargs="+", choices=ENGINES, default=[*ENGINES])
     parser.add_argument("--device", choices=("gpu", "cpu"), default="gpu")
     parser.add_argument("--peak-tflops", type=float, help="the chip's dense bfloat16 peak")
-    parser.add_argument("--blocks", type=int, default=5, help="the figure is their median")
+    parser.add_argument("--blocks", type=int, default=5, help="of which the median counts")
     parser.add_argument("--steps", type=int, default=30, help="steps in a block")
-    parser.add_argument("--batch-tokens", type=int, default=32768, help="positions on each side")
+    parser.add_argument(
+        "--batch-tokens", type=int, default=32768, help="on each side, padding included"
+    )
     parser.add_argument("--vocab-size", type=int, default=32768)
     parser.add_argument("--dropout", type=float, default=0.1)
     parser.add_argument(
         "--compile",
         action=argparse.BooleanOptionalAction,
         default=True,
-        help="torch.compile; only tests on machines without a compiler do without",
+        help="use torch.compile; switch it off only for tests on machines without a compiler",
     )
     add_size_options(parser, int)
     options = parser.parse_args()
@@ -76,7 +79,8 @@ def parse():
     return options
 
 
-def measure_preset(job, options):
+def measure_preset(job: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
+    """Runs each engine once, and returns its medians over the blocks."""
     batches = synthetic_batches(job)
     sizes = {name: job["sizes"][name] for name in ("num_layers", "d_model", "d_ff")}
     in_block = [*itertools.islice(itertools.cycle(batches), job["steps"])]
@@ -86,13 +90,13 @@ def measure_preset(job, options):
     environment = {**os.environ, "KERAS_BACKEND": "jax"}
     if options.device == "cpu":
         environment["JAX_PLATFORMS"] = "cpu"
-    cell = {}
+    cell: dict[str, Any] = {}
     for name in options.engines:
         result = engine.run(ENGINES[name][0], job, environment)
         seconds = statistics.median(result["block_seconds"])
         cell[name] = round(tokens / seconds, 1)
         tflops = flops / seconds / 1e12
-        figures = {
+        measured = {
             "tflops": round(tflops, 6),
             "share_of_peak": options.peak_tflops and round(tflops / options.peak_tflops, 4),
             "first_step_seconds": round(result["first_step"], 1),
@@ -100,17 +104,17 @@ def measure_preset(job, options):
             "loss": round(result["losses"][-1], 3),
             "device": result["device"],
         }
-        for figure, value in figures.items():
-            cell.setdefault(figure, {})[name] = value
+        for key, value in measured.items():
+            cell.setdefault(key, {})[name] = value
         print(f"{job['preset']} {name}: {cell[name]:,.0f} tokens/s", file=sys.stderr, flush=True)
     if {"ours", "pytorch"} <= cell.keys():
         cell["ratio"] = round(cell["ours"] / cell["pytorch"], 3)
     return cell
 
 
-def print_table(results, options):
+def print_table(results: dict[str, Any], options: argparse.Namespace) -> None:
     print(
-        f"batches of {options.batch_tokens:,} positions, vocabulary {options.vocab_size:,}, "
+        f"batches of {options.batch_tokens:,} tokens, vocabulary {options.vocab_size:,}, "
         f"bfloat16, {options.blocks} blocks of {options.steps} steps"
     )
     columns = "{:<7} {:<8} {:>10} {:>9} {:>7} {:>11}"

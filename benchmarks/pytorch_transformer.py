@@ -1,4 +1,4 @@
-"""The Transformer as PyTorch's users write it: `nn.Transformer` between tied embeddings."""
+"""A Transformer of PyTorch's modules: `nn.Transformer` between tied embeddings."""
 
 import math
 
@@ -11,20 +11,33 @@ class PyTorchTransformer(nn.Module):
     """`nn.Transformer`, norm-first, with one matrix for source, target and output.
 
     Args:
-        vocab_size, num_layers, d_model, num_heads, d_ff: int, as ours has them.
-        dropout: float.
-        pad_id: int.
-        dropout_everywhere: bool. `nn.Transformer` drops out attention weights and the hidden layer
-            of the feed-forward networks besides the embeddings and the sub-layers' outputs, and
-            dropout of the weights keeps it from the fused attention kernels. False drops out where
-            ours does, which is where the paper does: the same work, and the faster.
-        max_length: int, positions in the table.
+        vocab_size: V, of both sides.
+        num_layers: Encoder layers, and as many decoder layers.
+        d_model: D.
+        num_heads: H.
+        d_ff: Width of the feed-forward networks.
+        dropout: Dropout rate.
+        pad_id: The id of padding.
+        dropout_everywhere: `nn.Transformer` applies dropout to attention weights and to the hidden
+            layer of the feed-forward networks besides the embeddings and the sub-layers' outputs,
+            and dropout of the attention weights rules out the fused attention kernels. False
+            applies it only where our model does, as in the paper: the same work, and faster.
+        max_length: Length of the table of positions.
     """
 
     def __init__(
-        self, *, vocab_size, num_layers, d_model, num_heads, d_ff, dropout, pad_id,
-        dropout_everywhere=False, max_length=1024,
-    ):  # fmt: skip
+        self,
+        *,
+        vocab_size: int,
+        num_layers: int,
+        d_model: int,
+        num_heads: int,
+        d_ff: int,
+        dropout: float,
+        pad_id: int,
+        dropout_everywhere: bool = False,
+        max_length: int = 1024,
+    ) -> None:
         super().__init__()
         self.d_model = d_model
         self.pad_id = pad_id
@@ -45,8 +58,8 @@ class PyTorchTransformer(nn.Module):
         self.register_buffer("causal", causal.isinf(), persistent=False)
         self.register_buffer("positions", sinusoids(max_length, d_model), persistent=False)
 
-    def forward(self, source_ids, target_ids):
-        """Logits `(B, T, V)` of int tensors `(B, S)` and `(B, T)`."""
+    def forward(self, source_ids: torch.Tensor, target_ids: torch.Tensor) -> torch.Tensor:
+        """Returns logits `(B, T, V)` of int tensors `(B, S)` and `(B, T)`."""
         source_padding = source_ids == self.pad_id
         length = target_ids.shape[1]
         hidden = self.transformer(
@@ -54,33 +67,38 @@ class PyTorchTransformer(nn.Module):
             self.embed(target_ids),
             src_key_padding_mask=source_padding,
             memory_key_padding_mask=source_padding,
-            # Target padding comes last, so the causal mask hides it from all real tokens. With a
-            # padding mask besides, PyTorch could not use its causal kernel.
+            # Target padding comes last, so the causal mask hides it from all real tokens. A
+            # padding mask besides it would rule out PyTorch's causal kernel.
             tgt_mask=self.causal[:length, :length],
             tgt_is_causal=True,
         )
         return functional.linear(hidden, self.embedding.weight)
 
-    def embed(self, ids):
+    def embed(self, ids: torch.Tensor) -> torch.Tensor:
+        """Returns embeddings with positions `(B, T, D)` of int ids `(B, T)`."""
         embedded = self.embedding(ids) * math.sqrt(self.d_model)
         return self.dropout(embedded + self.positions[: ids.shape[1]])
 
 
-def sinusoids(length, d_model):
-    """Sinusoidal positions `(length, D)` (Vaswani et al. 2017, section 3.5)."""
+def sinusoids(length: int, d_model: int) -> torch.Tensor:
+    """Returns sinusoidal positions `(length, D)` (Vaswani et al. 2017, section 3.5)."""
     angles = torch.arange(length)[:, None] * 10000.0 ** (-torch.arange(0, d_model, 2) / d_model)
     return torch.stack([angles.sin(), angles.cos()], dim=-1).reshape(length, d_model)
 
 
-def label_smoothed_loss(pad_id, label_smoothing=0.1):
-    """PyTorch's own loss. Its smoothed target gives padding and the true token a share too, ours
-    gives padding nothing; the cost is the same and the value differs in the fourth digit.
+def label_smoothed_loss(pad_id: int, label_smoothing: float = 0.1) -> nn.CrossEntropyLoss:
+    """Returns PyTorch's own loss.
+
+    Its smoothed target gives padding and the true token a share too, ours does not; the cost is
+    the same, and the value differs in the fourth digit.
     """
     return nn.CrossEntropyLoss(ignore_index=pad_id, label_smoothing=label_smoothing)
 
 
-def adam_with_noam(model, d_model, warmup_steps=4000):
-    """The optimizer and its schedule, in PyTorch's fastest version: one fused kernel."""
+def adam_with_noam(
+    model: nn.Module, d_model: int, warmup_steps: int = 4000
+) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler]:
+    """Returns Adam as one fused kernel, PyTorch's fastest, and Noam's schedule for it."""
     optimizer = torch.optim.Adam(
         model.parameters(), lr=1.0, betas=(0.9, 0.98), eps=1e-9, fused=True
     )

@@ -1,23 +1,23 @@
-"""The sizes of the model that is measured: a preset's, and what the command line has instead."""
+"""The sizes of the measured model: those of a preset, or of the command line."""
 
+import argparse
+from collections.abc import Callable
+
+from tf_transformer.models.architectures import ARCHITECTURES
+
+PRESETS = ARCHITECTURES["transformer"].presets
 NAMES = ("num_layers", "d_model", "num_heads", "d_ff")
 
 
-def add_size_options(parser, kind):
-    """An option for each size, of a type such as int."""
+def add_size_options(parser: argparse.ArgumentParser, kind: Callable[[str], int]) -> None:
+    """Adds an option for each size, parsed by `kind`, such as `int`."""
     for name in NAMES:
         parser.add_argument(
-            f"--{name.replace('_', '-')}", type=kind, help="None: as the preset has it"
+            f"--{name.replace('_', '-')}", type=kind, help="default: that of the preset"
         )
 
 
-def sizes_of(preset, options):
-    """The sizes of `preset`, but for those that `options` gives."""
-    from tf_transformer.models.architectures import PRESETS
-
-    num_layers, d_model, d_ff, num_heads = PRESETS[preset]
-    sizes = {
-        "num_layers": num_layers, "d_model": d_model, "num_heads": num_heads, "d_ff": d_ff,
-    }  # fmt: skip
+def sizes_of(preset: str, options: argparse.Namespace) -> dict[str, int]:
+    """Returns the sizes of a preset, replaced by those that the options give."""
     given = {name: getattr(options, name) for name in NAMES}
-    return sizes | {name: value for name, value in given.items() if value is not None}
+    return {**PRESETS[preset], **{name: size for name, size in given.items() if size is not None}}

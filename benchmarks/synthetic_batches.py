@@ -1,14 +1,18 @@
-"""Token batches of random ids: the shapes of real ones, for machines without TensorFlow."""
+"""Batches of random token ids, shaped like real ones, for machines without TensorFlow."""
+
+from typing import Any
 
 import numpy as np
 
-PAD_ID, FIRST_PIECE = 0, 4
+Batch = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+PAD_ID, FIRST_ID = 0, 4
 SENTENCE_LENGTHS = (16, 32, 64)  # few shapes, since each is compiled
-LEAST_FULL = 0.9  # rows have 0.9 T to T tokens: some 5 % padding
+LEAST_FULL = 0.9  # sentences have 0.9 T to T tokens: about 5 % padding
 
 
-def synthetic_batches(job):
-    """One batch for each length, all of `job["batch_tokens"]` positions on either side.
+def synthetic_batches(job: dict[str, Any]) -> list[Batch]:
+    """Returns a batch for each length, of `job["batch_tokens"]` tokens a side, padding included.
 
     Returns:
         list of (source_ids, target_ids, labels), int32 arrays `(B, T)`.
@@ -17,13 +21,13 @@ def synthetic_batches(job):
     return [_batch(random, length, job) for length in SENTENCE_LENGTHS]
 
 
-def _batch(random, length, job):
-    rows = max(1, job["batch_tokens"] // length)
+def _batch(random: np.random.Generator, length: int, job: dict[str, Any]) -> Batch:
+    num_sentences = max(1, job["batch_tokens"] // length)
     sides = []
     for _ in range(2):
-        lengths = random.integers(int(LEAST_FULL * length), length + 1, size=rows)
+        lengths = random.integers(int(LEAST_FULL * length), length + 1, size=num_sentences)
         lengths[0] = length
-        ids = random.integers(FIRST_PIECE, job["vocab_size"], size=(rows, length + 1))
+        ids = random.integers(FIRST_ID, job["vocab_size"], size=(num_sentences, length + 1))
         ids[np.arange(length + 1) > lengths[:, None]] = PAD_ID
         sides.append(ids.astype(np.int32))
     source, target = sides
@@ -32,12 +36,14 @@ def _batch(random, length, job):
     return source_ids, target_ids, labels
 
 
-def training_flops(batch, vocab_size, num_layers, d_model, d_ff):
-    """Floating-point operations that one training step on a batch needs.
+def training_flops(
+    batch: Batch, vocab_size: int, num_layers: int, d_model: int, d_ff: int
+) -> float:
+    """Returns the floating-point operations that one training step on a batch needs.
 
-    Matrix products alone, two operations for a multiplication and its addition, over real tokens;
-    the backward pass takes twice the forward pass. Causal attention is counted by half, since it
-    looks back alone. Dropout, softmax, normalisation and optimizer are not counted.
+    Only matrix products over real tokens count, a multiplication and its addition as two
+    operations; the backward pass takes twice the forward pass. Causal attention counts by half.
+    Dropout, softmax, normalisation and optimizer do not count.
     """
     source_ids, _, labels = batch
     source_lengths = (source_ids != PAD_ID).sum(axis=1).astype(float)

@@ -1,36 +1,37 @@
-"""Tokenized text on disk, cut once and read by every engine.
+"""Tokenized text on disk, written once and read by every engine.
 
-As a script it makes the folder: `text.npz`, all sentences, from which ours makes its batches as it
-always does, and `batches.npz`, the first of these batches, for whoever has no TensorFlow.
+As a script it fills the folder: `text.npz` has all sentences, of which our engine makes its batches
+as in any training, and `batches.npz` the first of these batches, for engines without TensorFlow.
 """
 
 import itertools
 import pathlib
+from typing import Any
 
 import engine
 import numpy as np
 
 
-def load_text(folder):
-    """The arrays of a `TokenizedText`: ids and offsets."""
+def load_text(folder: str) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the arrays of a `TokenizedText`: ids and offsets."""
     with np.load(pathlib.Path(folder) / "text.npz") as arrays:
         return arrays["ids"], arrays["offsets"]
 
 
-def load_batches(folder, number):
-    """The batches that training sees first, in order: (source_ids, target_ids, labels)."""
+def load_batches(folder: str, number: int) -> list[tuple[np.ndarray, ...]]:
+    """Returns the first batches of training in order: (source_ids, target_ids, labels)."""
     parts = ("source_ids", "target_ids", "labels")
     with np.load(pathlib.Path(folder) / "batches.npz") as arrays:
         return [tuple(arrays[f"{part}_{index}"] for part in parts) for index in range(number)]
 
 
-def target_tokens(batches, pad_id):
-    """The tokens to predict in each batch: without padding, with the end ids."""
+def target_tokens(batches: list[tuple[np.ndarray, ...]], pad_id: int) -> list[int]:
+    """Returns the number of tokens to predict in each batch: no padding, the end ids included."""
     return [int((labels != pad_id).sum()) for _, _, labels in batches]
 
 
-def tokenize(job):
-    """Trains the tokenizer, and writes text and batches to `job["folder"]`."""
+def tokenize(job: dict[str, Any]) -> dict[str, Any]:
+    """Trains a joint tokenizer, and writes text and batches to `job["folder"]`."""
     from tf_transformer.data.batching import TokenBatches
     from tf_transformer.data.corpus import default_vocab_size
     from tf_transformer.data.parallel import read_parallel
@@ -53,9 +54,9 @@ def tokenize(job):
     folder = pathlib.Path(job["folder"])
     np.savez(folder / "text.npz", ids=text.ids, offsets=text.offsets)
     arrays = {}
-    stream = (rows for epoch in itertools.count() for rows in batches.batch_indices(epoch))
-    for index, rows in enumerate(itertools.islice(stream, job["num_batches"])):
-        inputs, labels = batches.batch(rows)
+    stream = (batch for epoch in itertools.count() for batch in batches.batch_indices(epoch))
+    for index, indices in enumerate(itertools.islice(stream, job["num_batches"])):
+        inputs, labels = batches.batch(indices)
         arrays[f"source_ids_{index}"] = inputs["source_ids"]
         arrays[f"target_ids_{index}"] = inputs["target_ids"]
         arrays[f"labels_{index}"] = labels
@@ -63,7 +64,7 @@ def tokenize(job):
     return {
         **ids,
         "vocab_size": tokenizer.vocab_size,
-        "padding_share": batches.padding_fraction,
+        "padding_fraction": batches.padding_fraction,
         "num_pairs": len(text),
         "batches_in_epoch": len(batches),
     }

@@ -1,7 +1,7 @@
-"""Training on a CPU: ours against PyTorch's `nn.Transformer`, target tokens a second.
+"""Training on a CPU: our Transformer against PyTorch's `nn.Transformer`, in target tokens a second.
 
-Both train the same sizes on the same tokenized batches in the same order, each in a process of its
-own, in turns. See README.md beside this file. The last line of the output is JSON.
+Both train the same sizes on the same tokenized batches in the same order, in turns, each in a
+process of its own. See README.md beside this file. The last line of the output is JSON.
 """
 
 import argparse
@@ -11,11 +11,12 @@ import pathlib
 import statistics
 import sys
 import tempfile
+from typing import Any
 
 import engine
 from sizes import add_size_options, sizes_of
 
-# name: script and what differs in its job
+# name: its script, and the keys of its job that differ
 ENGINES = {
     "ours": ("train_ours.py", {"metrics": True}),
     "ours_no_metrics": ("train_ours.py", {"metrics": False}),
@@ -31,7 +32,7 @@ STEPS = {"tiny": (8, 40), "small": (8, 40), "base": (2, 6), "big": (1, 3)}
 PRECISIONS = ("float32", "bfloat16")
 
 
-def main():
+def main() -> None:
     options = parse()
     if importlib.util.find_spec("torch") is None:
         sys.exit("PyTorch is not installed: pip install -r requirements-benchmarks.txt")
@@ -61,7 +62,7 @@ def main():
     print(json.dumps(results))
 
 
-def parse():
+def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
@@ -70,16 +71,16 @@ def parse():
     parser.add_argument("--engines", nargs="+", choices=ENGINES, default=DEFAULT_ENGINES)
     parser.add_argument("--rounds", type=positive, default=3, help="turns of each engine")
     parser.add_argument(
-        "--steps", type=positive, help="measured steps a round; None: 40 for tiny, 6 for base"
+        "--steps", type=positive, help="measured steps in a round; default: 40 for tiny, 6 for base"
     )
     parser.add_argument(
-        "--warm-up", type=positive, help="steps before these; None: 8 for tiny, 2 for base"
+        "--warm-up", type=positive, help="steps before them; default: 8 for tiny, 2 for base"
     )
     parser.add_argument("--threads", type=positive, default=2)
     parser.add_argument("--source", help="source sentences, one a line, plain or gzip")
-    parser.add_argument("--target", help="their translations; without both the phrasebook")
+    parser.add_argument("--target", help="their translations; default of both: the phrasebook")
     parser.add_argument(
-        "--vocab-size", type=positive, help="pieces; None: 8000, for the phrasebook 2000"
+        "--vocab-size", type=positive, help="subwords; default: 8000, for the phrasebook 2000"
     )
     parser.add_argument("--batch-tokens", type=positive, default=4096)
     parser.add_argument("--max-length", type=positive, default=128)
@@ -94,15 +95,18 @@ def parse():
     return options
 
 
-def positive(text):
+def positive(text: str) -> int:
+    """The type of an option that is an integer from 1 on."""
     number = int(text)
     if number <= 0:
         raise argparse.ArgumentTypeError(f"{text} is not greater than 0")
     return number
 
 
-def measure_preset(preset, steps, job, options):
-    """The figures of float32, and those of other precisions under their names."""
+def measure_preset(
+    preset: str, steps: tuple[int, int], job: dict[str, Any], options: argparse.Namespace
+) -> dict[str, Any]:
+    """Returns the results of float32, and those of other precisions under their names."""
     warm_up, measured = steps
     job = {
         **job,
@@ -115,38 +119,40 @@ def measure_preset(preset, steps, job, options):
         for precision in options.precisions
     }
     return {
-        "padding_share": round(job["padding_share"], 4),
+        "padding_fraction": round(job["padding_fraction"], 4),
         **cells.pop("float32", {}),
         **cells,
     }
 
 
-def measure_cell(job, warm_up, options):
-    """All engines in turns: medians over the rounds."""
-    rounds = {name: [] for name in options.engines}
+def measure_cell(job: dict[str, Any], warm_up: int, options: argparse.Namespace) -> dict[str, Any]:
+    """Runs all engines in turns, and returns medians over the rounds."""
+    rounds: dict[str, list[dict[str, float]]] = {name: [] for name in options.engines}
     for number in range(options.rounds):
         for name in options.engines:
-            script, difference = ENGINES[name]
-            result = engine.run(script, {**job, **difference})
-            rounds[name].append(figures(result, warm_up))
+            script, others = ENGINES[name]
+            result = engine.run(script, {**job, **others})
+            rounds[name].append(measurements(result, warm_up))
             say(
                 f"{job['preset']} {job['precision']} round {number + 1} {name}: "
                 f"{rounds[name][-1]['tokens_per_second']:,.0f} tokens/s, loss {result['loss']:.3f}"
             )
-    cell = {name: median_over(rounds[name], "tokens_per_second") for name in options.engines}
+    cell: dict[str, Any] = {
+        name: median_over(rounds[name], "tokens_per_second") for name in options.engines
+    }
     if "ours" in cell and "pytorch" in cell:
         cell["ratio"] = round(cell["ours"] / cell["pytorch"], 3)
         cell["ratio_by_round"] = [
             round(ours["tokens_per_second"] / pytorch["tokens_per_second"], 3)
             for ours, pytorch in zip(rounds["ours"], rounds["pytorch"], strict=True)
         ]
-    for figure in ("overall_tokens_per_second", "first_step_seconds", "peak_mib", "parameters"):
-        cell[figure] = {name: median_over(rounds[name], figure) for name in options.engines}
+    for key in ("overall_tokens_per_second", "first_step_seconds", "peak_mib", "parameters"):
+        cell[key] = {name: median_over(rounds[name], key) for name in options.engines}
     return cell
 
 
-def figures(result, warm_up):
-    """What one run of an engine gave, without the steps of the warm-up.
+def measurements(result: dict[str, Any], warm_up: int) -> dict[str, float]:
+    """Returns what one run of an engine measured, without the steps of the warm-up.
 
     The first step, the slowest, belongs to the warm-up and is not among `seconds`.
     """
@@ -162,14 +168,14 @@ def figures(result, warm_up):
     }
 
 
-def median_over(rounds, figure):
-    return round(statistics.median(one[figure] for one in rounds), 1)
+def median_over(rounds: list[dict[str, float]], key: str) -> float:
+    return round(statistics.median(one[key] for one in rounds), 1)
 
 
-def print_table(results, data, options):
+def print_table(results: dict[str, Any], data: dict[str, Any], options: argparse.Namespace) -> None:
     print(
         f"{data['num_pairs']:,} pairs, vocabulary {data['vocab_size']:,}, batches of "
-        f"{options.batch_tokens:,} positions, {data['padding_share']:.1%} padding, "
+        f"{options.batch_tokens:,} tokens, {data['padding_fraction']:.1%} padding, "
         f"{options.threads} threads, {options.rounds} rounds"
     )
     columns = "{:<7} {:<9} {:<24} {:>9} {:>9} {:>11} {:>10}"
@@ -195,7 +201,7 @@ def print_table(results, data, options):
                 print(f"{preset:<7} {precision:<9} ours / pytorch: {cell['ratio']:.2f}")
 
 
-def say(line):
+def say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 

@@ -1,10 +1,11 @@
-"""Ours: the model, the optimizer and the batches of `tf-transformer train`, by `model.fit`."""
+"""Our engine: model, optimizer and batches of `tf-transformer train`, trained by `model.fit`."""
 
 import time
 
 STARTED = time.monotonic()
 
 import dataclasses  # noqa: E402
+from typing import Any  # noqa: E402
 
 import engine  # noqa: E402
 import keras  # noqa: E402
@@ -14,27 +15,31 @@ from tokenized_text import load_batches, load_text, target_tokens  # noqa: E402
 from tf_transformer.config import TrainingConfig  # noqa: E402
 from tf_transformer.data.batching import TokenBatches  # noqa: E402
 from tf_transformer.data.tokenized_text import TokenizedText  # noqa: E402
-from tf_transformer.models.architectures import preset  # noqa: E402
-from tf_transformer.models.transformer import Transformer  # noqa: E402
+from tf_transformer.models.architectures import build_model, preset  # noqa: E402
 from tf_transformer.training.train import compile_model  # noqa: E402
 
 PRECISIONS = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
 
 
 class StepClock(keras.callbacks.Callback):
-    """The moment at which each step ended, its figures fetched as the line of progress does."""
+    """Notes when each step ended, its loss fetched as the progress line does.
 
-    def __init__(self):
+    Attributes:
+        moments: `time.monotonic()` at the end of each step.
+        loss: The loss after the newest step.
+    """
+
+    def __init__(self) -> None:
         super().__init__()
-        self.moments = []
-        self.loss = None
+        self.moments: list[float] = []
+        self.loss = float("nan")
 
-    def on_train_batch_end(self, batch, logs=None):
+    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         self.loss = float(logs["loss"])
         self.moments.append(time.monotonic())
 
 
-def train(job):
+def train(job: dict[str, Any]) -> dict[str, Any]:
     tf.config.threading.set_intra_op_parallelism_threads(job["threads"])
     tf.config.threading.set_inter_op_parallelism_threads(job["threads"])
     keras.utils.set_random_seed(job["seed"])
@@ -52,7 +57,7 @@ def train(job):
         config, **job["sizes"], dropout_rate=job["dropout"], pad_id=job["pad_id"]
     )
     precision = PRECISIONS[job["precision"]]
-    model = Transformer(config, dtype=precision)
+    model = build_model(config, precision)
     compile_model(model, TrainingConfig(precision=precision))
     if not job["metrics"]:
         model.compile(optimizer=model.optimizer, loss=model.loss, auto_scale_loss=False)

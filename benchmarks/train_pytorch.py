@@ -1,10 +1,11 @@
-"""PyTorch: `nn.Transformer` in the loop that its users write."""
+"""PyTorch's engine: `nn.Transformer` in a plain training loop."""
 
 import time
 
 STARTED = time.monotonic()
 
 import contextlib  # noqa: E402
+from typing import Any  # noqa: E402
 
 import engine  # noqa: E402
 import torch  # noqa: E402
@@ -16,11 +17,11 @@ from pytorch_transformer import (  # noqa: E402
 from tokenized_text import load_batches, target_tokens  # noqa: E402
 
 
-def train(job):
+def train(job: dict[str, Any]) -> dict[str, Any]:
     torch.set_num_threads(job["threads"])
     torch.manual_seed(job["seed"])
 
-    # Off the clock; ours makes its batches beside the training.
+    # Before the clock starts; our engine makes its batches while it trains.
     arrays = load_batches(job["folder"], job["num_batches"])
     batches = [[torch.from_numpy(ids).long() for ids in batch] for batch in arrays]
     model = PyTorchTransformer(

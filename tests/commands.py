@@ -1,4 +1,4 @@
-"""What the tests of the command line share: how to run it, what it leaves, what a mistake gets."""
+"""Helpers of the tests of commands: running them, reading what they wrote, checking errors."""
 
 import json
 import re

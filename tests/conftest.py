@@ -1,4 +1,4 @@
-"""What several test files share: quiet TensorFlow, and the fixtures."""
+"""Fixtures of several test files; makes TensorFlow quiet first."""
 
 import json
 import os
@@ -15,8 +15,8 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 
 import pytest
 
-# Before they are imported, so that a failing assert of theirs shows its values.
-pytest.register_assert_rewrite("commands", "configurations")
+# Before their import, so that their failing asserts show values.
+pytest.register_assert_rewrite("commands", "configurations", "small_runs")
 
 import commands
 import keras
@@ -24,10 +24,13 @@ import letters
 import numpy as np
 import numpy_transformer
 import phrase_models
+import small_runs
 import tensorflow as tf
 
 import tf_transformer as tt
 from tf_transformer.training import callbacks, stopping
+
+LOAD_CORPUS = "tf_transformer.training.run_data.load_corpus"
 
 
 def _randomise(layer, seed=0):
@@ -36,14 +39,14 @@ def _randomise(layer, seed=0):
     for variable in layer.variables:
         if variable.path.endswith("seed_generator_state"):
             continue
-        # Post-norm layers with small gammas would let almost nothing of the input through.
+        # With small gammas, the output of post-norm layers would hardly depend on the input.
         mean = 1.0 if variable.name == "gamma" else 0.0
         variable.assign(rng.normal(mean, 0.3, variable.shape))
     return layer
 
 
 class _EchoModel:
-    """A translation model whose every translation is its source, so that each answer is known."""
+    """A translation model whose translation of a source is the source itself."""
 
     weights = ()
 
@@ -51,8 +54,8 @@ class _EchoModel:
         self.vocab_size = vocab_size
 
     def start_decoding(self, source_ids, num_steps=None, beam_size=None):
-        rows = source_ids if beam_size is None else tf.repeat(source_ids, beam_size, axis=0)
-        return {"target": {"ids": rows}}
+        hypotheses = source_ids if beam_size is None else tf.repeat(source_ids, beam_size, axis=0)
+        return {"target": {"ids": hypotheses}}
 
     def decode_step(self, token_ids, index, cache):
         source_ids = cache["target"]["ids"]
@@ -115,28 +118,28 @@ def numpy_logits():
 
 @pytest.fixture(scope="session")
 def result_of():
-    """Runs a script in a process of its own, without GPUs; returns the JSON it prints last."""
+    """Runs a script in a new process without GPUs; returns the JSON of its last line."""
     return _result_of
 
 
 @pytest.fixture(scope="session")
 def write_copy_task():
-    """Writes the copy task, smaller than the command line has it, as two TSV files of a folder."""
+    """Writes the small copy task into a folder, as the TSV files train and validation."""
     return _write_copy_task
 
 
 @pytest.fixture(scope="session")
 def echo_model():
-    """The class of the model that echoes, to make one of a vocabulary's size or derive another."""
+    """The class of the echoing model; its argument is the vocabulary size."""
     return _EchoModel
 
 
-# The command line
+# Commands
 
 
 @pytest.fixture(scope="session")
 def copy_files(tmp_path_factory):
-    """Text files of the copy task; and where each test that shares them may leave nothing."""
+    """A folder of text files of the copy task; tests only read it."""
     folder = tmp_path_factory.mktemp("data")
     corpus = tt.copy_task(num_train=300, num_validation=12, num_test=12)
     for name in ("train", "validation", "test"):
@@ -149,7 +152,7 @@ def copy_files(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def trained_run(copy_files, tmp_path_factory):
-    """A run of a few steps, made in a process of its own; and what that process printed."""
+    """A run of a few steps in a process of its own, and that finished process."""
     run_dir = tmp_path_factory.mktemp("runs") / "new" / "run"
     lengths = [f"--steps={commands.STEPS}", f"--validation-steps={commands.PERIOD}"]
     done = commands.run(
@@ -161,7 +164,7 @@ def trained_run(copy_files, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def exported_run(trained_run, tmp_path_factory):
-    """The SavedModel of that run, written by a process of its own; and what it printed."""
+    """The SavedModel of that run, exported by a process of its own, and that finished process."""
     saved = tmp_path_factory.mktemp("saved_models") / "demo"
     done = commands.run("export", trained_run[0], saved)
     assert done.returncode == 0, done.stderr
@@ -170,15 +173,41 @@ def exported_run(trained_run, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def moved_model(exported_run, tmp_path_factory):
-    """The SavedModel alone, far from the run that it came from."""
+    """A copy of the SavedModel in another folder, without its run."""
     path = tmp_path_factory.mktemp("server") / "model"
     shutil.copytree(exported_run[0], path)
     return path
 
 
+@pytest.fixture(scope="session")
+def small_copy_task():
+    """The copy task, smaller than the command line has it."""
+    return tt.copy_task(num_train=60, num_validation=4, num_test=0, max_length=6)
+
+
+@pytest.fixture
+def use_small_copy_task(small_copy_task, monkeypatch):
+    """Lets every corpus of a run be the small copy task."""
+    monkeypatch.setattr(LOAD_CORPUS, lambda _: small_copy_task)
+
+
+@pytest.fixture(scope="session")
+def early_stopped_run(small_copy_task, tmp_path_factory):
+    """A run that learns nothing: ended by its steps, resumed, and ended by early stopping."""
+    run_dir = tmp_path_factory.mktemp("runs") / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LOAD_CORPUS, lambda _: small_copy_task)
+        small_runs.train(
+            run_dir, *small_runs.SETTINGS, "--learning-rate-factor=1e-9", "--validation-steps=2",
+            "--patience=2", "--tensorboard", "--steps=4",
+        )  # fmt: skip
+        small_runs.train(run_dir, "--resume", "--steps=1000")
+    return run_dir
+
+
 @pytest.fixture
 def bad_files(tmp_path):
-    """A folder of files that cannot be used, and of two that can, but not together."""
+    """A folder of unusable files, and of two that are usable but of different lengths."""
     (tmp_path / "two").write_text("a b\nc d\n", encoding="utf-8")
     (tmp_path / "three").write_text("a b\nc d\ne f\n", encoding="utf-8")
     (tmp_path / "empty").write_bytes(b"")
@@ -201,7 +230,7 @@ def copy_corpus():
 
 @pytest.fixture(scope="module")
 def line_model():
-    """The callbacks serve any Keras model, and the smallest is traced the fastest."""
+    """A tiny Keras model; the callbacks take any, and the smallest is traced the fastest."""
     model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
     model.compile(keras.optimizers.Adam(tt.NoamSchedule(16, warmup_steps=100)), "mse")
     return model
@@ -209,7 +238,7 @@ def line_model():
 
 @pytest.fixture
 def fit(line_model):
-    """Trains under callbacks, with 4 steps a period and no end but theirs."""
+    """Trains with the given callbacks, 4 steps a period, until a callback stops it."""
     line_model.optimizer.iterations.assign(0)
     data = tf.data.Dataset.from_tensors((np.ones((2, 1)), np.ones((2, 1)))).repeat()
 
@@ -229,7 +258,7 @@ def fit(line_model):
 
 @pytest.fixture
 def step_clock(monkeypatch):
-    """The time of what ends and what logs: a step takes 10 seconds and a validation 25."""
+    """The clock of limits and logs: a step takes 10 seconds and a validation 25."""
     clock = _Clock()
     for module in (stopping, callbacks):
         monkeypatch.setattr(module, "time", types.SimpleNamespace(monotonic=clock.monotonic))
@@ -241,7 +270,7 @@ def step_clock(monkeypatch):
 
 @pytest.fixture(scope="session")
 def sentences():
-    """60 different sentences of 1 to 12 letters, short and long in turns."""
+    """60 different sentences of 1 to 12 letters, in random order."""
     rng = random.Random(0)
     drawn = {" ".join(rng.choices("abcdefghij", k=rng.randint(1, 12))) for _ in range(80)}
     return sorted(drawn, key=lambda sentence: rng.random())[:60]
@@ -249,21 +278,21 @@ def sentences():
 
 @pytest.fixture(scope="session")
 def letter_tokenizer(sentences):
-    """A tokenizer of those sentences, to which a letter behind a space is one piece."""
-    return tt.SentencePieceTokenizer.train(sentences, letters.PIECES)
+    """A tokenizer of those sentences, in which a letter and the space before it are one subword."""
+    return tt.SentencePieceTokenizer.train(sentences, letters.VOCAB_SIZE)
 
 
 @pytest.fixture(scope="session")
 def echo_translator(echo_model, letter_tokenizer):
-    """A translator whose every translation is its source."""
+    """A translator whose translations are its sources."""
     return tt.Translator.from_model(
-        echo_model(letters.PIECES), letter_tokenizer, letter_tokenizer, letters.MAX_LENGTH
+        echo_model(letters.VOCAB_SIZE), letter_tokenizer, letter_tokenizer, letters.MAX_LENGTH
     )
 
 
 @pytest.fixture(scope="session")
 def in_memory(randomise, letter_tokenizer):
-    """A Transformer of random weights: what it says means nothing, but is the hardest to repeat."""
+    """A translator with random weights, whose translations are the hardest to reproduce."""
     return tt.Translator.from_model(
         letters.random_model(randomise), letter_tokenizer, letter_tokenizer, letters.MAX_LENGTH
     )
@@ -271,7 +300,7 @@ def in_memory(randomise, letter_tokenizer):
 
 @pytest.fixture(scope="session")
 def exported_version(in_memory, tmp_path_factory):
-    """A version of that Transformer, in a folder that has been moved since."""
+    """A SavedModel version of that translator, moved to another folder."""
     folder = tmp_path_factory.mktemp("saved_models") / "demo"
     written = tt.export_saved_model(in_memory, folder, version=3)
     moved = tmp_path_factory.mktemp("elsewhere") / "moved"
@@ -281,7 +310,7 @@ def exported_version(in_memory, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def loaded(exported_version):
-    """What was loaded from there."""
+    """The translator loaded from there."""
     return tt.Translator.load(exported_version)
 
 
@@ -296,15 +325,15 @@ def phrases():
 
 @pytest.fixture(scope="session")
 def phrase_tokenizer(phrases):
-    """One tokenizer for both of its languages."""
+    """A joint tokenizer of the phrasebook."""
     return tt.SentencePieceTokenizer.train(
-        [*phrases.train.sources, *phrases.train.targets], phrase_models.PIECES
+        [*phrases.train.sources, *phrases.train.targets], phrase_models.VOCAB_SIZE
     )
 
 
 @pytest.fixture(scope="session")
 def phrase_model(phrases, phrase_tokenizer):
-    """A model that has learned enough to end its sentences, most of them."""
+    """A model trained long enough to end most of its sentences."""
     keras.utils.set_random_seed(0)
     batches = tt.TokenBatches.from_text(
         phrases.train,

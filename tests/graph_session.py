@@ -8,7 +8,7 @@ signature returns for the texts, and which variables restoring leaves unset.
 import json
 import sys
 
-sys.modules["tf_transformer"] = None  # importing it is an error from here on
+sys.modules["tf_transformer"] = None  # makes importing it an error
 
 import tensorflow as tf
 import tensorflow_text  # noqa: F401

@@ -10,7 +10,7 @@ FIRST_ID = 4
 
 
 def make_text(lengths, num_too_long=0):
-    """Sentences of these (source, target) lengths, each of a token id of its own."""
+    """Sentences of these (source, target) lengths; each repeats a token id of its own."""
     sources = [np.full(source, FIRST_ID + 2 * n, np.int32) for n, (source, _) in enumerate(lengths)]
     targets = [np.full(tgt, FIRST_ID + 2 * n + 1, np.int32) for n, (_, tgt) in enumerate(lengths)]
     return TokenizedText.of(sources, targets, FIRST_ID + 2 * len(lengths), num_too_long)

@@ -5,7 +5,7 @@ import tensorflow as tf
 import tf_transformer as tt
 from tf_transformer.decoding import greedy_search
 
-PIECES = 500
+VOCAB_SIZE = 500
 MAX_LENGTH = 40
 
 

@@ -1,4 +1,4 @@
-"""Accumulated gradients: one update a group, and training ends between groups alone."""
+"""Accumulated gradients: one update for each group of batches, and no stop within a group."""
 
 import signal
 
@@ -11,7 +11,7 @@ import tf_transformer as tt
 from tf_transformer.training import stopping
 
 
-def test_an_accumulating_optimizer_counts_updates_and_keeps_a_part_of_a_group():
+def test_gradients_are_averaged_over_a_group_and_updates_counted():
     variable = keras.Variable([0.0])
     schedule = tt.NoamSchedule(16, warmup_steps=100)
     optimizer = tt.GradientAccumulation(keras.optimizers.SGD(schedule), 3)
@@ -27,19 +27,19 @@ def test_an_accumulating_optimizer_counts_updates_and_keeps_a_part_of_a_group():
     assert float(optimizer.learning_rate) == float(schedule(2))
 
 
-def test_an_accumulating_optimizer_makes_the_round_trip_of_its_configuration():
+def test_config_round_trip():
     optimizer = tt.GradientAccumulation(keras.optimizers.SGD(0.25, momentum=0.5), 4)
     twin = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
     assert (twin.steps, twin.inner_optimizer.momentum) == (4, 0.5)
     assert twin.get_config() == optimizer.get_config()
 
 
-def test_an_accumulating_optimizer_needs_a_step():
+def test_less_than_one_step_is_an_error():
     with pytest.raises(ValueError, match="at least 1; received steps=0"):
         tt.GradientAccumulation(keras.optimizers.SGD(), 0)
 
 
-def test_a_group_with_an_overflow_is_left_out_whole():
+def test_a_group_with_an_overflow_is_dropped():
     variable = keras.Variable([0.0])
     inner = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(1.0), initial_scale=8.0)
     optimizer = tt.GradientAccumulation(inner, 2)
@@ -51,7 +51,7 @@ def test_a_group_with_an_overflow_is_left_out_whole():
 
 
 @pytest.mark.parametrize("ender", ["limit", "signal"])
-def test_training_never_ends_between_the_batches_of_an_update(fit, step_clock, line_model, ender):
+def test_training_never_stops_between_the_batches_of_an_update(fit, step_clock, line_model, ender):
     adam = line_model.optimizer
     line_model.compile(tt.GradientAccumulation(keras.optimizers.SGD(0.1), 2), "mse")
     try:

@@ -1,4 +1,4 @@
-"""`tf-transformer average`: the mean of checkpoints, as a run directory like any other."""
+"""`tf-transformer average`: a run directory with the mean of checkpoints."""
 
 import json
 import shutil
@@ -19,7 +19,7 @@ STEPS = (2, 5, 9, 12)
 
 @pytest.fixture(scope="module")
 def written(randomise, tmp_path_factory):
-    """A run of four checkpoints with weights of chance; and those weights in order of steps."""
+    """A run of four checkpoints with random weights, and these weights in order of steps."""
     run = RunDirectory(tmp_path_factory.mktemp("runs") / "run")
     config = tt.RunConfig.from_dict({
         "data": {"corpus": "copy"},
@@ -75,7 +75,7 @@ def test_the_weights_are_the_mean_of_the_last_checkpoints(
     assert second == f"Next: tf-transformer export {out} saved_models/NAME"
 
 
-def test_an_average_is_a_run_directory_and_nothing_else_is_left(written, tmp_path):
+def test_an_average_is_a_run_directory_and_the_run_is_unchanged(written, tmp_path):
     run_dir, out = written[0], tmp_path / "average"
     before = {p: p.stat().st_mtime_ns for p in run_dir.rglob("*")}
     assert average(run_dir, out) == 0
@@ -94,13 +94,13 @@ def test_an_average_is_exported_and_evaluated(written, tmp_path, capfd):
     assert average(written[0], out) == 0
     assert cli.main(["export", str(out), str(saved)]) == 0
     capfd.readouterr()
-    figures = []
+    scores = []
     for model in (out, saved):
         test = [f"--source={out / 'test/source.txt'}", f"--reference={out / 'test/target.txt'}"]
         assert cli.main(["evaluate", str(model), *test]) == 0
-        figures.append(json.loads(capfd.readouterr().out.splitlines()[-1]))
-    assert figures[0]["chrf"] == figures[1]["chrf"]
-    assert figures[0]["sentences"] == 4
+        scores.append(json.loads(capfd.readouterr().out.splitlines()[-1]))
+    assert scores[0]["chrf"] == scores[1]["chrf"]
+    assert scores[0]["sentences"] == 4
 
 
 def test_a_damaged_checkpoint_is_skipped_with_a_warning(written, run_dir, tmp_path, capfd):
@@ -146,7 +146,7 @@ def test_a_checkpoint_of_another_model_is_refused(run_dir, tmp_path, capfd):
     assert "d_ff was 32 and is 48" in refusal(capfd, run_dir, tmp_path / "average")
 
 
-def test_an_average_cannot_be_trained_on(run_dir, tmp_path, capfd):
+def test_training_cannot_resume_from_an_average(run_dir, tmp_path, capfd):
     out = tmp_path / "average"
     assert average(run_dir, out) == 0
     capfd.readouterr()

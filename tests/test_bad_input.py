@@ -1,4 +1,4 @@
-"""Files and settings that cannot be trained with: each is named in a line."""
+"""Unusable files and settings of training: each gets one line that names it."""
 
 import pytest
 from commands import SMALL, assert_one_line, assert_refused, files
@@ -61,7 +61,7 @@ def test_a_bad_setting_is_named(tmp_path, capfd, options, words):
     assert_refused(arguments, words, capfd, tmp_path)
 
 
-# Refused after a line or two of what was done before; the last line is the one that counts.
+# Found only after the text is read; the last line is the error.
 @pytest.mark.parametrize(
     ("options", "words"),
     [

@@ -1,4 +1,4 @@
-"""Runs of which something is missing, damaged or changed: each is named in a line."""
+"""Incomplete, damaged or changed runs: each gets one line that names the problem."""
 
 import shutil
 
@@ -29,7 +29,7 @@ def test_a_run_without_a_checkpoint_is_named(trained_run, tmp_path, capfd):
     assert_refused(["export", run_dir, tmp_path / "saved"], words, capfd, tmp_path)
 
 
-def test_a_tokenizer_that_is_damaged_is_named(trained_run, tmp_path, capfd):
+def test_a_damaged_tokenizer_is_named(trained_run, tmp_path, capfd):
     run_dir = tmp_path / "run"
     shutil.copytree(trained_run[0], run_dir)
     (run_dir / "tokenizers" / "source.model").write_bytes(b"junk")
@@ -53,7 +53,7 @@ def test_a_tokenizer_that_is_damaged_is_named(trained_run, tmp_path, capfd):
         ("dropout_rate = 0.1", "dropout_rate = 0.0", "dropout_rate was 0.1 and is 0.0"),
     ],
 )
-def test_a_configuration_that_fits_no_checkpoint_is_named(
+def test_a_configuration_unlike_the_checkpoints_is_named(
     trained_run, tmp_path, capfd, before, after, difference
 ):
     run_dir = tmp_path / "run"
@@ -70,7 +70,7 @@ def test_a_configuration_that_fits_no_checkpoint_is_named(
         assert_refused(arguments, words, capfd, tmp_path)
 
 
-def test_weights_that_are_damaged_are_named(trained_run, tmp_path, capfd):
+def test_damaged_weights_are_named(trained_run, tmp_path, capfd):
     run_dir = tmp_path / "run"
     shutil.copytree(trained_run[0], run_dir)
     for path in run_dir.glob("checkpoints/*/*.h5"):

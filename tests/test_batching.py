@@ -27,7 +27,7 @@ from tf_transformer.data.batching import TokenBatches
 from tf_transformer.data.parallel import DataError, ParallelText
 from tf_transformer.data.tokenized_text import TokenizedText
 
-# No test fails because the machine is busy.
+# No test shall fail because the machine is busy.
 unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 lengths_lists = st.lists(st.tuples(st.integers(0, 15), st.integers(0, 15)), min_size=1, max_size=60)

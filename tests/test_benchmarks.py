@@ -1,4 +1,4 @@
-"""The benchmarks run, in their smallest setting, and end in the line of JSON that they promise."""
+"""The benchmarks run with the smallest sizes, and print their line of JSON."""
 
 import importlib.util
 import json
@@ -36,7 +36,7 @@ def last_line(process):
 
 @pytest.fixture(scope="module")
 def text(tmp_path_factory):
-    """Two files of parallel text, few and short sentences."""
+    """A folder of two files of parallel text, with few and short sentences."""
     folder = tmp_path_factory.mktemp("text")
     words = "the a cat dog sees hears small old red house".split()
     random = np.random.default_rng(0)
@@ -58,14 +58,14 @@ def test_training_against_pytorch_on_a_cpu(text):
     )  # fmt: skip
     assert results.keys() == {"tiny"}
     tiny = results["tiny"]
-    assert 0 <= tiny["padding_share"] < 1
+    assert 0 <= tiny["padding_fraction"] < 1
     for cell in (tiny, tiny["bfloat16"]):
         assert cell["ratio"] == pytest.approx(cell["ours"] / cell["pytorch"], abs=0.01)
         assert len(cell["ratio_by_round"]) == 1
-        for figure in ("overall_tokens_per_second", "first_step_seconds", "peak_mib"):
-            assert cell[figure].keys() == {"ours", "pytorch"}
-            assert min(cell[figure].values()) > 0
-        # The same model, or the comparison says nothing.
+        for key in ("overall_tokens_per_second", "first_step_seconds", "peak_mib"):
+            assert cell[key].keys() == {"ours", "pytorch"}
+            assert min(cell[key].values()) > 0
+        # Only models of equal size can be compared.
         assert cell["parameters"]["ours"] == cell["parameters"]["pytorch"]
 
 
@@ -97,10 +97,10 @@ def test_text_of_many_pairs():
         )
     )
     ways = [results[way] for way in ("cache_written", "cache_found", "in_memory")]
-    assert len({way["padding_share"] for way in ways}) == 1
+    assert len({way["padding_fraction"] for way in ways}) == 1
     for way in ways:
         assert min(way["pairs_per_second"], way["batches_per_second"], way["peak_mib"]) > 0
-    # The offsets alone are 16.
+    # The offsets alone take 16.
     assert results["cache_bytes_per_pair"] > 16
 
 
@@ -111,7 +111,7 @@ def gpu_train(*options):
     )  # fmt: skip
 
 
-def test_without_pytorch_one_line_says_how_to_get_it():
+def test_without_pytorch_one_line_says_how_to_install_it():
     code = (
         "import runpy, sys; sys.modules['torch'] = None; "
         f"sys.path.insert(0, {str(FOLDER)!r}); sys.argv = ['train.py']; "
@@ -131,18 +131,18 @@ def test_without_pytorch_one_line_says_how_to_get_it():
         (["--rounds", "0"], "0 is not greater than 0"),
     ],
 )
-def test_options_that_cannot_be(options, message):
+def test_invalid_options_are_named(options, message):
     process = run("train.py", *options)
     assert process.returncode == 2
     assert message in process.stderr
 
 
-def test_sizes_are_those_of_the_preset_but_for_those_given():
+def test_sizes_are_those_of_the_preset_unless_given():
     code = (
         f"import argparse, json, sys; sys.path.insert(0, {str(FOLDER)!r}); import sizes; "
         "parser = argparse.ArgumentParser(); sizes.add_size_options(parser, int); "
         "found = sizes.sizes_of('base', parser.parse_args(['--d-ff=64'])); "
-        # A parent that is large gives its peak to every engine that it starts.
+        # An engine inherits the peak memory of its parent, which must stay small.
         "print(json.dumps([found, 'tensorflow' in sys.modules]))"
     )
     done = subprocess.run(
@@ -157,7 +157,7 @@ def test_sizes_are_those_of_the_preset_but_for_those_given():
     ]
 
 
-# The accelerator's batches and how their work is counted
+# Synthetic batches and their operations
 
 
 @pytest.fixture
@@ -175,7 +175,7 @@ def test_synthetic_batches_look_like_real_ones(synthetic):
         assert 0.9 < (source_ids != 0).mean() < 1
         assert (np.diff(real.astype(int), axis=1) <= 0).all()  # padding comes last
         assert ((target_ids != 0) == real).all()
-        # Each input is the label before it, so the model may learn nothing from the answer.
+        # Each input is the label before it, so no input is the label to predict.
         assert (np.where(real[:, 1:], labels[:, :-1], 0) == target_ids[:, 1:]).all()
 
 
@@ -194,7 +194,7 @@ def test_operations_are_those_of_the_matrix_products(synthetic):
     )
     decoder_layer = (
         4 * product(target, width, width)
-        + 2 * product(target, width, target) / 2  # the future is not looked at
+        + 2 * product(target, width, target) / 2  # half, since attention is causal
         + 2 * product(target, width, width)  # query and output of the cross-attention
         + 2 * product(source, width, width)  # its key and value
         + 2 * product(target, width, source)

@@ -1,4 +1,4 @@
-"""What the callbacks leave: scores, a log, checkpoints; and none of weights that are no numbers."""
+"""Callbacks: validation BLEU, the log, checkpoints, and the stop at a loss that is not finite."""
 
 import json
 
@@ -12,7 +12,7 @@ from tf_transformer.training.checkpoints import Checkpoints
 
 
 def test_translation_bleu_is_the_score_of_the_translations(copy_corpus, fit):
-    # Half of the sentences right, half cut short: neither 0 nor 100.
+    # Half of the sentences are right, half truncated, so that BLEU is neither 0 nor 100.
     received, shown = [], []
 
     def translate(sources):
@@ -52,8 +52,8 @@ def test_a_sample_without_a_translation_says_so(copy_corpus, fit, translation):
     assert shown == [f"  {copy_corpus.validation.sources[0]}  →  (nothing)"]
 
 
-def scores_of(*values):
-    """Puts a made-up BLEU into the logs of each period."""
+def bleu_of(*values):
+    """Puts made-up values of BLEU into the logs, one each period."""
 
     def put(epoch, logs):
         logs["val_bleu"] = values[epoch]
@@ -61,10 +61,10 @@ def scores_of(*values):
     return keras.callbacks.LambdaCallback(on_epoch_end=put)
 
 
-def test_run_log_has_a_line_of_figures_for_each_validation(fit, step_clock, tmp_path):
+def test_run_log_has_a_line_of_metrics_for_each_validation(fit, step_clock, tmp_path):
     path = tmp_path / "log.jsonl"
     path.write_text('{"step": 0}\n', encoding="utf-8")
-    fit(scores_of(3.0, 5.5), step_clock, callbacks.RunLog(path, 1000.0 - 60, 0.03125), epochs=2)
+    fit(bleu_of(3.0, 5.5), step_clock, callbacks.RunLog(path, 1000.0 - 60, 0.03125), epochs=2)
     first, *lines = map(json.loads, path.read_text(encoding="utf-8").splitlines())
     assert first == {"step": 0}, "a resumed run appends"
     assert [line["step"] for line in lines] == [4, 8]
@@ -77,23 +77,23 @@ def test_run_log_has_a_line_of_figures_for_each_validation(fit, step_clock, tmp_
     assert [line["padding_fraction"] for line in lines] == [0.0312, 0.0312]
 
 
-def test_save_checkpoints_keeps_every_score_and_the_best(fit, tmp_path):
+def test_save_checkpoints_keeps_metrics_and_the_best_checkpoint(fit, tmp_path):
     checkpoints = Checkpoints(tmp_path, keep=2)
-    fit(scores_of(1.0, 7.0, 7.0, 2.0, 3.0), callbacks.SaveCheckpoints(checkpoints), epochs=5)
+    fit(bleu_of(1.0, 7.0, 7.0, 2.0, 3.0), callbacks.SaveCheckpoints(checkpoints), epochs=5)
     kept = {checkpoint.step: checkpoint.metrics["val_bleu"] for checkpoint in checkpoints.all()}
     assert kept == {12: 7.0, 16: 2.0, 20: 3.0}
     assert checkpoints.best().step == 12, "the last of two equals"
     assert checkpoints.latest().step == 20
 
 
-def test_save_checkpoints_remembers_the_best_of_an_earlier_process(fit, tmp_path):
+def test_save_checkpoints_keeps_the_best_of_an_earlier_process(fit, tmp_path):
     # Every period here has a new callback and a new `Checkpoints`, as a new process would.
     for bleu, best in ((9.0, 4), (4.0, 4), (9.5, 12), (9.4, 12)):
-        fit(scores_of(bleu), callbacks.SaveCheckpoints(Checkpoints(tmp_path)), epochs=1)
+        fit(bleu_of(bleu), callbacks.SaveCheckpoints(Checkpoints(tmp_path)), epochs=1)
         assert Checkpoints(tmp_path).best().step == best
 
 
-def test_save_checkpoints_takes_another_figure_to_monitor(fit, tmp_path):
+def test_save_checkpoints_monitors_another_metric(fit, tmp_path):
     save = callbacks.SaveCheckpoints(Checkpoints(tmp_path), monitor="val_chrf")
 
     def put(epoch, logs):
@@ -103,17 +103,17 @@ def test_save_checkpoints_takes_another_figure_to_monitor(fit, tmp_path):
     assert Checkpoints(tmp_path).best().step == 4
 
 
-def test_checkpoints_without_any_score_take_the_newest_for_the_best(fit, tmp_path):
+def test_without_the_metric_the_newest_checkpoint_is_the_best(fit, tmp_path):
     fit(callbacks.SaveCheckpoints(Checkpoints(tmp_path)), epochs=2)
     assert Checkpoints(tmp_path).best().step == 8
 
 
-def test_checkpoints_between_validations_carry_position_and_the_best_on(fit, tmp_path):
+def test_checkpoints_between_validations_count_batches_and_keep_the_best(fit, tmp_path):
     checkpoints = Checkpoints(tmp_path, keep=9)
     save = callbacks.SaveCheckpoints(
         checkpoints, every=2, batches_seen=100, run_metadata={"seed": 1}
     )
-    fit(scores_of(7.0, 3.0), save, epochs=2)
+    fit(bleu_of(7.0, 3.0), save, epochs=2)
     found = [
         (c.step, c.batches_seen, c.metrics.get("val_bleu"), c.best_step) for c in checkpoints.all()
     ]
@@ -124,7 +124,7 @@ def test_checkpoints_between_validations_carry_position_and_the_best_on(fit, tmp
 
 @pytest.fixture
 def poisoned(line_model):
-    """Makes the weights no numbers before a step, and mends them in the end."""
+    """Makes the weights NaN before a given step, and restores them after the test."""
     weights = line_model.get_weights()
 
     def before(step, value=np.nan):
@@ -141,7 +141,7 @@ def poisoned(line_model):
 
 
 @pytest.mark.parametrize("value", [np.nan, 1e30])  # whose square is infinite
-def test_a_loss_that_is_no_number_ends_training_and_names_the_last_good_checkpoint(
+def test_a_loss_that_is_not_finite_stops_training_and_names_the_last_checkpoint(
     fit, poisoned, tmp_path, value
 ):
     checkpoints = Checkpoints(tmp_path)
@@ -153,7 +153,7 @@ def test_a_loss_that_is_no_number_ends_training_and_names_the_last_good_checkpoi
     assert checkpoints.latest().step == 5
 
 
-def test_weights_that_are_no_numbers_are_not_saved(fit, poisoned, tmp_path):
+def test_weights_that_are_not_finite_are_not_saved(fit, poisoned, tmp_path):
     checkpoints = Checkpoints(tmp_path)
     with pytest.raises(callbacks.DivergedError, match="step 6: weights are no longer finite"):
         fit(poisoned(6), callbacks.SaveCheckpoints(checkpoints, every=1))

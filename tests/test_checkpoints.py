@@ -16,7 +16,7 @@ from tf_transformer.training.checkpoints import CheckpointError, Checkpoints
 
 @pytest.fixture(scope="module")
 def model():
-    """Anything with weights, an optimizer and a seed; what is tested is the disk."""
+    """A small model with weights, an optimizer and a seed."""
     model = keras.Sequential(
         [keras.Input((2,)), keras.layers.Dropout(0.5, seed=1), keras.layers.Dense(1)]
     )
@@ -51,14 +51,14 @@ def names_in(checkpoints):
 # --- Writing and finding --------------------------------------------------------------------
 
 
-def test_nothing_written_is_nothing_found(checkpoints):
+def test_without_checkpoints_none_is_found(checkpoints):
     assert checkpoints.all() == []
     assert checkpoints.latest() is None
     assert checkpoints.best() is None
     assert not checkpoints.directory.exists(), "looking makes no folder"
 
 
-def test_what_is_written_is_found_with_its_step_and_scores(checkpoints, model):
+def test_a_checkpoint_is_found_with_its_step_and_metrics(checkpoints, model):
     scores = {"val_bleu": np.float32(12.5), "loss": 2}
     checkpoints.write(model, 12, scores, batches_seen=24, run_metadata={"d_model": 8})
     (found,) = checkpoints.all()
@@ -108,7 +108,7 @@ def test_a_step_written_again_replaces_the_first(checkpoints, model):
 
 
 def test_a_step_written_again_is_never_missing(checkpoints, model, monkeypatch):
-    """A process that dies at any call that changes the disk leaves the first or the second."""
+    """A process that dies at any call that changes the disk leaves one of the two complete."""
 
     class KilledError(BaseException):
         pass
@@ -141,14 +141,14 @@ def test_the_best_before_is_pruned_with_the_rest(checkpoints, model):
     assert steps_in(checkpoints) == [4, 5, 6]
 
 
-def test_where_the_best_is_lost_the_newest_stands_for_it(checkpoints, model):
+def test_where_the_best_is_missing_the_newest_is_the_best(checkpoints, model):
     for step in (1, 2):
         checkpoints.write(model, step, {}, is_best=step == 1)
     shutil.rmtree(checkpoints.directory / "step-00000001")
     assert checkpoints.best().step == 2
 
 
-# --- Torn -----------------------------------------------------------------------------------
+# --- Damaged --------------------------------------------------------------------------------
 
 
 def tear_missing(folder):
@@ -198,7 +198,7 @@ TEARS = [
 
 
 @pytest.mark.parametrize("tear", TEARS)
-def test_a_torn_checkpoint_is_skipped(checkpoints, model, tear):
+def test_a_damaged_checkpoint_is_skipped(checkpoints, model, tear):
     for step in (1, 2):
         checkpoints.write(model, step, {}, is_best=step == 2)
     tear(checkpoints.directory / "step-00000002")
@@ -210,7 +210,7 @@ def test_a_torn_checkpoint_is_skipped(checkpoints, model, tear):
 
 
 def damage(folder):
-    """Another bit in the weights, of which no size tells."""
+    """Flips a bit of the weights, which changes no file size."""
     path = folder / "model.weights.h5"
     weights = bytearray(path.read_bytes())
     weights[len(weights) // 2] ^= 1
@@ -219,9 +219,7 @@ def damage(folder):
 
 @pytest.mark.parametrize("harm", [damage, *TEARS])
 @pytest.mark.parametrize("which", ["latest_intact", "best_intact"])
-def test_the_older_checkpoint_is_taken_where_the_newer_cannot_be_read(
-    checkpoints, model, harm, which
-):
+def test_the_older_checkpoint_is_used_where_the_newer_is_damaged(checkpoints, model, harm, which):
     for step in (1, 2):
         checkpoints.write(model, step, {})
     harm(checkpoints.directory / "step-00000002")
@@ -232,7 +230,7 @@ def test_the_older_checkpoint_is_taken_where_the_newer_cannot_be_read(
 
 
 @pytest.mark.parametrize("harm", [damage, *TEARS])
-def test_where_no_checkpoint_can_be_read_nothing_starts_anew(checkpoints, model, harm):
+def test_where_all_checkpoints_are_damaged_is_an_error(checkpoints, model, harm):
     for step in (1, 2):
         checkpoints.write(model, step, {})
         harm(checkpoints.directory / f"step-{step:08d}")
@@ -240,12 +238,12 @@ def test_where_no_checkpoint_can_be_read_nothing_starts_anew(checkpoints, model,
         checkpoints.latest_intact(lambda line: None)
 
 
-def test_where_none_was_written_there_is_none_to_read(checkpoints):
+def test_without_checkpoints_none_is_intact(checkpoints):
     assert checkpoints.latest_intact(pytest.fail) is None
     assert checkpoints.best_intact(pytest.fail) is None
 
 
-def test_a_checkpoint_names_all_that_is_different_in_the_run(checkpoints, model):
+def test_all_differences_to_the_run_metadata_are_named(checkpoints, model):
     checkpoints.write(model, 1, {}, run_metadata={"d_model": 8, "num_heads": 2, "seed": 0})
     latest = checkpoints.latest()
     latest.require({"d_model": 8, "seed": 0, "of later versions": True})
@@ -257,7 +255,7 @@ def test_a_checkpoint_names_all_that_is_different_in_the_run(checkpoints, model)
 
 
 def test_a_full_disk_is_one_line_and_keeps_the_last_good_checkpoint(checkpoints, model):
-    """The system refuses to let a file grow, as it would on a full disk."""
+    """Lets no file grow, as on a full disk."""
     set_weights(model, 1)
     checkpoints.write(model, 1, {}, is_best=True)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -275,7 +273,7 @@ def test_a_full_disk_is_one_line_and_keeps_the_last_good_checkpoint(checkpoints,
     assert all((weights == 1).all() for weights in weights_of(model)[1:])
 
 
-def test_what_a_killed_process_left_half_written_is_not_found_and_no_hindrance(checkpoints, model):
+def test_incomplete_checkpoints_of_a_killed_process_are_ignored(checkpoints, model):
     checkpoints.write(model, 1, {})
     leftover = checkpoints.directory / ".writing-step-00000002"
     shutil.copytree(checkpoints.directory / "step-00000001", leftover)
@@ -285,7 +283,7 @@ def test_what_a_killed_process_left_half_written_is_not_found_and_no_hindrance(c
 
 
 @pytest.mark.parametrize("half_written", [False, True])
-def test_a_failed_write_shows_nothing_new_and_harms_nothing_old(
+def test_a_failed_write_leaves_the_earlier_checkpoints(
     checkpoints, model, monkeypatch, half_written
 ):
     set_weights(model, 1)
@@ -310,7 +308,7 @@ def test_a_failed_write_shows_nothing_new_and_harms_nothing_old(
     assert steps_in(checkpoints) == [1, 2]
 
 
-def test_killed_before_the_move_the_checkpoint_before_is_found(checkpoints, model, monkeypatch):
+def test_killed_before_the_rename_the_earlier_checkpoint_is_found(checkpoints, model, monkeypatch):
     checkpoints.write(model, 1, {}, is_best=True)
 
     class KilledError(BaseException):
@@ -326,8 +324,8 @@ def test_killed_before_the_move_the_checkpoint_before_is_found(checkpoints, mode
     assert checkpoints.best().step == 1
 
 
-def test_what_is_moved_into_place_is_on_the_disk(checkpoints, model, monkeypatch):
-    """After a power cut a name may be there without its content, unless that was flushed first."""
+def test_files_are_flushed_before_they_are_renamed(checkpoints, model, monkeypatch):
+    """After a power cut a name may exist without its content, unless that was flushed first."""
     done, fsync, rename = [], os.fsync, pathlib.Path.rename
 
     def flush(descriptor):

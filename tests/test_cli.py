@@ -1,4 +1,4 @@
-"""What all commands share: help, wrong options, interruptions, one line for a mistake."""
+"""What all commands share: help, unknown options, interruptions, errors of one line."""
 
 import itertools
 import os
@@ -36,7 +36,7 @@ def test_an_unknown_option_is_named_with_the_nearest(tmp_path, capfd, option):
     assert line.startswith(f"tf-transformer train: unknown {option}; did you mean {nearest!r}.")
 
 
-def test_ctrl_c_in_a_library_that_makes_another_error_of_it_is_an_interruption(monkeypatch, capfd):
+def test_ctrl_c_is_an_interruption_even_where_a_library_raises_another_error(monkeypatch, capfd):
     def library(options, started):
         try:
             signal.raise_signal(signal.SIGINT)
@@ -58,11 +58,11 @@ def test_a_batch_size_below_one_is_named(tmp_path, capfd, name, size):
 
 
 @pytest.mark.parametrize("arguments", [[], ["trian"], ["train"], ["evaluate", "x"], ["export"]])
-def test_a_wrong_command_is_answered_in_a_line(tmp_path, capfd, arguments):
+def test_an_unknown_command_gets_one_line(tmp_path, capfd, arguments):
     assert_refused(arguments, ["--help"], capfd, tmp_path)
 
 
-def test_in_a_process_of_its_own_too_a_mistake_is_one_line(bad_files):
+def test_an_error_is_one_line_in_a_process_of_its_own(bad_files):
     given = files(bad_files, **{
         name: bad_files / "two"
         for name in ("train_source", "validation_source", "validation_target")
@@ -74,7 +74,7 @@ def test_in_a_process_of_its_own_too_a_mistake_is_one_line(bad_files):
     assert not (bad_files / "run").exists()
 
 
-def test_the_installed_command_is_this_one(tmp_path):
+def test_the_installed_command_is_main(tmp_path):
     installed = shutil.which("tf-transformer", path=os.path.dirname(sys.executable))
     if installed is None:
         pytest.skip("the package is not installed in this environment")
@@ -87,7 +87,7 @@ def test_the_installed_command_is_this_one(tmp_path):
 
 
 @pytest.mark.parametrize("name", [None, "train", "evaluate", "export", "translate"])
-def test_help_is_given(capfd, name):
+def test_every_command_has_help(capfd, name):
     with pytest.raises(SystemExit) as end:
         cli.main([name, "--help"] if name else ["--help"])
     assert end.value.code == 0
@@ -98,7 +98,7 @@ def test_help_is_given(capfd, name):
         for other in ("train", "evaluate", "export", "translate"):
             assert re.search(rf"^ +{other} +\w", printed.out, re.MULTILINE)
     if name == "train":
-        # Every setting has its option, with a word about it.
+        # Every setting has an option with a help text.
         for field in itertools.chain.from_iterable(settings_by_table().values()):
             assert field.metadata["help"], field.name
             assert f"--{field.name.replace('_', '-')}" in printed.out

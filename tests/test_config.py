@@ -1,4 +1,4 @@
-"""Tests of the configuration: what is accepted, and what is refused and how."""
+"""Tests of the configuration: accepted values, and the errors of others."""
 
 import dataclasses
 
@@ -35,7 +35,7 @@ def test_an_unknown_name_gets_the_nearest_known_one(tables, unknown, meant):
     assert message.endswith(f"did you mean {meant!r}?")
 
 
-def test_a_name_that_is_near_to_none_gets_them_all():
+def test_a_name_like_none_gets_all_of_them():
     message = refusal(RunConfig.from_dict, {"qqqq": {}})
     assert message.endswith("known are data, model, tokenizer, training.")
     assert did_you_mean("qqqq", ["b", "a"]) == "known are a, b."
@@ -70,7 +70,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize(("table", "field"), OPTIONS)
-def test_a_value_of_a_wrong_type_is_refused_and_of_the_right_type_is_not(table, field):
+def test_only_values_of_the_right_type_are_accepted(table, field):
     (kind,) = KINDS[field.type]
     for value, accepted_as in VALUES:
         tables = {"data": {"corpus": "copy"}}
@@ -169,13 +169,13 @@ def test_a_rate_is_at_least_0_and_less_than_1(section, name):
 
 
 @pytest.mark.parametrize("value", [-1, 2**31])
-def test_a_seed_that_does_not_fit(value):
+def test_a_seed_out_of_range(value):
     assert refusal(TrainingConfig, seed=value).startswith("seed must be at least 0")
     assert TrainingConfig(seed=2**31 - 1).seed == 2**31 - 1
 
 
 @pytest.mark.parametrize("value", [-1, 0, 1])
-def test_a_sentence_needs_room_for_a_piece_and_its_end(value):
+def test_a_sentence_has_at_least_a_subword_and_its_end(value):
     message = refusal(DataConfig, corpus="copy", max_length=value)
     assert message == f"max_length must be 2 or more; received max_length={value}."
     assert DataConfig(corpus="copy", max_length=2).max_length == 2
@@ -197,8 +197,8 @@ def test_a_sentence_must_fit_a_batch():
         ({"steps": 1, "epochs": 1, "minutes": 1.0}, "--steps and --epochs and --minutes"),
     ],
 )
-def test_two_ends_of_training_conflict(lengths, named):
-    assert refusal(TrainingConfig, **lengths).startswith(f"{named} each say")
+def test_two_lengths_of_training_conflict(lengths, named):
+    assert refusal(TrainingConfig, **lengths).startswith(f"{named} each set when training ends")
     for name, value in lengths.items():
         assert getattr(TrainingConfig(**{name: value}), name) == value
 

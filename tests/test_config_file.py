@@ -1,4 +1,4 @@
-"""The TOML file of a configuration: written and read back, or named where it is none."""
+"""The TOML file of a configuration: written, read back, and errors that name it."""
 
 import pytest
 from configurations import TABLES, TEXT, TSV, refusal
@@ -9,7 +9,7 @@ from tf_transformer.config import DataConfig, RunConfig, TokenizerConfig, Traini
 from tf_transformer.models.architectures import preset
 from tf_transformer.models.configs import TransformerConfig
 
-# A busy machine makes no test fail.
+# No test shall fail because the machine is busy.
 unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
@@ -105,7 +105,7 @@ def test_a_saved_configuration_is_read_back_equal(config, tmp_path_factory):
     assert RunConfig.from_dict(read_toml(path), str(path)) == config
 
 
-def test_what_is_left_out_has_its_default():
+def test_missing_settings_have_their_defaults():
     config = RunConfig.from_dict({"data": {"corpus": "copy"}, "training": {"steps": 5}})
     assert config == RunConfig(
         DataConfig(corpus="copy"), TokenizerConfig(), preset("tiny"), TrainingConfig(steps=5)
@@ -124,7 +124,7 @@ def test_a_saved_file_names_every_setting_that_is_not_none(tmp_path):
         assert tables[name] == {k: v for k, v in expected.items() if v is not None}
 
 
-def test_without_data_the_missing_files_are_named_with_the_place():
+def test_missing_data_is_named_with_file_and_table():
     message = refusal(RunConfig.from_dict, {}, "run.toml")
     assert message.startswith("run.toml: [data] missing --train-source")
 

@@ -1,4 +1,4 @@
-"""The export to CTranslate2: another engine, the same numbers and the same words."""
+"""The export to CTranslate2, which gives the same scores and translations."""
 
 import json
 import sys
@@ -8,13 +8,13 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from phrase_models import MAX_LENGTH, PIECES, model_of, our_greedy, padded
+from phrase_models import MAX_LENGTH, VOCAB_SIZE, model_of, our_greedy, padded
 
 import tf_transformer as tt
 from tf_transformer.export.ctranslate2 import QUANTIZATIONS, export_ctranslate2
 from tf_transformer.export.versions import ExportError
 
-# Two engines add in another order. Where the two best tokens are nearer than this, either may win.
+# The engines add in different orders. Of two best tokens nearer than this, either may win.
 TIE = 1e-4
 ARCHITECTURES = [
     pytest.param(norm_first, tied, id=f"{'pre' if norm_first else 'post'}-norm, {words}")
@@ -25,16 +25,16 @@ ARCHITECTURES = [
 
 @pytest.fixture(scope="module")
 def separate(phrases):
-    """A tokenizer a side, of different sizes."""
+    """A tokenizer for each side, of different sizes."""
     return (
-        tt.SentencePieceTokenizer.train(phrases.train.sources, PIECES),
-        tt.SentencePieceTokenizer.train(phrases.train.targets, PIECES - 60),
+        tt.SentencePieceTokenizer.train(phrases.train.sources, VOCAB_SIZE),
+        tt.SentencePieceTokenizer.train(phrases.train.targets, VOCAB_SIZE - 60),
     )
 
 
 @pytest.fixture(scope="module")
 def random_models(phrase_tokenizer, separate, randomise):
-    """Models whose every weight is random, biases and norms too: `(model, tokenizers)` of each."""
+    """Models with random weights, biases and norms included: `(model, tokenizers)` of each."""
 
     def make(norm_first, tied):
         tokenizers = (phrase_tokenizer, phrase_tokenizer) if tied else separate
@@ -52,7 +52,7 @@ def written(model, tokenizers, tmp_path, **options):
 
 
 def log_probs(model, sources, targets, tokenizers):
-    """Teacher forcing: `(B, T + 1, V)`, what each next token, the end among them, gets."""
+    """Log-probabilities under teacher forcing `(B, T + 1, V)`, those of the end included."""
     source, target = tokenizers
     logits = model(
         {
@@ -69,20 +69,20 @@ def their_greedy(path, source_ids, tokenizers):
     results = opened(path).translate_batch(
         [source.subwords(ids) for ids in source_ids],
         beam_size=1,
-        min_decoding_length=0,  # by default it never ends at once
+        min_decoding_length=0,  # the default is 1
         max_decoding_length=MAX_LENGTH,
         max_batch_size=32,
     )
-    return [[ids_of[piece] for piece in result.hypotheses[0]] for result in results]
+    return [[ids_of[subword] for subword in result.hypotheses[0]] for result in results]
 
 
 def is_a_tie(model, source, ours, theirs, tokenizers):
-    """Whether two translations part where our model found two tokens all but equally good."""
+    """Whether two translations first differ where our model has two almost equal tokens."""
     eos = tokenizers[1].eos_id
     pairs = zip([*ours, eos], [*theirs, eos], strict=False)
-    place = next(i for i, (a, b) in enumerate(pairs) if a != b)
-    scores = log_probs(model, [source], [ours[:place]], tokenizers)[0, place]
-    a, b = [*ours, eos][place], [*theirs, eos][place]
+    index = next(i for i, (a, b) in enumerate(pairs) if a != b)
+    scores = log_probs(model, [source], [ours[:index]], tokenizers)[0, index]
+    a, b = [*ours, eos][index], [*theirs, eos][index]
     return abs(scores[a] - scores[b]) < TIE
 
 
@@ -91,7 +91,7 @@ def assert_same_greedy_tokens(model, tokenizers, sources, path):
     ours, truncated = our_greedy(model, source_ids, tokenizers[1])
     theirs = their_greedy(path, source_ids, tokenizers)
     assert len({tuple(row) for row in ours}) > 20, "translations that differ, or it says little"
-    # At a limit one ends where the other was cut; up to there they must be the same.
+    # At the limit one may end where the other is truncated; the tokens before must be the same.
     rows = zip(source_ids, ours, theirs, strict=True)
     parted = [row for row in rows if row[1] != row[2]]
     assert len(parted) <= 2, "ties are rare"
@@ -119,7 +119,7 @@ def test_log_probabilities_are_those_of_teacher_forcing(
 
 
 @pytest.mark.parametrize(("norm_first", "tied"), ARCHITECTURES)
-def test_a_model_of_random_weights_says_the_same(
+def test_translations_of_random_weights_are_the_same(
     random_models, phrases, tmp_path, norm_first, tied
 ):
     model, tokenizers = random_models(norm_first, tied)
@@ -127,7 +127,7 @@ def test_a_model_of_random_weights_says_the_same(
     assert_same_greedy_tokens(model, tokenizers, phrases.test.sources, path)
 
 
-def test_a_trained_model_says_the_same_and_ends_where_ours_does(
+def test_translations_of_a_trained_model_are_the_same_and_end_alike(
     phrase_model, phrase_tokenizer, phrases, tmp_path
 ):
     path = written(phrase_model, (phrase_tokenizer, phrase_tokenizer), tmp_path)
@@ -137,16 +137,16 @@ def test_a_trained_model_says_the_same_and_ends_where_ours_does(
     assert truncated.mean() < 0.2, "most end by themselves, or their ends are not compared"
 
 
-def test_a_source_beyond_the_limit_is_cut_alike(phrase_model, phrase_tokenizer, tmp_path):
+def test_a_source_beyond_the_limit_is_truncated_alike(phrase_model, phrase_tokenizer, tmp_path):
     path = written(phrase_model, (phrase_tokenizer, phrase_tokenizer), tmp_path)
-    pieces = phrase_tokenizer.subwords(phrase_tokenizer.encode(["Wo ist der Bahnhof? " * 20])[0])
-    assert len(pieces) > MAX_LENGTH
-    # Ours keeps MAX_LENGTH - 1 pieces and the end.
+    subwords = phrase_tokenizer.subwords(phrase_tokenizer.encode(["Wo ist der Bahnhof? " * 20])[0])
+    assert len(subwords) > MAX_LENGTH
+    # Ours keeps MAX_LENGTH - 1 subwords and the end.
     translator = opened(path)
     options = dict(beam_size=1, max_decoding_length=MAX_LENGTH)
-    cut = translator.translate_batch([pieces[: MAX_LENGTH - 1]], **options)
-    limited = translator.translate_batch([pieces], max_input_length=MAX_LENGTH, **options)
-    assert limited[0].hypotheses == cut[0].hypotheses
+    truncated = translator.translate_batch([subwords[: MAX_LENGTH - 1]], **options)
+    limited = translator.translate_batch([subwords], max_input_length=MAX_LENGTH, **options)
+    assert limited[0].hypotheses == truncated[0].hypotheses
 
 
 @pytest.mark.parametrize("max_length", [16, 3000])
@@ -156,9 +156,9 @@ def test_no_position_is_missing_up_to_the_limit(
     path = written(
         phrase_model, (phrase_tokenizer, phrase_tokenizer), tmp_path, max_length=max_length
     )
-    (piece,) = phrase_tokenizer.subwords(phrase_tokenizer.encode(["a"])[0][-1:])
-    long = [piece] * (max_length - 1)
-    (scores,) = opened(path).score_batch([long], [[*long, piece]], max_input_length=0)
+    (subword,) = phrase_tokenizer.subwords(phrase_tokenizer.encode(["a"])[0][-1:])
+    long = [subword] * (max_length - 1)
+    (scores,) = opened(path).score_batch([long], [[*long, subword]], max_input_length=0)
     assert len(scores.log_probs) == max_length + 1  # with the end
 
 
@@ -174,12 +174,12 @@ def test_a_model_of_mixed_precision_is_exported_in_float32(
     ).read_bytes()
 
 
-# What rounding may do to a log-probability of these models, whose weights are large.
+# How far rounding may change a log-probability of these models, whose weights are large.
 ROUNDING = {"int8": 0.5, "int16": 0.2, "float16": 0.05, "bfloat16": 0.4}
 
 
 @pytest.mark.parametrize("quantization", QUANTIZATIONS)
-def test_quantized_weights_are_smaller_and_nearly_the_same(
+def test_quantized_weights_are_smaller_and_give_nearly_the_same_scores(
     random_models, phrases, tmp_path, quantization
 ):
     model, tokenizers = random_models(True, True)
@@ -192,14 +192,14 @@ def test_quantized_weights_are_smaller_and_nearly_the_same(
     assert ratio < 0.95
     for weight, kept in zip(model.weights, before, strict=True):
         np.testing.assert_array_equal(keras.ops.convert_to_numpy(weight), kept)
-    pieces = [
+    subwords = [
         tokenizers[0].subwords(ids) for ids in tokenizers[0].encode(phrases.test.sources[:20])
     ]
     targets = [
         tokenizers[1].subwords(ids) for ids in tokenizers[1].encode(phrases.test.targets[:20])
     ]
-    exact = opened(full).score_batch(pieces, targets)
-    rounded = opened(path).score_batch(pieces, targets)
+    exact = opened(full).score_batch(subwords, targets)
+    rounded = opened(path).score_batch(subwords, targets)
     differences = [
         np.abs(np.subtract(a.log_probs, b.log_probs)).max()
         for a, b in zip(exact, rounded, strict=True)
@@ -231,7 +231,7 @@ def test_the_folder_holds_model_tokenizers_and_manifest(
         assert (path / f"{side}.model").read_bytes() == tokenizer.model
 
 
-def test_an_export_counts_up_and_replaces_only_when_told(random_models, randomise, tmp_path):
+def test_versions_count_up_and_are_overwritten_only_when_told(random_models, randomise, tmp_path):
     model, tokenizers = random_models(True, True)
     first = written(model, tokenizers, tmp_path)
     before = (first / "model.bin").read_bytes()
@@ -245,12 +245,12 @@ def test_an_export_counts_up_and_replaces_only_when_told(random_models, randomis
     assert sorted(path.name for path in (tmp_path / "demo").iterdir()) == ["1", "2"]
 
 
-# --- What is refused ------------------------------------------------------------------------
+# --- Errors ---------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def refused(random_models, tmp_path):
-    """Exports, and returns the one line of the error; nothing may be left behind."""
+    """The one-line error of an export, which must leave nothing behind."""
 
     def export(model=None, **options):
         random, tokenizers = random_models(True, True)
@@ -263,7 +263,7 @@ def refused(random_models, tmp_path):
     return export
 
 
-def test_without_the_library_its_installation_is_named(refused, monkeypatch):
+def test_without_the_library_the_error_says_how_to_install_it(refused, monkeypatch):
     for name in [name for name in sys.modules if name.split(".")[0] == "ctranslate2"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "ctranslate2", None)

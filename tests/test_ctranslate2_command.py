@@ -1,4 +1,4 @@
-"""`tf-transformer export --format ctranslate2`, and the example that reads what it wrote."""
+"""`tf-transformer export --format ctranslate2`, and the example that loads its output."""
 
 import json
 import pathlib
@@ -8,7 +8,7 @@ import sys
 
 import commands
 import pytest
-from phrase_models import MAX_LENGTH, PIECES, our_greedy
+from phrase_models import MAX_LENGTH, VOCAB_SIZE, our_greedy
 
 import tf_transformer as tt
 from tf_transformer.config import DataConfig, RunConfig, TokenizerConfig
@@ -19,11 +19,11 @@ from tf_transformer.training.run_directory import RunDirectory
 
 @pytest.fixture(scope="module")
 def run_dir(phrase_model, phrase_tokenizer, tmp_path_factory):
-    """A run directory as training leaves it, with the trained model."""
+    """A run directory with the trained model."""
     run = RunDirectory.create(tmp_path_factory.mktemp("runs") / "run")
     config = RunConfig(
         data=DataConfig(corpus="phrasebook", max_length=MAX_LENGTH),
-        tokenizer=TokenizerConfig(vocab_size=PIECES),
+        tokenizer=TokenizerConfig(vocab_size=VOCAB_SIZE),
         model=TransformerConfig(num_layers=1, d_model=48, num_heads=4, d_ff=96),
     )
     run.begin(config, phrase_tokenizer, phrase_tokenizer)
@@ -55,7 +55,7 @@ def test_the_readme_translates_as_the_saved_model_and_without_tensorflow(
     saved = tmp_path / "slow"
     assert commands.run("export", run_dir, saved).returncode == 0
     translate = tt.Translator.load(saved)
-    # Those that end by themselves: the limits of the two are not the same.
+    # Only those that end by themselves, because the engines have different limits.
     candidates = phrases.test.sources[:40]
     _, truncated = our_greedy(phrase_model, phrase_tokenizer.encode(candidates), phrase_tokenizer)
     lines = [line for line, cut in zip(candidates, truncated, strict=True) if not cut][:15]
@@ -77,7 +77,7 @@ def test_the_readme_translates_as_the_saved_model_and_without_tensorflow(
     assert json.loads(done.stdout) == translate(lines)
 
 
-def test_the_manifest_says_what_made_it(exported, run_dir):
+def test_the_manifest_names_the_run(exported, run_dir):
     manifest = json.loads((exported / "tf_transformer.json").read_text("utf-8"))
     assert manifest["step"] == 300
     assert manifest["scores"] == {"val_bleu": 1.5}
@@ -92,7 +92,7 @@ def test_the_manifest_says_what_made_it(exported, run_dir):
         (["--quantization=int8"], "--format ctranslate2"),
     ],
 )
-def test_a_bad_option_is_answered_in_a_line(run_dir, tmp_path, options, words):
+def test_a_bad_option_is_named(run_dir, tmp_path, options, words):
     done = commands.run("export", run_dir, tmp_path / "saved", *options)
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()

@@ -2,7 +2,7 @@
 
 import pytest
 
-# TensorFlow makes its devices once a process, so this needs one of its own.
+# TensorFlow creates its devices once, so this needs a process of its own.
 TWO_DEVICES = """
 import json, keras, tensorflow as tf
 cpu = tf.config.list_physical_devices("CPU")[0]
@@ -45,16 +45,16 @@ print(json.dumps([draws(two), draws(tf.distribute.get_strategy())]))
 
 @pytest.fixture(scope="module")
 def logits(result_of):
-    """Of two calls, on two devices and on one."""
+    """The dropout of two calls, on two devices and on one."""
     return result_of(TWO_DEVICES)
 
 
-def test_each_replica_draws_its_own(logits):
+def test_each_replica_draws_its_own_dropout(logits):
     (first, other), (first_again, other_again) = logits[0]
     assert first != other
     assert first_again not in (first, other) and other_again not in (first, other, first_again)
 
 
-def test_the_first_replica_draws_what_one_device_draws(logits):
+def test_the_first_replica_draws_the_dropout_of_one_device(logits):
     for on_two, on_one in zip(*logits, strict=True):
         assert on_two[0] == on_one[0]

@@ -1,4 +1,4 @@
-"""`tf-transformer evaluate`: the scores of a run and of its SavedModel, and what is refused."""
+"""`tf-transformer evaluate`: BLEU and chrF of a run and of its SavedModel, and errors."""
 
 import json
 
@@ -14,7 +14,7 @@ def test_evaluate_scores_run_and_saved_model_alike(
 ):
     sources = lines_of(copy_files / "test.source")
     translations = tt.Translator.load(moved_model)(sources)
-    # So short a training scores nothing; let it be right in half of the sentences.
+    # After so short a training BLEU is 0; let half of the translations be right.
     pairs = zip(sources, translations, strict=True)
     references = [t if i % 2 else s for i, (s, t) in enumerate(pairs)]
     reference = tmp_path / "reference"
@@ -29,11 +29,11 @@ def test_evaluate_scores_run_and_saved_model_alike(
         first, *_, last = printed.out.splitlines()
         assert f"BLEU {expected.bleu:.2f}" in first
         assert expected.signature in first
-        figures = json.loads(last)
-        assert (figures["bleu"], figures["chrf"]) == (expected.bleu, expected.chrf)
-        assert figures["signature"] == expected.signature
-        assert figures["sentences"] == 12
-        assert figures["tokens_per_second"] > 0
+        scores = json.loads(last)
+        assert (scores["bleu"], scores["chrf"]) == (expected.bleu, expected.chrf)
+        assert scores["signature"] == expected.signature
+        assert scores["sentences"] == 12
+        assert scores["tokens_per_second"] > 0
 
 
 def test_evaluation_files_of_different_length_are_named(moved_model, bad_files, capfd):

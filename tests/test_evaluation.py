@@ -24,7 +24,7 @@ def noisy_corpus():
             translation[1], translation[2] = translation[2], translation[1]
         references.append(" ".join(reference) + ".")
         translations.append(" ".join(translation).capitalize())
-    translations[7] = ""  # A model may answer with nothing.
+    translations[7] = ""  # A translation may be empty.
     return translations, references
 
 

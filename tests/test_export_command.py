@@ -1,4 +1,4 @@
-"""`tf-transformer export`: a SavedModel with its manifest, and what is refused."""
+"""`tf-transformer export`: a SavedModel with its manifest, and errors."""
 
 import json
 
@@ -42,7 +42,7 @@ def test_a_saved_model_of_bfloat16_is_half_as_large_and_translates(
     ("given", "beam_size", "length_penalty"),
     [([], 1, 0.6), (["--length-penalty=0"], 1, 0.0), (["--beam-size=3"], 3, 0.6)],
 )
-def test_an_export_searches_as_told_and_otherwise_as_a_translator(
+def test_an_export_has_the_search_of_its_options_or_the_default(
     trained_run, tmp_path, monkeypatch, given, beam_size, length_penalty
 ):
     made = []
@@ -66,12 +66,12 @@ def test_an_export_searches_as_told_and_otherwise_as_a_translator(
         (["--quantization=int8"], ["--quantization", "--format ctranslate2", "--precision"]),
         (["--format=ctranslate2", "--precision=bfloat16"], ["--precision", "--quantization"]),
         (["--precision=float16"], ["float16", "bfloat16"]),
-        (["--format=ctranslate2", "--beam-size=4"], [r"leave out --beam-size\."]),
-        (["--format=ctranslate2", "--length-penalty=0"], [r"leave out --length-penalty\."]),
+        (["--format=ctranslate2", "--beam-size=4"], [r"omit --beam-size\."]),
+        (["--format=ctranslate2", "--length-penalty=0"], [r"omit --length-penalty\."]),
         (["--beam-size=99999"], ["from 1 to", "99999"]),
     ],
 )
-def test_an_option_that_the_export_cannot_have_is_named(trained_run, tmp_path, capfd, given, words):
+def test_an_invalid_option_is_named(trained_run, tmp_path, capfd, given, words):
     assert_refused(["export", trained_run[0], tmp_path / "saved", *given], words, capfd, tmp_path)
 
 
@@ -82,6 +82,6 @@ def test_a_version_that_exists_is_named(trained_run, exported_run, capfd):
 
 
 @pytest.mark.parametrize("version", ["0", "-3", "one"])
-def test_a_version_that_is_no_number_from_one_on_is_named(trained_run, tmp_path, capfd, version):
+def test_an_invalid_version_is_named(trained_run, tmp_path, capfd, version):
     arguments = ["export", trained_run[0], tmp_path / "saved", f"--version={version}"]
     assert_refused(arguments, [version], capfd, tmp_path)

@@ -1,4 +1,4 @@
-"""Files and folders appear atomically, and what a killed process leaves is removed."""
+"""Files and folders are written atomically, and leftovers of killed processes are removed."""
 
 import signal
 import subprocess
@@ -74,7 +74,7 @@ with atomic_folder(pathlib.Path(sys.argv[1])) as temporary:
 """
 
 
-def test_the_next_writer_removes_what_a_killed_one_left(tmp_path):
+def test_the_next_writer_removes_leftovers_of_a_killed_process(tmp_path):
     path = tmp_path / "1"
     done = subprocess.run([sys.executable, "-c", KILLED, str(path)], timeout=60)
     assert done.returncode == -signal.SIGKILL
@@ -84,7 +84,7 @@ def test_the_next_writer_removes_what_a_killed_one_left(tmp_path):
     assert names_in(tmp_path) == ["1"]
 
 
-def test_the_work_of_a_process_that_is_alive_is_no_leftover(tmp_path):
+def test_files_of_a_running_process_are_kept(tmp_path):
     with atomic_folder(tmp_path / "1") as temporary:
         (temporary / "file").write_text("x")
         remove_leftovers(tmp_path)
@@ -93,13 +93,13 @@ def test_the_work_of_a_process_that_is_alive_is_no_leftover(tmp_path):
     assert names_in(tmp_path) == ["1", "2"]
 
 
-def test_a_replacement_that_was_interrupted_loses_nothing(tmp_path):
-    # Killed between the two renames: the old folder is aside, the new one not yet in place.
+def test_an_interrupted_replacement_loses_nothing(tmp_path):
+    # Killed between the two renames: the old folder is set aside, the new one not yet renamed.
     write_folder(tmp_path / "7", "old")
     (tmp_path / "7").rename(tmp_path / ".replaced-7-0123abcd")
     remove_leftovers(tmp_path)
     assert (tmp_path / "7" / "nested" / "file").read_text() == "old"
-    # Killed behind the second: the old folder is no longer needed.
+    # Killed after the second: the old folder is no longer needed.
     write_folder(tmp_path / ".replaced-7-4567cdef", "older")
     remove_leftovers(tmp_path)
     assert names_in(tmp_path) == ["7"]

@@ -108,7 +108,7 @@ def test_every_part_has_its_row_in_the_table():
     assert set().union(*ARROWS.values()) <= set(ARROWS)
 
 
-def test_the_table_has_no_circle():
+def test_the_table_has_no_cycle():
     left = {part: parts - {part} for part, parts in ARROWS.items()}
     while free := [part for part, parts in left.items() if not parts & left.keys()]:
         for part in free:
@@ -156,7 +156,7 @@ def test_the_pure_files_exist(prefix):
         ("__init__.py", "from tf_transformer.models import architectures"),
     ],
 )
-def test_a_forbidden_arrow_is_noticed(module, source):
+def test_a_forbidden_import_is_found(module, source):
     assert len(list(forbidden_arrows(source, module))) == 1
 
 
@@ -174,7 +174,7 @@ def test_a_forbidden_arrow_is_noticed(module, source):
         ("__init__.py", "import importlib\nimportlib.import_module(name)"),
     ],
 )
-def test_an_allowed_arrow_is_allowed(module, source):
+def test_an_allowed_import_is_accepted(module, source):
     assert list(forbidden_arrows(source, module)) == []
 
 
@@ -190,7 +190,7 @@ def test_an_allowed_arrow_is_allowed(module, source):
         "import jax.numpy as jnp",
     ],
 )
-def test_a_library_beside_keras_is_noticed(source):
+def test_a_library_besides_keras_is_found(source):
     assert len(list(impure_imports(source, "layers/masks.py"))) == 1
 
 
@@ -209,7 +209,7 @@ def test_importing_the_package_loads_no_tensorflow_and_no_keras():
     )
     code = f"import sys, {PACKAGE}; print(sorted({heavy} & set(sys.modules)))"
     assert python(code) == "[]\n"
-    # The question would find it if it were there.
+    # The check finds a module that is loaded.
     code = f"import sys, {PACKAGE}; {PACKAGE}.NoamSchedule; print('keras' in sys.modules)"
     assert python(code) == "True\n"
 

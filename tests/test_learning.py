@@ -1,4 +1,4 @@
-"""It learns with plain `compile` and `fit`: held-out sequences, and in bfloat16."""
+"""Training with plain `compile` and `fit` learns held-out sequences, also in bfloat16."""
 
 import keras
 import numpy as np
@@ -6,13 +6,13 @@ import pytest
 
 import tf_transformer as tt
 
-PIECES = 280  # 260 bytes and special ids, and enough for ten letters behind a space
+VOCAB_SIZE = 280  # 260 bytes and special ids, and enough for ten letters behind a space
 
 
 def small_model(num_layers=1, d_model=16, dropout_rate=0.0, dtype=None):
     config = tt.TransformerConfig(
-        PIECES,
-        PIECES,
+        VOCAB_SIZE,
+        VOCAB_SIZE,
         num_layers=num_layers,
         d_model=d_model,
         num_heads=4,
@@ -24,7 +24,7 @@ def small_model(num_layers=1, d_model=16, dropout_rate=0.0, dtype=None):
 
 @pytest.fixture(scope="module")
 def tokenizer(copy_corpus):
-    return tt.SentencePieceTokenizer.train(copy_corpus.train.sources, PIECES)
+    return tt.SentencePieceTokenizer.train(copy_corpus.train.sources, VOCAB_SIZE)
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def batches(copy_corpus, tokenizer):
 def test_held_out_sequences_are_translated_exactly(make_task, max_length, seed):
     keras.utils.set_random_seed(seed)
     task = make_task(15_000, num_validation=1, num_test=500, max_length=max_length, seed=seed)
-    tokenizer = tt.SentencePieceTokenizer.train(task.train.sources, PIECES)
+    tokenizer = tt.SentencePieceTokenizer.train(task.train.sources, VOCAB_SIZE)
     batches = tt.TokenBatches.from_text(
         task.train, tokenizer, tokenizer, batch_tokens=512, max_length=32, seed=seed
     )
@@ -51,7 +51,7 @@ def test_held_out_sequences_are_translated_exactly(make_task, max_length, seed):
             tt.NoamSchedule(d_model=64, warmup_steps=100, factor=0.3),
             beta_2=0.98,
             epsilon=1e-9,
-            # The mean of the last weights: a batch of one length pulls the others about.
+            # The mean of the last weights, because each batch has sentences of one length only.
             use_ema=True,
             ema_momentum=0.98,
         ),

@@ -20,11 +20,11 @@ SETTINGS = pytest.mark.parametrize(
 def smoothed_target(labels, size, smoothing, pad_id):
     """The target as the Annotated Transformer builds it; zeros at padding."""
     target = np.zeros((*labels.shape, size))
-    for place in np.ndindex(labels.shape):
-        if labels[place] != pad_id:
-            target[place] = smoothing / (size - 2)
-            target[place][labels[place]] = 1 - smoothing
-            target[place][pad_id] = 0
+    for index in np.ndindex(labels.shape):
+        if labels[index] != pad_id:
+            target[index] = smoothing / (size - 2)
+            target[index][labels[index]] = 1 - smoothing
+            target[index][pad_id] = 0
     return target
 
 
@@ -128,16 +128,16 @@ def test_gradient_equals_finite_differences(smoothing, pad_id):
         return -(target * log_softmax(logits)).sum() / (LABELS != pad_id).sum()
 
     differences = np.zeros(LOGITS.shape)
-    for place in np.ndindex(LOGITS.shape):
+    for index in np.ndindex(LOGITS.shape):
         step = np.zeros(LOGITS.shape)
-        step[place] = 1e-5
-        differences[place] = (plain_mean(LOGITS + step) - plain_mean(LOGITS - step)) / 2e-5
+        step[index] = 1e-5
+        differences[index] = (plain_mean(LOGITS + step) - plain_mean(LOGITS - step)) / 2e-5
     _, gradient = value_and_gradient(SmoothedCrossEntropy(smoothing, pad_id), LABELS, LOGITS)
     np.testing.assert_allclose(gradient, differences, atol=1e-6)
     assert (gradient[LABELS == pad_id] == 0).all()
 
 
-def test_padding_counts_nothing():
+def test_padding_has_no_loss():
     wide = np.pad(LABELS, ((0, 2), (0, 3)))
     wide_logits = np.pad(LOGITS, ((0, 2), (0, 3), (0, 0)), constant_values=50.0)
     wide_logits[..., 3] += 1e3 * (wide == 0)
@@ -149,7 +149,7 @@ def test_padding_counts_nothing():
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_a_batch_of_padding_alone_is_nothing(smoothing):
+def test_a_batch_of_padding_alone_has_no_loss(smoothing):
     loss = SmoothedCrossEntropy(smoothing)
     value, gradient = value_and_gradient(loss, np.zeros_like(LABELS), LOGITS)
     assert value == 0

@@ -1,4 +1,4 @@
-"""The Makefile: an environment counts as made when it is whole."""
+"""The Makefile: an incomplete environment is made again."""
 
 import pathlib
 import shutil
@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 MAKEFILE = pathlib.Path(__file__).parents[1] / "Makefile"
-# Does as `python -m venv DIR` does: python comes first and pip last, if it comes at all.
+# Like `python -m venv DIR`: python is created first and pip last, unless it fails before.
 PYTHON = """#!/bin/sh
 [ "$1" = -c ] && exit 0
 echo venv >> calls
@@ -20,7 +20,7 @@ chmod +x "$3/bin/pip"
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="there is no make")
-def test_an_environment_that_was_half_made_is_made_again(tmp_path):
+def test_an_incomplete_environment_is_made_again(tmp_path):
     (tmp_path / "python").write_text(PYTHON, encoding="utf-8")
     (tmp_path / "python").chmod(0o755)
     for name in ("pyproject.toml", "requirements.txt", "broken"):
@@ -36,4 +36,4 @@ def test_an_environment_that_was_half_made_is_made_again(tmp_path):
     assert make() == 0
     assert make() == 0
     calls = (tmp_path / "calls").read_text(encoding="utf-8").split()
-    assert calls == ["venv", "venv", "pip"], "whole the second time, and left alone the third"
+    assert calls == ["venv", "venv", "pip"], "complete the second time, and kept the third"

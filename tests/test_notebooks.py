@@ -1,4 +1,4 @@
-"""Notebooks and their scripts say the same; they are executed by `make notebooks`."""
+"""Notebooks equal their scripts and have no output; `make notebooks` executes them."""
 
 import pathlib
 

@@ -56,7 +56,7 @@ def test_an_update_is_that_of_the_paper(dtype, in_graph):
     assert int(optimizer.iterations.numpy()) == 5
 
 
-def test_rows_of_an_embedding_without_a_gradient_move_by_their_moments():
+def test_embeddings_without_a_gradient_move_by_their_moments():
     variable = keras.Variable(np.zeros((3, 2)))
     optimizer = tt.Adam(0.1)
     optimizer.build([variable])
@@ -71,7 +71,7 @@ def test_rows_of_an_embedding_without_a_gradient_move_by_their_moments():
     assert (variable.numpy()[1] == 0).all() and variable.numpy()[0, 0] < -0.1
 
 
-def test_the_average_forgets_as_it_says():
+def test_the_average_has_the_documented_momentum():
     variable = keras.Variable([0.0, 3.0])
     optimizer = tt.Adam(0.1, use_ema=True, ema_momentum=0.4)
     weights = []
@@ -89,7 +89,7 @@ def test_the_average_forgets_as_it_says():
     np.testing.assert_array_equal(variable.numpy(), weights[-1])
 
 
-def test_before_the_first_update_there_is_no_average_to_use():
+def test_before_the_first_update_there_is_no_average():
     variable = keras.Variable([2.0])
     optimizer = tt.Adam(0.1, use_ema=True, ema_momentum=0.9)
     optimizer.build([variable])
@@ -108,7 +108,7 @@ def test_gradients_are_scaled_down_to_the_norm_together(norm, scale):
         np.testing.assert_allclose(moment.numpy(), gradient * scale / 2, rtol=1e-6)
 
 
-def test_both_make_the_round_trip_of_their_configuration():
+def test_config_round_trip():
     optimizer = tt.Adam(tt.NoamSchedule(16), global_clipnorm=2.0, use_ema=True, ema_momentum=0.5)
     twin = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
     assert isinstance(twin, tt.Adam)
@@ -116,7 +116,7 @@ def test_both_make_the_round_trip_of_their_configuration():
     assert twin.get_config() == optimizer.get_config()
 
 
-# Each replica has a gradient of its own; clipped alone they would be others than clipped together.
+# Each replica has its own gradient; clipped apart they would differ from clipped together.
 TWO_DEVICES = """
 import json, keras, numpy as np, tensorflow as tf
 cpu = tf.config.list_physical_devices("CPU")[0]
@@ -221,7 +221,7 @@ def test_validation_sees_the_averages_and_training_the_weights(tmp_path):
     expected = averages(weights.trained, 0.9)
     np.testing.assert_allclose(weights.validated, [expected[3], expected[7]], rtol=1e-5)
     assert model.trainable_variables[0].numpy().item() == weights.validated[-1]
-    # A checkpoint between validations has the averages too, and training did not notice it.
+    # A checkpoint between validations has the averages too, and does not change training.
     plain, plain_weights = line_model(), Weights()
     fit(plain, 2, plain_weights)
     assert weights.trained == plain_weights.trained
@@ -234,7 +234,7 @@ def test_validation_sees_the_averages_and_training_the_weights(tmp_path):
     assert [checkpoint.step for checkpoint in checkpoints.all()] == [3, 4, 6, 8]
 
 
-def test_another_fit_goes_on_from_the_weights_also_from_a_checkpoint(tmp_path):
+def test_another_fit_continues_from_the_weights_also_from_a_checkpoint(tmp_path):
     whole, parts = Weights(), Weights()
     fit(line_model(), 3, whole)
     model, checkpoints = line_model(), Checkpoints(tmp_path)

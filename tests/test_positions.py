@@ -79,7 +79,7 @@ def test_offset_is_a_slice_of_the_longer_table(offset):
 
 
 def test_no_length_is_too_long():
-    # Angles are float32, half a unit in the last place of 5,000 is 2.4e-4.
+    # Angles are float32, whose rounding error at 5,000 is at most 2.4e-4.
     table = np.asarray(sinusoidal_positions(5001, 16))
     assert table.shape == (5001, 16)
     far = [0, 511, 512, 4999, 5000]

@@ -1,10 +1,10 @@
-"""The sizes of a Transformer: those of the presets, and those that cannot be."""
+"""The sizes of a Transformer: the presets, the defaults, and invalid ones."""
 
 import dataclasses
 
 import pytest
 from configurations import refusal
-from letters import PIECES
+from letters import VOCAB_SIZE
 
 from tf_transformer.config import RunConfig, settings_by_table
 from tf_transformer.models.architectures import ARCHITECTURES, preset, with_tokenizers
@@ -18,7 +18,7 @@ from tf_transformer.models.configs import TransformerConfig
         ({"d_model": 7, "num_heads": 7}, "d_model must be even"),
     ],
 )
-def test_a_width_that_does_not_divide(changes, need):
+def test_a_width_that_is_no_multiple_of_the_heads(changes, need):
     message = refusal(TransformerConfig, 300, 300, **changes)
     assert message == f"{need}; received d_model={changes['d_model']}."
 
@@ -46,7 +46,7 @@ def test_the_presets_have_the_sizes_of_the_papers(name):
     assert not preset(name, 300, 301).tie_embeddings
 
 
-def test_a_setting_may_be_every_preset_and_no_other():
+def test_the_setting_allows_exactly_the_presets():
     (field,) = [field for field in settings_by_table()["model"] if field.name == "preset"]
     presets = ARCHITECTURES["transformer"].presets
     assert set(field.metadata["choices"]) == set(presets) == set(TABLE)
@@ -85,11 +85,11 @@ def test_embeddings_are_tied_where_the_vocabulary_is_joint_unless_told(joint, ti
 
 def test_the_tokenizers_decide_vocabularies_and_padding(letter_tokenizer):
     config = with_tokenizers(preset("tiny"), letter_tokenizer, letter_tokenizer)
-    assert (config.source_vocab_size, config.target_vocab_size) == (PIECES, PIECES)
-    assert config == dataclasses.replace(preset("tiny", PIECES, PIECES), pad_id=0)
+    assert (config.source_vocab_size, config.target_vocab_size) == (VOCAB_SIZE, VOCAB_SIZE)
+    assert config == dataclasses.replace(preset("tiny", VOCAB_SIZE, VOCAB_SIZE), pad_id=0)
 
 
-def test_the_transformers_sizes_survive_as_plain_values():
+def test_a_config_of_plain_values_round_trips():
     config = TransformerConfig(300, 400, d_model=8, num_heads=2, tie_embeddings=False, pad_id=3)
     assert TransformerConfig(**config.to_dict()) == config
     assert all(type(value) in (int, float, bool) for value in config.to_dict().values())

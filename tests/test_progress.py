@@ -1,4 +1,4 @@
-"""The line of progress: nothing in it before it is known."""
+"""The progress line shows only what is known already."""
 
 import types
 

@@ -1,4 +1,4 @@
-"""Training that goes on from a checkpoint is, bit for bit, the one without a stop."""
+"""Training resumed from a checkpoint is, bit for bit, training without an interruption."""
 
 import re
 
@@ -36,18 +36,18 @@ def new_transformer(seed):
 
 
 def train(model, batches, steps):
-    """Goes on for so many steps, with the data that comes after those already made."""
+    """Trains for so many steps, with the data that follows the steps already made."""
     epoch, skip = divmod(int(model.optimizer.iterations), len(batches))
     data = batches.dataset(first_epoch=epoch, skip=skip)
     model.fit(data, steps_per_epoch=steps, shuffle=False, verbose=0)
 
 
 def everything(model):
-    """Every variable of model and optimizer, by its place and its name without Keras' counters."""
+    """Every variable of model and optimizer, by index and name without Keras' counters."""
     state = {}
-    for place, variable in enumerate([*model.variables, *model.optimizer.variables]):
+    for index, variable in enumerate([*model.variables, *model.optimizer.variables]):
         name = re.sub(r"(adam|seed_generator)_[0-9]+", r"\1", variable.path)
-        state[f"{place} {name}"] = variable.numpy()
+        state[f"{index} {name}"] = variable.numpy()
     return state
 
 
@@ -57,7 +57,7 @@ def updates_in(state):
 
 @pytest.fixture(scope="module")
 def stopped_and_not(tmp_path_factory, batches):
-    """A run without a stop; another's state where it stops; and a third, which goes on there."""
+    """States of a run without an interruption, of one where it stops, and of its continuation."""
     whole = new_transformer(seed=1)
     data = batches.dataset()
     whole.fit(data, steps_per_epoch=BEFORE + AFTER, shuffle=False, verbose=0)
@@ -67,7 +67,7 @@ def stopped_and_not(tmp_path_factory, batches):
     train(stopped, batches, BEFORE)
     checkpoints.write(stopped, BEFORE, {})
 
-    resumed = new_transformer(seed=2)  # other weights and other dropout, all to be replaced
+    resumed = new_transformer(seed=2)  # other weights and dropout, all to be restored
     checkpoints.latest().restore(resumed)
     restored = everything(resumed)
     train(resumed, batches, AFTER)
@@ -94,12 +94,12 @@ def test_a_checkpoint_holds_weights_optimizer_and_seeds(stopped_and_not):
     assert_same(stopped_and_not["restored"], state)
 
 
-def test_training_went_on_after_the_stop(stopped_and_not):
+def test_training_continued_after_the_stop(stopped_and_not):
     before, after = stopped_and_not["at_stop"], stopped_and_not["end"]
     unmoved = [path for path in before if np.array_equal(before[path], after[path])]
     assert not [path for path in unmoved if "kernel" in path or "seed" in path]
 
 
-def test_a_stopped_run_ends_bitwise_where_the_other_does(stopped_and_not):
+def test_a_resumed_run_ends_bitwise_like_the_other(stopped_and_not):
     assert updates_in(stopped_and_not["end"]) == BEFORE + AFTER
     assert_same(stopped_and_not["resumed_end"], stopped_and_not["end"])

@@ -1,4 +1,4 @@
-"""A run that is killed at any moment and goes on is, bit for bit, the run that never was."""
+"""A run killed at any moment and resumed is, bit for bit, the run that was never killed."""
 
 import json
 import random
@@ -64,18 +64,18 @@ def end(process, code):
 
 @pytest.fixture(scope="module")
 def runs(data, tmp_path_factory):
-    """A run without a stop, and one that is stopped three times; where it stood each time."""
+    """A run, the same run interrupted three times, and the checkpoint steps at these times."""
     folder = tmp_path_factory.mktemp("runs")
     whole, stopped = folder / "whole", folder / "stopped"
     both = [start(data, whole), start(data, stopped)]
-    stood = []
+    reached = []
 
     # At a random moment after the first checkpoint.
     wait_for(both[1], lambda: newest(stopped))
     time.sleep(random.uniform(0, 0.2))
     both[1].send_signal(signal.SIGKILL)
     end(both[1], -signal.SIGKILL)
-    stood.append(newest(stopped))
+    reached.append(newest(stopped))
 
     # In the middle of a save.
     process = start(data, stopped, "--resume")
@@ -85,19 +85,19 @@ def runs(data, tmp_path_factory):
     wait_for(process, lambda: any(writing.glob(".writing-*")))
     process.send_signal(signal.SIGKILL)
     end(process, -signal.SIGKILL)
-    stood.append(newest(stopped))
+    reached.append(newest(stopped))
 
-    # SIGTERM, as from a machine that is taken away.
+    # SIGTERM, as from a preempted machine.
     process = start(data, stopped, "--resume")
-    wait_for(process, lambda: newest(stopped) > stood[-1])
+    wait_for(process, lambda: newest(stopped) > reached[-1])
     process.send_signal(signal.SIGTERM)
     printed = end(process, 128 + signal.SIGTERM)
     assert "Stopped at step" in printed and "Traceback" not in printed
-    stood.append(newest(stopped))
+    reached.append(newest(stopped))
 
     end(start(data, stopped, "--resume"), 0)
     end(both[0], 0)
-    return whole, stopped, stood
+    return whole, stopped, reached
 
 
 def weights_of(run_dir):
@@ -113,9 +113,11 @@ def weights_of(run_dir):
     return latest, found
 
 
-def test_a_run_killed_at_any_moment_ends_with_the_weights_of_the_other(runs):
-    whole, stopped, stood = runs
-    assert 0 < stood[0] <= stood[1] < stood[2] < STEPS, "stopped on its way, each time farther"
+def test_a_run_killed_at_any_moment_ends_with_the_same_weights(runs):
+    whole, stopped, reached = runs
+    assert 0 < reached[0] <= reached[1] < reached[2] < STEPS, (
+        "interrupted before the end, each time later"
+    )
     (one, weights), (other, others) = weights_of(whole), weights_of(stopped)
     assert one.step == other.step == STEPS
     assert (one.batches_seen, one.seeds) == (other.batches_seen, other.seeds)
@@ -136,9 +138,9 @@ def test_a_run_killed_at_any_moment_is_validated_at_the_same_steps(runs):
     )
 
 
-def test_sigterm_leaves_a_checkpoint_of_the_step_that_it_ends(data, tmp_path, monkeypatch):
+def test_sigterm_saves_a_checkpoint_of_the_last_step(data, tmp_path, monkeypatch):
     def send_at_step_5(callback, batch, logs=None):
-        if int(callback.model.optimizer.iterations.numpy()) == 5:  # where none is due
+        if int(callback.model.optimizer.iterations.numpy()) == 5:  # where no checkpoint is due
             signal.raise_signal(signal.SIGTERM)
 
     monkeypatch.setattr(callbacks.StopOnNan, "on_train_batch_end", send_at_step_5)
@@ -170,7 +172,7 @@ def replace_in_config(run_dir, old, new):
     path.write_text(text.replace(old, new), encoding="utf-8")
 
 
-def test_resume_refuses_other_sizes_and_says_which(run_dir, capfd):
+def test_resume_refuses_other_sizes_and_names_them(run_dir, capfd):
     replace_in_config(run_dir, "d_ff = 32", "d_ff = 48")
     assert "d_ff was 32 and is 48" in refusal(run_dir, capfd)
 
@@ -201,7 +203,7 @@ def test_resume_refuses_a_corpus_that_has_changed(run_dir, data, tmp_path, capfd
         ("max_length = 30", "max_length = 29", "max_length was 30 and is 29"),
     ],
 )
-def test_resume_refuses_another_way_of_training(run_dir, capfd, setting, changed, named):
+def test_resume_refuses_other_training_settings(run_dir, capfd, setting, changed, named):
     replace_in_config(run_dir, setting, changed)
     assert named in refusal(run_dir, capfd)
 
@@ -233,7 +235,7 @@ def test_two_processes_cannot_train_in_one_directory(tmp_path):
         pass
 
 
-def test_lines_of_the_log_that_will_come_again_are_dropped(tmp_path):
+def test_log_lines_after_the_step_are_dropped(tmp_path):
     run = RunDirectory(tmp_path)
     run.truncate_log(3)
     assert not run.log_path.exists()

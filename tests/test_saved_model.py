@@ -1,4 +1,4 @@
-"""The SavedModel: loads anywhere, translates as the model in memory, holds what it should."""
+"""The SavedModel: loads anywhere, translates as the model in memory, and has the right content."""
 
 import json
 import pathlib
@@ -25,7 +25,7 @@ def test_the_saved_model_translates_as_the_model_in_memory(in_memory, loaded, se
 
 FRESH_PROCESS = """
 import json, sys
-sys.modules["tf_transformer"] = None  # importing it is an error from here on
+sys.modules["tf_transformer"] = None  # makes importing it an error
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow.python.framework import op_def_registry
@@ -97,7 +97,7 @@ def test_the_only_ops_beyond_core_tensorflow_are_sentencepiece(fresh_process):
     ]
 
 
-def test_a_translator_uses_the_weights_of_the_moment(randomise, letter_tokenizer, sentences):
+def test_a_translator_uses_the_present_weights_of_its_model(randomise, letter_tokenizer, sentences):
     model = random_model(randomise)
     translate = tt.Translator.from_model(model, letter_tokenizer, letter_tokenizer, MAX_LENGTH)
     before = translate(sentences)
@@ -122,10 +122,10 @@ def test_an_exported_translator_keeps_the_weights_of_its_export(
     assert tt.Translator.load(tmp_path / "demo")(sentences[:5]) == before
 
 
-# --- What cannot be loaded or saved ---------------------------------------------------------
+# --- Errors ---------------------------------------------------------------------------------
 
 
-def test_a_translator_from_disk_is_not_saved_again(loaded, tmp_path):
+def test_a_translator_from_disk_cannot_be_exported(loaded, tmp_path):
     with pytest.raises(ExportError, match="copy that folder"):
         tt.export_saved_model(loaded, tmp_path / "demo")
     assert list(tmp_path.iterdir()) == []
@@ -151,7 +151,7 @@ def half(path):
     ["saved_model.pb", "variables/variables.index", "variables/variables.data-00000-of-00001"],
 )
 @pytest.mark.parametrize("damage", [junk, half, pathlib.Path.unlink])
-def test_a_damaged_saved_model_is_named_in_a_line(exported_version, tmp_path, name, damage):
+def test_a_damaged_saved_model_is_named(exported_version, tmp_path, name, damage):
     folder = tmp_path / "damaged"
     shutil.copytree(exported_version, folder)
     damage(folder / name)
@@ -204,7 +204,7 @@ def test_assets_hold_the_manifest(echo_translator, tmp_path):
     assert "Übung" in text, "readable, not escaped"
 
 
-def test_no_dropout_is_left_in_the_graph(graph):
+def test_the_graph_has_no_dropout(graph):
     names = {f.signature.name for f in graph.graph_def.library.function}
     ops = {node.op for f in graph.graph_def.library.function for node in f.node_def} - names
     assert not [op for op in ops if "Random" in op]

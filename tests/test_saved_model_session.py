@@ -1,4 +1,4 @@
-"""The SavedModel as a server runs it: a graph session without this package, nothing of Python."""
+"""The SavedModel as a server runs it: in a graph session, without this package."""
 
 import json
 import pathlib
@@ -15,7 +15,7 @@ KINDS = [(dtype, beam_size) for dtype in ("float32", "bfloat16") for beam_size i
 
 
 def in_sessions(paths, texts):
-    """What `graph_session.py` says of each path."""
+    """The results of `graph_session.py` for each path."""
     done = subprocess.run(
         [sys.executable, "-I", str(SCRIPT)],
         input=json.dumps({"paths": [str(path) for path in paths], "texts": texts}),
@@ -29,13 +29,13 @@ def in_sessions(paths, texts):
 
 @pytest.fixture(scope="module")
 def texts(sentences):
-    # Also one without a word and one that is truncated.
+    # One of them is empty, and one is truncated.
     return [*sentences[:30], "", "a " * 200]
 
 
 @pytest.fixture(scope="module")
 def translators(randomise, letter_tokenizer):
-    """A translator of random weights for each dtype and size of the beam."""
+    """A translator of random weights for each dtype and beam size."""
     return {
         (dtype, beam_size): tt.Translator.from_model(
             random_model(randomise, dtype=dtype),
@@ -50,7 +50,7 @@ def translators(randomise, letter_tokenizer):
 
 @pytest.fixture(scope="module")
 def sessions(translators, texts, tmp_path_factory):
-    """What a server gets from the SavedModel of each of them."""
+    """The results of a server for the SavedModel of each of them."""
     root = tmp_path_factory.mktemp("saved_models")
     paths = [
         tt.export_saved_model(translator, root / f"{dtype}-{beam_size}")
@@ -60,7 +60,7 @@ def sessions(translators, texts, tmp_path_factory):
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_restoring_leaves_no_variable_unset(sessions, kind):
+def test_restoring_sets_every_variable(sessions, kind):
     assert sessions[kind]["unset"] == []
 
 
@@ -83,13 +83,13 @@ def test_a_session_gives_the_n_best_of_the_translator(sessions, translators, tex
         assert found["lengths"][row] == [h.length for h in hypotheses] + [0] * missing
         scores = found["scores"][row]
         assert scores[: len(hypotheses)] == pytest.approx([h.score for h in hypotheses], rel=1e-5)
-        # A place without a hypothesis has a score that JSON can hold and that sorts last.
+        # A missing hypothesis has a score that JSON can hold and that sorts last.
         assert all(score < min(scores[: len(hypotheses)]) for score in scores[len(hypotheses) :])
     assert any(len(hypotheses) < n_best for hypotheses in expected), "some are missing"
     assert found["truncated"][-1] and not all(found["truncated"])
 
 
-def test_the_artifact_of_the_command_runs_in_a_session(exported_run, copy_files):
+def test_the_export_of_the_command_runs_in_a_session(exported_run, copy_files):
     saved, _ = exported_run
     texts = (copy_files / "test.source").read_text(encoding="utf-8").splitlines()
     [found] = in_sessions([saved / "1"], texts)

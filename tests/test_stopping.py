@@ -1,4 +1,4 @@
-"""Training ends when told: after steps, minutes, Ctrl-C and SIGTERM."""
+"""Training stops at its limit of steps or minutes, and at Ctrl-C and SIGTERM."""
 
 import signal
 
@@ -9,12 +9,12 @@ from tf_transformer.training import stopping
 
 
 @pytest.mark.parametrize("steps", [1, 4, 6, 9])
-def test_step_limit_ends_at_its_step_whatever_the_period(fit, steps):
+def test_step_limit_stops_at_its_step_whatever_the_period(fit, steps):
     periods = []
     ended = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: periods.append(epoch))
     model = fit(stopping.StepLimit(steps), ended)
     assert int(model.optimizer.iterations) == steps
-    assert len(periods) == -(-steps // 4), "the last period is validated, whole or not"
+    assert len(periods) == -(-steps // 4), "an incomplete last period is validated too"
 
 
 def test_step_limit_counts_from_the_first_step_of_the_run(fit):
@@ -34,12 +34,12 @@ def test_time_limit_is_met_with_the_last_validation(fit, step_clock, seconds, st
 @pytest.mark.parametrize(
     ("seconds", "steps"),
     [
-        (1, 1),  # over before the first step was
-        (60, 4),  # over after the first validation, which nobody could foresee
-        (90, 4),  # not over, but another step and validation would end beyond
+        (1, 1),  # over before the first step ends
+        (60, 4),  # over after the first validation, whose time is not known before
+        (90, 4),  # not over, but another step and validation would take longer
     ],
 )
-def test_time_limit_that_is_over_is_not_trained_beyond(fit, step_clock, seconds, steps):
+def test_time_limit_stops_before_it_would_be_exceeded(fit, step_clock, seconds, steps):
     model = fit(step_clock, stopping.TimeLimit(seconds / 60, started=1000.0))
     assert int(model.optimizer.iterations) == steps
 
@@ -56,7 +56,7 @@ class Interrupt(keras.callbacks.Callback):
             signal.raise_signal(signal.SIGINT)
 
 
-def test_ctrl_c_ends_after_the_step_and_still_validates(fit, capfd):
+def test_ctrl_c_stops_after_the_step_and_still_validates(fit, capfd):
     before = signal.getsignal(signal.SIGINT)
     validated = []
     stop = stopping.StopOnSignal()
@@ -71,7 +71,7 @@ def test_ctrl_c_ends_after_the_step_and_still_validates(fit, capfd):
 
 @pytest.fixture
 def python_handles_ctrl_c():
-    """Python's own handler, which a shell takes from what it runs in the background."""
+    """Installs Python's own handler, which processes in a shell's background lack."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -98,7 +98,7 @@ class Terminate(Interrupt):
             signal.raise_signal(signal.SIGTERM)
 
 
-def test_sigterm_ends_after_the_step_without_a_validation(fit, line_model):
+def test_sigterm_stops_after_the_step_without_a_validation(fit, line_model):
     before = signal.getsignal(signal.SIGTERM)
     stop = stopping.StopOnSignal()
     validated = []
@@ -112,7 +112,7 @@ def test_sigterm_ends_after_the_step_without_a_validation(fit, line_model):
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_sigterm_at_the_end_of_a_period_leaves_its_validation_to_be(fit):
+def test_sigterm_at_the_end_of_a_period_still_validates(fit):
     stop = stopping.StopOnSignal()
     validated = []
     ended = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: validated.append(epoch))

@@ -14,7 +14,7 @@ from tf_transformer.data.lines import stream_lines
 from tf_transformer.data.parallel import DataError, ParallelText, read_lines, read_parallel
 from tf_transformer.data.text_files import TextFiles
 
-# No test fails because the machine is busy.
+# No test shall fail because the machine is busy.
 unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 

@@ -1,4 +1,4 @@
-"""Tests of the scores of labels, with all logits at hand and without ever holding them."""
+"""Tests of the scores of labels, computed from all logits or from parts of them."""
 
 import json
 import subprocess
@@ -21,7 +21,7 @@ HIDDEN = RNG.normal(size=(BATCH, LENGTH, D_MODEL)).astype("float32")
 KERNEL = RNG.normal(size=(D_MODEL, VOCAB_SIZE)).astype("float32")
 BIAS = RNG.normal(size=VOCAB_SIZE).astype("float32")
 LABELS = np.array([[1, 5, 2, 0, 0], [4, 0, 0, 0, 0], [3, 6, 1, 2, 5]], "int32")
-# What the loss and others may do with the scores; the last one has no gradient.
+# Functions of the scores, such as the loss; the last has no gradient.
 UPSTREAM = RNG.normal(size=(BATCH, LENGTH, 3)).astype("float32")
 PADDINGS = pytest.mark.parametrize("pad_id", [0, 3])
 BIASES = pytest.mark.parametrize("bias", [BIAS, None], ids=["bias", "no bias"])
@@ -66,7 +66,7 @@ def test_scores_and_their_gradients_are_what_their_definition_says(pad_id, wrap)
         np.testing.assert_allclose(ours, expected, atol=2e-6)
 
 
-# 15 tokens of 7 logits: one token at a time, 4 parts, 2 of which the last is not full, one.
+# 15 tokens of 7 logits: one token at a time, 4 parts, 2 parts with the last incomplete, 1 part.
 @pytest.mark.parametrize("logits_at_once", [1, 28, 60, 10_000])
 @WAYS
 @BIASES
@@ -89,7 +89,7 @@ def test_projected_scores_are_those_of_the_product(pad_id, bias, wrap, logits_at
 
 @WAYS
 @pytest.mark.parametrize("shape", [(0, 5), (2, 0)])
-def test_no_tokens_have_no_scores(shape, wrap):
+def test_no_tokens_give_no_scores(shape, wrap):
     # As on a replica that gets no sentence of a batch.
     def scores_and_gradient(labels, hidden, kernel):
         with tf.GradientTape() as tape:

@@ -15,7 +15,7 @@ from tf_transformer.data.parallel import DataError, ParallelText
 from tf_transformer.data.text_files import TextFiles
 from tf_transformer.data.tokenized_text import TokenizedText
 
-# No test fails because the machine is busy.
+# No test shall fail because the machine is busy.
 unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 

@@ -21,7 +21,7 @@ WORDS = (
     "the a house dog cat goes runs nice bigger is not and blue today tomorrow"
 ).split()
 
-# No test fails because the machine is busy.
+# No test shall fail because the machine is busy.
 unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 NUM_BYTES, NUM_SPECIAL = 256, 4
 

@@ -1,4 +1,4 @@
-"""`tf-transformer train`: what a run leaves, and how it goes on."""
+"""`tf-transformer train`: the files of a run, its output, and resuming."""
 
 import gzip
 import shutil
@@ -30,7 +30,7 @@ from tf_transformer.training.run_directory import RunDirectory
 
 @pytest.fixture(scope="module")
 def resumed(trained_run, tmp_path_factory):
-    """A copy of that run, gone on with."""
+    """A copy of that run, resumed."""
     run_dir = tmp_path_factory.mktemp("runs") / "resumed"
     shutil.copytree(trained_run[0], run_dir)
     done = run("train", "--run-dir", run_dir, "--resume", f"--steps={MORE_STEPS}")
@@ -38,7 +38,7 @@ def resumed(trained_run, tmp_path_factory):
     return run_dir, done
 
 
-def test_a_run_leaves_configuration_tokenizers_checkpoints_and_log(trained_run):
+def test_a_run_has_configuration_tokenizers_checkpoints_and_log(trained_run):
     run_dir, _ = trained_run
     left = {path.name for path in run_dir.iterdir()}
     assert left == {"config.toml", "tokenizers", "checkpoints", "log.jsonl", ".lock"}
@@ -51,7 +51,7 @@ def test_a_run_leaves_configuration_tokenizers_checkpoints_and_log(trained_run):
     assert {"loss", "val_loss", "val_bleu", "minutes"} <= set(log_of(run_dir)[0])
 
 
-def test_a_run_says_what_it_does_and_nothing_of_its_engine(trained_run):
+def test_a_run_prints_progress_and_no_messages_of_libraries(trained_run):
     _, done = trained_run
     assert done.stdout == ""
     for word in (
@@ -63,7 +63,7 @@ def test_a_run_says_what_it_does_and_nothing_of_its_engine(trained_run):
         assert noise not in done.stderr
 
 
-def test_a_run_ends_with_the_commands_that_come_next(trained_run):
+def test_a_run_ends_with_the_next_commands(trained_run):
     run_dir, done = trained_run
     advice = done.stderr.splitlines()[-1]
     export, evaluate = advice.removeprefix("Next: tf-transformer ").split(", or tf-transformer ")
@@ -73,7 +73,7 @@ def test_a_run_ends_with_the_commands_that_come_next(trained_run):
         assert cli.make_parser().parse_args(given.split()).run
 
 
-def test_sentences_that_came_with_the_corpus_are_named_next(tmp_path):
+def test_the_next_commands_name_the_test_sentences_of_the_corpus(tmp_path):
     (tmp_path / "test").mkdir()
     for side in ("source", "target"):
         (tmp_path / "test" / f"{side}.txt").touch()
@@ -110,7 +110,7 @@ def test_the_log_has_the_padding(trained_run):
 
 @pytest.fixture(scope="module")
 def shards(copy_files, tmp_path_factory):
-    """The training files of `copy_files` in three parts each, packed."""
+    """The training files of `copy_files` as three gzip shards each."""
     folder = tmp_path_factory.mktemp("shards")
     for side in ("source", "target"):
         lines = lines_of(copy_files / f"train.{side}")
@@ -131,7 +131,7 @@ def test_shards_and_a_cache_train_what_two_files_in_memory_do(
     assert without_times(log_of(run_dir)) == without_times(log_of(trained_run[0]))
     (ids,) = cache.iterdir()
     written = ids.stat().st_mtime_ns
-    # It goes on with what it finds, there or elsewhere.
+    # A resumed run uses the cache, or writes one elsewhere.
     assert cli.main(["train", f"--run-dir={run_dir}", "--resume", f"--steps={STEPS + 1}"]) == 0
     assert list(cache.iterdir()) == [ids] and ids.stat().st_mtime_ns == written
     moved = ["--resume", f"--steps={STEPS + 2}", f"--data-cache={tmp_path / 'other'}"]
@@ -154,7 +154,7 @@ def test_bad_shards_are_named(copy_files, shards, bad_files, capfd, source, targ
     assert_refused(arguments, [words], capfd, bad_files)
 
 
-def test_resume_goes_on_where_the_run_ended(trained_run, resumed):
+def test_resume_continues_where_the_run_ended(trained_run, resumed):
     (before, _), (run_dir, done) = trained_run, resumed
     log = log_of(run_dir)
     assert log[:2] == log_of(before)
@@ -166,8 +166,8 @@ def test_resume_goes_on_where_the_run_ended(trained_run, resumed):
         assert noise not in done.stderr
 
 
-def test_a_run_that_was_stopped_learns_what_the_other_does(copy_files, resumed, tmp_path):
-    # One period, and none of the stop: the states agree though the logs were cut elsewhere.
+def test_an_interrupted_run_learns_the_same(copy_files, resumed, tmp_path):
+    # Without an interruption and with one validation: only the logs' periods differ.
     whole = tmp_path / "whole"
     lengths = [f"--steps={MORE_STEPS}", f"--validation-steps={MORE_STEPS}"]
     assert cli.main(["train", f"--run-dir={whole}", *files(copy_files), *SMALL, *lengths]) == 0
@@ -186,7 +186,7 @@ def test_resume_of_a_finished_run_changes_nothing(trained_run, tmp_path, capfd):
     assert "Nothing to do" in capfd.readouterr().err
 
 
-def test_ctrl_c_leaves_a_checkpoint_and_resume_goes_on(copy_files, tmp_path):
+def test_ctrl_c_saves_a_checkpoint_and_resume_continues(copy_files, tmp_path):
     run_dir = tmp_path / "run"
     process = subprocess.Popen(
         command("train", "--run-dir", run_dir, *files(copy_files), *SMALL, "--steps=1000000",
@@ -212,7 +212,7 @@ def test_ctrl_c_leaves_a_checkpoint_and_resume_goes_on(copy_files, tmp_path):
 
 
 @pytest.mark.parametrize("extra", [[], ["--steps=0"], ["--config=missing.toml"]])
-def test_that_a_run_exists_is_said_before_its_options_are_looked_at(trained_run, capfd, extra):
+def test_an_existing_run_is_named_before_its_options_are_checked(trained_run, capfd, extra):
     arguments = ["train", f"--run-dir={trained_run[0]}", *extra]
     assert_refused(arguments, ["holds a run already", "--resume"], capfd, trained_run[0])
 

@@ -16,7 +16,7 @@ from tf_transformer.config import TransformerConfig
 from tf_transformer.layers.token_scores import token_scores
 from tf_transformer.models.transformer import Transformer
 
-# Three layers a side: masks that get lost do so after the first.
+# Three layers a side, because a mask may get lost after the first.
 TINY = TransformerConfig(13, 13, num_layers=3, d_model=12, num_heads=3, d_ff=20)
 VARIANTS = {
     "norm-first, tied": TINY,
@@ -173,7 +173,7 @@ def test_mixed_precision_is_finite_with_float32_logits(policy, name):
     exact = Transformer(VARIANTS[name])
     exact.set_weights(model.get_weights())
     inputs = batch(model.config)
-    inputs["source_ids"][1] = model.config.pad_id  # a row with nothing to attend to
+    inputs["source_ids"][1] = model.config.pad_id  # a source with nothing to attend to
     with tf.GradientTape() as tape:
         logits, scores = model(inputs, return_attention_scores=True)
         total = tf.reduce_mean(logits**2)
@@ -280,7 +280,7 @@ def test_the_summary_knows_all_output_shapes():
 INT8 = TransformerConfig(200, 200, num_layers=2, d_model=64, num_heads=4, d_ff=128)
 
 
-# Keras says of each layer that it has no int8 form.
+# Keras warns of each layer without an int8 form.
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize")
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
 @pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
@@ -313,7 +313,7 @@ def test_int8_logits_are_near_the_float_ones(tied, policy, tmp_path):
             step, cache = model.decode_step(inputs["target_ids"][:, index], index, cache)
             np.testing.assert_allclose(step, logits[:, index], atol=tolerance)
 
-    # Twice, for what was loaded may be saved again.
+    # Twice, because a loaded model may be saved again.
     for name in ("once.keras", "twice.keras"):
         model.save(tmp_path / name)
         model = keras.models.load_model(tmp_path / name)
@@ -417,6 +417,6 @@ def test_the_model_is_a_part_of_a_functional_model(model_of):
           for name in ("source_vocab_size", "num_layers", "d_model", "num_heads", "d_ff")),
     ],
 )  # fmt: skip
-def test_a_size_that_cannot_be_is_named(changes, message):
+def test_an_invalid_size_is_named(changes, message):
     with pytest.raises(ValueError, match=message):
         dataclasses.replace(TINY, **changes)

@@ -1,4 +1,4 @@
-"""`tf-transformer translate`: line by line and in order, and what is refused."""
+"""`tf-transformer translate`: lines in order, and errors."""
 
 import pytest
 import tensorflow as tf
@@ -10,7 +10,7 @@ from tf_transformer import cli
 
 @pytest.fixture(scope="module")
 def echo(echo_model, copy_files, tmp_path_factory):
-    """The SavedModel of a model whose every translation is its source."""
+    """The SavedModel of a model whose translations are its sources."""
     tokenizer = tt.SentencePieceTokenizer.train(lines_of(copy_files / "train.source"), 280)
     saved = tmp_path_factory.mktemp("saved_models") / "echo"
     translator = tt.Translator.from_model(echo_model(280), tokenizer, tokenizer)
@@ -32,7 +32,7 @@ def test_translate_answers_line_by_line_in_order(echo, tmp_path):
         (b"\n\n", b"\n\n"),
         (b"", b""),
         (b"a\nb \xff\nc\n", "a\nb \ufffd\nc\n".encode()),  # not UTF-8
-        ("é\u2028ü\n日本\n".encode(), "é ü\n日本\n".encode()),  # one line to us, two to Python
+        ("é\u2028ü\n日本\n".encode(), "é ü\n日本\n".encode()),  # one line here, two to Python
         (b"a b\r\nc\r\n", b"a b\nc\n"),
     ],
 )
@@ -63,13 +63,13 @@ def test_a_stopped_output_is_continued(echo, tmp_path, n_best, kept):
     assert cli.main(arguments) == 0
     whole = output.read_bytes()
     lines = whole.splitlines(keepends=True)
-    # A line that was not written to its end is written anew.
+    # An incomplete line is written again.
     output.write_bytes(b"".join(lines[:kept]) + (lines[kept][:1] if kept < len(lines) else b""))
     assert cli.main([*arguments, "--continue"]) == 0
     assert output.read_bytes() == whole
 
 
-def test_a_source_of_a_hundred_thousand_characters_is_cut_and_named(echo, tmp_path, capfd):
+def test_a_source_of_a_hundred_thousand_characters_is_truncated_and_named(echo, tmp_path, capfd):
     source, output = tmp_path / "in.txt", tmp_path / "out.txt"
     source.write_text("a b\n" + "c " * 50_000 + "\nd e\n", encoding="utf-8")
     assert cli.main(["translate", str(echo), f"--input={source}", f"--output={output}"]) == 0
@@ -87,7 +87,7 @@ def test_a_source_of_a_hundred_thousand_characters_is_cut_and_named(echo, tmp_pa
         ("--continue", ["--continue needs --input and --output"]),
     ],
 )
-def test_a_search_that_cannot_be_is_refused(echo, tmp_path, capfd, option, words):
+def test_an_invalid_search_is_refused(echo, tmp_path, capfd, option, words):
     assert_refused(["translate", echo, option], words, capfd, tmp_path)
 
 
@@ -97,7 +97,7 @@ def test_translate_does_not_write_over_its_input(echo, bad_files, capfd):
     assert lines_of(bad_files / "two") == ["a b", "c d"]
 
 
-def test_a_line_end_that_the_model_makes_starts_no_line(echo_model, copy_files, tmp_path):
+def test_a_line_end_in_a_translation_starts_no_line(echo_model, copy_files, tmp_path):
     tokenizer = tt.SentencePieceTokenizer.train(lines_of(copy_files / "train.source"), 280)
 
     class LineEndModel(echo_model):

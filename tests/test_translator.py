@@ -1,9 +1,9 @@
-"""The translator: n texts in, n out, in order; and what is refused."""
+"""The translator: n texts in, n translations out, in order; and errors."""
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from letters import MAX_LENGTH, PIECES, random_model
+from letters import MAX_LENGTH, VOCAB_SIZE, random_model
 
 import tf_transformer as tt
 from tf_transformer.inference.translator import ExportTranslator
@@ -37,14 +37,14 @@ def test_xla_changes_no_translation(exported_version, in_memory, sentences, beam
             assert [t.score for t in these] == pytest.approx([t.score for t in those], abs=1e-5)
 
 
-def test_a_search_of_fixed_size_has_room_for_the_end_of_the_longest(in_memory, sentences):
+def test_a_search_of_fixed_size_includes_the_end_of_the_longest_translation(in_memory, sentences):
     module = in_memory.module
     source_ids, limits, _ = module.tokenize(tf.constant(sentences))
     steps = module.fixed_greedy(source_ids, limits, 0.6)["ids"].shape[2]
     assert steps > limits.numpy().max() == MAX_LENGTH
 
 
-def test_greedy_search_says_of_a_translation_what_a_beam_of_one_does(in_memory, sentences):
+def test_greedy_search_and_a_beam_of_one_give_equal_translations(in_memory, sentences):
     module, texts = in_memory.module, tf.constant(sentences)
     greedy, beam = module.greedy(texts, 0.6), module.beam(texts, 1, 0.6, 1)
     assert {*greedy["truncated"].numpy().ravel()} == {True, False}
@@ -55,29 +55,29 @@ def test_greedy_search_says_of_a_translation_what_a_beam_of_one_does(in_memory, 
             assert values.numpy().tolist() == beam[name].numpy().tolist(), name
 
 
-def test_an_over_long_text_is_cut_and_harms_no_neighbour(echo_translator):
-    # MAX_LENGTH - 1 pieces and the end; a letter behind a space is one piece.
+def test_a_long_text_is_truncated_and_changes_no_other(echo_translator):
+    # MAX_LENGTH - 1 subwords and the end; a letter and the space before it are one subword.
     long = "a " * 50_000
     cut = echo_translator(long)
     assert cut == " ".join("a" * (MAX_LENGTH - 1))
     assert echo_translator(["b c", long, "d"]) == ["b c", cut, "d"]
 
 
-@pytest.mark.parametrize("pieces", [MAX_LENGTH - 2, MAX_LENGTH - 1, MAX_LENGTH])
-def test_the_longest_text_that_is_not_cut(echo_translator, pieces):
-    text = " ".join("a" * pieces)
-    assert (echo_translator(text) == text) == (pieces < MAX_LENGTH)
+@pytest.mark.parametrize("num_subwords", [MAX_LENGTH - 2, MAX_LENGTH - 1, MAX_LENGTH])
+def test_the_longest_text_that_is_not_truncated(echo_translator, num_subwords):
+    text = " ".join("a" * num_subwords)
+    assert (echo_translator(text) == text) == (num_subwords < MAX_LENGTH)
 
 
 @pytest.mark.parametrize("text", ["", " ", "\t", "\u3000", "\xa0"])
-def test_what_has_no_words_has_an_empty_translation(echo_translator, loaded, text):
+def test_a_text_without_words_has_an_empty_translation(echo_translator, loaded, text):
     for translate in (echo_translator, loaded):
         assert translate(text) == ""
         assert translate([text]) == [""]
     assert echo_translator(["a b", text, "c"]) == ["a b", "", "c"]
 
 
-def test_nothing_in_nothing_out(echo_translator, loaded):
+def test_no_texts_give_no_translations(echo_translator, loaded):
     assert echo_translator([]) == []
     assert loaded([]) == []
     assert loaded(()) == []
@@ -109,68 +109,70 @@ def test_a_lone_surrogate_is_replaced(echo_translator):
 )
 def test_bytes_that_are_not_utf8_are_replaced(echo_model, letter_tokenizer, raw, expected):
     translate = ExportTranslator(
-        echo_model(PIECES), letter_tokenizer, letter_tokenizer, MAX_LENGTH
+        echo_model(VOCAB_SIZE), letter_tokenizer, letter_tokenizer, MAX_LENGTH
     ).translate
     translations = translate(text=tf.constant([b"c d", raw, b"e"]))["translation"].numpy()
     assert [text.decode("utf-8") for text in translations] == ["c d", expected, "e"]
 
 
-def test_bytes_that_the_model_makes_are_always_utf8(echo_model, letter_tokenizer):
-    """A model may well emit half a character; the answer is text all the same."""
+def test_translations_are_always_utf8(echo_model, letter_tokenizer):
+    """A model may emit incomplete characters; its translation is text nevertheless."""
 
     class HalfModel(echo_model):
         def decode_step(self, token_ids, index, cache):
             # A first byte of three that never come, then the end.
             half = letter_tokenizer.encode(["€"])[0][-3]
             ids = tf.where(index == 0, half, letter_tokenizer.eos_id)
-            return tf.one_hot(tf.fill(tf.shape(token_ids), ids), PIECES), cache
+            return tf.one_hot(tf.fill(tf.shape(token_ids), ids), VOCAB_SIZE), cache
 
     assert letter_tokenizer.subwords([letter_tokenizer.encode(["€"])[0][-3]]) == ["<0xE2>"]
     translate = tt.Translator.from_model(
-        HalfModel(PIECES), letter_tokenizer, letter_tokenizer, MAX_LENGTH
+        HalfModel(VOCAB_SIZE), letter_tokenizer, letter_tokenizer, MAX_LENGTH
     )
     assert translate("a") == "\ufffd"
 
 
-# --- What is refused ------------------------------------------------------------------------
+# --- Errors ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("texts", "named"),
     [(["a", None], "item 1 is NoneType"), ([b"a"], "item 0 is bytes"), (["a", ["b"]], "1 is list")],
 )
-def test_what_is_no_text_is_refused_by_name(echo_translator, texts, named):
+def test_an_item_that_is_no_text_is_named(echo_translator, texts, named):
     with pytest.raises(TypeError, match=named):
         echo_translator(texts)
 
 
 @pytest.mark.parametrize("texts", [b"a b", None, 3])
-def test_what_is_neither_text_nor_list_is_refused(echo_translator, texts):
+def test_an_argument_that_is_neither_text_nor_list_is_refused(echo_translator, texts):
     with pytest.raises(TypeError):
         echo_translator(texts)
 
 
 @pytest.mark.parametrize("batch_size", [0, -1])
-def test_a_batch_of_nothing_is_refused(echo_translator, batch_size):
+def test_a_batch_size_of_zero_is_refused(echo_translator, batch_size):
     with pytest.raises(ValueError, match=f"received batch_size={batch_size}"):
         echo_translator(["a"], batch_size)
 
 
 @pytest.mark.parametrize("max_length", [1, 0, -5])
-def test_a_max_length_without_room_is_refused(echo_model, letter_tokenizer, max_length):
+def test_a_max_length_without_a_subword_is_refused(echo_model, letter_tokenizer, max_length):
     with pytest.raises(ValueError, match=f"received max_length={max_length}"):
-        tt.Translator.from_model(echo_model(PIECES), letter_tokenizer, letter_tokenizer, max_length)
+        tt.Translator.from_model(
+            echo_model(VOCAB_SIZE), letter_tokenizer, letter_tokenizer, max_length
+        )
 
 
 @pytest.mark.parametrize(
-    ("beam_size", "length_penalty"), [(0, 0.6), (PIECES + 1, 0.6), (2000, 0.6), (4, -1)]
+    ("beam_size", "length_penalty"), [(0, 0.6), (VOCAB_SIZE + 1, 0.6), (2000, 0.6), (4, -1)]
 )
-def test_a_search_that_cannot_be_is_refused_before_it_is_exported(
+def test_an_invalid_search_is_refused_before_the_export(
     echo_model, letter_tokenizer, beam_size, length_penalty
 ):
     with pytest.raises(ValueError, match=r"from 1 to 280, the vocabulary|from 0 to 10"):
         tt.Translator.from_model(
-            echo_model(PIECES),
+            echo_model(VOCAB_SIZE),
             letter_tokenizer,
             letter_tokenizer,
             MAX_LENGTH,
@@ -179,7 +181,7 @@ def test_a_search_that_cannot_be_is_refused_before_it_is_exported(
         )
 
 
-def test_a_model_whose_weights_are_no_numbers_is_named(randomise, letter_tokenizer):
+def test_weights_that_are_not_finite_are_named(randomise, letter_tokenizer):
     model = random_model(randomise)
     model.set_weights([weight * float("nan") for weight in model.get_weights()])
     translator = tt.Translator.from_model(model, letter_tokenizer, letter_tokenizer, MAX_LENGTH)

@@ -1,4 +1,4 @@
-"""Two devices: the weights and the figures of one, also with accumulated batches."""
+"""Two devices give the weights and metrics of one, also with accumulated batches."""
 
 import subprocess
 import sys
@@ -10,7 +10,7 @@ import uneven
 from tf_transformer.training.restore import restore_model
 from tf_transformer.training.run_directory import RunDirectory
 
-# TensorFlow makes its devices once a process, so this needs one of its own.
+# TensorFlow creates its devices once, so this needs a process of its own.
 TWO_DEVICES = (
     """
 import json, keras, numpy as np, tensorflow as tf
@@ -26,7 +26,7 @@ def batch(*lengths):
     return {"source_ids": labels[:, ::-1].copy(), "target_ids": begun}, labels
 
 def dataset(batches, weights=None):
-    # Each replica is given its half of the rows, the first the greater.
+    # Each replica gets half of the sentences, the first the larger half.
     ids = tf.TensorSpec([None, None], tf.int32)
     signature = (dict.fromkeys(batches[0][0], ids), ids)
     if weights is not None:
@@ -40,7 +40,7 @@ def transformer():
         30, 30, num_layers=1, d_model=16, num_heads=4, d_ff=32, dropout_rate=0.0))
 
 def small():
-    # What is exact here is loss, metrics and optimizer; the smaller the model, the sooner traced.
+    # The test is of loss, metrics and optimizer; a smaller model is traced sooner.
     source = keras.Input([None], dtype="int32", name="source_ids")
     target = keras.Input([None], dtype="int32", name="target_ids")
     hidden = keras.layers.Embedding(30, 8)(target)
@@ -81,9 +81,9 @@ for name, (make, batches) in cases.items():
     start, weights, history = fit(one, data, make, **options)
     _, others, other_history = fit(two, data, make, **options)
     result[name] = {"moved": apart(start, weights), "apart": apart(weights, others),
-                    "figures": [history, other_history]}
+                    "metrics": [history, other_history]}
 
-# Batches whose union is one batch: rows padded to the same length, as many as fill the groups.
+# Batches whose union is one batch: padded to the same length, as many as fill the groups.
 whole = batch(9, 1, 5, 12, 2, 1, 7, 3, 3, 3, 12, 1)
 def parts(bounds):
     return [({k: v[a:b] for k, v in whole[0].items()}, whole[1][a:b])
@@ -91,13 +91,13 @@ def parts(bounds):
 start, union, _ = fit(one, dataset([whole, whole]))
 result["accumulated"] = {"moved": apart(start, union)}
 for bounds in ([0, 12], [0, 2, 12], [0, 2, 3, 12]):
-    pieces = parts(bounds)
-    tokens = [int((labels != 0).sum()) for _, labels in pieces]
-    weights = [len(pieces) * count / sum(tokens) for count in tokens]
+    batch_parts = parts(bounds)
+    tokens = [int((labels != 0).sum()) for _, labels in batch_parts]
+    weights = [len(batch_parts) * count / sum(tokens) for count in tokens]
     for strategy in (one, two):
-        optimizer = lambda: tt.GradientAccumulation(keras.optimizers.SGD(0.5), len(pieces))
-        _, summed, _ = fit(strategy, dataset(pieces * 2, weights * 2), optimizer=optimizer)
-        name = f"{len(pieces)} on {strategy.num_replicas_in_sync}"
+        optimizer = lambda: tt.GradientAccumulation(keras.optimizers.SGD(0.5), len(batch_parts))
+        _, summed, _ = fit(strategy, dataset(batch_parts * 2, weights * 2), optimizer=optimizer)
+        name = f"{len(batch_parts)} on {strategy.num_replicas_in_sync}"
         result["accumulated"][name] = apart(union, summed)
 print(json.dumps(result))
 """
@@ -125,7 +125,7 @@ def test_two_devices_give_the_weights_of_one(two_devices, case):
 
 @REPLICAS
 def test_two_devices_report_the_figures_of_one(two_devices, case):
-    one, two = two_devices[case]["figures"]
+    one, two = two_devices[case]["metrics"]
     names = ("loss", "accuracy", "perplexity")
     assert {*one} == {*two} == {*names, *(f"val_{name}" for name in names)}
     for name in one:
@@ -139,8 +139,8 @@ def test_accumulated_batches_give_the_weights_of_their_union(two_devices, steps,
     assert two_devices["accumulated"][f"{steps} on {replicas}"] < 1e-6
 
 
-# The command as on a machine with two devices: accumulation, validation, a checkpoint; and there
-# with the scores of logits in parts, which shall not matter either.
+# The command on two devices: accumulation, validation, a checkpoint; there also with the logits
+# computed in parts, which must make no difference.
 TRAIN_ON_TWO = """
 import sys, tensorflow as tf
 cpu = tf.config.list_physical_devices("CPU")[0]

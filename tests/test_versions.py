@@ -1,4 +1,4 @@
-"""Versions of a SavedModel: they count up, appear whole or not at all, and are found."""
+"""Versions of a SavedModel: they count up, are written atomically, and are found."""
 
 import pytest
 
@@ -13,7 +13,7 @@ def folder(tmp_path):
 
 
 def write_named(name, folder, version=None, manifest=None, overwrite=False):
-    """Writes a version that is a file with a name, in place of a graph."""
+    """Writes a version that is one file instead of a graph."""
 
     def write(temporary):
         (temporary / "saved_model.pb").write_text(name, encoding="utf-8")
@@ -101,7 +101,7 @@ def test_a_manifest_that_is_not_json_leaves_nothing_behind(folder):
     assert names_in(folder) == ["1"]
 
 
-def test_a_training_run_is_no_saved_model_and_the_advice_is_not_to_export_into_it(tmp_path):
+def test_a_training_run_is_no_saved_model_and_is_not_named_as_its_folder(tmp_path):
     (tmp_path / "config.toml").touch()
     with pytest.raises(SavedModelError) as caught:
         find_saved_model(tmp_path)
@@ -129,13 +129,13 @@ def test_the_highest_number_is_found(folder, names, expected):
     assert find_saved_model(str(folder / expected)) == folder / expected
 
 
-def test_a_number_without_a_saved_model_is_passed_over(folder):
+def test_a_number_without_a_saved_model_is_skipped(folder):
     make_version(folder, "1")
     (folder / "2").mkdir()
     assert find_saved_model(folder) == folder / "1"
 
 
-def test_where_there_is_none_the_command_that_makes_one_is_named(tmp_path):
+def test_without_a_saved_model_the_export_command_is_named(tmp_path):
     file = tmp_path / "file"
     file.write_text("", encoding="utf-8")
     for path in (tmp_path, tmp_path / "missing", file):

@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"tf-transformer: {error}", file=sys.stderr)
         return 2
     except BrokenPipeError:
-        # Whoever read our output has seen enough; keep Python from flushing into the void.
+        # The reader of the output is gone; keep Python from flushing into the closed pipe.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:

@@ -158,14 +158,14 @@ class TrainingConfig:
         lengths = [n for n in self.LENGTHS if getattr(self, n) is not None]
         if len(lengths) > 1:
             raise ConfigError(
-                f"{' and '.join(map(flag, lengths))} each say when training ends. Give one of them."
+                f"{' and '.join(map(flag, lengths))} each set when training ends. Give one of them."
             )
         require_choices(self)
 
 
 @dataclasses.dataclass(frozen=True)
 class ModelChoice:
-    """The keys of `[model]` that say which settings follow."""
+    """The keys of `[model]` that choose the architecture and the preset."""
 
     architecture: str = setting("transformer", "which model", tuple(ARCHITECTURES))
     preset: str = setting("tiny", "a table of sizes", ("tiny", "small", "base", "big"))
@@ -196,7 +196,7 @@ class RunConfig:
         """Checks what concerns two tables."""
         if self.model.tie_embeddings and not self.tokenizer.joint:
             raise ConfigError(
-                "tie_embeddings needs one vocabulary for both sides. Leave out tie_embeddings or "
+                "tie_embeddings needs one vocabulary for both sides. Omit tie_embeddings or "
                 "train a joint tokenizer (--joint)."
             )
 
@@ -282,7 +282,7 @@ def merge_tables(
     for name, settings in given.items():
         table = tables.get(name, {})
         if not isinstance(table, Mapping):
-            continue  # `RunConfig.from_dict` says that it must be a table
+            continue  # `RunConfig.from_dict` raises the error
         dropped: set[str] = set()
         if name == "model" and "preset" in settings:
             presets = [p for row in ARCHITECTURES.values() for p in row.presets.values()]

@@ -1,4 +1,4 @@
-"""Errors that the user can mend: one line that says what, where and what to do."""
+"""Errors that the user can correct: one line that says what, where and what to do."""
 
 import difflib
 from collections.abc import Iterable

@@ -1,8 +1,8 @@
 """Files and folders that are written atomically: readers see all of them or nothing.
 
-What is being written is called `.writing-*` and renamed when it is complete and on the disk. A
-folder that is being written is locked, so the leftover of a process that was killed can be told
-from the work of one that is alive, and is removed by the next writer.
+A file or folder is written as `.writing-*`, and renamed when it is complete and on the disk. A
+folder stays locked while it is written, so that the next writer can tell the leftovers of killed
+processes, which it removes, from the folders of running ones.
 """
 
 import contextlib
@@ -46,7 +46,7 @@ def atomic_folder(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
         overwrite: Whether to replace a folder that exists by then.
 
     Raises:
-        OSError: `path` exists by then and is not empty, or the disk refuses something.
+        OSError: `path` exists by then and is not empty, or the disk cannot be written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     remove_leftovers(path.parent)
@@ -63,7 +63,7 @@ def atomic_folder(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Removes what killed processes left in a folder, and completes an interrupted replacement."""
+    """Removes leftovers of killed processes, and completes an interrupted replacement."""
     for entry in folder.glob(f"{_REPLACED}*"):
         original = folder / entry.name.removeprefix(_REPLACED).rpartition("-")[0]
         if original.exists():
@@ -129,7 +129,7 @@ def _remove_abandoned(folder: Path) -> None:
 
 
 def _sync(*paths: Path) -> None:
-    """Flushes files and folders to the disk, so that a power cut finds them complete."""
+    """Flushes files and folders to the disk, so that they are complete after a power cut."""
     for path in paths:
         descriptor = os.open(path, os.O_RDONLY)
         try:

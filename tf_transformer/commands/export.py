@@ -85,7 +85,7 @@ def _check(options: argparse.Namespace) -> None:
     given = [name for name in ("beam_size", "length_penalty") if getattr(options, name) is not None]
     if given and options.format == "ctranslate2":
         named = " and ".join(map(flag, given))
-        raise ConfigError(f"CTranslate2 is told the beam when it translates; leave out {named}.")
+        raise ConfigError(f"CTranslate2 takes the beam when it translates; omit {named}.")
 
 
 def _export_saved_model(

@@ -30,7 +30,7 @@ _METAVARS = {int: "N", float: "X", str: "S"}
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options: one for every setting of run.toml, and those of the command."""
-    parser.add_argument("--run-dir", required=True, metavar="DIR", help="where everything is kept")
+    parser.add_argument("--run-dir", required=True, metavar="DIR", help="the run directory")
     parser.add_argument("--config", metavar="run.toml", help="a file of settings")
     parser.add_argument("--resume", action="store_true", help="continue from the newest checkpoint")
     for table, fields in settings_by_table().items():
@@ -45,7 +45,9 @@ def run(options: argparse.Namespace, started: float) -> int:
     if options.resume:
         config = _resumed_config(options)
     else:
-        RunDirectory.create(options.run_dir)  # whoever repeats a command hears of --resume first
+        RunDirectory.create(
+            options.run_dir
+        )  # an existing run is named before its options are checked
         tables = read_toml(options.config) if options.config else {}
         where = options.config or "command line"
         config = RunConfig.from_dict(merge_tables(tables, given_settings(options)), where)
@@ -78,7 +80,7 @@ def _resumed_config(options: argparse.Namespace) -> RunConfig:
         named = flag(f"no_{name}" if value is False else name)
         raise ConfigError(
             f"--resume continues with the configuration in {options.run_dir}/config.toml; "
-            f"leave out {named}. Only {', '.join(map(flag, _MAY_CHANGE[:-1]))} or "
+            f"omit {named}. Only {', '.join(map(flag, _MAY_CHANGE[:-1]))} or "
             f"{flag(_MAY_CHANGE[-1])} may change."
         )
     if not given:
@@ -95,7 +97,7 @@ def _add_setting(group: Any, field: dataclasses.Field) -> None:
     if kind is bool:
         group.add_argument(flag(field.name), action=argparse.BooleanOptionalAction, **options)
         return
-    # Not argparse's `choices`, so that a mistake is answered as one in run.toml is.
+    # Not argparse's `choices`, so that its errors are those of run.toml.
     choices = field.metadata["choices"]
     metavar = f"{{{','.join(choices)}}}" if choices else _METAVARS[kind]
     group.add_argument(flag(field.name), type=kind, metavar=metavar, **options)

@@ -25,7 +25,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--continue",
         dest="resume",
         action="store_true",
-        help="continue behind the last line of an --output that was stopped",
+        help="continue an interrupted --output after its last complete line",
     )
     add_search_options(parser)
 

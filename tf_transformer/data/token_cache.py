@@ -86,7 +86,7 @@ class TokenCache:
         except OSError as error:
             raise DataError(
                 f"{self._directory}: the ids of the training text cannot be kept there "
-                f"({error.strerror}); make room, or give another --data-cache, or none"
+                f"({error.strerror}); free some space, or give another --data-cache, or none"
             ) from error
 
     def _mapped(self, folder: Path, num_too_long: int) -> CachedIds:

@@ -233,7 +233,7 @@ def _reorder_target(cache, parents):
 
 
 def _rank(state, limits, length_penalty, n_best, pad_id):
-    """`Hypotheses`: the finished ones, and behind them the truncated ones."""
+    """`Hypotheses`: the finished ones first, then the truncated ones."""
     finished, limits = state.finished, limits[:, None]
     beam_size = tf.shape(finished.scores)[1]
     log_probs, order = tf.math.top_k(state.live.log_probs, beam_size)

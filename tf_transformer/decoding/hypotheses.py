@@ -8,7 +8,7 @@ import tensorflow as tf
 class Hypotheses(NamedTuple):
     """The n best translations of each sentence, best first.
 
-    Hypotheses that reached their limit before an end token are truncated; they rank behind all
+    Hypotheses that reached their limit before an end token are truncated; they rank after all
     that ended. A missing hypothesis, where a sentence has fewer than n, has the score and the
     log-probability minus infinity, length 0 and padding ids.
 

@@ -198,5 +198,5 @@ class _Filler:
         spec.bias = self.array(layer.bias)
 
     def array(self, weights):
-        # A copy always: the library quantizes in place, and the model shall not notice.
+        # Always a copy, because the library quantizes in place, which must not change the model.
         return np.array(ops.convert_to_numpy(weights), np.float32).astype(self.dtype)

@@ -57,10 +57,10 @@ def write_version(
     target = folder / str(version)
     if target.exists() and not overwrite:
         raise ExportError(
-            f"{target} exists already. Choose another --version, leave it out for the next "
+            f"{target} exists already. Choose another --version, omit it for the next "
             f"free one, or replace it with --overwrite."
         )
-    # TF Serving looks at names that are numbers only, so it does not see what is being written.
+    # TF Serving reads only folders named by a number, so it does not see an incomplete version.
     with atomic_folder(target, overwrite=overwrite) as temporary:
         write(temporary)
     return target

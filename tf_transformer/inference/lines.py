@@ -33,7 +33,7 @@ def translate_lines(
         input_path: The file; None is standard input. A byte order mark at its start is dropped.
         output_path: The file for the translations; None is standard output.
         n_best: More than 1 writes `LINE ||| TRANSLATION ||| SCORE`, lines counted from 0.
-        resume: Whether to continue behind the last complete line of `output_path`.
+        resume: Whether to continue after the last complete line of `output_path`.
 
     Raises:
         DataError: Input or output is a directory, both are the same file, or there is nothing to
@@ -99,7 +99,7 @@ def _decoded(source: BinaryIO) -> Iterator[str]:
 
 
 def _drop_incomplete(path: str, n_best: int) -> int:
-    """Truncates a stopped output to complete translations; returns of how many lines they are."""
+    """Truncates an interrupted output to its complete translations; returns their number."""
     done, end, last, last_start = 0, 0, None, 0
     with open(path, "rb+") as file:
         for line in file:
@@ -110,7 +110,9 @@ def _drop_incomplete(path: str, n_best: int) -> int:
             else:
                 number = line.split(b" ||| ", 1)[0]
                 if not number.isdigit() or line.count(b" ||| ") < 2:
-                    raise DataError(f"{path}: was not written with --n-best; leave one out.")
+                    raise DataError(
+                        f"{path}: was not written with --n-best; omit --n-best or --continue."
+                    )
                 if number != last:
                     # All but the last line have all of their translations.
                     last, last_start, done = number, end, int(number)
@@ -131,7 +133,7 @@ def _warn(what: str, problem: str, lines: list[int]) -> None:
 def _progress(
     input_path: str | None, output_path: str | None, done: int
 ) -> Iterator[Callable[[int], None]]:
-    """Yields what is told the number of lines done.
+    """Yields a function that is called with the number of lines done.
 
     Where input and output are files it draws a bar on a terminal, and elsewhere prints a line every
     half minute.

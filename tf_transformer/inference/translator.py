@@ -206,8 +206,8 @@ class Translator:
         _require_process_of_tensorflow()
         beam_size = self._settings["beam_size"] if beam_size is None else beam_size
         penalty = self._settings["length_penalty"] if length_penalty is None else length_penalty
-        # TensorFlow must not see a wrong type: its error leaves a lock held, and every later
-        # search from another thread would wait for ever.
+        # Types are checked here, because TensorFlow's error would keep a lock, and every later
+        # search from another thread would wait forever.
         n_best = _integer("n_best", n_best)
         batch_size = _integer("batch_size", batch_size)
         beam_size = _integer("beam_size", beam_size)

@@ -153,11 +153,11 @@ def _slopes(labels, exponentials, totals, upstream, pad_id):
     # One scatter of both exceptions, for each copies the largest tensor there is.
     rows = ops.arange(ops.shape(labels)[0])
     ids = ops.stack([ops.cast(labels, rows.dtype), ops.full_like(rows, pad_id)], axis=1)
-    places = ops.stack([ops.repeat(rows, 2), ops.reshape(ids, (-1,))], axis=1)
+    indices = ops.stack([ops.repeat(rows, 2), ops.reshape(ids, (-1,))], axis=1)
     terms = ops.stack([of_label, ops.zeros_like(of_label)], axis=1)
     softmax = ops.take_along_axis(exponentials, ids, axis=1)
     values = ops.reshape(terms - softmax * both[:, None], (-1,))
-    return ops.scatter_update(slopes, places, values)
+    return ops.scatter_update(slopes, indices, values)
 
 
 def _num_others(logits):

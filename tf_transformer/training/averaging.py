@@ -65,7 +65,7 @@ def average_checkpoints(
         if (run.path / "test").is_dir():
             shutil.copytree(run.path / "test", average.path / "test")
         average.begin(config, *tokenizers)
-        # Resuming compares optimizers, so it refuses this checkpoint and says what it is.
+        # A resumed run compares optimizers, so its error names this checkpoint as an average.
         optimizer = f"none (the average of steps {steps})"
         Checkpoints(average.checkpoints_path).write(
             model, steps[-1], {}, is_best=True, batches_seen=chosen[-1].batches_seen,

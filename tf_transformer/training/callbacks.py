@@ -1,4 +1,4 @@
-"""Callbacks for anybody's `fit`: validation BLEU, checkpoints, logs, averaged weights, NaN."""
+"""Callbacks of any `fit`: validation BLEU, checkpoints, logs, averaged weights, NaN."""
 
 import json
 import math
@@ -58,14 +58,14 @@ class TranslationBleu(keras.callbacks.Callback):
 
 
 class UseAverages(keras.callbacks.Callback):
-    """Gives the averages of the weights to validation and whatever happens at an epoch's end.
+    """Gives validation and the callbacks at an epoch's end the averages of the weights.
 
     After `fit` the model has the averages too; another `fit` with this callback continues from the
     weights. It does nothing where the optimizer is no `Adam` with `use_ema`. Put it first.
     """
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
-        """Puts the weights back."""
+        """Puts the weights back into the model."""
         optimizer = averaging_optimizer(self.model)
         if optimizer is not None:
             optimizer.use_weights()
@@ -126,8 +126,8 @@ class SaveCheckpoints(keras.callbacks.Callback):
 
     Args:
         checkpoints: Where they are written.
-        monitor: The metric that says which is best: the highest, and of equals the last.
-        every: Updates between checkpoints that wait for no validation; None for none.
+        monitor: The metric of the best checkpoint; higher is better, and of equals the last.
+        every: Updates between checkpoints without a validation; None for none.
         batches_seen: Batches of training data consumed before `fit`.
         run_metadata: See `Checkpoint.require`.
         writes: False on a worker that is not the chief: it only checks and counts.
@@ -162,7 +162,7 @@ class SaveCheckpoints(keras.callbacks.Callback):
         self.batches_seen += 1
         if self._every is None or not ends_update(self.model, batch):
             return
-        # Where a validation is due, that saves: what is saved there has been validated.
+        # After the last step of a period the checkpoint is written with its validation.
         is_validated = batch + 1 == self.params["steps"]
         if int(self.model.optimizer.iterations.numpy()) % self._every == 0 and not is_validated:
             self.save({})
@@ -189,7 +189,7 @@ class SaveCheckpoints(keras.callbacks.Callback):
             self.model,
             step,
             metrics,
-            # Of equals the later: BLEU is 0 for long, and the loss falls all the while.
+            # Of equals the later, because BLEU stays 0 at first while the loss falls.
             is_best=value is not None and (record is None or value >= record),
             batches_seen=self.batches_seen,
             run_metadata=self._run_metadata,
@@ -199,8 +199,8 @@ class SaveCheckpoints(keras.callbacks.Callback):
 class RunLog(keras.callbacks.Callback):
     """Appends a line of JSON to a file after each validation: step, minutes, and all metrics.
 
-    `validation_seconds` is what this validation took, translations included;
-    `validation_fraction` the part of all time since `started` that validations took.
+    `validation_seconds` is the duration of this validation, translations included, and
+    `validation_fraction` the fraction of the time since `started` that validations took.
 
     Args:
         path: The file.

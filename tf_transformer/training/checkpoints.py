@@ -31,10 +31,10 @@ class Checkpoint:
         path: Its folder.
         step: Updates made to the weights.
         batches_seen: Batches of training data consumed.
-        metrics: What validation measured; empty between validations.
+        metrics: The metrics of its validation; empty between validations.
         seeds: The states of the model's random numbers (dropout).
         best_step: The step of the best checkpoint when this one was written, or None.
-        run_metadata: What a run that resumes from it must share.
+        run_metadata: Settings that a run resumed from it must share.
         digest: SHA-256 of the file of weights.
     """
 
@@ -113,7 +113,7 @@ class Checkpoints:
         """The checkpoints whose weights are the bytes that were written, newest first.
 
         Args:
-            warn: Is told which checkpoints are skipped.
+            warn: Called with a line for each checkpoint that is skipped.
         """
         steps = set()
         for folder in reversed(self._folders()):
@@ -159,13 +159,13 @@ class Checkpoints:
         Args:
             model: Its random seeds and, if it has one, its optimizer are saved with the weights.
             step: Updates made so far.
-            metrics: What validation measured.
+            metrics: The metrics of its validation.
             is_best: Whether this becomes the best one.
             batches_seen: Batches consumed so far; None where each update took one.
             run_metadata: See `Checkpoint.require`.
 
         Raises:
-            CheckpointError: The disk refuses it; nothing that was there is lost.
+            CheckpointError: It cannot be written; earlier checkpoints are kept.
         """
         latest = self.latest()
         try:

@@ -58,7 +58,7 @@ class Cluster:
         """
         if environment.get("TF_CONFIG"):
             cluster = _of_tf_config(environment["TF_CONFIG"])
-        # In the shell of a job there are no tasks; `srun` says of each step how many it has.
+        # The shell of a job has no tasks; `srun` sets their number for each step.
         elif "SLURM_PROCID" in environment and "SLURM_STEP_NUM_TASKS" in environment:
             cluster = _of_slurm(environment["SLURM_STEP_NUM_TASKS"], environment["SLURM_PROCID"])
         else:
@@ -114,11 +114,11 @@ def worker_failures_named(run_dir: pathlib.Path) -> Iterator[None]:
     try:
         yield
     except _FAILURES as error:
-        said = " ".join(error.message.split())[:200]
+        message = " ".join(error.message.split())[:200]
         raise WorkerError(
             f"another worker failed or can no longer be reached; its output says why. "
-            f"Start all workers again, with --resume to go on from the last checkpoint in "
-            f"{run_dir}. (TensorFlow: {said})"
+            f"Start all workers again, with --resume to continue from the last checkpoint in "
+            f"{run_dir}. (TensorFlow: {message})"
         ) from error
 
 
@@ -144,8 +144,8 @@ def _of_tf_config(text: str) -> Cluster:
 
 def _of_slurm(num_tasks: str, index: str) -> Cluster:
     try:
-        # Which GPUs a task has, Slurm itself has said by now in CUDA_VISIBLE_DEVICES; the resolver
-        # must be told of enough of them, or it leaves tasks out.
+        # Slurm has chosen the GPUs of each task by CUDA_VISIBLE_DEVICES; the resolver only needs
+        # enough of them, or it omits tasks.
         resolver = tf.distribute.cluster_resolver.SlurmClusterResolver(
             gpus_per_node=int(num_tasks), gpus_per_task=1, auto_set_gpu=False
         )

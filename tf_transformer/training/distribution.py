@@ -47,7 +47,7 @@ class WorkersStrategy(tf.distribute.MultiWorkerMirroredStrategy):
     """`MultiWorkerMirroredStrategy`, made to work with `fit`, and exactly.
 
     Give `fit` the same global batches on every worker, in the same order. Each replica takes its
-    share of the rows of each, which may be none, so that what is trained on does not depend on the
+    share of the sentences of each, which may be none, so that training does not depend on the
     number of workers.
 
     Args:
@@ -60,12 +60,12 @@ class WorkersStrategy(tf.distribute.MultiWorkerMirroredStrategy):
     def experimental_distribute_dataset(
         self, dataset: tf.data.Dataset, options: Any = None
     ) -> tf.distribute.DistributedDataset:
-        """The rows of this worker's replicas, from a dataset of global batches."""
+        """The batches of this worker's replicas, from a dataset of global batches."""
         replicas = len(self.extended.worker_devices)
         first = self.cluster_resolver.task_id * replicas
         shares = range(first, first + replicas)
 
-        def rows_of_replicas(*batch):
+        def batches_of_replicas(*batch):
             parts = [
                 tf.data.Dataset.from_tensors(
                     tf.nest.map_structure(
@@ -80,8 +80,8 @@ class WorkersStrategy(tf.distribute.MultiWorkerMirroredStrategy):
                 together = together.concatenate(part)
             return together
 
-        # TensorFlow would split every batch of a worker again, and lose rows where it is uneven.
-        shared = dataset.flat_map(rows_of_replicas).prefetch(2 * replicas)
+        # TensorFlow would split every batch of a worker again, and lose sentences if it is uneven.
+        shared = dataset.flat_map(batches_of_replicas).prefetch(2 * replicas)
         return self.distribute_datasets_from_function(lambda _: shared, options)
 
     def reduce(self, reduce_op: Any, value: Any, axis: int | None) -> Any:
@@ -202,7 +202,7 @@ def _chosen(wanted: str, devices: list) -> list:
 def _missing(what: str, names: Mapping) -> ConfigError:
     return ConfigError(
         f"--devices: no {what} here, only {', '.join(names)}; give a number of "
-        f"GPUs, names with commas between them, or leave it out for all GPUs."
+        f"GPUs, names with commas between them, or omit it for all GPUs."
     )
 
 

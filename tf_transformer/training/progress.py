@@ -1,4 +1,4 @@
-"""The line that shows how far training is."""
+"""The progress line of training."""
 
 import sys
 import time
@@ -15,7 +15,7 @@ Logs = dict[str, Any] | None
 
 
 class Progress(keras.callbacks.Callback):
-    """Shows step, loss, target tokens a second, time gone and time left.
+    """Shows step, loss, target tokens a second, time elapsed and time left.
 
     On a terminal it is one line below whatever else is printed; elsewhere it is printed every half
     minute.

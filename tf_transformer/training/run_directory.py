@@ -1,4 +1,4 @@
-"""A run directory: everything one training run leaves behind.
+"""A run directory: all files of one training run.
 
 config.toml            the complete configuration; it repeats the run
 tokenizers/            source.model and target.model
@@ -8,7 +8,7 @@ log.jsonl              a line of metrics for each validation
 tensorboard/           the same for TensorBoard, where --tensorboard was given
 .lock                  held by the process that trains
 
-Nothing here imports TensorFlow, so that a refusal comes at once.
+Nothing here imports TensorFlow, so that errors come at once.
 """
 
 import contextlib
@@ -47,7 +47,7 @@ class RunDirectory:
 
     @classmethod
     def create(cls, path: str | os.PathLike[str]) -> "RunDirectory":
-        """A directory for a new run; `begin` makes it, so that a failed start leaves nothing.
+        """A directory for a new run; `begin` makes it, so that a failed start makes nothing.
 
         Raises:
             RunError: A run cannot be created there.
@@ -170,7 +170,7 @@ class RunDirectory:
         return found
 
     def truncate_log(self, step: int) -> None:
-        """Drops the lines of the log behind a step, which a run resumed there writes again."""
+        """Drops the lines of the log after a step, which a run resumed there writes again."""
         if self.log_path.is_file():
             kept = [json.dumps(line) + "\n" for line in self.log() if line["step"] <= step]
             with atomic_file(self.log_path) as temporary:

@@ -1,6 +1,6 @@
 """Stopping: after a number of steps, minutes or validations, or when a signal comes.
 
-On several workers all must stop at the same update, or one waits for ever for the others. So the
+On several workers all must stop at the same update, or one waits forever for the others. So the
 callbacks take `all_reduce_max`, see `Workers.all_reduce_max`.
 """
 
@@ -19,10 +19,10 @@ Logs = dict[str, Any] | None
 
 
 class EarlyStopping(keras.callbacks.Callback):
-    """Stops training after several validations in a row none of which was the best so far.
+    """Stops training after several validations in a row without a new best.
 
     Unlike Keras' own it knows the validations before a resumed `fit`, and works on several workers.
-    Put it behind the callback that measures the metric.
+    Put it after the callback that measures the metric.
 
     Args:
         patience: Validations, greater than 0.
@@ -82,7 +82,7 @@ class StepLimit(keras.callbacks.Callback):
 class TimeLimit(keras.callbacks.Callback):
     """Stops training in time to end, last validation included, within a number of minutes.
 
-    Put it behind the callbacks that take time at the end of an epoch.
+    Put it after the callbacks that take time at the end of an epoch.
 
     Args:
         minutes: From `started`.
@@ -116,18 +116,18 @@ class TimeLimit(keras.callbacks.Callback):
             self.model.stop_training = True
 
 
-class Terminated(Exception):  # noqa: N818, for it is a request and no error
-    """SIGTERM came, and training stands between two updates."""
+class Terminated(Exception):  # noqa: N818, a request, not an error
+    """SIGTERM came, and training has stopped between two updates."""
 
 
 class StopOnSignal(keras.callbacks.Callback):
     """Ctrl-C stops training after the current update, with a validation and a checkpoint.
 
-    SIGTERM, which a machine sends that is about to be taken away, leaves no time for a validation
-    unless one is due: `fit` raises `Terminated`, and its caller saves. A second signal of either
+    SIGTERM, sent before a machine is preempted, leaves no time for a validation unless one is due
+    anyway: `fit` raises `Terminated`, and its caller saves. A second signal of either
     kind is handled as it was before `fit`, which ends the process at once.
 
-    Put it behind the callback that saves.
+    Put it after the callback that saves.
 
     Args:
         all_reduce_max: See above; a signal to one worker stops all.
@@ -167,11 +167,11 @@ class StopOnSignal(keras.callbacks.Callback):
             self.model.stop_training = True
 
     def on_train_end(self, logs: Logs = None) -> None:
-        """Restores the handlers of before."""
+        """Restores the earlier handlers."""
         self.restore()
 
     def restore(self) -> None:
-        """Restores the handlers of before, also after an exception in `fit`."""
+        """Restores the earlier handlers, also after an exception in `fit`."""
         for number, handler in self._previous.items():
             signal.signal(number, handler)
         self._previous = {}

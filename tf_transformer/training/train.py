@@ -39,7 +39,7 @@ def train(
     resume: bool = False,
     started: float | None = None,
 ) -> int:
-    """Trains a translator and leaves everything in its run directory.
+    """Trains a translator and writes everything into its run directory.
 
     Where `TF_CONFIG` or Slurm names several workers, each of them calls this with the same
     arguments; the chief alone writes, and to resume, all must see its run directory.
@@ -83,7 +83,7 @@ def _train(
         compile_model(model, config.training)
     metadata = _run_metadata(config, data, model)
     workers.require_same({**metadata, **dataclasses.asdict(config.training), "devices": None})
-    # A new run has no directory before this, so a failed start leaves none.
+    # A new run has no directory before this, so a failed start makes none.
     with run.lock() if workers.is_chief else contextlib.nullcontext():
         checkpoint = None
         if resume:
@@ -103,7 +103,7 @@ def _train(
             writes=workers.is_chief,
         )
         signal = _fit(config, run, workers, data, model, save, started)
-        workers.all_reduce_max(0)  # none ends before the chief has written all
+        workers.all_reduce_max(0)  # no worker ends before the chief has written all
         return signal
 
 
@@ -296,7 +296,7 @@ def _reason_to_stop(
     total_steps: int | None,
     early_stopping: stopping.EarlyStopping | None,
 ) -> str:
-    """Why a resumed run is at its end already, or an empty str."""
+    """Why a resumed run has reached its end already, or an empty str."""
     step = _step_of(model)
     if total_steps is not None and step >= total_steps:
         return f"the run is at step {step:,} of {total_steps:,}"

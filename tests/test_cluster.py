@@ -1,0 +1,121 @@
+"""The cluster that TF_CONFIG or Slurm names, and how its workers wait for each other."""
+
+import json
+import socket
+import time
+
+import pytest
+import tensorflow as tf
+from worker_processes import free_ports, tf_config
+
+from tf_transformer import cli
+from tf_transformer.errors import ConfigError
+from tf_transformer.training.cluster import Cluster, WorkerError, worker_failures_named
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "host:1234",
+        "[]",
+        '{"cluster": {"worker": ["a:1", "b:1"]}}',
+        '{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker"}}',
+        '{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 2}}',
+        '{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "chief", "index": 0}}',
+        '{"cluster": {"worker": ["a", "b"]}, "task": {"type": "worker", "index": 0}}',
+        '{"cluster": {"worker": ["a:1"], "ps": ["b:1"]}, "task": {"type": "worker", "index": 0}}',
+    ],
+)
+def test_a_tf_config_that_names_no_cluster_is_refused(text):
+    with pytest.raises(ConfigError, match="TF_CONFIG must be JSON like") as error:
+        Cluster.from_environment({"TF_CONFIG": text})
+    assert "\n" not in str(error.value)
+
+
+def test_a_bad_tf_config_ends_training_with_status_2(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", "{")
+    assert cli.main(["train", "--corpus=copy", f"--run-dir={tmp_path / 'run'}"]) == 2
+    assert "TF_CONFIG must be JSON like" in capsys.readouterr().err.splitlines()[-1]
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_chief_is_the_first_worker():
+    cluster = {"chief": ["a:1"], "worker": ["b:1", "c:1"]}
+    clusters = [
+        Cluster.from_environment(
+            {"TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": kind, "index": index}})}
+        )
+        for kind, index in (("chief", 0), ("worker", 0), ("worker", 1))
+    ]
+    assert clusters == [Cluster(("a:1", "b:1", "c:1"), index) for index in range(3)]
+
+
+def test_one_worker_is_no_cluster():
+    assert Cluster.from_environment({}) is None
+    assert Cluster.from_environment({"TF_CONFIG": tf_config([1], 0)}) is None
+    assert Cluster.from_environment({"SLURM_PROCID": "0"}) is None
+
+
+def set_variables(monkeypatch, variables):
+    # TensorFlow's resolver reads the environment itself.
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+
+
+def test_slurm_tasks_are_a_cluster(monkeypatch):
+    variables = {
+        "SLURM_PROCID": "2",
+        "SLURM_STEP_NUM_TASKS": "4",
+        "SLURM_STEP_NODELIST": "node[2,10]",
+        "SLURM_STEP_TASKS_PER_NODE": "2(x2)",
+    }
+    set_variables(monkeypatch, variables)
+    addresses = ("node2:8888", "node2:8889", "node10:8888", "node10:8889")
+    assert Cluster.from_environment(variables) == Cluster(addresses, 2)
+
+
+def test_one_slurm_task_is_no_cluster(monkeypatch):
+    variables = {
+        "SLURM_PROCID": "0",
+        "SLURM_STEP_NUM_TASKS": "1",
+        "SLURM_STEP_NODELIST": "node1",
+        "SLURM_STEP_TASKS_PER_NODE": "1",
+    }
+    set_variables(monkeypatch, variables)
+    assert Cluster.from_environment(variables) is None
+
+
+def test_slurm_without_its_variables_is_refused(monkeypatch):
+    monkeypatch.setenv("SLURM_PROCID", "0")
+    with pytest.raises(ConfigError, match="Slurm"):
+        Cluster.from_environment({"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2"})
+
+
+def test_a_missing_worker_ends_training_within_a_minute(tmp_path, capsys, monkeypatch):
+    ports = free_ports()
+    monkeypatch.setenv("TF_CONFIG", tf_config(ports, 0))
+    started = time.monotonic()
+    assert cli.main(["train", "--corpus=copy", f"--run-dir={tmp_path / 'run'}"]) == 2
+    assert time.monotonic() - started < 60
+    message = capsys.readouterr().err.splitlines()[-1]
+    assert f"could not reach 127.0.0.1:{ports[1]} within 45 seconds" in message
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_port_that_is_taken_is_named():
+    with socket.create_server(("", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(WorkerError, match=f"{port}: this worker cannot listen there"):
+            Cluster((f"127.0.0.1:{port}", "127.0.0.1:1"), 0).wait_for_workers(seconds=0)
+
+
+def test_a_worker_failure_is_one_line():
+    with pytest.raises(WorkerError, match=r"another worker .* --resume .* in run\.") as error:
+        with worker_failures_named("run"):
+            raise tf.errors.UnavailableError(None, None, "Connection\nreset")
+    assert "\n" not in str(error.value)
+
+
+def test_other_errors_of_tensorflow_keep_their_names():
+    with pytest.raises(tf.errors.InvalidArgumentError), worker_failures_named("run"):
+        raise tf.errors.InvalidArgumentError(None, None, "a bug")

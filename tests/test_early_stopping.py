@@ -1,0 +1,37 @@
+"""Early stopping: patience counts validations without a better BLEU."""
+
+import pytest
+from small_runs import train
+
+from tf_transformer.training import stopping
+from tf_transformer.training.run_directory import RunDirectory
+
+
+def test_patience_counts_validations_since_the_best():
+    def validations_until_stop(patience, *values):
+        model = type("Model", (), {"stop_training": False})()
+        callback = stopping.EarlyStopping(patience)
+        callback.set_model(model)
+        for number, value in enumerate(values, 1):
+            callback.on_epoch_end(0, {"val_bleu": value})
+            assert model.stop_training == callback.is_due
+            if model.stop_training:
+                return number
+        return None
+
+    assert validations_until_stop(1, 1.0, 2.0, 2.0, 3.0) == 3
+    assert validations_until_stop(2, 5.0, 1.0, 6.0, 2.0, 3.0, 4.0) == 5
+    assert validations_until_stop(3, 5.0, 1.0, 2.0) is None
+    assert stopping.EarlyStopping(2, earlier=[5.0, 1.0, 2.0]).is_due
+    assert not stopping.EarlyStopping(2, earlier=[5.0, 1.0, 5.5]).is_due
+
+
+@pytest.mark.usefixtures("use_small_copy_task")
+def test_early_stopping_ends_a_run_and_counts_earlier_validations_when_it_resumes(
+    early_stopped_run, capfd
+):
+    assert [line["step"] for line in RunDirectory(early_stopped_run).log()] == [2, 4, 6]
+    before = {p: p.stat().st_mtime_ns for p in early_stopped_run.rglob("*")}
+    train(early_stopped_run, "--resume", "--steps=1000")
+    assert "Nothing to do: the last 2 validations up to step 6" in capfd.readouterr().err
+    assert {p: p.stat().st_mtime_ns for p in early_stopped_run.rglob("*")} == before

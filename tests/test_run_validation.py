@@ -1,0 +1,82 @@
+"""What a run validates and logs."""
+
+import json
+
+import pytest
+import tensorflow as tf
+from small_runs import SETTINGS, train
+
+from tf_transformer import cli
+from tf_transformer.data.batching import TokenBatches
+from tf_transformer.evaluation import score
+from tf_transformer.training.losses import SmoothedCrossEntropy
+from tf_transformer.training.restore import restore_model
+from tf_transformer.training.run_directory import RunDirectory
+
+pytestmark = pytest.mark.usefixtures("use_small_copy_task")
+
+
+def test_validation_scores_what_evaluate_translates(small_copy_task, tmp_path, monkeypatch, capfd):
+    """Both score the same translations of the same model."""
+    translated = []
+
+    def spy(translations, references):
+        translated.append(translations)
+        return score(translations, references)
+
+    for module in ("training.callbacks", "evaluation"):
+        monkeypatch.setattr(f"tf_transformer.{module}.score", spy)
+    run_dir = tmp_path / "run"
+    train(run_dir, *SETTINGS, "--steps=2", "--validation-steps=2")
+    text = small_copy_task.validation
+    for side, sentences in (("source", text.sources), ("reference", text.targets)):
+        (tmp_path / side).write_text("".join(f"{s}\n" for s in sentences), encoding="utf-8")
+    files = [f"--{side}={tmp_path / side}" for side in ("source", "reference")]
+    assert cli.main(["evaluate", str(run_dir), *files]) == 0
+    validated, evaluated = translated
+    assert validated == evaluated and any(validated)
+    evaluation = json.loads(capfd.readouterr().out.splitlines()[-1])
+    (line,) = RunDirectory(run_dir).log()
+    assert evaluation["bleu"] == line["val_bleu"]
+
+
+def test_the_loss_in_the_log_is_the_mean_over_all_tokens(small_copy_task, tmp_path):
+    run_dir = tmp_path / "run"
+    train(run_dir, *SETTINGS, "--batch-tokens=30", "--steps=2", "--validation-steps=2")
+    model, *tokenizers, _ = restore_model(RunDirectory(run_dir))
+    batches, one_batch = (
+        TokenBatches.from_text(small_copy_task.validation, *tokenizers, batch_tokens=size)
+        for size in (30, 1000)
+    )
+    assert len(batches) > len(one_batch) == 1
+    ((inputs, labels),) = one_batch.dataset(num_epochs=1)
+    (line,) = RunDirectory(run_dir).log()
+    expected = float(SmoothedCrossEntropy()(labels, model(inputs)))
+    assert line["val_loss"] == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_diverging_run_stops_and_names_the_step(tmp_path, capfd):
+    options = ["--accumulation-steps=1", "--learning-rate-factor=1e30", "--steps=9"]
+    assert cli.main(["train", f"--run-dir={tmp_path / 'run'}", *SETTINGS, *options]) == 2
+    # The first update makes the weights huge, the second batch has the loss.
+    line = capfd.readouterr().err.splitlines()[-1]
+    assert "step 2: the loss is no longer finite. There is no checkpoint yet." in line
+
+
+def test_the_log_says_how_long_validations_took(early_stopped_run):
+    for line in RunDirectory(early_stopped_run).log():
+        assert 0 < line["validation_seconds"] <= 60 * line["minutes"] + 1
+        assert 0 < line["validation_fraction"] < 1
+
+
+def test_tensorboard_has_the_metrics_of_the_log(early_stopped_run):
+    found = {}
+    for file in sorted((early_stopped_run / "tensorboard").iterdir()):
+        for event in tf.compat.v1.train.summary_iterator(str(file)):
+            for value in event.summary.value:
+                found[value.tag, event.step] = tf.make_ndarray(value.tensor).item()
+    lines = RunDirectory(early_stopped_run).log()
+    for line in lines:
+        for name in ("loss", "val_loss", "val_bleu", "learning_rate"):
+            assert found[name, line["step"]] == pytest.approx(line[name], rel=1e-6)
+    assert {step for _, step in found} == {2, 4, 6}

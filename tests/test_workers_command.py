@@ -1,0 +1,169 @@
+"""`tf-transformer train` on two workers: one fails, one is stopped, minutes run out for one."""
+
+import json
+import signal
+import time
+
+import pytest
+from worker_processes import LONG, end, start_pair
+
+from tf_transformer.training.checkpoints import Checkpoints
+
+TRAIN = ["-m", "tf_transformer.cli", "train"]
+
+
+def settings(folder, *others):
+    """Options of a training that takes a second or two, tracing aside."""
+    return [
+        "--corpus=tsv", f"--train-tsv={folder / 'train'}",
+        f"--validation-tsv={folder / 'validation'}", "--num-layers=1", "--d-model=16",
+        "--num-heads=2", "--d-ff=32", "--vocab-size=272", "--batch-tokens=60", "--max-length=30",
+        *others,
+    ]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def interrupted(tmp_path_factory, write_copy_task):
+    """One of two workers is killed; both resume; the one that is not the chief gets SIGTERM."""
+    folder = tmp_path_factory.mktemp("interrupted")
+    write_copy_task(folder)
+    endless = settings(folder, "--minutes=30", "--validation-steps=100000", "--checkpoint-steps=3")
+    run, elsewhere = folder / "run", folder / "elsewhere"
+
+    def newest():
+        latest = Checkpoints(run / "checkpoints").latest()
+        return latest.step if latest else 0
+
+    def wait_for_step(step, pair):
+        deadline = time.monotonic() + LONG
+        while newest() < step:
+            ended = [process for process in pair if process.poll() is not None]
+            assert not ended, ended[0].stderr.read()
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+    # The other worker is given a folder of its own, to see whether it writes.
+    pair = start_pair(
+        [*TRAIN, f"--run-dir={run}", *endless],
+        [*TRAIN, f"--run-dir={elsewhere}", *endless],
+    )
+    wait_for_step(3, pair)
+    pair[1].send_signal(signal.SIGKILL)
+    killed = time.monotonic()
+    _, failure = end(pair[0], 2)
+    seconds, stopped_at = time.monotonic() - killed, newest()
+
+    pair = start_pair(*[[*TRAIN, f"--run-dir={run}", "--resume"]] * 2)
+    wait_for_step(stopped_at + 3, pair)
+    pair[1].send_signal(signal.SIGTERM)
+    stopped = [end(process, 128 + signal.SIGTERM)[1] for process in pair]
+    return {
+        "failure": failure, "seconds": seconds, "stopped_at": stopped_at, "stopped": stopped,
+        "elsewhere": elsewhere, "checkpoints": Checkpoints(run / "checkpoints").all(),
+    }  # fmt: skip
+
+
+def test_a_killed_worker_ends_the_others_with_one_line(interrupted):
+    assert "another worker failed" in interrupted["failure"].splitlines()[-1]
+    assert "--resume" in interrupted["failure"] and "Traceback" not in interrupted["failure"]
+    assert interrupted["seconds"] < 120
+
+
+def test_the_chief_alone_writes(interrupted):
+    assert not interrupted["elsewhere"].exists()
+    assert "the chief writes the run" in interrupted["stopped"][1]
+
+
+def test_workers_resume_at_their_last_checkpoint(interrupted):
+    for checkpoint in interrupted["checkpoints"]:
+        assert checkpoint.batches_seen == checkpoint.step
+        assert checkpoint.is_intact()
+    assert interrupted["checkpoints"][-1].step >= interrupted["stopped_at"] + 3
+
+
+def test_a_signal_to_one_worker_stops_all_at_the_same_step(interrupted):
+    steps = [
+        line.split()[3]
+        for printed in interrupted["stopped"]
+        for line in printed.splitlines()
+        if line.startswith("Stopped at step")
+    ]
+    assert steps[0] == steps[1]
+    assert int(steps[0].replace(",", "")) == interrupted["checkpoints"][-1].step
+
+
+# The command, with a clock that advances with the updates, half as fast on the chief. It notes at
+# which steps this worker translates, and the variables at the end.
+WITH_CLOCK = """
+import json, sys, time, types
+from tf_transformer import cli
+from tf_transformer.training import callbacks, stopping, train
+from tf_transformer.training.checkpoints import seeds_of
+compile_model, bleu, seen = train.compile_model, callbacks.TranslationBleu.on_epoch_end, {}
+seen["translated"] = []
+
+def compile_and_set_clock(model, config):
+    compile_model(model, config)
+    updates = model.optimizer.iterations
+    pace = 30 if sys.argv[1] == "chief" else 60  # seconds an update
+    started = time.monotonic()
+    clock = lambda: started + pace * int(updates.numpy())
+    stopping.time = types.SimpleNamespace(monotonic=clock)
+    seen["model"] = model
+
+def note_and_translate(self, epoch, logs=None):
+    seen["translated"].append(int(self.model.optimizer.iterations.numpy()))
+    bleu(self, epoch, logs)
+
+train.compile_model = compile_and_set_clock
+callbacks.TranslationBleu.on_epoch_end = note_and_translate
+status = cli.main(sys.argv[2:])
+model = seen.pop("model")
+variables = [*model.trainable_variables, *model.optimizer.variables]
+print(json.dumps({
+    **seen, "status": status, "step": int(model.optimizer.iterations.numpy()),
+    "policy": model.dtype_policy.name, "seeds": [v.numpy().tolist() for v in seeds_of(model)],
+    "variables": {v.path: v.numpy().tobytes().hex() for v in variables}}))
+"""
+
+
+@pytest.fixture(scope="module")
+def timed_runs(tmp_path_factory, write_copy_task):
+    """Two train in bfloat16 with accumulation and averages, until one has had seven minutes."""
+    folder = tmp_path_factory.mktemp("clock")
+    write_copy_task(folder)
+    run = folder / "run"
+    train = ["train", f"--run-dir={run}", *settings(
+        folder, "--minutes=7", "--validation-steps=3", "--accumulation-steps=2",
+        "--precision=mixed_bfloat16", "--ema-momentum=0.9",
+    )]  # fmt: skip
+    pair = start_pair(*[["-c", WITH_CLOCK, name, *train] for name in ("chief", "other")])
+    workers = [json.loads(end(process, 0)[0].splitlines()[-1]) for process in pair]
+    log = (run / "log.jsonl").read_text("utf-8").splitlines()
+    return workers, [json.loads(line) for line in log]
+
+
+def test_the_first_worker_at_its_time_limit_stops_all_at_the_same_update(timed_runs):
+    for worker in timed_runs[0]:
+        assert (worker["status"], worker["step"]) == (0, 7)
+
+
+def test_workers_in_bfloat16_have_identical_variables(timed_runs):
+    (one, other), _ = timed_runs
+    assert one["policy"] == other["policy"] == "mixed_bfloat16"
+    assert one["variables"].keys() == other["variables"].keys()
+    assert not [v for v in one["variables"] if one["variables"][v] != other["variables"][v]]
+
+
+def test_each_worker_draws_its_own_dropout(timed_runs):
+    (one, other), _ = timed_runs
+    assert len(one["seeds"]) > 3
+    for (seed, drawn), (other_seed, drawn_there) in zip(one["seeds"], other["seeds"], strict=True):
+        assert seed != other_seed and drawn == drawn_there == 14
+
+
+def test_the_chief_alone_measures_bleu_and_logs_it(timed_runs):
+    (chief, other), log = timed_runs
+    assert chief["translated"] == [3, 6, 7]
+    assert other["translated"] == []
+    assert [line["step"] for line in log if "val_bleu" in line] == [3, 6, 7]
