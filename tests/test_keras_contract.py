@@ -9,6 +9,7 @@ import tensorflow as tf
 from lengths import make_batches
 
 import tf_transformer as tt
+from tf_transformer.tokenizers import GraphTokenizer, require_tokenizer
 from tf_transformer.training.metrics import Perplexity, TokenAccuracy, TokenLoss
 
 CONFIG = tt.TransformerConfig(16, 16, num_layers=1, d_model=8, num_heads=2, d_ff=8)
@@ -108,3 +109,122 @@ def test_a_compiled_model_is_loaded_compiled(tmp_path):
     model.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras")
     assert loaded.compiled and loaded.optimizer.built and loaded.loss.label_smoothing == 0.2
+
+
+# What a translator is made of
+
+
+class Tokenizer:
+    """A tokenizer of letters without anything to save."""
+
+    vocab_size, pad_id, bos_id, eos_id = 16, 0, 2, 3
+    graph_resource = None
+
+    def tokenize(self, texts):
+        letters = tf.strings.unicode_decode(texts, "UTF-8")
+        return tf.minimum(letters - ord("a") + 4, 15)
+
+    def detokenize(self, ids):
+        return tf.strings.unicode_encode(ids - 4 + ord("a"), "UTF-8")
+
+
+def tokenizer_with(**attributes):
+    return type("Tokenizer", (Tokenizer,), attributes)()
+
+
+class GruModel(keras.Model):
+    """A foreign model, whose weights come with its first call."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding = keras.layers.Embedding(16, 8)
+        self.cell = keras.layers.GRUCell(8)
+        self.head = keras.layers.Dense(16)
+
+    def start_decoding(self, source_ids, num_steps=None, beam_size=None):
+        state = tf.reduce_mean(self.embedding(source_ids), axis=1)
+        return {"state": state if beam_size is None else tf.repeat(state, beam_size, axis=0)}
+
+    def decode_step(self, token_ids, index, cache):
+        output, [state] = self.cell(self.embedding(token_ids), [cache["state"]])
+        return self.head(output), {"state": state}
+
+
+def translator(model=None, source=None, target=None):
+    return tt.Translator.from_model(
+        tt.Transformer(CONFIG) if model is None else model, source or Tokenizer(),
+        target or Tokenizer(), 8,
+    )  # fmt: skip
+
+
+def test_a_tokenizer_of_another_kind_translates():
+    assert isinstance(Tokenizer(), GraphTokenizer)
+    assert len(translator()(["abc", "b"])) == 2
+
+
+def test_the_tokenizers_of_the_package_keep_the_contract(letter_tokenizer):
+    assert isinstance(letter_tokenizer, GraphTokenizer)
+    require_tokenizer(letter_tokenizer)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "error", "message"),
+    [
+        ({"tokenize": None}, TypeError, "needs the method tokenize; Tokenizer has none"),
+        ({"detokenize": 3}, TypeError, "needs the method detokenize; Tokenizer has none"),
+        ({"pad_id": None}, TypeError, "Tokenizer.pad_id must be an int; received None"),
+        ({"eos_id": 3.0}, TypeError, "Tokenizer.eos_id must be an int; received 3.0"),
+        ({"vocab_size": "16"}, TypeError, "vocab_size must be an int; received '16'"),
+        ({"bos_id": 16}, ValueError, "from 0 to 15; received bos_id=16"),
+        ({"pad_id": -1}, ValueError, "from 0 to 15; received pad_id=-1"),
+        ({"eos_id": 0}, ValueError, "pad_id and Tokenizer.eos_id are both 0"),
+        ({"pad_id": 1}, ValueError, "tokenizer has pad_id=1, but the model was made for pad_id=0"),
+        ({"vocab_size": 15}, ValueError, "has vocab_size=15, but the model was made for .*=16"),
+        ({"vocab_size": 17}, ValueError, "has vocab_size=17, but the model was made for .*=16"),
+    ],
+)
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_a_tokenizer_that_does_not_fit_is_refused_in_one_line(side, attributes, error, message):
+    with pytest.raises(error, match=message) as raised:
+        translator(**{side: tokenizer_with(**attributes)})
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("name", ["vocab_size", "pad_id", "bos_id", "eos_id", "graph_resource"])
+def test_an_attribute_that_is_missing_is_named(name):
+    class Without(Tokenizer):
+        def __getattribute__(self, attribute):
+            if attribute == name:
+                raise AttributeError(attribute)
+            return super().__getattribute__(attribute)
+
+    with pytest.raises(TypeError, match=f"needs the attribute {name}; Without has none"):
+        translator(source=Without())
+
+
+@pytest.mark.parametrize(
+    ("model", "error", "message"),
+    [
+        (tt.Transformer, TypeError, "must be an instance; received the class Transformer"),
+        (keras.layers.Dense(3), TypeError, "needs the method start_decoding; Dense has none"),
+        (GruModel(), ValueError, "the model gru_model.* is not built.* call it on a batch first"),
+    ],
+)
+def test_a_model_that_cannot_be_saved_is_refused_in_one_line(model, error, message):
+    with pytest.raises(error, match=message) as raised:
+        translator(model)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_foreign_model_that_has_its_weights_is_exported_with_them(tmp_path):
+    model = GruModel()
+    model.decode_step(tf.constant([2]), 0, model.start_decoding(tf.constant([[4, 3]])))
+    in_memory = translator(model)
+    tt.export_saved_model(in_memory, tmp_path)
+    texts = ["abc", "b", "cde"]
+    assert tt.Translator.load(tmp_path)(texts) == in_memory(texts)
+
+
+def test_a_class_is_no_tokenizer():
+    with pytest.raises(TypeError, match="must be an instance; received the class Tokenizer"):
+        require_tokenizer(Tokenizer)
