@@ -193,7 +193,8 @@ class TokenBatches:
 
         Returns:
             Dataset of (inputs, labels), see `batch`; with accumulation of (inputs, labels,
-            sample_weight `(B,)` float32).
+            sample_weight `(B,)` float32). Its attribute `pad_id`, which a dataset derived from it
+            lacks, is compared by `Transformer.fit` with that of the model.
 
         Raises:
             ValueError: If an argument is out of range.
@@ -228,7 +229,9 @@ class TokenBatches:
         if num_epochs is not None:
             count = (num_epochs * len(self) - skip) // accumulation * accumulation
             dataset = dataset.apply(tf.data.experimental.assert_cardinality(count))
-        return dataset.prefetch(tf.data.AUTOTUNE)
+        dataset = dataset.prefetch(tf.data.AUTOTUNE)
+        dataset.pad_id = self._pad_id
+        return dataset
 
     def _stream(self, first_epoch: int, num_epochs: int | None, skip: int) -> Iterator[np.ndarray]:
         """Yields the sentence indices of one batch after the other, epoch after epoch."""

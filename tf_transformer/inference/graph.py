@@ -1,7 +1,6 @@
 """The graph of a translator, as it is saved: tokenize, encode, search, detokenize."""
 
 from collections.abc import Callable
-from typing import Any
 
 import keras
 import tensorflow as tf
@@ -10,8 +9,10 @@ import tensorflow as tf
 import tensorflow_text  # noqa: F401
 
 from tf_transformer.decoding.beam import beam_search
+from tf_transformer.decoding.contract import TranslationModel, require_translation_model
 from tf_transformer.decoding.greedy import greedy_search
 from tf_transformer.decoding.hypotheses import Hypotheses, output_limits
+from tf_transformer.tokenizers.contract import GraphTokenizer, require_tokenizer
 
 # The score where a text has fewer hypotheses than asked for: below all others, and finite, since
 # JSON has no infinity and servers write `-Infinity`, which clients refuse.
@@ -44,8 +45,9 @@ class ExportTranslator(tf.Module):
     TensorFlow and the ops of TensorFlow Text are.
 
     Args:
-        model: A translation model with `start_decoding` and `decode_step`.
-        source_tokenizer: Tokenizer of the source, see `SentencePieceTokenizer`.
+        model: A translation model, built. Where it has a `config` with `pad_id` or sizes of
+            vocabularies, as a `Transformer` has, these must be those of the tokenizers.
+        source_tokenizer: Tokenizer of the source, such as a `SentencePieceTokenizer`.
         target_tokenizer: Tokenizer of the target.
         max_length: Tokens a source may have, its end included (the rest is dropped), and the limit
             of any translation.
@@ -57,19 +59,27 @@ class ExportTranslator(tf.Module):
             `source_pad_id`.
 
     Raises:
-        ValueError: `max_length` is less than 2, or `beam_size` or `length_penalty` are invalid.
+        TypeError: The model or a tokenizer lacks something, see `TranslationModel` and
+            `GraphTokenizer`.
+        ValueError: The model is not built, or does not fit the tokenizers; a special id is outside
+            its vocabulary; `max_length` is less than 2; `beam_size` or `length_penalty` is invalid.
     """
 
     def __init__(
         self,
-        model: Any,
-        source_tokenizer: Any,
-        target_tokenizer: Any,
+        model: TranslationModel,
+        source_tokenizer: GraphTokenizer,
+        target_tokenizer: GraphTokenizer,
         max_length: int = 128,
         beam_size: int = 1,
         length_penalty: float = 0.6,
     ) -> None:
         super().__init__(name="translator")
+        require_translation_model(model)
+        _require_built(model)
+        require_tokenizer(source_tokenizer)
+        require_tokenizer(target_tokenizer)
+        _require_same_vocabularies(model, source_tokenizer, target_tokenizer)
         if max_length < 2:
             raise ValueError(
                 f"max_length must be at least 2, a token and the end; received "
@@ -225,6 +235,32 @@ def _by_line(text, translate):
     )
     lengths = tf.strings.length(ended) - 1
     return tf.strings.substr(ended, tf.zeros_like(lengths), lengths)
+
+
+def _require_built(model: TranslationModel) -> None:
+    """Raises for a Keras model some of whose weights do not exist yet, so would not be saved."""
+    if not isinstance(model, keras.Model) or model.built:
+        return
+    if not all(layer.built for layer in model._flatten_layers(include_self=False)):
+        raise ValueError(
+            f"the model {model.name} is not built, so that it has no weights to save; call it on "
+            f"a batch first, or load its weights."
+        )
+
+
+def _require_same_vocabularies(
+    model: TranslationModel, source_tokenizer: GraphTokenizer, target_tokenizer: GraphTokenizer
+) -> None:
+    config = getattr(model, "config", None)
+    for side, tokenizer in (("source", source_tokenizer), ("target", target_tokenizer)):
+        for of_model, name in ((f"{side}_vocab_size", "vocab_size"), ("pad_id", "pad_id")):
+            value = getattr(tokenizer, name)
+            expected = getattr(config, of_model, value)
+            if value != expected:
+                raise ValueError(
+                    f"the {side} tokenizer has {name}={value}, but the model was made for "
+                    f"{name}={expected}; give the tokenizers with which it was trained."
+                )
 
 
 def check_search(beam_size: int, length_penalty: float, vocab_size: int) -> None:

@@ -7,6 +7,8 @@ smoothed target nor the softmax is ever stored. (A vocabulary of two has no othe
 second score is then minus the log-sum-exp.)
 """
 
+import math
+
 from keras import ops
 
 from tf_transformer.layers.base import Tensor
@@ -133,7 +135,8 @@ def _score(labels, logits, pad_id):
     """The scores `(R, 3)` of labels `(R,)` and logits `(R, V)`, and what makes their softmax: the
     exponentials `(R, V)`, and their totals `(R, 1)`.
     """
-    largest = ops.max(logits, axis=-1, keepdims=True)
+    # Without an initial value Keras refuses a batch without a token.
+    largest = ops.max(logits, axis=-1, keepdims=True, initial=-math.inf)
     exponentials = ops.exp(logits - largest)
     totals = ops.sum(exponentials, axis=-1, keepdims=True)
     lse = (largest + ops.log(totals))[:, 0]

@@ -216,6 +216,44 @@ class Transformer(keras.Model):
         super().__setattr__(name, value)
         self._tracker.lock()
 
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """As `keras.Model.compile`.
+
+        Raises:
+            ValueError: The loss or a metric has another `pad_id` than the model.
+        """
+        self._check_pad_ids("compile", *keras.tree.flatten((args, kwargs)))
+        super().compile(*args, **kwargs)
+
+    def compile_from_config(self, config: dict[str, Any]) -> None:
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        if self.optimizer is not None:
+            self.optimizer.build(self.trainable_variables)
+
+    def fit(self, x: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """As `keras.Model.fit`.
+
+        Raises:
+            ValueError: The data are the dataset of `TokenBatches` with another padding id than the
+                model's, or are validation data of that kind.
+        """
+        self._check_pad_ids("fit", x, kwargs.get("validation_data"))
+        return super().fit(x, *args, **kwargs)
+
+    def evaluate(self, x: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """As `keras.Model.evaluate`, with the errors of `fit`."""
+        self._check_pad_ids("evaluate", x)
+        return super().evaluate(x, *args, **kwargs)
+
+    def _check_pad_ids(self, method: str, *parts: Any) -> None:
+        for part in parts:
+            pad_id = getattr(part, "pad_id", self.config.pad_id)
+            if pad_id != self.config.pad_id:
+                raise ValueError(
+                    f"{method} received a {type(part).__name__} with pad_id={pad_id}, but the "
+                    f"model has pad_id={self.config.pad_id}; use one padding id for both."
+                )
+
     def export(self, filepath: str, *args: Any, **kwargs: Any) -> None:
         """As `keras.Model.export`; the default signature takes the dict of token ids."""
         names = ("source_ids", "target_ids")

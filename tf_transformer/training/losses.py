@@ -61,7 +61,7 @@ class SmoothedCrossEntropy(keras.losses.Loss):
         """The loss; Keras' own reduction would count padding and average the replicas' means."""
         losses = self.call(y_true, y_pred)
         if sample_weight is not None:
-            losses = losses * token_weights(sample_weight)
+            losses = losses * token_weights(sample_weight, losses)
         tokens = num_real_tokens(ops.cast(y_true, "int32"), self.pad_id)
         return ops.sum(losses) / ops.maximum(_sum_over_replicas(tokens), 1.0)
 
@@ -105,35 +105,51 @@ def num_real_tokens(labels: Any, pad_id: int) -> Any:
     return ops.sum(ops.cast(ops.not_equal(labels, pad_id), "float32"))
 
 
-def token_weights(sample_weight: Any) -> Any:
-    """Weights that multiply `(B, T)`: those of sentences as `(B, 1)`, those of tokens as they are.
+def token_weights(sample_weight: Any, labels: Any) -> Any:
+    """Weights that multiply labels `(B, T)`: those of sentences as `(B, 1)`, those of tokens as is.
 
     Raises:
         ValueError: The weights are neither `(B,)` nor `(B, 1)` nor `(B, T)`.
     """
     weights = ops.cast(sample_weight, "float32")
-    if len(weights.shape) not in (1, 2):
+    if len(weights.shape) == 1:
+        weights = weights[:, None]
+    batch_size, length = labels.shape
+    if not any(_may_equal(weights.shape, shape) for shape in (labels.shape, (batch_size, 1))):
         raise ValueError(
-            f"sample_weight must have the shape (B,) or (B, T); received {tuple(weights.shape)}."
+            f"sample_weight must have the shape (B,), (B, 1) or (B, T), here with B={batch_size} "
+            f"and T={length}; received shape {tuple(sample_weight.shape)}."
         )
-    return weights[:, None] if len(weights.shape) == 1 else weights
+    return weights
 
 
 def scores_of(labels: Any, y_pred: Any, pad_id: int, from_scores: bool) -> Any:
     """The token scores `(B, T, 3)` of what a model returned.
 
     Raises:
-        ValueError: It returned logits with `from_scores`, or token scores without.
+        ValueError: It returned logits with `from_scores`, or token scores without, or `y_pred` is
+            not for these labels.
     """
+    if len(labels.shape) != 2 or not _may_equal(y_pred.shape, (*labels.shape, None)):
+        raise ValueError(
+            f"y_true must have the shape (B, T) and y_pred (B, T, V); received y_true of shape "
+            f"{tuple(labels.shape)} and y_pred of shape {tuple(y_pred.shape)}."
+        )
     # A vocabulary has more than three tokens: padding, begin, end and the words.
     if (y_pred.shape[-1] == 3) != from_scores:
         raise ValueError(
-            f"from_scores={from_scores}, but the model returned a tensor of shape {y_pred.shape}. "
-            f"It returns token scores (B, T, 3) where its inputs hold the labels: use "
-            f"from_scores=True together with dataset(labels_as_input=True), for validation too, "
-            f"or neither."
+            f"from_scores={from_scores}, but the model returned a tensor of shape "
+            f"{tuple(y_pred.shape)}. It returns token scores (B, T, 3) where its inputs hold the "
+            f"labels: use from_scores=True together with dataset(labels_as_input=True), for "
+            f"validation too, or neither."
         )
     return y_pred if from_scores else token_scores(labels, y_pred, pad_id)
+
+
+def _may_equal(shape: Any, other: Any) -> bool:
+    """Whether two shapes are equal where both are known."""
+    pairs = zip(shape, other, strict=False)
+    return len(shape) == len(other) and all(None in pair or len({*pair}) == 1 for pair in pairs)
 
 
 def smoothed_cross_entropy(scores: Any, label_smoothing: float) -> Any:

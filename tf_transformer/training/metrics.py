@@ -44,7 +44,7 @@ class _TokenMean(keras.metrics.Mean):
         labels = ops.cast(y_true, "int32")
         weights = ops.cast(ops.not_equal(labels, self.pad_id), "float32")
         if sample_weight is not None:
-            weights = weights * token_weights(sample_weight)
+            weights = weights * token_weights(sample_weight, labels)
         values = self.token_values(scores_of(labels, y_pred, self.pad_id, self.from_scores))
         # Flat, since Keras averages over all axes but the first, whatever their sizes.
         super().update_state(ops.reshape(values, (-1,)), ops.reshape(weights, (-1,)))

@@ -207,8 +207,16 @@ class GradientAccumulation(keras.optimizers.Optimizer):
 
     def apply(self, grads: list, trainable_variables: list[keras.Variable] | None = None) -> None:
         """Adds the gradients up, and makes the update after those of the last batch."""
+        replica = tf.distribute.get_replica_context()
         if not self.built:
-            self.build(trainable_variables)
+
+            def build(strategy):
+                # Outside of the replicas, each of which would create variables of its own, and of
+                # the function that is traced.
+                with tf.init_scope(), strategy.scope():
+                    self.build(trainable_variables)
+
+            replica.merge_call(build)
         variables = trainable_variables or self._trainable_variables
         pairs = zip(grads, variables, strict=True)
         kept = [(tf.convert_to_tensor(g), v) for g, v in pairs if g is not None]
@@ -241,7 +249,7 @@ class GradientAccumulation(keras.optimizers.Optimizer):
 
         # A branch may hold the inner optimizer's all-reduce only if it is taken outside of the
         # replicas.
-        tf.distribute.get_replica_context().merge_call(accumulate, args=(grads,))
+        replica.merge_call(accumulate, args=(grads,))
 
     def get_config(self) -> dict[str, Any]:
         """The arguments of the constructor."""
