@@ -58,7 +58,7 @@ def test_a_batch_without_a_sentence_counts_nothing(measure):
     assert value == (1.0 if measure is Perplexity else 0.0)
 
 
-@pytest.mark.parametrize("policy", ["float32", "mixed_float16"])
+@pytest.mark.parametrize("policy", ["float32", "mixed_float16", "float16"])
 def test_a_batch_without_a_sentence_goes_through_the_transformer(policy):
     model = tt.Transformer(CONFIG, dtype=policy)
     inputs = {name: np.ones((0, 4), "int32") for name in ("source_ids", "target_ids")}
@@ -228,3 +228,16 @@ def test_a_foreign_model_that_has_its_weights_is_exported_with_them(tmp_path):
 def test_a_class_is_no_tokenizer():
     with pytest.raises(TypeError, match="must be an instance; received the class Tokenizer"):
         require_tokenizer(Tokenizer)
+
+
+@pytest.mark.parametrize("norm_first", [True, False])
+def test_a_model_stored_as_float16_has_nearly_the_same_logits(norm_first):
+    config = tt.TransformerConfig(**{**CONFIG.to_dict(), "norm_first": norm_first})
+    exact, model = tt.Transformer(config), tt.Transformer(config, dtype="float16")
+    model.set_weights(exact.get_weights())
+    source = np.array([[4, 9, 3], [3, 0, 0], [0, 0, 0]], "int32")
+    logits = model((source, source))
+    assert {weight.dtype for weight in model.encoder.weights} == {"float16"}
+    assert logits.dtype == "float32" and np.isfinite(logits).all()
+    np.testing.assert_allclose(logits[:2], exact((source, source))[:2], atol=0.02)
+    assert len(translator(model)(["abc", "", "b"])) == 3

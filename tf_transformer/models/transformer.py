@@ -62,8 +62,7 @@ class Transformer(keras.Model):
         dtype: DType = None,
     ) -> None:
         super().__init__(name=name, trainable=trainable, dtype=dtype)
-        # For `jit_compile="auto"`: XLA would compile anew for every batch shape.
-        self.supports_jit = False
+        self.supports_jit = False  # see `compile`
         if not isinstance(config, TransformerConfig):
             config = TransformerConfig(**config)
         config.require_vocabularies()
@@ -217,12 +216,14 @@ class Transformer(keras.Model):
         self._tracker.lock()
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
-        """As `keras.Model.compile`.
+        """As `keras.Model.compile`, but XLA compiles only with `jit_compile=True`, not by default.
 
         Raises:
             ValueError: The loss or a metric has another `pad_id` than the model.
         """
         self._check_pad_ids("compile", *keras.tree.flatten((args, kwargs)))
+        # With "auto" XLA would compile anew for every batch shape.
+        self.supports_jit = kwargs.get("jit_compile") is True
         super().compile(*args, **kwargs)
 
     def compile_from_config(self, config: dict[str, Any]) -> None:

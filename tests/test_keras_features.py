@@ -1,0 +1,279 @@
+"""The features of Keras, each with each kind of model; `docs/keras.md` has the same table."""
+
+import math
+import pathlib
+import re
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from tutorial_model import VOCAB_SIZE, TutorialTransformer, copy_batch
+
+import tf_transformer as tt
+
+PAGE = pathlib.Path(__file__).parents[1] / "docs" / "keras.md"
+INPUTS, LABELS = copy_batch()
+DATA = tf.data.Dataset.from_tensors((INPUTS, LABELS)).repeat(2)
+
+
+def transformer():
+    config = tt.TransformerConfig(
+        VOCAB_SIZE, VOCAB_SIZE, num_layers=1, d_model=8, num_heads=2, d_ff=16, dropout_rate=0.0
+    )
+    return tt.Transformer(config)
+
+
+def subclassed():
+    model = TutorialTransformer()
+    model(INPUTS)
+    return model
+
+
+def functional():
+    source_ids, target_ids = (keras.Input([None], dtype="int32") for _ in range(2))
+    mask = tt.padding_mask(source_ids, pad_id=0)
+    embed = tt.PositionalEmbedding(VOCAB_SIZE, 8)
+    context = tt.EncoderLayer(8, 2, 16, 0.0)(embed(source_ids), attention_mask=mask)
+    hidden = tt.DecoderLayer(8, 2, 16, 0.0)(embed(target_ids), context, cross_attention_mask=mask)
+    logits = tt.OutputProjection(VOCAB_SIZE)(hidden)
+    return keras.Model((source_ids, target_ids), logits)
+
+
+KINDS = {"`Transformer`": transformer, "subclassed": subclassed, "functional": functional}
+
+
+def fit(model, optimizer=None, callbacks=(), eager=True, epochs=1, **options):
+    """Two steps an epoch, in which the weights move; eager where a graph is not the question."""
+    before = model.get_weights()
+    model.compile(
+        optimizer or keras.optimizers.SGD(0.1),
+        tt.SmoothedCrossEntropy(),
+        metrics=[tt.TokenAccuracy(), tt.Perplexity()],
+        **{"run_eagerly": eager, "jit_compile": False, **options},
+    )
+    history = model.fit(
+        DATA, validation_data=DATA.take(1), epochs=epochs, shuffle=False, verbose=0,
+        callbacks=list(callbacks),
+    ).history  # fmt: skip
+    assert all(math.isfinite(value) for values in history.values() for value in values)
+    pairs = zip(before, model.get_weights(), strict=True)
+    assert any((one != other).any() for one, other in pairs)
+    return history
+
+
+def check_optimizer(make_optimizer):
+    return lambda make, folder: fit(make(), make_optimizer())
+
+
+def check_ema(make, folder):
+    model = make()
+    fit(model, keras.optimizers.Adam(0.1, use_ema=True, ema_momentum=0.9))
+    fit(model, tt.Adam(0.1, use_ema=True), callbacks=[tt.UseAverages()])
+
+
+def check_clipping_and_decay(make, folder):
+    fit(make(), tt.Adam(0.1, weight_decay=0.1, global_clipnorm=1.0))
+
+
+def check_policy(policy):
+    def check(make, folder):
+        default = keras.config.dtype_policy()
+        keras.config.set_dtype_policy(policy)
+        try:
+            model = make()
+            fit(model, keras.optimizers.Adam(0.01))
+        finally:
+            keras.config.set_dtype_policy(default)
+        assert {variable.dtype for variable in model.trainable_variables} == {"float32"}
+        dtypes = {layer.compute_dtype for layer in model._flatten_layers(include_self=False)}
+        assert policy.removeprefix("mixed_") in dtypes
+        if policy == "mixed_float16":
+            assert isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
+
+    return check
+
+
+def check_graph(**options):
+    return lambda make, folder: fit(make(), eager=False, **options)
+
+
+def check_early_stopping(make, folder):
+    # Nothing is better by so much than the first epoch.
+    for monitor in ("val_accuracy", "val_perplexity"):
+        stop = keras.callbacks.EarlyStopping(monitor, patience=1, min_delta=1e9)
+        history = fit(make(), callbacks=[stop], epochs=5)
+        assert len(history["loss"]) == 2
+        assert stop.monitor_op(2, 1) == (monitor == "val_accuracy")
+
+
+def check_model_checkpoint(make, folder):
+    best = folder / "best.keras"
+    save = keras.callbacks.ModelCheckpoint(best, "val_perplexity", save_best_only=True, mode="auto")
+    history = fit(make(), callbacks=[save], epochs=2)
+    assert save.monitor_op(1, 2) and save.best == min(history["val_perplexity"])
+    assert keras.models.load_model(best).count_params() > 0
+
+
+def check_backup_and_restore(make, folder):
+    class Interrupt(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            if epoch == 1:
+                raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        fit(make(), callbacks=[keras.callbacks.BackupAndRestore(folder / "backup"), Interrupt()],
+            epochs=3)  # fmt: skip
+    backup = keras.callbacks.BackupAndRestore(folder / "backup")
+    assert len(fit(make(), callbacks=[backup], epochs=3)["loss"]) == 2
+
+
+def check_terminate_on_nan(make, folder):
+    model = make()
+    model.trainable_variables[0].assign(model.trainable_variables[0] * np.nan)
+    model.compile("sgd", tt.SmoothedCrossEntropy(), run_eagerly=True, jit_compile=False)
+    callbacks = [keras.callbacks.TerminateOnNaN()]
+    model.fit(DATA, epochs=9, shuffle=False, verbose=0, callbacks=callbacks)
+    assert model.stop_training and int(model.optimizer.iterations) == 1
+
+
+def check_rate_scheduler(make, folder):
+    model = make()
+    schedule = keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate / 2)
+    fit(model, keras.optimizers.SGD(0.8), callbacks=[schedule], epochs=2)
+    assert float(model.optimizer.learning_rate) == pytest.approx(0.2)
+
+
+def check_same_logits(model, other):
+    np.testing.assert_allclose(other(INPUTS), model(INPUTS), atol=1e-5)
+
+
+def check_save(make, folder):
+    model = make()
+    fit(model)
+    model.save(folder / "model.keras")
+    loaded = keras.models.load_model(folder / "model.keras")
+    check_same_logits(model, loaded)
+    assert loaded.loss.get_config() == model.loss.get_config()
+
+
+def check_save_weights(make, folder):
+    model, other = make(), make()
+    fit(model)
+    model.save_weights(folder / "model.weights.h5")
+    other.load_weights(folder / "model.weights.h5")
+    check_same_logits(model, other)
+
+
+def check_export(make, folder):
+    model = make()
+    model.export(folder, verbose=False)
+    served = tf.saved_model.load(folder)
+    inputs = INPUTS
+    if isinstance(model, tt.Transformer):
+        inputs = dict(zip(("source_ids", "target_ids"), INPUTS, strict=True))
+    np.testing.assert_allclose(served.serve(inputs), model(INPUTS), atol=1e-5)
+
+
+def check_quantize(make, folder):
+    model = make()
+    before = np.asarray(model(INPUTS))
+    model.quantize("int8")
+    assert any(variable.dtype == "int8" for variable in model.variables)
+    after = np.asarray(model(INPUTS))
+    assert 0 < np.abs(after - before).max() < 0.2 * np.abs(before).max()
+
+
+def check_summary(make, folder):
+    lines = []
+    make().summary(print_fn=lines.append)
+    assert "?" not in "".join(lines) and "Total params" in "".join(lines)
+
+
+STRATEGY = "`MirroredStrategy`"
+# Each feature is a row of the table, and what checks it, given a kind of model and a folder.
+CHECKS = {
+    "`AdamW`": check_optimizer(lambda: keras.optimizers.AdamW(0.1)),
+    "`Lion`": check_optimizer(lambda: keras.optimizers.Lion(0.1)),
+    "our `Adam`, default rate": check_optimizer(tt.Adam),
+    "our `Adam`, `weight_decay` and `global_clipnorm`": check_clipping_and_decay,
+    "`GradientAccumulation`": check_optimizer(
+        lambda: tt.GradientAccumulation(keras.optimizers.SGD(0.1), 2)
+    ),
+    "`CosineDecay`": check_optimizer(
+        lambda: keras.optimizers.Adam(keras.optimizers.schedules.CosineDecay(0.1, 10))
+    ),
+    "`NoamSchedule`": check_optimizer(lambda: keras.optimizers.Adam(tt.NoamSchedule(8, 10))),
+    "`use_ema`, of Keras and of our `Adam`": check_ema,
+    "`jit_compile=True` (XLA)": check_graph(jit_compile=True),
+    "`steps_per_execution`": check_graph(steps_per_execution=2),
+    "`mixed_bfloat16`": check_policy("mixed_bfloat16"),
+    "`mixed_float16`": check_policy("mixed_float16"),
+    STRATEGY: None,  # in a process of its own
+    "`EarlyStopping`": check_early_stopping,
+    "`ModelCheckpoint`": check_model_checkpoint,
+    "`BackupAndRestore`": check_backup_and_restore,
+    "`TerminateOnNaN`": check_terminate_on_nan,
+    "`LearningRateScheduler`": check_rate_scheduler,
+    "`save` to `.keras`, `load_model`": check_save,
+    "`save_weights`, `load_weights`": check_save_weights,
+    "`export`": check_export,
+    '`quantize("int8")`': check_quantize,
+    "`summary()`": check_summary,
+}
+
+
+@pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize")
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("feature", [feature for feature in CHECKS if feature != STRATEGY])
+def test_the_feature_works(feature, kind, tmp_path):
+    keras.utils.set_random_seed(0)
+    CHECKS[feature](KINDS[kind], tmp_path)
+
+
+# TensorFlow creates its devices once in a process.
+TWO_DEVICES = f"""
+import sys
+sys.path.insert(0, {str(pathlib.Path(__file__).parent)!r})
+import json, keras, tensorflow as tf
+cpu = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+import test_keras_features as features
+strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+losses = {{}}
+for kind, make in features.KINDS.items():
+    losses[kind] = []
+    for scope in (tf.distribute.get_strategy().scope(), strategy.scope()):
+        keras.utils.set_random_seed(0)
+        with scope:
+            history = features.fit(make(), eager=False)
+        losses[kind].append(history["val_loss"][0])
+print(json.dumps(losses))
+"""
+
+
+@pytest.fixture(scope="module")
+def losses_on_two_devices(result_of):
+    return result_of(TWO_DEVICES)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_mirrored_strategy_trains_as_one_device(losses_on_two_devices, kind):
+    one, two = losses_on_two_devices[kind]
+    assert two == pytest.approx(one, rel=1e-5)
+
+
+def table():
+    rows = [f"| {' | '.join(['feature', *KINDS])} |", "|---|" + "---|" * len(KINDS)]
+    for feature in CHECKS:
+        rows.append(f"| {' | '.join([feature, *['✓'] * len(KINDS)])} |")
+    return "\n".join(rows)
+
+
+def test_the_page_has_this_table():
+    assert table() in PAGE.read_text(encoding="utf-8"), f"the table must be:\n{table()}"
+
+
+def test_the_page_names_what_there_is():
+    names = set(re.findall(r"\btt\.(\w+)", PAGE.read_text(encoding="utf-8")))
+    assert len(names) > 20 and names <= set(tt.__all__)
