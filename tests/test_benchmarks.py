@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "benchmarks"
 SMALLEST = ["--num-layers", "1", "--d-model", "16", "--d-ff", "32", "--num-heads", "2"]

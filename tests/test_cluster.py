@@ -91,6 +91,7 @@ def test_slurm_without_its_variables_is_refused(monkeypatch):
         Cluster.from_environment({"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2"})
 
 
+@pytest.mark.slow
 def test_a_missing_worker_ends_training_within_a_minute(tmp_path, capsys, monkeypatch):
     ports = free_ports()
     monkeypatch.setenv("TF_CONFIG", tf_config(ports, 0))

@@ -16,6 +16,8 @@ from tf_transformer.models.configs import TransformerConfig
 from tf_transformer.training.checkpoints import Checkpoints
 from tf_transformer.training.run_directory import RunDirectory
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def run_dir(phrase_model, phrase_tokenizer, tmp_path_factory):

@@ -38,6 +38,7 @@ def deterministic():
     disable_op_determinism()
 
 
+@pytest.mark.slow
 def test_a_run_checkpoints_the_averages_and_resumes_from_the_weights(
     tmp_path, monkeypatch, deterministic
 ):

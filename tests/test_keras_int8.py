@@ -6,6 +6,8 @@ from test_saved_model_session import in_sessions
 
 import tf_transformer as tt
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def trained(phrase_model, phrase_tokenizer, phrases):

@@ -2,6 +2,8 @@
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 OPTIMIZERS = {
     "SGD": "keras.optimizers.SGD(0.1)",
     "Adam": "keras.optimizers.Adam(0.1)",

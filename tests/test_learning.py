@@ -6,6 +6,8 @@ import pytest
 
 import tf_transformer as tt
 
+pytestmark = pytest.mark.slow
+
 VOCAB_SIZE = 280  # 260 bytes and special ids, and enough for ten letters behind a space
 
 

@@ -18,6 +18,8 @@ from tf_transformer.training import callbacks
 from tf_transformer.training.checkpoints import Checkpoints
 from tf_transformer.training.run_directory import RunDirectory, RunError
 
+pytestmark = pytest.mark.slow
+
 STEPS = 40
 SETTINGS = [
     "--num-layers=1", "--d-model=16", "--num-heads=2", "--d-ff=32", "--dropout-rate=0.2",

@@ -120,6 +120,7 @@ def shards(copy_files, tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_shards_and_a_cache_train_what_two_files_in_memory_do(
     trained_run, copy_files, shards, tmp_path
 ):
@@ -186,6 +187,7 @@ def test_resume_of_a_finished_run_changes_nothing(trained_run, tmp_path, capfd):
     assert "Nothing to do" in capfd.readouterr().err
 
 
+@pytest.mark.slow
 def test_ctrl_c_saves_a_checkpoint_and_resume_continues(copy_files, tmp_path):
     run_dir = tmp_path / "run"
     process = subprocess.Popen(

@@ -280,6 +280,7 @@ def test_the_summary_knows_all_output_shapes():
 INT8 = TransformerConfig(200, 200, num_layers=2, d_model=64, num_heads=4, d_ff=128)
 
 
+@pytest.mark.slow
 # Keras warns of each layer without an int8 form.
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize")
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])

@@ -21,6 +21,7 @@ def test_neighbours_and_batch_size_change_no_translation(loaded, sentences):
     assert loaded(sentences[::-1], batch_size=9) == alone[::-1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("from_disk", [True, False])
 @pytest.mark.parametrize("beam_size", [1, 3])
 def test_xla_changes_no_translation(exported_version, in_memory, sentences, beam_size, from_disk):

@@ -10,6 +10,8 @@ import uneven
 from tf_transformer.training.restore import restore_model
 from tf_transformer.training.run_directory import RunDirectory
 
+pytestmark = pytest.mark.slow
+
 # TensorFlow creates its devices once, so this needs a process of its own.
 TWO_DEVICES = (
     """

@@ -9,6 +9,8 @@ from worker_processes import end, start_pair
 from tf_transformer.errors import ConfigError
 from tf_transformer.training.distribution import Workers, strategy_for
 
+pytestmark = pytest.mark.slow
+
 # Each worker trains with the other, and then alone, on the same batches.
 EXACT = (
     """

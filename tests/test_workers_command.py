@@ -9,6 +9,8 @@ from worker_processes import LONG, end, start_pair
 
 from tf_transformer.training.checkpoints import Checkpoints
 
+pytestmark = pytest.mark.slow
+
 TRAIN = ["-m", "tf_transformer.cli", "train"]
 
 
