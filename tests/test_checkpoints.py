@@ -6,6 +6,7 @@ import os
 import pathlib
 import resource
 import shutil
+import socket
 
 import keras
 import numpy as np
@@ -275,7 +276,7 @@ def test_a_full_disk_is_one_line_and_keeps_the_last_good_checkpoint(checkpoints,
 
 def test_incomplete_checkpoints_of_a_killed_process_are_ignored(checkpoints, model):
     checkpoints.write(model, 1, {})
-    leftover = checkpoints.directory / ".writing-step-00000002"
+    leftover = checkpoints.directory / f".writing-step-00000002-{socket.gethostname()}-0123"
     shutil.copytree(checkpoints.directory / "step-00000001", leftover)
     assert steps_in(checkpoints) == [1]
     checkpoints.write(model, 2, {}, is_best=True)
@@ -351,3 +352,35 @@ def test_a_model_of_other_sizes_is_refused(checkpoints, model):
     other = keras.Sequential([keras.Input((3,)), keras.layers.Dense(4)])
     with pytest.raises(ValueError):
         checkpoints.latest().restore(other)
+
+
+def test_a_damaged_best_is_named_where_the_newest_takes_its_place(checkpoints, model):
+    for step in (1, 2):
+        checkpoints.write(model, step, {}, is_best=step == 1)
+    damage(checkpoints.directory / "step-00000001")
+    warnings = []
+    assert checkpoints.best_intact(warnings.append).step == 2
+    assert ["step-00000001: is damaged" in line for line in warnings] == [True]
+
+
+def test_a_torn_best_is_named_too(checkpoints, model):
+    for step in (1, 2):
+        checkpoints.write(model, step, {}, is_best=step == 1)
+    tear_half_the_weights(checkpoints.directory / "step-00000001")
+    warnings = []
+    assert checkpoints.best_intact(warnings.append).step == 2
+    assert ["best checkpoint, step 1, is damaged" in line for line in warnings] == [True]
+
+
+def test_damaged_checkpoints_set_aside_are_no_longer_the_newest(checkpoints, model):
+    for step in (1, 2, 3):
+        checkpoints.write(model, step, {}, is_best=step == 1)
+    for step in (2, 3):
+        damage(checkpoints.directory / f"step-0000000{step}")
+    restored = checkpoints.latest_intact(lambda line: None)
+    checkpoints.set_aside_after(restored)
+    assert steps_in(checkpoints) == [1]
+    checkpoints.keep = 1
+    checkpoints.write(model, 2, {})
+    assert steps_in(checkpoints) == [1, 2], "what was just written stays"
+    assert "damaged-step-00000003" in names_in(checkpoints), "and nothing is lost"

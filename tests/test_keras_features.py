@@ -12,6 +12,8 @@ from tutorial_model import VOCAB_SIZE, TutorialTransformer, copy_batch
 
 import tf_transformer as tt
 
+pytestmark = pytest.mark.slow
+
 PAGE = pathlib.Path(__file__).parents[1] / "docs" / "keras.md"
 INPUTS, LABELS = copy_batch()
 DATA = tf.data.Dataset.from_tensors((INPUTS, LABELS)).repeat(2)

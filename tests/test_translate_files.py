@@ -2,6 +2,8 @@
 
 import gzip
 import json
+import os
+import threading
 import types
 
 import pytest
@@ -99,3 +101,26 @@ def test_a_notice_says_whether_sources_or_translations_were_truncated(
 ):
     translate_with(tmp_path, translations)
     assert capfd.readouterr().err.splitlines() == [f"tf-transformer: {line}" for line in expected]
+
+
+def test_a_pipe_is_translated_though_its_lines_cannot_be_counted(tmp_path, monkeypatch):
+    pipe, output = tmp_path / "pipe", tmp_path / "out.txt"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=lambda: pipe.write_text("a\nb\n", encoding="utf-8"))
+    writer.start()
+
+    def translate(texts):
+        return ([translation()] for _ in texts)
+
+    lines.translate_lines(translate, str(pipe), str(output), 1, False)
+    writer.join()
+    assert output.read_text() == "a\na\n"
+
+
+def test_a_bad_option_leaves_an_output_that_exists(echo, tmp_path, capfd):
+    source, output = tmp_path / "in.txt", tmp_path / "out.txt"
+    source.write_text("a\n")
+    output.write_text("precious")
+    given = [f"--input={source}", f"--output={output}", "--n-best=4"]
+    assert cli.main(["translate", str(echo), *given]) == 2
+    assert output.read_text() == "precious"

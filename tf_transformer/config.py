@@ -183,17 +183,20 @@ class RunConfig:
         data: The corpus and its batches.
         tokenizer: The vocabularies.
         model: The configuration of one of the architectures; its vocabularies may be None, since
-            the tokenizers decide them.
+            the tokenizers decide them. By default the preset tiny.
         training: How the model is trained.
     """
 
     data: DataConfig
     tokenizer: TokenizerConfig = TokenizerConfig()
-    model: TransformerConfig = dataclasses.field(default_factory=lambda: preset("tiny"))
+    model: TransformerConfig | None = None
     training: TrainingConfig = TrainingConfig()
 
     def __post_init__(self) -> None:
-        """Checks what concerns two tables."""
+        """Fills in the default model, and checks what concerns two tables."""
+        if self.model is None:
+            model = dataclasses.replace(preset("tiny"), tie_embeddings=self.tokenizer.joint)
+            object.__setattr__(self, "model", model)
         if self.model.tie_embeddings and not self.tokenizer.joint:
             raise ConfigError(
                 "tie_embeddings needs one vocabulary for both sides. Omit tie_embeddings or "

@@ -24,4 +24,6 @@ def did_you_mean(name: str, known: Iterable[str], otherwise: str | None = None) 
     matches = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     if matches:
         return f"did you mean {matches[0]!r}?"
-    return otherwise or f"known are {', '.join(sorted(known))}."
+    if otherwise is not None:
+        return otherwise
+    return f"known are {', '.join(sorted(known))}."

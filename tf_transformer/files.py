@@ -11,11 +11,13 @@ import fcntl
 import hashlib
 import os
 import shutil
+import socket
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 _WRITING, _REPLACED = ".writing-", ".replaced-"
+_HOST = socket.gethostname()
 
 
 def sha256(path: Path) -> str:
@@ -51,11 +53,11 @@ def atomic_folder(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
     path.parent.mkdir(parents=True, exist_ok=True)
     remove_leftovers(path.parent)
     # The name is unique on all machines that may share the parent.
-    temporary = path.with_name(f"{_WRITING}{path.name}-{uuid.uuid4().hex}")
+    temporary = path.with_name(f"{_WRITING}{path.name}-{_HOST}-{uuid.uuid4().hex}")
     with _locked_folder(temporary):
         try:
             yield temporary
-            _sync(*(file for file in temporary.rglob("*")), temporary)
+            _sync(*temporary.rglob("*"), temporary)
             _move(temporary, path, overwrite)
             _sync(path.parent)
         finally:
@@ -69,8 +71,10 @@ def remove_leftovers(folder: Path) -> None:
         if original.exists():
             shutil.rmtree(entry, ignore_errors=True)
         else:
-            entry.rename(original)
-    for entry in folder.glob(f"{_WRITING}*"):
+            with contextlib.suppress(OSError):  # another process was faster
+                entry.rename(original)
+    # Locks may be invisible to other machines that share the folder.
+    for entry in folder.glob(f"{_WRITING}*-{_HOST}-*"):
         if entry.is_dir():
             _remove_abandoned(entry)
 
@@ -104,13 +108,15 @@ def _locked_folder(path: Path) -> Iterator[None]:
     """Makes a folder and locks it until the block ends; the lock goes with the process."""
     while True:
         path.mkdir(exist_ok=True)
-        descriptor = os.open(path, os.O_RDONLY)
-        with contextlib.suppress(OSError):  # a file system without locks
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        # Another writer may have removed it, as a leftover, before it was locked.
-        if path.exists() and path.stat().st_ino == os.fstat(descriptor).st_ino:
-            break
-        os.close(descriptor)
+        # Another writer may remove it, as a leftover, before it is locked.
+        with contextlib.suppress(FileNotFoundError):
+            descriptor = os.open(path, os.O_RDONLY)
+            with contextlib.suppress(OSError):  # a file system without locks
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            with contextlib.suppress(FileNotFoundError):
+                if path.stat().st_ino == os.fstat(descriptor).st_ino:
+                    break
+            os.close(descriptor)
     try:
         yield
     finally:

@@ -1,7 +1,6 @@
 """Options that several commands share, and the parser that reads them."""
 
 import argparse
-import sys
 from typing import Any, NoReturn
 
 from tf_transformer.errors import did_you_mean
@@ -20,9 +19,8 @@ class Parser(argparse.ArgumentParser):
         namespace, unknown = super().parse_known_args(args, namespace)
         if unknown:
             known = [option for action in self._actions for option in action.option_strings]
-            advice = did_you_mean(unknown[0].split("=")[0], known).rstrip("?.")
-            hint = f"; {advice}" if advice.startswith("did") else ""
-            self.error(f"unknown {' '.join(unknown)}{hint}")
+            advice = did_you_mean(unknown[0].split("=")[0], known, otherwise="").rstrip("?")
+            self.error(f"unknown {' '.join(unknown)}{'; ' if advice else ''}{advice}")
         return namespace, unknown
 
     def error(self, message: str) -> NoReturn:
@@ -54,13 +52,13 @@ def add_search_options(parser: argparse.ArgumentParser) -> None:
         "--beam-size",
         type=positive,
         metavar="K",
-        help="hypotheses to follow, 1 is greedy (default: as exported)",
+        help="hypotheses to follow, 1 is greedy (default: as exported; a run: 1)",
     )
     parser.add_argument(
         "--length-penalty",
         type=length_penalty,
         metavar="A",
-        help="how much a beam favours long translations, from 0 (default: as exported)",
+        help="how much a beam favours long translations, from 0 (default: as exported; a run: 0.6)",
     )
     parser.add_argument(
         "--threads", type=positive, metavar="N", help="batches in parallel (default: the cores)"
@@ -75,8 +73,3 @@ def add_search_options(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="sentences in a batch (default: 64)",
     )
-
-
-def say(line: str) -> None:
-    """Prints a line to standard error."""
-    print(line, file=sys.stderr, flush=True)

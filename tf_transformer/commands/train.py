@@ -41,7 +41,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, started: float) -> int:
     """Trains."""
-    config = None
     if options.resume:
         config = _resumed_config(options)
     else:

@@ -1,5 +1,6 @@
 """Token ids on disk, so that a text is tokenized once and need not fit into memory."""
 
+import errno
 import hashlib
 import json
 import os
@@ -70,8 +71,9 @@ class TokenCache:
         Raises:
             DataError: The disk refuses them.
         """
+        is_damaged = self.path.exists()
         try:
-            with atomic_folder(self.path, overwrite=True) as folder:
+            with atomic_folder(self.path, overwrite=is_damaged) as folder:
                 with (folder / _IDS).open("wb") as ids, (folder / _OFFSETS).open("wb") as offsets:
                     num_too_long = write(ids, offsets)
                 manifest = {
@@ -84,6 +86,9 @@ class TokenCache:
                 # Mapped before others can replace it: a map outlives the name of its file.
                 return self._mapped(folder, num_too_long)
         except OSError as error:
+            # Another process, which was faster, has written the same.
+            if error.errno in (errno.ENOTEMPTY, errno.EEXIST) and (found := self.find()):
+                return found
             raise DataError(
                 f"{self._directory}: the ids of the training text cannot be kept there "
                 f"({error.strerror}); free some space, or give another --data-cache, or none"

@@ -1,5 +1,6 @@
 """Numbered versions of an export, such as `saved_models/NAME/3`, each written atomically."""
 
+import errno
 import json
 import os
 import pathlib
@@ -61,8 +62,13 @@ def write_version(
             f"free one, or replace it with --overwrite."
         )
     # TF Serving reads only folders named by a number, so it does not see an incomplete version.
-    with atomic_folder(target, overwrite=overwrite) as temporary:
-        write(temporary)
+    try:
+        with atomic_folder(target, overwrite=overwrite) as temporary:
+            write(temporary)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        raise ExportError(f"{target}: another process has just written it. Export again.") from None
     return target
 
 

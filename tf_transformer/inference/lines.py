@@ -44,19 +44,19 @@ def translate_lines(
         source, output = sys.stdin.buffer, sys.stdout.buffer
         if input_path:
             source = files.enter_context(open(input_path, "rb"))
+        lines = _decoded(source)
+        results = translate(lines)  # refuses bad options before anything is written
         done = 0
         if output_path and resume and os.path.exists(output_path):
             done = _drop_incomplete(output_path, n_best)
             output = files.enter_context(open(output_path, "ab"))
         elif output_path:
             output = files.enter_context(open(output_path, "wb"))
-        lines = _decoded(source)
         if sum(1 for _ in itertools.islice(lines, done)) < done:
             raise DataError(
                 f"{output_path}: holds translations of {done:,} lines, more than {input_path} has. "
                 f"It belongs to another input; give another --output."
             )
-        results = translate(lines)
         if source.isatty():
             # At a keyboard every line is answered at once.
             results = itertools.chain.from_iterable(translate([line]) for line in lines)
@@ -138,7 +138,8 @@ def _progress(
     Where input and output are files it draws a bar on a terminal, and elsewhere prints a line every
     half minute.
     """
-    if not (input_path and output_path):
+    # A pipe can be read only once, so its lines cannot be counted first.
+    if not (input_path and output_path and os.path.isfile(input_path)):
         yield lambda number: None
         return
     with pathlib.Path(input_path).open("rb") as file:

@@ -57,6 +57,8 @@ def load_saved_model(folder: pathlib.Path) -> Any:
     """
     try:
         return tf.saved_model.load(str(folder))
+    except PermissionError:
+        raise
     # TensorFlow has as many classes of error as a SavedModel has files.
     except (OSError, IndexError, ValueError, RuntimeError, tf.errors.OpError) as error:
         raise SavedModelError(

@@ -65,7 +65,7 @@ class Translator:
         _require_process_of_tensorflow()
         self._module = module
         self._path: pathlib.Path | None = None
-        self._threads = threads or _num_cores()
+        self._threads = threads
         self._settings = {name: value.numpy() for name, value in module.settings.items()}
         self._compiled: dict[tuple[int, int], Callable] | None = {} if xla else None
         self._compiling = threading.Lock()
@@ -110,7 +110,7 @@ class Translator:
         _require_process_of_tensorflow()
         folder = find_saved_model(path)
         loaded = load_saved_model(folder)
-        if not {"source_pad_id"} <= set(getattr(loaded, "settings", {})):
+        if "source_pad_id" not in getattr(loaded, "settings", {}):
             raise SavedModelError(
                 f"{folder}: the SavedModel is no translator of this version; "
                 f"write one with tf-transformer export."
@@ -224,7 +224,9 @@ class Translator:
         def translate(batch):
             return self._translate(batch, n_best, batch_size, beam_size, penalty)
 
-        return translate_in_order(_single_lines(texts), translate, batch_size, self._threads)
+        return translate_in_order(
+            _single_lines(texts), translate, batch_size, self._threads or _num_cores()
+        )
 
     def _translate(self, texts, n_best, batch_size, beam_size, length_penalty):
         """Lists of `Translation` of one batch."""
@@ -263,7 +265,7 @@ class Translator:
             return self._compiled[beam_size, n_best]
 
 
-def _load(path: pathlib.Path, xla: bool, threads: int) -> Translator:
+def _load(path: pathlib.Path, xla: bool, threads: int | None) -> Translator:
     return Translator.load(path, xla=xla, threads=threads)
 
 

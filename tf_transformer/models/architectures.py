@@ -73,6 +73,9 @@ def preset(
     Raises:
         ConfigError: The name is unknown.
     """
+    if architecture not in ARCHITECTURES:
+        advice = did_you_mean(architecture, ARCHITECTURES)
+        raise ConfigError(f"unknown architecture {architecture!r}: {advice}")
     row = ARCHITECTURES[architecture]
     if name not in row.presets:
         raise ConfigError(f"unknown preset {name!r}: {did_you_mean(name, row.presets)}")

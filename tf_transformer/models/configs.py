@@ -58,7 +58,8 @@ class TransformerConfig:
         require(self.d_model % 2 == 0, "d_model", self.d_model, "even")
         known = [v for v in (self.source_vocab_size, self.target_vocab_size) if v is not None]
         is_id = 0 <= self.pad_id < min(known, default=self.pad_id + 1)
-        require(is_id, "pad_id", self.pad_id, f"an id below {min(known, default=0)}")
+        need = f"an id below {min(known)}" if known else "at least 0"
+        require(is_id, "pad_id", self.pad_id, need)
         if self.tie_embeddings and len(set(known)) > 1:
             raise ConfigError(
                 f"tie_embeddings=True needs one vocabulary for both sides; received "

@@ -10,7 +10,7 @@ import numpy as np
 
 from tf_transformer.files import atomic_folder
 from tf_transformer.models.architectures import build_model, with_tokenizers
-from tf_transformer.training.checkpoints import Checkpoint, Checkpoints
+from tf_transformer.training.checkpoints import Checkpoint, CheckpointError, Checkpoints
 from tf_transformer.training.restore import restore_tokenizers
 from tf_transformer.training.run_directory import RunDirectory, RunError, warn
 
@@ -67,10 +67,15 @@ def average_checkpoints(
         average.begin(config, *tokenizers)
         # A resumed run compares optimizers, so its error names this checkpoint as an average.
         optimizer = f"none (the average of steps {steps})"
-        Checkpoints(average.checkpoints_path).write(
-            model, steps[-1], {}, is_best=True, batches_seen=chosen[-1].batches_seen,
-            run_metadata={**chosen[-1].run_metadata, "optimizer": optimizer},
-        )  # fmt: skip
+        metadata = {**chosen[-1].run_metadata, "optimizer": optimizer}
+        try:
+            Checkpoints(average.checkpoints_path).write(
+                model, steps[-1], {}, is_best=True, batches_seen=chosen[-1].batches_seen,
+                run_metadata=metadata,
+            )  # fmt: skip
+        except CheckpointError as error:
+            reason = f"{error.__cause__}".splitlines()[0]
+            raise RunError(f"{output_dir}: could not be written: {reason}.") from error
     return steps
 
 

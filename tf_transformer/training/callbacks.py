@@ -117,6 +117,16 @@ class StopOnNan(keras.callbacks.Callback):
             step = int(self.model.optimizer.iterations.numpy())
             raise DivergedError.of("the loss is", step, self._checkpoints)
 
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
+        """Looks at the weights, before a callback translates with them."""
+        _require_finite_weights(self.model, self._checkpoints)
+
+
+def _require_finite_weights(model: keras.Model, checkpoints: Checkpoints) -> None:
+    if not all(np.isfinite(v.numpy()).all() for v in model.trainable_variables):
+        step = int(model.optimizer.iterations.numpy())
+        raise DivergedError.of("weights are", step, checkpoints)
+
 
 class SaveCheckpoints(keras.callbacks.Callback):
     """Writes a checkpoint after each validation, and marks the best.
@@ -156,6 +166,7 @@ class SaveCheckpoints(keras.callbacks.Callback):
         self._every = every
         self._run_metadata = run_metadata
         self._writes = writes
+        self._last_step = 0
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
         """Counts the batch, and saves where a checkpoint without validation is due."""
@@ -164,7 +175,9 @@ class SaveCheckpoints(keras.callbacks.Callback):
             return
         # After the last step of a period the checkpoint is written with its validation.
         is_validated = batch + 1 == self.params["steps"]
-        if int(self.model.optimizer.iterations.numpy()) % self._every == 0 and not is_validated:
+        step = int(self.model.optimizer.iterations.numpy())
+        # An update that overflows in float16 leaves the step as it was.
+        if step % self._every == 0 and step != self._last_step and not is_validated:
             self.save({})
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
@@ -177,9 +190,8 @@ class SaveCheckpoints(keras.callbacks.Callback):
             self._save(metrics)
 
     def _save(self, metrics: Mapping[str, float]) -> None:
-        step = int(self.model.optimizer.iterations.numpy())
-        if not all(np.isfinite(v.numpy()).all() for v in self.model.trainable_variables):
-            raise DivergedError.of("weights are", step, self._checkpoints)
+        step = self._last_step = int(self.model.optimizer.iterations.numpy())
+        _require_finite_weights(self.model, self._checkpoints)
         if not self._writes:
             return
         best = self._checkpoints.best()

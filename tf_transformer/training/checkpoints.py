@@ -49,7 +49,10 @@ class Checkpoint:
 
     def is_intact(self) -> bool:
         """Whether the file of weights holds the bytes that were written."""
-        return self.digest == sha256(self.path / WEIGHTS)
+        try:
+            return self.digest == sha256(self.path / WEIGHTS)
+        except OSError:  # it cannot be read
+            return False
 
     def require(self, run_metadata: Mapping[str, Any]) -> None:
         """Raises a `CheckpointError` that names all differences from the run that wrote it.
@@ -141,8 +144,24 @@ class Checkpoints:
 
     def best_intact(self, warn: Callable[[str], None]) -> Checkpoint | None:
         """The best checkpoint if it is intact, otherwise as `latest_intact`."""
-        best = self.best()
-        return best if best and best.is_intact() else self.latest_intact(warn)
+        best, latest = self.best(), self.latest()
+        if best is not None and best.is_intact():
+            if latest.best_step not in (None, best.step):
+                warn(f"{self.directory}: the best checkpoint, step {latest.best_step}, is damaged.")
+            return best
+        if best is not None and best.path != latest.path:
+            warn(f"{best.path}: is damaged, and skipped.")
+        return self.latest_intact(warn)
+
+    def named(self, name: str) -> Checkpoint | None:
+        """The complete checkpoint in the folder of this name."""
+        return _read(self.directory / name)
+
+    def set_aside_after(self, checkpoint: Checkpoint) -> None:
+        """Renames the newer folders, which are damaged, so that they no longer count as newest."""
+        folders = self._folders()
+        for folder in folders[folders.index(checkpoint.path) + 1 :]:
+            folder.rename(folder.with_name(f"damaged-{folder.name}"))
 
     def write(
         self,
@@ -184,7 +203,6 @@ class Checkpoints:
                     "weights_sha256": sha256(folder / WEIGHTS),
                 }
                 (folder / STATE).write_text(json.dumps(state, indent=2) + "\n", encoding="utf-8")
-            self._prune()
         except (OSError, RuntimeError) as error:  # HDF5 raises both
             reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
             last = f"The last good one is of step {latest.step}" if latest else "There is none yet"
@@ -192,6 +210,7 @@ class Checkpoints:
                 f"{self.directory}: the checkpoint of step {step} could not be written: {reason}. "
                 f"{last}. Free some space and continue with --resume."
             ) from error
+        self._prune()
 
     def _folders(self) -> list[pathlib.Path]:
         """The folders of checkpoints, complete or not, oldest first."""

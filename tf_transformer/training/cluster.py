@@ -116,7 +116,7 @@ def worker_failures_named(run_dir: pathlib.Path) -> Iterator[None]:
     except _FAILURES as error:
         message = " ".join(error.message.split())[:200]
         raise WorkerError(
-            f"another worker failed or can no longer be reached; its output says why. "
+            f"this or another worker failed, or can no longer be reached; their outputs say why. "
             f"Start all workers again, with --resume to continue from the last checkpoint in "
             f"{run_dir}. (TensorFlow: {message})"
         ) from error
@@ -162,9 +162,11 @@ def _with_numbers(name: str) -> list:
 
 def _listening_on(address: str) -> socket.socket:
     """A socket on the port of an address, on every interface: its name may mean any of them."""
-    port = int(address.rpartition(":")[2])
+    host, _, port = address.rpartition(":")
+    is_ipv6 = host.startswith("[") and socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if is_ipv6 else socket.AF_INET
     try:
-        return socket.create_server(("", port))
+        return socket.create_server(("", int(port)), family=family, dualstack_ipv6=is_ipv6)
     except (OSError, OverflowError) as error:
         raise WorkerError(
             f"{address}: this worker cannot listen there ({error}). Free the port, or give another."

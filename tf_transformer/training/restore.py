@@ -59,9 +59,9 @@ def restore_tokenizers(
             SentencePieceTokenizer.load(run.tokenizers_path / f"{side}.model")
             for side in ("source", "target")
         )
-    except OSError:
+    except FileNotFoundError:
         raise RunError(
-            f"{run.tokenizers_path}: the tokenizers are missing; the run never began to train. "
-            f"Remove {run.path} and start again."
+            f"{run.tokenizers_path}: a tokenizer is missing. Restore the folder from a copy; "
+            f"without it the checkpoints of the run cannot be used."
         ) from None
     return source, target

@@ -23,7 +23,7 @@ from typing import Any
 
 from tf_transformer.config import RunConfig, read_toml
 from tf_transformer.errors import InputError
-from tf_transformer.files import atomic_file
+from tf_transformer.files import atomic_file, atomic_folder
 
 
 class RunError(InputError):
@@ -118,14 +118,14 @@ class RunDirectory:
             target_tokenizer: Tokenizer of the target.
             test: `ParallelText` that came with the corpus, or None.
         """
-        self.tokenizers_path.mkdir(parents=True, exist_ok=True)
-        source_tokenizer.save(self.tokenizers_path / "source.model")
-        target_tokenizer.save(self.tokenizers_path / "target.model")
+        with atomic_folder(self.tokenizers_path, overwrite=True) as folder:
+            source_tokenizer.save(folder / "source.model")
+            target_tokenizer.save(folder / "target.model")
         if test is not None:
-            (self.path / "test").mkdir(exist_ok=True)
-            for side, sentences in (("source", test.sources), ("target", test.targets)):
-                text = "".join(f"{sentence}\n" for sentence in sentences)
-                self._test_path(side).write_text(text, encoding="utf-8")
+            with atomic_folder(self.path / "test", overwrite=True) as folder:
+                for side, sentences in (("source", test.sources), ("target", test.targets)):
+                    text = "".join(f"{sentence}\n" for sentence in sentences)
+                    (folder / f"{side}.txt").write_text(text, encoding="utf-8")
         self.save_config(config)
 
     def _test_path(self, side: str) -> pathlib.Path:

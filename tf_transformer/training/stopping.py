@@ -82,6 +82,8 @@ class StepLimit(keras.callbacks.Callback):
 class TimeLimit(keras.callbacks.Callback):
     """Stops training in time to end, last validation included, within a number of minutes.
 
+    How long a validation takes is known after the first one of a process.
+
     Put it after the callbacks that take time at the end of an epoch.
 
     Args:

@@ -152,6 +152,9 @@ def _run_metadata(config: RunConfig, data: RunData, model: keras.Model) -> dict[
         "optimizer": type(model.optimizer).__name__,
         "precision": config.training.precision,
         "seed": config.training.seed,
+        "learning_rate_factor": config.training.learning_rate_factor,
+        "warmup_steps": config.training.warmup_steps,
+        "label_smoothing": config.training.label_smoothing,
         "accumulation_steps": config.training.accumulation_steps,
         "clip_norm": config.training.clip_norm,
         "ema_momentum": config.training.ema_momentum,
@@ -176,16 +179,17 @@ def _resume(
     checkpoint = checkpoints.latest_intact(_say) if workers.is_chief else None
     name = workers.broadcast(checkpoint.path.name.encode() if checkpoint else b"").decode()
     if name and not workers.is_chief:
-        found = [c for c in checkpoints.all() if c.path.name == name]
-        if not found:
+        checkpoint = checkpoints.named(name)
+        if checkpoint is None:
             raise WorkerError(
                 f"{run.checkpoints_path}: this worker does not see the chief's {name}. "
                 f"Keep the run directory on a file system that all workers share."
             )
-        checkpoint = found[0]
     if checkpoint is not None:
         checkpoint.require(metadata)
         checkpoint.restore(model)
+        if workers.is_chief:
+            checkpoints.set_aside_after(checkpoint)
     if workers.is_chief and config.to_dict() != run.config().to_dict():
         run.save_config(config)
     return checkpoint
