@@ -5,6 +5,7 @@ part can be read, tested and replaced alone. Nothing here runs the package but t
 """
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -124,6 +125,13 @@ def test_imports_go_one_way(module):
 @pytest.mark.parametrize("module", [m for m in modules() if m.startswith(PURE_KERAS)])
 def test_layers_models_and_losses_are_pure_keras(module):
     assert list(impure_imports(read(module), module)) == []
+
+
+def test_the_reading_path_is_ten_files_that_fit_an_evening():
+    page = (ROOT.parent / "docs" / "architecture.md").read_text(encoding="utf-8")
+    files = re.findall(r"^\| \d+ \| `([^`]+)` \|", page, re.MULTILINE)
+    assert len(files) == 10
+    assert sum(len(read(module).splitlines()) for module in files) <= 2500
 
 
 @pytest.mark.parametrize("prefix", PURE_KERAS)
