@@ -1,7 +1,7 @@
 """A Transformer quantized by Keras: translated with, exported and run in a session."""
 
 import pytest
-from letters import MAX_LENGTH, PIECES
+from letters import MAX_LENGTH, VOCAB_SIZE
 from test_saved_model_session import in_sessions
 
 import tf_transformer as tt
@@ -21,7 +21,7 @@ def trained(phrase_model, phrase_tokenizer, phrases):
 def untied(randomise, letter_tokenizer, sentences):
     """A model with an output projection of its own, which Keras does not quantize."""
     config = tt.TransformerConfig(
-        PIECES, PIECES, num_layers=1, d_model=128, num_heads=2, d_ff=256, tie_embeddings=False
+        VOCAB_SIZE, VOCAB_SIZE, num_layers=1, d_model=128, num_heads=2, d_ff=256, tie_embeddings=False
     )
     return randomise(tt.Transformer(config)), sentences, letter_tokenizer
 
