@@ -22,18 +22,19 @@ def test_export_writes_the_next_version_with_a_manifest(trained_run, exported_ru
     assert {"tensorflow", "keras", "tf_transformer"} <= set(manifest["versions"])
 
 
-def test_a_saved_model_of_bfloat16_is_half_as_large_and_translates(
-    trained_run, exported_run, tmp_path
+@pytest.mark.parametrize(("precision", "largest"), [("bfloat16", 0.55), ("int8", 0.35)])
+def test_a_saved_model_of_lower_precision_is_smaller_and_translates(
+    trained_run, exported_run, tmp_path, precision, largest
 ):
-    done = run("export", trained_run[0], tmp_path / "saved", "--precision=bfloat16")
+    done = run("export", trained_run[0], tmp_path / "saved", f"--precision={precision}")
     assert done.returncode == 0, done.stderr
     manifest = json.loads((tmp_path / "saved/1/assets.extra/tf_transformer.json").read_text())
-    assert manifest["precision"] == "bfloat16"
+    assert manifest["precision"] == precision
     sizes = [
         (saved / "1/variables/variables.data-00000-of-00001").stat().st_size
         for saved in (tmp_path / "saved", exported_run[0])
     ]
-    assert sizes[0] < 0.55 * sizes[1]
+    assert sizes[0] < largest * sizes[1]
     done = run("translate", tmp_path / "saved", input="eins\n\nzwei drei\n")
     assert done.returncode == 0 and len(done.stdout.splitlines()) == 3
 

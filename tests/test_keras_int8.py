@@ -21,7 +21,13 @@ def trained(phrase_model, phrase_tokenizer, phrases):
 def untied(randomise, letter_tokenizer, sentences):
     """A model with an output projection of its own, which Keras does not quantize."""
     config = tt.TransformerConfig(
-        VOCAB_SIZE, VOCAB_SIZE, num_layers=1, d_model=128, num_heads=2, d_ff=256, tie_embeddings=False
+        VOCAB_SIZE,
+        VOCAB_SIZE,
+        num_layers=1,
+        d_model=128,
+        num_heads=2,
+        d_ff=256,
+        tie_embeddings=False,
     )
     return randomise(tt.Transformer(config)), sentences, letter_tokenizer
 

@@ -39,9 +39,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--precision",
-        choices=("float32", "bfloat16"),
+        choices=("float32", "bfloat16", "int8"),
         help="of the weights and the computation of a SavedModel (default: float32); bfloat16 is "
-        "half as large, and faster in large models where the processor multiplies bfloat16",
+        "half as large, and faster in large models where the processor multiplies bfloat16; int8 "
+        "is about a quarter as large",
     )
     parser.add_argument(
         "--quantization",
@@ -59,7 +60,9 @@ def run(options: argparse.Namespace, started: float) -> int:
     run_directory = RunDirectory.open(options.run_dir)
     with quiet():
         from tf_transformer.training.restore import restore_model
-    trained = restore_model(run_directory, precision)
+    trained = restore_model(run_directory, "float32" if precision == "int8" else precision)
+    if precision == "int8":
+        trained.model.quantize("int8")
     config = run_directory.config()
     manifest = {
         "config": config.to_dict(),
