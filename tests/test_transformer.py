@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tf_transformer.config import TransformerConfig
-from tf_transformer.layers.token_scores import token_scores
+from tf_transformer.layers.token_statistics import token_statistics
 from tf_transformer.models.transformer import Transformer
 
 # Three layers a side, because a mask may get lost after the first.
@@ -198,15 +198,15 @@ def test_with_labels_it_returns_the_scores_of_its_logits(name, policy, model_of)
     labels = np.roll(inputs["target_ids"], -1, axis=1)
     labels[:, -1] = model.config.pad_id
 
-    def gradients(scores_of):
+    def gradients(statistics_of):
         with tf.GradientTape() as tape:
-            scores = scores_of()
+            scores = statistics_of()
             total = tf.reduce_sum(scores[..., 0] + 0.3 * scores[..., 1])
         parts = tape.gradient(total, model.trainable_variables)
         return [scores, *map(tf.convert_to_tensor, parts)]
 
     found = gradients(lambda: model({**inputs, "labels": labels}))
-    expected = gradients(lambda: token_scores(labels, model(inputs), model.config.pad_id))
+    expected = gradients(lambda: token_statistics(labels, model(inputs), model.config.pad_id))
     for ours, theirs in zip(found, expected, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
 
@@ -257,7 +257,7 @@ def test_a_replaced_head_projects_in_calls_and_in_decoding(name):
     labels = inputs["target_ids"] % 10
     scores = model({**inputs, "labels": labels})
     np.testing.assert_allclose(
-        scores, token_scores(labels, expected, model.config.pad_id), atol=1e-5
+        scores, token_statistics(labels, expected, model.config.pad_id), atol=1e-5
     )
 
 
@@ -304,7 +304,7 @@ def test_int8_logits_are_near_the_float_ones(tied, policy, tmp_path):
 
     labels = np.roll(inputs["target_ids"], -1, axis=1)
     np.testing.assert_allclose(
-        model({**inputs, "labels": labels}), token_scores(labels, logits, 0), atol=1e-4
+        model({**inputs, "labels": labels}), token_statistics(labels, logits, 0), atol=1e-4
     )
     # An error in the last bit before rounding to int8 is one of 1/127 of the largest after it.
     tolerance = 0.02 if policy == "float32" else 0.2

@@ -54,8 +54,8 @@ def fit(strategy, data, make=small, optimizer=lambda: keras.optimizers.SGD(0.5),
     keras.utils.set_random_seed(0)
     with strategy.scope():
         model = make()
-        loss = tt.SmoothedCrossEntropy(from_scores=scores)
-        metrics = [metric(from_scores=scores)
+        loss = tt.SmoothedCrossEntropy(from_statistics=scores)
+        metrics = [metric(from_statistics=scores)
                    for metric in (tt.TokenLoss, tt.TokenAccuracy, tt.Perplexity)]
         model.compile(optimizer(), loss, metrics=metrics, jit_compile=False)
     start = [variable.numpy() for variable in model.trainable_variables]

@@ -189,7 +189,7 @@ class TokenBatches:
                 update, with which the mean over the batches is the mean over their tokens.
                 Updates span epochs; an incomplete one at the end is dropped.
             labels_as_input: Whether the inputs hold the labels too, for a model that computes
-                token scores itself.
+                token statistics itself.
 
         Returns:
             Dataset of (inputs, labels), see `batch`; with accumulation of (inputs, labels,

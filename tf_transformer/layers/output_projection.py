@@ -1,4 +1,4 @@
-"""From hidden states to logits, or to the scores of labels."""
+"""From hidden states to logits, or to the statistics of labels."""
 
 from typing import Any, Self
 
@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from tf_transformer.layers.base import DType, HiddenStateLayer, Shape, Tensor, ensure_built
-from tf_transformer.layers.token_scores import projected_token_scores
+from tf_transformer.layers.token_statistics import projected_token_statistics
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -28,8 +28,8 @@ class OutputProjection(keras.layers.Layer):
         labels: int tensor `(B, T)`, or None.
 
     Returns:
-        logits float32 `(..., V)`; with `labels` their scores float32 `(B, T, 3)` (see
-        `layers.token_scores`), for which only a part of the logits is in memory at a time.
+        logits float32 `(..., V)`; with `labels` their statistics float32 `(B, T, 3)` (see
+        `layers.token_statistics`), for which only a part of the logits is in memory at a time.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class OutputProjection(keras.layers.Layer):
     def call(self, hidden: Tensor, labels: Tensor | None = None) -> Tensor:
         kernel, bias = self.kernel_and_bias()
         if labels is not None:
-            return projected_token_scores(labels, hidden, kernel, bias, self.pad_id)
+            return projected_token_statistics(labels, hidden, kernel, bias, self.pad_id)
         logits = ops.matmul(ops.cast(hidden, "float32"), kernel)
         return logits if bias is None else logits + bias
 

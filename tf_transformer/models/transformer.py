@@ -12,7 +12,7 @@ from tf_transformer.layers.encoder import Encoder, EncoderLayer
 from tf_transformer.layers.masks import padding_mask
 from tf_transformer.layers.output_projection import OutputProjection
 from tf_transformer.layers.positions import PositionalEmbedding, token_embedding
-from tf_transformer.layers.token_scores import token_scores
+from tf_transformer.layers.token_statistics import token_statistics
 from tf_transformer.models.configs import TransformerConfig
 
 Cache = dict[str, dict[str, Tensor]]
@@ -38,13 +38,13 @@ class Transformer(keras.Model):
         inputs: dict of `source_ids` int `(B, S)` and `target_ids` int `(B, T)`, or a tuple or list
             of both; the target starts with the begin id, and both are padded with
             `config.pad_id`. A dict may have `labels` int `(B, T)` too: the call then returns their
-            scores instead of logits, of which only 16 MiB are in memory at a time.
+            statistics instead of logits, of which only 16 MiB are in memory at a time.
         training: whether dropout is applied.
         return_attention_scores: whether to return the attention weights too.
 
     Returns:
         logits float32 `(B, T, V)`: those at `t` predict the token after `target_ids[:, t]`; or,
-        with `labels`, their scores float32 `(B, T, 3)`, see `layers.token_scores`. With
+        with `labels`, their statistics float32 `(B, T, 3)`, see `layers.token_statistics`. With
         `return_attention_scores` also a dict with a list of each layer's weights: `encoder`
         `(B, H, S, S)`, `decoder` `(B, H, T, T)` and `cross` `(B, H, T, S)`.
 
@@ -148,7 +148,7 @@ class Transformer(keras.Model):
         elif isinstance(self.output_projection, OutputProjection):
             output = self.output_projection(hidden, labels)
         else:
-            output = token_scores(labels, self._logits(hidden), self.config.pad_id)
+            output = token_statistics(labels, self._logits(hidden), self.config.pad_id)
         if not return_attention_scores:
             return output
         return output, {

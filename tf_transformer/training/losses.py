@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from tf_transformer.layers.token_scores import token_scores
+from tf_transformer.layers.token_statistics import token_statistics
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -21,13 +21,13 @@ class SmoothedCrossEntropy(keras.losses.Loss):
     Args:
         label_smoothing: In [0, 1); 0 is plain cross-entropy.
         pad_id: The id of padding; a label that is padding counts nothing.
-        from_scores: Whether the model returns the token scores of the labels (see `Transformer`)
-            instead of logits.
+        from_statistics: Whether the model returns token statistics of the labels, see
+            `Transformer`, instead of logits.
         name: Name of the loss.
 
     Call arguments:
         y_true: int tensor `(B, T)`, the labels.
-        y_pred: float tensor `(B, T, V)`, the logits; `(B, T, 3)` with `from_scores`.
+        y_pred: float tensor `(B, T, V)`, the logits; `(B, T, 3)` with `from_statistics`.
         sample_weight: float tensor, a weight for each sentence `(B,)` or `(B, 1)`, or for each
             token `(B, T)`. It multiplies the losses; the divisor stays the number of real tokens,
             as Keras' own losses divide by the number of samples.
@@ -43,7 +43,7 @@ class SmoothedCrossEntropy(keras.losses.Loss):
         self,
         label_smoothing: float = 0.1,
         pad_id: int = 0,
-        from_scores: bool = False,
+        from_statistics: bool = False,
         *,
         name: str = "loss",
     ) -> None:
@@ -55,7 +55,7 @@ class SmoothedCrossEntropy(keras.losses.Loss):
             )
         self.label_smoothing = label_smoothing
         self.pad_id = checked_pad_id(pad_id)
-        self.from_scores = from_scores
+        self.from_statistics = from_statistics
 
     def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
         """The loss; Keras' own reduction would count padding and average the replicas' means."""
@@ -68,8 +68,8 @@ class SmoothedCrossEntropy(keras.losses.Loss):
     def call(self, y_true: Any, y_pred: Any) -> Any:
         """The loss of each token, float32 `(B, T)`, 0 at padding."""
         labels = ops.cast(y_true, "int32")
-        scores = scores_of(labels, y_pred, self.pad_id, self.from_scores)
-        return smoothed_cross_entropy(scores, self.label_smoothing)
+        statistics = statistics_of(labels, y_pred, self.pad_id, self.from_statistics)
+        return smoothed_cross_entropy(statistics, self.label_smoothing)
 
     def get_config(self) -> dict[str, Any]:
         """The arguments of the constructor."""
@@ -77,7 +77,7 @@ class SmoothedCrossEntropy(keras.losses.Loss):
             "name": self.name,
             "label_smoothing": self.label_smoothing,
             "pad_id": self.pad_id,
-            "from_scores": self.from_scores,
+            "from_statistics": self.from_statistics,
         }
 
 
@@ -123,12 +123,12 @@ def token_weights(sample_weight: Any, labels: Any) -> Any:
     return weights
 
 
-def scores_of(labels: Any, y_pred: Any, pad_id: int, from_scores: bool) -> Any:
-    """The token scores `(B, T, 3)` of what a model returned.
+def statistics_of(labels: Any, y_pred: Any, pad_id: int, from_statistics: bool) -> Any:
+    """The token statistics `(B, T, 3)` of what a model returned.
 
     Raises:
-        ValueError: It returned logits with `from_scores`, or token scores without, or `y_pred` is
-            not for these labels.
+        ValueError: It returned logits with `from_statistics`, or token statistics without, or
+            `y_pred` is not for these labels.
     """
     if len(labels.shape) != 2 or not _may_equal(y_pred.shape, (*labels.shape, None)):
         raise ValueError(
@@ -136,14 +136,14 @@ def scores_of(labels: Any, y_pred: Any, pad_id: int, from_scores: bool) -> Any:
             f"{tuple(labels.shape)} and y_pred of shape {tuple(y_pred.shape)}."
         )
     # A vocabulary has more than three tokens: padding, begin, end and the words.
-    if (y_pred.shape[-1] == 3) != from_scores:
+    if (y_pred.shape[-1] == 3) != from_statistics:
         raise ValueError(
-            f"from_scores={from_scores}, but the model returned a tensor of shape "
-            f"{tuple(y_pred.shape)}. It returns token scores (B, T, 3) where its inputs hold the "
-            f"labels: use from_scores=True together with dataset(labels_as_input=True), for "
+            f"from_statistics={from_statistics}, but the model returned a tensor of shape "
+            f"{tuple(y_pred.shape)}. It returns token statistics (B, T, 3) where its inputs hold "
+            f"the labels: use from_statistics=True together with dataset(labels_as_input=True), for "
             f"validation too, or neither."
         )
-    return y_pred if from_scores else token_scores(labels, y_pred, pad_id)
+    return y_pred if from_statistics else token_statistics(labels, y_pred, pad_id)
 
 
 def _may_equal(shape: Any, other: Any) -> bool:
@@ -152,19 +152,19 @@ def _may_equal(shape: Any, other: Any) -> bool:
     return len(shape) == len(other) and all(None in pair or len({*pair}) == 1 for pair in pairs)
 
 
-def smoothed_cross_entropy(scores: Any, label_smoothing: float) -> Any:
+def smoothed_cross_entropy(statistics: Any, label_smoothing: float) -> Any:
     """Cross-entropy of each token against the smoothed target.
 
     The true token has probability `1 - label_smoothing`, every other token but padding an equal
     share of the rest, padding 0 (Szegedy et al. 2016; Vaswani et al. 2017, section 5.4).
 
     Args:
-        scores: float32 tensor `(B, T, 3)`, see `layers.token_scores`.
+        statistics: float32 tensor `(B, T, 3)`, see `layers.token_statistics`.
         label_smoothing: In [0, 1); 0 is sparse cross-entropy.
 
     Returns:
         float32 tensor `(B, T)`, 0 at padding.
     """
     if not label_smoothing:
-        return -scores[..., 0]  # the others may have probability 0, and an infinite logarithm
-    return (label_smoothing - 1.0) * scores[..., 0] - label_smoothing * scores[..., 1]
+        return -statistics[..., 0]  # the others may have probability 0, and an infinite logarithm
+    return (label_smoothing - 1.0) * statistics[..., 0] - label_smoothing * statistics[..., 1]

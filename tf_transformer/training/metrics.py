@@ -7,8 +7,8 @@ from keras import ops
 
 from tf_transformer.training.losses import (
     checked_pad_id,
-    scores_of,
     smoothed_cross_entropy,
+    statistics_of,
     token_weights,
 )
 
@@ -16,27 +16,27 @@ from tf_transformer.training.losses import (
 class _TokenMean(keras.metrics.Mean):
     """The mean over all real tokens seen since the last reset.
 
-    Subclasses say in `token_values(scores)` what is averaged, a tensor `(B, T)`. As one of
+    Subclasses say in `token_values(statistics)` what is averaged, a tensor `(B, T)`. As one of
     `weighted_metrics` it is weighted by `sample_weight`, `(B,)` or `(B, T)`.
 
     Args:
         pad_id: The id of padding; a label that is padding counts nothing.
-        from_scores: Whether the model returns the token scores of the labels (see `Transformer`)
-            instead of logits.
+        from_statistics: Whether the model returns token statistics of the labels, see
+            `Transformer`, instead of logits.
         name: Name of the metric.
 
-    Call arguments (`update_state`): labels `(B, T)`, logits `(B, T, V)` or token scores
+    Call arguments (`update_state`): labels `(B, T)`, logits `(B, T, V)` or token statistics
     `(B, T, 3)`. Returns: float32 scalar.
     """
 
-    def __init__(self, pad_id: int = 0, from_scores: bool = False, *, name: str) -> None:
+    def __init__(self, pad_id: int = 0, from_statistics: bool = False, *, name: str) -> None:
         super().__init__(name=name, dtype="float32")
         self._direction = "down"  # for callbacks with `mode="auto"`
         self.pad_id = checked_pad_id(pad_id)
-        self.from_scores = from_scores
+        self.from_statistics = from_statistics
 
-    def token_values(self, scores: Any) -> Any:
-        """What is averaged, `(B, T)`, given token scores `(B, T, 3)`."""
+    def token_values(self, statistics: Any) -> Any:
+        """What is averaged, `(B, T)`, given token statistics `(B, T, 3)`."""
         raise NotImplementedError
 
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
@@ -45,13 +45,13 @@ class _TokenMean(keras.metrics.Mean):
         weights = ops.cast(ops.not_equal(labels, self.pad_id), "float32")
         if sample_weight is not None:
             weights = weights * token_weights(sample_weight, labels)
-        values = self.token_values(scores_of(labels, y_pred, self.pad_id, self.from_scores))
+        values = self.token_values(statistics_of(labels, y_pred, self.pad_id, self.from_statistics))
         # Flat, since Keras averages over all axes but the first, whatever their sizes.
         super().update_state(ops.reshape(values, (-1,)), ops.reshape(weights, (-1,)))
 
     def get_config(self) -> dict[str, Any]:
         """The arguments of the constructor."""
-        return {"name": self.name, "pad_id": self.pad_id, "from_scores": self.from_scores}
+        return {"name": self.name, "pad_id": self.pad_id, "from_statistics": self.from_statistics}
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -64,7 +64,7 @@ class TokenLoss(_TokenMean):
     Args:
         label_smoothing: As the loss has it.
         pad_id: As the loss has it.
-        from_scores: As the loss has it.
+        from_statistics: As the loss has it.
         name: Name of the metric.
     """
 
@@ -72,16 +72,16 @@ class TokenLoss(_TokenMean):
         self,
         label_smoothing: float = 0.1,
         pad_id: int = 0,
-        from_scores: bool = False,
+        from_statistics: bool = False,
         *,
         name: str = "loss",
     ) -> None:
-        super().__init__(pad_id, from_scores, name=name)
+        super().__init__(pad_id, from_statistics, name=name)
         self.label_smoothing = label_smoothing
 
-    def token_values(self, scores: Any) -> Any:
+    def token_values(self, statistics: Any) -> Any:
         """The smoothed cross-entropy."""
-        return smoothed_cross_entropy(scores, self.label_smoothing)
+        return smoothed_cross_entropy(statistics, self.label_smoothing)
 
     def get_config(self) -> dict[str, Any]:
         """The arguments of the constructor."""
@@ -93,14 +93,14 @@ class TokenAccuracy(_TokenMean):
     """The fraction of real tokens that have the highest logit, a tie counted as right."""
 
     def __init__(
-        self, pad_id: int = 0, from_scores: bool = False, *, name: str = "accuracy"
+        self, pad_id: int = 0, from_statistics: bool = False, *, name: str = "accuracy"
     ) -> None:
-        super().__init__(pad_id, from_scores, name=name)
+        super().__init__(pad_id, from_statistics, name=name)
         self._direction = "up"
 
-    def token_values(self, scores: Any) -> Any:
+    def token_values(self, statistics: Any) -> Any:
         """1 where no logit is higher than that of the label, else 0."""
-        return scores[..., 2]
+        return statistics[..., 2]
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -108,13 +108,13 @@ class Perplexity(_TokenMean):
     """`exp` of the mean negative log-probability of real tokens, without label smoothing."""
 
     def __init__(
-        self, pad_id: int = 0, from_scores: bool = False, *, name: str = "perplexity"
+        self, pad_id: int = 0, from_statistics: bool = False, *, name: str = "perplexity"
     ) -> None:
-        super().__init__(pad_id, from_scores, name=name)
+        super().__init__(pad_id, from_statistics, name=name)
 
-    def token_values(self, scores: Any) -> Any:
+    def token_values(self, statistics: Any) -> Any:
         """The negative log-probability."""
-        return -scores[..., 0]
+        return -statistics[..., 0]
 
     def result(self) -> Any:
         """The perplexity."""

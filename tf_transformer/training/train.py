@@ -126,7 +126,7 @@ def compile_model(model: keras.Model, config: TrainingConfig) -> None:
         optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
     if config.accumulation_steps > 1:
         optimizer = GradientAccumulation(optimizer, config.accumulation_steps)
-    options = {"pad_id": model.config.pad_id, "from_scores": config.chunked_logits}
+    options = {"pad_id": model.config.pad_id, "from_statistics": config.chunked_logits}
     model.compile(
         optimizer=optimizer,
         loss=SmoothedCrossEntropy(config.label_smoothing, **options),

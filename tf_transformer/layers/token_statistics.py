@@ -1,7 +1,7 @@
-"""Scores of labels: what a loss and its metrics need of the logits.
+"""Statistics of labels: what a loss and its metrics need of the logits.
 
-The scores of a token are three numbers, `(B, T, 3)` for a batch: the log-probability of the label,
-the mean log-probability of all other tokens except padding, and 1 where no logit is higher than
+The statistics of a token are three numbers, `(B, T, 3)` for a batch: the log-probability of the
+label, the mean log-probability of all other tokens except padding, and 1 where no logit is higher than
 the label's, else 0. A smoothed cross-entropy is a weighted sum of the first two, so neither the
 smoothed target nor the softmax is ever stored. (A vocabulary of two has no other tokens; the
 second score is then minus the log-sum-exp.)
@@ -17,8 +17,8 @@ from tf_transformer.layers.base import Tensor
 LOGITS_AT_ONCE = 2**22
 
 
-def token_scores(labels: Tensor, logits: Tensor, pad_id: int) -> Tensor:
-    """Returns the scores of labels, given logits.
+def token_statistics(labels: Tensor, logits: Tensor, pad_id: int) -> Tensor:
+    """Returns the statistics of labels, given logits.
 
     With `p` the softmax, the gradients are `[label] - p` of the first score and
     `[neither label nor padding] / (V - 2) - p` of the second. Both reuse the exponentials of the
@@ -27,7 +27,7 @@ def token_scores(labels: Tensor, logits: Tensor, pad_id: int) -> Tensor:
     Args:
         labels: int tensor `(B, T)`.
         logits: float tensor `(B, T, V)`.
-        pad_id: the id of padding; scores and gradients of this label are 0.
+        pad_id: the id of padding; statistics and gradients of this label are 0.
 
     Returns:
         float32 tensor `(B, T, 3)`.
@@ -35,20 +35,20 @@ def token_scores(labels: Tensor, logits: Tensor, pad_id: int) -> Tensor:
     flat_labels = ops.reshape(labels, (-1,))
 
     @ops.custom_gradient
-    def scores_of(flat_logits):
-        scores, softmax = _score(flat_labels, flat_logits, pad_id)
+    def statistics_of(flat_logits):
+        statistics, softmax = _statistics(flat_labels, flat_logits, pad_id)
 
         def gradient(*args, upstream=None):
             upstream = args[0] if upstream is None else upstream
             return _slopes(flat_labels, *softmax, upstream, pad_id)
 
-        return scores, gradient
+        return statistics, gradient
 
     flat_logits = ops.reshape(ops.cast(logits, "float32"), (-1, logits.shape[-1]))
-    return ops.reshape(scores_of(flat_logits), (*ops.shape(labels), 3))
+    return ops.reshape(statistics_of(flat_logits), (*ops.shape(labels), 3))
 
 
-def projected_token_scores(
+def projected_token_statistics(
     labels: Tensor,
     hidden: Tensor,
     kernel: Tensor,
@@ -56,10 +56,10 @@ def projected_token_scores(
     pad_id: int,
     logits_at_once: int = LOGITS_AT_ONCE,
 ) -> Tensor:
-    """Returns the scores of labels for the logits `hidden @ kernel + bias`, chunk by chunk.
+    """Returns the statistics of labels for the logits `hidden @ kernel + bias`, chunk by chunk.
 
-    Scores and gradients equal those of `token_scores`, without all logits in memory. Logits are
-    recomputed for the gradient (Chen et al. 2016), so that this product and its gradients take 1.4
+    Statistics and gradients equal those of `token_statistics`, without all logits in memory. Logits
+    are recomputed for the gradient (Chen et al. 2016), so that this product and its gradients take 1.4
     to 1.6 times as long.
 
     Args:
@@ -67,7 +67,7 @@ def projected_token_scores(
         hidden: float tensor `(B, T, D)`.
         kernel: float tensor `(D, V)`.
         bias: float tensor `(V,)`, or None.
-        pad_id: the id of padding; scores and gradients of this label are 0.
+        pad_id: the id of padding; statistics and gradients of this label are 0.
         logits_at_once: the maximum number of logits in memory; at least those of one token.
 
     Returns:
@@ -94,16 +94,16 @@ def projected_token_scores(
     labels_of = parts(ops.reshape(labels, (-1,)))
 
     @ops.custom_gradient
-    def scores_of(hidden, kernel):
+    def statistics_of(hidden, kernel):
         # Each part is read from the table into which the one before was written, so that it waits
         # for it; a loop is free to run its rounds side by side, with all their logits in memory.
-        def add_scores(index, table):
+        def add_statistics(index, table):
             hidden = table[index][:, :num_features]
-            scores, _ = _score(labels_of[index], ops.matmul(hidden, kernel), pad_id)
-            return _replace(table, index, ops.concatenate([hidden, scores], axis=-1))
+            statistics, _ = _statistics(labels_of[index], ops.matmul(hidden, kernel), pad_id)
+            return _replace(table, index, ops.concatenate([hidden, statistics], axis=-1))
 
         table = parts(ops.pad(hidden, [(0, 0), (0, 3)]))
-        scores = rows(ops.fori_loop(0, num_parts, add_scores, table))[:, num_features:]
+        statistics = rows(ops.fori_loop(0, num_parts, add_statistics, table))[:, num_features:]
 
         def gradient(*args, upstream=None):
             upstreams = parts(args[0] if upstream is None else upstream)
@@ -112,7 +112,7 @@ def projected_token_scores(
             def add_gradients(index, carry):
                 table, kernel_gradient = carry
                 hidden, labels = table[index], labels_of[index]
-                _, softmax = _score(labels, ops.matmul(hidden, kernel), pad_id)
+                _, softmax = _statistics(labels, ops.matmul(hidden, kernel), pad_id)
                 slopes = _slopes(labels, *softmax, upstreams[index], pad_id)
                 kernel_gradient += ops.matmul(ops.transpose(hidden), slopes)
                 return _replace(table, index, ops.matmul(slopes, embeddings)), kernel_gradient
@@ -121,19 +121,19 @@ def projected_token_scores(
             table, kernel_gradient = ops.fori_loop(0, num_parts, add_gradients, carry)
             return rows(table), kernel_gradient
 
-        return scores, gradient
+        return statistics, gradient
 
-    scores = scores_of(ops.reshape(hidden, (-1, num_features)), kernel)
-    return ops.reshape(scores, (*ops.shape(labels), 3))
+    statistics = statistics_of(ops.reshape(hidden, (-1, num_features)), kernel)
+    return ops.reshape(statistics, (*ops.shape(labels), 3))
 
 
 def _replace(table, index, part):
     return ops.scatter_update(table, ops.reshape(index, (1, 1)), part[None])
 
 
-def _score(labels, logits, pad_id):
-    """The scores `(R, 3)` of labels `(R,)` and logits `(R, V)`, and what makes their softmax: the
-    exponentials `(R, V)`, and their totals `(R, 1)`.
+def _statistics(labels, logits, pad_id):
+    """The statistics `(R, 3)` of labels `(R,)` and logits `(R, V)`, and the parts of their softmax:
+    the exponentials `(R, V)` and their totals `(R, 1)`.
     """
     # Without an initial value Keras refuses a batch without a token.
     largest = ops.max(logits, axis=-1, keepdims=True, initial=-math.inf)
@@ -143,12 +143,12 @@ def _score(labels, logits, pad_id):
     of_label = ops.take_along_axis(logits, labels[:, None], axis=1)[:, 0]
     of_others = (ops.sum(logits, axis=-1) - of_label - logits[:, pad_id]) / _num_others(logits)
     is_largest = ops.cast(of_label >= largest[:, 0], "float32")
-    scores = ops.stack([of_label - lse, of_others - lse, is_largest], axis=-1)
-    return scores * _is_real(labels, pad_id), (exponentials, totals)
+    statistics = ops.stack([of_label - lse, of_others - lse, is_largest], axis=-1)
+    return statistics * _is_real(labels, pad_id), (exponentials, totals)
 
 
 def _slopes(labels, exponentials, totals, upstream, pad_id):
-    """The gradient of the logits, `(R, V)`, given that of their scores, `(R, 3)`."""
+    """The gradient of the logits, `(R, V)`, given that of their statistics, `(R, 3)`."""
     upstream = upstream * _is_real(labels, pad_id)
     of_label, of_others = upstream[:, 0], upstream[:, 1]
     both = (of_label + of_others) / totals[:, 0]

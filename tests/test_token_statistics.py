@@ -12,7 +12,7 @@ import tensorflow as tf
 import tf_transformer as tt
 from tf_transformer.config import TrainingConfig
 from tf_transformer.layers.output_projection import OutputProjection
-from tf_transformer.layers.token_scores import projected_token_scores, token_scores
+from tf_transformer.layers.token_statistics import projected_token_statistics, token_statistics
 from tf_transformer.training.train import compile_model
 
 RNG = np.random.default_rng(4)
@@ -55,7 +55,7 @@ def test_scores_and_their_gradients_are_what_their_definition_says(pad_id, wrap)
     logits = HIDDEN @ KERNEL
 
     def ours(logits):
-        return token_scores(LABELS, logits, pad_id)
+        return token_statistics(LABELS, logits, pad_id)
 
     def plain(logits):
         return plain_scores(LABELS, logits, pad_id)
@@ -75,10 +75,10 @@ def test_projected_scores_are_those_of_the_product(pad_id, bias, wrap, logits_at
     weights = [KERNEL] if bias is None else [KERNEL, bias]
 
     def projected(hidden, kernel, bias=None):
-        return projected_token_scores(LABELS, hidden, kernel, bias, pad_id, logits_at_once)
+        return projected_token_statistics(LABELS, hidden, kernel, bias, pad_id, logits_at_once)
 
     def product(hidden, kernel, bias=0.0):
-        return token_scores(LABELS, tf.einsum("btd,dv->btv", hidden, kernel) + bias, pad_id)
+        return token_statistics(LABELS, tf.einsum("btd,dv->btv", hidden, kernel) + bias, pad_id)
 
     found = wrap(scores_and_gradients)(projected, HIDDEN, *weights)
     expected = scores_and_gradients(product, HIDDEN, *weights)
@@ -94,7 +94,7 @@ def test_no_tokens_give_no_scores(shape, wrap):
     def scores_and_gradient(labels, hidden, kernel):
         with tf.GradientTape() as tape:
             tape.watch(kernel)
-            scores = projected_token_scores(labels, hidden, kernel, None, 0)
+            scores = projected_token_statistics(labels, hidden, kernel, None, 0)
         return scores, tape.gradient(scores, kernel)
 
     tensors = tf.zeros(shape, "int32"), tf.zeros((*shape, D_MODEL)), tf.constant(KERNEL)
@@ -104,10 +104,10 @@ def test_no_tokens_give_no_scores(shape, wrap):
 
 
 @pytest.mark.parametrize("thing", [tt.SmoothedCrossEntropy, tt.Perplexity])
-@pytest.mark.parametrize(("from_scores", "width"), [(True, VOCAB_SIZE), (False, 3)])
-def test_scores_are_not_taken_for_logits(thing, from_scores, width):
-    with pytest.raises(ValueError, match=f"from_scores={from_scores}.*labels_as_input"):
-        thing(from_scores=from_scores)(LABELS, np.ones((*LABELS.shape, width), "float32"))
+@pytest.mark.parametrize(("from_statistics", "width"), [(True, VOCAB_SIZE), (False, 3)])
+def test_scores_are_not_taken_for_logits(thing, from_statistics, width):
+    with pytest.raises(ValueError, match=f"from_statistics={from_statistics}.*labels_as_input"):
+        thing(from_statistics=from_statistics)(LABELS, np.ones((*LABELS.shape, width), "float32"))
 
 
 @pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
@@ -122,7 +122,7 @@ def test_output_projection_round_trip(tied, randomise):
     assert twin.name == "output" and len(twin.weights) == (1 if tied else 2)
     np.testing.assert_array_equal(twin(HIDDEN), layer(HIDDEN))
     np.testing.assert_allclose(
-        twin(HIDDEN, LABELS), token_scores(LABELS, layer(HIDDEN), 3), atol=2e-6
+        twin(HIDDEN, LABELS), token_statistics(LABELS, layer(HIDDEN), 3), atol=2e-6
     )
     np.testing.assert_allclose(layer(HIDDEN[:, 0]), layer(HIDDEN)[:, 0], atol=1e-6)
 
@@ -130,7 +130,7 @@ def test_output_projection_round_trip(tied, randomise):
 MEMORY_SCRIPT = """
 import json, sys
 import tensorflow as tf
-from tf_transformer.layers.token_scores import projected_token_scores
+from tf_transformer.layers.token_statistics import projected_token_statistics
 
 kernel = tf.ones((256, 16384))
 
@@ -139,7 +139,7 @@ def step(labels):
     hidden = tf.ones((64, tf.shape(labels)[1], 256))
     with tf.GradientTape() as tape:
         tape.watch(kernel)
-        scores = projected_token_scores(labels, hidden, kernel, None, 0, int(sys.argv[1]))
+        scores = projected_token_statistics(labels, hidden, kernel, None, 0, int(sys.argv[1]))
     return tape.gradient(scores, kernel)
 
 def peak():
