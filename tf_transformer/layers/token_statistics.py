@@ -1,10 +1,10 @@
 """Statistics of labels: what a loss and its metrics need of the logits.
 
 The statistics of a token are three numbers, `(B, T, 3)` for a batch: the log-probability of the
-label, the mean log-probability of all other tokens except padding, and 1 where no logit is higher than
-the label's, else 0. A smoothed cross-entropy is a weighted sum of the first two, so neither the
-smoothed target nor the softmax is ever stored. (A vocabulary of two has no other tokens; the
-second score is then minus the log-sum-exp.)
+label, the mean log-probability of all other tokens except padding, and 1 where no logit is higher
+than the label's, else 0. A smoothed cross-entropy is a weighted sum of the first two, so neither
+the smoothed target nor the softmax is ever stored. (A vocabulary of two has no other tokens; the
+second number is then minus the log-sum-exp.)
 """
 
 import math
@@ -59,8 +59,8 @@ def projected_token_statistics(
     """Returns the statistics of labels for the logits `hidden @ kernel + bias`, chunk by chunk.
 
     Statistics and gradients equal those of `token_statistics`, without all logits in memory. Logits
-    are recomputed for the gradient (Chen et al. 2016), so that this product and its gradients take 1.4
-    to 1.6 times as long.
+    are recomputed for the gradient (Chen et al. 2016), so that this product and its gradients take
+    1.4 to 1.6 times as long.
 
     Args:
         labels: int tensor `(B, T)`.

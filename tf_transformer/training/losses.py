@@ -140,8 +140,8 @@ def statistics_of(labels: Any, y_pred: Any, pad_id: int, from_statistics: bool) 
         raise ValueError(
             f"from_statistics={from_statistics}, but the model returned a tensor of shape "
             f"{tuple(y_pred.shape)}. It returns token statistics (B, T, 3) where its inputs hold "
-            f"the labels: use from_statistics=True together with dataset(labels_as_input=True), for "
-            f"validation too, or neither."
+            f"the labels: use from_statistics=True together with dataset(labels_as_input=True), "
+            f"for validation too, or neither."
         )
     return y_pred if from_statistics else token_statistics(labels, y_pred, pad_id)
 
