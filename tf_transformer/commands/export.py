@@ -4,6 +4,7 @@ import argparse
 import datetime
 import importlib.metadata
 import pathlib
+import warnings
 from typing import Any
 
 from tf_transformer.commands.models import quiet, search_errors
@@ -62,7 +63,9 @@ def run(options: argparse.Namespace, started: float) -> int:
         from tf_transformer.training.restore import restore_model
     trained = restore_model(run_directory, "float32" if precision == "int8" else precision)
     if precision == "int8":
-        trained.model.quantize("int8")
+        with warnings.catch_warnings():  # Keras names each layer that has nothing to quantize
+            warnings.simplefilter("ignore")
+            trained.model.quantize("int8")
     config = run_directory.config()
     manifest = {
         "config": config.to_dict(),
