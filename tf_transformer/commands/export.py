@@ -43,7 +43,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         choices=("float32", "bfloat16", "int8"),
         help="of the weights and the computation of a SavedModel (default: float32); bfloat16 is "
         "half as large, and faster in large models where the processor multiplies bfloat16; int8 "
-        "is about a quarter as large",
+        "is about a quarter as large and several times slower on a CPU",
     )
     parser.add_argument(
         "--quantization",
