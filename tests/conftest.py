@@ -205,6 +205,16 @@ def early_stopped_run(small_copy_task, tmp_path_factory):
     return run_dir
 
 
+@pytest.fixture(scope="session")
+def echo(echo_model, copy_files, tmp_path_factory):
+    """The SavedModel of a model whose every translation is its source."""
+    tokenizer = tt.SentencePieceTokenizer.train(commands.lines_of(copy_files / "train.source"), 280)
+    saved = tmp_path_factory.mktemp("saved_models") / "echo"
+    translator = tt.Translator.from_model(echo_model(280), tokenizer, tokenizer)
+    tt.export_saved_model(translator, saved)
+    return saved
+
+
 @pytest.fixture
 def bad_files(tmp_path):
     """A folder of unusable files, and of two that are usable but of different lengths."""

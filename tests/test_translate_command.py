@@ -8,16 +8,6 @@ import tf_transformer as tt
 from tf_transformer import cli
 
 
-@pytest.fixture(scope="module")
-def echo(echo_model, copy_files, tmp_path_factory):
-    """The SavedModel of a model whose translations are its sources."""
-    tokenizer = tt.SentencePieceTokenizer.train(lines_of(copy_files / "train.source"), 280)
-    saved = tmp_path_factory.mktemp("saved_models") / "echo"
-    translator = tt.Translator.from_model(echo_model(280), tokenizer, tokenizer)
-    tt.export_saved_model(translator, saved)
-    return saved
-
-
 def test_translate_answers_line_by_line_in_order(echo, tmp_path):
     done = run("translate", echo, input="a b c\n\nd e\r\n   \nf\n", cwd=tmp_path)
     assert done.returncode == 0, done.stderr

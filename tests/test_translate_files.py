@@ -7,24 +7,12 @@ import threading
 import types
 
 import pytest
-from commands import lines_of
 
-import tf_transformer as tt
 from tf_transformer import cli
 from tf_transformer.inference import lines
 from tf_transformer.inference.translator import Translation
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-
-
-@pytest.fixture(scope="module")
-def echo(echo_model, copy_files, tmp_path_factory):
-    """The SavedModel of a model whose every translation is its source."""
-    tokenizer = tt.SentencePieceTokenizer.train(lines_of(copy_files / "train.source"), 280)
-    saved = tmp_path_factory.mktemp("saved_models") / "echo"
-    translator = tt.Translator.from_model(echo_model(280), tokenizer, tokenizer)
-    tt.export_saved_model(translator, saved)
-    return saved
 
 
 def test_translate_drops_a_byte_order_mark(echo, tmp_path, capfd):

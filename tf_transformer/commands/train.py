@@ -44,9 +44,8 @@ def run(options: argparse.Namespace, started: float) -> int:
     if options.resume:
         config = _resumed_config(options)
     else:
-        RunDirectory.create(
-            options.run_dir
-        )  # an existing run is named before its options are checked
+        # An existing run is named before its options are checked.
+        RunDirectory.create(options.run_dir)
         tables = read_toml(options.config) if options.config else {}
         where = options.config or "command line"
         config = RunConfig.from_dict(merge_tables(tables, given_settings(options)), where)

@@ -140,14 +140,14 @@ def beam_search(
             is_end = token_ids == eos_id
             # Only the first K may end, or a beam of 1 would not be greedy.
             among_first = tf.range(tf.shape(log_probs)[1]) < beam_size
-            ending = is_end & among_first & (log_probs > NEG_INF) & ~state.done[:, None]
+            ended = is_end & among_first & (log_probs > NEG_INF) & ~state.done[:, None]
             finished = _finish(
-                finished, live, ending, log_probs, parents, state.index, length_penalty, top_k
+                finished, live, ended, log_probs, parents, state.index, length_penalty, top_k
             )
 
             log_probs, indices = top_k(tf.where(is_end, NEG_INF, log_probs), beam_size)
             # At its limit a sentence keeps its live beams, except those that have just ended.
-            has_ended = tf.reduce_any(ending[..., None] & (parents[..., None] == beams), axis=1)
+            has_ended = tf.reduce_any(ended[..., None] & (parents[..., None] == beams), axis=1)
             stopped = (state.done | (state.index >= limits))[:, None]
             kept_log_probs = tf.where(has_ended, NEG_INF, live.log_probs)
             log_probs = tf.where(stopped, kept_log_probs, log_probs)
@@ -207,9 +207,9 @@ def _continuations(logits, live_log_probs, beam_size, top_k):
     return log_probs, indices // of_each, token_ids
 
 
-def _finish(finished, live, ending, log_probs, parents, index, length_penalty, top_k):
-    """The best K of the finished hypotheses and of the continuations that are `ending`."""
-    scores = tf.where(ending, beam_score(log_probs, index + 1, length_penalty), NEG_INF)
+def _finish(finished, live, ended, log_probs, parents, index, length_penalty, top_k):
+    """The best K of the finished hypotheses and of the continuations that have `ended`."""
+    scores = tf.where(ended, beam_score(log_probs, index + 1, length_penalty), NEG_INF)
     new = _FinishedBeams(
         scores,
         log_probs,
