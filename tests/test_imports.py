@@ -38,9 +38,10 @@ ARROWS = {
     },
     "visualization": {"visualization"},
     "export": {"export", "files", "inference", "layers", "models", "tokenizers"},
+    "serving": {"serving", "evaluation", "export", "files", "inference"},
     "commands": {
-        "commands", "config", "data", "evaluation", "export", "inference", "models", "settings",
-        "training", "visualization",
+        "commands", "config", "data", "evaluation", "export", "inference", "models", "serving",
+        "settings", "training", "visualization",
     },
     "cli": {"commands"},
 }  # fmt: skip
