@@ -51,7 +51,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
             type=positive if field.type is int else float,
             default=field.default,
             metavar="N" if field.type is int else "S",
-            help=f"{field.metadata['help']} (default: {field.default:g})",
+            help=f"{field.metadata['help']} (default: {field.default})",
         )
 
 

@@ -7,8 +7,8 @@ Statuses, names, shapes and the order of the checks are the same. What differs:
   All inputs of the column form must have as many texts, batching or not.
 - A body that is not UTF-8 is refused; TensorFlow Serving passes the bytes on. Bytes that are not
   UTF-8 in an output become U+FFFD; it writes them as they are.
-- White space between the parts of an answer differs, and a number may have other digits for the
-  same value: up to nine for a float, which read as float32 are exact.
+- White space between the parts of an answer differs, and a float has the shortest digits that are
+  exact when they are read as float32, where it has six or nine.
 - Errors of the JSON parser, of tensors of a wrong shape and of the model are worded differently.
 - Of a key that comes twice the last counts, not the first. `Inf` is not understood, `Infinity` is.
 - `classify` and `regress` are refused, status 400, as it does for signatures that predict.
@@ -317,7 +317,7 @@ def _plain(array: np.ndarray, name: str) -> Any:
     elif array.dtype == object:
         convert = _string
     elif array.dtype == np.float32:
-        convert = _short
+        array = array.astype(str).astype(float)  # the shortest digits that are exact
     values = array.tolist()
     return _map(convert, values) if convert else values
 
@@ -334,10 +334,6 @@ def _base64(value: bytes) -> dict[str, str]:
 
 def _string(value: bytes) -> str:
     return value.decode("utf-8", "replace")
-
-
-def _short(value: float) -> float:
-    return float(f"{value:.9g}")
 
 
 def _object(parts: Mapping[str, str]) -> str:
