@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tf_transformer.decoding.contract import TranslationModel
 from tf_transformer.inference.ibm_model import reliable_links
-from tf_transformer.inference.scoring import Alignment, TeacherForcing
+from tf_transformer.inference.scoring import Alignment, TeacherForcing, default_alignment
 from tf_transformer.tokenizers.contract import GraphTokenizer
 
 _MAX_PAIRS = 1000
@@ -22,7 +22,7 @@ def choose_alignment(
     target_tokenizer: GraphTokenizer,
     pairs: Iterable[tuple[str, str]],
     max_length: int = 128,
-) -> Alignment | None:
+) -> Alignment:
     """Chooses a layer and heads whose attention agrees with the links of IBM Model 1.
 
     The same model and pairs give the same choice.
@@ -36,14 +36,14 @@ def choose_alignment(
         max_length: Tokens that each side may have, its end included.
 
     Returns:
-        The alignment; None where the pairs have no link, as when there is no pair.
+        The alignment; `default_alignment` where the pairs have no link, as when there is no pair.
     """
     forced = TeacherForcing(model, source_tokenizer, target_tokenizer, max_length)
-    found = list(_attention(forced, _sample(list(pairs))))
-    if not found:
-        return None
+    # Of a pair without tokens the number of layers and heads is known, too.
+    found = _attention(forced, [*_sample(list(pairs)), ("", "")])
     sources, targets, attention = zip(*found, strict=True)
-    return choose_heads(attention, reliable_links(sources, targets))
+    chosen = choose_heads(attention, reliable_links(sources, targets))
+    return chosen or default_alignment(*attention[0].shape[1:3])
 
 
 def choose_heads(attention: Sequence[np.ndarray], links: Sequence[np.ndarray]) -> Alignment | None:
@@ -69,6 +69,7 @@ def choose_heads(attention: Sequence[np.ndarray], links: Sequence[np.ndarray]) -
         expected.append(sources)
     if not sum(map(len, expected)):
         return None
+    num_pairs = sum(len(indices) > 0 for indices in expected)
     rows, expected = np.concatenate(rows), np.concatenate(expected)
 
     def agreement(shifted, layer, heads):
@@ -85,7 +86,7 @@ def choose_heads(attention: Sequence[np.ndarray], links: Sequence[np.ndarray]) -
                 if together > reached:
                     heads, reached = [*heads, head], together
             if best is None or reached > best.agreement:
-                best = Alignment(layer, tuple(sorted(heads)), shifted, reached, len(links))
+                best = Alignment(layer, tuple(sorted(heads)), shifted, reached, num_pairs)
     return best
 
 
@@ -109,8 +110,7 @@ def _attention(
             length, target_length = found["source_lengths"][row], found["target_lengths"][row]
             source = found["source_subwords"][row, : length - 1].tolist()
             target = found["target_subwords"][row, :target_length].tolist()
-            if source and target:
-                yield source, target, attention[: target_length + 1, ..., :length]
+            yield source, target, attention[: target_length + 1, ..., :length]
             num_cells += length * target_length
         if num_cells > _MAX_CELLS:
             return

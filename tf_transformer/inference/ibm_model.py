@@ -15,7 +15,7 @@ def translation_probabilities(
     """Trains IBM Model 1 by EM (Brown et al. 1993, section 4.2).
 
     Args:
-        sources: Sentences of tokens, none empty.
+        sources: Sentences of tokens, at least one.
         targets: Their translations.
         iterations: Of EM, from uniform probabilities on.
 
@@ -38,7 +38,7 @@ def translation_probabilities(
         ]
     )
     cell_sources, cell_targets = (np.concatenate(side) for side in zip(*cells, strict=True))
-    num_targets = cell_targets.max() + 1
+    num_targets = cell_targets.max(initial=0) + 1
     entries, cell_entries = np.unique(
         cell_sources * num_targets + cell_targets, return_inverse=True
     )

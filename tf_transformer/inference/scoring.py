@@ -19,7 +19,7 @@ class Alignment(NamedTuple):
             step after the attention that predicts it (Chen et al. 2020, section 3).
         agreement: On what fraction of the links of IBM Model 1 the attention is the highest; None
             where nothing was compared.
-        pairs: How many pairs of sentences were compared.
+        pairs: How many pairs of sentences have such links.
     """
 
     layer: int
@@ -31,7 +31,7 @@ class Alignment(NamedTuple):
 
 def default_alignment(num_layers: int, num_heads: int) -> Alignment:
     """All heads of the last layer but one, which align best as a rule (Garg et al. 2019)."""
-    return Alignment(max(num_layers - 2, 0), tuple(range(num_heads)), shifted=True)
+    return Alignment(max(num_layers - 2, 0), tuple(range(num_heads)), shifted=False)
 
 
 class TargetProbability(NamedTuple):
