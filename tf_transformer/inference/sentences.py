@@ -4,6 +4,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from tf_transformer.inference.tokens import valid_utf8
+
 # Bytes that UTF-8 never has: no text holds them, and no class of a regular expression matches them.
 _MARK = b"\xfe"  # stands around the white space between two sentences
 _KEEP = b"\xff"  # after a full stop that ends no sentence
@@ -34,7 +36,8 @@ def _any_of(words: str) -> str:
 # No sentence ends with these: titles, and what stands before the thing itself.
 _NEVER_LAST = _any_of(
     "Mr Mrs Ms Mx Dr Drs Prof Gov Capt Lt Sgt Messrs Mt vs cf viz approx [Ee].g [Ii].e "
-    "Hr Hrn Fr Frl Dipl Ing Mag med jur phil rer nat [Bb]zw [Cc]a [Ee]vtl [Gg]gf [Ii]nkl exkl zzgl [Bb]spw [Ss]og [Vv]gl insb "
+    "Hr Hrn Fr Frl Dipl Ing Mag med jur phil rer nat [Bb]zw [Cc]a [Ee]vtl [Gg]gf [Ii]nkl exkl zzgl "
+    "[Bb]spw [Ss]og [Vv]gl insb "
     "[Zz].B [Dd].h [Uu].a [Uu].U [Ii].d.R [Oo].g Mio Mrd Tsd geb "
     "MM Mme Mmes Mlle Mlles Pr Mgr Ste env [Pp].ex c.-à-d "
     "Sra Srta Sres Srs Dra Dña Lic Gral Avda Av [Pp].ej EE Sig Sigg Dott Avv Arch [Pp].es "
@@ -126,11 +129,6 @@ class Sentences(NamedTuple):
     before: tf.Tensor
     sentences: tf.RaggedTensor
     after: tf.RaggedTensor
-
-
-def valid_utf8(text: tf.Tensor) -> tf.Tensor:
-    """Texts with U+FFFD for bytes that are not UTF-8, so that one bad text harms no other."""
-    return tf.strings.unicode_transcode(text, "UTF-8", "UTF-8", errors="replace")
 
 
 def split_sentences(text: tf.Tensor) -> Sentences:
