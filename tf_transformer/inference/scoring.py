@@ -16,7 +16,7 @@ class Alignment(NamedTuple):
         layer: Index of the decoder layer.
         heads: Indices of the heads whose mean is taken.
         shifted: Whether a token is aligned by the attention with which the decoder reads it, one
-            step after the attention that predicts it (Chen et al. 2020, section 3).
+            step after the attention that predicts it (Chen et al. 2020).
         agreement: On what fraction of the links of IBM Model 1 the attention is the highest; None
             where nothing was compared.
         pairs: How many pairs of sentences have such links.
