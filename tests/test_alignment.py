@@ -151,6 +151,10 @@ def test_without_links_the_default_is_taken(untrained, letter_tokenizer, pairs):
     assert choose(untrained, letter_tokenizer, pairs) == Alignment(0, (0, 1), False, None, 0)
 
 
+def test_a_model_without_attention_scores_has_no_alignment(echo_model, letter_tokenizer):
+    assert choose(echo_model(280), letter_tokenizer, [("a", "a")]) is None
+
+
 def test_the_choice_is_the_same_each_time(untrained, letter_tokenizer, sentences):
     pairs = [(text, text) for text in sentences]
     found = choose(untrained, letter_tokenizer, pairs)

@@ -174,6 +174,23 @@ def test_rows_of_tokens_sum_to_one_and_others_to_zero(randomise, letter_tokenize
         assert not found["attention"][row, :, found["source_lengths"][row] :].any()
 
 
+@pytest.mark.parametrize(
+    ("layer", "heads", "message"),
+    [
+        (LAYERS, (0,), "layer from 0 to 2 .* received layer=3"),
+        (-1, (0,), "received layer=-1"),
+        (0, (), "at least one head"),
+        (0, (1, HEADS), r"heads from 0 to 3; received heads=\(1, 4\)"),
+    ],
+)
+def test_heads_that_the_model_lacks_are_an_error(
+    model, letter_tokenizer, pairs, layer, heads, message
+):
+    function = translator(model, letter_tokenizer, alignment=Alignment(layer, heads, True)).module
+    with pytest.raises(ValueError, match=message):
+        run(function.align, *pairs)
+
+
 @pytest.mark.parametrize(("layers", "layer"), [(1, 0), (2, 0), (6, 4)])
 def test_the_default_is_the_last_layer_but_one(layers, layer):
     assert default_alignment(layers, 2) == Alignment(layer, (0, 1), False, None, 0)

@@ -140,11 +140,9 @@ def _alignment(trained: Any, data: DataConfig) -> Any:
     except InputError as error:
         problem = error
     chosen = choose_alignment(model, *tokenizers, pairs, data.max_length)
-    if chosen is None:
-        return None
-    if problem:
+    if chosen is not None and problem is not None:
         warn(f"no attention heads are chosen for align, but all of one layer are taken: {problem}")
-    return chosen._replace(agreement=chosen.agreement and round(chosen.agreement, 4))
+    return chosen
 
 
 def _export_ctranslate2(

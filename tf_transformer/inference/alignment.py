@@ -5,9 +5,14 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 import tensorflow as tf
 
-from tf_transformer.decoding.contract import TranslationModel, has_attention_scores
+from tf_transformer.decoding.contract import TranslationModel
 from tf_transformer.inference.ibm_model import reliable_links
-from tf_transformer.inference.scoring import Alignment, TeacherForcing, default_alignment
+from tf_transformer.inference.scoring import (
+    Alignment,
+    TeacherForcing,
+    can_align,
+    default_alignment,
+)
 from tf_transformer.tokenizers.contract import GraphTokenizer
 
 _MAX_PAIRS = 1000
@@ -28,18 +33,18 @@ def choose_alignment(
     The same model and pairs give the same choice.
 
     Args:
-        model: A translation model.
-        source_tokenizer: Tokenizer of the source, with `id_to_string`.
-        target_tokenizer: Tokenizer of the target, with `id_to_string`.
+        model: The model, built.
+        source_tokenizer: Tokenizer of the source.
+        target_tokenizer: Tokenizer of the target.
         pairs: Sources and their translations, such as validation text. Of more than a thousand,
             or of very long ones, a sample is used.
         max_length: Tokens that each side may have, its end included.
 
     Returns:
         The alignment; `default_alignment` where the pairs have no link, as when there is no pair;
-        None for a model without attention scores, see `has_attention_scores`.
+        None where model or tokenizers lack something, see `can_align`.
     """
-    if not has_attention_scores(model):
+    if not can_align(model, source_tokenizer, target_tokenizer):
         return None
     forced = TeacherForcing(model, source_tokenizer, target_tokenizer, max_length)
     # Of a pair without tokens the number of layers and heads is known, too.
@@ -77,7 +82,7 @@ def choose_heads(attention: Sequence[np.ndarray], links: Sequence[np.ndarray]) -
 
     def agreement(shifted, layer, heads):
         mean = rows[:, int(shifted), layer, heads].mean(axis=1, dtype=np.float32)
-        return float(np.mean(mean.argmax(axis=1) == expected))
+        return round(float(np.mean(mean.argmax(axis=1) == expected)), 4)
 
     best = None
     for layer in range(rows.shape[2]):

@@ -12,16 +12,15 @@ import tensorflow_text  # noqa: F401
 from tf_transformer.decoding.beam import beam_search
 from tf_transformer.decoding.contract import (
     TranslationModel,
-    has_attention_scores,
     has_teacher_forcing,
     require_translation_model,
 )
 from tf_transformer.decoding.greedy import greedy_search
 from tf_transformer.decoding.hypotheses import Hypotheses, output_limits
 from tf_transformer.inference.document import Rows, cut_table, translate_documents
-from tf_transformer.inference.scoring import Alignment, TeacherForcing
+from tf_transformer.inference.scoring import Alignment, TeacherForcing, can_align
 from tf_transformer.inference.tokens import first_tokens, valid_utf8, with_end
-from tf_transformer.tokenizers.contract import GraphTokenizer, has_subwords, require_tokenizer
+from tf_transformer.tokenizers.contract import GraphTokenizer, require_tokenizer
 
 # The score where a text has fewer hypotheses than asked for: below all others, and finite, since
 # JSON has no infinity and servers write `-Infinity`, which clients refuse.
@@ -67,8 +66,8 @@ class ExportTranslator(tf.Module):
 
     Attributes:
         score: The signature `score`; None where the model lacks the call of teacher forcing.
-        align: The signature `align`; None where the model has no attention scores or a tokenizer
-            no `id_to_string`.
+        align: The signature `align`; None where model or tokenizers lack something, see
+            `can_align`.
         settings: Scalar variables `beam_size`, `length_penalty`, `vocab_size` (the target's) and
             `source_pad_id`.
 
@@ -194,9 +193,7 @@ class ExportTranslator(tf.Module):
         forced = TeacherForcing(model, source_tokenizer, target_tokenizer, max_length)
         if has_teacher_forcing(model):
             self.score = _function(*_PAIRS)(forced.score)
-        if has_attention_scores(model) and all(
-            map(has_subwords, (source_tokenizer, target_tokenizer))
-        ):
+        if can_align(model, source_tokenizer, target_tokenizer):
             self.align = _function(*_PAIRS)(functools.partial(forced.align, alignment=alignment))
         # For those who call the loaded object: any beam, and the parts that XLA can compile.
         self.greedy, self.beam = greedy, beam

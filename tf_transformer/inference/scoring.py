@@ -4,9 +4,9 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tf_transformer.decoding.contract import TranslationModel
+from tf_transformer.decoding.contract import TranslationModel, has_attention_scores
 from tf_transformer.inference.tokens import first_tokens, valid_utf8, with_end
-from tf_transformer.tokenizers.contract import GraphTokenizer
+from tf_transformer.tokenizers.contract import GraphTokenizer, has_subwords
 
 
 class Alignment(NamedTuple):
@@ -16,7 +16,7 @@ class Alignment(NamedTuple):
         layer: Index of the decoder layer.
         heads: Indices of the heads whose mean is taken.
         shifted: Whether a token is aligned by the attention with which the decoder reads it, one
-            step after the attention that predicts it (Chen et al. 2020, section 3).
+            step after the attention that predicts it (Chen et al. 2020).
         agreement: On what fraction of the links of IBM Model 1 the attention is the highest; None
             where nothing was compared.
         pairs: How many pairs of sentences have such links.
@@ -28,10 +28,30 @@ class Alignment(NamedTuple):
     agreement: float | None = None
     pairs: int = 0
 
+    def require(self, num_layers: int, num_heads: int) -> None:
+        """Raises a `ValueError` unless a model of this size has these heads."""
+        if self.layer not in range(num_layers) or not self.heads:
+            raise ValueError(
+                f"alignment needs a layer from 0 to {num_layers - 1} and at least one head; "
+                f"received layer={self.layer}, heads={self.heads}."
+            )
+        if not set(self.heads) <= set(range(num_heads)):
+            raise ValueError(
+                f"alignment needs heads from 0 to {num_heads - 1}; received heads={self.heads}."
+            )
+
 
 def default_alignment(num_layers: int, num_heads: int) -> Alignment:
     """All heads of the last layer but one, which align best as a rule (Garg et al. 2019)."""
     return Alignment(max(num_layers - 2, 0), tuple(range(num_heads)), shifted=False)
+
+
+def can_align(
+    model: TranslationModel, source_tokenizer: GraphTokenizer, target_tokenizer: GraphTokenizer
+) -> bool:
+    """Whether the model has attention scores and both tokenizers have `id_to_string`."""
+    tokenizers = source_tokenizer, target_tokenizer
+    return has_attention_scores(model) and all(map(has_subwords, tokenizers))
 
 
 class TargetProbability(NamedTuple):
@@ -112,6 +132,7 @@ class TeacherForcing:
         cross = self._cross_attention(source, target)
         if alignment is None:
             alignment = default_alignment(len(cross), cross[0].shape[1])
+        alignment.require(len(cross), cross[0].shape[1])
         heads = tf.gather(tf.cast(cross[alignment.layer], tf.float32), alignment.heads, axis=1)
         attention = tf.reduce_mean(heads, axis=1)
         # Row t has token t - 1 as input, the begin first, and predicts token t.
