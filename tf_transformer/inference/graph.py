@@ -41,7 +41,7 @@ SEARCH_SPECS = (*_SOURCE, _LENGTH_PENALTY)
 
 
 class ExportTranslator(tf.Module):
-    """The functions of a translator. All are saved; two of them are signatures.
+    """The functions of a translator. All are saved; some of them are signatures.
 
     It holds the model's variables and nothing else of Keras, so a SavedModel of it loads wherever
     TensorFlow and the ops of TensorFlow Text are.
