@@ -172,6 +172,35 @@ class Translator:
         translations = (best.text for (best,) in found)
         return ["\n".join(itertools.islice(translations, len(ls))) for ls in lines_of_texts]
 
+    def document(self, texts: str | Iterable[str]) -> str | list[str]:
+        """Translates texts of any length, sentence by sentence, with the search as exported.
+
+        Sentences are found by rules (`inference/sentences.py`). White space and line breaks between
+        them stay as they are, and a sentence of more than `max_length` tokens is translated in
+        chunks rather than truncated.
+
+        Args:
+            texts: A string or a list of strings.
+
+        Returns:
+            A str for a str, a list of str for a list.
+
+        Raises:
+            TypeError: `texts` holds something else than str.
+            SavedModelError: The SavedModel was written before it could do this.
+        """
+        if isinstance(texts, str):
+            return self.document([texts])[0]
+        _require_process_of_tensorflow()
+        if not hasattr(self._module, "translate_document"):
+            raise SavedModelError(
+                f"{self._path}: the SavedModel has no signature translate_document; "
+                f"write it again with tf-transformer export."
+            )
+        batch = [text.encode("utf-8", "replace") for text in checked_texts(texts)]
+        found = self._module.translate_document(tf.constant(batch, tf.string))
+        return [text.decode("utf-8") for text in found["translation"].numpy()]
+
     def n_best(
         self,
         texts: Iterable[str],
