@@ -12,10 +12,10 @@ Forests. So this lists
   libraries of the wheel have ops that no server has, such as `PyFunc`;
 - the ops that importing TensorFlow Text adds,
 
-without those of `_NOT_SERVED`. Each line has an op and its attributes, since a server refuses an
-attribute that it does not know, too. What the list cannot tell: for which types an op has a kernel.
-It lacks the ops of Decision Forests, and those that a server runs without a kernel because it
-rewrites them (`AccumulateNV2`).
+without those of `_NOT_SERVED`. What the list cannot tell: for which types an op has a kernel, and
+which attributes it has; a server ignores those that it does not know. The list lacks the ops of
+Decision Forests, and those that a server runs without a kernel because it rewrites them
+(`AccumulateNV2`).
 """
 
 import ctypes
@@ -23,7 +23,6 @@ import importlib.util
 import multiprocessing
 import pathlib
 import re
-from typing import Any
 
 SERVER = "TensorFlow Serving 2.20"
 # Ops that TensorFlow itself puts into a graph; those of XLA, which a server switches off; and what
@@ -50,47 +49,41 @@ def main() -> None:
         core = pool.apply(_registered)
     import tensorflow as tf
 
-    python = _on_cpus(*_registered())
+    python = _on_cpus(_registered())
     import tensorflow_text
 
-    text = _on_cpus(*_registered())
-    added = {name: op for name, op in text.items() if name not in python}
-    served = {**_on_cpus(*core), **added}
+    text = _on_cpus(_registered())
+    served = _on_cpus(core) | (text - python)
 
-    print(f"# The ops with a kernel for CPUs that {SERVER} links, and their attributes.")
+    print(f"# The ops with a kernel for CPUs that {SERVER} links.")
     print(
         f"# Written by dev/list_served_ops.py from tensorflow {tf.__version__} and "
         f"tensorflow-text {tensorflow_text.__version__}."
     )
-    for name, op in sorted(served.items()):
-        if not _NOT_SERVED.fullmatch(name):
-            print(name, *sorted(attribute.name for attribute in op.attr))
+    print(*sorted(op for op in served if not _NOT_SERVED.fullmatch(op)), sep="\n")
 
 
-def _registered() -> tuple[bytes, bytes]:
-    """The definitions of all ops, and of all kernels, in the libraries loaded so far."""
+def _registered() -> bytes:
+    """All kernels of the libraries loaded so far, a `KernelList`."""
     folder = pathlib.Path(importlib.util.find_spec("tensorflow").origin).parent
     ctypes.CDLL(str(folder / "libtensorflow_framework.so.2"))
     library = ctypes.CDLL(str(folder / "libtensorflow_cc.so.2"))
     library.TF_NewStatus.restype = ctypes.c_void_p
-    library.TF_GetAllOpList.restype = ctypes.POINTER(_Buffer)
     library.TF_GetAllRegisteredKernels.restype = ctypes.POINTER(_Buffer)
     library.TF_GetAllRegisteredKernels.argtypes = [ctypes.c_void_p]
-    ops = library.TF_GetAllOpList().contents
     kernels = library.TF_GetAllRegisteredKernels(library.TF_NewStatus()).contents
-    return ctypes.string_at(ops.data, ops.length), ctypes.string_at(kernels.data, kernels.length)
+    return ctypes.string_at(kernels.data, kernels.length)
 
 
-def _on_cpus(ops: bytes, kernels: bytes) -> dict[str, Any]:
-    """The definitions of the ops that have a kernel for CPUs, by name."""
-    from tensorflow.core.framework import kernel_def_pb2, op_def_pb2
+def _on_cpus(kernels: bytes) -> set[str]:
+    """The ops that have a kernel for CPUs."""
+    from tensorflow.core.framework import kernel_def_pb2
 
-    names = {
+    return {
         kernel.op
         for kernel in kernel_def_pb2.KernelList.FromString(kernels).kernel
         if kernel.device_type in ("CPU", "DEFAULT")  # a kernel for all devices
     }
-    return {op.name: op for op in op_def_pb2.OpList.FromString(ops).op if op.name in names}
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ Result = dict[str, Any]
 Row = dict[str, Any]
 
 _BAD_RECORD = "A server does not load a model with such records: export it again."
+_HEADLINES = ("Graph execution error", "Detected at node", "<stack traces", "File ")
 _MOST_LINES = 5
 _ROWS = 7  # of a batch whose rows are counted; a size that no record and no server prefers
 _STAND_IN = b"This is a text."
@@ -302,10 +303,12 @@ def _neighbour(name: str) -> ModuleType:
 
 
 def _line(error: BaseException) -> str:
-    """The first line of an error's message, ended by a full stop."""
-    text = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
-    text = text[:297] + "…" if len(text) > 298 else text
-    return (text or type(error).__name__).rstrip(".") + "."
+    """The line of an error's message that says most, ended by a full stop."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    # Before the message a session puts a headline, and where in the graph it was.
+    told = (line for line in lines if line and not line.startswith(_HEADLINES))
+    text = next(told, type(error).__name__)
+    return text[:300].rstrip(".") + "."
 
 
 def _ok(name: str, message: str, **values: Any) -> Result:

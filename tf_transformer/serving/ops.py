@@ -1,16 +1,16 @@
 """The ops of a SavedModel, compared with those that a stock TensorFlow Serving links.
 
-A server refuses a model when it meets an op, or an attribute of one, that it does not know: some
-ops when it loads the graph, those of functions not before their first request. So all are looked
-up beforehand, in a list that `dev/list_served_ops.py` made of TensorFlow's public wheels of the
-server's version; see there for what the list holds and lacks. A name in the list says nothing of
-types: whether an op has a kernel for its types is seen where the signatures run.
+A server refuses to load a model when its graph, or a function that a signature calls, has an op
+that is not registered; an op without a kernel fails in its first request. So all ops are looked up
+in a list that `dev/list_served_ops.py` made of TensorFlow's public wheels of the server's version;
+see there what it holds and lacks. A name in the list says nothing of types: whether an op has a
+kernel for its types is seen where the signatures run, with the installed TensorFlow.
 
 This file imports nothing else of the package, so that a process without it can run it too.
 """
 
 import pathlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import Any
 
 SERVER = "TensorFlow Serving 2.20"
@@ -19,11 +19,10 @@ _INIT_SIGNATURE = "__saved_model_init_op"
 _INITIALIZING, _RESTORING, _REST = "initialization", "restoring", "the graph itself"
 
 
-def served_ops() -> dict[str, frozenset[str]]:
-    """The attributes of each op that the server links, by the op's name."""
+def served_ops() -> frozenset[str]:
+    """The ops that the server links, by name."""
     lines = _LIST.read_text(encoding="utf-8").splitlines()
-    words = (line.split() for line in lines if not line.startswith("#"))
-    return {name: frozenset(attributes) for name, *attributes in words}
+    return frozenset(line for line in lines if not line.startswith("#"))
 
 
 def nodes_by_part(meta_graph: Any) -> dict[str, list[Any]]:
@@ -55,27 +54,18 @@ def nodes_by_part(meta_graph: Any) -> dict[str, list[Any]]:
     return {**parts, _REST: rest}
 
 
-def unserved(parts: Mapping[str, list[Any]], served: Mapping[str, frozenset[str]]) -> list[str]:
-    """A line for each op or attribute that the server does not know.
+def unserved(parts: Mapping[str, list[Any]], served: Container[str]) -> list[str]:
+    """A line for each op that the server does not have.
 
     Args:
         parts: As `nodes_by_part` returns them.
         served: As `served_ops` returns them.
     """
-    users: dict[str, set[str]] = {}
-    for part, nodes in parts.items():
-        for node in nodes:
-            if node.op not in served:
-                users.setdefault(f"the op {node.op}", set()).add(part)
-                continue
-            # Names with an underscore are notes of TensorFlow, which a server ignores.
-            for key in node.attr:
-                if not key.startswith("_") and key not in served[node.op]:
-                    users.setdefault(f"the attribute {key} of the op {node.op}", set()).add(part)
+    users = _users(parts, lambda node: None if node.op in served else f"the op {node.op}")
     return [
-        f"{SERVER} does not have {what}, which {_join(by)} needs. Export a "
-        f"model without it, or take a server that has it."
-        for what, by in sorted(users.items())
+        f"{SERVER} does not have {what}, which {by} needs. Export a model without it, or take a "
+        f"server that has it."
+        for what, by in users
     ]
 
 
@@ -85,18 +75,29 @@ def needing_xla(parts: Mapping[str, list[Any]]) -> list[str]:
     Args:
         parts: As `nodes_by_part` returns them.
     """
+
+    def need(node):
+        if node.op.startswith("Xla"):
+            return f"the op {node.op}"
+        if "_XlaMustCompile" in node.attr and node.attr["_XlaMustCompile"].b:
+            return "a function with jit_compile=True"
+        return None
+
+    return [
+        f"{by} has {what}, and {SERVER} runs nothing of XLA unless told. Export a model without it."
+        for what, by in _users(parts, need)
+    ]
+
+
+def _users(
+    parts: Mapping[str, list[Any]], found_in: Callable[[Any], str | None]
+) -> list[tuple[str, str]]:
+    """What is found in nodes, each with the parts that have it."""
     users: dict[str, set[str]] = {}
     for part, nodes in parts.items():
-        for node in nodes:
-            if node.op.startswith("Xla"):
-                users.setdefault(f"the op {node.op}", set()).add(part)
-            elif "_XlaMustCompile" in node.attr and node.attr["_XlaMustCompile"].b:
-                users.setdefault("a function with jit_compile=True", set()).add(part)
-    return [
-        f"{_join(by)} has {what}, and {SERVER} runs nothing of XLA unless told. Export a "
-        f"model without it."
-        for what, by in sorted(users.items())
-    ]
+        for what in filter(None, map(found_in, nodes)):
+            users.setdefault(what, set()).add(part)
+    return [(what, ", ".join(sorted(by))) for what, by in sorted(users.items())]
 
 
 def _ancestors(tensors: Iterable[str], nodes: Mapping[str, Any]) -> list[Any]:
@@ -137,7 +138,3 @@ def _functions_of(node: Any) -> Iterator[str]:
         if value.HasField("func"):
             yield value.func.name
         yield from (function.name for function in value.list.func)
-
-
-def _join(parts: Iterable[str]) -> str:
-    return ", ".join(sorted(parts))
