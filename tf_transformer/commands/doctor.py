@@ -84,7 +84,7 @@ def run(options: argparse.Namespace, started: float) -> int:
         for result in results:
             del result["values"]
         report = {"saved_model": folder and str(folder), "failed": failed, "checks": results}
-        print(json.dumps(report, ensure_ascii=False))
+        print(json.dumps(report))
     else:
         print(f"{failed} failed." if failed else "Nothing failed.")
     return 1 if failed else 0
@@ -107,23 +107,27 @@ def _checks(
         yield Check("same", "note", "not compared, since the SavedModel does not load")
         return
     limits = Limits(options.max_different, options.max_bleu_difference)
-    try:
-        with quiet(), search_errors():
+    with quiet():
+        try:
             search = exported_search(folder)
-            theirs = translate(sources, search)
+            with search_errors():
+                theirs = translate(sources, search)
             ours = translate_as_a_server(folder, sources)
-    except InputError as error:
-        yield Check("same", "FAIL", str(error))
-        return
+        except InputError as error:  # not through quiet, which would show TensorFlow's notes
+            yield Check("same", "FAIL", str(error))
+            return
     yield from compare(sources, (ours, theirs), references, limits)
 
 
 def _print(check: Check) -> None:
-    print(f"{check.status:4}  {check.name:{_NAME_WIDTH}}  {check.message}", flush=True)
+    lines = [f"{check.status:4}  {check.name:{_NAME_WIDTH}}  {check.message}"]
     for example in check.values.get("examples", ()):
-        print(f"      line {example['line']}: {example['source']}")
-        print(f"        SavedModel: {example['saved_model']}")
-        print(f"        other form: {example['other']}")
+        lines.append(f"      line {example['line']}: {example['source']}")
+        lines.append(f"        SavedModel: {example['saved_model']}")
+        lines.append(f"        other form: {example['other']}")
+    for line in lines:
+        # A damaged file or a bad translation may hold what confuses a terminal.
+        print("".join(c if c.isprintable() else ascii(c)[1:-1] for c in line), flush=True)
 
 
 def _require_complete(options: argparse.Namespace) -> None:

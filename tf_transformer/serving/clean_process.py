@@ -122,7 +122,8 @@ def _graph(tf: Any, folder: pathlib.Path) -> Iterator[Result]:
         if not (folder / "assets" / asset.filename).is_file()
     ]
     assets = len(meta_graph.asset_file_def)
-    yield from _lines("assets", missing, f"all {assets} of the graph are there", assets=assets)
+    message = f"all {assets} of the graph are there" if assets else "the graph needs none"
+    yield from _lines("assets", missing, message, assets=assets)
     parts = ops.nodes_by_part(meta_graph)
     names = {node.op for nodes in parts.values() for node in nodes}
     yield from _lines(
@@ -243,7 +244,7 @@ def _latency(servable: Any, rows: list[Row]) -> Result:
         "latency",
         "serving_default takes "
         + " and ".join(f"{1000 * medians[size]:.1f} ms at batch {size}" for size in medians)
-        + f" (medians of {runs[1]} and {runs[32]})",
+        + f" (the texts of above, medians of {runs[1]} and {runs[32]})",
         milliseconds={str(size): round(1000 * median, 3) for size, median in medians.items()},
         runs={str(size): number for size, number in runs.items()},
     )

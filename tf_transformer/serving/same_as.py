@@ -58,17 +58,27 @@ def exported_search(folder: pathlib.Path) -> Search:
 
 
 def translate_as_a_server(folder: pathlib.Path, texts: Sequence[str]) -> list[str]:
-    """Translates lines with the signature `serving_default`, in a session."""
+    """Translates lines with the signature `serving_default`, in a session.
+
+    Raises:
+        SameAsError: It does not load, or has no such signature.
+    """
+    import tensorflow as tf
+
     from tf_transformer.inference.ordered import translate_in_order
     from tf_transformer.serving.servable import Servable
-
-    servable = Servable(folder)
 
     def translate(batch: list[str]) -> list[str]:
         found = servable.run("serving_default", {"text": [text.encode() for text in batch]})
         return [text.decode() for text in found["translation"]]
 
-    translations = list(translate_in_order(iter(texts), translate, _BATCH_SIZE, threads=1))
+    try:
+        servable = Servable(folder)
+        translations = list(translate_in_order(iter(texts), translate, _BATCH_SIZE, threads=1))
+    except (OSError, ValueError, KeyError, tf.errors.OpError) as error:
+        raise SameAsError(
+            f"{folder}: does not translate. For the reason: tf-transformer doctor {folder}"
+        ) from error
     servable.close()
     return translations
 
