@@ -1,1 +1,11 @@
 """Serving: the local server, its client, its page, and the doctor of an export."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach(
+    __name__,
+    submod_attrs={
+        "limits": ["Limits"],
+        "server": ["LocalServer"],
+    },
+)
