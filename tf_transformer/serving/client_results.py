@@ -86,7 +86,7 @@ class VersionStatus(NamedTuple):
     @classmethod
     def of(cls, content: Mapping[str, Any]) -> "VersionStatus":
         """Reads an item of `model_version_status` of TensorFlow Serving's REST API."""
-        error = content["status"].get("error_message", "")
+        error = content.get("status", {}).get("error_message", "")
         return cls(int(content["version"]), content["state"], error)
 
 
