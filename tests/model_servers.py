@@ -226,6 +226,8 @@ class RestServer(http.server.ThreadingHTTPServer):
             return Answer(200, {"metadata": {"signature_def": {"signature_def": definitions}}})
         if path != ":predict":
             return Answer(404, {"error": f"Malformed request: {path}"})
+        if "instances" in content:
+            return Answer(200, {"predictions": [text.upper() for text in content["instances"]]})
         try:
             outputs = self.predict(content["signature_name"], content["inputs"])
         except LookupError as error:

@@ -337,7 +337,9 @@ def test_either_limit_ends_a_request(server, limits):
         error_of(serving.ServingTimeoutError, client.translate, ["a"])
 
 
-def test_a_connection_has_its_own_time_out():
+def test_a_connection_has_its_own_time_out(monkeypatch):
+    waits = []
+    monkeypatch.setattr(rest_client.time, "sleep", waits.append)
     # The queue of connections that nobody accepts is full.
     with socket.socket() as full, contextlib.ExitStack() as others:
         full.bind(("127.0.0.1", 0))
@@ -347,9 +349,10 @@ def test_a_connection_has_its_own_time_out():
             other.setblocking(False)
             other.connect_ex(full.getsockname())
         url = f"http://127.0.0.1:{full.getsockname()[1]}/v1/models/demo"
-        with serving.Client(url, connect_timeout=0.1, retries=0) as client:
+        with serving.Client(url, connect_timeout=0.1, deadline=3, retries=2) as client:
             message = error_of(serving.UnreachableError, client.translate, "a")
     assert "no connection in time" in message
+    assert len(waits) == 2  # the first attempt has not used up all of the time
 
 
 @pytest.mark.parametrize(

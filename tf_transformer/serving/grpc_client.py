@@ -30,7 +30,7 @@ from tf_transformer.serving.client_errors import (
 )
 from tf_transformer.serving.transport import Limits, Transport
 
-_MESSAGE_BYTES = 64 << 20
+_LARGEST_ANSWER = 64 << 20  # bytes
 _MOST_ATTEMPTS = 5  # gRPC's own limit
 _KINDS: dict[grpc.StatusCode, type[ServingError]] = {
     grpc.StatusCode.DEADLINE_EXCEEDED: ServingTimeoutError,
@@ -135,8 +135,7 @@ def _channel_options(limits: Limits) -> list[tuple[str, Any]]:
     method = {"name": [{}], **({"retryPolicy": policy} if limits.retries else {})}
     return [
         ("grpc.service_config", json.dumps({"methodConfig": [method]})),
-        ("grpc.max_send_message_length", _MESSAGE_BYTES),
-        ("grpc.max_receive_message_length", _MESSAGE_BYTES),
+        ("grpc.max_receive_message_length", _LARGEST_ANSWER),
         # Time for one attempt to connect, which gRPC calls a minimum of the time between two.
         ("grpc.min_reconnect_backoff_ms", int(1000 * limits.connect_timeout)),
         ("grpc.enable_http_proxy", 0),  # as by REST

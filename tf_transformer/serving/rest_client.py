@@ -148,8 +148,7 @@ class RestTransport(Transport):
                 connect=min(self._limits.connect_timeout, left),
                 read=min(self._limits.read_timeout, left),
             ),
-            retries=False,
-            redirect=False,
+            retries=False,  # nor redirects
             preload_content=False,
         )
         data = bytearray()
