@@ -1,25 +1,53 @@
 """`tf-transformer export`: a SavedModel with its manifest, and errors."""
 
-import json
+import hashlib
 
 import pytest
-from commands import assert_refused, log_of, run
+import sacrebleu
+from commands import assert_refused, lines_of, log_of, run
 
 from tf_transformer import cli
 from tf_transformer.config import read_toml
+from tf_transformer.export.manifest import read_manifest, verify_files
 
 
 def test_export_writes_the_next_version_with_a_manifest(trained_run, exported_run):
     saved, done = exported_run
     assert done.stdout.splitlines() == [str(saved / "1")]
     assert done.stderr == ""
-    assert [path.name for path in saved.iterdir()] == ["1"]
-    manifest = json.loads((saved / "1/assets.extra/tf_transformer.json").read_text("utf-8"))
+    beside = {"models.config", "batching_parameters.pbtxt", "compose.yaml"}
+    assert {path.name for path in saved.iterdir()} == {"1", *beside}
+    manifest = read_manifest(saved / "1")
     best = max(log_of(trained_run[0]), key=lambda line: line["val_bleu"])
     assert manifest["metrics"]["val_bleu"] == best["val_bleu"]
     assert manifest["step"] == best["step"]
     assert manifest["config"] == read_toml(trained_run[0] / "config.toml")
     assert {"tensorflow", "keras", "tf_transformer"} <= set(manifest["versions"])
+    assert verify_files(saved / "1") == []
+
+
+def test_the_manifest_says_what_the_model_has_learned_from_and_how_it_was_scored(
+    trained_run, exported_run, copy_files
+):
+    manifest = read_manifest(exported_run[0] / "1")
+    texts = [lines_of(copy_files / f"train.{side}") for side in ("source", "target")]
+    pairs = "".join(f"{s}\t{t}\n" for s, t in zip(*texts, strict=True))
+    digest = hashlib.sha256(pairs.encode()).hexdigest()[:16]
+    assert manifest["data"]["training corpus"] == f"300 pairs, SHA-256 {digest}"
+    model = (trained_run[0] / "tokenizers/source.model").read_bytes()
+    digest = hashlib.sha256(model).hexdigest()[:16]
+    assert manifest["data"]["source tokenizer"] == f"SHA-256 {digest}"
+    assert set(manifest["data"]) == {
+        "training corpus", "validation corpus", "source tokenizer", "target tokenizer",
+    }  # fmt: skip
+    bleu = sacrebleu.BLEU()
+    bleu.corpus_score(["a"], [["a"]])
+    assert manifest["scores"] == {
+        "val_bleu": {
+            "score": manifest["metrics"]["val_bleu"],
+            "signature": str(bleu.get_signature()),
+        }
+    }
 
 
 @pytest.mark.parametrize(("precision", "largest"), [("bfloat16", 0.55), ("int8", 0.35)])
@@ -28,8 +56,7 @@ def test_a_saved_model_of_lower_precision_is_smaller_and_translates(
 ):
     done = run("export", trained_run[0], tmp_path / "saved", f"--precision={precision}")
     assert done.returncode == 0, done.stderr
-    manifest = json.loads((tmp_path / "saved/1/assets.extra/tf_transformer.json").read_text())
-    assert manifest["precision"] == precision
+    assert read_manifest(tmp_path / "saved/1")["precision"] == precision
     sizes = [
         (saved / "1/variables/variables.data-00000-of-00001").stat().st_size
         for saved in (tmp_path / "saved", exported_run[0])

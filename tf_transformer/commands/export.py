@@ -1,8 +1,6 @@
 """`tf-transformer export`: the best checkpoint of a run as a SavedModel or a CTranslate2 model."""
 
 import argparse
-import datetime
-import importlib.metadata
 import pathlib
 import warnings
 from typing import Any
@@ -16,7 +14,8 @@ from tf_transformer.training.run_directory import RunDirectory
 HELP = "write a SavedModel, text in and text out, or a model of CTranslate2"
 DESCRIPTION = "Writes the best checkpoint of a run as saved_models/NAME/VERSION."
 _FORMATS = ("saved_model", "ctranslate2")
-_PACKAGES = ("tf_transformer", "tensorflow", "keras", "tensorflow-text", "sentencepiece")
+# What the metadata of a run says of its data.
+_DATA = ("training corpus", "validation corpus", "source tokenizer", "target tokenizer")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -67,13 +66,20 @@ def run(options: argparse.Namespace, started: float) -> int:
             warnings.simplefilter("ignore")
             trained.model.quantize("int8")
     config = run_directory.config()
+    checkpoint = trained.checkpoint
     manifest = {
         "config": config.to_dict(),
-        "step": trained.checkpoint.step,
-        "metrics": trained.checkpoint.metrics,
+        "data": {
+            key: checkpoint.run_metadata[key] for key in _DATA if key in checkpoint.run_metadata
+        },
+        "step": checkpoint.step,
+        "metrics": checkpoint.metrics,
+        # Of training's validation: greedy search, in the precision of training.
+        "scores": {
+            name: {"score": checkpoint.metrics[name], "signature": signature}
+            for name, signature in checkpoint.signatures.items()
+        },
         "precision": options.quantization or precision,
-        "versions": {name: importlib.metadata.version(name) for name in _PACKAGES},
-        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
     export = _export_saved_model if options.format == "saved_model" else _export_ctranslate2
     print(export(trained, config.data.max_length, manifest, options))

@@ -1,0 +1,102 @@
+"""One SavedModel gives the same translations in every way to run it without this package.
+
+The server and its client are compared in `test_server.py`.
+"""
+
+import importlib.util
+import json
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import pytest
+import tensorflow as tf
+
+import tf_transformer as tt
+from tf_transformer.serving.servable import Servable
+
+C_PROGRAM = pathlib.Path(__file__).with_name("translate.c")
+
+
+@pytest.fixture(scope="module")
+def model(exported_run):
+    return exported_run[0] / "1"
+
+
+@pytest.fixture(scope="module")
+def texts(copy_files):
+    lines = (copy_files / "test.source").read_text(encoding="utf-8").splitlines()
+    # One is empty, one is too long, and one has letters that the model never saw.
+    return [*lines, "", "a " * 300, "Übergrößenträger 日本"]
+
+
+@pytest.fixture(scope="module")
+def expected(model, texts):
+    translations = tt.Translator.load(model)(texts)
+    assert len(set(translations)) > 5, "translations that differ, or equality says little"
+    return translations
+
+
+def test_a_session(model, texts, expected):
+    found = Servable(model).run("serving_default", {"text": texts})
+    assert [text.decode() for text in found["translation"]] == expected
+
+
+WITHOUT_PACKAGE = "import sys\nsys.modules['tf_transformer'] = None\n"
+
+
+def python(code, *arguments, texts):
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", f"{WITHOUT_PACKAGE}{code}", *map(str, arguments)],
+        input=json.dumps(texts),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+LOADED_EAGERLY = """
+import json, tensorflow as tf, tensorflow_text
+model = tf.saved_model.load(sys.argv[1])
+texts = tf.constant(json.load(sys.stdin))
+found = model.signatures["serving_default"](text=texts)["translation"]
+print(json.dumps([text.decode() for text in found.numpy()]))
+"""
+
+KERAS_LAYER = """
+import json, keras, tensorflow as tf, tensorflow_text
+layer = keras.layers.TFSMLayer(sys.argv[1], call_endpoint="serving_default")
+found = layer(tf.constant(json.load(sys.stdin)))["translation"]
+print(json.dumps([text.decode() for text in found.numpy()]))
+"""
+
+
+@pytest.mark.parametrize("code", [LOADED_EAGERLY, KERAS_LAYER], ids=["eager", "TFSMLayer"])
+def test_python_without_this_package(code, model, texts, expected):
+    assert python(code, model, texts=texts) == expected
+
+
+@pytest.mark.skipif(sys.platform != "linux" or not shutil.which("cc"), reason="no C compiler")
+def test_the_c_api(model, texts, expected, tmp_path):
+    program = tmp_path / "translate"
+    libraries = pathlib.Path(tf.sysconfig.get_lib())
+    subprocess.run(
+        ["cc", "-Wall", "-Wextra", "-Werror", "-o", program, C_PROGRAM,
+         "-I", tf.sysconfig.get_include(), "-L", libraries, f"-Wl,-rpath,{libraries}",
+         "-l:libtensorflow_cc.so.2", "-l:libtensorflow_framework.so.2"],
+        check=True,
+    )  # fmt: skip
+    signature = Servable(model).meta_graph.signature_def["serving_default"]
+    text_ops = pathlib.Path(importlib.util.find_spec("tensorflow_text").origin).parent
+    done = subprocess.run(
+        [program, model, signature.inputs["text"].name, signature.outputs["translation"].name,
+         text_ops / "python" / "ops" / "_sentencepiece_tokenizer.so"],
+        input="".join(f"{text}\n" for text in texts).encode(),
+        capture_output=True,
+        timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:].decode()
+    assert done.stdout.decode() == "".join(f"{text}\n" for text in expected)
