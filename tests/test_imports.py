@@ -38,7 +38,7 @@ ARROWS = {
     },
     "visualization": {"visualization"},
     "export": {"export", "files", "inference", "layers", "models", "tokenizers"},
-    "serving": {"serving", "evaluation", "export", "files", "inference"},
+    "serving": {"serving", "evaluation", "export", "files", "inference", "settings"},
     "commands": {
         "commands", "config", "data", "evaluation", "export", "inference", "models", "serving",
         "settings", "training", "visualization",

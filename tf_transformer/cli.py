@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tf_transformer.commands import average, evaluate, export, plot, train, translate
+from tf_transformer.commands import average, evaluate, export, plot, serve, train, translate
 from tf_transformer.commands.options import Parser
 from tf_transformer.errors import InputError
 
@@ -21,6 +21,7 @@ COMMANDS = {
     "evaluate": evaluate,
     "export": export,
     "translate": translate,
+    "serve": serve,
 }
 
 

@@ -63,7 +63,8 @@ def translate_documents(
         num_texts,
     )
     return {
-        "translation": before + tf.strings.unsorted_segment_join(ended, text_of_sentence, num_texts),
+        "translation": before
+        + tf.strings.unsorted_segment_join(ended, text_of_sentence, num_texts),
         "sentences": sentences.to_tensor(""),
         "sentence_translations": sentences.with_flat_values(translations).to_tensor(""),
         "truncated": truncated > 0,

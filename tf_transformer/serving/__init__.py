@@ -22,5 +22,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
             "PairScore",
             "VersionStatus",
         ],
+        "limits": ["Limits"],
+        "server": ["LocalServer"],
     },
 )

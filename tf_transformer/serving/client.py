@@ -27,7 +27,7 @@ from tf_transformer.serving.client_results import (
     Query,
     VersionStatus,
 )
-from tf_transformer.serving.transport import Limits, Transport
+from tf_transformer.serving.transport import RequestLimits, Transport
 
 _T = TypeVar("_T")
 
@@ -81,7 +81,7 @@ class Client:
         _require_times({**times, "deadline": deadline})
         self._batch_size = batch_size
         self._batch_characters = batch_characters
-        self._limits = Limits(connections, connect_timeout, read_timeout, deadline, retries)
+        self._limits = RequestLimits(connections, connect_timeout, read_timeout, deadline, retries)
         self._transport = _transport(url, version, self._limits)
         self._slots = threading.BoundedSemaphore(connections)
         self._closed = False
@@ -292,7 +292,7 @@ class Client:
         )
 
 
-def _transport(url: str, version: int | None, limits: Limits) -> Transport:
+def _transport(url: str, version: int | None, limits: RequestLimits) -> Transport:
     """The way to the server that the URL's scheme names; only gRPC's loads TensorFlow."""
     scheme = urllib.parse.urlsplit(url).scheme
     if scheme in ("http", "https"):

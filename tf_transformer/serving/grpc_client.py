@@ -28,7 +28,7 @@ from tf_transformer.serving.client_errors import (
     UnexpectedAnswerError,
     UnreachableError,
 )
-from tf_transformer.serving.transport import Limits, Transport
+from tf_transformer.serving.transport import RequestLimits, Transport
 
 _LARGEST_ANSWER = 64 << 20  # bytes
 _MOST_ATTEMPTS = 5  # gRPC's own limit
@@ -54,7 +54,7 @@ class GrpcTransport(Transport):
         ValueError: The URL is not that of a model.
     """
 
-    def __init__(self, url: str, version: int | None, limits: Limits) -> None:
+    def __init__(self, url: str, version: int | None, limits: RequestLimits) -> None:
         parts = urllib.parse.urlsplit(url)
         name = parts.path.strip("/")
         if not parts.hostname or not parts.port or not name or "/" in name:
@@ -124,7 +124,7 @@ class GrpcTransport(Transport):
         return True
 
 
-def _channel_options(limits: Limits) -> list[tuple[str, Any]]:
+def _channel_options(limits: RequestLimits) -> list[tuple[str, Any]]:
     policy = {
         "maxAttempts": min(limits.retries + 1, _MOST_ATTEMPTS),
         "initialBackoff": "0.1s",

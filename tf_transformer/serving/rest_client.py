@@ -21,7 +21,7 @@ from tf_transformer.serving.client_errors import (
     UnexpectedAnswerError,
     UnreachableError,
 )
-from tf_transformer.serving.transport import Limits, Transport
+from tf_transformer.serving.transport import RequestLimits, Transport
 
 _RETRIED = frozenset({429, 502, 503, 504})
 _KINDS: dict[int, type[ServingError]] = {
@@ -64,7 +64,7 @@ class RestTransport(Transport):
         ValueError: The URL is not that of a model.
     """
 
-    def __init__(self, url: str, version: int | None, limits: Limits) -> None:
+    def __init__(self, url: str, version: int | None, limits: RequestLimits) -> None:
         parts = urllib.parse.urlsplit(url)
         path = parts.path.rstrip("/")
         is_model = re.fullmatch(r".*/v1/models/[^/:]+", path)

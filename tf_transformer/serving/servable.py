@@ -45,6 +45,7 @@ class Servable:
     Args:
         folder: A SavedModel, such as `saved_models/de_en/1`.
         threads: Threads of one operation, and operations at a time; None is TensorFlow's choice.
+            With 1 all runs in the thread that calls `run`, and calls from several share nothing.
 
     Attributes:
         folder: As given.
@@ -60,7 +61,8 @@ class Servable:
     def __init__(self, folder: str | os.PathLike[str], threads: int | None = None) -> None:
         self.folder = os.fspath(folder)
         config = tf.compat.v1.ConfigProto(
-            intra_op_parallelism_threads=threads or 0, inter_op_parallelism_threads=threads or 0
+            intra_op_parallelism_threads=threads or 0,
+            inter_op_parallelism_threads=-1 if threads == 1 else threads or 0,
         )
         self._session = tf.compat.v1.Session(graph=tf.Graph(), config=config)
         try:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 
-class Limits(NamedTuple):
+class RequestLimits(NamedTuple):
     """How long and how often to try; times are in seconds.
 
     Attributes:

@@ -1,0 +1,156 @@
+"""A server of a model that is no network: it answers what is known, waits or fails on demand."""
+
+import contextlib
+import http.client
+import json
+import socket
+import threading
+import time
+
+import numpy as np
+
+from tf_transformer.serving import Limits, LocalServer
+from tf_transformer.serving.servable import Signature, TensorSpec
+from tf_transformer.serving.versions import Versions
+
+TEXT = TensorSpec("string", (None,))
+FLOAT = TensorSpec("float32", (None,))
+MODEL = "/v1/models/demo"
+
+
+class StubModel:
+    """Upper case for translations; a text "fail" fails, and "wait" waits for `go`.
+
+    `batches` has the texts of each call.
+    """
+
+    meta_graph = None
+    signatures = {
+        "serving_default": Signature({"text": TEXT}, {"translation": TEXT}),
+        "other": Signature({"text": TEXT}, {"translation": TEXT}),
+        "score": Signature({"source": TEXT, "target": TEXT}, {"ratio": FLOAT, "same": FLOAT}),
+        "numbers": Signature({"x": FLOAT}, {"y": FLOAT}),
+    }
+
+    def __init__(self, prefix=""):
+        self.prefix = prefix.encode()
+        self.batches = []
+        self.go = threading.Event()
+        self.closed = False
+        self.running = []  # appending and popping are atomic
+
+    def run(self, signature, inputs):
+        assert not self.closed
+        self.running.append(signature)
+        try:
+            return self.outputs(signature, inputs)
+        finally:
+            self.running.pop()
+
+    def outputs(self, signature, inputs):
+        columns = [list(column) for column in inputs.values()]
+        self.batches.append(columns[0])
+        if b"wait" in columns[0]:
+            assert self.go.wait(20)
+        if b"fail" in columns[0]:
+            raise ValueError("a text fails")
+        if signature == "score":
+            pairs = list(zip(inputs["source"], inputs["target"], strict=True))
+            return {
+                "ratio": np.array([len(s) / (len(t) or 1) for s, t in pairs], np.float32),
+                "same": np.array([s == t for s, t in pairs], bool),
+            }
+        rows = [self.prefix + text.upper() for text in columns[0]]
+        return {"translation": np.array(rows, object)}
+
+    def close(self):
+        assert not self.running
+        self.closed = True
+
+
+def eventually(condition, seconds=10):
+    """Waits until a condition holds."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it never holds"
+        time.sleep(0.005)
+
+
+@contextlib.contextmanager
+def serving(tmp_path, load=None, threads=2, batching=True, **limits):
+    """A `LocalServer` of a stub, and that stub."""
+    model = StubModel()
+    (tmp_path / "demo" / "1").mkdir(parents=True, exist_ok=True)
+    (tmp_path / "demo" / "1" / "saved_model.pb").touch()
+    server = LocalServer(
+        tmp_path / "demo", limits=Limits(**limits), threads=threads, batching=batching
+    )
+    server.versions = Versions(
+        tmp_path / "demo", unverified=True, poll_seconds=0.02, load=load or (lambda _: model)
+    )
+    try:
+        with server:
+            yield server, model
+    finally:
+        model.go.set()
+
+
+def port_of(server):
+    return int(server.address.rpartition(":")[2])
+
+
+def ask(server, path=f"{MODEL}:predict", body=None, method=None, headers=None):
+    """The status, headers and content of an answer."""
+    connection = http.client.HTTPConnection("127.0.0.1", port_of(server), timeout=30)
+    if body is not None and not isinstance(body, bytes):
+        body = json.dumps(body).encode()
+    method = method or ("POST" if body is not None else "GET")
+    with contextlib.closing(connection):
+        connection.request(method, path, body, headers or {})
+        response = connection.getresponse()
+        content = response.read()
+    is_json = response.headers.get("content-type") == "application/json"
+    return response.status, response.headers, json.loads(content) if is_json else content
+
+
+def translate(server, *texts):
+    """The status and translations, or the error, of texts in the row form."""
+    status, _, content = ask(server, body={"instances": list(texts)})
+    return status, content.get("predictions", content.get("error"))
+
+
+class Client:
+    """A connection by hand, for what a decent client does not send."""
+
+    def __init__(self, server):
+        self.socket = socket.create_connection(("127.0.0.1", port_of(server)), timeout=20)
+
+    def send(self, data):
+        self.socket.sendall(data)
+
+    def send_head(self, length, path="/v1/models/demo:predict"):
+        head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n"
+        self.send(head.encode())
+
+    def send_request(self, body):
+        self.send_head(len(body))
+        self.send(body)
+
+    def response(self):
+        """The status and content of an answer, or (0, b"") where the connection was closed."""
+        response = http.client.HTTPResponse(self.socket)
+        try:
+            response.begin()
+        except (http.client.RemoteDisconnected, ConnectionResetError):
+            return 0, b""
+        return response.status, response.read()
+
+    def is_closed(self):
+        """Waits for the end of the connection."""
+        try:
+            return self.socket.recv(1) == b""
+        except ConnectionResetError:
+            return True
+
+    def close(self):
+        self.socket.close()
