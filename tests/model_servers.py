@@ -282,7 +282,7 @@ class GrpcServer(
         if self.script:
             context.abort(*self.script.pop(0))
         inputs = {
-            name: [text.decode() for text in tf.make_ndarray(tensor).tolist()]
+            name: decoded(tf.make_ndarray(tensor).tolist())
             for name, tensor in request.inputs.items()
         }
         try:
@@ -305,6 +305,12 @@ class GrpcServer(
         response = get_model_status_pb2.GetModelStatusResponse()
         response.model_version_status.add(version=3, state="AVAILABLE")
         return response
+
+
+def decoded(values):
+    if isinstance(values, list):
+        return [decoded(value) for value in values]
+    return values.decode() if isinstance(values, bytes) else values
 
 
 def as_array(value):
