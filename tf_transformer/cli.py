@@ -42,8 +42,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: None for those of the process.
 
     Returns:
-        The exit status: 0, 1 where a check of `doctor` or an answer of `serve` failed, 2 for bad input, 130 after Ctrl-C,
-        143 after SIGTERM.
+        The exit status: 0; 1 where a check of `doctor` or an answer of `serve` failed; 2 for bad
+        input; 130 after Ctrl-C; 143 after SIGTERM.
     """
     options = make_parser().parse_args(arguments)
     started = time.monotonic()
