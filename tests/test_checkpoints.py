@@ -61,10 +61,14 @@ def test_without_checkpoints_none_is_found(checkpoints):
 
 def test_a_checkpoint_is_found_with_its_step_and_metrics(checkpoints, model):
     scores = {"val_bleu": np.float32(12.5), "loss": 2}
-    checkpoints.write(model, 12, scores, batches_seen=24, run_metadata={"d_model": 8})
+    signatures = {"val_bleu": "nrefs:1", "val_chrf": "not a metric of this validation"}
+    checkpoints.write(
+        model, 12, scores, batches_seen=24, run_metadata={"d_model": 8}, signatures=signatures
+    )
     (found,) = checkpoints.all()
     assert (found.step, found.batches_seen) == (12, 24)
     assert found.metrics == {"val_bleu": 12.5, "loss": 2.0}
+    assert found.signatures == {"val_bleu": "nrefs:1"}
     assert found.path == checkpoints.directory / "step-00000012"
     assert names_in(checkpoints) == ["step-00000012"]
     state = json.loads((found.path / "state.json").read_text(encoding="utf-8"))
@@ -73,12 +77,22 @@ def test_a_checkpoint_is_found_with_its_step_and_metrics(checkpoints, model):
         "step": 12,
         "batches_seen": 24,
         "metrics": {"val_bleu": 12.5, "loss": 2.0},
+        "signatures": {"val_bleu": "nrefs:1"},
         "seeds": [variable.numpy().tolist() for variable in model.layers[0].variables],
         "best_step": None,
         "run_metadata": {"d_model": 8},
         "weights_bytes": len(weights),
         "weights_sha256": hashlib.sha256(weights).hexdigest(),
     }
+
+
+def test_a_checkpoint_of_an_earlier_version_has_no_signatures(checkpoints, model):
+    checkpoints.write(model, 1, {"val_bleu": 1.0}, signatures={"val_bleu": "nrefs:1"})
+    path = checkpoints.directory / "step-00000001" / "state.json"
+    state = json.loads(path.read_text(encoding="utf-8"))
+    del state["signatures"]
+    path.write_text(json.dumps(state), encoding="utf-8")
+    assert checkpoints.latest().signatures == {}
 
 
 def test_each_checkpoint_keeps_its_own_weights(checkpoints, model):

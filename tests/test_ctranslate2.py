@@ -1,6 +1,5 @@
 """The export to CTranslate2, which gives the same scores and translations."""
 
-import json
 import sys
 
 import ctranslate2
@@ -12,6 +11,7 @@ from phrase_models import MAX_LENGTH, VOCAB_SIZE, model_of, our_greedy, padded
 
 import tf_transformer as tt
 from tf_transformer.export.ctranslate2 import QUANTIZATIONS, export_ctranslate2
+from tf_transformer.export.manifest import read_manifest, verify_files
 from tf_transformer.export.versions import ExportError
 
 # The engines add in different orders. Of two best tokens nearer than this, either may win.
@@ -226,7 +226,7 @@ def test_the_folder_holds_model_tokenizers_and_manifest(
     assert {file.name for file in path.iterdir()} == vocabularies | {
         "model.bin", "config.json", "source.model", "target.model", "tf_transformer.json",
     }  # fmt: skip
-    assert json.loads((path / "tf_transformer.json").read_text("utf-8")) == {"step": 7}
+    assert read_manifest(path)["step"] == 7 and verify_files(path) == []
     for side, tokenizer in zip(("source", "target"), tokenizers, strict=True):
         assert (path / f"{side}.model").read_bytes() == tokenizer.model
 

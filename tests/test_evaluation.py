@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from tf_transformer.evaluation import score
+from tf_transformer.evaluation import bleu_signature, score
 
 
 def noisy_corpus():
@@ -70,6 +70,11 @@ def test_the_signatures_hold_the_settings_of_the_metrics():
     assert re.fullmatch(
         r"nrefs:1\|case:mixed\|eff:yes\|nc:6\|nw:0\|space:no" + version, scores.chrf_signature
     )
+
+
+@pytest.mark.parametrize("name", CORPORA)
+def test_the_signature_of_bleu_is_that_of_every_corpus(name):
+    assert bleu_signature() == score(*CORPORA[name]).signature
 
 
 def test_identical_text_scores_100_and_other_text_less():

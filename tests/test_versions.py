@@ -3,7 +3,8 @@
 import pytest
 
 import tf_transformer as tt
-from tf_transformer.export.versions import ExportError, write_manifest, write_version
+from tf_transformer.export.manifest import write_manifest
+from tf_transformer.export.versions import ExportError, write_version
 from tf_transformer.inference.saved_model import SAVED_MODEL, SavedModelError, find_saved_model
 
 

@@ -27,6 +27,13 @@ class Scores:
     tokens: int
 
 
+def bleu_signature() -> str:
+    """sacreBLEU's signature of the BLEU that `score` computes, with the version installed."""
+    bleu = sacrebleu.BLEU()
+    bleu.corpus_score(["one"], [["one"]])  # before, it knows no number of references
+    return str(bleu.get_signature())
+
+
 def score(translations: Sequence[str], references: Sequence[str]) -> Scores:
     """Computes BLEU and chrF of translations against one reference each.
 

@@ -1,22 +1,22 @@
 """`tf-transformer export`: the best checkpoint of a run as a SavedModel or a CTranslate2 model."""
 
 import argparse
-import datetime
-import importlib.metadata
 import pathlib
 import warnings
 from typing import Any
 
 from tf_transformer.commands.models import quiet, search_errors
 from tf_transformer.commands.options import length_penalty, positive
-from tf_transformer.errors import ConfigError
+from tf_transformer.config import DataConfig
+from tf_transformer.errors import ConfigError, InputError
 from tf_transformer.settings import flag
-from tf_transformer.training.run_directory import RunDirectory
+from tf_transformer.training.run_directory import RunDirectory, warn
 
 HELP = "write a SavedModel, text in and text out, or a model of CTranslate2"
 DESCRIPTION = "Writes the best checkpoint of a run as saved_models/NAME/VERSION."
 _FORMATS = ("saved_model", "ctranslate2")
-_PACKAGES = ("tf_transformer", "tensorflow", "keras", "tensorflow-text", "sentencepiece")
+# What the metadata of a run says of its data.
+_DATA = ("training corpus", "validation corpus", "source tokenizer", "target tokenizer")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -67,16 +67,23 @@ def run(options: argparse.Namespace, started: float) -> int:
             warnings.simplefilter("ignore")
             trained.model.quantize("int8")
     config = run_directory.config()
+    checkpoint = trained.checkpoint
     manifest = {
         "config": config.to_dict(),
-        "step": trained.checkpoint.step,
-        "metrics": trained.checkpoint.metrics,
+        "data": {
+            key: checkpoint.run_metadata[key] for key in _DATA if key in checkpoint.run_metadata
+        },
+        "step": checkpoint.step,
+        "metrics": checkpoint.metrics,
+        # Of training's validation: greedy search, in the precision of training.
+        "scores": {
+            name: {"score": checkpoint.metrics[name], "signature": signature}
+            for name, signature in checkpoint.signatures.items()
+        },
         "precision": options.quantization or precision,
-        "versions": {name: importlib.metadata.version(name) for name in _PACKAGES},
-        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
     export = _export_saved_model if options.format == "saved_model" else _export_ctranslate2
-    print(export(trained, config.data.max_length, manifest, options))
+    print(export(trained, config.data, manifest, options))
     return 0
 
 
@@ -95,18 +102,22 @@ def _check(options: argparse.Namespace) -> None:
 
 
 def _export_saved_model(
-    trained: Any, max_length: int, manifest: dict, options: argparse.Namespace
+    trained: Any, data: DataConfig, manifest: dict, options: argparse.Namespace
 ) -> pathlib.Path:
     from tf_transformer.export.saved_model import export_saved_model
     from tf_transformer.inference.translator import Translator
 
+    alignment = _alignment(trained, data)
+    if alignment is not None:
+        manifest["alignment"] = alignment._asdict()
     search = {"beam_size": options.beam_size, "length_penalty": options.length_penalty}
     with search_errors():
         translator = Translator.from_model(
             trained.model,
             trained.source_tokenizer,
             trained.target_tokenizer,
-            max_length,
+            data.max_length,
+            alignment=alignment,
             **{name: value for name, value in search.items() if value is not None},
         )
     return export_saved_model(
@@ -114,8 +125,28 @@ def _export_saved_model(
     )
 
 
+def _alignment(trained: Any, data: DataConfig) -> Any:
+    """The `Alignment` that validation text chooses; None where the model has no attention scores.
+
+    An artifact is worth more than the best choice of heads: without the text it is a notice.
+    """
+    from tf_transformer.data.corpus import load_validation
+    from tf_transformer.inference.alignment import choose_alignment
+
+    model, *tokenizers, _ = trained
+    pairs, problem = [], None
+    try:
+        pairs = load_validation(data)
+    except InputError as error:
+        problem = error
+    chosen = choose_alignment(model, *tokenizers, pairs, data.max_length)
+    if chosen is not None and problem is not None:
+        warn(f"no attention heads are chosen for align, but all of one layer are taken: {problem}")
+    return chosen
+
+
 def _export_ctranslate2(
-    trained: Any, max_length: int, manifest: dict, options: argparse.Namespace
+    trained: Any, data: DataConfig, manifest: dict, options: argparse.Namespace
 ) -> pathlib.Path:
     from tf_transformer.export.ctranslate2 import export_ctranslate2
 
@@ -128,5 +159,5 @@ def _export_ctranslate2(
         manifest,
         options.overwrite,
         options.quantization,
-        max_length,
+        data.max_length,
     )

@@ -10,7 +10,8 @@ import tensorflow as tf
 from keras import ops
 
 from tf_transformer.errors import did_you_mean
-from tf_transformer.export.versions import CTRANSLATE2, ExportError, write_manifest, write_version
+from tf_transformer.export.manifest import write_manifest
+from tf_transformer.export.versions import CTRANSLATE2, ExportError, write_version
 from tf_transformer.layers.positions import sinusoidal_positions
 from tf_transformer.layers.residual import LAYER_NORM_EPSILON
 from tf_transformer.models.transformer import Transformer
@@ -51,7 +52,8 @@ def export_ctranslate2(
         target_tokenizer: Tokenizer of the target.
         path: Folder of the versions, such as `saved_models/de_en`.
         version: A number from 1 on; None is one more than the highest there.
-        manifest: What describes it, plain values, kept in `tf_transformer.json`.
+        manifest: What describes it, plain values, kept in `tf_transformer.json`
+            beside the SHA-256 of each file, see `write_manifest`.
         overwrite: Whether a version that exists may be replaced.
         quantization: One of `QUANTIZATIONS`, or None for float32.
         max_length: The longest source in tokens; the table of positions is at least as long.

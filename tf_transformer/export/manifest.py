@@ -4,10 +4,12 @@ It is plain JSON, and checking a version runs and unpickles nothing. It finds da
 changes; who can change a file can change the manifest too, so it is no signature.
 """
 
+import datetime
+import importlib.metadata
 import json
 import os
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tf_transformer.errors import InputError
@@ -16,7 +18,8 @@ from tf_transformer.files import sha256
 # A folder of this name belongs to the model and is read by no loader of SavedModels.
 EXTRA = "assets.extra"
 MANIFEST = "tf_transformer.json"
-FORMAT = 1
+_SCHEMA = 1
+_PACKAGES = ("tf_transformer", "tensorflow", "keras", "tensorflow-text", "sentencepiece")
 _REMEDY = "Copy the version again from where it was exported, or export it again."
 
 
@@ -26,9 +29,32 @@ class ManifestError(InputError):
 
 def manifest_path(folder: str | os.PathLike[str]) -> pathlib.Path:
     """Where the manifest of a version is: of CTranslate2 beside its files, else in a folder."""
-    folder = pathlib.Path(folder)
-    beside = folder / MANIFEST
-    return beside if beside.is_file() else folder / EXTRA / MANIFEST
+    inside, beside = (pathlib.Path(folder, *names) for names in ((EXTRA, MANIFEST), (MANIFEST,)))
+    return beside if beside.is_file() and not inside.is_file() else inside
+
+
+def write_manifest(
+    folder: pathlib.Path, manifest: Mapping[str, Any] | None, subfolder: str = ""
+) -> None:
+    """Writes the manifest of a version whose other files are complete.
+
+    Args:
+        folder: The folder of the version.
+        manifest: What describes it, plain values. Added are `schema`, the number of this form,
+            `versions` of libraries, `created`, and `files`, the SHA-256 of each by its path.
+        subfolder: Where in the folder: `EXTRA`, or beside the files.
+    """
+    path = folder / subfolder / MANIFEST
+    path.parent.mkdir(exist_ok=True)
+    complete = {
+        **(manifest or {}),
+        "schema": _SCHEMA,
+        "versions": {name: importlib.metadata.version(name) for name in _PACKAGES},
+        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "files": {name: sha256(file) for name, file in _entries(folder)},
+    }
+    text = json.dumps(complete, indent=2, ensure_ascii=False, sort_keys=True)
+    path.write_text(text + "\n", encoding="utf-8")
 
 
 def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Any]:

@@ -6,8 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.core.protobuf import fingerprint_pb2
 
-from tf_transformer.export.versions import ExportError, write_manifest, write_version
+from tf_transformer.export.manifest import EXTRA, write_manifest
+from tf_transformer.export.tf_serving import write_server_files, write_version_files
+from tf_transformer.export.versions import ExportError, write_version
 from tf_transformer.inference.graph import ExportTranslator
 from tf_transformer.inference.saved_model import SAVED_MODEL
 from tf_transformer.inference.translator import Translator
@@ -20,13 +23,17 @@ def export_saved_model(
     manifest: Mapping[str, Any] | None = None,
     overwrite: bool = False,
 ) -> pathlib.Path:
-    """Writes a translator as `path/VERSION`.
+    """Writes a translator as `path/VERSION`, and beside it what starts TensorFlow Serving.
+
+    Two processes that do the same write the same bytes, but for the time in the manifest. (Names of
+    functions count up while a process lives, so a second export of one process has other bytes.)
 
     Args:
         translator: A translator of a model in memory, see `Translator.from_model`.
         path: Folder of the versions, such as `saved_models/de_en`.
         version: A number from 1 on; None is one more than the highest there.
-        manifest: What describes it, plain values, kept in `assets.extra/tf_transformer.json`.
+        manifest: What describes it, plain values, kept in `assets.extra/tf_transformer.json`
+            with the SHA-256 of each file, see `write_manifest`.
         overwrite: Whether a version that exists may be replaced.
 
     Returns:
@@ -41,8 +48,17 @@ def export_saved_model(
 
     def write(folder: pathlib.Path) -> None:
         tf.saved_model.save(module, str(folder), signatures=module.signatures())
-        extra = folder / "assets.extra"
-        extra.mkdir()
-        write_manifest(extra, manifest)
+        _remove_uuid(folder / "fingerprint.pb")
+        write_version_files(folder)
+        write_manifest(folder, manifest, EXTRA)
 
-    return write_version(write, SAVED_MODEL, path, version, overwrite)
+    version_folder = write_version(write, SAVED_MODEL, path, version, overwrite)
+    write_server_files(path)
+    return version_folder
+
+
+def _remove_uuid(path: pathlib.Path) -> None:
+    """Removes a random number, which nothing reads, from a fingerprint; the digests stay."""
+    fingerprint = fingerprint_pb2.FingerprintDef.FromString(path.read_bytes())
+    fingerprint.ClearField("uuid")
+    path.write_bytes(fingerprint.SerializeToString(deterministic=True))

@@ -1,17 +1,14 @@
 """Numbered versions of an export, such as `saved_models/NAME/3`, each written atomically."""
 
 import errno
-import json
 import os
 import pathlib
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 from tf_transformer.errors import InputError
 from tf_transformer.files import atomic_folder
 from tf_transformer.inference.saved_model import SAVED_MODEL, versions
 
-MANIFEST = "tf_transformer.json"
 # Each format is known by a file that every version of it has.
 CTRANSLATE2 = "model.bin"
 _FORMATS = {SAVED_MODEL: "SavedModels", CTRANSLATE2: "CTranslate2 models"}
@@ -70,9 +67,3 @@ def write_version(
             raise
         raise ExportError(f"{target}: another process has just written it. Export again.") from None
     return target
-
-
-def write_manifest(folder: pathlib.Path, manifest: Mapping[str, Any] | None) -> None:
-    """Writes what describes a version, plain values, as `tf_transformer.json`."""
-    text = json.dumps(manifest or {}, indent=2, ensure_ascii=False, sort_keys=True)
-    (folder / MANIFEST).write_text(text + "\n", encoding="utf-8")

@@ -140,6 +140,7 @@ class SaveCheckpoints(keras.callbacks.Callback):
         every: Updates between checkpoints without a validation; None for none.
         batches_seen: Batches of training data consumed before `fit`.
         run_metadata: See `Checkpoint.require`.
+        signatures: How metrics were computed, such as sacreBLEU's signature, by name.
         writes: False on a worker that is not the chief: it only checks and counts.
 
     Attributes:
@@ -157,6 +158,7 @@ class SaveCheckpoints(keras.callbacks.Callback):
         every: int | None = None,
         batches_seen: int = 0,
         run_metadata: Mapping[str, Any] | None = None,
+        signatures: Mapping[str, str] | None = None,
         writes: bool = True,
     ) -> None:
         super().__init__()
@@ -165,6 +167,7 @@ class SaveCheckpoints(keras.callbacks.Callback):
         self._monitor = monitor
         self._every = every
         self._run_metadata = run_metadata
+        self._signatures = signatures
         self._writes = writes
         self._last_step = 0
 
@@ -205,6 +208,7 @@ class SaveCheckpoints(keras.callbacks.Callback):
             is_best=value is not None and (record is None or value >= record),
             batches_seen=self.batches_seen,
             run_metadata=self._run_metadata,
+            signatures=self._signatures,
         )
 
 

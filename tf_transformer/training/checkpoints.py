@@ -36,6 +36,7 @@ class Checkpoint:
         best_step: The step of the best checkpoint when this one was written, or None.
         run_metadata: Settings that a run resumed from it must share.
         digest: SHA-256 of the file of weights.
+        signatures: How metrics that can be computed in several ways were, by name.
     """
 
     path: pathlib.Path
@@ -46,6 +47,7 @@ class Checkpoint:
     best_step: int | None
     run_metadata: dict[str, Any]
     digest: str
+    signatures: dict[str, str]
 
     def is_intact(self) -> bool:
         """Whether the file of weights holds the bytes that were written."""
@@ -172,6 +174,7 @@ class Checkpoints:
         is_best: bool = False,
         batches_seen: int | None = None,
         run_metadata: Mapping[str, Any] | None = None,
+        signatures: Mapping[str, str] | None = None,
     ) -> None:
         """Writes a checkpoint atomically, then removes those that are no longer kept.
 
@@ -182,6 +185,7 @@ class Checkpoints:
             is_best: Whether this becomes the best one.
             batches_seen: Batches consumed so far; None where each update took one.
             run_metadata: See `Checkpoint.require`.
+            signatures: How metrics were computed, such as sacreBLEU's signature, by name.
 
         Raises:
             CheckpointError: It cannot be written; earlier checkpoints are kept.
@@ -195,6 +199,9 @@ class Checkpoints:
                     "step": step,
                     "batches_seen": step if batches_seen is None else batches_seen,
                     "metrics": {name: float(value) for name, value in metrics.items()},
+                    "signatures": {
+                        name: text for name, text in (signatures or {}).items() if name in metrics
+                    },
                     # Keras does not write the seeds into its file of weights.
                     "seeds": [variable.numpy().tolist() for variable in seeds_of(model)],
                     "best_step": step if is_best else latest and latest.best_step,
@@ -246,6 +253,7 @@ def _read(folder: pathlib.Path) -> Checkpoint | None:
             state["best_step"],
             state["run_metadata"],
             state["weights_sha256"],
+            state.get("signatures", {}),  # checkpoints of earlier versions have none
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None

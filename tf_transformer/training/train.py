@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from tf_transformer.config import RunConfig, TrainingConfig
 from tf_transformer.errors import ConfigError
+from tf_transformer.evaluation import bleu_signature
 from tf_transformer.inference.translator import Translator
 from tf_transformer.models.architectures import build_model
 from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer
@@ -100,6 +101,7 @@ def _train(
             every=config.training.checkpoint_steps,
             batches_seen=checkpoint.batches_seen if checkpoint else 0,
             run_metadata=metadata,
+            signatures={"val_bleu": bleu_signature()},
             writes=workers.is_chief,
         )
         signal = _fit(config, run, workers, data, model, save, started)

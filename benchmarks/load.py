@@ -1,0 +1,119 @@
+"""Asks a server over connections that are kept open, as cheaply as Python can.
+
+All connections are in one thread of one process, on asyncio's protocols: the server shares the
+cores with it. Each connection is a client that sends its next request when it has an answer.
+"""
+
+import asyncio
+import itertools
+import json
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+
+def load(port: int, path: str, texts: Sequence[str], clients: int, seconds: float) -> dict:
+    """Asks for one text a request for some seconds.
+
+    Args:
+        port: On 127.0.0.1.
+        path: Where to post, such as `/v1/models/demo:predict`.
+        texts: Each client takes all of them in turn, and begins at another one.
+        clients: Connections, each with one request under way.
+        seconds: For how long new requests are sent.
+
+    Returns:
+        `latencies`, in seconds, of all requests but those under way at the end; `seconds` that
+        these took; `cpu_seconds` of this process.
+
+    Raises:
+        RuntimeError: An answer has another status than 200, or none comes.
+    """
+    requests = [_request(path, text) for text in texts]
+    return asyncio.run(_load(port, requests, clients, seconds))
+
+
+async def _load(port, requests, clients, seconds):
+    loop = asyncio.get_running_loop()
+    latencies: list[float] = []
+    connections = []
+    for number in range(clients):
+        start = number * len(requests) // clients
+        own = itertools.cycle(requests[start:] + requests[:start])
+        _, connection = await loop.create_connection(
+            lambda own=own: _Client(own, latencies), "127.0.0.1", port
+        )
+        connections.append(connection)
+    cpu, started = time.process_time(), time.perf_counter()
+    for connection in connections:
+        connection.ask()
+    done, _ = await asyncio.wait([c.lost for c in connections], timeout=seconds)
+    took, cpu = time.perf_counter() - started, time.process_time() - cpu
+    counted = list(latencies)
+    for connection in connections:
+        connection.close()
+    if done:
+        raise RuntimeError(f"the server failed: {done.pop().result()}")
+    if not counted:
+        raise RuntimeError(f"no answer in {seconds} seconds")
+    return {"latencies": counted, "seconds": took, "cpu_seconds": cpu}
+
+
+class _Client(asyncio.Protocol):
+    """One connection.
+
+    Attributes:
+        lost: A future of why it asks no more.
+    """
+
+    def __init__(self, requests: Iterator[bytes], latencies: list[float]) -> None:
+        self.lost = asyncio.get_running_loop().create_future()
+        self._requests = requests
+        self._latencies = latencies
+        self._buffer = b""
+        self._sent = 0.0
+
+    def ask(self) -> None:
+        self._sent = time.perf_counter()
+        self._transport.write(next(self._requests))
+
+    def close(self) -> None:
+        self._transport.abort()
+
+    def connection_made(self, transport: Any) -> None:
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        head, found, body = self._buffer.partition(b"\r\n\r\n")
+        if not found or len(body) < _content_length(head):
+            return
+        if not head.startswith(b"HTTP/1.1 200 "):
+            self._end(self._buffer.decode("utf-8", "replace"))
+            return
+        self._latencies.append(time.perf_counter() - self._sent)
+        self._buffer = b""
+        self.ask()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._end(f"it closed a connection ({error})")
+
+    def _end(self, why: str) -> None:
+        if not self.lost.done():
+            self.lost.set_result(why)
+
+
+def _request(path: str, text: str) -> bytes:
+    body = json.dumps({"instances": [text]}, ensure_ascii=False).encode()
+    head = (
+        f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(body)}\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+def _content_length(head: bytes) -> int:
+    _, found, rest = head.lower().partition(b"\r\ncontent-length:")
+    if not found:
+        raise ValueError(f"an answer without a length: {head!r}")
+    return int(rest.partition(b"\r\n")[0])

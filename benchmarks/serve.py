@@ -1,0 +1,240 @@
+"""Serving: requests a second and latency of the local server, with and without batching.
+
+    python benchmarks/serve.py saved_models/demo --source test.de
+    python benchmarks/serve.py saved_models/demo --clients 1 8 --seconds 1 --rounds 1
+
+One sentence a request. Two servers run, `tf-transformer serve` with and without `--no-batching`,
+and take turns with each other and with direct calls of the SavedModel's signature, each in a
+process of its own; medians of the rounds are compared. The last line of the output is JSON.
+"""
+
+import argparse
+import contextlib
+import json
+import multiprocessing
+import os
+import pathlib
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import load
+import numpy as np
+
+SERVERS: dict[str, list[str]] = {"batching": [], "no_batching": ["--no-batching"]}
+# By name: whether an operation runs in the thread that calls it.
+DIRECT = {"direct": False, "direct_one_thread": True}
+TARGETS = {"batching_gain": "at least 4", "p50_ratio": "at most 1.3"}
+START_SECONDS = 120
+
+
+def main() -> None:
+    options = parse()
+    texts = read_texts(options.source)
+    with contextlib.ExitStack() as processes:
+        askers = {
+            name: processes.enter_context(server(options.saved_model, arguments))
+            for name, arguments in SERVERS.items()
+        }
+        for name, in_callers_thread in DIRECT.items():
+            askers[name] = processes.enter_context(
+                process(direct, options.saved_model, in_callers_thread)
+            )
+        results = measure(askers, texts, options)
+    print(json.dumps({**results, **ratios(results)}))
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("saved_model", help="the folder of versions, such as saved_models/demo")
+    parser.add_argument(
+        "--source", help="sentences, one a line; default: the phrasebook's test part"
+    )
+    parser.add_argument("--clients", nargs="+", type=int, default=[1, 8, 64])
+    parser.add_argument("--seconds", type=float, default=5.0, help="of one measurement")
+    parser.add_argument("--rounds", type=int, default=5)
+    return parser.parse_args()
+
+
+def read_texts(path: str | None) -> list[str]:
+    if path:
+        return pathlib.Path(path).read_text(encoding="utf-8").splitlines()
+    from tf_transformer.data.phrasebook import phrasebook
+
+    return list(phrasebook().test.sources)
+
+
+# What is measured: each a function (texts, clients, seconds) -> measurement, see `load.load`
+
+Ask = Callable[[Sequence[str], int, float], dict[str, Any]]
+
+
+@contextlib.contextmanager
+def server(saved_model: str, arguments: list[str]) -> Iterator[Ask]:
+    """Starts a server, and a process that asks it."""
+    port = free_port()
+    name = pathlib.Path(saved_model).resolve().name
+    with tempfile.TemporaryFile() as log:
+        command = [sys.executable, "-m", "tf_transformer.cli", "serve", saved_model, "--unverified"]
+        started = subprocess.Popen(
+            [*command, f"--port={port}", *arguments], stdout=log, stderr=subprocess.STDOUT
+        )
+        try:
+            wait_until_ready(started, f"http://127.0.0.1:{port}/v1/models/{name}", log)
+            path = f"/v1/models/{name}:predict"
+            with process(ask_server, port, path) as ask:
+                yield ask
+        finally:
+            started.send_signal(signal.SIGTERM)
+            try:
+                started.wait(60)
+            except subprocess.TimeoutExpired:
+                started.kill()
+
+
+def wait_until_ready(started: subprocess.Popen, url: str, log: Any) -> None:
+    from tf_transformer.serving import Client, ServingError
+
+    end = time.monotonic() + START_SECONDS
+    with Client(url, retries=0, deadline=5) as client:
+        while time.monotonic() < end and started.poll() is None:
+            with contextlib.suppress(ServingError):
+                if any(version.state == "AVAILABLE" for version in client.status()):
+                    return
+            time.sleep(0.1)
+    log.seek(0)
+    sys.exit(f"the server did not start:\n{log.read().decode('utf-8', 'replace')[-4000:]}")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def ask_server(port: int, path: str) -> Ask:
+    return lambda *job: load.load(port, path, *job)
+
+
+def direct(saved_model: str, in_callers_thread: bool) -> Ask:
+    """Calls the signature `serving_default`, one text after the other."""
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+    import tensorflow as tf
+    import tensorflow_text  # noqa: F401
+
+    from tf_transformer.inference import run_in_callers_thread
+    from tf_transformer.inference.saved_model import find_saved_model
+
+    if in_callers_thread:
+        run_in_callers_thread()
+    loaded = tf.saved_model.load(os.fspath(find_saved_model(saved_model)))
+    translate = loaded.signatures["serving_default"]
+
+    def ask(texts, clients, seconds):
+        latencies, started, cpu = [], time.perf_counter(), time.process_time()
+        while (before := time.perf_counter()) - started < seconds:
+            text = tf.constant([texts[len(latencies) % len(texts)]])
+            translate(text=text)["translation"].numpy()
+            latencies.append(time.perf_counter() - before)
+        took = time.perf_counter() - started
+        return {
+            "latencies": latencies, "seconds": took, "cpu_seconds": time.process_time() - cpu
+        }  # fmt: skip
+
+    return ask
+
+
+@contextlib.contextmanager
+def process(make: Callable[..., Ask], *arguments: Any) -> Iterator[Ask]:
+    """A process that makes an `Ask` and runs it."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    worker = context.Process(target=work, args=(theirs, make, arguments), daemon=True)
+    worker.start()
+    theirs.close()  # so that reading ends when the process does
+
+    def ask(*job):
+        ours.send(job)
+        try:
+            return ours.recv()
+        except EOFError:
+            sys.exit("a process of the benchmark failed; its error is above.")
+
+    try:
+        yield ask
+    finally:
+        ours.close()
+        worker.join()
+
+
+def work(pipe: Any, make: Callable[..., Ask], arguments: tuple) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    ask = make(*arguments)
+    with contextlib.suppress(EOFError):
+        while True:
+            pipe.send(ask(*pipe.recv()))
+
+
+# Measuring
+
+
+def measure(
+    askers: dict[str, Ask], texts: list[str], options: argparse.Namespace
+) -> dict[str, dict[str, Any]]:
+    """The measurements of all askers for each number of clients, in turns."""
+    results = {}
+    for clients in options.clients:
+        # A direct call is that of one client.
+        taking_turns = {k: v for k, v in askers.items() if clients == 1 or k not in DIRECT}
+        rounds: dict[str, list[dict[str, float]]] = {name: [] for name in taking_turns}
+        for round_number in range(-1, options.rounds):  # the first warms up
+            for name, ask in taking_turns.items():
+                found = ask(texts, clients, options.seconds)
+                if round_number >= 0:
+                    rounds[name].append(summary(found))
+        cell = {
+            name: {key: round(statistics.median(r[key] for r in found), 3) for key in found[0]}
+            for name, found in rounds.items()
+        }
+        results[f"clients_{clients}"] = cell
+        for name, values in cell.items():
+            line = "  ".join(f"{key} {value}" for key, value in values.items())
+            print(f"{clients:3d} clients  {name:18s} {line}", flush=True)
+    return results
+
+
+def summary(found: dict[str, Any]) -> dict[str, float]:
+    latencies = 1000 * np.array(found["latencies"])
+    p50, p99 = np.percentile(latencies, [50, 99])
+    return {
+        "requests_per_second": len(latencies) / found["seconds"],
+        "p50_ms": float(p50),
+        "p99_ms": float(p99),
+        "asking_cpu": found["cpu_seconds"] / found["seconds"],
+    }
+
+
+def ratios(results: dict[str, dict[str, Any]]) -> dict[str, float]:
+    """What the targets are about, as far as it was measured; prints both."""
+    found = {}
+    most = max((int(cell.removeprefix("clients_")) for cell in results), default=0)
+    if most > 1:
+        cell = results[f"clients_{most}"]
+        speeds = [cell[name]["requests_per_second"] for name in SERVERS]
+        found["batching_gain"] = round(speeds[0] / speeds[1], 2)
+    if one := results.get("clients_1"):
+        fastest = min(one[name]["p50_ms"] for name in DIRECT)
+        found["p50_ratio"] = round(one["batching"]["p50_ms"] / fastest, 2)
+    for name, value in found.items():
+        print(f"{name} {value} (target: {TARGETS[name]})", flush=True)
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,271 @@
+"""What lies around a SavedModel: warm-up, a server's configuration, the same bytes each time."""
+
+import http.server
+import os
+import re
+import subprocess
+import threading
+import urllib.parse
+
+import pytest
+import tensorflow as tf
+import yaml
+from commands import command
+from google.protobuf import (
+    descriptor_pb2,
+    descriptor_pool,
+    message_factory,
+    text_format,
+    wrappers_pb2,
+)
+from tensorflow_serving.apis import prediction_log_pb2
+from tensorflow_serving.config import model_server_config_pb2
+
+from tf_transformer.export.manifest import read_manifest
+from tf_transformer.export.tf_serving import write_server_files
+from tf_transformer.serving.servable import Servable
+
+WARM_UP = "assets.extra/tf_serving_warmup_requests"
+
+
+def requests_in(path):
+    """The `PredictRequest`s of a file of warm-up records, read as a server reads them."""
+    logs = [
+        prediction_log_pb2.PredictionLog.FromString(record.numpy())
+        for record in tf.data.TFRecordDataset(str(path))
+    ]
+    assert all(log.WhichOneof("log_type") == "predict_log" for log in logs)
+    return [log.predict_log.request for log in logs]
+
+
+@pytest.fixture(scope="module")
+def requests(exported_version):
+    return requests_in(exported_version / WARM_UP)
+
+
+@pytest.fixture(scope="module")
+def servable(exported_version):
+    servable = Servable(exported_version, threads=1)
+    yield servable
+    servable.close()
+
+
+# --- Warm-up --------------------------------------------------------------------------------
+
+
+def test_every_signature_is_warmed_up_with_every_batch_size(requests, servable, batching):
+    expected = {(name, size) for name in servable.signatures for size in batching}
+    found = set()
+    for request in requests:
+        (size,) = {tensor.tensor_shape.dim[0].size for tensor in request.inputs.values()}
+        found.add((request.model_spec.signature_name, size))
+    assert found == expected
+    assert len(requests) <= 1000
+
+
+def test_every_record_runs_in_a_session(requests, servable):
+    for request in requests:
+        name = request.model_spec.signature_name
+        assert set(request.inputs) == set(servable.signatures[name].inputs)
+        inputs = {key: tf.make_ndarray(tensor) for key, tensor in request.inputs.items()}
+        (rows,) = {len(texts) for texts in inputs.values()}
+        outputs = servable.run(name, inputs)
+        assert set(outputs) == set(servable.signatures[name].outputs)
+        assert {len(array) for array in outputs.values()} == {rows}
+
+
+def test_the_texts_are_of_several_lengths_and_say_nothing(requests):
+    texts = {
+        text
+        for request in requests
+        for tensor in request.inputs.values()
+        for text in tf.make_ndarray(tensor)
+    }
+    assert all(re.fullmatch(rb"[0-9]+( [0-9]+)*", text) for text in texts)
+    assert {1, 8, 32} <= {len(text.split()) for text in texts}
+    assert sum(request.ByteSize() for request in requests) < 100_000
+
+
+def test_a_damaged_record_is_recognised(exported_version, tmp_path):
+    content = bytearray((exported_version / WARM_UP).read_bytes())
+    content[len(content) // 2] ^= 1
+    (tmp_path / "requests").write_bytes(content)
+    with pytest.raises(tf.errors.DataLossError):
+        requests_in(tmp_path / "requests")
+
+
+# --- Configuration --------------------------------------------------------------------------
+
+
+def batching_parameters_class():
+    """`BatchingParameters` of TensorFlow Serving's session_bundle_config.proto.
+
+    The package of its messages does not have this one.
+    """
+    field = descriptor_pb2.FieldDescriptorProto
+    fields = {
+        "max_batch_size": (1, "Int64Value"),
+        "batch_timeout_micros": (2, "Int64Value"),
+        "max_enqueued_batches": (3, "Int64Value"),
+        "num_batch_threads": (4, "Int64Value"),
+        "thread_pool_name": (5, "StringValue"),
+        "allowed_batch_sizes": (6, field.TYPE_INT64),
+        "pad_variable_length_inputs": (7, field.TYPE_BOOL),
+        "enable_large_batch_splitting": (8, "BoolValue"),
+        "max_execution_batch_size": (9, "Int64Value"),
+    }
+    file = descriptor_pb2.FileDescriptorProto(
+        name="session_bundle_config.proto",
+        package="tensorflow.serving",
+        syntax="proto3",
+        dependency=["google/protobuf/wrappers.proto"],
+    )
+    message = file.message_type.add(name="BatchingParameters")
+    for name, (number, kind) in fields.items():
+        repeated = name == "allowed_batch_sizes"
+        added = message.field.add(
+            name=name,
+            number=number,
+            label=field.LABEL_REPEATED if repeated else field.LABEL_OPTIONAL,
+        )
+        if isinstance(kind, str):
+            added.type, added.type_name = field.TYPE_MESSAGE, f".google.protobuf.{kind}"
+        else:
+            added.type = kind
+    pool = descriptor_pool.DescriptorPool()
+    pool.AddSerializedFile(wrappers_pb2.DESCRIPTOR.serialized_pb)
+    pool.Add(file)
+    found = pool.FindMessageTypeByName("tensorflow.serving.BatchingParameters")
+    return message_factory.GetMessageClass(found)
+
+
+@pytest.fixture(scope="module")
+def parameters(exported_run):
+    saved, _ = exported_run
+    text = (saved / "1/batching_params.pbtxt").read_text("utf-8")
+    assert (saved / "batching_parameters.pbtxt").read_text("utf-8") == text
+    return text_format.Parse(text, batching_parameters_class()())
+
+
+@pytest.fixture(scope="module")
+def batching(parameters):
+    return list(parameters.allowed_batch_sizes)
+
+
+def test_the_batching_parameters_keep_the_rules_of_the_server(parameters, batching):
+    assert batching == sorted(set(batching)) and batching[0] == 1
+    assert batching[-1] == parameters.max_batch_size.value
+    assert 0 <= parameters.batch_timeout_micros.value <= 10_000
+    assert parameters.max_enqueued_batches.value >= 1
+    # Parts of a request may have outputs of different widths, which cannot be concatenated.
+    assert not parameters.enable_large_batch_splitting.value
+    # The cores of the server are not known here.
+    assert not parameters.HasField("num_batch_threads")
+
+
+def models_in(folder):
+    text = (folder / "models.config").read_text("utf-8")
+    config = text_format.Parse(text, model_server_config_pb2.ModelServerConfig())
+    return list(config.model_config_list.config)
+
+
+def service_in(folder):
+    (service,) = yaml.safe_load((folder / "compose.yaml").read_text("utf-8"))["services"].values()
+    return service
+
+
+@pytest.mark.parametrize("name", ["demo", "de-en.v2", """it's $HOME: "x" #1, 日本"""])
+def test_compose_mounts_the_folder_where_the_server_looks(tmp_path, name):
+    folder = tmp_path / name
+    folder.mkdir()
+    write_server_files(folder)
+    (model,) = models_in(folder)
+    assert (model.name, model.model_platform) == (name, "tensorflow")
+    assert not model.HasField("model_version_policy"), "the latest"
+    service = service_in(folder)
+    (mount,) = service["volumes"]
+    escaped = name.replace("$", "$$")  # Compose takes two for one
+    assert mount["target"] == f"/models/{escaped}" and model.base_path == f"/models/{name}"
+    assert (mount["source"], mount["read_only"]) == (".", True)
+    flags = dict(argument.removeprefix("--").split("=", 1) for argument in service["command"])
+    for flag in ("model_config_file", "batching_parameters_file"):
+        parent, _, file = flags[flag].rpartition("/")
+        assert parent == mount["target"] and (folder / file).is_file()
+    assert flags["enable_batching"] == flags["enable_per_model_batching_parameters"] == "true"
+    ports = [f"127.0.0.1:{flags[flag]}:{flags[flag]}" for flag in ("rest_api_port", "port")]
+    assert service["ports"] == ports, "on this machine alone"
+    assert service["image"] == "tensorflow/serving:2.20.0"
+
+
+@pytest.mark.parametrize(("state", "healthy"), [("AVAILABLE", True), ("LOADING", False)])
+def test_the_health_check_asks_the_server_for_the_state_of_the_model(tmp_path, state, healthy):
+    asked = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            asked.append(urllib.parse.unquote(self.path))
+            body = f'{{"model_version_status": [{{"state": "{state}"}}]}}'.encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_):
+            pass
+
+    (tmp_path / "my model").mkdir()
+    write_server_files(tmp_path / "my model")
+    kind, *check = service_in(tmp_path / "my model")["healthcheck"]["test"]
+    assert kind == "CMD"
+    with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        check = [part.replace("/8501", f"/{server.server_port}") for part in check]
+        done = subprocess.run(check, timeout=60)
+        server.shutdown()
+    assert (done.returncode == 0) == healthy
+    assert asked == ["/v1/models/my model"]
+    # Without a server it fails too.
+    assert subprocess.run(check, timeout=60, capture_output=True).returncode != 0
+
+
+def test_a_file_that_its_owner_has_changed_stays(tmp_path):
+    (tmp_path / "compose.yaml").write_text("mine")
+    write_server_files(tmp_path)
+    assert (tmp_path / "compose.yaml").read_text() == "mine"
+    (tmp_path / "models.config").write_text("mine too")
+    write_server_files(tmp_path)
+    assert (tmp_path / "models.config").read_text() == "mine too"
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "models.config", "batching_parameters.pbtxt", "compose.yaml",
+    }  # fmt: skip
+
+
+# --- The same bytes each time ---------------------------------------------------------------
+
+
+def test_a_run_exported_by_two_processes_gives_the_same_bytes(trained_run, exported_run, tmp_path):
+    done = subprocess.run(
+        command("export", trained_run[0], tmp_path / "other"),
+        env={**os.environ, "PYTHONHASHSEED": "7"},
+        cwd=tmp_path,
+        capture_output=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    trees, manifests = [], []
+    for folder in (exported_run[0] / "1", tmp_path / "other/1"):
+        files = {p.relative_to(folder): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+        trees.append(
+            {p: content for p, content in files.items() if p.name != "tf_transformer.json"}
+        )
+        manifests.append(read_manifest(folder))
+        assert manifests[-1].pop("created")
+    assert {path for path in trees[0] if trees[0][path] != trees[1].get(path)} == set()
+    assert trees[0].keys() == trees[1].keys()
+    assert manifests[0] == manifests[1]
+
+
+def test_the_fingerprint_still_identifies_the_model(exported_version):
+    fingerprint = tf.saved_model.experimental.read_fingerprint(str(exported_version))
+    assert fingerprint.saved_model_checksum and fingerprint.checkpoint_hash
+    assert fingerprint.singleprint()

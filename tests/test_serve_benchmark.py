@@ -1,0 +1,122 @@
+"""The benchmark of the server: what asks it, and with the smallest sizes the whole."""
+
+import argparse
+import importlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import model_servers
+import pytest
+from model_servers import Answer, Closed, Late, RestServer
+
+ROOT = Path(__file__).parents[1]
+PATH = "/v1/models/demo:predict"
+TEXTS = [f"text {index}" for index in range(10)]
+
+
+@pytest.fixture
+def benchmark(monkeypatch):
+    """Imports a module of the benchmarks."""
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    return importlib.import_module
+
+
+@pytest.fixture
+def server():
+    with model_servers.rest_server() as server:
+        yield server
+
+
+@pytest.mark.parametrize("clients", [1, 5])
+def test_each_client_asks_again_when_it_is_answered(benchmark, server: RestServer, clients):
+    found = benchmark("load").load(server.server_port, PATH, TEXTS, clients, 0.5)
+    assert server.connections == clients
+    answered = len(found["latencies"])
+    assert 0 <= len(server.requests) - answered <= clients
+    assert answered > 2 * len(TEXTS)
+    assert {content["instances"][0] for _, content in server.requests} == set(TEXTS)
+    # A client is always waiting, so its latencies fill the time.
+    assert sum(found["latencies"]) <= clients * found["seconds"]
+    assert 0 < found["cpu_seconds"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (Answer(503, {"error": "queue is full"}), "queue is full"),
+        (Closed(), "closed a connection"),
+        (Late(0, b""), "no answer in 0.3 seconds"),
+    ],
+)
+def test_a_server_that_fails_is_no_measurement(benchmark, server, answer, message):
+    server.script = [answer]
+    with pytest.raises(RuntimeError, match=message):
+        benchmark("load").load(server.server_port, PATH, TEXTS, 1, 0.3)
+
+
+def test_askers_take_turns_and_medians_are_compared(benchmark):
+    serve = benchmark("serve")
+    turns = []
+
+    def asker(name, latency):
+        def ask(texts, clients, seconds):
+            turns.append((name, clients))
+            factor = turns.count((name, clients))  # later rounds are slower
+            return {"latencies": [latency * factor] * 10, "seconds": latency, "cpu_seconds": 0}
+
+        return ask
+
+    latencies = {
+        "batching": 0.004, "no_batching": 0.02, "direct": 0.01, "direct_one_thread": 0.002,
+    }  # fmt: skip
+    askers = {name: asker(name, latency) for name, latency in latencies.items()}
+    options = argparse.Namespace(clients=[1, 64], rounds=3, seconds=1)
+    results = serve.measure(askers, TEXTS, options)
+    assert turns == [(name, 1) for _ in range(4) for name in askers] + [
+        (name, 64) for _ in range(4) for name in serve.SERVERS
+    ]
+    assert results["clients_1"].keys() == askers.keys()
+    assert results["clients_64"]["batching"] == {
+        "requests_per_second": 2500, "p50_ms": 12, "p99_ms": 12, "asking_cpu": 0,
+    }  # fmt: skip
+    assert serve.ratios(results) == {"batching_gain": 5.0, "p50_ratio": 2.0}
+
+
+@pytest.mark.slow
+def test_the_benchmark_with_the_smallest_sizes(exported_run):
+    pytest.importorskip("uvicorn")
+    done = subprocess.run(
+        [
+            sys.executable, ROOT / "benchmarks" / "serve.py", exported_run[0],
+            "--clients", "1", "4", "--seconds", "0.5", "--rounds", "1",
+        ],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    results = json.loads(done.stdout.splitlines()[-1])
+    one, four = results["clients_1"], results["clients_4"]
+    assert one.keys() == {"batching", "no_batching", "direct", "direct_one_thread"}
+    assert four.keys() == {"batching", "no_batching"}
+    for values in [*one.values(), *four.values()]:
+        assert values["requests_per_second"] > 0
+        assert 0 < values["p50_ms"] <= values["p99_ms"]
+    speeds = [four[name]["requests_per_second"] for name in ("batching", "no_batching")]
+    assert results["batching_gain"] == pytest.approx(speeds[0] / speeds[1], abs=0.01)
+    assert results["p50_ratio"] > 0
+    assert "(target: at least 4)" in done.stdout
+
+
+def test_a_server_that_does_not_start_is_one_message(tmp_path):
+    done = subprocess.run(
+        [sys.executable, ROOT / "benchmarks" / "serve.py", tmp_path / "absent", "--rounds", "1"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("the server did not start:\n")

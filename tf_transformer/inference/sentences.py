@@ -1,0 +1,167 @@
+"""The sentences of a text, found by rules inside the graph."""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from tf_transformer.inference.tokens import valid_utf8
+
+# Bytes that UTF-8 never has: no text holds them, and no class of a regular expression matches them.
+_MARK = b"\xfe"  # stands around the white space between two sentences
+_KEEP = b"\xff"  # after a full stop that ends no sentence
+
+_SPACE = r"\t-\r \x{85}\p{Z}"  # Unicode's white space, to be put in brackets
+_BREAK = r"[\n-\r\x{85}\x{2028}\x{2029}]"
+_W = f"[{_SPACE}]"
+_LEFT = r"(^|[^\p{L}\p{M}\p{N}])"  # before a word
+_NUMERAL = r"(?:\p{N}{1,3}|[IVXL]+)"
+
+_STOP = "[.!?…‼⁇⁈⁉؟۔।॥։።။។]"
+_CLOSE = rf"""(?:["'*_\p{{Pe}}\p{{Pf}}\p{{Pi}}]|{_W}?[»›])*"""
+_EMOJI = rf"(?:{_W}*[\x{{1F000}}-\x{{1FAFF}}\x{{2600}}-\x{{27BF}}\x{{FE0F}}\x{{200D}}]+)*"
+# Dialogues have dashes; where a question mark opens, the letter after it may be small.
+_OPEN = rf"""(?:[–—-]{_W}?)?(?:["'*_\p{{Ps}}\p{{Pi}}\p{{Pf}}]|«{_W})*"""
+_FIRST = r"[\p{Lu}\p{Lt}\p{Lo}\p{Georgian}\p{N}\p{Sc}¿¡@#]"
+
+_CJK_STOP = "[。！？｡][。！？｡.!?…]*"
+_CJK_CLOSE = r"\p{Pe}\p{Pf}"
+# A comma goes on, and so does a quotation that Japanese particles follow: 「行け！」と言った。
+_CJK_GOES_ON = f"{_SPACE}{_CJK_CLOSE}。！？｡.!?…、，,"
+
+
+def _any_of(words: str) -> str:
+    return f"(?:{'|'.join(words.split()).replace('.', f'[.]{_W}?')})"
+
+
+# No sentence ends with these: titles, and what stands before the thing itself.
+_NEVER_LAST = _any_of(
+    "Mr Mrs Ms Mx Dr Drs Prof Gov Capt Lt Sgt Messrs Mt vs [Cc]f viz approx [Ee].g [Ii].e "
+    "Hr Hrn Fr Frl Dipl Ing Mag med jur phil rer nat [Bb]zw [Cc]a [Ee]vtl [Gg]gf [Ii]nkl exkl zzgl "
+    "[Bb]spw [Ss]og [Vv]gl insb [Zz].B [Dd].h [Uu].a [Uu].U [Ii].d.R [Oo].g Mio Mrd Tsd geb "
+    "MM Mme Mmes Mlle Mlles Pr Mgr Ste env [Pp].ex c.-à-d "
+    "Sra Srta Sres Srs Dra Dña Lic Gral Avda Av [Pp].ej EE Sig Sigg Dott Avv Arch [Pp].es "
+    "dhr mevr drs bijv resp d.w.z f.eks t.ex bl.a np tzn tzv ul św sv inż mgr např pl dl dna "
+    "ул вул проф акад напр тыс т.е т.к örn bkz TP"
+)
+# These are abbreviations before a number, and some of them words elsewhere.
+_BEFORE_NUMBER = _any_of(
+    "no nos nr nrn pp figs? abb abs art bd kap tab vols? secs? chs? chap eqs? pos tel max min núm "
+    r"p[aá]gs? \p{L}*str av apr cap jan feb mar mär jun jul aug sept? oct okt nov dec "
+    "dez janv févr avr juil déc ene abr ago dic č рис стр"
+)
+# These may be the last word, as initials may: a sentence ends there if one of `_STARTERS` follows.
+_MAYBE_LAST = _any_of(
+    "Inc Ltd Co Corp Bros Jr Sr St al Ave Blvd Gen Sen Rep Hon Rev Col Chr Jh Jhd Std Univ Cie см"
+)
+_STARTERS = _any_of(
+    "The This That These Those It He She We They You I If But And So In On At As When While After "
+    "There Here What Why How Who Where My His Her Our Their Its Not For From To With Then "
+    "Der Die Das Den Dem Des Ein Eine Er Sie Es Wir Ihr Ich Dann Da Aber Und Auch Im Am Mit Nach "
+    "Wenn Als Doch Diese Dieser Dieses Was Wer Wie Wo Warum Hier Jetzt Heute Nun "
+    "Il Elle Ils Elles Nous Vous Je Ce Cette Cela Mais Et Puis Les Une Dans Él Ella Ellos Pero "
+    "Este Esta En Una Ma Gli Questo Questa Ele Ela Mas Het Hij Zij Wij Ik Maar Han Hon Men "
+    "Он Она Оно Они Мы Вы Я Это Этот Эта Но И А В На"
+)
+# German ordinals: "am 3. Oktober", "der 2. Weltkrieg". In English, "I am 30." ends a sentence.
+_BEFORE_ORDINAL = (
+    rf"(?:{_LEFT}(?:[Vv]om|[Zz]um|[Bb]eim|[IiBb]m|[Bb]is|[Aa]b|[Ss]eit|[Dd](?:er|ie|as|e[mns]))"
+    rf"|(?:^|[^I]{_W}|[^\p{{L}}\p{{M}}{_SPACE}])[Aa]m)"
+)
+_AFTER_ORDINAL = _any_of(
+    "Januar Jan Jänner Februar Feb März Mär April Apr Mai Juni Jun Juli Jul August Aug September "
+    "Sept? Oktober Okt November Nov Dezember Dez Jahrhunderts? Jh Jahrtausends? Weltkriegs? Stock "
+    "Klasse Liga Auflage Platz Geburtstag Dünya"
+)
+
+# Each has groups for all that it consumes, so nothing of a text is lost. First white space at the
+# ends of a text and around its line breaks; then, line by line, the rest in this order.
+_LINES = (
+    (f"^({_W}*)", rb"\1" + _MARK),
+    (f"({_W}*)$", _MARK + rb"\1"),
+    (f"([^{_SPACE}])({_W}*{_BREAK}{_W}*)", rb"\1" + _MARK + rb"\2" + _MARK),
+)
+_LETTERS = r"(?:(?:\p{L}{1,2}[.])+\p{L}{1,2}|[^\P{Lu}IЯ]|[^\P{Ll}я]|\p{Arabic}|\p{Hebrew})"
+_BETWEEN = rb"\1" + _MARK + rb"\2" + _MARK + rb"\3"
+_RULES = (
+    (f"{_LEFT}({_NEVER_LAST}[.])", rb"\1\2" + _KEEP),
+    (
+        rf"{_LEFT}((?i:{_BEFORE_NUMBER})[.])({_W}*(?:[\p{{N}}+]|(?:[IVXL]{{2,}}|[VXL])\b|J[.]-?C))",
+        rb"\1\2" + _KEEP + rb"\3",
+    ),
+    # Numbers of a list: "1. First", "2.1. Second", "a. Third".
+    (
+        rf"^([^\p{{L}}\p{{N}}]{{0,4}}(?:{_NUMERAL}(?:[.]\p{{N}}{{1,3}})*|\p{{L}})[.])",
+        rb"\1" + _KEEP,
+    ),
+    (rf"({_STOP}{_W}+\p{{N}}{{1,3}}(?:[.]\p{{N}}{{1,3}})*[.])", rb"\1" + _KEEP),
+    (
+        rf"((?:\p{{Lu}}|\p{{N}}|[.{_SPACE}]\p{{Ll}}|\b{_MAYBE_LAST})[.]{_CLOSE})({_W}+)"
+        f"({_STARTERS}{_W})",
+        _BETWEEN,
+    ),
+    (f"{_LEFT}({_MAYBE_LAST}[.])", rb"\1\2" + _KEEP),
+    # Units end a sentence ("5 m. Then", "в 1999 г. Он"), but not in "44 v. Chr.".
+    (rf"(\p{{N}}{_W}?\p{{Ll}}[.])({_W}(?:\p{{L}}|Chr)[.])", rb"\1" + _KEEP + rb"\2"),
+    (rf"(\p{{N}}{_W}?\p{{Ll}}[.]{_CLOSE})({_W}+)({_OPEN}{_FIRST})", _BETWEEN),
+    # Initials and words abbreviated to letters: "J. Smith", "U.S. Army", "в г. Москве"; not the
+    # end of a contraction ("can't.") or a pronoun ("and I.").
+    (rf"(^|[^\p{{L}}\p{{M}}\p{{N}}'’])({_LETTERS}[.])", rb"\1\2" + _KEEP),
+    (f"({_BEFORE_ORDINAL}{_W}+{_NUMERAL}[.])", rb"\1" + _KEEP),
+    (rf"(^|[^\p{{N}}.,])(\p{{N}}{{1,2}}[.])({_W}+{_AFTER_ORDINAL}\b)", rb"\1\2" + _KEEP + rb"\3"),
+    # Where sentences end.
+    (f"({_STOP}+{_CLOSE}{_EMOJI})({_W}+)({_OPEN}{_FIRST})", _BETWEEN),
+    (f"({_CJK_STOP}[{_CJK_CLOSE}]+)({_W}*)([^{_CJK_GOES_ON}とっのがを])", _BETWEEN),
+    (f"({_CJK_STOP})({_W}*)([^{_CJK_GOES_ON}])", _BETWEEN),
+)
+
+
+class Sentences(NamedTuple):
+    """Texts, each as white space, then sentences each with the white space that follows it.
+
+    `before + sentences[0] + after[0] + sentences[1] + …` is the text. No sentence is empty or
+    begins or ends with white space.
+
+    Attributes:
+        before: string `(B,)`.
+        sentences: string `tf.RaggedTensor` `(B, None)`.
+        after: string `tf.RaggedTensor` of the same shape.
+    """
+
+    before: tf.Tensor
+    sentences: tf.RaggedTensor
+    after: tf.RaggedTensor
+
+
+def split_sentences(text: tf.Tensor) -> Sentences:
+    """Splits texts into sentences.
+
+    A sentence ends at a line break; after `.`, `!`, `?`, `…` and their like in other scripts where
+    white space and then an upper-case letter, a letter of a script without case or a digit follow;
+    and after `。`, `！` and `？`. It does not end after common abbreviations of European languages,
+    initials, numbers of a list and German ordinals. Where the rules are in doubt they rather keep
+    two sentences together, since half a sentence is worse to translate.
+
+    Args:
+        text: string `(B,)`. Bytes that are not UTF-8 become U+FFFD.
+    """
+    lines = tf.strings.split(_rewritten(valid_utf8(text), _LINES), _MARK)
+    parts = tf.strings.split(_rewritten(lines, _RULES), _MARK).merge_dims(1, 2)
+    parts = tf.strings.reduce_join(tf.strings.split(parts, _KEEP), axis=-1)
+    # Every text is now white space, sentence, white space, …, sentence, white space.
+    values, starts = parts.flat_values, parts.row_starts()
+    column = tf.range(tf.size(values, tf.int64)) - tf.gather(starts, parts.value_rowids())
+    # A text of white space alone has one sentence, which is empty.
+    index = tf.where((column % 2 == 1) & (values != ""))[:, 0]
+    rows, num_rows = tf.gather(parts.value_rowids(), index), parts.nrows()
+
+    def ragged(values):
+        return tf.RaggedTensor.from_value_rowids(values, rows, num_rows, validate=False)
+
+    after = tf.gather(values, index + 1)
+    return Sentences(tf.gather(values, starts), ragged(tf.gather(values, index)), ragged(after))
+
+
+def _rewritten(text, rules):
+    for pattern, rewrite in rules:
+        text = tf.strings.regex_replace(text, pattern, rewrite)
+    return text
