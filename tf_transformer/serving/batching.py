@@ -1,12 +1,18 @@
 """Requests that come together, run together: a queue in front of a model."""
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import NamedTuple, Protocol
 
 import numpy as np
+
+# After a batch, as a part of its time, and in seconds: 15 % more requests a second at 8 and at 64
+# clients of a tiny model on two cores.
+_PAUSE = 0.2
+_LONGEST_PAUSE = 0.02
 
 Inputs = Mapping[str, Sequence[bytes]]
 Outputs = dict[str, np.ndarray]
@@ -36,9 +42,10 @@ class Batcher:
     """Runs requests in threads, those of one signature and model together.
 
     A thread that is free takes what waits, at once and in order, up to the limits of a batch: one
-    request alone waits for nobody, and the more come the larger are the batches. A request whose
-    future is cancelled leaves the queue. If a batch fails, each of its requests runs again alone,
-    so that one cannot fail the others.
+    request alone waits for nobody, and the more come the larger are the batches. After a batch of
+    several requests a thread pauses for a moment, since their clients are about to ask again, and
+    one large batch takes less time than two. A request whose future is cancelled leaves the queue.
+    If a batch fails, each of its requests runs again alone, so that one cannot fail the others.
 
     Args:
         threads: Batches at a time.
@@ -131,8 +138,11 @@ class Batcher:
     def _work(self) -> None:
         while batch := self._next():
             (model, signature), jobs = batch
+            started = time.monotonic()
             self._run(model, signature, jobs)
+            pause = (time.monotonic() - started) * _PAUSE if len(jobs) > 1 else 0
             del batch, model, jobs  # a thread that waits keeps no model in memory
+            time.sleep(min(pause, _LONGEST_PAUSE))
 
     def _next(self) -> tuple[tuple[Model, str], list[_Job]] | None:
         """Takes a batch from the queue that has waited longest; None at the end."""
