@@ -1,5 +1,6 @@
 """A server of a model that is no network: it answers what is known, waits or fails on demand."""
 
+import concurrent.futures
 import contextlib
 import http.client
 import json
@@ -9,6 +10,8 @@ import time
 
 import numpy as np
 
+from tf_transformer.export import manifest
+from tf_transformer.files import sha256
 from tf_transformer.serving import Limits, LocalServer
 from tf_transformer.serving.servable import Signature, TensorSpec
 from tf_transformer.serving.versions import Versions
@@ -16,6 +19,7 @@ from tf_transformer.serving.versions import Versions
 TEXT = TensorSpec("string", (None,))
 FLOAT = TensorSpec("float32", (None,))
 MODEL = "/v1/models/demo"
+PREDICT = f"{MODEL}:predict"
 
 
 class StubModel:
@@ -49,7 +53,8 @@ class StubModel:
 
     def outputs(self, signature, inputs):
         columns = [list(column) for column in inputs.values()]
-        self.batches.append(columns[0])
+        if columns[0] != [b"1 2 3"]:  # with which the server warms up
+            self.batches.append(columns[0])
         if b"wait" in columns[0]:
             assert self.go.wait(20)
         if b"fail" in columns[0]:
@@ -76,30 +81,49 @@ def eventually(condition, seconds=10):
         time.sleep(0.005)
 
 
-@contextlib.contextmanager
-def serving(tmp_path, load=None, threads=2, batching=True, **limits):
-    """A `LocalServer` of a stub, and that stub."""
+def make_server(tmp_path, load=None, threads=2, batching=True, **limits):
+    """A `LocalServer` of a stub that is not started, and that stub."""
     model = StubModel()
-    (tmp_path / "demo" / "1").mkdir(parents=True, exist_ok=True)
-    (tmp_path / "demo" / "1" / "saved_model.pb").touch()
-    server = LocalServer(
-        tmp_path / "demo", limits=Limits(**limits), threads=threads, batching=batching
-    )
-    server.versions = Versions(
-        tmp_path / "demo", unverified=True, poll_seconds=0.02, load=load or (lambda _: model)
-    )
+    folder = tmp_path / "demo"
+    make_version(folder, 1)
+    server = LocalServer(folder, limits=Limits(**limits), threads=threads, batching=batching)
+    server.versions = Versions(folder, True, poll_seconds=0.02, load=load or (lambda _: model))
+    return server, model
+
+
+@contextlib.contextmanager
+def serving(tmp_path, **options):
+    """A `LocalServer` of a stub, and that stub."""
+    server, model = make_server(tmp_path, **options)
     try:
         with server:
             yield server, model
+            model.go.set()
     finally:
         model.go.set()
+
+
+def make_version(folder, number):
+    """A folder that looks like a version as far as a stub needs it."""
+    (folder / str(number)).mkdir(parents=True, exist_ok=True)
+    (folder / str(number) / "saved_model.pb").write_text(str(number))
+
+
+def write_manifest(version):
+    """Writes the digests of a version's files, as an export does."""
+    path = version / manifest.EXTRA / manifest.MANIFEST
+    path.parent.mkdir(exist_ok=True)
+    path.unlink(missing_ok=True)
+    files = [file for file in version.rglob("*") if file.is_file()]
+    digests = {str(file.relative_to(version)): sha256(file) for file in files}
+    path.write_text(json.dumps({"files": digests}))
 
 
 def port_of(server):
     return int(server.address.rpartition(":")[2])
 
 
-def ask(server, path=f"{MODEL}:predict", body=None, method=None, headers=None):
+def ask(server, path=PREDICT, body=None, method=None, headers=None):
     """The status, headers and content of an answer."""
     connection = http.client.HTTPConnection("127.0.0.1", port_of(server), timeout=30)
     if body is not None and not isinstance(body, bytes):
@@ -113,10 +137,31 @@ def ask(server, path=f"{MODEL}:predict", body=None, method=None, headers=None):
     return response.status, response.headers, json.loads(content) if is_json else content
 
 
+def in_background(function, *arguments):
+    """The future of a call in a thread of its own."""
+    pool = concurrent.futures.ThreadPoolExecutor(1)
+    future = pool.submit(function, *arguments)
+    pool.shutdown(wait=False)
+    return future
+
+
+def metric(server, name):
+    """The value of a metric."""
+    page = ask(server, "/metrics")[2].decode()
+    (line,) = (line for line in page.splitlines() if line.startswith(f"{name} "))
+    return float(line.rpartition(" ")[2])
+
+
 def translate(server, *texts):
     """The status and translations, or the error, of texts in the row form."""
     status, _, content = ask(server, body={"instances": list(texts)})
     return status, content.get("predictions", content.get("error"))
+
+
+def head_of(length):
+    """The head of a predict request."""
+    head = f"POST {PREDICT} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n"
+    return head.encode()
 
 
 class Client:
@@ -128,13 +173,8 @@ class Client:
     def send(self, data):
         self.socket.sendall(data)
 
-    def send_head(self, length, path="/v1/models/demo:predict"):
-        head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n"
-        self.send(head.encode())
-
-    def send_request(self, body):
-        self.send_head(len(body))
-        self.send(body)
+    def ask(self, body):
+        self.send(head_of(len(body)) + body)
 
     def response(self):
         """The status and content of an answer, or (0, b"") where the connection was closed."""
@@ -145,12 +185,17 @@ class Client:
             return 0, b""
         return response.status, response.read()
 
+    def received(self):
+        """The bytes until the end of the connection."""
+        total = 0
+        with contextlib.suppress(ConnectionResetError):
+            while data := self.socket.recv(1 << 16):
+                total += len(data)
+        return total
+
     def is_closed(self):
         """Waits for the end of the connection."""
         try:
             return self.socket.recv(1) == b""
         except ConnectionResetError:
             return True
-
-    def close(self):
-        self.socket.close()

@@ -86,7 +86,7 @@ def test_the_installed_command_is_main(tmp_path):
     assert_one_line(done.stderr, "missing: no SavedModel there")
 
 
-@pytest.mark.parametrize("name", [None, "train", "evaluate", "export", "translate"])
+@pytest.mark.parametrize("name", [None, "train", "evaluate", "export", "translate", "serve"])
 def test_every_command_has_help(capfd, name):
     with pytest.raises(SystemExit) as end:
         cli.main([name, "--help"] if name else ["--help"])
@@ -95,7 +95,7 @@ def test_every_command_has_help(capfd, name):
     assert printed.out.startswith("usage: tf-transformer")
     assert printed.err == ""
     if name is None:
-        for other in ("train", "evaluate", "export", "translate"):
+        for other in ("train", "evaluate", "export", "translate", "serve"):
             assert re.search(rf"^ +{other} +\w", printed.out, re.MULTILINE)
     if name == "train":
         # Every setting has an option with a help text.

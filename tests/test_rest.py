@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from stub_server import FLOAT, MODEL, TEXT, ask, serving
+from stub_server import FLOAT, MODEL, PREDICT, TEXT, ask, serving
 
 from tf_transformer.serving import rest
 from tf_transformer.serving.rest import RestError
@@ -241,11 +241,11 @@ def test_a_bad_path_is_named(stub, method, path, status, message):
         ("/v1/models/other:predict", b"[", 400, "JSON Parse error"),
         ("/v1/models/other:predict", {"signature_name": 1}, 400, "signature_name"),
         ("/v1/models/other:predict", {"signature_name": "x"}, 404, "Servable not found"),
-        (f"{MODEL}:predict", {"signature_name": "x", "instances": []}, 400,
+        (PREDICT, {"signature_name": "x", "instances": []}, 400,
          'Serving signature name: "x" not found in signature def'),
-        (f"{MODEL}:predict", {"signature_name": "score", "instances": ["a"]}, 400, "list of objects"),
-        (f"{MODEL}:predict", {"signature_name": "numbers", "instances": [1]}, 501, "takes no texts"),
-        (f"{MODEL}:predict", {"instances": ["fail"]}, 500, "internal error"),
+        (PREDICT, {"signature_name": "score", "instances": ["a"]}, 400, "list of objects"),
+        (PREDICT, {"signature_name": "numbers", "instances": [1]}, 501, "takes no texts"),
+        (PREDICT, {"instances": ["fail"]}, 500, "internal error"),
     ],
 )  # fmt: skip
 def test_the_checks_have_the_order_of_tensorflow_serving(stub, path, body, status, message):
@@ -255,7 +255,7 @@ def test_the_checks_have_the_order_of_tensorflow_serving(stub, path, body, statu
 
 
 @pytest.mark.parametrize(
-    "path", [f"{MODEL}:predict", f"{MODEL}/versions/1:predict", "/v1/MODELS/demo:Predict"]
+    "path", [PREDICT, f"{MODEL}/versions/1:predict", "/v1/MODELS/demo:Predict"]
 )
 def test_a_request_is_answered_by_every_path(stub, path):
     body = {"signature_name": "", "instances": ["a"]}

@@ -1,9 +1,11 @@
 """`tf-transformer serve`: a local server with TensorFlow Serving's REST API, and a page."""
 
 import argparse
+import contextlib
 import logging
 import os
 import sys
+from collections.abc import Iterator
 
 from tf_transformer.commands.models import quiet
 from tf_transformer.commands.options import positive
@@ -69,7 +71,6 @@ def run(options: argparse.Namespace, started: float) -> int:
         batching=options.batching,
         unverified=options.unverified,
     )
-    _log()
 
     def announce() -> None:
         name, version = server.versions.name, server.versions.current.number
@@ -77,21 +78,27 @@ def run(options: argparse.Namespace, started: float) -> int:
         print(f"""curl -d '{{"instances": ["Wo ist der Bahnhof?"]}}' {server.url}:predict""")
         print("Ctrl-C ends it.", flush=True)
 
-    if server.run(announce):
-        return 0
+    with _log():
+        if server.run(announce):
+            return 0
     print("tf-transformer: some requests were not answered in time.", file=sys.stderr, flush=True)
     # Threads that still run a batch would crash in what Python takes down.
     os._exit(1)
 
 
-def _log() -> None:
-    """Writes what happens to the versions to stderr, and not what TensorFlow says of itself."""
+@contextlib.contextmanager
+def _log() -> Iterator[None]:
+    """Writes to stderr what happens to the versions, and nothing of what TensorFlow says."""
+    logger, tensorflow = logging.getLogger("tf_transformer"), logging.getLogger("tensorflow")
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("tf-transformer: %(message)s"))
-    logger = logging.getLogger("tf_transformer")
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
-    logging.getLogger("tensorflow").setLevel(logging.ERROR)
+    tensorflow.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
 
 
 def _port(text: str) -> int:

@@ -60,8 +60,14 @@ class Connection(H11Protocol):
         except h11.LocalProtocolError:
             # What follows a request that was refused before its end is no HTTP.
             self.transport.abort()
-        if self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
+        is_complete = self.conn.their_state not in (h11.IDLE, h11.SEND_BODY)
+        if is_complete and not self.transport.get_write_buffer_size():
             self._stop_waiting()
+
+    def pause_writing(self) -> None:
+        """Waits for the client to take what has been written."""
+        super().pause_writing()
+        self._wait()
 
     def on_response_complete(self) -> None:
         """Waits for the client to take the answer, and for the rest of a request refused early."""
@@ -84,12 +90,12 @@ class Connection(H11Protocol):
             self._timer = None
 
     def _too_slow(self) -> None:
-        if self.cycle is not None and not self.cycle.response_complete:
-            return  # the application knows the time, too
         unsent = self.transport.get_write_buffer_size()
-        if not unsent:
+        if unsent:
+            if unsent < self._unsent:
+                self._wait()
+            else:
+                self.transport.abort()
+        elif self.cycle is None or self.cycle.response_complete:
             self.transport.close()
-        elif unsent < self._unsent:
-            self._wait()
-        else:
-            self.transport.abort()
+        # Else the application is at work, and knows the time too.

@@ -12,23 +12,24 @@ from collections.abc import Callable
 from typing import Any
 
 from tf_transformer.errors import InputError
-from tf_transformer.serving.batching import Batcher
-from tf_transformer.serving.limits import Limits
-from tf_transformer.serving.versions import Versions
 
+# Before TensorFlow, which takes seconds.
 try:
+    import prometheus_client  # noqa: F401
+    import starlette  # noqa: F401
     import uvicorn
-
-    from tf_transformer.serving.app import Application, overloaded
-    from tf_transformer.serving.connections import Connection
-    from tf_transformer.serving.metrics import Metrics
 except ModuleNotFoundError as error:
-    if error.name not in ("h11", "prometheus_client", "starlette", "uvicorn"):
-        raise
     raise InputError(
         f"the server needs the package {error.name}. "
         f"Install what it needs with: pip install 'tf_transformer[serve]'"
     ) from None
+
+from tf_transformer.serving.app import Application, overloaded
+from tf_transformer.serving.batching import Batcher
+from tf_transformer.serving.connections import Connection
+from tf_transformer.serving.limits import Limits
+from tf_transformer.serving.metrics import Metrics
+from tf_transformer.serving.versions import Versions
 
 _ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 _LOOPBACK = ["127.0.0.1", "localhost", "[::1]"]
@@ -166,6 +167,8 @@ class LocalServer:
             timeout_graceful_shutdown=limits.drain_seconds,
         )
         self._server = uvicorn.Server(config)
+        connections = self._server.server_state.connections
+        metrics.gauge("connections", "Connections that are open.", connections.__len__)
         self._socket.listen(_BACKLOG)
 
     def _serve(self) -> None:

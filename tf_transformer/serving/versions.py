@@ -75,7 +75,8 @@ class Versions:
         self._current: Version | None = None
         self._retired: list[Version] = []
         self._states: dict[int, tuple[str, str]] = {}
-        # What the highest version looked like when it was tried, and when it was last looked at.
+        # What the version that serves looked like, and the highest when it was tried and last seen.
+        self._serves: object = None
         self._tried: object = None
         self._seen: object = None
         self._stopped = threading.Event()
@@ -94,8 +95,7 @@ class Versions:
             )
         find_saved_model(self._path)
         number = versions(self._path)[-1]
-        self._tried = self._seen = _looks(self._path / str(number))
-        self._replace(number)
+        self._replace(number, _looks(self._path / str(number)))
         self._thread.start()
 
     def stop(self) -> None:
@@ -149,11 +149,10 @@ class Versions:
         except OSError:  # it is being replaced
             return
         settled, self._seen = looks == self._seen, looks
-        if number is None or not settled or looks == self._tried:
+        if number is None or not settled or looks in (self._tried, self._serves):
             return
-        self._tried = looks
         try:
-            self._replace(number)
+            self._replace(number, looks)
         except InputError as error:
             current = self._current.number if self._current else "none"
             _logger.error("%s Version %s stays.", error, current)
@@ -165,8 +164,9 @@ class Versions:
             except Exception:
                 _logger.exception("looking for versions in %s failed", self._path)
 
-    def _replace(self, number: int) -> None:
+    def _replace(self, number: int, looks: object) -> None:
         """Loads a version and lets it serve."""
+        self._tried = looks
         self._set_state(number, LOADING)
         try:
             servable = self._open(self._path / str(number))
@@ -181,6 +181,7 @@ class Versions:
                 self._states[old.number] = (UNLOADING, "")
                 self._retired.append(old)
             self._states[number] = (AVAILABLE, "")
+        self._serves = looks
         if old:
             _logger.info("version %s serves in place of %s", number, old.number)
 

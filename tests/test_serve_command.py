@@ -1,0 +1,143 @@
+"""`tf-transformer serve` as a user starts and ends it."""
+
+import contextlib
+import json
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+
+import pytest
+from commands import assert_one_line, assert_refused, command
+from stub_server import write_manifest
+
+
+@contextlib.contextmanager
+def process(arguments, **options):
+    """A command that serves, and the lines that it printed when it was ready."""
+    with subprocess.Popen(
+        arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
+    ) as started:
+        try:
+            yield started, [started.stdout.readline().rstrip("\n") for _ in range(3)]
+        finally:
+            started.kill()
+
+
+@pytest.fixture(scope="module")
+def saved(echo, tmp_path_factory):
+    """The SavedModel that echoes, as `demo`, with digests."""
+    path = tmp_path_factory.mktemp("saved_models") / "demo"
+    shutil.copytree(echo, path)
+    write_manifest(path / "1")
+    return path
+
+
+def test_it_says_where_it_is_answers_curl_and_ends(saved):
+    with process(command("serve", saved, "--port=0")) as (started, lines):
+        name, _, url = lines[0].rpartition(": ")
+        assert name == "demo, version 1" and url.startswith("http://127.0.0.1:")
+        assert lines[2] == "Ctrl-C ends it."
+        assert lines[1].startswith("curl -d ") and lines[1].endswith(f"{url}v1/models/demo:predict")
+        answer = json.loads(run_curl(lines[1]))
+        assert len(answer["predictions"]) == 1
+        started.send_signal(signal.SIGTERM)
+        out, err = started.communicate(timeout=60)
+        assert (started.returncode, out, err) == (0, "", "")
+
+
+def run_curl(line):
+    """What a printed line of curl prints."""
+    if shutil.which("curl"):
+        done = subprocess.run(shlex.split(line), capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+    _, _, data, url = shlex.split(line)
+    with urllib.request.urlopen(url, data.encode(), timeout=60) as response:
+        return response.read()
+
+
+SLOW = """
+import sys
+sys.path.insert(0, {tests!r})
+from tf_transformer import cli
+from tf_transformer.commands.models import quiet
+with quiet():
+    from stub_server import StubModel
+    from tf_transformer.serving import server, versions
+server.Versions = lambda path, unverified: versions.Versions(
+    path, True, load=lambda folder: StubModel()
+)
+sys.exit(cli.main(["serve", {path!r}, "--port=0", "--drain-seconds=0.2"]))
+"""
+
+
+def test_what_is_cut_off_is_said(saved, request):
+    script = SLOW.format(tests=str(request.path.parent), path=str(saved))
+    with process([sys.executable, "-c", script]) as (started, lines):
+        url = lines[0].rpartition(": ")[2]
+        host, port = url.removeprefix("http://").rstrip("/").split(":")
+        with socket.create_connection((host, int(port)), timeout=60) as client:
+            body = b'{"instances": ["wait"]}'
+            head = f"POST /v1/models/demo:predict HTTP/1.1\r\nHost: {host}\r\n"
+            client.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+            with urllib.request.urlopen(f"{url}healthz", timeout=60) as response:
+                assert response.status == 200
+            started.send_signal(signal.SIGINT)
+            assert client.recv(65536).startswith(b"HTTP/1.1 503 ")
+        _, err = started.communicate(timeout=60)
+        assert started.returncode == 1
+        assert err == "tf-transformer: some requests were not answered in time.\n"
+
+
+def test_a_package_that_is_missing_is_named(saved):
+    script = (
+        "import sys; sys.modules['uvicorn'] = None; from tf_transformer import cli; "
+        f"sys.exit(cli.main(['serve', {str(saved)!r}]))"
+    )
+    arguments = [sys.executable, "-c", script]
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2
+    words = ["needs the package uvicorn", r"pip install 'tf_transformer\[serve\]'"]
+    assert_one_line(done.stderr, *words)
+
+
+def test_a_port_that_is_in_use_is_named(saved, capfd):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        words = [f"127.0.0.1 port {port} cannot be used", "--port"]
+        assert_refused(["serve", saved, f"--port={port}"], words, capfd, saved)
+
+
+def test_an_address_of_another_machine_is_named(saved, capfd):
+    words = ["192.0.2.1 port 8501 cannot be used", "--host"]
+    assert_refused(["serve", saved, "--host=192.0.2.1"], words, capfd, saved)
+
+
+def test_a_changed_file_is_named(saved, tmp_path, capfd):
+    path = tmp_path / "demo"
+    shutil.copytree(saved, path)
+    data = path / "1" / "variables" / "variables.index"
+    data.write_bytes(data.read_bytes() + b"x")
+    words = [r"variables.index: was changed after the export", "export it again"]
+    for option in ("--port=0", "--unverified"):
+        assert_refused(["serve", path, option], words, capfd, path)
+    (path / "1" / "assets.extra" / "tf_transformer.json").unlink()
+    assert_refused(["serve", path], ["has no manifest", "--unverified"], capfd, path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["missing"], ["missing: no SavedModel there", "tf-transformer export"]),
+        (["x", "--port=70000"], ["--port", "'70000'"]),
+        (["x", "--max-queue=0"], ["--max-queue", "'0'"]),
+        (["x", "--body-seconds=-1"], ["body_seconds must be greater than 0"]),
+        (["x", "--max-text=1"], ["did you mean '--max-texts'"]),
+    ],
+)
+def test_a_bad_argument_is_named(tmp_path, capfd, arguments, words):
+    assert_refused(["serve", *arguments], words, capfd, tmp_path)
