@@ -1,14 +1,24 @@
 """`tf-transformer export`: a SavedModel with its manifest, and errors."""
 
 import hashlib
+import json
+import shutil
 
+import numpy as np
 import pytest
 import sacrebleu
-from commands import assert_refused, lines_of, log_of, run
+import tensorflow as tf
+from commands import assert_one_line, assert_refused, lines_of, log_of, run
 
+import tf_transformer as tt
 from tf_transformer import cli
 from tf_transformer.config import read_toml
 from tf_transformer.export.manifest import read_manifest, verify_files
+from tf_transformer.inference import choose_alignment
+from tf_transformer.training.restore import restore_model
+from tf_transformer.training.run_directory import RunDirectory
+
+SIDES = ("source", "target")
 
 
 def test_export_writes_the_next_version_with_a_manifest(trained_run, exported_run):
@@ -48,6 +58,41 @@ def test_the_manifest_says_what_the_model_has_learned_from_and_how_it_was_scored
             "signature": str(bleu.get_signature()),
         }
     }
+
+
+def test_the_alignment_is_chosen_on_validation_text(trained_run, exported_run, copy_files):
+    run_directory = RunDirectory.open(trained_run[0])
+    model, *tokenizers, _ = restore_model(run_directory)
+    pairs = zip(*(lines_of(copy_files / f"validation.{s}") for s in SIDES), strict=True)
+    expected = choose_alignment(model, *tokenizers, pairs, max_length=32)
+    found = read_manifest(exported_run[0] / "1")["alignment"]
+    assert found["agreement"] == pytest.approx(expected.agreement, abs=1e-3)
+    assert found["pairs"] == expected.pairs > 0
+    chosen = (found["layer"], tuple(found["heads"]), found["shifted"])
+    assert chosen == (expected.layer, expected.heads, expected.shifted)
+    loaded = tt.Translator.load(exported_run[0])
+    in_memory = tt.Translator.from_model(model, *tokenizers, 32, alignment=expected)
+    texts = [tf.constant(lines_of(copy_files / f"test.{side}")) for side in SIDES]
+    attention = [t.module.align(*texts)["attention"] for t in (loaded, in_memory)]
+    np.testing.assert_allclose(*attention, atol=1e-5)
+
+
+def test_without_validation_text_the_default_is_exported(trained_run, tmp_path, monkeypatch, capfd):
+    run_dir = shutil.copytree(trained_run[0], tmp_path / "run")
+    config = (run_dir / "config.toml").read_text(encoding="utf-8")
+    (run_dir / "config.toml").write_text(config.replace("validation.source", "gone.source"))
+    manifests = []
+
+    def look(translator, path, version, manifest, overwrite):
+        manifests.append(json.loads(json.dumps(manifest)))
+        return "saved"
+
+    monkeypatch.setattr("tf_transformer.export.saved_model.export_saved_model", look)
+    assert cli.main(["export", str(run_dir), str(tmp_path / "saved")]) == 0
+    assert_one_line(capfd.readouterr().err, "no attention heads are chosen", "gone.source")
+    assert manifests[0]["alignment"] == {
+        "layer": 0, "heads": [0, 1], "shifted": False, "agreement": None, "pairs": 0,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(("precision", "largest"), [("bfloat16", 0.55), ("int8", 0.35)])

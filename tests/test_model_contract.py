@@ -7,6 +7,7 @@ import tensorflow as tf
 from step_models import STEP_MODELS, TRANSFORMERS, make_case
 
 from tf_transformer.decoding import TranslationModel, require_translation_model
+from tf_transformer.decoding.contract import has_attention_scores, has_teacher_forcing
 from tf_transformer.models.transformer import Transformer
 
 
@@ -96,3 +97,30 @@ def test_what_is_missing_is_named_in_one_line(attributes, message):
 def test_what_is_no_translation_model_is_a_type_error(model, message):
     with pytest.raises(TypeError, match=message):
         require_translation_model(model)
+
+
+class WithoutCall(tf.keras.Model):
+    """Keras gives it a call that only raises."""
+
+
+class WithCall(tf.keras.Model):
+    def call(self, inputs, training=None):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("model", "forces", "attends"),
+    [
+        (make_case(TRANSFORMERS[0]).model, True, True),
+        (model_with(), False, False),
+        (WithoutCall(), False, False),
+        (WithCall(), True, False),
+        (lambda inputs, training: None, True, False),
+        (lambda inputs, training, return_attention_scores=False: None, True, True),
+        (lambda inputs: None, False, False),
+        (lambda inputs, return_attention_scores=False: None, False, False),
+        (max, False, False),  # has no signature
+    ],
+)
+def test_the_optional_call_is_known_by_its_arguments(model, forces, attends):
+    assert (has_teacher_forcing(model), has_attention_scores(model)) == (forces, attends)

@@ -14,6 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tf_transformer import data
+from tf_transformer.config import DataConfig
+from tf_transformer.data.corpus import load_validation
 from tf_transformer.data.parallel import (
     DataError,
     ParallelText,
@@ -321,6 +323,8 @@ def test_load_tfds_downloads_when_told_and_then_reads_the_disk(tmp_path, monkeyp
     again = load_tfds(name, tmp_path)
     assert as_found(again) == expected_tiny_corpus(name)
     assert again == load_tfds(name, tmp_path)  # In the same order, too.
+    config = DataConfig(corpus=f"tfds:{name}", tfds_dir=str(tmp_path), tfds_download=True)
+    assert load_validation(config) == again.validation
 
 
 def test_load_tfds_reads_a_prepared_dataset_without_its_code(tmp_path):

@@ -92,6 +92,7 @@ def test_a_process_without_this_package_translates_the_same(fresh_process, in_me
 def test_the_only_ops_beyond_core_tensorflow_are_sentencepiece(fresh_process):
     assert fresh_process["beyond_core"] == [
         "SentencepieceDetokenizeOp",
+        "SentencepieceIdToStringOp",
         "SentencepieceOp",
         "SentencepieceTokenizeOp",
     ]

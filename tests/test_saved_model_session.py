@@ -5,7 +5,9 @@ import pathlib
 import subprocess
 import sys
 
+import numpy as np
 import pytest
+import tensorflow as tf
 from letters import MAX_LENGTH, random_model
 
 import tf_transformer as tt
@@ -87,6 +89,20 @@ def test_a_session_gives_the_n_best_of_the_translator(sessions, translators, tex
         assert all(score < min(scores[: len(hypotheses)]) for score in scores[len(hypotheses) :])
     assert any(len(hypotheses) < n_best for hypotheses in expected), "some are missing"
     assert found["truncated"][-1] and not all(found["truncated"])
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+@pytest.mark.parametrize("name", ["score", "align"])
+def test_a_session_scores_and_aligns_as_the_translator(sessions, translators, texts, kind, name):
+    found = sessions[kind]["outputs"][name]
+    expected = getattr(translators[kind].module, name)(*[tf.constant(texts)] * 2)
+    assert set(found) == set(expected)
+    for key, values in expected.items():
+        if values.dtype == tf.string:
+            decoded = [[subword.decode() for subword in row] for row in values.numpy().tolist()]
+            assert found[key] == decoded
+        else:
+            np.testing.assert_allclose(found[key], values.numpy(), rtol=1e-4, atol=1e-4)
 
 
 def test_the_export_of_the_command_runs_in_a_session(exported_run, copy_files):

@@ -53,3 +53,8 @@ def test_the_wheel_has_a_licence_and_no_tests(installed):
     assert "License-Expression: Apache-2.0" in text
     assert "Author: The tf_transformer authors" in text
     assert any(metadata.rglob("LICENSE"))
+
+
+def test_the_wheel_has_the_page_of_the_server(installed):
+    page = installed / "tf_transformer" / "serving" / "page.html"
+    assert page.read_bytes() == (CHECKOUT / "tf_transformer/serving/page.html").read_bytes()

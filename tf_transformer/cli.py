@@ -10,7 +10,16 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tf_transformer.commands import average, evaluate, export, plot, serve, train, translate
+from tf_transformer.commands import (
+    average,
+    doctor,
+    evaluate,
+    export,
+    plot,
+    serve,
+    train,
+    translate,
+)
 from tf_transformer.commands.options import Parser
 from tf_transformer.errors import InputError
 
@@ -21,6 +30,7 @@ COMMANDS = {
     "evaluate": evaluate,
     "export": export,
     "translate": translate,
+    "doctor": doctor,
     "serve": serve,
 }
 
@@ -32,7 +42,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: None for those of the process.
 
     Returns:
-        The exit status: 0, 2 for bad input, 130 after Ctrl-C, 143 after SIGTERM.
+        The exit status: 0; 1 where a check of `doctor` or an answer of `serve` failed; 2 for bad
+        input; 130 after Ctrl-C; 143 after SIGTERM.
     """
     options = make_parser().parse_args(arguments)
     started = time.monotonic()

@@ -7,9 +7,10 @@ from typing import Any
 
 from tf_transformer.commands.models import quiet, search_errors
 from tf_transformer.commands.options import length_penalty, positive
-from tf_transformer.errors import ConfigError
+from tf_transformer.config import DataConfig
+from tf_transformer.errors import ConfigError, InputError
 from tf_transformer.settings import flag
-from tf_transformer.training.run_directory import RunDirectory
+from tf_transformer.training.run_directory import RunDirectory, warn
 
 HELP = "write a SavedModel, text in and text out, or a model of CTranslate2"
 DESCRIPTION = "Writes the best checkpoint of a run as saved_models/NAME/VERSION."
@@ -82,7 +83,7 @@ def run(options: argparse.Namespace, started: float) -> int:
         "precision": options.quantization or precision,
     }
     export = _export_saved_model if options.format == "saved_model" else _export_ctranslate2
-    print(export(trained, config.data.max_length, manifest, options))
+    print(export(trained, config.data, manifest, options))
     return 0
 
 
@@ -101,18 +102,22 @@ def _check(options: argparse.Namespace) -> None:
 
 
 def _export_saved_model(
-    trained: Any, max_length: int, manifest: dict, options: argparse.Namespace
+    trained: Any, data: DataConfig, manifest: dict, options: argparse.Namespace
 ) -> pathlib.Path:
     from tf_transformer.export.saved_model import export_saved_model
     from tf_transformer.inference.translator import Translator
 
+    alignment = _alignment(trained, data)
+    if alignment is not None:
+        manifest["alignment"] = alignment._asdict()
     search = {"beam_size": options.beam_size, "length_penalty": options.length_penalty}
     with search_errors():
         translator = Translator.from_model(
             trained.model,
             trained.source_tokenizer,
             trained.target_tokenizer,
-            max_length,
+            data.max_length,
+            alignment=alignment,
             **{name: value for name, value in search.items() if value is not None},
         )
     return export_saved_model(
@@ -120,8 +125,28 @@ def _export_saved_model(
     )
 
 
+def _alignment(trained: Any, data: DataConfig) -> Any:
+    """The `Alignment` that validation text chooses; None where the model has no attention scores.
+
+    An artifact is worth more than the best choice of heads: without the text it is a notice.
+    """
+    from tf_transformer.data.corpus import load_validation
+    from tf_transformer.inference.alignment import choose_alignment
+
+    model, *tokenizers, _ = trained
+    pairs, problem = [], None
+    try:
+        pairs = load_validation(data)
+    except InputError as error:
+        problem = error
+    chosen = choose_alignment(model, *tokenizers, pairs, data.max_length)
+    if chosen is not None and problem is not None:
+        warn(f"no attention heads are chosen for align, but all of one layer are taken: {problem}")
+    return chosen
+
+
 def _export_ctranslate2(
-    trained: Any, max_length: int, manifest: dict, options: argparse.Namespace
+    trained: Any, data: DataConfig, manifest: dict, options: argparse.Namespace
 ) -> pathlib.Path:
     from tf_transformer.export.ctranslate2 import export_ctranslate2
 
@@ -134,5 +159,5 @@ def _export_ctranslate2(
         manifest,
         options.overwrite,
         options.quantization,
-        max_length,
+        data.max_length,
     )

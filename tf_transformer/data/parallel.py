@@ -8,7 +8,7 @@ import logging
 import os
 import textwrap
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tf_transformer.data.lines import DataError, counted, read_lines, stream_aligned
 from tf_transformer.errors import did_you_mean
@@ -161,6 +161,25 @@ def load_tfds(
     Raises:
         DataError: If the dataset is unknown, not prepared, or not of pairs of texts.
     """
+    builder = _tfds_builder(name, data_dir, download)
+    return Corpus(
+        name=name,
+        train=_read_tfds_split(builder, name, "train"),
+        validation=_read_tfds_split(builder, name, "validation"),
+        test=_read_tfds_split(builder, name, "test") if "test" in builder.info.splits else None,
+    )
+
+
+def load_tfds_validation(name: str, data_dir: str | os.PathLike[str] | None = None) -> ParallelText:
+    """Loads the validation sentences of a corpus of TensorFlow Datasets that is prepared.
+
+    Arguments and errors are those of `load_tfds`.
+    """
+    return _read_tfds_split(_tfds_builder(name, data_dir, download=False), name, "validation")
+
+
+def _tfds_builder(name: str, data_dir: str | os.PathLike[str] | None, download: bool) -> Any:
+    """The prepared dataset, which has pairs of texts for training and validation."""
     import tensorflow_datasets as tfds  # Slow to import, and only needed here.
 
     if name.partition(":")[2][:1].isalpha():
@@ -195,12 +214,7 @@ def load_tfds(
             f"TFDS dataset {name!r} has the splits {', '.join(builder.info.splits)}; "
             "choose one with train and validation"
         )
-    return Corpus(
-        name=name,
-        train=_read_tfds_split(builder, name, "train"),
-        validation=_read_tfds_split(builder, name, "validation"),
-        test=_read_tfds_split(builder, name, "test") if "test" in builder.info.splits else None,
-    )
+    return builder
 
 
 def has_text(pair: tuple[str, str]) -> bool:

@@ -36,6 +36,12 @@ class TranslationModel(Protocol):
     `"constants"` and `"source"`. With `num_steps` None an axis that grows by one in each step has
     size 0 at first; all other axes but the first keep their sizes. With `num_steps` every tensor
     has its final shape from the start, as XLA needs it, with space for that many steps.
+
+    Optional is the call of teacher forcing: `model({"source_ids": (B, S), "target_ids": (B, T)},
+    training=False)` returns logits `(B, T, V)`, of which those at t predict the token after
+    `target_ids[:, t]`; see `has_teacher_forcing`. With `return_attention_scores=True` it returns
+    also a dict whose `"cross"` is a list of each decoder layer's attention to the source,
+    `(B, H, T, S)`; see `has_attention_scores`.
     """
 
     @property
@@ -127,6 +133,25 @@ def require_translation_model(model: Any) -> None:
             )
     if not hasattr(model, "weights"):
         raise TypeError(f"a translation model needs the attribute weights; {kind} has none.")
+
+
+def has_teacher_forcing(model: Any) -> bool:
+    """Whether a model has the call of teacher forcing, with an argument named `training`."""
+    return "training" in _call_arguments(model)
+
+
+def has_attention_scores(model: Any) -> bool:
+    """Whether that call has an argument named `return_attention_scores` too."""
+    return {"training", "return_attention_scores"} <= _call_arguments(model)
+
+
+def _call_arguments(model):
+    # The `__call__` of a Keras model takes anything, its `call` what it says.
+    call = getattr(model, "call", model)
+    try:
+        return set(inspect.signature(call).parameters)
+    except (TypeError, ValueError):
+        return set()  # no callable, or one without a signature
 
 
 def _accepts(bind, values, names):

@@ -4,6 +4,7 @@ Names and rules are those of its version 2.20: `saved_model_warmup_util.cc`,
 `bundle_factory_util.cc`, `session_bundle_config.proto` and `main.cc` of its sources.
 """
 
+import contextlib
 import json
 import os
 import pathlib
@@ -86,7 +87,8 @@ def write_server_files(path: str | os.PathLike[str]) -> None:
     }
     for name, text in texts.items():
         if not (folder / name).exists():
-            with atomic_file(folder / name) as temporary:
+            # Another export may be writing the same text, and be faster.
+            with contextlib.suppress(FileNotFoundError), atomic_file(folder / name) as temporary:
                 temporary.write_text(text, encoding="utf-8")
 
 

@@ -5,8 +5,10 @@ import lazy_loader
 __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submod_attrs={
+        "alignment": ["choose_alignment"],
         "graph": ["ExportTranslator"],
         "saved_model": ["SavedModelError"],
+        "scoring": ["Alignment", "TargetProbability", "default_alignment"],
         "translator": ["Translation", "Translator", "run_in_callers_thread"],
     },
 )

@@ -62,9 +62,9 @@ def translate_documents(
         tf.gather(text_of_sentence, sentence_of_chunk),
         num_texts,
     )
+    joined = tf.strings.unsorted_segment_join(ended, text_of_sentence, num_texts)
     return {
-        "translation": before
-        + tf.strings.unsorted_segment_join(ended, text_of_sentence, num_texts),
+        "translation": before + joined,
         "sentences": sentences.to_tensor(""),
         "sentence_translations": sentences.with_flat_values(translations).to_tensor(""),
         "truncated": truncated > 0,

@@ -1,5 +1,6 @@
 """The graph of a translator, as it is saved: tokenize, encode, search, detokenize."""
 
+import functools
 from collections.abc import Callable
 
 import keras
@@ -9,11 +10,16 @@ import tensorflow as tf
 import tensorflow_text  # noqa: F401
 
 from tf_transformer.decoding.beam import beam_search
-from tf_transformer.decoding.contract import TranslationModel, require_translation_model
+from tf_transformer.decoding.contract import (
+    TranslationModel,
+    has_teacher_forcing,
+    require_translation_model,
+)
 from tf_transformer.decoding.greedy import greedy_search
 from tf_transformer.decoding.hypotheses import Hypotheses, output_limits
 from tf_transformer.inference.document import Rows, cut_table, translate_documents
-from tf_transformer.inference.sentences import valid_utf8
+from tf_transformer.inference.scoring import Alignment, TeacherForcing, can_align
+from tf_transformer.inference.tokens import first_tokens, valid_utf8, with_end
 from tf_transformer.tokenizers.contract import GraphTokenizer, require_tokenizer
 
 # The score where a text has fewer hypotheses than asked for: below all others, and finite, since
@@ -22,6 +28,7 @@ MISSING_SCORE = -1e9
 
 _LARGEST_BEAM = 1024
 _TEXT = tf.TensorSpec([None], tf.string, name="text")
+_PAIRS = tuple(tf.TensorSpec([None], tf.string, name=name) for name in ("source", "target"))
 _SOURCE = (
     tf.TensorSpec([None, None], tf.int32, name="source_ids"),
     tf.TensorSpec([None], tf.int32, name="limits"),
@@ -41,7 +48,7 @@ SEARCH_SPECS = (*_SOURCE, _LENGTH_PENALTY)
 
 
 class ExportTranslator(tf.Module):
-    """The functions of a translator. All are saved; two of them are signatures.
+    """The functions of a translator. All are saved; some of them are signatures.
 
     It holds the model's variables and nothing else of Keras, so a SavedModel of it loads wherever
     TensorFlow and the ops of TensorFlow Text are.
@@ -55,8 +62,12 @@ class ExportTranslator(tf.Module):
             of any translation.
         beam_size: Beam size of the signature `serving_default`; 1 is greedy search.
         length_penalty: Its length penalty.
+        alignment: The attention that `align` returns; None for `default_alignment`.
 
     Attributes:
+        score: The signature `score`; None where the model lacks the call of teacher forcing.
+        align: The signature `align`; None where model or tokenizers lack something, see
+            `can_align`.
         settings: Scalar variables `beam_size`, `length_penalty`, `vocab_size` (the target's) and
             `source_pad_id`.
 
@@ -75,6 +86,7 @@ class ExportTranslator(tf.Module):
         max_length: int = 128,
         beam_size: int = 1,
         length_penalty: float = 0.6,
+        alignment: Alignment | None = None,
     ) -> None:
         super().__init__(name="translator")
         require_translation_model(model)
@@ -163,7 +175,7 @@ class ExportTranslator(tf.Module):
             """The signature `translate_document`: texts of any length, sentence by sentence."""
 
             def translate_rows(tokens):
-                source_ids, limits = steps.with_end(tokens)
+                source_ids, limits = steps.search_inputs(tokens)
                 if beam_size == 1:
                     found = search_greedily(source_ids, limits, length_penalty)
                 else:
@@ -177,6 +189,12 @@ class ExportTranslator(tf.Module):
 
         self.translate, self.translate_nbest = translate, translate_nbest
         self.translate_document = translate_document
+        self.score = self.align = None
+        forced = TeacherForcing(model, source_tokenizer, target_tokenizer, max_length)
+        if has_teacher_forcing(model):
+            self.score = _function(*_PAIRS)(forced.score)
+        if can_align(model, source_tokenizer, target_tokenizer):
+            self.align = _function(*_PAIRS)(functools.partial(forced.align, alignment=alignment))
         # For those who call the loaded object: any beam, and the parts that XLA can compile.
         self.greedy, self.beam = greedy, beam
         self.fixed_greedy, self.fixed_beam = fixed_greedy, fixed_beam
@@ -188,11 +206,14 @@ class ExportTranslator(tf.Module):
 
     def signatures(self) -> dict[str, Callable]:
         """The signatures of its SavedModel."""
-        return {
+        signatures = {
             "serving_default": self.translate,
             "translate_nbest": self.translate_nbest,
             "translate_document": self.translate_document,
+            "score": self.score,
+            "align": self.align,
         }
+        return {name: function for name, function in signatures.items() if function is not None}
 
 
 class _Steps:
@@ -209,17 +230,16 @@ class _Steps:
     def tokenize(self, text):
         """Source ids `(B, S)`, limits `(B,)`, and whether text was dropped `(B,)`."""
         text = valid_utf8(text)
-        tokens = self._source_tokenizer.tokenize(text)
+        tokens, truncated = first_tokens(text, self._source_tokenizer, self._max_length)
         # A model of sentences translates the first of several lines, and often no more.
         several_lines = tf.strings.regex_full_match(text, r"(?s).*\S.*\n.*\S.*")
-        truncated = (tokens.row_lengths() > self._max_length - 1) | several_lines
-        return *self.with_end(tokens[:, : self._max_length - 1]), truncated
+        return *self.search_inputs(tokens), truncated | several_lines
 
-    def with_end(self, tokens):
+    def search_inputs(self, tokens):
         """Source ids `(B, S)`, padded, and limits `(B,)`, of rows of tokens."""
         lengths = tf.cast(tokens.row_lengths(), tf.int32)
-        ends = tf.fill([tokens.nrows(), 1], self._source_tokenizer.eos_id)
-        source_ids = tf.concat([tokens, ends], axis=1).to_tensor(self._source_tokenizer.pad_id)
+        ended = with_end(tokens, self._source_tokenizer.eos_id)
+        source_ids = ended.to_tensor(self._source_tokenizer.pad_id)
         # A text without a token has an empty translation.
         limits = tf.where(lengths == 0, 0, output_limits(lengths, self._max_length))
         return source_ids, limits

@@ -9,19 +9,24 @@ from typing import TypeVar
 
 _BATCHES_SORTED_TOGETHER = 16
 
-T = TypeVar("T")
+S, T = TypeVar("S"), TypeVar("T")
 
 
 def translate_in_order(
-    texts: Iterator[str], translate: Callable[[list[str]], list[T]], batch_size: int, threads: int
+    texts: Iterator[S],
+    translate: Callable[[list[S]], list[T]],
+    batch_size: int,
+    threads: int,
+    length: Callable[[S], int] = len,
 ) -> Iterator[T]:
     """Translates any number of texts in parallel batches, and yields in the texts' order.
 
     Args:
-        texts: The texts, of which a few batches are read ahead.
+        texts: The texts, or pairs of texts, of which a few batches are read ahead.
         translate: Translates a batch; it is called from several threads.
         batch_size: Texts in a batch. Texts of like length go together.
         threads: Batches at a time.
+        length: The length of a text.
     """
     group_size = batch_size * _BATCHES_SORTED_TOGETHER
     group = list(itertools.islice(texts, group_size))
@@ -33,7 +38,7 @@ def translate_in_order(
     with _thread_pool(threads) as pool:
         while group or pending:
             if group:
-                by_length = sorted(range(len(group)), key=lambda i: len(group[i]), reverse=True)
+                by_length = sorted(range(len(group)), key=lambda i: length(group[i]), reverse=True)
                 batches = [
                     by_length[start : start + batch_size]
                     for start in range(0, len(group), batch_size)

@@ -1,10 +1,11 @@
-"""SavedModels on disk: their versions, and how one is found and loaded."""
+"""SavedModels on disk: their versions, and how one is found and loaded.
+
+TensorFlow is imported where one is loaded, so that commands refuse a wrong path at once.
+"""
 
 import os
 import pathlib
 from typing import Any
-
-import tensorflow as tf
 
 from tf_transformer.errors import InputError
 
@@ -55,6 +56,8 @@ def load_saved_model(folder: pathlib.Path) -> Any:
     Raises:
         SavedModelError: It is damaged.
     """
+    import tensorflow as tf
+
     try:
         return tf.saved_model.load(str(folder))
     except PermissionError:

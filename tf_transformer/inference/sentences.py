@@ -4,6 +4,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from tf_transformer.inference.tokens import valid_utf8
+
 # Bytes that UTF-8 never has: no text holds them, and no class of a regular expression matches them.
 _MARK = b"\xfe"  # stands around the white space between two sentences
 _KEEP = b"\xff"  # after a full stop that ends no sentence
@@ -33,9 +35,9 @@ def _any_of(words: str) -> str:
 
 # No sentence ends with these: titles, and what stands before the thing itself.
 _NEVER_LAST = _any_of(
-    "Mr Mrs Ms Mx Dr Drs Prof Gov Capt Lt Sgt Messrs Mt vs cf viz approx [Ee].g [Ii].e "
-    "Hr Hrn Fr Frl Dipl Ing Mag med jur phil rer nat [Bb]zw [Cc]a [Ee]vtl [Gg]gf [Ii]nkl exkl zzgl [Bb]spw [Ss]og [Vv]gl insb "
-    "[Zz].B [Dd].h [Uu].a [Uu].U [Ii].d.R [Oo].g Mio Mrd Tsd geb "
+    "Mr Mrs Ms Mx Dr Drs Prof Gov Capt Lt Sgt Messrs Mt vs [Cc]f viz approx [Ee].g [Ii].e "
+    "Hr Hrn Fr Frl Dipl Ing Mag med jur phil rer nat [Bb]zw [Cc]a [Ee]vtl [Gg]gf [Ii]nkl exkl zzgl "
+    "[Bb]spw [Ss]og [Vv]gl insb [Zz].B [Dd].h [Uu].a [Uu].U [Ii].d.R [Oo].g Mio Mrd Tsd geb "
     "MM Mme Mmes Mlle Mlles Pr Mgr Ste env [Pp].ex c.-à-d "
     "Sra Srta Sres Srs Dra Dña Lic Gral Avda Av [Pp].ej EE Sig Sigg Dott Avv Arch [Pp].es "
     "dhr mevr drs bijv resp d.w.z f.eks t.ex bl.a np tzn tzv ul św sv inż mgr např pl dl dna "
@@ -44,8 +46,8 @@ _NEVER_LAST = _any_of(
 # These are abbreviations before a number, and some of them words elsewhere.
 _BEFORE_NUMBER = _any_of(
     "no nos nr nrn pp figs? abb abs art bd kap tab vols? secs? chs? chap eqs? pos tel max min núm "
-    "págs? cap jan feb mar mär apr jun jul aug sept? oct okt nov dec dez janv févr avr juil déc "
-    "ene abr ago dic č рис стр"
+    r"p[aá]gs? \p{L}*str av apr cap jan feb mar mär jun jul aug sept? oct okt nov dec "
+    "dez janv févr avr juil déc ene abr ago dic č рис стр"
 )
 # These may be the last word, as initials may: a sentence ends there if one of `_STARTERS` follows.
 _MAYBE_LAST = _any_of(
@@ -62,7 +64,7 @@ _STARTERS = _any_of(
 )
 # German ordinals: "am 3. Oktober", "der 2. Weltkrieg". In English, "I am 30." ends a sentence.
 _BEFORE_ORDINAL = (
-    rf"(?:{_LEFT}(?:[Vv]om|[Zz]um|[Bb]eim|[IiBb]m|[Bb]is|[Aa]b|[Ss]eit|[Dd](?:er|ie|as|e[mns])|und)"
+    rf"(?:{_LEFT}(?:[Vv]om|[Zz]um|[Bb]eim|[IiBb]m|[Bb]is|[Aa]b|[Ss]eit|[Dd](?:er|ie|as|e[mns]))"
     rf"|(?:^|[^I]{_W}|[^\p{{L}}\p{{M}}{_SPACE}])[Aa]m)"
 )
 _AFTER_ORDINAL = _any_of(
@@ -78,30 +80,32 @@ _LINES = (
     (f"({_W}*)$", _MARK + rb"\1"),
     (f"([^{_SPACE}])({_W}*{_BREAK}{_W}*)", rb"\1" + _MARK + rb"\2" + _MARK),
 )
-_NUMBER = rf"(?:{_NUMERAL}(?:[.]\p{{N}}{{1,3}})*[.])"
+_LETTERS = r"(?:(?:\p{L}{1,2}[.])+\p{L}{1,2}|[^\P{Lu}IЯ]|[^\P{Ll}я]|\p{Arabic}|\p{Hebrew})"
 _BETWEEN = rb"\1" + _MARK + rb"\2" + _MARK + rb"\3"
 _RULES = (
     (f"{_LEFT}({_NEVER_LAST}[.])", rb"\1\2" + _KEEP),
     (
-        rf"{_LEFT}((?i:{_BEFORE_NUMBER})[.])({_W}*(?:[\p{{N}}+]|[IVXL]+\b))",
+        rf"{_LEFT}((?i:{_BEFORE_NUMBER})[.])({_W}*(?:[\p{{N}}+]|(?:[IVXL]{{2,}}|[VXL])\b|J[.]-?C))",
         rb"\1\2" + _KEEP + rb"\3",
     ),
     # Numbers of a list: "1. First", "2.1. Second", "a. Third".
-    (rf"^([^\p{{L}}\p{{N}}]{{0,4}}(?:{_NUMBER}|\p{{L}}[.]))", rb"\1" + _KEEP),
-    (f"({_STOP}{_W}+{_NUMBER})", rb"\1" + _KEEP),
+    (
+        rf"^([^\p{{L}}\p{{N}}]{{0,4}}(?:{_NUMERAL}(?:[.]\p{{N}}{{1,3}})*|\p{{L}})[.])",
+        rb"\1" + _KEEP,
+    ),
+    (rf"({_STOP}{_W}+\p{{N}}{{1,3}}(?:[.]\p{{N}}{{1,3}})*[.])", rb"\1" + _KEEP),
     (
         rf"((?:\p{{Lu}}|\p{{N}}|[.{_SPACE}]\p{{Ll}}|\b{_MAYBE_LAST})[.]{_CLOSE})({_W}+)"
         f"({_STARTERS}{_W})",
         _BETWEEN,
     ),
     (f"{_LEFT}({_MAYBE_LAST}[.])", rb"\1\2" + _KEEP),
+    # Units end a sentence ("5 m. Then", "в 1999 г. Он"), but not in "44 v. Chr.".
+    (rf"(\p{{N}}{_W}?\p{{Ll}}[.])({_W}(?:\p{{L}}|Chr)[.])", rb"\1" + _KEEP + rb"\2"),
+    (rf"(\p{{N}}{_W}?\p{{Ll}}[.]{_CLOSE})({_W}+)({_OPEN}{_FIRST})", _BETWEEN),
     # Initials and words abbreviated to letters: "J. Smith", "U.S. Army", "в г. Москве"; not the
-    # end of a contraction ("can't."), a pronoun ("and I.") or a unit ("5 m.").
-    (
-        r"(^|[^\p{L}\p{M}\p{N}'’])((?:\p{L}{1,2}[.]){2,}|(?:[^\P{Lu}IЯ]|\p{Arabic}|\p{Hebrew})[.])",
-        rb"\1\2" + _KEEP,
-    ),
-    (rf"((?:[^\p{{N}}{_SPACE}]{_W}+|[\p{{Ps}}\p{{Pi}}\"/-])[^\P{{Ll}}я][.])", rb"\1" + _KEEP),
+    # end of a contraction ("can't.") or a pronoun ("and I.").
+    (rf"(^|[^\p{{L}}\p{{M}}\p{{N}}'’])({_LETTERS}[.])", rb"\1\2" + _KEEP),
     (f"({_BEFORE_ORDINAL}{_W}+{_NUMERAL}[.])", rb"\1" + _KEEP),
     (rf"(^|[^\p{{N}}.,])(\p{{N}}{{1,2}}[.])({_W}+{_AFTER_ORDINAL}\b)", rb"\1\2" + _KEEP + rb"\3"),
     # Where sentences end.
@@ -126,11 +130,6 @@ class Sentences(NamedTuple):
     before: tf.Tensor
     sentences: tf.RaggedTensor
     after: tf.RaggedTensor
-
-
-def valid_utf8(text: tf.Tensor) -> tf.Tensor:
-    """Texts with U+FFFD for bytes that are not UTF-8, so that one bad text harms no other."""
-    return tf.strings.unicode_transcode(text, "UTF-8", "UTF-8", errors="replace")
 
 
 def split_sentences(text: tf.Tensor) -> Sentences:

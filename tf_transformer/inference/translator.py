@@ -2,15 +2,21 @@
 
 import contextlib
 import itertools
-import operator
 import os
 import pathlib
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from tf_transformer.inference.arguments import (
+    checked_texts,
+    single_lines,
+    to_batch_size,
+    to_integer,
+    to_number,
+)
 from tf_transformer.inference.compiled import compiled_search
 from tf_transformer.inference.graph import MISSING_SCORE, ExportTranslator, check_search
 from tf_transformer.inference.ordered import translate_in_order
@@ -19,6 +25,7 @@ from tf_transformer.inference.saved_model import (
     find_saved_model,
     load_saved_model,
 )
+from tf_transformer.inference.scoring import Alignment, TargetProbability
 
 _FEW_WEIGHTS = 8_000_000
 
@@ -80,6 +87,7 @@ class Translator:
         beam_size: int = 1,
         length_penalty: float = 0.6,
         *,
+        alignment: Alignment | None = None,
         xla: bool = False,
         threads: int | None = None,
     ) -> "Translator":
@@ -88,8 +96,9 @@ class Translator:
         Args: as `ExportTranslator`; `xla` and `threads` as above.
         """
         module = ExportTranslator(
-            model, source_tokenizer, target_tokenizer, max_length, beam_size, length_penalty
-        )
+            model, source_tokenizer, target_tokenizer, max_length, beam_size, length_penalty,
+            alignment,
+        )  # fmt: skip
         return cls(module, xla=xla, threads=threads)
 
     @classmethod
@@ -157,11 +166,40 @@ class Translator:
         """
         if isinstance(texts, str):
             return self([texts], batch_size, beam_size, length_penalty)[0]
-        lines_of_texts = [text.split("\n") for text in _checked(texts)]
+        lines_of_texts = [text.split("\n") for text in checked_texts(texts)]
         lines = itertools.chain.from_iterable(lines_of_texts)
         found = self.stream(lines, 1, batch_size, beam_size, length_penalty)
         translations = (best.text for (best,) in found)
         return ["\n".join(itertools.islice(translations, len(ls))) for ls in lines_of_texts]
+
+    def document(self, texts: str | Iterable[str]) -> str | list[str]:
+        """Translates texts of any length, sentence by sentence, with the search as exported.
+
+        Sentences are found by rules (`inference/sentences.py`). White space and line breaks between
+        them stay as they are, and a sentence of more than `max_length` tokens is translated in
+        chunks rather than truncated.
+
+        Args:
+            texts: A string or a list of strings.
+
+        Returns:
+            A str for a str, a list of str for a list.
+
+        Raises:
+            TypeError: `texts` holds something else than str.
+            SavedModelError: The SavedModel was written before it could do this.
+        """
+        if isinstance(texts, str):
+            return self.document([texts])[0]
+        _require_process_of_tensorflow()
+        if not hasattr(self._module, "translate_document"):
+            raise SavedModelError(
+                f"{self._path}: the SavedModel has no signature translate_document; "
+                f"write it again with tf-transformer export."
+            )
+        batch = [text.encode("utf-8", "replace") for text in checked_texts(texts)]
+        found = self._module.translate_document(tf.constant(batch, tf.string))
+        return [text.decode("utf-8") for text in found["translation"].numpy()]
 
     def n_best(
         self,
@@ -208,12 +246,10 @@ class Translator:
         penalty = self._settings["length_penalty"] if length_penalty is None else length_penalty
         # Types are checked here, because TensorFlow's error would keep a lock, and every later
         # search from another thread would wait forever.
-        n_best = _integer("n_best", n_best)
-        batch_size = _integer("batch_size", batch_size)
-        beam_size = _integer("beam_size", beam_size)
-        penalty = _number("length_penalty", penalty)
-        if batch_size < 1:
-            raise ValueError(f"batch_size must be at least 1; received batch_size={batch_size}.")
+        n_best = to_integer("n_best", n_best)
+        batch_size = to_batch_size(batch_size)
+        beam_size = to_integer("beam_size", beam_size)
+        penalty = to_number("length_penalty", penalty)
         check_search(beam_size, penalty, int(self._settings["vocab_size"]))
         if not 1 <= n_best <= beam_size:
             raise ValueError(
@@ -225,12 +261,54 @@ class Translator:
             return self._translate(batch, n_best, batch_size, beam_size, penalty)
 
         return translate_in_order(
-            _single_lines(texts), translate, batch_size, self._threads or _num_cores()
+            single_lines(texts), translate, batch_size, self._threads or _num_cores()
         )
+
+    def score(
+        self, sources: Iterable[str], targets: Iterable[str], batch_size: int = 64
+    ) -> list[TargetProbability]:
+        """The probability of translations that are given.
+
+        Args:
+            sources: Strings.
+            targets: A translation of each. Line breaks separate words as a space does.
+            batch_size: How many pairs go through the graph at once.
+
+        Returns:
+            A `TargetProbability` for each pair.
+
+        Raises:
+            TypeError: As a call.
+            ValueError: `batch_size` is less than 1, there are more texts on one side, or the
+                translator has no `score`, see `ExportTranslator`.
+        """
+        _require_process_of_tensorflow()
+        batch_size = to_batch_size(batch_size)
+        sources, targets = list(checked_texts(sources)), list(checked_texts(targets))
+        if len(sources) != len(targets):
+            raise ValueError(
+                f"sources and targets must be equally many; received {len(sources)} sources and "
+                f"{len(targets)} targets."
+            )
+        score = getattr(self._module, "score", None)
+        if score is None:
+            raise ValueError(
+                "this translator has no score: its model has no call for teacher forcing, or its "
+                "SavedModel is of an earlier version."
+            )
+
+        def score_batch(batch):
+            found = score(*(_constant(side) for side in zip(*batch, strict=True)))
+            columns = (found[name].numpy().tolist() for name in TargetProbability._fields)
+            return [TargetProbability(*row) for row in zip(*columns, strict=True)]
+
+        pairs = zip(sources, targets, strict=True)
+        threads = self._threads or _num_cores()
+        return list(translate_in_order(pairs, score_batch, batch_size, threads, _num_characters))
 
     def _translate(self, texts, n_best, batch_size, beam_size, length_penalty):
         """Lists of `Translation` of one batch."""
-        batch = tf.constant([text.encode("utf-8", "replace") for text in texts])
+        batch = _constant(texts)
         if self._compiled is not None:
             found = self._compiled_search(beam_size, n_best)(batch, length_penalty, batch_size)
         elif beam_size == 1:
@@ -269,6 +347,14 @@ def _load(path: pathlib.Path, xla: bool, threads: int | None) -> Translator:
     return Translator.load(path, xla=xla, threads=threads)
 
 
+def _constant(texts: Iterable[str]) -> tf.Tensor:
+    return tf.constant([text.encode("utf-8", "replace") for text in texts])
+
+
+def _num_characters(pair: tuple[str, str]) -> int:
+    return sum(map(len, pair))
+
+
 def _num_cores() -> int:
     """The cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):  # not on macOS
@@ -301,52 +387,3 @@ def _require_process_of_tensorflow() -> None:
             "after a fork. Start processes with multiprocessing.get_context('spawn'), or make the "
             "first Translator after the fork."
         )
-
-
-def _integer(name: str, value: Any) -> int:
-    try:
-        if isinstance(value, bool):
-            raise TypeError
-        return operator.index(value)
-    except TypeError:
-        raise TypeError(f"{name} must be an int; received {name}={value!r}.") from None
-
-
-def _number(name: str, value: Any) -> float:
-    try:
-        if isinstance(value, bool | str | bytes):
-            raise TypeError
-        return float(value)
-    except (TypeError, ValueError):
-        raise TypeError(f"{name} must be a float; received {name}={value!r}.") from None
-
-
-def _checked(texts: Iterable[str]) -> Iterator[str]:
-    """The texts one after another; raises where it is not clear what they are, or their order."""
-    if isinstance(texts, str | bytes | Mapping | Set) or not isinstance(texts, Iterable):
-        raise TypeError(f"texts must be a list of str; received {type(texts).__name__}.")
-
-    def each():
-        for index, text in enumerate(texts):
-            if not isinstance(text, str):
-                raise TypeError(
-                    f"texts must be a str or a list of str; item {index} is {type(text).__name__}."
-                )
-            yield text
-
-    return each()
-
-
-def _single_lines(texts: Iterable[str]) -> Iterator[str]:
-    """The texts, each of which must be one line."""
-
-    def each(texts):
-        for index, text in enumerate(texts):
-            if "\n" in text.strip():
-                raise ValueError(
-                    f"item {index} of texts has a line break, and a search translates one line; "
-                    f"give each line as a text of its own."
-                )
-            yield text
-
-    return each(_checked(texts))

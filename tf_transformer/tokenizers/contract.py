@@ -21,6 +21,9 @@ class GraphTokenizer(Protocol):
         eos_id: Token id that ends a sentence.
         graph_resource: What a module must track for a SavedModel to hold the tokenizer's tables
             and assets, such as a `tf.lookup.StaticHashTable` or a layer; None if there are none.
+
+    A tokenizer may have `id_to_string(ids)` too, from int32 ids `(B, None)` to the subwords, string
+    `(B, None)`, both ragged. Without it a translator has no `align`.
     """
 
     vocab_size: int
@@ -36,6 +39,11 @@ class GraphTokenizer(Protocol):
     def detokenize(self, ids: tf.RaggedTensor) -> tf.Tensor:
         """Converts int32 ids `(B, None)`, without special ids, to texts, string `(B,)`."""
         ...
+
+
+def has_subwords(tokenizer: GraphTokenizer) -> bool:
+    """Whether a tokenizer has the optional `id_to_string`."""
+    return callable(getattr(tokenizer, "id_to_string", None))
 
 
 def require_tokenizer(tokenizer: Any) -> None:

@@ -202,6 +202,18 @@ class SentencePieceTokenizer:
         """
         return self.graph_resource.detokenize(ids)
 
+    def id_to_string(self, ids: tf.RaggedTensor) -> tf.RaggedTensor:
+        """Looks up the subwords of token ids in the graph.
+
+        Args:
+            ids: int32 `tf.RaggedTensor` `(B, None)`.
+
+        Returns:
+            string `tf.RaggedTensor` `(B, None)`; a word's first subword begins with `▁` (U+2581),
+            and a byte outside the vocabulary is spelled, such as `<0xE2>`.
+        """
+        return self.graph_resource.id_to_string(ids)
+
     @property
     def graph_resource(self) -> tensorflow_text.SentencepieceTokenizer:
         """TensorFlow Text's tokenizer, which a module must track to be saved."""

@@ -1,0 +1,454 @@
+"""The page of the local server, in a real Chromium, in front of a small server of the tests."""
+
+import re
+import shutil
+
+import page_server
+import pytest
+
+sync_api = pytest.importorskip("playwright.sync_api")
+CHROMIUM = shutil.which("chromium")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt install chromium")
+
+SENTENCE = "Wo ist der Bahnhof?"
+THREE = "Wo ist er? Er ist da.\n\n  Das ist  gut.\n\nEnde.\n"
+expect = sync_api.expect
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def server():
+    with page_server.PageServer() as server:
+        yield server
+
+
+@pytest.fixture
+def open_page(browser, server):
+    """Opens the page in a new window. At the end, nothing but this server was asked."""
+    contexts, asked, problems = [], [], []
+
+    def open_page(**options):
+        context = browser.new_context(**{"viewport": {"width": 1280, "height": 800}, **options})
+        contexts.append(context)
+        context.on("request", lambda request: asked.append(request.url))
+        page = context.new_page()
+        page.set_default_timeout(5000)
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.on("console", lambda message: problems.append(message.text))
+        page.goto(server.url)
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert asked and all(url.startswith(server.url) for url in asked)
+    # Chromium itself reports failed requests; all else, such as a refused style, is a fault.
+    assert [text for text in problems if "Failed to load resource" not in text] == []
+
+
+@pytest.fixture
+def page(open_page):
+    return open_page()
+
+
+def write(page, text):
+    """Fills the text area and waits for the translation."""
+    page.fill("#source", text)
+    expect(page.locator("#output")).to_have_text(text.upper(), use_inner_text=True)
+
+
+def lit(page, place):
+    """The words with a line under them, and those with a line around them."""
+    return [page.locator(f"{place} .{name}").all_text_contents() for name in ("lit", "picked")]
+
+
+# Translation
+
+
+def test_a_translation_follows_a_pause(page, server):
+    expect(page).to_have_title(page_server.MODEL)
+    expect(page.locator("header")).to_have_text(re.compile(r"version 7$"))
+    page.locator("#source").press_sequentially("Wo ist", delay=20)
+    assert server.requests == []
+    expect(page.locator("#output")).to_have_text("WO IST")
+    expect(page.locator("#spoken")).to_have_text("WO IST")
+    expect(page.locator("#time")).to_have_text(re.compile(r"^\d+ ms$"))
+    assert server.asked("translate_document") == [["Wo ist"]]
+
+
+@pytest.mark.slow
+def test_a_request_that_is_out_of_date_is_given_up(page, server):
+    server.delay = 2
+    with page.expect_request("**:predict"):
+        page.fill("#source", "Nein")
+    server.delay = 0
+    with page.expect_event("requestfailed") as failed:
+        write(page, "Ja")
+    assert "Nein" in failed.value.post_data
+
+
+def test_paragraphs_keep_their_layout_and_only_changed_lines_are_asked_again(page, server):
+    write(page, THREE)
+    assert page.locator("#output").text_content() == THREE.upper()
+    assert page.locator("#output .sentence").all_text_contents() == [
+        "WO IST ER?", "ER IST DA.", "DAS IST  GUT.", "ENDE."
+    ]  # fmt: skip
+    asked = [["Wo ist er? Er ist da.", "  Das ist  gut.", "Ende."]]
+    assert server.asked("translate_document") == asked
+    write(page, THREE.replace("Ende", "Schluss"))
+    assert server.asked("translate_document") == [*asked, ["Schluss."]]
+
+
+@pytest.mark.slow
+def test_a_long_text_is_sent_in_bounded_requests(page, server):
+    write(page, "\n".join(f"Satz {number}." for number in range(100)))
+    sizes = [len(instances) for instances in server.asked("translate_document")]
+    assert sum(sizes) == 100 and max(sizes) <= 32
+
+
+@pytest.mark.slow
+def test_both_texts_scroll_together(page):
+    write(page, "\n".join(f"Satz {number}." for number in range(100)))
+    position = "e => e.parentElement.scrollTop / e.parentElement.scrollHeight"
+    for shown, other in (("#output", "#editor"), ("#editor", "#output")):
+        before = page.locator(other).evaluate(position)
+        page.locator(shown).hover()
+        page.mouse.wheel(0, 700)
+        page.wait_for_timeout(300)
+        after = page.locator(other).evaluate(position)
+        assert after > before + 0.1
+        assert after == pytest.approx(page.locator(shown).evaluate(position), abs=0.01)
+
+
+@pytest.mark.slow
+def test_nothing_is_lost_in_silence(page):
+    expect(page.locator("#truncated")).to_be_hidden()
+    write(page, "Das ist endless.")
+    expect(page.locator("#truncated")).to_be_visible()
+
+
+@pytest.mark.slow
+def test_copy_takes_the_translation(open_page):
+    page = open_page(permissions=["clipboard-read", "clipboard-write"])
+    expect(page.locator("#copy")).to_be_disabled()
+    write(page, THREE)
+    page.click("#copy")
+    expect(page.locator("#copy")).to_have_text("Copied")
+    assert page.evaluate("navigator.clipboard.readText()") == THREE.upper()
+
+
+@pytest.mark.slow
+def test_copy_works_where_a_browser_has_no_clipboard(page):
+    page.evaluate("Object.defineProperty(navigator, 'clipboard', { value: undefined })")
+    page.evaluate(
+        "document.addEventListener('copy', () => { window.copied = String(getSelection()); })"
+    )
+    write(page, SENTENCE)
+    page.click("#copy")
+    expect(page.locator("#copy")).to_have_text("Copied")
+    assert page.evaluate("window.copied") == SENTENCE.upper()
+
+
+@pytest.mark.slow
+def test_clear_empties_the_page(page):
+    write(page, SENTENCE)
+    page.click("#clear")
+    expect(page.locator("#output")).to_be_empty()
+    expect(page.locator("#details")).to_be_hidden()
+    expect(page.locator("#source")).to_be_focused()
+
+
+@pytest.mark.slow
+def test_a_new_version_of_the_model_is_asked_again(page, server):
+    write(page, SENTENCE)
+    server.version = 8
+    page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    expect(page.locator("#version")).to_have_text("version 8")
+    page.wait_for_timeout(100)
+    assert server.asked("translate_document") == [[SENTENCE], [SENTENCE]]
+
+
+# Alignment
+
+
+@pytest.mark.parametrize("over", ["#mirror", "#output", "#drawing"])
+def test_hovering_a_word_lights_its_partners(page, over):
+    write(page, SENTENCE)
+    page.locator("#output .sentence").hover()
+    expect(page.locator("#output .word")).to_have_count(4)
+    word = page.locator(f"{over} .word", has_text="Bahnhof").first.bounding_box()
+    page.mouse.move(word["x"] + word["width"] / 2, word["y"] + word["height"] / 2)
+    other = "#mirror" if over == "#output" else "#output"
+    expect(page.locator(f"{other} .lit")).to_have_text(re.compile("Bahnhof", re.IGNORECASE))
+    assert (
+        page.locator(f"{other} .lit").evaluate("e => e.style.getPropertyValue('--strength')")
+        == "0.900"
+    )
+    assert "underline" in page.locator(f"{other} .lit").evaluate(
+        "e => getComputedStyle(e).textDecoration"
+    )
+    expect(page.locator("#partners")).to_have_text(re.compile("Bahnhof.* 90 %", re.IGNORECASE))
+    expect(page.locator("#drawing path")).to_have_count(4)
+    expect(page.locator("#drawing path.on")).to_have_count(1)
+    page.mouse.move(5, 5)
+    expect(page.locator(".lit, .picked")).to_have_count(0)
+
+
+@pytest.mark.slow
+def test_the_caret_lights_the_partners_of_its_word(page):
+    write(page, "Wo ist er? Er ist")
+    page.keyboard.press("ArrowLeft")
+    expect(page.locator("#output .lit")).to_have_text("IST")
+    page.keyboard.press("End")
+    page.keyboard.type(" da.")
+    expect(page.locator("#drawing .row").nth(1)).to_have_text("ERISTDA.")
+    assert lit(page, "#texts") == [[], []], "typing lights nothing"
+    for _ in range(4):
+        page.keyboard.press("ArrowLeft")
+    expect(page.locator("#output .lit")).to_have_text("IST")
+    page.keyboard.press("Home")
+    expect(page.locator("#output .lit")).to_have_text("WO")
+    expect(page.locator("#place-title")).to_have_text("Sentence 1 of 2")
+
+
+def test_words_are_reached_with_tab_and_arrow_keys(page):
+    write(page, SENTENCE)
+    rows = page.locator("#drawing .row")
+    expect(rows.nth(1).locator("button")).to_have_count(4)
+    for _ in range(2):  # Copy, the first word
+        page.keyboard.press("Tab")
+    expect(rows.nth(0).locator("button").nth(0)).to_be_focused()
+    for key, row, index in (
+        ("ArrowRight", 0, 1), ("ArrowDown", 1, 1), ("End", 1, 3), ("ArrowRight", 1, 3),
+        ("ArrowUp", 0, 3), ("ArrowLeft", 0, 2), ("Home", 0, 0),
+    ):  # fmt: skip
+        page.keyboard.press(key)
+        expect(rows.nth(row).locator("button").nth(index)).to_be_focused()
+    assert lit(page, "#output") == [["WO"], []]
+    expect(rows.nth(0).locator("button").nth(0)).to_have_accessible_name(
+        re.compile(r"^\W?Wo\W?: \W?WO\W? 90 %$")
+    )
+    outline = "e => getComputedStyle(e).outlineStyle"
+    assert rows.nth(0).locator("button").nth(0).evaluate(outline) == "solid"
+
+
+@pytest.mark.slow
+def test_sentences_are_chosen_by_clicks_and_buttons(page):
+    write(page, THREE)
+    page.locator("#output .sentence").nth(2).click()
+    expect(page.locator("#place-title")).to_have_text("Sentence 3 of 4")
+    expect(page.locator("#drawing .row").nth(0)).to_have_text("Dasistgut.")
+    page.get_by_role("button", name="Next sentence").click()
+    expect(page.locator("#place-title")).to_have_text("Sentence 4 of 4")
+    expect(page.get_by_role("button", name="Next sentence")).to_be_disabled()
+    page.get_by_role("button", name="Previous sentence").click()
+    assert page.locator(".sentence.active").all_text_contents() == [
+        "Das ist  gut.",
+        "DAS IST  GUT.",
+    ]
+
+
+@pytest.mark.slow
+def test_subwords_become_words(page):
+    """Bytes, scripts without spaces, an end of sentence, and a subword that is one space."""
+    emoji = ["<0xF0>", "<0x9F>", "<0x98>", "<0x80>"]
+    subwords = ["▁Bahn", "hof", "▁", *emoji, "!", "▁我", "们", "▁", "</s>"]
+    words = page.evaluate("(subwords) => wordsOf(subwords)", subwords)
+    assert [(word["text"], word["indices"]) for word in words] == [
+        ("Bahnhof", [0, 1]), ("😀!", [2, 3, 4, 5, 6, 7]), ("我", [8]), ("们", [9]),
+    ]  # fmt: skip
+
+
+# n-best
+
+
+def test_an_alternative_can_be_chosen(page, server):
+    write(page, SENTENCE)
+    options = page.get_by_role("radio")
+    expect(options).to_have_count(3)  # a hypothesis that does not exist is no alternative
+    expect(options.nth(0)).to_be_checked()
+    expect(page.locator("#alternatives .score").nth(2)).to_have_text("−1.75")
+    options.nth(0).focus()
+    page.keyboard.press("ArrowDown")
+    expect(page.locator("#output")).to_have_text(SENTENCE.upper() + "!")
+    expect(options.nth(1)).to_be_focused()
+    expect(page.locator("#drawing .row").nth(1)).to_have_text("WOISTDERBAHNHOF?!")
+    assert len(server.asked("translate_nbest")) == 1
+    options.nth(0).check()
+    expect(page.locator("#output")).to_have_text(SENTENCE.upper())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("missing", ["align", "translate_nbest", "translate_document"])
+def test_a_model_without_a_signature_has_the_rest(open_page, server, missing):
+    server.signatures = tuple(name for name in page_server.SIGNATURES if name != missing)
+    page = open_page()
+    write(page, SENTENCE)
+    page.locator("#output .sentence").hover()
+    expect(page.locator("#alignment")).to_be_visible(visible=missing != "align")
+    expect(page.locator("#alternatives")).to_be_visible(visible=missing != "translate_nbest")
+    assert not server.asked(missing)
+
+
+# Errors
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("status", "words"), [(413, "longer"), (429, "busy"), (504, "too long"), (400, "not translate")]
+)
+def test_an_error_is_said_in_plain_words_and_can_be_tried_again(page, server, status, words):
+    server.failure = status
+    page.fill("#source", SENTENCE)
+    alert = page.get_by_role("alert")
+    expect(alert).to_contain_text(words)
+    expect(alert).to_contain_text("what the <server> says")
+    server.failure = None
+    alert.get_by_role("button").click()
+    expect(page.locator("#output")).to_have_text(SENTENCE.upper())
+    expect(alert).to_be_hidden()
+
+
+def test_a_server_that_is_gone_is_reported(page, server):
+    write(page, SENTENCE)
+    page.context.set_offline(True)
+    page.fill("#source", "Ja")
+    expect(page.get_by_role("alert")).to_contain_text("cannot be reached")
+    expect(page.locator("#output")).to_be_empty()  # the old one would be of another text
+    page.context.set_offline(False)
+    page.get_by_role("button", name="Try again").click()
+    expect(page.locator("#output")).to_have_text("JA")
+
+
+@pytest.mark.slow
+def test_a_model_that_is_gone_is_reported(page, server):
+    page.route("**/metadata", lambda route: route.fulfill(status=404, json={"error": "no model"}))
+    page.reload()
+    expect(page.get_by_role("alert")).to_contain_text("does not have this model")
+
+
+# Any text, window and reader
+
+HOSTILE = "<script>hacked = 1</script><img src=x onerror=hacked=1> &amp; {{model}} 😀 \u202eabc"
+
+
+def test_a_hostile_text_is_shown_as_text(page):
+    write(page, HOSTILE)
+    page.locator("#output .sentence").hover()
+    expect(page.get_by_role("radio")).to_have_count(3)
+    assert page.locator("#output").text_content() == HOSTILE.upper()
+    assert page.evaluate("window.hacked") is None
+    assert page.locator("main script, main img").count() == 0
+
+
+@pytest.mark.slow
+def test_half_a_surrogate_pair_is_sent_as_valid_text(page, server):
+    page.evaluate("source.value = 'a\\ud800b'; source.dispatchEvent(new Event('input'))")
+    expect(page.locator("#output")).to_have_text("A\ufffdB")
+    assert server.asked("translate_document") == [["a\ufffdb"]]
+
+
+@pytest.mark.slow
+def test_text_from_right_to_left(page):
+    write(page, "أين المحطة الكبيرة؟")
+    direction = "e => getComputedStyle(e).direction"
+    for place in ("#source", "#mirror", "#output"):
+        assert page.locator(place).evaluate(direction) == "rtl"
+    words = page.locator("#drawing .row").nth(0).locator("button")
+    words.nth(0).focus()
+    page.keyboard.press("ArrowLeft")
+    expect(words.nth(1)).to_be_focused()
+
+
+@pytest.mark.slow
+def test_marks_lie_behind_the_words_of_the_text_area(page):
+    """The text area and its mirror wrap the same text into the same number of lines."""
+    write(page, "Donaudampfschifffahrtsgesellschaft und  so\tweiter\n" * 12 + "x" * 200 + "\n\n")
+    heights = page.evaluate("[source.scrollHeight, source.clientHeight, mirror.clientHeight]")
+    assert len(set(heights)) == 1 and heights[0] > 400
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("text", [SENTENCE, THREE, "x" * 300, "Und " * 60 + "Ende."])
+def test_a_phone_has_no_horizontal_scrolling(open_page, text):
+    page = open_page(viewport={"width": 360, "height": 740})
+    write(page, text)
+    expect(page.locator("#drawing path").first).to_be_attached()
+    assert page.evaluate("document.documentElement.scrollWidth") == 360
+    boxes = [page.locator(place).bounding_box() for place in ("#source", "#output")]
+    assert boxes[0]["y"] + boxes[0]["height"] <= boxes[1]["y"], "the texts are below each other"
+
+
+def test_every_control_has_a_name(page):
+    write(page, THREE)
+    expect(page.get_by_role("radio")).to_have_count(3)
+    snapshot = page.locator("body").aria_snapshot()
+    controls = re.findall(r"- '?((?:button|textbox|radio|group|region|heading)\b[^\n]*)", snapshot)
+    assert len(controls) > 12 and all('"' in control for control in controls), snapshot
+    expect(page.locator("#source")).to_have_accessible_name("Text")
+    assert page.locator("#spoken").get_attribute("aria-live") == "polite"
+
+
+# The contrast of each text with the backgrounds under it, as WCAG computes it.
+CONTRASTS = """() => {
+  const canvas = Object.assign(document.createElement("canvas"), { width: 1, height: 1 });
+  const brush = canvas.getContext("2d", { willReadFrequently: true });
+  const paint = (colors) => {
+    brush.clearRect(0, 0, 1, 1);
+    for (const color of colors) { brush.fillStyle = color; brush.fillRect(0, 0, 1, 1); }
+    return [...brush.getImageData(0, 0, 1, 1).data].slice(0, 3);
+  };
+  const luminance = (rgb) => rgb.map((v) => v / 255)
+    .map((v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4))
+    .reduce((sum, v, k) => sum + v * [0.2126, 0.7152, 0.0722][k], 0);
+  const found = {};
+  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (texts.nextNode()) {
+    let holder = texts.currentNode.parentElement;
+    const style = getComputedStyle(holder);
+    const text = texts.currentNode.data.trim(), layers = [];
+    const unseen = holder.closest("script, #mirror, :disabled") || !holder.checkVisibility();
+    if (!text || unseen) continue;
+    for (; holder; holder = holder.parentElement) {
+      layers.unshift(getComputedStyle(holder).backgroundColor);
+    }
+    const both = [luminance(paint(layers)), luminance(paint([...layers, style.color]))];
+    found[text] = (Math.max(...both) + 0.05) / (Math.min(...both) + 0.05);
+  }
+  return found;
+}"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_texts_have_contrast(open_page, server, scheme):
+    page = open_page(color_scheme=scheme, reduced_motion="reduce")
+    write(page, THREE)
+    page.locator("#output .sentence").nth(0).click()
+    expect(page.get_by_role("radio")).to_have_count(3)
+    page.locator("#drawing .row button").nth(0).hover()
+    server.failure = 429
+    page.locator("#source").press_sequentially("und")
+    expect(page.get_by_role("alert")).to_be_visible()
+    page.locator("#drawing .row button").nth(0).hover()
+    found = page.evaluate(CONTRASTS)
+    assert len(found) > 20
+    assert {text: ratio for text, ratio in found.items() if ratio < 4.5} == {}
+    dark = page.evaluate("matchMedia('(prefers-color-scheme: dark)').matches")
+    background = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert dark == (scheme == "dark") == (sum(map(int, re.findall(r"\d+", background))) < 200)
+
+
+@pytest.mark.slow
+def test_motion_is_reduced_on_request(open_page):
+    page = open_page(reduced_motion="reduce")
+    write(page, SENTENCE)
+    duration = page.locator("#drawing .word").first.evaluate("e => getComputedStyle(e).transition")
+    assert duration.startswith("none")

@@ -1,0 +1,328 @@
+"""The functions `score` and `align` of a translator: known answers, and every kind of text."""
+
+import types
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from letters import MAX_LENGTH, VOCAB_SIZE, random_model
+from phrase_models import padded
+
+import tf_transformer as tt
+from tf_transformer.inference.scoring import Alignment, default_alignment
+from tf_transformer.serving.servable import Servable
+
+LAYERS, HEADS = 3, 4
+SCORES = ("log_prob", "num_tokens", "truncated")
+
+
+@pytest.fixture(scope="module")
+def model(randomise):
+    config = tt.TransformerConfig(
+        VOCAB_SIZE, VOCAB_SIZE, num_layers=LAYERS, d_model=16, num_heads=HEADS, d_ff=32
+    )
+    return randomise(tt.Transformer(config))
+
+
+@pytest.fixture(scope="module")
+def module(model, letter_tokenizer):
+    return translator(model, letter_tokenizer).module
+
+
+@pytest.fixture(scope="module")
+def pairs(sentences):
+    """Sources and targets of other lengths; one side or both are empty or too long."""
+    long = "a b " * MAX_LENGTH
+    sources = [*sentences[:20], "", "a b", "", long, "a", long]
+    return sources, [*sentences[20:40], "c d", "", "", "b", long, long]
+
+
+@pytest.fixture(scope="module")
+def servable(exported_version):
+    loaded = Servable(exported_version)
+    yield loaded
+    loaded.close()
+
+
+def translator(model, tokenizer, *args, **options):
+    return tt.Translator.from_model(model, tokenizer, tokenizer, MAX_LENGTH, *args, **options)
+
+
+def constants(*sides):
+    return [tf.constant([*side], tf.string) for side in sides]
+
+
+def run(function, *sides):
+    return {name: tensor.numpy() for name, tensor in function(*constants(*sides)).items()}
+
+
+def ids_of(tokenizer, source, target):
+    """What the model takes and should predict for a pair: three rows of ids."""
+    source, target = (tokenizer.encode([text])[0][: MAX_LENGTH - 1] for text in (source, target))
+    begin, end = [tokenizer.bos_id], [tokenizer.eos_id]
+    return [*source, *end], [*begin, *target], [*target, *end]
+
+
+@pytest.fixture(scope="module")
+def known(model, letter_tokenizer, pairs):
+    """Of each pair ids, logits `(T, V)` and the attention of every layer `(layers, H, T, S)`."""
+    ids = [ids_of(letter_tokenizer, *pair) for pair in zip(*pairs, strict=True)]
+    sources, targets = (padded([row[side] for row in ids], 0) for side in (0, 1))
+    logits, weights = model((sources, targets), training=False, return_attention_scores=True)
+    logits, weights = logits.numpy().astype(float), np.stack(weights["cross"], axis=1)
+    return [
+        (*sides, logits[row, : len(sides[1])], weights[row, ..., : len(sides[1]), : len(sides[0])])
+        for row, sides in enumerate(ids)
+    ]
+
+
+# --- Score ----------------------------------------------------------------------------------
+
+
+def test_scores_are_the_log_softmax_of_the_logits(module, known, pairs):
+    found = run(module.score, *pairs)
+    for row, (_, _, labels, logits, _) in enumerate(known):
+        log_probs = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+        expected = sum(log_probs[step, label] for step, label in enumerate(labels))
+        assert found["log_prob"][row] == pytest.approx(expected, abs=1e-4)
+        assert found["num_tokens"][row] == len(labels)
+    assert found["truncated"].tolist() == [False] * (len(pairs[0]) - 3) + [True] * 3
+
+
+def test_a_search_reports_the_score_of_its_translation(randomise, letter_tokenizer, sentences):
+    model = random_model(randomise)
+    # Text has letters and no bytes, or tokenizing it would give other ids.
+    is_byte = np.arange(VOCAB_SIZE) < VOCAB_SIZE - 20
+    is_byte[letter_tokenizer.eos_id] = False
+    model.output_projection.bias.assign_add(np.where(is_byte, -9.0, 0.0))
+    translate = translator(model, letter_tokenizer)
+    module = translate.module
+    ids = module.tokenize(tf.constant(sentences))
+    hypotheses = module.fixed_beam(*ids[:2], 3, 0.6, 3)
+    found = run(lambda text: module.beam(text, 3, 0.6, 3), sentences)
+    compared = []
+    for row, sentence in enumerate(sentences):
+        for hypothesis, text in enumerate(found["translations"][row]):
+            length = found["lengths"][row, hypothesis]
+            same_ids = letter_tokenizer.encode([text.decode()]) == [
+                hypotheses["ids"][row, hypothesis, :length].numpy().tolist()
+            ]
+            if same_ids and not found["truncated"][row, hypothesis] and length < MAX_LENGTH:
+                log_prob = found["log_probs"][row, hypothesis]
+                compared.append((sentence, text.decode(), log_prob, length + 1, False))
+    assert len(compared) >= 20
+    sources, targets, *expected = zip(*compared, strict=True)
+    found = zip(*translate.score(sources, targets), strict=True)
+    for column, values in zip(found, expected, strict=True):
+        np.testing.assert_allclose(column, values, atol=1e-4)
+
+
+@pytest.mark.parametrize("num_tokens", [MAX_LENGTH - 1, MAX_LENGTH])
+@pytest.mark.parametrize("side", [0, 1])
+def test_a_side_is_truncated_beyond_its_limit(module, side, num_tokens):
+    sides = [["a"], ["a"]]
+    sides[side] = [" ".join("a" * num_tokens)]
+    for function in (module.score, module.align):
+        assert run(function, *sides)["truncated"].tolist() == [num_tokens >= MAX_LENGTH]
+
+
+# --- Align ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "alignment",
+    [None, Alignment(0, (2,), shifted=False), Alignment(2, (0, 3), shifted=True)],
+)
+def test_the_attention_is_that_of_the_chosen_heads(
+    model, letter_tokenizer, known, pairs, alignment
+):
+    function = translator(model, letter_tokenizer, alignment=alignment).module.align
+    found = run(function, *pairs)
+    layer, heads, shifted, *_ = alignment or (1, range(HEADS), False)
+    assert found["attention"].shape == (
+        len(pairs[0]), found["target_lengths"].max(), found["source_lengths"].max()
+    )  # fmt: skip
+    for row, (source_ids, target_ids, _, _, weights) in enumerate(known):
+        mean = np.mean([weights[layer][head] for head in heads], axis=0)
+        expected = np.zeros_like(found["attention"][row])
+        # The begin has no row where tokens are read, and the end none where they are predicted.
+        expected[: len(target_ids) - 1, : len(source_ids)] = mean[1:] if shifted else mean[:-1]
+        np.testing.assert_allclose(found["attention"][row], expected, atol=1e-5)
+
+
+def test_subwords_are_those_of_the_tokenizers_and_the_source_has_its_end(
+    module, letter_tokenizer, known, pairs
+):
+    found = run(module.align, *pairs)
+    for row, (source_ids, target_ids, *_) in enumerate(known):
+        for side, ids in (("source", source_ids), ("target", target_ids[1:])):
+            subwords = [subword.decode() for subword in found[f"{side}_subwords"][row]]
+            expected = letter_tokenizer.subwords(ids)
+            assert subwords == expected + [""] * (len(subwords) - len(ids))
+            assert found[f"{side}_lengths"][row] == len(ids)
+            assert side == "target" or expected[-1] == "</s>"
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "mixed_float16"])
+def test_rows_of_tokens_sum_to_one_and_others_to_zero(randomise, letter_tokenizer, pairs, dtype):
+    model = random_model(randomise, dtype=dtype)
+    found = run(translator(model, letter_tokenizer).module.align, *pairs)
+    sums = found["attention"].sum(axis=2)
+    for row, length in enumerate(found["target_lengths"]):
+        np.testing.assert_allclose(sums[row, :length], 1, atol=1e-6)
+        assert not found["attention"][row, length:].any()
+        assert not found["attention"][row, :, found["source_lengths"][row] :].any()
+
+
+@pytest.mark.parametrize(
+    ("layer", "heads", "message"),
+    [
+        (LAYERS, (0,), "layer from 0 to 2 .* received layer=3"),
+        (-1, (0,), "received layer=-1"),
+        (0, (), "at least one head"),
+        (0, (1, HEADS), r"heads from 0 to 3; received heads=\(1, 4\)"),
+    ],
+)
+def test_heads_that_the_model_lacks_are_an_error(
+    model, letter_tokenizer, pairs, layer, heads, message
+):
+    function = translator(model, letter_tokenizer, alignment=Alignment(layer, heads, True)).module
+    with pytest.raises(ValueError, match=message):
+        run(function.align, *pairs)
+
+
+@pytest.mark.parametrize(("layers", "layer"), [(1, 0), (2, 0), (6, 4)])
+def test_the_default_is_the_last_layer_but_one(layers, layer):
+    assert default_alignment(layers, 2) == Alignment(layer, (0, 1), False, None, 0)
+
+
+# --- Both -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [1, 5])
+def test_batches_concatenated_equal_one_batch(module, pairs, size):
+    together = {name: run(getattr(module, name), *pairs) for name in ("score", "align")}
+    for start in range(0, len(pairs[0]), size):
+        part = [side[start : start + size] for side in pairs]
+        for name, whole in together.items():
+            for key, values in run(getattr(module, name), *part).items():
+                rows = whole[key][start : start + size]
+                same = tuple(slice(length) for length in values.shape)
+                if values.dtype == object:
+                    assert (rows[same] == values).all()
+                    assert set(rows.ravel()) - set(values.ravel()) <= {b""}
+                else:
+                    np.testing.assert_allclose(rows[same], values, atol=1e-4, err_msg=key)
+                    assert rows.sum() == pytest.approx(values.sum(), abs=1e-2), "zeros beyond"
+
+
+def test_an_empty_batch_has_no_rows(module):
+    for name in ("score", "align"):
+        found = run(getattr(module, name), [], [])
+        assert {values.shape[0] for values in found.values()} == {0}
+
+
+@pytest.mark.parametrize("name", ["score", "align"])
+def test_bytes_that_are_no_utf8_are_replaced_and_harm_no_other_text(module, name):
+    texts, replaced = [b"a b", b"\xff a\xc3", b"c"], ["a b", "\ufffd a\ufffd", "c"]
+    found, expected = (
+        run(getattr(module, name), given, given[::-1]) for given in (texts, replaced)
+    )
+    for key, values in found.items():
+        assert values.tolist() == expected[key].tolist()
+        strings = values.ravel() if values.dtype == object else []
+        assert all(string.decode("utf-8") is not None for string in strings)
+
+
+@pytest.mark.parametrize(
+    "text", ["</s>", "<s> a </s>", "a\nb\r\n c", "\0 a \0", "😀" * 50, "\u202ea"]
+)
+def test_any_text_gives_finite_numbers(module, text):
+    assert np.isfinite(run(module.score, [text, "a"], ["b", text])["log_prob"]).all()
+    found = run(module.align, [text, "a"], ["b", text])
+    lengths = found["target_lengths"]
+    np.testing.assert_allclose(found["attention"].sum((1, 2)), lengths, atol=1e-5)
+    # A special subword that is spelled out is text.
+    assert b"</s>" not in found["target_subwords"]
+    assert (found["source_subwords"] == b"</s>").sum() == 2
+
+
+@pytest.mark.parametrize("numbers", [(1, 3), (3, 1), (2, 3), (0, 1)])
+def test_sides_of_different_numbers_are_an_error(servable, module, numbers):
+    sides = [["a b"] * number for number in numbers]
+    for name in ("score", "align"):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="equally many texts"):
+            getattr(module, name)(*constants(*sides))
+        with pytest.raises(tf.errors.InvalidArgumentError, match="equally many texts"):
+            servable.run(name, dict(zip(("source", "target"), sides, strict=True)))
+
+
+# --- Models without them --------------------------------------------------------------------
+
+
+class CallableEcho:
+    """An echoing model with the call of teacher forcing, all of whose logits are equal."""
+
+    def __init__(self, echo):
+        self.weights = echo.weights
+        self.start_decoding, self.decode_step = echo.start_decoding, echo.decode_step
+
+    def __call__(self, inputs, training=False):
+        return tf.zeros([*tf.unstack(tf.shape(inputs["target_ids"])), VOCAB_SIZE])
+
+
+def test_a_model_has_the_signatures_that_its_call_allows(echo_model, model, letter_tokenizer):
+    echo = echo_model(VOCAB_SIZE)
+    searches = {"serving_default", "translate_nbest"}
+    expected = {echo: set(), CallableEcho(echo): {"score"}, model: {"score", "align"}}
+    for kind, more in expected.items():
+        signatures = translator(kind, letter_tokenizer).module.signatures()
+        assert {"score", "align"} & set(signatures) == more
+        assert searches <= set(signatures)
+
+
+def test_without_subwords_of_a_tokenizer_there_is_no_align(model, letter_tokenizer):
+    names = ("tokenize", "detokenize", "graph_resource", "vocab_size", "pad_id", "bos_id", "eos_id")
+    bare = types.SimpleNamespace(**{name: getattr(letter_tokenizer, name) for name in names})
+    module = translator(model, bare).module
+    assert module.align is None and module.score is not None
+
+
+# --- The translator -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 64])
+def test_a_translator_scores_in_the_order_of_the_pairs(in_memory, loaded, pairs, batch_size):
+    expected = run(in_memory.module.score, *pairs)
+    for translate in (in_memory, loaded):
+        found = translate.score(*pairs, batch_size=batch_size)
+        for column, name in zip(zip(*found, strict=True), SCORES, strict=True):
+            np.testing.assert_allclose(column, expected[name], atol=1e-4)
+    assert loaded.score([], []) == []
+
+
+def test_equal_logits_have_the_probability_of_a_uniform_choice(echo_model, letter_tokenizer):
+    translate = translator(CallableEcho(echo_model(VOCAB_SIZE)), letter_tokenizer)
+    [(log_prob, num_tokens, truncated)] = translate.score(["a"], ["b c"])
+    assert log_prob == pytest.approx(-3 * np.log(VOCAB_SIZE), rel=1e-5)
+    assert (num_tokens, truncated) == (3, False)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ((["a"], []), ValueError, "equally many; received 1 sources and 0 targets"),
+        (("a", ["b"]), TypeError, "texts must be a list of str; received str"),
+        ((["a"], [3]), TypeError, "item 0 is int"),
+        ((["a"], ["b"], 0), ValueError, "batch_size must be at least 1"),
+        ((["a"], ["b"], 2.0), TypeError, "batch_size must be an int"),
+    ],
+)
+def test_what_cannot_be_scored_is_named(in_memory, arguments, error, message):
+    with pytest.raises(error, match=message):
+        in_memory.score(*arguments)
+
+
+def test_a_translator_without_scores_says_so(echo_translator):
+    with pytest.raises(ValueError, match="this translator has no score"):
+        echo_translator.score(["a"], ["a"])
