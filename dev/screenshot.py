@@ -12,7 +12,7 @@ import shutil
 from PIL import Image
 from playwright.sync_api import expect, sync_playwright
 
-TEXT = """Gestern hat meine Nachbarin den Schlüssel gefunden. Morgen möchten wir ein neues Auto kaufen.
+TEXT = """Gestern hat meine Nachbarin den Schlüssel gefunden. Wir möchten ein neues Auto kaufen.
 
 Warum hast du am Montag den Lehrer angerufen? Ich rufe meine Mutter an, wenn ich müde bin."""
 

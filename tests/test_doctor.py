@@ -15,7 +15,7 @@ from tensorflow_serving.apis import prediction_log_pb2
 from tf_transformer import cli
 from tf_transformer.export.manifest import EXTRA, write_manifest
 from tf_transformer.export.tf_serving import WARM_UP, write_version_files
-from tf_transformer.serving import clean_process, doctor, environment, ops
+from tf_transformer.serving.doctor import clean_process, doctor, environment, ops
 
 TEXT = tf.TensorSpec([None], tf.string, name="text")
 

@@ -67,7 +67,7 @@ from tf_transformer import cli
 from tf_transformer.commands.models import quiet
 with quiet():
     from stub_server import StubModel
-    from tf_transformer.serving import server, versions
+    from tf_transformer.serving.server import local_server, versions
 server.Versions = lambda path, unverified: versions.Versions(
     path, True, load=lambda folder: StubModel()
 )
