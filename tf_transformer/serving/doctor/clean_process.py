@@ -244,7 +244,7 @@ def _latency(servable: Any, rows: list[Row]) -> Result:
         "latency",
         "serving_default takes "
         + " and ".join(f"{1000 * medians[size]:.1f} ms at batch {size}" for size in medians)
-        + f" (the texts of above, medians of {runs[1]} and {runs[32]})",
+        + f" (texts as above; medians of {runs[1]} and {runs[32]})",
         milliseconds={str(size): round(1000 * median, 3) for size, median in medians.items()},
         runs={str(size): number for size, number in runs.items()},
     )
@@ -280,13 +280,11 @@ def _memory() -> dict[str, int]:
 
 def _memory_result(before: int | None) -> dict[str, Any]:
     memory = _memory()
-    message = f"{_mebibytes(memory['peak_bytes'])} at the most"
+    message = f"{_mebibytes(memory['peak_bytes'])} at the peak"
     if before is not None:
         memory["without_model_bytes"] = before
-        message += (
-            f", {_mebibytes(memory['resident_bytes'])} now, "
-            f"{_mebibytes(before)} before the model was loaded"
-        )
+        resident = _mebibytes(memory["resident_bytes"])
+        message = f"{resident} resident, {message}, {_mebibytes(before)} before the model"
     return {"message": message, **memory}
 
 
