@@ -1,23 +1,21 @@
 """The versions of a model: the highest is loaded, and a new one takes its place while it serves."""
 
+import gc
 import logging
 import os
 import pathlib
 import threading
-from collections.abc import Callable
-
-import tensorflow as tf
-from tensorflow_serving.apis import prediction_log_pb2
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from tf_transformer.errors import InputError
 from tf_transformer.export import manifest
 from tf_transformer.inference.saved_model import SAVED_MODEL, find_saved_model, versions
+from tf_transformer.serving import warm_up
 from tf_transformer.serving.servable import Servable, Signature
 
 LOADING, AVAILABLE, UNLOADING, END = "LOADING", "AVAILABLE", "UNLOADING", "END"
-_WARM_UP = pathlib.Path(manifest.EXTRA, "tf_serving_warmup_requests")
-_MOST_WARM_UPS = 1000  # as TensorFlow Serving
-_POLL_SECONDS = 1.0  # likewise
+_POLL_SECONDS = 1.0  # as TensorFlow Serving
 
 _logger = logging.getLogger(__name__)
 
@@ -216,11 +214,14 @@ class Versions:
         with self._lock:
             unused = [version for version in self._retired if not version.users]
             self._retired = [version for version in self._retired if version.users]
-        for version in unused:
+        while unused:
+            version = unused.pop()
             version.servable.close()
             with self._lock:
                 if self._states[version.number][0] == UNLOADING:  # it was not loaded again
                     self._states[version.number] = (END, "")
+            del version
+            gc.collect()  # a graph in Python refers to itself, and its memory is large
 
     def _set_state(self, number: int, state: str, error: str = "") -> None:
         with self._lock:
@@ -236,17 +237,17 @@ def _looks(folder: pathlib.Path) -> object:
     return folder, tuple(found)
 
 
-def _warm_ups(folder: pathlib.Path, signatures: dict[str, Signature]):
+def _warm_ups(
+    folder: pathlib.Path, signatures: dict[str, Signature]
+) -> Iterator[tuple[str, dict[str, Any]]]:
     """The recorded requests of a version, else one for each signature."""
-    if not (folder / _WARM_UP).exists():
+    path = folder / warm_up.FILE
+    if not path.exists():
         for name, signature in signatures.items():
             yield name, {key: [b"1 2 3"] for key in signature.inputs}
         return
-    records = tf.data.TFRecordDataset(str(folder / _WARM_UP)).as_numpy_iterator()
-    for number, record in enumerate(records):
-        if number == _MOST_WARM_UPS:
-            raise ValueError(f"{_WARM_UP} has more than {_MOST_WARM_UPS} records")
-        log = prediction_log_pb2.PredictionLog.FromString(record)
-        request = log.predict_log.request
-        inputs = {key: tf.make_ndarray(tensor) for key, tensor in request.inputs.items()}
-        yield request.model_spec.signature_name or "serving_default", inputs
+    records = warm_up.read_records(path)
+    if len(records) > warm_up.MOST_RECORDS:
+        raise ValueError(f"{warm_up.FILE} has more than {warm_up.MOST_RECORDS} records")
+    for record in records:
+        yield warm_up.request_of(record, signatures)
