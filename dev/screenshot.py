@@ -12,7 +12,8 @@ import shutil
 from PIL import Image
 from playwright.sync_api import expect, sync_playwright
 
-TEXT = """Gestern hat meine Nachbarin den Schlüssel gefunden. Wir möchten ein neues Auto kaufen.
+TEXT = """\
+Gestern hat meine Nachbarin den Schlüssel gefunden. Morgen möchten wir ein neues Auto kaufen.
 
 Warum hast du am Montag den Lehrer angerufen? Ich rufe meine Mutter an, wenn ich müde bin."""
 
@@ -50,7 +51,7 @@ def main() -> None:
     parser.add_argument("--sentence", type=int, default=0, help="the one that is chosen")
     parser.add_argument("--word", type=int, default=3, help="the one under the pointer")
     parser.add_argument("--width", type=int, default=1280)
-    parser.add_argument("--height", type=int, default=800)
+    parser.add_argument("--height", type=int, default=680)
     parser.add_argument("--dark", action="store_true")
     parser.add_argument("--full", action="store_true", help="all of the page, not one window")
     options = parser.parse_args()

@@ -348,6 +348,20 @@ def test_an_alternative_can_be_chosen(page, server):
 
 
 @pytest.mark.slow
+def test_no_other_sentences_details_are_shown(page, server):
+    write(page, "Wo ist er? Er ist da.")
+    expect(page.get_by_role("radio")).to_have_count(3)
+    server.delays.update(align=1, translate_nbest=1)
+    page.get_by_role("button", name="Previous sentence").click()
+    expect(page.locator("#place-title")).to_have_text("Sentence 1 of 2")
+    both = [page.locator(place) for place in ("#alternatives", "#alignment")]
+    assert [place.is_visible() for place in both] == [False, False]
+    for place in both:
+        expect(place).to_be_visible()
+        expect(place).to_contain_text("WO")
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("missing", ["align", "translate_nbest", "translate_document"])
 def test_a_model_without_a_signature_has_the_rest(open_page, server, missing):
     server.signatures = tuple(name for name in page_server.SIGNATURES if name != missing)
