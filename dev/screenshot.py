@@ -51,7 +51,7 @@ def main() -> None:
     parser.add_argument("--sentence", type=int, default=0, help="the one that is chosen")
     parser.add_argument("--word", type=int, default=3, help="the one under the pointer")
     parser.add_argument("--width", type=int, default=1280)
-    parser.add_argument("--height", type=int, default=680)
+    parser.add_argument("--height", type=int, default=720)
     parser.add_argument("--dark", action="store_true")
     parser.add_argument("--full", action="store_true", help="all of the page, not one window")
     options = parser.parse_args()
