@@ -18,8 +18,8 @@ from stub_server import MODEL, PREDICT, eventually, head_of, write_manifest
 
 DOCUMENTED = {200, 400, 404, 405, 408, 413, 415, 429, 500, 501, 503, 504}
 TEXTS = [
-    "", " ", "eins zwei drei", "a\0b", "</s> <s> <unk> <pad>", "▁", "😀" * 50, "\u202eabc\u202c", "中文。",
-    "x" * 2000, "a\nb\r\nc\u2028d", "e\u0301" * 20, "\ufffd\ufeff", "1 " * 500,
+    "", " ", "eins zwei drei", "a\0b", "</s> <s> <unk> <pad>", "▁", "😀" * 50, "\u202eabc\u202c",
+    "中文。", "x" * 2000, "a\nb\r\nc\u2028d", "e\u0301" * 20, "\ufffd\ufeff", "1 " * 500,
 ]  # fmt: skip
 
 
@@ -89,7 +89,7 @@ def start(saved):
 
 
 def requests(rng):
-    """Requests of all kinds, without end: method, path, body, and whether it must be answered 200."""
+    """One request of each kind: method, path, body, and whether the answer must be 200."""
     texts = [rng.choice(TEXTS) for _ in range(rng.randint(1, 4))]
     good = {"instances": texts}
     yield "POST", PREDICT, json.dumps(good), True
@@ -117,13 +117,8 @@ def ask_many(server, seed, count):
             assert status in DOCUMENTED and (status == 200) == is_good, (status, path, content)
             assert path == "/metrics" or isinstance(json.loads(content), dict)
             statuses.add(status)
-            if (
-                is_good
-                and method == "POST"
-                and body.startswith(b"{" if isinstance(body, bytes) else "{")
-            ):
-                answer = json.loads(content)
-                assert answer.keys() & {"predictions", "outputs"}
+            if is_good and method == "POST":
+                assert json.loads(content).keys() & {"predictions", "outputs"}
     return statuses
 
 
@@ -175,12 +170,14 @@ def test_bodies_of_10_megabytes_do_not_stay(start):
             client.sendall(head + b"98967f\r\n" + b"x" * 3_000_000)
             return int(client.recv(65536).split()[1])
 
+    megabytes = []
     with concurrent.futures.ThreadPoolExecutor(16) as pool:
-        assert set(pool.map(ask, range(32))) == {413}
-        before = server.megabytes()
-        assert set(pool.map(ask, range(200))) == {413}
-        assert set(pool.map(drip, range(64))) == {413}
-    eventually(lambda: server.megabytes() - before < 25)
+        for _ in range(6):
+            assert set(pool.map(ask, range(50))) == {413}
+            assert set(pool.map(drip, range(50))) == {413}
+            megabytes.append(server.megabytes())
+    print("MB after each round:", [round(value) for value in megabytes])
+    assert max(megabytes[3:]) - max(megabytes[:3]) < 40
     assert server.end() == (0, "")
 
 
