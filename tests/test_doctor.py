@@ -412,7 +412,7 @@ def test_the_list_of_ops_is_that_of_a_server():
 def test_the_wheel_has_the_list_of_ops():
     with (pathlib.Path(__file__).parents[1] / "pyproject.toml").open("rb") as file:
         package_data = tomllib.load(file)["tool"]["setuptools"]["package-data"]
-    assert "tf_serving_2.20_ops.txt" in package_data["tf_transformer.serving"]
+    assert "tf_serving_2.20_ops.txt" in package_data["tf_transformer.serving.doctor"]
 
 
 def test_functions_of_no_signature_are_in_no_part(exported_version):
