@@ -1,4 +1,5 @@
 # make demo   environment, training on the built-in corpus, SavedModel, translations
+# make serve  a page and a REST API on http://127.0.0.1:8501/ for what make demo wrote
 # make test   environment, tests (but those marked slow)
 # make test-slow   environment, the tests marked slow
 
@@ -7,7 +8,7 @@ VENV := .venv
 RUN := runs/demo
 SAVED := saved_models/demo
 
-.PHONY: help demo test test-slow lint notebooks clean
+.PHONY: help demo serve test test-slow lint notebooks clean
 .DEFAULT_GOAL := help
 
 help:
@@ -46,6 +47,14 @@ demo: $(VENV)/.installed
 	@$(VENV)/bin/tf-transformer translate $(SAVED) --input $(RUN)/sample.txt --output $(RUN)/sample.out.txt
 	@paste -d '|' $(RUN)/sample.txt $(RUN)/sample.out.txt | awk -F'|' '{print $$1; print "    " $$2}'
 	@echo "== your turn: echo 'Wo ist der Bahnhof?' | $(VENV)/bin/tf-transformer translate $(SAVED)"
+	@echo "== or in a browser: make serve"
+
+$(VENV)/.installed-serve: $(VENV)/.installed requirements-serve.txt
+	@$(VENV)/bin/pip install --quiet --disable-pip-version-check --editable .[serve]
+	@touch $@
+
+serve: $(VENV)/.installed-serve
+	@$(VENV)/bin/tf-transformer serve $(SAVED)
 
 # On all cores; a file stays in one process, since its tests share what was slow to make.
 PYTEST := $(VENV)/bin/python -m pytest --quiet --numprocesses auto --dist loadfile --durations 10

@@ -59,6 +59,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--clients", nargs="+", type=int, default=[1, 8, 64])
     parser.add_argument("--seconds", type=float, default=5.0, help="of one measurement")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--warm-up", type=float, default=10.0, help="seconds, before all rounds")
     return parser.parse_args()
 
 
@@ -189,6 +190,8 @@ def measure(
 ) -> dict[str, dict[str, Any]]:
     """The measurements of all askers for each number of clients, in turns."""
     results = {}
+    for ask in askers.values():
+        ask(texts, 1, options.warm_up)  # TensorFlow optimizes a graph when it first runs
     for clients in options.clients:
         # A direct call is that of one client.
         taking_turns = {k: v for k, v in askers.items() if clients == 1 or k not in DIRECT}

@@ -12,9 +12,10 @@ import shutil
 from PIL import Image
 from playwright.sync_api import expect, sync_playwright
 
-TEXT = """Ich rufe meine Mutter an, wenn ich müde bin. Warum kannst du heute den Mantel suchen?
+TEXT = """\
+Gestern hat meine Nachbarin den Schlüssel gefunden. Morgen möchten wir ein neues Auto kaufen.
 
-Die Ärztin steht am Freitag um zehn vor vier auf. Wo ist der Bahnhof?"""
+Warum hast du am Montag den Lehrer angerufen? Ich rufe meine Mutter an, wenn ich müde bin."""
 
 
 def screenshot(url: str, options: argparse.Namespace) -> bytes:
@@ -48,9 +49,9 @@ def main() -> None:
     parser.add_argument("path", type=pathlib.Path)
     parser.add_argument("--text", default=TEXT)
     parser.add_argument("--sentence", type=int, default=0, help="the one that is chosen")
-    parser.add_argument("--word", type=int, default=1, help="the one under the pointer")
+    parser.add_argument("--word", type=int, default=3, help="the one under the pointer")
     parser.add_argument("--width", type=int, default=1280)
-    parser.add_argument("--height", type=int, default=800)
+    parser.add_argument("--height", type=int, default=720)
     parser.add_argument("--dark", action="store_true")
     parser.add_argument("--full", action="store_true", help="all of the page, not one window")
     options = parser.parse_args()

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import tf_transformer
 
-PAGE = Path(tf_transformer.__file__).parent / "serving" / "page.html"
-POLICY = "default-src 'self'; script-src 'unsafe-inline'; style-src 'unsafe-inline'"
+PAGE = Path(tf_transformer.__file__).parent / "serving" / "server" / "page.html"
+POLICY = "default-src 'self' 'unsafe-inline'; img-src 'self' data:; base-uri 'none'"
 MODEL = 'de & "en"'
 SIGNATURES = ("serving_default", "translate_nbest", "translate_document", "score", "align")
 
@@ -80,7 +80,7 @@ class PageServer(ThreadingHTTPServer):
         signatures: The signatures that the model has.
         version: Its version.
         failure: A status that every prediction has from now on, or None.
-        delay: Seconds that a prediction takes.
+        delays: Seconds that a prediction takes, by signature.
     """
 
     daemon_threads = True
@@ -89,7 +89,7 @@ class PageServer(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.url = f"http://127.0.0.1:{self.server_port}/"
         self.requests, self.signatures = [], SIGNATURES
-        self.version, self.failure, self.delay = 7, None, 0
+        self.version, self.failure, self.delays = 7, None, {}
 
     def __enter__(self):
         threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
@@ -124,7 +124,7 @@ class _Handler(BaseHTTPRequestHandler):
         name, instances = body["signature_name"], body["instances"]
         self.server.requests.append((name, instances))
         failure = self.server.failure
-        time.sleep(self.server.delay)
+        time.sleep(self.server.delays.get(name, 0))
         if failure is not None:
             self.answer_json(failure, {"error": "what the <server> says"})
         else:

@@ -14,7 +14,7 @@ from tf_transformer.export import manifest
 from tf_transformer.files import sha256
 from tf_transformer.serving import Limits, LocalServer
 from tf_transformer.serving.servable import Signature, TensorSpec
-from tf_transformer.serving.versions import Versions
+from tf_transformer.serving.server.versions import Versions
 
 TEXT = TensorSpec("string", (None,))
 FLOAT = TensorSpec("float32", (None,))

@@ -82,6 +82,17 @@ def test_tokens_that_are_equal_are_linked_and_repeated_ones_are_not():
     assert found - {(0, 5), (5, 0)} == {(source + 2, target) for source, target in links[0]}
 
 
+def test_of_two_words_for_one_only_one_is_linked():
+    sources, targets, _ = toy_corpus()
+    sources = [source[:-1] for source in sources]  # only what translates something
+    targets = [[part for word in target[1:] for part in (word, word + "s")] for target in targets]
+    found = reliable_links(sources, targets)
+    for source, target, links in zip(sources, targets, found, strict=True):
+        words = [WORDS[source[i]] for i, _ in links]
+        assert [target[j].removesuffix("s") for _, j in links] == words
+        assert sorted(words) == sorted(WORDS[word] for word in source)
+
+
 def test_empty_sentences_have_no_links():
     found = reliable_links([[], ["a"], [], ["b"]], [[], [], ["a"], ["b"]])
     assert as_sets(found) == [set(), set(), set(), {(0, 0)}]

@@ -20,7 +20,8 @@ from model_servers import Answer, Closed, Late, Trickling, Truncated
 import tf_transformer
 from tf_transformer import serving
 from tf_transformer.inference.graph import MISSING_SCORE
-from tf_transformer.serving import client_results, rest_client
+from tf_transformer.serving.client import rest as rest_client
+from tf_transformer.serving.client import results
 
 ROOT = pathlib.Path(tf_transformer.__file__).parents[1]
 UNUSUAL = ["", "\0", "a\0", "é\u202e", "🙂", "a\nb", '"\\', "</s>", "\ufeff"]
@@ -111,7 +112,7 @@ def test_n_best_without_the_missing_hypotheses(either):
 
 
 def test_the_missing_score_is_that_of_the_graph():
-    assert client_results._MISSING_SCORE == MISSING_SCORE
+    assert results._MISSING_SCORE == MISSING_SCORE
 
 
 def test_documents_without_padding(either):

@@ -14,7 +14,8 @@ import pytest
 pytest.importorskip("uvicorn")
 
 from tf_transformer import serving
-from tf_transformer.serving import LocalServer, client_results
+from tf_transformer.serving import LocalServer
+from tf_transformer.serving.client import results
 from tf_transformer.serving.servable import Servable
 
 ROOT = Path(__file__).parents[1]
@@ -65,14 +66,14 @@ def same(found, expected):
 @pytest.mark.parametrize("name", ["translate", "translate_nbest", "translate_document"])
 def test_texts_by_rest_are_those_of_a_session(client, servable, sentences, name):
     texts = sentences[:20] + UNUSUAL
-    query = getattr(client_results, name.upper())
+    query = getattr(results, name.upper())
     assert same(getattr(client, name)(texts), in_a_session(servable, query, [[t] for t in texts]))
 
 
 @pytest.mark.parametrize("name", ["score", "align"])
 def test_pairs_by_rest_are_those_of_a_session(client, servable, sentences, name):
     pairs = [*itertools.pairwise(sentences[:20]), ("", "a"), ("a", ""), ("\0", "b")]
-    query = getattr(client_results, name.upper())
+    query = getattr(results, name.upper())
     if query.signature not in servable.signatures:
         with pytest.raises(serving.NotFoundError, match=f"no signature {name}"):
             getattr(client, name)(*zip(*pairs, strict=True))

@@ -1,10 +1,12 @@
 """`tf-transformer doctor`: a sound SavedModel passes, and each kind of damage is a clear line."""
 
 import json
+import pathlib
 import re
 import shutil
 import subprocess
 import sys
+import tomllib
 
 import pytest
 import tensorflow as tf
@@ -15,7 +17,7 @@ from tensorflow_serving.apis import prediction_log_pb2
 from tf_transformer import cli
 from tf_transformer.export.manifest import EXTRA, write_manifest
 from tf_transformer.export.tf_serving import WARM_UP, write_version_files
-from tf_transformer.serving import clean_process, doctor, environment, ops
+from tf_transformer.serving.doctor import clean_process, doctor, environment, ops
 
 TEXT = tf.TensorSpec([None], tf.string, name="text")
 
@@ -33,6 +35,7 @@ class Upper(tf.Module):
 
     @tf.function(input_signature=[TEXT])
     def translate(self, text):
+        tf.debugging.assert_none_equal(text, "fail", message="it fails")
         known = tf.strings.as_string(self.table.lookup(text))
         return {"translation": tf.strings.upper(text) + known + self.suffix}
 
@@ -269,9 +272,10 @@ def record(signature="serving_default", **inputs):
         ([record(texts=["a"])], "{'texts': 'string'}"),
         ([record()], "gives {} to"),
         ([record(text="a")], "record 1: "),
+        ([record(text=["a", "fail"])], "record 1: assertion failed: [it fails]"),
         ([record(text=["a"])] * 1001, "1,001 records are more than 1,000"),
     ],
-    ids=range(8),
+    ids=range(9),
 )
 def test_a_bad_warm_up_record_is_a_line(version, here, records, words):
     with tf.io.TFRecordWriter(str(version / EXTRA / WARM_UP)) as writer:
@@ -403,6 +407,12 @@ def test_the_list_of_ops_is_that_of_a_server():
     assert 1300 < len(served) < 1400
     assert {"SentencepieceTokenizeOp", "StatelessWhile", "StaticRegexReplace"} <= served
     assert not {"PyFunc", "EagerPyFunc", "XlaDynamicUpdateSlice", "TPUExecute"} & served
+
+
+def test_the_wheel_has_the_list_of_ops():
+    with (pathlib.Path(__file__).parents[1] / "pyproject.toml").open("rb") as file:
+        package_data = tomllib.load(file)["tool"]["setuptools"]["package-data"]
+    assert "tf_serving_2.20_ops.txt" in package_data["tf_transformer.serving.doctor"]
 
 
 def test_functions_of_no_signature_are_in_no_part(exported_version):

@@ -132,7 +132,7 @@ def test_a_sentence_is_translated_as_it_is_alone(translate, in_memory, sentences
     text = "\n " + "".join(itertools.chain.from_iterable(zip(alone, layout, strict=True)))
     found = translate([text])
     expected = [in_memory(sentence) for sentence in alone]
-    assert len(set(expected)) > 60, "translations that differ, or equality says little"
+    assert len(set(expected)) > 40, "translations that differ, or equality says little"
     assert found["sentences"] == [alone]
     assert found["sentence_translations"] == [expected]
     assert found["translation"] == [

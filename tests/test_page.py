@@ -49,7 +49,7 @@ def open_page(browser, server):
     for context in contexts:
         context.close()
     assert asked and all(url.startswith(server.url) for url in asked)
-    # Chromium itself reports failed requests; all else, such as a refused style, is a fault.
+    # The tests of errors let requests fail; all else, such as a refused style, is a fault.
     assert [text for text in problems if "Failed to load resource" not in text] == []
 
 
@@ -85,10 +85,9 @@ def test_a_translation_follows_a_pause(page, server):
 
 @pytest.mark.slow
 def test_a_request_that_is_out_of_date_is_given_up(page, server):
-    server.delay = 2
+    server.delays["translate_document"] = 1
     with page.expect_request("**:predict"):
         page.fill("#source", "Nein")
-    server.delay = 0
     with page.expect_event("requestfailed") as failed:
         write(page, "Ja")
     assert "Nein" in failed.value.post_data
@@ -113,18 +112,32 @@ def test_a_long_text_is_sent_in_bounded_requests(page, server):
     assert sum(sizes) == 100 and max(sizes) <= 32
 
 
+# Where the two sides of a sentence begin, in pixels from the upper edges of what is seen.
+PLACES = """(index) => ["#mirror", "#output"].map((text) => {
+  const span = document.querySelectorAll(`${text} .sentence`)[index];
+  const section = span.closest("section").getBoundingClientRect();
+  return span.getBoundingClientRect().top - section.top;
+})"""
+
+
 @pytest.mark.slow
-def test_both_texts_scroll_together(page):
-    write(page, "\n".join(f"Satz {number}." for number in range(100)))
-    position = "e => e.parentElement.scrollTop / e.parentElement.scrollHeight"
-    for shown, other in (("#output", "#editor"), ("#editor", "#output")):
-        before = page.locator(other).evaluate(position)
-        page.locator(shown).hover()
-        page.mouse.wheel(0, 700)
-        page.wait_for_timeout(300)
-        after = page.locator(other).evaluate(position)
-        assert after > before + 0.1
-        assert after == pytest.approx(page.locator(shown).evaluate(position), abs=0.01)
+@pytest.mark.parametrize("width", [1280, 390])
+def test_both_texts_scroll_together(open_page, width):
+    page = open_page(viewport={"width": width, "height": 844})
+    write(page, "\n\n".join(f"Satz {number}" + " und mehr" * (number % 30) for number in range(60)))
+    sections = page.locator("section").filter(has=page.locator("#output, #source"))
+    ends = "e => e.scrollHeight - e.clientHeight - e.scrollTop"
+    for section in sections.all():
+        for share in (0, 0.3, 0.6):
+            top = section.evaluate("(e, share) => e.scrollTop = share * e.scrollHeight | 0", share)
+            page.wait_for_timeout(100)
+            places = [page.evaluate(PLACES, index) for index in range(60)]
+            seen = [(here, there) for here, there in places if abs(here) < 400]
+            assert min(abs(here - there) for here, there in seen) < 35  # a line
+            assert section.evaluate("e => e.scrollTop") == top
+        section.evaluate("e => e.scrollTo(0, e.scrollHeight)")
+        page.wait_for_timeout(100)
+        assert max(one.evaluate(ends) for one in sections.all()) < 2
 
 
 @pytest.mark.slow
@@ -176,6 +189,19 @@ def test_a_new_version_of_the_model_is_asked_again(page, server):
 
 
 # Alignment
+
+
+# How far each line ends from its two words, in pixels.
+LINE_ENDS = """() => [...drawing.querySelectorAll("path")].flatMap((path, k) => {
+  const frame = drawing.firstElementChild.getBoundingClientRect();
+  return ["source", "target"].map((side) => {
+    const end = path.getPointAtLength(side === "source" ? 0 : path.getTotalLength());
+    const box = rows[side].children[k].getBoundingClientRect();
+    const [x, y] = [end.x + frame.left, end.y + frame.top];
+    return Math.hypot(
+      Math.max(box.left - x, 0, x - box.right), Math.max(box.top - y, 0, y - box.bottom));
+  });
+})"""
 
 
 @pytest.mark.parametrize("over", ["#mirror", "#output", "#drawing"])
@@ -256,6 +282,42 @@ def test_sentences_are_chosen_by_clicks_and_buttons(page):
 
 
 @pytest.mark.slow
+def test_tapping_a_word_lights_its_partners(open_page, server):
+    page = open_page(viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
+    write(page, "Wo ist er? Er ist da.")
+    expect(page.locator("#output .sentence").nth(0).locator(".word")).to_have_count(0)
+    page.locator("#output .sentence").nth(0).tap(position={"x": 5, "y": 10})
+    expect(page.locator("#mirror .lit")).to_have_text("Wo")
+    expect(page.locator("#place-title")).to_have_text("Sentence 1 of 2")
+    page.locator("#output .word", has_text="IST").nth(0).tap()
+    expect(page.locator("#mirror .lit")).to_have_text("ist")
+
+
+@pytest.mark.slow
+def test_moving_over_a_sentence_asks_for_its_alignment_once(page, server):
+    write(page, "Wo ist er? Er ist da.")
+    expect(page.locator("#drawing path")).to_have_count(3)
+    server.delays["align"] = 0.2
+    box = page.locator("#output .sentence").nth(0).bounding_box()
+    for step in range(20):
+        page.mouse.move(box["x"] + 2 * step, box["y"] + 8)
+    expect(page.locator("#mirror .lit")).to_have_count(1)
+    assert len(server.asked("align")) == 2
+
+
+@pytest.mark.slow
+def test_lines_end_at_their_words(page, server):
+    """Also where the alternatives, which stand beside them, come later."""
+    server.delays["translate_nbest"] = 0.3
+    for text in ("Und " * 60 + "Ende.", SENTENCE):
+        write(page, text)
+        expect(page.get_by_role("radio")).to_have_count(3)
+        expect(page.locator("#drawing path")).to_have_count(len(text.split()))
+        distances = page.evaluate(LINE_ENDS)
+        assert len(distances) == 2 * len(text.split()) and max(distances) < 3
+
+
+@pytest.mark.slow
 def test_subwords_become_words(page):
     """Bytes, scripts without spaces, an end of sentence, and a subword that is one space."""
     emoji = ["<0xF0>", "<0x9F>", "<0x98>", "<0x80>"]
@@ -274,7 +336,7 @@ def test_an_alternative_can_be_chosen(page, server):
     options = page.get_by_role("radio")
     expect(options).to_have_count(3)  # a hypothesis that does not exist is no alternative
     expect(options.nth(0)).to_be_checked()
-    expect(page.locator("#alternatives .score").nth(2)).to_have_text("−1.75")
+    expect(page.locator("#alternatives small").nth(2)).to_have_text("−1.75")
     options.nth(0).focus()
     page.keyboard.press("ArrowDown")
     expect(page.locator("#output")).to_have_text(SENTENCE.upper() + "!")
@@ -283,6 +345,20 @@ def test_an_alternative_can_be_chosen(page, server):
     assert len(server.asked("translate_nbest")) == 1
     options.nth(0).check()
     expect(page.locator("#output")).to_have_text(SENTENCE.upper())
+
+
+@pytest.mark.slow
+def test_no_other_sentences_details_are_shown(page, server):
+    write(page, "Wo ist er? Er ist da.")
+    expect(page.get_by_role("radio")).to_have_count(3)
+    server.delays.update(align=1, translate_nbest=1)
+    page.get_by_role("button", name="Previous sentence").click()
+    expect(page.locator("#place-title")).to_have_text("Sentence 1 of 2")
+    both = [page.locator(place) for place in ("#alternatives", "#alignment")]
+    assert [place.is_visible() for place in both] == [False, False]
+    for place in both:
+        expect(place).to_be_visible()
+        expect(place).to_contain_text("WO")
 
 
 @pytest.mark.slow
@@ -316,7 +392,7 @@ def test_an_error_is_said_in_plain_words_and_can_be_tried_again(page, server, st
     expect(alert).to_be_hidden()
 
 
-def test_a_server_that_is_gone_is_reported(page, server):
+def test_a_server_that_is_gone_is_reported(page):
     write(page, SENTENCE)
     page.context.set_offline(True)
     page.fill("#source", "Ja")
@@ -328,7 +404,7 @@ def test_a_server_that_is_gone_is_reported(page, server):
 
 
 @pytest.mark.slow
-def test_a_model_that_is_gone_is_reported(page, server):
+def test_a_model_that_is_gone_is_reported(page):
     page.route("**/metadata", lambda route: route.fulfill(status=404, json={"error": "no model"}))
     page.reload()
     expect(page.get_by_role("alert")).to_contain_text("does not have this model")

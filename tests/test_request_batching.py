@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from stub_server import StubModel, eventually
 
-from tf_transformer.serving.batching import Batcher, QueueFullError
+from tf_transformer.serving.server.batching import Batcher, QueueFullError
 
 
 def make_batcher(threads=1, max_texts=64, max_characters=10_000, max_queue=100, **options):

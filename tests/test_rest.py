@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from stub_server import FLOAT, MODEL, PREDICT, TEXT, ask, serving
 
-from tf_transformer.serving import rest
-from tf_transformer.serving.rest import RestError
 from tf_transformer.serving.servable import Servable, TensorSpec
+from tf_transformer.serving.server import rest
+from tf_transformer.serving.server.rest import RestError
 
 ONE = {"text": TEXT}
 TWO = {"source": TEXT, "target": TEXT}

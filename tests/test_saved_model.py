@@ -178,7 +178,7 @@ def graph(exported_version):
 
 def test_the_signature_is_text_to_translation(graph):
     signature = graph.signature_def["serving_default"]
-    names = {"serving_default", "translate_nbest"}
+    names = {"serving_default", "translate_nbest", "translate_document", "score", "align"}
     assert names <= set(graph.signature_def) <= names | {"__saved_model_init_op"}
     for tensors, name in ((signature.inputs, "text"), (signature.outputs, "translation")):
         assert list(tensors) == [name]

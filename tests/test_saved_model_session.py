@@ -69,7 +69,7 @@ def test_restoring_sets_every_variable(sessions, kind):
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_a_session_translates_as_the_translator(sessions, translators, texts, kind):
     expected = translators[kind](texts)
-    assert len(set(expected)) > 20, "translations that differ, or equality says little"
+    assert len(set(expected)) >= 15, "translations that differ, or equality says little"
     assert sessions[kind]["outputs"]["serving_default"] == {"translation": expected}
 
 

@@ -29,7 +29,7 @@ def split(*texts):
 # A ¦ is where the next sentence begins.
 TEXTS = [
     # English
-    "Hello. ¦World! ¦How are you? ¦Fine… ¦Thanks.",
+    "Hello. ¦World!  ¦How are you? ¦Fine… \t¦Thanks.",
     "Mr. Smith met Mrs. Jones and Dr. Brown. ¦They talked.",
     "J. R. R. Tolkien and George W. Bush met J. Smith. ¦Nobody saw it.",
     "He joined the U.S. Army. ¦She left the U.S. ¦The president stayed.",

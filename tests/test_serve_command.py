@@ -67,8 +67,8 @@ from tf_transformer import cli
 from tf_transformer.commands.models import quiet
 with quiet():
     from stub_server import StubModel
-    from tf_transformer.serving import server, versions
-server.Versions = lambda path, unverified: versions.Versions(
+    from tf_transformer.serving.server import local_server, versions
+local_server.Versions = lambda path, unverified: versions.Versions(
     path, True, load=lambda folder: StubModel()
 )
 sys.exit(cli.main(["serve", {path!r}, "--port=0", "--drain-seconds=0.2"]))
@@ -101,7 +101,7 @@ def test_a_package_that_is_missing_is_named(saved):
     arguments = [sys.executable, "-c", script]
     done = subprocess.run(arguments, capture_output=True, text=True, timeout=120)
     assert done.returncode == 2
-    words = ["needs the package uvicorn", r"pip install 'tf_transformer\[serve\]'"]
+    words = ["needs the package uvicorn", "pip install starlette uvicorn"]
     assert_one_line(done.stderr, *words)
 
 

@@ -350,7 +350,7 @@ def test_metrics_count_requests_and_characters(serve):
 def test_the_page_names_the_model_and_may_ask_nobody_else(serve, tmp_path, monkeypatch):
     page = tmp_path / "page.html"
     page.write_text('<html data-model="{{model}}">ü', encoding="utf-8")
-    monkeypatch.setattr("tf_transformer.serving.app._PAGE", page)
+    monkeypatch.setattr("tf_transformer.serving.server.app._PAGE", page)
     server, _ = serve()
     server.versions.name = 'a"<b>'
     status, headers, content = ask(server, "/")

@@ -21,7 +21,7 @@ from tensorflow_serving.apis import prediction_log_pb2
 
 from tf_transformer.errors import InputError
 from tf_transformer.export import manifest
-from tf_transformer.serving.versions import Versions
+from tf_transformer.serving.server.versions import Versions
 
 
 def write_warm_up(version, *records):

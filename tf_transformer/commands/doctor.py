@@ -10,8 +10,8 @@ from tf_transformer.commands.models import open_translator, quiet, search_errors
 from tf_transformer.data.lines import read_lines, stream_aligned
 from tf_transformer.errors import ConfigError, InputError
 from tf_transformer.inference.saved_model import find_saved_model, versions
-from tf_transformer.serving.doctor import Check, diagnose
-from tf_transformer.serving.same_as import (
+from tf_transformer.serving.doctor.doctor import Check, diagnose
+from tf_transformer.serving.doctor.same_as import (
     Limits,
     Search,
     compare,

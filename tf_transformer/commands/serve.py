@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from tf_transformer.commands.models import quiet
 from tf_transformer.commands.options import positive
-from tf_transformer.serving.limits import Limits
+from tf_transformer.serving.server.limits import Limits
 from tf_transformer.settings import flag, settings_of
 
 HELP = "serve a SavedModel by HTTP: TensorFlow Serving's REST API, and a page to try it"
@@ -61,7 +61,7 @@ def run(options: argparse.Namespace, started: float) -> int:
     """Serves."""
     limits = Limits(**{field.name: getattr(options, field.name) for field in settings_of(Limits)})
     with quiet():
-        from tf_transformer.serving.server import LocalServer
+        from tf_transformer.serving.server.local_server import LocalServer
     server = LocalServer(
         options.saved_model,
         options.host,

@@ -5,8 +5,8 @@ import lazy_loader
 __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submod_attrs={
-        "client": ["Client"],
-        "client_errors": [
+        "client.client": ["Client"],
+        "client.errors": [
             "BadRequestError",
             "NotFoundError",
             "OverloadedError",
@@ -15,14 +15,14 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
             "UnexpectedAnswerError",
             "UnreachableError",
         ],
-        "client_results": [
+        "client.results": [
             "Alignment",
             "DocumentTranslation",
             "Hypothesis",
             "PairScore",
             "VersionStatus",
         ],
-        "limits": ["Limits"],
-        "server": ["LocalServer"],
+        "server.limits": ["Limits"],
+        "server.local_server": ["LocalServer"],
     },
 )

@@ -14,6 +14,9 @@ class GraphTokenizer(Protocol):
     turns texts into ids outside of the graph, and `model`, bytes that identify the tokenizer in a
     cache of token ids. Both faces must give the same ids.
 
+    With a method `subwords(ids)`, which returns a list of str, a sentence that is too long for the
+    model is split between words (those that begin with `▁`), and anywhere without.
+
     Attributes:
         vocab_size: Number of tokens, V.
         pad_id: Token id of padding; the same for source and target, and that of the model.

@@ -12,7 +12,7 @@ from typing import Any
 import urllib3
 from urllib3 import exceptions
 
-from tf_transformer.serving.client_errors import (
+from tf_transformer.serving.client.errors import (
     BadRequestError,
     NotFoundError,
     OverloadedError,
@@ -21,7 +21,7 @@ from tf_transformer.serving.client_errors import (
     UnexpectedAnswerError,
     UnreachableError,
 )
-from tf_transformer.serving.transport import RequestLimits, Transport
+from tf_transformer.serving.client.transport import RequestLimits, Transport
 
 _RETRIED = frozenset({429, 502, 503, 504})
 _KINDS: dict[int, type[ServingError]] = {

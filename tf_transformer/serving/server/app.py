@@ -16,12 +16,12 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from tf_transformer.serving import metrics, rest
-from tf_transformer.serving.batching import Batcher
-from tf_transformer.serving.limits import Limits
-from tf_transformer.serving.predict import Predictor
-from tf_transformer.serving.rest import RestError
-from tf_transformer.serving.versions import Versions
+from tf_transformer.serving.server import metrics, rest
+from tf_transformer.serving.server.batching import Batcher
+from tf_transformer.serving.server.limits import Limits
+from tf_transformer.serving.server.predict import Predictor
+from tf_transformer.serving.server.rest import RestError
+from tf_transformer.serving.server.versions import Versions
 
 _VERSION = r"(?:/versions/(\d+)|/labels/([^/:]+))?"
 _PREDICT = re.compile(

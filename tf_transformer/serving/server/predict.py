@@ -6,12 +6,12 @@ from concurrent.futures import Future
 import tensorflow as tf
 from starlette.requests import ClientDisconnect, Request
 
-from tf_transformer.serving import rest
-from tf_transformer.serving.batching import Batcher, Outputs, QueueFullError
-from tf_transformer.serving.limits import Limits
-from tf_transformer.serving.metrics import Metrics
-from tf_transformer.serving.rest import RestError
-from tf_transformer.serving.versions import Version, Versions
+from tf_transformer.serving.server import rest
+from tf_transformer.serving.server.batching import Batcher, Outputs, QueueFullError
+from tf_transformer.serving.server.limits import Limits
+from tf_transformer.serving.server.metrics import Metrics
+from tf_transformer.serving.server.rest import RestError
+from tf_transformer.serving.server.versions import Version, Versions
 
 # HTTP statuses of TensorFlow's error codes, as TensorFlow Serving has them; others are 500.
 _STATUSES = {

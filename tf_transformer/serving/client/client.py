@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from typing import Any, TypeVar
 
 from tf_transformer.inference.ordered import translate_in_order
-from tf_transformer.serving.client_errors import (
+from tf_transformer.serving.client.errors import (
     BadRequestError,
     NotFoundError,
     ServingError,
     ServingTimeoutError,
     UnexpectedAnswerError,
 )
-from tf_transformer.serving.client_results import (
+from tf_transformer.serving.client.results import (
     ALIGN,
     SCORE,
     TRANSLATE,
@@ -27,7 +27,7 @@ from tf_transformer.serving.client_results import (
     Query,
     VersionStatus,
 )
-from tf_transformer.serving.transport import RequestLimits, Transport
+from tf_transformer.serving.client.transport import RequestLimits, Transport
 
 _T = TypeVar("_T")
 
@@ -296,11 +296,11 @@ def _transport(url: str, version: int | None, limits: RequestLimits) -> Transpor
     """The way to the server that the URL's scheme names; only gRPC's loads TensorFlow."""
     scheme = urllib.parse.urlsplit(url).scheme
     if scheme in ("http", "https"):
-        from tf_transformer.serving.rest_client import RestTransport
+        from tf_transformer.serving.client.rest import RestTransport
 
         return RestTransport(url, version, limits)
     if scheme == "grpc":
-        from tf_transformer.serving.grpc_client import GrpcTransport
+        from tf_transformer.serving.client.grpc import GrpcTransport
 
         return GrpcTransport(url, version, limits)
     raise ValueError(

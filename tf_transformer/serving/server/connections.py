@@ -6,7 +6,7 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from tf_transformer.serving.limits import Limits
+from tf_transformer.serving.server.limits import Limits
 
 
 class Connection(H11Protocol):

@@ -19,7 +19,7 @@ from tensorflow_serving.apis import (
     prediction_service_pb2_grpc,
 )
 
-from tf_transformer.serving.client_errors import (
+from tf_transformer.serving.client.errors import (
     BadRequestError,
     NotFoundError,
     OverloadedError,
@@ -28,7 +28,7 @@ from tf_transformer.serving.client_errors import (
     UnexpectedAnswerError,
     UnreachableError,
 )
-from tf_transformer.serving.transport import RequestLimits, Transport
+from tf_transformer.serving.client.transport import RequestLimits, Transport
 
 _LARGEST_ANSWER = 64 << 20  # bytes
 _MOST_ATTEMPTS = 5  # gRPC's own limit

@@ -63,7 +63,7 @@ def checks(folder: str | None) -> Iterator[Result]:
     before = _memory().get("resident_bytes")
     began = time.monotonic()
     try:
-        servable = _neighbour("servable").Servable(folder)
+        servable = _module("servable.py").Servable(folder)
     except Exception as error:  # as many classes of error as there are kinds of damage
         yield _failed(
             "session", f"does not load: {_line(error)} Copy it again, or export it again."
@@ -102,7 +102,7 @@ def _tensorflow(tf: Any) -> Result:
 
 def _graph(tf: Any, folder: pathlib.Path) -> Iterator[Result]:
     """Checks `saved_model.pb`: assets, ops, XLA."""
-    ops = _neighbour("ops")
+    ops = _module("doctor/ops.py")
     from google.protobuf.message import DecodeError
     from tensorflow.core.protobuf import saved_model_pb2
 
@@ -147,7 +147,7 @@ def _variables(servable: Any) -> Iterator[Result]:
 def _warm_up(servable: Any, rows: dict[str, list[Row]]) -> Iterator[Result]:
     """Replays the warm-up records, and puts their rows into `rows` by signature."""
     try:
-        warm_up = _neighbour("warm_up")
+        warm_up = _module("warm_up.py")
     except ImportError as error:
         yield _failed("warm-up", f"{_line(error)} pip install tensorflow-serving-api")
         return
@@ -244,7 +244,7 @@ def _latency(servable: Any, rows: list[Row]) -> Result:
         "latency",
         "serving_default takes "
         + " and ".join(f"{1000 * medians[size]:.1f} ms at batch {size}" for size in medians)
-        + f" (the texts of above, medians of {runs[1]} and {runs[32]})",
+        + f" (texts as above; medians of {runs[1]} and {runs[32]})",
         milliseconds={str(size): round(1000 * median, 3) for size, median in medians.items()},
         runs={str(size): number for size, number in runs.items()},
     )
@@ -280,13 +280,11 @@ def _memory() -> dict[str, int]:
 
 def _memory_result(before: int | None) -> dict[str, Any]:
     memory = _memory()
-    message = f"{_mebibytes(memory['peak_bytes'])} at the most"
+    message = f"{_mebibytes(memory['peak_bytes'])} at the peak"
     if before is not None:
         memory["without_model_bytes"] = before
-        message += (
-            f", {_mebibytes(memory['resident_bytes'])} now, "
-            f"{_mebibytes(before)} before the model was loaded"
-        )
+        resident = _mebibytes(memory["resident_bytes"])
+        message = f"{resident} resident, {message}, {_mebibytes(before)} before the model"
     return {"message": message, **memory}
 
 
@@ -294,10 +292,10 @@ def _mebibytes(number: int) -> str:
     return f"{number / 2**20:,.0f} MiB"
 
 
-def _neighbour(name: str) -> ModuleType:
-    """A module of this folder by its path."""
-    path = pathlib.Path(__file__).with_name(f"{name}.py")
-    spec = importlib.util.spec_from_file_location(name, path)
+def _module(path: str) -> ModuleType:
+    """A module of `serving/` by its path there."""
+    file = pathlib.Path(__file__).parents[1] / path
+    spec = importlib.util.spec_from_file_location(file.stem, file)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

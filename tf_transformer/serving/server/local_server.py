@@ -21,15 +21,15 @@ try:
 except ModuleNotFoundError as error:
     raise InputError(
         f"the server needs the package {error.name}. "
-        f"Install what it needs with: pip install 'tf_transformer[serve]'"
+        f"Install what it needs: pip install starlette uvicorn prometheus_client"
     ) from None
 
-from tf_transformer.serving.app import Application, overloaded
-from tf_transformer.serving.batching import Batcher
-from tf_transformer.serving.connections import Connection
-from tf_transformer.serving.limits import Limits
-from tf_transformer.serving.metrics import Metrics
-from tf_transformer.serving.versions import Versions
+from tf_transformer.serving.server.app import Application, overloaded
+from tf_transformer.serving.server.batching import Batcher
+from tf_transformer.serving.server.connections import Connection
+from tf_transformer.serving.server.limits import Limits
+from tf_transformer.serving.server.metrics import Metrics
+from tf_transformer.serving.server.versions import Versions
 
 _ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 _LOOPBACK = ["127.0.0.1", "localhost", "[::1]"]

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from tf_transformer.errors import InputError
 from tf_transformer.export.manifest import manifest_path
-from tf_transformer.serving.doctor import Check
+from tf_transformer.serving.doctor.doctor import Check
 
 _BATCH_SIZE = 64
 _BEAM_SIZE = "settings/beam_size/.ATTRIBUTES/VARIABLE_VALUE"

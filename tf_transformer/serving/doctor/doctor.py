@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
 from tf_transformer.export.manifest import read_manifest, verify_files
-from tf_transformer.serving import environment
+from tf_transformer.serving.doctor import environment
 
 _SCRIPT = pathlib.Path(__file__).with_name("clean_process.py")
 _MOST_LINES = 5

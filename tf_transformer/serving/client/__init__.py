@@ -1,0 +1,1 @@
+"""Clients of a served translator, by REST and by gRPC."""

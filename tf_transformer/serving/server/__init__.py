@@ -1,0 +1,1 @@
+"""The local server: TensorFlow Serving's REST API, in this process."""
