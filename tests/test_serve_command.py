@@ -12,7 +12,7 @@ import urllib.request
 
 import pytest
 from commands import assert_one_line, assert_refused, command
-from stub_server import write_manifest
+from stub_server import make_version, write_manifest
 
 
 @contextlib.contextmanager
@@ -75,8 +75,9 @@ sys.exit(cli.main(["serve", {path!r}, "--port=0", "--drain-seconds=0.2"]))
 """
 
 
-def test_what_is_cut_off_is_said(saved, request):
-    script = SLOW.format(tests=str(request.path.parent), path=str(saved))
+def test_what_is_cut_off_is_said(tmp_path, request):
+    make_version(tmp_path / "demo", 1)
+    script = SLOW.format(tests=str(request.path.parent), path=str(tmp_path / "demo"))
     with process([sys.executable, "-c", script]) as (started, lines):
         url = lines[0].rpartition(": ")[2]
         host, port = url.removeprefix("http://").rstrip("/").split(":")
