@@ -95,6 +95,7 @@ def test_without_validation_text_the_default_is_exported(trained_run, tmp_path, 
     }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("precision", "largest"), [("bfloat16", 0.55), ("int8", 0.35)])
 def test_a_saved_model_of_lower_precision_is_smaller_and_translates(
     trained_run, exported_run, tmp_path, precision, largest
