@@ -69,7 +69,6 @@ class StubModel:
         return {"translation": np.array(rows, object)}
 
     def close(self):
-        assert not self.running
         self.closed = True
 
 
@@ -183,6 +182,7 @@ class Client:
             response.begin()
         except (http.client.RemoteDisconnected, ConnectionResetError):
             return 0, b""
+        self.headers = response.headers
         return response.status, response.read()
 
     def received(self):

@@ -185,7 +185,7 @@ def test_a_body_that_does_not_arrive_is_408(serve):
     with client_of(server) as client:
         client.send(head_of(len(A)) + A[:-1])
         status, content = client.response()
-        assert status == 408
+        assert (status, client.headers["connection"]) == (408, "close")
         assert json.loads(content)["error"] == "the request did not arrive within 0.3 seconds"
         assert client.is_closed()
     assert not model.batches
@@ -201,11 +201,14 @@ def test_the_rest_of_a_refused_body_is_not_waited_for(serve):
 
 def test_a_connection_may_rest_between_requests(serve):
     server, _ = serve(body_seconds=0.5)
+    head = head_of(len(A))
     with client_of(server) as client:
         for _ in range(3):
-            client.ask(A)
+            client.send(head[:20])
+            time.sleep(0.3)  # from the last answer on it is more than the limit
+            client.send(head[20:] + A)
             assert client.response()[0] == 200
-            time.sleep(0.3)  # together more than the limit
+            time.sleep(0.3)
 
 
 @pytest.mark.parametrize("requests", [1, 200], ids=["one answer", "many answers"])
@@ -444,6 +447,28 @@ def test_what_takes_too_long_is_cut_off_at_the_end(tmp_path):
     assert asked[0].result(20) == (503, "the server has stopped")
     assert not model.closed, "a thread still uses it"
     model.go.set()
+
+
+def test_a_request_that_does_not_arrive_before_the_end_is_cut_off(tmp_path):
+    server, _ = make_server(tmp_path, drain_seconds=0.3)
+    found = []
+
+    def clients():
+        with client_of(server) as client:
+            client.send(head_of(len(A)))
+            eventually(lambda: metric(server, "tf_transformer_connections") == 2)
+            os.kill(os.getpid(), signal.SIGTERM)
+            found.append(client.response()[0])
+
+    assert run_until(server, clients) is False
+    assert found == [503]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_before_the_first_request_counts(tmp_path, number):
+    server, model = make_server(tmp_path)
+    assert server.run(lambda: os.kill(os.getpid(), number)) is True
+    assert model.closed
 
 
 def test_the_addresses_are_those_that_clients_take(serve):

@@ -343,6 +343,19 @@ def test_versions_come_and_go_and_no_request_fails(tmp_path, loader):
         assert ask(server, f"{MODEL}/versions/7")[0] == 200
 
 
+def test_a_version_stays_while_a_batch_runs_that_nobody_waits_for(tmp_path, loader):
+    with serving(tmp_path, load=loader, request_seconds=0.3) as (server, _):
+        old = loader.loaded[1]
+        assert translate(server, "wait")[0] == 504
+        make_version(tmp_path / "demo", 2)
+        eventually(lambda: translate(server, "a") == (200, ["2 A"]))
+        eventually(lambda: states(server)["1"]["state"] == "UNLOADING")
+        assert old.running and not old.closed
+        old.go.set()
+        eventually(lambda: old.closed)
+        eventually(lambda: states(server)["1"]["state"] == "END")
+
+
 def states(server):
     found = ask(server, MODEL)[2]["model_version_status"]
     return {state["version"]: state for state in found}

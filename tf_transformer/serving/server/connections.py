@@ -66,11 +66,6 @@ class Connection(H11Protocol):
         if is_complete and not self.transport.get_write_buffer_size():
             self._stop_waiting()
 
-    def pause_writing(self) -> None:
-        """Waits for the client to take what has been written."""
-        super().pause_writing()
-        self._wait()
-
     def on_response_complete(self) -> None:
         """Waits for the client to take the answer, and for the rest of a request refused early."""
         self._wait()
