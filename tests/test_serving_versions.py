@@ -4,6 +4,7 @@ import concurrent.futures
 import logging
 import shutil
 import threading
+import time
 
 import pytest
 import tensorflow as tf
@@ -349,7 +350,8 @@ def test_a_version_stays_while_a_batch_runs_that_nobody_waits_for(tmp_path, load
         assert translate(server, "wait")[0] == 504
         make_version(tmp_path / "demo", 2)
         eventually(lambda: translate(server, "a") == (200, ["2 A"]))
-        eventually(lambda: states(server)["1"]["state"] == "UNLOADING")
+        time.sleep(0.2)  # ten looks at the folder
+        assert states(server)["1"]["state"] == "UNLOADING"
         assert old.running and not old.closed
         old.go.set()
         eventually(lambda: old.closed)
