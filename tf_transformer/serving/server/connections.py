@@ -13,9 +13,9 @@ class Connection(H11Protocol):
     """uvicorn's HTTP connection, which waits for ever, with limits.
 
     A connection is closed when a request has not arrived after `body_seconds`, or when its client
-    takes nothing of an answer for as long. The application answers 408 itself when it waits for the
-    body. Beyond `max_connections` each request is answered by `overloaded`; beyond twice as many,
-    connections are cut.
+    takes nothing of an answer for as long. Beyond `max_connections` each request is answered by
+    `overloaded`; beyond twice as many, connections are cut. The application answers 408 itself when
+    it waits for a body, and `request.state.lost` is a future that is done when the client has gone.
 
     Args:
         config: As uvicorn gives it, like the next three.
@@ -35,7 +35,9 @@ class Connection(H11Protocol):
         limits: Limits,
         overloaded: Any,
     ) -> None:
-        super().__init__(config, server_state, app_state, _loop)
+        # The state of each of its requests.
+        self._lost = asyncio.get_running_loop().create_future()
+        super().__init__(config, server_state, {**app_state, "lost": self._lost}, _loop)
         self._limits = limits
         self._overloaded = overloaded
         self._timer: asyncio.TimerHandle | None = None
@@ -75,8 +77,9 @@ class Connection(H11Protocol):
         super().on_response_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Ends waiting."""
+        """Ends waiting, also that of the application."""
         self._stop_waiting()
+        self._lost.set_result(None)
         super().connection_lost(exc)
 
     def _wait(self) -> None:

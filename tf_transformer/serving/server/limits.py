@@ -17,7 +17,7 @@ class Limits:
 
     max_body_bytes: int = setting(1 << 20, "size of a request; a larger one: 413")
     max_characters: int = setting(100_000, "characters of all texts of a request; more: 413")
-    max_texts: int = setting(256, "texts of a request; more: 413")
+    max_texts: int = setting(64, "texts of a request; more: 413")
     max_queue: int = setting(256, "requests that wait for a thread; one more: 429")
     max_connections: int = setting(256, "connections that are open; one more: 503")
     body_seconds: float = setting(10.0, "time for a request to arrive; longer: 408")

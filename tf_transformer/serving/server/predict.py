@@ -125,10 +125,9 @@ class Predictor:
     async def _outputs(self, request: Request, future: Future) -> Outputs:
         """Waits until a request has run, its time is up, or its client has gone."""
         outputs = asyncio.wrap_future(future)
-        gone = asyncio.create_task(_disconnected(request))
         try:
             await asyncio.wait(
-                (outputs, gone),
+                (outputs, request.state.lost),
                 timeout=self._limits.request_seconds,
                 return_when=asyncio.FIRST_COMPLETED,
             )
@@ -139,12 +138,6 @@ class Predictor:
             raise RestError(_STATUSES.get(error.error_code, 500), reason) from error
         finally:
             outputs.cancel()  # takes it from the queue if it is still there
-            gone.cancel()
-        if gone.done() and not gone.cancelled():
+        if request.state.lost.done():
             raise ClientDisconnect
         raise RestError(504, f"no answer within {self._limits.request_seconds:g} seconds")
-
-
-async def _disconnected(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
