@@ -203,12 +203,11 @@ class Versions:
 
     def _verify(self, folder: pathlib.Path) -> None:
         try:
-            manifest.read_manifest(folder)
-        except manifest.ManifestError as error:
-            if self._unverified:
+            if not manifest.manifest_path(folder).exists() and self._unverified:
                 return
-            raise VersionError(f"{error} Or serve it as it is with --unverified.") from None
-        manifest.verify(folder)
+            manifest.verify(folder)
+        except OSError as error:
+            raise VersionError(f"{folder}: cannot be read ({error.strerror or error}).") from error
 
     def _close_unused(self) -> None:
         with self._lock:
@@ -233,7 +232,7 @@ def _looks(folder: pathlib.Path) -> object:
     found = []
     for path in sorted(folder.rglob("*")):
         status = path.lstat()
-        found.append((path, status.st_ino, status.st_size, status.st_mtime_ns))
+        found.append((path, status.st_ino, status.st_size, status.st_mtime_ns, status.st_mode))
     return folder, tuple(found)
 
 
