@@ -1,7 +1,10 @@
 """`tf-transformer serve` as a user starts and ends it."""
 
 import contextlib
+import dataclasses
 import json
+import pathlib
+import re
 import shlex
 import shutil
 import signal
@@ -13,6 +16,12 @@ import urllib.request
 import pytest
 from commands import assert_one_line, assert_refused, command
 from stub_server import make_version, write_manifest
+
+from tf_transformer.serving import Limits
+
+DOCUMENTATION = (pathlib.Path(__file__).parents[1] / "docs" / "serving.md").read_text(
+    encoding="utf-8"
+)
 
 
 @contextlib.contextmanager
@@ -58,6 +67,27 @@ def run_curl(line):
     _, _, data, url = shlex.split(line)
     with urllib.request.urlopen(url, data.encode(), timeout=60) as response:
         return response.read()
+
+
+def test_the_example_of_the_documentation_serves_and_asks(saved, tmp_path):
+    (example,) = re.findall(r"```python\n(from [^`]*LocalServer[^`]*)```", DOCUMENTATION)
+    (tmp_path / "saved_models").mkdir()
+    (tmp_path / "saved_models" / "demo").symlink_to(saved)
+    arguments = [sys.executable, "-c", example]
+    done = subprocess.run(arguments, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == 1
+
+
+def test_the_documentation_has_every_limit_and_its_default():
+    rows = re.findall(r"^\|.*\| `--([a-z-]+)` \| ([0-9,]+)\b.*\|$", DOCUMENTATION, re.MULTILINE)
+    found = {name.replace("-", "_"): float(value.replace(",", "")) for name, value in rows}
+    limits = dataclasses.asdict(Limits())
+    in_prose = {name: limits.pop(name) for name in ("max_batch_texts", "max_batch_characters")}
+    assert found == limits
+    assert "up to {max_batch_texts} texts and {max_batch_characters:,} characters".format(
+        **in_prose
+    ) in " ".join(DOCUMENTATION.split())
 
 
 SLOW = """
