@@ -203,8 +203,14 @@ class Versions:
 
     def _verify(self, folder: pathlib.Path) -> None:
         try:
-            if not manifest.manifest_path(folder).exists() and self._unverified:
+            manifest.read_manifest(folder)
+        except manifest.ManifestError as error:
+            if self._unverified:
                 return
+            raise VersionError(f"{error} Or serve it as it is with --unverified.") from None
+        except OSError as error:
+            raise VersionError(f"{folder}: cannot be read ({error.strerror or error}).") from error
+        try:
             manifest.verify(folder)
         except OSError as error:
             raise VersionError(f"{folder}: cannot be read ({error.strerror or error}).") from error
