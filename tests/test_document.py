@@ -314,3 +314,14 @@ def test_groups_are_small_and_sorted_and_come_back_in_order(num_rows):
     assert found.truncated.numpy().tolist() == (lengths > 5).tolist()
     assert all(len(group) == 64 for group in groups[:-1]) and len(groups[-1]) <= 64
     assert list(itertools.chain(*groups)) == sorted(lengths, reverse=True)
+
+
+def test_many_lines_are_translated_like_few(loaded, sentences):
+    lines = [sentences[index % len(sentences)] + " a" * (index % 7) for index in range(300)]
+    translate = loaded.module.signatures["serving_default"]
+
+    def translated(texts):
+        return [text.decode() for text in translate(text=tf.constant(texts))["translation"].numpy()]
+
+    [together] = translated(["\n".join(lines)])
+    assert together == "\n".join(translated(lines[:200]) + translated(lines[200:]))

@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import socket
 import subprocess
@@ -24,7 +25,10 @@ NOT_HERE = ("pip ", "docker ")
 def commands_of(page):
     """The commands of the page, one after another."""
     page = re.sub(r"\n## Clients\n.*?\n## ", "\n## ", page, flags=re.DOTALL)
-    for block in re.findall(r"```sh\n(.*?)```", page, re.DOTALL):
+    for language, block in re.findall(r"```(sh|python)\n(.*?)```", page, re.DOTALL):
+        if language == "python":
+            yield f"python -c {shlex.quote(block)}"
+            continue
         # A command goes on where its line ends with a backslash or is indented.
         for command in re.split(r"\n(?=\S)", block.strip()):
             if not command.startswith(NOT_HERE):

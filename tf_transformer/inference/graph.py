@@ -17,7 +17,7 @@ from tf_transformer.decoding.contract import (
 )
 from tf_transformer.decoding.greedy import greedy_search
 from tf_transformer.decoding.hypotheses import Hypotheses, output_limits
-from tf_transformer.inference.document import Rows, cut_table, translate_documents
+from tf_transformer.inference.document import Rows, cut_table, in_groups, translate_documents
 from tf_transformer.inference.scoring import Alignment, TeacherForcing, can_align
 from tf_transformer.inference.tokens import first_tokens, valid_utf8, with_end
 from tf_transformer.tokenizers.contract import GraphTokenizer, require_tokenizer
@@ -27,6 +27,7 @@ from tf_transformer.tokenizers.contract import GraphTokenizer, require_tokenizer
 MISSING_SCORE = -1e9
 
 _LARGEST_BEAM = 1024
+_LINES_TOGETHER = 256
 _TEXT = tf.TensorSpec([None], tf.string, name="text")
 _PAIRS = tuple(tf.TensorSpec([None], tf.string, name=name) for name in ("source", "target"))
 _SOURCE = (
@@ -145,6 +146,15 @@ class ExportTranslator(tf.Module):
                 source_ids, limits, beam_size, length_penalty, n_best, num_steps
             )._asdict()
 
+        def translate_rows(tokens):
+            source_ids, limits = steps.search_inputs(tokens)
+            if beam_size == 1:
+                found = search_greedily(source_ids, limits, length_penalty)
+            else:
+                found = search_beam(source_ids, limits, beam_size, length_penalty, 1)
+            found = steps.detokenize(Hypotheses(**found), None)
+            return Rows(found["translations"][:, 0], found["truncated"][:, 0])
+
         @_function(_TEXT)
         def translate(text):
             """The signature `serving_default`, with the one output that servers return flat."""
@@ -156,7 +166,15 @@ class ExportTranslator(tf.Module):
                     found = beam(lines, beam_size, length_penalty, 1)
                 return found["translations"][:, 0]
 
-            return {"translation": _by_line(text, translate_lines)}
+            def translate_bounded(lines):
+                # Few texts may have many lines, which in one search would need memory for all.
+                return tf.cond(
+                    tf.size(lines) <= _LINES_TOGETHER,
+                    lambda: translate_lines(lines),
+                    lambda: in_groups(steps.first_tokens(lines), translate_rows).texts,
+                )
+
+            return {"translation": _by_line(text, translate_bounded)}
 
         n_best = beam_size if beam_size > 1 else min(4, target_tokenizer.vocab_size)
 
@@ -173,16 +191,6 @@ class ExportTranslator(tf.Module):
         @_function(_TEXT)
         def translate_document(text):
             """The signature `translate_document`: texts of any length, sentence by sentence."""
-
-            def translate_rows(tokens):
-                source_ids, limits = steps.search_inputs(tokens)
-                if beam_size == 1:
-                    found = search_greedily(source_ids, limits, length_penalty)
-                else:
-                    found = search_beam(source_ids, limits, beam_size, length_penalty, 1)
-                found = steps.detokenize(Hypotheses(**found), None)
-                return Rows(found["translations"][:, 0], found["truncated"][:, 0])
-
             return translate_documents(
                 text, source_tokenizer.tokenize, translate_rows, cuts, max_length - 1
             )
@@ -234,6 +242,10 @@ class _Steps:
         # A model of sentences translates the first of several lines, and often no more.
         several_lines = tf.strings.regex_full_match(text, r"(?s).*\S.*\n.*\S.*")
         return *self.search_inputs(tokens), truncated | several_lines
+
+    def first_tokens(self, text):
+        """The tokens of each text, as many as a source may have."""
+        return first_tokens(valid_utf8(text), self._source_tokenizer, self._max_length)[0]
 
     def search_inputs(self, tokens):
         """Source ids `(B, S)`, padded, and limits `(B,)`, of rows of tokens."""

@@ -4,6 +4,7 @@ import collections
 import concurrent.futures
 import contextlib
 import itertools
+import os
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
@@ -63,3 +64,10 @@ def _thread_pool(threads: int) -> Iterator[concurrent.futures.ThreadPoolExecutor
         yield pool
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def num_cores() -> int:
+    """The cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):  # not on macOS
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

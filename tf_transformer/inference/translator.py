@@ -19,7 +19,7 @@ from tf_transformer.inference.arguments import (
 )
 from tf_transformer.inference.compiled import compiled_search
 from tf_transformer.inference.graph import MISSING_SCORE, ExportTranslator, check_search
-from tf_transformer.inference.ordered import translate_in_order
+from tf_transformer.inference.ordered import num_cores, translate_in_order
 from tf_transformer.inference.saved_model import (
     SavedModelError,
     find_saved_model,
@@ -261,7 +261,7 @@ class Translator:
             return self._translate(batch, n_best, batch_size, beam_size, penalty)
 
         return translate_in_order(
-            single_lines(texts), translate, batch_size, self._threads or _num_cores()
+            single_lines(texts), translate, batch_size, self._threads or num_cores()
         )
 
     def score(
@@ -303,7 +303,7 @@ class Translator:
             return [TargetProbability(*row) for row in zip(*columns, strict=True)]
 
         pairs = zip(sources, targets, strict=True)
-        threads = self._threads or _num_cores()
+        threads = self._threads or num_cores()
         return list(translate_in_order(pairs, score_batch, batch_size, threads, _num_characters))
 
     def _translate(self, texts, n_best, batch_size, beam_size, length_penalty):
@@ -353,13 +353,6 @@ def _constant(texts: Iterable[str]) -> tf.Tensor:
 
 def _num_characters(pair: tuple[str, str]) -> int:
     return sum(map(len, pair))
-
-
-def _num_cores() -> int:
-    """The cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):  # not on macOS
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def run_in_callers_thread() -> None:

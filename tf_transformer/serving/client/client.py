@@ -36,7 +36,7 @@ class Client:
     """Translates with a server's model.
 
     A list of texts becomes several requests, a few of which are under way at once; results come in
-    the order of the texts. A request that the server cannot take now (status 429, 502, 503, 504),
+    the order of the texts. A request that the server cannot take now (status 429, 502, 503),
     and one whose connection breaks, is sent again after a wait. A client keeps its connections
     open: use it in a `with` statement, or call `close`. Threads may share it.
 

@@ -56,7 +56,7 @@ class GrpcTransport(Transport):
 
     def __init__(self, url: str, version: int | None, limits: RequestLimits) -> None:
         parts = urllib.parse.urlsplit(url)
-        name = parts.path.strip("/")
+        name = urllib.parse.unquote(parts.path.strip("/"))
         if not parts.hostname or not parts.port or not name or "/" in name:
             raise ValueError(
                 f"the URL must be that of a model, such as grpc://127.0.0.1:8500/demo; "

@@ -23,7 +23,7 @@ from tf_transformer.serving.client.errors import (
 )
 from tf_transformer.serving.client.transport import RequestLimits, Transport
 
-_RETRIED = frozenset({429, 502, 503, 504})
+_RETRIED = frozenset({429, 502, 503})
 _KINDS: dict[int, type[ServingError]] = {
     400: BadRequestError,
     404: NotFoundError,

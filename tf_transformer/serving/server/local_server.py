@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tf_transformer.errors import InputError
+from tf_transformer.inference.ordered import num_cores
 
 # Before TensorFlow, which takes seconds.
 try:
@@ -75,7 +76,7 @@ class LocalServer:
         self._host = host
         self._port = port
         self._limits = limits or Limits()
-        self._workers = threads or len(os.sched_getaffinity(0))
+        self._workers = threads or num_cores()
         self._batching = batching
 
     @property

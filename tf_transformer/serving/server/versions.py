@@ -208,7 +208,12 @@ class Versions:
             if self._unverified:
                 return
             raise VersionError(f"{error} Or serve it as it is with --unverified.") from None
-        manifest.verify(folder)
+        except OSError as error:
+            raise VersionError(f"{folder}: cannot be read ({error.strerror or error}).") from error
+        try:
+            manifest.verify(folder)
+        except OSError as error:
+            raise VersionError(f"{folder}: cannot be read ({error.strerror or error}).") from error
 
     def _close_unused(self) -> None:
         with self._lock:
@@ -233,7 +238,7 @@ def _looks(folder: pathlib.Path) -> object:
     found = []
     for path in sorted(folder.rglob("*")):
         status = path.lstat()
-        found.append((path, status.st_ino, status.st_size, status.st_mtime_ns))
+        found.append((path, status.st_ino, status.st_size, status.st_mtime_ns, status.st_mode))
     return folder, tuple(found)
 
 
