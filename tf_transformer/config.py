@@ -48,6 +48,11 @@ class DataConfig:
     max_length: int = setting(
         128, "subwords in a sentence, its end included; longer pairs are dropped"
     )
+    source_noise: float = setting(
+        0.0,
+        "probability that a source sentence gets noise in an epoch: capitals, no capitals, no "
+        "final punctuation or typing errors",
+    )
     batch_tokens: int = setting(4096, "tokens in a batch on its longer side, padding included")
 
     FILES: typing.ClassVar = {
@@ -59,6 +64,7 @@ class DataConfig:
     def __post_init__(self) -> None:
         """Checks the values."""
         require_positive(self, "batch_tokens")
+        require_rate(self, "source_noise")
         require(self.max_length > 1, "max_length", self.max_length, "2 or more")
         require(
             self.max_length <= self.batch_tokens,
@@ -93,6 +99,9 @@ class TokenizerConfig:
     )
     model_type: str = setting("bpe", "how subwords are chosen", ("bpe", "unigram"))
     joint: bool = setting(True, "one vocabulary for both sides")
+    bpe_dropout: float = setting(
+        0.0, "probability that a merge of BPE is left out in an epoch, so that words split anew"
+    )
 
     def __post_init__(self) -> None:
         """Checks the values."""
@@ -101,6 +110,12 @@ class TokenizerConfig:
             "more than 260, the 256 bytes and 4 special ids that it always holds",
         )  # fmt: skip
         require_choices(self)
+        require_rate(self, "bpe_dropout")
+        if self.bpe_dropout and self.model_type != "bpe":
+            raise ConfigError(
+                f"bpe_dropout leaves out merges, which model_type={self.model_type!r} has not. "
+                f"Omit one of them."
+            )
 
 
 @dataclasses.dataclass(frozen=True)

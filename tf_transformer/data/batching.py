@@ -1,12 +1,14 @@
 """Token-budget batches with little padding, in an order that depends only on seed and epoch."""
 
+import functools
 import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import tensorflow as tf
 
+from tf_transformer.data.augmentation import Augmentation
 from tf_transformer.data.lines import DataError
 from tf_transformer.data.parallel import ParallelText
 from tf_transformer.data.text_files import TextFiles
@@ -29,6 +31,9 @@ class TokenBatches:
         bos_id: Token id that begins the decoder's input.
         eos_id: Token id that ends a sentence.
         seed: Seed of the order; None for batches sorted by length, unshuffled (validation).
+        text_of_epoch: Returns other token ids of the same pairs for an epoch, such as by
+            `Augmentation`; a function of the epoch. Each epoch has as many batches as `text` would,
+            so a batch may have some more tokens than `batch_tokens`.
 
     Attributes:
         padding_fraction: Fraction of the tokens of both sides that are padding.
@@ -47,6 +52,7 @@ class TokenBatches:
         bos_id: int,
         eos_id: int,
         seed: int | None = None,
+        text_of_epoch: Callable[[int], TokenizedText] | None = None,
     ) -> None:
         _require_at_least(1, batch_tokens=batch_tokens)
         _require_at_least(0, seed=seed)
@@ -63,8 +69,8 @@ class TokenBatches:
         self._text = text
         self._pad_id, self._bos_id, self._eos_id = pad_id, bos_id, eos_id
         self._seed = seed
-        # Each side has one token more: the end, or in the decoder's input the begin.
-        source_lengths, target_lengths = text.source_lengths + 1, text.target_lengths + 1
+        self._text_of_epoch = functools.lru_cache(maxsize=1)(text_of_epoch or (lambda _: text))
+        source_lengths, target_lengths = _lengths(text)
         self._length_classes = _length_classes(source_lengths, target_lengths)
         order = np.argsort(self._length_classes, kind="stable")
         self._bounds = _split(np.maximum(source_lengths, target_lengths)[order], batch_tokens)
@@ -87,6 +93,7 @@ class TokenBatches:
         max_length: int = 128,
         seed: int | None = None,
         cache_dir: str | os.PathLike[str] | None = None,
+        augmentation: Augmentation | None = None,
     ) -> "TokenBatches":
         """Tokenizes parallel text and batches it, with the special ids of the target tokenizer.
 
@@ -100,6 +107,7 @@ class TokenBatches:
             seed: Seed of the order; None for batches sorted by length, unshuffled (validation).
             cache_dir: Directory in which the token ids are kept, see `TokenizedText.build`; None
                 to keep them in memory.
+            augmentation: How the sentences differ in each epoch; it needs a seed.
 
         Raises:
             DataError: If no pair is left, the cache cannot be written, or a tokenizer gives an id
@@ -115,15 +123,19 @@ class TokenBatches:
                 "source and target tokenizer must have the same padding and end ids; received "
                 f"{source_ids[0]}, {source_ids[1]} and {target_ids[0]}, {target_ids[1]}."
             )
+        data = (parallel_text, source_tokenizer, target_tokenizer, max_length)
+
+        def augmented(epoch: int) -> TokenizedText:
+            return augmentation.tokenize(*data, seed, epoch)
+
         return cls(
-            TokenizedText.build(
-                parallel_text, source_tokenizer, target_tokenizer, max_length, cache_dir
-            ),
+            TokenizedText.build(*data, cache_dir),
             batch_tokens,
             pad_id=target_tokenizer.pad_id,
             bos_id=target_tokenizer.bos_id,
             eos_id=target_tokenizer.eos_id,
             seed=seed,
+            text_of_epoch=augmented if augmentation else None,
         )
 
     def __len__(self) -> int:
@@ -142,27 +154,42 @@ class TokenBatches:
 
     def batch_indices(self, epoch: int) -> list[np.ndarray]:
         """Returns the batches of one epoch, each an int array `(B,)` of sentence indices."""
+        classes, bounds = self._plan(epoch)
         if self._seed is None:
-            order, bounds = np.argsort(self._length_classes, kind="stable"), self._bounds
+            order = np.argsort(classes, kind="stable")
         else:
             random = np.random.default_rng((self._seed, epoch))
             shuffled = random.permutation(len(self._text))
-            order = shuffled[np.argsort(self._length_classes[shuffled], kind="stable")]
-            bounds = random.permutation(self._bounds)
+            order = shuffled[np.argsort(classes[shuffled], kind="stable")]
+            bounds = random.permutation(bounds)
         return [order[start:stop] for start, stop in bounds]
 
-    def batch(self, indices: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    def _plan(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
+        """The length classes of an epoch's sentences, and the bounds of its batches."""
+        text = self._text_of_epoch(epoch)
+        if text is self._text:
+            return self._length_classes, self._bounds
+        source_lengths, target_lengths = _lengths(text)
+        classes = _length_classes(source_lengths, target_lengths)
+        in_order = np.maximum(source_lengths, target_lengths)[np.argsort(classes, kind="stable")]
+        return classes, _split_into(in_order, len(self))
+
+    def batch(
+        self, indices: np.ndarray, epoch: int = 0
+    ) -> tuple[dict[str, np.ndarray], np.ndarray]:
         """Returns the arrays of one batch.
 
         Args:
             indices: int array `(B,)` of sentence indices.
+            epoch: The epoch, whose token ids may be its own.
 
         Returns:
             Inputs, a dict of `source_ids (B, S)` and `target_ids (B, T)`, and labels `(B, T)`, all
             int32; `target_ids` begins with the begin id, `labels` ends with the end id.
         """
-        sources, source_lengths = self._text.padded_sources(indices, self._pad_id)
-        targets, target_lengths = self._text.padded_targets(indices, self._pad_id)
+        text = self._text_of_epoch(epoch)
+        sources, source_lengths = text.padded_sources(indices, self._pad_id)
+        targets, target_lengths = text.padded_targets(indices, self._pad_id)
         inputs = {
             "source_ids": self._append_eos(sources, source_lengths),
             "target_ids": np.insert(targets, 0, self._bos_id, axis=1),
@@ -211,19 +238,20 @@ class TokenBatches:
         if accumulation > 1:
             signature = (*signature, tf.TensorSpec([None], tf.float32))
 
-        def batch(indices):
-            inputs, labels = self.batch(indices)
+        def batch(indices, epoch):
+            inputs, labels = self.batch(indices, epoch)
             return {**inputs, "labels": labels} if labels_as_input else inputs, labels
 
         def generate():
             stream = self._stream(first_epoch, num_epochs, skip)
             if accumulation == 1:
-                yield from map(batch, stream)
+                yield from itertools.starmap(batch, stream)
             while len(group := list(itertools.islice(stream, accumulation))) == accumulation > 1:
-                tokens = [self._text.count_target_tokens(indices) for indices in group]
-                for indices, count in zip(group, tokens, strict=True):
+                arrays = list(itertools.starmap(batch, group))
+                tokens = [int((labels != self._pad_id).sum()) for _, labels in arrays]
+                for (inputs, labels), count in zip(arrays, tokens, strict=True):
                     weight = accumulation * count / sum(tokens)
-                    yield *batch(indices), np.full(len(indices), weight, np.float32)
+                    yield inputs, labels, np.full(len(labels), weight, np.float32)
 
         dataset = tf.data.Dataset.from_generator(generate, output_signature=signature)
         if num_epochs is not None:
@@ -233,11 +261,14 @@ class TokenBatches:
         dataset.pad_id = self._pad_id
         return dataset
 
-    def _stream(self, first_epoch: int, num_epochs: int | None, skip: int) -> Iterator[np.ndarray]:
-        """Yields the sentence indices of one batch after the other, epoch after epoch."""
+    def _stream(
+        self, first_epoch: int, num_epochs: int | None, skip: int
+    ) -> Iterator[tuple[np.ndarray, int]]:
+        """Yields the sentence indices of one batch after the other, with their epoch."""
         epochs = itertools.count(first_epoch)
         for epoch in itertools.islice(epochs, num_epochs):
-            yield from self.batch_indices(epoch)[skip if epoch == first_epoch else 0 :]
+            for indices in self.batch_indices(epoch)[skip if epoch == first_epoch else 0 :]:
+                yield indices, epoch
 
     def _append_eos(self, ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         ids = np.insert(ids, ids.shape[1], self._pad_id, axis=1)
@@ -249,6 +280,11 @@ def _require_at_least(least: int, **values: int | None) -> None:
     for name, value in values.items():
         if value is not None and value < least:
             raise ValueError(f"{name} must be at least {least}; received {name}={value}.")
+
+
+def _lengths(text: TokenizedText) -> tuple[np.ndarray, np.ndarray]:
+    """Lengths of both sides, with the end, or in the decoder's input the begin."""
+    return text.source_lengths + 1, text.target_lengths + 1
 
 
 def _length_classes(source_lengths: np.ndarray, target_lengths: np.ndarray) -> np.ndarray:
@@ -282,3 +318,27 @@ def _split(lengths: np.ndarray, batch_tokens: int) -> np.ndarray:
         bounds.append((start, stop))
         start = stop
     return np.array(bounds, np.int64)
+
+
+def _split_into(lengths: np.ndarray, count: int) -> np.ndarray:
+    """Splits sorted sentences into exactly `count` batches, with about as many tokens in each.
+
+    Returns:
+        As `_split`.
+    """
+    too_few, enough = 0, int(lengths.sum())  # tokens a batch: too few give more batches than count
+    while enough - too_few > 1:
+        middle = (too_few + enough) // 2
+        if len(_split(lengths, middle)) > count:
+            too_few = middle
+        else:
+            enough = middle
+    bounds = _split(lengths, enough)
+    while missing := count - len(bounds):
+        # One token a batch less would give too many: the longest batches are halved instead.
+        sizes = bounds[:, 1] - bounds[:, 0]
+        halved = np.argsort(-sizes, kind="stable")[:missing]
+        middles = bounds[halved].sum(axis=1) // 2
+        starts = np.sort(np.concatenate([bounds[:, 0], middles[sizes[halved] > 1]]))
+        bounds = np.stack([starts, np.append(starts[1:], len(lengths))], axis=1)
+    return bounds

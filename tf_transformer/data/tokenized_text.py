@@ -5,8 +5,8 @@ import io
 import itertools
 import operator
 import os
-from collections.abc import Iterable, Sequence
-from typing import BinaryIO, Protocol
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, BinaryIO, Protocol
 
 import numpy as np
 
@@ -16,6 +16,8 @@ from tf_transformer.data.text_files import TextFiles
 from tf_transformer.data.token_cache import TokenCache
 
 _CHUNK_PAIRS = 10_000
+
+Encode = Callable[[Sequence[str]], list[list[int]]]
 
 
 class Tokenizer(Protocol):
@@ -84,6 +86,24 @@ class TokenizedText:
         return cls(ids.astype(np.int32), np.insert(stops, 0, 0), num_too_long)
 
     @classmethod
+    def of_pairs(
+        cls, pairs: Iterable[tuple[Sequence[int], Sequence[int]]], vocab_sizes: tuple[int, int]
+    ) -> "TokenizedText":
+        """Takes pairs of token ids one after another, which need not fit into memory as lists.
+
+        Args:
+            pairs: Token ids of source and target, without begin and end ids.
+            vocab_sizes: Sizes of the source and the target vocabulary.
+
+        Raises:
+            DataError: If an id is outside its vocabulary.
+        """
+        dtype = _id_dtype(vocab_sizes)
+        ids, offsets = io.BytesIO(), io.BytesIO()
+        _write(pairs, vocab_sizes, dtype, ids, offsets)
+        return cls(_array(ids, dtype), _array(offsets, np.int64))
+
+    @classmethod
     def build(
         cls,
         parallel_text: ParallelText | TextFiles,
@@ -107,8 +127,7 @@ class TokenizedText:
                 gives an id outside its vocabulary.
         """
         tokenizers = (source_tokenizer, target_tokenizer)
-        largest = max(tokenizer.vocab_size for tokenizer in tokenizers)
-        dtype = np.uint16 if largest <= 2**16 else np.int32
+        dtype = _id_dtype(tuple(tokenizer.vocab_size for tokenizer in tokenizers))
 
         def write(ids: BinaryIO, offsets: BinaryIO) -> int:
             return _tokenize(parallel_text, tokenizers, max_length, dtype, ids, offsets)
@@ -133,11 +152,6 @@ class TokenizedText:
     def num_target_tokens(self) -> int:
         """Number of tokens to predict in one epoch: the targets and their ends."""
         return int(self.target_lengths.sum(dtype=np.int64)) + len(self)
-
-    def count_target_tokens(self, indices: np.ndarray) -> int:
-        """Returns the number of tokens to predict in the pairs of these indices."""
-        lengths = self.offsets[2 * indices + 2] - self.offsets[2 * indices + 1]
-        return int(lengths.sum()) + len(indices)
 
     @property
     def source_lengths(self) -> np.ndarray:
@@ -193,22 +207,55 @@ def _tokenize(
     offsets_file: BinaryIO,
 ) -> int:
     """Writes ids and offsets of the pairs that are short enough; returns how many are not."""
+    num_too_long = 0
+
+    def short_enough():
+        nonlocal num_too_long
+        for chunk in chunks_of(pairs):
+            encoded = encode_pairs(chunk, *(tokenizer.encode for tokenizer in tokenizers))
+            kept = [pair for pair in encoded if max(map(len, pair)) < max_length]
+            num_too_long += len(chunk) - len(kept)
+            yield from kept
+
     vocab_sizes = tuple(tokenizer.vocab_size for tokenizer in tokenizers)
-    end, num_too_long = 0, 0
-    offsets_file.write(np.array([end], np.int64).tobytes())
+    _write(short_enough(), vocab_sizes, dtype, ids_file, offsets_file)
+    return num_too_long
+
+
+def chunks_of(pairs: Iterable[Any]) -> Iterator[list[Any]]:
+    """Lists of pairs, as many as are tokenized at a time."""
     pairs = iter(pairs)
     while chunk := list(itertools.islice(pairs, _CHUNK_PAIRS)):
-        encoded = [
-            tokenizer.encode(side)
-            for tokenizer, side in zip(tokenizers, zip(*chunk, strict=True), strict=True)
-        ]
-        kept = [pair for pair in zip(*encoded, strict=True) if max(map(len, pair)) < max_length]
-        num_too_long += len(chunk) - len(kept)
-        ids, stops = _concatenated(list(itertools.chain.from_iterable(kept)), vocab_sizes)
+        yield chunk
+
+
+def encode_pairs(
+    pairs: list[tuple[str, str]], encode_sources: Encode, encode_targets: Encode
+) -> list[tuple[list[int], list[int]]]:
+    """The token ids of some pairs."""
+    sources, targets = (list(side) for side in zip(*pairs, strict=True))
+    return list(zip(encode_sources(sources), encode_targets(targets), strict=True))
+
+
+def _write(
+    pairs: Iterable[tuple[Sequence[int], Sequence[int]]],
+    vocab_sizes: tuple[int, int],
+    dtype: type[np.integer],
+    ids_file: BinaryIO,
+    offsets_file: BinaryIO,
+) -> None:
+    """Writes the ids of pairs, and where each side stops."""
+    end = 0
+    offsets_file.write(np.array([end], np.int64).tobytes())
+    for chunk in chunks_of(pairs):
+        ids, stops = _concatenated(list(itertools.chain.from_iterable(chunk)), vocab_sizes)
         ids_file.write(ids.astype(dtype).tobytes())
         offsets_file.write((end + stops).tobytes())
         end += len(ids)
-    return num_too_long
+
+
+def _id_dtype(vocab_sizes: tuple[int, int]) -> type[np.integer]:
+    return np.uint16 if max(vocab_sizes) <= 2**16 else np.int32
 
 
 def _concatenated(

@@ -171,6 +171,27 @@ class SentencePieceTokenizer:
         _require_list(texts)
         return self._library.encode(list(texts))
 
+    def sample(self, texts: Sequence[str], dropout: float, seed: int) -> list[list[int]]:
+        """Returns the token ids of one segmentation of each text. Uses the library.
+
+        Args:
+            texts: Texts of a BPE model.
+            dropout: Probability that a merge is left out (Provilkov et al. 2020, section 3); 0
+                gives the ids of `encode`.
+            seed: Of the random numbers, less than 2^32.
+
+        Raises:
+            TypeError: If `texts` is a str.
+        """
+        _require_list(texts)
+        if not dropout:
+            return self.encode(texts)
+        sentencepiece.set_random_generator_seed(seed)
+        # One thread, since each has random numbers of its own, and takes texts as they come.
+        return self._library.encode(
+            list(texts), enable_sampling=True, alpha=dropout, nbest_size=-1, num_threads=1
+        )
+
     def decode(self, ids: Iterable[Iterable[int]]) -> list[str]:
         """Returns the texts of sequences of token ids. Uses the library."""
         # One by one: given an empty list the library returns one empty text.

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from tf_transformer.config import RunConfig, TokenizerConfig
+from tf_transformer.data.augmentation import Augmentation
 from tf_transformer.data.batching import TokenBatches
 from tf_transformer.data.corpus import default_vocab_size, load_corpus
 from tf_transformer.data.parallel import Corpus
@@ -92,9 +93,13 @@ def prepare_data(
     began = time.monotonic()
     options = {"batch_tokens": config.data.batch_tokens, "max_length": config.data.max_length}
     batches = TokenBatches.from_text(
-        corpus.train, *tokenizers, seed=config.training.seed, cache_dir=config.data.data_cache,
+        corpus.train,
+        *tokenizers,
+        seed=config.training.seed,
+        cache_dir=config.data.data_cache,
+        augmentation=Augmentation(config.tokenizer.bpe_dropout, config.data.source_noise),
         **options,
-    )  # fmt: skip
+    )
     validation = TokenBatches.from_text(corpus.validation, *tokenizers, **options)
     return config, RunData(corpus, *tokenizers, batches, validation, time.monotonic() - began)
 

@@ -162,6 +162,8 @@ def _run_metadata(config: RunConfig, data: RunData, model: keras.Model) -> dict[
         "ema_momentum": config.training.ema_momentum,
         "batch_tokens": config.data.batch_tokens,
         "max_length": config.data.max_length,
+        "bpe_dropout": config.tokenizer.bpe_dropout,
+        "source_noise": config.data.source_noise,
         "training corpus": str(data.corpus.train.fingerprint),
         "validation corpus": str(data.corpus.validation.fingerprint),
         "source tokenizer": digest(data.source_tokenizer),

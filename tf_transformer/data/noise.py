@@ -1,0 +1,111 @@
+"""Noise that a text keeps its meaning under: capitals, a missing full stop, typing errors."""
+
+import re
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+# Words in which typing errors are made.
+_WORD = re.compile(r"[^\W\d_]{3,}")
+
+
+def upper_case(text: str) -> str:
+    """The text in capitals."""
+    return text.upper()
+
+
+def lower_case(text: str) -> str:
+    """The text without capitals."""
+    return text.lower()
+
+
+def without_final_punctuation(text: str) -> str:
+    """The text without the punctuation at its end, or all of it where nothing else is there."""
+    end = len(text.rstrip())
+    while end and unicodedata.category(text[end - 1]).startswith("P"):
+        end -= 1
+    return text[:end].rstrip() or text
+
+
+def with_typos(text: str, random: np.random.Generator, rate: float) -> str:
+    """The text with typing errors.
+
+    An error swaps two neighbouring letters, omits, doubles or replaces one; a replacement is a
+    letter of the same text, so that no alphabet need be known.
+
+    Args:
+        text: The text.
+        random: Chooses the words and the errors.
+        rate: The fraction of words, of three letters or more, that get one error.
+    """
+    words = list(_WORD.finditer(text))
+    if not words:
+        return text
+    letters = "".join(word[0] for word in words)
+    parts, end = [], 0
+    for word, has_error in zip(words, random.random(len(words)) < rate, strict=True):
+        if has_error:
+            parts += [text[end : word.start()], _mistyped(word[0], letters, random)]
+            end = word.end()
+    return "".join([*parts, text[end:]])
+
+
+def _mistyped(word: str, letters: str, random: np.random.Generator) -> str:
+    place, kind = int(random.integers(len(word) - 1)), int(random.integers(4))
+    first, second = word[place], word[place + 1]
+    changed = (
+        second + first,
+        second,
+        first + first + second,
+        letters[int(random.integers(len(letters)))] + second,
+    )[kind]
+    return word[:place] + changed + word[place + 2 :]
+
+
+_TYPOS_IN_TRAINING = 0.15
+
+
+class SourceNoise:
+    """Noise for some of the sentences of an epoch, so that a model learns to translate it.
+
+    Each sentence is chosen with a probability, and gets one kind of noise: capitals, no capitals,
+    no final punctuation, or typing errors in 15 % of its words.
+
+    Args:
+        probability: That a sentence gets noise, 0 to 1.
+        random: Chooses.
+    """
+
+    def __init__(self, probability: float, random: np.random.Generator) -> None:
+        self._probability = probability
+        self._random = random
+        self._kinds = (
+            upper_case,
+            lower_case,
+            without_final_punctuation,
+            lambda text: with_typos(text, random, _TYPOS_IN_TRAINING),
+        )
+
+    def __call__(self, sentences: Sequence[str]) -> list[str]:
+        """The sentences, some of them with noise."""
+        chosen = self._random.random(len(sentences)) < self._probability
+        kinds = self._random.integers(len(self._kinds), size=len(sentences))
+        return [
+            self._kinds[kind](sentence) if is_chosen else sentence
+            for sentence, is_chosen, kind in zip(sentences, chosen, kinds, strict=True)
+        ]
+
+
+def robustness_variants(seed: int = 0) -> Mapping[str, Callable[[str], str]]:
+    """What a robust model translates as well as the text itself, by names for people.
+
+    Typing errors are in 5 % of the words, the same ones each time.
+    """
+    random = np.random.default_rng(seed)
+    return {
+        "upper case": upper_case,
+        "lower case": lower_case,
+        "no final punctuation": without_final_punctuation,
+        "5 % of words mistyped": lambda text: with_typos(text, random, 0.05),
+    }
