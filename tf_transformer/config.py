@@ -48,12 +48,15 @@ class DataConfig:
     max_length: int = setting(
         128, "subwords in a sentence, its end included; longer pairs are dropped"
     )
-    source_noise: float = setting(
-        0.0,
+    source_noise: float | None = setting(
+        None,
         "probability that a source sentence gets noise in an epoch: capitals, no capitals, no "
         "final punctuation or typing errors",
+        recipe=True,
     )
-    batch_tokens: int = setting(4096, "tokens in a batch on its longer side, padding included")
+    batch_tokens: int | None = setting(
+        None, "tokens in a batch on its longer side, padding included", recipe=True
+    )
 
     FILES: typing.ClassVar = {
         "text": ("train_source", "train_target", "validation_source", "validation_target"),
@@ -67,7 +70,7 @@ class DataConfig:
         require_rate(self, "source_noise")
         require(self.max_length > 1, "max_length", self.max_length, "2 or more")
         require(
-            self.max_length <= self.batch_tokens,
+            self.batch_tokens is None or self.max_length <= self.batch_tokens,
             "max_length",
             self.max_length,
             f"at most batch_tokens={self.batch_tokens}, so that every sentence fits a batch",
@@ -95,7 +98,7 @@ class TokenizerConfig:
     """How SentencePiece splits text into subwords."""
 
     vocab_size: int | None = setting(
-        None, "subwords in a vocabulary, 256 bytes and 4 special ids among them; text: 8000"
+        None, "subwords in a vocabulary, 256 bytes and 4 special ids among them", recipe=True
     )
     model_type: str = setting("bpe", "how subwords are chosen", ("bpe", "unigram"))
     joint: bool = setting(True, "one vocabulary for both sides")
@@ -123,13 +126,23 @@ class TrainingConfig:
     """How long and how the model is trained."""
 
     steps: int | None = setting(None, "train for this many updates")
-    epochs: int | None = setting(None, "train for this many passes; 10 if no length is given")
+    epochs: int | None = setting(
+        None, "train for this many passes; chosen for the corpus if no length is given"
+    )
     minutes: float | None = setting(None, "train for this long, from the start of the command")
     seed: int = setting(0, "of weights, data order and dropout")
-    learning_rate_factor: float = setting(1.0, "scale of Noam's schedule")
-    warmup_steps: int = setting(4000, "updates until the learning rate peaks")
+    schedule: str = setting(
+        "trapezoid",
+        "of the learning rate: warm-up, peak, decay to 0 at the end; or the paper's",
+        ("trapezoid", "noam"),
+    )
+    learning_rate: float | None = setting(None, "at its peak", recipe=True)
+    warmup_steps: int | None = setting(None, "updates until the learning rate peaks", recipe=True)
+    decay_fraction: float = setting(
+        0.5, "the last part of training, in which the rate of the trapezoid falls to 0"
+    )
     label_smoothing: float = setting(0.1, "probability of all tokens but the true one")
-    validation_steps: int | None = setting(None, "updates between validations; default: an epoch")
+    validation_steps: int | None = setting(None, "updates between validations", recipe=True)
     checkpoint_steps: int | None = setting(
         None, "updates between checkpoints; default: one after each validation"
     )
@@ -164,12 +177,14 @@ class TrainingConfig:
     def __post_init__(self) -> None:
         """Checks the values."""
         require_positive(
-            self, "steps", "epochs", "minutes", "learning_rate_factor", "warmup_steps",
+            self, "steps", "epochs", "minutes", "learning_rate", "warmup_steps",
             "validation_steps", "checkpoint_steps", "keep_checkpoints", "accumulation_steps",
             "patience", "clip_norm",
         )  # fmt: skip
         require(0 <= self.seed < 2**31, "seed", self.seed, "at least 0 and less than 2^31")
         require_rate(self, "label_smoothing", "ema_momentum")
+        need = "greater than 0 and at most 1"
+        require(0 < self.decay_fraction <= 1, "decay_fraction", self.decay_fraction, need)
         lengths = [n for n in self.LENGTHS if getattr(self, n) is not None]
         if len(lengths) > 1:
             raise ConfigError(
@@ -200,17 +215,22 @@ class RunConfig:
         model: The configuration of one of the architectures; its vocabularies may be None, since
             the tokenizers decide them. By default the preset tiny.
         training: How the model is trained.
+        chosen: What was chosen and why, by setting, such as `"training.warmup_steps"`; `"for"` is
+            what it was chosen for. A note for people.
     """
 
     data: DataConfig
     tokenizer: TokenizerConfig = TokenizerConfig()
     model: TransformerConfig | None = None
     training: TrainingConfig = TrainingConfig()
+    chosen: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Fills in the default model, and checks what concerns two tables."""
         if self.model is None:
-            model = dataclasses.replace(preset("tiny"), tie_embeddings=self.tokenizer.joint)
+            model = dataclasses.replace(
+                preset("tiny"), tie_embeddings=self.tokenizer.joint, dropout_rate=None
+            )
             object.__setattr__(self, "model", model)
         if self.model.tie_embeddings and not self.tokenizer.joint:
             raise ConfigError(
@@ -248,19 +268,19 @@ class RunConfig:
         model = _model_from_table(tables.get("model", {}), tokenizer, f"{where}: [model]")
         data = section(DataConfig, "data")
         try:
-            return cls(data, tokenizer, model, training)
+            return cls(data, tokenizer, model, training, dict(tables.get("chosen", {})))
         except ConfigError as error:
             raise ConfigError(f"{where}: {error}") from None
 
     def to_dict(self) -> dict[str, dict[str, Any]]:
         """Tables of plain values, without the settings that are None."""
         tables = {}
-        for field in dataclasses.fields(self):
-            config = getattr(self, field.name)
+        for name in ("data", "tokenizer", "model", "training"):
+            config = getattr(self, name)
             values = {key.name: getattr(config, key.name) for key in settings_of(type(config))}
-            tables[field.name] = {k: v for k, v in values.items() if v is not None}
+            tables[name] = {k: v for k, v in values.items() if v is not None}
         tables["model"] = {"architecture": architecture_name(self.model), **tables["model"]}
-        return tables
+        return {**tables, "chosen": dict(self.chosen)} if self.chosen else tables
 
     def to_toml(self) -> str:
         """The complete configuration as the text of a run.toml."""
@@ -285,7 +305,9 @@ def _model_from_table(table: Mapping[str, Any], tokenizer: TokenizerConfig, wher
     row = ARCHITECTURES[choice.architecture]
     given = {key: value for key, value in table.items() if key not in names}
     defaults = {"tie_embeddings": tokenizer.joint, **row.presets[choice.preset]}
-    return from_table(row.config, {**defaults, **given}, where)
+    config = from_table(row.config, {**defaults, **given}, where)
+    for_recipe = {field.name for field in settings_of(row.config) if field.metadata["recipe"]}
+    return dataclasses.replace(config, **dict.fromkeys(for_recipe - set(given)))
 
 
 def merge_tables(
@@ -309,6 +331,9 @@ def merge_tables(
             dropped = set(TrainingConfig.LENGTHS)
         kept = {key: value for key, value in table.items() if key not in dropped}
         merged[name] = {**kept, **settings}
+    changed = {f"{table}.{name}" for table, settings in given.items() for name in settings}
+    if isinstance(merged.get("chosen"), Mapping):
+        merged["chosen"] = {k: v for k, v in merged["chosen"].items() if k not in changed}
     return merged
 
 

@@ -9,9 +9,19 @@ from typing import Any
 from tf_transformer.errors import ConfigError, did_you_mean
 
 
-def setting(default: Any, help_text: str, choices: tuple[str, ...] = ()) -> Any:
-    """A dataclass field that is also a key of run.toml and an option of the command line."""
-    return dataclasses.field(default=default, metadata={"help": help_text, "choices": choices})
+def setting(
+    default: Any, help_text: str, choices: tuple[str, ...] = (), *, recipe: bool = False
+) -> Any:
+    """A dataclass field that is also a key of run.toml and an option of the command line.
+
+    Args:
+        default: Its value where none is given.
+        help_text: What it is, for `--help`.
+        choices: Its possible values; none for any.
+        recipe: Whether a run without it chooses a value, see `training/recipe.py`.
+    """
+    metadata = {"help": help_text, "choices": choices, "recipe": recipe}
+    return dataclasses.field(default=default, metadata=metadata)
 
 
 def settings_of(config: type) -> list[dataclasses.Field]:

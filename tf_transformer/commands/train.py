@@ -33,6 +33,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--run-dir", required=True, metavar="DIR", help="the run directory")
     parser.add_argument("--config", metavar="run.toml", help="a file of settings")
     parser.add_argument("--resume", action="store_true", help="continue from the newest checkpoint")
+    parser.add_argument(
+        "--explain",
+        action="store_true",
+        help="print what would be chosen for the corpus, the budget and the devices, and end",
+    )
     for table, fields in settings_by_table().items():
         group = parser.add_argument_group(f"[{table}]")
         for field in fields:
@@ -49,10 +54,21 @@ def run(options: argparse.Namespace, started: float) -> int:
         tables = read_toml(options.config) if options.config else {}
         where = options.config or "command line"
         config = RunConfig.from_dict(merge_tables(tables, given_settings(options)), where)
+    if options.explain:
+        _explain(config)
+        return 0
     with quiet():
         from tf_transformer.training.train import train
     signal = train(config, options.run_dir, resume=options.resume, started=started)
     return 128 + signal if signal else 0
+
+
+def _explain(config: RunConfig) -> None:
+    """Prints what training would choose, without TensorFlow."""
+    from tf_transformer.data.corpus import load_corpus
+    from tf_transformer.training.recipe import Facts, explain
+
+    print(explain(config, Facts.of(config, load_corpus(config.data))))
 
 
 def given_settings(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
@@ -107,6 +123,8 @@ def _default_text(field: dataclasses.Field) -> str:
     }
     if field.name in in_presets:
         return " (default: as in the preset)"
+    if field.metadata["recipe"]:
+        return " (default: chosen for the corpus and the budget)"
     if field.default is None or "default:" in field.metadata["help"]:
         return ""
     return f" (default: {field.default})"

@@ -21,7 +21,8 @@ class TransformerConfig:
         d_model: D, even and a multiple of `num_heads`.
         num_heads: H.
         d_ff: Width of the feed-forward networks.
-        dropout_rate: Dropout of embeddings and of each sub-layer's output (section 5.4).
+        dropout_rate: Dropout of embeddings and of each sub-layer's output (section 5.4); None in
+            a run's configuration until it is chosen.
         attention_dropout_rate: Dropout of the attention weights (not in the paper).
         norm_first: Whether to normalise before each sub-layer; False is the paper's post-norm.
         tie_embeddings: Whether source, target and output share one matrix (section 3.4).
@@ -38,7 +39,7 @@ class TransformerConfig:
     d_model: int = setting(512, "width of the model")
     num_heads: int = setting(8, "attention heads")
     d_ff: int = setting(2048, "width of the feed-forward networks")
-    dropout_rate: float = setting(0.1, "dropout of embeddings and sub-layers")
+    dropout_rate: float | None = setting(0.1, "dropout of embeddings and sub-layers", recipe=True)
     attention_dropout_rate: float = setting(0.0, "dropout of attention weights")
     norm_first: bool = setting(True, "normalise before each sub-layer; the paper: after")
     tie_embeddings: bool = setting(
@@ -68,9 +69,9 @@ class TransformerConfig:
                 f"Train a joint tokenizer or set tie_embeddings=False."
             )
 
-    def require_vocabularies(self) -> None:
-        """Raises a `ConfigError` unless the sizes of the vocabularies are known."""
-        for name in ("source_vocab_size", "target_vocab_size"):
+    def require_complete(self) -> None:
+        """Raises a `ConfigError` unless the vocabularies and the dropout rate are known."""
+        for name in ("source_vocab_size", "target_vocab_size", "dropout_rate"):
             require(getattr(self, name) is not None, name, None, "given to build a model")
 
     def to_dict(self) -> dict[str, Any]:

@@ -65,7 +65,7 @@ class Transformer(keras.Model):
         self.supports_jit = False  # see `compile`
         if not isinstance(config, TransformerConfig):
             config = TransformerConfig(**config)
-        config.require_vocabularies()
+        config.require_complete()
         self.config = config
         policy = self.dtype_policy
         shared = None

@@ -93,7 +93,7 @@ class DivergedError(InputError):
         )
         return cls(
             f"step {step}: {what} no longer finite. {last}. Start a new run with a lower "
-            f"--learning-rate-factor or more --warmup-steps."
+            f"--learning-rate or more --warmup-steps."
         )
 
 
@@ -141,6 +141,7 @@ class SaveCheckpoints(keras.callbacks.Callback):
         batches_seen: Batches of training data consumed before `fit`.
         run_metadata: See `Checkpoint.require`.
         signatures: How metrics were computed, such as sacreBLEU's signature, by name.
+        started: `time.monotonic()` at the start of the run; None is now.
         writes: False on a worker that is not the chief: it only checks and counts.
 
     Attributes:
@@ -159,6 +160,7 @@ class SaveCheckpoints(keras.callbacks.Callback):
         batches_seen: int = 0,
         run_metadata: Mapping[str, Any] | None = None,
         signatures: Mapping[str, str] | None = None,
+        started: float | None = None,
         writes: bool = True,
     ) -> None:
         super().__init__()
@@ -168,6 +170,7 @@ class SaveCheckpoints(keras.callbacks.Callback):
         self._every = every
         self._run_metadata = run_metadata
         self._signatures = signatures
+        self._started = time.monotonic() if started is None else started
         self._writes = writes
         self._last_step = 0
 
@@ -209,6 +212,7 @@ class SaveCheckpoints(keras.callbacks.Callback):
             batches_seen=self.batches_seen,
             run_metadata=self._run_metadata,
             signatures=self._signatures,
+            seconds=time.monotonic() - self._started,
         )
 
 

@@ -37,6 +37,7 @@ class Checkpoint:
         run_metadata: Settings that a run resumed from it must share.
         digest: SHA-256 of the file of weights.
         signatures: How metrics that can be computed in several ways were, by name.
+        seconds: How long the run had taken.
     """
 
     path: pathlib.Path
@@ -48,6 +49,7 @@ class Checkpoint:
     run_metadata: dict[str, Any]
     digest: str
     signatures: dict[str, str]
+    seconds: float
 
     def is_intact(self) -> bool:
         """Whether the file of weights holds the bytes that were written."""
@@ -175,6 +177,7 @@ class Checkpoints:
         batches_seen: int | None = None,
         run_metadata: Mapping[str, Any] | None = None,
         signatures: Mapping[str, str] | None = None,
+        seconds: float = 0.0,
     ) -> None:
         """Writes a checkpoint atomically, then removes those that are no longer kept.
 
@@ -186,6 +189,7 @@ class Checkpoints:
             batches_seen: Batches consumed so far; None where each update took one.
             run_metadata: See `Checkpoint.require`.
             signatures: How metrics were computed, such as sacreBLEU's signature, by name.
+            seconds: How long the run has taken.
 
         Raises:
             CheckpointError: It cannot be written; earlier checkpoints are kept.
@@ -206,6 +210,7 @@ class Checkpoints:
                     "seeds": [variable.numpy().tolist() for variable in seeds_of(model)],
                     "best_step": step if is_best else latest and latest.best_step,
                     "run_metadata": dict(run_metadata or {}),
+                    "seconds": seconds,
                     "weights_bytes": (folder / WEIGHTS).stat().st_size,
                     "weights_sha256": sha256(folder / WEIGHTS),
                 }
@@ -253,7 +258,8 @@ def _read(folder: pathlib.Path) -> Checkpoint | None:
             state["best_step"],
             state["run_metadata"],
             state["weights_sha256"],
-            state.get("signatures", {}),  # checkpoints of earlier versions have none
+            state["signatures"],
+            state["seconds"],
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None

@@ -19,6 +19,24 @@ class TrainedModel(NamedTuple):
     checkpoint: Checkpoint
 
 
+def best_checkpoint(run: RunDirectory) -> Checkpoint | None:
+    """The checkpoint of a run that translates validation text best, or the average of its last.
+
+    Checkpoints that are damaged are skipped, with a warning.
+
+    Raises:
+        CheckpointError: There are checkpoints, and none of them is intact.
+    """
+    best = Checkpoints(run.checkpoints_path).best_intact(warn)
+    if not run.average_path.is_dir():
+        return best
+    average = next(Checkpoints(run.average_path).intact(warn), None)
+    if average is None or best is None:
+        return average or best
+    is_better = average.metrics["val_bleu"] > best.metrics.get("val_bleu", 0.0)
+    return average if is_better else best
+
+
 def restore_model(run: RunDirectory, precision: str | None = None) -> TrainedModel:
     """The model of a run with the weights of its best checkpoint.
 
@@ -30,7 +48,7 @@ def restore_model(run: RunDirectory, precision: str | None = None) -> TrainedMod
         RunError: There is no checkpoint.
         CheckpointError: None can be read, or it is of another model.
     """
-    checkpoint = Checkpoints(run.checkpoints_path).best_intact(warn)
+    checkpoint = best_checkpoint(run)
     if checkpoint is None:
         raise RunError(
             f"{run.checkpoints_path}: there is no checkpoint yet. "

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import json
 import sys
 import time
 from collections.abc import Iterable
@@ -10,11 +11,12 @@ from typing import NamedTuple
 from tf_transformer.config import RunConfig, TokenizerConfig
 from tf_transformer.data.augmentation import Augmentation
 from tf_transformer.data.batching import TokenBatches
-from tf_transformer.data.corpus import default_vocab_size, load_corpus
+from tf_transformer.data.corpus import load_corpus
 from tf_transformer.data.parallel import Corpus
 from tf_transformer.models.architectures import with_tokenizers
 from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer
 from tf_transformer.training.distribution import Workers
+from tf_transformer.training.recipe import Facts, complete
 from tf_transformer.training.restore import restore_tokenizers
 from tf_transformer.training.run_directory import RunDirectory
 
@@ -71,7 +73,8 @@ def prepare_data(
         resume: Whether the run is resumed.
 
     Returns:
-        The configuration with the sizes of its vocabularies, and the data.
+        The complete configuration, with what the recipe chose and the sizes of its vocabularies,
+        and the data.
 
     Raises:
         InputError: With one line that says what to do.
@@ -80,7 +83,7 @@ def prepare_data(
     if resume:
         tokenizers = restore_tokenizers(run)
     else:
-        config = _with_vocab_size(config)
+        config = _completed(config, corpus, workers)
         if workers.is_chief:
             print(
                 f"Training a tokenizer of {config.tokenizer.vocab_size:,} subwords "
@@ -121,9 +124,9 @@ def _train_tokenizers(
     return trained[0], trained[-1]
 
 
-def _with_vocab_size(config: RunConfig) -> RunConfig:
-    if config.tokenizer.vocab_size is not None:
-        return config
-    size = default_vocab_size(config.data.corpus)
-    tokenizer = dataclasses.replace(config.tokenizer, vocab_size=size)
-    return dataclasses.replace(config, tokenizer=tokenizer)
+def _completed(config: RunConfig, corpus: Corpus, workers: Workers) -> RunConfig:
+    """The configuration with the choices of the recipe, those of the chief."""
+    facts = Facts.of(config, corpus)
+    # The machines of other workers may have more cores.
+    tables = workers.broadcast(json.dumps(complete(config, facts).to_dict()).encode())
+    return RunConfig.from_dict(json.loads(tables))

@@ -4,6 +4,7 @@ config.toml            the complete configuration; it repeats the run
 tokenizers/            source.model and target.model
 test/                  source.txt and target.txt, where the corpus has a test part
 checkpoints/           step-00000123/…
+average/               the mean of the last of them, where it validated better
 log.jsonl              a line of metrics for each validation
 tensorboard/           the same for TensorBoard, where --tensorboard was given
 .lock                  held by the process that trains
@@ -42,6 +43,7 @@ class RunDirectory:
         self.config_path = self.path / "config.toml"
         self.tokenizers_path = self.path / "tokenizers"
         self.checkpoints_path = self.path / "checkpoints"
+        self.average_path = self.path / "average"
         self.log_path = self.path / "log.jsonl"
         self.tensorboard_path = self.path / "tensorboard"
 

@@ -7,6 +7,90 @@ from keras import ops
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
+class TrapezoidSchedule(keras.optimizers.schedules.LearningRateSchedule):
+    """Linear warm-up, a constant rate, and linear decay to zero at the last update.
+
+    Also known as warm-up, stable, decay. With a known end it beats schedules that decay with the
+    step alone (Zhai et al. 2022, section 3.5; Hägele et al. 2024; Defazio et al. 2023 on decay
+    that is linear all the way, `decay_fraction=1`).
+
+    Args:
+        peak: The constant rate.
+        total_steps: Updates of the whole training.
+        warmup_steps: Updates until the peak.
+        decay_fraction: The part of training in which the rate decays, up to 1.
+
+    Raises:
+        ValueError: A number is not greater than 0, or `decay_fraction` greater than 1.
+    """
+
+    def __init__(
+        self, peak: float, total_steps: int, warmup_steps: int, decay_fraction: float = 0.5
+    ) -> None:
+        _require_positive(peak=peak, total_steps=total_steps, warmup_steps=warmup_steps)
+        _require_fraction(decay_fraction)
+        self.peak = peak
+        self.total_steps = total_steps
+        self.warmup_steps = warmup_steps
+        self.decay_fraction = decay_fraction
+
+    def __call__(self, step: Any) -> Any:
+        """The learning rate of the update after `step` others, a float32 scalar."""
+        step = ops.cast(step, "float32")
+        done = step / self.total_steps
+        return self.peak * _trapezoid(step, done, self.warmup_steps, self.decay_fraction)
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments of the constructor."""
+        return {
+            "peak": self.peak,
+            "total_steps": self.total_steps,
+            "warmup_steps": self.warmup_steps,
+            "decay_fraction": self.decay_fraction,
+        }
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class TimedTrapezoidSchedule(keras.optimizers.schedules.LearningRateSchedule):
+    """`TrapezoidSchedule` where training ends with the time, and nobody knows at which update.
+
+    Args:
+        peak: The constant rate.
+        warmup_steps: Updates until the peak.
+        decay_fraction: The part of the time in which the rate decays, up to 1.
+
+    Attributes:
+        time_spent: The fraction of the time that is spent, a scalar variable that `TimeLimit` sets
+            before each update.
+
+    Raises:
+        ValueError: As `TrapezoidSchedule`.
+    """
+
+    def __init__(self, peak: float, warmup_steps: int, decay_fraction: float = 0.5) -> None:
+        _require_positive(peak=peak, warmup_steps=warmup_steps)
+        _require_fraction(decay_fraction)
+        self.peak = peak
+        self.warmup_steps = warmup_steps
+        self.decay_fraction = decay_fraction
+        self.time_spent = keras.Variable(0.0, dtype="float32", trainable=False, name="time_spent")
+
+    def __call__(self, step: Any) -> Any:
+        """The learning rate of the update after `step` others, a float32 scalar."""
+        step = ops.cast(step, "float32")
+        done = ops.convert_to_tensor(self.time_spent)
+        return self.peak * _trapezoid(step, done, self.warmup_steps, self.decay_fraction)
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments of the constructor."""
+        return {
+            "peak": self.peak,
+            "warmup_steps": self.warmup_steps,
+            "decay_fraction": self.decay_fraction,
+        }
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
 class NoamSchedule(keras.optimizers.schedules.LearningRateSchedule):
     """Linear warm-up, then decay with the inverse square root of the step.
 
@@ -24,11 +108,7 @@ class NoamSchedule(keras.optimizers.schedules.LearningRateSchedule):
     """
 
     def __init__(self, d_model: int, warmup_steps: int = 4000, factor: float = 1.0) -> None:
-        if d_model <= 0 or warmup_steps <= 0 or factor <= 0:
-            raise ValueError(
-                f"d_model, warmup_steps and factor must be greater than 0; received "
-                f"d_model={d_model}, warmup_steps={warmup_steps}, factor={factor}."
-            )
+        _require_positive(d_model=d_model, warmup_steps=warmup_steps, factor=factor)
         self.d_model = d_model
         self.warmup_steps = warmup_steps
         self.factor = factor
@@ -47,3 +127,24 @@ class NoamSchedule(keras.optimizers.schedules.LearningRateSchedule):
             "warmup_steps": self.warmup_steps,
             "factor": self.factor,
         }
+
+
+def _trapezoid(step: Any, done: Any, warmup_steps: int, decay_fraction: float) -> Any:
+    """The fraction of the peak: after `step` updates, and a fraction `done` of the training."""
+    warm = (step + 1.0) / warmup_steps
+    left = ops.maximum(1.0 - done, 0.0) / decay_fraction
+    return ops.minimum(1.0, ops.minimum(warm, left))
+
+
+def _require_positive(**values: float) -> None:
+    for name, value in values.items():
+        if value <= 0:
+            raise ValueError(f"{name} must be greater than 0; received {name}={value}.")
+
+
+def _require_fraction(decay_fraction: float) -> None:
+    if not 0 < decay_fraction <= 1:
+        raise ValueError(
+            f"decay_fraction must be greater than 0 and at most 1; "
+            f"received decay_fraction={decay_fraction}."
+        )

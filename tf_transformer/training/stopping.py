@@ -14,6 +14,7 @@ from typing import Any
 import keras
 
 from tf_transformer.training.optimizers import ends_update
+from tf_transformer.training.schedules import TimedTrapezoidSchedule
 
 Logs = dict[str, Any] | None
 
@@ -82,39 +83,60 @@ class StepLimit(keras.callbacks.Callback):
 class TimeLimit(keras.callbacks.Callback):
     """Stops training in time to end, last validation included, within a number of minutes.
 
-    How long a validation takes is known after the first one of a process.
-
     Put it after the callbacks that take time at the end of an epoch.
 
     Args:
         minutes: From `started`.
-        started: `time.monotonic()` from which the minutes count.
+        started: `time.monotonic()` from which the minutes count; of a resumed run earlier by what
+            it had taken before.
         all_reduce_max: See above; the workers' clocks differ.
+        schedule: Told the fraction of the time that is spent, or None.
+        validation_seconds: How long a validation takes, where an earlier process has measured it.
+        validations_at_end: How many are left when training stops.
     """
 
     def __init__(
-        self, minutes: float, started: float, all_reduce_max: Callable[[int], int] = int
+        self,
+        minutes: float,
+        started: float,
+        all_reduce_max: Callable[[int], int] = int,
+        schedule: TimedTrapezoidSchedule | None = None,
+        validation_seconds: float = 0.0,
+        validations_at_end: int = 1,
     ) -> None:
         super().__init__()
         self._all_reduce_max = all_reduce_max
-        self._deadline = started + 60 * minutes
-        self._validation_seconds = 0.0
+        self._started = started
+        self._seconds = 60 * minutes
+        self._schedule = schedule
+        self._validation_seconds = validation_seconds
+        self._validations_at_end = validations_at_end
         self._step_ended = 0.0
+
+    def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
+        """Looks at the clock before the first update."""
+        self._look(time.monotonic())
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
         """Looks at the clock after each update."""
         self._step_ended = time.monotonic()
         if ends_update(self.model, batch):
-            self._stop_if_due(self._step_ended)
+            self._look(self._step_ended)
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         """Measures how long the validation took."""
         now = time.monotonic()
         self._validation_seconds = now - self._step_ended
-        self._stop_if_due(now)
+        self._look(now)
 
-    def _stop_if_due(self, now: float) -> None:
-        if self._all_reduce_max(now + self._validation_seconds >= self._deadline):
+    def _look(self, now: float) -> None:
+        training_seconds = self._seconds - self._validations_at_end * self._validation_seconds
+        spent = (now - self._started) / max(training_seconds, 1e-9)
+        # Millionths, since the workers agree on an int.
+        spent = self._all_reduce_max(int(1e6 * min(spent, 1.0))) / 1e6
+        if self._schedule is not None:
+            self._schedule.time_spent.assign(spent)
+        if spent >= 1:
             self.model.stop_training = True
 
 

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import hashlib
 import importlib.util
+import math
 import os
 import sys
 import time
@@ -11,6 +12,7 @@ from typing import Any
 
 import keras
 import tensorflow as tf
+from keras.optimizers.schedules import LearningRateSchedule
 
 from tf_transformer.config import RunConfig, TrainingConfig
 from tf_transformer.errors import ConfigError
@@ -19,6 +21,7 @@ from tf_transformer.inference.translator import Translator
 from tf_transformer.models.architectures import build_model
 from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer
 from tf_transformer.training import callbacks, stopping
+from tf_transformer.training.averaging import write_best_average
 from tf_transformer.training.checkpoints import Checkpoint, Checkpoints
 from tf_transformer.training.cluster import Cluster, WorkerError, worker_failures_named
 from tf_transformer.training.distribution import Workers, separate_seeds, strategy_for
@@ -26,11 +29,14 @@ from tf_transformer.training.losses import SmoothedCrossEntropy
 from tf_transformer.training.metrics import Perplexity, TokenAccuracy, TokenLoss
 from tf_transformer.training.optimizers import Adam, GradientAccumulation
 from tf_transformer.training.progress import Progress
+from tf_transformer.training.restore import best_checkpoint
 from tf_transformer.training.run_data import RunData, prepare_data
 from tf_transformer.training.run_directory import RunDirectory
-from tf_transformer.training.schedules import NoamSchedule
-
-DEFAULT_EPOCHS = 10
+from tf_transformer.training.schedules import (
+    NoamSchedule,
+    TimedTrapezoidSchedule,
+    TrapezoidSchedule,
+)
 
 
 def train(
@@ -59,7 +65,7 @@ def train(
     """
     started = time.monotonic() if started is None else started
     run = RunDirectory.open(run_dir) if resume else RunDirectory.create(run_dir)
-    config = _with_length(config or run.config())
+    config = config or run.config()
     if config.training.tensorboard and importlib.util.find_spec("tensorboard") is None:
         raise ConfigError("--tensorboard needs its package. Install it: pip install tensorboard")
     cluster = Cluster.from_environment()
@@ -81,7 +87,8 @@ def _train(
     config, data = prepare_data(config, run, workers, resume)
     with workers.strategy.scope():
         model = build_model(config.model, config.training.precision)
-        compile_model(model, config.training)
+        schedule = make_schedule(config, _total_steps(config.training, data))
+        compile_model(model, config.training, schedule)
     metadata = _run_metadata(config, data, model)
     workers.require_same({**metadata, **dataclasses.asdict(config.training), "devices": None})
     # A new run has no directory before this, so a failed start makes none.
@@ -89,6 +96,8 @@ def _train(
         checkpoint = None
         if resume:
             checkpoint = _resume(config, run, workers, model, metadata)
+            if checkpoint is not None:
+                started -= checkpoint.seconds  # the time of the whole run counts
         elif workers.is_chief:
             run = RunDirectory.create(run.path)  # another process may have been faster
             run.begin(config, data.source_tokenizer, data.target_tokenizer, data.corpus.test)
@@ -102,21 +111,44 @@ def _train(
             batches_seen=checkpoint.batches_seen if checkpoint else 0,
             run_metadata=metadata,
             signatures={"val_bleu": bleu_signature()},
+            started=started,
             writes=workers.is_chief,
         )
-        signal = _fit(config, run, workers, data, model, save, started)
+        signal = _fit(config, run, workers, data, model, schedule, save, started)
         workers.all_reduce_max(0)  # no worker ends before the chief has written all
         return signal
 
 
-def compile_model(model: keras.Model, config: TrainingConfig) -> None:
+def make_schedule(config: RunConfig, total_steps: int | None) -> LearningRateSchedule:
+    """The learning-rate schedule of a complete configuration.
+
+    Args:
+        config: The configuration.
+        total_steps: Updates of the whole training; None where time ends it.
+    """
+    training = config.training
+    if training.schedule == "noam":
+        factor = training.learning_rate * math.sqrt(config.model.d_model * training.warmup_steps)
+        return NoamSchedule(config.model.d_model, training.warmup_steps, factor)
+    if total_steps is None:
+        return TimedTrapezoidSchedule(
+            training.learning_rate, training.warmup_steps, training.decay_fraction
+        )
+    return TrapezoidSchedule(
+        training.learning_rate, total_steps, training.warmup_steps, training.decay_fraction
+    )
+
+
+def compile_model(
+    model: keras.Model, config: TrainingConfig, schedule: LearningRateSchedule
+) -> None:
     """Compiles a model for training as the paper does (Vaswani et al. 2017, sections 5.3, 5.4).
 
     Args:
-        model: A translation model with `config.d_model` and `config.pad_id`.
+        model: A translation model with `config.pad_id`.
         config: The table `[training]`.
+        schedule: The learning rate.
     """
-    schedule = NoamSchedule(model.config.d_model, config.warmup_steps, config.learning_rate_factor)
     optimizer: keras.optimizers.Optimizer = Adam(
         schedule,
         global_clipnorm=config.clip_norm,
@@ -143,6 +175,13 @@ def compile_model(model: keras.Model, config: TrainingConfig) -> None:
     model.optimizer.build(model.trainable_variables)
 
 
+def _total_steps(config: TrainingConfig, data: RunData) -> int | None:
+    """The updates of the whole training; None where time ends it."""
+    if config.epochs is None:
+        return config.steps
+    return config.epochs * -(-len(data.batches) // config.accumulation_steps)
+
+
 def _run_metadata(config: RunConfig, data: RunData, model: keras.Model) -> dict[str, Any]:
     """What a run that resumes must share with the one that stopped."""
 
@@ -154,8 +193,10 @@ def _run_metadata(config: RunConfig, data: RunData, model: keras.Model) -> dict[
         "optimizer": type(model.optimizer).__name__,
         "precision": config.training.precision,
         "seed": config.training.seed,
-        "learning_rate_factor": config.training.learning_rate_factor,
+        "schedule": config.training.schedule,
+        "learning_rate": config.training.learning_rate,
         "warmup_steps": config.training.warmup_steps,
+        "decay_fraction": config.training.decay_fraction,
         "label_smoothing": config.training.label_smoothing,
         "accumulation_steps": config.training.accumulation_steps,
         "clip_norm": config.training.clip_norm,
@@ -205,16 +246,14 @@ def _fit(
     workers: Workers,
     data: RunData,
     model: keras.Model,
+    schedule: LearningRateSchedule,
     save: callbacks.SaveCheckpoints,
     started: float,
 ) -> int:
     """Trains until a limit or a signal; returns the number of the signal, or 0."""
     training = config.training
     batches, accumulation = data.batches, training.accumulation_steps
-    updates_per_epoch = -(-len(batches) // accumulation)
-    total_steps = training.steps
-    if training.epochs is not None:
-        total_steps = training.epochs * updates_per_epoch
+    total_steps = _total_steps(training, data)
     early_stopping = _early_stopping(training, run, model, workers)
     done = _reason_to_stop(training, model, total_steps, early_stopping)
     if done:
@@ -226,7 +265,7 @@ def _fit(
     )  # fmt: skip
     stop_on_signal = stopping.StopOnSignal(workers.all_reduce_max)
     limit = (
-        stopping.TimeLimit(training.minutes, started, workers.all_reduce_max)
+        _time_limit(training, run, model, schedule, workers, started)
         if total_steps is None
         else stopping.StepLimit(total_steps)
     )
@@ -242,7 +281,7 @@ def _fit(
     ]
     if workers.is_chief:
         run.truncate_log(_step_of(model))
-    period = (training.validation_steps or updates_per_epoch) * accumulation
+    period = training.validation_steps * accumulation
     try:
         _fit_periods(model, data, period, accumulation, training.chunked_logits, save, in_order)
     except stopping.Terminated:
@@ -250,6 +289,9 @@ def _fit(
     finally:
         stop_on_signal.restore()
         progress.close()
+    if workers.is_chief and not stop_on_signal.signal:
+        tokenizers = (data.source_tokenizer, data.target_tokenizer)
+        write_best_average(run, tokenizers, data.corpus.validation, _say)
     _report(run, workers, _step_of(model), stop_on_signal.signal, started)
     return stop_on_signal.signal
 
@@ -296,6 +338,24 @@ def _early_stopping(
     return stopping.EarlyStopping(
         training.patience, earlier=earlier, all_reduce_max=workers.all_reduce_max
     )
+
+
+def _time_limit(
+    training: TrainingConfig,
+    run: RunDirectory,
+    model: keras.Model,
+    schedule: LearningRateSchedule,
+    workers: Workers,
+    started: float,
+) -> stopping.TimeLimit:
+    earlier = [line for line in run.log() if line["step"] <= _step_of(model)]
+    return stopping.TimeLimit(
+        training.minutes, started, workers.all_reduce_max,
+        schedule if isinstance(schedule, TimedTrapezoidSchedule) else None,
+        validation_seconds=earlier[-1]["validation_seconds"] if earlier else 0.0,
+        # The last one, and those of the averages.
+        validations_at_end=1 + training.keep_checkpoints,
+    )  # fmt: skip
 
 
 def _reason_to_stop(
@@ -346,19 +406,12 @@ def _report(run: RunDirectory, workers: Workers, step: int, signal: int, started
     if not workers.is_chief:
         _say(f"{ended} This was worker {workers.index}; the chief writes the run.")
         return
-    best = Checkpoints(run.checkpoints_path).best()
+    best = best_checkpoint(run)
+    what = "The average" if best.path.parent == run.average_path else "Best checkpoint"
     bleu = f", validation BLEU {best.metrics['val_bleu']:.2f}" if "val_bleu" in best.metrics else ""
-    _say(f"{ended} Best checkpoint: step {best.step:,}{bleu}, in {run.path}.")
+    _say(f"{ended} {what}: step {best.step:,}{bleu}, in {run.path}.")
     if not signal:
         _say(f"Next: {run.next_commands()}")
-
-
-def _with_length(config: RunConfig) -> RunConfig:
-    training = config.training
-    if any(getattr(training, name) is not None for name in training.LENGTHS):
-        return config
-    training = dataclasses.replace(training, epochs=DEFAULT_EPOCHS)
-    return dataclasses.replace(config, training=training)
 
 
 def _step_of(model: keras.Model) -> int:

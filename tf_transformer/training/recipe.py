@@ -1,0 +1,236 @@
+"""The recipe: settings that suit a corpus, a budget and the devices, where the user gives none.
+
+Each function is one rule; the measurements behind it are in dev/LOG.md under its name. Nothing here
+imports TensorFlow, so that `train --explain` answers at once.
+"""
+
+import dataclasses
+import glob
+import itertools
+import math
+import os
+from typing import Any, NamedTuple
+
+from tf_transformer.config import RunConfig
+from tf_transformer.data.corpus import default_vocab_size
+from tf_transformer.data.parallel import Corpus
+
+# A subword is about so many characters, in the European languages that this was counted in.
+_CHARACTERS_PER_TOKEN = 3.6
+_SAMPLE_PAIRS = 1000
+
+SOURCE_NOISE = 0.1
+
+
+class Facts(NamedTuple):
+    """What a recipe knows.
+
+    Attributes:
+        corpus: Name of the corpus.
+        num_pairs: Training pairs.
+        tokens_per_pair: Estimated target tokens of a pair.
+        cores: CPU cores.
+        gpus: GPUs.
+        minutes: The budget of time, or None.
+        epochs: The budget of passes, or None.
+        steps: The budget of updates, or None.
+    """
+
+    corpus: str
+    num_pairs: int
+    tokens_per_pair: float
+    cores: int
+    gpus: int
+    minutes: float | None
+    epochs: int | None
+    steps: int | None
+
+    @classmethod
+    def of(cls, config: RunConfig, corpus: Corpus) -> "Facts":
+        """Looks at the training text and the machine."""
+        sample = list(itertools.islice(corpus.train, _SAMPLE_PAIRS))
+        characters = sum(len(target) for _, target in sample) / len(sample)
+        training = config.training
+        return cls(
+            config.data.corpus,
+            len(corpus.train),
+            characters / _CHARACTERS_PER_TOKEN + 1,
+            len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+            _num_gpus(training.devices),
+            training.minutes,
+            training.epochs,
+            training.steps,
+        )
+
+    def __str__(self) -> str:
+        """One line, such as `"29,000 pairs, 45 minutes, 2 cores"`."""
+        budgets = {"minutes": self.minutes, "epochs": self.epochs, "updates": self.steps}
+        budget = [f"{value:,g} {unit}" for unit, value in budgets.items() if value is not None]
+        devices = f"{self.gpus} GPUs" if self.gpus else f"{self.cores} cores"
+        return ", ".join([f"{self.num_pairs:,} pairs", *budget, devices])
+
+
+class Choice(NamedTuple):
+    """A setting that the recipe chose.
+
+    Attributes:
+        table: Its table in run.toml.
+        name: The setting.
+        value: Its value.
+        reason: Why, in a few words.
+    """
+
+    table: str
+    name: str
+    value: Any
+    reason: str
+
+
+def choose(config: RunConfig, facts: Facts) -> list[Choice]:
+    """The settings that are open in a configuration, with reasons."""
+    choices = []
+
+    def add(table: str, name: str, value: Any, reason: str) -> Any:
+        """The value that is given; else this one, as a choice."""
+        given = getattr(getattr(config, table), name)
+        if given is not None:
+            return given
+        choices.append(Choice(table, name, value, reason))
+        return value
+
+    if facts.minutes is None and facts.steps is None and facts.epochs is None:
+        epochs = default_epochs(facts.num_pairs)
+        facts = facts._replace(epochs=epochs)
+        add("training", "epochs", epochs, "no length was given, and small text needs more passes")
+    vocab_size = add(
+        "tokenizer", "vocab_size", default_vocab_size(facts.corpus),
+        "rare subwords of little text would hardly be trained",
+    )  # fmt: skip
+    batch_tokens = add(
+        "data", "batch_tokens", default_batch_tokens(facts, config.data.max_length),
+        "many updates are worth more than large batches, while the device is busy",
+    )  # fmt: skip
+    budget = estimate_budget(facts, config, vocab_size, batch_tokens)
+    add(
+        "training", "learning_rate", default_learning_rate(config.model.d_model),
+        "the peak; a wider model needs less",
+    )  # fmt: skip
+    add(
+        "training", "warmup_steps", default_warmup_steps(budget.updates, config.model.norm_first),
+        f"a part of the updates, about {budget.updates:,}",
+    )  # fmt: skip
+    add(
+        "training", "validation_steps", default_validation_steps(budget),
+        f"a part of about {budget.minutes:,.0f} minutes",
+    )  # fmt: skip
+    add(
+        "model", "dropout_rate", default_dropout_rate(facts.num_pairs),
+        "the less text, the sooner it is known by heart",
+    )  # fmt: skip
+    add(
+        "data", "source_noise", SOURCE_NOISE,
+        "capitals, a missing full stop or typing errors should not ruin a translation",
+    )  # fmt: skip
+    return choices
+
+
+def default_epochs(num_pairs: int) -> int:
+    """Passes where no length of training is given."""
+    return min(100, max(10, round(1_200_000 / num_pairs)))
+
+
+def default_batch_tokens(facts: Facts, max_length: int) -> int:
+    """Tokens in a batch, a power of two: at least 50 batches a pass, if the text allows."""
+    most = 8192 * facts.gpus if facts.gpus else 2048
+    wanted = min(most, facts.num_pairs * facts.tokens_per_pair / 50)
+    return 2 ** math.ceil(math.log2(max(256, max_length, wanted)) - 0.5)
+
+
+def default_learning_rate(d_model: int) -> float:
+    """The peak of the learning rate."""
+    return 0.003 * 128 / d_model
+
+
+def default_warmup_steps(updates: int, norm_first: bool) -> int:
+    """Updates until the peak; with post-norm many more (Xiong et al. 2020, section 3)."""
+    fraction, most = (0.05, 500) if norm_first else (0.2, 4000)
+    return max(10, min(most, round(fraction * updates)))
+
+
+def default_dropout_rate(num_pairs: int) -> float:
+    """Dropout of embeddings and sub-layers."""
+    for pairs, rate in ((10_000, 0.3), (100_000, 0.2)):
+        if num_pairs < pairs:
+            return rate
+    return 0.1
+
+
+class Budget(NamedTuple):
+    """How much training a budget is, as far as can be said before.
+
+    Attributes:
+        updates: Updates of the weights.
+        minutes: Minutes.
+    """
+
+    updates: int
+    minutes: float
+
+
+def estimate_budget(facts: Facts, config: RunConfig, vocab_size: int, batch_tokens: int) -> Budget:
+    """Guesses updates from minutes, or minutes from updates, by the speed of like machines."""
+    tokens_per_update = 0.85 * batch_tokens * config.training.accumulation_steps
+    tokens_per_minute = 60 * _tokens_per_second(facts, config.model, vocab_size)
+    updates = facts.steps
+    if facts.epochs is not None:
+        updates = facts.epochs * facts.num_pairs * facts.tokens_per_pair / tokens_per_update
+    if facts.minutes is not None:
+        updates = facts.minutes * tokens_per_minute / tokens_per_update
+    minutes = facts.minutes or updates * tokens_per_update / tokens_per_minute
+    return Budget(max(1, round(updates)), minutes)
+
+
+def default_validation_steps(budget: Budget) -> int:
+    """Updates between validations: about one a minute, 5 to 25 in all."""
+    number = min(25, max(5, round(budget.minutes)))
+    return max(10, round(budget.updates / number))
+
+
+def _tokens_per_second(facts: Facts, model: Any, vocab_size: int) -> float:
+    """Target tokens a second in training, to a factor of two.
+
+    `tiny` makes 3,900 on a core and `base` 290 (benchmarks/train.py); a GPU is taken for 20 cores.
+    """
+    weights = model.num_layers * model.d_model * (12 * model.d_model + 4 * model.d_ff)
+    weights += vocab_size * model.d_model
+    return 3_900 * (20 * facts.gpus or facts.cores) * (2.3e6 / weights) ** 0.85
+
+
+def complete(config: RunConfig, facts: Facts) -> RunConfig:
+    """The configuration with the choices, and a note of them in its table `[chosen]`."""
+    choices = choose(config, facts)
+    if not choices:
+        return config
+    sections = {}
+    for choice in choices:
+        section = sections.get(choice.table, getattr(config, choice.table))
+        sections[choice.table] = dataclasses.replace(section, **{choice.name: choice.value})
+    notes = {f"{choice.table}.{choice.name}": choice.reason for choice in choices}
+    return dataclasses.replace(config, **sections, chosen={"for": str(facts), **notes})
+
+
+def explain(config: RunConfig, facts: Facts) -> str:
+    """The choices as a text for people."""
+    choices = choose(config, facts)
+    if not choices:
+        return f"Nothing to choose for {facts}: every setting is given."
+    width = max(len(choice.name) for choice in choices)
+    lines = [f"{choice.name:{width}}  {choice.value!s:<8}  {choice.reason}" for choice in choices]
+    return "\n".join([f"For {facts} would be chosen:", *lines])
+
+
+def _num_gpus(devices: str | None) -> int:
+    """The GPUs that training will use, without asking TensorFlow."""
+    if devices is None:
+        return len(glob.glob("/dev/nvidia[0-9]*"))
+    return int(devices) if devices.isdecimal() else devices.lower().count("gpu")
