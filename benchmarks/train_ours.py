@@ -16,6 +16,7 @@ from tf_transformer.config import TrainingConfig  # noqa: E402
 from tf_transformer.data.batching import TokenBatches  # noqa: E402
 from tf_transformer.data.tokenized_text import TokenizedText  # noqa: E402
 from tf_transformer.models.architectures import build_model, preset  # noqa: E402
+from tf_transformer.training.schedules import NoamSchedule  # noqa: E402
 from tf_transformer.training.train import compile_model  # noqa: E402
 
 PRECISIONS = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
@@ -58,7 +59,8 @@ def train(job: dict[str, Any]) -> dict[str, Any]:
     )
     precision = PRECISIONS[job["precision"]]
     model = build_model(config, precision)
-    compile_model(model, TrainingConfig(precision=precision))
+    schedule = NoamSchedule(config.d_model)
+    compile_model(model, TrainingConfig(precision=precision), schedule)
     if not job["metrics"]:
         model.compile(optimizer=model.optimizer, loss=model.loss, auto_scale_loss=False)
 

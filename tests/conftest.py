@@ -198,7 +198,7 @@ def early_stopped_run(small_copy_task, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(LOAD_CORPUS, lambda _: small_copy_task)
         small_runs.train(
-            run_dir, *small_runs.SETTINGS, "--learning-rate-factor=1e-9", "--validation-steps=2",
+            run_dir, *small_runs.SETTINGS, "--learning-rate=1e-9", "--validation-steps=2",
             "--patience=2", "--tensorboard", "--steps=4",
         )  # fmt: skip
         small_runs.train(run_dir, "--resume", "--steps=1000")

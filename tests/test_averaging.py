@@ -1,157 +1,142 @@
-"""`tf-transformer average`: a run directory with the mean of checkpoints."""
+"""At the end of training, the average of the last checkpoints takes part as a candidate."""
 
-import json
 import shutil
 
 import numpy as np
 import pytest
 
 import tf_transformer as tt
-from tf_transformer import cli
 from tf_transformer.models.architectures import build_model, with_tokenizers
+from tf_transformer.training import averaging
 from tf_transformer.training.checkpoints import Checkpoints
-from tf_transformer.training.restore import restore_model
+from tf_transformer.training.restore import best_checkpoint, restore_model
 from tf_transformer.training.run_directory import RunDirectory
 from tf_transformer.training.train import compile_model
 
-STEPS = (2, 5, 9, 12)
+# Step and validation BLEU of each checkpoint; None for one between validations.
+BLEU = {2: 40.0, 5: 60.0, 7: None, 9: 50.0, 12: 45.0}
+VALIDATED = [step for step, bleu in BLEU.items() if bleu is not None]
+VALIDATION = tt.copy_task(num_train=60, num_validation=40, num_test=4).validation
 
 
 @pytest.fixture(scope="module")
 def written(randomise, tmp_path_factory):
-    """A run of four checkpoints with random weights, and these weights in order of steps."""
+    """A run of checkpoints with random weights, its tokenizer, and the weights by step."""
     run = RunDirectory(tmp_path_factory.mktemp("runs") / "run")
     config = tt.RunConfig.from_dict({
         "data": {"corpus": "copy"},
         "tokenizer": {"vocab_size": 272},
-        "model": {"num_layers": 1, "d_model": 16, "num_heads": 2, "d_ff": 32},
+        "model": {"num_layers": 1, "d_model": 16, "num_heads": 2, "d_ff": 32, "dropout_rate": 0.1},
         "training": {"steps": 12},
     })  # fmt: skip
-    corpus = tt.copy_task(num_train=60, num_validation=4, num_test=4)
-    tokenizer = tt.SentencePieceTokenizer.train(corpus.train.sources, 272)
-    run.begin(config, tokenizer, tokenizer, corpus.test)
+    tokenizer = tt.SentencePieceTokenizer.train(VALIDATION.sources, 272)
+    run.begin(config, tokenizer, tokenizer)
     model = build_model(with_tokenizers(config.model, tokenizer, tokenizer))
-    compile_model(model, config.training)
-    weights = []
-    for step in STEPS:
+    compile_model(model, config.training, tt.NoamSchedule(16))
+    weights = {}
+    for step, bleu in BLEU.items():
         randomise(model, seed=step)
-        weights.append([variable.numpy() for variable in model.trainable_variables])
-        run_metadata = {**model.config.to_dict(), "optimizer": "Adam"}
+        weights[step] = [variable.numpy() for variable in model.trainable_variables]
+        metrics = {} if bleu is None else {"val_bleu": bleu}
         Checkpoints(run.checkpoints_path).write(
-            model, step, {"val_bleu": 50 - step}, is_best=step == 2, run_metadata=run_metadata
+            model, step, metrics, is_best=step == 5, run_metadata=model.config.to_dict()
         )
-    return run.path, weights
+    return run.path, tokenizer, weights
 
 
 @pytest.fixture
-def run_dir(written, tmp_path):
-    return shutil.copytree(written[0], tmp_path / "run")
+def run(written, tmp_path):
+    return RunDirectory(shutil.copytree(written[0], tmp_path / "run"))
 
 
-def weights_in(path):
-    model = restore_model(RunDirectory(path)).model
-    return [variable.numpy() for variable in model.trainable_variables]
+def mean(weights, steps):
+    columns = zip(*(weights[step] for step in steps), strict=True)
+    return [np.mean(column, axis=0, dtype="float64").astype("float32") for column in columns]
 
 
-def average(*arguments):
-    return cli.main(["average", *map(str, arguments)])
+def assert_equal(weights, others):
+    for one, other in zip(weights, others, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6)
 
 
-@pytest.mark.parametrize(("options", "averaged"), [((), 4), (("--last=3",), 3), (("--last=4",), 4)])
-def test_the_weights_are_the_mean_of_the_last_checkpoints(
-    written, tmp_path, capfd, options, averaged
-):
-    out = tmp_path / "new" / "average"
-    assert average(written[0], out, *options) == 0
-    expected = [
-        np.mean(w, axis=0, dtype="float64") for w in zip(*written[1][-averaged:], strict=True)
-    ]
-    for mean, weight in zip(expected, weights_in(out), strict=True):
-        np.testing.assert_array_equal(weight, mean.astype("float32"))
-    printed = capfd.readouterr()
-    assert printed.err == ""
-    first, second = printed.out.splitlines()
-    assert first == f"{out}: the average of steps {', '.join(map(str, STEPS[-averaged:]))}."
-    assert second == f"Next: tf-transformer export {out} saved_models/NAME"
+@pytest.fixture
+def end_of_training(written, monkeypatch):
+    """Ends training, where an average of so many checkpoints translates so many sentences right."""
+
+    def end(run, right):
+        seen = []
+
+        def from_model(model, *others):
+            def translate(texts):
+                weights = [variable.numpy() for variable in model.trainable_variables]
+                for count in range(2, len(VALIDATED) + 1):
+                    if np.allclose(weights[0], mean(written[2], VALIDATED[-count:])[0]):
+                        seen.append(count)
+                number = right[seen[-1]]
+                return [*VALIDATION.targets[:number], *["x"] * (len(texts) - number)]
+
+            return translate
+
+        monkeypatch.setattr(averaging.Translator, "from_model", from_model)
+        said = []
+        tokenizers = (written[1], written[1])
+        averaging.write_best_average(run, tokenizers, VALIDATION, said.append)
+        assert seen == [2, 3, 4], "each of them is tried, unvalidated checkpoints are not"
+        return said
+
+    return end
 
 
-def test_an_average_is_a_run_directory_and_the_run_is_unchanged(written, tmp_path):
-    run_dir, out = written[0], tmp_path / "average"
-    before = {p: p.stat().st_mtime_ns for p in run_dir.rglob("*")}
-    assert average(run_dir, out) == 0
-    assert {p: p.stat().st_mtime_ns for p in run_dir.rglob("*")} == before
-    assert [path.name for path in tmp_path.iterdir()] == ["average"]
-    for name in ("tokenizers/source.model", "tokenizers/target.model", "test/source.txt",
-                 "test/target.txt", "config.toml"):  # fmt: skip
-        assert (out / name).read_bytes() == (run_dir / name).read_bytes()
-    (checkpoint,) = Checkpoints(out / "checkpoints").all()
-    assert (checkpoint.step, checkpoint.metrics) == (12, {})
-    assert checkpoint.run_metadata["optimizer"] == "none (the average of steps [2, 5, 9, 12])"
-
-
-def test_an_average_is_exported_and_evaluated(written, tmp_path, capfd):
-    out, saved = tmp_path / "average", tmp_path / "saved"
-    assert average(written[0], out) == 0
-    assert cli.main(["export", str(out), str(saved)]) == 0
-    capfd.readouterr()
-    scores = []
-    for model in (out, saved):
-        test = [f"--source={out / 'test/source.txt'}", f"--reference={out / 'test/target.txt'}"]
-        assert cli.main(["evaluate", str(model), *test]) == 0
-        scores.append(json.loads(capfd.readouterr().out.splitlines()[-1]))
-    assert scores[0]["chrf"] == scores[1]["chrf"]
-    assert scores[0]["sentences"] == 4
-
-
-def test_a_damaged_checkpoint_is_skipped_with_a_warning(written, run_dir, tmp_path, capfd):
-    damaged = run_dir / "checkpoints" / "step-00000009"
-    content = (damaged / "model.weights.h5").read_bytes()
-    (damaged / "model.weights.h5").write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    out = tmp_path / "average"
-    assert average(run_dir, out, "--last=3") == 0
-    printed = capfd.readouterr()
-    assert printed.err == f"tf-transformer: {damaged}: is damaged, and skipped.\n"
-    assert "the average of steps 2, 5, 12." in printed.out
-    kept = [written[1][index] for index in (0, 1, 3)]
-    for weights, weight in zip(zip(*kept, strict=True), weights_in(out), strict=True):
-        np.testing.assert_array_equal(weight, np.mean(weights, 0, "float64").astype("float32"))
-
-
-def refusal(capfd, *arguments):
-    assert average(*arguments) == 2
-    (line,) = capfd.readouterr().err.splitlines()
-    return line
-
-
-def test_too_few_checkpoints_are_refused(run_dir, tmp_path, capfd):
-    out = tmp_path / "average"
-    assert "has 4 undamaged checkpoints, and 5 are" in refusal(capfd, run_dir, out, "--last=5")
-    assert "--last must be 2 or more" in refusal(capfd, run_dir, out, "--last=1")
-    for step in STEPS[1:]:
-        shutil.rmtree(run_dir / "checkpoints" / f"step-{step:08d}")
-    assert "has 1 undamaged checkpoints, and at least 2 are" in refusal(capfd, run_dir, out)
-    assert not out.exists()
-
-
-def test_a_directory_that_exists_is_not_written_to(run_dir, tmp_path, capfd):
-    (tmp_path / "average").mkdir()
-    assert "exists already" in refusal(capfd, run_dir, tmp_path / "average")
-    assert not any((tmp_path / "average").iterdir())
-    assert "holds no run" in refusal(capfd, tmp_path / "nothing", tmp_path / "other")
-
-
-def test_a_checkpoint_of_another_model_is_refused(run_dir, tmp_path, capfd):
-    path = run_dir / "config.toml"
-    path.write_text(path.read_text("utf-8").replace("d_ff = 32", "d_ff = 48"), encoding="utf-8")
-    assert "d_ff was 32 and is 48" in refusal(capfd, run_dir, tmp_path / "average")
-
-
-def test_training_cannot_resume_from_an_average(run_dir, tmp_path, capfd):
-    out = tmp_path / "average"
-    assert average(run_dir, out) == 0
-    capfd.readouterr()
-    assert cli.main(["train", f"--run-dir={out}", "--resume", "--steps=20"]) == 2
-    assert (
-        "optimizer was none (the average of steps [2, 5, 9, 12]) and is Adam"
-        in (capfd.readouterr().err.splitlines()[-1])
+def test_the_best_average_is_kept_and_is_what_is_exported(written, run, end_of_training):
+    before = {path: path.read_bytes() for path in run.checkpoints_path.rglob("*") if path.is_file()}
+    (said,) = end_of_training(run, {2: 30, 3: 38, 4: 20})
+    assert said.startswith("The average of the last 3 checkpoints is the best (2: ")
+    trained = restore_model(run)
+    assert trained.checkpoint.path.parent == run.average_path
+    assert trained.checkpoint.metrics["val_bleu"] > 60
+    assert trained.checkpoint.step == 12 and "val_bleu" in trained.checkpoint.signatures
+    assert_equal(
+        [variable.numpy() for variable in trained.model.trainable_variables],
+        mean(written[2], VALIDATED[-3:]),
     )
+    after = {path: path.read_bytes() for path in run.checkpoints_path.rglob("*") if path.is_file()}
+    assert before == after, "training continues from the checkpoints as they were"
+    assert Checkpoints(run.checkpoints_path).latest().step == 12
+
+
+def test_an_average_that_is_no_better_is_not_kept(run, end_of_training):
+    (said,) = end_of_training(run, {2: 3, 3: 5, 4: 2})
+    assert said.startswith("Averages of the last checkpoints (2: ") and "no better" in said
+    assert not run.average_path.exists()
+    assert best_checkpoint(run).step == 5
+
+
+def test_a_better_average_of_before_stays(run, end_of_training):
+    end_of_training(run, {2: 40, 3: 30, 4: 30})
+    first = best_checkpoint(run)
+    (said,) = end_of_training(run, {2: 38, 3: 30, 4: 30})
+    assert "no better" in said
+    assert best_checkpoint(run) == first
+
+
+def test_a_better_average_replaces_that_of_before(run, end_of_training):
+    end_of_training(run, {2: 36, 3: 30, 4: 30})
+    end_of_training(run, {2: 30, 3: 30, 4: 40})
+    assert best_checkpoint(run).metrics["val_bleu"] == 100
+    assert len(list(run.average_path.iterdir())) == 1
+
+
+def test_a_damaged_average_is_skipped_with_a_warning(run, end_of_training, capfd):
+    end_of_training(run, {2: 40, 3: 30, 4: 30})
+    file = best_checkpoint(run).path / "model.weights.h5"
+    content = file.read_bytes()
+    file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    assert best_checkpoint(run).step == 5
+    assert f"{file.parent}: is damaged, and skipped." in capfd.readouterr().err
+
+
+def test_one_checkpoint_has_no_average(run, written):
+    for step in VALIDATED[:-1]:
+        shutil.rmtree(run.checkpoints_path / f"step-{step:08d}")
+    averaging.write_best_average(run, (written[1],) * 2, VALIDATION, pytest.fail)
+    assert not run.average_path.exists()

@@ -148,7 +148,7 @@ def test_a_loss_that_is_not_finite_stops_training_and_names_the_last_checkpoint(
     save = callbacks.SaveCheckpoints(checkpoints, every=1)
     with pytest.raises(callbacks.DivergedError) as refusal:
         fit(poisoned(6, value), callbacks.StopOnNan(checkpoints), save)
-    for part in ("step 6: the loss is", "step-00000005", "--learning-rate-factor"):
+    for part in ("step 6: the loss is", "step-00000005", "--learning-rate"):
         assert part in str(refusal.value)
     assert checkpoints.latest().step == 5
 

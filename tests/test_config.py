@@ -122,7 +122,7 @@ def test_every_setting_has_a_help_text(table, field):
                 "steps",
                 "epochs",
                 "minutes",
-                "learning_rate_factor",
+                "learning_rate",
                 "warmup_steps",
                 "validation_steps",
             )

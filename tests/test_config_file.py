@@ -58,8 +58,8 @@ def training_configs(draw):
     return TrainingConfig(
         **({} if length is None else {length: draw(lengths[length])}),
         seed=draw(st.integers(0, 2**31 - 1)),
-        learning_rate_factor=draw(st.floats(1e-6, 1e3)),
-        warmup_steps=draw(positive(10**6)),
+        learning_rate=draw(maybe(st.floats(1e-6, 1e3))),
+        warmup_steps=draw(maybe(positive(10**6))),
         label_smoothing=draw(rates()),
         validation_steps=draw(maybe(positive(10**6))),
         precision=draw(st.sampled_from(["float32", "mixed_bfloat16", "mixed_float16"])),

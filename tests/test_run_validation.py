@@ -56,7 +56,7 @@ def test_the_loss_in_the_log_is_the_mean_over_all_tokens(small_copy_task, tmp_pa
 
 
 def test_a_diverging_run_stops_and_names_the_step(tmp_path, capfd):
-    options = ["--accumulation-steps=1", "--learning-rate-factor=1e30", "--steps=9"]
+    options = ["--accumulation-steps=1", "--learning-rate=1e30", "--steps=9"]
     assert cli.main(["train", f"--run-dir={tmp_path / 'run'}", *SETTINGS, *options]) == 2
     # The first update makes the weights huge, the second batch has the loss.
     line = capfd.readouterr().err.splitlines()[-1]

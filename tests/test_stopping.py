@@ -6,6 +6,7 @@ import keras
 import pytest
 
 from tf_transformer.training import stopping
+from tf_transformer.training.schedules import TimedTrapezoidSchedule
 
 
 @pytest.mark.parametrize("steps", [1, 4, 6, 9])
@@ -42,6 +43,32 @@ def test_time_limit_is_met_with_the_last_validation(fit, step_clock, seconds, st
 def test_time_limit_stops_before_it_would_be_exceeded(fit, step_clock, seconds, steps):
     model = fit(step_clock, stopping.TimeLimit(seconds / 60, started=1000.0))
     assert int(model.optimizer.iterations) == steps
+
+
+def test_time_drives_the_learning_rate_to_zero_at_the_end(fit, step_clock):
+    schedule = TimedTrapezoidSchedule(1.0, warmup_steps=1, decay_fraction=1.0)
+    seen = []
+    look = keras.callbacks.LambdaCallback(
+        on_train_batch_begin=lambda batch, logs: seen.append(float(schedule.time_spent.numpy()))
+    )
+    # Batches take 10 seconds, a validation 25, as in the tests above.
+    fit(look, step_clock, stopping.TimeLimit(195 / 60, 1000.0, schedule=schedule))
+    assert seen[0] == 0 and seen == sorted(seen)
+    assert seen[3] == pytest.approx(30 / 195, abs=1e-5)
+    # The time of the last validation is known after the first: 170 seconds are for the rest.
+    assert seen[4] == pytest.approx(65 / 170, abs=1e-5)
+    assert float(schedule.time_spent.numpy()) == 1
+
+
+def test_a_resumed_time_limit_knows_the_time_and_the_validations_before(fit, step_clock):
+    schedule = TimedTrapezoidSchedule(1.0, warmup_steps=1, decay_fraction=1.0)
+    seen = []
+    look = keras.callbacks.LambdaCallback(
+        on_train_batch_begin=lambda batch, logs: seen.append(float(schedule.time_spent.numpy()))
+    )
+    limit = stopping.TimeLimit(195 / 60, 1000.0 - 65, schedule=schedule, validation_seconds=25.0)
+    fit(look, step_clock, limit)
+    assert seen[0] == pytest.approx(65 / 170, abs=1e-5)
 
 
 class Interrupt(keras.callbacks.Callback):

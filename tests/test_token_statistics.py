@@ -176,9 +176,9 @@ def test_training_on_scores_is_training_on_logits(accumulation_steps):
         keras.utils.set_random_seed(3)
         model = tt.Transformer(tt.TransformerConfig(280, 280, **sizes))
         config = TrainingConfig(
-            accumulation_steps=accumulation_steps, chunked_logits=chunked_logits, warmup_steps=10
+            accumulation_steps=accumulation_steps, chunked_logits=chunked_logits
         )
-        compile_model(model, config)
+        compile_model(model, config, tt.NoamSchedule(16, warmup_steps=10))
         batches, validation = (
             tt.TokenBatches.from_text(text, tokenizer, tokenizer, batch_tokens=100, seed=seed)
             for text, seed in ((corpus.train, 1), (corpus.validation, None))

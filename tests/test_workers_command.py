@@ -104,8 +104,8 @@ from tf_transformer.training.checkpoints import seeds_of
 compile_model, bleu, seen = train.compile_model, callbacks.TranslationBleu.on_epoch_end, {}
 seen["translated"] = []
 
-def compile_and_set_clock(model, config):
-    compile_model(model, config)
+def compile_and_set_clock(model, config, schedule):
+    compile_model(model, config, schedule)
     updates = model.optimizer.iterations
     pace = 30 if sys.argv[1] == "chief" else 60  # seconds an update
     started = time.monotonic()

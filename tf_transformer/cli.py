@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tf_transformer.commands import (
-    average,
     doctor,
     evaluate,
     export,
@@ -25,7 +24,6 @@ from tf_transformer.errors import InputError
 
 COMMANDS = {
     "train": train,
-    "average": average,
     "plot": plot,
     "evaluate": evaluate,
     "export": export,

@@ -1,0 +1,143 @@
+"""The recipe fills in what nobody gave, suits it to the corpus, and says so."""
+
+import dataclasses
+
+import commands
+import pytest
+from configurations import TABLES
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tf_transformer import cli
+from tf_transformer.config import RunConfig, merge_tables
+from tf_transformer.settings import kinds_of
+from tf_transformer.training import recipe
+from tf_transformer.training.recipe import Facts
+from tf_transformer.training.run_directory import RunDirectory
+
+OPEN = [(table, f.name) for table, fields in TABLES.items() for f in fields if f.metadata["recipe"]]
+MULTI = Facts("text", 29_000, 15.0, 2, 0, 45.0, None, None)
+COPY = {"data": {"corpus": "copy"}}
+
+
+def facts():
+    return st.builds(
+        Facts,
+        corpus=st.just("text"),
+        num_pairs=st.integers(1, 10**8),
+        tokens_per_pair=st.floats(2, 200),
+        cores=st.integers(1, 256),
+        gpus=st.integers(0, 16),
+        minutes=st.none() | st.floats(0.1, 1e5),
+        epochs=st.none(),
+        steps=st.none(),
+    )
+
+
+def completed(tables, known):
+    return recipe.complete(RunConfig.from_dict({**COPY, **tables}), known)
+
+
+@given(known=facts())
+def test_every_corpus_and_budget_gets_a_complete_configuration(known):
+    config = completed({}, known)
+    for table, name in OPEN:
+        assert getattr(getattr(config, table), name) is not None
+    assert RunConfig.from_dict(config.to_dict()) == config, "it can be written and read again"
+    training = config.training
+    budget = recipe.estimate_budget(
+        known._replace(epochs=training.epochs), config, config.tokenizer.vocab_size,
+        config.data.batch_tokens,
+    )  # fmt: skip
+    assert config.data.batch_tokens >= config.data.max_length
+    if budget.updates > 20:
+        assert training.warmup_steps < budget.updates
+    assert budget.updates / training.validation_steps <= 26
+    if budget.updates > 100:
+        assert budget.updates / training.validation_steps >= 4
+
+
+@given(known=facts(), more=st.floats(1, 1000))
+def test_more_text_needs_less_regularisation_and_fewer_passes(known, more):
+    other = known._replace(num_pairs=int(known.num_pairs * more))
+    one, two = (completed({}, each) for each in (known, other))
+    assert two.model.dropout_rate <= one.model.dropout_rate
+    assert two.data.batch_tokens >= one.data.batch_tokens
+    assert two.tokenizer.vocab_size >= one.tokenizer.vocab_size
+    if known.minutes is None:
+        assert two.training.epochs <= one.training.epochs
+
+
+@pytest.mark.parametrize(("table", "name"), OPEN)
+def test_what_is_given_is_kept_and_not_noted(table, name):
+    (field,) = (field for field in TABLES[table] if field.name == name)
+    value = {float: 0.25, int: 777}[kinds_of(field.type)[0]]
+    config = completed({table: {**COPY.get(table, {}), name: value}}, MULTI)
+    assert getattr(getattr(config, table), name) == value
+    assert f"{table}.{name}" not in config.chosen
+    assert len(config.chosen) == len(OPEN), "the other choices, and what they are for"
+
+
+def test_nothing_is_chosen_where_all_is_given():
+    config = completed({}, MULTI)
+    again = recipe.complete(dataclasses.replace(config, chosen={}), MULTI)
+    assert again.chosen == {}
+    assert recipe.explain(config, MULTI).startswith("Nothing to choose for 29,000 pairs")
+
+
+def test_a_length_is_chosen_only_where_none_is_given():
+    assert completed({}, MULTI).training.epochs is None
+    assert completed({}, MULTI._replace(minutes=None)).training.epochs == 41
+    tables = {"training": {"steps": 7}}
+    assert completed(tables, MULTI._replace(minutes=None, steps=7)).training.epochs is None
+
+
+@pytest.mark.parametrize(("num_pairs", "least_updates"), [(50, 100), (500, 400), (3000, 1500)])
+def test_little_text_is_trained_for_many_updates_and_validated_now_and_then(
+    num_pairs, least_updates
+):
+    known = MULTI._replace(num_pairs=num_pairs, minutes=None)
+    config = completed({}, known)
+    budget = recipe.estimate_budget(
+        known._replace(epochs=config.training.epochs), config, config.tokenizer.vocab_size,
+        config.data.batch_tokens,
+    )  # fmt: skip
+    assert budget.updates >= least_updates
+    assert config.training.warmup_steps <= budget.updates / 5
+    assert 10 <= config.training.validation_steps <= budget.updates / 4
+
+
+def test_the_estimate_of_a_budget_is_that_of_measured_runs():
+    # tiny: 7,866 tokens/s on two cores; base: 584 (README.md).
+    tiny = RunConfig.from_dict(COPY)
+    base = RunConfig.from_dict({**COPY, "model": {"preset": "base"}})
+    for config, tokens_per_second in ((tiny, 7866), (base, 584)):
+        budget = recipe.estimate_budget(MULTI, config, 8000, 2048)
+        assert 0.6 < budget.updates * 0.85 * 2048 / (45 * 60 * tokens_per_second) < 1.6
+
+
+def test_a_changed_setting_loses_its_note():
+    tables = completed({}, MULTI).to_dict()
+    changed = merge_tables(tables, {"training": {"learning_rate": 0.5}})
+    assert "training.learning_rate" not in changed["chosen"]
+    assert "training.warmup_steps" in changed["chosen"]
+
+
+def test_explain_prints_the_choices_and_trains_nothing(copy_files, tmp_path, capfd):
+    run_dir = tmp_path / "run"
+    options = [*commands.files(copy_files), f"--run-dir={run_dir}", "--minutes=45", "--explain"]
+    assert cli.main(["train", *options, "--warmup-steps=77"]) == 0
+    printed = capfd.readouterr().out
+    assert "45 minutes" in printed.splitlines()[0]
+    names = [line.split()[0] for line in printed.splitlines()[1:]]
+    assert set(names) == {name for _, name in OPEN} - {"warmup_steps"}
+    assert not run_dir.exists()
+
+
+def test_a_run_writes_what_was_chosen(trained_run):
+    config = RunDirectory(trained_run[0]).config()
+    assert "pairs" in config.chosen["for"] and "steps" not in config.chosen
+    for table, name in OPEN:
+        assert getattr(getattr(config, table), name) is not None
+    assert "training.learning_rate" in config.chosen
+    assert "training.warmup_steps" not in config.chosen, "it was given"

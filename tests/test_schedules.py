@@ -1,0 +1,135 @@
+"""Learning-rate schedules: known values, their shape, and how time drives one of them."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tf_transformer.training.schedules import (
+    NoamSchedule,
+    TimedTrapezoidSchedule,
+    TrapezoidSchedule,
+)
+
+
+@pytest.mark.parametrize(
+    ("d_model", "warmup", "first", "peak"),
+    [
+        # Peak: (d_model * warmup)^-0.5. Step 1: the peak divided by the warm-up.
+        (512, 4000, 1.7469e-7, 6.9877e-4),
+        (512, 8000, 6.1763e-8, 4.9411e-4),
+        (256, 4000, 2.4705e-7, 9.8821e-4),
+        (512, 400, 2.2097e-3 / 400, 2.2097e-3),
+    ],
+)
+def test_schedule_of_the_paper(d_model, warmup, first, peak):
+    schedule = NoamSchedule(d_model, warmup)
+    # Keras hands step 0 at the first update, which the paper calls step 1.
+    assert float(schedule(0)) == pytest.approx(first, rel=5e-5)
+    assert float(schedule(warmup - 1)) == pytest.approx(peak, rel=5e-5)
+    # Four times the steps after the peak halve the rate.
+    assert float(schedule(4 * warmup - 1)) == pytest.approx(peak / 2, rel=5e-5)
+    assert float(NoamSchedule(d_model, warmup, factor=3.0)(9)) == pytest.approx(
+        30 * first, rel=1e-4
+    )
+
+
+def test_schedule_rises_to_the_warm_up_step_and_falls_after_it():
+    rates = np.asarray(NoamSchedule(16, 40)(np.arange(200)))
+    assert rates.argmax() == 39
+    assert (np.diff(rates[:40]) > 0).all() and (np.diff(rates[39:]) < 0).all()
+
+
+@pytest.mark.parametrize("wrong", [{"d_model": 0}, {"warmup_steps": 0}, {"factor": -1.0}])
+def test_schedule_names_a_bad_argument(wrong):
+    ((name, value),) = wrong.items()
+    with pytest.raises(ValueError, match=f"greater than 0.*{name}={value}"):
+        NoamSchedule(**{"d_model": 8, **wrong})
+
+
+def test_the_first_updates_move_the_weights():
+    # With a constant gradient Adam's step is the learning rate: 1 and 2 times 1.7469e-7.
+    variable = keras.Variable([0.0])
+    optimizer = keras.optimizers.Adam(NoamSchedule(512, 4000), 0.9, 0.98, 1e-9)
+    optimizer.apply([tf.constant([1.0])], [variable])
+    assert float(variable.numpy()[0]) == pytest.approx(-1.7469e-7, rel=1e-3)
+    optimizer.apply([tf.constant([1.0])])
+    assert float(variable.numpy()[0]) == pytest.approx(-3 * 1.7469e-7, rel=1e-3)
+
+
+def rates_of(schedule, steps):
+    return np.array([float(schedule(step)) for step in range(steps)])
+
+
+def test_the_trapezoid_rises_stays_and_falls():
+    # 10 updates: two of warm-up, the peak, and from 6 of 10 on a straight line to 0 at 10 of 10.
+    rates = rates_of(TrapezoidSchedule(2.0, 10, warmup_steps=2, decay_fraction=0.4), 12)
+    expected = [1, 2, 2, 2, 2, 2, 2, 1.5, 1, 0.5, 0, 0]
+    np.testing.assert_allclose(rates, expected, atol=1e-6)
+
+
+def test_a_decay_all_the_way_is_a_triangle():
+    rates = rates_of(TrapezoidSchedule(1.0, 8, warmup_steps=1, decay_fraction=1.0), 8)
+    np.testing.assert_allclose(rates, [1, 7 / 8, 6 / 8, 5 / 8, 4 / 8, 3 / 8, 2 / 8, 1 / 8])
+
+
+def test_a_warm_up_longer_than_training_never_reaches_the_peak():
+    rates = rates_of(TrapezoidSchedule(1.0, 10, warmup_steps=100, decay_fraction=0.5), 10)
+    np.testing.assert_allclose(rates, np.arange(1, 11) / 100, rtol=1e-5)
+
+
+def test_time_drives_the_timed_trapezoid_as_steps_drive_the_other():
+    timed = TimedTrapezoidSchedule(2.0, warmup_steps=2, decay_fraction=0.4)
+    by_step = TrapezoidSchedule(2.0, 10, warmup_steps=2, decay_fraction=0.4)
+    for step in range(10):
+        timed.time_spent.assign(step / 10)
+        assert float(timed(step)) == pytest.approx(float(by_step(step)), abs=1e-6)
+
+
+def test_a_compiled_step_sees_the_time():
+    schedule = TimedTrapezoidSchedule(1.0, warmup_steps=1, decay_fraction=1.0)
+    optimizer = keras.optimizers.SGD(schedule)
+    variable = keras.Variable([0.0])
+    optimizer.build([variable])
+    names = [v.name for v in optimizer.variables]
+
+    @tf.function
+    def update():
+        optimizer.apply([tf.constant([1.0])])
+
+    moved = []
+    for spent in (0.0, 0.75, 1.0):
+        schedule.time_spent.assign(spent)
+        before = float(variable.numpy()[0])
+        update()
+        moved.append(before - float(variable.numpy()[0]))
+    np.testing.assert_allclose(moved, [1, 0.25, 0], atol=1e-6)
+    # A checkpoint of a run by time fits one by steps, which people change on resuming.
+    by_step = keras.optimizers.SGD(TrapezoidSchedule(1.0, 10, 1))
+    by_step.build([variable])
+    assert names == [v.name for v in by_step.variables]
+
+
+@pytest.mark.parametrize(
+    "schedule", [TrapezoidSchedule(2.0, 10, 3, 0.25), TimedTrapezoidSchedule(2.0, 3, 0.25)]
+)
+def test_a_trapezoid_is_made_again_from_its_configuration(schedule):
+    config = keras.optimizers.schedules.serialize(schedule)
+    twin = keras.optimizers.schedules.deserialize(config)
+    np.testing.assert_array_equal(rates_of(twin, 10), rates_of(schedule, 10))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"peak": 0.0}, {"warmup_steps": 0}, {"total_steps": -1}, {"decay_fraction": 0},
+     {"decay_fraction": 1.1}],
+)  # fmt: skip
+def test_a_trapezoid_names_a_bad_argument(wrong):
+    ((name, value),) = wrong.items()
+    arguments = {"peak": 1.0, "total_steps": 9, "warmup_steps": 3, **wrong}
+    with pytest.raises(ValueError, match=f"greater than 0.*{name}={value}"):
+        TrapezoidSchedule(**arguments)
+    if name != "total_steps":
+        del arguments["total_steps"]
+        with pytest.raises(ValueError, match=f"greater than 0.*{name}={value}"):
+            TimedTrapezoidSchedule(**arguments)
