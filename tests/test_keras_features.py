@@ -206,6 +206,9 @@ CHECKS = {
         lambda: keras.optimizers.Adam(keras.optimizers.schedules.CosineDecay(0.1, 10))
     ),
     "`NoamSchedule`": check_optimizer(lambda: keras.optimizers.Adam(tt.NoamSchedule(8, 10))),
+    "`TrapezoidSchedule`": check_optimizer(
+        lambda: keras.optimizers.Adam(tt.TrapezoidSchedule(0.1, 100, 10))
+    ),
     "`use_ema`, of Keras and of our `Adam`": check_ema,
     "`jit_compile=True` (XLA)": check_graph(jit_compile=True),
     "`steps_per_execution`": check_graph(steps_per_execution=2),

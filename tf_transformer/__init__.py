@@ -47,6 +47,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
             "SmoothedCrossEntropy",
             "TokenAccuracy",
             "TokenLoss",
+            "TrapezoidSchedule",
             "TranslationBleu",
             "UseAverages",
             "averaged_weights",

@@ -5,7 +5,6 @@ import lazy_loader
 __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submod_attrs={
-        "averaging": ["average_checkpoints"],
         "callbacks": ["RunLog", "SaveCheckpoints", "TranslationBleu", "UseAverages"],
         "checkpoints": ["CheckpointError", "Checkpoints"],
         "cluster": ["Cluster"],
@@ -13,6 +12,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "losses": ["SmoothedCrossEntropy"],
         "metrics": ["Perplexity", "TokenAccuracy", "TokenLoss"],
         "optimizers": ["Adam", "GradientAccumulation", "averaged_weights"],
-        "schedules": ["NoamSchedule"],
+        "schedules": ["NoamSchedule", "TrapezoidSchedule"],
     },
 )
