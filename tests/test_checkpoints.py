@@ -63,9 +63,11 @@ def test_a_checkpoint_is_found_with_its_step_and_metrics(checkpoints, model):
     scores = {"val_bleu": np.float32(12.5), "loss": 2}
     signatures = {"val_bleu": "nrefs:1", "val_chrf": "not a metric of this validation"}
     checkpoints.write(
-        model, 12, scores, batches_seen=24, run_metadata={"d_model": 8}, signatures=signatures
-    )
+        model, 12, scores, batches_seen=24, run_metadata={"d_model": 8}, signatures=signatures,
+        seconds=2.5,
+    )  # fmt: skip
     (found,) = checkpoints.all()
+    assert found.seconds == 2.5
     assert (found.step, found.batches_seen) == (12, 24)
     assert found.metrics == {"val_bleu": 12.5, "loss": 2.0}
     assert found.signatures == {"val_bleu": "nrefs:1"}
@@ -81,18 +83,20 @@ def test_a_checkpoint_is_found_with_its_step_and_metrics(checkpoints, model):
         "seeds": [variable.numpy().tolist() for variable in model.layers[0].variables],
         "best_step": None,
         "run_metadata": {"d_model": 8},
+        "seconds": 2.5,
         "weights_bytes": len(weights),
         "weights_sha256": hashlib.sha256(weights).hexdigest(),
     }
 
 
-def test_a_checkpoint_of_an_earlier_version_has_no_signatures(checkpoints, model):
-    checkpoints.write(model, 1, {"val_bleu": 1.0}, signatures={"val_bleu": "nrefs:1"})
+def test_a_checkpoint_of_an_earlier_version_has_no_signatures_and_no_time(checkpoints, model):
+    checkpoints.write(model, 1, {"val_bleu": 1.0}, signatures={"val_bleu": "nrefs:1"}, seconds=3.0)
     path = checkpoints.directory / "step-00000001" / "state.json"
     state = json.loads(path.read_text(encoding="utf-8"))
-    del state["signatures"]
+    del state["signatures"], state["seconds"]
     path.write_text(json.dumps(state), encoding="utf-8")
-    assert checkpoints.latest().signatures == {}
+    latest = checkpoints.latest()
+    assert (latest.signatures, latest.seconds) == ({}, 0.0)
 
 
 def test_each_checkpoint_keeps_its_own_weights(checkpoints, model):

@@ -58,6 +58,7 @@ def test_scores_and_signatures_are_those_of_the_command_line(corpus, tmp_path):
         "chrf_signature": chrf["signature"],
         "sentences": len(references),
         "tokens": int(re.search(r"hyp_len = (\d+)", bleu["verbose_score"])[1]),
+        "length_ratio": float(re.search(r"ratio = ([\d.]+)", bleu["verbose_score"])[1]),
     }
 
 

@@ -17,6 +17,7 @@ class Scores:
         chrf_signature: sacreBLEU's signature of `chrf`.
         sentences: Number of sentences.
         tokens: Number of tokens in the translations, as sacreBLEU's tokenizer counts them.
+        length_ratio: That number over the number of tokens in the references.
     """
 
     bleu: float
@@ -25,6 +26,7 @@ class Scores:
     chrf_signature: str
     sentences: int
     tokens: int
+    length_ratio: float
 
 
 def bleu_signature() -> str:
@@ -65,4 +67,5 @@ def score(translations: Sequence[str], references: Sequence[str]) -> Scores:
         chrf_signature=str(chrf.get_signature()),
         sentences=len(translations),
         tokens=bleu_score.sys_len,
+        length_ratio=round(bleu_score.sys_len / max(1, bleu_score.ref_len), 3),
     )

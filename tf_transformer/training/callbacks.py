@@ -22,7 +22,10 @@ Logs = dict[str, Any] | None
 
 
 class TranslationBleu(keras.callbacks.Callback):
-    """Translates validation sentences with the real decoder and adds `val_bleu` to the logs.
+    """Translates validation sentences with the real decoder and scores them.
+
+    The logs get `val_bleu`, and `val_length_ratio`, the tokens of the translations over those of
+    the references.
 
     Put it before callbacks that read the logs.
 
@@ -51,7 +54,9 @@ class TranslationBleu(keras.callbacks.Callback):
         """Translates and scores."""
         translations = self._translate(list(self._text.sources))
         if logs is not None:
-            logs["val_bleu"] = score(translations, list(self._text.targets)).bleu
+            scores = score(translations, list(self._text.targets))
+            logs["val_bleu"] = scores.bleu
+            logs["val_length_ratio"] = scores.length_ratio
         for index in range(min(self._num_samples, len(self._text))):
             translation = translations[index] if translations[index].strip() else "(nothing)"
             self._show(f"  {self._text.sources[index]}  →  {translation}")

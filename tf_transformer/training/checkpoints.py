@@ -258,8 +258,8 @@ def _read(folder: pathlib.Path) -> Checkpoint | None:
             state["best_step"],
             state["run_metadata"],
             state["weights_sha256"],
-            state["signatures"],
-            state["seconds"],
+            state.get("signatures", {}),  # checkpoints of earlier versions have neither
+            state.get("seconds", 0.0),
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
