@@ -1,6 +1,7 @@
 """What a run validates and logs."""
 
 import json
+import shutil
 
 import pytest
 import tensorflow as tf
@@ -9,6 +10,7 @@ from small_runs import SETTINGS, train
 from tf_transformer import cli
 from tf_transformer.data.batching import TokenBatches
 from tf_transformer.evaluation import score
+from tf_transformer.training.checkpoints import Checkpoints
 from tf_transformer.training.losses import SmoothedCrossEntropy
 from tf_transformer.training.restore import restore_model
 from tf_transformer.training.run_directory import RunDirectory
@@ -67,6 +69,24 @@ def test_the_log_says_how_long_validations_took(early_stopped_run):
     for line in RunDirectory(early_stopped_run).log():
         assert 0 < line["validation_seconds"] <= 60 * line["minutes"] + 1
         assert 0 < line["validation_fraction"] < 1
+
+
+def test_the_time_of_a_resumed_run_goes_on(early_stopped_run):
+    minutes = [line["minutes"] for line in RunDirectory(early_stopped_run).log()]
+    assert minutes == sorted(minutes) and minutes[0] > 0
+    seconds = [c.seconds for c in Checkpoints(early_stopped_run / "checkpoints").all()]
+    assert seconds == sorted(seconds)
+    # The log's line is written just before its checkpoint.
+    assert seconds[-1] / 60 == pytest.approx(minutes[-1], abs=0.05)
+
+
+def test_a_resumed_run_has_only_the_rest_of_its_minutes(early_stopped_run, tmp_path, capfd):
+    run_dir = shutil.copytree(early_stopped_run, tmp_path / "run")
+    states = sorted(run_dir.glob("checkpoints/*/state.json"))
+    state = json.loads(states[-1].read_text("utf-8"))
+    states[-1].write_text(json.dumps({**state, "seconds": 3600.0}), "utf-8")
+    assert cli.main(["train", f"--run-dir={run_dir}", "--resume", "--minutes=60"]) == 0
+    assert "Nothing to do: its 60 minutes are over." in capfd.readouterr().err
 
 
 def test_tensorboard_has_the_metrics_of_the_log(early_stopped_run):

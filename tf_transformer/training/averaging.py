@@ -1,5 +1,6 @@
 """The average of a run's last checkpoints, which translates better than each of them."""
 
+import time
 from collections.abc import Callable, Iterable, Iterator
 
 import keras
@@ -20,6 +21,7 @@ def write_best_average(
     tokenizers: tuple[SentencePieceTokenizer, SentencePieceTokenizer],
     validation: ParallelText,
     say: Callable[[str], None],
+    deadline: float | None = None,
 ) -> None:
     """Averages the last checkpoints of a run that has ended, and keeps the average if it is better.
 
@@ -33,6 +35,7 @@ def write_best_average(
         tokenizers: The tokenizers of source and target.
         validation: What to translate and compare with.
         say: Shows a line.
+        deadline: `time.monotonic()` after which no further average is tried; None for no limit.
     """
     newest = [c for c in Checkpoints(run.checkpoints_path).intact(warn) if "val_bleu" in c.metrics]
     if len(newest) < 2:
@@ -45,6 +48,10 @@ def write_best_average(
         if count > 1:
             translations = translate(list(validation.sources))
             bleu[count] = score(translations, list(validation.targets)).bleu
+        if deadline is not None and time.monotonic() > deadline:
+            break
+    if not bleu:
+        return
     count = max(bleu, key=bleu.get)
     listed = ", ".join(f"{number}: {value:.2f}" for number, value in bleu.items())
     before = best_checkpoint(run)

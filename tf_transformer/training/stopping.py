@@ -92,7 +92,8 @@ class TimeLimit(keras.callbacks.Callback):
         all_reduce_max: See above; the workers' clocks differ.
         schedule: Told the fraction of the time that is spent, or None.
         validation_seconds: How long a validation takes, where an earlier process has measured it.
-        validations_at_end: How many are left when training stops.
+        validations_after: How many more follow the last one, if there is time: at most 5 % of all
+            time is kept for them.
     """
 
     def __init__(
@@ -102,7 +103,7 @@ class TimeLimit(keras.callbacks.Callback):
         all_reduce_max: Callable[[int], int] = int,
         schedule: TimedTrapezoidSchedule | None = None,
         validation_seconds: float = 0.0,
-        validations_at_end: int = 1,
+        validations_after: int = 0,
     ) -> None:
         super().__init__()
         self._all_reduce_max = all_reduce_max
@@ -110,8 +111,13 @@ class TimeLimit(keras.callbacks.Callback):
         self._seconds = 60 * minutes
         self._schedule = schedule
         self._validation_seconds = validation_seconds
-        self._validations_at_end = validations_at_end
+        self._validations_after = validations_after
         self._step_ended = 0.0
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the time is over."""
+        return self._time_spent(time.monotonic()) >= 1
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
         """Looks at the clock before the first update."""
@@ -130,14 +136,19 @@ class TimeLimit(keras.callbacks.Callback):
         self._look(now)
 
     def _look(self, now: float) -> None:
-        training_seconds = self._seconds - self._validations_at_end * self._validation_seconds
-        spent = (now - self._started) / max(training_seconds, 1e-9)
-        # Millionths, since the workers agree on an int.
-        spent = self._all_reduce_max(int(1e6 * min(spent, 1.0))) / 1e6
+        spent = self._time_spent(now)
         if self._schedule is not None:
             self._schedule.time_spent.assign(spent)
         if spent >= 1:
             self.model.stop_training = True
+
+    def _time_spent(self, now: float) -> float:
+        """The fraction of the time for training, the same on all workers."""
+        after = min(self._validations_after * self._validation_seconds, 0.05 * self._seconds)
+        training_seconds = self._seconds - self._validation_seconds - after
+        spent = (now - self._started) / max(training_seconds, 1e-9)
+        # Millionths, since the workers agree on an int.
+        return self._all_reduce_max(int(1e6 * min(spent, 1.0))) / 1e6
 
 
 class Terminated(Exception):  # noqa: N818, a request, not an error

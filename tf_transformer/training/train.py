@@ -255,7 +255,11 @@ def _fit(
     batches, accumulation = data.batches, training.accumulation_steps
     total_steps = _total_steps(training, data)
     early_stopping = _early_stopping(training, run, model, workers)
-    done = _reason_to_stop(training, model, total_steps, early_stopping)
+    if total_steps is None:
+        limit = _time_limit(training, run, model, schedule, workers, started)
+    else:
+        limit = stopping.StepLimit(total_steps)
+    done = _reason_to_stop(training, model, total_steps, limit, early_stopping)
     if done:
         _say(f"Nothing to do: {done}.")
         return 0
@@ -264,11 +268,6 @@ def _fit(
         accumulation,
     )  # fmt: skip
     stop_on_signal = stopping.StopOnSignal(workers.all_reduce_max)
-    limit = (
-        _time_limit(training, run, model, schedule, workers, started)
-        if total_steps is None
-        else stopping.StepLimit(total_steps)
-    )
     on_chief = _callbacks_of_chief(config, run, data, model, progress, started)
     in_order = [
         callbacks.UseAverages(),
@@ -291,7 +290,8 @@ def _fit(
         progress.close()
     if workers.is_chief and not stop_on_signal.signal:
         tokenizers = (data.source_tokenizer, data.target_tokenizer)
-        write_best_average(run, tokenizers, data.corpus.validation, _say)
+        deadline = None if training.minutes is None else started + 60 * training.minutes
+        write_best_average(run, tokenizers, data.corpus.validation, _say, deadline)
     _report(run, workers, _step_of(model), stop_on_signal.signal, started)
     return stop_on_signal.signal
 
@@ -353,8 +353,7 @@ def _time_limit(
         training.minutes, started, workers.all_reduce_max,
         schedule if isinstance(schedule, TimedTrapezoidSchedule) else None,
         validation_seconds=earlier[-1]["validation_seconds"] if earlier else 0.0,
-        # The last one, and those of the averages.
-        validations_at_end=1 + training.keep_checkpoints,
+        validations_after=training.keep_checkpoints,  # those of averages
     )  # fmt: skip
 
 
@@ -362,12 +361,15 @@ def _reason_to_stop(
     training: TrainingConfig,
     model: keras.Model,
     total_steps: int | None,
+    limit: stopping.StepLimit | stopping.TimeLimit,
     early_stopping: stopping.EarlyStopping | None,
 ) -> str:
     """Why a resumed run has reached its end already, or an empty str."""
     step = _step_of(model)
     if total_steps is not None and step >= total_steps:
         return f"the run is at step {step:,} of {total_steps:,}"
+    if isinstance(limit, stopping.TimeLimit) and limit.is_due:
+        return f"its {training.minutes:g} minutes are over"
     if early_stopping and early_stopping.is_due:
         return (
             f"the last {training.patience} validations up to step {step:,} were not better than "
