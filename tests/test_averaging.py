@@ -92,7 +92,7 @@ def test_an_average_is_a_run_directory_and_the_run_is_unchanged(written, tmp_pat
 def test_an_average_is_exported_and_evaluated(written, tmp_path, capfd):
     out, saved = tmp_path / "average", tmp_path / "saved"
     assert average(written[0], out) == 0
-    assert cli.main(["export", str(out), str(saved)]) == 0
+    assert cli.main(["export", str(out), str(saved), "--beam-size=1"]) == 0
     capfd.readouterr()
     scores = []
     for model in (out, saved):
