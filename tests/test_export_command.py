@@ -17,6 +17,7 @@ from tf_transformer.export.manifest import read_manifest, verify_files
 from tf_transformer.inference import choose_alignment
 from tf_transformer.training.restore import restore_model
 from tf_transformer.training.run_directory import RunDirectory
+from tf_transformer.training.search_choice import SearchChoice, SearchScore
 
 SIDES = ("source", "target")
 
@@ -77,22 +78,83 @@ def test_the_alignment_is_chosen_on_validation_text(trained_run, exported_run, c
     np.testing.assert_allclose(*attention, atol=1e-5)
 
 
-def test_without_validation_text_the_default_is_exported(trained_run, tmp_path, monkeypatch, capfd):
-    run_dir = shutil.copytree(trained_run[0], tmp_path / "run")
-    config = (run_dir / "config.toml").read_text(encoding="utf-8")
-    (run_dir / "config.toml").write_text(config.replace("validation.source", "gone.source"))
-    manifests = []
+@pytest.fixture
+def export(tmp_path, monkeypatch):
+    """Exports with options; returns the settings and the manifest that would be saved."""
+    saved = []
 
     def look(translator, path, version, manifest, overwrite):
-        manifests.append(json.loads(json.dumps(manifest)))
+        settings = translator.module.settings.items()
+        saved.append({name: float(value.numpy()) for name, value in settings})
+        saved.append(json.loads(json.dumps(manifest)))
         return "saved"
 
     monkeypatch.setattr("tf_transformer.export.saved_model.export_saved_model", look)
-    assert cli.main(["export", str(run_dir), str(tmp_path / "saved")]) == 0
-    assert_one_line(capfd.readouterr().err, "no attention heads are chosen", "gone.source")
-    assert manifests[0]["alignment"] == {
+
+    def export(run_dir, *options):
+        assert cli.main(["export", str(run_dir), str(tmp_path / "saved"), *options]) == 0
+        return saved
+
+    return export
+
+
+@pytest.fixture
+def run_without_validation(trained_run, tmp_path):
+    run_dir = shutil.copytree(trained_run[0], tmp_path / "run")
+    config = (run_dir / "config.toml").read_text(encoding="utf-8")
+    (run_dir / "config.toml").write_text(config.replace("validation.source", "gone.source"))
+    return run_dir
+
+
+@pytest.mark.parametrize(
+    ("options", "beam_size", "chosen"),
+    [
+        ((), 4, "by default, without validation text"),
+        (("--beam-size=3",), 3, "by default, without validation text"),
+        (("--beam-size=1",), 1, "given"),
+    ],
+)
+def test_without_validation_text_the_default_is_exported(
+    run_without_validation, export, capfd, options, beam_size, chosen
+):
+    settings, manifest = export(run_without_validation, *options)
+    printed = capfd.readouterr().err
+    assert_one_line(printed, "no attention heads are chosen", "gone.source")
+    taken = f"a beam of {beam_size} with length penalty 0.6 is taken"
+    assert (taken in printed) == (chosen != "given")
+    assert settings["beam_size"] == beam_size
+    assert manifest["alignment"] == {
         "layer": 0, "heads": [0, 1], "shifted": False, "agreement": None, "pairs": 0,
     }  # fmt: skip
+    assert manifest["search"] == {
+        "beam_size": beam_size, "length_penalty": 0.6, "chosen": chosen, "scores": [],
+        "sentences": 0, "signature": None,
+    }  # fmt: skip
+
+
+def test_the_search_is_chosen_on_validation_text(trained_run, copy_files, export, capfd):
+    settings, manifest = export(trained_run[0])
+    printed = capfd.readouterr().err
+    assert len(printed.splitlines()) == 1 and printed.startswith("Search: ")
+    search = manifest["search"]
+    assert search["chosen"] == "on validation text"
+    chosen = (search["beam_size"], pytest.approx(search["length_penalty"]))
+    assert (settings["beam_size"], settings["length_penalty"]) == chosen
+    sources, targets = (lines_of(copy_files / f"validation.{side}") for side in SIDES)
+    assert search["sentences"] == len(sources)
+    model, *tokenizers, _ = restore_model(RunDirectory.open(trained_run[0]))
+    translator = tt.Translator.from_model(model, *tokenizers, max_length=32)
+    bleu = sacrebleu.BLEU()
+    for found in search["scores"]:
+        translations = translator(sources, 64, found["beam_size"], found["length_penalty"])
+        expected = bleu.corpus_score(translations, [targets]).score
+        assert found["bleu"] == pytest.approx(expected, abs=0.01)
+        assert f"{found['bleu']:.2f}" in printed
+    assert search["signature"] == str(bleu.get_signature())
+    searches = [(found["beam_size"], found["length_penalty"]) for found in search["scores"]]
+    assert searches[0] == (1, None)
+    assert {beam_size for beam_size, _ in searches[1:]} == {4}
+    assert 0.6 in dict(map(reversed, searches)) and len(set(searches)) >= 4
 
 
 @pytest.mark.slow
@@ -113,25 +175,36 @@ def test_a_saved_model_of_lower_precision_is_smaller_and_translates(
 
 
 @pytest.mark.parametrize(
-    ("given", "beam_size", "length_penalty"),
-    [([], 1, 0.6), (["--length-penalty=0"], 1, 0.0), (["--beam-size=3"], 3, 0.6)],
+    ("options", "beam_size", "length_penalty", "searched"),
+    [
+        ((), 1, 1.4, [4]),
+        (("--beam-size=1",), 1, 0.6, []),
+        (("--beam-size=3",), 3, 1.4, [3]),
+        (("--length-penalty=0",), 4, 0.0, []),
+        (("--beam-size=3", "--length-penalty=0.9"), 3, 0.9, []),
+    ],
 )
-def test_an_export_has_the_search_of_its_options_or_the_default(
-    trained_run, tmp_path, monkeypatch, given, beam_size, length_penalty
+def test_the_options_of_an_export_are_kept_and_the_rest_is_chosen(
+    trained_run, export, monkeypatch, options, beam_size, length_penalty, searched
 ):
-    made = []
+    beam_sizes = []
 
-    def look(translator, *_):
-        settings = translator.module.settings.items()
-        made.append({name: float(value.numpy()) for name, value in settings})
-        return "saved"
+    def choose_greedy(translator, validation, beam_size):
+        beam_sizes.append(beam_size)
+        scores = (SearchScore(1, None, 9.0), SearchScore(beam_size, 1.4, 8.0))
+        return SearchChoice(1, 1.4, scores, len(validation), "signature")
 
-    monkeypatch.setattr("tf_transformer.export.saved_model.export_saved_model", look)
-    assert cli.main(["export", str(trained_run[0]), str(tmp_path / "saved"), *given]) == 0
+    monkeypatch.setattr("tf_transformer.training.search_choice.choose_search", choose_greedy)
+    settings, manifest = export(trained_run[0], *options)
+    assert beam_sizes == searched
     penalty = pytest.approx(length_penalty)
-    assert made == [
-        {"beam_size": beam_size, "length_penalty": penalty, "vocab_size": 280, "source_pad_id": 0}
-    ]
+    assert settings == {
+        "beam_size": beam_size, "length_penalty": penalty, "vocab_size": 280, "source_pad_id": 0,
+    }  # fmt: skip
+    search = manifest["search"]
+    assert (search["beam_size"], search["length_penalty"]) == (beam_size, length_penalty)
+    assert bool(search["scores"]) == bool(searched)
+    assert (search["chosen"] == "given") == (not searched)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import argparse
 import pathlib
+import sys
 import warnings
 from typing import Any
 
@@ -17,6 +18,8 @@ DESCRIPTION = "Writes the best checkpoint of a run as saved_models/NAME/VERSION.
 _FORMATS = ("saved_model", "ctranslate2")
 # What the metadata of a run says of its data.
 _DATA = ("training corpus", "validation corpus", "source tokenizer", "target tokenizer")
+# What the manifest says of a search that neither options nor validation text have chosen.
+_BY_DEFAULT = "by default, without validation text"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -30,13 +33,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--beam-size",
         type=positive,
         metavar="K",
-        help="hypotheses that serving_default follows (default: 1, greedy)",
+        help="hypotheses that serving_default follows, 1 is greedy (default: 4, or 1 where "
+        "validation text is translated better so)",
     )
     parser.add_argument(
         "--length-penalty",
         type=length_penalty,
         metavar="A",
-        help="how much a beam favours long translations, from 0 (default: 0.6)",
+        help="how much a beam favours long translations, from 0 (default: the best of a few on "
+        "validation text)",
     )
     parser.add_argument(
         "--precision",
@@ -104,45 +109,89 @@ def _check(options: argparse.Namespace) -> None:
 def _export_saved_model(
     trained: Any, data: DataConfig, manifest: dict, options: argparse.Namespace
 ) -> pathlib.Path:
+    from tf_transformer.data.corpus import load_validation
+    from tf_transformer.data.parallel import ParallelText
     from tf_transformer.export.saved_model import export_saved_model
-    from tf_transformer.inference.translator import Translator
+    from tf_transformer.export.versions import version_folder
+    from tf_transformer.inference.alignment import choose_alignment
+    from tf_transformer.inference.saved_model import SAVED_MODEL
 
-    alignment = _alignment(trained, data)
+    # Before the choices, which may take minutes.
+    version_folder(SAVED_MODEL, options.saved_model, options.version, options.overwrite)
+    # An artifact is worth more than the best choices: without the text there is a notice.
+    validation, problem, defaults = ParallelText((), ()), None, []
+    try:
+        validation = load_validation(data)
+    except InputError as error:
+        problem = error
+    model, *tokenizers, _ = trained
+    alignment = choose_alignment(model, *tokenizers, validation, data.max_length)
     if alignment is not None:
         manifest["alignment"] = alignment._asdict()
-    search = {"beam_size": options.beam_size, "length_penalty": options.length_penalty}
-    with search_errors():
-        translator = Translator.from_model(
-            trained.model,
-            trained.source_tokenizer,
-            trained.target_tokenizer,
-            data.max_length,
-            alignment=alignment,
-            **{name: value for name, value in search.items() if value is not None},
+        defaults.append("no attention heads are chosen for align, but all of one layer are taken")
+    translator, search = _with_search(trained, data, validation, alignment, options)
+    manifest["search"] = search
+    if search["chosen"] == _BY_DEFAULT:
+        defaults.append(
+            f"no search is chosen, but a beam of {search['beam_size']} with length penalty "
+            f"{search['length_penalty']:g} is taken"
         )
+    if problem and defaults:
+        warn(f"{', and '.join(defaults)}: {problem}")
     return export_saved_model(
         translator, options.saved_model, options.version, manifest, options.overwrite
     )
 
 
-def _alignment(trained: Any, data: DataConfig) -> Any:
-    """The `Alignment` that validation text chooses; None where the model has no attention scores.
+def _with_search(
+    trained: Any, data: DataConfig, validation: Any, alignment: Any, options: argparse.Namespace
+) -> tuple[Any, dict]:
+    """A `Translator` that searches as the options or the validation text say.
 
-    An artifact is worth more than the best choice of heads: without the text it is a notice.
+    Returns:
+        The translator, and what the manifest says of its search.
     """
-    from tf_transformer.data.corpus import load_validation
-    from tf_transformer.inference.alignment import choose_alignment
+    from tf_transformer.inference.translator import Translator
+    from tf_transformer.training.search_choice import (
+        DEFAULT_BEAM_SIZE,
+        SearchChoice,
+        choose_search,
+    )
 
-    model, *tokenizers, _ = trained
-    pairs, problem = [], None
-    try:
-        pairs = load_validation(data)
-    except InputError as error:
-        problem = error
-    chosen = choose_alignment(model, *tokenizers, pairs, data.max_length)
-    if chosen is not None and problem is not None:
-        warn(f"no attention heads are chosen for align, but all of one layer are taken: {problem}")
-    return chosen
+    def translator_with(search: SearchChoice) -> Translator:
+        return Translator.from_model(
+            trained.model,
+            trained.source_tokenizer,
+            trained.target_tokenizer,
+            data.max_length,
+            search.beam_size,
+            search.length_penalty,
+            alignment=alignment,
+            # TensorFlow numbers what it makes, and the names in a SavedModel have these numbers:
+            # with several threads two exports of one run would not have the same bytes.
+            threads=1,
+        )
+
+    largest = trained.target_tokenizer.vocab_size
+    search = SearchChoice(options.beam_size or min(DEFAULT_BEAM_SIZE, largest))
+    if options.length_penalty is not None:
+        search = search._replace(length_penalty=options.length_penalty)
+    with search_errors():
+        translator = translator_with(search)
+        if options.length_penalty is not None or options.beam_size == 1:
+            chosen = "given"
+        elif not validation:
+            chosen = _BY_DEFAULT
+        else:
+            search = choose_search(translator, validation, search.beam_size)
+            chosen = "on validation text"
+            if options.beam_size is not None:
+                search = search._replace(beam_size=options.beam_size)
+                chosen = "length_penalty on validation text"
+            print(search, file=sys.stderr)
+            translator = translator_with(search)
+    scores = [each._asdict() for each in search.scores]
+    return translator, {**search._asdict(), "scores": scores, "chosen": chosen}
 
 
 def _export_ctranslate2(

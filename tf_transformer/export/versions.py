@@ -39,6 +39,29 @@ def write_version(
         The folder of the version.
 
     Raises:
+        ExportError: As `version_folder`, or another process has just written the version.
+    """
+    target = version_folder(file_format, path, version, overwrite)
+    # TF Serving reads only folders named by a number, so it does not see an incomplete version.
+    try:
+        with atomic_folder(target, overwrite=overwrite) as temporary:
+            write(temporary)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        raise ExportError(f"{target}: another process has just written it. Export again.") from None
+    return target
+
+
+def version_folder(
+    file_format: str,
+    path: str | os.PathLike[str],
+    version: int | None = None,
+    overwrite: bool = False,
+) -> pathlib.Path:
+    """The folder that `write_version` would write with these arguments.
+
+    Raises:
         ExportError: The version exists and may not be replaced, its number is invalid, or the
             folder is a file or holds another format.
     """
@@ -58,12 +81,4 @@ def write_version(
             f"{target} exists already. Choose another --version, omit it for the next "
             f"free one, or replace it with --overwrite."
         )
-    # TF Serving reads only folders named by a number, so it does not see an incomplete version.
-    try:
-        with atomic_folder(target, overwrite=overwrite) as temporary:
-            write(temporary)
-    except OSError as error:
-        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-            raise
-        raise ExportError(f"{target}: another process has just written it. Export again.") from None
     return target

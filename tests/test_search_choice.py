@@ -1,0 +1,122 @@
+"""The choice of beam and length penalty on validation text."""
+
+import pytest
+
+import tf_transformer as tt
+from tf_transformer.training.search_choice import LENGTH_PENALTIES, choose_search
+
+WORDS = tuple("abcdefghijkl")
+
+
+def text(num_pairs):
+    return tt.ParallelText(tuple(map(str, range(num_pairs))), (" ".join(WORDS),) * num_pairs)
+
+
+class Translator:
+    """Translates all but the last words; how many depends on the search.
+
+    Args:
+        lacking: Words that are wrong, by length penalty; those of greedy search are at `None`.
+    """
+
+    def __init__(self, lacking):
+        self.lacking = lacking
+        self.calls = []
+
+    def __call__(self, sources, beam_size, length_penalty=None):
+        self.calls.append((beam_size, length_penalty, tuple(sources)))
+        right = len(WORDS) - self.lacking[None if beam_size == 1 else length_penalty]
+        return [" ".join([*WORDS[:right], *"???"])] * len(sources)
+
+
+@pytest.mark.parametrize(
+    ("lacking", "beam_size", "length_penalty"),
+    [
+        ({None: 5, 0.2: 2, 0.6: 3, 1.0: 4, 1.4: 5}, 4, 0.2),
+        ({None: 5, 0.2: 3, 0.6: 2, 1.0: 1, 1.4: 2}, 4, 1.0),
+        ({None: 5, 0.2: 4, 0.6: 3, 1.0: 2, 1.4: 1}, 4, 1.4),
+        # Equals: the one nearest 0.6.
+        ({None: 5, 0.2: 2, 0.6: 2, 1.0: 2, 1.4: 2}, 4, 0.6),
+        ({None: 5, 0.2: 4, 0.6: 3, 1.0: 2, 1.4: 2}, 4, 1.0),
+        ({None: 5, 0.2: 2, 0.6: 3, 1.0: 4, 1.4: 2}, 4, 0.2),
+        ({None: 2, 0.2: 2, 0.6: 2, 1.0: 2, 1.4: 2}, 4, 0.6),
+        # Greedy search where it is better than all.
+        ({None: 1, 0.2: 4, 0.6: 4, 1.0: 4, 1.4: 2}, 1, 1.4),
+    ],
+)
+def test_the_best_search_is_chosen(lacking, beam_size, length_penalty):
+    validation = text(20)
+    translator = Translator(lacking)
+    choice = choose_search(translator, validation)
+    assert (choice.beam_size, choice.length_penalty) == (beam_size, length_penalty)
+    assert choice.sentences == 20
+    found = {score.length_penalty: score for score in choice.scores}
+    assert set(found) == set(lacking)
+    assert {p: score.beam_size for p, score in found.items()} == {None: 1} | dict.fromkeys(
+        LENGTH_PENALTIES, 4
+    )
+    for penalty, score in found.items():
+        search = (1, None) if penalty is None else (4, penalty)
+        expected = tt.score(translator(validation.sources, *search), validation.targets)
+        assert (score.bleu, choice.signature) == (expected.bleu, expected.signature)
+        assert f"{score.bleu:.2f}" in str(choice)
+    assert "\n" not in str(choice)
+
+
+def test_a_size_that_is_given_is_searched():
+    translator = Translator(dict.fromkeys((None, *LENGTH_PENALTIES), 2))
+    assert choose_search(translator, text(3), beam_size=7).beam_size == 7
+    assert {beam_size for beam_size, *_ in translator.calls} == {1, 7}
+
+
+@pytest.mark.parametrize(
+    ("num_pairs", "max_seconds", "least", "most"),
+    [(12, 60, 12, 12), (999, 60, 999, 999), (3500, 60, 1000, 1000), (12, 0, 12, 12),
+     (999, 0, 50, 150), (3500, 0, 50, 150)],
+)  # fmt: skip
+def test_the_sentences_are_bounded_and_come_from_all_of_the_text(
+    num_pairs, max_seconds, least, most
+):
+    validation = text(num_pairs)
+    translator = Translator(dict.fromkeys((None, *LENGTH_PENALTIES), 2))
+    choice = choose_search(translator, validation, max_seconds=max_seconds)
+    assert least <= choice.sentences <= most
+    by_search = {}
+    for beam_size, penalty, sources in translator.calls:
+        by_search.setdefault((beam_size, penalty), []).extend(sources)
+    greedy, *beams = by_search.values()
+    assert all(sources == greedy for sources in beams)
+    assert len(set(greedy)) == len(greedy) == choice.sentences
+    places = sorted(map(int, greedy))
+    largest_gap = max(b - a for a, b in zip([-1, *places], [*places, num_pairs], strict=True))
+    assert largest_gap <= 1.5 * num_pairs / len(places) + 1
+    again = Translator(translator.lacking)
+    assert choose_search(again, validation, max_seconds=max_seconds) == choice
+    assert again.calls == translator.calls
+
+
+def test_sentences_are_left_when_greedy_search_has_taken_too_long(monkeypatch):
+    validation = text(1000)
+    translator = Translator(dict.fromkeys((None, *LENGTH_PENALTIES), 2))
+
+    def monotonic():  # a second for each ten sentences
+        return sum(len(sources) for *_, sources in translator.calls) / 10
+
+    monkeypatch.setattr("tf_transformer.training.search_choice.time.monotonic", monotonic)
+    assert 600 <= choose_search(translator, validation).sentences < 1000
+
+
+def test_a_translator_is_not_traced_for_each_penalty(echo_model, copy_corpus):
+    sources = copy_corpus.validation.sources
+    tokenizer = tt.SentencePieceTokenizer.train(copy_corpus.train.sources, 280)
+    translator = tt.Translator.from_model(echo_model(280), tokenizer, tokenizer, threads=1)
+    choice = choose_search(translator, tt.ParallelText(sources, sources))
+    assert {score.bleu for score in choice.scores} == {100.0}
+    assert (choice.beam_size, choice.length_penalty) == (4, 0.6)
+    for function in (translator.module.greedy, translator.module.beam):
+        assert function.experimental_get_tracing_count() == 1
+
+
+def test_without_a_pair_nothing_can_be_chosen():
+    with pytest.raises(ValueError, match="give at least one"):
+        choose_search(Translator({}), tt.ParallelText((), ()))

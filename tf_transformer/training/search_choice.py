@@ -1,0 +1,123 @@
+"""The choice of the search by BLEU of validation text: greedy, or a beam and its length penalty."""
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from tf_transformer.data.parallel import ParallelText
+from tf_transformer.evaluation import score
+
+DEFAULT_BEAM_SIZE = 4
+DEFAULT_LENGTH_PENALTY = 0.6
+LENGTH_PENALTIES = (0.2, 0.6, 1.0, 1.4)
+_MAX_PAIRS = 1000
+_PAIRS_AT_A_TIME = 125  # after so many the clock is read
+_MAX_SECONDS = 60.0
+
+
+class SearchScore(NamedTuple):
+    """What a search reaches on validation text.
+
+    Attributes:
+        beam_size: Hypotheses that it follows; 1 is greedy search.
+        length_penalty: Its length penalty; None for greedy search, which has none.
+        bleu: BLEU of its translations.
+    """
+
+    beam_size: int
+    length_penalty: float | None
+    bleu: float
+
+
+class SearchChoice(NamedTuple):
+    """A search, and what it was chosen by.
+
+    Attributes:
+        beam_size: Hypotheses to follow; 1 is greedy search.
+        length_penalty: Length penalty of the beam. Beside greedy search, that of the best beam:
+            n-best lists need one.
+        scores: All searches that were compared, greedy search first; none where nothing was.
+        sentences: Number of sentences that were translated.
+        signature: sacreBLEU's signature of the scores; None where there is none.
+    """
+
+    beam_size: int = DEFAULT_BEAM_SIZE
+    length_penalty: float = DEFAULT_LENGTH_PENALTY
+    scores: tuple[SearchScore, ...] = ()
+    sentences: int = 0
+    signature: str | None = None
+
+    def __str__(self) -> str:
+        """Returns the choice and what it was chosen by in a line."""
+        chosen = f"beam of {self.beam_size} with length penalty {self.length_penalty:g}"
+        greedy, *beams = self.scores
+        scores = ", ".join(f"{beam.bleu:.2f} with {beam.length_penalty:g}" for beam in beams)
+        return (
+            f"Search: {'greedy' if self.beam_size == 1 else chosen}. BLEU of {self.sentences:,} "
+            f"validation sentences: greedy {greedy.bleu:.2f}; beam of {beams[0].beam_size}, by "
+            f"length penalty: {scores}."
+        )
+
+
+def choose_search(
+    translator: Callable[..., list[str]],
+    validation: ParallelText,
+    beam_size: int = DEFAULT_BEAM_SIZE,
+    max_seconds: float = _MAX_SECONDS,
+) -> SearchChoice:
+    """Chooses greedy search, or a beam with one of `LENGTH_PENALTIES`, by BLEU.
+
+    Greedy search is chosen where it is better than all beams. Of penalties that are equally good
+    it is the one nearest `DEFAULT_LENGTH_PENALTY`.
+
+    Args:
+        translator: A `Translator`; called with a list of str, `beam_size` and `length_penalty`.
+        validation: Sentences and their translations, one pair at least. Of more than a thousand
+            a sample from all parts of the text is used, always the same.
+        beam_size: Size of the beam, 2 or more.
+        max_seconds: When greedy search has taken so long, the sentences left are not used. Each
+            of the beams takes two to four times as long as greedy search.
+
+    Returns:
+        The choice.
+
+    Raises:
+        ValueError: There is no pair, or the model cannot search so.
+    """
+    sources, targets, translations = [], [], []
+    began = time.monotonic()
+    for part in _parts(list(validation)):
+        if translations and time.monotonic() - began >= max_seconds:
+            break
+        sources += [source for source, _ in part]
+        targets += [target for _, target in part]
+        translations += translator(sources[len(translations) :], beam_size=1)
+    greedy = score(translations, targets)
+    beams = []
+    for penalty in LENGTH_PENALTIES:
+        translations = translator(sources, beam_size=beam_size, length_penalty=penalty)
+        beams.append(SearchScore(beam_size, penalty, score(translations, targets).bleu))
+    best = max(beams, key=lambda beam: (beam.bleu, -_distance_from_default(beam)))
+    return SearchChoice(
+        1 if greedy.bleu > best.bleu else beam_size,
+        best.length_penalty,
+        (SearchScore(1, None, greedy.bleu), *beams),
+        len(sources),
+        greedy.signature,
+    )
+
+
+def _parts(pairs: list[tuple[str, str]]) -> list[Sequence[tuple[str, str]]]:
+    """A sample of pairs in parts, each of which comes from all of the text."""
+    chosen = np.linspace(0, len(pairs), min(len(pairs), _MAX_PAIRS), endpoint=False).astype(int)
+    sample = [pairs[index] for index in chosen]
+    num_parts = math.ceil(len(sample) / _PAIRS_AT_A_TIME)
+    return [sample[start::num_parts] for start in range(num_parts)]
+
+
+def _distance_from_default(beam: SearchScore) -> float:
+    # Rounded, since 0.2 and 1.0 are equally far from 0.6 but for the last bit.
+    return round(abs(beam.length_penalty - DEFAULT_LENGTH_PENALTY), 6)
