@@ -5,6 +5,7 @@ import io
 import os
 import pathlib
 import tempfile
+import threading
 from collections.abc import Iterable, Sequence
 
 import sentencepiece
@@ -27,6 +28,9 @@ _MODEL_TYPES = ("bpe", "unigram")
 
 # SentencePiece keeps its training sentences in memory; a sample of so many is representative.
 _MAX_SENTENCES = 4_000_000
+
+# The library has one seed for all tokenizers and threads.
+_SAMPLING = threading.Lock()
 
 
 class TokenizerError(InputError):
@@ -178,19 +182,24 @@ class SentencePieceTokenizer:
             texts: Texts of a BPE model.
             dropout: Probability that a merge is left out (Provilkov et al. 2020, section 3); 0
                 gives the ids of `encode`.
-            seed: Of the random numbers, less than 2^32.
+            seed: Of the random numbers, 0 to 2^32 - 2.
 
         Raises:
             TypeError: If `texts` is a str.
+            ValueError: If the seed is out of range.
         """
         _require_list(texts)
+        # The library takes 2^32 - 1 for no seed.
+        if not 0 <= seed < 2**32 - 1:
+            raise ValueError(f"seed must be from 0 to 2^32 - 2; received seed={seed}.")
         if not dropout:
             return self.encode(texts)
-        sentencepiece.set_random_generator_seed(seed)
-        # One thread, since each has random numbers of its own, and takes texts as they come.
-        return self._library.encode(
-            list(texts), enable_sampling=True, alpha=dropout, nbest_size=-1, num_threads=1
-        )
+        with _SAMPLING:
+            sentencepiece.set_random_generator_seed(seed)
+            # One thread, since each has random numbers of its own, and takes texts as they come.
+            return self._library.encode(
+                list(texts), enable_sampling=True, alpha=dropout, nbest_size=-1, num_threads=1
+            )
 
     def decode(self, ids: Iterable[Iterable[int]]) -> list[str]:
         """Returns the texts of sequences of token ids. Uses the library."""
