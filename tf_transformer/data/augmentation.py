@@ -73,8 +73,7 @@ class Augmentation:
         add_noise = SourceNoise(self.source_noise, random)
 
         def sample(tokenizer: SamplingTokenizer, texts: list[str]) -> list[list[int]]:
-            # SentencePiece takes 2^32 - 1 for no seed.
-            return tokenizer.sample(texts, self.bpe_dropout, seed=int(random.integers(2**32 - 1)))
+            return tokenizer.sample(texts, self.bpe_dropout, seed=int(random.integers(2**32)))
 
         def is_short(pair: tuple[Sequence[int], Sequence[int]]) -> bool:
             return max(map(len, pair)) < max_length
