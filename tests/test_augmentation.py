@@ -1,4 +1,4 @@
-"""Tests of the text of one epoch: a function of seed and epoch, with the pairs of the plain text."""
+"""Tests of the text of an epoch: a function of seed and epoch, with the pairs of the plain text."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""Tests of the noise of sentences: any script stays readable, and errors are as many as asked for."""
+"""Tests of noise: sentences of any script stay readable, and errors are as many as asked for."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Tests of BPE dropout: no text is lost, the library's own sampling is the oracle, the seed decides."""
+"""Tests of BPE dropout: no text is lost, the library's sampling is the oracle, seeds decide."""
 
 import re
 import threading
