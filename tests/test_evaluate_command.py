@@ -7,6 +7,7 @@ from commands import assert_refused, lines_of
 
 import tf_transformer as tt
 from tf_transformer import cli
+from tf_transformer.commands import evaluate
 
 
 def test_evaluate_scores_run_and_saved_model_alike(
@@ -34,6 +35,65 @@ def test_evaluate_scores_run_and_saved_model_alike(
         assert scores["signature"] == expected.signature
         assert scores["sentences"] == 12
         assert scores["tokens_per_second"] > 0
+        assert "robustness" not in scores
+
+
+def write_noise_test(folder):
+    """Sentences with capitals and full stops, one without; as sources and references."""
+    texts = [f"Ein Hund Nummer {n} läuft schnell nach Hause." for n in range(8)] + ["oben links"]
+    path = folder / "texts"
+    path.write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
+    return texts, [f"--source={path}", f"--reference={path}", "--robustness"]
+
+
+def test_robustness_scores_the_text_under_noise_with_one_model(echo, tmp_path, capfd, monkeypatch):
+    opened, open_translator = [], evaluate.open_translator
+
+    def counted(*arguments):
+        opened.append(arguments)
+        return open_translator(*arguments)
+
+    monkeypatch.setattr(evaluate, "open_translator", counted)
+    texts, arguments = write_noise_test(tmp_path)
+    printed = []
+    for _ in range(2):
+        assert cli.main(["evaluate", str(echo), *arguments]) == 0
+        printed.append(capfd.readouterr().out.splitlines())
+    assert len(opened) == 2
+    # The model's translations are its sources, and the references are not changed.
+    expected = {
+        "text as it is": texts,
+        "upper case": [text.upper() for text in texts],
+        "lower case": [text.lower() for text in texts],
+        "no final punctuation": [text.rstrip(".") for text in texts],
+    }
+    results = json.loads(printed[0][-1])
+    robustness = results["robustness"]
+    assert [*robustness] == [*expected, "5 % of words mistyped"]
+    for name, translations in expected.items():
+        scores = tt.score(translations, texts)
+        assert robustness[name] == {"bleu": scores.bleu, "chrf": scores.chrf}
+    assert robustness["text as it is"] == {"bleu": results["bleu"], "chrf": results["chrf"]}
+    assert robustness["upper case"]["bleu"] < robustness["lower case"]["bleu"] < 100
+    assert 50 < robustness["5 % of words mistyped"]["bleu"] < 100
+    # Nothing but the speed differs the second time.
+    assert json.loads(printed[1][-1])["robustness"] == robustness
+    assert printed[0][:-1] == printed[1][:-1]
+    rows = printed[0][-6:-1]
+    for row, (name, scores) in zip(rows, robustness.items(), strict=True):
+        assert row.startswith(name)
+        bleu, bleu_change, chrf, chrf_change = map(float, row.removeprefix(name).split())
+        assert (bleu, chrf) == (scores["bleu"], scores["chrf"])
+        assert bleu_change == pytest.approx(bleu - 100, abs=1e-6)
+        assert chrf_change == pytest.approx(chrf - 100, abs=1e-6)
+
+
+def test_robustness_of_a_run(trained_run, tmp_path, capfd):
+    _, arguments = write_noise_test(tmp_path)
+    assert cli.main(["evaluate", str(trained_run[0]), *arguments]) == 0
+    results = json.loads(capfd.readouterr().out.splitlines()[-1])
+    scores = results["robustness"]
+    assert len(scores) == 5 and scores["text as it is"]["chrf"] == results["chrf"]
 
 
 def test_evaluation_files_of_different_length_are_named(moved_model, bad_files, capfd):

@@ -75,6 +75,35 @@ def test_memory_and_disk_hold_the_ids_of_the_pairs_that_are_short_enough(
     assert pairs_of(TokenizedText.of(*lists, vocab_size=2**16)) == short
 
 
+@unhurried
+@given(
+    pairs=st.lists(st.tuples(st.lists(st.integers(0, 8)), st.lists(st.integers(0, 9)))),
+    chunk=st.integers(1, 4),
+    vocab_sizes=st.sampled_from([(9, 10), (2**16 + 1, 10)]),
+)
+def test_pairs_of_ids_are_taken_one_after_another(pairs, chunk, vocab_sizes):
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr("tf_transformer.data.tokenized_text._CHUNK_PAIRS", chunk)
+        text = TokenizedText.of_pairs(iter(pairs), vocab_sizes)
+        # Arrays will do as well as lists.
+        arrays = [tuple(np.array(side, np.int64) for side in pair) for pair in pairs]
+        again = TokenizedText.of_pairs(arrays, vocab_sizes)
+    assert pairs_of(text) == pairs_of(again) == pairs
+    assert text.ids.dtype == (np.uint16 if max(vocab_sizes) <= 2**16 else np.int32)
+    assert len(text) == len(pairs) and text.num_too_long == 0
+
+
+@pytest.mark.parametrize(
+    ("pair", "token_id", "limit"), [(([9], [3]), 9, 9), (([3], [10]), 10, 10), (([-1], [3]), -1, 9)]
+)
+def test_a_pair_with_an_id_outside_its_vocabulary_is_an_error(monkeypatch, pair, token_id, limit):
+    monkeypatch.setattr("tf_transformer.data.tokenized_text._CHUNK_PAIRS", 2)
+    pairs = [([8], [9])] * 3
+    assert len(TokenizedText.of_pairs(pairs, (9, 10))) == 3
+    with pytest.raises(DataError, match=f"token id {token_id} is not in .* of {limit} tokens"):
+        TokenizedText.of_pairs([*pairs, pair], (9, 10))
+
+
 def test_pairs_with_a_side_too_long_are_dropped_and_counted():
     pairs = [("a", "b"), ("abcd", "b"), ("abc", "xyz"), ("a", "wxyz"), ("abcd", "wxyz"), ("", "c")]
     text = TokenizedText.build(parallel(*pairs), Letters(), Letters(), max_length=4)

@@ -1,6 +1,7 @@
 """Training text that differs a little in each epoch: subword regularisation and noise."""
 
 import dataclasses
+import itertools
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
@@ -25,10 +26,19 @@ class Augmentation:
         bpe_dropout: Probability that a merge of BPE is left out, on both sides (Provilkov et al.
             2020, section 3).
         source_noise: Probability that a source sentence gets noise, see `SourceNoise`.
+
+    Raises:
+        ValueError: If a probability is not from 0 to 1.
     """
 
     bpe_dropout: float = 0.0
     source_noise: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Checks the probabilities."""
+        for name, value in dataclasses.asdict(self).items():
+            if not 0 <= value <= 1:
+                raise ValueError(f"{name} must be from 0 to 1; received {name}={value}.")
 
     def __bool__(self) -> bool:
         """Whether it changes anything."""
@@ -37,6 +47,7 @@ class Augmentation:
     def tokenize(
         self,
         parallel_text: Iterable[tuple[str, str]],
+        plain: TokenizedText,
         source_tokenizer: SamplingTokenizer,
         target_tokenizer: SamplingTokenizer,
         max_length: int,
@@ -45,11 +56,13 @@ class Augmentation:
     ) -> TokenizedText:
         """Tokenizes the text of one epoch; the ids are a function of seed and epoch.
 
-        It has the pairs of `TokenizedText.build`, in their order: a pair that would become too
-        long stays as it is.
+        It has the pairs of `plain`, in their order: a pair that would become too long stays as
+        it is.
 
         Args:
             parallel_text: The sentence pairs.
+            plain: Their ids without augmentation, by `TokenizedText.build` with the same
+                tokenizers and `max_length`.
             source_tokenizer: Tokenizer of the source sentences.
             target_tokenizer: Tokenizer of the target sentences.
             max_length: Most tokens of a sentence, the end included.
@@ -59,22 +72,41 @@ class Augmentation:
         random = np.random.default_rng((seed, epoch, 1))  # (seed, epoch) is that of the order
         add_noise = SourceNoise(self.source_noise, random)
 
-        def sample(tokenizer: SamplingTokenizer, texts: Sequence[str]) -> list[list[int]]:
+        def sample(tokenizer: SamplingTokenizer, texts: list[str]) -> list[list[int]]:
             return tokenizer.sample(texts, self.bpe_dropout, seed=int(random.integers(2**32)))
 
-        def sample_sources(texts: Sequence[str]) -> list[list[int]]:
-            return sample(source_tokenizer, add_noise(texts))
+        def is_short(pair: tuple[Sequence[int], Sequence[int]]) -> bool:
+            return max(map(len, pair)) < max_length
 
-        def sample_targets(texts: Sequence[str]) -> list[list[int]]:
-            return sample(target_tokenizer, texts)
+        def kept(chunk: list[tuple[str, str]]) -> list[tuple[str, str]]:
+            """The pairs that are in `plain`."""
+            if not plain.num_too_long:
+                return chunk
+            ids = encode_pairs(chunk, source_tokenizer.encode, target_tokenizer.encode)
+            return [texts for texts, pair in zip(chunk, ids, strict=True) if is_short(pair)]
+
+        def changed(chunk, as_is):
+            sources, targets = ([texts[side] for texts in chunk] for side in (0, 1))
+            noisy = add_noise(sources)
+            if self.bpe_dropout:
+                source_ids = sample(source_tokenizer, noisy)
+                return zip(source_ids, sample(target_tokenizer, targets), strict=True)
+            # Only sentences with noise have other ids.
+            is_new = [text != source for text, source in zip(noisy, sources, strict=True)]
+            new = iter(source_tokenizer.encode(list(itertools.compress(noisy, is_new))))
+            return [
+                (next(new), pair[1]) if its_new else pair
+                for pair, its_new in zip(as_is, is_new, strict=True)
+            ]
 
         def pairs():
-            for chunk in chunks_of(parallel_text):
-                plain = encode_pairs(chunk, source_tokenizer.encode, target_tokenizer.encode)
-                changed = encode_pairs(chunk, sample_sources, sample_targets)
-                for pair, other in zip(plain, changed, strict=True):
-                    if max(map(len, pair)) < max_length:
-                        yield other if max(map(len, other)) < max_length else pair
+            start = 0
+            for chunk in map(kept, chunks_of(parallel_text)):
+                numbers = range(start, start + len(chunk))
+                as_is = [(plain.source(number), plain.target(number)) for number in numbers]
+                for pair, other in zip(as_is, changed(chunk, as_is), strict=True):
+                    yield other if is_short(other) else pair
+                start += len(chunk)
 
         vocab_sizes = (source_tokenizer.vocab_size, target_tokenizer.vocab_size)
         return TokenizedText.of_pairs(pairs(), vocab_sizes)

@@ -33,7 +33,7 @@ class TokenBatches:
         seed: Seed of the order; None for batches sorted by length, unshuffled (validation).
         text_of_epoch: Returns other token ids of the same pairs for an epoch, such as by
             `Augmentation`; a function of the epoch. Each epoch has as many batches as `text` would,
-            so a batch may have some more tokens than `batch_tokens`.
+            so if its text has more tokens, so have the batches.
 
     Attributes:
         padding_fraction: Fraction of the tokens of both sides that are padding.
@@ -112,7 +112,8 @@ class TokenBatches:
         Raises:
             DataError: If no pair is left, the cache cannot be written, or a tokenizer gives an id
                 outside its vocabulary.
-            ValueError: If the tokenizers have different padding or end ids.
+            ValueError: If the tokenizers have different padding or end ids, or an augmentation has
+                no seed.
         """
         source_ids, target_ids = (
             (tokenizer.pad_id, tokenizer.eos_id)
@@ -123,13 +124,16 @@ class TokenBatches:
                 "source and target tokenizer must have the same padding and end ids; received "
                 f"{source_ids[0]}, {source_ids[1]} and {target_ids[0]}, {target_ids[1]}."
             )
-        data = (parallel_text, source_tokenizer, target_tokenizer, max_length)
+        if augmentation and seed is None:
+            raise ValueError("an augmentation needs a seed; received seed=None.")
+        options = (source_tokenizer, target_tokenizer, max_length)
+        text = TokenizedText.build(parallel_text, *options, cache_dir)
 
         def augmented(epoch: int) -> TokenizedText:
-            return augmentation.tokenize(*data, seed, epoch)
+            return augmentation.tokenize(parallel_text, text, *options, seed, epoch)
 
         return cls(
-            TokenizedText.build(*data, cache_dir),
+            text,
             batch_tokens,
             pad_id=target_tokenizer.pad_id,
             bos_id=target_tokenizer.bos_id,
@@ -149,7 +153,7 @@ class TokenBatches:
 
     @property
     def num_target_tokens(self) -> int:
-        """Number of tokens to predict in one epoch, the ends included."""
+        """Number of tokens to predict in one epoch, the ends included, without augmentation."""
         return self._text.num_target_tokens
 
     def batch_indices(self, epoch: int) -> list[np.ndarray]:
@@ -169,6 +173,11 @@ class TokenBatches:
         text = self._text_of_epoch(epoch)
         if text is self._text:
             return self._length_classes, self._bounds
+        if len(text) != len(self._text):
+            raise ValueError(
+                f"each epoch must have the same {len(self._text)} pairs; text_of_epoch gave "
+                f"{len(text)} for epoch {epoch}."
+            )
         source_lengths, target_lengths = _lengths(text)
         classes = _length_classes(source_lengths, target_lengths)
         in_order = np.maximum(source_lengths, target_lengths)[np.argsort(classes, kind="stable")]
@@ -243,11 +252,11 @@ class TokenBatches:
             return {**inputs, "labels": labels} if labels_as_input else inputs, labels
 
         def generate():
-            stream = self._stream(first_epoch, num_epochs, skip)
+            # Lazy, for an update may span epochs, and the ids of one epoch are kept at a time.
+            batches = itertools.starmap(batch, self._stream(first_epoch, num_epochs, skip))
             if accumulation == 1:
-                yield from itertools.starmap(batch, stream)
-            while len(group := list(itertools.islice(stream, accumulation))) == accumulation > 1:
-                arrays = list(itertools.starmap(batch, group))
+                yield from batches
+            while len(arrays := list(itertools.islice(batches, accumulation))) == accumulation > 1:
                 tokens = [int((labels != self._pad_id).sum()) for _, labels in arrays]
                 for (inputs, labels), count in zip(arrays, tokens, strict=True):
                     weight = accumulation * count / sum(tokens)
@@ -323,19 +332,19 @@ def _split(lengths: np.ndarray, batch_tokens: int) -> np.ndarray:
 def _split_into(lengths: np.ndarray, count: int) -> np.ndarray:
     """Splits sorted sentences into exactly `count` batches, with about as many tokens in each.
 
+    Args:
+        lengths: int array `(sentences,)`, at least `count` of them.
+        count: How many batches.
+
     Returns:
         As `_split`.
     """
-    too_few, enough = 0, int(lengths.sum())  # tokens a batch: too few give more batches than count
-    while enough - too_few > 1:
-        middle = (too_few + enough) // 2
-        if len(_split(lengths, middle)) > count:
-            too_few = middle
-        else:
-            enough = middle
-    bounds = _split(lengths, enough)
+    tokens, step = int(lengths.sum()) // count, 1  # as if without padding
+    while (excess := len(bounds := _split(lengths, max(1, tokens))) - count) > 0:
+        # Nearly inverse to the number of batches, so a few rounds do; doubling ends all others.
+        tokens += max(step, tokens * excess // count)
+        step *= 2
     while missing := count - len(bounds):
-        # One token a batch less would give too many: the longest batches are halved instead.
         sizes = bounds[:, 1] - bounds[:, 0]
         halved = np.argsort(-sizes, kind="stable")[:missing]
         middles = bounds[halved].sum(axis=1) // 2

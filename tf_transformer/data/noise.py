@@ -2,12 +2,14 @@
 
 import re
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 # Words in which typing errors are made.
 _WORD = re.compile(r"[^\W\d_]{3,}")
+# Unicode calls these punctuation, but 5 is not 5 %.
+_SIGNS = "%‰٪％#＃&＆@＠*＊′″"
 
 
 def upper_case(text: str) -> str:
@@ -23,9 +25,13 @@ def lower_case(text: str) -> str:
 def without_final_punctuation(text: str) -> str:
     """The text without the punctuation at its end, or all of it where nothing else is there."""
     end = len(text.rstrip())
-    while end and unicodedata.category(text[end - 1]).startswith("P"):
+    while end and _is_punctuation(text[end - 1]):
         end -= 1
     return text[:end].rstrip() or text
+
+
+def _is_punctuation(character: str) -> bool:
+    return unicodedata.category(character).startswith("P") and character not in _SIGNS
 
 
 def with_typos(text: str, random: np.random.Generator, rate: float) -> str:
@@ -97,15 +103,15 @@ class SourceNoise:
         ]
 
 
-def robustness_variants(seed: int = 0) -> Mapping[str, Callable[[str], str]]:
-    """What a robust model translates as well as the text itself, by names for people.
+def robustness_variants(texts: Sequence[str], seed: int = 0) -> dict[str, list[str]]:
+    """What a robust model translates as well as the texts themselves, by names for people.
 
-    Typing errors are in 5 % of the words, the same ones each time.
+    The typing errors are a function of texts and seed.
     """
     random = np.random.default_rng(seed)
     return {
-        "upper case": upper_case,
-        "lower case": lower_case,
-        "no final punctuation": without_final_punctuation,
-        "5 % of words mistyped": lambda text: with_typos(text, random, 0.05),
+        "upper case": [upper_case(text) for text in texts],
+        "lower case": [lower_case(text) for text in texts],
+        "no final punctuation": [without_final_punctuation(text) for text in texts],
+        "5 % of words mistyped": [with_typos(text, random, 0.05) for text in texts],
     }

@@ -2,8 +2,10 @@
 
 import hashlib
 import io
+import itertools
 import os
 import pathlib
+import re
 import tempfile
 from collections.abc import Iterable, Sequence
 
@@ -14,6 +16,7 @@ from sentencepiece import sentencepiece_model_pb2
 from tensorflow_text.python.ops.sentencepiece_tokenizer import gen_sentencepiece_tokenizer
 
 from tf_transformer.errors import ConfigError, InputError, did_you_mean
+from tf_transformer.tokenizers.bpe_dropout import BpeDropout
 
 PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3
 
@@ -24,6 +27,9 @@ _WHITE_SPACE = (*range(0x9, 0xE), 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x
 _NORMALISATION = "".join(f"{character:X}\t20\n" for character in _WHITE_SPACE)
 
 _MODEL_TYPES = ("bpe", "unigram")
+
+# A word of normalised text, in which ▁ is a space.
+_WORD = re.compile(r"▁?[^▁]+|▁")
 
 # SentencePiece keeps its training sentences in memory; a sample of so many is representative.
 _MAX_SENTENCES = 4_000_000
@@ -69,6 +75,7 @@ class SentencePieceTokenizer:
                 "no SentencePiece model, or a damaged one. Restore it from a copy or train anew."
             ) from None
         self._graph = None
+        self._dropout = None
         self.vocab_size = self._library.vocab_size()
         self.pad_id = self._library.pad_id()
         self.unk_id = self._library.unk_id()
@@ -172,25 +179,30 @@ class SentencePieceTokenizer:
         return self._library.encode(list(texts))
 
     def sample(self, texts: Sequence[str], dropout: float, seed: int) -> list[list[int]]:
-        """Returns the token ids of one segmentation of each text. Uses the library.
+        """Returns the token ids of one segmentation of each text, a function of the seed.
 
         Args:
-            texts: Texts of a BPE model.
-            dropout: Probability that a merge is left out (Provilkov et al. 2020, section 3); 0
-                gives the ids of `encode`.
-            seed: Of the random numbers, less than 2^32.
+            texts: The texts.
+            dropout: Probability that a merge of BPE is left out (Provilkov et al. 2020, section
+                3), which never joins words; 0 gives the ids of `encode`.
+            seed: Of the random numbers, 0 or more.
 
         Raises:
             TypeError: If `texts` is a str.
+            ValueError: If the model is not BPE, or seed or dropout are out of range.
         """
         _require_list(texts)
         if not dropout:
             return self.encode(texts)
-        sentencepiece.set_random_generator_seed(seed)
-        # One thread, since each has random numbers of its own, and takes texts as they come.
-        return self._library.encode(
-            list(texts), enable_sampling=True, alpha=dropout, nbest_size=-1, num_threads=1
-        )
+        if not 0 < dropout <= 1 or seed < 0:
+            raise ValueError(
+                f"dropout must be from 0 to 1 and seed at least 0; received {dropout=}, {seed=}."
+            )
+        if self._dropout is None:
+            self._dropout = _bpe_dropout(self.model, self._library)
+        words = [_WORD.findall(text) for text in self._library.normalize(list(texts))]
+        ids = iter(self._dropout.sample(list(itertools.chain(*words)), dropout, seed))
+        return [list(itertools.chain(*itertools.islice(ids, len(of_text)))) for of_text in words]
 
     def decode(self, ids: Iterable[Iterable[int]]) -> list[str]:
         """Returns the texts of sequences of token ids. Uses the library."""
@@ -264,6 +276,25 @@ class _GraphModel(tf.saved_model.experimental.TrackableResource):
         return gen_sentencepiece_tokenizer.sentencepiece_op(
             model=self._content, shared_name=self._shared_name
         )
+
+
+def _bpe_dropout(model: bytes, library: sentencepiece.SentencePieceProcessor) -> BpeDropout:
+    spec = sentencepiece_model_pb2.ModelProto.FromString(model)
+    if spec.trainer_spec.model_type != spec.trainer_spec.BPE:
+        raise ValueError("dropout leaves out merges of BPE, and this model is none.")
+    ids = {
+        piece.piece: index for index, piece in enumerate(spec.pieces) if piece.type == piece.NORMAL
+    }
+    ranks = {text: -spec.pieces[index].score for text, index in ids.items()}
+
+    def ids_of(subword: str) -> list[int]:
+        if subword in ids:
+            return [ids[subword]]
+        if not spec.trainer_spec.byte_fallback:
+            return [library.unk_id()]
+        return [library.piece_to_id(f"<0x{byte:02X}>") for byte in subword.encode()]
+
+    return BpeDropout(ranks, ids_of)
 
 
 def _require_list(texts: Iterable[str]) -> None:

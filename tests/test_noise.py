@@ -1,0 +1,179 @@
+"""Tests of noise: sentences of any script stay readable, and errors are as many as asked for."""
+
+import re
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tf_transformer.data.noise import (
+    SourceNoise,
+    lower_case,
+    robustness_variants,
+    upper_case,
+    with_typos,
+    without_final_punctuation,
+)
+
+# No test shall fail because the machine is busy.
+unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+any_text = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
+rates = st.floats(0, 1)
+seeds = st.integers(0, 2**31)
+
+
+def typos(text, rate=1.0, seed=0):
+    return with_typos(text, np.random.default_rng(seed), rate)
+
+
+@pytest.mark.parametrize(
+    ("text", "upper", "lower"),
+    [
+        ("", "", ""),
+        ("Ein Hund.", "EIN HUND.", "ein hund."),
+        ("Straße", "STRASSE", "straße"),
+        ("İstanbul", "İSTANBUL", "i\u0307stanbul"),
+        ("ﬁne ΟΔΟΣ", "FINE ΟΔΟΣ", "ﬁne οδος"),
+        ("1 2 😀!", "1 2 😀!", "1 2 😀!"),
+        ("你好。", "你好。", "你好。"),
+        ("مرحبا؟", "مرحبا؟", "مرحبا؟"),
+        ("Привет", "ПРИВЕТ", "привет"),
+    ],
+)
+def test_case(text, upper, lower):
+    assert upper_case(text) == upper
+    assert lower_case(text) == lower
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", ""),
+        ("A dog runs.", "A dog runs"),
+        ("A dog runs", "A dog runs"),
+        ("A dog runs . ", "A dog runs"),
+        ("Really?!", "Really"),
+        ("« Un chien !»", "« Un chien"),
+        ("他跑了。", "他跑了"),
+        ("هل يركض؟", "هل يركض"),
+        ("कुत्ता दौड़ता है।", "कुत्ता दौड़ता है"),
+        ("A dog (e.g. a poodle) runs...", "A dog (e.g. a poodle) runs"),
+        ("It grew by 5 %.", "It grew by 5 %"),
+        ("He learns C#.", "He learns C#"),
+        ("It costs 5 €.", "It costs 5 €"),
+        ("Nice 😀", "Nice 😀"),
+        # Nothing but punctuation stays, white space with it.
+        ("...", "..."),
+        (" ?! ", " ?! "),
+        (" ", " "),
+    ],
+)
+def test_final_punctuation(text, expected):
+    assert without_final_punctuation(text) == expected
+
+
+@unhurried
+@given(text=any_text)
+def test_what_loses_its_final_punctuation_begins_the_text_and_is_not_blank(text):
+    result = without_final_punctuation(text)
+    assert text.startswith(result)
+    assert bool(result.strip()) == bool(text.strip())
+    assert without_final_punctuation(result) == result
+
+
+@pytest.mark.parametrize(
+    "text", ["", " ", "...", "😀👩\u200d👩\u200d👧", "12345 6789", "a bc de", "a_b_c", "1a2b3c"]
+)
+def test_text_without_a_word_of_three_letters_has_no_typos(text):
+    assert typos(text) == text
+
+
+@pytest.mark.parametrize("text", ["größer", "Привет", "你好世界", "مرحبا", "καλημέρα", "ǅabc"])
+def test_a_word_of_any_script_gets_exactly_one_error(text):
+    results = {typos(text, seed=seed) for seed in range(200)} - {text}
+    assert len(results) > 3
+    for result in results:
+        # Swapped, omitted, doubled or replaced by a letter of the text: nothing else.
+        assert set(result) <= set(text) and abs(len(result) - len(text)) <= 1
+        same_start = next(
+            (i for i, (a, b) in enumerate(zip(text, result, strict=False)) if a != b),
+            min(len(text), len(result)),
+        )
+        assert text[same_start + 2 :] in result
+    assert {len(result) - len(text) for result in results} == {-1, 0, 1}
+
+
+@unhurried
+@given(text=any_text, rate=rates, seed=seeds)
+def test_typos_are_made_of_letters_and_keep_everything_else(text, rate, seed):
+    def others(text):
+        return [character for character in text if not character.isalnum()]
+
+    result = typos(text, rate, seed)
+    assert others(result) == others(text)
+    assert set(result) <= set(text)
+    assert typos(text, rate, seed) == result
+    assert typos(text, 0.0, seed) == text
+    # One error a word at most.
+    assert abs(len(result) - len(text)) <= len(re.findall(r"[^\W\d_]{3,}", text))
+
+
+@pytest.mark.parametrize("rate", [0.05, 0.15, 0.5, 1.0])
+def test_as_many_words_are_mistyped_as_asked_for(rate):
+    words = ["house", "dog", "Straße", "running", "Привет"] * 4000
+    mistyped = typos(" ".join(words), rate, seed=1).split(" ")
+    fraction = np.mean([a != b for a, b in zip(words, mistyped, strict=True)])
+    # Of 20,000 words; a few swap equal letters, or replace a letter by itself.
+    assert 0.93 * rate < fraction <= 1.07 * rate
+
+
+SENTENCES = [f"The Dog number {number} runs across the Street." for number in range(4000)]
+
+
+def noisy(probability, seed=0):
+    return SourceNoise(probability, np.random.default_rng(seed))(SENTENCES)
+
+
+@pytest.mark.parametrize("probability", [0.0, 0.1, 0.5, 1.0])
+def test_as_many_sentences_have_noise_as_asked_for(probability):
+    changed = np.array([a != b for a, b in zip(SENTENCES, noisy(probability), strict=True)])
+    # A quarter gets typing errors in 15 % of six words, so 38 % of these stay as they are.
+    expected = probability * (1 - 0.25 * 0.85**6)
+    assert changed.mean() == pytest.approx(expected, abs=0.03)
+
+
+def test_noise_is_of_each_kind_equally_often():
+    kinds = dict.fromkeys(("upper", "lower", "unpunctuated", "typos or none"), 0)
+    for sentence, result in zip(SENTENCES, noisy(1.0), strict=True):
+        if result == sentence.upper():
+            kinds["upper"] += 1
+        elif result == sentence.lower():
+            kinds["lower"] += 1
+        elif result == sentence[:-1]:
+            kinds["unpunctuated"] += 1
+        else:
+            kinds["typos or none"] += 1
+    assert all(abs(count / len(SENTENCES) - 0.25) < 0.03 for count in kinds.values()), kinds
+
+
+def test_noise_is_a_function_of_the_random_numbers():
+    assert noisy(0.5, seed=1) == noisy(0.5, seed=1) != noisy(0.5, seed=2)
+
+
+def test_the_variants_are_the_same_each_time_and_leave_the_texts_alone():
+    texts = ["Ein großer Hund.", "", "...", "Die Katze läuft über das nasse Dach!"] * 20
+    given = list(texts)
+    variants = robustness_variants(texts)
+    assert variants == robustness_variants(texts)
+    assert texts == given
+    assert variants["upper case"][0] == "EIN GROSSER HUND."
+    assert variants["lower case"][0] == "ein großer hund."
+    assert variants["no final punctuation"][:4] == [
+        "Ein großer Hund", "", "...", "Die Katze läuft über das nasse Dach",
+    ]  # fmt: skip
+    mistyped = variants["5 % of words mistyped"]
+    assert len(mistyped) == len(texts) and mistyped[1:3] == ["", "..."]
+    assert 0 < sum(a != b for a, b in zip(mistyped, texts, strict=True)) < 40
+    assert robustness_variants(texts, seed=1) != variants
