@@ -13,7 +13,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "metrics": ["Perplexity", "TokenAccuracy", "TokenLoss"],
         "optimizers": ["Adam", "GradientAccumulation", "averaged_weights"],
         "schedules": ["NoamSchedule", "TrapezoidSchedule"],
-        "schedules": ["NoamSchedule"],
         "search_choice": ["choose_search"],
     },
 )
