@@ -43,9 +43,10 @@ def tokenize(job: dict[str, Any]) -> dict[str, Any]:
         parallel = read_parallel(job["source"], job["target"])
     else:
         parallel = phrasebook().train
+    corpus = "text" if job["source"] else "phrasebook"
     tokenizer = SentencePieceTokenizer.train(
         [*parallel.sources, *parallel.targets],
-        job["vocab_size"] or default_vocab_size("text" if job["source"] else "phrasebook"),
+        job["vocab_size"] or default_vocab_size(corpus, len(parallel)),
     )
     text = TokenizedText.build(parallel, tokenizer, tokenizer, job["max_length"])
     ids = {"pad_id": tokenizer.pad_id, "bos_id": tokenizer.bos_id, "eos_id": tokenizer.eos_id}

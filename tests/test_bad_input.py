@@ -37,6 +37,12 @@ def test_a_bad_line_of_a_tsv_file_is_named(bad_files, capfd):
         (["--corpus=phrasbook"], ["'phrasbook'", "'phrasebook'"]),
         (["--corpus=copy", "--train-source=x"], ["--train-source", "'copy'"]),
         ([], ["--train-source, --train-target", "--corpus phrasebook"]),
+        (["--train-tsv=x", "--corpus=text"], ["--train-tsv", "'text'"]),
+        (["--train-tsv=x", "--train-source=y", "--train-target=z"], ["--train-tsv", "'text'"]),
+        (
+            ["--train-source=x", "--train-target=y", "--validation-source=z"],
+            ["missing --validation-target", "or neither"],
+        ),
         (["--corpus=copy", "--preset=tniy"], ["'tniy'", "'tiny'"]),
         (["--corpus=copy", "--model-type=bep"], ["'bep'", "'bpe'"]),
         (["--corpus=copy", "--precision=bfloat16"], ["'bfloat16'", "'mixed_bfloat16'"]),
@@ -66,7 +72,7 @@ def test_a_bad_setting_is_named(tmp_path, capfd, options, words):
     ("options", "words"),
     [
         (["--vocab-size=5000"], [r"vocab_size=5000", r"at most \d+"]),
-        (["--vocab-size=261"], [r"vocab_size=261", "too small"]),
+        (["--vocab-size=261"], [r"vocab_size=261", "too small", r"at least \d+"]),
         (["--vocab-size=280", "--d-model=30", "--num-heads=4"], ["d_model=30", "num_heads=4"]),
         (["--vocab-size=280", "--max-length=2"], ["max_length"]),
         (
@@ -84,6 +90,19 @@ def test_a_setting_that_does_not_fit_the_text_is_named(copy_files, tmp_path, cap
     assert_one_line(last, *words)
     assert all(line.startswith("Training a tokenizer") for line in before)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("ja\tyes\n", ["all.tsv: 1 pair, of which none can be held out", "give at least 2"]),
+        ("ja\tyes\nja\tsure\nja\tyeah\n", ["all.tsv: most pairs have the same source"]),
+    ],
+)
+def test_a_text_of_which_nothing_can_be_held_out_is_named(tmp_path, capfd, text, words):
+    (tmp_path / "all.tsv").write_text(text, encoding="utf-8")
+    arguments = ["train", f"--run-dir={tmp_path / 'run'}", f"--train-tsv={tmp_path / 'all.tsv'}"]
+    assert_refused(arguments, words, capfd, tmp_path)
 
 
 @pytest.mark.parametrize(

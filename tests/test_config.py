@@ -203,16 +203,55 @@ def test_two_lengths_of_training_conflict(lengths, named):
         assert getattr(TrainingConfig(**{name: value}), name) == value
 
 
+@pytest.mark.parametrize(
+    ("corpus", "files", "missing"),
+    [
+        *[("text", TEXT, name) for name in TEXT],
+        ("tsv", TSV, "train_tsv"),
+    ],
+)
+def test_a_missing_file_is_named_as_an_option(corpus, files, missing):
+    given_files = {name: path for name, path in files.items() if name != missing}
+    message = refusal(DataConfig, corpus=corpus, **given_files)
+    assert message.startswith(f"missing --{missing.replace('_', '-')}. ")
+
+
+@pytest.mark.parametrize(
+    ("corpus", "named"),
+    [(None, "--train-source, --train-target. "), ("text", "--train-source, --train-target. "),
+     ("tsv", "--train-tsv. ")],
+)  # fmt: skip
+def test_a_corpus_without_files_names_those_of_its_training_text(corpus, named):
+    assert refusal(DataConfig, corpus=corpus).startswith(f"missing {named}Give these files")
+
+
+@pytest.mark.parametrize("missing", ["validation_source", "validation_target"])
+def test_one_validation_file_of_two_may_be_omitted_with_the_other(missing):
+    without = {name: path for name, path in TEXT.items() if name != missing}
+    message = refusal(DataConfig, **without)
+    assert "Give --validation-source and --validation-target, or neither" in message
+
+
 @pytest.mark.parametrize(("corpus", "files"), [("text", TEXT), ("tsv", TSV)])
-def test_missing_files_are_named_as_options(corpus, files):
-    assert DataConfig(corpus=corpus, **files).corpus == corpus
-    for missing in files:
-        given_files = {name: path for name, path in files.items() if name != missing}
-        message = refusal(DataConfig, corpus=corpus, **given_files)
-        assert message.startswith(f"missing --{missing.replace('_', '-')}. ")
-    message = refusal(DataConfig, corpus=corpus)
-    for name in files:
-        assert f"--{name.replace('_', '-')}" in message
+def test_the_files_say_which_corpus_it_is(corpus, files):
+    training = {name: path for name, path in files.items() if name.startswith("train")}
+    for given_files, has_validation_files in ((files, True), (training, False)):
+        for config in (DataConfig(**given_files), DataConfig(corpus=corpus, **given_files)):
+            assert config.corpus == corpus
+            assert config.has_validation_files == has_validation_files
+
+
+@pytest.mark.parametrize(
+    ("files", "named"),
+    [
+        ({**TEXT, **TSV}, "--train-tsv has no use with the corpus 'text'"),
+        ({"corpus": "text", "train_tsv": "x"}, "--train-tsv has no use with the corpus 'text'"),
+        ({"train_tsv": "x", "validation_source": "y"}, "--validation-source has no use with"),
+        ({"validation_tsv": "x"}, "missing --train-tsv. "),
+    ],
+)
+def test_files_of_two_corpora_clash(files, named):
+    assert refusal(DataConfig, **files).startswith(named)
 
 
 @pytest.mark.parametrize(

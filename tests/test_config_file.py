@@ -34,7 +34,9 @@ def data_configs(draw):
     corpus = draw(
         st.sampled_from(["text", "tsv", "phrasebook", "copy", "reverse", "tfds:ted/pt_to_en"])
     )
-    files = {"text": TEXT, "tsv": TSV}.get(corpus, {})
+    files = list({"text": TEXT, "tsv": TSV}.get(corpus, {}))
+    if draw(st.booleans()):
+        files = [name for name in files if name.startswith("train")]
     batch_tokens = draw(st.integers(2, 10**6))
     return DataConfig(
         corpus=corpus,

@@ -325,6 +325,7 @@ def test_a_vocabulary_too_large_is_an_error_with_the_largest_that_works(model_ty
         str(caught.value),
     )
     largest = int(match[1])
+    assert caught.value.nearest == largest
     assert SentencePieceTokenizer.train(SENTENCES, largest, model_type).vocab_size == largest
     with pytest.raises(ConfigError, match=f"at most {largest}"):
         SentencePieceTokenizer.train(SENTENCES, largest + 1, model_type)
@@ -346,8 +347,10 @@ def test_a_vocabulary_too_small_asks_for_a_larger_one(model_type):
     with pytest.raises(ConfigError) as caught:
         SentencePieceTokenizer.train(SENTENCES, 262, model_type)
     message = str(caught.value)
+    needed = NUM_BYTES + NUM_SPECIAL + NUM_CHARACTERS
     assert message.startswith("vocab_size=262 is too small for the characters of this corpus")
-    assert "Use a larger one" in message and "at most" not in message
+    assert message.endswith(f"of at least {needed}.")
+    assert caught.value.nearest == needed
 
 
 @pytest.mark.parametrize("sentences", [[], ["", " \t"]], ids=["no sentence", "blank sentences"])

@@ -23,8 +23,10 @@ from commands import (
 )
 
 from tf_transformer import cli
-from tf_transformer.commands.train import given_settings
-from tf_transformer.config import merge_tables, read_toml
+from tf_transformer.commands.train import given_settings, resumed_config
+from tf_transformer.config import RunConfig, merge_tables, read_toml
+from tf_transformer.errors import ConfigError
+from tf_transformer.models.architectures import preset
 from tf_transformer.training.run_directory import RunDirectory
 
 
@@ -230,12 +232,77 @@ def test_a_run_is_not_overwritten(trained_run, copy_files, capfd, extra):
 @pytest.mark.parametrize(
     ("extra", "words"),
     [
-        (["--d-model=64"], ["--d-model", "--steps"]),
-        (["--seed=5", "--steps=99"], ["--seed"]),
-        (["--config=run.toml"], ["--config"]),
-        (["--no-joint"], ["--no-joint"]),
+        (["--d-model=64"], ["the run has --d-model 32, not 64", "--steps"]),
+        (["--seed=5", "--steps=99"], ["--seed 0, not 5"]),
+        (["--d-ff=64", "--num-heads=4", "--warmup-steps=9"],
+         ["has --num-heads 2, not 4; --warmup-steps 50, not 9"]),
+        (["--no-joint"], ["--joint, not --no-joint"]),
+        (["--tensorboard"], ["--no-tensorboard, not --tensorboard"]),
+        (["--corpus=copy"], ["--corpus text, not copy"]),
+        (["--train-source=other file"], ["--train-source .*source, not 'other file'"]),
+        (["--clip-norm=1"], ["has no --clip-norm, not --clip-norm 1.0"]),
+        (["--preset=tiny", "--num-layers=1", "--d-model=32"],
+         ["has --d-ff 64, not 256 of --preset tiny; --num-heads 2, not 4 of --preset tiny"]),
     ],
-)
-def test_resume_takes_no_other_setting(trained_run, capfd, extra, words):
+)  # fmt: skip
+def test_resume_refuses_a_setting_that_differs_and_names_both_values(
+    trained_run, capfd, extra, words
+):
     run_dir, _ = trained_run
     assert_refused(["train", f"--run-dir={run_dir}", "--resume", *extra], words, capfd, run_dir)
+
+
+def test_resume_compares_the_settings_of_a_file(trained_run, tmp_path, capfd):
+    run_dir, _ = trained_run
+    config = tmp_path / "run.toml"
+    config.write_text("[model]\nd_model = 32\nd_ff = 65\n[training]\nseed = 7\n", "utf-8")
+    resume = ["train", f"--run-dir={run_dir}", "--resume", f"--config={config}"]
+    assert_refused(resume, ["has --d-ff 64, not 65; --seed 0, not 7"], capfd, run_dir)
+    assert_refused([*resume, "--d-ff=64"], ["has --seed 0, not 7"], capfd, run_dir)
+
+
+def resumed_with(run_dir, *extra):
+    """The configuration that a resumed run would have."""
+    options = cli.make_parser().parse_args(["train", f"--run-dir={run_dir}", "--resume", *extra])
+    return resumed_config(options)
+
+
+def test_resume_accepts_the_options_of_the_run(trained_run, copy_files, tmp_path):
+    run_dir, _ = trained_run
+    config = RunDirectory(run_dir).config()
+    lengths = [f"--steps={STEPS}", f"--validation-steps={PERIOD}"]
+    started_with = [*files(copy_files), *SMALL, *lengths]
+    assert resumed_with(run_dir) == config
+    assert resumed_with(run_dir, *started_with) == config
+    assert resumed_with(run_dir, *SMALL, "--preset=base") == config  # it names every size
+    assert resumed_with(run_dir, f"--config={run_dir / 'config.toml'}") == config
+    file = tmp_path / "run.toml"
+    file.write_text("[training]\nlearning_rate_factor = 1\nminutes = 3\n", encoding="utf-8")
+    assert resumed_with(run_dir, f"--config={file}").training.minutes == 3.0
+    longer = resumed_with(run_dir, *started_with, f"--steps={MORE_STEPS}", f"--config={file}")
+    assert (longer.training.steps, longer.training.minutes) == (MORE_STEPS, None)
+    assert longer.data == config.data and longer.model == config.model
+
+
+def test_a_preset_is_compared_by_its_sizes(tmp_path):
+    RunDirectory(tmp_path).save_config(RunConfig.from_dict({"data": {"corpus": "copy"}}))
+    assert resumed_with(tmp_path, "--preset=tiny").model == preset("tiny")
+    with pytest.raises(ConfigError, match="has --d-ff 256, not 512 of --preset small"):
+        resumed_with(tmp_path, "--preset=small")
+
+
+def test_a_run_without_validation_files_holds_pairs_out_and_is_resumed(copy_files, tmp_path, capfd):
+    text = [f"--train-{side}={copy_files / f'train.{side}'}" for side in ("source", "target")]
+    run_dir = tmp_path / "run"
+    arguments = ["train", f"--run-dir={run_dir}", *text, *SMALL]
+    assert cli.main([*arguments, "--steps=1"]) == 0
+    first = capfd.readouterr().err.splitlines()
+    assert first[0] == (
+        "Held out 30 of 300 pairs for validation; "
+        "give --validation-source and --validation-target to choose them."
+    )
+    assert any(line.startswith("270 training pairs") for line in first)
+    # The very options again: the same parts, or the checkpoint would be refused.
+    assert cli.main([*arguments, "--steps=2", "--resume"]) == 0
+    assert capfd.readouterr().err.splitlines()[0] == first[0]
+    assert [line["step"] for line in log_of(run_dir)] == [1, 2]

@@ -29,15 +29,22 @@ from tf_transformer.settings import (
 class DataConfig:
     """Where sentences come from, and how they are batched."""
 
-    corpus: str = setting("text", "text, tsv, phrasebook, copy, reverse or tfds:NAME")
+    corpus: str | None = setting(
+        None,
+        "text, tsv, phrasebook, copy, reverse or tfds:NAME; default: text or tsv, as the files are",
+    )
     train_source: str | None = setting(
         None, "source sentences, one a line, plain or gzip; or a pattern in quotes, 'train.*.en.gz'"
     )
     train_target: str | None = setting(None, "their translations, line by line, file by file")
-    validation_source: str | None = setting(None, "source sentences that choose the checkpoint")
+    validation_source: str | None = setting(
+        None, "source sentences that choose the checkpoint; default: some of the training text"
+    )
     validation_target: str | None = setting(None, "their translations")
     train_tsv: str | None = setting(None, "source TAB target, one pair a line")
-    validation_tsv: str | None = setting(None, "the same, to choose the checkpoint")
+    validation_tsv: str | None = setting(
+        None, "the same, to choose the checkpoint; default: some of the training text"
+    )
     tfds_dir: str | None = setting(None, "folder of prepared TFDS data sets")
     tfds_download: bool = setting(False, "let TFDS use the network")
     data_cache: str | None = setting(
@@ -58,14 +65,21 @@ class DataConfig:
         None, "tokens in a batch on its longer side, padding included", recipe=True
     )
 
-    FILES: typing.ClassVar = {
-        "text": ("train_source", "train_target", "validation_source", "validation_target"),
-        "tsv": ("train_tsv", "validation_tsv"),
+    TRAINING_FILES: typing.ClassVar = {
+        "text": ("train_source", "train_target"),
+        "tsv": ("train_tsv",),
     }
-    CORPORA: typing.ClassVar = (*FILES, "phrasebook", "copy", "reverse")
+    VALIDATION_FILES: typing.ClassVar = {
+        "text": ("validation_source", "validation_target"),
+        "tsv": ("validation_tsv",),
+    }
+    FILES: typing.ClassVar = sum((*TRAINING_FILES.values(), *VALIDATION_FILES.values()), ())
+    CORPORA: typing.ClassVar = (*TRAINING_FILES, "phrasebook", "copy", "reverse")
 
     def __post_init__(self) -> None:
-        """Checks the values."""
+        """Fills in the corpus of the files, and checks the values."""
+        if self.corpus is None:
+            object.__setattr__(self, "corpus", self._corpus_of_files())
         require_positive(self, "batch_tokens")
         require_rate(self, "source_noise")
         require(self.max_length > 1, "max_length", self.max_length, "2 or more")
@@ -78,19 +92,39 @@ class DataConfig:
         if self.corpus not in self.CORPORA and not self.corpus.startswith("tfds:"):
             hint = did_you_mean(self.corpus, [*self.CORPORA, "tfds:NAME"])
             raise ConfigError(f"unknown corpus {self.corpus!r}: {hint}")
-        needed = self.FILES.get(self.corpus, ())
-        missing = [name for name in needed if getattr(self, name) is None]
-        if missing:
-            raise ConfigError(
-                f"missing {', '.join(map(flag, missing))}. Give these files, "
-                f"or choose a corpus that needs none: --corpus phrasebook."
-            )
-        for name in sum(self.FILES.values(), ()):
-            if name not in needed and getattr(self, name) is not None:
+        training = self.TRAINING_FILES.get(self.corpus, ())
+        validation = self.VALIDATION_FILES.get(self.corpus, ())
+        for name in self.FILES:
+            if name not in training + validation and getattr(self, name) is not None:
                 raise ConfigError(
                     f"{flag(name)} has no use with the corpus {self.corpus!r}. "
                     f"Give one or the other."
                 )
+        if missing := [name for name in training if getattr(self, name) is None]:
+            raise ConfigError(
+                f"missing {', '.join(map(flag, missing))}. Give these files, "
+                f"or choose a corpus that needs none: --corpus phrasebook."
+            )
+        missing = [name for name in validation if getattr(self, name) is None]
+        if missing and len(missing) < len(validation):
+            both = " and ".join(map(flag, validation))
+            raise ConfigError(
+                f"missing {', '.join(map(flag, missing))}. Give {both}, or neither: then a part of "
+                f"the training text is held out for validation."
+            )
+
+    @property
+    def has_validation_files(self) -> bool:
+        """Whether the validation text has files of its own."""
+        names = self.VALIDATION_FILES.get(self.corpus, ())
+        return any(getattr(self, name) is not None for name in names)
+
+    def _corpus_of_files(self) -> str:
+        for files in (self.TRAINING_FILES, self.VALIDATION_FILES):
+            for corpus, names in files.items():
+                if any(getattr(self, name) is not None for name in names):
+                    return corpus
+        return "text"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,7 +173,7 @@ class TrainingConfig:
     learning_rate: float | None = setting(None, "at its peak", recipe=True)
     warmup_steps: int | None = setting(None, "updates until the learning rate peaks", recipe=True)
     decay_fraction: float = setting(
-        0.5, "the last part of training, in which the rate of the trapezoid falls to 0"
+        0.4, "the last part of training, in which the rate of the trapezoid falls to 0"
     )
     label_smoothing: float = setting(0.1, "probability of all tokens but the true one")
     validation_steps: int | None = setting(None, "updates between validations", recipe=True)

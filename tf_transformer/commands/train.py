@@ -2,6 +2,8 @@
 
 import argparse
 import dataclasses
+import shlex
+from collections.abc import Mapping
 from typing import Any
 
 from tf_transformer.commands.models import quiet
@@ -13,7 +15,7 @@ from tf_transformer.config import (
     settings_by_table,
 )
 from tf_transformer.errors import ConfigError
-from tf_transformer.models.architectures import ARCHITECTURES
+from tf_transformer.models.architectures import ARCHITECTURES, architecture_name
 from tf_transformer.settings import flag, kinds_of
 from tf_transformer.training.run_directory import RunDirectory
 
@@ -47,7 +49,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace, started: float) -> int:
     """Trains."""
     if options.resume:
-        config = _resumed_config(options)
+        config = resumed_config(options)
     else:
         # An existing run is named before its options are checked.
         RunDirectory.create(options.run_dir)
@@ -80,26 +82,60 @@ def given_settings(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
     return {table: settings for table, settings in given.items() if settings}
 
 
-def _resumed_config(options: argparse.Namespace) -> RunConfig:
+def resumed_config(options: argparse.Namespace) -> RunConfig:
+    """The configuration of the run to resume, with the changes that the options make.
+
+    Raises:
+        ConfigError: An option, or a setting of the file that `--config` names, is not that of the
+            run and must not change; both values are named.
+    """
     config = RunDirectory.open(options.run_dir).config()
-    given = given_settings(options)
-    fixed = [
-        (name, value)
-        for table in given.values()
-        for name, value in table.items()
-        if name not in _MAY_CHANGE
-    ]
-    if fixed or options.config:
-        name, value = fixed[0] if fixed else ("config", None)
-        named = flag(f"no_{name}" if value is False else name)
-        raise ConfigError(
-            f"--resume continues with the configuration in {options.run_dir}/config.toml; "
-            f"omit {named}. Only {', '.join(map(flag, _MAY_CHANGE[:-1]))} or "
-            f"{flag(_MAY_CHANGE[-1])} may change."
-        )
-    if not given:
-        return config
-    return RunConfig.from_dict(merge_tables(config.to_dict(), given), "command line")
+    tables = read_toml(options.config) if options.config else {}
+    given = merge_tables(tables, given_settings(options))
+    if all(isinstance(table, Mapping) for table in given.values()):
+        differences = _differences(config, given)
+        if differences:
+            raise ConfigError(
+                f"{options.run_dir}: the run has {'; '.join(differences)}. Omit what differs, or "
+                f"start a new run with another --run-dir. With --resume only "
+                f"{', '.join(map(flag, _MAY_CHANGE[:-1]))} or {flag(_MAY_CHANGE[-1])} may change."
+            )
+        given = merge_tables(config.to_dict(), given)
+    return RunConfig.from_dict(given, options.config or "command line")
+
+
+def _differences(config: RunConfig, given: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """The settings that are given and have another value in the run, each with both values.
+
+    A preset is compared by its sizes, which are what a run keeps of it.
+    """
+    architecture = architecture_name(config.model)
+    found = []
+    for table, fields in settings_by_table(architecture).items():
+        of_run = {f.name: getattr(getattr(config, table), f.name, None) for f in fields}
+        settings, preset = dict(given.get(table, {})), None
+        if table == "model":
+            of_run["architecture"] = architecture
+            preset = settings.pop("preset", None)
+        sizes = ARCHITECTURES[architecture].presets.get(str(preset), {})
+        for name, value in {**sizes, **settings}.items():
+            if name in of_run and name not in _MAY_CHANGE and value != of_run[name]:
+                # --d-model 64, not 128; but --joint, not --no-joint
+                other = _option(name, value)
+                if of_run[name] is not None:
+                    other = other.removeprefix(f"{flag(name)} ")
+                source = "" if name in settings else f" of --preset {preset}"
+                found.append(f"{_option(name, of_run[name])}, not {other}{source}")
+    return found
+
+
+def _option(name: str, value: Any) -> str:
+    """A setting as it is written on the command line."""
+    if value is None:
+        return f"no {flag(name)}"
+    if isinstance(value, bool):
+        return flag(name if value else f"no_{name}")
+    return f"{flag(name)} {shlex.quote(str(value))}"
 
 
 def _add_setting(group: Any, field: dataclasses.Field) -> None:

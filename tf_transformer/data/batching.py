@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer.data.augmentation import Augmentation
+from tf_transformer.data.held_out import Remainder
 from tf_transformer.data.lines import DataError
 from tf_transformer.data.parallel import ParallelText
 from tf_transformer.data.text_files import TextFiles
@@ -85,7 +86,7 @@ class TokenBatches:
     @classmethod
     def from_text(
         cls,
-        parallel_text: ParallelText | TextFiles,
+        parallel_text: ParallelText | TextFiles | Remainder,
         source_tokenizer: Tokenizer,
         target_tokenizer: Tokenizer,
         *,

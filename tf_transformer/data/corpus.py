@@ -1,6 +1,7 @@
 """The corpus of a run, by its name in the configuration."""
 
 from tf_transformer.config import DataConfig
+from tf_transformer.data.held_out import hold_out
 from tf_transformer.data.parallel import (
     Corpus,
     ParallelText,
@@ -13,9 +14,13 @@ from tf_transformer.data.phrasebook import phrasebook
 from tf_transformer.data.synthetic import copy_task, reverse_task
 from tf_transformer.data.text_files import TextFiles
 
-# Small corpora have few distinct subwords, and SentencePiece fails if it is asked for more.
+# The built-in corpora have few distinct subwords.
 _VOCAB_SIZES = {"phrasebook": 2000, "copy": 280, "reverse": 280}
-_DEFAULT_VOCAB_SIZE = 8000
+# Of other corpora: the fewest pairs for a vocabulary of so many subwords.
+_VOCAB_SIZES_BY_PAIRS = {
+    0: 400, 300: 1_000, 2_000: 2_000, 10_000: 4_000, 25_000: 8_000, 1_000_000: 16_000,
+    5_000_000: 32_000,
+}  # fmt: skip
 _BUILT_IN = {"phrasebook": phrasebook, "copy": copy_task, "reverse": reverse_task}
 
 
@@ -23,21 +28,24 @@ def load_corpus(config: DataConfig) -> Corpus:
     """Reads or generates the sentences of a run.
 
     Returns:
-        The corpus. Training text of `corpus="text"` stays in its files.
+        The corpus. Training text of `corpus="text"` stays in its files. Without validation files a
+        part of the training text is held out, always the same.
 
     Raises:
-        DataError: If the files cannot be read or are not aligned.
+        DataError: If the files cannot be read or are not aligned, or none can be held out.
     """
     if config.corpus in _BUILT_IN:
         return _BUILT_IN[config.corpus]()
     if config.corpus.startswith("tfds:"):
         name = config.corpus.removeprefix("tfds:")
         return load_tfds(name, config.tfds_dir, config.tfds_download)
-    if config.corpus == "tsv":
-        return Corpus("tsv", read_tsv(config.train_tsv), read_tsv(config.validation_tsv))
     # The small text first: an error in it need not wait for the large one.
-    validation = read_parallel(config.validation_source, config.validation_target)
-    return Corpus("text", TextFiles(config.train_source, config.train_target), validation)
+    validation = _read_validation(config) if config.has_validation_files else None
+    paths = [getattr(config, name) for name in DataConfig.TRAINING_FILES[config.corpus]]
+    train = read_tsv(*paths) if config.corpus == "tsv" else TextFiles(*paths)
+    if validation is None:
+        train, validation = hold_out(train, " and ".join(paths))
+    return Corpus(config.corpus, train, validation)
 
 
 def load_validation(config: DataConfig) -> ParallelText:
@@ -50,11 +58,24 @@ def load_validation(config: DataConfig) -> ParallelText:
         return _BUILT_IN[config.corpus]().validation
     if config.corpus.startswith("tfds:"):
         return load_tfds_validation(config.corpus.removeprefix("tfds:"), config.tfds_dir)
+    if not config.has_validation_files:
+        return load_corpus(config).validation
+    return _read_validation(config)
+
+
+def _read_validation(config: DataConfig) -> ParallelText:
     if config.corpus == "tsv":
         return read_tsv(config.validation_tsv)
     return read_parallel(config.validation_source, config.validation_target)
 
 
-def default_vocab_size(corpus: str) -> int:
-    """Returns a vocabulary size that suits a corpus, by its name in `DataConfig`."""
-    return _VOCAB_SIZES.get(corpus, _DEFAULT_VOCAB_SIZE)
+def default_vocab_size(corpus: str, num_pairs: int) -> int:
+    """Returns a vocabulary size that suits a corpus.
+
+    Args:
+        corpus: Its name in `DataConfig`.
+        num_pairs: Number of its training pairs.
+    """
+    if corpus in _VOCAB_SIZES:
+        return _VOCAB_SIZES[corpus]
+    return max(size for fewest, size in _VOCAB_SIZES_BY_PAIRS.items() if num_pairs >= fewest)

@@ -90,7 +90,8 @@ class Corpus:
 
     Attributes:
         name: Name of the corpus in messages.
-        train: Training pairs: `ParallelText`, or `TextFiles` that stay on disk.
+        train: Training pairs: `ParallelText`, `TextFiles` that stay on disk, or the `Remainder` of
+            either.
         validation: Pairs by which the best checkpoint is chosen.
         test: Pairs for the final evaluation, if there are any.
     """

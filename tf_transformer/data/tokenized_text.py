@@ -10,6 +10,7 @@ from typing import Any, BinaryIO, Protocol
 
 import numpy as np
 
+from tf_transformer.data.held_out import Remainder
 from tf_transformer.data.lines import DataError
 from tf_transformer.data.parallel import ParallelText
 from tf_transformer.data.text_files import TextFiles
@@ -106,7 +107,7 @@ class TokenizedText:
     @classmethod
     def build(
         cls,
-        parallel_text: ParallelText | TextFiles,
+        parallel_text: ParallelText | TextFiles | Remainder,
         source_tokenizer: Tokenizer,
         target_tokenizer: Tokenizer,
         max_length: int,

@@ -39,6 +39,18 @@ class TokenizerError(InputError):
     """A SentencePiece model that cannot be used."""
 
 
+class VocabularySizeError(ConfigError):
+    """A vocabulary size that the training sentences do not allow.
+
+    Attributes:
+        nearest: The largest size that they allow, or the smallest.
+    """
+
+    def __init__(self, message: str, nearest: int) -> None:
+        super().__init__(message)
+        self.nearest = nearest
+
+
 class SentencePieceTokenizer:
     """Converts text to token ids and back (Kudo & Richardson 2018).
 
@@ -101,8 +113,9 @@ class SentencePieceTokenizer:
             model_type: `"bpe"` or `"unigram"`.
 
         Raises:
-            ConfigError: If the sentences do not have that many different subwords, the model type
-                is unknown, or there is no text.
+            VocabularySizeError: If the sentences do not have that many different subwords, or
+                more characters.
+            ConfigError: If the model type is unknown, or there is no text.
             TypeError: If `sentences` is a str.
         """
         _require_list(sentences)
@@ -146,7 +159,7 @@ class SentencePieceTokenizer:
                 )
             except RuntimeError as error:
                 # The library replaces an error of the iterator by one of its own.
-                raise (failed or [ConfigError(_explain(error, vocab_size))])[0] from None
+                raise (failed or [_explained(error, vocab_size)])[0] from None
         proto = sentencepiece_model_pb2.ModelProto.FromString(model.getvalue())
         # The rules are compiled in; their temporary file has another name each time.
         proto.normalizer_spec.normalization_rule_tsv = ""
@@ -303,21 +316,25 @@ def _require_list(texts: Iterable[str]) -> None:
         raise TypeError(f"expected a list of texts, received the str {texts[:40]!r}; give [text]")
 
 
-def _explain(error: RuntimeError, vocab_size: int) -> str:
+def _explained(error: RuntimeError, vocab_size: int) -> ConfigError:
     message = str(error).strip()
     # sentencepiece: "Vocabulary size too high (8000). Please set it to a value <= 512."
-    if "too high" in message:
-        limit = message.rsplit("<=", 1)[1].strip(" .")
-        return (
+    if found := re.search(r"too high .*<= (\d+)", message):
+        return VocabularySizeError(
             f"vocab_size={vocab_size} is more than this corpus allows: give --vocab-size "
-            f"(vocab_size) of at most {limit}."
+            f"(vocab_size) of at most {found[1]}.",
+            int(found[1]),
         )
-    if "Vocabulary size is smaller" in message or "smaller than required_chars" in message:
-        return (
-            f"vocab_size={vocab_size} is too small for the characters of this corpus ({message}). "
-            "Use a larger one."
+    # sentencepiece: "Vocabulary size is smaller than required_chars. 262 vs 498. Increase …"
+    if found := re.search(r"smaller than required_chars.* vs (\d+)", message):
+        return VocabularySizeError(
+            f"vocab_size={vocab_size} is too small for the characters of this corpus: give "
+            f"--vocab-size (vocab_size) of at least {found[1]}.",
+            int(found[1]),
         )
     # sentencepiece: "[!sentences_.empty()]" and "[(all_chars_count) > (0)]".
     if "sentences_.empty" in message or "all_chars_count" in message:
-        return "the training sentences have no text: give at least one that is not blank."
-    return f"the tokenizer cannot be trained with vocab_size={vocab_size}: {message}"
+        return ConfigError(
+            "the training sentences have no text: give at least one that is not blank."
+        )
+    return ConfigError(f"the tokenizer cannot be trained with vocab_size={vocab_size}: {message}")

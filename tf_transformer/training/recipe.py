@@ -103,7 +103,7 @@ def choose(config: RunConfig, facts: Facts) -> list[Choice]:
         facts = facts._replace(epochs=epochs)
         add("training", "epochs", epochs, "no length was given, and small text needs more passes")
     vocab_size = add(
-        "tokenizer", "vocab_size", default_vocab_size(facts.corpus),
+        "tokenizer", "vocab_size", default_vocab_size(facts.corpus, facts.num_pairs),
         "rare subwords of little text would hardly be trained",
     )  # fmt: skip
     batch_tokens = add(

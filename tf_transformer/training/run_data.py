@@ -5,20 +5,24 @@ import itertools
 import json
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from tf_transformer.config import RunConfig, TokenizerConfig
+from tf_transformer.config import DataConfig, RunConfig, TokenizerConfig
 from tf_transformer.data.augmentation import Augmentation
 from tf_transformer.data.batching import TokenBatches
 from tf_transformer.data.corpus import load_corpus
+from tf_transformer.data.held_out import Remainder
 from tf_transformer.data.parallel import Corpus
 from tf_transformer.models.architectures import with_tokenizers
-from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer
+from tf_transformer.settings import flag
+from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer, VocabularySizeError
 from tf_transformer.training.distribution import Workers
 from tf_transformer.training.recipe import Facts, complete
 from tf_transformer.training.restore import restore_tokenizers
 from tf_transformer.training.run_directory import RunDirectory
+
+Sentences = Callable[[], Iterable[str]]  # called again where they are needed again
 
 
 class RunData(NamedTuple):
@@ -80,18 +84,15 @@ def prepare_data(
         InputError: With one line that says what to do.
     """
     corpus = load_corpus(config.data)
+    if workers.is_chief and isinstance(corpus.train, Remainder):
+        _say(_held_out_line(config.data, corpus))
     if resume:
         tokenizers = restore_tokenizers(run)
     else:
+        may_differ = config.tokenizer.vocab_size is None
         config = _completed(config, corpus, workers)
-        if workers.is_chief:
-            print(
-                f"Training a tokenizer of {config.tokenizer.vocab_size:,} subwords "
-                f"on {len(corpus.train):,} sentence pairs.",
-                file=sys.stderr,
-                flush=True,
-            )
-        tokenizers = _train_tokenizers(config.tokenizer, corpus.train, workers)
+        tokenizers = _train_tokenizers(config.tokenizer, corpus, workers, may_differ)
+        config = _with_vocab_size(config, *tokenizers)
     config = dataclasses.replace(config, model=with_tokenizers(config.model, *tokenizers))
     began = time.monotonic()
     options = {"batch_tokens": config.data.batch_tokens, "max_length": config.data.max_length}
@@ -107,19 +108,42 @@ def prepare_data(
     return config, RunData(corpus, *tokenizers, batches, validation, time.monotonic() - began)
 
 
+def _held_out_line(config: DataConfig, corpus: Corpus) -> str:
+    held_out, same_source = len(corpus.validation), corpus.train.num_same_source
+    total = len(corpus.train) + held_out + same_source
+    dropped = f" and dropped {same_source:,} with the same sources" if same_source else ""
+    options = " and ".join(map(flag, config.VALIDATION_FILES[config.corpus]))
+    return (
+        f"Held out {held_out:,} of {total:,} pairs for validation{dropped}; "
+        f"give {options} to choose them."
+    )
+
+
 def _train_tokenizers(
-    config: TokenizerConfig, text: Iterable[tuple[str, str]], workers: Workers
+    config: TokenizerConfig, corpus: Corpus, workers: Workers, may_differ: bool
 ) -> tuple[SentencePieceTokenizer, SentencePieceTokenizer]:
-    """Trains them on the chief, and gives every worker the chief's."""
-    sides: list[Iterable[str]] = [itertools.chain.from_iterable(text)]
+    """Trains them on the chief, and gives every worker the chief's.
+
+    `may_differ` says whether another size may be taken where that of the configuration is not
+    possible.
+    """
+    text = corpus.train
+    sides: dict[str, Sentences] = {"text": lambda: itertools.chain.from_iterable(text)}
     if not config.joint:
-        sides = [(source for source, _ in text), (target for _, target in text)]
+        sides = {
+            "source text": lambda: (source for source, _ in text),
+            "target text": lambda: (target for _, target in text),
+        }
+    if workers.is_chief:
+        _say(
+            f"Training a tokenizer of {config.vocab_size:,} subwords "
+            f"on {len(text):,} sentence pairs."
+        )
     trained = []
-    for side in sides:
+    for name, sentences in sides.items():
         content = b""
         if workers.is_chief:
-            tokenizer = SentencePieceTokenizer.train(side, config.vocab_size, config.model_type)
-            content = tokenizer.model
+            content = _train_tokenizer(config, may_differ, sentences, name).model
         trained.append(SentencePieceTokenizer(workers.broadcast(content)))
     return trained[0], trained[-1]
 
@@ -130,3 +154,38 @@ def _completed(config: RunConfig, corpus: Corpus, workers: Workers) -> RunConfig
     # The machines of other workers may have more cores.
     tables = workers.broadcast(json.dumps(complete(config, facts).to_dict()).encode())
     return RunConfig.from_dict(json.loads(tables))
+
+
+def _train_tokenizer(
+    config: TokenizerConfig, may_differ: bool, sentences: Sentences, name: str
+) -> SentencePieceTokenizer:
+    """Trains one, of another size where that is not possible and it may differ."""
+    try:
+        return SentencePieceTokenizer.train(sentences(), config.vocab_size, config.model_type)
+    except VocabularySizeError as error:
+        if not may_differ:
+            raise
+        possible, reason = error.nearest, f"The {name} allows at most {error.nearest:,} subwords"
+        if error.nearest > config.vocab_size:
+            possible += config.vocab_size // 2  # words need more than characters
+            reason = f"The characters of the {name} alone need {error.nearest:,} subwords"
+        _say(f"{reason}: training a tokenizer of {possible:,}.")
+    config = dataclasses.replace(config, vocab_size=possible)
+    return _train_tokenizer(config, may_differ, sentences, name)
+
+
+def _with_vocab_size(
+    config: RunConfig,
+    source_tokenizer: SentencePieceTokenizer,
+    target_tokenizer: SentencePieceTokenizer,
+) -> RunConfig:
+    """The configuration that trains these tokenizers again."""
+    sizes = {source_tokenizer.vocab_size, target_tokenizer.vocab_size}
+    # Only a default may have given two sizes, and gives them again.
+    vocab_size = sizes.pop() if len(sizes) == 1 else None
+    tokenizer = dataclasses.replace(config.tokenizer, vocab_size=vocab_size)
+    return dataclasses.replace(config, tokenizer=tokenizer)
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

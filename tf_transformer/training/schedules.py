@@ -25,7 +25,7 @@ class TrapezoidSchedule(keras.optimizers.schedules.LearningRateSchedule):
     """
 
     def __init__(
-        self, peak: float, total_steps: int, warmup_steps: int, decay_fraction: float = 0.5
+        self, peak: float, total_steps: int, warmup_steps: int, decay_fraction: float = 0.4
     ) -> None:
         _require_positive(peak=peak, total_steps=total_steps, warmup_steps=warmup_steps)
         _require_fraction(decay_fraction)
@@ -67,7 +67,7 @@ class TimedTrapezoidSchedule(keras.optimizers.schedules.LearningRateSchedule):
         ValueError: As `TrapezoidSchedule`.
     """
 
-    def __init__(self, peak: float, warmup_steps: int, decay_fraction: float = 0.5) -> None:
+    def __init__(self, peak: float, warmup_steps: int, decay_fraction: float = 0.4) -> None:
         _require_positive(peak=peak, warmup_steps=warmup_steps)
         _require_fraction(decay_fraction)
         self.peak = peak
