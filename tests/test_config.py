@@ -37,7 +37,7 @@ def test_an_unknown_name_gets_the_nearest_known_one(tables, unknown, meant):
 
 def test_a_name_like_none_gets_all_of_them():
     message = refusal(RunConfig.from_dict, {"qqqq": {}})
-    assert message.endswith("known are data, model, tokenizer, training.")
+    assert message.endswith("known are chosen, data, model, tokenizer, training.")
     assert did_you_mean("qqqq", ["b", "a"]) == "known are a, b."
 
 

@@ -29,7 +29,7 @@ def test_export_writes_the_next_version_with_a_manifest(trained_run, exported_ru
     beside = {"models.config", "batching_parameters.pbtxt", "compose.yaml"}
     assert {path.name for path in saved.iterdir()} == {"1", *beside}
     manifest = read_manifest(saved / "1")
-    best = max(log_of(trained_run[0]), key=lambda line: line["val_bleu"])
+    best = max(log_of(trained_run[0]), key=lambda line: (line["val_bleu"], line["step"]))
     assert manifest["metrics"]["val_bleu"] == best["val_bleu"]
     assert manifest["step"] == best["step"]
     assert manifest["config"] == read_toml(trained_run[0] / "config.toml")

@@ -66,7 +66,10 @@ def test_a_default_vocabulary_shrinks_to_what_the_text_allows(prepare):
     )
     # The configuration of the run gives the same tokenizer again, and says so no more.
     again, same, printed = prepare(pairs, vocab_size=config.tokenizer.vocab_size)
-    assert again == config and same.source_tokenizer.model == data.source_tokenizer.model
+    assert (
+        again.tokenizer == config.tokenizer
+        and same.source_tokenizer.model == data.source_tokenizer.model
+    )
     assert not any("allows" in line for line in printed)
     with pytest.raises(ConfigError, match=f"={largest + 1} is more .* at most {largest}"):
         prepare(pairs, vocab_size=largest + 1)

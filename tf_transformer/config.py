@@ -365,7 +365,12 @@ def merge_tables(
             dropped = set(TrainingConfig.LENGTHS)
         kept = {key: value for key, value in table.items() if key not in dropped}
         merged[name] = {**kept, **settings}
-    changed = {f"{table}.{name}" for table, settings in given.items() for name in settings}
+    changed = {
+        f"{table}.{name}"
+        for table, settings in given.items()
+        for name, value in settings.items()
+        if isinstance(tables.get(table), Mapping) and tables[table].get(name) != value
+    }
     if isinstance(merged.get("chosen"), Mapping):
         merged["chosen"] = {k: v for k, v in merged["chosen"].items() if k not in changed}
     return merged

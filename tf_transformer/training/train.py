@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import hashlib
 import importlib.util
-import math
 import os
 import sys
 import time
@@ -24,19 +23,13 @@ from tf_transformer.training import callbacks, stopping
 from tf_transformer.training.averaging import write_best_average
 from tf_transformer.training.checkpoints import Checkpoint, Checkpoints
 from tf_transformer.training.cluster import Cluster, WorkerError, worker_failures_named
+from tf_transformer.training.compilation import compile_model, make_schedule
 from tf_transformer.training.distribution import Workers, separate_seeds, strategy_for
-from tf_transformer.training.losses import SmoothedCrossEntropy
-from tf_transformer.training.metrics import Perplexity, TokenAccuracy, TokenLoss
-from tf_transformer.training.optimizers import Adam, GradientAccumulation
 from tf_transformer.training.progress import Progress
 from tf_transformer.training.restore import best_checkpoint
 from tf_transformer.training.run_data import RunData, prepare_data
 from tf_transformer.training.run_directory import RunDirectory
-from tf_transformer.training.schedules import (
-    NoamSchedule,
-    TimedTrapezoidSchedule,
-    TrapezoidSchedule,
-)
+from tf_transformer.training.schedules import TimedTrapezoidSchedule
 
 
 def train(
@@ -117,62 +110,6 @@ def _train(
         signal = _fit(config, run, workers, data, model, schedule, save, started)
         workers.all_reduce_max(0)  # no worker ends before the chief has written all
         return signal
-
-
-def make_schedule(config: RunConfig, total_steps: int | None) -> LearningRateSchedule:
-    """The learning-rate schedule of a complete configuration.
-
-    Args:
-        config: The configuration.
-        total_steps: Updates of the whole training; None where time ends it.
-    """
-    training = config.training
-    if training.schedule == "noam":
-        factor = training.learning_rate * math.sqrt(config.model.d_model * training.warmup_steps)
-        return NoamSchedule(config.model.d_model, training.warmup_steps, factor)
-    if total_steps is None:
-        return TimedTrapezoidSchedule(
-            training.learning_rate, training.warmup_steps, training.decay_fraction
-        )
-    return TrapezoidSchedule(
-        training.learning_rate, total_steps, training.warmup_steps, training.decay_fraction
-    )
-
-
-def compile_model(
-    model: keras.Model, config: TrainingConfig, schedule: LearningRateSchedule
-) -> None:
-    """Compiles a model for training as the paper does (Vaswani et al. 2017, sections 5.3, 5.4).
-
-    Args:
-        model: A translation model with `config.pad_id`.
-        config: The table `[training]`.
-        schedule: The learning rate.
-    """
-    optimizer: keras.optimizers.Optimizer = Adam(
-        schedule,
-        global_clipnorm=config.clip_norm,
-        use_ema=config.ema_momentum is not None,
-        ema_momentum=config.ema_momentum or 0.0,
-    )
-    if config.precision == "mixed_float16":
-        # Inside of the accumulation: a group of batches is scaled alike, or dropped as one.
-        optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
-    if config.accumulation_steps > 1:
-        optimizer = GradientAccumulation(optimizer, config.accumulation_steps)
-    options = {"pad_id": model.config.pad_id, "from_statistics": config.chunked_logits}
-    model.compile(
-        optimizer=optimizer,
-        loss=SmoothedCrossEntropy(config.label_smoothing, **options),
-        metrics=[
-            TokenLoss(config.label_smoothing, **options),
-            TokenAccuracy(**options),
-            Perplexity(**options),
-        ],
-        auto_scale_loss=False,
-    )
-    # Keras builds it in the first step, too late for a checkpoint to restore its state.
-    model.optimizer.build(model.trainable_variables)
 
 
 def _total_steps(config: TrainingConfig, data: RunData) -> int | None:
