@@ -131,11 +131,12 @@ def test_only_sources_get_noise(tokenizer, dropout):
     assert tokenizer.decode([target for _, target in made]) == list(TEXT.targets)
     sources = tokenizer.decode([source for source, _ in made])
     changed = [(a, b) for a, b in zip(sources, TEXT.sources, strict=True) if a != b]
-    assert 80 < len(changed) < 200
+    assert 60 < len(changed) < 200
     # Each is still a version of its own sentence.
-    versions = [b in (a.upper(), a.rstrip(".")) or abs(len(a) - len(b)) <= 4 for b, a in changed]
+    versions = [b == a.rstrip(".") or abs(len(a) - len(b)) <= 4 for b, a in changed]
     assert all(versions)
-    assert any(b == a.upper() for b, a in changed) and any(b == a[:-1] for b, a in changed)
+    unpunctuated = [b == a[:-1] for b, a in changed]
+    assert any(unpunctuated) and not all(unpunctuated)
     if not dropout:
         assert [pair[0] for pair in made] == tokenizer.encode(sources)
 

@@ -16,7 +16,7 @@ from tf_transformer.training.recipe import Facts
 from tf_transformer.training.run_directory import RunDirectory
 
 OPEN = [(table, f.name) for table, fields in TABLES.items() for f in fields if f.metadata["recipe"]]
-MULTI = Facts("text", 29_000, 15.0, 2, 0, 45.0, None, None)
+MULTI = Facts("text", 29_000, 15.0, True, 2, 0, 45.0, None, None)
 COPY = {"data": {"corpus": "copy"}}
 
 
@@ -26,6 +26,7 @@ def facts():
         corpus=st.just("text"),
         num_pairs=st.integers(1, 10**8),
         tokens_per_pair=st.floats(2, 200),
+        has_small_letters=st.booleans(),
         cores=st.integers(1, 256),
         gpus=st.integers(0, 16),
         minutes=st.none() | st.floats(0.1, 1e5),
@@ -71,7 +72,7 @@ def test_more_text_needs_less_regularisation_and_fewer_passes(known, more):
 @pytest.mark.parametrize(("table", "name"), OPEN)
 def test_what_is_given_is_kept_and_not_noted(table, name):
     (field,) = (field for field in TABLES[table] if field.name == name)
-    value = {float: 0.25, int: 777}[kinds_of(field.type)[0]]
+    value = {float: 0.25, int: 777, bool: False}[kinds_of(field.type)[0]]
     config = completed({table: {**COPY.get(table, {}), name: value}}, MULTI)
     assert getattr(getattr(config, table), name) == value
     assert f"{table}.{name}" not in config.chosen

@@ -57,8 +57,13 @@ class DataConfig:
     )
     source_noise: float | None = setting(
         None,
-        "probability that a source sentence gets noise in an epoch: capitals, no capitals, no "
-        "final punctuation or typing errors",
+        "probability that a source sentence gets noise in an epoch: no capitals, no final "
+        "punctuation or typing errors",
+        recipe=True,
+    )
+    fold_capitals: bool | None = setting(
+        None,
+        "translate a sentence that is all in capitals as if it were in small letters",
         recipe=True,
     )
     batch_tokens: int | None = setting(

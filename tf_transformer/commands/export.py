@@ -167,6 +167,7 @@ def _with_search(
             search.beam_size,
             search.length_penalty,
             alignment=alignment,
+            fold_capitals=data.fold_capitals or False,
             # TensorFlow numbers what it makes, and the names in a SavedModel have these numbers:
             # with several threads two exports of one run would not have the same bytes.
             threads=1,

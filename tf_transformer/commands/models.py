@@ -27,6 +27,7 @@ def open_translator(path: str, options: argparse.Namespace) -> Any:
         trained.source_tokenizer,
         trained.target_tokenizer,
         run.config().data.max_length,
+        fold_capitals=run.config().data.fold_capitals or False,
         xla=options.xla,
         threads=options.threads,
     )

@@ -75,8 +75,9 @@ _TYPOS_IN_TRAINING = 0.15
 class SourceNoise:
     """Noise for some of the sentences of an epoch, so that a model learns to translate it.
 
-    Each sentence is chosen with a probability, and gets one kind of noise: capitals, no capitals,
-    no final punctuation, or typing errors in 15 % of its words.
+    Each sentence is chosen with a probability, and gets one kind of noise: no capitals, no final
+    punctuation, or typing errors in 15 % of its words. Capitals are none of them: a translator
+    folds them, see `inference/tokens.py`.
 
     Args:
         probability: That a sentence gets noise, 0 to 1.
@@ -87,7 +88,6 @@ class SourceNoise:
         self._probability = probability
         self._random = random
         self._kinds = (
-            upper_case,
             lower_case,
             without_final_punctuation,
             lambda text: with_typos(text, random, _TYPOS_IN_TRAINING),

@@ -19,7 +19,12 @@ from tf_transformer.decoding.greedy import greedy_search
 from tf_transformer.decoding.hypotheses import Hypotheses, output_limits
 from tf_transformer.inference.document import Rows, cut_table, in_groups, translate_documents
 from tf_transformer.inference.scoring import Alignment, TeacherForcing, can_align
-from tf_transformer.inference.tokens import first_tokens, valid_utf8, with_end
+from tf_transformer.inference.tokens import (
+    FoldingTokenizer,
+    first_tokens,
+    valid_utf8,
+    with_end,
+)
 from tf_transformer.tokenizers.contract import GraphTokenizer, require_tokenizer
 
 # The score where a text has fewer hypotheses than asked for: below all others, and finite, since
@@ -64,6 +69,8 @@ class ExportTranslator(tf.Module):
         beam_size: Beam size of the signature `serving_default`; 1 is greedy search.
         length_penalty: Its length penalty.
         alignment: The attention that `align` returns; None for `default_alignment`.
+        fold_capitals: Whether a source all in capitals is translated as if in small letters, see
+            `tokens.fold_capitals`; `score` and `align` take it as it is.
 
     Attributes:
         score: The signature `score`; None where the model lacks the call of teacher forcing.
@@ -88,6 +95,7 @@ class ExportTranslator(tf.Module):
         beam_size: int = 1,
         length_penalty: float = 0.6,
         alignment: Alignment | None = None,
+        fold_capitals: bool = False,
     ) -> None:
         super().__init__(name="translator")
         require_translation_model(model)
@@ -111,7 +119,8 @@ class ExportTranslator(tf.Module):
             "vocab_size": tf.Variable(target_tokenizer.vocab_size, trainable=False),
             "source_pad_id": tf.Variable(source_tokenizer.pad_id, trainable=False),
         }
-        steps = _Steps(model, source_tokenizer, target_tokenizer, max_length)
+        reader = FoldingTokenizer(source_tokenizer) if fold_capitals else source_tokenizer
+        steps = _Steps(model, reader, target_tokenizer, max_length)
 
         # The searches are functions of their own, so that a SavedModel holds each of them once.
         @_function(*_SOURCE, _LENGTH_PENALTY)
@@ -191,9 +200,7 @@ class ExportTranslator(tf.Module):
         @_function(_TEXT)
         def translate_document(text):
             """The signature `translate_document`: texts of any length, sentence by sentence."""
-            return translate_documents(
-                text, source_tokenizer.tokenize, translate_rows, cuts, max_length - 1
-            )
+            return translate_documents(text, reader.tokenize, translate_rows, cuts, max_length - 1)
 
         self.translate, self.translate_nbest = translate, translate_nbest
         self.translate_document = translate_document

@@ -10,6 +10,33 @@ def valid_utf8(text: tf.Tensor) -> tf.Tensor:
     return tf.strings.unicode_transcode(text, "UTF-8", "UTF-8", errors="replace")
 
 
+def fold_capitals(text: tf.Tensor) -> tf.Tensor:
+    """Texts, string `(B,)`, of which those all in capitals are in small letters.
+
+    All in capitals is a text without a small letter and with two words of two capitals or more, so
+    that "NATO" and "A B C" stay.
+    """
+    has_small = tf.strings.regex_full_match(text, r"(?s).*\p{Ll}.*")
+    has_words = tf.strings.regex_full_match(text, r"(?s).*\p{Lu}{2}.*\s.*\p{Lu}{2}.*")
+    return tf.where(has_words & ~has_small, tf.strings.lower(text, "utf-8"), text)
+
+
+class FoldingTokenizer:
+    """The tokenizer of a source whose capitals are folded, see `fold_capitals`.
+
+    Args:
+        tokenizer: The tokenizer of the model.
+    """
+
+    def __init__(self, tokenizer: GraphTokenizer) -> None:
+        self._tokenizer = tokenizer
+        self.pad_id, self.eos_id = tokenizer.pad_id, tokenizer.eos_id
+
+    def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        """Token ids `(B, None)` of texts, string `(B,)`, valid UTF-8."""
+        return self._tokenizer.tokenize(fold_capitals(texts))
+
+
 def first_tokens(
     text: tf.Tensor, tokenizer: GraphTokenizer, max_length: int
 ) -> tuple[tf.RaggedTensor, tf.Tensor]:

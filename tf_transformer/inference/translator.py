@@ -88,6 +88,7 @@ class Translator:
         length_penalty: float = 0.6,
         *,
         alignment: Alignment | None = None,
+        fold_capitals: bool = False,
         xla: bool = False,
         threads: int | None = None,
     ) -> "Translator":
@@ -97,7 +98,7 @@ class Translator:
         """
         module = ExportTranslator(
             model, source_tokenizer, target_tokenizer, max_length, beam_size, length_penalty,
-            alignment,
+            alignment, fold_capitals,
         )  # fmt: skip
         return cls(module, xla=xla, threads=threads)
 

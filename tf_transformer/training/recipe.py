@@ -29,6 +29,7 @@ class Facts(NamedTuple):
         corpus: Name of the corpus.
         num_pairs: Training pairs.
         tokens_per_pair: Estimated target tokens of a pair.
+        has_small_letters: Whether nearly all source sentences have small letters.
         cores: CPU cores.
         gpus: GPUs.
         minutes: The budget of time, or None.
@@ -39,6 +40,7 @@ class Facts(NamedTuple):
     corpus: str
     num_pairs: int
     tokens_per_pair: float
+    has_small_letters: bool
     cores: int
     gpus: int
     minutes: float | None
@@ -55,6 +57,7 @@ class Facts(NamedTuple):
             config.data.corpus,
             len(corpus.train),
             characters / _CHARACTERS_PER_TOKEN + 1,
+            sum(source != source.upper() for source, _ in sample) > 0.9 * len(sample),
             len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
             _num_gpus(training.devices),
             training.minutes,
@@ -130,6 +133,10 @@ def choose(config: RunConfig, facts: Facts) -> list[Choice]:
     add(
         "data", "source_noise", SOURCE_NOISE,
         "capitals, a missing full stop or typing errors should not ruin a translation",
+    )  # fmt: skip
+    add(
+        "data", "fold_capitals", facts.has_small_letters,
+        "so that headlines are read as sentences, if the text has small letters",
     )  # fmt: skip
     return choices
 
