@@ -27,7 +27,7 @@ ARROWS = {
     "evaluation": set(),
     "layers": {"layers"},
     "models": {"models", "layers", "settings"},
-    "config": {"models", "settings"},
+    "config": {"config", "models", "settings"},
     "tokenizers": {"tokenizers"},
     "data": {"data", "config", "files"},
     "decoding": {"decoding"},
@@ -161,7 +161,7 @@ def test_the_pure_files_exist(prefix):
         ("training/train.py", "from tf_transformer.export.saved_model import export_saved_model"),
         ("training/train.py", "from tf_transformer.cli import main"),
         ("export/saved_model.py", "from tf_transformer import cli"),
-        ("config.py", "from .training import train"),
+        ("config/run.py", "from ..training import train"),
         ("__init__.py", "from tf_transformer.models import architectures"),
     ],
 )

@@ -39,9 +39,9 @@ def completed(tables, known):
     return recipe.complete(RunConfig.from_dict({**COPY, **tables}), known)
 
 
-@given(known=facts())
-def test_every_corpus_and_budget_gets_a_complete_configuration(known):
-    config = completed({}, known)
+@given(known=facts(), max_length=st.integers(2, 2000))
+def test_every_corpus_and_budget_gets_a_complete_configuration(known, max_length):
+    config = completed({"data": {**COPY["data"], "max_length": max_length}}, known)
     for table, name in OPEN:
         assert getattr(getattr(config, table), name) is not None
     assert RunConfig.from_dict(config.to_dict()) == config, "it can be written and read again"
@@ -64,6 +64,7 @@ def test_more_text_needs_less_regularisation_and_fewer_passes(known, more):
     one, two = (completed({}, each) for each in (known, other))
     assert two.model.dropout_rate <= one.model.dropout_rate
     assert two.data.batch_tokens >= one.data.batch_tokens
+    assert two.data.source_noise <= one.data.source_noise
     assert two.tokenizer.vocab_size >= one.tokenizer.vocab_size
     if known.minutes is None:
         assert two.training.epochs <= one.training.epochs
@@ -84,6 +85,12 @@ def test_nothing_is_chosen_where_all_is_given():
     again = recipe.complete(dataclasses.replace(config, chosen={}), MULTI)
     assert again.chosen == {}
     assert recipe.explain(config, MULTI).startswith("Nothing to choose for 29,000 pairs")
+
+
+def test_text_with_a_cache_of_ids_has_no_noise():
+    assert completed({}, MULTI).data.source_noise == 0.1
+    cached = completed({"data": {**COPY["data"], "data_cache": "caches"}}, MULTI)
+    assert cached.data.source_noise == 0.0
 
 
 def test_a_length_is_chosen_only_where_none_is_given():

@@ -19,8 +19,6 @@ from tf_transformer.data.parallel import Corpus
 _CHARACTERS_PER_TOKEN = 3.6
 _SAMPLE_PAIRS = 1000
 
-SOURCE_NOISE = 0.1
-
 
 class Facts(NamedTuple):
     """What a recipe knows.
@@ -131,8 +129,8 @@ def choose(config: RunConfig, facts: Facts) -> list[Choice]:
         "the less text, the sooner it is known by heart",
     )  # fmt: skip
     add(
-        "data", "source_noise", SOURCE_NOISE,
-        "capitals, a missing full stop or typing errors should not ruin a translation",
+        "data", "source_noise", default_source_noise(facts.num_pairs, config.data.data_cache),
+        "small letters or typing errors should not ruin a translation; huge text has its own",
     )  # fmt: skip
     add(
         "data", "fold_capitals", facts.has_small_letters,
@@ -150,7 +148,8 @@ def default_batch_tokens(facts: Facts, max_length: int) -> int:
     """Tokens in a batch, a power of two: at least 50 batches a pass, if the text allows."""
     most = 8192 * facts.gpus if facts.gpus else 2048
     wanted = min(most, facts.num_pairs * facts.tokens_per_pair / 50)
-    return 2 ** math.ceil(math.log2(max(256, max_length, wanted)) - 0.5)
+    least = math.ceil(math.log2(max(256, max_length)))  # every sentence must fit
+    return 2 ** max(least, round(math.log2(wanted)))
 
 
 def default_learning_rate(d_model: int) -> float:
@@ -162,6 +161,11 @@ def default_warmup_steps(updates: int, norm_first: bool) -> int:
     """Updates until the peak; with post-norm many more (Xiong et al. 2020, section 3)."""
     fraction, most = (0.05, 500) if norm_first else (0.2, 4000)
     return max(10, min(most, round(fraction * updates)))
+
+
+def default_source_noise(num_pairs: int, data_cache: str | None) -> float:
+    """Probability of noise; none for huge text, whose ids are made once and for all."""
+    return 0.1 if num_pairs < 1_000_000 and data_cache is None else 0.0
 
 
 def default_dropout_rate(num_pairs: int) -> float:

@@ -1,0 +1,15 @@
+"""The configuration of a run, as in run.toml."""
+
+from tf_transformer.config.run import RunConfig, merge_tables, read_toml, settings_by_table
+from tf_transformer.config.tables import DataConfig, ModelChoice, TokenizerConfig, TrainingConfig
+
+__all__ = [
+    "DataConfig",
+    "ModelChoice",
+    "RunConfig",
+    "TokenizerConfig",
+    "TrainingConfig",
+    "merge_tables",
+    "read_toml",
+    "settings_by_table",
+]

@@ -1,0 +1,167 @@
+"""The configuration of a run: all tables of its run.toml, read, checked, merged and written."""
+
+import dataclasses
+import os
+import pathlib
+import tomllib
+from collections.abc import Mapping
+from typing import Any
+
+import tomli_w
+
+from tf_transformer.config.tables import DataConfig, ModelChoice, TokenizerConfig, TrainingConfig
+from tf_transformer.errors import ConfigError, did_you_mean
+from tf_transformer.models.architectures import ARCHITECTURES, architecture_name, preset
+from tf_transformer.models.configs import TransformerConfig
+from tf_transformer.settings import from_table, settings_of
+
+
+@dataclasses.dataclass(frozen=True)
+class RunConfig:
+    """Everything that defines a training run; `run.toml` has a table for each field.
+
+    Attributes:
+        data: The corpus and its batches.
+        tokenizer: The vocabularies.
+        model: The configuration of one of the architectures; its vocabularies may be None, since
+            the tokenizers decide them. By default the preset tiny.
+        training: How the model is trained.
+        chosen: What was chosen and why, by setting, such as `"training.warmup_steps"`; `"for"` is
+            what it was chosen for. A note for people.
+    """
+
+    data: DataConfig
+    tokenizer: TokenizerConfig = dataclasses.field(default_factory=TokenizerConfig)
+    model: TransformerConfig | None = None
+    training: TrainingConfig = dataclasses.field(default_factory=TrainingConfig)
+    chosen: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Fills in the default model, and checks what concerns two tables."""
+        if self.model is None:
+            model = dataclasses.replace(
+                preset("tiny"), tie_embeddings=self.tokenizer.joint, dropout_rate=None
+            )
+            object.__setattr__(self, "model", model)
+        if self.model.tie_embeddings and not self.tokenizer.joint:
+            raise ConfigError(
+                "tie_embeddings needs one vocabulary for both sides. Omit tie_embeddings or "
+                "train a joint tokenizer (--joint)."
+            )
+
+    @classmethod
+    def from_dict(
+        cls, tables: Mapping[str, Mapping[str, Any]], where: str = "configuration"
+    ) -> "RunConfig":
+        """Builds a configuration from tables of plain values.
+
+        Args:
+            tables: Table name to settings; what is missing has its default. `[model]` may name a
+                preset, whose sizes hold where the table gives none.
+            where: What errors name, such as the file.
+
+        Raises:
+            ConfigError: A key is unknown (the nearest is named), a type is wrong or a value
+                invalid.
+        """
+        names = [field.name for field in dataclasses.fields(cls)]
+        for name, table in tables.items():
+            if name not in names:
+                raise ConfigError(f"{where}: unknown table [{name}]: {did_you_mean(name, names)}")
+            if not isinstance(table, Mapping):
+                raise ConfigError(f"{where}: {name} must be a table; write [{name}].")
+
+        def section(config: type, name: str) -> Any:
+            return from_table(config, tables.get(name, {}), f"{where}: [{name}]")
+
+        training = section(TrainingConfig, "training")
+        tokenizer = section(TokenizerConfig, "tokenizer")
+        model = _model_from_table(tables.get("model", {}), tokenizer, f"{where}: [model]")
+        data = section(DataConfig, "data")
+        try:
+            return cls(data, tokenizer, model, training, dict(tables.get("chosen", {})))
+        except ConfigError as error:
+            raise ConfigError(f"{where}: {error}") from None
+
+    def to_dict(self) -> dict[str, dict[str, Any]]:
+        """Tables of plain values, without the settings that are None."""
+        tables = {}
+        for name in ("data", "tokenizer", "model", "training"):
+            config = getattr(self, name)
+            values = {key.name: getattr(config, key.name) for key in settings_of(type(config))}
+            tables[name] = {k: v for k, v in values.items() if v is not None}
+        tables["model"] = {"architecture": architecture_name(self.model), **tables["model"]}
+        return {**tables, "chosen": dict(self.chosen)} if self.chosen else tables
+
+    def to_toml(self) -> str:
+        """The complete configuration as the text of a run.toml."""
+        return tomli_w.dumps(self.to_dict())
+
+
+def settings_by_table(architecture: str = "transformer") -> dict[str, list[dataclasses.Field]]:
+    """The settings of each table of run.toml, where the model is of this architecture."""
+    model = ARCHITECTURES[architecture].config
+    return {
+        "data": settings_of(DataConfig),
+        "tokenizer": settings_of(TokenizerConfig),
+        "model": [*settings_of(ModelChoice), *settings_of(model)],
+        "training": settings_of(TrainingConfig),
+    }
+
+
+def _model_from_table(table: Mapping[str, Any], tokenizer: TokenizerConfig, where: str) -> Any:
+    """The model's configuration: that of the preset, changed by the table."""
+    names = [field.name for field in settings_of(ModelChoice)]
+    choice = from_table(ModelChoice, {k: v for k, v in table.items() if k in names}, where)
+    row = ARCHITECTURES[choice.architecture]
+    given = {key: value for key, value in table.items() if key not in names}
+    defaults = {"tie_embeddings": tokenizer.joint, **row.presets[choice.preset]}
+    config = from_table(row.config, {**defaults, **given}, where)
+    for_recipe = {field.name for field in settings_of(row.config) if field.metadata["recipe"]}
+    return dataclasses.replace(config, **dict.fromkeys(for_recipe - set(given)))
+
+
+def merge_tables(
+    tables: Mapping[str, Any], given: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Any]:
+    """The tables of a file with the settings that the command line gives, which win.
+
+    A preset on the command line replaces the sizes in the file, and a length of training (`steps`,
+    `epochs`, `minutes`) the length in the file, whatever its unit.
+    """
+    merged = dict(tables)
+    for name, settings in given.items():
+        table = tables.get(name, {})
+        if not isinstance(table, Mapping):
+            continue  # `RunConfig.from_dict` raises the error
+        dropped: set[str] = set()
+        if name == "model" and "preset" in settings:
+            presets = [p for row in ARCHITECTURES.values() for p in row.presets.values()]
+            dropped = {key for sizes in presets for key in sizes}
+        if name == "training" and set(TrainingConfig.LENGTHS) & set(settings):
+            dropped = set(TrainingConfig.LENGTHS)
+        kept = {key: value for key, value in table.items() if key not in dropped}
+        merged[name] = {**kept, **settings}
+    changed = {
+        f"{table}.{name}"
+        for table, settings in given.items()
+        for name, value in settings.items()
+        if isinstance(tables.get(table), Mapping) and tables[table].get(name) != value
+    }
+    if isinstance(merged.get("chosen"), Mapping):
+        merged["chosen"] = {k: v for k, v in merged["chosen"].items() if k not in changed}
+    return merged
+
+
+def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Reads a TOML file into tables.
+
+    Raises:
+        ConfigError: The file cannot be read or is not TOML.
+    """
+    try:
+        return tomllib.loads(pathlib.Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror}). Check the path.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: is not TOML: {error}.") from None
