@@ -1,6 +1,7 @@
 """At the end of training, the average of the last checkpoints takes part as a candidate."""
 
 import shutil
+import time
 
 import numpy as np
 import pytest
@@ -63,7 +64,7 @@ def assert_equal(weights, others):
 def end_of_training(written, monkeypatch):
     """Ends training, where an average of so many checkpoints translates so many sentences right."""
 
-    def end(run, right):
+    def end(run, right, deadline=None):
         seen = []
 
         def from_model(model, *others):
@@ -80,8 +81,9 @@ def end_of_training(written, monkeypatch):
         monkeypatch.setattr(averaging.Translator, "from_model", from_model)
         said = []
         tokenizers = (written[1], written[1])
-        averaging.write_best_average(run, tokenizers, VALIDATION, said.append)
-        assert seen == [2, 3, 4], "each of them is tried, unvalidated checkpoints are not"
+        averaging.write_best_average(run, tokenizers, VALIDATION, said.append, deadline)
+        tried = [2] if deadline is not None else [2, 3, 4]
+        assert seen == tried, "unvalidated checkpoints are not"
         return said
 
     return end
@@ -102,6 +104,11 @@ def test_the_best_average_is_kept_and_is_what_is_exported(written, run, end_of_t
     after = {path: path.read_bytes() for path in run.checkpoints_path.rglob("*") if path.is_file()}
     assert before == after, "training continues from the checkpoints as they were"
     assert Checkpoints(run.checkpoints_path).latest().step == 12
+
+
+def test_with_no_time_left_the_first_average_alone_is_tried(run, end_of_training):
+    end_of_training(run, {2: 40, 3: 40, 4: 40}, deadline=time.monotonic())
+    assert best_checkpoint(run).run_metadata["averaged steps"] == [9, 12]
 
 
 def test_an_average_that_is_no_better_is_not_kept(run, end_of_training):

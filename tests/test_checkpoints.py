@@ -402,3 +402,10 @@ def test_damaged_checkpoints_set_aside_are_no_longer_the_newest(checkpoints, mod
     checkpoints.write(model, 2, {})
     assert steps_in(checkpoints) == [1, 2], "what was just written stays"
     assert "damaged-step-00000003" in names_in(checkpoints), "and nothing is lost"
+
+
+def test_checkpoints_between_validations_leave_the_validated_ones(checkpoints, model):
+    for step in range(1, 41):
+        metrics = {"val_bleu": float(step)} if step % 10 == 0 else {}
+        checkpoints.write(model, step, metrics, is_best=step == 10)
+    assert [checkpoint.step for checkpoint in checkpoints.all()] == [10, 20, 30, 38, 39, 40]

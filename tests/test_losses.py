@@ -1,4 +1,4 @@
-"""Tests of the smoothed loss, the metrics over real tokens, and Noam's schedule."""
+"""Tests of the smoothed loss, and the metrics over real tokens."""
 
 import keras
 import numpy as np

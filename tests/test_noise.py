@@ -139,8 +139,8 @@ def noisy(probability, seed=0):
 @pytest.mark.parametrize("probability", [0.0, 0.1, 0.5, 1.0])
 def test_as_many_sentences_have_noise_as_asked_for(probability):
     changed = np.array([a != b for a, b in zip(SENTENCES, noisy(probability), strict=True)])
-    # A quarter gets typing errors in 15 % of six words, so 38 % of these stay as they are.
-    expected = probability * (1 - 0.25 * 0.85**6)
+    # A third gets typing errors in 15 % of six words, so 38 % of these stay as they are.
+    expected = probability * (1 - 0.85**6 / 3)
     assert changed.mean() == pytest.approx(expected, abs=0.03)
 
 

@@ -36,7 +36,8 @@ def facts():
 
 
 def completed(tables, known):
-    return recipe.complete(RunConfig.from_dict({**COPY, **tables}), known)
+    config = RunConfig.from_dict({**COPY, **tables})
+    return recipe.with_choices(config, recipe.choose(config, known), str(known))
 
 
 @given(known=facts(), max_length=st.integers(2, 2000))
@@ -82,8 +83,8 @@ def test_what_is_given_is_kept_and_not_noted(table, name):
 
 def test_nothing_is_chosen_where_all_is_given():
     config = completed({}, MULTI)
-    again = recipe.complete(dataclasses.replace(config, chosen={}), MULTI)
-    assert again.chosen == {}
+    assert recipe.choose(config, MULTI) == []
+    assert recipe.with_choices(config, [], "nothing") == config
     assert recipe.explain(config, MULTI).startswith("Nothing to choose for 29,000 pairs")
 
 
@@ -129,6 +130,44 @@ def test_a_changed_setting_loses_its_note():
     changed = merge_tables(tables, {"training": {"learning_rate": 0.5}})
     assert "training.learning_rate" not in changed["chosen"]
     assert "training.warmup_steps" in changed["chosen"]
+
+
+def test_a_file_of_another_run_with_changes_is_chosen_anew(tmp_path, capfd):
+    path = tmp_path / "config.toml"
+    path.write_text(completed({"training": {"label_smoothing": 0.2}}, MULTI).to_toml(), "utf-8")
+    options = ["train", f"--run-dir={tmp_path / 'run'}", f"--config={path}", "--explain"]
+    assert cli.main(options) == 0
+    assert capfd.readouterr().out.startswith("Nothing to choose for 20,000 pairs"), "a repetition"
+    assert cli.main([*options, "--preset=base"]) == 0
+    printed = capfd.readouterr().out
+    assert "learning_rate     0.00075" in printed and "label_smoothing" not in printed
+
+
+def test_a_model_without_the_fields_of_a_transformer_gets_a_recipe():
+    other = dataclasses.make_dataclass("Other", [("d_model", int)])(256)
+    config = RunConfig.from_dict(COPY)
+    object.__setattr__(config, "model", other)
+    names = {choice.name for choice in recipe.choose(config, MULTI)}
+    assert names == {name for _, name in OPEN} - {"dropout_rate"}
+
+
+@pytest.mark.parametrize(
+    ("devices", "visible", "gpus"),
+    [("2", None, 2), ("cpu", "0,1", 0), ("gpu:0,gpu:3", None, 2), (None, "", 0), (None, "-1", 0),
+     (None, "0,2", 2)],
+)  # fmt: skip
+def test_gpus_are_counted_without_tensorflow(monkeypatch, devices, visible, gpus):
+    if visible is None:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    else:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert recipe.gpus_by_driver(devices) == gpus
+
+
+def test_facts_are_written_with_their_nouns():
+    known = MULTI._replace(cores=1, minutes=None, steps=2_000_000)
+    assert str(known) == "29,000 pairs, 2,000,000 updates, 1 core"
+    assert str(MULTI._replace(gpus=1, minutes=1.5)) == "29,000 pairs, 1.5 minutes, 1 GPU"
 
 
 def test_explain_prints_the_choices_and_trains_nothing(copy_files, tmp_path, capfd):

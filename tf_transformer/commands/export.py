@@ -79,6 +79,8 @@ def run(options: argparse.Namespace, started: float) -> int:
             key: checkpoint.run_metadata[key] for key in _DATA if key in checkpoint.run_metadata
         },
         "step": checkpoint.step,
+        # The model may be the average of several checkpoints.
+        "averaged_steps": checkpoint.run_metadata.get("averaged steps", []),
         "metrics": checkpoint.metrics,
         # Of training's validation: greedy search, in the precision of training.
         "scores": {
@@ -180,10 +182,11 @@ def _with_search(
     with search_errors():
         translator = translator_with(search)
         if options.length_penalty is not None or options.beam_size == 1:
-            chosen = "given"
+            chosen = "given" if options.beam_size is not None else "beam_size by default"
         elif not validation:
             chosen = _BY_DEFAULT
         else:
+            print("Choosing the search by BLEU of the validation text.", file=sys.stderr)
             search = choose_search(translator, validation, search.beam_size)
             chosen = "on validation text"
             if options.beam_size is not None:

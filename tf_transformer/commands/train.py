@@ -13,6 +13,7 @@ from tf_transformer.config import (
     merge_tables,
     read_toml,
     settings_by_table,
+    without_choices,
 )
 from tf_transformer.errors import ConfigError
 from tf_transformer.models.architectures import ARCHITECTURES, architecture_name
@@ -26,7 +27,7 @@ DESCRIPTION = (
     "checkpoint (exit status 130), SIGTERM with a checkpoint (143)."
 )
 # What a resumed run may change.
-_MAY_CHANGE = (*TrainingConfig.LENGTHS, "devices", "data_cache")
+_MAY_CHANGE = (*TrainingConfig.LENGTHS, "devices", "data_cache", "fold_capitals")
 _METAVARS = {int: "N", float: "X", str: "S"}
 
 
@@ -53,9 +54,11 @@ def run(options: argparse.Namespace, started: float) -> int:
     else:
         # An existing run is named before its options are checked.
         RunDirectory.create(options.run_dir)
-        tables = read_toml(options.config) if options.config else {}
+        tables, given = read_toml(options.config) if options.config else {}, given_settings(options)
+        if given and "chosen" in tables:  # what was chosen for another run is chosen again
+            tables = without_choices(tables)
         where = options.config or "command line"
-        config = RunConfig.from_dict(merge_tables(tables, given_settings(options)), where)
+        config = RunConfig.from_dict(merge_tables(tables, given), where)
     if options.explain:
         _explain(config)
         return 0
@@ -68,9 +71,11 @@ def run(options: argparse.Namespace, started: float) -> int:
 def _explain(config: RunConfig) -> None:
     """Prints what training would choose, without TensorFlow."""
     from tf_transformer.data.corpus import load_corpus
-    from tf_transformer.training.recipe import Facts, explain
+    from tf_transformer.inference.ordered import num_cores
+    from tf_transformer.training.recipe import Facts, explain, gpus_by_driver
 
-    print(explain(config, Facts.of(config, load_corpus(config.data))))
+    gpus = gpus_by_driver(config.training.devices)
+    print(explain(config, Facts.of(config, load_corpus(config.data), num_cores(), gpus)))
 
 
 def given_settings(options: argparse.Namespace) -> dict[str, dict[str, Any]]:

@@ -1,6 +1,12 @@
 """The configuration of a run, as in run.toml."""
 
-from tf_transformer.config.run import RunConfig, merge_tables, read_toml, settings_by_table
+from tf_transformer.config.run import (
+    RunConfig,
+    merge_tables,
+    read_toml,
+    settings_by_table,
+    without_choices,
+)
 from tf_transformer.config.tables import DataConfig, ModelChoice, TokenizerConfig, TrainingConfig
 
 __all__ = [
@@ -12,4 +18,5 @@ __all__ = [
     "merge_tables",
     "read_toml",
     "settings_by_table",
+    "without_choices",
 ]

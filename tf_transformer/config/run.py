@@ -79,7 +79,7 @@ class RunConfig:
         model = _model_from_table(tables.get("model", {}), tokenizer, f"{where}: [model]")
         data = section(DataConfig, "data")
         try:
-            return cls(data, tokenizer, model, training, dict(tables.get("chosen", {})))
+            return cls(data, tokenizer, model, training, _chosen(tables.get("chosen", {}), where))
         except ConfigError as error:
             raise ConfigError(f"{where}: {error}") from None
 
@@ -107,6 +107,14 @@ def settings_by_table(architecture: str = "transformer") -> dict[str, list[datac
         "model": [*settings_of(ModelChoice), *settings_of(model)],
         "training": settings_of(TrainingConfig),
     }
+
+
+def _chosen(table: Mapping[str, Any], where: str) -> dict[str, str]:
+    """The notes of a recipe."""
+    for key, reason in table.items():
+        if not isinstance(reason, str):
+            raise ConfigError(f"{where}: [chosen] {key} must be str; received {reason!r}.")
+    return dict(table)
 
 
 def _model_from_table(table: Mapping[str, Any], tokenizer: TokenizerConfig, where: str) -> Any:
@@ -142,15 +150,34 @@ def merge_tables(
             dropped = set(TrainingConfig.LENGTHS)
         kept = {key: value for key, value in table.items() if key not in dropped}
         merged[name] = {**kept, **settings}
-    changed = {
-        f"{table}.{name}"
-        for table, settings in given.items()
-        for name, value in settings.items()
-        if isinstance(tables.get(table), Mapping) and tables[table].get(name) != value
-    }
     if isinstance(merged.get("chosen"), Mapping):
-        merged["chosen"] = {k: v for k, v in merged["chosen"].items() if k not in changed}
+        merged["chosen"] = {
+            key: reason
+            for key, reason in merged["chosen"].items()
+            if key == "for" or _value(merged, key) == _value(tables, key) is not None
+        }
     return merged
+
+
+def without_choices(tables: Mapping[str, Any]) -> dict[str, Any]:
+    """Tables without the settings that a recipe chose, so that it chooses again."""
+    chosen = tables.get("chosen", {})
+    left = {}
+    for name, table in tables.items():
+        if name != "chosen":
+            is_table = isinstance(table, Mapping)
+            left[name] = (
+                {k: v for k, v in table.items() if f"{name}.{k}" not in chosen}
+                if is_table
+                else table
+            )
+    return left
+
+
+def _value(tables: Mapping[str, Any], key: str) -> Any:
+    """The value of a setting by its name with its table, such as `"training.steps"`."""
+    table, _, name = key.partition(".")
+    return tables[table].get(name) if isinstance(tables.get(table), Mapping) else None
 
 
 def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:

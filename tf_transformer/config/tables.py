@@ -175,9 +175,14 @@ class TrainingConfig:
     checkpoint_steps: int | None = setting(
         None, "updates between checkpoints; default: one after each validation"
     )
-    keep_checkpoints: int = setting(5, "newest checkpoints to keep besides the best")
+    keep_checkpoints: int = setting(
+        5,
+        "newest checkpoints to keep, besides the best; the validated ones are averaged at the end",
+    )
     patience: int | None = setting(
-        None, "validations without a better BLEU after which to stop; default: never stop early"
+        None,
+        "validations without a better BLEU after which to stop, even before the learning rate has "
+        "fallen; default: never stop early",
     )
     accumulation_steps: int = setting(1, "batches whose gradients are accumulated for one update")
     clip_norm: float | None = setting(None, "limit of the norm of all gradients; default: none")

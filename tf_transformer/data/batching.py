@@ -21,8 +21,8 @@ class TokenBatches:
 
     Sentences are sorted by target and source length, split where a batch is full, and the batches
     shuffled; sentences of equal lengths are shuffled among themselves in each epoch. The batch
-    shapes are the same in every epoch. Content and order are a pure function of `(seed, epoch)`,
-    so two integers, epoch and batch, say where in the data a run is.
+    shapes are the same in every epoch, unless its text is its own. Content and order are a pure
+    function of `(seed, epoch)`, so two integers, epoch and batch, say where in the data a run is.
 
     Args:
         text: The sentence pairs.

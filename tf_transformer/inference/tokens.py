@@ -17,7 +17,7 @@ def fold_capitals(text: tf.Tensor) -> tf.Tensor:
     that "NATO" and "A B C" stay.
     """
     has_small = tf.strings.regex_full_match(text, r"(?s).*\p{Ll}.*")
-    has_words = tf.strings.regex_full_match(text, r"(?s).*\p{Lu}{2}.*\s.*\p{Lu}{2}.*")
+    has_words = tf.strings.regex_full_match(text, r"(?s).*\p{Lu}{2}.*[\s\p{Z}].*\p{Lu}{2}.*")
     return tf.where(has_words & ~has_small, tf.strings.lower(text, "utf-8"), text)
 
 

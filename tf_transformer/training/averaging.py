@@ -35,23 +35,27 @@ def write_best_average(
         tokenizers: The tokenizers of source and target.
         validation: What to translate and compare with.
         say: Shows a line.
-        deadline: `time.monotonic()` after which no further average is tried; None for no limit.
+        deadline: `time.monotonic()` at which all but the first average must be done; None for no
+            limit.
     """
     newest = [c for c in Checkpoints(run.checkpoints_path).intact(warn) if "val_bleu" in c.metrics]
     if len(newest) < 2:
         return
     config = run.config()
     model = build_model(with_tokenizers(config.model, *tokenizers), config.training.precision)
-    translate = Translator.from_model(model, *tokenizers, config.data.max_length)
-    bleu = {}
+    translate = Translator.from_model(
+        model, *tokenizers, config.data.max_length, fold_capitals=config.data.fold_capitals or False
+    )
+    bleu: dict[int, float] = {}
+    seconds = 0.0  # of the last average
     for count in running_averages(model, newest):
+        began = time.monotonic()
+        if bleu and deadline is not None and began + seconds > deadline:
+            break
         if count > 1:
             translations = translate(list(validation.sources))
             bleu[count] = score(translations, list(validation.targets)).bleu
-        if deadline is not None and time.monotonic() > deadline:
-            break
-    if not bleu:
-        return
+            seconds = time.monotonic() - began
     count = max(bleu, key=bleu.get)
     listed = ", ".join(f"{number}: {value:.2f}" for number, value in bleu.items())
     before = best_checkpoint(run)
@@ -65,8 +69,7 @@ def write_best_average(
     Checkpoints(run.average_path, keep=1).write(
         model, newest[0].step, {"val_bleu": bleu[count]}, is_best=True,
         batches_seen=newest[0].batches_seen,
-        # A resumed run compares optimizers, so its error names this checkpoint as an average.
-        run_metadata={**newest[0].run_metadata, "optimizer": f"none (the average of {steps})"},
+        run_metadata={**newest[0].run_metadata, "averaged steps": steps},
         signatures={"val_bleu": bleu_signature()}, seconds=newest[0].seconds,
     )  # fmt: skip
     say(f"The average of the last {count} checkpoints is the best ({listed} BLEU).")

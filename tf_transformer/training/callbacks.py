@@ -231,17 +231,22 @@ class RunLog(keras.callbacks.Callback):
         path: The file.
         started: `time.monotonic()` at the start of the run.
         padding_fraction: The fraction of the tokens in training batches that are padding.
+        validation_seconds: What validations took before `fit`, since `started`.
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], started: float, padding_fraction: float
+        self,
+        path: str | os.PathLike[str],
+        started: float,
+        padding_fraction: float,
+        validation_seconds: float = 0.0,
     ) -> None:
         super().__init__()
         self._path = pathlib.Path(path)
         self._started = started
         self._padding_fraction = padding_fraction
         self._step_ended = started
-        self._validation_seconds = 0.0  # of all validations
+        self._validation_seconds = validation_seconds  # of all validations
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
         """Takes the time."""

@@ -93,7 +93,7 @@ class Checkpoints:
 
     Args:
         directory: Their folder; made when the first checkpoint is written.
-        keep: How many of the newest to keep.
+        keep: How many of the newest to keep, and of the newest that were validated.
     """
 
     def __init__(self, directory: str | os.PathLike[str], keep: int = 5) -> None:
@@ -237,7 +237,10 @@ class Checkpoints:
 
     def _prune(self) -> None:
         complete = self.all()
-        kept = {checkpoint.path for checkpoint in [*complete[-self.keep :], self.best()]}
+        # Those between validations must not crowd out those that are averaged at the end.
+        validated = [checkpoint for checkpoint in complete if checkpoint.metrics]
+        newest = [*complete[-self.keep :], *validated[-self.keep :]]
+        kept = {checkpoint.path for checkpoint in [*newest, self.best()]}
         for folder in self._folders():
             if folder not in kept and _read(folder) is not None:
                 shutil.rmtree(folder)

@@ -111,6 +111,15 @@ class Workers:
         self.index = resolver.task_id if self.count > 1 else 0
 
     @property
+    def num_gpus(self) -> int:
+        """How many GPUs train, on all machines together."""
+        if not self.strategy.extended.worker_devices[0].upper().count("GPU"):
+            # TensorFlow's default strategy names the CPU, and takes the one GPU that there is.
+            is_default = self.strategy is tf.distribute.get_strategy()
+            return int(is_default and bool(tf.config.list_logical_devices("GPU")))
+        return self.strategy.num_replicas_in_sync
+
+    @property
     def is_chief(self) -> bool:
         """Whether this process is the chief."""
         return self.index == 0

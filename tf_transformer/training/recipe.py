@@ -1,7 +1,7 @@
 """The recipe: settings that suit a corpus, a budget and the devices, where the user gives none.
 
-Each function is one rule; the measurements behind it are in dev/LOG.md under its name. Nothing here
-imports TensorFlow, so that `train --explain` answers at once.
+Each function is one rule; what was measured for it, and what was not, is in dev/LOG.md. Nothing
+here imports TensorFlow, so that `train --explain` answers at once.
 """
 
 import dataclasses
@@ -9,6 +9,7 @@ import glob
 import itertools
 import math
 import os
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from tf_transformer.config import RunConfig
@@ -28,8 +29,8 @@ class Facts(NamedTuple):
         num_pairs: Training pairs.
         tokens_per_pair: Estimated target tokens of a pair.
         has_small_letters: Whether nearly all source sentences have small letters.
-        cores: CPU cores.
-        gpus: GPUs.
+        cores: CPU cores, those of all machines that train together.
+        gpus: GPUs, likewise.
         minutes: The budget of time, or None.
         epochs: The budget of passes, or None.
         steps: The budget of updates, or None.
@@ -46,8 +47,8 @@ class Facts(NamedTuple):
     steps: int | None
 
     @classmethod
-    def of(cls, config: RunConfig, corpus: Corpus) -> "Facts":
-        """Looks at the training text and the machine."""
+    def of(cls, config: RunConfig, corpus: Corpus, cores: int, gpus: int) -> "Facts":
+        """Looks at the training text."""
         sample = list(itertools.islice(corpus.train, _SAMPLE_PAIRS))
         characters = sum(len(target) for _, target in sample) / len(sample)
         training = config.training
@@ -56,8 +57,8 @@ class Facts(NamedTuple):
             len(corpus.train),
             characters / _CHARACTERS_PER_TOKEN + 1,
             sum(source != source.upper() for source, _ in sample) > 0.9 * len(sample),
-            len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-            _num_gpus(training.devices),
+            cores,
+            gpus,
             training.minutes,
             training.epochs,
             training.steps,
@@ -65,10 +66,14 @@ class Facts(NamedTuple):
 
     def __str__(self) -> str:
         """One line, such as `"29,000 pairs, 45 minutes, 2 cores"`."""
-        budgets = {"minutes": self.minutes, "epochs": self.epochs, "updates": self.steps}
-        budget = [f"{value:,g} {unit}" for unit, value in budgets.items() if value is not None]
-        devices = f"{self.gpus} GPUs" if self.gpus else f"{self.cores} cores"
-        return ", ".join([f"{self.num_pairs:,} pairs", *budget, devices])
+        counts = [
+            (self.num_pairs, "pair"),
+            (self.minutes, "minute"),
+            (self.epochs, "epoch"),
+            (self.steps, "update"),
+            (self.gpus, "GPU") if self.gpus else (self.cores, "core"),
+        ]
+        return ", ".join(_counted(count, noun) for count, noun in counts if count is not None)
 
 
 class Choice(NamedTuple):
@@ -93,6 +98,8 @@ def choose(config: RunConfig, facts: Facts) -> list[Choice]:
 
     def add(table: str, name: str, value: Any, reason: str) -> Any:
         """The value that is given; else this one, as a choice."""
+        if not hasattr(getattr(config, table), name):
+            return value  # a model may lack it
         given = getattr(getattr(config, table), name)
         if given is not None:
             return given
@@ -117,12 +124,13 @@ def choose(config: RunConfig, facts: Facts) -> list[Choice]:
         "the peak; a wider model needs less",
     )  # fmt: skip
     add(
-        "training", "warmup_steps", default_warmup_steps(budget.updates, config.model.norm_first),
-        f"a part of the updates, about {budget.updates:,}",
+        "training", "warmup_steps",
+        default_warmup_steps(budget.updates, getattr(config.model, "norm_first", True)),
+        f"a small part of the updates, of which there may be {budget.updates:,}",
     )  # fmt: skip
     add(
         "training", "validation_steps", default_validation_steps(budget),
-        f"a part of about {budget.minutes:,.0f} minutes",
+        f"5 to 25 validations, in what may take {_counted(round(budget.minutes), 'minute')}",
     )  # fmt: skip
     add(
         "model", "dropout_rate", default_dropout_rate(facts.num_pairs),
@@ -130,7 +138,7 @@ def choose(config: RunConfig, facts: Facts) -> list[Choice]:
     )  # fmt: skip
     add(
         "data", "source_noise", default_source_noise(facts.num_pairs, config.data.data_cache),
-        "small letters or typing errors should not ruin a translation; huge text has its own",
+        "small letters or typing errors should not ruin a translation; 0 for huge text",
     )  # fmt: skip
     add(
         "data", "fold_capitals", facts.has_small_letters,
@@ -145,7 +153,7 @@ def default_epochs(num_pairs: int) -> int:
 
 
 def default_batch_tokens(facts: Facts, max_length: int) -> int:
-    """Tokens in a batch, a power of two: at least 50 batches a pass, if the text allows."""
+    """Tokens in a batch, a power of two: about 50 batches a pass, if the text allows."""
     most = 8192 * facts.gpus if facts.gpus else 2048
     wanted = min(most, facts.num_pairs * facts.tokens_per_pair / 50)
     least = math.ceil(math.log2(max(256, max_length)))  # every sentence must fit
@@ -212,14 +220,20 @@ def _tokens_per_second(facts: Facts, model: Any, vocab_size: int) -> float:
 
     `tiny` makes 3,900 on a core and `base` 290 (benchmarks/train.py); a GPU is taken for 20 cores.
     """
-    weights = model.num_layers * model.d_model * (12 * model.d_model + 4 * model.d_ff)
+    num_layers, d_ff = getattr(model, "num_layers", 1), getattr(model, "d_ff", model.d_model)
+    weights = num_layers * model.d_model * (12 * model.d_model + 4 * d_ff)
     weights += vocab_size * model.d_model
     return 3_900 * (20 * facts.gpus or facts.cores) * (2.3e6 / weights) ** 0.85
 
 
-def complete(config: RunConfig, facts: Facts) -> RunConfig:
-    """The configuration with the choices, and a note of them in its table `[chosen]`."""
-    choices = choose(config, facts)
+def with_choices(config: RunConfig, choices: Sequence[Choice], chosen_for: str) -> RunConfig:
+    """The configuration with choices, and a note of them in its table `[chosen]`.
+
+    Args:
+        config: A configuration in which they are open.
+        choices: What `choose` returned.
+        chosen_for: What they were chosen for, such as `str(facts)`.
+    """
     if not choices:
         return config
     sections = {}
@@ -227,7 +241,8 @@ def complete(config: RunConfig, facts: Facts) -> RunConfig:
         section = sections.get(choice.table, getattr(config, choice.table))
         sections[choice.table] = dataclasses.replace(section, **{choice.name: choice.value})
     notes = {f"{choice.table}.{choice.name}": choice.reason for choice in choices}
-    return dataclasses.replace(config, **sections, chosen={"for": str(facts), **notes})
+    chosen = {**config.chosen, "for": chosen_for, **notes}
+    return dataclasses.replace(config, **sections, chosen=chosen)
 
 
 def explain(config: RunConfig, facts: Facts) -> str:
@@ -240,8 +255,21 @@ def explain(config: RunConfig, facts: Facts) -> str:
     return "\n".join([f"For {facts} would be chosen:", *lines])
 
 
-def _num_gpus(devices: str | None) -> int:
-    """The GPUs that training will use, without asking TensorFlow."""
-    if devices is None:
-        return len(glob.glob("/dev/nvidia[0-9]*"))
-    return int(devices) if devices.isdecimal() else devices.lower().count("gpu")
+def gpus_by_driver(devices: str | None) -> int:
+    """The GPUs that training would use, as far as can be said without TensorFlow.
+
+    Args:
+        devices: The setting `devices`.
+    """
+    if devices is not None:
+        return int(devices) if devices.isdecimal() else devices.lower().count("gpu")
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return len([name for name in visible.split(",") if name.strip() not in ("", "-1")])
+    return len(glob.glob("/dev/nvidia[0-9]*"))
+
+
+def _counted(count: float, noun: str) -> str:
+    """Such as `"1 core"`, `"2,000 pairs"` or `"1.5 minutes"`."""
+    number = f"{count:,}" if isinstance(count, int) else f"{count:,.6g}"
+    return f"{number} {noun}{'' if count == 1 else 's'}"

@@ -14,11 +14,12 @@ from tf_transformer.data.batching import TokenBatches
 from tf_transformer.data.corpus import load_corpus
 from tf_transformer.data.held_out import Remainder
 from tf_transformer.data.parallel import Corpus
+from tf_transformer.inference.ordered import num_cores
 from tf_transformer.models.architectures import with_tokenizers
 from tf_transformer.settings import flag
 from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer, VocabularySizeError
 from tf_transformer.training.distribution import Workers
-from tf_transformer.training.recipe import Facts, complete
+from tf_transformer.training.recipe import Choice, Facts, choose, with_choices
 from tf_transformer.training.restore import restore_tokenizers
 from tf_transformer.training.run_directory import RunDirectory
 
@@ -43,6 +44,11 @@ class RunData(NamedTuple):
     batches: TokenBatches
     validation: TokenBatches
     seconds: float
+
+    @property
+    def tokenizers(self) -> tuple[SentencePieceTokenizer, SentencePieceTokenizer]:
+        """Those of source and target."""
+        return self.source_tokenizer, self.target_tokenizer
 
     @property
     def description(self) -> str:
@@ -150,10 +156,11 @@ def _train_tokenizers(
 
 def _completed(config: RunConfig, corpus: Corpus, workers: Workers) -> RunConfig:
     """The configuration with the choices of the recipe, those of the chief."""
-    facts = Facts.of(config, corpus)
+    facts = Facts.of(config, corpus, num_cores() * workers.count, workers.num_gpus)
     # The machines of other workers may have more cores.
-    tables = workers.broadcast(json.dumps(complete(config, facts).to_dict()).encode())
-    return RunConfig.from_dict(json.loads(tables))
+    content = json.dumps([str(facts), choose(config, facts)]).encode()
+    chosen_for, choices = json.loads(workers.broadcast(content))
+    return with_choices(config, [Choice(*choice) for choice in choices], chosen_for)
 
 
 def _train_tokenizer(
@@ -183,8 +190,11 @@ def _with_vocab_size(
     sizes = {source_tokenizer.vocab_size, target_tokenizer.vocab_size}
     # Only a default may have given two sizes, and gives them again.
     vocab_size = sizes.pop() if len(sizes) == 1 else None
+    if vocab_size == config.tokenizer.vocab_size:
+        return config
     tokenizer = dataclasses.replace(config.tokenizer, vocab_size=vocab_size)
-    return dataclasses.replace(config, tokenizer=tokenizer)
+    notes = {key: note for key, note in config.chosen.items() if key != "tokenizer.vocab_size"}
+    return dataclasses.replace(config, tokenizer=tokenizer, chosen=notes)
 
 
 def _say(line: str) -> None:

@@ -15,7 +15,7 @@ DEFAULT_LENGTH_PENALTY = 0.6
 LENGTH_PENALTIES = (0.2, 0.6, 1.0, 1.4)
 _MAX_PAIRS = 1000
 _PAIRS_AT_A_TIME = 125  # after so many the clock is read
-_MAX_SECONDS = 60.0
+_MAX_SECONDS = 20.0
 
 
 class SearchScore(NamedTuple):

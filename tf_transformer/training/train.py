@@ -199,6 +199,8 @@ def _fit(
     done = _reason_to_stop(training, model, total_steps, limit, early_stopping)
     if done:
         _say(f"Nothing to do: {done}.")
+        if workers.is_chief and not run.average_path.is_dir():  # its end may have been interrupted
+            write_best_average(run, data.tokenizers, data.corpus.validation, _say)
         return 0
     progress = Progress(
         batches.num_target_tokens / len(batches), started, total_steps, training.minutes,
@@ -226,9 +228,8 @@ def _fit(
         stop_on_signal.restore()
         progress.close()
     if workers.is_chief and not stop_on_signal.signal:
-        tokenizers = (data.source_tokenizer, data.target_tokenizer)
         deadline = None if training.minutes is None else started + 60 * training.minutes
-        write_best_average(run, tokenizers, data.corpus.validation, _say, deadline)
+        write_best_average(run, data.tokenizers, data.corpus.validation, _say, deadline)
     _report(run, workers, _step_of(model), stop_on_signal.signal, started)
     return stop_on_signal.signal
 
@@ -270,8 +271,7 @@ def _early_stopping(
 ) -> stopping.EarlyStopping | None:
     if training.patience is None:
         return None
-    lines = [line for line in run.log() if line["step"] <= _step_of(model)]
-    earlier = [line["val_bleu"] for line in lines if "val_bleu" in line]
+    earlier = [line["val_bleu"] for line in _log_before(run, model) if "val_bleu" in line]
     return stopping.EarlyStopping(
         training.patience, earlier=earlier, all_reduce_max=workers.all_reduce_max
     )
@@ -285,7 +285,7 @@ def _time_limit(
     workers: Workers,
     started: float,
 ) -> stopping.TimeLimit:
-    earlier = [line for line in run.log() if line["step"] <= _step_of(model)]
+    earlier = _log_before(run, model)
     return stopping.TimeLimit(
         training.minutes, started, workers.all_reduce_max,
         schedule if isinstance(schedule, TimedTrapezoidSchedule) else None,
@@ -325,12 +325,18 @@ def _callbacks_of_chief(
 ) -> list[keras.callbacks.Callback]:
     """The callbacks that translate, print and log."""
     translator = Translator.from_model(
-        model, data.source_tokenizer, data.target_tokenizer, config.data.max_length
-    )
+        model, *data.tokenizers, config.data.max_length,
+        fold_capitals=config.data.fold_capitals or False,
+    )  # fmt: skip
     in_order: list[keras.callbacks.Callback] = [
         callbacks.TranslationBleu(translator, data.corpus.validation, num_samples=2, show=_say),
         progress,
-        callbacks.RunLog(run.log_path, started, data.batches.padding_fraction),
+        callbacks.RunLog(
+            run.log_path,
+            started,
+            data.batches.padding_fraction,
+            sum(line["validation_seconds"] for line in _log_before(run, model)),
+        ),
     ]
     if config.training.tensorboard:
         in_order.append(callbacks.TensorBoardLog(run.tensorboard_path))
@@ -351,6 +357,11 @@ def _report(run: RunDirectory, workers: Workers, step: int, signal: int, started
     _say(f"{ended} {what}: step {best.step:,}{bleu}, in {run.path}.")
     if not signal:
         _say(f"Next: {run.next_commands()}")
+
+
+def _log_before(run: RunDirectory, model: keras.Model) -> list[dict[str, float]]:
+    """The log of the run up to the model's step."""
+    return [line for line in run.log() if line["step"] <= _step_of(model)]
 
 
 def _step_of(model: keras.Model) -> int:

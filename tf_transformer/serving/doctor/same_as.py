@@ -6,8 +6,11 @@ import pathlib
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+import tensorflow as tf
+
 from tf_transformer.errors import InputError
 from tf_transformer.export.manifest import manifest_path
+from tf_transformer.inference.tokens import fold_capitals
 from tf_transformer.serving.doctor.doctor import Check
 
 _BATCH_SIZE = 64
@@ -100,7 +103,8 @@ def translate_with_ctranslate2(
         ) from None
     try:
         manifest = json.loads(manifest_path(folder).read_bytes())
-        max_length = manifest["config"]["data"]["max_length"]
+        data = manifest["config"]["data"]
+        max_length = data["max_length"]
         source, target = (
             sentencepiece.SentencePieceProcessor(model_file=str(folder / f"{side}.model"))
             for side in ("source", "target")
@@ -108,7 +112,10 @@ def translate_with_ctranslate2(
         translator = ctranslate2.Translator(str(folder))
     except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
         raise SameAsError(f"{folder}: is damaged: {error}. Export it again.") from error
-    subwords = source.encode(list(texts), out_type=str)
+    lines = tf.constant([text.encode("utf-8", "replace") for text in texts])
+    if data.get("fold_capitals"):  # the graph of a SavedModel does so
+        lines = fold_capitals(lines)
+    subwords = source.encode([line.decode() for line in lines.numpy()], out_type=str)
     # Of nothing it would translate the end of a sentence.
     results = iter(
         translator.translate_batch(
