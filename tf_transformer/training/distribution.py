@@ -113,11 +113,12 @@ class Workers:
     @property
     def num_gpus(self) -> int:
         """How many GPUs train, on all machines together."""
-        if not self.strategy.extended.worker_devices[0].upper().count("GPU"):
-            # TensorFlow's default strategy names the CPU, and takes the one GPU that there is.
-            is_default = self.strategy is tf.distribute.get_strategy()
-            return int(is_default and bool(tf.config.list_logical_devices("GPU")))
-        return self.strategy.num_replicas_in_sync
+        mirrored = (tf.distribute.MirroredStrategy, tf.distribute.MultiWorkerMirroredStrategy)
+        if not isinstance(self.strategy, mirrored):
+            # TensorFlow's default takes the one GPU that there is.
+            return min(1, len(tf.config.list_logical_devices("GPU")))
+        on_gpus = "GPU" in self.strategy.extended.worker_devices[0].upper()
+        return self.strategy.num_replicas_in_sync if on_gpus else 0
 
     @property
     def is_chief(self) -> bool:
