@@ -6,11 +6,8 @@ import pathlib
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-import tensorflow as tf
-
 from tf_transformer.errors import InputError
 from tf_transformer.export.manifest import manifest_path
-from tf_transformer.inference.tokens import fold_capitals
 from tf_transformer.serving.doctor.doctor import Check
 
 _BATCH_SIZE = 64
@@ -112,10 +109,9 @@ def translate_with_ctranslate2(
         translator = ctranslate2.Translator(str(folder))
     except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
         raise SameAsError(f"{folder}: is damaged: {error}. Export it again.") from error
-    lines = tf.constant([text.encode("utf-8", "replace") for text in texts])
     if data.get("fold_capitals"):  # the graph of a SavedModel does so
-        lines = fold_capitals(lines)
-    subwords = source.encode([line.decode() for line in lines.numpy()], out_type=str)
+        texts = _folded(texts)
+    subwords = source.encode(list(texts), out_type=str)
     # Of nothing it would translate the end of a sentence.
     results = iter(
         translator.translate_batch(
@@ -128,6 +124,15 @@ def translate_with_ctranslate2(
         )
     )
     return [target.decode(next(results).hypotheses[0]) if tokens else "" for tokens in subwords]
+
+
+def _folded(texts: Sequence[str]) -> list[str]:
+    import tensorflow as tf
+
+    from tf_transformer.inference.tokens import fold_capitals
+
+    lines = tf.constant([text.encode("utf-8", "replace") for text in texts], tf.string)
+    return [line.decode() for line in fold_capitals(lines).numpy()]
 
 
 def compare(
