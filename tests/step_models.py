@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tf_transformer.config import TransformerConfig
 from tf_transformer.decoding import Hypotheses, beam_search, greedy_search
+from tf_transformer.models.configs import TransformerConfig
 from tf_transformer.models.transformer import Transformer
 
 PAD, BOS, EOS = 0, 2, 3

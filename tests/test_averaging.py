@@ -67,7 +67,7 @@ def end_of_training(written, monkeypatch):
     def end(run, right, deadline=None):
         seen = []
 
-        def from_model(model, *others):
+        def from_model(model, *_, **__):
             def translate(texts):
                 weights = [variable.numpy() for variable in model.trainable_variables]
                 for count in range(2, len(VALIDATED) + 1):

@@ -135,7 +135,8 @@ def test_without_validation_text_the_default_is_exported(
 def test_the_search_is_chosen_on_validation_text(trained_run, copy_files, export, capfd):
     settings, manifest = export(trained_run[0])
     printed = capfd.readouterr().err
-    assert len(printed.splitlines()) == 1 and printed.startswith("Search: ")
+    first, second = printed.splitlines()
+    assert first.startswith("Choosing the search") and second.startswith("Search: ")
     search = manifest["search"]
     assert search["chosen"] == "on validation text"
     chosen = (search["beam_size"], pytest.approx(search["length_penalty"]))
@@ -204,7 +205,8 @@ def test_the_options_of_an_export_are_kept_and_the_rest_is_chosen(
     search = manifest["search"]
     assert (search["beam_size"], search["length_penalty"]) == (beam_size, length_penalty)
     assert bool(search["scores"]) == bool(searched)
-    assert (search["chosen"] == "given") == (not searched)
+    assert ("validation text" in search["chosen"]) == bool(searched)
+    assert (search["chosen"] == "given") == ("--beam-size" in str(options) and not searched)
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,8 @@ from step_models import (
     random_transformer,
 )
 
-from tf_transformer.config import TransformerConfig
 from tf_transformer.decoding import Hypotheses, greedy_search, output_limits
+from tf_transformer.models.configs import TransformerConfig
 from tf_transformer.models.transformer import Transformer
 
 MODELS = pytest.mark.parametrize("model", [Markov(), Bag()], ids=["markov", "bag"])

@@ -134,7 +134,9 @@ def test_a_changed_setting_loses_its_note():
 
 def test_a_file_of_another_run_with_changes_is_chosen_anew(tmp_path, capfd):
     path = tmp_path / "config.toml"
-    path.write_text(completed({"training": {"label_smoothing": 0.2}}, MULTI).to_toml(), "utf-8")
+    path.write_text(
+        completed({"training": {"label_smoothing": 0.2, "minutes": 45.0}}, MULTI).to_toml(), "utf-8"
+    )
     options = ["train", f"--run-dir={tmp_path / 'run'}", f"--config={path}", "--explain"]
     assert cli.main(options) == 0
     assert capfd.readouterr().out.startswith("Nothing to choose for 20,000 pairs"), "a repetition"

@@ -12,8 +12,8 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tf_transformer.config import TransformerConfig
 from tf_transformer.layers.token_statistics import token_statistics
+from tf_transformer.models.configs import TransformerConfig
 from tf_transformer.models.transformer import Transformer
 
 # Three layers a side, because a mask may get lost after the first.

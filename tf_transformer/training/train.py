@@ -25,11 +25,17 @@ from tf_transformer.training.checkpoints import Checkpoint, Checkpoints
 from tf_transformer.training.cluster import Cluster, WorkerError, worker_failures_named
 from tf_transformer.training.compilation import compile_model, make_schedule
 from tf_transformer.training.distribution import Workers, separate_seeds, strategy_for
+from tf_transformer.training.limits import (
+    early_stopping,
+    log_before,
+    reason_to_stop,
+    step_of,
+    time_limit,
+)
 from tf_transformer.training.progress import Progress
 from tf_transformer.training.restore import best_checkpoint
 from tf_transformer.training.run_data import RunData, prepare_data
 from tf_transformer.training.run_directory import RunDirectory
-from tf_transformer.training.schedules import TimedTrapezoidSchedule
 
 
 def train(
@@ -191,12 +197,12 @@ def _fit(
     training = config.training
     batches, accumulation = data.batches, training.accumulation_steps
     total_steps = _total_steps(training, data)
-    early_stopping = _early_stopping(training, run, model, workers)
+    patience = early_stopping(training, run, model, workers)
     if total_steps is None:
-        limit = _time_limit(training, run, model, schedule, workers, started)
+        limit = time_limit(training, run, model, schedule, workers, started)
     else:
         limit = stopping.StepLimit(total_steps)
-    done = _reason_to_stop(training, model, total_steps, limit, early_stopping)
+    done = reason_to_stop(training, model, total_steps, limit, patience)
     if done:
         _say(f"Nothing to do: {done}.")
         if workers.is_chief and not run.average_path.is_dir():  # its end may have been interrupted
@@ -213,12 +219,12 @@ def _fit(
         callbacks.StopOnNan(Checkpoints(run.checkpoints_path)),
         *(on_chief if workers.is_chief else []),
         save,
-        *([early_stopping] if early_stopping else []),
+        *([patience] if patience else []),
         limit,
         stop_on_signal,
     ]
     if workers.is_chief:
-        run.truncate_log(_step_of(model))
+        run.truncate_log(step_of(model))
     period = training.validation_steps * accumulation
     try:
         _fit_periods(model, data, period, accumulation, training.chunked_logits, save, in_order)
@@ -230,7 +236,7 @@ def _fit(
     if workers.is_chief and not stop_on_signal.signal:
         deadline = None if training.minutes is None else started + 60 * training.minutes
         write_best_average(run, data.tokenizers, data.corpus.validation, _say, deadline)
-    _report(run, workers, _step_of(model), stop_on_signal.signal, started)
+    _report(run, workers, step_of(model), stop_on_signal.signal, started)
     return stop_on_signal.signal
 
 
@@ -266,55 +272,6 @@ def _fit_periods(
         fit(period, epochs=2**31)  # the limit ends it
 
 
-def _early_stopping(
-    training: TrainingConfig, run: RunDirectory, model: keras.Model, workers: Workers
-) -> stopping.EarlyStopping | None:
-    if training.patience is None:
-        return None
-    earlier = [line["val_bleu"] for line in _log_before(run, model) if "val_bleu" in line]
-    return stopping.EarlyStopping(
-        training.patience, earlier=earlier, all_reduce_max=workers.all_reduce_max
-    )
-
-
-def _time_limit(
-    training: TrainingConfig,
-    run: RunDirectory,
-    model: keras.Model,
-    schedule: LearningRateSchedule,
-    workers: Workers,
-    started: float,
-) -> stopping.TimeLimit:
-    earlier = _log_before(run, model)
-    return stopping.TimeLimit(
-        training.minutes, started, workers.all_reduce_max,
-        schedule if isinstance(schedule, TimedTrapezoidSchedule) else None,
-        validation_seconds=earlier[-1]["validation_seconds"] if earlier else 0.0,
-        validations_after=training.keep_checkpoints,  # those of averages
-    )  # fmt: skip
-
-
-def _reason_to_stop(
-    training: TrainingConfig,
-    model: keras.Model,
-    total_steps: int | None,
-    limit: stopping.StepLimit | stopping.TimeLimit,
-    early_stopping: stopping.EarlyStopping | None,
-) -> str:
-    """Why a resumed run has reached its end already, or an empty str."""
-    step = _step_of(model)
-    if total_steps is not None and step >= total_steps:
-        return f"the run is at step {step:,} of {total_steps:,}"
-    if isinstance(limit, stopping.TimeLimit) and limit.is_due:
-        return f"its {training.minutes:g} minutes are over"
-    if early_stopping and early_stopping.is_due:
-        return (
-            f"the last {training.patience} validations up to step {step:,} were not better than "
-            f"one before"
-        )
-    return ""
-
-
 def _callbacks_of_chief(
     config: RunConfig,
     run: RunDirectory,
@@ -335,7 +292,7 @@ def _callbacks_of_chief(
             run.log_path,
             started,
             data.batches.padding_fraction,
-            sum(line["validation_seconds"] for line in _log_before(run, model)),
+            sum(line["validation_seconds"] for line in log_before(run, model)),
         ),
     ]
     if config.training.tensorboard:
@@ -357,15 +314,6 @@ def _report(run: RunDirectory, workers: Workers, step: int, signal: int, started
     _say(f"{ended} {what}: step {best.step:,}{bleu}, in {run.path}.")
     if not signal:
         _say(f"Next: {run.next_commands()}")
-
-
-def _log_before(run: RunDirectory, model: keras.Model) -> list[dict[str, float]]:
-    """The log of the run up to the model's step."""
-    return [line for line in run.log() if line["step"] <= _step_of(model)]
-
-
-def _step_of(model: keras.Model) -> int:
-    return int(model.optimizer.iterations.numpy())
 
 
 def _say(line: str) -> None:

@@ -1,0 +1,71 @@
+"""When a run ends: its limits of updates, time and patience, known from what it has done before."""
+
+import keras
+from keras.optimizers.schedules import LearningRateSchedule
+
+from tf_transformer.config import TrainingConfig
+from tf_transformer.training import stopping
+from tf_transformer.training.distribution import Workers
+from tf_transformer.training.run_directory import RunDirectory
+from tf_transformer.training.schedules import TimedTrapezoidSchedule
+
+
+def early_stopping(
+    training: TrainingConfig, run: RunDirectory, model: keras.Model, workers: Workers
+) -> stopping.EarlyStopping | None:
+    """The callback of `patience`, which knows earlier validations; None where there is none."""
+    if training.patience is None:
+        return None
+    earlier = [line["val_bleu"] for line in log_before(run, model) if "val_bleu" in line]
+    return stopping.EarlyStopping(
+        training.patience, earlier=earlier, all_reduce_max=workers.all_reduce_max
+    )
+
+
+def time_limit(
+    training: TrainingConfig,
+    run: RunDirectory,
+    model: keras.Model,
+    schedule: LearningRateSchedule,
+    workers: Workers,
+    started: float,
+) -> stopping.TimeLimit:
+    """The callback of `minutes`, which tells the schedule the time."""
+    earlier = log_before(run, model)
+    return stopping.TimeLimit(
+        training.minutes, started, workers.all_reduce_max,
+        schedule if isinstance(schedule, TimedTrapezoidSchedule) else None,
+        validation_seconds=earlier[-1]["validation_seconds"] if earlier else 0.0,
+        validations_after=training.keep_checkpoints,  # those of averages
+    )  # fmt: skip
+
+
+def reason_to_stop(
+    training: TrainingConfig,
+    model: keras.Model,
+    total_steps: int | None,
+    limit: stopping.StepLimit | stopping.TimeLimit,
+    patience: stopping.EarlyStopping | None,
+) -> str:
+    """Why a resumed run has reached its end already, or an empty str."""
+    step = step_of(model)
+    if total_steps is not None and step >= total_steps:
+        return f"the run is at step {step:,} of {total_steps:,}"
+    if isinstance(limit, stopping.TimeLimit) and limit.is_due:
+        return f"its {training.minutes:g} minutes are over"
+    if patience and patience.is_due:
+        return (
+            f"the last {training.patience} validations up to step {step:,} were not better than "
+            f"one before"
+        )
+    return ""
+
+
+def log_before(run: RunDirectory, model: keras.Model) -> list[dict[str, float]]:
+    """The log of the run up to the model's step."""
+    return [line for line in run.log() if line["step"] <= step_of(model)]
+
+
+def step_of(model: keras.Model) -> int:
+    """The updates that were made to a model."""
+    return int(model.optimizer.iterations.numpy())
