@@ -162,16 +162,13 @@ def merge_tables(
 def without_choices(tables: Mapping[str, Any]) -> dict[str, Any]:
     """Tables without the settings that a recipe chose, so that it chooses again."""
     chosen = tables.get("chosen", {})
-    left = {}
-    for name, table in tables.items():
-        if name != "chosen":
-            is_table = isinstance(table, Mapping)
-            left[name] = (
-                {k: v for k, v in table.items() if f"{name}.{k}" not in chosen}
-                if is_table
-                else table
-            )
-    return left
+
+    def left(name: str, table: Any) -> Any:
+        if not isinstance(table, Mapping):
+            return table  # `RunConfig.from_dict` raises the error
+        return {key: value for key, value in table.items() if f"{name}.{key}" not in chosen}
+
+    return {name: left(name, table) for name, table in tables.items() if name != "chosen"}
 
 
 def _value(tables: Mapping[str, Any], key: str) -> Any:

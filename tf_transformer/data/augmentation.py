@@ -8,7 +8,13 @@ from typing import Protocol
 import numpy as np
 
 from tf_transformer.data.noise import SourceNoise
-from tf_transformer.data.tokenized_text import TokenizedText, Tokenizer, chunks_of, encode_pairs
+from tf_transformer.data.tokenized_text import (
+    TokenizedText,
+    Tokenizer,
+    chunks_of,
+    encode_pairs,
+    fits,
+)
 
 
 class SamplingTokenizer(Tokenizer, Protocol):
@@ -75,15 +81,12 @@ class Augmentation:
         def sample(tokenizer: SamplingTokenizer, texts: list[str]) -> list[list[int]]:
             return tokenizer.sample(texts, self.bpe_dropout, seed=int(random.integers(2**32)))
 
-        def is_short(pair: tuple[Sequence[int], Sequence[int]]) -> bool:
-            return max(map(len, pair)) < max_length
-
         def kept(chunk: list[tuple[str, str]]) -> list[tuple[str, str]]:
             """The pairs that are in `plain`."""
             if not plain.num_too_long:
                 return chunk
-            ids = encode_pairs(chunk, source_tokenizer.encode, target_tokenizer.encode)
-            return [texts for texts, pair in zip(chunk, ids, strict=True) if is_short(pair)]
+            ids = encode_pairs(chunk, source_tokenizer, target_tokenizer)
+            return [texts for texts, pair in zip(chunk, ids, strict=True) if fits(pair, max_length)]
 
         def changed(chunk, as_is):
             sources, targets = ([texts[side] for texts in chunk] for side in (0, 1))
@@ -105,7 +108,7 @@ class Augmentation:
                 numbers = range(start, start + len(chunk))
                 as_is = [(plain.source(number), plain.target(number)) for number in numbers]
                 for pair, other in zip(as_is, changed(chunk, as_is), strict=True):
-                    yield other if is_short(other) else pair
+                    yield other if fits(other, max_length) else pair
                 start += len(chunk)
 
         vocab_sizes = (source_tokenizer.vocab_size, target_tokenizer.vocab_size)

@@ -10,6 +10,7 @@ import numpy as np
 _WORD = re.compile(r"[^\W\d_]{3,}")
 # Unicode calls these punctuation, but 5 is not 5 %.
 _SIGNS = "%‰٪％#＃&＆@＠*＊′″"
+_TYPOS_IN_TRAINING = 0.15
 
 
 def upper_case(text: str) -> str:
@@ -67,9 +68,6 @@ def _mistyped(word: str, letters: str, random: np.random.Generator) -> str:
         letters[int(random.integers(len(letters)))] + second,
     )[kind]
     return word[:place] + changed + word[place + 2 :]
-
-
-_TYPOS_IN_TRAINING = 0.15
 
 
 class SourceNoise:

@@ -5,7 +5,7 @@ import io
 import itertools
 import operator
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, BinaryIO, Protocol
 
 import numpy as np
@@ -17,8 +17,6 @@ from tf_transformer.data.text_files import TextFiles
 from tf_transformer.data.token_cache import TokenCache
 
 _CHUNK_PAIRS = 10_000
-
-Encode = Callable[[Sequence[str]], list[list[int]]]
 
 
 class Tokenizer(Protocol):
@@ -213,8 +211,7 @@ def _tokenize(
     def short_enough():
         nonlocal num_too_long
         for chunk in chunks_of(pairs):
-            encoded = encode_pairs(chunk, *(tokenizer.encode for tokenizer in tokenizers))
-            kept = [pair for pair in encoded if max(map(len, pair)) < max_length]
+            kept = [pair for pair in encode_pairs(chunk, *tokenizers) if fits(pair, max_length)]
             num_too_long += len(chunk) - len(kept)
             yield from kept
 
@@ -231,11 +228,18 @@ def chunks_of(pairs: Iterable[Any]) -> Iterator[list[Any]]:
 
 
 def encode_pairs(
-    pairs: list[tuple[str, str]], encode_sources: Encode, encode_targets: Encode
+    pairs: list[tuple[str, str]], source_tokenizer: Tokenizer, target_tokenizer: Tokenizer
 ) -> list[tuple[list[int], list[int]]]:
     """The token ids of some pairs."""
     sources, targets = (list(side) for side in zip(*pairs, strict=True))
-    return list(zip(encode_sources(sources), encode_targets(targets), strict=True))
+    return list(
+        zip(source_tokenizer.encode(sources), target_tokenizer.encode(targets), strict=True)
+    )
+
+
+def fits(pair: tuple[Sequence[int], Sequence[int]], max_length: int) -> bool:
+    """Whether both sides of a pair of token ids leave space for the end."""
+    return max(map(len, pair)) < max_length
 
 
 def _write(

@@ -16,7 +16,12 @@ from tf_transformer.data.parallel import ParallelText
 from tf_transformer.errors import InputError
 from tf_transformer.evaluation import score
 from tf_transformer.training.checkpoints import Checkpoints
-from tf_transformer.training.optimizers import averaged_weights, averaging_optimizer, ends_update
+from tf_transformer.training.optimizers import (
+    averaged_weights,
+    averaging_optimizer,
+    ends_update,
+    step_of,
+)
 
 Logs = dict[str, Any] | None
 
@@ -119,7 +124,7 @@ class StopOnNan(keras.callbacks.Callback):
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
         """Looks at the loss, a mean since the last validation: once NaN it stays so."""
         if not math.isfinite(logs["loss"]):
-            step = int(self.model.optimizer.iterations.numpy())
+            step = step_of(self.model)
             raise DivergedError.of("the loss is", step, self._checkpoints)
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
@@ -129,7 +134,7 @@ class StopOnNan(keras.callbacks.Callback):
 
 def _require_finite_weights(model: keras.Model, checkpoints: Checkpoints) -> None:
     if not all(np.isfinite(v.numpy()).all() for v in model.trainable_variables):
-        step = int(model.optimizer.iterations.numpy())
+        step = step_of(model)
         raise DivergedError.of("weights are", step, checkpoints)
 
 
@@ -186,7 +191,7 @@ class SaveCheckpoints(keras.callbacks.Callback):
             return
         # After the last step of a period the checkpoint is written with its validation.
         is_validated = batch + 1 == self.params["steps"]
-        step = int(self.model.optimizer.iterations.numpy())
+        step = step_of(self.model)
         # An update that overflows in float16 leaves the step as it was.
         if step % self._every == 0 and step != self._last_step and not is_validated:
             self.save({})
@@ -201,7 +206,7 @@ class SaveCheckpoints(keras.callbacks.Callback):
             self._save(metrics)
 
     def _save(self, metrics: Mapping[str, float]) -> None:
-        step = self._last_step = int(self.model.optimizer.iterations.numpy())
+        step = self._last_step = step_of(self.model)
         _require_finite_weights(self.model, self._checkpoints)
         if not self._writes:
             return
@@ -257,7 +262,7 @@ class RunLog(keras.callbacks.Callback):
         now = time.monotonic()
         self._validation_seconds += now - self._step_ended
         line = {
-            "step": int(self.model.optimizer.iterations.numpy()),
+            "step": step_of(self.model),
             "minutes": round((now - self._started) / 60, 2),
             "validation_seconds": round(now - self._step_ended, 2),
             "validation_fraction": round(self._validation_seconds / (now - self._started), 3),
@@ -286,7 +291,7 @@ class TensorBoardLog(keras.callbacks.Callback):
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         """Writes the scalars."""
         learning_rate = float(self.model.optimizer.learning_rate)
-        with self._writer.as_default(step=int(self.model.optimizer.iterations.numpy())):
+        with self._writer.as_default(step=step_of(self.model)):
             for name, value in {"learning_rate": learning_rate, **(logs or {})}.items():
                 tf.summary.scalar(name, value)
         self._writer.flush()

@@ -6,6 +6,7 @@ from keras.optimizers.schedules import LearningRateSchedule
 from tf_transformer.config import TrainingConfig
 from tf_transformer.training import stopping
 from tf_transformer.training.distribution import Workers
+from tf_transformer.training.optimizers import step_of
 from tf_transformer.training.run_directory import RunDirectory
 from tf_transformer.training.schedules import TimedTrapezoidSchedule
 
@@ -64,8 +65,3 @@ def reason_to_stop(
 def log_before(run: RunDirectory, model: keras.Model) -> list[dict[str, float]]:
     """The log of the run up to the model's step."""
     return [line for line in run.log() if line["step"] <= step_of(model)]
-
-
-def step_of(model: keras.Model) -> int:
-    """The updates that were made to a model."""
-    return int(model.optimizer.iterations.numpy())

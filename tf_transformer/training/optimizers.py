@@ -270,6 +270,11 @@ class GradientAccumulation(keras.optimizers.Optimizer):
         return cls(inner, config["steps"], name=config["name"])
 
 
+def step_of(model: keras.Model) -> int:
+    """The updates that were made to a model."""
+    return int(model.optimizer.iterations.numpy())
+
+
 def ends_update(model: keras.Model, batch: int) -> bool:
     """Whether a batch, counted from 0 in this epoch, is the last one of an update."""
     if isinstance(model.optimizer, GradientAccumulation):

@@ -9,6 +9,8 @@ from rich.console import Console
 from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as ProgressBar
 
+from tf_transformer.training.optimizers import step_of
+
 _SECONDS_BETWEEN_LINES = 30
 
 Logs = dict[str, Any] | None
@@ -53,7 +55,7 @@ class Progress(keras.callbacks.Callback):
     def on_train_begin(self, logs: Logs = None) -> None:
         """Opens the bar."""
         if self._first_step is None:  # a resumed run calls `fit` twice
-            self._first_step = int(self.model.optimizer.iterations.numpy())
+            self._first_step = step_of(self.model)
         console = Console(stderr=True)
         if console.is_terminal:
             self._bar = ProgressBar(

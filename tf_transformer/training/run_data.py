@@ -3,10 +3,9 @@
 import dataclasses
 import itertools
 import json
-import sys
 import time
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tf_transformer.config import DataConfig, RunConfig, TokenizerConfig
 from tf_transformer.data.augmentation import Augmentation
@@ -21,7 +20,7 @@ from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer, Voca
 from tf_transformer.training.distribution import Workers
 from tf_transformer.training.recipe import Choice, Facts, choose, with_choices
 from tf_transformer.training.restore import restore_tokenizers
-from tf_transformer.training.run_directory import RunDirectory
+from tf_transformer.training.run_directory import RunDirectory, say
 
 Sentences = Callable[[], Iterable[str]]  # called again where they are needed again
 
@@ -91,13 +90,13 @@ def prepare_data(
     """
     corpus = load_corpus(config.data)
     if workers.is_chief and isinstance(corpus.train, Remainder):
-        _say(_held_out_line(config.data, corpus))
+        say(_held_out_line(config.data, corpus))
     if resume:
         tokenizers = restore_tokenizers(run)
     else:
         may_differ = config.tokenizer.vocab_size is None
         config = _completed(config, corpus, workers)
-        tokenizers = _train_tokenizers(config.tokenizer, corpus, workers, may_differ)
+        tokenizers = _train_tokenizers(config.tokenizer, corpus.train, workers, may_differ)
         config = _with_vocab_size(config, *tokenizers)
     config = dataclasses.replace(config, model=with_tokenizers(config.model, *tokenizers))
     began = time.monotonic()
@@ -126,14 +125,13 @@ def _held_out_line(config: DataConfig, corpus: Corpus) -> str:
 
 
 def _train_tokenizers(
-    config: TokenizerConfig, corpus: Corpus, workers: Workers, may_differ: bool
+    config: TokenizerConfig, text: Any, workers: Workers, may_differ: bool
 ) -> tuple[SentencePieceTokenizer, SentencePieceTokenizer]:
     """Trains them on the chief, and gives every worker the chief's.
 
     `may_differ` says whether another size may be taken where that of the configuration is not
     possible.
     """
-    text = corpus.train
     sides: dict[str, Sentences] = {"text": lambda: itertools.chain.from_iterable(text)}
     if not config.joint:
         sides = {
@@ -141,7 +139,7 @@ def _train_tokenizers(
             "target text": lambda: (target for _, target in text),
         }
     if workers.is_chief:
-        _say(
+        say(
             f"Training a tokenizer of {config.vocab_size:,} subwords "
             f"on {len(text):,} sentence pairs."
         )
@@ -176,7 +174,7 @@ def _train_tokenizer(
         if error.nearest > config.vocab_size:
             possible += config.vocab_size // 2  # words need more than characters
             reason = f"The characters of the {name} alone need {error.nearest:,} subwords"
-        _say(f"{reason}: training a tokenizer of {possible:,}.")
+        say(f"{reason}: training a tokenizer of {possible:,}.")
     config = dataclasses.replace(config, vocab_size=possible)
     return _train_tokenizer(config, may_differ, sentences, name)
 
@@ -195,7 +193,3 @@ def _with_vocab_size(
     tokenizer = dataclasses.replace(config.tokenizer, vocab_size=vocab_size)
     notes = {key: note for key, note in config.chosen.items() if key != "tokenizer.vocab_size"}
     return dataclasses.replace(config, tokenizer=tokenizer, chosen=notes)
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)

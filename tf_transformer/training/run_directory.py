@@ -179,6 +179,11 @@ class RunDirectory:
                 temporary.write_text("".join(kept), encoding="utf-8")
 
 
+def say(line: str) -> None:
+    """Tells the user how it goes."""
+    print(line, file=sys.stderr, flush=True)
+
+
 def warn(line: str) -> None:
     """Tells the user of something unexpected that does not stop the command."""
     print(f"tf-transformer: {line}", file=sys.stderr)

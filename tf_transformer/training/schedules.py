@@ -6,8 +6,42 @@ import keras
 from keras import ops
 
 
+class _Trapezoid(keras.optimizers.schedules.LearningRateSchedule):
+    """What the trapezoids share: all but how much of the training is done."""
+
+    def __init__(self, peak: float, warmup_steps: int, decay_fraction: float) -> None:
+        _require_positive(peak=peak, warmup_steps=warmup_steps)
+        if not 0 < decay_fraction <= 1:
+            raise ValueError(
+                f"decay_fraction must be greater than 0 and at most 1; "
+                f"received decay_fraction={decay_fraction}."
+            )
+        self.peak = peak
+        self.warmup_steps = warmup_steps
+        self.decay_fraction = decay_fraction
+
+    def _done(self, step: Any) -> Any:
+        """The fraction of the training that is done after `step` updates."""
+        raise NotImplementedError
+
+    def __call__(self, step: Any) -> Any:
+        """The learning rate of the update after `step` others, a float32 scalar."""
+        step = ops.cast(step, "float32")
+        warm = (step + 1.0) / self.warmup_steps
+        left = ops.maximum(1.0 - self._done(step), 0.0) / self.decay_fraction
+        return self.peak * ops.minimum(1.0, ops.minimum(warm, left))
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments of the constructor."""
+        return {
+            "peak": self.peak,
+            "warmup_steps": self.warmup_steps,
+            "decay_fraction": self.decay_fraction,
+        }
+
+
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class TrapezoidSchedule(keras.optimizers.schedules.LearningRateSchedule):
+class TrapezoidSchedule(_Trapezoid):
     """Linear warm-up, a constant rate, and linear decay to zero at the last update.
 
     Also known as warm-up, stable, decay. With a known end it beats schedules that decay with the
@@ -27,31 +61,20 @@ class TrapezoidSchedule(keras.optimizers.schedules.LearningRateSchedule):
     def __init__(
         self, peak: float, total_steps: int, warmup_steps: int, decay_fraction: float = 0.4
     ) -> None:
-        _require_positive(peak=peak, total_steps=total_steps, warmup_steps=warmup_steps)
-        _require_fraction(decay_fraction)
-        self.peak = peak
+        super().__init__(peak, warmup_steps, decay_fraction)
+        _require_positive(total_steps=total_steps)
         self.total_steps = total_steps
-        self.warmup_steps = warmup_steps
-        self.decay_fraction = decay_fraction
 
-    def __call__(self, step: Any) -> Any:
-        """The learning rate of the update after `step` others, a float32 scalar."""
-        step = ops.cast(step, "float32")
-        done = step / self.total_steps
-        return self.peak * _trapezoid(step, done, self.warmup_steps, self.decay_fraction)
+    def _done(self, step: Any) -> Any:
+        return step / self.total_steps
 
     def get_config(self) -> dict[str, Any]:
         """The arguments of the constructor."""
-        return {
-            "peak": self.peak,
-            "total_steps": self.total_steps,
-            "warmup_steps": self.warmup_steps,
-            "decay_fraction": self.decay_fraction,
-        }
+        return {**super().get_config(), "total_steps": self.total_steps}
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class TimedTrapezoidSchedule(keras.optimizers.schedules.LearningRateSchedule):
+class TimedTrapezoidSchedule(_Trapezoid):
     """`TrapezoidSchedule` where training ends with the time, and nobody knows at which update.
 
     Args:
@@ -68,26 +91,11 @@ class TimedTrapezoidSchedule(keras.optimizers.schedules.LearningRateSchedule):
     """
 
     def __init__(self, peak: float, warmup_steps: int, decay_fraction: float = 0.4) -> None:
-        _require_positive(peak=peak, warmup_steps=warmup_steps)
-        _require_fraction(decay_fraction)
-        self.peak = peak
-        self.warmup_steps = warmup_steps
-        self.decay_fraction = decay_fraction
+        super().__init__(peak, warmup_steps, decay_fraction)
         self.time_spent = keras.Variable(0.0, dtype="float32", trainable=False, name="time_spent")
 
-    def __call__(self, step: Any) -> Any:
-        """The learning rate of the update after `step` others, a float32 scalar."""
-        step = ops.cast(step, "float32")
-        done = ops.convert_to_tensor(self.time_spent)
-        return self.peak * _trapezoid(step, done, self.warmup_steps, self.decay_fraction)
-
-    def get_config(self) -> dict[str, Any]:
-        """The arguments of the constructor."""
-        return {
-            "peak": self.peak,
-            "warmup_steps": self.warmup_steps,
-            "decay_fraction": self.decay_fraction,
-        }
+    def _done(self, step: Any) -> Any:
+        return ops.convert_to_tensor(self.time_spent)
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -129,22 +137,7 @@ class NoamSchedule(keras.optimizers.schedules.LearningRateSchedule):
         }
 
 
-def _trapezoid(step: Any, done: Any, warmup_steps: int, decay_fraction: float) -> Any:
-    """The fraction of the peak: after `step` updates, and a fraction `done` of the training."""
-    warm = (step + 1.0) / warmup_steps
-    left = ops.maximum(1.0 - done, 0.0) / decay_fraction
-    return ops.minimum(1.0, ops.minimum(warm, left))
-
-
 def _require_positive(**values: float) -> None:
     for name, value in values.items():
         if value <= 0:
             raise ValueError(f"{name} must be greater than 0; received {name}={value}.")
-
-
-def _require_fraction(decay_fraction: float) -> None:
-    if not 0 < decay_fraction <= 1:
-        raise ValueError(
-            f"decay_fraction must be greater than 0 and at most 1; "
-            f"received decay_fraction={decay_fraction}."
-        )

@@ -13,7 +13,7 @@ from typing import Any
 
 import keras
 
-from tf_transformer.training.optimizers import ends_update
+from tf_transformer.training.optimizers import ends_update, step_of
 from tf_transformer.training.schedules import TimedTrapezoidSchedule
 
 Logs = dict[str, Any] | None
@@ -76,7 +76,7 @@ class StepLimit(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
         """Looks at the number of updates."""
-        if int(self.model.optimizer.iterations.numpy()) >= self._steps:
+        if step_of(self.model) >= self._steps:
             self.model.stop_training = True
 
 

@@ -5,7 +5,6 @@ import dataclasses
 import hashlib
 import importlib.util
 import os
-import sys
 import time
 from typing import Any
 
@@ -29,13 +28,13 @@ from tf_transformer.training.limits import (
     early_stopping,
     log_before,
     reason_to_stop,
-    step_of,
     time_limit,
 )
+from tf_transformer.training.optimizers import step_of
 from tf_transformer.training.progress import Progress
 from tf_transformer.training.restore import best_checkpoint
 from tf_transformer.training.run_data import RunData, prepare_data
-from tf_transformer.training.run_directory import RunDirectory
+from tf_transformer.training.run_directory import RunDirectory, say
 
 
 def train(
@@ -99,11 +98,11 @@ def _train(
                 started -= checkpoint.seconds  # the time of the whole run counts
         elif workers.is_chief:
             run = RunDirectory.create(run.path)  # another process may have been faster
-            run.begin(config, data.source_tokenizer, data.target_tokenizer, data.corpus.test)
+            run.begin(config, *data.tokenizers, data.corpus.test)
         separate_seeds(model)
         if workers.is_chief:
-            _say(data.description)
-            _say(f"{model.count_params():,} parameters.")
+            say(data.description)
+            say(f"{model.count_params():,} parameters.")
         save = callbacks.SaveCheckpoints(
             Checkpoints(run.checkpoints_path, config.training.keep_checkpoints),
             every=config.training.checkpoint_steps,
@@ -164,7 +163,7 @@ def _resume(
 ) -> Checkpoint | None:
     """Restores the checkpoint that the chief continues from; None where there is none yet."""
     checkpoints = Checkpoints(run.checkpoints_path)
-    checkpoint = checkpoints.latest_intact(_say) if workers.is_chief else None
+    checkpoint = checkpoints.latest_intact(say) if workers.is_chief else None
     name = workers.broadcast(checkpoint.path.name.encode() if checkpoint else b"").decode()
     if name and not workers.is_chief:
         checkpoint = checkpoints.named(name)
@@ -204,9 +203,9 @@ def _fit(
         limit = stopping.StepLimit(total_steps)
     done = reason_to_stop(training, model, total_steps, limit, patience)
     if done:
-        _say(f"Nothing to do: {done}.")
+        say(f"Nothing to do: {done}.")
         if workers.is_chief and not run.average_path.is_dir():  # its end may have been interrupted
-            write_best_average(run, data.tokenizers, data.corpus.validation, _say)
+            write_best_average(run, data.tokenizers, data.corpus.validation, say)
         return 0
     progress = Progress(
         batches.num_target_tokens / len(batches), started, total_steps, training.minutes,
@@ -235,7 +234,7 @@ def _fit(
         progress.close()
     if workers.is_chief and not stop_on_signal.signal:
         deadline = None if training.minutes is None else started + 60 * training.minutes
-        write_best_average(run, data.tokenizers, data.corpus.validation, _say, deadline)
+        write_best_average(run, data.tokenizers, data.corpus.validation, say, deadline)
     _report(run, workers, step_of(model), stop_on_signal.signal, started)
     return stop_on_signal.signal
 
@@ -286,7 +285,7 @@ def _callbacks_of_chief(
         fold_capitals=config.data.fold_capitals or False,
     )  # fmt: skip
     in_order: list[keras.callbacks.Callback] = [
-        callbacks.TranslationBleu(translator, data.corpus.validation, num_samples=2, show=_say),
+        callbacks.TranslationBleu(translator, data.corpus.validation, num_samples=2, show=say),
         progress,
         callbacks.RunLog(
             run.log_path,
@@ -306,15 +305,11 @@ def _report(run: RunDirectory, workers: Workers, step: int, signal: int, started
         f"after {(time.monotonic() - started) / 60:.1f} minutes."
     )
     if not workers.is_chief:
-        _say(f"{ended} This was worker {workers.index}; the chief writes the run.")
+        say(f"{ended} This was worker {workers.index}; the chief writes the run.")
         return
     best = best_checkpoint(run)
     what = "The average" if best.path.parent == run.average_path else "Best checkpoint"
     bleu = f", validation BLEU {best.metrics['val_bleu']:.2f}" if "val_bleu" in best.metrics else ""
-    _say(f"{ended} {what}: step {best.step:,}{bleu}, in {run.path}.")
+    say(f"{ended} {what}: step {best.step:,}{bleu}, in {run.path}.")
     if not signal:
-        _say(f"Next: {run.next_commands()}")
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+        say(f"Next: {run.next_commands()}")
