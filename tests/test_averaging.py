@@ -78,7 +78,7 @@ def end_of_training(written, monkeypatch):
 
             return translate
 
-        monkeypatch.setattr(averaging.Translator, "from_model", from_model)
+        monkeypatch.setattr(tt.Translator, "from_model", from_model)
         said = []
         tokenizers = (written[1], written[1])
         averaging.write_best_average(run, tokenizers, VALIDATION, said.append, deadline)

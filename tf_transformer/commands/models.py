@@ -15,21 +15,15 @@ def open_translator(path: str, options: argparse.Namespace) -> Any:
     """The `Translator` in a run directory (its best checkpoint) or in a SavedModel."""
     with quiet():
         from tf_transformer.inference.translator import Translator, run_in_callers_thread
-        from tf_transformer.training.restore import restore_model
+        from tf_transformer.training.restore import restore_model, translator_of
         from tf_transformer.training.run_directory import RunDirectory
     run_in_callers_thread()
     if not RunDirectory.is_run(path):
         return Translator.load(path, xla=options.xla, threads=options.threads)
     run = RunDirectory.open(path)
-    trained = restore_model(run)
-    return Translator.from_model(
-        trained.model,
-        trained.source_tokenizer,
-        trained.target_tokenizer,
-        run.config().data.max_length,
-        fold_capitals=run.config().data.fold_capitals or False,
-        xla=options.xla,
-        threads=options.threads,
+    model, *tokenizers, _ = restore_model(run)
+    return translator_of(
+        run.config().data, model, *tokenizers, xla=options.xla, threads=options.threads
     )
 
 

@@ -8,11 +8,10 @@ import numpy as np
 
 from tf_transformer.data.parallel import ParallelText
 from tf_transformer.evaluation import bleu_signature, score
-from tf_transformer.inference.translator import Translator
 from tf_transformer.models.architectures import build_model, with_tokenizers
 from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer
 from tf_transformer.training.checkpoints import Checkpoint, Checkpoints
-from tf_transformer.training.restore import best_checkpoint
+from tf_transformer.training.restore import best_checkpoint, translator_of
 from tf_transformer.training.run_directory import RunDirectory, warn
 
 
@@ -43,9 +42,7 @@ def write_best_average(
         return
     config = run.config()
     model = build_model(with_tokenizers(config.model, *tokenizers), config.training.precision)
-    translate = Translator.from_model(
-        model, *tokenizers, config.data.max_length, fold_capitals=config.data.fold_capitals or False
-    )
+    translate = translator_of(config.data, model, *tokenizers)
     bleu: dict[int, float] = {}
     seconds = 0.0  # of the last average
     for count in running_averages(model, newest):

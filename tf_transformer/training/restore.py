@@ -4,6 +4,8 @@ from typing import NamedTuple
 
 import keras
 
+from tf_transformer.config import DataConfig
+from tf_transformer.inference.translator import Translator
 from tf_transformer.models.architectures import build_model, with_tokenizers
 from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer
 from tf_transformer.training.checkpoints import Checkpoint, Checkpoints
@@ -61,6 +63,36 @@ def restore_model(run: RunDirectory, precision: str | None = None) -> TrainedMod
     model = build_model(sizes, precision or config.training.precision)
     checkpoint.restore(model)
     return TrainedModel(model, *tokenizers, checkpoint)
+
+
+def translator_of(
+    data: DataConfig,
+    model: keras.Model,
+    source_tokenizer: SentencePieceTokenizer,
+    target_tokenizer: SentencePieceTokenizer,
+    *,
+    xla: bool = False,
+    threads: int | None = None,
+) -> Translator:
+    """A greedy translator of a model that reads sources as an export of its run does.
+
+    Args:
+        data: The table `[data]` of the run.
+        model: The model.
+        source_tokenizer: Tokenizer of the source.
+        target_tokenizer: Tokenizer of the target.
+        xla: As in `Translator`.
+        threads: As in `Translator`.
+    """
+    return Translator.from_model(
+        model,
+        source_tokenizer,
+        target_tokenizer,
+        data.max_length,
+        fold_capitals=data.fold_capitals or False,
+        xla=xla,
+        threads=threads,
+    )
 
 
 def restore_tokenizers(

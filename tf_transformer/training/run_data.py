@@ -5,14 +5,15 @@ import itertools
 import json
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tf_transformer.config import DataConfig, RunConfig, TokenizerConfig
 from tf_transformer.data.augmentation import Augmentation
 from tf_transformer.data.batching import TokenBatches
 from tf_transformer.data.corpus import load_corpus
 from tf_transformer.data.held_out import Remainder
-from tf_transformer.data.parallel import Corpus
+from tf_transformer.data.parallel import Corpus, ParallelText
+from tf_transformer.data.text_files import TextFiles
 from tf_transformer.inference.ordered import num_cores
 from tf_transformer.models.architectures import with_tokenizers
 from tf_transformer.settings import flag
@@ -125,7 +126,10 @@ def _held_out_line(config: DataConfig, corpus: Corpus) -> str:
 
 
 def _train_tokenizers(
-    config: TokenizerConfig, text: Any, workers: Workers, may_differ: bool
+    config: TokenizerConfig,
+    text: ParallelText | TextFiles | Remainder,
+    workers: Workers,
+    may_differ: bool,
 ) -> tuple[SentencePieceTokenizer, SentencePieceTokenizer]:
     """Trains them on the chief, and gives every worker the chief's.
 

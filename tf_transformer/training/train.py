@@ -15,7 +15,6 @@ from keras.optimizers.schedules import LearningRateSchedule
 from tf_transformer.config import RunConfig, TrainingConfig
 from tf_transformer.errors import ConfigError
 from tf_transformer.evaluation import bleu_signature
-from tf_transformer.inference.translator import Translator
 from tf_transformer.models.architectures import build_model
 from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer
 from tf_transformer.training import callbacks, stopping
@@ -32,7 +31,7 @@ from tf_transformer.training.limits import (
 )
 from tf_transformer.training.optimizers import step_of
 from tf_transformer.training.progress import Progress
-from tf_transformer.training.restore import best_checkpoint
+from tf_transformer.training.restore import best_checkpoint, translator_of
 from tf_transformer.training.run_data import RunData, prepare_data
 from tf_transformer.training.run_directory import RunDirectory, say
 
@@ -280,10 +279,7 @@ def _callbacks_of_chief(
     started: float,
 ) -> list[keras.callbacks.Callback]:
     """The callbacks that translate, print and log."""
-    translator = Translator.from_model(
-        model, *data.tokenizers, config.data.max_length,
-        fold_capitals=config.data.fold_capitals or False,
-    )  # fmt: skip
+    translator = translator_of(config.data, model, *data.tokenizers)
     in_order: list[keras.callbacks.Callback] = [
         callbacks.TranslationBleu(translator, data.corpus.validation, num_samples=2, show=say),
         progress,
