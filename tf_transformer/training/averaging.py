@@ -53,16 +53,17 @@ def write_best_average(
             translations = translate(list(validation.sources))
             bleu[count] = score(translations, list(validation.targets)).bleu
             seconds = time.monotonic() - began
+            if count == max(bleu, key=bleu.get):
+                weights = [variable.numpy() for variable in model.trainable_variables]
     count = max(bleu, key=bleu.get)
     listed = ", ".join(f"{number}: {value:.2f}" for number, value in bleu.items())
     before = best_checkpoint(run)
     if bleu[count] <= before.metrics["val_bleu"]:
         say(f"Averages of the last checkpoints ({listed} BLEU) are no better.")
         return
-    averaged = newest[:count]
-    for _ in running_averages(model, averaged):
-        pass
-    steps = sorted(checkpoint.step for checkpoint in averaged)
+    for variable, weight in zip(model.trainable_variables, weights, strict=True):
+        variable.assign(weight)
+    steps = sorted(checkpoint.step for checkpoint in newest[:count])
     Checkpoints(run.average_path, keep=1).write(
         model, newest[0].step, {"val_bleu": bleu[count]}, is_best=True,
         batches_seen=newest[0].batches_seen,
