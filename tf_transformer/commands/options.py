@@ -1,6 +1,7 @@
 """Options that several commands share, and the parser that reads them."""
 
 import argparse
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from tf_transformer.errors import did_you_mean
@@ -9,13 +10,22 @@ MODEL = "RUN_DIR_OR_SAVED_MODEL"
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line, and which names the nearest option for an unknown one."""
+    """A parser whose errors are one line, and which names the nearest option for an unknown one.
+
+    Attributes:
+        add_late_options: Called with the arguments before they are parsed, to add options that
+            depend on others; None for nothing.
+    """
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, allow_abbrev=False, **options)
+        self.add_late_options: Callable[[Sequence[str]], None] | None = None
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple:
         """Parses; an unknown option is a mistake of the command, not of the whole program."""
+        if self.add_late_options is not None:
+            self.add_late_options(args or ())
+            self.add_late_options = None
         namespace, unknown = super().parse_known_args(args, namespace)
         if unknown:
             known = [option for action in self._actions for option in action.option_strings]

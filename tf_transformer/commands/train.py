@@ -3,13 +3,15 @@
 import argparse
 import dataclasses
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tf_transformer.commands.models import quiet
 from tf_transformer.config import (
+    ModelChoice,
     RunConfig,
     TrainingConfig,
+    architectures_with,
     merge_tables,
     read_toml,
     settings_by_table,
@@ -22,8 +24,9 @@ from tf_transformer.training.run_directory import RunDirectory
 
 HELP = "train a translator from parallel text"
 DESCRIPTION = (
-    "Trains a tokenizer and a Transformer. Each option below is also a key of run.toml, in the "
-    "table its heading names; the command line wins. Ctrl-C ends it with a validation and a "
+    "Trains a tokenizer and a model. Each option below is also a key of run.toml, in the "
+    "table its heading names; the command line wins. Those of [model] are the settings of the "
+    "architecture that --architecture names. Ctrl-C ends it with a validation and a "
     "checkpoint (exit status 130), SIGTERM with a checkpoint (143)."
 )
 # What a resumed run may change.
@@ -41,10 +44,58 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="print what would be chosen for the corpus, the budget and the devices, and end",
     )
-    for table, fields in settings_by_table().items():
+    parser.add_late_options = lambda arguments: _add_settings(parser, arguments)
+
+
+def _add_settings(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
+    """Adds the settings of the chosen architecture, and an error for those of others."""
+    chosen = _chosen_architecture(arguments)
+    known = set()
+    parser.set_defaults(chosen_architecture=chosen)
+    for table, fields in settings_by_table(chosen).items():
         group = parser.add_argument_group(f"[{table}]")
         for field in fields:
-            _add_setting(group, field)
+            known.add(field.name)
+            _add_setting(group, field, chosen)
+    for architecture in ARCHITECTURES:
+        for field in settings_by_table(architecture)["model"]:
+            if field.name not in known:
+                known.add(field.name)
+                parser.add_argument(flag(field.name), action=_SettingOfOthers, architecture=chosen)
+
+
+class _SettingOfOthers(argparse.Action):
+    """An option that only other architectures have: an error that names them."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, architecture: str) -> None:
+        hidden = {"default": argparse.SUPPRESS, "help": argparse.SUPPRESS}
+        super().__init__(option_strings, dest, nargs="?", **hidden)
+        self.architecture = architecture
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option: Any = None) -> None:
+        others = ", ".join(architectures_with(self.dest))
+        parser.error(
+            f"{option} is no setting of the architecture {self.architecture}, but of {others}"
+        )
+
+
+def _chosen_architecture(arguments: Sequence[str]) -> str:
+    """The architecture that the command line names, or the file or the run that it names."""
+    reader = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    for option in ("--architecture", "--config", "--run-dir"):
+        reader.add_argument(option)
+    reader.add_argument("--resume", action="store_true")
+    try:
+        options, _ = reader.parse_known_args(arguments)
+        path = options.config
+        if options.resume and options.run_dir and path is None:
+            path = RunDirectory(options.run_dir).config_path
+        table = {} if path is None else read_toml(path).get("model")
+    except (argparse.ArgumentError, ConfigError):
+        return ModelChoice.architecture  # the error is raised where these are read again
+    in_file = table.get("architecture") if isinstance(table, Mapping) else None
+    name = options.architecture or in_file
+    return name if name in list(ARCHITECTURES) else ModelChoice.architecture
 
 
 def run(options: argparse.Namespace, started: float) -> int:
@@ -82,7 +133,7 @@ def given_settings(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
     """The settings on the command line, as tables like those of run.toml."""
     given = {
         table: {f.name: getattr(options, f.name) for f in fields if hasattr(options, f.name)}
-        for table, fields in settings_by_table().items()
+        for table, fields in settings_by_table(options.chosen_architecture).items()
     }
     return {table: settings for table, settings in given.items() if settings}
 
@@ -143,11 +194,11 @@ def _option(name: str, value: Any) -> str:
     return f"{flag(name)} {shlex.quote(str(value))}"
 
 
-def _add_setting(group: Any, field: dataclasses.Field) -> None:
+def _add_setting(group: Any, field: dataclasses.Field, architecture: str) -> None:
     kind = kinds_of(field.type)[0]
     options = {
         "default": argparse.SUPPRESS,
-        "help": field.metadata["help"] + _default_text(field),
+        "help": field.metadata["help"] + _default_text(field, architecture),
     }
     if kind is bool:
         group.add_argument(flag(field.name), action=argparse.BooleanOptionalAction, **options)
@@ -158,10 +209,9 @@ def _add_setting(group: Any, field: dataclasses.Field) -> None:
     group.add_argument(flag(field.name), type=kind, metavar=metavar, **options)
 
 
-def _default_text(field: dataclasses.Field) -> str:
-    in_presets = {
-        name for row in ARCHITECTURES.values() for sizes in row.presets.values() for name in sizes
-    }
+def _default_text(field: dataclasses.Field, architecture: str) -> str:
+    presets = ARCHITECTURES[architecture].presets.values()
+    in_presets = {name for sizes in presets for name in sizes}
     if field.name in in_presets:
         return " (default: as in the preset)"
     if field.metadata["recipe"]:

@@ -2,6 +2,7 @@
 
 from tf_transformer.config.run import (
     RunConfig,
+    architectures_with,
     merge_tables,
     read_toml,
     settings_by_table,
@@ -15,6 +16,7 @@ __all__ = [
     "RunConfig",
     "TokenizerConfig",
     "TrainingConfig",
+    "architectures_with",
     "merge_tables",
     "read_toml",
     "settings_by_table",

@@ -1,5 +1,6 @@
 """The configuration of a run: all tables of its run.toml, read, checked, merged and written."""
 
+import copy
 import dataclasses
 import os
 import pathlib
@@ -11,8 +12,13 @@ import tomli_w
 
 from tf_transformer.config.tables import DataConfig, ModelChoice, TokenizerConfig, TrainingConfig
 from tf_transformer.errors import ConfigError, did_you_mean
-from tf_transformer.models.architectures import ARCHITECTURES, architecture_name, preset
-from tf_transformer.models.configs import TransformerConfig
+from tf_transformer.models.architectures import (
+    ARCHITECTURES,
+    architecture_name,
+    preset,
+    require_architecture,
+)
+from tf_transformer.models.configs import ModelConfig
 from tf_transformer.settings import from_table, settings_of
 
 
@@ -32,7 +38,7 @@ class RunConfig:
 
     data: DataConfig
     tokenizer: TokenizerConfig = dataclasses.field(default_factory=TokenizerConfig)
-    model: TransformerConfig | None = None
+    model: ModelConfig | None = None
     training: TrainingConfig = dataclasses.field(default_factory=TrainingConfig)
     chosen: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
@@ -99,14 +105,33 @@ class RunConfig:
 
 
 def settings_by_table(architecture: str = "transformer") -> dict[str, list[dataclasses.Field]]:
-    """The settings of each table of run.toml, where the model is of this architecture."""
-    model = ARCHITECTURES[architecture].config
+    """The settings of each table of run.toml, where the model is of this architecture.
+
+    Raises:
+        ConfigError: The architecture is unknown.
+    """
+    row = require_architecture(architecture)
+    choice = settings_of(ModelChoice)
+    for number, field in enumerate(choice):
+        if field.name == "preset":
+            choice[number] = copy.copy(field)
+            choice[number].metadata = {**field.metadata, "choices": tuple(row.presets)}
     return {
         "data": settings_of(DataConfig),
         "tokenizer": settings_of(TokenizerConfig),
-        "model": [*settings_of(ModelChoice), *settings_of(model)],
+        "model": [*choice, *settings_of(row.config)],
         "training": settings_of(TrainingConfig),
     }
+
+
+def architectures_with(name: str) -> list[str]:
+    """The architectures whose models have a setting of this name."""
+    return [key for key, row in ARCHITECTURES.items() if name in names_of(row.config)]
+
+
+def names_of(config: type) -> list[str]:
+    """The names of a configuration's settings."""
+    return [field.name for field in settings_of(config)]
 
 
 def _chosen(table: Mapping[str, Any], where: str) -> dict[str, str]:
@@ -117,12 +142,20 @@ def _chosen(table: Mapping[str, Any], where: str) -> dict[str, str]:
     return dict(table)
 
 
-def _model_from_table(table: Mapping[str, Any], tokenizer: TokenizerConfig, where: str) -> Any:
+def _model_from_table(
+    table: Mapping[str, Any], tokenizer: TokenizerConfig, where: str
+) -> ModelConfig:
     """The model's configuration: that of the preset, changed by the table."""
-    names = [field.name for field in settings_of(ModelChoice)]
+    names = names_of(ModelChoice)
     choice = from_table(ModelChoice, {k: v for k, v in table.items() if k in names}, where)
     row = ARCHITECTURES[choice.architecture]
     given = {key: value for key, value in table.items() if key not in names}
+    for name in set(given) - set(names_of(row.config)):
+        if others := architectures_with(name):
+            raise ConfigError(
+                f"{where} {name} is no setting of the architecture {choice.architecture}, "
+                f"but of {', '.join(others)}. Omit it or choose another architecture."
+            )
     defaults = {"tie_embeddings": tokenizer.joint, **row.presets[choice.preset]}
     config = from_table(row.config, {**defaults, **given}, where)
     for_recipe = {field.name for field in settings_of(row.config) if field.metadata["recipe"]}
@@ -134,8 +167,8 @@ def merge_tables(
 ) -> dict[str, Any]:
     """The tables of a file with the settings that the command line gives, which win.
 
-    A preset on the command line replaces the sizes in the file, and a length of training (`steps`,
-    `epochs`, `minutes`) the length in the file, whatever its unit.
+    A preset or another architecture on the command line replaces the sizes in the file, and a
+    length of training (`steps`, `epochs`, `minutes`) the length in the file, whatever its unit.
     """
     merged = dict(tables)
     for name, settings in given.items():
@@ -143,7 +176,9 @@ def merge_tables(
         if not isinstance(table, Mapping):
             continue  # `RunConfig.from_dict` raises the error
         dropped: set[str] = set()
-        if name == "model" and "preset" in settings:
+        chosen = settings.get("architecture")
+        other = chosen not in (None, table.get("architecture", ModelChoice.architecture))
+        if name == "model" and ("preset" in settings or other):
             presets = [p for row in ARCHITECTURES.values() for p in row.presets.values()]
             dropped = {key for sizes in presets for key in sizes}
         if name == "training" and set(TrainingConfig.LENGTHS) & set(settings):

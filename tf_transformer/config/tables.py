@@ -4,7 +4,7 @@ import dataclasses
 import typing
 
 from tf_transformer.errors import ConfigError, did_you_mean
-from tf_transformer.models.architectures import ARCHITECTURES
+from tf_transformer.models.architectures import ARCHITECTURES, require_preset
 from tf_transformer.settings import (
     flag,
     require,
@@ -232,8 +232,9 @@ class ModelChoice:
     """The keys of `[model]` that choose the architecture and the preset."""
 
     architecture: str = setting("transformer", "which model", tuple(ARCHITECTURES))
-    preset: str = setting("tiny", "a table of sizes", ("tiny", "small", "base", "big"))
+    preset: str = setting("tiny", "a table of sizes")
 
     def __post_init__(self) -> None:
         """Checks the values."""
         require_choices(self)
+        require_preset(self.preset, self.architecture)

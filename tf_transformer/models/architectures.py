@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from tf_transformer.errors import ConfigError, did_you_mean
-from tf_transformer.models.configs import TransformerConfig
+from tf_transformer.models.configs import ModelConfig, TransformerConfig
 
 
 def _transformer() -> type:
@@ -27,7 +27,7 @@ class Architecture(NamedTuple):
         presets: The settings of each preset, by name.
     """
 
-    config: type
+    config: type[ModelConfig]
     model: Callable[[], type]
     presets: Mapping[str, Mapping[str, Any]]
 
@@ -50,9 +50,33 @@ ARCHITECTURES: dict[str, Architecture] = {
 }
 
 
-def architecture_name(config: Any) -> str:
+def architecture_name(config: ModelConfig) -> str:
     """The name of the architecture that a configuration belongs to."""
     return next(name for name, row in ARCHITECTURES.items() if row.config is type(config))
+
+
+def require_architecture(name: str) -> Architecture:
+    """The row of an architecture.
+
+    Raises:
+        ConfigError: The name is unknown.
+    """
+    if name not in ARCHITECTURES:
+        raise ConfigError(f"unknown architecture {name!r}: {did_you_mean(name, ARCHITECTURES)}")
+    return ARCHITECTURES[name]
+
+
+def require_preset(name: str, architecture: str = "transformer") -> Mapping[str, Any]:
+    """The settings of a preset.
+
+    Raises:
+        ConfigError: The architecture is unknown, or has no such preset.
+    """
+    presets = require_architecture(architecture).presets
+    if name not in presets:
+        which = "preset" if architecture == "transformer" else f"preset of {architecture}"
+        raise ConfigError(f"unknown {which} {name!r}: {did_you_mean(name, presets)}")
+    return presets[name]
 
 
 def preset(
@@ -61,33 +85,29 @@ def preset(
     target_vocab_size: int | None = None,
     *,
     architecture: str = "transformer",
-) -> Any:
+) -> ModelConfig:
     """The configuration of a preset; change single fields with `dataclasses.replace`.
 
     Args:
-        name: `"tiny"`, `"small"`, `"base"` or `"big"`.
+        name: `"tiny"`; of some architectures also `"small"`, `"base"` or `"big"`.
         source_vocab_size: V of the source.
         target_vocab_size: V of the target; embeddings are tied where both are equal.
         architecture: A key of `ARCHITECTURES`.
 
     Raises:
-        ConfigError: The name is unknown.
+        ConfigError: A name is unknown.
     """
-    if architecture not in ARCHITECTURES:
-        advice = did_you_mean(architecture, ARCHITECTURES)
-        raise ConfigError(f"unknown architecture {architecture!r}: {advice}")
-    row = ARCHITECTURES[architecture]
-    if name not in row.presets:
-        raise ConfigError(f"unknown preset {name!r}: {did_you_mean(name, row.presets)}")
-    return row.config(
+    return require_architecture(architecture).config(
         source_vocab_size=source_vocab_size,
         target_vocab_size=target_vocab_size,
         tie_embeddings=source_vocab_size == target_vocab_size,
-        **row.presets[name],
+        **require_preset(name, architecture),
     )
 
 
-def with_tokenizers(config: Any, source_tokenizer: Any, target_tokenizer: Any) -> Any:
+def with_tokenizers(
+    config: ModelConfig, source_tokenizer: Any, target_tokenizer: Any
+) -> ModelConfig:
     """The configuration with the vocabularies and the padding id of two tokenizers."""
     return dataclasses.replace(
         config,
@@ -97,7 +117,7 @@ def with_tokenizers(config: Any, source_tokenizer: Any, target_tokenizer: Any) -
     )
 
 
-def build_model(config: Any, dtype: Any = None) -> Any:
+def build_model(config: ModelConfig, dtype: Any = None) -> Any:
     """An untrained model.
 
     Args:

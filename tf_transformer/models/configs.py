@@ -8,8 +8,8 @@ from tf_transformer.settings import require, require_positive, require_rate, set
 
 
 @dataclasses.dataclass(frozen=True)
-class TransformerConfig:
-    """The configuration of a Transformer (Vaswani et al. 2017, table 3).
+class ModelConfig:
+    """What the configurations of all architectures share.
 
     The vocabularies and `pad_id` come from the tokenizers (`with_tokenizers`), all else from the
     table `[model]` of run.toml.
@@ -17,31 +17,21 @@ class TransformerConfig:
     Attributes:
         source_vocab_size: V of the source; None until the tokenizer is known.
         target_vocab_size: V of the target; None until the tokenizer is known.
-        num_layers: Encoder layers, and as many decoder layers.
-        d_model: D, even and a multiple of `num_heads`.
-        num_heads: H.
-        d_ff: Width of the feed-forward networks.
-        dropout_rate: Dropout of embeddings and of each sub-layer's output (section 5.4); None in
-            a run's configuration until it is chosen.
-        attention_dropout_rate: Dropout of the attention weights (not in the paper).
-        norm_first: Whether to normalise before each sub-layer; False is the paper's post-norm.
-        tie_embeddings: Whether source, target and output share one matrix (section 3.4).
+        d_model: D.
+        dropout_rate: Dropout of embeddings and layers; None in a run's configuration until it is
+            chosen.
+        tie_embeddings: Whether source, target and output share one matrix (Press & Wolf 2016).
         pad_id: The id of padding in both vocabularies.
 
     Raises:
-        ConfigError: A size is not positive, a rate not in [0, 1), `d_model` odd or no multiple of
-            `num_heads`, `pad_id` outside the vocabularies, or these differ and are to be tied.
+        ConfigError: A size is not positive, a rate not in [0, 1), `pad_id` outside the
+            vocabularies, or these differ and are to be tied.
     """
 
     source_vocab_size: int | None = None
     target_vocab_size: int | None = None
-    num_layers: int = setting(6, "encoder layers, and as many decoder layers")
     d_model: int = setting(512, "width of the model")
-    num_heads: int = setting(8, "attention heads")
-    d_ff: int = setting(2048, "width of the feed-forward networks")
-    dropout_rate: float | None = setting(0.1, "dropout of embeddings and sub-layers", recipe=True)
-    attention_dropout_rate: float = setting(0.0, "dropout of attention weights")
-    norm_first: bool = setting(True, "normalise before each sub-layer; the paper: after")
+    dropout_rate: float | None = setting(0.1, "dropout of embeddings and layers", recipe=True)
     tie_embeddings: bool = setting(
         True, "one matrix for source, target and output; default: if the vocabulary is joint"
     )
@@ -49,14 +39,8 @@ class TransformerConfig:
 
     def __post_init__(self) -> None:
         """Checks the values."""
-        sizes = ("source_vocab_size", "target_vocab_size", "num_layers", "d_model", "num_heads")
-        require_positive(self, *sizes, "d_ff")
-        require_rate(self, "dropout_rate", "attention_dropout_rate")
-        require(
-            self.d_model % self.num_heads == 0, "d_model", self.d_model,
-            f"a multiple of num_heads={self.num_heads}",
-        )  # fmt: skip
-        require(self.d_model % 2 == 0, "d_model", self.d_model, "even")
+        require_positive(self, "source_vocab_size", "target_vocab_size", "d_model")
+        require_rate(self, "dropout_rate")
         known = [v for v in (self.source_vocab_size, self.target_vocab_size) if v is not None]
         is_id = 0 <= self.pad_id < min(known, default=self.pad_id + 1)
         need = f"an id below {min(known)}" if known else "at least 0"
@@ -75,5 +59,41 @@ class TransformerConfig:
             require(getattr(self, name) is not None, name, None, "given to build a model")
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields as plain values; `TransformerConfig(**d)` is the way back."""
+        """The fields as plain values; `type(config)(**d)` is the way back."""
         return dataclasses.asdict(self)
+
+
+@dataclasses.dataclass(frozen=True)
+class TransformerConfig(ModelConfig):
+    """The configuration of a Transformer (Vaswani et al. 2017, table 3).
+
+    Attributes:
+        d_model: D, even and a multiple of `num_heads`.
+        dropout_rate: Dropout of embeddings and of each sub-layer's output (section 5.4).
+        tie_embeddings: As in section 3.4.
+        num_layers: Encoder layers, and as many decoder layers.
+        num_heads: H.
+        d_ff: Width of the feed-forward networks.
+        attention_dropout_rate: Dropout of the attention weights (not in the paper).
+        norm_first: Whether to normalise before each sub-layer; False is the paper's post-norm.
+
+    Raises:
+        ConfigError: As in `ModelConfig`, or `d_model` is odd or no multiple of `num_heads`.
+    """
+
+    num_layers: int = setting(6, "encoder layers, and as many decoder layers")
+    num_heads: int = setting(8, "attention heads")
+    d_ff: int = setting(2048, "width of the feed-forward networks")
+    attention_dropout_rate: float = setting(0.0, "dropout of attention weights")
+    norm_first: bool = setting(True, "normalise before each sub-layer; the paper: after")
+
+    def __post_init__(self) -> None:
+        """Checks the values."""
+        super().__post_init__()
+        require_positive(self, "num_layers", "num_heads", "d_ff")
+        require_rate(self, "attention_dropout_rate")
+        require(
+            self.d_model % self.num_heads == 0, "d_model", self.d_model,
+            f"a multiple of num_heads={self.num_heads}",
+        )  # fmt: skip
+        require(self.d_model % 2 == 0, "d_model", self.d_model, "even")
