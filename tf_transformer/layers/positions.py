@@ -38,14 +38,18 @@ def sinusoidal_positions(
     Raises:
         ValueError: `d_model` is not a positive even number.
     """
+    return _encode_positions(ops.arange(length) + offset, d_model, dtype)
+
+
+def _encode_positions(positions: Tensor, d_model: int, dtype: str) -> Tensor:
+    """The encodings `(…, D)` of positions `(…)`."""
     _check_even(d_model)
     exponents = np.arange(d_model) // 2 * 2 / d_model
     frequencies = (10000.0**-exponents).astype("float32")
     # cos(x) = sin(x + pi/2): one sine for both keeps the graph of a decoding step small.
     phases = (np.arange(d_model) % 2 * (math.pi / 2)).astype("float32")
-    positions = ops.cast(ops.arange(length) + offset, "float32")
-    angles = ops.add(ops.multiply(positions[:, None], frequencies), phases)
-    return ops.cast(ops.sin(angles), dtype)
+    angles = ops.multiply(ops.cast(positions, "float32")[..., None], frequencies)
+    return ops.cast(ops.sin(ops.add(angles, phases)), dtype)
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -66,6 +70,7 @@ class PositionalEmbedding(keras.layers.Layer):
 
     Call arguments:
         token_ids: int tensor `(B, T)`.
+        positions: int tensor `(B, T)` or `(T,)`, the tokens' positions; None for 0, 1, 2, ….
         training: whether dropout is applied.
 
     Returns:
@@ -100,21 +105,23 @@ class PositionalEmbedding(keras.layers.Layer):
     def build(self, token_ids_shape: Shape) -> None:
         ensure_built(self.embedding, token_ids_shape)
 
-    def call(self, token_ids: Tensor, training: bool | None = None) -> Tensor:
+    def call(
+        self, token_ids: Tensor, positions: Tensor | None = None, training: bool | None = None
+    ) -> Tensor:
         if len(token_ids.shape) != 2:
             raise ValueError(
                 f"PositionalEmbedding needs token_ids of shape (batch, length); received shape "
                 f"{tuple(token_ids.shape)}."
             )
-        positions = sinusoidal_positions(
-            ops.shape(token_ids)[1], self.d_model, dtype=self.compute_dtype
-        )
-        return self.dropout(self._embed(token_ids) + positions, training=training)
+        if positions is None:
+            positions = ops.arange(ops.shape(token_ids)[1])
+        encodings = _encode_positions(positions, self.d_model, self.compute_dtype)
+        return self.dropout(self._embed(token_ids) + encodings, training=training)
 
     def decode_step(self, token_ids: Tensor, index: int | Tensor) -> Tensor:
-        """Embeds tokens `(N,)`, all at position `index`: `(N, D)`."""
-        position = sinusoidal_positions(1, self.d_model, index, dtype=self.compute_dtype)
-        return self._embed(token_ids) + position
+        """Embeds tokens `(N,)` at position `index`, a number or one for each `(N,)`: `(N, D)`."""
+        encodings = _encode_positions(index, self.d_model, self.compute_dtype)
+        return self._embed(token_ids) + encodings
 
     def _embed(self, token_ids: Tensor) -> Tensor:
         # Quantized embeddings are float32 under mixed policies (Keras 3.15.1).
