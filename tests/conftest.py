@@ -26,6 +26,7 @@ import numpy_transformer
 import phrase_models
 import small_runs
 import tensorflow as tf
+from tensorflow.python.framework.config import disable_op_determinism
 
 import tf_transformer as tt
 from tf_transformer.training import callbacks, stopping
@@ -189,6 +190,13 @@ def small_copy_task():
 def use_small_copy_task(small_copy_task, monkeypatch):
     """Lets every corpus of a run be the small copy task."""
     monkeypatch.setattr(LOAD_CORPUS, lambda _: small_copy_task)
+
+
+@pytest.fixture
+def deterministic():
+    """The option for deterministic ops; afterwards turns them off in this process."""
+    yield "--deterministic"
+    disable_op_determinism()
 
 
 @pytest.fixture(scope="session")

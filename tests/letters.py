@@ -1,19 +1,25 @@
-"""A Transformer of random weights that translates sentences of letters."""
+"""Models of random weights that translate sentences of letters."""
 
 import numpy as np
+from small_models import has_setting, small_config
 
-import tf_transformer as tt
+from tf_transformer.models.architectures import build_model
 
 VOCAB_SIZE = 280
 MAX_LENGTH = 24
 EOS = 3
 
 
-def random_model(randomise, seed=0, dtype=None):
-    config = tt.TransformerConfig(
-        VOCAB_SIZE, VOCAB_SIZE, num_layers=1, d_model=16, num_heads=2, d_ff=32, tie_embeddings=False
+def random_model(randomise, seed=0, dtype=None, architecture="transformer"):
+    sizes = {"num_layers": 1, "d_model": 16, "num_heads": 2, "d_ff": 32}
+    config = small_config(
+        architecture,
+        source_vocab_size=VOCAB_SIZE,
+        target_vocab_size=VOCAB_SIZE,
+        tie_embeddings=False,
+        **{name: size for name, size in sizes.items() if has_setting(architecture, name)},
     )
-    model = tt.Transformer(config, dtype=dtype)
+    model = build_model(config, dtype)
     give_weights(randomise, model, seed)
     return model
 

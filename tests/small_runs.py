@@ -1,12 +1,49 @@
 """Runs of a second or two on a small copy task, trained in this process."""
 
-from tf_transformer import cli
+import h5py
+import numpy as np
+from small_models import has_setting
 
-SETTINGS = [
-    "--corpus=copy", "--num-layers=1", "--d-model=16", "--num-heads=2", "--d-ff=32",
-    "--vocab-size=272", "--batch-tokens=400", "--max-length=30", "--accumulation-steps=2",
-]  # fmt: skip
+from tf_transformer import cli
+from tf_transformer.settings import flag
+from tf_transformer.training.checkpoints import Checkpoints
+
+SIZES = {"num_layers": 1, "d_model": 16, "num_heads": 2, "d_ff": 32}
+
+
+def settings(architecture):
+    """The settings of such a run; a model takes the sizes that it has."""
+    sizes = {name: size for name, size in SIZES.items() if has_setting(architecture, name)}
+    return [
+        "--corpus=copy", f"--architecture={architecture}",
+        *(f"{flag(name)}={size}" for name, size in sizes.items()),
+        "--vocab-size=272", "--batch-tokens=400", "--max-length=30", "--accumulation-steps=2",
+    ]  # fmt: skip
+
+
+SETTINGS = settings("transformer")
 
 
 def train(run_dir, *options):
     assert cli.main(["train", f"--run-dir={run_dir}", *options]) == 0
+
+
+def same_checkpoints(run_dir, other_dir):
+    """Whether the newest checkpoints of two runs are the same, bit for bit."""
+    one, other = _datasets(run_dir), _datasets(other_dir)
+    assert one and one.keys() == other.keys()
+    return all(one[name].tobytes() == other[name].tobytes() for name in one)
+
+
+def _datasets(run_dir):
+    """The arrays in the newest checkpoint's file, by name."""
+    found = {}
+
+    def add(name, item):
+        if isinstance(item, h5py.Dataset):
+            found[name] = np.asarray(item)
+
+    latest = Checkpoints(run_dir / "checkpoints").latest()
+    with h5py.File(latest.path / "model.weights.h5") as file:
+        file.visititems(add)
+    return found

@@ -1,22 +1,26 @@
-"""Models to search with: two simple ones, which exist in NumPy too, and a small Transformer."""
+"""Models to search with: two simple ones, which exist in NumPy too, and one of each kind."""
 
+import dataclasses
 import functools
+import itertools
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from small_models import CONFIGS, GENERATING
 
 from tf_transformer.decoding import Hypotheses, beam_search, greedy_search
-from tf_transformer.models.configs import TransformerConfig
-from tf_transformer.models.transformer import Transformer
+from tf_transformer.models.architectures import ARCHITECTURES, build_model
 
 PAD, BOS, EOS = 0, 2, 3
 SPECIAL = {"pad_id": PAD, "bos_id": BOS, "eos_id": EOS}
 VOCAB_SIZE = 9
 NUM_STEPS = 11  # of a KV cache of fixed size; the largest limit is one less
 NEG_INF = float("-inf")
-STEP_MODELS, TRANSFORMERS = ("markov", "bag"), ("norm_first", "post_norm")
+STEP_MODELS = ("markov", "bag")
+TRANSFORMERS = ("transformer", "transformer, post-norm")
+MODELS = tuple(dict.fromkeys([*TRANSFORMERS, *(n for n in GENERATING if n in ARCHITECTURES)]))
 
 
 def num_hypotheses(sources, beam_size):
@@ -113,13 +117,13 @@ def log_softmax(logits):
     return logits - logits.max() - np.log(np.exp(logits - logits.max()).sum())
 
 
-def make_transformer(norm_first):
-    model = Transformer(
-        TransformerConfig(
-            source_vocab_size=11, target_vocab_size=VOCAB_SIZE, num_layers=2, d_model=8,
-            num_heads=2, d_ff=12, norm_first=norm_first, tie_embeddings=False,
-        )
-    )  # fmt: skip
+def make_model(name):
+    config = dataclasses.replace(
+        CONFIGS[name], source_vocab_size=11, target_vocab_size=VOCAB_SIZE, tie_embeddings=False
+    )
+    sizes = {"num_layers": 2, "d_model": 8, "num_heads": 2, "d_ff": 12}
+    known = {size: sizes[size] for size in sizes if hasattr(config, size)}
+    model = build_model(dataclasses.replace(config, **known))
     random = np.random.default_rng(6)
     for variable in model.trainable_variables:
         if len(variable.shape) > 1:
@@ -127,7 +131,7 @@ def make_transformer(norm_first):
         else:  # biases and scales, which begin at 0 and 1
             variable.assign_add(random.normal(scale=0.1, size=variable.shape))
     # Makes the next token depend on the last one at least as much as on the source.
-    embeddings = model.target_embedding.embedding.trainable_variables[0]
+    [embeddings] = [v for v in model.trainable_variables if v.shape == (VOCAB_SIZE, 8)]
     embeddings.assign(3.0 * embeddings)
     # These biases favour no token on average, so translations differ and end at any position; as
     # after training, padding is never chosen.
@@ -163,9 +167,9 @@ def varied_end(model, num_steps=9):
 
 
 @functools.cache
-def random_transformer(norm_first):
-    """A small Transformer with random weights, and the special ids to search it with."""
-    model = make_transformer(norm_first)
+def random_model(name):
+    """A small model with random weights, and the special ids to search it with."""
+    model = make_model(name)
     return model, {"pad_id": PAD, "bos_id": BOS, "eos_id": varied_end(model)}
 
 
@@ -201,7 +205,7 @@ def make_case(name):
     if name in ("markov", "bag"):
         model = {"markov": Markov, "bag": Bag}[name]()
         return Case(model, model.sources(40), SPECIAL)
-    model, special = random_transformer(name == "norm_first")
+    model, special = random_model(name)
     return Case(model, padded_sources(40), special)
 
 
@@ -232,3 +236,21 @@ def hypotheses_of(found, sentence):
         assert (ids[length:] == PAD).all()
         hypotheses.append((tuple(ids[:length].tolist()), bool(truncated)))
     return hypotheses
+
+
+def every_hypothesis(table, limit, length_penalty, eos_id):
+    """All possible hypotheses as `{ids: (log_prob, score)}`: those that ended, those truncated."""
+    ended, truncated = {}, {}
+    tokens = [i for i in range(table.shape[1]) if i != eos_id]
+    for length in range(limit + 1):
+        for ids in itertools.product(tokens, repeat=length):
+            prefix, log_prob = 0, 0.0
+            for i in ids:
+                log_prob += log_softmax(table[prefix])[i]
+                prefix = prefix * table.shape[1] + i + 1
+            end = log_prob + log_softmax(table[prefix])[eos_id]
+            if end > NEG_INF:
+                ended[ids] = end, end / ((5 + length + 1) / 6) ** length_penalty
+            elif log_prob > NEG_INF and length == limit:
+                truncated[ids] = log_prob, log_prob / ((5 + length) / 6) ** length_penalty
+    return ended, truncated

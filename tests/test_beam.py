@@ -1,7 +1,5 @@
 """Tests of beam search: against greedy search, brute force and a loop in NumPy."""
 
-import itertools
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -10,17 +8,18 @@ from hypothesis import strategies as st
 from step_models import (
     BOS,
     EOS,
+    MODELS,
     NEG_INF,
     NUM_STEPS,
     PAD,
     SPECIAL,
     STEP_MODELS,
-    TRANSFORMERS,
     VOCAB_SIZE,
     Bag,
     Case,
     arrays,
     cases,
+    every_hypothesis,
     hypotheses_of,
     log_softmax,
     make_case,
@@ -42,7 +41,7 @@ def case(request):
 # Against greedy search
 
 
-@cases(*STEP_MODELS, *TRANSFORMERS)
+@cases(*STEP_MODELS, *MODELS)
 @pytest.mark.parametrize("mode", ["growing", "fixed", "compiled"])
 def test_a_beam_of_one_is_greedy_search(case, mode):
     num_steps = None if mode == "growing" else NUM_STEPS
@@ -82,24 +81,6 @@ class Tables:
         prefix = tf.where(index == 0, 0, prefix * tables.shape[2] + token_ids + 1)
         logits = tf.gather(tables, prefix, batch_dims=1)
         return logits, {"source": cache["source"], "target": {"prefix": prefix}}
-
-
-def every_hypothesis(table, limit, length_penalty, eos_id):
-    """All possible hypotheses as `{ids: (log_prob, score)}`: those that ended, those truncated."""
-    ended, truncated = {}, {}
-    tokens = [i for i in range(table.shape[1]) if i != eos_id]
-    for length in range(limit + 1):
-        for ids in itertools.product(tokens, repeat=length):
-            prefix, log_prob = 0, 0.0
-            for i in ids:
-                log_prob += log_softmax(table[prefix])[i]
-                prefix = prefix * table.shape[1] + i + 1
-            end = log_prob + log_softmax(table[prefix])[eos_id]
-            if end > NEG_INF:
-                ended[ids] = end, end / ((5 + length + 1) / 6) ** length_penalty
-            elif log_prob > NEG_INF and length == limit:
-                truncated[ids] = log_prob, log_prob / ((5 + length) / 6) ** length_penalty
-    return ended, truncated
 
 
 @given(
@@ -231,7 +212,7 @@ def test_the_search_stops_once_no_live_beam_can_reach_the_best(
 # Finished hypotheses
 
 
-@cases(*STEP_MODELS, "norm_first")
+@cases(*STEP_MODELS, "transformer")
 @pytest.mark.parametrize("length_penalty", LENGTH_PENALTIES)
 def test_scores_of_finished_hypotheses_never_change(case, length_penalty):
     @tf.function(input_signature=[tf.TensorSpec([], tf.int32)])

@@ -1,10 +1,8 @@
 """Runs with moving averages of the weights."""
 
-import h5py
 import numpy as np
 import pytest
-from small_runs import SETTINGS, train
-from tensorflow.python.framework.config import disable_op_determinism
+from small_runs import SETTINGS, same_checkpoints, train
 
 from tf_transformer.training.checkpoints import Checkpoints
 from tf_transformer.training.restore import restore_model
@@ -13,29 +11,8 @@ from tf_transformer.training.run_directory import RunDirectory
 pytestmark = pytest.mark.usefixtures("use_small_copy_task")
 
 
-def datasets(run_dir):
-    """The arrays in the newest checkpoint's file, by name."""
-    found = {}
-
-    def add(name, item):
-        if isinstance(item, h5py.Dataset):
-            found[name] = np.asarray(item)
-
-    latest = Checkpoints(run_dir / "checkpoints").latest()
-    with h5py.File(latest.path / "model.weights.h5") as file:
-        file.visititems(add)
-    return found
-
-
 def weights_in(run_dir):
     return [v.numpy() for v in restore_model(RunDirectory(run_dir)).model.trainable_variables]
-
-
-@pytest.fixture
-def deterministic():
-    """The option for deterministic ops; afterwards turns them off in this process."""
-    yield "--deterministic"
-    disable_op_determinism()
 
 
 @pytest.mark.slow
@@ -52,9 +29,7 @@ def test_a_run_checkpoints_the_averages_and_resumes_from_the_weights(
     train(resumed, *settings, "--ema-momentum=0.3", "--checkpoint-steps=3", "--steps=3")
     train(resumed, "--resume", "--steps=6")
 
-    one, other = datasets(averaged), datasets(resumed)
-    assert one.keys() == other.keys()
-    assert not [name for name in one if one[name].tobytes() != other[name].tobytes()]
+    assert same_checkpoints(averaged, resumed)
 
     average = 0.0
     model = restore_model(RunDirectory(plain)).model

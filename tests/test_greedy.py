@@ -8,13 +8,14 @@ from step_models import (
     EOS,
     PAD,
     SPECIAL,
+    TRANSFORMERS,
     VOCAB_SIZE,
     Bag,
     Markov,
     arrays,
     log_softmax,
     padded_sources,
-    random_transformer,
+    random_model,
 )
 
 from tf_transformer.decoding import Hypotheses, greedy_search, output_limits
@@ -247,9 +248,9 @@ def test_one_trace_serves_all_sizes(model):
 # The Transformer
 
 
-@pytest.fixture(scope="module", params=[True, False], ids=["norm_first", "post_norm"])
+@pytest.fixture(scope="module", params=TRANSFORMERS)
 def transformer(request):
-    return random_transformer(request.param)
+    return random_model(request.param)
 
 
 def test_the_cached_search_is_the_uncached_loop(transformer):

@@ -1,0 +1,72 @@
+"""A small model of every architecture, for the tests that all of them must pass."""
+
+import dataclasses
+
+import numpy as np
+
+from tf_transformer.decoding.contract import has_attention_scores
+from tf_transformer.models.architectures import ARCHITECTURES, build_model
+from tf_transformer.models.configs import ModelConfig
+
+# Three layers, because a mask may get lost after the first. A model takes the sizes that it has.
+SIZES = {"num_layers": 3, "d_model": 12, "num_heads": 3, "d_ff": 20}
+UNTIED = {"tie_embeddings": False, "target_vocab_size": 11}
+# What else is tried of an architecture: the name of the variant, and its settings.
+VARIANTS = {
+    "transformer": {
+        "post-norm": {"norm_first": False},
+        "untied": UNTIED,
+        "post-norm, untied, pad 3": {**UNTIED, "norm_first": False, "pad_id": 3},
+    },
+}
+
+
+def has_setting(architecture: str, name: str) -> bool:
+    """Whether the models of an architecture have a setting."""
+    fields = dataclasses.fields(ARCHITECTURES[architecture].config)
+    return name in [field.name for field in fields]
+
+
+def small_config(architecture: str, **changes) -> ModelConfig:
+    """A small configuration, with vocabularies of 13 unless told."""
+    sizes = {name: size for name, size in SIZES.items() if has_setting(architecture, name)}
+    vocabularies = {"source_vocab_size": 13, "target_vocab_size": 13}
+    return ARCHITECTURES[architecture].config(**{**vocabularies, **sizes, **changes})
+
+
+CONFIGS = {
+    name if not variant else f"{name}, {variant}": small_config(name, **changes)
+    for name in ARCHITECTURES
+    for variant, changes in {"": {}, **VARIANTS.get(name, {})}.items()
+}
+# One of each architecture, and one that differs in all that can differ.
+FEW = [*ARCHITECTURES, "transformer, post-norm, untied, pad 3"]
+
+SOURCE = np.array([[5, 6, 7, 8, 9], [4, 9, 0, 0, 0]], "int32")
+TARGET = np.array([[2, 7, 1, 10, 4, 6], [2, 8, 5, 0, 0, 0]], "int32")
+
+
+def batch(config, source=SOURCE, target=TARGET):
+    """The inputs, padded with the configuration's own id."""
+    return {
+        "source_ids": np.where(source == 0, config.pad_id, source),
+        "target_ids": np.where(target == 0, config.pad_id, target),
+    }
+
+
+def _models():
+    return {name: ARCHITECTURES[name].model() for name in ARCHITECTURES}
+
+
+def architecture_of(name):
+    """The architecture of a key of `CONFIGS`."""
+    return name.split(",")[0]
+
+
+GENERATING = [name for name in CONFIGS if hasattr(_models()[architecture_of(name)], "decode_step")]
+ALIGNING = [name for name in GENERATING if has_attention_scores(_models()[architecture_of(name)])]
+
+
+def small_model(name, dtype=None):
+    """The model of a key of `CONFIGS`, with the weights it begins with."""
+    return build_model(CONFIGS[name], dtype)

@@ -1,0 +1,322 @@
+"""The model contract, tested for every architecture and its variants."""
+
+import functools
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from small_models import (
+    ALIGNING,
+    CONFIGS,
+    FEW,
+    GENERATING,
+    SOURCE,
+    TARGET,
+    architecture_of,
+    batch,
+    small_model,
+)
+
+from tf_transformer.decoding.contract import has_attention_scores
+from tf_transformer.layers.token_statistics import token_statistics
+from tf_transformer.models.architectures import ARCHITECTURES, architecture_name
+
+SEES_THE_FUTURE = "masked_lm"  # its logits are those of each token given all others
+FEW_MODELS = pytest.mark.parametrize("name", FEW)
+EVERY_MODEL = pytest.mark.parametrize("name", CONFIGS)
+
+
+@pytest.fixture(scope="module")
+def model_of(randomise):
+    return functools.cache(lambda name: randomise(small_model(name)))
+
+
+def reloaded(model, folder):
+    model.save(folder / "model.keras")
+    return keras.models.load_model(folder / "model.keras")
+
+
+def very_first_call(model, inputs):
+    fresh = type(model)(model.config)
+    fresh.set_weights(model.get_weights())
+    return fresh(inputs)
+
+
+WAYS = {
+    "eager": lambda model, folder: model,
+    "graph": lambda model, folder: tf.function(model, reduce_retracing=True),
+    "predict": lambda model, folder: functools.partial(model.predict, verbose=0),
+    "reloaded": reloaded,
+    "very first call": lambda model, folder: functools.partial(very_first_call, model),
+}
+
+
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS.keys())
+@FEW_MODELS
+def test_padding_and_neighbours_never_change_logits(way, name, model_of, tmp_path):
+    model = model_of(name)
+    call = way(model, tmp_path)
+    token = st.integers(4, 10)
+    sentence = st.lists(token, min_size=1, max_size=4)
+
+    @settings(max_examples=4, deadline=None)
+    @given(st.lists(st.tuples(sentence, sentence), min_size=2, max_size=2),
+           st.integers(0, 3), st.integers(0, 3))  # fmt: skip
+    def check(pairs, source_padding, target_padding):
+        def rows(side, padding):
+            width = max(len(pair[side]) for pair in pairs) + padding
+            ids = [pair[side] + [model.config.pad_id] * (width - len(pair[side])) for pair in pairs]
+            return np.array(ids, "int32")
+
+        inputs = {"source_ids": rows(0, source_padding), "target_ids": rows(1, target_padding)}
+        together = np.asarray(call(inputs))
+        for row, (source, target) in enumerate(pairs):
+            alone = model({"source_ids": np.array([source]), "target_ids": np.array([target])})
+            np.testing.assert_allclose(together[row, : len(target)], alone[0], atol=1e-5)
+
+    check()
+
+
+@pytest.mark.parametrize("name", [n for n in CONFIGS if architecture_of(n) != SEES_THE_FUTURE])
+@pytest.mark.parametrize("cut", [0, 1, 3, 5])
+def test_later_target_tokens_change_later_logits_only(name, cut, model_of):
+    model, inputs = model_of(name), batch(CONFIGS[name])
+    before = np.asarray(model(inputs))
+    changed = inputs["target_ids"].copy()
+    changed[0, cut:] = (changed[0, cut:] + 3) % 6 + 4
+    after = np.asarray(model({**inputs, "target_ids": changed}))
+    np.testing.assert_allclose(after[:, :cut], before[:, :cut], atol=1e-5)
+    np.testing.assert_allclose(after[1], before[1], atol=1e-5)
+    assert (np.abs(after - before)[0, cut:].max(axis=-1) > 1e-3).all()
+
+
+@pytest.mark.parametrize("name", GENERATING)
+@pytest.mark.parametrize("in_graph", [False, True], ids=["eager", "graph"])
+@pytest.mark.parametrize("num_steps", [None, 6])
+def test_cached_logits_equal_teacher_forcing(name, in_graph, num_steps, model_of):
+    model, inputs = model_of(name), batch(CONFIGS[name])
+    start = functools.partial(model.start_decoding, num_steps=num_steps)
+    step = model.decode_step
+    if in_graph:
+        start, step = tf.function(start), tf.function(step, reduce_retracing=True)
+    expected = np.asarray(model(inputs))
+    cache = start(tf.constant(inputs["source_ids"]))
+    for index in range(6):
+        token_ids = tf.constant(inputs["target_ids"][:, index])
+        logits, cache = step(token_ids, tf.constant(index), cache)
+        assert logits.shape == (2, CONFIGS[name].target_vocab_size) and logits.dtype == "float32"
+        np.testing.assert_allclose(logits, expected[:, index], atol=1e-5)
+
+
+@pytest.mark.parametrize("name", GENERATING)
+@pytest.mark.parametrize("num_steps", [None, 6])
+def test_the_hypotheses_of_a_beam_are_decoded_as_sentences_of_their_own(name, num_steps, model_of):
+    model, inputs = model_of(name), batch(CONFIGS[name])
+    real = np.random.default_rng(0).integers(4, 11, (6, 5)).astype("int32")
+    targets = np.concatenate([np.full((6, 1), 2, "int32"), real], axis=1)
+    sources = np.repeat(inputs["source_ids"], 3, axis=0)
+    expected = np.asarray(model({"source_ids": sources, "target_ids": targets}))
+    cache = model.start_decoding(tf.constant(inputs["source_ids"]), num_steps, 3)
+    for index in range(6):
+        logits, cache = model.decode_step(tf.constant(targets[:, index]), index, cache)
+        np.testing.assert_allclose(logits, expected[:, index], atol=1e-5)
+
+
+@pytest.mark.parametrize("name", [n for n in GENERATING if n in FEW])
+def test_a_model_stored_as_bfloat16_decodes_to_nearly_the_same_logits(name):
+    exact, model = small_model(name), small_model(name, dtype="bfloat16")
+    model.set_weights(exact.get_weights())
+    layers = [layer for layer in model.layers if layer is not model.output_projection]
+    assert {w.dtype for layer in layers for w in layer.trainable_weights} == {"bfloat16"}
+    inputs = batch(exact.config)
+    expected = exact(inputs)
+    for num_steps in (None, 6):
+        cache = model.start_decoding(inputs["source_ids"], num_steps=num_steps)
+        for index in range(6):
+            token_ids = tf.constant(inputs["target_ids"][:, index])
+            logits, cache = model.decode_step(token_ids, index, cache)
+            assert logits.dtype == "float32"
+            # Logits have deviation 1 at the start; a position wrong by one would be far off.
+            np.testing.assert_allclose(logits, expected[:, index], atol=0.2)
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+@FEW_MODELS
+def test_mixed_precision_is_finite_with_float32_logits(policy, name):
+    model, exact = small_model(name, dtype=policy), small_model(name)
+    exact.set_weights(model.get_weights())
+    inputs = batch(model.config)
+    inputs["source_ids"][1] = model.config.pad_id  # a source with nothing to attend to
+    with tf.GradientTape() as tape:
+        logits = model(inputs)
+        total = tf.reduce_mean(logits**2)
+    assert logits.dtype == "float32"
+    gradients = tape.gradient(total, model.trainable_variables)
+    tensors = [logits, *(g for g in gradients if g is not None)]
+    if name in GENERATING:
+        cache = model.start_decoding(inputs["source_ids"])
+        tensors.append(model.decode_step(inputs["target_ids"][:, 0], 0, cache)[0])
+    if has_attention_scores(model):
+        scores = model(inputs, return_attention_scores=True)[1]["cross"]
+        assert {layer.dtype for layer in scores} == {tf.as_dtype(model.compute_dtype)}
+        tensors += scores
+    for tensor in tensors:
+        assert np.isfinite(np.asarray(tf.convert_to_tensor(tensor), "float32")).all()
+    # Logits have deviation 1 at the start.
+    np.testing.assert_allclose(logits[0], exact(inputs)[0], atol=0.2)
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+@FEW_MODELS
+def test_with_labels_it_returns_the_statistics_of_its_logits(name, policy, model_of):
+    model = small_model(name, dtype=policy)
+    model.set_weights(model_of(name).get_weights())
+    inputs = batch(model.config)
+    labels = np.roll(inputs["target_ids"], -1, axis=1)
+    labels[:, -1] = model.config.pad_id
+
+    def gradients(statistics_of):
+        with tf.GradientTape() as tape:
+            statistics = statistics_of()
+            total = tf.reduce_sum(statistics[..., 0] + 0.3 * statistics[..., 1])
+        parts = tape.gradient(total, model.trainable_variables)
+        return [statistics, *map(tf.convert_to_tensor, parts)]
+
+    found = gradients(lambda: model({**inputs, "labels": labels}))
+    expected = gradients(lambda: token_statistics(labels, model(inputs), model.config.pad_id))
+    for ours, theirs in zip(found, expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+@FEW_MODELS
+def test_inputs_may_be_a_dict_a_tuple_or_a_list(name, model_of):
+    model, inputs = model_of(name), batch(CONFIGS[name])
+    pair = (inputs["source_ids"], inputs["target_ids"])
+    expected = model(inputs)
+    np.testing.assert_array_equal(model(pair), expected)
+    np.testing.assert_array_equal(model(list(pair)), expected)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "received"),
+    [
+        ({"source": SOURCE, "target_ids": TARGET}, r"the keys \['source', 'target_ids'\]"),
+        ({"source_ids": SOURCE}, r"the keys \['source_ids'\]"),
+        (
+            {"source_ids": SOURCE, "target_ids": TARGET, "label": TARGET},
+            r"the keys \['label', 'source_ids', 'target_ids'\]",
+        ),
+        ((SOURCE,), "1 inputs"),
+        (SOURCE, "EagerTensor"),
+    ],
+)
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_inputs_of_other_names_are_an_error(inputs, received, name, model_of):
+    kind = ARCHITECTURES[name].model().__name__
+    with pytest.raises(ValueError, match=f"{kind} .*source_ids, target_ids.*received {received}"):
+        model_of(name)(inputs)
+
+
+@EVERY_MODEL
+def test_config_round_trip(name, randomise):
+    config = CONFIGS[name]
+    model = randomise(
+        type(small_model(name))(config.to_dict(), name="here", dtype="mixed_bfloat16")
+    )
+    assert architecture_name(model.config) == architecture_of(name)
+    twin = type(model).from_config(model.get_config())
+    assert twin.config == config == type(config)(**config.to_dict())
+    assert twin.name == "here" and twin.dtype_policy == model.dtype_policy
+    twin.set_weights(model.get_weights())
+    np.testing.assert_array_equal(twin(batch(config)), model(batch(config)))
+
+
+@pytest.mark.parametrize("name", [n for n in GENERATING if n in FEW])
+def test_a_replaced_head_projects_in_calls_and_in_decoding(name):
+    model, inputs = small_model(name), batch(CONFIGS[name])
+    model.output_projection = keras.layers.Dense(10)
+    expected = model(inputs)
+    assert expected.shape == (2, 6, 10)
+    assert [w.path for w in model.output_projection.weights] and not [
+        weight.path for weight in model.weights if "/output_projection" in weight.path
+    ]
+    cache = model.start_decoding(inputs["source_ids"])
+    for index in range(6):
+        logits, cache = model.decode_step(inputs["target_ids"][:, index], index, cache)
+        np.testing.assert_allclose(logits, expected[:, index], atol=1e-5)
+    labels = inputs["target_ids"] % 10
+    statistics = model({**inputs, "labels": labels})
+    np.testing.assert_allclose(
+        statistics, token_statistics(labels, expected, model.config.pad_id), atol=1e-5
+    )
+
+
+@FEW_MODELS
+def test_keras_exports_the_model(name, model_of, tmp_path):
+    model, inputs = model_of(name), batch(CONFIGS[name])
+    model.export(tmp_path / "exported", verbose=False)
+    exported = tf.saved_model.load(tmp_path / "exported")
+    np.testing.assert_allclose(exported.serve(inputs), model(inputs), atol=1e-5)
+
+
+@EVERY_MODEL
+def test_gradients_reach_every_variable(name, model_of):
+    model = model_of(name)
+    with tf.GradientTape() as tape:
+        total = tf.reduce_sum(model(batch(CONFIGS[name]), training=True) ** 2)
+    for variable, gradient in zip(
+        model.trainable_variables, tape.gradient(total, model.trainable_variables), strict=True
+    ):
+        gradient = np.asarray(tf.convert_to_tensor(gradient))
+        assert np.isfinite(gradient).all(), variable.path
+        assert np.abs(gradient).max() > 1e-6, variable.path
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_dropout_acts_in_training_only(name):
+    keras.utils.set_random_seed(2)
+    model = type(small_model(name))({**CONFIGS[name].to_dict(), "dropout_rate": 0.3})
+    inputs = batch(CONFIGS[name])
+    quiet = np.asarray(model(inputs))
+    np.testing.assert_array_equal(model(inputs, training=False), quiet)
+    noisy = [np.asarray(model(inputs, training=True)) for _ in range(2)]
+    for one, other in [(noisy[0], quiet), (noisy[1], quiet), noisy]:
+        assert np.abs(one - other).max() > 1e-2
+
+
+@FEW_MODELS
+def test_a_fresh_process_loads_the_saved_model(name, model_of, tmp_path):
+    model, inputs = model_of(name), batch(CONFIGS[name])
+    model.save(tmp_path / "model.keras")
+    np.savez(tmp_path / "inputs.npz", **inputs)
+    script = (
+        f"import keras, numpy\nfrom tf_transformer import {type(model).__name__}\n"
+        "model = keras.models.load_model('model.keras')\n"
+        "numpy.save('logits.npy', model(dict(numpy.load('inputs.npz'))))\n"
+    )
+    subprocess.run([sys.executable, "-c", script], cwd=tmp_path, check=True, capture_output=True)
+    np.testing.assert_allclose(np.load(tmp_path / "logits.npy"), model(inputs), atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_the_model_is_a_part_of_a_functional_model(name, model_of):
+    model, arrays = model_of(name), batch(CONFIGS[name])
+    inputs = {key: keras.Input([None], dtype="int32", name=key) for key in arrays}
+    whole = keras.Model(inputs, model(inputs))
+    assert whole.output_shape == (None, None, 13)
+    np.testing.assert_allclose(whole(arrays), model(arrays), atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ALIGNING)
+def test_attention_to_the_source_is_a_distribution_over_its_tokens(name, model_of):
+    inputs = batch(CONFIGS[name])
+    _, scores = model_of(name)(inputs, return_attention_scores=True)
+    for weights in scores["cross"]:
+        assert weights.shape[0] == 2 and weights.shape[2:] == (6, 5)
+        np.testing.assert_allclose(np.sum(weights, axis=-1), 1.0, atol=1e-5)
+        assert np.max(weights[1, :, :, 2:]) < 1e-8, "padding"
