@@ -1,0 +1,178 @@
+"""The architectures side by side: trained on one corpus with one budget, and measured alike.
+
+Each is trained by the command line in a process of its own, with nothing but its name, so with the
+recipe's choices for it. Runs that are done are kept: start it again to go on, or to measure again.
+The last line of the output is JSON, which is also in `results.json` beside the runs.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import time
+from typing import Any
+
+from tf_transformer.data.lines import read_lines
+
+# By year.
+TRANSLATING = ("sutskever", "cho", "bahdanau", "luong", "transformer", "prefix_lm", "causal_lm")
+SCORING = ("permutation_lm", "masked_lm")
+# Upper bounds of the source's length in words.
+LENGTHS = (6, 9, 12, 15, 18, 22, 30, 1000)
+FILES = ("train_source", "train_target", "validation_source", "validation_target")
+
+
+def main() -> None:
+    options = parse()
+    folder = pathlib.Path(options.output)
+    folder.mkdir(parents=True, exist_ok=True)
+    results = {}
+    for name in options.architectures:
+        run_dir = folder / name
+        if not (run_dir / "done").exists():
+            train(name, run_dir, options)
+        results[name] = measure(name, run_dir, options)
+        say(f"{name}: {results[name]}")
+        (folder / "results.json").write_text(json.dumps(results, indent=1), encoding="utf-8")
+    print_table(results)
+    print(json.dumps(results))
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
+    names = (*TRANSLATING, *SCORING)
+    parser.add_argument("--architectures", nargs="+", choices=names, default=names)
+    parser.add_argument("--output", default="build/lineage", help="folder of the runs")
+    budget = parser.add_mutually_exclusive_group(required=True)
+    budget.add_argument("--minutes", type=float, help="train each for so long")
+    budget.add_argument("--steps", type=int, help="train each for so many updates")
+    for name in FILES:
+        parser.add_argument(f"--{name.replace('_', '-')}", help="default: the phrasebook")
+    parser.add_argument("--test-source", help="sentences to measure on; default: validation text")
+    parser.add_argument("--test-target", help="their translations")
+    options = parser.parse_args()
+    given = [name for name in FILES if getattr(options, name)]
+    if given and len(given) < len(FILES):
+        parser.error(f"give all of {', '.join(FILES)}, or none for the phrasebook")
+    return options
+
+
+def train(name: str, run_dir: pathlib.Path, options: argparse.Namespace) -> None:
+    """Trains one architecture, or goes on with it."""
+    command = [sys.executable, "-m", "tf_transformer.cli", "train", f"--run-dir={run_dir}"]
+    if (run_dir / "config.toml").exists():
+        command.append("--resume")
+    else:
+        unit = "minutes" if options.minutes else "steps"
+        command += [f"--architecture={name}", f"--{unit}={getattr(options, unit)}"]
+        if options.train_source:
+            command += [f"--{n.replace('_', '-')}={getattr(options, n)}" for n in FILES]
+        else:
+            command.append("--corpus=phrasebook")
+    say(f"training {name}")
+    with open(run_dir.with_suffix(".log"), "a", encoding="utf-8") as log:
+        subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, check=True)
+    (run_dir / "done").touch()
+
+
+def measure(name: str, run_dir: pathlib.Path, options: argparse.Namespace) -> dict[str, Any]:
+    """What one architecture has learned, and how fast it is."""
+    import tf_transformer as tt
+    from tf_transformer.training.restore import restore_model
+    from tf_transformer.training.run_directory import RunDirectory
+
+    run = RunDirectory.open(run_dir)
+    lines = run.log()
+    best = min(lines, key=lambda line: line["val_loss"])
+    result = {
+        "parameters": restore_model(run).model.count_params(),
+        "updates": lines[-1]["step"],
+        "minutes": lines[-1]["minutes"],
+        "training_tokens_per_second": statistics.median(
+            line["tokens_per_second"] for line in lines[1:] or lines
+        ),
+        "val_perplexity": best["val_perplexity"],
+    }
+    if name in SCORING:
+        return result
+    sources, references = test_text(options)
+    translator = tt.Translator.load(run_dir, beam_size=4, length_penalty=1.0)
+    translator(sources[:64])  # traced before it is timed
+    began = time.monotonic()
+    translations = translator(sources)
+    seconds = time.monotonic() - began
+    scores = tt.score(translations, references)
+    return {
+        **result,
+        "bleu": scores.bleu,
+        "chrf": scores.chrf,
+        "signature": scores.signature,
+        "decoding_tokens_per_second": scores.tokens / seconds,
+        "bleu_by_length": by_length(sources, translations, references),
+    }
+
+
+def by_length(
+    sources: list[str], translations: list[str], references: list[str]
+) -> list[tuple[int, int, float]]:
+    """BLEU of the sources of like lengths: (longest in words, sentences, BLEU)."""
+    import tf_transformer as tt
+
+    found, least = [], 0
+    for most in LENGTHS:
+        rows = [i for i, source in enumerate(sources) if least < len(source.split()) <= most]
+        if len(rows) >= 20:
+            texts = [[side[i] for i in rows] for side in (translations, references)]
+            found.append((most, len(rows), tt.score(*texts).bleu))
+        least = most
+    return found
+
+
+def test_text(options: argparse.Namespace) -> tuple[list[str], list[str]]:
+    """The sentences to measure on, and their translations."""
+    if options.test_source:
+        return read_lines(options.test_source), read_lines(options.test_target)
+    if options.validation_source:
+        return read_lines(options.validation_source), read_lines(options.validation_target)
+    from tf_transformer import phrasebook
+
+    text = phrasebook().test
+    return list(text.sources), list(text.targets)
+
+
+def print_table(results: dict[str, dict[str, Any]]) -> None:
+    """The results as Markdown, best BLEU last."""
+    columns = {
+        "parameters": "{:,}",
+        "updates": "{:,}",
+        "val_perplexity": "{:.2f}",
+        "bleu": "{:.2f}",
+        "chrf": "{:.2f}",
+        "training_tokens_per_second": "{:,.0f}",
+        "decoding_tokens_per_second": "{:,.0f}",
+    }
+    print("| architecture |", " | ".join(columns).replace("_", " "), "|")
+    print("|---|" + "---|" * len(columns))
+    for name, result in results.items():
+        cells = [
+            form.format(result[key]) if key in result else "–" for key, form in columns.items()
+        ]
+        print(f"| `{name}` |", " | ".join(cells), "|")
+    for name, result in results.items():
+        if "bleu_by_length" in result:
+            cells = [f"≤ {most}: {bleu:.1f}" for most, _, bleu in result["bleu_by_length"]]
+            print(f"{name}: BLEU by words of the source: {', '.join(cells)}")
+
+
+def say(line: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {line}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    main()
