@@ -243,7 +243,9 @@ def test_a_replaced_head_projects_in_calls_and_in_decoding(name):
     expected = model(inputs)
     assert expected.shape == (2, 6, 10)
     assert [w.path for w in model.output_projection.weights] and not [
-        weight.path for weight in model.weights if "/output_projection" in weight.path
+        path
+        for path in (w.path for w in model.weights)
+        if path.split("/")[1] == "output_projection"
     ]
     cache = model.start_decoding(inputs["source_ids"])
     for index in range(6):
