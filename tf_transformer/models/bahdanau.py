@@ -32,7 +32,7 @@ class Bahdanau(AttentionalModel):
         units, policy = self.config.num_units, self.dtype_policy
         self._create_embeddings()
         self.encoder = keras.layers.Bidirectional(
-            GRU(units, return_sequences=True, return_state=True, dtype=policy),
+            GRU(units, return_sequences=True, return_state=True, dtype=policy, name="gru"),
             dtype=policy,
             name="encoder",
         )
