@@ -9,19 +9,25 @@ from keras.src.testing import TestCase
 
 import tf_transformer.layers as layers_module
 from tf_transformer.layers import (
+    AdditiveAttention,
     CausalSelfAttention,
     CrossAttention,
     Decoder,
     DecoderLayer,
+    DotAttention,
     Encoder,
     EncoderLayer,
     FeedForward,
+    GeneralAttention,
     GlobalSelfAttention,
+    Maxout,
     MultiHeadAttention,
     OutputProjection,
     PositionalEmbedding,
+    PredictedWindow,
     Residual,
 )
+from tf_transformer.layers.base import HiddenStateLayer
 
 X, CONTEXT = (2, 5, 12), (2, 4, 12)
 ATTENTION = {"num_heads": 3, "d_model": 12, "dropout_rate": 0.1}
@@ -55,6 +61,7 @@ def stacked(layer_class):
 
 
 QUERY_AND_CONTEXT = {"query_shape": X, "context_shape": CONTEXT}
+WIDER_CONTEXT = {"query_shape": X, "context_shape": (2, 4, 14)}
 X_AND_CONTEXT = {"x_shape": X, "context_shape": CONTEXT}
 X_AND_OUTPUT = {"x_shape": X, "sublayer_output_shape": X}
 CASES = {
@@ -77,6 +84,15 @@ CASES = {
         {"vocab_size": 9}, X, 2, 0,
         expected_output_shape=(2, 5, 9), expected_output_dtype="float32",
     ),
+    AdditiveAttention: arguments(
+        {"units": 7}, WIDER_CONTEXT, 4, 0, expected_output_shape=(2, 5, 14)
+    ),
+    DotAttention: arguments({}, QUERY_AND_CONTEXT, 0, 0),
+    GeneralAttention: arguments({}, WIDER_CONTEXT, 1, 0, expected_output_shape=(2, 5, 14)),
+    PredictedWindow: arguments(
+        {"window": 2, "units": 7}, WIDER_CONTEXT, 2, 0, expected_output_shape=(2, 5, 4)
+    ),
+    Maxout: arguments({"units": 9, "pool_size": 3}, X, 2, 0, expected_output_shape=(2, 5, 9)),
 }  # fmt: skip
 EVERY_LAYER = pytest.mark.parametrize("layer_class", CASES, ids=lambda case: case.__name__)
 
@@ -110,7 +126,7 @@ def named_shapes(layer_class):
 
 
 @pytest.mark.parametrize(
-    "layer_class", [case for case in CASES if case not in (PositionalEmbedding, OutputProjection)]
+    "layer_class", [case for case in CASES if issubclass(case, HiddenStateLayer)]
 )
 def test_build_and_call_name_a_shape_that_does_not_fit(layer_class):
     layer, shapes = make(layer_class), named_shapes(layer_class)

@@ -1,4 +1,4 @@
-"""The layers of "Attention is all you need", in pure Keras 3."""
+"""The layers of the models, in pure Keras 3."""
 
 from tf_transformer.layers.attention import (
     CausalSelfAttention,
@@ -16,22 +16,34 @@ from tf_transformer.layers.masks import (
     permutation_mask,
     prefix_mask,
 )
+from tf_transformer.layers.maxout import Maxout
 from tf_transformer.layers.output_projection import OutputProjection
 from tf_transformer.layers.positions import PositionalEmbedding, sinusoidal_positions
+from tf_transformer.layers.recurrent_attention import (
+    AdditiveAttention,
+    DotAttention,
+    GeneralAttention,
+    PredictedWindow,
+)
 from tf_transformer.layers.residual import Residual
 
 __all__ = [
+    "AdditiveAttention",
     "CausalSelfAttention",
     "CrossAttention",
     "Decoder",
     "DecoderLayer",
+    "DotAttention",
     "Encoder",
     "EncoderLayer",
     "FeedForward",
+    "GeneralAttention",
     "GlobalSelfAttention",
+    "Maxout",
     "MultiHeadAttention",
     "OutputProjection",
     "PositionalEmbedding",
+    "PredictedWindow",
     "Residual",
     "causal_mask",
     "local_mask",

@@ -6,7 +6,12 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submod_attrs={
         "architectures": ["ARCHITECTURES", "build_model", "preset"],
+        "bahdanau": ["Bahdanau"],
+        "cho": ["Cho"],
         "configs": ["TransformerConfig"],
+        "luong": ["Luong"],
+        "recurrent_configs": ["BahdanauConfig", "ChoConfig", "LuongConfig", "SutskeverConfig"],
+        "sutskever": ["Sutskever"],
         "transformer": ["Transformer"],
     },
 )

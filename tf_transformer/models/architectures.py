@@ -10,12 +10,42 @@ from typing import Any, NamedTuple
 
 from tf_transformer.errors import ConfigError, did_you_mean
 from tf_transformer.models.configs import ModelConfig, TransformerConfig
+from tf_transformer.models.recurrent_configs import (
+    BahdanauConfig,
+    ChoConfig,
+    LuongConfig,
+    SutskeverConfig,
+)
 
 
 def _transformer() -> type:
     from tf_transformer.models.transformer import Transformer
 
     return Transformer
+
+
+def _sutskever() -> type:
+    from tf_transformer.models.sutskever import Sutskever
+
+    return Sutskever
+
+
+def _cho() -> type:
+    from tf_transformer.models.cho import Cho
+
+    return Cho
+
+
+def _bahdanau() -> type:
+    from tf_transformer.models.bahdanau import Bahdanau
+
+    return Bahdanau
+
+
+def _luong() -> type:
+    from tf_transformer.models.luong import Luong
+
+    return Luong
 
 
 class Architecture(NamedTuple):
@@ -47,6 +77,15 @@ ARCHITECTURES: dict[str, Architecture] = {
             "big": _sizes(6, 1024, 4096, 16),  # Vaswani et al. 2017
         },
     ),
+    # With 8,000 joint subwords these have 2.1 to 3 million parameters, as the Transformer's.
+    "sutskever": Architecture(
+        SutskeverConfig, _sutskever, {"tiny": {"num_layers": 2, "d_model": 192}}
+    ),
+    "cho": Architecture(ChoConfig, _cho, {"tiny": {"d_model": 128, "num_units": 256}}),
+    "bahdanau": Architecture(
+        BahdanauConfig, _bahdanau, {"tiny": {"d_model": 128, "num_units": 256}}
+    ),
+    "luong": Architecture(LuongConfig, _luong, {"tiny": {"num_layers": 2, "d_model": 192}}),
 }
 
 

@@ -1,0 +1,178 @@
+"""The recurrent models in NumPy: one sentence, one token at a time, no batch and no padding."""
+
+import types
+
+import numpy as np
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def softmax(scores):
+    exponentials = np.exp(scores - scores.max())
+    return exponentials / exponentials.sum()
+
+
+def lstm(weights, x, states):
+    """Hochreiter & Schmidhuber 1997 with forget gates; the gates as Keras orders them."""
+    h, c = states
+    gates = x @ weights["kernel"] + h @ weights["recurrent_kernel"] + weights["bias"]
+    i, f, candidate, o = np.split(gates, 4)
+    c = sigmoid(f) * c + sigmoid(i) * np.tanh(candidate)
+    return sigmoid(o) * np.tanh(c), c
+
+
+def gru(weights, x, h):
+    """Cho et al. 2014, appendix A.1, with the reset gate after the recurrent product."""
+    of_x, of_h = weights["bias"]
+    z, r, candidate = np.split(x @ weights["kernel"] + of_x, 3)
+    z_h, r_h, candidate_h = np.split(h @ weights["recurrent_kernel"] + of_h, 3)
+    z = sigmoid(z + z_h)
+    return z * h + (1 - z) * np.tanh(candidate + sigmoid(r + r_h) * candidate_h)
+
+
+def maxout(weights, *parts):
+    pairs = np.concatenate(parts) @ weights["projection/kernel"] + weights["projection/bias"]
+    return np.maximum(pairs[::2], pairs[1::2])
+
+
+def dense(weights, x):
+    return x @ weights["kernel"] + weights["bias"]
+
+
+class Parts:
+    """The weights of a model by the paths of its layers."""
+
+    def __init__(self, model):
+        self.config = model.config
+        self._weights = {
+            weight.path.partition("/")[2]: np.asarray(weight, "float64") for weight in model.weights
+        }
+
+    def __getitem__(self, path):
+        found = {
+            name.removeprefix(path + "/"): value
+            for name, value in self._weights.items()
+            if name.startswith(path + "/")
+        }
+        assert found, path
+        return found
+
+    def embed(self, side, token):
+        side = "target" if self.config.tie_embeddings else side
+        return self[f"{side}_embedding"]["embeddings"][token]
+
+    def logits(self, hidden):
+        if self.config.tie_embeddings:
+            return self["target_embedding"]["embeddings"] @ hidden
+        return dense(self["output_projection"], hidden)
+
+
+def stack(parts, name, x, states):
+    """One step of all layers; changes `states`."""
+    for index in range(parts.config.num_layers):
+        x, c = lstm(parts[f"{name}/layer_{index}/lstm_cell"], x, states[index])
+        states[index] = x, c
+    return x
+
+
+def read(parts, source):
+    """Order of reading, the top states at each token read, and the last states of all layers."""
+    order = list(range(len(source)))
+    if parts.config.reverse_source:
+        order = order[-2::-1] + order[-1:]
+    zeros = np.zeros(parts.config.d_model)
+    states = [(zeros, zeros)] * parts.config.num_layers
+    context = [
+        stack(parts, "encoder", parts.embed("source", source[position]), states)
+        for position in order
+    ]
+    return order, np.array(context), states
+
+
+def sutskever(parts, source, target):
+    _, _, states = read(parts, source)
+    for token in target:
+        hidden = stack(parts, "decoder", parts.embed("target", token), states)
+        yield parts.logits(hidden), None
+
+
+def cho(parts, source, target):
+    h = np.zeros(parts.config.num_units)
+    for token in source:
+        h = gru(parts["encoder/gru_cell"], parts.embed("source", token), h)
+    c = np.tanh(dense(parts["summary"], h))
+    h = np.tanh(dense(parts["first_state"], c))
+    for token in target:
+        x = parts.embed("target", token)
+        h = gru(parts["decoder/gru_cell"], np.concatenate([x, c]), h)
+        yield parts.logits(maxout(parts["readout"], h, x, c)), None
+
+
+def additive(parts, query, context):
+    keys = dense(parts["attention/key_projection"], context)
+    hidden = np.tanh(query @ parts["attention/query_projection"]["kernel"] + keys)
+    return (hidden @ parts["attention/score_projection"]["kernel"])[:, 0]
+
+
+def bahdanau(parts, source, target):
+    def direction(name, tokens):
+        states = [np.zeros(parts.config.num_units)]
+        for token in tokens:
+            x = parts.embed("source", token)
+            states.append(gru(parts[f"encoder/{name}_gru/gru_cell"], x, states[-1]))
+        return states[1:]
+
+    backward = direction("backward", source[::-1])[::-1]
+    context = np.concatenate([direction("forward", source), backward], axis=1)
+    h = np.tanh(dense(parts["first_state"], backward[0]))
+    for token in target:
+        x = parts.embed("target", token)
+        weights = softmax(additive(parts, h, context))
+        attended = weights @ context
+        h = gru(parts["decoder"], np.concatenate([x, attended]), h)
+        yield parts.logits(maxout(parts["readout"], h, x, attended)), weights
+
+
+def luong(parts, source, target):
+    config = parts.config
+    order, context, states = read(parts, source)
+    fed = np.zeros(config.d_model)
+    for token in target:
+        x = parts.embed("target", token)
+        if config.input_feeding:
+            x = np.concatenate([x, fed])
+        h = stack(parts, "decoder", x, states)
+        if config.attention_score == "concat":
+            scores = additive(parts, h, context)
+        elif config.attention_score == "general":
+            scores = context @ parts["attention/key_projection"]["kernel"] @ h
+        else:
+            scores = context @ h
+        if config.attention_window is None:
+            weights = softmax(scores)
+        else:
+            hidden = np.tanh(h @ parts["window/hidden"]["kernel"])
+            centre = len(source) * sigmoid((hidden @ parts["window/centre"]["kernel"])[0])
+            distances = np.abs(np.arange(len(source)) - centre)
+            scores[distances > config.attention_window] = -np.inf
+            sigma = config.attention_window / 2
+            weights = softmax(scores) * np.exp(-(distances**2) / (2 * sigma**2))
+        attended = np.concatenate([weights @ context, h])
+        fed = np.tanh(attended @ parts["attentional"]["kernel"])
+        in_order = np.zeros(len(source))
+        in_order[order] = weights
+        yield parts.logits(fed), in_order
+
+
+MODELS = types.MappingProxyType(
+    {"Sutskever": sutskever, "Cho": cho, "Bahdanau": bahdanau, "Luong": luong}
+)
+
+
+def outputs(model, source, target):
+    """Logits `(T, V)` and weights `(T, S)` or None of one sentence's tokens."""
+    steps = MODELS[type(model).__name__](Parts(model), source, target)
+    logits, weights = zip(*steps, strict=True)
+    return np.array(logits), None if weights[0] is None else np.array(weights)

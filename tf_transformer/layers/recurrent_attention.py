@@ -1,0 +1,257 @@
+"""The attention of recurrent translation models: one query, one score, one mean of the context."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from tf_transformer.layers.attention import attention_bias
+from tf_transformer.layers.base import DType, HiddenStateLayer, Shape, Tensor, ensure_built
+from tf_transformer.layers.masks import expand_mask
+from tf_transformer.layers.rows import on_rows
+
+
+def _expand_mask(mask: Tensor, query: Tensor, context: Tensor) -> Tensor:
+    """Checks a mask against query and context, and gives it the axes of the weights."""
+    return expand_mask(mask, (query.shape[0], 1, query.shape[1], context.shape[1]))[:, 0]
+
+
+class RecurrentAttention(keras.layers.Layer):
+    """Base class: the mean of the context, weighted by the softmax of a score of query and key.
+
+    Subclasses have `project_keys` and `_scores`. A model with a loop over time projects the keys
+    once, before the loop, and then calls `attend`.
+
+    Args:
+        name, trainable, dtype: as in `keras.layers.Layer`.
+
+    Call arguments:
+        query: float tensor `(B, T, D)`.
+        context: float tensor `(B, S, C)`.
+        attention_mask: bool or integer (0 and 1) tensor `(B, 1, S)`, `(B, T, S)` or `(T, S)`, True
+            where attending is allowed; None for everywhere.
+        position_weights: float tensor `(B, T, S)`, factors of the weights after the softmax; those
+            that are 0 hide the position before it, see `PredictedWindow`. None for 1.
+        return_attention_scores: whether to return the attention weights too.
+
+    Returns:
+        float tensor `(B, T, C)`; with `return_attention_scores` also the weights `(B, T, S)`.
+
+    Raises:
+        ValueError: the shape of an input or of the mask does not fit.
+        TypeError: the mask is a float tensor.
+    """
+
+    def __init__(
+        self, *, name: str | None = None, trainable: bool = True, dtype: DType = None
+    ) -> None:
+        super().__init__(name=name, trainable=trainable, dtype=dtype)
+        self.supports_masking = True
+
+    def call(
+        self,
+        query: Tensor,
+        context: Tensor,
+        attention_mask: Tensor | None = None,
+        position_weights: Tensor | None = None,
+        return_attention_scores: bool = False,
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        bias = None
+        if attention_mask is not None:
+            mask = _expand_mask(attention_mask, query, context)
+            bias = attention_bias(mask, self.compute_dtype)
+        keys = self.project_keys(context)
+        output, weights = self.attend(query, keys, context, bias, position_weights)
+        return (output, weights) if return_attention_scores else output
+
+    def project_keys(self, context: Tensor) -> Tensor:
+        """What the score needs of the context: the keys, `(B, S, …)`."""
+        raise NotImplementedError
+
+    def _scores(self, query: Tensor, keys: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def attend(
+        self,
+        query: Tensor,
+        keys: Tensor,
+        context: Tensor,
+        bias: Tensor | None = None,
+        position_weights: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """As a call, with keys of `project_keys` and an `attention_bias` for the mask.
+
+        Returns:
+            the mean of the context `(B, T, C)`, and the weights `(B, T, S)`.
+        """
+        scores = self._scores(query, keys)
+        if bias is not None:
+            scores = scores + bias
+        if position_weights is None:
+            weights = ops.softmax(scores, axis=-1)
+        else:
+            outside = attention_bias(position_weights > 0, self.compute_dtype)
+            weights = ops.softmax(scores + outside, axis=-1) * position_weights
+        return ops.matmul(weights, context), weights
+
+    compute_output_spec = HiddenStateLayer.compute_output_spec
+
+    def compute_output_shape(self, query_shape: Shape, context_shape: Shape) -> Shape:
+        return (*query_shape[:2], context_shape[-1])
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class AdditiveAttention(RecurrentAttention):
+    """The score `v · tanh(W query + U key)` (Bahdanau et al. 2015, appendix A.1.2).
+
+    Luong et al. 2015 (section 3.1) call it concat, with W and U as one matrix.
+
+    Args:
+        units: width of the hidden layer.
+        name, trainable, dtype: as in `keras.layers.Layer`.
+
+    Call arguments and returns: as in `RecurrentAttention`.
+    """
+
+    def __init__(
+        self,
+        units: int,
+        *,
+        name: str | None = None,
+        trainable: bool = True,
+        dtype: DType = None,
+    ) -> None:
+        super().__init__(name=name, trainable=trainable, dtype=dtype)
+        self.units = units
+
+        def projection(size: int, use_bias: bool, name: str) -> keras.layers.Dense:
+            return keras.layers.Dense(size, use_bias=use_bias, dtype=self.dtype_policy, name=name)
+
+        self.query_projection = projection(units, False, "query_projection")
+        self.key_projection = projection(units, True, "key_projection")
+        self.score_projection = projection(1, False, "score_projection")
+
+    def build(self, query_shape: Shape, context_shape: Shape) -> None:
+        ensure_built(self.query_projection, (None, query_shape[-1]))
+        ensure_built(self.key_projection, (None, context_shape[-1]))
+        ensure_built(self.score_projection, (None, self.units))
+
+    def project_keys(self, context: Tensor) -> Tensor:
+        return on_rows(self.key_projection, context)
+
+    def _scores(self, query: Tensor, keys: Tensor) -> Tensor:
+        queries = on_rows(self.query_projection, query)
+        hidden = ops.tanh(queries[:, :, None] + keys[:, None])
+        return on_rows(self.score_projection, hidden)[..., 0]
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "units": self.units}
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class DotAttention(RecurrentAttention):
+    """The score `query · key`, for a query and a context of one width (Luong et al. 2015, 3.1).
+
+    Args, call arguments and returns: as in `RecurrentAttention`.
+    """
+
+    def build(self, query_shape: Shape, context_shape: Shape) -> None:
+        if query_shape[-1] != context_shape[-1]:
+            raise ValueError(
+                f"DotAttention needs query and context of one width; received the shapes "
+                f"{tuple(query_shape)} and {tuple(context_shape)}. Use GeneralAttention."
+            )
+
+    def project_keys(self, context: Tensor) -> Tensor:
+        return context
+
+    def _scores(self, query: Tensor, keys: Tensor) -> Tensor:
+        return ops.matmul(query, ops.transpose(keys, (0, 2, 1)))
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class GeneralAttention(DotAttention):
+    """The score `query · W key` (Luong et al. 2015, section 3.1).
+
+    Args, call arguments and returns: as in `RecurrentAttention`.
+    """
+
+    def build(self, query_shape: Shape, context_shape: Shape) -> None:
+        self.key_projection = keras.layers.Dense(
+            query_shape[-1], use_bias=False, dtype=self.dtype_policy, name="key_projection"
+        )
+        self.key_projection.build((None, context_shape[-1]))
+
+    def project_keys(self, context: Tensor) -> Tensor:
+        return on_rows(self.key_projection, context)
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class PredictedWindow(keras.layers.Layer):
+    """Where to attend: a Gaussian around a position that the query predicts.
+
+    Local attention with predictive alignment, local-p (Luong et al. 2015, section 3.2): the centre
+    is `p = L · sigmoid(v · tanh(W query))` for a source of L tokens, and position s has the factor
+    `exp(-(s - p)² / 2σ²)`, σ = `window` / 2, and 0 where it is more than `window` away. The
+    factors are `position_weights` of an attention layer.
+
+    Args:
+        window: D of the paper, how many positions to each side can be attended to.
+        units: width of the hidden layer.
+        name, trainable, dtype: as in `keras.layers.Layer`.
+
+    Call arguments:
+        query: float tensor `(B, T, D)`.
+        context: float tensor `(B, S, C)`, of which only S matters.
+        attention_mask: as in `RecurrentAttention`; its tokens, which come first, are counted as L.
+
+    Returns:
+        float tensor `(B, T, S)`.
+    """
+
+    def __init__(
+        self,
+        window: int,
+        units: int,
+        *,
+        name: str | None = None,
+        trainable: bool = True,
+        dtype: DType = None,
+    ) -> None:
+        super().__init__(name=name, trainable=trainable, dtype=dtype)
+        if window < 1:
+            raise ValueError(f"window must be at least 1; received window={window}.")
+        self.window = window
+        self.units = units
+        policy = self.dtype_policy
+        self.hidden = keras.layers.Dense(
+            units, activation="tanh", use_bias=False, dtype=policy, name="hidden"
+        )
+        self.centre = keras.layers.Dense(1, use_bias=False, dtype=policy, name="centre")
+        self.supports_masking = True
+
+    def build(self, query_shape: Shape, context_shape: Shape) -> None:
+        ensure_built(self.hidden, (None, query_shape[-1]))
+        ensure_built(self.centre, (None, self.units))
+
+    def call(self, query: Tensor, context: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+        length = ops.shape(context)[1]
+        positions = ops.arange(length, dtype="float32")
+        num_tokens = ops.cast(length, "float32")
+        if attention_mask is not None:
+            mask = _expand_mask(attention_mask, query, context)
+            num_tokens = ops.sum(ops.cast(mask, "float32"), axis=-1, keepdims=True)
+        # In bfloat16 neighbouring positions beyond 256 would be one.
+        logits = on_rows(lambda rows: self.centre(self.hidden(rows)), query)
+        distances = positions - num_tokens * ops.sigmoid(ops.cast(logits, "float32"))
+        factors = ops.exp(-2.0 * ops.square(distances / self.window))
+        inside = ops.abs(distances) <= self.window
+        return ops.cast(ops.where(inside, factors, 0.0), self.compute_dtype)
+
+    compute_output_spec = HiddenStateLayer.compute_output_spec
+
+    def compute_output_shape(self, query_shape: Shape, context_shape: Shape) -> Shape:
+        return (*query_shape[:2], context_shape[1])
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "window": self.window, "units": self.units}
