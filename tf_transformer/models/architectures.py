@@ -5,7 +5,7 @@ the command line reads the settings long before a model is built.
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from tf_transformer.errors import ConfigError, did_you_mean
@@ -18,48 +18,24 @@ from tf_transformer.models.recurrent_configs import (
 )
 
 
-def _transformer() -> type:
-    from tf_transformer.models.transformer import Transformer
-
-    return Transformer
-
-
-def _sutskever() -> type:
-    from tf_transformer.models.sutskever import Sutskever
-
-    return Sutskever
-
-
-def _cho() -> type:
-    from tf_transformer.models.cho import Cho
-
-    return Cho
-
-
-def _bahdanau() -> type:
-    from tf_transformer.models.bahdanau import Bahdanau
-
-    return Bahdanau
-
-
-def _luong() -> type:
-    from tf_transformer.models.luong import Luong
-
-    return Luong
-
-
 class Architecture(NamedTuple):
     """One architecture.
 
     Attributes:
         config: The dataclass of its configuration.
-        model: Returns the class of its model, imported on the first call.
+        class_name: The class of its model, a public name of `models`.
         presets: The settings of each preset, by name.
     """
 
     config: type[ModelConfig]
-    model: Callable[[], type]
+    class_name: str
     presets: Mapping[str, Mapping[str, Any]]
+
+    def model(self) -> type:
+        """The class of its model; the first call imports it, and Keras."""
+        from tf_transformer import models
+
+        return getattr(models, self.class_name)
 
 
 def _sizes(num_layers: int, d_model: int, d_ff: int, num_heads: int) -> dict[str, int]:
@@ -69,7 +45,7 @@ def _sizes(num_layers: int, d_model: int, d_ff: int, num_heads: int) -> dict[str
 ARCHITECTURES: dict[str, Architecture] = {
     "transformer": Architecture(
         TransformerConfig,
-        _transformer,
+        "Transformer",
         {
             "tiny": _sizes(4, 128, 256, 4),  # Wu et al. 2021, for small corpora
             "small": _sizes(4, 128, 512, 8),  # TensorFlow's tutorial
@@ -79,13 +55,13 @@ ARCHITECTURES: dict[str, Architecture] = {
     ),
     # With 8,000 joint subwords these have 2.1 to 3 million parameters, as the Transformer's.
     "sutskever": Architecture(
-        SutskeverConfig, _sutskever, {"tiny": {"num_layers": 2, "d_model": 192}}
+        SutskeverConfig, "Sutskever", {"tiny": {"num_layers": 2, "d_model": 192}}
     ),
-    "cho": Architecture(ChoConfig, _cho, {"tiny": {"d_model": 128, "num_units": 256}}),
+    "cho": Architecture(ChoConfig, "Cho", {"tiny": {"d_model": 128, "num_units": 256}}),
     "bahdanau": Architecture(
-        BahdanauConfig, _bahdanau, {"tiny": {"d_model": 128, "num_units": 256}}
+        BahdanauConfig, "Bahdanau", {"tiny": {"d_model": 128, "num_units": 256}}
     ),
-    "luong": Architecture(LuongConfig, _luong, {"tiny": {"num_layers": 2, "d_model": 192}}),
+    "luong": Architecture(LuongConfig, "Luong", {"tiny": {"num_layers": 2, "d_model": 192}}),
 }
 
 
