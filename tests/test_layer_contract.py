@@ -21,6 +21,8 @@ from tf_transformer.layers import (
     OutputProjection,
     PositionalEmbedding,
     Residual,
+    RestrictedCausalSelfAttention,
+    RestrictedSelfAttention,
 )
 
 X, CONTEXT = (2, 5, 12), (2, 4, 12)
@@ -62,7 +64,9 @@ CASES = {
     CrossAttention: arguments(ATTENTION, QUERY_AND_CONTEXT, 6, 1),
     GlobalSelfAttention: arguments(ATTENTION, X, 4, 1),
     CausalSelfAttention: arguments(ATTENTION, X, 4, 1),
-    FeedForward: arguments({"d_model": 12, "d_ff": 20}, X, 4, 0),
+    RestrictedSelfAttention: arguments({**ATTENTION, "radius": 2}, X, 4, 1),
+    RestrictedCausalSelfAttention: arguments({**ATTENTION, "radius": 2}, X, 4, 1),
+    FeedForward: arguments({"d_model": 12, "d_ff": 20, "activation": "gelu"}, X, 4, 0),
     Residual: arguments({"d_model": 12, "dropout_rate": 0.1}, X_AND_OUTPUT, 2, 1),
     EncoderLayer: arguments(BLOCK, X, ENCODER_WEIGHTS, 3),
     DecoderLayer: arguments(BLOCK, X_AND_CONTEXT, DECODER_WEIGHTS, 5),

@@ -19,6 +19,10 @@ from tf_transformer.layers.masks import (
 from tf_transformer.layers.output_projection import OutputProjection
 from tf_transformer.layers.positions import PositionalEmbedding, sinusoidal_positions
 from tf_transformer.layers.residual import Residual
+from tf_transformer.layers.restricted_attention import (
+    RestrictedCausalSelfAttention,
+    RestrictedSelfAttention,
+)
 
 __all__ = [
     "CausalSelfAttention",
@@ -33,6 +37,8 @@ __all__ = [
     "OutputProjection",
     "PositionalEmbedding",
     "Residual",
+    "RestrictedCausalSelfAttention",
+    "RestrictedSelfAttention",
     "causal_mask",
     "local_mask",
     "padding_mask",
