@@ -1,6 +1,14 @@
 """The paper's equations in NumPy float64, from the weights of a layer or a model."""
 
+import math
+
 import numpy as np
+
+ACTIVATIONS = {
+    "relu": lambda x: np.maximum(0, x),
+    "gelu": lambda x: x * (1 + np.vectorize(math.erf)(x / np.sqrt(2))) / 2,
+    "swish": lambda x: x / (1 + np.exp(-x)),
+}
 
 
 def _softmax(scores):
@@ -72,7 +80,7 @@ def logits(model, inputs):
 
     def feed_forward(layer, x):
         w1, b1, w2, b2 = (np.asarray(v, "float64") for v in layer.variables)
-        return np.maximum(0, x @ w1 + b1) @ w2 + b2
+        return ACTIVATIONS[config.activation](x @ w1 + b1) @ w2 + b2
 
     def attend(layer, kind, x, context=None, allowed=None):
         output, weights = attention(layer, x, x if context is None else context, allowed)
@@ -84,21 +92,29 @@ def logits(model, inputs):
             np.arange(0, config.d_model, 2) / config.d_model
         )
         positions = np.stack([np.sin(angles), np.cos(angles)], -1).reshape(ids.shape[1], -1)
+        if config.positions == "learned":
+            table = np.asarray(layer.position_embedding.embeddings, "float64")
+            positions = table[: ids.shape[1]]
         matrix = np.asarray(layer.embedding.embeddings, "float64")
         return matrix[ids] * np.sqrt(config.d_model) + positions
 
+    def near(length):
+        distances = np.abs(np.arange(length)[:, None] - np.arange(length))
+        return distances <= (config.attention_radius or length)
+
     x = embed(model.source_embedding, inputs["source_ids"])
+    seen = context_allowed & near(x.shape[1])
     for layer in model.encoder.layers:
         x = sublayer(
             layer.attention_residual, x,
-            lambda h, at=layer: attend(at.self_attention, "encoder", h, None, context_allowed),
+            lambda h, at=layer: attend(at.self_attention, "encoder", h, None, seen),
         )  # fmt: skip
         x = sublayer(
             layer.feed_forward_residual, x, lambda h, at=layer: feed_forward(at.feed_forward, h)
         )
     context = norm(model.encoder.norm, x) if config.norm_first else x
     x = embed(model.target_embedding, inputs["target_ids"])
-    triangle = np.tril(np.ones((1, x.shape[1], x.shape[1]), bool))
+    triangle = np.tril(near(x.shape[1]))[None]
     for layer in model.decoder.layers:
         x = sublayer(
             layer.self_residual, x,
@@ -112,7 +128,7 @@ def logits(model, inputs):
             layer.feed_forward_residual, x, lambda h, at=layer: feed_forward(at.feed_forward, h)
         )
     x = norm(model.decoder.norm, x) if config.norm_first else x
-    if config.tie_embeddings:
+    if config.tie_embeddings or config.tie_output:
         return x @ np.asarray(model.target_embedding.embedding.embeddings, "float64").T, scores
     kernel, bias = (np.asarray(v, "float64") for v in model.output_projection.variables)
     return x @ kernel + bias, scores

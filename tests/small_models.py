@@ -17,8 +17,13 @@ VARIANTS = {
         "post-norm": {"norm_first": False},
         "untied": UNTIED,
         "post-norm, untied, pad 3": {**UNTIED, "norm_first": False, "pad_id": 3},
+        # With this radius each padding position of `SOURCE` has a token to attend to.
+        "other choices": {
+            **UNTIED, "tie_output": True, "attention_radius": 3, "activation": "gelu",
+            "positions": "learned", "max_positions": 32,
+        },
     },
-}
+}  # fmt: skip
 
 
 def has_setting(architecture: str, name: str) -> bool:
@@ -39,8 +44,8 @@ CONFIGS = {
     for name in ARCHITECTURES
     for variant, changes in {"": {}, **VARIANTS.get(name, {})}.items()
 }
-# One of each architecture, and one that differs in all that can differ.
-FEW = [*ARCHITECTURES, "transformer, post-norm, untied, pad 3"]
+# One of each architecture, and those that differ in all that can differ.
+FEW = [*ARCHITECTURES, "transformer, post-norm, untied, pad 3", "transformer, other choices"]
 
 SOURCE = np.array([[5, 6, 7, 8, 9], [4, 9, 0, 0, 0]], "int32")
 TARGET = np.array([[2, 7, 1, 10, 4, 6], [2, 8, 5, 0, 0, 0]], "int32")

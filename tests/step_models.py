@@ -19,7 +19,7 @@ VOCAB_SIZE = 9
 NUM_STEPS = 11  # of a KV cache of fixed size; the largest limit is one less
 NEG_INF = float("-inf")
 STEP_MODELS = ("markov", "bag")
-TRANSFORMERS = ("transformer", "transformer, post-norm")
+TRANSFORMERS = ("transformer", "transformer, post-norm", "transformer, other choices")
 MODELS = tuple(dict.fromkeys([*TRANSFORMERS, *(n for n in GENERATING if n in ARCHITECTURES)]))
 
 
@@ -121,7 +121,7 @@ def make_model(name):
     config = dataclasses.replace(
         CONFIGS[name], source_vocab_size=11, target_vocab_size=VOCAB_SIZE, tie_embeddings=False
     )
-    sizes = {"num_layers": 2, "d_model": 8, "num_heads": 2, "d_ff": 12}
+    sizes = {"num_layers": 2, "d_model": 8, "num_heads": 2, "d_ff": 12, "tie_output": False}
     known = {size: sizes[size] for size in sizes if hasattr(config, size)}
     model = build_model(dataclasses.replace(config, **known))
     random = np.random.default_rng(6)

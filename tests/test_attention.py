@@ -4,6 +4,7 @@ import inspect
 
 import keras
 import numpy as np
+import numpy_transformer
 import pytest
 import tensorflow as tf
 from hypothesis import given, settings
@@ -22,6 +23,11 @@ from tf_transformer.layers.encoder import Encoder, EncoderLayer
 from tf_transformer.layers.feed_forward import FeedForward
 from tf_transformer.layers.positions import PositionalEmbedding
 from tf_transformer.layers.residual import Residual
+from tf_transformer.layers.restricted_attention import (
+    RestrictedCausalSelfAttention,
+    RestrictedSelfAttention,
+)
+from tf_transformer.models.transformer import ACTIVATIONS
 
 RNG = np.random.default_rng(7)
 X = RNG.normal(size=(2, 5, 12))
@@ -61,14 +67,22 @@ LAYERS = {
     "CausalSelfAttention": (lambda **k: CausalSelfAttention(3, 12, **k), (X,)),
     "CrossAttention": (lambda **k: CrossAttention(3, 12, **k), (X, CONTEXT)),
     "FeedForward": (lambda **k: FeedForward(12, 20, **k), (X,)),
-    "EncoderLayer": (lambda **k: EncoderLayer(12, 3, 20, 0.2, 0.1, False, **k), (X,)),
-    "DecoderLayer": (lambda **k: DecoderLayer(12, 3, 20, 0.2, 0.1, False, **k), (X, CONTEXT)),
+    "EncoderLayer": (lambda **k: EncoderLayer(12, 3, 20, 0.2, 0.1, False, "gelu", 2, **k), (X,)),
+    "DecoderLayer": (
+        lambda **k: DecoderLayer(12, 3, 20, 0.2, 0.1, False, "gelu", 2, **k), (X, CONTEXT),
+    ),
     "Encoder": (lambda **k: Encoder(layers_of(EncoderLayer, **k), **k), (X,)),
     "Decoder": (lambda **k: Decoder(layers_of(DecoderLayer, **k), **k), (X, CONTEXT)),
-}
+    "RestrictedSelfAttention": (lambda **k: RestrictedSelfAttention(3, 12, 2, **k), (X,)),
+    "RestrictedCausalSelfAttention": (
+        lambda **k: RestrictedCausalSelfAttention(3, 12, 2, **k), (X,),
+    ),
+}  # fmt: skip
 EVERY_LAYER = pytest.mark.parametrize(("make", "inputs"), LAYERS.values(), ids=LAYERS.keys())
 EVERY_ATTENTION = pytest.mark.parametrize(
-    ("make", "inputs"), list(LAYERS.values())[:4], ids=list(LAYERS)[:4]
+    ("make", "inputs"),
+    [row for name, row in LAYERS.items() if name.endswith("Attention")],
+    ids=[name for name in LAYERS if name.endswith("Attention")],
 )
 
 
@@ -233,16 +247,21 @@ def test_projections_start_with_glorots_limit_for_a_square_matrix():
             assert 0.98 * np.sqrt(6 / 128) < largest <= np.sqrt(6 / 128)
 
 
-def test_feed_forward_equals_the_papers_equation(randomise):
-    layer = randomise(built(FeedForward(12, 20)))
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_feed_forward_equals_the_papers_equation(name, randomise):
+    layer = randomise(built(FeedForward(12, 20, ACTIVATIONS[name])))
     w1, b1, w2, b2 = (np.asarray(v, "float64") for v in layer.variables)
-    np.testing.assert_allclose(layer(X), np.maximum(0, X @ w1 + b1) @ w2 + b2, atol=1e-5)
+    hidden = numpy_transformer.ACTIVATIONS[name](X @ w1 + b1)
+    np.testing.assert_allclose(layer(X), hidden @ w2 + b2, atol=1e-5)
+    twin = FeedForward.from_config(layer.get_config())
+    assert twin.expand.activation is ACTIVATIONS[name]
 
 
 @pytest.mark.parametrize(
     ("name", "shapes"),
     [
         ("CausalSelfAttention", [(2, 3, 5, 5)]),
+        ("RestrictedSelfAttention", [(2, 3, 5, 5)]),
         ("EncoderLayer", [(2, 3, 5, 5)]),
         ("DecoderLayer", [(2, 3, 5, 5), (2, 3, 5, 4)]),
         ("Encoder", [[(2, 3, 5, 5)] * 2]),
@@ -269,7 +288,9 @@ def test_a_call_leaves_nothing_on_the_layer(make, inputs):
         assert not [name for name, value in vars(part).items() if isinstance(value, tf.Tensor)]
 
 
-@pytest.mark.parametrize("name", ["CausalSelfAttention", "DecoderLayer", "Decoder"])
+@pytest.mark.parametrize(
+    "name", ["CausalSelfAttention", "RestrictedCausalSelfAttention", "DecoderLayer", "Decoder"]
+)
 def test_the_future_never_changes_the_past(name, randomise):
     make, (_, *context) = LAYERS[name]
     layer = randomise(built(make()))

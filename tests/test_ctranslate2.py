@@ -1,5 +1,7 @@
 """The export to CTranslate2, which gives the same scores and translations."""
 
+import dataclasses
+import re
 import sys
 
 import ctranslate2
@@ -32,13 +34,22 @@ def separate(phrases):
     )
 
 
+CHOICES = [
+    {"activation": "gelu", "positions": "learned", "max_positions": MAX_LENGTH + 1},
+    {"activation": "swish", "tie_embeddings": False, "tie_output": True},
+]
+
+
 @pytest.fixture(scope="module")
 def random_models(phrase_tokenizer, separate, randomise):
     """Models with random weights, biases and norms included: `(model, tokenizers)` of each."""
 
-    def make(norm_first, tied):
+    def make(norm_first, tied, **changes):
         tokenizers = (phrase_tokenizer, phrase_tokenizer) if tied else separate
-        return randomise(model_of(tokenizers, norm_first, tied)), tokenizers
+        model = model_of(tokenizers, norm_first, tied)
+        if changes:
+            model = tt.Transformer(dataclasses.replace(model.config, **changes))
+        return randomise(model), tokenizers
 
     return make
 
@@ -100,12 +111,18 @@ def assert_same_greedy_tokens(model, tokenizers, sources, path):
     return truncated
 
 
-@pytest.mark.parametrize(("norm_first", "tied"), ARCHITECTURES)
+@pytest.mark.parametrize(
+    ("norm_first", "tied", "changes"),
+    [
+        *(pytest.param(*row.values, {}, id=row.id) for row in ARCHITECTURES),
+        *(pytest.param(True, True, row, id=", ".join(map(str, row.values()))) for row in CHOICES),
+    ],
+)
 def test_log_probabilities_are_those_of_teacher_forcing(
-    random_models, phrases, tmp_path, norm_first, tied
+    random_models, phrases, tmp_path, norm_first, tied, changes
 ):
-    model, tokenizers = random_models(norm_first, tied)
-    path = written(model, tokenizers, tmp_path)
+    model, tokenizers = random_models(norm_first, tied, **changes)
+    path = written(model, tokenizers, tmp_path, max_length=MAX_LENGTH)
     sources = tokenizers[0].encode(phrases.test.sources[:30])
     targets = tokenizers[1].encode(phrases.test.targets[:30])
     scored = opened(path).score_batch(
@@ -272,6 +289,21 @@ def test_without_the_library_the_error_says_how_to_install_it(refused, monkeypat
 
 def test_an_unknown_quantization_is_named(refused):
     assert "'int9': did you mean 'int8'?" in refused(quantization="int9")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"attention_radius": 3}, "no restricted attention.*attention_radius=3.*saved_model"),
+        (
+            {"positions": "learned", "max_positions": MAX_LENGTH},
+            f"max_length={MAX_LENGTH} needs {MAX_LENGTH + 1} positions.* learned {MAX_LENGTH}",
+        ),
+    ],
+)
+def test_what_the_library_cannot_compute_is_refused(changes, message, refused, random_models):
+    model, _ = random_models(True, True, **changes)
+    assert re.search(message, refused(model, max_length=MAX_LENGTH))
 
 
 def test_another_model_is_refused(refused, phrase_tokenizer):

@@ -26,6 +26,8 @@ from tf_transformer.layers import (
     PositionalEmbedding,
     PredictedWindow,
     Residual,
+    RestrictedCausalSelfAttention,
+    RestrictedSelfAttention,
 )
 from tf_transformer.layers.base import HiddenStateLayer
 
@@ -69,7 +71,9 @@ CASES = {
     CrossAttention: arguments(ATTENTION, QUERY_AND_CONTEXT, 6, 1),
     GlobalSelfAttention: arguments(ATTENTION, X, 4, 1),
     CausalSelfAttention: arguments(ATTENTION, X, 4, 1),
-    FeedForward: arguments({"d_model": 12, "d_ff": 20}, X, 4, 0),
+    RestrictedSelfAttention: arguments({**ATTENTION, "radius": 2}, X, 4, 1),
+    RestrictedCausalSelfAttention: arguments({**ATTENTION, "radius": 2}, X, 4, 1),
+    FeedForward: arguments({"d_model": 12, "d_ff": 20, "activation": "gelu"}, X, 4, 0),
     Residual: arguments({"d_model": 12, "dropout_rate": 0.1}, X_AND_OUTPUT, 2, 1),
     EncoderLayer: arguments(BLOCK, X, ENCODER_WEIGHTS, 3),
     DecoderLayer: arguments(BLOCK, X_AND_CONTEXT, DECODER_WEIGHTS, 5),

@@ -7,8 +7,11 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tf_transformer.config.run import RunConfig
+from tf_transformer.errors import ConfigError
 from tf_transformer.layers.positions import (
     PositionalEmbedding,
+    position_embedding,
     sinusoidal_positions,
     token_embedding,
 )
@@ -105,11 +108,66 @@ def test_embedding_is_scaled_by_the_root_of_the_width_and_positions_are_added():
     np.testing.assert_allclose(embedded, expected, atol=1e-5)
 
 
-def test_an_embedded_step_is_a_slice_of_the_whole():
-    layer = PositionalEmbedding(10, 6)
+TABLES = {"sinusoidal": lambda: None, "learned": lambda: position_embedding(7, 6)}
+EVERY_TABLE = pytest.mark.parametrize("table", TABLES.values(), ids=TABLES.keys())
+
+
+@EVERY_TABLE
+def test_an_embedded_step_is_a_slice_of_the_whole(table):
+    layer = PositionalEmbedding(10, 6, position_embedding=table())
+    step_in_graph = tf.function(layer.decode_step)
     for index in range(IDS.shape[1]):
         step = layer.decode_step(IDS[:, index], index)
         np.testing.assert_allclose(step, layer(IDS)[:, index], atol=1e-6)
+        in_graph = step_in_graph(IDS[:, index], tf.constant(index))
+        np.testing.assert_allclose(in_graph, step, atol=1e-6)
+
+
+@EVERY_TABLE
+def test_positions_may_be_given(table):
+    layer = PositionalEmbedding(10, 6, position_embedding=table())
+    whole = np.asarray(layer(np.full((1, 7), 3)))[0]
+    given = np.array([[4, 0, 6], [1, 1, 5]])
+    np.testing.assert_allclose(layer(np.full((2, 3), 3), given), whole[given], atol=1e-6)
+    np.testing.assert_allclose(layer(np.full((2, 3), 3), given[0])[1], whole[given[0]], atol=1e-6)
+    steps = layer.decode_step(np.full((3,), 3), given[0])
+    np.testing.assert_allclose(steps, whole[given[0]], atol=1e-6)
+
+
+def test_learned_positions_are_rows_of_a_table_that_is_trained(randomise):
+    layer = PositionalEmbedding(10, 6, position_embedding=position_embedding(7, 6))
+    layer.build((None, None))
+    tokens, table = (np.asarray(w) for w in randomise(layer).weights)
+    assert table.shape == (7, 6)
+    with tf.GradientTape() as tape:
+        embedded = layer(IDS)
+    np.testing.assert_allclose(embedded, np.sqrt(6) * tokens[IDS] + table[:5], atol=1e-5)
+    gradient = tape.gradient(embedded, layer.position_embedding.embeddings.value)
+    # Each of the first five rows is added to two sentences.
+    np.testing.assert_array_equal(tf.convert_to_tensor(gradient), [[2.0] * 6] * 5 + [[0.0] * 6] * 2)
+
+
+def test_a_sentence_longer_than_the_table_is_an_error():
+    layer = PositionalEmbedding(10, 6, position_embedding=position_embedding(4, 6))
+    with pytest.raises(ValueError, match="learned 4 positions; received token_ids of length 5"):
+        layer(IDS)
+    assert layer(IDS[:, :4]).shape == (2, 4, 6)
+
+
+@pytest.mark.parametrize("max_length", [30, 31])
+def test_the_positions_of_a_run_are_enough_for_its_longest_sentence(max_length):
+    def config(**model):
+        data = {"corpus": "copy", "max_length": max_length}
+        return RunConfig.from_dict({"data": data, "model": {"max_positions": 31, **model}})
+
+    assert config().model.position_limit is None
+    if max_length < 31:
+        assert config(positions="learned").model.position_limit == 31
+        return
+    message = r"max_length=31 needs 32 positions.* max_positions=31\. Set max_positions=32"
+    with pytest.raises(ConfigError, match=message) as error:
+        config(positions="learned")
+    assert "\n" not in str(error.value)
 
 
 def test_a_given_embedding_is_shared_and_not_copied():
@@ -139,8 +197,11 @@ def test_dropout_acts_in_training_only():
     np.testing.assert_allclose(noisy[~dropped], 2 * quiet[~dropped], rtol=1e-5)
 
 
-def test_config_round_trip():
-    layer = PositionalEmbedding(10, 6, dropout_rate=0.25, dtype="mixed_bfloat16", name="here")
+@EVERY_TABLE
+def test_config_round_trip(table):
+    layer = PositionalEmbedding(
+        10, 6, 0.25, position_embedding=table(), dtype="mixed_bfloat16", name="here"
+    )
     layer.build((None, None))
     twin = PositionalEmbedding.from_config(layer.get_config())
     twin.build((None, None))

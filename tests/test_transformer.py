@@ -23,6 +23,10 @@ TINY = CONFIGS["transformer"]
         ({"tie_embeddings": False}, 37_000, 101_009_544),
         ({}, 37_000, 63_084_544),
         ({"norm_first": False}, 37_000, 63_082_496),
+        # Two tables of 512 rows more; a source matrix apart from the others.
+        ({"positions": "learned"}, 37_000, 63_084_544 + 2 * 512 * 512),
+        ({"tie_embeddings": False, "tie_output": True}, 37_000, 63_084_544 + 37_000 * 512),
+        ({"attention_radius": 4, "activation": "gelu"}, 37_000, 63_084_544),
     ],
 )
 def test_number_of_parameters(changes, vocabulary, count):
@@ -60,10 +64,18 @@ INT8 = TransformerConfig(200, 200, num_layers=2, d_model=64, num_heads=4, d_ff=1
 # Keras warns of each layer without an int8 form.
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize")
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
-@pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
-def test_int8_logits_are_near_the_float_ones(tied, policy, tmp_path):
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"tie_embeddings": False},
+        {"positions": "learned", "attention_radius": 3, "activation": "gelu"},
+    ],
+    ids=["tied", "untied", "learned positions, restricted, gelu"],
+)
+def test_int8_logits_are_near_the_float_ones(changes, policy, tmp_path):
     keras.utils.set_random_seed(1)
-    model = Transformer(dataclasses.replace(INT8, tie_embeddings=tied), dtype=policy)
+    model = Transformer(dataclasses.replace(INT8, **changes), dtype=policy)
     rng = np.random.default_rng(0)
     inputs = {
         "source_ids": rng.integers(4, 200, (8, 9)),
@@ -135,8 +147,11 @@ def test_one_shared_matrix_learns_from_source_target_and_output(randomise):
         ({"dropout_rate": 1.0}, "dropout_rate.*at least 0 and less than 1.*dropout_rate=1.0"),
         ({"dropout_rate": -0.1}, "dropout_rate.*at least 0 and less than 1.*dropout_rate=-0.1"),
         ({"attention_dropout_rate": 2.0}, "attention_dropout_rate=2.0"),
+        ({"activation": "gelus"}, "unknown activation 'gelus': did you mean 'gelu'"),
+        ({"positions": "learnt"}, "unknown positions 'learnt': did you mean 'learned'"),
         *(({name: 0}, f"{name} must be greater than 0.*{name}=0")
-          for name in ("source_vocab_size", "num_layers", "d_model", "num_heads", "d_ff")),
+          for name in ("source_vocab_size", "num_layers", "d_model", "num_heads", "d_ff",
+                       "max_positions", "attention_radius")),
     ],
 )  # fmt: skip
 def test_an_invalid_size_is_named(changes, message):

@@ -54,6 +54,13 @@ class RunConfig:
                 "tie_embeddings needs one vocabulary for both sides. Omit tie_embeddings or "
                 "train a joint tokenizer (--joint)."
             )
+        # A search gives the decoder the begin token and max_length tokens after it.
+        needed, limit = self.data.max_length + 1, self.model.position_limit
+        if limit is not None and needed > limit:
+            raise ConfigError(
+                f"max_length={self.data.max_length} needs {needed} positions, and the model learns "
+                f"max_positions={limit}. Set max_positions={needed}, or a smaller max_length."
+            )
 
     @classmethod
     def from_dict(

@@ -62,7 +62,8 @@ def export_ctranslate2(
         The folder of the version.
 
     Raises:
-        ExportError: The library is missing, the model is no `Transformer`, the quantization is
+        ExportError: The library is missing, the model is no `Transformer`, has restricted
+            attention or learned fewer positions than `max_length` needs, the quantization is
             unknown, or as `write_version`.
     """
     spec = _specification(model, source_tokenizer, target_tokenizer, quantization, max_length)
@@ -95,17 +96,25 @@ def _specification(model, source_tokenizer, target_tokenizer, quantization, max_
             f"Export it as a SavedModel (--format saved_model)."
         )
     config = model.config
+    if config.attention_radius is not None:
+        raise ExportError(
+            f"CTranslate2 has no restricted attention, as this model has with "
+            f"attention_radius={config.attention_radius}. Export it as a SavedModel "
+            f"(--format saved_model)."
+        )
+    activations = {"relu": Activation.RELU, "gelu": Activation.GELU, "swish": Activation.SWISH}
     spec = TransformerSpec.from_config(
         (len(model.encoder.layers), len(model.decoder.layers)),
         config.num_heads,
         pre_norm=config.norm_first,
-        activation=Activation.RELU,
+        activation=activations[config.activation],
     )
     fill = _Filler(_STORED_AS[quantization])
     fill.encoder(spec.encoder, model)
     fill.decoder(spec.decoder, model)
     # Position `max_length` is the end id of a translation at its limit.
-    fill.positions(spec, max(_POSITIONS, max_length + 1), config.d_model)
+    fill.positions(spec.encoder, model.source_embedding, max_length + 1)
+    fill.positions(spec.decoder, model.target_embedding, max_length + 1)
 
     spec.register_source_vocabulary(_vocabulary(source_tokenizer))
     spec.register_target_vocabulary(_vocabulary(target_tokenizer))
@@ -160,16 +169,24 @@ class _Filler:
             self.feed_forward(layer_spec.ffn, layer)
         if model.decoder.norm is not None:
             self.norm(spec.layer_norm, model.decoder.norm)
-        if model.config.tie_embeddings:
+        if getattr(model.output_projection, "embedding", None) is not None:
             spec.projection.weight = self.array(model.target_embedding.embedding.embeddings)
         else:
             self.dense(spec.projection, model.output_projection)
 
-    def positions(self, spec, length, d_model):
-        # Ours alternate sine and cosine; the library's own would be sines first, cosines after.
-        table = self.array(sinusoidal_positions(length, d_model))
-        spec.encoder.position_encodings.encodings = table
-        spec.decoder.position_encodings.encodings = table
+    def positions(self, spec, layer, needed):
+        learned = layer.position_embedding
+        if learned is None:
+            # Ours alternate sine and cosine; the library's own would be sines first, cosines after.
+            table = sinusoidal_positions(max(_POSITIONS, needed), layer.d_model)
+        elif learned.input_dim < needed:
+            raise ExportError(
+                f"max_length={needed - 1} needs {needed} positions, and the model learned "
+                f"{learned.input_dim}. Export it with a smaller max_length."
+            )
+        else:
+            table = learned.embeddings
+        spec.position_encodings.encodings = self.array(table)
 
     def embedding(self, spec, embedding_spec, layer):
         embedding_spec.weight = self.array(layer.embedding.embeddings)

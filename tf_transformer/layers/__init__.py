@@ -26,6 +26,10 @@ from tf_transformer.layers.recurrent_attention import (
     PredictedWindow,
 )
 from tf_transformer.layers.residual import Residual
+from tf_transformer.layers.restricted_attention import (
+    RestrictedCausalSelfAttention,
+    RestrictedSelfAttention,
+)
 
 __all__ = [
     "AdditiveAttention",
@@ -45,6 +49,8 @@ __all__ = [
     "PositionalEmbedding",
     "PredictedWindow",
     "Residual",
+    "RestrictedCausalSelfAttention",
+    "RestrictedSelfAttention",
     "causal_mask",
     "local_mask",
     "padding_mask",

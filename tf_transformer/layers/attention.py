@@ -159,9 +159,13 @@ class MultiHeadAttention(HiddenStateLayer):
         """
         bias = None if mask is None else attention_bias(mask, self.compute_dtype)
         heads, weights = self._weigh(queries, self._scaled(keys), values, bias, training)
-        batch_size, _, length, _ = ops.shape(queries)
+        return self._join(heads), weights
+
+    def _join(self, heads: Tensor) -> Tensor:
+        """The output `(B, T, D)` of the heads `(B, H, T, d_k)`."""
+        batch_size, _, length, _ = ops.shape(heads)
         joined = ops.reshape(ops.transpose(heads, (0, 2, 1, 3)), (batch_size, length, self.d_model))
-        return on_rows(self.output_projection, joined), weights
+        return on_rows(self.output_projection, joined)
 
     def _weigh(
         self,
@@ -171,8 +175,8 @@ class MultiHeadAttention(HiddenStateLayer):
         bias: Tensor | None,
         training: bool | None,
     ) -> tuple[Tensor, Tensor]:
-        """The weighted values `(B, H, T, d_k)`, and the weights `(B, H, T, S)`."""
-        scores = ops.matmul(queries, ops.transpose(scaled_keys, (0, 1, 3, 2)))
+        """The weighted values `(…, T, d_k)`, and the weights `(…, T, S)`."""
+        scores = ops.matmul(queries, ops.swapaxes(scaled_keys, -1, -2))
         if bias is not None:
             scores = scores + bias
         # The softmax over a single key is 1, as in the first step of decoding.

@@ -1,14 +1,15 @@
 """The base classes of encoder and decoder, and of their layers."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Self
 
 import keras
 
-from tf_transformer.layers.attention import MultiHeadAttention
-from tf_transformer.layers.base import DType, HiddenStateLayer, Shape, ensure_built
+from tf_transformer.layers.attention import GlobalSelfAttention, MultiHeadAttention
+from tf_transformer.layers.base import DType, HiddenStateLayer, Shape, Tensor, ensure_built
 from tf_transformer.layers.feed_forward import FeedForward
 from tf_transformer.layers.residual import Residual, layer_norm
+from tf_transformer.layers.restricted_attention import RestrictedSelfAttention
 
 
 class TransformerLayer(HiddenStateLayer):
@@ -21,6 +22,9 @@ class TransformerLayer(HiddenStateLayer):
         dropout_rate: dropout of each sub-layer's output, in [0, 1).
         attention_dropout_rate: dropout of the attention weights, in [0, 1).
         norm_first: whether each sub-layer's input is normalised, see `Residual`.
+        activation: that of the feed-forward network, see `FeedForward`.
+        attention_radius: how far a position attends to positions of its own sequence, see
+            `RestrictedSelfAttention`; None for any distance.
         name, trainable, dtype: as in `keras.layers.Layer`.
     """
 
@@ -32,6 +36,8 @@ class TransformerLayer(HiddenStateLayer):
         dropout_rate: float = 0.1,
         attention_dropout_rate: float = 0.0,
         norm_first: bool = True,
+        activation: Callable[[Tensor], Tensor] | str = "relu",
+        attention_radius: int | None = None,
         *,
         name: str | None = None,
         trainable: bool = True,
@@ -43,6 +49,8 @@ class TransformerLayer(HiddenStateLayer):
         self.dropout_rate = dropout_rate
         self.attention_dropout_rate = attention_dropout_rate
         self.norm_first = norm_first
+        self.activation = activation
+        self.attention_radius = attention_radius
         self._create_sublayers()
 
     def _create_sublayers(self) -> None:
@@ -57,8 +65,27 @@ class TransformerLayer(HiddenStateLayer):
             name=name,
         )
 
+    def _self_attention(
+        self,
+        unrestricted: type[GlobalSelfAttention],
+        restricted: type[RestrictedSelfAttention],
+    ) -> GlobalSelfAttention:
+        """An attention of one of two classes, the second where `attention_radius` is given."""
+        if self.attention_radius is None:
+            return self._attention(unrestricted, "self_attention")
+        return restricted(
+            self.num_heads,
+            self.d_model,
+            self.attention_radius,
+            self.attention_dropout_rate,
+            dtype=self.dtype_policy,
+            name="self_attention",
+        )
+
     def _feed_forward(self, name: str) -> FeedForward:
-        return FeedForward(self.d_model, self.d_ff, dtype=self.dtype_policy, name=name)
+        return FeedForward(
+            self.d_model, self.d_ff, self.activation, dtype=self.dtype_policy, name=name
+        )
 
     def _residual(self, name: str) -> Residual:
         return Residual(
@@ -74,6 +101,8 @@ class TransformerLayer(HiddenStateLayer):
             "dropout_rate": self.dropout_rate,
             "attention_dropout_rate": self.attention_dropout_rate,
             "norm_first": self.norm_first,
+            "activation": keras.activations.serialize(keras.activations.get(self.activation)),
+            "attention_radius": self.attention_radius,
         }
 
 

@@ -8,6 +8,7 @@ from tf_transformer.layers.base import Shape, Tensor, ensure_built
 from tf_transformer.layers.block import LayerStack, TransformerLayer
 from tf_transformer.layers.decoding_step import DecodingStep
 from tf_transformer.layers.masks import expand_mask
+from tf_transformer.layers.restricted_attention import RestrictedCausalSelfAttention
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -33,7 +34,9 @@ class DecoderLayer(TransformerLayer):
     """
 
     def _create_sublayers(self) -> None:
-        self.self_attention = self._attention(CausalSelfAttention, "self_attention")
+        self.self_attention = self._self_attention(
+            CausalSelfAttention, RestrictedCausalSelfAttention
+        )
         self.self_residual = self._residual("self_residual")
         self.cross_attention = self._attention(CrossAttention, "cross_attention")
         self.cross_residual = self._residual("cross_residual")
@@ -59,20 +62,24 @@ class DecoderLayer(TransformerLayer):
         return_attention_scores: bool = False,
     ) -> Tensor | tuple[Tensor, Tensor, Tensor]:
         self.check_shapes(x=x.shape, context=context.shape)
-        attended, self_weights = self.self_attention(
+        attended = self.self_attention(
             self.self_residual.pre(x),
             attention_mask=attention_mask,
             training=training,
-            return_attention_scores=True,
+            return_attention_scores=return_attention_scores,
         )
+        if return_attention_scores:
+            attended, self_weights = attended
         x = self.self_residual.post(x, attended, training)
-        attended, cross_weights = self.cross_attention(
+        attended = self.cross_attention(
             self.cross_residual.pre(x),
             context,
             attention_mask=cross_attention_mask,
             training=training,
-            return_attention_scores=True,
+            return_attention_scores=return_attention_scores,
         )
+        if return_attention_scores:
+            attended, cross_weights = attended
         x = self.cross_residual.post(x, attended, training)
         transformed = self.feed_forward(self.feed_forward_residual.pre(x))
         x = self.feed_forward_residual.post(x, transformed, training)
@@ -95,7 +102,8 @@ class DecoderLayer(TransformerLayer):
 
         Args:
             x: float tensor `(N, D)`.
-            self_keys, self_values: float tensors `(B, H, t * K, d_k)`, the KV cache.
+            self_keys, self_values: float tensors `(B, H, t * K, d_k)`, the KV cache; of the latest
+                positions only where attention is restricted and the cache grows.
             cross_keys, cross_values: float tensors `(B, H, S, d_k)`.
             bias: float tensor `(B, 1, 1, S)` that masks the context's padding.
             step: what the layers share in this step.
@@ -145,16 +153,18 @@ class Decoder(LayerStack):
     ) -> Tensor | tuple[Tensor, list[Tensor], list[Tensor]]:
         all_self_weights, all_cross_weights = [], []
         for layer in self.layers:
-            x, self_weights, cross_weights = layer(
+            x = layer(
                 x,
                 context,
                 attention_mask=attention_mask,
                 cross_attention_mask=cross_attention_mask,
                 training=training,
-                return_attention_scores=True,
+                return_attention_scores=return_attention_scores,
             )
-            all_self_weights.append(self_weights)
-            all_cross_weights.append(cross_weights)
+            if return_attention_scores:
+                x, self_weights, cross_weights = x
+                all_self_weights.append(self_weights)
+                all_cross_weights.append(cross_weights)
         if self.norm is not None:
             x = self.norm(x)
         return (x, all_self_weights, all_cross_weights) if return_attention_scores else x

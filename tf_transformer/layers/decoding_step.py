@@ -21,14 +21,14 @@ class DecodingStep(NamedTuple):
         ancestors: int32 `(N, t)`, the newest position included; None where `beams` is.
         bias: float tensor that broadcasts to the attention scores `(B, 1, K, t * K)`; None where
             every cached position may be attended to.
-        is_newest: bool `(T * K, 1)`, the newest position's slots in a KV cache of fixed size; None
-            in one that grows.
+        distances: int32 `(T * K, 1)`, how far before the newest position each slot of a KV cache
+            of fixed size is; None in one that grows.
     """
 
     beams: Tensor | None
     ancestors: Tensor | None
     bias: Tensor | None
-    is_newest: Tensor | None
+    distances: Tensor | None
 
     @classmethod
     def at(
@@ -52,20 +52,20 @@ class DecodingStep(NamedTuple):
             if steps is None:
                 return cls(None, None, None, None)
             bias = attention_bias((steps <= index)[None, None, None], dtype)
-            return cls(None, None, bias, (steps == index)[:, None])
+            return cls(None, None, bias, (index - steps)[:, None])
         num_beams = ops.shape(beams)[0]
         own = ops.tile(beams, (ops.shape(ancestors)[0] // num_beams,))[:, None]
         if steps is None:
-            ancestors, is_newest = ops.concatenate([ancestors, own], axis=1), None
+            ancestors, distances = ops.concatenate([ancestors, own], axis=1), None
         else:
             ancestors = ops.where(steps == index, own, ancestors)
-            is_newest = ops.repeat(steps == index, num_beams)[:, None]
+            distances = ops.repeat(index - steps, num_beams)[:, None]
         length = ops.shape(ancestors)[1]
         visible = ops.reshape(ancestors, (-1, num_beams, length, 1)) == beams
         if steps is not None:
             visible = visible & (steps <= index)[:, None]
         mask = ops.reshape(visible, (-1, 1, num_beams, length * num_beams))
-        return cls(beams, ancestors, attention_bias(mask, dtype), is_newest)
+        return cls(beams, ancestors, attention_bias(mask, dtype), distances)
 
     def append(self, cached: Tensor, new: Tensor) -> Tensor:
         """Appends the newest position `(B, H, K, d_k)` to cached keys or values.
@@ -77,8 +77,26 @@ class DecodingStep(NamedTuple):
         Returns:
             float tensor `(B, H, (t + 1) * K, d_k)`, or of the size of `cached` where it is fixed.
         """
-        if self.is_newest is None:
+        if self.distances is None:
             return ops.concatenate([cached, new], axis=2)
         if self.beams is not None:
             new = ops.tile(new, (1, 1, ops.shape(cached)[2] // ops.shape(self.beams)[0], 1))
-        return ops.where(self.is_newest, new, cached)
+        return ops.where(self.distances == 0, new, cached)
+
+    def within(self, radius: int) -> Self:
+        """The step in which only the newest position and `radius` before it may be attended to."""
+        if self.distances is not None:
+            far = attention_bias((self.distances <= radius)[None, None, :, 0], self.bias.dtype)
+            return self._replace(bias=self.bias + far)
+        if self.bias is None:
+            return self
+        return self._replace(bias=self.bias[..., -self._num_slots(radius + 1) :])
+
+    def latest(self, cached: Tensor, num_positions: int) -> Tensor:
+        """The latest positions of a KV cache that grows, all of one of fixed size."""
+        if self.distances is not None:
+            return cached
+        return cached[:, :, -self._num_slots(num_positions) :]
+
+    def _num_slots(self, num_positions: int) -> int | Tensor:
+        return num_positions * (1 if self.beams is None else ops.shape(self.beams)[0])

@@ -5,6 +5,7 @@ import keras
 from tf_transformer.layers.attention import GlobalSelfAttention
 from tf_transformer.layers.base import Shape, Tensor, ensure_built
 from tf_transformer.layers.block import LayerStack, TransformerLayer
+from tf_transformer.layers.restricted_attention import RestrictedSelfAttention
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -24,7 +25,7 @@ class EncoderLayer(TransformerLayer):
     """
 
     def _create_sublayers(self) -> None:
-        self.self_attention = self._attention(GlobalSelfAttention, "self_attention")
+        self.self_attention = self._self_attention(GlobalSelfAttention, RestrictedSelfAttention)
         self.attention_residual = self._residual("attention_residual")
         self.feed_forward = self._feed_forward("feed_forward")
         self.feed_forward_residual = self._residual("feed_forward_residual")
@@ -45,12 +46,14 @@ class EncoderLayer(TransformerLayer):
         return_attention_scores: bool = False,
     ) -> Tensor | tuple[Tensor, Tensor]:
         self.check_shapes(x=x.shape)
-        attended, weights = self.self_attention(
+        attended = self.self_attention(
             self.attention_residual.pre(x),
             attention_mask=attention_mask,
             training=training,
-            return_attention_scores=True,
+            return_attention_scores=return_attention_scores,
         )
+        if return_attention_scores:
+            attended, weights = attended
         x = self.attention_residual.post(x, attended, training)
         transformed = self.feed_forward(self.feed_forward_residual.pre(x))
         x = self.feed_forward_residual.post(x, transformed, training)
@@ -85,10 +88,15 @@ class Encoder(LayerStack):
     ) -> Tensor | tuple[Tensor, list[Tensor]]:
         all_weights = []
         for layer in self.layers:
-            x, weights = layer(
-                x, attention_mask=attention_mask, training=training, return_attention_scores=True
+            x = layer(
+                x,
+                attention_mask=attention_mask,
+                training=training,
+                return_attention_scores=return_attention_scores,
             )
-            all_weights.append(weights)
+            if return_attention_scores:
+                x, weights = x
+                all_weights.append(weights)
         if self.norm is not None:
             x = self.norm(x)
         return (x, all_weights) if return_attention_scores else x

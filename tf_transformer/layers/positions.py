@@ -1,4 +1,4 @@
-"""Sinusoidal positions, and the embedding layer that adds them."""
+"""Sinusoidal and learned positions, and the embedding layer that adds them."""
 
 import math
 from typing import Any, Self
@@ -54,10 +54,11 @@ def _encode_positions(positions: Tensor, d_model: int, dtype: str) -> Tensor:
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class PositionalEmbedding(keras.layers.Layer):
-    """Token embeddings times `sqrt(d_model)`, plus sinusoidal positions, then dropout.
+    """Token embeddings times `sqrt(d_model)`, plus positions, then dropout.
 
     Vaswani et al. 2017, sections 3.4 and 3.5. Layers that are given the same `embedding` share its
-    matrix, as source, target and output do in the paper.
+    matrix, as source, target and output do in the paper. Positions are sinusoids, or rows of a
+    trained table (Gehring et al. 2017, section 3.1; Vaswani et al. 2017, table 3, row E).
 
     Args:
         vocab_size: V.
@@ -66,6 +67,8 @@ class PositionalEmbedding(keras.layers.Layer):
         embedding: a built or unbuilt `keras.layers.Embedding` to share, or None for a new one.
         mask_zero: whether the output has an implicit Keras mask, True where the id is not 0. The
             layers of this package pass it on, but they apply masks given as arguments only.
+        position_embedding: a `keras.layers.Embedding` of positions, see `position_embedding`; None
+            for sinusoids. At positions that it has not, TensorFlow raises an error on a CPU only.
         name, trainable, dtype: as in `keras.layers.Layer`.
 
     Call arguments:
@@ -77,7 +80,8 @@ class PositionalEmbedding(keras.layers.Layer):
         float tensor `(B, T, D)`.
 
     Raises:
-        ValueError: `d_model` is not a positive even number, or `token_ids` is not of rank 2.
+        ValueError: `d_model` is not a positive even number, `token_ids` is not of rank 2, or is
+            known to be longer than the table of positions.
     """
 
     def __init__(
@@ -87,6 +91,7 @@ class PositionalEmbedding(keras.layers.Layer):
         dropout_rate: float = 0.0,
         embedding: keras.layers.Embedding | None = None,
         mask_zero: bool = False,
+        position_embedding: keras.layers.Embedding | None = None,
         *,
         name: str | None = None,
         trainable: bool = True,
@@ -99,11 +104,14 @@ class PositionalEmbedding(keras.layers.Layer):
         self.dropout_rate = dropout_rate
         self.mask_zero = mask_zero
         self.embedding = embedding or token_embedding(vocab_size, d_model, dtype=self.dtype_policy)
+        self.position_embedding = position_embedding
         self.dropout = keras.layers.Dropout(dropout_rate, dtype=self.dtype_policy)
         self.supports_masking = True
 
     def build(self, token_ids_shape: Shape) -> None:
         ensure_built(self.embedding, token_ids_shape)
+        if self.position_embedding is not None:
+            ensure_built(self.position_embedding, token_ids_shape)
 
     def call(
         self, token_ids: Tensor, positions: Tensor | None = None, training: bool | None = None
@@ -114,19 +122,32 @@ class PositionalEmbedding(keras.layers.Layer):
                 f"{tuple(token_ids.shape)}."
             )
         if positions is None:
+            self._check_length(token_ids.shape[1])
             positions = ops.arange(ops.shape(token_ids)[1])
-        encodings = _encode_positions(positions, self.d_model, self.compute_dtype)
-        return self.dropout(self._embed(token_ids) + encodings, training=training)
+        return self.dropout(self._embed(token_ids) + self._encode(positions), training=training)
 
     def decode_step(self, token_ids: Tensor, index: int | Tensor) -> Tensor:
         """Embeds tokens `(N,)` at position `index`, a number or one for each `(N,)`: `(N, D)`."""
-        encodings = _encode_positions(index, self.d_model, self.compute_dtype)
-        return self._embed(token_ids) + encodings
+        return self._embed(token_ids) + self._encode(index)
 
     def _embed(self, token_ids: Tensor) -> Tensor:
         # Quantized embeddings are float32 under mixed policies (Keras 3.15.1).
         embedded = ops.cast(self.embedding(token_ids), self.compute_dtype)
         return embedded * math.sqrt(self.d_model)
+
+    def _encode(self, positions: int | Tensor) -> Tensor:
+        if self.position_embedding is None:
+            return _encode_positions(positions, self.d_model, self.compute_dtype)
+        encodings = self.position_embedding(ops.convert_to_tensor(positions, "int32"))
+        return ops.cast(encodings, self.compute_dtype)
+
+    def _check_length(self, length: int | None) -> None:
+        table = self.position_embedding
+        if table is not None and length is not None and length > table.input_dim:
+            raise ValueError(
+                f"PositionalEmbedding has learned {table.input_dim} positions; received token_ids "
+                f"of length {length}. Shorten them, or train a model with more positions."
+            )
 
     def compute_mask(self, token_ids: Tensor, previous_mask: Tensor | None = None) -> Tensor | None:
         return ops.not_equal(token_ids, 0) if self.mask_zero else previous_mask
@@ -142,12 +163,14 @@ class PositionalEmbedding(keras.layers.Layer):
             "dropout_rate": self.dropout_rate,
             "embedding": keras.saving.serialize_keras_object(self.embedding),
             "mask_zero": self.mask_zero,
+            "position_embedding": keras.saving.serialize_keras_object(self.position_embedding),
         }
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        embedding = keras.saving.deserialize_keras_object(config["embedding"])
-        return cls(**{**config, "embedding": embedding})
+        names = ("embedding", "position_embedding")
+        parts = {n: keras.saving.deserialize_keras_object(config.get(n)) for n in names}
+        return cls(**{**config, **parts})
 
 
 def token_embedding(
@@ -165,3 +188,10 @@ def token_embedding(
         dtype=dtype,
         name=name,
     )
+
+
+def position_embedding(
+    num_positions: int, d_model: int, dtype: DType = None, name: str = "position_embedding"
+) -> keras.layers.Embedding:
+    """A table of positions to train, with rows of standard deviation `d_model^-0.5` at first."""
+    return token_embedding(num_positions, d_model, dtype, name)

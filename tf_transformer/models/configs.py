@@ -4,7 +4,13 @@ import dataclasses
 from typing import Any
 
 from tf_transformer.errors import ConfigError
-from tf_transformer.settings import require, require_positive, require_rate, setting
+from tf_transformer.settings import (
+    require,
+    require_choices,
+    require_positive,
+    require_rate,
+    setting,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,6 +59,11 @@ class ModelConfig:
                 f"Train a joint tokenizer or set tie_embeddings=False."
             )
 
+    @property
+    def position_limit(self) -> int | None:
+        """The most positions of a sequence, its begin token included; None for any number."""
+        return None
+
     def require_complete(self) -> None:
         """Raises a `ConfigError` unless the vocabularies and the dropout rate are known."""
         for name in ("source_vocab_size", "target_vocab_size", "dropout_rate"):
@@ -76,9 +87,17 @@ class TransformerConfig(ModelConfig):
         d_ff: Width of the feed-forward networks.
         attention_dropout_rate: Dropout of the attention weights (not in the paper).
         norm_first: Whether to normalise before each sub-layer; False is the paper's post-norm.
+        activation: Of the feed-forward networks; the paper's is relu.
+        positions: Sinusoids (section 3.5), or a trained table of each side (table 3, row E).
+        max_positions: Rows of these tables: one more than the tokens of the longest sentence.
+        attention_radius: How far self-attention looks (section 4), None for any distance. The
+            encoder looks to both sides, the decoder back.
+        tie_output: Whether target and output share one matrix where the source has its own (Press
+            & Wolf 2016); with `tie_embeddings` all three do.
 
     Raises:
-        ConfigError: As in `ModelConfig`, or `d_model` is odd or no multiple of `num_heads`.
+        ConfigError: As in `ModelConfig`, `d_model` is odd or no multiple of `num_heads`, or a
+            choice is unknown.
     """
 
     num_layers: int = setting(6, "encoder layers, and as many decoder layers")
@@ -86,14 +105,35 @@ class TransformerConfig(ModelConfig):
     d_ff: int = setting(2048, "width of the feed-forward networks")
     attention_dropout_rate: float = setting(0.0, "dropout of attention weights")
     norm_first: bool = setting(True, "normalise before each sub-layer; the paper: after")
+    activation: str = setting(
+        "relu", "of the feed-forward networks", choices=("relu", "gelu", "swish")
+    )
+    positions: str = setting(
+        "sinusoidal", "how tokens know their places", choices=("sinusoidal", "learned")
+    )
+    max_positions: int = setting(512, "learned positions; at least max_length + 1")
+    attention_radius: int | None = setting(
+        None, "positions to each side that self-attention looks at; default: all"
+    )
+    tie_output: bool = setting(
+        False, "one matrix for target and output, where the source has a vocabulary of its own"
+    )
 
     def __post_init__(self) -> None:
         """Checks the values."""
         super().__post_init__()
-        require_positive(self, "num_layers", "num_heads", "d_ff")
+        require_positive(
+            self, "num_layers", "num_heads", "d_ff", "max_positions", "attention_radius"
+        )
+        require_choices(self)
         require_rate(self, "attention_dropout_rate")
         require(
             self.d_model % self.num_heads == 0, "d_model", self.d_model,
             f"a multiple of num_heads={self.num_heads}",
         )  # fmt: skip
         require(self.d_model % 2 == 0, "d_model", self.d_model, "even")
+
+    @property
+    def position_limit(self) -> int | None:
+        """`max_positions` where positions are learned; None for sinusoids, which have no end."""
+        return {"sinusoidal": None, "learned": self.max_positions}[self.positions]

@@ -8,9 +8,19 @@ from tf_transformer.layers.base import Tensor
 from tf_transformer.layers.decoder import Decoder, DecoderLayer
 from tf_transformer.layers.encoder import Encoder, EncoderLayer
 from tf_transformer.layers.masks import padding_mask
-from tf_transformer.layers.positions import PositionalEmbedding, token_embedding
+from tf_transformer.layers.positions import (
+    PositionalEmbedding,
+    position_embedding,
+    token_embedding,
+)
 from tf_transformer.models.base import Cache, SequenceModel, split_inputs
 from tf_transformer.models.configs import TransformerConfig
+
+ACTIVATIONS = {
+    "relu": keras.activations.relu,
+    "gelu": keras.activations.gelu,
+    "swish": keras.activations.silu,
+}
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -18,7 +28,7 @@ class Transformer(SequenceModel):
     """The encoder-decoder Transformer (Vaswani et al. 2017).
 
     `model.quantize("int8")` quantizes all projections and the embeddings; an output projection
-    with weights of its own (`tie_embeddings=False`) stays as it is.
+    with weights of its own (neither `tie_embeddings` nor `tie_output`) stays as it is.
 
     Args: as in `SequenceModel`, with a `TransformerConfig`.
 
@@ -44,16 +54,22 @@ class Transformer(SequenceModel):
 
     def _create_layers(self) -> None:
         config, policy = self.config, self.dtype_policy
-        shared = None
-        if config.tie_embeddings:
-            shared = token_embedding(config.target_vocab_size, config.d_model, dtype=policy)
+        tied = None
+        if config.tie_embeddings or config.tie_output:
+            tied = token_embedding(config.target_vocab_size, config.d_model, dtype=policy)
 
-        def embedding(side: str, vocab_size: int) -> PositionalEmbedding:
+        def embedding(
+            side: str, vocab_size: int, tokens: keras.layers.Embedding | None
+        ) -> PositionalEmbedding:
+            limit, positions = config.position_limit, None
+            if limit is not None:
+                positions = position_embedding(limit, config.d_model, dtype=policy)
             return PositionalEmbedding(
                 vocab_size,
                 config.d_model,
                 config.dropout_rate,
-                shared,
+                tokens,
+                position_embedding=positions,
                 dtype=policy,
                 name=f"{side}_embedding",
             )
@@ -67,17 +83,20 @@ class Transformer(SequenceModel):
                     config.dropout_rate,
                     config.attention_dropout_rate,
                     config.norm_first,
+                    ACTIVATIONS[config.activation],
+                    config.attention_radius,
                     dtype=policy,
                     name=f"layer_{index}",
                 )
                 for index in range(config.num_layers)
             ]
 
-        self.source_embedding = embedding("source", config.source_vocab_size)
-        self.target_embedding = embedding("target", config.target_vocab_size)
+        shared = tied if config.tie_embeddings else None
+        self.source_embedding = embedding("source", config.source_vocab_size, shared)
+        self.target_embedding = embedding("target", config.target_vocab_size, tied)
         self.encoder = Encoder(layers(EncoderLayer), dtype=policy, name="encoder")
         self.decoder = Decoder(layers(DecoderLayer), dtype=policy, name="decoder")
-        self.output_projection = self._output_projection(shared)
+        self.output_projection = self._output_projection(tied)
 
     def _build_layers(self) -> None:
         hidden_shape = (None, None, self.config.d_model)
@@ -94,19 +113,27 @@ class Transformer(SequenceModel):
         return_attention_scores: bool = False,
     ) -> Tensor | tuple[Tensor, dict[str, list[Tensor]]]:
         source_ids, target_ids, labels = split_inputs("Transformer", inputs)
-        context, context_mask, encoder_weights = self._encode(source_ids, training)
+        context_mask = padding_mask(source_ids, self.config.pad_id)
+        context = self.encoder(
+            self.source_embedding(source_ids, training=training),
+            attention_mask=context_mask,
+            training=training,
+            return_attention_scores=return_attention_scores,
+        )
+        if return_attention_scores:
+            context, encoder_weights = context
         # Real target tokens come first, so the causal mask hides the padding from all of them.
-        hidden, decoder_weights, cross_weights = self.decoder(
+        hidden = self.decoder(
             self.target_embedding(target_ids, training=training),
             context,
             cross_attention_mask=context_mask,
             training=training,
-            return_attention_scores=True,
+            return_attention_scores=return_attention_scores,
         )
-        output = self._output(hidden, labels)
         if not return_attention_scores:
-            return output
-        return output, {
+            return self._output(hidden, labels)
+        hidden, decoder_weights, cross_weights = hidden
+        return self._output(hidden, labels), {
             "encoder": encoder_weights,
             "decoder": decoder_weights,
             "cross": cross_weights,
@@ -132,7 +159,12 @@ class Transformer(SequenceModel):
             change; `"history"` `(B, …)`, which each step extends and which is never re-ordered;
             `"target"` `(N, …)`, which is re-ordered with the hypotheses.
         """
-        context, context_mask, _ = self._encode(source_ids, training=False)
+        context_mask = padding_mask(source_ids, self.config.pad_id)
+        context = self.encoder(
+            self.source_embedding(source_ids, training=False),
+            attention_mask=context_mask,
+            training=False,
+        )
         cache = self.decoder.start_decoding(context, context_mask, num_steps, beam_size)
         if num_steps is None:  # XLA transposes it once by itself
             cache["constants"].update(self._output_kernel())
@@ -154,13 +186,3 @@ class Transformer(SequenceModel):
         x = self.target_embedding.decode_step(token_ids, index)
         hidden, cache = self.decoder.decode_step(x, index, cache)
         return self._step_logits(hidden, cache["constants"]), cache
-
-    def _encode(self, source_ids: Tensor, training: bool | None) -> tuple[Tensor, Tensor, list]:
-        mask = padding_mask(source_ids, self.config.pad_id)
-        context, weights = self.encoder(
-            self.source_embedding(source_ids, training=training),
-            attention_mask=mask,
-            training=training,
-            return_attention_scores=True,
-        )
-        return context, mask, weights

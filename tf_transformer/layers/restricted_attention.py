@@ -1,0 +1,193 @@
+"""Self-attention to near positions only, in time and memory that grow with the length alone."""
+
+from typing import Any, NamedTuple, Self
+
+import keras
+from keras import ops
+
+from tf_transformer.layers.attention import (
+    CausalSelfAttention,
+    GlobalSelfAttention,
+    attention_bias,
+)
+from tf_transformer.layers.base import DType, Tensor
+
+
+class _Blocks(NamedTuple):
+    """A sequence in blocks, each of which attends to itself and to its neighbours.
+
+    No block is longer than the radius, so what a position attends to is in its own block, in the
+    one before and in the one after: its window of w = 3b positions, or of 2b without the one after.
+
+    Attributes:
+        length: T.
+        radius: how far a position attends.
+        ahead: 1 if a block attends to the one after it, else 0.
+        size: b, positions in a block.
+        number: n, blocks.
+    """
+
+    length: int | Tensor
+    radius: int
+    ahead: int
+    size: int | Tensor
+    number: int | Tensor
+
+    @classmethod
+    def of(cls, length: int | Tensor, radius: int, ahead: int) -> Self:
+        """Returns the blocks of a sequence."""
+        known = isinstance(length, int)
+        size = min(max(length, 1), radius) if known else ops.clip(length, 1, radius)
+        return cls(length, radius, ahead, size, -(-length // size))
+
+    @property
+    def window(self) -> int | Tensor:
+        """w, the positions that a block attends to."""
+        return (2 + self.ahead) * self.size
+
+    def queries(self, x: Tensor) -> Tensor:
+        """Cuts `(B, H, T, E)` into the blocks `(B, H, n, b, E)`."""
+        shape = ops.shape(x)
+        padded = _pad(x, 0, self.number * self.size - self.length)
+        return ops.reshape(padded, (*shape[:2], self.number, self.size, shape[3]))
+
+    def keys(self, x: Tensor) -> Tensor:
+        """Gathers from `(B, H, T, E)` the windows of all blocks, `(B, H, n, w, E)`."""
+        shape = ops.shape(x)
+        after = (self.number + self.ahead) * self.size - self.length
+        blocks = ops.reshape(
+            _pad(x, self.size, after),
+            (*shape[:2], 1 + self.number + self.ahead, self.size, shape[3]),
+        )
+        neighbours = [blocks[:, :, i : i + self.number] for i in range(2 + self.ahead)]
+        return ops.concatenate(neighbours, axis=3)
+
+    def mask(self, mask: Tensor | None) -> Tensor:
+        """What each position may attend to of its window, `(B, H, n, b, w)` with axes of size 1.
+
+        Args:
+            mask: bool tensor that broadcasts to `(B, H, T, T)`; None for everywhere.
+        """
+        if mask is None:
+            mask = ops.ones((1, 1, 1, 1), "bool")
+        same_for_all = mask.shape[2] == 1  # as a padding mask
+        length = 1 if same_for_all else self.length
+        mask = ops.logical_and(mask, ops.ones((length, self.length), "bool"))
+        by_key = ops.swapaxes(ops.cast(mask, "int32"), 2, 3)
+        windows = ops.swapaxes(self.keys(by_key), 3, 4)  # (B, H, n, T, w)
+        if not same_for_all:  # of the queries of all blocks, those of its own
+            batch_size, heads = ops.shape(windows)[:2]
+            merged = (batch_size, heads * self.number, self.length, self.window)
+            pairs = (batch_size, heads, self.number * self.number, self.size, self.window)
+            windows = ops.reshape(self.queries(ops.reshape(windows, merged)), pairs)
+            windows = ops.take(windows, ops.arange(self.number) * (self.number + 1), axis=2)
+        distances = ops.arange(self.window) - self.size - ops.arange(self.size)[:, None]
+        near = (ops.abs(distances) <= self.radius) & (distances <= self.ahead * self.radius)
+        return ops.logical_and(ops.cast(windows, "bool"), near)
+
+    def joined(self, blocks: Tensor) -> Tensor:
+        """Joins the blocks `(B, H, n, b, E)` to `(B, H, T, E)`."""
+        shape = ops.shape(blocks)
+        joined = ops.reshape(blocks, (*shape[:2], self.number * self.size, *shape[4:]))
+        return joined[:, :, : self.length]
+
+    def weights(self, weights: Tensor) -> Tensor:
+        """Scatters the weights of windows `(B, H, n, b, w)` to `(B, H, T, T)`."""
+        positions = ops.arange(self.length)
+        in_window = positions - positions[:, None] // self.size * self.size + self.size
+        outside = (in_window < 0) | (in_window >= self.window)
+        rows = self.joined(weights)
+        rows = ops.concatenate([rows, ops.zeros_like(rows[..., :1])], axis=-1)
+        indices = ops.where(outside, self.window, in_window)
+        return ops.take_along_axis(rows, indices[None, None], axis=-1)
+
+
+def _pad(x: Tensor, before: int | Tensor, after: int | Tensor) -> Tensor:
+    """Adds zeros to the third of four axes."""
+    return ops.pad(x, ((0, 0), (0, 0), (before, after), (0, 0)))
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class RestrictedSelfAttention(GlobalSelfAttention):
+    """Self-attention of each position to those at most `radius` away: restricted attention.
+
+    Vaswani et al. 2017, section 4; the sliding window of Longformer (Beltagy et al. 2020). It
+    equals `GlobalSelfAttention` with `local_mask`, but blocks of positions attend to neighbouring
+    blocks, so that time and memory grow with `T * radius` and not with `T * T`.
+
+    Args:
+        num_heads, d_model, dropout_rate, name, trainable, dtype: as in `MultiHeadAttention`.
+        radius: how far a position attends to each side, at least 1.
+
+    Call arguments: as in `GlobalSelfAttention`; `attention_mask` applies in addition.
+
+    Returns:
+        as `GlobalSelfAttention`. The weights `(B, H, T, T)` are made only on request.
+
+    Raises:
+        ValueError: `radius` is less than 1, or as in `MultiHeadAttention`.
+    """
+
+    _ahead = 1
+
+    def __init__(
+        self,
+        num_heads: int,
+        d_model: int,
+        radius: int,
+        dropout_rate: float = 0.0,
+        *,
+        name: str | None = None,
+        trainable: bool = True,
+        dtype: DType = None,
+    ) -> None:
+        if radius < 1:
+            raise ValueError(
+                f"radius must be at least 1, a neighbour; received radius={radius}. "
+                f"Use GlobalSelfAttention or CausalSelfAttention to attend to all positions."
+            )
+        super().__init__(
+            num_heads, d_model, dropout_rate, name=name, trainable=trainable, dtype=dtype
+        )
+        self.radius = radius
+
+    def call(
+        self,
+        x: Tensor,
+        attention_mask: Tensor | None = None,
+        training: bool | None = None,
+        return_attention_scores: bool = False,
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        self.check_shapes(x=x.shape)
+        mask = None if attention_mask is None else self._expand_mask(attention_mask, x, x)
+        queries, keys, values = self._heads(self.query_key_value_projection, x, 3)
+        blocks = _Blocks.of(ops.shape(x)[1], self.radius, self._ahead)
+        heads, weights = self._weigh(
+            blocks.queries(queries),
+            blocks.keys(self._scaled(keys)),
+            blocks.keys(values),
+            attention_bias(blocks.mask(mask), self.compute_dtype),
+            training,
+        )
+        output = self._join(blocks.joined(heads))
+        return (output, blocks.weights(weights)) if return_attention_scores else output
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "radius": self.radius}
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class RestrictedCausalSelfAttention(RestrictedSelfAttention, CausalSelfAttention):
+    """Self-attention of each position to itself and the `radius` positions before it.
+
+    Args, call arguments and returns: as in `RestrictedSelfAttention`.
+    """
+
+    _ahead = 0
+
+    def decode_step(
+        self, x: Tensor, keys: Tensor, values: Tensor, step: Any
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """As in `CausalSelfAttention`; a KV cache that grows keeps `radius + 1` positions."""
+        keys, values = (step.latest(cached, self.radius) for cached in (keys, values))
+        return super().decode_step(x, keys, values, step.within(self.radius))
