@@ -25,11 +25,20 @@ class Architecture(NamedTuple):
         config: The dataclass of its configuration.
         model: Returns the class of its model, imported on the first call.
         presets: The settings of each preset, by name.
+        trains_on_text: Whether text without translations is enough to train it: its source may be
+            the end alone.
     """
 
     config: type[ModelConfig]
     model: Callable[[], type]
     presets: Mapping[str, Mapping[str, Any]]
+    trains_on_text: bool = False
+
+    @property
+    def translates(self) -> bool:
+        """Whether its model can be decoded; one that cannot only scores text."""
+        methods = (getattr(self.model(), name, None) for name in ("start_decoding", "decode_step"))
+        return all(map(callable, methods))
 
 
 def _sizes(num_layers: int, d_model: int, d_ff: int, num_heads: int) -> dict[str, int]:
