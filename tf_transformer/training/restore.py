@@ -113,8 +113,8 @@ def require_translator(config: ModelConfig) -> None:
     name = architecture_name(config)
     if not ARCHITECTURES[name].translates:
         raise RunError(
-            f"a model of the architecture {name} scores text and cannot translate. For its "
-            f"perplexity: tf-transformer evaluate RUN_DIR --text F"
+            f"a model of the architecture {name} scores text and cannot translate. Its perplexity: "
+            f"tf-transformer evaluate RUN_DIR --text F, or --source F --reference F --perplexity"
         )
 
 
