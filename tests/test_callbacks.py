@@ -9,6 +9,7 @@ import pytest
 import tf_transformer as tt
 from tf_transformer.training import callbacks
 from tf_transformer.training.checkpoints import Checkpoints
+from tf_transformer.training.criterion import LOSS, Criterion
 
 
 def test_translation_bleu_is_the_score_of_the_translations(copy_corpus, fit):
@@ -94,13 +95,23 @@ def test_save_checkpoints_keeps_the_best_of_an_earlier_process(fit, tmp_path):
 
 
 def test_save_checkpoints_monitors_another_metric(fit, tmp_path):
-    save = callbacks.SaveCheckpoints(Checkpoints(tmp_path), monitor="val_chrf")
+    save = callbacks.SaveCheckpoints(Checkpoints(tmp_path), Criterion("val_chrf", "chrF"))
 
     def put(epoch, logs):
         logs.update(val_bleu=[1.0, 2.0][epoch], val_chrf=[2.0, 1.0][epoch])
 
     fit(keras.callbacks.LambdaCallback(on_epoch_end=put), save, epochs=2)
     assert Checkpoints(tmp_path).best().step == 4
+
+
+def test_save_checkpoints_keeps_the_lowest_loss(fit, tmp_path):
+    save = callbacks.SaveCheckpoints(Checkpoints(tmp_path), LOSS)
+
+    def put(epoch, logs):
+        logs.update(val_bleu=epoch, val_loss=[2.0, 1.0, 1.0, 1.5][epoch])
+
+    fit(keras.callbacks.LambdaCallback(on_epoch_end=put), save, epochs=4)
+    assert Checkpoints(tmp_path).best().step == 12
 
 
 def test_without_the_metric_the_newest_checkpoint_is_the_best(fit, tmp_path):

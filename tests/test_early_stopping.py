@@ -4,6 +4,7 @@ import pytest
 from small_runs import train
 
 from tf_transformer.training import stopping
+from tf_transformer.training.criterion import LOSS
 from tf_transformer.training.run_directory import RunDirectory
 
 
@@ -24,6 +25,8 @@ def test_patience_counts_validations_since_the_best():
     assert validations_until_stop(3, 5.0, 1.0, 2.0) is None
     assert stopping.EarlyStopping(2, earlier=[5.0, 1.0, 2.0]).is_due
     assert not stopping.EarlyStopping(2, earlier=[5.0, 1.0, 5.5]).is_due
+    assert stopping.EarlyStopping(2, LOSS, earlier=[5.0, 1.0, 1.5, 1.0]).is_due
+    assert not stopping.EarlyStopping(2, LOSS, earlier=[5.0, 6.0, 1.0]).is_due
 
 
 @pytest.mark.usefixtures("use_small_copy_task")

@@ -81,7 +81,8 @@ def test_the_next_commands_name_the_test_sentences_of_the_corpus(tmp_path):
     for side in ("source", "target"):
         (tmp_path / "test" / f"{side}.txt").touch()
     named = f"--source {tmp_path}/test/source.txt --reference {tmp_path}/test/target.txt"
-    assert RunDirectory(tmp_path).next_commands().endswith(f"evaluate {tmp_path} {named}")
+    advice = RunDirectory(tmp_path).next_commands(RunConfig.from_dict({"data": {"corpus": "copy"}}))
+    assert advice.endswith(f"evaluate {tmp_path} {named}")
 
 
 def test_the_configuration_of_a_run_repeats_it(trained_run, tmp_path):

@@ -1,31 +1,44 @@
-"""`tf-transformer evaluate`: BLEU and chrF of a model on a test set."""
+"""`tf-transformer evaluate`: BLEU and chrF of a model on a test set, or perplexity."""
 
 import argparse
 import dataclasses
 import json
+import math
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tf_transformer.commands.models import open_translator, search_errors
+from tf_transformer.commands.models import open_translator, quiet, search_errors
 from tf_transformer.commands.options import MODEL, add_search_options
 from tf_transformer.data.lines import DataError, read_lines
+from tf_transformer.errors import ConfigError
+from tf_transformer.models.architectures import ARCHITECTURES, architecture_name
+from tf_transformer.training.run_directory import RunDirectory
 
 if TYPE_CHECKING:
     from tf_transformer.evaluation import Scores
 
-HELP = "score translations with sacreBLEU"
+HELP = "score translations with sacreBLEU, or text by its perplexity"
 DESCRIPTION = (
     "Translates a test set and scores it with BLEU and chrF. The last line is JSON. "
-    "tokens_per_second counts tokens of the translations as sacreBLEU does."
+    "tokens_per_second counts tokens of the translations as sacreBLEU does. With --perplexity or "
+    "--text a run translates nothing but reads the given sentences: perplexity is exp of the mean "
+    "negative log-probability of a subword, ends of sentences included; nats_per_sentence is the "
+    "mean of whole sentences, which is comparable between vocabularies."
 )
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options."""
     parser.add_argument("model", metavar=MODEL)
-    parser.add_argument("--source", required=True, metavar="F", help="sentences to translate")
-    parser.add_argument("--reference", required=True, metavar="F", help="their translations")
+    parser.add_argument("--source", metavar="F", help="sentences to translate")
+    parser.add_argument("--reference", metavar="F", help="their translations")
+    parser.add_argument(
+        "--perplexity", action="store_true", help="that of the references instead, of a run"
+    )
+    parser.add_argument(
+        "--text", metavar="F", help="perplexity of sentences alone, of the run of a language model"
+    )
     parser.add_argument(
         "--robustness",
         action="store_true",
@@ -37,6 +50,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, started: float) -> int:
     """Translates and scores."""
+    _check(options)
+    if options.text or options.perplexity:
+        return _perplexity(options)
     from tf_transformer.data.noise import robustness_variants
     from tf_transformer.evaluation import score
 
@@ -71,6 +87,49 @@ def run(options: argparse.Namespace, started: float) -> int:
         results["robustness"] = {
             name: {"bleu": row.bleu, "chrf": row.chrf} for name, row in rows.items()
         }
+    print(json.dumps(results))
+    return 0
+
+
+def _check(options: argparse.Namespace) -> None:
+    """Raises a `ConfigError` unless the files and what is asked for go together."""
+    if options.text:
+        if options.source or options.reference or options.robustness or options.perplexity:
+            raise ConfigError("--text is read alone: omit the options of translations.")
+    elif not (options.source and options.reference):
+        raise ConfigError("give --source and --reference, or --text for a language model.")
+    if options.perplexity and options.robustness:
+        raise ConfigError("--robustness scores translations, and --perplexity makes none. Omit it.")
+
+
+def _perplexity(options: argparse.Namespace) -> int:
+    """Prints how probable the sentences are; those that are blank or too long are dropped."""
+    from tf_transformer.data.text_files import TextFiles
+
+    run = RunDirectory.open(options.model)
+    config = run.config()
+    architecture = architecture_name(config.model)
+    if options.text and not ARCHITECTURES[architecture].trains_on_text:
+        raise ConfigError(
+            f"--text has no sources, which the architecture {architecture} needs. Give --source, "
+            f"--reference and --perplexity."
+        )
+    text = TextFiles(options.source, options.text or options.reference)
+    with quiet():
+        from tf_transformer.training.restore import restore_model
+        from tf_transformer.training.validation import Validation
+    model, *tokenizers, _ = restore_model(run)
+    validate = Validation(config, model, tokenizers, text)
+    perplexity, batches = validate()["perplexity"], validate.batches
+    sentences = len(text) - batches.num_too_long
+    results = {
+        "perplexity": perplexity,
+        "nats_per_sentence": math.log(perplexity) * batches.num_target_tokens / sentences,
+        "sentences": sentences,
+        "tokens": batches.num_target_tokens,
+        "dropped": text.num_blank + batches.num_too_long,
+    }
+    print(f"Perplexity {perplexity:.2f} of {sentences:,} sentences.")
     print(json.dumps(results))
     return 0
 

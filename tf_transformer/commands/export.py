@@ -65,13 +65,14 @@ def run(options: argparse.Namespace, started: float) -> int:
     precision = options.precision or "float32"
     run_directory = RunDirectory.open(options.run_dir)
     with quiet():
-        from tf_transformer.training.restore import restore_model
+        from tf_transformer.training.restore import require_translator, restore_model
+    config = run_directory.config()
+    require_translator(config.model)
     trained = restore_model(run_directory, "float32" if precision == "int8" else precision)
     if precision == "int8":
         with warnings.catch_warnings():  # Keras names each layer that has nothing to quantize
             warnings.simplefilter("ignore")
             trained.model.quantize("int8")
-    config = run_directory.config()
     checkpoint = trained.checkpoint
     manifest = {
         "config": config.to_dict(),
@@ -123,7 +124,8 @@ def _export_saved_model(
     # An artifact is worth more than the best choices: without the text there is a notice.
     validation, problem, defaults = ParallelText((), ()), None, []
     try:
-        validation = load_validation(data)
+        if data.has_sources:  # prompts that are empty choose nothing
+            validation = load_validation(data)
     except InputError as error:
         problem = error
     model, *tokenizers, _ = trained

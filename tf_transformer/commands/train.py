@@ -1,4 +1,4 @@
-"""`tf-transformer train`: from parallel text to a run directory."""
+"""`tf-transformer train`: from text to a run directory."""
 
 import argparse
 import dataclasses
@@ -22,7 +22,7 @@ from tf_transformer.models.architectures import ARCHITECTURES, architecture_name
 from tf_transformer.settings import flag, kinds_of
 from tf_transformer.training.run_directory import RunDirectory
 
-HELP = "train a translator from parallel text"
+HELP = "train a translator from parallel text, or a language model from text"
 DESCRIPTION = (
     "Trains a tokenizer and a model. Each option below is also a key of run.toml, in the "
     "table its heading names; the command line wins. Those of [model] are the settings of the "

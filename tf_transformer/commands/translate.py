@@ -7,7 +7,10 @@ from tf_transformer.commands.models import open_translator, search_errors
 from tf_transformer.commands.options import MODEL, add_search_options, positive
 
 HELP = "translate line by line"
-DESCRIPTION = "Translates standard input, or a file, line by line and in order."
+DESCRIPTION = (
+    "Translates standard input, or a file, line by line and in order. A language model completes "
+    "each line, its prompt. An empty line stays empty."
+)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -61,6 +61,23 @@ class RunConfig:
                 f"max_length={self.data.max_length} needs {needed} positions, and the model learns "
                 f"max_positions={limit}. Set max_positions={needed}, or a smaller max_length."
             )
+        if not self.data.has_sources:
+            self._require_language_model()
+
+    def _require_language_model(self) -> None:
+        """Raises a `ConfigError` unless text without translations is enough for the model."""
+        corpus, name = self.data.corpus, architecture_name(self.model)
+        able = [other for other, row in ARCHITECTURES.items() if row.trains_on_text]
+        if name not in able:
+            raise ConfigError(
+                f"the corpus {corpus!r} has no translations, from which the architecture {name} "
+                f"learns. Give them, or choose another --architecture: {', '.join(able)}."
+            )
+        if not self.tokenizer.joint:
+            raise ConfigError(
+                f"--no-joint asks for a vocabulary of each side, but the corpus {corpus!r} has one "
+                f"side. Omit it."
+            )
 
     @classmethod
     def from_dict(

@@ -21,7 +21,8 @@ class DataConfig:
 
     corpus: str | None = setting(
         None,
-        "text, tsv, phrasebook, copy, reverse or tfds:NAME; default: text or tsv, as the files are",
+        "text, tsv, monolingual, phrasebook, copy, reverse or tfds:NAME; default: text, tsv or "
+        "monolingual, as the files are",
     )
     train_source: str | None = setting(
         None, "source sentences, one a line, plain or gzip; or a pattern in quotes, 'train.*.en.gz'"
@@ -33,6 +34,14 @@ class DataConfig:
     validation_target: str | None = setting(None, "their translations")
     train_tsv: str | None = setting(None, "source TAB target, one pair a line")
     validation_tsv: str | None = setting(
+        None, "the same, to choose the checkpoint; default: some of the training text"
+    )
+    train_text: str | None = setting(
+        None,
+        "sentences without translations, one a line, for a language model; plain or gzip, or a "
+        "pattern in quotes",
+    )
+    validation_text: str | None = setting(
         None, "the same, to choose the checkpoint; default: some of the training text"
     )
     tfds_dir: str | None = setting(None, "folder of prepared TFDS data sets")
@@ -63,10 +72,12 @@ class DataConfig:
     TRAINING_FILES: typing.ClassVar = {
         "text": ("train_source", "train_target"),
         "tsv": ("train_tsv",),
+        "monolingual": ("train_text",),
     }
     VALIDATION_FILES: typing.ClassVar = {
         "text": ("validation_source", "validation_target"),
         "tsv": ("validation_tsv",),
+        "monolingual": ("validation_text",),
     }
     FILES: typing.ClassVar = sum((*TRAINING_FILES.values(), *VALIDATION_FILES.values()), ())
     CORPORA: typing.ClassVar = (*TRAINING_FILES, "phrasebook", "copy", "reverse")
@@ -107,6 +118,15 @@ class DataConfig:
                 f"missing {', '.join(map(flag, missing))}. Give {both}, or neither: then a part of "
                 f"the training text is held out for validation."
             )
+        if self.source_noise and not self.has_sources:
+            raise ConfigError(
+                f"source_noise changes sources, which the corpus {self.corpus!r} has not. Omit it."
+            )
+
+    @property
+    def has_sources(self) -> bool:
+        """Whether the corpus is of sentences and their translations, not of text alone."""
+        return self.corpus != "monolingual"
 
     @property
     def has_validation_files(self) -> bool:
@@ -181,8 +201,8 @@ class TrainingConfig:
     )
     patience: int | None = setting(
         None,
-        "validations without a better BLEU after which to stop, even before the learning rate has "
-        "fallen; default: never stop early",
+        "validations without a better BLEU (or loss, where nothing is translated) after which to "
+        "stop, even before the learning rate has fallen; default: never stop early",
     )
     accumulation_steps: int = setting(1, "batches whose gradients are accumulated for one update")
     clip_norm: float | None = setting(None, "limit of the norm of all gradients; default: none")

@@ -28,8 +28,9 @@ def load_corpus(config: DataConfig) -> Corpus:
     """Reads or generates the sentences of a run.
 
     Returns:
-        The corpus. Training text of `corpus="text"` stays in its files. Without validation files a
-        part of the training text is held out, always the same.
+        The corpus. Training text of `corpus="text"` and `corpus="monolingual"` stays in its files,
+        and the sources of the latter are empty. Without validation files a part of the training
+        text is held out, always the same.
 
     Raises:
         DataError: If the files cannot be read or are not aligned, or none can be held out.
@@ -42,7 +43,10 @@ def load_corpus(config: DataConfig) -> Corpus:
     # The small text first: an error in it need not wait for the large one.
     validation = _read_validation(config) if config.has_validation_files else None
     paths = [getattr(config, name) for name in DataConfig.TRAINING_FILES[config.corpus]]
-    train = read_tsv(*paths) if config.corpus == "tsv" else TextFiles(*paths)
+    if config.corpus == "tsv":
+        train = read_tsv(*paths)
+    else:
+        train = TextFiles(*paths) if config.has_sources else TextFiles(None, *paths)
     if validation is None:
         train, validation = hold_out(train, " and ".join(paths))
     return Corpus(config.corpus, train, validation)
@@ -66,6 +70,9 @@ def load_validation(config: DataConfig) -> ParallelText:
 def _read_validation(config: DataConfig) -> ParallelText:
     if config.corpus == "tsv":
         return read_tsv(config.validation_tsv)
+    if not config.has_sources:
+        text = TextFiles(None, config.validation_text)
+        return ParallelText(*zip(*text, strict=True), text.num_blank)
     return read_parallel(config.validation_source, config.validation_target)
 
 

@@ -15,8 +15,15 @@ _FEW = 50
 _CANDIDATES = 8
 
 
+def _key(pair: tuple[str, str]) -> str:
+    """What must not be both trained and held out: the source, or of text alone the sentence."""
+    return pair[0] or pair[1]
+
+
 class Remainder:
     """The pairs of a text whose source sentences are not held out, read again for each iteration.
+
+    Where sources are empty, the sentence itself takes the place of its source.
 
     Args:
         text: The text. It stays where it is, in files or in memory.
@@ -40,7 +47,7 @@ class Remainder:
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
         """Gives the pairs, (source, target), in the order of the text."""
-        return (pair for pair in self._text if pair[0] not in self._held_out)
+        return (pair for pair in self._text if _key(pair) not in self._held_out)
 
     @functools.cached_property
     def fingerprint(self) -> Fingerprint:
@@ -67,31 +74,35 @@ def hold_out(text: ParallelText | TextFiles, where: str) -> tuple[Remainder, Par
     Raises:
         DataError: If there is one pair only, or most of the pairs have the same source sentence.
     """
+    unit, same = "pair", "have the same source sentence"
+    if not next(iter(text))[0]:
+        unit, same = "sentence", "are the same"
     if len(text) < 2:
         raise DataError(
-            f"{where}: {counted(len(text), 'pair')}, of which none can be held out for validation; "
-            "give at least 2 pairs, or files for validation"
+            f"{where}: {counted(len(text), unit)}, of which none can be held out for validation; "
+            f"give at least 2 {unit}s, or files for validation"
         )
     stretches = _candidates(text, num_held_out(len(text)))
-    occurrences = dict.fromkeys((source for pairs in stretches for source, _ in pairs), 0)
-    for source, _ in text:
-        if source in occurrences:
-            occurrences[source] += 1
-    chosen: dict[str, str] = {}
+    occurrences = dict.fromkeys((_key(pair) for pairs in stretches for pair in pairs), 0)
+    for key in map(_key, text):
+        if key in occurrences:
+            occurrences[key] += 1
+    chosen: dict[str, tuple[str, str]] = {}
     num_removed = 0
     for pairs in stretches:
-        for source, target in sorted(pairs, key=lambda pair: occurrences[pair[0]]):
-            if source not in chosen and num_removed + occurrences[source] <= len(text) // 2:
-                chosen[source] = target
-                num_removed += occurrences[source]
+        for pair in sorted(pairs, key=lambda pair: occurrences[_key(pair)]):
+            key = _key(pair)
+            if key not in chosen and num_removed + occurrences[key] <= len(text) // 2:
+                chosen[key] = pair
+                num_removed += occurrences[key]
                 break
     if not chosen:
         raise DataError(
-            f"{where}: most pairs have the same source sentence, so none can be held out for "
-            "validation; give files for it"
+            f"{where}: most {unit}s {same}, so none can be held out for validation; give files "
+            "for it"
         )
-    remainder = Remainder(text, {source: occurrences[source] for source in chosen})
-    return remainder, ParallelText(tuple(chosen), tuple(chosen.values()))
+    remainder = Remainder(text, {key: occurrences[key] for key in chosen})
+    return remainder, ParallelText(*zip(*chosen.values(), strict=True))
 
 
 def num_held_out(num_pairs: int) -> int:

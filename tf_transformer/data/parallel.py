@@ -101,6 +101,11 @@ class Corpus:
     validation: ParallelText
     test: ParallelText | None = None
 
+    @property
+    def unit(self) -> str:
+        """What is counted: a `"pair"`, or a `"sentence"` where all sources are empty."""
+        return "pair" if any(self.validation.sources) else "sentence"
+
 
 def read_parallel(
     source_path: str | os.PathLike[str], target_path: str | os.PathLike[str]

@@ -1,11 +1,12 @@
-"""Parallel text that stays in its files."""
+"""Parallel text, or text alone, that stays in its files."""
 
 import glob
+import itertools
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from tf_transformer.data.lines import DataError, counted, stream_aligned
+from tf_transformer.data.lines import DataError, counted, stream_aligned, stream_lines
 from tf_transformer.data.parallel import Fingerprint, has_text, no_pair_left
 
 
@@ -17,11 +18,12 @@ class TextFiles:
 
     Args:
         source: A file, plain or gzip, one sentence a line; or a pattern such as `train.*.en.gz`
-            for all files that match, sorted by name.
+            for all files that match, sorted by name. None for text without translations, in which
+            each line is a target and its source is empty.
         target: The same for the translations: line i of file k translates line i of file k.
 
     Attributes:
-        num_blank: Number of pairs dropped because a side is blank.
+        num_blank: Number of pairs dropped because a side is blank; of text alone, blank lines.
         fingerprint: Identifies these sentences, however they are split into files.
 
     Raises:
@@ -30,18 +32,23 @@ class TextFiles:
             or no pair is left.
     """
 
-    def __init__(self, source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
+    def __init__(
+        self, source: str | os.PathLike[str] | None, target: str | os.PathLike[str]
+    ) -> None:
         """Reads all files once."""
-        sources, targets = _files(source), _files(target)
-        if len(sources) != len(targets):
+        sides = [_files(side) for side in (source, target) if side is not None]
+        if len(sides[0]) != len(sides[-1]):
             raise DataError(
-                f"{source} matches {counted(len(sources), 'file')} but {target} matches "
-                f"{len(targets)}; give each file of sentences its file of translations"
+                f"{source} matches {counted(len(sides[0]), 'file')} but {target} matches "
+                f"{len(sides[1])}; give each file of sentences its file of translations"
             )
-        self._shards = list(zip(sources, targets, strict=True))
+        self._shards = list(zip(*sides, strict=True))
+        self._has_sources = source is not None
         self._stamps = [[_stamp(path) for path in shard] for shard in self._shards]
         self.num_blank = 0
         self.fingerprint = Fingerprint.of(self._count_blanks())
+        if not self.fingerprint.num_pairs and source is None:
+            raise DataError(f"{target}: every line is blank; give at least one with text")
         if not self.fingerprint.num_pairs:
             raise no_pair_left(f"{source} and {target}", self.num_blank)
 
@@ -55,19 +62,25 @@ class TextFiles:
         Raises:
             DataError: If a file has changed since it was first read.
         """
-        return (pair for pair in self._lines() if has_text(pair))
+        return filter(self._is_kept, self._lines())
 
     def _count_blanks(self) -> Iterator[tuple[str, str]]:
         """Yields the pairs and counts the dropped ones."""
         for pair in self._lines():
-            if has_text(pair):
+            if self._is_kept(pair):
                 yield pair
             else:
                 self.num_blank += 1
 
+    def _is_kept(self, pair: tuple[str, str]) -> bool:
+        return has_text(pair) if self._has_sources else bool(pair[1].strip())
+
     def _lines(self) -> Iterator[tuple[str, str]]:
         for shard, stamps in zip(self._shards, self._stamps, strict=True):
-            yield from stream_aligned(*shard)
+            if self._has_sources:
+                yield from stream_aligned(*shard)
+            else:
+                yield from zip(itertools.repeat(""), stream_lines(*shard))
             for path, stamp in zip(shard, stamps, strict=True):
                 if _stamp(path) != stamp:
                     raise DataError(

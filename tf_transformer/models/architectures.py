@@ -25,11 +25,20 @@ class Architecture(NamedTuple):
         config: The dataclass of its configuration.
         class_name: The class of its model, a public name of `models`.
         presets: The settings of each preset, by name.
+        trains_on_text: Whether text without translations is enough to train it: its source may be
+            the end alone.
     """
 
     config: type[ModelConfig]
     class_name: str
     presets: Mapping[str, Mapping[str, Any]]
+    trains_on_text: bool = False
+
+    @property
+    def translates(self) -> bool:
+        """Whether its model can be decoded; one that cannot only scores text."""
+        methods = (getattr(self.model(), name, None) for name in ("start_decoding", "decode_step"))
+        return all(map(callable, methods))
 
     def model(self) -> type:
         """The class of its model; the first call imports it, and Keras."""

@@ -1,4 +1,4 @@
-"""The average of a run's last checkpoints, which translates better than each of them."""
+"""The average of a run's last checkpoints, which is better than each of them."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -6,18 +6,20 @@ from collections.abc import Callable, Iterable, Iterator
 import keras
 import numpy as np
 
+from tf_transformer.config import RunConfig
 from tf_transformer.data.parallel import ParallelText
 from tf_transformer.evaluation import bleu_signature, score
 from tf_transformer.models.architectures import build_model, with_tokenizers
-from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer
 from tf_transformer.training.checkpoints import Checkpoint, Checkpoints
+from tf_transformer.training.criterion import BLEU, Criterion
 from tf_transformer.training.restore import best_checkpoint, translator_of
 from tf_transformer.training.run_directory import RunDirectory, warn
+from tf_transformer.training.validation import Tokenizers, Validation
 
 
 def write_best_average(
     run: RunDirectory,
-    tokenizers: tuple[SentencePieceTokenizer, SentencePieceTokenizer],
+    tokenizers: Tokenizers,
     validation: ParallelText,
     say: Callable[[str], None],
     deadline: float | None = None,
@@ -25,52 +27,68 @@ def write_best_average(
     """Averages the last checkpoints of a run that has ended, and keeps the average if it is better.
 
     The newest 2, 3, … validated checkpoints are averaged, as many as there are, and each average
-    translates the validation text by greedy search. The best one is written to
-    `run.average_path` if its BLEU is higher than that of every checkpoint and of an average that
-    is there already.
+    translates the validation text by greedy search, or where nothing is translated has its loss
+    computed. The best one is written to `run.average_path` if it is better by the criterion of the
+    run than every checkpoint, and than an average that is there already.
 
     Args:
         run: The run directory.
         tokenizers: The tokenizers of source and target.
-        validation: What to translate and compare with.
+        validation: The sentence pairs to compare by.
         say: Shows a line.
         deadline: `time.monotonic()` at which all but the first average must be done; None for no
             limit.
     """
-    newest = [c for c in Checkpoints(run.checkpoints_path).intact(warn) if "val_bleu" in c.metrics]
+    config = run.config()
+    criterion = Criterion.of(config)
+    checkpoints = Checkpoints(run.checkpoints_path).intact(warn)
+    newest = [checkpoint for checkpoint in checkpoints if criterion.metric in checkpoint.metrics]
     if len(newest) < 2:
         return
-    config = run.config()
     model = build_model(with_tokenizers(config.model, *tokenizers), config.training.precision)
-    translate = translator_of(config.data, model, *tokenizers)
-    bleu: dict[int, float] = {}
+    measure = (_bleu if criterion == BLEU else _loss)(config, model, tokenizers, validation)
+    values: dict[int, float] = {}
     seconds = 0.0  # of the last average
     for count in running_averages(model, newest):
         began = time.monotonic()
-        if bleu and deadline is not None and began + seconds > deadline:
+        if values and deadline is not None and began + seconds > deadline:
             break
         if count > 1:
-            translations = translate(list(validation.sources))
-            bleu[count] = score(translations, list(validation.targets)).bleu
+            values[count] = measure()
             seconds = time.monotonic() - began
-            if count == max(bleu, key=bleu.get):
+            ranks = {number: criterion.rank(value) for number, value in values.items()}
+            best = max(ranks, key=ranks.get)
+            if count == best:
                 weights = [variable.numpy() for variable in model.trainable_variables]
-    count = max(bleu, key=bleu.get)
-    listed = ", ".join(f"{number}: {value:.2f}" for number, value in bleu.items())
-    before = best_checkpoint(run)
-    if bleu[count] <= before.metrics["val_bleu"]:
-        say(f"Averages of the last checkpoints ({listed} BLEU) are no better.")
+    listed = ", ".join(f"{number}: {criterion.text(value)}" for number, value in values.items())
+    listed = f"({listed} {criterion.label})"
+    if ranks[best] <= criterion.rank(best_checkpoint(run).metrics[criterion.metric]):
+        say(f"Averages of the last checkpoints {listed} are no better.")
         return
     for variable, weight in zip(model.trainable_variables, weights, strict=True):
         variable.assign(weight)
-    steps = sorted(checkpoint.step for checkpoint in newest[:count])
+    steps = sorted(checkpoint.step for checkpoint in newest[:best])
     Checkpoints(run.average_path, keep=1).write(
-        model, newest[0].step, {"val_bleu": bleu[count]}, is_best=True,
+        model, newest[0].step, {criterion.metric: values[best]}, is_best=True,
         batches_seen=newest[0].batches_seen,
         run_metadata={**newest[0].run_metadata, "averaged steps": steps},
         signatures={"val_bleu": bleu_signature()}, seconds=newest[0].seconds,
     )  # fmt: skip
-    say(f"The average of the last {count} checkpoints is the best ({listed} BLEU).")
+    say(f"The average of the last {best} checkpoints is the best {listed}.")
+
+
+def _bleu(
+    config: RunConfig, model: keras.Model, tokenizers: Tokenizers, text: ParallelText
+) -> Callable[[], float]:
+    translate = translator_of(config.data, model, *tokenizers)
+    return lambda: score(translate(list(text.sources)), list(text.targets)).bleu
+
+
+def _loss(
+    config: RunConfig, model: keras.Model, tokenizers: Tokenizers, text: ParallelText
+) -> Callable[[], float]:
+    validate = Validation(config, model, tokenizers, text)
+    return lambda: validate()["loss"]
 
 
 def running_averages(model: keras.Model, checkpoints: Iterable[Checkpoint]) -> Iterator[int]:

@@ -16,6 +16,7 @@ from tf_transformer.data.parallel import ParallelText
 from tf_transformer.errors import InputError
 from tf_transformer.evaluation import score
 from tf_transformer.training.checkpoints import Checkpoints
+from tf_transformer.training.criterion import BLEU, Criterion
 from tf_transformer.training.optimizers import (
     averaged_weights,
     averaging_optimizer,
@@ -146,7 +147,7 @@ class SaveCheckpoints(keras.callbacks.Callback):
 
     Args:
         checkpoints: Where they are written.
-        monitor: The metric of the best checkpoint; higher is better, and of equals the last.
+        criterion: What makes the best checkpoint; of equals it is the last.
         every: Updates between checkpoints without a validation; None for none.
         batches_seen: Batches of training data consumed before `fit`.
         run_metadata: See `Checkpoint.require`.
@@ -165,7 +166,7 @@ class SaveCheckpoints(keras.callbacks.Callback):
     def __init__(
         self,
         checkpoints: Checkpoints,
-        monitor: str = "val_bleu",
+        criterion: Criterion = BLEU,
         every: int | None = None,
         batches_seen: int = 0,
         run_metadata: Mapping[str, Any] | None = None,
@@ -176,7 +177,7 @@ class SaveCheckpoints(keras.callbacks.Callback):
         super().__init__()
         self.batches_seen = batches_seen
         self._checkpoints = checkpoints
-        self._monitor = monitor
+        self._criterion = criterion
         self._every = every
         self._run_metadata = run_metadata
         self._signatures = signatures
@@ -210,15 +211,15 @@ class SaveCheckpoints(keras.callbacks.Callback):
         _require_finite_weights(self.model, self._checkpoints)
         if not self._writes:
             return
-        best = self._checkpoints.best()
-        record = best.metrics.get(self._monitor) if best else None
-        value = metrics.get(self._monitor)
+        best, rank = self._checkpoints.best(), self._criterion.rank
+        record = best.metrics.get(self._criterion.metric) if best else None
+        value = metrics.get(self._criterion.metric)
         self._checkpoints.write(
             self.model,
             step,
             metrics,
             # Of equals the later, because BLEU stays 0 at first while the loss falls.
-            is_best=value is not None and (record is None or value >= record),
+            is_best=value is not None and (record is None or rank(value) >= rank(record)),
             batches_seen=self.batches_seen,
             run_metadata=self._run_metadata,
             signatures=self._signatures,

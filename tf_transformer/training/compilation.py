@@ -42,7 +42,7 @@ def compile_model(
     """Compiles a model for training as the paper does (Vaswani et al. 2017, sections 5.3, 5.4).
 
     Args:
-        model: A translation model with `config.pad_id`.
+        model: A model of a call, with `config.pad_id`.
         config: The table `[training]`.
         schedule: The learning rate.
     """
@@ -57,6 +57,24 @@ def compile_model(
         optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
     if config.accumulation_steps > 1:
         optimizer = GradientAccumulation(optimizer, config.accumulation_steps)
+    _compile(model, config, optimizer)
+    # Keras builds it in the first step, too late for a checkpoint to restore its state.
+    model.optimizer.build(model.trainable_variables)
+
+
+def compile_for_validation(model: keras.Model, config: TrainingConfig) -> None:
+    """Compiles a model for `evaluate` alone, with the loss and the metrics of training.
+
+    Args:
+        model: As above.
+        config: The table `[training]` of its run; with `chunked_logits` the labels are inputs.
+    """
+    _compile(model, config, None)
+
+
+def _compile(
+    model: keras.Model, config: TrainingConfig, optimizer: keras.optimizers.Optimizer | None
+) -> None:
     options = {"pad_id": model.config.pad_id, "from_statistics": config.chunked_logits}
     model.compile(
         optimizer=optimizer,
@@ -68,5 +86,3 @@ def compile_model(
         ],
         auto_scale_loss=False,
     )
-    # Keras builds it in the first step, too late for a checkpoint to restore its state.
-    model.optimizer.build(model.trainable_variables)

@@ -3,8 +3,9 @@
 import keras
 from keras.optimizers.schedules import LearningRateSchedule
 
-from tf_transformer.config import TrainingConfig
+from tf_transformer.config import RunConfig, TrainingConfig
 from tf_transformer.training import stopping
+from tf_transformer.training.criterion import Criterion
 from tf_transformer.training.distribution import Workers
 from tf_transformer.training.optimizers import step_of
 from tf_transformer.training.run_directory import RunDirectory
@@ -12,14 +13,16 @@ from tf_transformer.training.schedules import TimedTrapezoidSchedule
 
 
 def early_stopping(
-    training: TrainingConfig, run: RunDirectory, model: keras.Model, workers: Workers
+    config: RunConfig, run: RunDirectory, model: keras.Model, workers: Workers
 ) -> stopping.EarlyStopping | None:
     """The callback of `patience`, which knows earlier validations; None where there is none."""
-    if training.patience is None:
+    if config.training.patience is None:
         return None
-    earlier = [line["val_bleu"] for line in log_before(run, model) if "val_bleu" in line]
+    criterion = Criterion.of(config)
+    lines = log_before(run, model)
+    earlier = [line[criterion.metric] for line in lines if criterion.metric in line]
     return stopping.EarlyStopping(
-        training.patience, earlier=earlier, all_reduce_max=workers.all_reduce_max
+        config.training.patience, criterion, earlier, workers.all_reduce_max
     )
 
 

@@ -34,6 +34,7 @@ class Facts(NamedTuple):
         minutes: The budget of time, or None.
         epochs: The budget of passes, or None.
         steps: The budget of updates, or None.
+        unit: What is counted in the corpus, see `Corpus.unit`.
     """
 
     corpus: str
@@ -45,6 +46,7 @@ class Facts(NamedTuple):
     minutes: float | None
     epochs: int | None
     steps: int | None
+    unit: str = "pair"
 
     @classmethod
     def of(cls, config: RunConfig, corpus: Corpus, cores: int, gpus: int) -> "Facts":
@@ -62,12 +64,13 @@ class Facts(NamedTuple):
             training.minutes,
             training.epochs,
             training.steps,
+            corpus.unit,
         )
 
     def __str__(self) -> str:
         """One line, such as `"29,000 pairs, 45 minutes, 2 cores"`."""
         counts = [
-            (self.num_pairs, "pair"),
+            (self.num_pairs, self.unit),
             (self.minutes, "minute"),
             (self.epochs, "epoch"),
             (self.steps, "update"),
@@ -137,7 +140,8 @@ def choose(config: RunConfig, facts: Facts) -> list[Choice]:
         "the less text, the sooner it is known by heart",
     )  # fmt: skip
     add(
-        "data", "source_noise", default_source_noise(facts.num_pairs, config.data.data_cache),
+        "data", "source_noise",
+        default_source_noise(facts.num_pairs, config.data.data_cache) * config.data.has_sources,
         "small letters or typing errors should not ruin a translation; 0 for huge text",
     )  # fmt: skip
     add(

@@ -6,9 +6,16 @@ import keras
 
 from tf_transformer.config import DataConfig
 from tf_transformer.inference.translator import Translator
-from tf_transformer.models.architectures import build_model, with_tokenizers
+from tf_transformer.models.architectures import (
+    ARCHITECTURES,
+    architecture_name,
+    build_model,
+    with_tokenizers,
+)
+from tf_transformer.models.configs import ModelConfig
 from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer
 from tf_transformer.training.checkpoints import Checkpoint, Checkpoints
+from tf_transformer.training.criterion import Criterion
 from tf_transformer.training.run_directory import RunDirectory, RunError, warn
 
 
@@ -22,7 +29,7 @@ class TrainedModel(NamedTuple):
 
 
 def best_checkpoint(run: RunDirectory) -> Checkpoint | None:
-    """The checkpoint of a run that translates validation text best, or the average of its last.
+    """The checkpoint of a run that is best on validation text, or the average of its last.
 
     Checkpoints that are damaged are skipped, with a warning.
 
@@ -35,7 +42,9 @@ def best_checkpoint(run: RunDirectory) -> Checkpoint | None:
     average = next(Checkpoints(run.average_path).intact(warn), None)
     if average is None or best is None:
         return average or best
-    is_better = average.metrics["val_bleu"] > best.metrics.get("val_bleu", 0.0)
+    criterion = Criterion.of(run.config())
+    value, record = (c.metrics.get(criterion.metric) for c in (average, best))
+    is_better = record is None or criterion.rank(value) > criterion.rank(record)
     return average if is_better else best
 
 
@@ -78,12 +87,16 @@ def translator_of(
 
     Args:
         data: The table `[data]` of the run.
-        model: The model.
+        model: The model of a run.
         source_tokenizer: Tokenizer of the source.
         target_tokenizer: Tokenizer of the target.
         xla: As in `Translator`.
         threads: As in `Translator`.
+
+    Raises:
+        RunError: The model only scores text.
     """
+    require_translator(model.config)
     return Translator.from_model(
         model,
         source_tokenizer,
@@ -93,6 +106,16 @@ def translator_of(
         xla=xla,
         threads=threads,
     )
+
+
+def require_translator(config: ModelConfig) -> None:
+    """Raises a `RunError` unless models of this configuration translate."""
+    name = architecture_name(config)
+    if not ARCHITECTURES[name].translates:
+        raise RunError(
+            f"a model of the architecture {name} scores text and cannot translate. Its perplexity: "
+            f"tf-transformer evaluate RUN_DIR --text F, or --source F --reference F --perplexity"
+        )
 
 
 def restore_tokenizers(

@@ -12,8 +12,7 @@ from tf_transformer.data.augmentation import Augmentation
 from tf_transformer.data.batching import TokenBatches
 from tf_transformer.data.corpus import load_corpus
 from tf_transformer.data.held_out import Remainder
-from tf_transformer.data.parallel import Corpus, ParallelText
-from tf_transformer.data.text_files import TextFiles
+from tf_transformer.data.parallel import Corpus
 from tf_transformer.inference.ordered import num_cores
 from tf_transformer.models.architectures import with_tokenizers
 from tf_transformer.settings import flag
@@ -53,9 +52,9 @@ class RunData(NamedTuple):
     @property
     def description(self) -> str:
         """How much there is, in a few lines."""
-        corpus, batches = self.corpus, self.batches
+        corpus, batches, units = self.corpus, self.batches, f"{self.corpus.unit}s"
         lines = [
-            f"{len(text) - part.num_too_long:,} {name} pairs of {corpus.name}; dropped: "
+            f"{len(text) - part.num_too_long:,} {name} {units} of {corpus.name}; dropped: "
             f"{text.num_blank:,} blank, {part.num_too_long:,} too long."
             for name, text, part in (
                 ("training", corpus.train, batches),
@@ -63,7 +62,7 @@ class RunData(NamedTuple):
             )
         ]
         rate = len(corpus.train) / self.seconds
-        lines.append(f"Tokenized and batched in {self.seconds:.1f} s, {rate:,.0f} pairs/s.")
+        lines.append(f"Tokenized and batched in {self.seconds:.1f} s, {rate:,.0f} {units}/s.")
         lines.append(
             f"{len(batches):,} batches an epoch, {batches.num_target_tokens:,} target tokens, "
             f"{batches.padding_fraction:.1%} padding."
@@ -97,7 +96,7 @@ def prepare_data(
     else:
         may_differ = config.tokenizer.vocab_size is None
         config = _completed(config, corpus, workers)
-        tokenizers = _train_tokenizers(config.tokenizer, corpus.train, workers, may_differ)
+        tokenizers = _train_tokenizers(config.tokenizer, corpus, workers, may_differ)
         config = _with_vocab_size(config, *tokenizers)
     config = dataclasses.replace(config, model=with_tokenizers(config.model, *tokenizers))
     began = time.monotonic()
@@ -117,17 +116,18 @@ def prepare_data(
 def _held_out_line(config: DataConfig, corpus: Corpus) -> str:
     held_out, same_source = len(corpus.validation), corpus.train.num_same_source
     total = len(corpus.train) + held_out + same_source
-    dropped = f" and dropped {same_source:,} with the same sources" if same_source else ""
+    same = "with the same sources" if corpus.unit == "pair" else "that repeat them"
+    dropped = f" and dropped {same_source:,} {same}" if same_source else ""
     options = " and ".join(map(flag, config.VALIDATION_FILES[config.corpus]))
     return (
-        f"Held out {held_out:,} of {total:,} pairs for validation{dropped}; "
+        f"Held out {held_out:,} of {total:,} {corpus.unit}s for validation{dropped}; "
         f"give {options} to choose them."
     )
 
 
 def _train_tokenizers(
     config: TokenizerConfig,
-    text: ParallelText | TextFiles | Remainder,
+    corpus: Corpus,
     workers: Workers,
     may_differ: bool,
 ) -> tuple[SentencePieceTokenizer, SentencePieceTokenizer]:
@@ -136,17 +136,19 @@ def _train_tokenizers(
     `may_differ` says whether another size may be taken where that of the configuration is not
     possible.
     """
-    sides: dict[str, Sentences] = {"text": lambda: itertools.chain.from_iterable(text)}
+    text = corpus.train
+    # Of text alone the sources are empty.
+    sides: dict[str, Sentences] = {
+        "text": lambda: filter(None, itertools.chain.from_iterable(text))
+    }
     if not config.joint:
         sides = {
             "source text": lambda: (source for source, _ in text),
             "target text": lambda: (target for _, target in text),
         }
     if workers.is_chief:
-        say(
-            f"Training a tokenizer of {config.vocab_size:,} subwords "
-            f"on {len(text):,} sentence pairs."
-        )
+        units = "sentence pairs" if corpus.unit == "pair" else "sentences"
+        say(f"Training a tokenizer of {config.vocab_size:,} subwords on {len(text):,} {units}.")
     trained = []
     for name, sentences in sides.items():
         content = b""

@@ -25,6 +25,7 @@ from typing import Any
 from tf_transformer.config import RunConfig, read_toml
 from tf_transformer.errors import InputError
 from tf_transformer.files import atomic_file, atomic_folder
+from tf_transformer.models.architectures import ARCHITECTURES, architecture_name
 
 
 class RunError(InputError):
@@ -133,15 +134,18 @@ class RunDirectory:
     def _test_path(self, side: str) -> pathlib.Path:
         return self.path / "test" / f"{side}.txt"
 
-    def next_commands(self) -> str:
+    def next_commands(self, config: RunConfig) -> str:
         """What to do with a run that has ended; with its own test sentences, if any."""
         paths = [self._test_path(side) for side in ("source", "target")]
         source, reference = (shlex.quote(str(p)) if p.is_file() else "F" for p in paths)
         path = shlex.quote(str(self.path))
-        return (
-            f"tf-transformer export {path} saved_models/NAME, or "
-            f"tf-transformer evaluate {path} --source {source} --reference {reference}"
+        translates = ARCHITECTURES[architecture_name(config.model)].translates
+        export = f"tf-transformer export {path} saved_models/NAME, or " if translates else ""
+        text = (
+            f"--source {source} --reference {reference}" if config.data.has_sources else "--text F"
         )
+        perplexity = " --perplexity" if config.data.has_sources and not translates else ""
+        return f"{export}tf-transformer evaluate {path} {text}{perplexity}"
 
     def save_config(self, config: RunConfig) -> None:
         """Writes the complete configuration atomically."""

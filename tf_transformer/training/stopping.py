@@ -13,6 +13,7 @@ from typing import Any
 
 import keras
 
+from tf_transformer.training.criterion import BLEU, Criterion
 from tf_transformer.training.optimizers import ends_update, step_of
 from tf_transformer.training.schedules import TimedTrapezoidSchedule
 
@@ -27,7 +28,7 @@ class EarlyStopping(keras.callbacks.Callback):
 
     Args:
         patience: Validations, greater than 0.
-        monitor: The metric in the logs; higher is better.
+        criterion: The metric in the logs.
         earlier: Its values at the validations of this run before `fit`.
         all_reduce_max: See above; a worker whose logs lack the metric follows the others.
 
@@ -38,14 +39,14 @@ class EarlyStopping(keras.callbacks.Callback):
     def __init__(
         self,
         patience: int,
-        monitor: str = "val_bleu",
+        criterion: Criterion = BLEU,
         earlier: Iterable[float] = (),
         all_reduce_max: Callable[[int], int] = int,
     ) -> None:
         super().__init__()
         self._all_reduce_max = all_reduce_max
         self._patience = patience
-        self._monitor = monitor
+        self._criterion = criterion
         self._best = -math.inf
         self._since_best = 0
         for value in earlier:
@@ -57,14 +58,15 @@ class EarlyStopping(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         """Compares the metric with the best."""
-        if self._monitor in logs:
-            self._add(logs[self._monitor])
+        if self._criterion.metric in logs:
+            self._add(logs[self._criterion.metric])
         if self._all_reduce_max(self.is_due):
             self.model.stop_training = True
 
     def _add(self, value: float) -> None:
-        self._since_best = 0 if value > self._best else self._since_best + 1
-        self._best = max(value, self._best)
+        rank = self._criterion.rank(value)
+        self._since_best = 0 if rank > self._best else self._since_best + 1
+        self._best = max(rank, self._best)
 
 
 class StepLimit(keras.callbacks.Callback):

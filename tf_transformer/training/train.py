@@ -22,6 +22,7 @@ from tf_transformer.training.averaging import write_best_average
 from tf_transformer.training.checkpoints import Checkpoint, Checkpoints
 from tf_transformer.training.cluster import Cluster, WorkerError, worker_failures_named
 from tf_transformer.training.compilation import compile_model, make_schedule
+from tf_transformer.training.criterion import BLEU, Criterion
 from tf_transformer.training.distribution import Workers, separate_seeds, strategy_for
 from tf_transformer.training.limits import (
     early_stopping,
@@ -43,7 +44,7 @@ def train(
     resume: bool = False,
     started: float | None = None,
 ) -> int:
-    """Trains a translator and writes everything into its run directory.
+    """Trains a model and writes everything into its run directory.
 
     Where `TF_CONFIG` or Slurm names several workers, each of them calls this with the same
     arguments; the chief alone writes, and to resume, all must see its run directory.
@@ -104,6 +105,7 @@ def _train(
             say(f"{model.count_params():,} parameters.")
         save = callbacks.SaveCheckpoints(
             Checkpoints(run.checkpoints_path, config.training.keep_checkpoints),
+            Criterion.of(config),
             every=config.training.checkpoint_steps,
             batches_seen=checkpoint.batches_seen if checkpoint else 0,
             run_metadata=metadata,
@@ -195,7 +197,7 @@ def _fit(
     training = config.training
     batches, accumulation = data.batches, training.accumulation_steps
     total_steps = _total_steps(training, data)
-    patience = early_stopping(training, run, model, workers)
+    patience = early_stopping(config, run, model, workers)
     if total_steps is None:
         limit = time_limit(training, run, model, schedule, workers, started)
     else:
@@ -234,7 +236,7 @@ def _fit(
     if workers.is_chief and not stop_on_signal.signal:
         deadline = None if training.minutes is None else started + 60 * training.minutes
         write_best_average(run, data.tokenizers, data.corpus.validation, say, deadline)
-    _report(run, workers, step_of(model), stop_on_signal.signal, started)
+    _report(config, run, workers, step_of(model), stop_on_signal.signal, started)
     return stop_on_signal.signal
 
 
@@ -279,9 +281,7 @@ def _callbacks_of_chief(
     started: float,
 ) -> list[keras.callbacks.Callback]:
     """The callbacks that translate, print and log."""
-    translator = translator_of(config.data, model, *data.tokenizers)
     in_order: list[keras.callbacks.Callback] = [
-        callbacks.TranslationBleu(translator, data.corpus.validation, num_samples=2, show=say),
         progress,
         callbacks.RunLog(
             run.log_path,
@@ -290,12 +290,23 @@ def _callbacks_of_chief(
             sum(line["validation_seconds"] for line in log_before(run, model)),
         ),
     ]
+    if Criterion.of(config) == BLEU:
+        translator = translator_of(config.data, model, *data.tokenizers)
+        text = data.corpus.validation
+        in_order.insert(0, callbacks.TranslationBleu(translator, text, num_samples=2, show=say))
     if config.training.tensorboard:
         in_order.append(callbacks.TensorBoardLog(run.tensorboard_path))
     return in_order
 
 
-def _report(run: RunDirectory, workers: Workers, step: int, signal: int, started: float) -> None:
+def _report(
+    config: RunConfig,
+    run: RunDirectory,
+    workers: Workers,
+    step: int,
+    signal: int,
+    started: float,
+) -> None:
     ended = (
         f"{'Stopped' if signal else 'Done'} at step {step:,} "
         f"after {(time.monotonic() - started) / 60:.1f} minutes."
@@ -305,7 +316,9 @@ def _report(run: RunDirectory, workers: Workers, step: int, signal: int, started
         return
     best = best_checkpoint(run)
     what = "The average" if best.path.parent == run.average_path else "Best checkpoint"
-    bleu = f", validation BLEU {best.metrics['val_bleu']:.2f}" if "val_bleu" in best.metrics else ""
-    say(f"{ended} {what}: step {best.step:,}{bleu}, in {run.path}.")
+    criterion, value = Criterion.of(config), ""
+    if criterion.metric in best.metrics:
+        value = f", validation {criterion.label} {criterion.text(best.metrics[criterion.metric])}"
+    say(f"{ended} {what}: step {best.step:,}{value}, in {run.path}.")
     if not signal:
-        say(f"Next: {run.next_commands()}")
+        say(f"Next: {run.next_commands(config)}")

@@ -1,0 +1,159 @@
+"""Runs without BLEU: of text alone, and of models that only score. The validation loss decides."""
+
+import json
+
+import language_models
+import pytest
+from commands import assert_refused, log_of
+from small_runs import train
+
+import tf_transformer as tt
+from tf_transformer import cli
+from tf_transformer.data.corpus import load_validation
+from tf_transformer.training.checkpoints import Checkpoints
+from tf_transformer.training.criterion import BLEU, LOSS, Criterion
+from tf_transformer.training.restore import best_checkpoint, restore_model
+from tf_transformer.training.run_directory import RunDirectory
+from tf_transformer.training.validation import Validation
+
+SETTINGS = [
+    "--vocab-size=272", "--batch-tokens=400", "--max-length=30", "--steps=8",
+    "--validation-steps=2", "--learning-rate=0.01", "--warmup-steps=10",
+]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _language_models(monkeypatch):
+    language_models.register(monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory):
+    """A folder with the sentences of a copy task: for training, for validation, and as pairs."""
+    folder = tmp_path_factory.mktemp("text")
+    corpus = tt.copy_task(num_train=60, num_validation=8, num_test=0, max_length=6)
+    for part in ("train", "validation"):
+        lines = getattr(corpus, part).targets
+        (folder / part).write_text("".join(f"{line}\n" for line in lines))
+        (folder / f"{part}.tsv").write_text("".join(f"{line}\t{line}\n" for line in lines))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def runs(texts, tmp_path_factory):
+    """Returns a function: the run of an architecture on text or on pairs, and what it printed."""
+    made = {}
+
+    def run_of(architecture, kind, capfd):
+        if (architecture, kind) not in made:
+            path = tmp_path_factory.mktemp("runs") / "run"
+            suffix = "" if kind == "text" else ".tsv"
+            files = [
+                f"--{option}-{kind}={texts / part}{suffix}"
+                for option, part in (("train", "train"), ("validation", "validation"))
+            ]
+            train(path, f"--architecture={architecture}", *SETTINGS, *files)
+            made[architecture, kind] = RunDirectory(path), capfd.readouterr().err
+        return made[architecture, kind]
+
+    return run_of
+
+
+@pytest.mark.parametrize(
+    ("architecture", "kind"),
+    [("completer", "text"), ("scorer", "text"), ("scorer", "tsv"), ("completer", "tsv")],
+)
+def test_the_best_checkpoint_is_that_of_the_criterion(runs, capfd, architecture, kind):
+    run, printed = runs(architecture, kind, capfd)
+    log, config = log_of(run.path), run.config()
+    criterion = Criterion.of(config)
+    translates = (architecture, kind) == ("completer", "tsv")
+    assert criterion == (BLEU if translates else LOSS)
+    assert [("val_bleu" in line) for line in log] == [translates] * 4
+    ranks = {line["step"]: criterion.rank(line[criterion.metric]) for line in log}
+    best = Checkpoints(run.checkpoints_path).best()
+    assert ranks[best.step] == max(ranks.values())
+    assert "(2: " in printed and f" {criterion.label}) " in printed  # averages were compared
+    # Of all, the average too.
+    value = best_checkpoint(run).metrics[criterion.metric]
+    assert criterion.rank(value) >= max(ranks.values())
+    assert f", validation {criterion.label} {criterion.text(value)}, in {run.path}." in printed
+    if not translates:
+        model, *tokenizers, _ = restore_model(run)
+        validate = Validation(config, model, tokenizers, load_validation(config.data))
+        assert validate()["loss"] == pytest.approx(value, rel=1e-5)
+
+
+def test_a_run_of_text_can_be_resumed_and_stops_early(texts, tmp_path, capfd):
+    options = [f"--train-text={texts / 'train'}", "--architecture=scorer", "--patience=2"]
+    train(tmp_path / "run", *options, *SETTINGS[:3], "--validation-steps=1", "--steps=1",
+          "--learning-rate=1e-12")  # fmt: skip
+    train(tmp_path / "run", "--resume", "--steps=50")
+    steps = [line["step"] for line in log_of(tmp_path / "run")]
+    assert steps[0] == 1 and len(steps) < 50
+    capfd.readouterr()
+    train(tmp_path / "run", "--resume", "--steps=50")
+    assert "Nothing to do: the last 2 validations" in capfd.readouterr().err
+
+
+def test_evaluate_reports_the_perplexity_of_text_and_of_references(runs, texts, tmp_path, capfd):
+    source = texts / "validation"
+    both = [f"--source={source}", f"--reference={source}", "--perplexity"]
+    for kind, arguments in (("text", [f"--text={source}"]), ("tsv", both)):
+        run, printed = runs("scorer", kind, capfd)
+        named = " --perplexity" if kind == "tsv" else ""
+        assert printed.splitlines()[-1].startswith(f"Next: tf-transformer evaluate {run.path} --")
+        assert printed.splitlines()[-1].endswith(f" F{named}")
+        assert cli.main(["evaluate", str(run.path), *arguments]) == 0
+        results = json.loads(capfd.readouterr().out.splitlines()[-1])
+        best = best_checkpoint(run)
+        logged = [x["val_perplexity"] for x in log_of(run.path) if x["step"] == best.step]
+        if best.path.parent != run.average_path:
+            assert [results["perplexity"]] == pytest.approx(logged, rel=1e-5)
+        assert (results["sentences"], results["dropped"]) == (8, 0)
+    # A sum of log-probabilities, as `score` has them.
+    run, _ = runs("completer", "tsv", capfd)
+    assert cli.main(["evaluate", str(run.path), *both]) == 0
+    results = json.loads(capfd.readouterr().out.splitlines()[-1])
+    model, *tokenizers, _ = restore_model(run)
+    lines = source.read_text().splitlines()
+    scores = tt.Translator.from_model(model, *tokenizers, 30).score(lines, lines)
+    nats = -sum(score.log_prob for score in scores) / len(scores)
+    assert results["nats_per_sentence"] == pytest.approx(nats, rel=1e-4)
+    assert results["tokens"] == sum(score.num_tokens for score in scores)
+
+
+def test_a_model_that_only_scores_is_neither_exported_nor_asked_to_translate(
+    runs, texts, tmp_path, capfd
+):
+    path = runs("scorer", "text", capfd)[0].path
+    words = ["architecture scorer scores text and cannot translate", "evaluate RUN_DIR --text F"]
+    assert_refused(["export", path, tmp_path / "saved"], words, capfd, tmp_path)
+    assert_refused(["translate", path], words, capfd, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], ["give --source and --reference, or --text"]),
+        (["--source=x"], ["give --source and --reference, or --text"]),
+        (["--text=x", "--source=x"], ["--text is read alone"]),
+        (["--source=x", "--reference=x", "--perplexity", "--robustness"], ["--robustness scores"]),
+    ],
+)
+def test_options_of_evaluate_that_do_not_go_together(arguments, words, tmp_path, capfd):
+    assert_refused(["evaluate", tmp_path, *arguments], words, capfd, tmp_path)
+
+
+def test_a_language_model_completes_prompts_and_is_exported(runs, tmp_path, capfd):
+    run, printed = runs("completer", "text", capfd)
+    assert printed.splitlines()[-1].startswith("Next: tf-transformer export ")
+    (tmp_path / "prompts").write_text("a b\n\nc\n")
+    assert cli.main(["translate", str(run.path), f"--input={tmp_path / 'prompts'}"]) == 0
+    lines = capfd.readouterr().out.split("\n")
+    assert len(lines) == 4 and lines[1] == lines[3] == ""
+    saved = tmp_path / "saved"
+    assert cli.main(["export", str(run.path), str(saved)]) == 0
+    assert "Choosing the search" not in capfd.readouterr().err
+    (score,) = tt.Translator.load(saved).score([""], ["a b"])
+    assert score.log_prob < 0 and not score.truncated

@@ -1,0 +1,145 @@
+"""Text without translations: its files and parts, and what a run makes of it."""
+
+import gzip
+import re
+
+import language_models
+import numpy as np
+import pytest
+import tensorflow as tf
+from configurations import refusal
+
+from tf_transformer.config import DataConfig, RunConfig
+from tf_transformer.data.corpus import load_corpus, load_validation
+from tf_transformer.data.held_out import hold_out
+from tf_transformer.data.parallel import DataError
+from tf_transformer.data.text_files import TextFiles
+from tf_transformer.training.distribution import Workers
+from tf_transformer.training.recipe import Facts, choose, explain
+from tf_transformer.training.run_data import prepare_data
+from tf_transformer.training.run_directory import RunDirectory
+
+
+@pytest.fixture(autouse=True)
+def _language_models(monkeypatch):
+    language_models.register(monkeypatch)
+
+
+@pytest.fixture
+def text_file(tmp_path):
+    """A file of 60 sentences, two of which are the same, and a blank line."""
+    path = tmp_path / "text"
+    lines = [f"Der Hund {i * i} läuft nach Hause." for i in range(59)]
+    path.write_text("".join(f"{line}\n" for line in [*lines, lines[0], " "]), encoding="utf-8")
+    return path
+
+
+def config_of(path, **settings):
+    return RunConfig.from_dict(
+        {
+            "data": {"train_text": str(path)},
+            "model": {"architecture": "completer"},
+            **settings,
+        }
+    )
+
+
+def test_the_lines_of_several_files_are_targets_of_empty_sources(tmp_path):
+    (tmp_path / "a.1").write_bytes(b"eins\n\n \nzwei\tdrei")
+    (tmp_path / "a.2").write_bytes(gzip.compress(b"vier\r\n"))
+    text = TextFiles(None, tmp_path / "a.*")
+    assert list(text) == list(text) == [("", "eins"), ("", "zwei\tdrei"), ("", "vier")]
+    assert (len(text), text.num_blank) == (3, 2)
+    (tmp_path / "blank").write_text("\n \n")
+    with pytest.raises(DataError, match="blank: every line is blank"):
+        TextFiles(None, tmp_path / "blank")
+
+
+def test_the_file_says_which_corpus_it_is_and_a_part_is_held_out(text_file, tmp_path):
+    config = DataConfig(train_text=str(text_file))
+    assert config.corpus == "monolingual" and not config.has_sources
+    corpus = load_corpus(config)
+    assert (corpus.unit, len(corpus.train), len(corpus.validation)) == ("sentence", 54, 6)
+    assert sorted([*corpus.train, *corpus.validation]) == sorted(TextFiles(None, text_file))
+    assert load_validation(config) == corpus.validation
+    (tmp_path / "v").write_text("ein Satz\n\nnoch einer\n", encoding="utf-8")
+    config = DataConfig(train_text="gone", validation_text=str(tmp_path / "v"))
+    assert list(load_validation(config)) == [("", "ein Satz"), ("", "noch einer")]
+    assert load_validation(config).num_blank == 1
+
+
+def test_no_sentence_is_both_trained_and_held_out(tmp_path):
+    path = tmp_path / "text"
+    path.write_text("".join(f"Satz {i % 25}\n" for i in range(50)))
+    train, validation = hold_out(TextFiles(None, path), "")
+    assert (len(train), len(validation), train.num_same_source) == (40, 5, 5)
+    assert not set(train) & set(validation)
+    for content, words in (("Ja.\n", "1 sentence, of"), ("Ja.\n" * 9, "most sentences are the")):
+        path.write_text(content)
+        with pytest.raises(DataError, match=words):
+            hold_out(TextFiles(None, path), "a")
+
+
+@pytest.mark.parametrize(
+    ("tables", "words"),
+    [
+        ({"model": {}}, "transformer learns. .* --architecture: .*completer, scorer"),
+        ({"tokenizer": {"joint": False}}, "--no-joint .* has one side. Omit it"),
+        ({"data": {"train_text": "x", "source_noise": 0.1}}, "source_noise changes sources"),
+        ({"data": {"train_text": "x", "train_tsv": "y"}}, "--train-text has no use with"),
+        ({"data": {"validation_text": "x"}}, "missing --train-text. "),
+    ],
+)
+def test_what_cannot_be_learned_from_text_is_refused_at_once(tables, words):
+    assert re.search(words, refusal(config_of, "x", **tables))
+
+
+def test_a_configuration_of_text_is_written_and_read(text_file):
+    config = config_of(text_file)
+    assert RunConfig.from_dict(config.to_dict()) == config
+    assert config.to_dict()["data"]["corpus"] == "monolingual"
+
+
+def test_the_recipe_finds_no_source_to_change(text_file):
+    config = config_of(text_file)
+    facts = Facts.of(config, load_corpus(config.data), 1, 0)
+    chosen = {choice.name: choice.value for choice in choose(config, facts)}
+    assert (chosen["source_noise"], chosen["fold_capitals"]) == (0.0, False)
+    assert explain(config, facts).startswith("For 54 sentences, 1 core would be chosen:")
+
+
+@pytest.mark.parametrize("cached", [False, True])
+def test_the_data_of_a_run(text_file, tmp_path, capfd, cached):
+    data = {"train_text": str(text_file)}
+    if cached:
+        data["data_cache"] = str(tmp_path / "cache")
+    config = config_of(text_file, data=data, tokenizer={"bpe_dropout": 0.3})
+    workers = Workers(tf.distribute.get_strategy())
+    config, found = prepare_data(config, RunDirectory(tmp_path / "run"), workers, resume=False)
+    printed = capfd.readouterr().err.splitlines()
+    assert printed[0] == (
+        "Held out 6 of 60 sentences for validation; give --validation-text to choose them."
+    )
+    assert printed[1] == "Training a tokenizer of 400 subwords on 54 sentences."
+    assert found.description.startswith(
+        "54 training sentences of monolingual; dropped: 1 blank, 0 too long."
+    )
+    tokenizer = found.source_tokenizer
+    assert tokenizer is found.target_tokenizer or tokenizer.model == found.target_tokenizer.model
+    sentences = [target for _, target in found.corpus.train]
+    for epoch in (0, 1):
+        seen = []
+        for indices in found.batches.batch_indices(epoch):
+            inputs, labels = found.batches.batch(indices, epoch)
+            np.testing.assert_array_equal(inputs["source_ids"], [[tokenizer.eos_id]] * len(indices))
+            assert inputs["source_ids"].dtype == np.int32
+            special = (tokenizer.pad_id, tokenizer.eos_id)
+            seen += tokenizer.decode(
+                [[i for i in row if i not in special] for row in labels.tolist()]
+            )
+        assert sorted(seen) == sorted(sentences)
+    if cached:
+        (folder,) = (tmp_path / "cache").iterdir()
+        before = folder.stat().st_mtime_ns
+        prepare_data(config, RunDirectory(tmp_path / "run"), workers, resume=False)
+        assert folder.stat().st_mtime_ns == before
