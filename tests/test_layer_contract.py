@@ -20,6 +20,9 @@ from tf_transformer.layers import (
     MultiHeadAttention,
     OutputProjection,
     PositionalEmbedding,
+    PrefixLayer,
+    PrefixSelfAttention,
+    PrefixStack,
     Residual,
 )
 
@@ -62,11 +65,14 @@ CASES = {
     CrossAttention: arguments(ATTENTION, QUERY_AND_CONTEXT, 6, 1),
     GlobalSelfAttention: arguments(ATTENTION, X, 4, 1),
     CausalSelfAttention: arguments(ATTENTION, X, 4, 1),
+    PrefixSelfAttention: arguments(ATTENTION, X, 4, 1),
     FeedForward: arguments({"d_model": 12, "d_ff": 20}, X, 4, 0),
     Residual: arguments({"d_model": 12, "dropout_rate": 0.1}, X_AND_OUTPUT, 2, 1),
     EncoderLayer: arguments(BLOCK, X, ENCODER_WEIGHTS, 3),
+    PrefixLayer: arguments(BLOCK, X, ENCODER_WEIGHTS, 3),
     DecoderLayer: arguments(BLOCK, X_AND_CONTEXT, DECODER_WEIGHTS, 5),
     Encoder: arguments(stacked(EncoderLayer), X, 2 * ENCODER_WEIGHTS + 2, 6),
+    PrefixStack: arguments(stacked(PrefixLayer), X, 2 * ENCODER_WEIGHTS + 2, 6),
     Decoder: arguments(stacked(DecoderLayer), X_AND_CONTEXT, 2 * DECODER_WEIGHTS + 2, 10),
     PositionalEmbedding: arguments(
         {"vocab_size": 9, "d_model": 12, "dropout_rate": 0.1, "mask_zero": True},

@@ -18,6 +18,7 @@ from tf_transformer.layers.masks import (
 )
 from tf_transformer.layers.output_projection import OutputProjection
 from tf_transformer.layers.positions import PositionalEmbedding, sinusoidal_positions
+from tf_transformer.layers.prefix_stack import PrefixLayer, PrefixSelfAttention, PrefixStack
 from tf_transformer.layers.residual import Residual
 
 __all__ = [
@@ -32,6 +33,9 @@ __all__ = [
     "MultiHeadAttention",
     "OutputProjection",
     "PositionalEmbedding",
+    "PrefixLayer",
+    "PrefixSelfAttention",
+    "PrefixStack",
     "Residual",
     "causal_mask",
     "local_mask",

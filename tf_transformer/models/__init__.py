@@ -6,7 +6,17 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submod_attrs={
         "architectures": ["ARCHITECTURES", "build_model", "preset"],
+        "causal_lm": ["CausalLanguageModel"],
         "configs": ["TransformerConfig"],
+        "language_model_configs": [
+            "CausalLanguageModelConfig",
+            "MaskedLanguageModelConfig",
+            "PermutationLanguageModelConfig",
+            "PrefixLanguageModelConfig",
+        ],
+        "masked_lm": ["MaskedLanguageModel"],
+        "permutation_lm": ["PermutationLanguageModel"],
+        "prefix_lm": ["PrefixLanguageModel"],
         "transformer": ["Transformer"],
     },
 )

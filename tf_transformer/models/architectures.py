@@ -10,12 +10,42 @@ from typing import Any, NamedTuple
 
 from tf_transformer.errors import ConfigError, did_you_mean
 from tf_transformer.models.configs import ModelConfig, TransformerConfig
+from tf_transformer.models.language_model_configs import (
+    CausalLanguageModelConfig,
+    MaskedLanguageModelConfig,
+    PermutationLanguageModelConfig,
+    PrefixLanguageModelConfig,
+)
 
 
 def _transformer() -> type:
     from tf_transformer.models.transformer import Transformer
 
     return Transformer
+
+
+def _prefix_lm() -> type:
+    from tf_transformer.models.prefix_lm import PrefixLanguageModel
+
+    return PrefixLanguageModel
+
+
+def _causal_lm() -> type:
+    from tf_transformer.models.causal_lm import CausalLanguageModel
+
+    return CausalLanguageModel
+
+
+def _permutation_lm() -> type:
+    from tf_transformer.models.permutation_lm import PermutationLanguageModel
+
+    return PermutationLanguageModel
+
+
+def _masked_lm() -> type:
+    from tf_transformer.models.masked_lm import MaskedLanguageModel
+
+    return MaskedLanguageModel
 
 
 class Architecture(NamedTuple):
@@ -36,6 +66,9 @@ def _sizes(num_layers: int, d_model: int, d_ff: int, num_heads: int) -> dict[str
     return {"num_layers": num_layers, "d_model": d_model, "d_ff": d_ff, "num_heads": num_heads}
 
 
+# About as many parameters as the Transformer's.
+_TINY_STACK = {"tiny": _sizes(8, 128, 256, 4)}
+
 ARCHITECTURES: dict[str, Architecture] = {
     "transformer": Architecture(
         TransformerConfig,
@@ -47,6 +80,10 @@ ARCHITECTURES: dict[str, Architecture] = {
             "big": _sizes(6, 1024, 4096, 16),  # Vaswani et al. 2017
         },
     ),
+    "prefix_lm": Architecture(PrefixLanguageModelConfig, _prefix_lm, _TINY_STACK),
+    "causal_lm": Architecture(CausalLanguageModelConfig, _causal_lm, _TINY_STACK),
+    "permutation_lm": Architecture(PermutationLanguageModelConfig, _permutation_lm, _TINY_STACK),
+    "masked_lm": Architecture(MaskedLanguageModelConfig, _masked_lm, _TINY_STACK),
 }
 
 
@@ -108,12 +145,15 @@ def preset(
 def with_tokenizers(
     config: ModelConfig, source_tokenizer: Any, target_tokenizer: Any
 ) -> ModelConfig:
-    """The configuration with the vocabularies and the padding id of two tokenizers."""
+    """The configuration with the vocabularies and the special ids of two tokenizers."""
+    # Unknown tokens have an id that no text has, since the tokenizers fall back to bytes.
+    ids = {"pad_id": "pad_id", "bos_id": "bos_id", "eos_id": "eos_id", "mask_id": "unk_id"}
+    fields = {field.name for field in dataclasses.fields(config)}
     return dataclasses.replace(
         config,
         source_vocab_size=source_tokenizer.vocab_size,
         target_vocab_size=target_tokenizer.vocab_size,
-        pad_id=target_tokenizer.pad_id,
+        **{n: getattr(target_tokenizer, of) for n, of in ids.items() if n in fields},
     )
 
 
