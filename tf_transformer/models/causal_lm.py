@@ -24,7 +24,8 @@ class CausalLanguageModel(LanguageModel):
     Args: as in `SequenceModel`, with a `CausalLanguageModelConfig`.
 
     Call arguments:
-        inputs: as of `Transformer`; the target starts with `config.bos_id`.
+        inputs: as of `Transformer`; the target starts with `config.bos_id`, which the embedding
+            of the source embeds, as a part of the prompt.
         training: whether dropout is applied.
 
     Returns:

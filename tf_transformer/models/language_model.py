@@ -19,8 +19,7 @@ class LanguageModel(SequenceModel):
 
     Positions run on from the source to the target, row by row: padding between them is masked and
     not counted. Where there are segments, each side has a learned vector that is added to its
-    tokens (Devlin et al. 2019, section 3). The weights of the models with segments fit each other:
-    `model.set_weights(other.get_weights())`.
+    tokens (Devlin et al. 2019, section 3).
 
     Args: as in `SequenceModel`.
     """

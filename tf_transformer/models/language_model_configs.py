@@ -39,10 +39,10 @@ class LanguageModelConfig(ModelConfig):
         )  # fmt: skip
         require(self.d_model % 2 == 0, "d_model", self.d_model, "even")
 
-    def _require_target_id(self, name: str) -> None:
-        value, size = getattr(self, name), self.target_vocab_size
-        need = "at least 0" if size is None else f"an id below {size}"
-        require(0 <= value < (size or value + 1), name, value, need)
+    def _require_id(self, name: str, *vocab_sizes: int | None) -> None:
+        value, known = getattr(self, name), [size for size in vocab_sizes if size is not None]
+        need = f"an id below {min(known)}" if known else "at least 0"
+        require(0 <= value < min(known, default=value + 1), name, value, need)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +63,7 @@ class CausalLanguageModelConfig(LanguageModelConfig):
     def __post_init__(self) -> None:
         """Checks the values."""
         super().__post_init__()
-        self._require_target_id("bos_id")
+        self._require_id("bos_id", self.source_vocab_size, self.target_vocab_size)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,5 +89,5 @@ class MaskedLanguageModelConfig(LanguageModelConfig):
     def __post_init__(self) -> None:
         """Checks the values."""
         super().__post_init__()
-        self._require_target_id("mask_id")
-        self._require_target_id("eos_id")
+        self._require_id("mask_id", self.target_vocab_size)
+        self._require_id("eos_id", self.target_vocab_size)

@@ -31,6 +31,7 @@ class MaskedLanguageModel(LanguageModel):
 
     Without training the logits are those of pseudo-log-likelihood (Salazar et al. 2020, section
     2.1): each token of the target is predicted with it alone masked. That takes T times as long.
+    The end, with all before it seen, is all but certain: it adds next to nothing to the sum.
 
     It scores; it has no decoding step.
 
