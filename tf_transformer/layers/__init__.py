@@ -19,6 +19,7 @@ from tf_transformer.layers.masks import (
 from tf_transformer.layers.maxout import Maxout
 from tf_transformer.layers.output_projection import OutputProjection
 from tf_transformer.layers.positions import PositionalEmbedding, sinusoidal_positions
+from tf_transformer.layers.prefix_stack import PrefixLayer, PrefixSelfAttention, PrefixStack
 from tf_transformer.layers.recurrent_attention import (
     AdditiveAttention,
     DotAttention,
@@ -48,6 +49,9 @@ __all__ = [
     "OutputProjection",
     "PositionalEmbedding",
     "PredictedWindow",
+    "PrefixLayer",
+    "PrefixSelfAttention",
+    "PrefixStack",
     "Residual",
     "RestrictedCausalSelfAttention",
     "RestrictedSelfAttention",

@@ -10,6 +10,12 @@ from typing import Any, NamedTuple
 
 from tf_transformer.errors import ConfigError, did_you_mean
 from tf_transformer.models.configs import ModelConfig, TransformerConfig
+from tf_transformer.models.language_model_configs import (
+    CausalLanguageModelConfig,
+    MaskedLanguageModelConfig,
+    PermutationLanguageModelConfig,
+    PrefixLanguageModelConfig,
+)
 from tf_transformer.models.recurrent_configs import (
     BahdanauConfig,
     ChoConfig,
@@ -51,6 +57,9 @@ def _sizes(num_layers: int, d_model: int, d_ff: int, num_heads: int) -> dict[str
     return {"num_layers": num_layers, "d_model": d_model, "d_ff": d_ff, "num_heads": num_heads}
 
 
+# About as many parameters as the Transformer's.
+_TINY_STACK = {"tiny": _sizes(8, 128, 256, 4)}
+
 ARCHITECTURES: dict[str, Architecture] = {
     "transformer": Architecture(
         TransformerConfig,
@@ -71,6 +80,16 @@ ARCHITECTURES: dict[str, Architecture] = {
         BahdanauConfig, "Bahdanau", {"tiny": {"d_model": 128, "num_units": 256}}
     ),
     "luong": Architecture(LuongConfig, "Luong", {"tiny": {"num_layers": 2, "d_model": 192}}),
+    "prefix_lm": Architecture(PrefixLanguageModelConfig, "PrefixLanguageModel", _TINY_STACK),
+    "causal_lm": Architecture(
+        CausalLanguageModelConfig, "CausalLanguageModel", _TINY_STACK, trains_on_text=True
+    ),
+    "permutation_lm": Architecture(
+        PermutationLanguageModelConfig, "PermutationLanguageModel", _TINY_STACK, trains_on_text=True
+    ),
+    "masked_lm": Architecture(
+        MaskedLanguageModelConfig, "MaskedLanguageModel", _TINY_STACK, trains_on_text=True
+    ),
 }
 
 
@@ -132,12 +151,15 @@ def preset(
 def with_tokenizers(
     config: ModelConfig, source_tokenizer: Any, target_tokenizer: Any
 ) -> ModelConfig:
-    """The configuration with the vocabularies and the padding id of two tokenizers."""
+    """The configuration with the vocabularies and the special ids of two tokenizers."""
+    # Unknown tokens have an id that no text has, since the tokenizers fall back to bytes.
+    ids = {"pad_id": "pad_id", "bos_id": "bos_id", "eos_id": "eos_id", "mask_id": "unk_id"}
+    fields = {field.name for field in dataclasses.fields(config)}
     return dataclasses.replace(
         config,
         source_vocab_size=source_tokenizer.vocab_size,
         target_vocab_size=target_tokenizer.vocab_size,
-        pad_id=target_tokenizer.pad_id,
+        **{n: getattr(target_tokenizer, of) for n, of in ids.items() if n in fields},
     )
 
 

@@ -1,0 +1,369 @@
+"""Tests of the language models: one stack of self-attention, whose mask is its task."""
+
+import functools
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from small_models import SOURCE, TARGET, batch, small_config, small_model
+
+import tf_transformer as tt
+from tf_transformer.layers.masks import causal_mask
+from tf_transformer.layers.prefix_stack import PrefixStack
+from tf_transformer.layers.token_statistics import token_statistics
+from tf_transformer.models.architectures import build_model, with_tokenizers
+from tf_transformer.models.permutation_lm import two_stream_mask
+
+LANGUAGE_MODELS = ["prefix_lm", "causal_lm", "permutation_lm", "masked_lm"]
+PAD, BOS, EOS, MASK = 0, 2, 3, 1
+
+
+@pytest.fixture(scope="module")
+def model_of(randomise):
+    return functools.cache(lambda name: randomise(small_model(name)))
+
+
+@pytest.fixture
+def stack_calls(monkeypatch):
+    """The masks, and the hidden states, of every call of a stack."""
+    calls, call = [], PrefixStack.call
+
+    @functools.wraps(call)
+    def recorded(self, x, attention_mask=None, **others):
+        result = call(self, x, attention_mask=attention_mask, **others)
+        hidden = result[0] if isinstance(result, tuple) else result
+        calls.append((np.asarray(attention_mask), np.asarray(hidden)))
+        return result
+
+    monkeypatch.setattr(PrefixStack, "call", recorded)
+    return calls
+
+
+def as_bits(rows):
+    return ["".join(str(int(allowed)) for allowed in row) for row in np.asarray(rows)]
+
+
+def labels_of(target_ids):
+    """The tokens after `target_ids` `(B, T)`, then the end."""
+    labels = np.pad(target_ids[:, 1:], [(0, 0), (0, 1)])
+    labels[np.arange(len(labels)), (target_ids[:, 1:] != PAD).sum(axis=1)] = EOS
+    return labels
+
+
+# The masks
+
+
+@pytest.mark.parametrize(
+    ("name", "ones"),
+    [
+        # UniLM: 6 * 6, then 7 + 8 + 9 + 10.
+        ("prefix_lm", 70),
+        # The begin, a source without its end and three of the target: 1 + 2 + … + 9.
+        ("causal_lm", 45),
+        # 6 * 6 of the source; content sees 7 + 8 + 9 + 10, and so do the queries.
+        ("permutation_lm", 36 + 34 + 34),
+        # The source and the whole target, its end included.
+        ("masked_lm", 11 * 11),
+    ],
+)
+def test_the_mask_is_the_task(name, ones, model_of, stack_calls):
+    source_ids, target_ids = np.arange(4, 10)[None], np.array([[BOS, 5, 6, 7]])
+    model_of(name)((source_ids, target_ids))
+    mask, hidden = stack_calls[0]
+    length = hidden.shape[1]
+    assert np.broadcast_to(mask, (1, length, length)).sum() == ones
+
+
+def test_the_two_streams_of_a_chinese_sentence():
+    # XLNet: <s> 北 京 欢 迎 你, generated in the order <s> 迎 京 你 欢 北 <e>; two source tokens,
+    # of which the second is padding.
+    ranks = np.array([[0, 5, 2, 4, 1, 3, 6]])
+    mask = np.asarray(two_stream_mask(np.array([[True, False]]), ranks))[0]
+    bits = as_bits(mask)
+    assert bits[:2] == ["10" + 12 * "0"] * 2
+    # A content token sees itself and what the query that predicts it sees; none sees a query.
+    queries = ["101111", "100010", "101011", "100000", "101010", "111111"]
+    assert bits[8:] == [f"10{row}000000" for row in queries]
+    for token, row in enumerate(bits[2:8]):
+        assert row[:2] == "10" and row[8:] == "000000"
+        seen = list(queries[token - 1]) if token else list("000000")
+        seen[token] = "1"
+        assert row[2:8] == "".join(seen)
+
+
+@pytest.mark.parametrize("name", ["prefix_lm", "permutation_lm"])
+def test_no_edit_of_the_target_reaches_the_source(name, model_of, stack_calls):
+    inputs = batch(model_of(name).config)
+    for target_ids in (TARGET, (TARGET + 3) % 6 + 4):
+        model_of(name)({**inputs, "target_ids": target_ids})
+    (_, before), (_, after) = stack_calls
+    np.testing.assert_array_equal(after[:, :5], before[:, :5])
+    assert (np.abs(after - before)[:, 5:].max(axis=-1) > 1e-3).all()
+
+
+def test_a_prefix_of_one_token_is_a_prompt(model_of):
+    # One token sees itself in both directions and in one: the prefix mask is the triangle. The
+    # prefix model reads a | b c d, the causal model a b | c d, and both go on alike.
+    prefix, causal = small_model("prefix_lm"), small_model("causal_lm")
+    prefix.segment_embedding.embeddings.assign(np.zeros((2, 12)))
+    causal.set_weights([w for w in prefix.get_weights() if w.shape != (2, 12)])
+    rows = np.random.default_rng(0).integers(4, 13, (3, 5))
+    expected = prefix((rows[:, :1], rows[:, 1:]))
+    prompts = np.pad(rows[:, 1:2], [(0, 0), (0, 1)], constant_values=EOS)
+    targets = np.concatenate([rows[:, :1], rows[:, 2:]], axis=1)
+    np.testing.assert_allclose(causal((prompts, targets)), expected, atol=1e-5)
+
+
+def test_a_prefix_model_begins_with_the_stack_of_a_masked_one(model_of):
+    masked = model_of("masked_lm")
+    model = small_model("prefix_lm")
+    model.set_weights(masked.get_weights())
+    x = np.random.default_rng(0).normal(size=(2, 4, 12)).astype("float32")
+    np.testing.assert_array_equal(model.stack(x), masked.stack(x))
+    assert [w.path.split("/", 1)[1] for w in model.weights] == [
+        w.path.split("/", 1)[1] for w in masked.weights
+    ]
+
+
+# The causal model
+
+
+def test_an_empty_source_makes_an_ordinary_language_model(model_of, stack_calls):
+    model = model_of("causal_lm")
+    empty = np.full((2, 1), EOS)
+    logits = np.asarray(model((empty, TARGET)))
+    [(_, hidden)] = stack_calls
+    assert hidden.shape == (2, 6, 12)
+    padded = np.pad(empty, [(0, 0), (0, 3)])
+    np.testing.assert_allclose(model((padded, TARGET)), logits, atol=1e-5)
+    np.testing.assert_allclose(
+        logits, model.output_projection(hidden), atol=1e-5, err_msg="the begin token predicts"
+    )
+
+
+@pytest.mark.parametrize("cut", [1, 2, 4])
+def test_a_prompt_is_continued_as_a_target_is(cut, model_of):
+    # The begin of a text may be given as a prompt or as a target: the logits after it are the same.
+    model, text = model_of("causal_lm"), TARGET[:1]
+    whole = model((np.full((1, 1), EOS), text))
+    prompt = np.append(text[:, 1 : cut + 1], [[EOS]], axis=1)
+    rest = np.append(text[:, :1], text[:, cut + 1 :], axis=1)
+    np.testing.assert_allclose(model((prompt, rest)), whole[:, cut:], atol=1e-5)
+
+
+# The permutation model
+
+
+ORDERS = {
+    "in order": [[1, 2, 3, 4, 5, 6], [1, 2, 3, 4, 5, 6]],
+    "drawn": [[5, 2, 4, 1, 3, 6], [2, 1, 3, 4, 5, 6]],
+}
+
+
+@pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS.keys())
+def test_shuffled_tokens_under_the_triangle_have_the_loss_of_their_order(order, model_of):
+    # The cheap equivalent of an order: put tokens and their positions in it, and read from left to
+    # right. Here each token is predicted from the ones before, by one plain stack.
+    model = model_of("permutation_lm")
+    ranks = np.pad(order, [(0, 0), (1, 0)])
+    labels = labels_of(TARGET)
+    inputs = {"source_ids": SOURCE, "target_ids": TARGET}
+    found = tt.SmoothedCrossEntropy(0.0)(labels, model({**inputs, "ranks": ranks}))
+
+    rows = np.arange(2)[:, None]
+    generated = np.argsort(ranks, axis=1)  # the tokens' places in the sentence
+    lengths = (SOURCE != PAD).sum(axis=1)[:, None]
+    whole = np.append(TARGET, np.full((2, 1), EOS), axis=1)[rows, generated]
+    segments = model.segment_embedding(np.array([0, 1]))
+    x = tf.concat(
+        [
+            model.source_embedding(SOURCE) + segments[0],
+            model.target_embedding(whole[:, :-1], positions=lengths + generated[:, :-1])
+            + segments[1],
+            model.query_embedding(np.zeros((2, 6)), positions=lengths + generated[:, 1:])
+            + segments[1],
+        ],
+        axis=1,
+    )
+    triangle = np.broadcast_to(causal_mask(6)[0], (2, 6, 6))
+    mask = np.zeros((2, 17, 17), bool)
+    mask[:, :, :5] = (SOURCE != PAD)[:, None]
+    mask[:, 5:11, 5:11] = mask[:, 11:, 5:11] = triangle
+    logits = model.output_projection(model.stack(x, attention_mask=mask)[:, 11:])
+    shuffled = labels[rows, generated[:, 1:] - 1]
+    expected = tt.SmoothedCrossEntropy(0.0)(shuffled, logits)
+    assert float(found) == pytest.approx(float(expected), abs=1e-5)
+    if order is ORDERS["in order"]:
+        np.testing.assert_allclose(model(inputs), logits, atol=1e-5)
+
+
+def test_drawn_orders_end_with_the_end():
+    model = small_model("permutation_lm")
+    target_ids = np.array([[BOS, *range(4, 12)], [BOS, 5, 6, 7, 0, 0, 0, 0, 0], [BOS] + 8 * [0]])
+    drawn = np.stack([model._drawn_ranks(target_ids) for _ in range(200)])
+    assert (np.sort(drawn, axis=2) == np.arange(10)).all()
+    assert (drawn[:, :, 0] == 0).all() and (drawn[:, 0, 9] == 9).all()
+    assert (drawn[:, 1, 4:] == np.arange(4, 10)).all() and (drawn[:, 2] == np.arange(10)).all()
+    # Every token has every rank about as often: 25 of 200 each, 66.7 of the shorter.
+    counts = (drawn[:, 0, 1:9, None] == np.arange(1, 9)).sum(axis=0)
+    assert counts.min() > 8 and counts.max() < 50
+    assert len({tuple(order) for order in drawn[:, 1, 1:4]}) == 6
+
+
+def test_an_order_is_drawn_in_training_only(model_of):
+    model = build_model(small_config("permutation_lm", dropout_rate=0.0))
+    inputs = batch(model.config)
+    quiet = model(inputs)
+    drawn = [np.asarray(model(inputs, training=True)) for _ in range(3)]
+    assert all(np.abs(logits - quiet).max() > 1e-3 for logits in drawn)
+    in_order = {**inputs, "ranks": np.arange(7)[None]}
+    np.testing.assert_allclose(model(in_order, training=True), quiet, atol=1e-6)
+
+
+# The masked model
+
+
+def test_what_is_drawn_and_shown():
+    keras.utils.set_random_seed(0)
+    model = build_model(small_config("masked_lm", target_vocab_size=50, tie_embeddings=False))
+    rng = np.random.default_rng(0)
+    token_ids = rng.integers(4, 50, (2000, 20))
+    lengths = rng.choice([1, 2, 10, 20], (2000, 1))
+    drawn, shown = model._draw(token_ids, np.arange(20) < lengths)
+    drawn, shown = np.asarray(drawn), np.asarray(shown)
+    np.testing.assert_array_equal(shown[~drawn], token_ids[~drawn])
+    # As BERT's code: 15 %, rounded, and at least one.
+    wanted = {1: 1, 2: 1, 10: 2, 20: 3}
+    assert drawn.sum(axis=1).tolist() == [wanted[length] for length in lengths[:, 0].tolist()]
+    long = drawn[lengths[:, 0] == 20]
+    assert long.sum() == 0.15 * long.size
+    np.testing.assert_allclose(long.mean(axis=0), 0.15, atol=0.06)  # deviation 0.016
+    new, old = shown[drawn], token_ids[drawn]
+    assert len(new) > 3000  # deviations of at most 0.008
+    assert (new == MASK).mean() == pytest.approx(0.8, abs=0.04)
+    assert (new == old).mean() == pytest.approx(0.1 + 0.1 / 50, abs=0.03)
+    others = new[(new != MASK) & (new != old)]
+    assert len(others) / len(new) == pytest.approx(0.1, abs=0.03)
+    assert len(np.unique(others)) > 40 and others.max() < 50 and others.min() >= 0
+
+
+def test_in_training_the_output_is_0_but_at_drawn_tokens(model_of):
+    model, inputs = model_of("masked_lm"), batch(small_config("masked_lm"))
+    labels = labels_of(TARGET)
+    counts = np.zeros(labels.shape, int)
+    for _ in range(20):
+        logits = np.asarray(model(inputs, training=True))
+        counts += logits.any(axis=-1)
+    assert counts.sum() == 20 * 2 and (counts[labels == PAD] == 0).all()
+    assert counts[labels == EOS].all(), "the end is a token"
+    statistics = np.asarray(model({**inputs, "labels": labels}, training=True))
+    assert statistics.any(axis=-1).sum() == 2
+
+
+@pytest.mark.parametrize("from_statistics", [False, True], ids=["logits", "statistics"])
+def test_the_loss_is_that_of_the_drawn_tokens(from_statistics, model_of):
+    model = build_model(small_config("masked_lm"))
+    options = {"from_statistics": from_statistics}
+    model.compile(
+        loss=tt.SmoothedCrossEntropy(0.1, **options),
+        metrics=[tt.Perplexity(**options), tt.TokenAccuracy(**options)],
+    )
+    labels = labels_of(TARGET)
+    logits = np.random.default_rng(0).normal(size=(2, 6, 13)).astype("float32")
+    drawn = np.zeros((2, 6, 1), bool)
+    drawn[0, 2], drawn[1, 1] = True, True
+    output = np.where(drawn, logits, 0.0).astype("float32")
+    if from_statistics:
+        counted = np.where(drawn[..., 0], labels, PAD)
+        output = token_statistics(counted, logits, PAD)
+    rows = logits[[0, 1], [2, 1]][None], labels[[0, 1], [2, 1]][None]
+    found = model.compute_loss(y=labels, y_pred=output)
+    assert float(found) == pytest.approx(
+        float(tt.SmoothedCrossEntropy(0.1)(rows[1], rows[0])), abs=1e-5
+    )
+    metrics = model.compute_metrics(None, labels, output)
+    perplexity, accuracy = tt.Perplexity(), tt.TokenAccuracy()
+    perplexity.update_state(rows[1], rows[0])
+    accuracy.update_state(rows[1], rows[0])
+    assert float(metrics["perplexity"]) == pytest.approx(float(perplexity.result()), rel=1e-5)
+    assert float(metrics["accuracy"]) == float(accuracy.result())
+
+
+@pytest.mark.parametrize("in_graph", [False, True], ids=["eager", "graph"])
+def test_pseudo_log_likelihood_masks_one_token_at_a_time(in_graph, model_of):
+    model, inputs = model_of("masked_lm"), batch(small_config("masked_lm"))
+    logits = np.asarray((tf.function(model) if in_graph else model)(inputs))
+    for row, t in [(0, 0), (0, 2), (0, 5), (1, 0), (1, 1), (1, 2)]:
+        source = SOURCE[row][SOURCE[row] != PAD]
+        target = np.append(TARGET[row][TARGET[row] != PAD], EOS)
+        target[t + 1] = MASK
+        positions = len(source) + np.arange(len(target))
+        x = tf.concat(
+            [
+                model.source_embedding(source[None]) + model.segment_embedding(np.array([0])),
+                model.target_embedding(target[None], positions=positions[None])
+                + model.segment_embedding(np.array([1])),
+            ],
+            axis=1,
+        )
+        hidden = model.stack(x)[0, len(source) + t + 1]
+        expected = model.output_projection(hidden[None])[0]
+        np.testing.assert_allclose(logits[row, t], expected, atol=1e-5)
+
+
+# All of them
+
+
+@pytest.mark.parametrize("name", LANGUAGE_MODELS)
+def test_it_learns(name):
+    # Source and target are the same three of eight letters.
+    keras.utils.set_random_seed(1)
+    model = build_model(
+        small_config(
+            name, num_layers=2, d_model=32, num_heads=2, d_ff=64, dropout_rate=0.0,
+        )
+    )  # fmt: skip
+    model.compile(keras.optimizers.Adam(5e-3), loss=tt.SmoothedCrossEntropy(0.0))
+    letters = np.random.default_rng(0).integers(4, 12, (6432, 3)).astype("int32")
+    begin, end = np.full((6432, 1), BOS, "int32"), np.full((6432, 1), EOS, "int32")
+    x = {
+        "source_ids": np.concatenate([letters, end], axis=1),
+        "target_ids": np.concatenate([begin, letters], axis=1),
+    }
+    train, held_out = slice(6400), slice(6400, None)
+
+    def part(rows):
+        return {name: ids[rows] for name, ids in x.items()}, x["source_ids"][rows]
+
+    model.fit(*part(train), batch_size=64, epochs=3, verbose=0)
+    loss = model.evaluate(*part(held_out), verbose=0)
+    assert loss < 0.2  # ln 8 * 3 / 4 = 1.56 without the source
+
+
+@pytest.mark.parametrize("name", ["permutation_lm", "masked_lm"])
+def test_models_that_only_score_are_refused_for_translating(name, letter_tokenizer):
+    model = build_model(with_tokenizers(small_config(name), letter_tokenizer, letter_tokenizer))
+    with pytest.raises(TypeError, match=f"{type(model).__name__} has none"):
+        tt.Translator.from_model(model, letter_tokenizer, letter_tokenizer)
+
+
+def test_special_ids_come_from_the_tokenizer(letter_tokenizer):
+    masked = with_tokenizers(small_config("masked_lm", mask_id=9), *[letter_tokenizer] * 2)
+    assert (masked.mask_id, masked.eos_id) == (letter_tokenizer.unk_id, letter_tokenizer.eos_id)
+    causal = with_tokenizers(small_config("causal_lm", bos_id=9), *[letter_tokenizer] * 2)
+    assert causal.bos_id == letter_tokenizer.bos_id
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "message"),
+    [
+        ("masked_lm", {"mask_id": 13}, "mask_id must be an id below 13; received mask_id=13"),
+        ("masked_lm", {"eos_id": -1}, "eos_id must be an id below 13"),
+        ("causal_lm", {"bos_id": 13}, "bos_id must be an id below 13"),
+        ("prefix_lm", {"num_heads": 5}, "d_model must be a multiple of num_heads=5"),
+    ],
+)
+def test_an_invalid_setting_is_named(name, changes, message):
+    with pytest.raises(ValueError, match=message):
+        small_config(name, **changes)
