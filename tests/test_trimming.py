@@ -68,7 +68,7 @@ def test_texts_are_split_as_before(tokenizers, words, kind, data):
 def test_other_texts_are_not_lost_and_need_no_more_bytes(tokenizers, phrases, kind):
     tokenizer = tokenizers[kind]
     trimmed, ids = trimmed_for(tokenizer, phrases.test.sources[:3])
-    assert NUM_FIXED < len(ids) == trimmed.vocab_size < 0.6 * VOCAB_SIZE
+    assert NUM_FIXED < len(ids) == trimmed.vocab_size < 0.65 * VOCAB_SIZE
     assert list(ids[:NUM_FIXED]) == list(range(NUM_FIXED))
     others = [*phrases.test.sources[3:], *phrases.test.targets, "naïve 😀 句"]
     rows = trimmed.encode(others)
