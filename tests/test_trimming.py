@@ -68,10 +68,12 @@ def test_texts_are_split_as_before(tokenizers, words, kind, data):
 def test_other_texts_are_not_lost_and_need_no_more_bytes(tokenizers, phrases, kind):
     tokenizer = tokenizers[kind]
     trimmed, ids = trimmed_for(tokenizer, phrases.test.sources[:3])
-    assert NUM_FIXED < len(ids) == trimmed.vocab_size < 0.65 * VOCAB_SIZE
+    assert NUM_FIXED < len(ids) == trimmed.vocab_size < 0.6 * VOCAB_SIZE
     assert list(ids[:NUM_FIXED]) == list(range(NUM_FIXED))
     others = [*phrases.test.sources[3:], *phrases.test.targets, "naïve 😀 句"]
     rows = trimmed.encode(others)
+    assert max(map(max, rows)) < trimmed.vocab_size
+    assert trimmed.tokenize(tf.constant(others)).to_list() == rows
     assert trimmed.decode(rows) == tokenizer.decode(tokenizer.encode(others))
     num_bytes = [sum(i < NUM_FIXED for i in row) for row in rows]
     assert num_bytes == [sum(i < NUM_FIXED for i in row) for row in tokenizer.encode(others)]
@@ -84,8 +86,11 @@ def test_subwords_keep_their_order_and_scores(tokenizers, phrases, kind):
     before, after = (
         sentencepiece_model_pb2.ModelProto.FromString(each.model) for each in (tokenizer, trimmed)
     )
-    assert [before.pieces[index] for index in ids] == list(after.pieces)
-    assert after.trainer_spec.vocab_size == trimmed.vocab_size
+    size = trimmed.vocab_size
+    assert [before.pieces[index] for index in ids] == after.pieces[:size]
+    assert all(piece.type == piece.UNUSED for piece in after.pieces[size:])
+    assert (len(after.pieces) > size) == (kind == "bpe")
+    assert after.trainer_spec.vocab_size == len(after.pieces) < VOCAB_SIZE
     for name in ("pad_id", "unk_id", "bos_id", "eos_id"):
         assert getattr(trimmed, name) == getattr(tokenizer, name)
 
@@ -96,6 +101,18 @@ def test_bpe_needs_the_subwords_that_are_merged(tokenizers, phrases, monkeypatch
     trimmed, ids = trimmed_for(tokenizer, texts)
     with pytest.raises(TokenizerError, match=r"cannot be trimmed: '.*' would be split another way"):
         require_same_splits(tokenizer, trimmed, ids, texts)
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_a_trimmed_tokenizer_can_be_trimmed(tokenizers, phrases, kind):
+    texts = phrases.test.sources
+    once, ids = trimmed_for(tokenizers[kind], texts[:6])
+    twice, ids_of_once = trimmed_for(once, texts[:3])
+    at_once, _ = trimmed_for(tokenizers[kind], texts[:3])
+    size = at_once.vocab_size
+    assert size == twice.vocab_size < once.vocab_size < VOCAB_SIZE
+    assert twice.subwords(range(size)) == at_once.subwords(range(size))
+    require_same_splits(tokenizers[kind], twice, ids[ids_of_once], texts[:3])
 
 
 @pytest.mark.parametrize("kind", TYPES)

@@ -58,8 +58,12 @@ def trim_tokenizer(
     """A tokenizer of fewer subwords. Texts made of the used ones are split exactly as before.
 
     What is no subword (special ids, bytes) stays, and so do single characters: other texts become
-    shorter subwords, and bytes only where they did before. With BPE those from which a used subword
-    is merged stay too. Ids keep their order, and subwords their scores.
+    shorter subwords, and bytes only where they did before. Ids keep their order, and subwords their
+    scores.
+
+    BPE also needs the subwords from which a kept one is merged. They stay behind the vocabulary, so
+    that a model need not know them, and are "unused", as in SentencePiece's own `SetVocabulary`:
+    one that is not merged further is taken apart again.
 
     Args:
         tokenizer: The tokenizer.
@@ -70,19 +74,22 @@ def trim_tokenizer(
     """
     proto = sentencepiece_model_pb2.ModelProto.FromString(tokenizer.model)
     pieces, spec = proto.pieces, proto.trainer_spec
-    normal = {p.piece: index for index, p in enumerate(pieces) if p.type == p.NORMAL}
-    kept = set(range(len(pieces))) - set(normal.values()) | set(used)
-    kept.update(index for piece, index in normal.items() if len(piece) == 1)
+    subwords = {p.piece: i for i, p in enumerate(pieces) if p.type in (p.NORMAL, p.UNUSED)}
+    kept = set(range(len(pieces))) - set(subwords.values()) | set(used)
+    kept.update(index for piece, index in subwords.items() if len(piece) == 1)
+    merged = set()
     if spec.model_type == spec.BPE:
-        scores = {piece: pieces[index].score for piece, index in normal.items()}
-        needed = [piece for piece, index in normal.items() if index in kept]
-        kept.update(normal[part] for piece in needed for part in _merges(piece, scores))
-    ids = np.array(sorted(kept))
-    left = [pieces[index] for index in ids]
+        scores = {piece: pieces[index].score for piece, index in subwords.items()}
+        needed = [piece for piece, index in subwords.items() if index in kept]
+        merged = {subwords[part] for piece in needed for part in _merges(piece, scores)} - kept
+    ids = sorted(kept)
+    left = [pieces[index] for index in [*ids, *sorted(merged)]]
+    for piece in left[len(ids) :]:
+        piece.type = piece.UNUSED
     del pieces[:]
     pieces.extend(left)
-    spec.vocab_size = len(ids)
-    return SentencePieceTokenizer(proto.SerializeToString(deterministic=True)), ids
+    spec.vocab_size = len(left)
+    return SentencePieceTokenizer(proto.SerializeToString(deterministic=True)), np.array(ids)
 
 
 def require_same_splits(
