@@ -18,6 +18,7 @@ from tf_transformer.commands import (
     serve,
     train,
     translate,
+    trim,
 )
 from tf_transformer.commands.options import Parser
 from tf_transformer.errors import InputError
@@ -28,6 +29,7 @@ COMMANDS = {
     "evaluate": evaluate,
     "export": export,
     "translate": translate,
+    "trim": trim,
     "doctor": doctor,
     "serve": serve,
 }

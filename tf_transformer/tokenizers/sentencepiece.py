@@ -62,7 +62,7 @@ class SentencePieceTokenizer:
 
     Attributes:
         model: The same bytes.
-        vocab_size: Number of subwords, V.
+        vocab_size: Number of subwords, V, without those at the end that no text is split into.
         pad_id: Token id of padding, as all ids read from the model.
         unk_id: Token id of what the vocabulary cannot express.
         bos_id: Token id that begins the decoder's input.
@@ -89,6 +89,8 @@ class SentencePieceTokenizer:
         self._graph = None
         self._dropout = None
         self.vocab_size = self._library.vocab_size()
+        while self.vocab_size and self._library.is_unused(self.vocab_size - 1):
+            self.vocab_size -= 1
         self.pad_id = self._library.pad_id()
         self.unk_id = self._library.unk_id()
         self.bos_id = self._library.bos_id()

@@ -35,6 +35,7 @@ from tf_transformer.training.progress import Progress
 from tf_transformer.training.restore import best_checkpoint, translator_of
 from tf_transformer.training.run_data import RunData, prepare_data
 from tf_transformer.training.run_directory import RunDirectory, say
+from tf_transformer.training.trimming import require_untrimmed
 
 
 def train(
@@ -63,6 +64,7 @@ def train(
     """
     started = time.monotonic() if started is None else started
     run = RunDirectory.open(run_dir) if resume else RunDirectory.create(run_dir)
+    require_untrimmed(run)
     config = config or run.config()
     if config.training.tensorboard and importlib.util.find_spec("tensorboard") is None:
         raise ConfigError("--tensorboard needs its package. Install it: pip install tensorboard")

@@ -1,0 +1,221 @@
+"""`tf-transformer trim`: a smaller run that translates given texts as before."""
+
+import functools
+import gzip
+import json
+import re
+
+import numpy as np
+import pytest
+from commands import assert_refused, lines_of
+from small_models import small_config
+
+import tf_transformer as tt
+from tf_transformer import cli
+from tf_transformer.config import RunConfig
+from tf_transformer.config.tables import DataConfig, TokenizerConfig
+from tf_transformer.models.architectures import build_model, with_tokenizers
+from tf_transformer.training.checkpoints import Checkpoints
+from tf_transformer.training.restore import restore_model, translator_of
+from tf_transformer.training.run_directory import RunDirectory
+
+VOCAB_SIZE = 500
+KINDS = {
+    "bpe, tied": ("bpe", True, True),
+    "bpe, separate": ("bpe", False, False),
+    "unigram, joint": ("unigram", True, False),
+    "unigram, separate": ("unigram", False, False),
+}
+
+
+@pytest.fixture(scope="module")
+def run_of(phrases, phrase_tokenizer, randomise, request, tmp_path_factory):
+    """Makes the run of a kind: of a trained model if it is tied, or else of random weights."""
+
+    def tokenizers_of(model_type, joint):
+        sides = phrases.train.sources, phrases.train.targets
+        texts = [[*sides[0], *sides[1]]] if joint else sides
+        train = tt.SentencePieceTokenizer.train
+        trained = [train(text, VOCAB_SIZE, model_type) for text in texts]
+        return trained[0], trained[-1]
+
+    @functools.cache
+    def run_of(name):
+        model_type, joint, tied = KINDS[name]
+        if tied:
+            model, tokenizers = request.getfixturevalue("phrase_model"), [phrase_tokenizer] * 2
+        else:
+            tokenizers = tokenizers_of(model_type, joint)
+            config = small_config("transformer", tie_embeddings=False)
+            model = randomise(build_model(with_tokenizers(config, *tokenizers)))
+        config = RunConfig(
+            DataConfig("phrasebook", max_length=24, fold_capitals=True),
+            TokenizerConfig(VOCAB_SIZE, model_type, joint),
+            model.config,
+        )
+        run = RunDirectory.create(tmp_path_factory.mktemp("runs") / "run")
+        run.begin(config, *tokenizers)
+        Checkpoints(run.checkpoints_path).write(
+            model, 7, {"val_bleu": 1.0}, run_metadata=model.config.to_dict()
+        )
+        return run.path
+
+    return run_of
+
+
+@pytest.fixture
+def source(tmp_path, phrases):
+    return write(tmp_path / "source", [*phrases.test.sources[:19], ""])
+
+
+def write(path, lines):
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return path
+
+
+def opened(run_dir):
+    """A translator of a run, and the model and tokenizers that it has."""
+    directory = RunDirectory.open(run_dir)
+    model, *tokenizers, _ = restore_model(directory)
+    return translator_of(directory.config().data, model, *tokenizers), model, *tokenizers
+
+
+def subwords_of(tokenizer, texts):
+    return [tokenizer.subwords(row) for row in tokenizer.encode(texts)]
+
+
+@pytest.fixture
+def trim(tmp_path, capfd):
+    """Trims a run; returns the new run and the numbers of the report, by what they are of."""
+
+    def trim(run_dir, *options):
+        new = tmp_path / "trimmed"
+        assert cli.main(["trim", str(run_dir), str(new), *map(str, options)]) == 0
+        rows = [
+            re.fullmatch(r"(\S+) of (\S+) (.+)", r) for r in capfd.readouterr().out.splitlines()
+        ]
+        return new, {row[3]: (row[1].replace(",", ""), row[2].replace(",", "")) for row in rows}
+
+    return trim
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_greedy_translations_stay_and_the_vocabularies_shrink(run_of, source, trim, name):
+    new, report = trim(run_of(name), "--source", source)
+    before, model, *tokenizers = opened(run_of(name))
+    after, smaller, *trimmed = opened(new)
+    lines = lines_of(source)
+    assert after(lines) == before(lines)
+    assert len(set(after(lines))) > (10 if KINDS[name][2] else 2)
+    assert report.pop("translations changed") == ("none", "20")
+    sides = ("",) if KINDS[name][1] else ("source ", "target ")
+    for side, few, many in zip(sides, trimmed, tokenizers, strict=False):
+        assert report.pop(f"{side}subwords") == (str(few.vocab_size), str(VOCAB_SIZE))
+        assert few.vocab_size < many.vocab_size
+    assert subwords_of(trimmed[0], lines) == subwords_of(tokenizers[0], lines)
+    assert (trimmed[0].model == trimmed[1].model) == KINDS[name][1]
+    parameters = (str(smaller.count_params()), str(model.count_params()))
+    assert report.pop("parameters") == parameters
+    few, many = map(float, report.pop("MB of weights and tokenizers"))
+    assert 4e-6 * smaller.count_params() < few < many
+    assert report == {}
+
+
+def test_other_texts_are_translated_too(run_of, source, trim, phrases):
+    new, _ = trim(run_of("bpe, tied"), "--source", source)
+    translate = opened(new)[0]
+    assert len([t for t in translate(list(phrases.test.sources[3:40])) if t]) == 37
+
+
+def test_a_beam_keeps_its_hypotheses_and_changed_translations_are_counted(
+    run_of, tmp_path, trim, phrases
+):
+    lines = phrases.test.sources[:2]
+    options = ("--beam-size=3", "--length-penalty=1")
+    new, report = trim(run_of("bpe, separate"), "--source", write(tmp_path / "f", lines), *options)
+    (before, *_, many), (after, *_, few) = map(opened, (run_of("bpe, separate"), new))
+    pairs = zip(*(each(lines, 64, 3, 1.0) for each in (before, after)), strict=True)
+    changed = sum(old != now for old, now in pairs)
+    assert report["translations changed"] == (str(changed or "none"), "2")
+    source_ids, limits, _ = before.module.tokenize(lines)
+    found = before.module.fixed_beam(source_ids, limits, 3, 1.0, 3)
+    made = {many.pad_id, *np.ravel(found["ids"]).tolist()}
+    assert len(made) > 5
+    assert set(many.subwords(made)) <= set(few.subwords(range(few.vocab_size)))
+    assert few.vocab_size < VOCAB_SIZE
+
+
+def test_capitals_are_kept_as_the_model_reads_them(run_of, tmp_path, trim):
+    line = "WHERE IS THE STATION"
+    new, _ = trim(run_of("bpe, separate"), "--source", write(tmp_path / "f", [line]))
+    before, after = (opened(run_dir) for run_dir in (run_of("bpe, separate"), new))
+    assert after[0](line) == before[0](line)
+    both = [line, line.lower()]
+    assert subwords_of(after[2], both) == subwords_of(before[2], both)
+
+
+def test_the_subwords_of_target_texts_are_kept(run_of, source, trim, tmp_path, phrases):
+    run_dir, lines = run_of("bpe, separate"), list(phrases.test.targets)
+    target = write(tmp_path / "target", lines)
+    gz = tmp_path / "target.gz"
+    gz.write_bytes(gzip.compress(target.read_bytes()))
+    new, report = trim(run_dir, "--source", source, source, "--target", gz, target)
+    assert report["translations changed"] == ("none", "40")
+    many, few = (opened(path)[3] for path in (run_dir, new))
+    assert subwords_of(few, lines) == subwords_of(many, lines)
+
+
+def test_the_new_run_is_a_run(trained_run, copy_files, tmp_path, trim, capfd):
+    source, target = copy_files / "test.source", copy_files / "test.target"
+    few = write(tmp_path / "few", ["a b c", "c b a"])
+    new, _ = trim(trained_run[0], "--source", few)
+    translations, sizes = [], []
+    for index, run_dir in enumerate((trained_run[0], new)):
+        assert cli.main(["translate", str(run_dir), f"--input={few}"]) == 0
+        translations.append(capfd.readouterr().out)
+        assert (
+            cli.main(["evaluate", str(run_dir), f"--source={source}", f"--reference={target}"]) == 0
+        )
+        assert json.loads(capfd.readouterr().out.splitlines()[-1])["bleu"] >= 0
+        saved = tmp_path / f"saved{index}"
+        assert cli.main(["export", str(run_dir), str(saved), "--beam-size=1"]) == 0
+        sizes.append(sum(path.stat().st_size for path in saved.rglob("variables*")))
+        translations.append("\n".join([*tt.Translator.load(saved)(lines_of(few)), ""]))
+    assert len(set(translations)) == 1
+    assert sizes[1] < sizes[0]
+    state = json.loads(next(new.rglob("state.json")).read_text(encoding="utf-8"))
+    assert state["metrics"] == {}
+    assert "trimmed" in state["run_metadata"]
+
+
+def test_the_new_run_is_not_resumed(run_of, source, trim, capfd, tmp_path):
+    new, _ = trim(run_of("bpe, tied"), "--source", source)
+    words = ["trimmed: was written by trim and cannot be resumed", "trim it again"]
+    assert_refused(["train", f"--run-dir={new}", "--resume", "--steps=9"], words, capfd, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["{run}", "{new}", "--source", "{bad}/gone"], ["gone: no such file"]),
+        (["{run}", "{new}", "--source", "{bad}/two", "{bad}/empty"], ["empty: the file is empty"]),
+        (["{run}", "{new}", "--source", "{bad}/blank"], ["have no text"]),
+        (
+            ["{run}", "{new}", "--source", "{bad}/two", "--target", "{bad}/latin1"],
+            ["latin1, line 2"],
+        ),
+        (["{run}", "{new}"], ["--source"]),
+        (["{run}", "{bad}/folder", "--source", "{bad}/two"], ["folder: exists already"]),
+        (["{run}", "{bad}/two/new", "--source", "{bad}/two"], ["two is no writable folder"]),
+        (["{bad}/folder", "{new}", "--source", "{bad}/two"], ["folder: holds no run"]),
+        (["{bad}/untrained", "{new}", "--source", "{bad}/two"], ["there is no checkpoint yet"]),
+        (["{run}", "{new}", "--source", "{bad}/two", "--beam-size=2000"], ["beam_size must be"]),
+    ],
+)
+def test_a_mistake_is_one_line(run_of, bad_files, capfd, arguments, words):
+    untrained = RunDirectory(bad_files / "untrained")
+    _, _, *tokenizers = opened(run_of("bpe, tied"))
+    untrained.begin(RunDirectory.open(run_of("bpe, tied")).config(), *tokenizers)
+    names = {"run": run_of("bpe, tied"), "new": bad_files / "new", "bad": bad_files}
+    given = [argument.format(**names) for argument in arguments]
+    assert_refused(["trim", *given], words, capfd, bad_files)

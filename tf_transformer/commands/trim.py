@@ -1,0 +1,83 @@
+"""`tf-transformer trim`: a run with only the subwords that some texts need."""
+
+import argparse
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from tf_transformer.commands.models import quiet, search_errors
+from tf_transformer.commands.options import add_search_options
+from tf_transformer.data.lines import read_lines
+from tf_transformer.training.run_directory import RunDirectory, say
+
+HELP = "write a smaller run, with only the subwords that some texts need"
+DESCRIPTION = (
+    "Writes the best checkpoint of a run as a new run that has fewer subwords: those of the given "
+    "texts and of the model's translations of the source texts, single characters and bytes. It "
+    "translates the source texts as before; with a beam a few translations may change, and are "
+    "counted. The new run can be evaluated, exported and so on, but not resumed."
+)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options."""
+    parser.add_argument("run_dir", metavar="RUN_DIR")
+    parser.add_argument("new_run_dir", metavar="NEW_RUN_DIR")
+    parser.add_argument(
+        "--source",
+        required=True,
+        nargs="+",
+        metavar="F",
+        help="sentences to translate as before, plain or gzip",
+    )
+    parser.add_argument(
+        "--target",
+        nargs="+",
+        default=[],
+        metavar="F",
+        help="text of the target language whose subwords are kept too, such as references",
+    )
+    add_search_options(parser)
+
+
+def run(options: argparse.Namespace, started: float) -> int:
+    """Trims."""
+    run_directory = RunDirectory.open(options.run_dir)
+    sources, targets = (
+        [line for path in paths for line in read_lines(path)]
+        for paths in (options.source, options.target)
+    )
+    with quiet():
+        from tf_transformer.inference.translator import run_in_callers_thread
+        from tf_transformer.training.trimming import trim_run
+    run_in_callers_thread()
+    beam_size = options.beam_size or 1
+
+    def translate(translator: Any, lines: Sequence[str]) -> list[str]:
+        found = translator.stream(
+            lines, beam_size, options.batch_size, beam_size, options.length_penalty
+        )
+        vocab_size = int(translator.module.settings["vocab_size"])
+        say(f"Translating {len(lines):,} lines with {vocab_size:,} target subwords.")
+        return [best.text for best, *_ in found]
+
+    with search_errors():
+        trimmed = trim_run(
+            run_directory, options.new_run_dir, sources, targets, translate,
+            xla=options.xla, threads=options.threads,
+        )  # fmt: skip
+    print("\n".join(_report(trimmed, len(sources))))
+    return 0
+
+
+def _report(trimmed: Any, num_lines: int) -> Iterator[str]:
+    before, after = trimmed.before, trimmed.after
+    sides = {"source_subwords": "source ", "target_subwords": "target "}
+    if trimmed.joint:
+        sides = {"source_subwords": ""}
+    for name, side in sides.items():
+        yield f"{getattr(after, name):,} of {getattr(before, name):,} {side}subwords"
+    yield f"{after.parameters:,} of {before.parameters:,} parameters"
+    sizes = f"{after.num_bytes / 1e6:.2f} of {before.num_bytes / 1e6:.2f}"
+    yield f"{sizes} MB of weights and tokenizers"
+    changed = f"{trimmed.num_changed:,}" if trimmed.num_changed else "none"
+    yield f"{changed} of {num_lines:,} translations changed"
