@@ -101,7 +101,7 @@ def trim(tmp_path, capfd):
 
 @pytest.mark.parametrize("name", KINDS)
 def test_greedy_translations_stay_and_the_vocabularies_shrink(run_of, source, trim, name):
-    new, report = trim(run_of(name), "--source", source)
+    new, report = trim(run_of(name), "--keep", source)
     before, model, *tokenizers = opened(run_of(name))
     after, smaller, *trimmed = opened(new)
     lines = lines_of(source)
@@ -122,7 +122,7 @@ def test_greedy_translations_stay_and_the_vocabularies_shrink(run_of, source, tr
 
 
 def test_other_texts_are_translated_too(run_of, source, trim, phrases):
-    new, _ = trim(run_of("bpe, tied"), "--source", source)
+    new, _ = trim(run_of("bpe, tied"), "--keep", source)
     translate = opened(new)[0]
     assert len([t for t in translate(list(phrases.test.sources[3:40])) if t]) == 37
 
@@ -132,7 +132,7 @@ def test_a_beam_keeps_its_hypotheses_and_changed_translations_are_counted(
 ):
     lines = phrases.test.sources[:2]
     options = ("--beam-size=3", "--length-penalty=1")
-    new, report = trim(run_of("bpe, separate"), "--source", write(tmp_path / "f", lines), *options)
+    new, report = trim(run_of("bpe, separate"), "--keep", write(tmp_path / "f", lines), *options)
     (before, *_, many), (after, *_, few) = map(opened, (run_of("bpe, separate"), new))
     pairs = zip(*(each(lines, 64, 3, 1.0) for each in (before, after)), strict=True)
     changed = sum(old != now for old, now in pairs)
@@ -147,7 +147,7 @@ def test_a_beam_keeps_its_hypotheses_and_changed_translations_are_counted(
 
 def test_capitals_are_kept_as_the_model_reads_them(run_of, tmp_path, trim):
     line = "WHERE IS THE STATION"
-    new, _ = trim(run_of("bpe, separate"), "--source", write(tmp_path / "f", [line]))
+    new, _ = trim(run_of("bpe, separate"), "--keep", write(tmp_path / "f", [line]))
     before, after = (opened(run_dir) for run_dir in (run_of("bpe, separate"), new))
     assert after[0](line) == before[0](line)
     both = [line, line.lower()]
@@ -159,7 +159,7 @@ def test_the_subwords_of_target_texts_are_kept(run_of, source, trim, tmp_path, p
     target = write(tmp_path / "target", lines)
     gz = tmp_path / "target.gz"
     gz.write_bytes(gzip.compress(target.read_bytes()))
-    new, report = trim(run_dir, "--source", source, source, "--target", gz, target)
+    new, report = trim(run_dir, "--keep", source, source, "--keep-target", gz, target)
     assert report["translations changed"] == ("none", "40")
     many, few = (opened(path)[3] for path in (run_dir, new))
     assert subwords_of(few, lines) == subwords_of(many, lines)
@@ -168,7 +168,7 @@ def test_the_subwords_of_target_texts_are_kept(run_of, source, trim, tmp_path, p
 def test_the_new_run_is_a_run(trained_run, copy_files, tmp_path, trim, capfd):
     source, target = copy_files / "test.source", copy_files / "test.target"
     few = write(tmp_path / "few", ["a b c", "c b a"])
-    new, _ = trim(trained_run[0], "--source", few)
+    new, _ = trim(trained_run[0], "--keep", few)
     translations, sizes = [], []
     for index, run_dir in enumerate((trained_run[0], new)):
         assert cli.main(["translate", str(run_dir), f"--input={few}"]) == 0
@@ -189,7 +189,7 @@ def test_the_new_run_is_a_run(trained_run, copy_files, tmp_path, trim, capfd):
 
 
 def test_the_new_run_is_not_resumed(run_of, source, trim, capfd, tmp_path):
-    new, _ = trim(run_of("bpe, tied"), "--source", source)
+    new, _ = trim(run_of("bpe, tied"), "--keep", source)
     words = ["trimmed: was written by trim and cannot be resumed", "trim it again"]
     assert_refused(["train", f"--run-dir={new}", "--resume", "--steps=9"], words, capfd, tmp_path)
 
@@ -197,19 +197,19 @@ def test_the_new_run_is_not_resumed(run_of, source, trim, capfd, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["{run}", "{new}", "--source", "{bad}/gone"], ["gone: no such file"]),
-        (["{run}", "{new}", "--source", "{bad}/two", "{bad}/empty"], ["empty: the file is empty"]),
-        (["{run}", "{new}", "--source", "{bad}/blank"], ["have no text"]),
+        (["{run}", "{new}", "--keep", "{bad}/gone"], ["gone: no such file"]),
+        (["{run}", "{new}", "--keep", "{bad}/two", "{bad}/empty"], ["empty: the file is empty"]),
+        (["{run}", "{new}", "--keep", "{bad}/blank"], ["have no text"]),
         (
-            ["{run}", "{new}", "--source", "{bad}/two", "--target", "{bad}/latin1"],
+            ["{run}", "{new}", "--keep", "{bad}/two", "--keep-target", "{bad}/latin1"],
             ["latin1, line 2"],
         ),
-        (["{run}", "{new}"], ["--source"]),
-        (["{run}", "{bad}/folder", "--source", "{bad}/two"], ["folder: exists already"]),
-        (["{run}", "{bad}/two/new", "--source", "{bad}/two"], ["two is no writable folder"]),
-        (["{bad}/folder", "{new}", "--source", "{bad}/two"], ["folder: holds no run"]),
-        (["{bad}/untrained", "{new}", "--source", "{bad}/two"], ["there is no checkpoint yet"]),
-        (["{run}", "{new}", "--source", "{bad}/two", "--beam-size=2000"], ["beam_size must be"]),
+        (["{run}", "{new}"], ["--keep"]),
+        (["{run}", "{bad}/folder", "--keep", "{bad}/two"], ["folder: exists already"]),
+        (["{run}", "{bad}/two/new", "--keep", "{bad}/two"], ["two is no writable folder"]),
+        (["{bad}/folder", "{new}", "--keep", "{bad}/two"], ["folder: holds no run"]),
+        (["{bad}/untrained", "{new}", "--keep", "{bad}/two"], ["there is no checkpoint yet"]),
+        (["{run}", "{new}", "--keep", "{bad}/two", "--beam-size=2000"], ["beam_size must be"]),
     ],
 )
 def test_a_mistake_is_one_line(run_of, bad_files, capfd, arguments, words):

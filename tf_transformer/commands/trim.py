@@ -23,14 +23,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run_dir", metavar="RUN_DIR")
     parser.add_argument("new_run_dir", metavar="NEW_RUN_DIR")
     parser.add_argument(
-        "--source",
+        "--keep",
         required=True,
         nargs="+",
         metavar="F",
         help="sentences to translate as before, plain or gzip",
     )
     parser.add_argument(
-        "--target",
+        "--keep-target",
         nargs="+",
         default=[],
         metavar="F",
@@ -44,7 +44,7 @@ def run(options: argparse.Namespace, started: float) -> int:
     run_directory = RunDirectory.open(options.run_dir)
     sources, targets = (
         [line for path in paths for line in read_lines(path)]
-        for paths in (options.source, options.target)
+        for paths in (options.keep, options.keep_target)
     )
     with quiet():
         from tf_transformer.inference.translator import run_in_callers_thread
