@@ -15,6 +15,8 @@ import sys
 import time
 from typing import Any
 
+from figures import save_lines
+
 from tf_transformer.data.lines import read_lines
 
 # By year.
@@ -38,6 +40,13 @@ def main() -> None:
         say(f"{name}: {results[name]}")
         (folder / "results.json").write_text(json.dumps(results, indent=1), encoding="utf-8")
     print_table(results)
+    if options.figure:
+        lines = {
+            name: [(min(most, 35), bleu) for most, _, bleu in result["bleu_by_length"]]
+            for name, result in results.items()
+            if "bleu_by_length" in result
+        }
+        save_lines(lines, ("words in the source, at most", "BLEU"), options.figure)
     print(json.dumps(results))
 
 
@@ -47,6 +56,7 @@ def parse() -> argparse.Namespace:
     )
     names = (*TRANSLATING, *SCORING)
     parser.add_argument("--architectures", nargs="+", choices=names, default=names)
+    parser.add_argument("--figure", help="draw BLEU by length of the source into this file")
     parser.add_argument("--output", default="build/lineage", help="folder of the runs")
     budget = parser.add_mutually_exclusive_group(required=True)
     budget.add_argument("--minutes", type=float, help="train each for so long")
