@@ -88,7 +88,7 @@ class PrefixLayer(EncoderLayer):
         self.feed_forward_residual = self._residual("feed_forward_residual")
 
     def start_decoding(self, x: Tensor, attention_mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """As a call, and returns also the prefix' keys and values, see `PrefixSelfAttention`."""
+        """As a call, and returns also the prefix's keys and values, see `PrefixSelfAttention`."""
         attended, keys, values = self.self_attention.start_decoding(
             self.attention_residual.pre(x), attention_mask
         )
