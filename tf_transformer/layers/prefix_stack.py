@@ -78,10 +78,19 @@ class PrefixSelfAttention(GlobalSelfAttention):
 class PrefixLayer(EncoderLayer):
     """Self-attention and a feed-forward network, as `EncoderLayer`, that can decode.
 
-    Args, call arguments and returns: as in `EncoderLayer`.
+    Args, call arguments and returns: as in `EncoderLayer`; without `attention_radius`, for the mask
+        says what is seen.
+
+    Raises:
+        ValueError: `attention_radius` is given.
     """
 
     def _create_sublayers(self) -> None:
+        if self.attention_radius is not None:
+            raise ValueError(
+                f"PrefixLayer has no restricted attention; received attention_radius="
+                f"{self.attention_radius}. Combine its mask with local_mask instead."
+            )
         self.self_attention = self._attention(PrefixSelfAttention, "self_attention")
         self.attention_residual = self._residual("attention_residual")
         self.feed_forward = self._feed_forward("feed_forward")
