@@ -79,11 +79,12 @@ class Bahdanau(AttentionalModel):
     def _decode(
         self, x: Tensor, state: Tensors, source: Tensors, training: bool | None
     ) -> tuple[Tensor, Tensor | None]:
-        context = source["context"]
-        before = state["h"], ops.zeros_like(context[:, 0]), ops.zeros_like(source["bias"][:, 0])
-        h, attended, weights = over_time(
-            lambda before, x: self._advance(x, before[0], source), before, x
-        )
+        def step(x, states):
+            h, attended, weights = self._advance(x, states[0], source)
+            return ops.concatenate([h, attended], axis=-1), weights, [h]
+
+        outputs, weights = over_time(step, [state["h"]], x, self.compute_dtype)
+        h, attended = ops.split(outputs, [self.config.num_units], axis=-1)
         return self.readout(ops.concatenate([h, x, attended], axis=-1)), weights
 
     def _step(
