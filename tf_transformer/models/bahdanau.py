@@ -40,7 +40,7 @@ class Bahdanau(AttentionalModel):
             units, activation="tanh", dtype=policy, name="first_state"
         )
         self.attention = AdditiveAttention(units, dtype=policy, name="attention")
-        self.decoder = keras.layers.GRUCell(units, dtype=policy, name="decoder")
+        self.decoder = GRU(units, dtype=policy, name="decoder")  # a loop calls its cell
         self.readout = Maxout(self.config.d_model, dtype=policy, name="readout")
 
     def _build_layers(self) -> None:
@@ -49,7 +49,7 @@ class Bahdanau(AttentionalModel):
         self.encoder.build((None, None, width))
         self.first_state.build((None, units))
         self.attention.build((None, None, units), (None, None, 2 * units))
-        self.decoder.build((None, width + 2 * units))
+        self.decoder.build((None, None, width + 2 * units))
         self.readout.build((None, None, units + width + 2 * units))
 
     def _encode(self, source_ids: Tensor, training: bool | None) -> tuple[Tensors, Tensors]:
@@ -73,7 +73,7 @@ class Bahdanau(AttentionalModel):
         )
         attended = ops.reshape(attended, (-1, attended.shape[-1]))
         weights = ops.reshape(weights, (-1, ops.shape(weights)[-1]))
-        h, _ = self.decoder(ops.concatenate([x, attended], axis=-1), [h])
+        h, _ = self.decoder.cell(ops.concatenate([x, attended], axis=-1), [h])
         return h, attended, weights
 
     def _decode(

@@ -56,7 +56,8 @@ class RecurrentModel(SequenceModel):
             id(e): e for e in (self.source_embedding, self.target_embedding)
         }.values():
             embedding.build((None, None))
-        self.output_projection.build((None, None, self.config.d_model))
+        for layer in (self.output_projection, self.dropout):
+            layer.build((None, None, self.config.d_model))
 
     def _encode(self, source_ids: Tensor, training: bool | None) -> tuple[Tensors, Tensors]:
         """What each step reads of the source `(B, …)`, and the decoder's first state `(B, …)`."""
