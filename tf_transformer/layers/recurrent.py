@@ -97,6 +97,10 @@ class StackedLSTM(keras.layers.Layer):
             )
         return x, last
 
+    def compute_output_shape(self, x_shape: Shape) -> tuple[Shape, dict[str, Shape]]:
+        names = [f"{kind}{index}" for index in range(len(self.layers)) for kind in "hc"]
+        return (*x_shape[:-1], self.units), dict.fromkeys(names, (x_shape[0], self.units))
+
     def step(
         self, x: Tensor, states: States, factors: list[Tensor] | None = None
     ) -> tuple[Tensor, States]:
