@@ -13,6 +13,10 @@ SIZES = {"num_layers": 3, "d_model": 12, "num_heads": 3, "d_ff": 20}
 UNTIED = {"tie_embeddings": False, "target_vocab_size": 11}
 # What else is tried of an architecture: the name of the variant, and its settings.
 VARIANTS = {
+    "luong": {
+        "dot, without input feeding": {"attention_score": "dot", "input_feeding": False},
+        "concat, local, untied": {**UNTIED, "attention_score": "concat", "attention_window": 2},
+    },
     "transformer": {
         "post-norm": {"norm_first": False},
         "untied": UNTIED,
