@@ -6,7 +6,7 @@ from keras import ops
 from tf_transformer.layers.attention import attention_bias
 from tf_transformer.layers.base import Tensor
 from tf_transformer.layers.maxout import Maxout
-from tf_transformer.layers.recurrent import GRU
+from tf_transformer.layers.recurrent import GRU, Orthogonal
 from tf_transformer.layers.recurrent_attention import AdditiveAttention
 from tf_transformer.models.recurrent import AttentionalModel, Tensors, by_sentence, over_time
 from tf_transformer.models.recurrent_configs import BahdanauConfig
@@ -32,7 +32,14 @@ class Bahdanau(AttentionalModel):
         units, policy = self.config.num_units, self.dtype_policy
         self._create_embeddings()
         self.encoder = keras.layers.Bidirectional(
-            GRU(units, return_sequences=True, return_state=True, dtype=policy, name="gru"),
+            GRU(
+                units,
+                return_sequences=True,
+                return_state=True,
+                recurrent_initializer=Orthogonal(),
+                dtype=policy,
+                name="gru",
+            ),
             dtype=policy,
             name="encoder",
         )
@@ -40,7 +47,8 @@ class Bahdanau(AttentionalModel):
             units, activation="tanh", dtype=policy, name="first_state"
         )
         self.attention = AdditiveAttention(units, dtype=policy, name="attention")
-        self.decoder = GRU(units, dtype=policy, name="decoder")  # a loop calls its cell
+        # A loop calls its cell.
+        self.decoder = GRU(units, recurrent_initializer=Orthogonal(), dtype=policy, name="decoder")
         self.readout = Maxout(self.config.d_model, dtype=policy, name="readout")
 
     def _build_layers(self) -> None:
