@@ -111,10 +111,10 @@ def measure(name: str, run_dir: pathlib.Path, options: argparse.Namespace) -> di
     if name in SCORING:
         return result
     sources, references = test_text(options)
-    translator = tt.Translator.load(run_dir, beam_size=4, length_penalty=1.0)
-    translator(sources[:64])  # traced before it is timed
+    translator, beam = tt.Translator.load(run_dir), {"beam_size": 4, "length_penalty": 1.0}
+    translator(sources[:64], **beam)  # traced before it is timed
     began = time.monotonic()
-    translations = translator(sources)
+    translations = translator(sources, **beam)
     seconds = time.monotonic() - began
     scores = tt.score(translations, references)
     return {

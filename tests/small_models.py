@@ -3,6 +3,7 @@
 import dataclasses
 
 import numpy as np
+import pytest
 
 from tf_transformer.decoding.contract import has_attention_scores
 from tf_transformer.models.architectures import ARCHITECTURES, build_model
@@ -56,6 +57,14 @@ FEW = [*ARCHITECTURES, "transformer, post-norm, untied, pad 3", "transformer, ot
 
 SOURCE = np.array([[5, 6, 7, 8, 9], [4, 9, 0, 0, 0]], "int32")
 TARGET = np.array([[2, 7, 1, 10, 4, 6], [2, 8, 5, 0, 0, 0]], "int32")
+
+
+def every(names):
+    """Parametrizes by names of models; of other architectures than the Transformer they are slow."""
+    marks = {
+        name: () if architecture_of(name) == "transformer" else pytest.mark.slow for name in names
+    }
+    return pytest.mark.parametrize("name", [pytest.param(n, marks=m) for n, m in marks.items()])
 
 
 def batch(config, source=SOURCE, target=TARGET):

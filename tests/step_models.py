@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import tensorflow as tf
-from small_models import CONFIGS, GENERATING
+from small_models import CONFIGS, GENERATING, architecture_of
 
 from tf_transformer.decoding import Hypotheses, beam_search, greedy_search
 from tf_transformer.models.architectures import ARCHITECTURES, build_model
@@ -217,7 +217,13 @@ def make_case(name):
 
 
 def cases(*names):
-    return pytest.mark.parametrize("case", names, indirect=True)
+    return pytest.mark.parametrize("case", [param(name) for name in names], indirect=True)
+
+
+def param(name):
+    """A case; slow if it is a model of another architecture than the Transformer's."""
+    is_fast = name in STEP_MODELS or architecture_of(name) == "transformer"
+    return pytest.param(name, marks=() if is_fast else pytest.mark.slow)
 
 
 def some_limits(num_rows):

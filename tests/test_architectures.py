@@ -19,6 +19,7 @@ from small_models import (
     TARGET,
     architecture_of,
     batch,
+    every,
     small_model,
 )
 
@@ -27,8 +28,7 @@ from tf_transformer.layers.token_statistics import token_statistics
 from tf_transformer.models.architectures import ARCHITECTURES, architecture_name
 
 SEES_THE_FUTURE = "masked_lm"  # its logits are those of each token given all others
-FEW_MODELS = pytest.mark.parametrize("name", FEW)
-EVERY_MODEL = pytest.mark.parametrize("name", CONFIGS)
+FEW_MODELS, EVERY_MODEL = every(FEW), every(CONFIGS)
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +82,7 @@ def test_padding_and_neighbours_never_change_logits(way, name, model_of, tmp_pat
     check()
 
 
-@pytest.mark.parametrize("name", [n for n in CONFIGS if architecture_of(n) != SEES_THE_FUTURE])
+@every([n for n in CONFIGS if architecture_of(n) != SEES_THE_FUTURE])
 @pytest.mark.parametrize("cut", [0, 1, 3, 5])
 def test_later_target_tokens_change_later_logits_only(name, cut, model_of):
     model, inputs = model_of(name), batch(CONFIGS[name])
@@ -95,7 +95,7 @@ def test_later_target_tokens_change_later_logits_only(name, cut, model_of):
     assert (np.abs(after - before)[0, cut:].max(axis=-1) > 1e-3).all()
 
 
-@pytest.mark.parametrize("name", GENERATING)
+@every(GENERATING)
 @pytest.mark.parametrize("in_graph", [False, True], ids=["eager", "graph"])
 @pytest.mark.parametrize("num_steps", [None, 6])
 def test_cached_logits_equal_teacher_forcing(name, in_graph, num_steps, model_of):
@@ -113,7 +113,7 @@ def test_cached_logits_equal_teacher_forcing(name, in_graph, num_steps, model_of
         np.testing.assert_allclose(logits, expected[:, index], atol=1e-5)
 
 
-@pytest.mark.parametrize("name", GENERATING)
+@every(GENERATING)
 @pytest.mark.parametrize("num_steps", [None, 6])
 def test_the_hypotheses_of_a_beam_are_decoded_as_sentences_of_their_own(name, num_steps, model_of):
     model, inputs = model_of(name), batch(CONFIGS[name])
@@ -127,7 +127,7 @@ def test_the_hypotheses_of_a_beam_are_decoded_as_sentences_of_their_own(name, nu
         np.testing.assert_allclose(logits, expected[:, index], atol=1e-5)
 
 
-@pytest.mark.parametrize("name", [n for n in GENERATING if n in FEW])
+@every([n for n in GENERATING if n in FEW])
 def test_a_model_stored_as_bfloat16_decodes_to_nearly_the_same_logits(name):
     exact, model = small_model(name), small_model(name, dtype="bfloat16")
     model.set_weights(exact.get_weights())
@@ -215,7 +215,7 @@ def test_inputs_may_be_a_dict_a_tuple_or_a_list(name, model_of):
         (SOURCE, "EagerTensor"),
     ],
 )
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@every(ARCHITECTURES)
 def test_inputs_of_other_names_are_an_error(inputs, received, name, model_of):
     kind = ARCHITECTURES[name].model().__name__
     with pytest.raises(ValueError, match=f"{kind} .*source_ids, target_ids.*received {received}"):
@@ -236,7 +236,7 @@ def test_config_round_trip(name, randomise):
     np.testing.assert_array_equal(twin(batch(config)), model(batch(config)))
 
 
-@pytest.mark.parametrize("name", [n for n in GENERATING if n in FEW])
+@every([n for n in GENERATING if n in FEW])
 def test_a_replaced_head_projects_in_calls_and_in_decoding(name):
     model, inputs = small_model(name), batch(CONFIGS[name])
     model.output_projection = keras.layers.Dense(10)
@@ -279,7 +279,7 @@ def test_gradients_reach_every_variable(name, model_of):
         assert np.abs(gradient).max() > 1e-6, variable.path
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@every(ARCHITECTURES)
 def test_dropout_acts_in_training_only(name):
     keras.utils.set_random_seed(2)
     model = type(small_model(name))({**CONFIGS[name].to_dict(), "dropout_rate": 0.3})
@@ -305,7 +305,7 @@ def test_a_fresh_process_loads_the_saved_model(name, model_of, tmp_path):
     np.testing.assert_allclose(np.load(tmp_path / "logits.npy"), model(inputs), atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@every(ARCHITECTURES)
 def test_the_model_is_a_part_of_a_functional_model(name, model_of):
     model, arrays = model_of(name), batch(CONFIGS[name])
     inputs = {key: keras.Input([None], dtype="int32", name=key) for key in arrays}
@@ -314,7 +314,7 @@ def test_the_model_is_a_part_of_a_functional_model(name, model_of):
     np.testing.assert_allclose(whole(arrays), model(arrays), atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ALIGNING)
+@every(ALIGNING)
 def test_attention_to_the_source_is_a_distribution_over_its_tokens(name, model_of):
     inputs = batch(CONFIGS[name])
     _, scores = model_of(name)(inputs, return_attention_scores=True)

@@ -18,6 +18,7 @@ from step_models import (
     hypotheses_of,
     log_softmax,
     make_case,
+    param,
     some_limits,
 )
 
@@ -61,7 +62,7 @@ def limits_of(source_ids):
     return output_limits(lengths, NUM_STEPS - 1) * tf.cast(lengths != 3, tf.int32)
 
 
-finders = pytest.mark.parametrize("find", MODELS, indirect=True)
+finders = pytest.mark.parametrize("find", [param(name) for name in MODELS], indirect=True)
 
 
 @finders

@@ -15,6 +15,8 @@ from tf_transformer.layers.token_statistics import token_statistics
 from tf_transformer.models.architectures import build_model, with_tokenizers
 from tf_transformer.models.permutation_lm import two_stream_mask
 
+pytestmark = pytest.mark.slow
+
 LANGUAGE_MODELS = ["prefix_lm", "causal_lm", "permutation_lm", "masked_lm"]
 PAD, BOS, EOS, MASK = 0, 2, 3, 1
 

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 import tensorflow as tf
-from step_models import MODELS, STEP_MODELS, make_case
+from step_models import MODELS, STEP_MODELS, make_case, param
 
 from tf_transformer.decoding import TranslationModel, require_translation_model
 from tf_transformer.decoding.contract import has_attention_scores, has_teacher_forcing
@@ -25,7 +25,7 @@ def model_with(**attributes):
     return SimpleNamespace(**given)
 
 
-@pytest.mark.parametrize("name", [*STEP_MODELS, *MODELS])
+@pytest.mark.parametrize("name", [param(name) for name in (*STEP_MODELS, *MODELS)])
 def test_the_models_of_the_tests_keep_the_contract(name):
     model = make_case(name).model
     if name in STEP_MODELS:

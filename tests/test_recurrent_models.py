@@ -22,6 +22,8 @@ from tf_transformer.models.recurrent_configs import (
     SutskeverConfig,
 )
 
+pytestmark = pytest.mark.slow
+
 UNTIED = {"tie_embeddings": False, "target_vocab_size": 11, "pad_id": 3}
 SUTSKEVER = SutskeverConfig(13, 13, d_model=6, num_layers=2)
 CHO = ChoConfig(13, 13, d_model=6, num_units=5)

@@ -15,6 +15,8 @@ from tf_transformer.training.restore import best_checkpoint, restore_model
 from tf_transformer.training.run_directory import RunDirectory
 from tf_transformer.training.validation import Validation
 
+pytestmark = pytest.mark.slow
+
 SETTINGS = [
     "--vocab-size=272", "--batch-tokens=400", "--max-length=30", "--steps=8",
     "--validation-steps=2", "--learning-rate=0.01", "--warmup-steps=10", "--num-layers=1",

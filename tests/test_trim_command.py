@@ -19,6 +19,8 @@ from tf_transformer.training.checkpoints import Checkpoints
 from tf_transformer.training.restore import restore_model, translator_of
 from tf_transformer.training.run_directory import RunDirectory
 
+pytestmark = pytest.mark.slow
+
 VOCAB_SIZE = 500
 KINDS = {
     "bpe, tied": ("bpe", True, True),

@@ -16,6 +16,11 @@ def _expand_mask(mask: Tensor, query: Tensor, context: Tensor) -> Tensor:
     return expand_mask(mask, (query.shape[0], 1, query.shape[1], context.shape[1]))[:, 0]
 
 
+def _softmax(scores: Tensor) -> Tensor:
+    # Over a single key it is 1; Keras warns of it.
+    return ops.ones_like(scores) if scores.shape[-1] == 1 else ops.softmax(scores, axis=-1)
+
+
 class RecurrentAttention(keras.layers.Layer):
     """Base class: the mean of the context, weighted by the softmax of a score of query and key.
 
@@ -88,10 +93,10 @@ class RecurrentAttention(keras.layers.Layer):
         if bias is not None:
             scores = scores + bias
         if position_weights is None:
-            weights = ops.softmax(scores, axis=-1)
+            weights = _softmax(scores)
         else:
             outside = attention_bias(position_weights > 0, self.compute_dtype)
-            weights = ops.softmax(scores + outside, axis=-1) * position_weights
+            weights = _softmax(scores + outside) * position_weights
         return ops.matmul(weights, context), weights
 
     compute_output_spec = HiddenStateLayer.compute_output_spec

@@ -35,7 +35,8 @@ class Cho(RecurrentModel):
             return keras.layers.Dense(units, activation="tanh", dtype=policy, name=name)
 
         def gru(name: str, **outputs: bool) -> GRU:
-            return GRU(units, recurrent_initializer=Orthogonal(), dtype=policy, name=name, **outputs)
+            orthogonal = Orthogonal()
+            return GRU(units, recurrent_initializer=orthogonal, dtype=policy, name=name, **outputs)
 
         self.encoder = gru("encoder", return_state=True)
         self.summary, self.first_state = dense("summary"), dense("first_state")
