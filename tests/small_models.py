@@ -60,7 +60,7 @@ TARGET = np.array([[2, 7, 1, 10, 4, 6], [2, 8, 5, 0, 0, 0]], "int32")
 
 
 def every(names):
-    """Parametrizes by names of models; of other architectures than the Transformer they are slow."""
+    """Parametrizes by names of models; those of other architectures than the first are slow."""
     marks = {
         name: () if architecture_of(name) == "transformer" else pytest.mark.slow for name in names
     }
