@@ -15,6 +15,7 @@ from tf_transformer.visualization.matrices import (
     draw_matrix,
     inches,
     label_axis,
+    margin,
 )
 
 if TYPE_CHECKING:
@@ -112,11 +113,14 @@ def plot_heads(
     _require_weights(weights)
     layers, heads = weights.shape[:2]
     size = (
-        inches(len(keys), 0.14, 1.0, min(4.0, 24.0 / heads)),
-        inches(len(queries), 0.14, 1.0, min(4.0, 24.0 / layers)),
+        inches(len(keys), 0.14, 1.4, min(8.0, 24.0 / heads)),
+        inches(len(queries), 0.14, 1.4, min(8.0, 24.0 / layers)),
     )
-    figure = new_figure(size[0] * heads + 2.5, size[1] * layers + 2.0)
     (rows, columns), style = readable_tokens(queries, keys)
+    figure = new_figure(
+        (size[0] + 0.15) * heads + margin(rows) + 1.2,
+        (size[1] + 0.15) * layers + margin(columns) + 0.4,
+    )
     grid = figure.subplots(layers, heads, sharex=True, sharey=True, squeeze=False)
     scale = {"vmin": 0.0, "vmax": _black(weights, largest), "cmap": WEIGHTS}
     for layer, head in np.ndindex(layers, heads):
@@ -140,8 +144,8 @@ def _one_matrix(weights, queries, keys, names, title, largest):
     weights = checked_matrix("weights", weights, shape, f"({names[0]}, {names[1]})")
     _require_weights(weights)
     size = inches(len(keys)), inches(len(queries))
-    figure = new_figure(size[0] + 2.6, size[1] + 1.6)
     (rows, columns), style = readable_tokens(queries, keys)
+    figure = new_figure(size[0] + margin(rows) + 1.0, size[1] + margin(columns) + 0.3 * bool(title))
     axes = figure.subplots()
     black = _black(weights, largest)
     image = draw_matrix(axes, weights, size, cmap=WEIGHTS, vmin=0.0, vmax=black)

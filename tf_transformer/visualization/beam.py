@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tf_transformer.visualization.figures import new_figure
-from tf_transformer.visualization.labels import checked_tokens, readable_tokens, set_title
+from tf_transformer.visualization.labels import checked_tokens, readable_tokens, set_title, width
 from tf_transformer.visualization.matrices import as_numbers
 
 if TYPE_CHECKING:
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _WINNER, _FINISHED, _PRUNED = "#a63603", "#08519c", "0.45"
 _SAME = 1e-3
+_LEVEL = 0.7  # the part of an edge that is level, for its token
 
 
 class BeamHypothesis(NamedTuple):
@@ -50,7 +51,7 @@ class _Node:
 def plot_beam(hypotheses: Sequence[BeamHypothesis], title: str = "") -> "Figure":
     """Hypotheses as a tree that grows to the right, the more probable child above.
 
-    A token stands on its edge, and the sum of the log-probabilities from the root at each node.
+    A token stands on its edge, and below it the sum of the log-probabilities from the root.
     Finished hypotheses end in a square, pruned ones in a cross on a dashed edge, and the finished
     one of the highest score in a star.
 
@@ -68,18 +69,20 @@ def plot_beam(hypotheses: Sequence[BeamHypothesis], title: str = "") -> "Figure"
     nodes = list(_walk(root))
     depth = max(node.depth for _, _, node in nodes)
     leaves = _place(root)
-    size = min(max(1.1 * depth, 2.0), 26.0), min(max(0.45 * leaves, 1.0), 24.0)
-    figure = new_figure(size[0] + 1.0, size[1] + 1.4)
-    axes = figure.subplots()
-    # Points for each token and each leaf bound the letters.
-    font = float(np.clip(0.5 * min(72 * size[1] / leaves, 72 * size[0] / max(depth, 1) / 2), 4, 9))
     (tokens,), style = readable_tokens([token for token, _, _ in nodes])
-    for token, (_, parent, node) in zip(tokens, nodes, strict=True):
+    letters = max(map(width, tokens)) + 1
+    step, line = min(0.4 + 0.09 * letters, 26.0 / max(depth, 1)), min(0.45, 24.0 / leaves)
+    figure = new_figure(max(step * depth, 2.0) + 1.0, max(line * leaves, 0.6) + 1.4)
+    axes = figure.subplots()
+    # The letters of a line and of an edge must fit.
+    font = float(np.clip(72 * min(0.35 * line, _LEVEL * step / (0.65 * letters)), 4, 9))
+    for token, (_, parent, node) in zip(tokens, nodes if hypotheses else [], strict=False):
         _draw_node(axes, token, parent, node, font, style)
     axes.set_xlim(-0.3, depth + 0.6)
     axes.set_ylim(-0.7, leaves - 0.3)
-    axes.set(xlabel="step", yticks=[])
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.set(xlabel="step", yticks=[], xticks=range(0, depth + 1, 1 + depth // 20))
+    if not hypotheses:
+        axes.text(0.5, 0.5, "no hypotheses", ha="center", transform=axes.transAxes)
     axes.spines[["left", "top", "right"]].set_visible(False)
     _add_legend(figure, nodes)
     set_title(axes, title)
@@ -110,6 +113,7 @@ def _tree(hypotheses):
     root = _Node()
     finished = [hypothesis for hypothesis in hypotheses if hypothesis.finished]
     best = max(finished, key=lambda hypothesis: hypothesis.score, default=None)
+    root.is_finished, root.is_best = bool(finished), best is not None
     for number, hypothesis in enumerate(hypotheses):
         node = root
         for token, log_prob in zip(hypothesis.tokens, hypothesis.log_probs, strict=True):
@@ -161,25 +165,22 @@ def _draw_node(axes: "Axes", token, parent, node, font, style: dict[str, Any]) -
     colour = _WINNER if node.is_best else _FINISHED if node.is_finished else _PRUNED
     if node is not parent:
         axes.plot(
-            [parent.depth, node.depth], [parent.height, node.height],
+            [parent.depth, node.depth - _LEVEL, node.depth],
+            [parent.height, node.height, node.height],
             "-" if node.is_finished else "--", color=colour,
             linewidth=2.2 if node.is_best else 1.0, zorder=1,
         )  # fmt: skip
-        middle = (parent.depth + node.depth) / 2, (parent.height + node.height) / 2
-        axes.annotate(
-            token, middle, (0, 1), textcoords="offset points", ha="center", va="bottom",
-            fontsize=font, color="black", zorder=3, **style,
-        )  # fmt: skip
+        middle = node.depth - 0.5 * _LEVEL, node.height
+        where = {"textcoords": "offset points", "ha": "center", "zorder": 3}
+        axes.annotate(token, middle, (0, 1.5), va="bottom", fontsize=font, **where, **style)
+        total = f"{node.total:.2f}"
+        axes.annotate(total, middle, (0, -2), va="top", fontsize=0.8 * font, color="0.25", **where)
     marker = "o"
     if node.hypothesis is not None:
         is_best = node.is_best and not node.children
         marker = "*" if is_best else "s" if node.hypothesis.finished else "X"
     axes.plot(node.depth, node.height, marker, color=colour, zorder=2,
               markersize={"*": 12, "o": 4}.get(marker, 7))  # fmt: skip
-    axes.annotate(
-        f"{node.total:.2f}", (node.depth, node.height), (0, -4), textcoords="offset points",
-        ha="center", va="top", fontsize=0.8 * font, color="0.25", zorder=3,
-    )  # fmt: skip
 
 
 def _add_legend(figure: "Figure", nodes) -> None:

@@ -27,7 +27,7 @@ def new_figure(width: float, height: float) -> "Figure":
     Raises:
         PlotError: matplotlib is missing.
     """
-    _require_matplotlib()
+    require_matplotlib()
     from matplotlib.figure import Figure
 
     return Figure(figsize=(min(width, _LARGEST), min(height, _LARGEST)), layout="constrained")
@@ -54,7 +54,7 @@ def require_format(output: str | os.PathLike[str]) -> pathlib.Path:
     Raises:
         PlotError: matplotlib is missing, or the format is unknown.
     """
-    _require_matplotlib()
+    require_matplotlib()
     from matplotlib.backend_bases import FigureCanvasBase
 
     output = pathlib.Path(output)
@@ -64,6 +64,7 @@ def require_format(output: str | os.PathLike[str]) -> pathlib.Path:
     return output
 
 
-def _require_matplotlib() -> None:
+def require_matplotlib() -> None:
+    """Raises a `PlotError` where matplotlib is missing."""
     if importlib.util.find_spec("matplotlib") is None:
         raise PlotError("pictures need matplotlib. Install it: pip install matplotlib")

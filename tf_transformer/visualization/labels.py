@@ -7,6 +7,8 @@ import warnings
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tf_transformer.visualization.figures import require_matplotlib
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -46,11 +48,18 @@ def readable_texts(texts: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
     return [_shorten(text.translate(table), _LONGEST_TEXT) for text in spelled], style
 
 
+def width(text: str) -> int:
+    """How wide a text is, in letters; Chinese, Japanese and Korean ones count twice."""
+    marks = sum(unicodedata.combining(character) != 0 for character in text)
+    wide = sum(unicodedata.east_asian_width(character) in "WF" for character in text)
+    return len(text) - marks + wide
+
+
 def set_title(axes: "Axes | Figure", title: str) -> None:
     """Writes a title of any text over axes, or over all of a figure, in lines that fit."""
     (title,), style = readable_texts([title])
     figure = axes.get_figure()
-    title = textwrap.fill(title, max(12, int(10 * figure.get_figwidth())))
+    title = textwrap.fill(title, max(12, int(8 * figure.get_figwidth())))
     (axes.set_title if axes is not figure else axes.suptitle)(title, **style)
 
 
@@ -92,11 +101,12 @@ def _shorten(text: str, longest: int) -> str:
 
 def _characters(texts: Iterable[str]) -> tuple[dict[int, str], dict[str, Any]]:
     """What to write for characters that no font has, and the properties of texts."""
+    require_matplotlib()
     families, missing = _families(frozenset().union(*texts))
     if absent := sorted(missing - _JOINERS):
         warnings.warn(
-            f"no installed font has {_listed(absent)}, drawn as {_TOFU}; install a font that "
-            f"does, such as one of Noto Sans.",
+            f"no installed font has {_listed(absent)}, so {_TOFU} is drawn instead. Install a "
+            f"font that has, such as one of Noto Sans.",
             stacklevel=4,
         )
     # A `$` would begin a formula.

@@ -7,7 +7,13 @@ import numpy as np
 
 from tf_transformer.visualization.figures import new_figure
 from tf_transformer.visualization.labels import checked_tokens, readable_tokens, set_title
-from tf_transformer.visualization.matrices import as_numbers, draw_matrix, inches, label_axis
+from tf_transformer.visualization.matrices import (
+    as_numbers,
+    draw_matrix,
+    inches,
+    label_axis,
+    margin,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -36,8 +42,8 @@ def plot_mask(
     keys = queries if keys is None else checked_tokens("keys", keys)
     matrix = _checked(mask, (len(queries), len(keys)))
     size = inches(len(keys)), inches(len(queries))
-    figure = new_figure(size[0] + 1.6, size[1] + 2.0)
     (rows, columns), style = readable_tokens(queries, keys)
+    figure = new_figure(size[0] + margin(rows), size[1] + margin(columns) + 0.3 + 0.3 * bool(title))
     from matplotlib.colors import ListedColormap
     from matplotlib.patches import Patch
 

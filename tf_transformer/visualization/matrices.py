@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tf_transformer.visualization.labels import width
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
@@ -61,6 +63,11 @@ def inches(count: int, cell: float = 0.3, smallest: float = 1.2, largest: float 
     return min(max(count * cell, smallest), largest)
 
 
+def margin(labels: Sequence[str]) -> float:
+    """Inches that the longest label takes, and the names of axes."""
+    return 0.5 + 0.085 * max(map(width, labels), default=0)
+
+
 def draw_matrix(axes: "Axes", matrix: np.ndarray, size: tuple[float, float], **how: Any) -> Any:
     """Draws an image with a cell for each number; NaN is hatched.
 
@@ -103,11 +110,14 @@ def label_axis(
         style: Their properties, of `readable` too.
         size: Inches that the axis has.
     """
+    if not axis.axes.images:
+        axis.set_label_text(name)
+        return
     points = 72 * size / max(len(labels), 1)
     every = max(1, int(np.ceil(1.15 * _SMALLEST_FONT / points)))
     font = float(np.clip(0.7 * points * every, _SMALLEST_FONT, _LARGEST_FONT))
     is_x = axis.axis_name == "x"
-    if is_x and any(len(label) > 1 for label in labels):
+    if is_x and 0.65 * font * max(map(width, labels)) > points * every:
         style = {**style, "rotation": 90}
     numbers = range(0, len(labels), every)
     axis.set_ticks(numbers, [labels[number] for number in numbers], fontsize=font, **style)
@@ -125,6 +135,11 @@ def add_colour_bar(image: "AxesImage | None", axes: Any, label: str) -> None:
     """Draws the scale of an image beside its axes, and says what is hatched."""
     if image is None:
         return
-    first = np.ravel(axes)[0]
-    figure = first.figure
+    from matplotlib.patches import Patch
+
+    figure = image.figure
     figure.colorbar(image, ax=axes, label=label, pad=0.02, fraction=0.05, aspect=25)
+    images = [drawn for panel in np.ravel(axes) for drawn in panel.images]
+    if any(np.ma.getmaskarray(drawn.get_array()).any() for drawn in images):
+        patch = Patch(facecolor="white", edgecolor="0.6", hatch=_HATCH)
+        figure.legend([patch], ["NaN"], loc="outside lower right", frameon=False)

@@ -34,6 +34,7 @@ def plot_schedules(
     axes.set(xlabel="step", ylabel="learning rate")
     axes.set_ylim(bottom=0)
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
     axes.ticklabel_format(axis="y", style="sci", scilimits=(-2, 2), useMathText=True)
     add_legend(axes, lines, list(arrays))
     set_title(axes, title)

@@ -15,6 +15,7 @@ from tf_transformer.visualization.matrices import (
     draw_matrix,
     inches,
     label_axis,
+    margin,
 )
 
 if TYPE_CHECKING:
@@ -46,8 +47,8 @@ def plot_target_distribution(
     if ((matrix < 0) | (matrix > 1)).any():
         raise ValueError("distribution must hold probabilities, from 0 to 1.")
     size = inches(len(vocabulary), 0.5), inches(len(targets), 0.5)
-    figure = new_figure(size[0] + 2.6, size[1] + 1.6)
     (rows, columns), style = readable_tokens(targets, vocabulary)
+    figure = new_figure(size[0] + margin(rows) + 1.0, size[1] + margin(columns) + 0.3 * bool(title))
     axes = figure.subplots()
     image = draw_matrix(axes, matrix, size, cmap=VALUES, vmin=0.0, vmax=1.0)
     for (row, column), value in np.ndenumerate(matrix if matrix.size <= _MOST_NUMBERS else []):
@@ -89,7 +90,8 @@ def plot_smoothed_loss(
         xs, values = line.get_data()
         if np.isfinite(values).any():
             lowest = np.nanargmin(values)
-            axes.plot(xs[lowest], values[lowest], "o", color=line.get_color(), markersize=7)
+            dot = {"color": line.get_color(), "markersize": 7, "clip_on": False}
+            axes.plot(xs[lowest], values[lowest], "o", **dot)
     axes.set(xlabel="predicted probability of the true token", ylabel="loss (nats)")
     axes.set_xlim(0, 1.02)
     axes.set_ylim(bottom=0)
