@@ -70,7 +70,9 @@ def plot_alignment(
     for row, line in enumerate(weights):
         if np.isfinite(line).any() and line[np.nanargmax(line)] > 0:
             corner = np.nanargmax(line) - 0.5, row - 0.5
-            axes.add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor="tab:red", linewidth=1.2))
+            axes.add_patch(
+                Rectangle(corner, 1, 1, fill=False, edgecolor="tab:red", linewidth=1.5, zorder=3)
+            )
     return figure
 
 

@@ -76,13 +76,14 @@ def plot_beam(hypotheses: Sequence[BeamHypothesis], title: str = "") -> "Figure"
     axes = figure.subplots()
     # The letters of a line and of an edge must fit.
     font = float(np.clip(72 * min(0.35 * line, _LEVEL * step / (0.65 * letters)), 4, 9))
-    for token, (_, parent, node) in zip(tokens, nodes if hypotheses else [], strict=False):
-        _draw_node(axes, token, parent, node, font, style)
+    if checked:
+        for token, (_, parent, node) in zip(tokens, nodes, strict=True):
+            _draw_node(axes, token, parent, node, font, style)
+    else:
+        axes.text(0.5, 0.5, "no hypotheses", ha="center", transform=axes.transAxes)
     axes.set_xlim(-0.3, depth + 0.6)
     axes.set_ylim(-0.7, leaves - 0.3)
     axes.set(xlabel="step", yticks=[], xticks=range(0, depth + 1, 1 + depth // 20))
-    if not hypotheses:
-        axes.text(0.5, 0.5, "no hypotheses", ha="center", transform=axes.transAxes)
     axes.spines[["left", "top", "right"]].set_visible(False)
     _add_legend(figure, nodes)
     set_title(axes, title)
@@ -104,8 +105,10 @@ def _checked(number, given):
         )
     if not (log_probs <= _SAME).all():
         raise ValueError(f"{where} must have log-probabilities, at most 0; received {log_probs}.")
-    score = float(as_numbers("score", log_probs.sum() if score is None else score))
-    return BeamHypothesis(tokens, log_probs, bool(finished), score)
+    score = as_numbers(f"the score of {where}", log_probs.sum() if score is None else score)
+    if score.shape != () or np.isnan(score):
+        raise ValueError(f"the score of {where} must be a number; received {score}.")
+    return BeamHypothesis(tokens, log_probs, bool(finished), float(score))
 
 
 def _tree(hypotheses):

@@ -136,9 +136,12 @@ def add_colour_bar(image: "AxesImage | None", axes: Any, label: str) -> None:
     if image is None:
         return
     from matplotlib.patches import Patch
+    from matplotlib.ticker import LinearLocator
 
     figure = image.figure
-    figure.colorbar(image, ax=axes, label=label, pad=0.02, fraction=0.05, aspect=25)
+    # Ticks that do not depend on the height, or the layout would be made for others.
+    figure.colorbar(image, ax=axes, label=label, pad=0.02, fraction=0.05, aspect=25,
+                    ticks=LinearLocator(5), format="{x:.3g}")  # fmt: skip
     images = [drawn for panel in np.ravel(axes) for drawn in panel.images]
     if any(np.ma.getmaskarray(drawn.get_array()).any() for drawn in images):
         patch = Patch(facecolor="white", edgecolor="0.6", hatch=_HATCH)
