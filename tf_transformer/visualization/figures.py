@@ -45,6 +45,8 @@ def save_figure(figure: "Figure", output: str | os.PathLike[str]) -> None:
     """
     output = require_format(output)
     output.parent.mkdir(parents=True, exist_ok=True)
+    # The layout of one pass alone may cut titles off.
+    figure.draw_without_rendering()
     figure.savefig(output, dpi=150)
 
 
