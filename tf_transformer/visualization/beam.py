@@ -126,8 +126,8 @@ def _tree(hypotheses):
                 node.children[token] = known
             elif not np.isclose(known.log_prob, log_prob, atol=_SAME):
                 raise ValueError(
-                    f"hypothesis {number} has {log_prob:g} for token {known.depth}, {token!r}, "
-                    f"where another with the same beginning has {known.log_prob:g}."
+                    f"hypothesis {number} has {log_prob:g} for token {known.depth}, "
+                    f"{token[:40]!r}, where another with the same beginning has {known.log_prob:g}."
                 )
             node = known
             node.is_finished |= hypothesis.finished
@@ -180,7 +180,8 @@ def _draw_node(axes: "Axes", token, parent, node, font, style: dict[str, Any]) -
         axes.annotate(total, middle, (0, -2), va="top", fontsize=0.8 * font, color="0.25", **where)
     marker = "o"
     if node.hypothesis is not None:
-        is_best = node.is_best and not node.children
+        goes_on = any(child.is_best for child in node.children.values())
+        is_best = node.is_best and not goes_on
         marker = "*" if is_best else "s" if node.hypothesis.finished else "X"
     axes.plot(node.depth, node.height, marker, color=colour, zorder=2,
               markersize={"*": 12, "o": 4}.get(marker, 7))  # fmt: skip

@@ -3,9 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from tf_transformer.visualization.curves import add_legend, checked_curves, draw_curves
-from tf_transformer.visualization.figures import new_figure
-from tf_transformer.visualization.labels import checked_tokens, readable_texts, set_title
+from tf_transformer.visualization.curves import checked_curves, draw_curves, new_panel
+from tf_transformer.visualization.labels import checked_tokens, readable_names, set_title
 from tf_transformer.visualization.matrices import as_numbers
 
 if TYPE_CHECKING:
@@ -34,8 +33,7 @@ def plot_bleu_by_length(
     arrays, places = checked_curves(curves, range(len(lengths)), "lengths")
     if any(((values < 0) | (values > 100)).any() for values in arrays.values()):
         raise ValueError("curves must hold BLEU from 0 to 100.")
-    figure = new_figure(min(max(6.0, 2.0 + 0.8 * len(lengths)), 16.0), 4.5)
-    names, style = readable_texts(lengths)
+    names, style = readable_names(lengths)
     if sentences is not None:
         counts = as_numbers("sentences", sentences)
         if counts.shape != places.shape:
@@ -44,12 +42,11 @@ def plot_bleu_by_length(
                 f"received shape {counts.shape}."
             )
         names = [f"{name}\nn = {count:g}" for name, count in zip(names, counts, strict=True)]
-    axes = figure.subplots()
-    lines = draw_curves(axes, arrays, places)
+    axes = new_panel(min(max(6.0, 2.0 + 0.8 * len(lengths)), 16.0), list(arrays))
+    draw_curves(axes, arrays, places)
     every = max(1, -(-len(names) // 20))
     axes.set_xticks(places[::every], names[::every], **style)
     axes.set(xlabel="source length (tokens)", ylabel="BLEU")
     axes.set_ylim(bottom=0)
-    add_legend(axes, lines, list(arrays))
     set_title(axes, title)
-    return figure
+    return axes.figure

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tf_transformer.visualization.labels import readable_texts
+from tf_transformer.visualization.figures import new_figure
+from tf_transformer.visualization.labels import readable_names
 from tf_transformer.visualization.matrices import as_numbers
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 _STYLES = ("-", "--", "-.", ":")
 _MARKERS = "os^Dv"
 _MOST_MARKERS = 40
+_INSIDE = 6  # curves whose names stand within the panel
 
 
 def checked_curves(curves: Mapping[str, Any], xs: Any | None, name: str) -> tuple[dict, np.ndarray]:
@@ -29,17 +31,25 @@ def checked_curves(curves: Mapping[str, Any], xs: Any | None, name: str) -> tupl
     """
     if not isinstance(curves, Mapping) or not all(isinstance(label, str) for label in curves):
         raise ValueError("curves must be a dict of labels and values.")
-    arrays = {label: _vector(f"curve {label!r}", values) for label, values in curves.items()}
+    arrays = {label: _vector(f"curve {label[:40]!r}", values) for label, values in curves.items()}
     if xs is None:
         return arrays, np.arange(1.0, 1 + max(map(len, arrays.values()), default=0))
     xs = _vector(name, xs)
     for label, values in arrays.items():
         if len(values) != len(xs):
             raise ValueError(
-                f"curve {label!r} must have {len(xs)} values, one for each of {name}; "
+                f"curve {label[:40]!r} must have {len(xs)} values, one for each of {name}; "
                 f"received {len(values)}."
             )
     return arrays, xs
+
+
+def new_panel(width: float, labels: Sequence[str]) -> "Axes":
+    """The axes of a new figure, with space beside them for the names of many curves."""
+    if len(labels) <= _INSIDE:
+        return new_figure(width, 4.5).subplots()
+    beside = 0.6 + 0.085 * min(max(map(len, labels)), 48)
+    return new_figure(width + beside, max(4.5, 0.22 * len(labels))).subplots()
 
 
 def draw_curves(axes: "Axes", curves: Mapping[str, np.ndarray], xs: Sequence[float]) -> list[Any]:
@@ -62,18 +72,21 @@ def draw_curves(axes: "Axes", curves: Mapping[str, np.ndarray], xs: Sequence[flo
     axes.grid(True, color="0.9")
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
+    if lines:
+        _add_legend(axes, lines, list(curves))
     return lines
 
 
-def add_legend(axes: "Axes", lines: Sequence[Any], labels: Sequence[str]) -> None:
-    """Names the curves, beside them where they are many."""
-    names, style = readable_texts(labels)
-    if not names:
-        return
-    place = {"loc": "best"} if len(names) <= 6 else {"loc": "upper left", "bbox_to_anchor": (1, 1)}
-    legend = axes.legend(lines, [" "] * len(names), frameon=False, **place)
+def _add_legend(axes, lines, labels):
+    names, style = readable_names(labels)
+    is_inside = len(names) <= _INSIDE
+    place = {"loc": "best"} if is_inside else {"loc": "upper left", "bbox_to_anchor": (1, 1)}
+    points = 72 * axes.figure.get_figheight() / (1.8 * len(names))
+    legend = axes.legend(
+        lines, [" "] * len(names), frameon=False, fontsize=float(np.clip(points, 2, 10)), **place
+    )
     for text, name in zip(legend.get_texts(), names, strict=True):
-        text.set(text=name, **style)  # so that a label may begin with an underscore
+        text.set(text=name, **style)  # so that a name may begin with an underscore
 
 
 def _vector(name, values):

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_LONGEST_TOKEN, _LONGEST_TEXT = 16, 120
+_LONGEST_TOKEN, _LONGEST_NAME, _LONGEST_TITLE = 16, 48, 160
 _TOFU = "□"
 # They only join their neighbours or choose between two shapes, so where no font has them they
 # are left out.
@@ -41,11 +41,13 @@ def readable_tokens(*groups: Sequence[str]) -> tuple[list[list[str]], dict[str, 
     ], style
 
 
-def readable_texts(texts: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
-    """The same for titles and names, which may be longer and keep their spaces."""
+def readable_names(
+    texts: Sequence[str], longest: int = _LONGEST_NAME
+) -> tuple[list[str], dict[str, Any]]:
+    """The same for names, such as those of curves, which keep their spaces."""
     spelled = [_spell(text, " ") for text in texts]
     table, style = _characters(spelled)
-    return [_shorten(text.translate(table), _LONGEST_TEXT) for text in spelled], style
+    return [_shorten(text.translate(table), longest) for text in spelled], style
 
 
 def width(text: str) -> int:
@@ -57,7 +59,7 @@ def width(text: str) -> int:
 
 def set_title(axes: "Axes | Figure", title: str) -> None:
     """Writes a title of any text over axes, or over all of a figure, in lines that fit."""
-    (title,), style = readable_texts([title])
+    (title,), style = readable_names([title], _LONGEST_TITLE)
     figure = axes.get_figure()
     title = textwrap.fill(title, max(12, int(8 * figure.get_figwidth())))
     (axes.set_title if axes is not figure else axes.suptitle)(title, **style)

@@ -3,8 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from tf_transformer.visualization.curves import add_legend, checked_curves, draw_curves
-from tf_transformer.visualization.figures import new_figure
+from tf_transformer.visualization.curves import checked_curves, draw_curves, new_panel
 from tf_transformer.visualization.labels import set_title
 
 if TYPE_CHECKING:
@@ -26,16 +25,14 @@ def plot_schedules(
         PlotError: matplotlib is missing.
     """
     arrays, steps = checked_curves(curves, steps, "steps")
-    figure = new_figure(8.0, 4.5)
+    axes = new_panel(8.0, list(arrays))
     from matplotlib.ticker import EngFormatter
 
-    axes = figure.subplots()
-    lines = draw_curves(axes, arrays, steps)
+    draw_curves(axes, arrays, steps)
     axes.set(xlabel="step", ylabel="learning rate")
     axes.set_ylim(bottom=0)
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
     axes.ticklabel_format(axis="y", style="sci", scilimits=(-2, 2), useMathText=True)
-    add_legend(axes, lines, list(arrays))
     set_title(axes, title)
-    return figure
+    return axes.figure

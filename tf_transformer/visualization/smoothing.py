@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tf_transformer.visualization.curves import add_legend, checked_curves, draw_curves
+from tf_transformer.visualization.curves import checked_curves, draw_curves, new_panel
 from tf_transformer.visualization.figures import new_figure
 from tf_transformer.visualization.labels import checked_tokens, readable_tokens, set_title
 from tf_transformer.visualization.matrices import (
@@ -81,8 +81,7 @@ def plot_smoothed_loss(
     arrays, probabilities = checked_curves(losses, probabilities, "probabilities")
     if ((probabilities < 0) | (probabilities > 1)).any():
         raise ValueError("probabilities must be from 0 to 1.")
-    figure = new_figure(7.0, 4.5)
-    axes = figure.subplots()
+    axes = new_panel(7.0, list(arrays))
     order = np.argsort(probabilities)
     arrays = {label: values[order] for label, values in arrays.items()}
     lines = draw_curves(axes, arrays, probabilities[order])
@@ -95,6 +94,5 @@ def plot_smoothed_loss(
     axes.set(xlabel="predicted probability of the true token", ylabel="loss (nats)")
     axes.set_xlim(0, 1.02)
     axes.set_ylim(bottom=0)
-    add_legend(axes, lines, list(arrays))
     set_title(axes, title)
-    return figure
+    return axes.figure
