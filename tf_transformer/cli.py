@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tf_transformer.commands import (
+    attention,
     doctor,
     evaluate,
     export,
@@ -26,6 +27,7 @@ from tf_transformer.errors import InputError
 COMMANDS = {
     "train": train,
     "plot": plot,
+    "attention": attention,
     "evaluate": evaluate,
     "export": export,
     "translate": translate,

@@ -1,11 +1,17 @@
 """Curves of training runs: loss, validation perplexity, validation BLEU and learning rate."""
 
-import importlib.util
 import os
-import pathlib
-from typing import Any
+from typing import TYPE_CHECKING
 
-from tf_transformer.errors import InputError
+from tf_transformer.visualization.figures import (
+    PlotError,
+    new_figure,
+    require_format,
+    save_figure,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 # A panel: its title, and the metrics in it with their line styles.
 _PANELS = (
@@ -20,10 +26,6 @@ _LOGARITHMIC = ("Validation perplexity",)  # it spans decades
 Log = list[dict[str, float]]
 
 
-class PlotError(InputError):
-    """Curves that cannot be drawn."""
-
-
 def save_history(logs: list[tuple[str, Log]], output: str | os.PathLike[str]) -> None:
     """Draws the curves of some runs into a file.
 
@@ -35,28 +37,19 @@ def save_history(logs: list[tuple[str, Log]], output: str | os.PathLike[str]) ->
     Raises:
         PlotError: matplotlib is missing, all logs are empty, or the format is unknown.
     """
-    if importlib.util.find_spec("matplotlib") is None:
-        raise PlotError("plot needs matplotlib. Install it: pip install matplotlib")
+    require_format(output)
     logs = [(label, lines) for label, lines in logs if lines]
     if not logs:
         raise PlotError("no run has a validation in its log yet, so there is no curve.")
-    figure = plot_history(logs)
-    output = pathlib.Path(output)
-    known = figure.canvas.get_supported_filetypes()
-    if output.suffix.removeprefix(".") not in known:
-        raise PlotError(f"{output}: must end in one of .{', .'.join(sorted(known))}.")
-    output.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(output, dpi=150)
+    save_figure(plot_history(logs), output)
 
 
-def plot_history(logs: list[tuple[str, Log]]) -> Any:
+def plot_history(logs: list[tuple[str, Log]]) -> "Figure":
     """The curves of some runs as a `matplotlib.figure.Figure`; see `save_history`."""
-    # Without pyplot: no window, and no global state.
-    from matplotlib.figure import Figure
+    figure = new_figure(11.0, 7.0)
     from matplotlib.lines import Line2D
     from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
 
-    figure = Figure(figsize=(11, 7), layout="constrained")
     figure.get_layout_engine().set(w_pad=0.12, h_pad=0.1)
     grid = figure.subplots(2, 2, sharex=True).ravel()
     for axes, (title, curves) in zip(grid, _PANELS, strict=True):

@@ -1,0 +1,180 @@
+"""Attention weights: of one head, of all heads, and as the alignment of two sentences."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tf_transformer.visualization.figures import new_figure
+from tf_transformer.visualization.labels import checked_tokens, readable_tokens, set_title
+from tf_transformer.visualization.matrices import (
+    WEIGHTS,
+    add_colour_bar,
+    as_numbers,
+    checked_matrix,
+    draw_matrix,
+    inches,
+    label_axis,
+    margin,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_ROUNDING = 0.02  # of bfloat16
+
+
+def plot_attention(
+    weights: Any,
+    queries: Sequence[str],
+    keys: Sequence[str] | None = None,
+    title: str = "",
+    largest: float | None = 1.0,
+) -> "Figure":
+    """The attention of one head: queries are rows, keys columns, and dark is much.
+
+    Args:
+        weights: float `(T, S)`, from 0 to 1; NaN is hatched.
+        queries: The T tokens that attend.
+        keys: The S tokens attended to; None for the same tokens.
+        title: Above the figure.
+        largest: The weight that is black; None for the largest of these.
+
+    Raises:
+        ValueError: The weights do not fit the tokens, or are none.
+        PlotError: matplotlib is missing.
+    """
+    return _one_matrix(weights, queries, keys, ("query", "key"), title, largest)[0]
+
+
+def plot_alignment(
+    weights: Any, source: Sequence[str], target: Sequence[str], title: str = ""
+) -> "Figure":
+    """How much each token of a target attends to each of the source, the most in a frame.
+
+    Such as `attention` of the signature `align`; compare figure 3 of Bahdanau et al. (2015).
+
+    Args:
+        weights: float `(T, S)`, from 0 to 1; NaN is hatched.
+        source: The S subwords of the source.
+        target: The T subwords of the target.
+        title: Above the figure.
+
+    Raises:
+        ValueError: The weights do not fit the tokens, or are none.
+        PlotError: matplotlib is missing.
+    """
+    figure, axes, weights = _one_matrix(weights, target, source, ("target", "source"), title, 1.0)
+    from matplotlib.patches import Rectangle
+
+    for row, line in enumerate(weights):
+        if np.isfinite(line).any() and line[np.nanargmax(line)] > 0:
+            corner = np.nanargmax(line) - 0.5, row - 0.5
+            axes.add_patch(
+                Rectangle(corner, 1, 1, fill=False, edgecolor="tab:red", linewidth=1.5, zorder=3)
+            )
+    return figure
+
+
+def plot_heads(
+    weights: Any,
+    queries: Sequence[str],
+    keys: Sequence[str] | None = None,
+    title: str = "",
+    largest: float | None = 1.0,
+) -> "Figure":
+    """The attention of every head of every layer: a row of panels for each layer.
+
+    Args:
+        weights: float `(layers, H, T, S)`, or a list of each layer's `(H, T, S)`, as
+            `attention["cross"]` has for each sentence; from 0 to 1; NaN is hatched.
+        queries: The T tokens that attend.
+        keys: The S tokens attended to; None for the same tokens.
+        title: Above the figure.
+        largest: The weight that is black; None for the largest of these.
+
+    Raises:
+        ValueError: The weights do not fit the tokens, or are none.
+        PlotError: matplotlib is missing.
+    """
+    queries, keys = _both(queries, keys)
+    weights = as_numbers("weights", weights)
+    if (
+        weights.ndim != 4
+        or 0 in weights.shape[:2]
+        or weights.shape[2:]
+        != (
+            len(queries),
+            len(keys),
+        )
+    ):
+        raise ValueError(
+            f"weights must have shape (layers, heads, queries, keys) = (…, …, {len(queries)}, "
+            f"{len(keys)}), with a layer and a head at least; received shape {weights.shape}."
+        )
+    _require_weights(weights)
+    layers, heads = weights.shape[:2]
+    size = (
+        inches(len(keys), 0.14, 1.4, min(8.0, 24.0 / heads)),
+        inches(len(queries), 0.14, 1.4, min(8.0, 24.0 / layers)),
+    )
+    (rows, columns), style = readable_tokens(queries, keys)
+    figure = new_figure(
+        (size[0] + 0.15) * heads + margin(rows) + 1.2,
+        (size[1] + 0.15) * layers + margin(columns) + 0.4,
+    )
+    grid = figure.subplots(layers, heads, sharex=True, sharey=True, squeeze=False)
+    scale = {"vmin": 0.0, "vmax": _black(weights, largest), "cmap": WEIGHTS}
+    for layer, head in np.ndindex(layers, heads):
+        axes = grid[layer, head]
+        image = draw_matrix(axes, weights[layer, head], size, **scale)
+        if layer == 0:
+            axes.set_title(f"head {head}", fontsize=9)
+        if layer == layers - 1:
+            label_axis(axes.xaxis, "key", columns, style, size[0])
+        if head == 0:
+            label_axis(axes.yaxis, f"layer {layer}\nquery", rows, style, size[1])
+    add_colour_bar(image, grid, "attention weight")
+    set_title(figure, title)
+    return figure
+
+
+def _one_matrix(weights, queries, keys, names, title, largest):
+    """The figure, its axes, and the weights as an array."""
+    queries, keys = _both(queries, keys)
+    shape = len(queries), len(keys)
+    weights = checked_matrix("weights", weights, shape, f"({names[0]}, {names[1]})")
+    _require_weights(weights)
+    size = inches(len(keys)), inches(len(queries))
+    (rows, columns), style = readable_tokens(queries, keys)
+    figure = new_figure(size[0] + margin(rows) + 1.0, size[1] + margin(columns) + 0.3 * bool(title))
+    axes = figure.subplots()
+    black = _black(weights, largest)
+    image = draw_matrix(axes, weights, size, cmap=WEIGHTS, vmin=0.0, vmax=black)
+    label_axis(axes.xaxis, names[1], columns, style, size[0])
+    label_axis(axes.yaxis, names[0], rows, style, size[1])
+    add_colour_bar(image, axes, "attention weight")
+    set_title(axes, title)
+    return figure, axes, weights
+
+
+def _both(queries, keys):
+    queries = checked_tokens("queries", queries)
+    return queries, queries if keys is None else checked_tokens("keys", keys)
+
+
+def _require_weights(weights):
+    bad = weights[(weights < 0) | (weights > 1 + _ROUNDING)]
+    if bad.size:
+        raise ValueError(
+            f"weights must be from 0 to 1, after the softmax; received {bad.flat[0]:g}."
+        )
+
+
+def _black(weights, largest):
+    if largest is None:
+        finite = weights[np.isfinite(weights)]
+        largest = finite.max() if finite.size and finite.max() > 0 else 1.0
+    if not 0 < largest <= 1 + _ROUNDING:
+        raise ValueError(f"largest must be greater than 0 and at most 1; received {largest:g}.")
+    return largest
