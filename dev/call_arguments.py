@@ -11,7 +11,7 @@ class CallArguments(griffe.Extension):
     def on_instance(self, *, obj, **kwargs):
         if obj.docstring:
             found = re.sub(
-                r"^Call arguments:$", "Other Parameters: Call arguments", obj.docstring.value,
+                r"^Call arguments:$", "Other Parameters: Call arguments:", obj.docstring.value,
                 flags=re.MULTILINE,
             )  # fmt: skip
             obj.docstring.value = found

@@ -106,7 +106,8 @@ def _repository_file(file):
         return f"docs/{file.src_uri}"
     if file.src_uri == "index.md":
         return "README.md"
-    return file.src_uri.removeprefix("repository/") if "repository/" in file.src_uri else None
+    folder, _, path = file.src_uri.partition("/")
+    return path if folder == "repository" else None
 
 
 def _repository_path(here, target):
