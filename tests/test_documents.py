@@ -221,7 +221,7 @@ def test_what_the_tables_name_is_in_the_files(page, name_column, file_column):
 
 # What stands before the blocks of a page, and what in them is made smaller.
 PRELUDES = {
-    "README.md": "source = target = [[5, 6, 3]]\n",
+    "README.md": "import numpy as np\nsource = target = np.array([[5, 6, 3]])\n",
     "saved_models/README.md": "",
     "docs/training.md": """
 import keras
