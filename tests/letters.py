@@ -11,7 +11,7 @@ EOS = 3
 
 
 def random_model(randomise, seed=0, dtype=None, architecture="transformer"):
-    sizes = {"num_layers": 1, "d_model": 16, "num_heads": 2, "d_ff": 32}
+    sizes = {"num_layers": 1, "d_model": 16, "num_heads": 2, "d_ff": 32, "num_units": 16}
     config = small_config(
         architecture,
         source_vocab_size=VOCAB_SIZE,

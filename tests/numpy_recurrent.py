@@ -131,7 +131,7 @@ def bahdanau(parts, source, target):
         x = parts.embed("target", token)
         weights = softmax(additive(parts, h, context))
         attended = weights @ context
-        h = gru(parts["decoder"], np.concatenate([x, attended]), h)
+        h = gru(parts["decoder/gru_cell"], np.concatenate([x, attended]), h)
         yield parts.logits(maxout(parts["readout"], h, x, attended)), weights
 
 

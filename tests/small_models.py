@@ -9,14 +9,21 @@ from tf_transformer.models.architectures import ARCHITECTURES, build_model
 from tf_transformer.models.configs import ModelConfig
 
 # Three layers, because a mask may get lost after the first. A model takes the sizes that it has.
-SIZES = {"num_layers": 3, "d_model": 12, "num_heads": 3, "d_ff": 20}
+SIZES = {"num_layers": 3, "d_model": 12, "num_heads": 3, "d_ff": 20, "num_units": 10}
 UNTIED = {"tie_embeddings": False, "target_vocab_size": 11}
 # What else is tried of an architecture: the name of the variant, and its settings.
+OTHER_STACK = {**UNTIED, "norm_first": False, "pad_id": 3}
 VARIANTS = {
+    "prefix_lm": {"post-norm, untied, pad 3": OTHER_STACK},
+    "causal_lm": {"post-norm, untied, pad 3": OTHER_STACK},
+    "luong": {
+        "dot, without input feeding": {"attention_score": "dot", "input_feeding": False},
+        "concat, local, untied": {**UNTIED, "attention_score": "concat", "attention_window": 2},
+    },
     "transformer": {
         "post-norm": {"norm_first": False},
         "untied": UNTIED,
-        "post-norm, untied, pad 3": {**UNTIED, "norm_first": False, "pad_id": 3},
+        "post-norm, untied, pad 3": OTHER_STACK,
         # With this radius each padding position of `SOURCE` has a token to attend to.
         "other choices": {
             **UNTIED, "tie_output": True, "attention_radius": 3, "activation": "gelu",

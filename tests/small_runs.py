@@ -8,7 +8,7 @@ from tf_transformer import cli
 from tf_transformer.settings import flag
 from tf_transformer.training.checkpoints import Checkpoints
 
-SIZES = {"num_layers": 1, "d_model": 16, "num_heads": 2, "d_ff": 32}
+SIZES = {"num_layers": 1, "d_model": 16, "num_heads": 2, "d_ff": 32, "num_units": 16}
 
 
 def settings(architecture):

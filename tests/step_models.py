@@ -121,7 +121,14 @@ def make_model(name):
     config = dataclasses.replace(
         CONFIGS[name], source_vocab_size=11, target_vocab_size=VOCAB_SIZE, tie_embeddings=False
     )
-    sizes = {"num_layers": 2, "d_model": 8, "num_heads": 2, "d_ff": 12, "tie_output": False}
+    sizes = {
+        "num_layers": 2,
+        "d_model": 8,
+        "num_heads": 2,
+        "d_ff": 12,
+        "num_units": 10,
+        "tie_output": False,
+    }
     known = {size: sizes[size] for size in sizes if hasattr(config, size)}
     model = build_model(dataclasses.replace(config, **known))
     random = np.random.default_rng(6)

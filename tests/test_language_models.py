@@ -341,6 +341,11 @@ def test_it_learns(name):
     assert loss < 0.2  # ln 8 * 3 / 4 = 1.56 without the source
 
 
+def test_a_stack_that_decodes_is_not_restricted():
+    with pytest.raises(ValueError, match=r"no restricted .* received attention_radius=2"):
+        tt.PrefixLayer(12, 3, 20, attention_radius=2)
+
+
 @pytest.mark.parametrize("name", ["permutation_lm", "masked_lm"])
 def test_models_that_only_score_are_refused_for_translating(name, letter_tokenizer):
     model = build_model(with_tokenizers(small_config(name), letter_tokenizer, letter_tokenizer))

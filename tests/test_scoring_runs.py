@@ -2,7 +2,6 @@
 
 import json
 
-import language_models
 import pytest
 from commands import assert_refused, log_of
 from small_runs import train
@@ -18,13 +17,9 @@ from tf_transformer.training.validation import Validation
 
 SETTINGS = [
     "--vocab-size=272", "--batch-tokens=400", "--max-length=30", "--steps=8",
-    "--validation-steps=2", "--learning-rate=0.01", "--warmup-steps=10",
+    "--validation-steps=2", "--learning-rate=0.01", "--warmup-steps=10", "--num-layers=1",
+    "--d-model=16", "--d-ff=32", "--num-heads=2",
 ]  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def _language_models(monkeypatch):
-    language_models.register(monkeypatch)
 
 
 @pytest.fixture(scope="module")
@@ -61,13 +56,18 @@ def runs(texts, tmp_path_factory):
 
 @pytest.mark.parametrize(
     ("architecture", "kind"),
-    [("completer", "text"), ("scorer", "text"), ("scorer", "tsv"), ("completer", "tsv")],
+    [
+        ("causal_lm", "text"),
+        ("masked_lm", "text"),
+        ("permutation_lm", "tsv"),
+        ("causal_lm", "tsv"),
+    ],
 )
 def test_the_best_checkpoint_is_that_of_the_criterion(runs, capfd, architecture, kind):
     run, printed = runs(architecture, kind, capfd)
     log, config = log_of(run.path), run.config()
     criterion = Criterion.of(config)
-    translates = (architecture, kind) == ("completer", "tsv")
+    translates = (architecture, kind) == ("causal_lm", "tsv")
     assert criterion == (BLEU if translates else LOSS)
     assert [("val_bleu" in line) for line in log] == [translates] * 4
     ranks = {line["step"]: criterion.rank(line[criterion.metric]) for line in log}
@@ -85,9 +85,9 @@ def test_the_best_checkpoint_is_that_of_the_criterion(runs, capfd, architecture,
 
 
 def test_a_run_of_text_can_be_resumed_and_stops_early(texts, tmp_path, capfd):
-    options = [f"--train-text={texts / 'train'}", "--architecture=scorer", "--patience=2"]
-    train(tmp_path / "run", *options, *SETTINGS[:3], "--validation-steps=1", "--steps=1",
-          "--learning-rate=1e-12")  # fmt: skip
+    options = [f"--train-text={texts / 'train'}", "--architecture=masked_lm"]
+    never = ["--patience=2", "--learning-rate=1e-12", "--validation-steps=1", "--steps=1"]
+    train(tmp_path / "run", *options, *SETTINGS, *never)
     train(tmp_path / "run", "--resume", "--steps=50")
     steps = [line["step"] for line in log_of(tmp_path / "run")]
     assert steps[0] == 1 and len(steps) < 50
@@ -99,8 +99,11 @@ def test_a_run_of_text_can_be_resumed_and_stops_early(texts, tmp_path, capfd):
 def test_evaluate_reports_the_perplexity_of_text_and_of_references(runs, texts, tmp_path, capfd):
     source = texts / "validation"
     both = [f"--source={source}", f"--reference={source}", "--perplexity"]
-    for kind, arguments in (("text", [f"--text={source}"]), ("tsv", both)):
-        run, printed = runs("scorer", kind, capfd)
+    alone = [f"--text={source}"]
+    for name, kind, arguments in (
+        ("masked_lm", "text", alone), ("permutation_lm", "tsv", both),
+    ):  # fmt: skip
+        run, printed = runs(name, kind, capfd)
         named = " --perplexity" if kind == "tsv" else ""
         assert printed.splitlines()[-1].startswith(f"Next: tf-transformer evaluate {run.path} --")
         assert printed.splitlines()[-1].endswith(f" F{named}")
@@ -112,7 +115,7 @@ def test_evaluate_reports_the_perplexity_of_text_and_of_references(runs, texts, 
             assert [results["perplexity"]] == pytest.approx(logged, rel=1e-5)
         assert (results["sentences"], results["dropped"]) == (8, 0)
     # A sum of log-probabilities, as `score` has them.
-    run, _ = runs("completer", "tsv", capfd)
+    run, _ = runs("causal_lm", "tsv", capfd)
     assert cli.main(["evaluate", str(run.path), *both]) == 0
     results = json.loads(capfd.readouterr().out.splitlines()[-1])
     model, *tokenizers, _ = restore_model(run)
@@ -126,8 +129,8 @@ def test_evaluate_reports_the_perplexity_of_text_and_of_references(runs, texts, 
 def test_a_model_that_only_scores_is_neither_exported_nor_asked_to_translate(
     runs, texts, tmp_path, capfd
 ):
-    path = runs("scorer", "text", capfd)[0].path
-    words = ["architecture scorer scores text and cannot translate", "evaluate RUN_DIR --text F"]
+    path = runs("masked_lm", "text", capfd)[0].path
+    words = ["architecture masked_lm scores text and cannot translate", "evaluate RUN_DIR --text F"]
     assert_refused(["export", path, tmp_path / "saved"], words, capfd, tmp_path)
     assert_refused(["translate", path], words, capfd, tmp_path)
 
@@ -146,7 +149,7 @@ def test_options_of_evaluate_that_do_not_go_together(arguments, words, tmp_path,
 
 
 def test_a_language_model_completes_prompts_and_is_exported(runs, tmp_path, capfd):
-    run, printed = runs("completer", "text", capfd)
+    run, printed = runs("causal_lm", "text", capfd)
     assert printed.splitlines()[-1].startswith("Next: tf-transformer export ")
     (tmp_path / "prompts").write_text("a b\n\nc\n")
     assert cli.main(["translate", str(run.path), f"--input={tmp_path / 'prompts'}"]) == 0

@@ -3,7 +3,6 @@
 import gzip
 import re
 
-import language_models
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -20,11 +19,6 @@ from tf_transformer.training.run_data import prepare_data
 from tf_transformer.training.run_directory import RunDirectory
 
 
-@pytest.fixture(autouse=True)
-def _language_models(monkeypatch):
-    language_models.register(monkeypatch)
-
-
 @pytest.fixture
 def text_file(tmp_path):
     """A file of 60 sentences, two of which are the same, and a blank line."""
@@ -38,7 +32,7 @@ def config_of(path, **settings):
     return RunConfig.from_dict(
         {
             "data": {"train_text": str(path)},
-            "model": {"architecture": "completer"},
+            "model": {"architecture": "causal_lm"},
             **settings,
         }
     )
@@ -83,7 +77,10 @@ def test_no_sentence_is_both_trained_and_held_out(tmp_path):
 @pytest.mark.parametrize(
     ("tables", "words"),
     [
-        ({"model": {}}, "transformer learns. .* --architecture: .*completer, scorer"),
+        (
+            {"model": {}},
+            "transformer learns. .* --architecture: causal_lm, permutation_lm, masked_lm",
+        ),
         ({"tokenizer": {"joint": False}}, "--no-joint .* has one side. Omit it"),
         ({"data": {"train_text": "x", "source_noise": 0.1}}, "source_noise changes sources"),
         ({"data": {"train_text": "x", "train_tsv": "y"}}, "--train-text has no use with"),

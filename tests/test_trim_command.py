@@ -116,8 +116,8 @@ def test_greedy_translations_stay_and_the_vocabularies_shrink(run_of, source, tr
     assert (trimmed[0].model == trimmed[1].model) == KINDS[name][1]
     parameters = (str(smaller.count_params()), str(model.count_params()))
     assert report.pop("parameters") == parameters
-    few, many = map(float, report.pop("MB of weights and tokenizers"))
-    assert 4e-6 * smaller.count_params() < few < many
+    few, many = map(float, report.pop("kB of weights and tokenizers"))
+    assert 0.004 * smaller.count_params() < few < many
     assert report == {}
 
 
@@ -179,6 +179,7 @@ def test_the_new_run_is_a_run(trained_run, copy_files, tmp_path, trim, capfd):
         assert json.loads(capfd.readouterr().out.splitlines()[-1])["bleu"] >= 0
         saved = tmp_path / f"saved{index}"
         assert cli.main(["export", str(run_dir), str(saved), "--beam-size=1"]) == 0
+        assert capfd.readouterr().out == f"{saved / '1'}\n"
         sizes.append(sum(path.stat().st_size for path in saved.rglob("variables*")))
         translations.append("\n".join([*tt.Translator.load(saved)(lines_of(few)), ""]))
     assert len(set(translations)) == 1

@@ -45,7 +45,7 @@ def dataset(batches, weights=None):
 
 def small_model(architecture):
     known = [field.name for field in dataclasses.fields(ARCHITECTURES[architecture].config)]
-    sizes = dict(num_layers=1, d_model=16, num_heads=4, d_ff=32)
+    sizes = dict(num_layers=1, d_model=16, num_heads=4, d_ff=32, num_units=16)
     return build_model(ARCHITECTURES[architecture].config(
         source_vocab_size=30, target_vocab_size=30, dropout_rate=0.0,
         **{name: size for name, size in sizes.items() if name in known}))

@@ -77,7 +77,7 @@ def _report(trimmed: Any, num_lines: int) -> Iterator[str]:
     for name, side in sides.items():
         yield f"{getattr(after, name):,} of {getattr(before, name):,} {side}subwords"
     yield f"{after.parameters:,} of {before.parameters:,} parameters"
-    sizes = f"{after.num_bytes / 1e6:.2f} of {before.num_bytes / 1e6:.2f}"
-    yield f"{sizes} MB of weights and tokenizers"
+    sizes = f"{after.num_bytes / 1000:,.0f} of {before.num_bytes / 1000:,.0f}"
+    yield f"{sizes} kB of weights and tokenizers"
     changed = f"{trimmed.num_changed:,}" if trimmed.num_changed else "none"
     yield f"{changed} of {num_lines:,} translations changed"

@@ -83,7 +83,8 @@ class ExportTranslator(tf.Module):
         TypeError: The model or a tokenizer lacks something, see `TranslationModel` and
             `GraphTokenizer`.
         ValueError: The model is not built, or does not fit the tokenizers; a special id is outside
-            its vocabulary; `max_length` is less than 2; `beam_size` or `length_penalty` is invalid.
+            its vocabulary; `max_length` is less than 2, or more than the model has positions for;
+            `beam_size` or `length_penalty` is invalid.
     """
 
     def __init__(
@@ -107,6 +108,13 @@ class ExportTranslator(tf.Module):
             raise ValueError(
                 f"max_length must be at least 2, a token and the end; received "
                 f"max_length={max_length}."
+            )
+        # A search gives the decoder the begin token and max_length tokens after it.
+        limit = getattr(getattr(model, "config", None), "position_limit", None)
+        if limit is not None and max_length >= limit:
+            raise ValueError(
+                f"max_length must be less than max_positions={limit}, the positions that the model "
+                f"learned; received max_length={max_length}."
             )
         check_search(beam_size, length_penalty, target_tokenizer.vocab_size)
         # The variables of TensorFlow: beside a `keras.Variable` that a module holds Keras saves

@@ -1,5 +1,6 @@
 """The maxout layer."""
 
+import functools
 from typing import Any
 
 import keras
@@ -50,7 +51,8 @@ class Maxout(keras.layers.Layer):
 
     def _largest(self, rows: Tensor) -> Tensor:
         pools = ops.reshape(self.projection(rows), (-1, self.units, self.pool_size))
-        return ops.max(pools, axis=-1)
+        # `ops.max` checks each time that no axis is empty.
+        return functools.reduce(ops.maximum, ops.unstack(pools, self.pool_size, axis=-1))
 
     compute_output_spec = HiddenStateLayer.compute_output_spec
 

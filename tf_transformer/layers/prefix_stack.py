@@ -78,17 +78,26 @@ class PrefixSelfAttention(GlobalSelfAttention):
 class PrefixLayer(EncoderLayer):
     """Self-attention and a feed-forward network, as `EncoderLayer`, that can decode.
 
-    Args, call arguments and returns: as in `EncoderLayer`.
+    Args, call arguments and returns: as in `EncoderLayer`; without `attention_radius`, for the mask
+        says what is seen.
+
+    Raises:
+        ValueError: `attention_radius` is given.
     """
 
     def _create_sublayers(self) -> None:
+        if self.attention_radius is not None:
+            raise ValueError(
+                f"PrefixLayer has no restricted attention; received attention_radius="
+                f"{self.attention_radius}. Combine its mask with local_mask instead."
+            )
         self.self_attention = self._attention(PrefixSelfAttention, "self_attention")
         self.attention_residual = self._residual("attention_residual")
         self.feed_forward = self._feed_forward("feed_forward")
         self.feed_forward_residual = self._residual("feed_forward_residual")
 
     def start_decoding(self, x: Tensor, attention_mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """As a call, and returns also the prefix' keys and values, see `PrefixSelfAttention`."""
+        """As a call, and returns also the prefix's keys and values, see `PrefixSelfAttention`."""
         attended, keys, values = self.self_attention.start_decoding(
             self.attention_residual.pre(x), attention_mask
         )

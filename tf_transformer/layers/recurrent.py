@@ -1,10 +1,19 @@
 """Recurrent layers over sequences, on Keras' own, and single steps of them."""
 
 import keras
+from keras import ops
 
 from tf_transformer.layers.base import DType, Shape, Tensor, ensure_built
 
 States = dict[str, Tensor]
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class Orthogonal(keras.initializers.Orthogonal):
+    """As Keras', for every dtype: its QR decomposition knows no bfloat16."""
+
+    def __call__(self, shape: Shape, dtype: str | None = None) -> Tensor:
+        return ops.cast(super().__call__(shape, "float32"), dtype or "float32")
 
 
 class _CudnnInTraining:
@@ -70,6 +79,7 @@ class StackedLSTM(keras.layers.Layer):
                 units,
                 return_sequences=True,
                 return_state=True,
+                recurrent_initializer=Orthogonal(),
                 dtype=self.dtype_policy,
                 name=f"layer_{index}",
             )
@@ -96,6 +106,10 @@ class StackedLSTM(keras.layers.Layer):
                 x, initial_state=first, mask=token_mask, training=training
             )
         return x, last
+
+    def compute_output_shape(self, x_shape: Shape) -> tuple[Shape, dict[str, Shape]]:
+        names = [f"{kind}{index}" for index in range(len(self.layers)) for kind in "hc"]
+        return (*x_shape[:-1], self.units), dict.fromkeys(names, (x_shape[0], self.units))
 
     def step(
         self, x: Tensor, states: States, factors: list[Tensor] | None = None

@@ -6,7 +6,7 @@ from keras import ops
 from tf_transformer.layers.attention import attention_bias
 from tf_transformer.layers.base import Tensor
 from tf_transformer.layers.maxout import Maxout
-from tf_transformer.layers.recurrent import GRU
+from tf_transformer.layers.recurrent import GRU, Orthogonal
 from tf_transformer.layers.recurrent_attention import AdditiveAttention
 from tf_transformer.models.recurrent import AttentionalModel, Tensors, by_sentence, over_time
 from tf_transformer.models.recurrent_configs import BahdanauConfig
@@ -32,7 +32,14 @@ class Bahdanau(AttentionalModel):
         units, policy = self.config.num_units, self.dtype_policy
         self._create_embeddings()
         self.encoder = keras.layers.Bidirectional(
-            GRU(units, return_sequences=True, return_state=True, dtype=policy, name="gru"),
+            GRU(
+                units,
+                return_sequences=True,
+                return_state=True,
+                recurrent_initializer=Orthogonal(),
+                dtype=policy,
+                name="gru",
+            ),
             dtype=policy,
             name="encoder",
         )
@@ -40,7 +47,8 @@ class Bahdanau(AttentionalModel):
             units, activation="tanh", dtype=policy, name="first_state"
         )
         self.attention = AdditiveAttention(units, dtype=policy, name="attention")
-        self.decoder = keras.layers.GRUCell(units, dtype=policy, name="decoder")
+        # A loop calls its cell.
+        self.decoder = GRU(units, recurrent_initializer=Orthogonal(), dtype=policy, name="decoder")
         self.readout = Maxout(self.config.d_model, dtype=policy, name="readout")
 
     def _build_layers(self) -> None:
@@ -49,7 +57,7 @@ class Bahdanau(AttentionalModel):
         self.encoder.build((None, None, width))
         self.first_state.build((None, units))
         self.attention.build((None, None, units), (None, None, 2 * units))
-        self.decoder.build((None, width + 2 * units))
+        self.decoder.build((None, None, width + 2 * units))
         self.readout.build((None, None, units + width + 2 * units))
 
     def _encode(self, source_ids: Tensor, training: bool | None) -> tuple[Tensors, Tensors]:
@@ -73,17 +81,18 @@ class Bahdanau(AttentionalModel):
         )
         attended = ops.reshape(attended, (-1, attended.shape[-1]))
         weights = ops.reshape(weights, (-1, ops.shape(weights)[-1]))
-        h, _ = self.decoder(ops.concatenate([x, attended], axis=-1), [h])
+        h, _ = self.decoder.cell(ops.concatenate([x, attended], axis=-1), [h])
         return h, attended, weights
 
     def _decode(
         self, x: Tensor, state: Tensors, source: Tensors, training: bool | None
     ) -> tuple[Tensor, Tensor | None]:
-        context = source["context"]
-        before = state["h"], ops.zeros_like(context[:, 0]), ops.zeros_like(source["bias"][:, 0])
-        h, attended, weights = over_time(
-            lambda before, x: self._advance(x, before[0], source), before, x
-        )
+        def step(x, states):
+            h, attended, weights = self._advance(x, states[0], source)
+            return ops.concatenate([h, attended], axis=-1), weights, [h]
+
+        outputs, weights = over_time(step, [state["h"]], x, self.compute_dtype)
+        h, attended = ops.split(outputs, [self.config.num_units], axis=-1)
         return self.readout(ops.concatenate([h, x, attended], axis=-1)), weights
 
     def _step(

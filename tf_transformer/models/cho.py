@@ -5,7 +5,7 @@ from keras import ops
 
 from tf_transformer.layers.base import Tensor
 from tf_transformer.layers.maxout import Maxout
-from tf_transformer.layers.recurrent import GRU
+from tf_transformer.layers.recurrent import GRU, Orthogonal
 from tf_transformer.models.recurrent import RecurrentModel, Tensors
 from tf_transformer.models.recurrent_configs import ChoConfig
 
@@ -34,9 +34,12 @@ class Cho(RecurrentModel):
         def dense(name: str) -> keras.layers.Dense:
             return keras.layers.Dense(units, activation="tanh", dtype=policy, name=name)
 
-        self.encoder = GRU(units, return_state=True, dtype=policy, name="encoder")
+        def gru(name: str, **outputs: bool) -> GRU:
+            return GRU(units, recurrent_initializer=Orthogonal(), dtype=policy, name=name, **outputs)
+
+        self.encoder = gru("encoder", return_state=True)
         self.summary, self.first_state = dense("summary"), dense("first_state")
-        self.decoder = GRU(units, return_sequences=True, dtype=policy, name="decoder")
+        self.decoder = gru("decoder", return_sequences=True)
         self.readout = Maxout(self.config.d_model, dtype=policy, name="readout")
 
     def _build_layers(self) -> None:

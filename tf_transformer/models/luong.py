@@ -124,13 +124,14 @@ class Luong(AttentionalModel, Sutskever):
             if training
         ]
 
-        def step(before, inputs):
-            _, state, weights = self._advance(inputs[0], before[0], source, factors=inputs[1:])
-            return state, weights
+        def step(inputs, states):
+            x, *factors = ops.split(inputs, inputs.shape[-1] // self.config.d_model, axis=-1)
+            before = dict(zip(state, states, strict=True))
+            hidden, after, weights = self._advance(x, before, source, factors=factors)
+            return hidden, weights, [after[name] for name in state]
 
-        before = state, ops.zeros_like(source["bias"][:, 0])
-        state, weights = over_time(step, before, [x, *factors])
-        return state["attentional"], weights
+        inputs = ops.concatenate([x, *factors], axis=-1)
+        return over_time(step, list(state.values()), inputs, self.compute_dtype)
 
     def _step(
         self, x: Tensor, state: Tensors, source: Tensors, beams: Tensor | None

@@ -21,8 +21,9 @@ class MaskedLanguageModel(LanguageModel):
     """A model of target tokens given the source and all other target tokens.
 
     BERT's objective (Devlin et al. 2019, section 3.1) on the target beside its source, as in
-    translation language modelling (Lample & Conneau 2019, section 3.3), which masks both. Source
-    and target, its begin and end included, see each other in both directions.
+    translation language modelling (Lample & Conneau 2019, section 3.3), which masks both and
+    begins the target's positions anew. Source and target, its begin and end included, see each
+    other in both directions.
 
     In training 15 % of each target's tokens are drawn, the end among them, at least one, as BERT's
     code does. Of these 80 % are shown as `config.mask_id`, 10 % as a random token and 10 % as they

@@ -17,8 +17,9 @@ class PrefixLanguageModel(LanguageModel):
     """A translation model of one stack (UniLM, Dong et al. 2019, section 2.3, "seq-to-seq LM").
 
     The source is a prefix that sees itself in both directions; a target token sees the source and
-    the target's past. To begin with the weights of a trained `MaskedLanguageModel` of the same
-    sizes, as UniLM and BERT do:
+    the target's past. It learns to predict each next token, as the prefix models of Raffel et al.
+    2020, section 3.2.1; UniLM learns to predict masked ones. To begin with the weights of a trained
+    `MaskedLanguageModel` of the same sizes, as UniLM does with BERT's:
 
         model = PrefixLanguageModel(config)
         model.set_weights(masked_language_model.get_weights())

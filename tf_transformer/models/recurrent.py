@@ -56,7 +56,8 @@ class RecurrentModel(SequenceModel):
             id(e): e for e in (self.source_embedding, self.target_embedding)
         }.values():
             embedding.build((None, None))
-        self.output_projection.build((None, None, self.config.d_model))
+        for layer in (self.output_projection, self.dropout):
+            layer.build((None, None, self.config.d_model))
 
     def _encode(self, source_ids: Tensor, training: bool | None) -> tuple[Tensors, Tensors]:
         """What each step reads of the source `(B, …)`, and the decoder's first state `(B, …)`."""
@@ -213,23 +214,45 @@ def by_sentence(rows: Tensor, beams: Tensor | None) -> Tensor:
     return ops.reshape(rows, (-1, ops.shape(beams)[0], rows.shape[-1]))
 
 
-def over_time(step: Callable[[Any, Any], Any], state: Any, inputs: Any) -> Any:
-    """Runs a step at each position and returns the states after each.
+class _Cell:
+    """What `keras.layers.RNN` asks of a cell, around a function."""
+
+    def __init__(self, step: Callable, state: list[Tensor], dtype: str) -> None:
+        self.call = step
+        self.state_size = [tensor.shape[-1] for tensor in state]
+        self.compute_dtype = dtype
+
+    def __call__(self, inputs: Tensor, state: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        return self.call(inputs, state)
+
+
+def over_time(
+    step: Callable[[Tensor, list[Tensor]], tuple[Tensor, Tensor, list[Tensor]]],
+    state: list[Tensor],
+    inputs: Tensor,
+    dtype: str,
+) -> tuple[Tensor, Tensor]:
+    """Runs a step with attention at each position.
 
     Args:
-        step: `(state, inputs) -> state`.
-        state: nested structure of tensors `(B, …)`, before the first step.
-        inputs: nested structure of tensors `(B, T, …)`, of which a step gets `(B, …)`.
+        step: `(inputs (B, E), state) -> outputs (B, F), weights (B, S), state`.
+        state: tensors `(B, D)`, before the first step.
+        inputs: tensor `(B, T, E)`.
+        dtype: dtype of all these tensors.
 
     Returns:
-        the structure of `state`, of tensors `(B, T, …)`.
+        the outputs `(B, T, F)` and the weights `(B, T, S)`.
     """
+    sizes = []
 
-    def swapped(structure):
-        return keras.tree.map_structure(lambda x: ops.swapaxes(x, 0, 1), structure)
+    def joined(inputs, state):
+        outputs, weights, state = step(inputs, state)
+        sizes.append(outputs.shape[-1])
+        return ops.concatenate([outputs, weights], axis=-1), state
 
-    def scanned(state, inputs):
-        state = step(state, inputs)
-        return state, state
-
-    return swapped(ops.scan(scanned, state, swapped(inputs))[1])
+    # Keras' loop and not `ops.scan`, whose gradients XLA does not compile (Keras 3.15.1).
+    loop = keras.layers.RNN(_Cell(joined, state, dtype), return_sequences=True, dtype=dtype)
+    both, size = loop(inputs, initial_state=state), sizes[0]
+    # TensorFlow knows no size of a slice of S unknown.
+    outputs = ops.reshape(both[..., :size], (-1, ops.shape(inputs)[1], size))
+    return outputs, both[..., size:]
