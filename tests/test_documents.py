@@ -15,6 +15,7 @@ import commands
 import pages
 import pytest
 
+import tf_transformer as tt
 from tf_transformer import cli
 from tf_transformer.commands.options import Parser
 from tf_transformer.commands.train import given_settings
@@ -160,6 +161,12 @@ def test_blocks_are_valid(path):
         RunConfig.from_dict(tomllib.loads(block), name_of(path))
     languages = {language for language, _ in pages.FENCE.findall(text)}
     assert languages <= {"", "sh", "python", "json", "toml"}
+
+
+def test_public_names_in_the_text_exist():
+    found = {name for path in OF_TODAY for name in re.findall(r"\btt\.(\w+)", text_of(path))}
+    assert len(found) > 30
+    assert found <= set(tt.__all__)
 
 
 def anchors_of(text):
