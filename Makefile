@@ -2,13 +2,14 @@
 # make serve  a page and a REST API on http://127.0.0.1:8501/ for what make demo wrote
 # make test   environment, tests (but those marked slow)
 # make test-slow   environment, the tests marked slow
+# make docs   the documents and the reference as a site, in site/index.html
 
 PYTHON ?= python3
 VENV := .venv
 RUN := runs/demo
 SAVED := saved_models/demo
 
-.PHONY: help demo serve test test-slow lint notebooks clean
+.PHONY: help demo serve test test-slow lint notebooks docs clean
 .DEFAULT_GOAL := help
 
 help:
@@ -72,5 +73,14 @@ lint: $(VENV)/.installed-dev
 notebooks: $(VENV)/.installed-dev
 	TF_TRANSFORMER_QUICK=1 TF_CPP_MIN_LOG_LEVEL=3 $(VENV)/bin/jupyter execute notebooks/*.ipynb
 
+# The reference is read from the sources, so this needs no TensorFlow. Material for MkDocs is kept until
+# May 2027; its notice of that is switched off.
+$(VENV)/.installed-docs: $(VENV)/bin/pip requirements-docs.txt
+	@$(VENV)/bin/pip install --quiet --disable-pip-version-check --requirement requirements-docs.txt
+	@touch $@
+
+docs: $(VENV)/.installed-docs
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict
+
 clean:
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis *.egg-info
+	rm -rf $(VENV) site .pytest_cache .ruff_cache .hypothesis *.egg-info

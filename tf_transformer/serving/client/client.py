@@ -112,7 +112,7 @@ class Client:
             The translation of each.
 
         Raises:
-            As `translate`.
+            ServingError: As `translate`.
         """
         return self._in_order(_checked("texts", texts), TRANSLATE)
 
@@ -128,7 +128,7 @@ class Client:
             A list of `Hypothesis`, best first, for a str; a list of these for a list.
 
         Raises:
-            As `translate`.
+            ServingError: As `translate`.
         """
         return self._texts(texts, TRANSLATE_NBEST)
 
@@ -144,7 +144,7 @@ class Client:
             A `DocumentTranslation` for a str, a list of these for a list.
 
         Raises:
-            As `translate`.
+            ServingError: As `translate`.
         """
         return self._texts(texts, TRANSLATE_DOCUMENT)
 
@@ -162,7 +162,7 @@ class Client:
 
         Raises:
             ValueError: The lists differ in length.
-            As `translate`.
+            ServingError: As `translate`.
         """
         return self._pairs(sources, targets, SCORE)
 
@@ -179,7 +179,7 @@ class Client:
             An `Alignment` for two str, a list of these for two lists.
 
         Raises:
-            As `score`.
+            ValueError, ServingError: As `score`.
         """
         return self._pairs(sources, targets, ALIGN)
 

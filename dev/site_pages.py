@@ -1,0 +1,222 @@
+"""What the site has beside docs/: the front page, the reference, and the files that pages link to.
+
+MkDocs calls the functions `on_…` (`hooks` in mkdocs.yml). On a code host a page links to
+`../dev/LOG.md` or `../tests/tutorial_model.py`; in the site that is a page made of the file. The
+reference has the public names, read from the sources: nothing of the package is imported.
+"""
+
+import ast
+import html.parser
+import json
+import pathlib
+import posixpath
+import re
+
+from mkdocs.plugins import get_plugin_logger
+from mkdocs.structure.files import File
+
+ROOT = pathlib.Path(__file__).parents[1]
+PACKAGE = "tf_transformer"
+SUBPACKAGES = (
+    "config", "data", "decoding", "evaluation", "export", "inference", "layers", "models",
+    "serving", "tokenizers", "training", "visualization",
+)  # fmt: skip
+# Fenced and inline code, whose brackets are no links; then links and images.
+_LINK = re.compile(r"```.*?```|`[^`\n]+`|(!?\[[^\]]*\]\()([^)#\s]+)((?:#[^)\s]*)?\))", re.DOTALL)
+_LANGUAGES = {".py": "python", ".toml": "toml", ".c": "c", ".yml": "yaml", ".html": "html"}
+_log = get_plugin_logger(__name__)
+
+
+def on_files(files, config):
+    """Adds the pages that docs/ has not."""
+    for path, text in _reference().items():
+        files.append(File.generated(config, path, content=text))
+    waiting, added = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md"], set()
+    waiting += [f"docs/{file.src_uri}" for file in files.documentation_pages() if _is_own(file)]
+    while waiting:
+        path = waiting.pop()
+        if path in added:
+            continue
+        added.add(path)
+        if not path.startswith("docs/"):
+            files.append(File.generated(config, _site_path(path), content=_page_of(path)))
+        if path.endswith(".md"):
+            links = _LINK.finditer((ROOT / path).read_text(encoding="utf-8"))
+            targets = (_repository_path(path, link[2]) for link in links if link[2])
+            waiting += [to for to in targets if to and not to.startswith("docs/")]
+    return files
+
+
+def on_page_markdown(markdown, page, config, files):
+    """Makes links between files of the repository links between pages of the site."""
+    here = _repository_file(page.file)
+    if here is None:
+        return markdown
+
+    def rewritten(match):
+        target = match[2] and _repository_path(here, match[2])
+        if not target:
+            return match[0]
+        folder = posixpath.dirname(page.file.src_uri) or "."
+        return match[1] + posixpath.relpath(_site_path(target), folder) + match[3]
+
+    return _LINK.sub(rewritten, markdown)
+
+
+def on_post_build(config):
+    """Warns of what a browser would load from another site, which `--strict` makes an error."""
+    for path in sorted(pathlib.Path(config.site_dir).rglob("*")):
+        if path.suffix == ".html":
+            parser = _Resources()
+            parser.feed(path.read_text(encoding="utf-8"))
+            found = parser.foreign
+        elif path.suffix == ".css":
+            found = re.findall(r"url\(\s*[\"']?(?:https?:)?//[^)]*", path.read_text("utf-8"))
+        else:
+            continue
+        for resource in found:
+            _log.warning("%s loads %s", path, resource)
+
+
+class _Resources(html.parser.HTMLParser):
+    """Collects the addresses of other sites that a page loads; links to click are none."""
+
+    def __init__(self):
+        super().__init__()
+        self.foreign = []
+
+    def handle_starttag(self, tag, attrs):
+        attrs = dict(attrs)
+        names = ("src", "srcset", "data", "poster", *(["href"] if tag == "link" else []))
+        if tag == "link" and attrs.get("rel") in ("canonical", "next", "prev"):
+            return
+        for name in names:
+            if re.match(r"(https?:)?//", attrs.get(name) or ""):
+                self.foreign.append(attrs[name])
+
+
+def _is_own(file):
+    """Whether a file of the site lies in docs/."""
+    return file.abs_src_path is not None
+
+
+def _repository_file(file):
+    """The file of the repository that a page of the site is made of, or None."""
+    if _is_own(file):
+        return f"docs/{file.src_uri}"
+    if file.src_uri == "index.md":
+        return "README.md"
+    folder, _, path = file.src_uri.partition("/")
+    return path if folder == "repository" else None
+
+
+def _repository_path(here, target):
+    """The existing file that a link in the file `here` means; None for other sites."""
+    if ":" in target:
+        return None
+    path = posixpath.normpath(posixpath.join(posixpath.dirname(here), target))
+    if (ROOT / path).is_dir():
+        path = f"{path}/README.md"
+    return path if (ROOT / path).is_file() else None
+
+
+def _site_path(path):
+    """Where the site has a file of the repository."""
+    if path == "README.md":
+        return "index.md"
+    if path.startswith("docs/"):
+        return path.removeprefix("docs/")
+    return f"repository/{path}" if path.endswith(".md") else f"repository/{path}.md"
+
+
+def _page_of(path):
+    """A file of the repository as Markdown."""
+    text = (ROOT / path).read_text(encoding="utf-8")
+    if path.endswith(".md"):
+        return text
+    if path.endswith(".ipynb"):
+        cells = [("".join(cell["source"]), cell["cell_type"]) for cell in json.loads(text)["cells"]]
+        return "\n\n".join(t if kind == "markdown" else _fence(t, "python") for t, kind in cells)
+    return f"# {path}\n\n{_fence(text, _LANGUAGES.get(pathlib.Path(path).suffix, 'text'))}\n"
+
+
+def _fence(text, language):
+    return f"````{language}\n{text}\n````"
+
+
+def _reference():
+    """The pages of the reference, by their paths."""
+    pages = {name: _public_names(f"{PACKAGE}.{name}") for name in SUBPACKAGES}
+    modules = {object_: page for page, names in pages.items() for object_ in names.items()}
+    rows = []
+    for name, module in sorted(_public_names(PACKAGE).items(), key=lambda row: row[0].lower()):
+        # Such as `tf_transformer.data.phrasebook`, which only the package itself has.
+        page = modules.setdefault((name, module), module.split(".")[1])
+        pages[page][name] = module
+        rows.append(f"| [`{name}`][{module}.{name}] | `{module}` |")
+    index = [
+        "# Public names",
+        f"{_docstring(PACKAGE)}",
+        "`import tf_transformer as tt` has these, as `tt.Translator`:",
+        "| name | defined in |\n|---|---|\n" + "\n".join(rows),
+    ]
+    texts = {"reference/index.md": "\n\n".join(index) + "\n"}
+    for page, names in pages.items():
+        bases = _base_classes(names, f"{PACKAGE}.{page}")
+        objects = [f"::: {module}.{name}" for name, module in sorted(names.items())]
+        objects += [f"::: {module}.{name}" for name, module in sorted(bases.items())]
+        parts = [f"# {PACKAGE}.{page}", _docstring(f"{PACKAGE}.{page}"), *objects]
+        texts[f"reference/{page}.md"] = "\n\n".join(parts) + "\n"
+    return texts
+
+
+def _source(module):
+    """The syntax tree of a module or package."""
+    path = ROOT.joinpath(*module.split("."))
+    path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def _docstring(module):
+    return ast.get_docstring(_source(module)) or ""
+
+
+def _public_names(module):
+    """The public classes and functions of a package or module, each with where it is defined."""
+    tree, names = _source(module), {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.keyword) and node.arg == "submod_attrs":
+            for part, defined in ast.literal_eval(node.value).items():
+                names |= dict.fromkeys(defined, f"{module}.{part}")
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith(f"{module}."):
+            names |= {alias.name: node.module for alias in node.names}
+    if not names:  # a module, not a package
+        return {
+            node.name: module
+            for node in tree.body
+            if isinstance(node, ast.ClassDef | ast.FunctionDef) and not node.name.startswith("_")
+        }
+    for name, where in names.items():  # a package that has it from a module of its own
+        if ROOT.joinpath(*where.split(".")).is_dir():
+            names[name] = _public_names(where)[name]
+    return {name: where for name, where in names.items() if not name.isupper()}
+
+
+def _base_classes(names, package):
+    """The base classes of a subpackage that are not public, to which the docstrings refer."""
+    found, waiting = {}, list(names.items())
+    while waiting:
+        name, module = waiting.pop()
+        defined, bases = {}, []
+        for node in _source(module).body:
+            if isinstance(node, ast.ClassDef):
+                defined[node.name] = module
+                bases += map(ast.unparse, node.bases if node.name == name else [])
+            elif isinstance(node, ast.ImportFrom):
+                defined |= {alias.name: node.module for alias in node.names}
+        for base in bases:
+            of_package = defined.get(base, "").startswith(f"{package}.")
+            if of_package and base not in {**names, **found} and not base.startswith("_"):
+                found[base] = defined[base]
+                waiting.append((base, defined[base]))
+    return found

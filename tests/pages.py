@@ -1,0 +1,78 @@
+"""What the documents hold: their fenced blocks, and the commands in these; and running them."""
+
+import json
+import os
+import pathlib
+import re
+import shlex
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+
+ROOT = pathlib.Path(__file__).parents[1]
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+# What a test machine does not do: change its packages, make environments, run containers.
+NOT_HERE = ("pip ", "docker ", "python3 -m venv", ". .venv")
+
+
+def blocks_of(text, *languages):
+    """The fenced blocks in these languages."""
+    return [block for language, block in FENCE.findall(text) if language in languages]
+
+
+def commands_of(text):
+    """The commands of the blocks `sh` and `python` of a page, one after another."""
+    for language, block in FENCE.findall(text):
+        if language == "python":
+            yield f"python -c {shlex.quote(block)}"
+        if language != "sh":
+            continue
+        # A command goes on where its line ends with a backslash or is indented.
+        for command in re.split(r"\n(?=\S)", block.strip()):
+            if not command.startswith(NOT_HERE):
+                yield command
+
+
+def run_commands(commands, folder):
+    """Runs commands in a folder; `tf-transformer serve` on a free port, until all are done.
+
+    Returns:
+        What each `curl` answered, as objects of JSON.
+    """
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        port = bound.getsockname()[1]
+    path = f"{pathlib.Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    search = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    env = {**os.environ, "PATH": path, "PYTHONPATH": search}
+    options = {"shell": True, "cwd": folder, "env": env, "text": True}
+    server, answers = None, []
+    try:
+        for command in commands:
+            if command.startswith("tf-transformer serve"):
+                server = subprocess.Popen(f"exec {command} --port {port}", **options)
+                _wait_for(f"http://127.0.0.1:{port}", server)
+                continue
+            done = subprocess.run(
+                command.replace(":8501", f":{port}"), capture_output=True, timeout=600, **options
+            )
+            assert done.returncode == 0, (command, done.stdout[-2000:], done.stderr[-2000:])
+            if command.startswith("curl"):
+                answers.append(json.loads(done.stdout))
+    finally:
+        if server:
+            server.terminate()
+            assert server.wait(60) == 0
+    return answers
+
+
+def _wait_for(address, process):
+    for _ in range(600):
+        assert process.poll() is None, "the server has ended"
+        try:
+            return urllib.request.urlopen(f"{address}/healthz", timeout=5)
+        except OSError:
+            time.sleep(0.2)
+    raise TimeoutError(address)
