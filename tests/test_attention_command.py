@@ -52,8 +52,10 @@ def test_what_is_drawn_is_what_align_returns(
     assert weights.shape == (len(target), len(source))
     np.testing.assert_allclose(weights.sum(1), 1, atol=1e-5)
     if kind == "a SavedModel":
-        align = tt.Translator.load(model).module.align
-        expected = align(tf.constant(["a b c"]), tf.constant(["b c d e"]))["attention"][0]
+        translator = tt.Translator.load(model)
+        expected = translator.module.align(tf.constant(["a b c"]), tf.constant(["b c d e"]))[
+            "attention"
+        ][0]
         np.testing.assert_allclose(weights, expected, atol=1e-6)
 
 

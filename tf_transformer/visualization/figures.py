@@ -45,9 +45,8 @@ def save_figure(figure: "Figure", output: str | os.PathLike[str]) -> None:
     """
     output = require_format(output)
     output.parent.mkdir(parents=True, exist_ok=True)
-    # The layout of one pass alone may cut titles off.
-    figure.draw_without_rendering()
-    figure.savefig(output, dpi=150)
+    # Tight, because the layout around square cells is only near, and would cut labels off.
+    figure.savefig(output, dpi=150, bbox_inches="tight", pad_inches=0.1)
 
 
 def require_format(output: str | os.PathLike[str]) -> pathlib.Path:
