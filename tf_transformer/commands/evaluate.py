@@ -97,7 +97,10 @@ def _check(options: argparse.Namespace) -> None:
         if options.source or options.reference or options.robustness or options.perplexity:
             raise ConfigError("--text is read alone: omit the options of translations.")
     elif not (options.source and options.reference):
-        raise ConfigError("give --source and --reference, or --text for a language model.")
+        raise ConfigError(
+            "give --source and --reference, or --text for a language model. "
+            "See tf-transformer evaluate --help"
+        )
     if options.perplexity and options.robustness:
         raise ConfigError("--robustness scores translations, and --perplexity makes none. Omit it.")
 
