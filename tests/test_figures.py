@@ -6,6 +6,7 @@ import subprocess
 import sys
 import warnings
 
+import matplotlib.image
 import numpy as np
 import pytest
 
@@ -476,6 +477,14 @@ def test_a_figure_is_written_in_the_format_of_its_suffix(tmp_path):
         assert (tmp_path / "new" / f"f.{suffix}").read_bytes().startswith(beginning)
     with pytest.raises(PlotError, match=r"f\.xyz: must end in one of .*\.png"):
         save_figure(figure, tmp_path / "f.xyz")
+
+
+@EVERY_FIGURE
+def test_no_label_is_cut_off_in_a_file(draw, tmp_path):
+    save_figure(draw([f"token {index}" for index in range(8)]), tmp_path / "f.png")
+    pixels = matplotlib.image.imread(tmp_path / "f.png")[..., :3]
+    for edge in (pixels[:5], pixels[-5:], pixels[:, :5], pixels[:, -5:]):
+        assert (edge == 1).all()
 
 
 def test_figures_need_no_window_and_no_keras():
