@@ -93,14 +93,15 @@ def train(name: str, run_dir: pathlib.Path, options: argparse.Namespace) -> None
 def measure(name: str, run_dir: pathlib.Path, options: argparse.Namespace) -> dict[str, Any]:
     """What one architecture has learned, and how fast it is."""
     import tf_transformer as tt
-    from tf_transformer.training.restore import restore_model
+    from tf_transformer.training.restore import restore_model, translator_of
     from tf_transformer.training.run_directory import RunDirectory
 
     run = RunDirectory.open(run_dir)
     lines = run.log()
+    model, *tokenizers, _ = restore_model(run)
     best = min(lines, key=lambda line: line["val_loss"])
     result = {
-        "parameters": restore_model(run).model.count_params(),
+        "parameters": model.count_params(),
         "updates": lines[-1]["step"],
         "minutes": lines[-1]["minutes"],
         "training_tokens_per_second": statistics.median(
@@ -111,7 +112,8 @@ def measure(name: str, run_dir: pathlib.Path, options: argparse.Namespace) -> di
     if name in SCORING:
         return result
     sources, references = test_text(options)
-    translator, beam = tt.Translator.load(run_dir), {"beam_size": 4, "length_penalty": 1.0}
+    translator = translator_of(run.config().data, model, *tokenizers)
+    beam = {"beam_size": 4, "length_penalty": 1.0}
     translator(sources[:64], **beam)  # traced before it is timed
     began = time.monotonic()
     translations = translator(sources, **beam)
