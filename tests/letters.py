@@ -21,6 +21,10 @@ def random_model(randomise, seed=0, dtype=None, architecture="transformer"):
     )
     model = build_model(config, dtype)
     give_weights(randomise, model, seed)
+    if not has_setting(architecture, "num_heads"):  # states without a norm say less
+        for variable in model.trainable_variables:
+            if len(variable.shape) > 1:
+                variable.assign(4.0 * variable)
     return model
 
 
