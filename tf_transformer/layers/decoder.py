@@ -6,7 +6,7 @@ from keras import ops
 from tf_transformer.layers.attention import CausalSelfAttention, CrossAttention, attention_bias
 from tf_transformer.layers.base import Shape, Tensor, ensure_built
 from tf_transformer.layers.block import LayerStack, TransformerLayer
-from tf_transformer.layers.decoding_step import DecodingStep
+from tf_transformer.layers.decoding_step import DecodingStep, no_steps
 from tf_transformer.layers.masks import expand_mask
 from tf_transformer.layers.restricted_attention import RestrictedCausalSelfAttention
 
@@ -197,13 +197,8 @@ class Decoder(LayerStack):
         batch_size = ops.shape(context)[0]
         mask = expand_mask(cross_attention_mask, (context.shape[0], 1, 1, context.shape[1]))
         source = {"bias": attention_bias(mask, self.compute_dtype)}
-        constants, history, target, positions = {}, {}, {}, 0
-        if num_steps is not None:
-            constants["steps"], positions = ops.arange(num_steps, dtype="int32"), num_steps
-        if beam_size is not None:
-            constants["beams"] = ops.arange(beam_size, dtype="int32")
-            target["ancestors"] = ops.zeros((batch_size * beam_size, positions), "int32")
-            positions = positions * beam_size
+        constants, target, positions = no_steps(batch_size, num_steps, beam_size)
+        history = {}
         for index, layer in enumerate(self.layers):
             keys, values = layer.cross_attention.start_decoding(context)
             source[f"keys_{index}"], source[f"values_{index}"] = keys, values

@@ -8,6 +8,28 @@ from tf_transformer.layers.attention import attention_bias
 from tf_transformer.layers.base import Tensor
 
 
+def no_steps(
+    batch_size: int | Tensor, num_steps: int | Tensor | None, beam_size: int | Tensor | None
+) -> tuple[dict[str, Tensor], dict[str, Tensor], int | Tensor]:
+    """The parts of a cache that `DecodingStep.at` reads, before the first step.
+
+    Args:
+        batch_size: B.
+        num_steps, beam_size: as in `Decoder.start_decoding`.
+
+    Returns:
+        the cache's constants and target, and the number of slots of an empty KV cache.
+    """
+    constants, target, positions = {}, {}, 0
+    if num_steps is not None:
+        constants["steps"], positions = ops.arange(num_steps, dtype="int32"), num_steps
+    if beam_size is not None:
+        constants["beams"] = ops.arange(beam_size, dtype="int32")
+        target["ancestors"] = ops.zeros((batch_size * beam_size, positions), "int32")
+        positions = positions * beam_size
+    return constants, target, positions
+
+
 class DecodingStep(NamedTuple):
     """How to append the newest position to the KV cache, and what each hypothesis may attend to.
 

@@ -54,10 +54,14 @@ class EncoderLayer(TransformerLayer):
         )
         if return_attention_scores:
             attended, weights = attended
+        x = self._transform(x, attended, training)
+        return (x, weights) if return_attention_scores else x
+
+    def _transform(self, x: Tensor, attended: Tensor, training: bool | None = None) -> Tensor:
+        """The layer's output, from its input and what was attended to."""
         x = self.attention_residual.post(x, attended, training)
         transformed = self.feed_forward(self.feed_forward_residual.pre(x))
-        x = self.feed_forward_residual.post(x, transformed, training)
-        return (x, weights) if return_attention_scores else x
+        return self.feed_forward_residual.post(x, transformed, training)
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")

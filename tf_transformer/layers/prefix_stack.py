@@ -5,7 +5,7 @@ from keras import ops
 
 from tf_transformer.layers.attention import GlobalSelfAttention, attention_bias
 from tf_transformer.layers.base import Tensor
-from tf_transformer.layers.decoding_step import DecodingStep
+from tf_transformer.layers.decoding_step import DecodingStep, no_steps
 from tf_transformer.layers.encoder import Encoder, EncoderLayer
 from tf_transformer.layers.masks import expand_mask
 
@@ -120,11 +120,6 @@ class PrefixLayer(EncoderLayer):
         )  # fmt: skip
         return self._transform(x, attended), keys, values
 
-    def _transform(self, x: Tensor, attended: Tensor) -> Tensor:
-        x = self.attention_residual.post(x, attended)
-        transformed = self.feed_forward(self.feed_forward_residual.pre(x))
-        return self.feed_forward_residual.post(x, transformed)
-
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class PrefixStack(Encoder):
@@ -159,13 +154,8 @@ class PrefixStack(Encoder):
         batch_size, layer = ops.shape(x)[0], self.layers[0]
         mask = expand_mask(visible, (x.shape[0], 1, 1, x.shape[1]))
         source = {"bias": attention_bias(mask, self.compute_dtype)}
-        constants, history, target, positions = {}, {}, {}, 0
-        if num_steps is not None:
-            constants["steps"], positions = ops.arange(num_steps, dtype="int32"), num_steps
-        if beam_size is not None:
-            constants["beams"] = ops.arange(beam_size, dtype="int32")
-            target["ancestors"] = ops.zeros((batch_size * beam_size, positions), "int32")
-            positions = positions * beam_size
+        constants, target, positions = no_steps(batch_size, num_steps, beam_size)
+        history = {}
         shape = (batch_size, layer.num_heads, positions, self.d_model // layer.num_heads)
         for number, layer in enumerate(self.layers):
             x, keys, values = layer.start_decoding(x, attention_mask)
