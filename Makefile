@@ -2,6 +2,7 @@
 # make serve  a page and a REST API on http://127.0.0.1:8501/ for what make demo wrote
 # make test   environment, tests (but those marked slow)
 # make test-slow   environment, the tests marked slow
+# make notebooks   all notebooks in quick mode; make notebook-outputs writes their outputs
 # make docs   the documents and the reference as a site, in site/index.html
 
 PYTHON ?= python3
@@ -9,7 +10,7 @@ VENV := .venv
 RUN := runs/demo
 SAVED := saved_models/demo
 
-.PHONY: help demo serve test test-slow lint notebooks docs clean
+.PHONY: help demo serve test test-slow lint notebooks notebook-outputs docs clean
 .DEFAULT_GOAL := help
 
 help:
@@ -71,7 +72,11 @@ lint: $(VENV)/.installed-dev
 	$(VENV)/bin/ruff format --check .
 
 notebooks: $(VENV)/.installed-dev
-	TF_TRANSFORMER_QUICK=1 TF_CPP_MIN_LOG_LEVEL=3 $(VENV)/bin/jupyter execute notebooks/*.ipynb
+	$(VENV)/bin/python dev/run_notebooks.py --quick
+
+# In full, some minutes each; NOTEBOOKS=01_train_a_translator for one.
+notebook-outputs: $(VENV)/.installed-dev
+	$(VENV)/bin/python dev/run_notebooks.py $(NOTEBOOKS)
 
 # The reference is read from the sources, so this needs no TensorFlow. Material for MkDocs is kept until
 # May 2027; its notice of that is switched off.

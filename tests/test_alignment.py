@@ -223,3 +223,25 @@ def test_a_trained_model_aligns_on_the_diagonal_of_its_task(make_task, places):
             if target.count(target[place]) == 1:  # the attention to others may be to either
                 right.append(row[place] == source)
     assert np.mean(right) > 0.75
+
+
+def test_a_translator_aligns_pairs_of_texts_without_padding(exported_run):
+    translator = tt.Translator.load(exported_run[0])
+    sources, targets = ["a b c", "a"], ["b c d e", ""]
+    found = translator.align(sources, targets, batch_size=1)
+    for pair, source, target in zip(found, sources, targets, strict=True):
+        expected = translator.module.align(tf.constant([source]), tf.constant([target]))
+        assert "".join(pair.source_subwords).replace("▁", " ").strip() == f"{source}</s>"
+        assert "".join(pair.target_subwords).replace("▁", " ").strip() == target
+        assert pair.attention.shape == (len(pair.target_subwords), len(pair.source_subwords))
+        np.testing.assert_allclose(pair.attention, expected["attention"][0], atol=1e-6)
+        assert pair.truncated is False
+    for one, other in zip(found, translator.align(sources, targets), strict=True):
+        assert (one.source_subwords, one.target_subwords) == other[:2]
+        np.testing.assert_allclose(one.attention, other.attention, atol=1e-5)
+
+
+def test_a_translator_without_alignment_says_why(echo_model, letter_tokenizer):
+    translator = tt.Translator.from_model(echo_model(280), letter_tokenizer, letter_tokenizer)
+    with pytest.raises(ValueError, match="no align: its model has no attention to the source"):
+        translator.align(["a"], ["a"])

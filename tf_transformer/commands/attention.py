@@ -3,7 +3,6 @@
 import argparse
 import sys
 import warnings
-from typing import Any
 
 from tf_transformer.commands.models import open_translator
 from tf_transformer.commands.options import MODEL
@@ -49,16 +48,14 @@ def run(options: argparse.Namespace, started: float) -> int:
     if target is None:
         target = translator(source)
         print(target)
-    found = _aligned(translator, source, target)
-    if not found["target_subwords"]:
+    [found] = translator.align([source], [target])
+    if not found.target_subwords:
         raise InputError("the translation is empty, so there is nothing to draw; give a --target.")
-    if found["truncated"]:
+    if found.truncated:
         _note("a side has more tokens than the model takes; its end is left out.")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
-        figure = plot_alignment(
-            found["attention"], found["source_subwords"], found["target_subwords"]
-        )
+        figure = plot_alignment(found.attention, found.source_subwords, found.target_subwords)
     for warning in caught:
         _note(str(warning.message))
     save_figure(figure, options.output)
@@ -71,23 +68,6 @@ def _one_line(name: str, text: str) -> str:
     if not line:
         raise InputError(f"{name} is empty, so there is nothing to draw.")
     return line
-
-
-def _aligned(translator: Any, source: str, target: str) -> dict[str, Any]:
-    """The outputs of `align` for one pair, as Python has them."""
-    import tensorflow as tf
-
-    sides = [tf.constant([text.encode("utf-8", "replace")]) for text in (source, target)]
-    found = {name: value[0] for name, value in translator.module.align(*sides).items()}
-    subwords = {
-        name: [word.decode("utf-8", "replace") for word in found[name].numpy()]
-        for name in ("source_subwords", "target_subwords")
-    }
-    return {
-        **subwords,
-        "attention": found["attention"].numpy(),
-        "truncated": bool(found["truncated"]),
-    }
 
 
 def _note(line: str) -> None:

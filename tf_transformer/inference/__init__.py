@@ -8,7 +8,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "alignment": ["choose_alignment"],
         "graph": ["ExportTranslator"],
         "saved_model": ["SavedModelError"],
-        "scoring": ["Alignment", "TargetProbability", "default_alignment"],
+        "scoring": ["AlignedPair", "Alignment", "TargetProbability", "default_alignment"],
         "translator": ["Translation", "Translator", "run_in_callers_thread"],
     },
 )

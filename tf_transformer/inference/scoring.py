@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from tf_transformer.decoding.contract import TranslationModel, has_attention_scores
@@ -65,6 +66,22 @@ class TargetProbability(NamedTuple):
 
     log_prob: float
     num_tokens: int
+    truncated: bool
+
+
+class AlignedPair(NamedTuple):
+    """How much each token of a translation attends to each token of its source.
+
+    Attributes:
+        source_subwords: The S subwords of the source, its end last.
+        target_subwords: The T subwords of the target, without an end.
+        attention: float32 `(T, S)`; each row sums to 1.
+        truncated: Whether source or target was too long and its end dropped.
+    """
+
+    source_subwords: list[str]
+    target_subwords: list[str]
+    attention: np.ndarray
     truncated: bool
 
 

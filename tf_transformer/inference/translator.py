@@ -25,9 +25,11 @@ from tf_transformer.inference.saved_model import (
     find_saved_model,
     load_saved_model,
 )
-from tf_transformer.inference.scoring import Alignment, TargetProbability
+from tf_transformer.inference.scoring import AlignedPair, Alignment, TargetProbability
 
 _FEW_WEIGHTS = 8_000_000
+# What a model needs for a function of pairs.
+_NEEDED = {"score": "call for teacher forcing", "align": "attention to the source"}
 
 
 class Translation(NamedTuple):
@@ -283,6 +285,32 @@ class Translator:
             ValueError: `batch_size` is less than 1, there are more texts on one side, or the
                 translator has no `score`, see `ExportTranslator`.
         """
+        return self._of_pairs("score", _probabilities, sources, targets, batch_size)
+
+    def align(
+        self, sources: Iterable[str], targets: Iterable[str], batch_size: int = 64
+    ) -> list[AlignedPair]:
+        """How much each token of translations that are given attends to each of their sources.
+
+        `visualization.plot_alignment` draws one.
+
+        Args:
+            sources: Strings.
+            targets: A translation of each. Line breaks separate words as a space does.
+            batch_size: How many pairs go through the graph at once.
+
+        Returns:
+            An `AlignedPair` for each pair.
+
+        Raises:
+            TypeError: As a call.
+            ValueError: As `score`; the translator has no `align` if its model has no attention to
+                the source.
+        """
+        return self._of_pairs("align", _alignments, sources, targets, batch_size)
+
+    def _of_pairs(self, name, rows, sources, targets, batch_size):
+        """`rows` of what the module's function of that name returns, for batches of pairs."""
         _require_process_of_tensorflow()
         batch_size = to_batch_size(batch_size)
         sources, targets = list(checked_texts(sources)), list(checked_texts(targets))
@@ -291,21 +319,19 @@ class Translator:
                 f"sources and targets must be equally many; received {len(sources)} sources and "
                 f"{len(targets)} targets."
             )
-        score = getattr(self._module, "score", None)
-        if score is None:
+        function = getattr(self._module, name, None)
+        if function is None:
             raise ValueError(
-                "this translator has no score: its model has no call for teacher forcing, or its "
-                "SavedModel is of an earlier version."
+                f"this translator has no {name}: its model has no "
+                f"{_NEEDED[name]}, or its SavedModel is of an earlier version."
             )
 
-        def score_batch(batch):
-            found = score(*(_constant(side) for side in zip(*batch, strict=True)))
-            columns = (found[name].numpy().tolist() for name in TargetProbability._fields)
-            return [TargetProbability(*row) for row in zip(*columns, strict=True)]
+        def run_batch(batch):
+            return rows(function(*(_constant(side) for side in zip(*batch, strict=True))))
 
         pairs = zip(sources, targets, strict=True)
         threads = self._threads or num_cores()
-        return list(translate_in_order(pairs, score_batch, batch_size, threads, _num_characters))
+        return list(translate_in_order(pairs, run_batch, batch_size, threads, _num_characters))
 
     def _translate(self, texts, n_best, batch_size, beam_size, length_penalty):
         """Lists of `Translation` of one batch."""
@@ -350,6 +376,28 @@ def _load(path: pathlib.Path, xla: bool, threads: int | None) -> Translator:
 
 def _constant(texts: Iterable[str]) -> tf.Tensor:
     return tf.constant([text.encode("utf-8", "replace") for text in texts])
+
+
+def _probabilities(found: dict[str, tf.Tensor]) -> list[TargetProbability]:
+    columns = (found[name].numpy().tolist() for name in TargetProbability._fields)
+    return [TargetProbability(*row) for row in zip(*columns, strict=True)]
+
+
+def _alignments(found: dict[str, tf.Tensor]) -> list[AlignedPair]:
+    """Without the padding."""
+    names = (*AlignedPair._fields, "source_lengths", "target_lengths")
+    columns = (found[name].numpy() for name in names)
+    return [
+        AlignedPair(
+            [word.decode("utf-8", "replace") for word in source[:num_sources]],
+            [word.decode("utf-8", "replace") for word in target[:num_targets]],
+            attention[:num_targets, :num_sources],
+            bool(truncated),
+        )
+        for source, target, attention, truncated, num_sources, num_targets in zip(
+            *columns, strict=True
+        )
+    ]
 
 
 def _num_characters(pair: tuple[str, str]) -> int:

@@ -7,7 +7,8 @@ from tf_transformer.data.parallel import Corpus, DataError, ParallelText
 from tf_transformer.data.phrasebook.patterns import PATTERNS
 from tf_transformer.data.phrasebook.templates import TEMPLATES
 
-_MAX_PAIRS = 100_000
+# Beyond it the small patterns have run out, and each new pair takes longer.
+_MAX_PAIRS = 250_000
 _RULES = PATTERNS | TEMPLATES
 
 

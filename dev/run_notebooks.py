@@ -1,0 +1,85 @@
+"""Executes the notebooks: in quick mode as a check, or to write the outputs that are committed.
+
+    python dev/run_notebooks.py --quick      runs all, quickly, and writes nothing
+    python dev/run_notebooks.py [NAME ...]   runs them in full and writes their outputs
+
+The cells come from the scripts, so the scripts are what one edits. What is written carries a
+digest of the source that it was made from; a test compares it.
+"""
+
+import argparse
+import hashlib
+import os
+import pathlib
+import sys
+import time
+
+import jupytext
+import nbclient
+import nbformat
+
+FOLDER = pathlib.Path(__file__).parents[1] / "notebooks"
+LIMIT_S = 1800
+
+
+def source_digest(notebook: nbformat.NotebookNode) -> str:
+    """A digest of the types and sources of all cells."""
+    text = "\0".join(f"{cell.cell_type}\0{cell.source}" for cell in notebook.cells)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def execute(script: pathlib.Path) -> nbformat.NotebookNode:
+    """Runs a script as a notebook, in the folder of the notebooks."""
+    notebook = jupytext.read(script)
+    client = nbclient.NotebookClient(
+        notebook,
+        timeout=LIMIT_S,
+        kernel_name="python3",
+        record_timing=False,
+        resources={"metadata": {"path": str(FOLDER)}},
+    )
+    client.execute()
+    return notebook
+
+
+def write(notebook: nbformat.NotebookNode, path: pathlib.Path) -> None:
+    """Writes a notebook that was run; a cell has its number as id, so that diffs are small."""
+    for number, cell in enumerate(notebook.cells):
+        cell["id"] = f"cell-{number}"
+    kernel = notebook.metadata["kernelspec"]
+    notebook.metadata = nbformat.from_dict(
+        {
+            "jupytext": {"formats": "ipynb,py:percent"},
+            "kernelspec": kernel,
+            "language_info": {"name": "python"},
+            "source_sha256": source_digest(notebook),
+        }
+    )
+    nbformat.validate(notebook)
+    nbformat.write(notebook, path)
+
+
+def main() -> None:
+    """Runs the notebooks that the command line names."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", help="such as 01_train_a_translator; default: all")
+    parser.add_argument("--quick", action="store_true", help="train little, and write nothing")
+    options = parser.parse_args()
+    known = {script.stem: script for script in sorted(FOLDER.glob("*.py"))}
+    for name in options.names:
+        if name not in known:
+            parser.error(f"{name} is no notebook; there are {', '.join(known)}")
+    os.environ.pop("TF_TRANSFORMER_QUICK", None)
+    if options.quick:
+        os.environ["TF_TRANSFORMER_QUICK"] = "1"
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    for name in options.names or known:
+        began = time.monotonic()
+        notebook = execute(known[name])
+        if not options.quick:
+            write(notebook, known[name].with_suffix(".ipynb"))
+        print(f"{name}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()
