@@ -17,6 +17,7 @@ from tf_transformer.visualization import (
     PlotError,
     labels,
     plot_alignment,
+    plot_alignments,
     plot_attention,
     plot_beam,
     plot_bleu_by_length,
@@ -36,6 +37,9 @@ WEIGHTS = np.array([[0.7, 0.1, 0.1, 0.1], [0.2, 0.2, 0.5, 0.1], [0.0, 0.3, 0.3, 
 OF_TOKENS = {
     "attention": lambda tokens: plot_attention(np.eye(len(tokens)), tokens, title=joined(tokens)),
     "alignment": lambda tokens: plot_alignment(np.eye(len(tokens)), tokens, tokens),
+    "alignments": lambda tokens: plot_alignments(
+        {joined(tokens): np.eye(len(tokens)), "b": np.eye(len(tokens))}, tokens, tokens
+    ),
     "heads": lambda tokens: plot_heads(
         np.ones((2, 3, len(tokens), len(tokens))), tokens, title=joined(tokens)
     ),
@@ -113,6 +117,18 @@ def test_the_alignment_frames_the_largest_weight_of_each_target_token():
     assert (axes.get_ylabel(), axes.get_xlabel()) == ("target", "source")
     frames = [(patch.get_y() + 0.5, patch.get_x() + 0.5) for patch in axes.patches]
     assert frames == [(0, 0), (1, 2), (2, 3)]
+
+
+def test_alignments_of_several_models_stand_side_by_side():
+    figure = plot_alignments({"one": WEIGHTS, "two": WEIGHTS[::-1]}, TOKENS, list("abc"), "both")
+    *panels, scale = figure.axes
+    for axes, expected in zip(panels, (WEIGHTS, WEIGHTS[::-1]), strict=True):
+        np.testing.assert_array_equal(image(axes), expected)
+        assert len(axes.patches) == 3 and ticks(axes.xaxis) == TOKENS
+    assert [axes.get_title() for axes in panels] == ["one", "two"]
+    assert [axes.get_ylabel() for axes in panels] == ["target", ""]
+    assert ticks(panels[0].yaxis) == ["a", "b", "c"]
+    assert (figure.get_suptitle(), scale.get_ylabel()) == ("both", "attention weight")
 
 
 def test_every_head_of_every_layer_has_its_panel():
@@ -408,6 +424,7 @@ BAD = {
     "complex": (lambda: plot_attention([[1j]], ["a"]), "array of real numbers"),
     "largest": (lambda: plot_attention([[1.0]], ["a"], largest=0), "largest.*received 0"),
     "alignment": (lambda: plot_alignment(WEIGHTS, list("abc"), TOKENS), r"\(target, source\)"),
+    "no alignments": (lambda: plot_alignments({}, TOKENS, TOKENS), "at least one matrix"),
     "one layer": (lambda: plot_heads(np.ones((2, 3, 3)), list("abc")), "layers, heads.*(2, 3, 3)"),
     "no heads": (lambda: plot_heads(np.ones((1, 0, 1, 1)), ["a"]), "a head at least"),
     "no mask": (lambda: plot_mask(WEIGHTS, list("abc"), TOKENS), "bool, or 0 and 1"),

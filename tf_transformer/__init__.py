@@ -64,6 +64,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
             "SutskeverConfig",
             "Transformer",
             "TransformerConfig",
+            "build_model",
             "preset",
         ],
         "tokenizers.sentencepiece": ["SentencePieceTokenizer"],

@@ -5,7 +5,7 @@ import lazy_loader
 __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submod_attrs={
-        "attention": ["plot_alignment", "plot_attention", "plot_heads"],
+        "attention": ["plot_alignment", "plot_alignments", "plot_attention", "plot_heads"],
         "beam": ["BeamHypothesis", "plot_beam"],
         "bleu": ["plot_bleu_by_length"],
         "figures": ["PlotError", "save_figure"],

@@ -1,6 +1,6 @@
 """Attention weights: of one head, of all heads, and as the alignment of two sentences."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -44,7 +44,7 @@ def plot_attention(
         ValueError: The weights do not fit the tokens, or are none.
         PlotError: matplotlib is missing.
     """
-    return _one_matrix(weights, queries, keys, ("query", "key"), title, largest)[0]
+    return _draw_matrices({"": weights}, queries, keys, ("query", "key"), title, largest)[0]
 
 
 def plot_alignment(
@@ -64,15 +64,34 @@ def plot_alignment(
         ValueError: The weights do not fit the tokens, or are none.
         PlotError: matplotlib is missing.
     """
-    figure, axes, weights = _one_matrix(weights, target, source, ("target", "source"), title, 1.0)
+    return plot_alignments({"": weights}, source, target, title)
+
+
+def plot_alignments(
+    weights: Mapping[str, Any], source: Sequence[str], target: Sequence[str], title: str = ""
+) -> "Figure":
+    """The alignments of one pair by several models, side by side; see `plot_alignment`.
+
+    Args:
+        weights: Names of the models, and the weights of each, float `(T, S)`.
+        source: The S subwords of the source.
+        target: The T subwords of the target.
+        title: Above the figure.
+
+    Raises:
+        ValueError: There are no weights, or they do not fit the tokens.
+        PlotError: matplotlib is missing.
+    """
+    figure, panels = _draw_matrices(weights, target, source, ("target", "source"), title, 1.0)
     from matplotlib.patches import Rectangle
 
-    for row, line in enumerate(weights):
-        if np.isfinite(line).any() and line[np.nanargmax(line)] > 0:
-            corner = np.nanargmax(line) - 0.5, row - 0.5
-            axes.add_patch(
-                Rectangle(corner, 1, 1, fill=False, edgecolor="tab:red", linewidth=1.5, zorder=3)
-            )
+    for axes, matrix in panels:
+        for row, line in enumerate(matrix):
+            if np.isfinite(line).any() and line[np.nanargmax(line)] > 0:
+                corner = np.nanargmax(line) - 0.5, row - 0.5
+                frame = Rectangle(corner, 1, 1, fill=False, edgecolor="tab:red", linewidth=1.5)
+                frame.set_zorder(3)
+                axes.add_patch(frame)
     return figure
 
 
@@ -139,23 +158,34 @@ def plot_heads(
     return figure
 
 
-def _one_matrix(weights, queries, keys, names, title, largest):
-    """The figure, its axes, and the weights as an array."""
+def _draw_matrices(weights, queries, keys, names, title, largest):
+    """The figure, and the axes and the array of each of the weights."""
     queries, keys = _both(queries, keys)
     shape = len(queries), len(keys)
-    weights = checked_matrix("weights", weights, shape, f"({names[0]}, {names[1]})")
-    _require_weights(weights)
+    if not weights:
+        raise ValueError("weights must name at least one matrix; received none.")
+    arrays = {
+        name: checked_matrix("weights", matrix, shape, f"({names[0]}, {names[1]})")
+        for name, matrix in weights.items()
+    }
+    for array in arrays.values():
+        _require_weights(array)
     size = inches(len(keys)), inches(len(queries))
     (rows, columns), style = readable_tokens(queries, keys)
-    figure = new_figure(size[0] + margin(rows) + 1.0, size[1] + margin(columns) + 0.3 * bool(title))
-    axes = figure.subplots()
-    black = _black(weights, largest)
-    image = draw_matrix(axes, weights, size, cmap=WEIGHTS, vmin=0.0, vmax=black)
-    label_axis(axes.xaxis, names[1], columns, style, size[0])
-    label_axis(axes.yaxis, names[0], rows, style, size[1])
-    add_colour_bar(image, axes, "attention weight")
-    set_title(axes, title)
-    return figure, axes, weights
+    head = 0.3 * bool(title) + 0.3 * any(arrays)
+    figure = new_figure(
+        (size[0] + 0.15) * len(arrays) + margin(rows) + 0.85, size[1] + margin(columns) + head
+    )
+    grid = figure.subplots(1, len(arrays), sharey=True, squeeze=False)
+    black = _black(np.stack(list(arrays.values())), largest)
+    for axes, (name, array) in zip(grid[0], arrays.items(), strict=True):
+        image = draw_matrix(axes, array, size, cmap=WEIGHTS, vmin=0.0, vmax=black)
+        label_axis(axes.xaxis, names[1], columns, style, size[0])
+        set_title(axes, name)
+    label_axis(grid[0, 0].yaxis, names[0], rows, style, size[1])
+    add_colour_bar(image, grid[0, 0] if len(arrays) == 1 else grid, "attention weight")
+    set_title(figure if any(arrays) else grid[0, 0], title)
+    return figure, list(zip(grid[0], arrays.values(), strict=True))
 
 
 def _both(queries, keys):
