@@ -6,6 +6,7 @@ The last line of the output is JSON, which is also in `results.json` beside the 
 """
 
 import argparse
+import itertools
 import json
 import os
 import pathlib
@@ -14,8 +15,6 @@ import subprocess
 import sys
 import time
 from typing import Any
-
-from figures import save_lines
 
 from tf_transformer.data.lines import read_lines
 
@@ -41,12 +40,7 @@ def main() -> None:
         (folder / "results.json").write_text(json.dumps(results, indent=1), encoding="utf-8")
     print_table(results)
     if options.figure:
-        lines = {
-            name: [(min(most, 35), bleu) for most, _, bleu in result["bleu_by_length"]]
-            for name, result in results.items()
-            if "bleu_by_length" in result
-        }
-        save_lines(lines, ("words in the source, at most", "BLEU"), options.figure)
+        draw(results, options.figure)
     print(json.dumps(results))
 
 
@@ -179,6 +173,22 @@ def print_table(results: dict[str, dict[str, Any]]) -> None:
         if "bleu_by_length" in result:
             cells = [f"≤ {most}: {bleu:.1f}" for most, _, bleu in result["bleu_by_length"]]
             print(f"{name}: BLEU by words of the source: {', '.join(cells)}")
+
+
+def draw(results: dict[str, dict[str, Any]], path: str) -> None:
+    """BLEU by the length of the source, a curve for each architecture that translates."""
+    from tf_transformer.visualization import plot_bleu_by_length, save_figure
+
+    groups = {n: result["bleu_by_length"] for n, result in results.items() if "bleu" in result}
+    if not groups:
+        return
+    sizes = next(iter(groups.values()))
+    lengths = [most for most, _, _ in sizes]
+    names = [f"{low + 1}–{high}" for low, high in itertools.pairwise([0, *lengths])]
+    if lengths[-1] == LENGTHS[-1]:
+        names[-1] = f"{lengths[-2] + 1} or more"
+    curves = {name: [bleu for _, _, bleu in found] for name, found in groups.items()}
+    save_figure(plot_bleu_by_length(names, curves, [count for _, count, _ in sizes]), path)
 
 
 def say(line: str) -> None:
