@@ -6,7 +6,6 @@ The last line of the output is JSON, which is also in `results.json` beside the 
 """
 
 import argparse
-import itertools
 import json
 import os
 import pathlib
@@ -125,8 +124,8 @@ def measure(name: str, run_dir: pathlib.Path, options: argparse.Namespace) -> di
 
 def by_length(
     sources: list[str], translations: list[str], references: list[str]
-) -> list[tuple[int, int, float]]:
-    """BLEU of the sources of like lengths: (longest in words, sentences, BLEU)."""
+) -> list[tuple[int, int, int, float]]:
+    """BLEU of the sources of like lengths: (shortest, longest in words, sentences, BLEU)."""
     import tf_transformer as tt
 
     found, least = [], 0
@@ -134,7 +133,7 @@ def by_length(
         rows = [i for i, source in enumerate(sources) if least < len(source.split()) <= most]
         if len(rows) >= 20:
             texts = [[side[i] for i in rows] for side in (translations, references)]
-            found.append((most, len(rows), tt.score(*texts).bleu))
+            found.append((least + 1, most, len(rows), tt.score(*texts).bleu))
         least = most
     return found
 
@@ -171,7 +170,7 @@ def print_table(results: dict[str, dict[str, Any]]) -> None:
         print(f"| `{name}` |", " | ".join(cells), "|")
     for name, result in results.items():
         if "bleu_by_length" in result:
-            cells = [f"≤ {most}: {bleu:.1f}" for most, _, bleu in result["bleu_by_length"]]
+            cells = [f"≤ {most}: {bleu:.1f}" for _, most, _, bleu in result["bleu_by_length"]]
             print(f"{name}: BLEU by words of the source: {', '.join(cells)}")
 
 
@@ -182,13 +181,13 @@ def draw(results: dict[str, dict[str, Any]], path: str) -> None:
     groups = {n: result["bleu_by_length"] for n, result in results.items() if "bleu" in result}
     if not groups:
         return
-    sizes = next(iter(groups.values()))
-    lengths = [most for most, _, _ in sizes]
-    names = [f"{low + 1}–{high}" for low, high in itertools.pairwise([0, *lengths])]
-    if lengths[-1] == LENGTHS[-1]:
-        names[-1] = f"{lengths[-2] + 1} or more"
-    curves = {name: [bleu for _, _, bleu in found] for name, found in groups.items()}
-    save_figure(plot_bleu_by_length(names, curves, [count for _, count, _ in sizes]), path)
+    ranges = [row[:3] for row in next(iter(groups.values()))]
+    names = [
+        f"{least} or more" if most == LENGTHS[-1] else f"{least}–{most}"
+        for least, most, _ in ranges
+    ]
+    curves = {name: [row[-1] for row in rows] for name, rows in groups.items()}
+    save_figure(plot_bleu_by_length(names, curves, [count for *_, count in ranges]), path)
 
 
 def say(line: str) -> None:
