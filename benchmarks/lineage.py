@@ -182,10 +182,9 @@ def draw(results: dict[str, dict[str, Any]], path: str) -> None:
     if not groups:
         return
     ranges = [row[:3] for row in next(iter(groups.values()))]
-    names = [
-        f"{least} or more" if most == LENGTHS[-1] else f"{least}–{most}"
-        for least, most, _ in ranges
-    ]
+    names = [f"{least}–{most}" for least, most, _ in ranges]
+    if ranges[-1][1] == LENGTHS[-1]:
+        names[-1] = f"{ranges[-1][0]} or more"
     curves = {name: [row[-1] for row in rows] for name, rows in groups.items()}
     save_figure(plot_bleu_by_length(names, curves, [count for *_, count in ranges]), path)
 
