@@ -38,8 +38,9 @@
 # A *layer* is a Python object that holds weights, random until they are trained; calling it on an
 # array computes its output. Shapes are written with the letters B (sentences in a batch), T
 # (queries, or target tokens), S (keys, or source tokens), D ($d_\text{model}$), H ($h$, heads) and
-# V (tokens in the vocabulary). Layers take batches, so `x[None]` below makes a batch of one of `x`.
-# Each `assert` is a claim of the text, checked.
+# V (tokens in the vocabulary; in the equations of attention, $V$ is the values). Layers take
+# batches, so `x[None]` below makes a batch of one of `x`. Each `assert` is a claim of the text,
+# checked.
 
 # %%
 # %matplotlib inline
@@ -393,8 +394,9 @@ print(f"positions {positions.std():.2f}")
 
 # %% [markdown]
 # Left, without the factor, the embeddings are a spike at 0 (cut off at the top) that the positions
-# would bury. Right, with it, both are of one scale. (That $E$ begins at $1/\sqrt{d_\text{model}}$
-# is the package's choice; the paper does not say how weights are initialised.)
+# would bury. Right, with it, both are of one scale. (The positions have peaks at 0 and 1 because
+# most dimensions change slowly, see section 7. That $E$ begins at $1/\sqrt{d_\text{model}}$ is the
+# package's choice; the paper does not say how weights are initialised.)
 #
 # ## 7. Positional encoding (3.5)
 #
@@ -417,7 +419,8 @@ show.plot_positions(tt.sinusoidal_positions(100, 64), title="a row is the encodi
 
 # %% [markdown]
 # Sines and cosines take turns, hence the stripes. Dimensions on the left change from one position
-# to the next, like the last digit of a number; those on the right hardly change over 100 positions.
+# to the next, like the last digit of a number; those on the right hardly change over 100 positions:
+# their sines stay near 0 and their cosines near 1.
 #
 # **A shift is a rotation.** The paper says that $\mathrm{PE}_{p+k}$ is a linear function of
 # $\mathrm{PE}_p$, for each offset $k$. It is a rotation: by the angle sum identities, each pair of
@@ -509,7 +512,8 @@ for norm_first in (False, True):
 
 # %% [markdown]
 # Why it matters: the gradients of an untrained model. Below, the loss (section 12) of a batch of
-# random tokens is differentiated with respect to $W_2$ of the feed-forward network of each layer.
+# random tokens is differentiated with respect to $W_2$ of the feed-forward network of each layer. A
+# model takes the ids (numbers) of source and target tokens and returns the logits of the next ones.
 
 
 # %%
@@ -681,15 +685,16 @@ for name, times in milliseconds.items():
 # %% [markdown]
 # Both panels are logarithmic, so that the slope of a line is the power of $n$. Left, self-attention
 # is the steepest, and has fewer operations than recurrence as long as $n < d$. Right, only
-# self-attention bends upwards; the others grow about like $n$ or, where the layer is not yet busy,
-# slower. How high a line is depends on more than the operations: the recurrent layer is the slowest
-# because of its $n$ small products one after the other, the column *sequential operations*; the
-# convolution is the fastest because it is one large product. (The attention layers also have their
-# projections, $4 n d^2$, which table 1 leaves out.)
+# self-attention grows clearly faster than $n$; where lines are flat, the time is mostly that of the
+# call itself, whatever the length. How high a line is depends on more than the operations: the
+# recurrent layer is the slowest because of its $n$ small products one after the other, the column
+# *sequential operations*; the convolution is the fastest because it is one large product. (The
+# attention layers also have their projections, $4 n d^2$, which table 1 leaves out.)
 #
 # ## 11. The learning rate (5.3)
 #
-# $$lrate = d_\text{model}^{-0.5} \cdot \min(step^{-0.5},\ step \cdot warmup\_steps^{-1.5})$$
+# $$\mathit{lrate} = d_\text{model}^{-0.5} \cdot
+# \min(\mathit{step}^{-0.5},\ \mathit{step} \cdot \mathit{warmup}^{-1.5})$$
 #
 # It rises linearly for `warmup_steps` updates and then falls with the inverse square root of the
 # step. It is known as Noam's schedule, after one of the authors.
@@ -783,9 +788,10 @@ np.testing.assert_allclose(divergence, [0.95135, 0, 0.05442], atol=2e-5)
 # %% [markdown]
 # ## 13. Training: the copy task (5)
 #
-# A small proof that all parts fit: the source is three to ten letters, and its translation is the
-# same letters. A tokenizer makes numbers of text. Here a token is a letter with the space before
-# it, which is written `▁`. A batch has a budget of tokens, as in the paper (5.1), not of sentences.
+# A small proof that all parts work together: the source is three to ten letters, and its
+# translation is the same letters. A tokenizer makes numbers of text. Here a token is a letter with
+# the space before it, which is written `▁`. A batch has a budget of tokens, as in the paper (5.1),
+# not of sentences.
 
 # %%
 corpus = tt.copy_task(num_train=2_000 if quick else 20_000, num_validation=200, num_test=200)
@@ -814,7 +820,8 @@ print("labels ", tokenizer.subwords(labels[0].numpy()))
 
 # %% [markdown]
 # Adam, schedule and label smoothing are as in the paper, but the warm-up is shorter, and all rates
-# are multiplied by 0.3. The model is pre-norm and has 0.25 million weights.
+# are multiplied by 0.3. The model is pre-norm and has 0.25 million weights. Training takes about a
+# minute.
 
 # %%
 keras.utils.set_random_seed(0)
