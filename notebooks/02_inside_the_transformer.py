@@ -68,7 +68,7 @@ plt.rcParams.update({"figure.dpi": 80, "axes.spines.top": False, "axes.spines.ri
 # %% [markdown]
 # ## 1. Scaled dot-product attention (3.2.1)
 #
-# $$\mathrm{Attention}(Q, K, V) = \mathrm{softmax}\!\left(\frac{QK^\top}{\sqrt{d_k}}\right) V$$
+# $$\mathrm{Attention}(Q, K, V) = \mathrm{softmax}\left(\frac{QK^\top}{\sqrt{d_k}}\right) V$$
 #
 # It is a dictionary look-up that is soft. A query is compared with every key by a dot product, the
 # softmax makes weights of these scores, and the answer is the mean of the values by these weights.
@@ -149,19 +149,19 @@ for d_k in (4, 64, 512):
 
 # %%
 widths = 2 ** np.arange(0, 11)
-divisors = {"$q \\cdot k$": np.ones_like, "$q \\cdot k \\,/ \\sqrt{d_k}$": np.sqrt}
+powers = {"$q \\cdot k$": 0.0, "$q \\cdot k \\,/ \\sqrt{d_k}$": 0.5}  # of d_k, as divisors
 largest, gradient = {}, {}
-for name, divisor in divisors.items():
+for name, power in powers.items():
     largest[name], gradient[name] = [], []
     for d_k in widths:
         q, k = rng.normal(size=(200, 1, d_k)), rng.normal(size=(200, 10, d_k))
-        p = softmax(q @ k.swapaxes(1, 2) / divisor(float(d_k)))[:, 0]  # (200, 10)
+        p = softmax(q @ k.swapaxes(1, 2) / d_k**power)[:, 0]  # (200, 10)
         jacobian = p[:, :, None] * (np.eye(10) - p[:, None, :])
         largest[name].append(p.max(axis=-1).mean())
         gradient[name].append(np.linalg.norm(jacobian, axis=(1, 2)).mean())
 
 fig, (left, right) = plt.subplots(1, 2, figsize=(9, 3))
-for name, style in zip(divisors, ("s--", "o-"), strict=True):
+for name, style in zip(powers, ("s--", "o-"), strict=True):
     left.plot(widths, largest[name], style, markersize=4, label=name)
     right.plot(widths, gradient[name], style, markersize=4, label=name)
 left.set(xlabel="$d_k$", ylabel="largest of 10 weights", ylim=(0, 1))
@@ -238,7 +238,7 @@ for num_heads in (1, 8):
 # A mask says which keys a query may attend to. The scores of all others are "masked out (setting to
 # $-\infty$)" before the softmax:
 #
-# $$\mathrm{softmax}\!\left(\frac{QK^\top}{\sqrt{d_k}} + M\right) V,
+# $$\mathrm{softmax}\left(\frac{QK^\top}{\sqrt{d_k}} + M\right) V,
 # \qquad M_{ij} = \begin{cases} 0 & \text{query } i \text{ may attend to key } j \\
 # -\infty & \text{otherwise} \end{cases}$$
 #
@@ -269,7 +269,7 @@ np.testing.assert_array_equal(causal[0], np.tri(6, dtype=bool))
 # | self-attention of the decoder | `tt.CausalSelfAttention` | `x` | `x` | causal, built in |
 # | encoder-decoder attention | `tt.CrossAttention` | decoder | encoder's output | padding |
 #
-# What the masks do to the weights of the second:
+# What both masks do to the weights of `CausalSelfAttention`:
 
 # %%
 x = rng.normal(size=(1, 6, 32)).astype("float32")
@@ -382,7 +382,7 @@ np.testing.assert_allclose(x, np.sqrt(512) * E + positions, atol=1e-5)
 fig, (left, right) = plt.subplots(1, 2, figsize=(9, 2.8), sharex=True)
 bins = np.linspace(-3, 3, 80)
 for axes, factor in ((left, 1), (right, np.sqrt(512))):
-    axes.hist((factor * E).ravel(), bins, density=True, alpha=0.7, label="embeddings")
+    axes.hist((factor * E).ravel(), bins, density=True, color="C9", label="embeddings")
     axes.hist(positions.ravel(), bins, density=True, histtype="step", color="k", label="positions")
     axes.set(xlabel="entry", ylabel="density", ylim=(0, 2.5))
 left.set_title("$E$")
@@ -490,7 +490,8 @@ show.plot_position_similarity(tt.sinusoidal_positions(100, 64))
 # \quad \mu \text{ and } \sigma^2 \text{ over the } d_\text{model} \text{ numbers of one position}$$
 #
 # `Residual` is both: `residual.post(x, f(residual.pre(x)))`. It also applies the dropout of 5.4 to
-# $f(x)$ in training. A pre-norm stack has one more norm at its end.
+# $f(x)$ in training. A pre-norm stack has one more norm at its end. Of the layer norm there are
+# variants; here $\epsilon$ is $10^{-6}$ and $\sigma^2$ the biased variance, as of `np.var`.
 
 
 # %%
@@ -560,7 +561,7 @@ assert post[-1] > 3 * post[0] and max(pre) < 2 * min(pre)
 # and six times in the decoder. With the sizes of the paper's base model:
 
 # %%
-config = tt.TransformerConfig(37_000, 37_000, norm_first=False)  # the defaults are the base model
+config = tt.TransformerConfig(37_000, 37_000, norm_first=False)  # other defaults are the base's
 model = tt.Transformer(config)
 print(f"d_model {config.d_model}, N {config.num_layers}, h {config.num_heads}, d_ff {config.d_ff}")
 parts = {
@@ -797,7 +798,7 @@ np.testing.assert_allclose(divergence, [0.95135, 0, 0.05442], atol=2e-5)
 corpus = tt.copy_task(num_train=2_000 if quick else 20_000, num_validation=200, num_test=200)
 # 256 bytes, 4 special tokens, and ten letters with and without a space
 tokenizer = tt.SentencePieceTokenizer.train(corpus.train.sources, vocab_size=281)
-train, validation = (
+train, validation = (  # one tokenizer for both sides
     tt.TokenBatches.from_text(
         text, tokenizer, tokenizer, batch_tokens=512, max_length=32, seed=seed
     )
