@@ -22,7 +22,7 @@ import nbformat
 from PIL import Image
 
 FOLDER = pathlib.Path(__file__).parents[1] / "notebooks"
-LIMIT_S = 1800
+LIMIT_S = 3600
 
 
 def source_digest(notebook: nbformat.NotebookNode) -> str:

@@ -52,7 +52,7 @@ ARCHITECTURES = ("sutskever", "cho", "bahdanau", "luong", "transformer", "prefix
 # one to three sentences in a row, German to English. No sentence of the test occurs in training.
 
 # %%
-phrases = tt.phrasebook(num_train=2_000 if quick else 16_000, num_test=1_000)
+phrases = tt.phrasebook(num_train=2_000 if quick else 12_000, num_test=1_000)
 
 
 def join(text, seed):
@@ -83,7 +83,7 @@ print(f"{len(batches)} batches an epoch")
 # `tiny` have about as many parameters each.
 
 # %%
-epochs = 1 if quick else 4
+epochs = 1 if quick else 3
 steps = 4 if quick else len(batches)
 
 
