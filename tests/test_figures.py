@@ -153,6 +153,7 @@ def test_every_head_of_every_layer_has_its_panel():
     assert [axes.get_title() for axes in panels[:3]] == ["head 0", "head 1", "head 2"]
     assert [axes.get_ylabel() for axes in panels[::3]] == ["layer 0\nquery", "layer 1\nquery"]
     assert ticks(panels[3].yaxis) == ["a", "b"] and ticks(panels[3].xaxis) == TOKENS
+    assert plot_heads(weights[:1], ["a", "b"], TOKENS).axes[0].get_ylabel() == "query"
     assert scale.get_ylabel() == "attention weight"
 
 

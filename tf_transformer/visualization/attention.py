@@ -152,7 +152,8 @@ def plot_heads(
         if layer == layers - 1:
             label_axis(axes.xaxis, "key", columns, style, size[0])
         if head == 0:
-            label_axis(axes.yaxis, f"layer {layer}\nquery", rows, style, size[1])
+            name = f"layer {layer}\nquery" if layers > 1 else "query"
+            label_axis(axes.yaxis, name, rows, style, size[1])
     add_colour_bar(image, grid, "attention weight")
     set_title(figure, title)
     return figure
