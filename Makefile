@@ -10,7 +10,7 @@ VENV := .venv
 RUN := runs/demo
 SAVED := saved_models/demo
 
-.PHONY: help demo serve test test-slow lint notebooks notebook-outputs docs clean
+.PHONY: help demo serve test test-slow lint notebooks notebook-outputs figures docs clean
 .DEFAULT_GOAL := help
 
 help:
@@ -86,6 +86,11 @@ $(VENV)/.installed-docs: $(VENV)/bin/pip requirements-docs.txt
 
 docs: $(VENV)/.installed-docs
 	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict
+
+# The pictures of README and docs, from what make demo wrote.
+figures: $(VENV)/.installed-dev
+	@test -d $(SAVED) || { echo "$(SAVED) is missing; run make demo first" >&2; exit 1; }
+	$(VENV)/bin/python dev/figures.py $(RUN) $(SAVED) docs/images
 
 clean:
 	rm -rf $(VENV) site .pytest_cache .ruff_cache .hypothesis *.egg-info

@@ -15,8 +15,6 @@ import sys
 import time
 from typing import Any
 
-from figures import save_lines
-
 from tf_transformer.data.lines import read_lines
 
 # By year.
@@ -41,12 +39,7 @@ def main() -> None:
         (folder / "results.json").write_text(json.dumps(results, indent=1), encoding="utf-8")
     print_table(results)
     if options.figure:
-        lines = {
-            name: [(min(most, 35), bleu) for most, _, bleu in result["bleu_by_length"]]
-            for name, result in results.items()
-            if "bleu_by_length" in result
-        }
-        save_lines(lines, ("words in the source, at most", "BLEU"), options.figure)
+        draw(results, options.figure)
     print(json.dumps(results))
 
 
@@ -131,8 +124,8 @@ def measure(name: str, run_dir: pathlib.Path, options: argparse.Namespace) -> di
 
 def by_length(
     sources: list[str], translations: list[str], references: list[str]
-) -> list[tuple[int, int, float]]:
-    """BLEU of the sources of like lengths: (longest in words, sentences, BLEU)."""
+) -> list[tuple[int, int, int, float]]:
+    """BLEU of the sources of like lengths: (shortest, longest in words, sentences, BLEU)."""
     import tf_transformer as tt
 
     found, least = [], 0
@@ -140,7 +133,7 @@ def by_length(
         rows = [i for i, source in enumerate(sources) if least < len(source.split()) <= most]
         if len(rows) >= 20:
             texts = [[side[i] for i in rows] for side in (translations, references)]
-            found.append((most, len(rows), tt.score(*texts).bleu))
+            found.append((least + 1, most, len(rows), tt.score(*texts).bleu))
         least = most
     return found
 
@@ -177,8 +170,23 @@ def print_table(results: dict[str, dict[str, Any]]) -> None:
         print(f"| `{name}` |", " | ".join(cells), "|")
     for name, result in results.items():
         if "bleu_by_length" in result:
-            cells = [f"≤ {most}: {bleu:.1f}" for most, _, bleu in result["bleu_by_length"]]
+            cells = [f"≤ {most}: {bleu:.1f}" for _, most, _, bleu in result["bleu_by_length"]]
             print(f"{name}: BLEU by words of the source: {', '.join(cells)}")
+
+
+def draw(results: dict[str, dict[str, Any]], path: str) -> None:
+    """BLEU by the length of the source, a curve for each architecture that translates."""
+    from tf_transformer.visualization import plot_bleu_by_length, save_figure
+
+    groups = {n: result["bleu_by_length"] for n, result in results.items() if "bleu" in result}
+    if not groups:
+        return
+    ranges = [row[:3] for row in next(iter(groups.values()))]
+    names = [f"{least}–{most}" for least, most, _ in ranges]
+    if ranges[-1][1] == LENGTHS[-1]:
+        names[-1] = f"{ranges[-1][0]} or more"
+    curves = {name: [row[-1] for row in rows] for name, rows in groups.items()}
+    save_figure(plot_bleu_by_length(names, curves, [count for *_, count in ranges]), path)
 
 
 def say(line: str) -> None:

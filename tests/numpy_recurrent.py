@@ -61,7 +61,7 @@ class Parts:
 
     def embed(self, side, token):
         side = "target" if self.config.tie_embeddings else side
-        return self[f"{side}_embedding"]["embeddings"][token]
+        return self[f"{side}_embedding"]["embeddings"][token] * self.config.d_model**0.5
 
     def logits(self, hidden):
         if self.config.tie_embeddings:

@@ -23,6 +23,7 @@ from tf_transformer.visualization import (
     plot_bleu_by_length,
     plot_heads,
     plot_mask,
+    plot_masks,
     plot_position_similarity,
     plot_positions,
     plot_schedules,
@@ -42,6 +43,9 @@ OF_TOKENS = {
     ),
     "heads": lambda tokens: plot_heads(
         np.ones((2, 3, len(tokens), len(tokens))), tokens, title=joined(tokens)
+    ),
+    "masks": lambda tokens: plot_masks(
+        {joined(tokens): np.tri(len(tokens)), "b": np.eye(len(tokens))}, tokens
     ),
     "mask": lambda tokens: plot_mask(np.tri(len(tokens)), tokens, title=joined(tokens)),
     "positions": lambda tokens: plot_positions(np.ones((len(tokens), 4)), title=joined(tokens)),
@@ -129,6 +133,15 @@ def test_alignments_of_several_models_stand_side_by_side():
     assert [axes.get_ylabel() for axes in panels] == ["target", ""]
     assert ticks(panels[0].yaxis) == ["a", "b", "c"]
     assert (figure.get_suptitle(), scale.get_ylabel()) == ("both", "attention weight")
+
+
+def test_masks_stand_side_by_side():
+    masks = {"one": np.tri(3), "two": np.eye(3)}
+    figure = plot_masks(masks, list("abc"))
+    for axes, (name, mask) in zip(figure.axes, masks.items(), strict=True):
+        np.testing.assert_array_equal(image(axes), mask)
+        assert (axes.get_title(), ticks(axes.xaxis)) == (name, ["a", "b", "c"])
+    assert [text.get_text() for text in figure.legends[0].texts] == ["may attend", "hidden"]
 
 
 def test_every_head_of_every_layer_has_its_panel():
@@ -428,6 +441,7 @@ BAD = {
     "one layer": (lambda: plot_heads(np.ones((2, 3, 3)), list("abc")), "layers, heads.*(2, 3, 3)"),
     "no heads": (lambda: plot_heads(np.ones((1, 0, 1, 1)), ["a"]), "a head at least"),
     "no mask": (lambda: plot_mask(WEIGHTS, list("abc"), TOKENS), "bool, or 0 and 1"),
+    "no masks": (lambda: plot_masks({}, ["a"]), "at least one mask"),
     "a batch": (lambda: plot_mask(np.ones((2, 3, 3)), list("abc")), "one sentence.*|(2, 3, 3)"),
     "small mask": (lambda: plot_mask(np.ones((2, 3)), list("abc")), r"\(3, 3\).*\(2, 3\)"),
     "a vector": (lambda: plot_positions(np.ones(3)), r"\(length, D\).*\(3,\)"),

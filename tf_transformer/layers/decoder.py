@@ -6,7 +6,7 @@ from keras import ops
 from tf_transformer.layers.attention import CausalSelfAttention, CrossAttention, attention_bias
 from tf_transformer.layers.base import Shape, Tensor, ensure_built
 from tf_transformer.layers.block import LayerStack, TransformerLayer
-from tf_transformer.layers.decoding_step import DecodingStep, no_steps
+from tf_transformer.layers.decoding_step import DecodingStep, no_steps, step_through
 from tf_transformer.layers.masks import expand_mask
 from tf_transformer.layers.restricted_attention import RestrictedCausalSelfAttention
 
@@ -219,14 +219,5 @@ class Decoder(LayerStack):
         Returns:
             hidden state `(N, D)` and the cache for the next step.
         """
-        source, past, history = cache["source"], cache["history"], {}
-        step = DecodingStep.at(index, cache["constants"], cache["target"], self.compute_dtype)
-        for number, layer in enumerate(self.layers):
-            keys, values = f"keys_{number}", f"values_{number}"
-            x, history[keys], history[values] = layer.decode_step(
-                x, past[keys], past[values], source[keys], source[values], source["bias"], step
-            )
-        if self.norm is not None:
-            x = self.norm(x)
-        target = {} if step.ancestors is None else {"ancestors": step.ancestors}
-        return x, {**cache, "history": history, "target": target}
+        x, cache = step_through(self.layers, x, index, cache, self.compute_dtype)
+        return (x if self.norm is None else self.norm(x)), cache

@@ -1,6 +1,7 @@
 """What the decoder's layers share in one step of decoding."""
 
-from typing import NamedTuple, Self
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Self
 
 from keras import ops
 
@@ -122,3 +123,29 @@ class DecodingStep(NamedTuple):
 
     def _num_slots(self, num_positions: int) -> int | Tensor:
         return num_positions * (1 if self.beams is None else ops.shape(self.beams)[0])
+
+
+def step_through(
+    layers: Sequence[Any], x: Tensor, index: int | Tensor, cache: dict[str, Any], dtype: str
+) -> tuple[Tensor, dict[str, Any]]:
+    """The newest position of each hypothesis through a stack of layers, one after another.
+
+    Args:
+        layers: Each with `decode_step(x, keys, values, source_keys, source_values, bias, step)`.
+        x: float tensor `(N, D)`.
+        index: int or int scalar tensor, its position.
+        cache: as of `Decoder.start_decoding`, or of the previous step.
+        dtype: of the computation.
+
+    Returns:
+        hidden state `(N, D)` and the cache for the next step.
+    """
+    source, past, history = cache["source"], cache["history"], {}
+    step = DecodingStep.at(index, cache["constants"], cache["target"], dtype)
+    for number, layer in enumerate(layers):
+        keys, values = f"keys_{number}", f"values_{number}"
+        x, history[keys], history[values] = layer.decode_step(
+            x, past[keys], past[values], source[keys], source[values], source["bias"], step
+        )
+    target = {} if step.ancestors is None else {"ancestors": step.ancestors}
+    return x, {**cache, "history": history, "target": target}

@@ -5,7 +5,7 @@ from keras import ops
 
 from tf_transformer.layers.attention import GlobalSelfAttention, attention_bias
 from tf_transformer.layers.base import Tensor
-from tf_transformer.layers.decoding_step import DecodingStep, no_steps
+from tf_transformer.layers.decoding_step import DecodingStep, no_steps, step_through
 from tf_transformer.layers.encoder import Encoder, EncoderLayer
 from tf_transformer.layers.masks import expand_mask
 
@@ -167,24 +167,6 @@ class PrefixStack(Encoder):
     def decode_step(
         self, x: Tensor, index: int | Tensor, cache: dict[str, dict[str, Tensor]]
     ) -> tuple[Tensor, dict[str, dict[str, Tensor]]]:
-        """Computes the newest position of each hypothesis.
-
-        Args:
-            x: float tensor `(N, D)`.
-            index: int or int scalar tensor, its number among the generated positions.
-            cache: as returned by `start_decoding` or the previous step.
-
-        Returns:
-            hidden state `(N, D)` and the cache for the next step.
-        """
-        source, past, history = cache["source"], cache["history"], {}
-        step = DecodingStep.at(index, cache["constants"], cache["target"], self.compute_dtype)
-        for number, layer in enumerate(self.layers):
-            keys, values = f"keys_{number}", f"values_{number}"
-            x, history[keys], history[values] = layer.decode_step(
-                x, past[keys], past[values], source[keys], source[values], source["bias"], step
-            )
-        if self.norm is not None:
-            x = self.norm(x)
-        target = {} if step.ancestors is None else {"ancestors": step.ancestors}
-        return x, {**cache, "history": history, "target": target}
+        """Computes the newest position of each hypothesis; all as in `Decoder.decode_step`."""
+        x, cache = step_through(self.layers, x, index, cache, self.compute_dtype)
+        return (x if self.norm is None else self.norm(x)), cache

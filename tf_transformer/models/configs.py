@@ -74,6 +74,12 @@ class ModelConfig:
         return dataclasses.asdict(self)
 
 
+def require_width(d_model: int, num_heads: int) -> None:
+    """Raises a `ConfigError` unless heads and sinusoids divide the width evenly."""
+    require(d_model % num_heads == 0, "d_model", d_model, f"a multiple of num_heads={num_heads}")
+    require(d_model % 2 == 0, "d_model", d_model, "even")
+
+
 @dataclasses.dataclass(frozen=True)
 class TransformerConfig(ModelConfig):
     """The configuration of a Transformer (Vaswani et al. 2017, table 3).
@@ -127,11 +133,7 @@ class TransformerConfig(ModelConfig):
         )
         require_choices(self)
         require_rate(self, "attention_dropout_rate")
-        require(
-            self.d_model % self.num_heads == 0, "d_model", self.d_model,
-            f"a multiple of num_heads={self.num_heads}",
-        )  # fmt: skip
-        require(self.d_model % 2 == 0, "d_model", self.d_model, "even")
+        require_width(self.d_model, self.num_heads)
 
     @property
     def position_limit(self) -> int | None:

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from tf_transformer.models.configs import ModelConfig
+from tf_transformer.models.configs import ModelConfig, require_width
 from tf_transformer.settings import require, require_positive, require_rate, setting
 
 
@@ -33,11 +33,7 @@ class LanguageModelConfig(ModelConfig):
         super().__post_init__()
         require_positive(self, "num_layers", "num_heads", "d_ff")
         require_rate(self, "attention_dropout_rate")
-        require(
-            self.d_model % self.num_heads == 0, "d_model", self.d_model,
-            f"a multiple of num_heads={self.num_heads}",
-        )  # fmt: skip
-        require(self.d_model % 2 == 0, "d_model", self.d_model, "even")
+        require_width(self.d_model, self.num_heads)
 
     def _require_id(self, name: str, *vocab_sizes: int | None) -> None:
         value, known = getattr(self, name), [size for size in vocab_sizes if size is not None]

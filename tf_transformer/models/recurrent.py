@@ -138,8 +138,9 @@ class RecurrentModel(SequenceModel):
     def _embed(
         self, embedding: keras.layers.Embedding, token_ids: Tensor, training: bool | None
     ) -> Tensor:
-        # Quantized embeddings are float32 under mixed policies (Keras 3.15.1).
-        embedded = ops.cast(embedding(token_ids), self.compute_dtype)
+        # Quantized embeddings are float32 under mixed policies (Keras 3.15.1). Scaled as in the
+        # Transformer: rows small enough for the output would hardly move the gates.
+        embedded = ops.cast(embedding(token_ids), self.compute_dtype) * self.config.d_model**0.5
         return self.dropout(embedded, training=training)
 
     def _token_mask(self, source_ids: Tensor) -> Tensor:

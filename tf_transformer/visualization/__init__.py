@@ -10,7 +10,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "bleu": ["plot_bleu_by_length"],
         "figures": ["PlotError", "save_figure"],
         "history": ["plot_history", "save_history"],
-        "masks": ["plot_mask"],
+        "masks": ["plot_mask", "plot_masks"],
         "positions": ["plot_position_similarity", "plot_positions"],
         "schedules": ["plot_schedules"],
         "smoothing": ["plot_smoothed_loss", "plot_target_distribution"],

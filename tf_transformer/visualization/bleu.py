@@ -16,6 +16,7 @@ def plot_bleu_by_length(
     curves: Mapping[str, Sequence[float]],
     sentences: Sequence[int] | None = None,
     title: str = "",
+    unit: str = "words",
 ) -> "Figure":
     """A curve for each system; compare figure 2 of Bahdanau et al. (2015).
 
@@ -24,6 +25,7 @@ def plot_bleu_by_length(
         curves: Labels of the systems, and the BLEU of each group, from 0 to 100; NaN is a gap.
         sentences: How many sentences each group has; below its name.
         title: Above the figure.
+        unit: What the length of a source counts.
 
     Raises:
         ValueError: A curve or `sentences` has another length, or a BLEU is not from 0 to 100.
@@ -46,7 +48,7 @@ def plot_bleu_by_length(
     draw_curves(axes, arrays, places)
     every = max(1, -(-len(names) // 20))
     axes.set_xticks(places[::every], names[::every], **style)
-    axes.set(xlabel="source length (tokens)", ylabel="BLEU")
+    axes.set(xlabel=f"source length ({unit})", ylabel="BLEU")
     axes.set_ylim(bottom=0)
     set_title(axes, title)
     return axes.figure

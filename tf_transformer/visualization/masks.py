@@ -1,6 +1,6 @@
 """Attention masks: who may attend to whom."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -38,21 +38,53 @@ def plot_mask(
         ValueError: The mask does not fit the tokens, or is none.
         PlotError: matplotlib is missing.
     """
+    return _draw_masks({"": mask}, queries, keys, title)
+
+
+def plot_masks(
+    masks: Mapping[str, Any],
+    queries: Sequence[str],
+    keys: Sequence[str] | None = None,
+    title: str = "",
+) -> "Figure":
+    """Masks over the same tokens, side by side; see `plot_mask`.
+
+    Args:
+        masks: Names, and a mask of each.
+        queries: The T tokens that attend.
+        keys: The S tokens attended to; None for the same tokens.
+        title: Above the figure.
+
+    Raises:
+        ValueError: There is no mask, or one does not fit the tokens.
+        PlotError: matplotlib is missing.
+    """
+    return _draw_masks(masks, queries, keys, title)
+
+
+def _draw_masks(masks, queries, keys, title):
     queries = checked_tokens("queries", queries)
     keys = queries if keys is None else checked_tokens("keys", keys)
-    matrix = _checked(mask, (len(queries), len(keys)))
+    if not masks:
+        raise ValueError("masks must name at least one mask; received none.")
+    matrices = {name: _checked(mask, (len(queries), len(keys))) for name, mask in masks.items()}
     size = inches(len(keys)), inches(len(queries))
     (rows, columns), style = readable_tokens(queries, keys)
-    figure = new_figure(size[0] + margin(rows), size[1] + margin(columns) + 0.3 + 0.3 * bool(title))
+    head = 0.3 + 0.3 * bool(title) + 0.3 * any(matrices)
+    figure = new_figure(
+        (size[0] + 0.15) * len(matrices) + margin(rows), size[1] + margin(columns) + head
+    )
     from matplotlib.colors import ListedColormap
     from matplotlib.patches import Patch
 
-    axes = figure.subplots()
     colours = ListedColormap([_HIDDEN, _ALLOWED])
-    draw_matrix(axes, matrix, size, cmap=colours, vmin=0, vmax=1, interpolation="nearest")
-    label_axis(axes.xaxis, "key", columns, style, size[0])
-    label_axis(axes.yaxis, "query", rows, style, size[1])
-    set_title(axes, title)
+    grid = figure.subplots(1, len(matrices), sharey=True, squeeze=False)[0]
+    for axes, (name, matrix) in zip(grid, matrices.items(), strict=True):
+        draw_matrix(axes, matrix, size, cmap=colours, vmin=0, vmax=1, interpolation="nearest")
+        label_axis(axes.xaxis, "key", columns, style, size[0])
+        set_title(axes, name)
+    label_axis(grid[0].yaxis, "query", rows, style, size[1])
+    set_title(figure if any(matrices) else grid[0], title)
     patches = [Patch(facecolor=colour, edgecolor="0.5") for colour in (_ALLOWED, _HIDDEN)]
     figure.legend(patches, ["may attend", "hidden"], loc="outside lower center", ncols=2,
                   frameon=False)  # fmt: skip

@@ -1,0 +1,95 @@
+"""Makes the pictures of README and docs from what `make demo` wrote.
+
+python dev/figures.py runs/demo saved_models/demo docs/images
+
+The picture of the page needs Chromium, and that of the comparison `benchmarks/lineage.py`: neither
+is made here.
+"""
+
+import argparse
+import io
+import pathlib
+import re
+import subprocess
+import sys
+
+import numpy as np
+from rich.console import Console
+from rich.text import Text
+
+import tf_transformer as tt
+from tf_transformer import visualization as show
+from tf_transformer.cli import main as tf_transformer
+
+SENTENCE = "Ich rufe meine Mutter an, wenn ich müde bin."
+TOKENS = ["Wo", "ist", "er", "?", "Where", "is", "he", "?"]
+NUM_SOURCE = 4
+SHOWN = 4  # translations in the recording
+WIDTH = 92  # its columns
+
+
+def main() -> None:
+    """Makes all of them."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    for name in ("run", "saved_model", "folder"):
+        parser.add_argument(name, type=pathlib.Path)
+    options = parser.parse_args()
+    folder = options.folder
+    (folder / "demo.svg").write_text(recording(options), encoding="utf-8")
+    run("attention", options.saved_model, SENTENCE, f"--output={folder / 'alignment.png'}")
+    run("plot", options.run, f"--output={folder / 'training.png'}")
+    show.save_figure(masks(), folder / "masks.png")
+    for path in sorted(folder.iterdir()):
+        print(f"{path}: {path.stat().st_size:,} bytes")
+
+
+def run(*arguments: object) -> None:
+    """Runs a command of the command line."""
+    status = tf_transformer([str(argument) for argument in arguments])
+    if status:
+        sys.exit(status)
+
+
+def recording(options: argparse.Namespace) -> str:
+    """The end of `make demo` as SVG: its scores, and some of its translations."""
+    sources = (options.run / "test" / "source.txt").read_text(encoding="utf-8").splitlines()
+    references = options.run / "test" / "target.txt"
+    console = Console(record=True, width=WIDTH, file=io.StringIO(), color_system="truecolor")
+
+    def record(shown: list[str], arguments: list[str], text: str | None = None) -> list[str]:
+        console.print(Text("$ " + " ".join(shown), style="bold"))
+        command = [sys.executable, "-m", "tf_transformer.cli", *arguments]
+        done = subprocess.run(command, input=text, check=True, capture_output=True, text=True)
+        return done.stdout.splitlines()
+
+    saved, files = str(options.saved_model), ["--source", str(options.run / "test/source.txt")]
+    evaluate = ["evaluate", saved, *files, "--reference", str(references)]
+    for line in record(["tf-transformer", *evaluate], evaluate)[:2]:
+        console.print(Text(line))
+    console.print()
+    few = "\n".join(sources[:SHOWN]) + "\n"
+    command = ["head", f"-{SHOWN}", files[1], "|", "tf-transformer", "translate", saved]
+    translations = record(command, ["translate", saved], few)
+    for source, translation in zip(sources[:SHOWN], translations, strict=True):
+        console.print(Text(source, style="dim"))
+        console.print(Text(f"    {translation}"))
+    svg = console.export_svg(title="make demo")
+    # Its fonts would come from the network; any of fixed width will do.
+    return re.sub(r"@font-face \{.*?\}", "", svg, flags=re.DOTALL)
+
+
+def masks():
+    """Four masks over one pair of sentences."""
+    length = len(TOKENS)
+    segments = np.array([[0] * NUM_SOURCE + [1] * (length - NUM_SOURCE)])
+    found = {
+        "encoder": np.ones((length, length)),
+        "causal": tt.causal_mask(length),
+        "prefix": tt.prefix_mask(segments),
+        "local, radius 1": tt.local_mask(length, 1),
+    }
+    return show.plot_masks(found, TOKENS)
+
+
+if __name__ == "__main__":
+    main()

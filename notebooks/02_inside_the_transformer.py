@@ -1,0 +1,943 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#       format_version: '1.3'
+#       jupytext_version: 1.19.6
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Inside the Transformer
+#
+# ["Attention is all you need"](https://arxiv.org/abs/1706.03762) (Vaswani et al. 2017), section by
+# section: the equation, the class that computes it, and a picture. You need the paper and some
+# NumPy; no data, no GPU, a few minutes.
+#
+# | paper | here | class or function |
+# |---|---|---|
+# | 3.2.1 scaled dot-product attention | 1, 2 | `tt.MultiHeadAttention` with one head |
+# | 3.2.2 multi-head attention | 3 | `tt.MultiHeadAttention` |
+# | 3.2.3 masks | 4 | `tt.padding_mask`, `tt.causal_mask`, `tt.CausalSelfAttention` |
+# | 3.3 feed-forward networks | 5 | `tt.FeedForward` |
+# | 3.4 embeddings | 6 | `tt.PositionalEmbedding` |
+# | 3.5 positional encoding | 7 | `tt.sinusoidal_positions` |
+# | 3.1 residual connection and norm | 8 | `Residual` |
+# | 3.1 encoder and decoder stacks | 9 | `tt.Transformer` |
+# | 4 why self-attention | 10 | `RestrictedSelfAttention` and others |
+# | 5.3 optimizer | 11 | `tt.NoamSchedule` |
+# | 5.4 label smoothing | 12 | `tt.SmoothedCrossEntropy` |
+# | 5, and the appendix's pictures | 13, 14 | `model.fit`, `return_attention_scores=True` |
+#
+# A *layer* is a Python object that holds weights, random until they are trained; calling it on an
+# array computes its output. Shapes are written with the letters B (sentences in a batch), T
+# (queries, or target tokens), S (keys, or source tokens), D ($d_\text{model}$), H ($h$, heads) and
+# V (tokens in the vocabulary; in the equations of attention, $V$ is the values). Layers take
+# batches, so `x[None]` below makes a batch of one of `x`. Each `assert` is a claim of the text,
+# checked.
+
+# %%
+# %matplotlib inline
+# %config InlineBackend.figure_formats = ["png"]
+import os
+import statistics
+import time
+
+import keras
+import matplotlib.pyplot as plt
+import numpy as np
+import tensorflow as tf
+from IPython.display import display
+
+import tf_transformer as tt
+import tf_transformer.visualization as show
+from tf_transformer.layers import Residual, RestrictedSelfAttention
+
+# `make notebooks` runs this with little training; what it shows of a trained model is poor then.
+quick = "TF_TRANSFORMER_QUICK" in os.environ
+keras.utils.set_random_seed(0)
+rng = np.random.default_rng(0)
+plt.rcParams.update({"figure.dpi": 80, "axes.spines.top": False, "axes.spines.right": False})
+
+# %% [markdown]
+# ## 1. Scaled dot-product attention (3.2.1)
+#
+# $$\mathrm{Attention}(Q, K, V) = \mathrm{softmax}\left(\frac{QK^\top}{\sqrt{d_k}}\right) V$$
+#
+# It is a dictionary look-up that is soft. A query is compared with every key by a dot product, the
+# softmax makes weights of these scores, and the answer is the mean of the values by these weights.
+
+
+# %%
+def softmax(x):
+    exponentials = np.exp(x - x.max(axis=-1, keepdims=True))
+    return exponentials / exponentials.sum(axis=-1, keepdims=True)
+
+
+def attention(queries, keys, values):
+    d_k = keys.shape[-1]
+    weights = softmax(queries @ np.swapaxes(keys, -1, -2) / np.sqrt(d_k))
+    return weights @ values, weights
+
+
+# %% [markdown]
+# Four keys, whose values are colours, as amounts of red, green and blue; and three queries.
+
+# %%
+colours = ["red", "yellow", "blue", "white"]
+keys = np.eye(4)  # orthogonal, so that each is like itself only
+values = np.array([[1, 0, 0], [1, 1, 0], [0, 0, 1], [1, 1, 1]])
+questions = ["red", "red+blue", "any"]
+queries = np.array([[10, 0, 0, 0], [10, 0, 10, 0], [0, 0, 0, 0]])
+
+answers, weights = attention(queries, keys, values)
+for question, answer in zip(questions, answers.round(2), strict=True):
+    print(f"{question:8} → red {answer[0]:.2f}, green {answer[1]:.2f}, blue {answer[2]:.2f}")
+show.plot_attention(weights, questions, colours)
+
+# %% [markdown]
+# Each row sums to 1. The first query gets almost pure red, the second a mixture of red and blue,
+# and the third, which is like no key more than another, the mean of all colours.
+#
+# The layer computes the same, with linear projections before and after ($W^Q$, $W^K$, $W^V$, $W^O$,
+# which the paper adds in 3.2.2). Keys and values are projections of one array, the *context*, as
+# everywhere in the Transformer. To compare, let the layer have one head, let the projections be
+# identity matrices, and $W^V$ the table of colours.
+
+# %%
+layer = tt.MultiHeadAttention(num_heads=1, d_model=4)
+layer.build((1, 3, 4), (1, 4, 4))  # makes the weights, for a query (B, T, D), a context (B, S, D)
+identity, zeros = np.eye(4), np.zeros(4)
+colour_table = np.hstack([values, zeros[:, None]])  # d_v = d_k = 4, so the last column is unused
+layer.query_projection.set_weights([identity, zeros])
+layer.key_value_projection.set_weights([np.hstack([identity, colour_table]), np.zeros(8)])
+layer.output_projection.set_weights([identity, zeros])
+
+output, layer_weights = layer(queries[None], context=keys[None], return_attention_scores=True)
+np.testing.assert_allclose(output[0, :, :3], answers, atol=1e-6)
+np.testing.assert_allclose(layer_weights[0, 0], weights, atol=1e-6)
+print("output (B, T, D) =", output.shape, "and weights (B, H, T, S) =", layer_weights.shape)
+
+# %% [markdown]
+# ## 2. Why divide by $\sqrt{d_k}$? (3.2.1)
+#
+# If the components of a query $q$ and a key $k$ are independent, with mean 0 and variance 1, then
+# their dot product has mean 0 and variance $d_k$ (footnote 4 of the paper). Measured:
+
+# %%
+for d_k in (4, 64, 512):
+    q, k = rng.normal(size=(2, 20_000, d_k))
+    products = (q * k).sum(axis=-1)
+    print(f"d_k = {d_k:3}: variance of q·k = {products.var():6.1f}", end=", ")
+    print(f"divided by √d_k: {(products / np.sqrt(d_k)).var():.2f}")
+    assert abs(products.var() / d_k - 1) < 0.05
+
+# %% [markdown]
+# Large scores saturate the softmax: one weight is nearly 1, and then nothing is learned, because
+# the gradient of the weights $p$ with respect to the scores $s$ vanishes:
+#
+# $$\frac{\partial p_i}{\partial s_j} = p_i\,(\delta_{ij} - p_j)$$
+#
+# is 0 where each $p$ is 0 or 1. The figure shows it for one query and 10 keys, all random: the
+# largest weight, and the norm of the matrix of these derivatives, each the mean of 200 trials.
+
+# %%
+widths = 2 ** np.arange(0, 11)
+powers = {"$q \\cdot k$": 0.0, "$q \\cdot k \\,/ \\sqrt{d_k}$": 0.5}  # of d_k, as divisors
+largest, gradient = {}, {}
+for name, power in powers.items():
+    largest[name], gradient[name] = [], []
+    for d_k in widths:
+        q, k = rng.normal(size=(200, 1, d_k)), rng.normal(size=(200, 10, d_k))
+        p = softmax(q @ k.swapaxes(1, 2) / d_k**power)[:, 0]  # (200, 10)
+        jacobian = p[:, :, None] * (np.eye(10) - p[:, None, :])
+        largest[name].append(p.max(axis=-1).mean())
+        gradient[name].append(np.linalg.norm(jacobian, axis=(1, 2)).mean())
+
+fig, (left, right) = plt.subplots(1, 2, figsize=(9, 3))
+for name, style in zip(powers, ("s--", "o-"), strict=True):
+    left.plot(widths, largest[name], style, markersize=4, label=name)
+    right.plot(widths, gradient[name], style, markersize=4, label=name)
+left.set(xlabel="$d_k$", ylabel="largest of 10 weights", ylim=(0, 1))
+right.set(xlabel="$d_k$", ylabel="norm of the gradient", ylim=(0, None))
+right.legend(frameon=False)
+for axes in (left, right):
+    axes.set_xscale("log", base=2)
+fig.tight_layout()
+
+plain, scaled = gradient.values()
+assert plain[-1] < 0.2 * scaled[-1] and largest["$q \\cdot k$"][-1] > 0.9
+
+# %% [markdown]
+# Divided by $\sqrt{d_k}$, both hardly change with the width. Not divided, the largest weight goes
+# to 1 and the gradient to 0 as $d_k$ grows. (At $d_k = 1$ both are the same; the difference is
+# chance.)
+#
+# ## 3. Multi-head attention (3.2.2)
+#
+# $$\mathrm{MultiHead}(Q, K, V) = \mathrm{Concat}(\mathrm{head}_1, \dots, \mathrm{head}_h)\,W^O
+# \qquad \mathrm{head}_i = \mathrm{Attention}(QW_i^Q, KW_i^K, VW_i^V)$$
+#
+# with $d_k = d_v = d_\text{model} / h$. In the layer, the $W_i^Q$ of all heads are the columns of
+# one matrix (D, D), and so are the $W_i^K$ and the $W_i^V$; these two are one matrix (D, 2 D)
+# again. One product makes the queries of all heads, and a reshape tells the heads apart. Unlike in
+# the paper's equation, projections have a bias, 0 at first.
+
+# %%
+d_model, num_heads = 64, 4
+layer = tt.MultiHeadAttention(num_heads, d_model)
+query, context = (rng.normal(size=(1, length, d_model)).astype("float32") for length in (5, 7))
+output, weights = layer(query, context, return_attention_scores=True)
+
+
+def heads(x):
+    """From (B, T, D) to (B, H, T, d_k)."""
+    return x.reshape(*x.shape[:2], num_heads, -1).transpose(0, 2, 1, 3)
+
+
+W_q, b_q = layer.query_projection.get_weights()  # (D, D), (D,)
+W_kv, b_kv = layer.key_value_projection.get_weights()  # (D, 2 D), (2 D,)
+W_o, b_o = layer.output_projection.get_weights()  # (D, D), (D,)
+
+queries = heads(query @ W_q + b_q)
+keys, values = map(heads, np.split(context @ W_kv + b_kv, 2, axis=-1))
+by_hand, weights_by_hand = attention(queries, keys, values)  # the function of section 1
+concatenated = by_hand.transpose(0, 2, 1, 3).reshape(query.shape)
+np.testing.assert_allclose(output, concatenated @ W_o + b_o, atol=1e-5)
+np.testing.assert_allclose(weights, weights_by_hand, atol=1e-6)
+
+show.plot_heads(
+    [weights[0]],
+    [f"q{i}" for i in range(5)],
+    [f"k{j}" for j in range(7)],
+    title="Four heads with random weights, on random vectors",
+    largest=None,
+)
+
+# %% [markdown]
+# A panel is a head (and a row of panels a layer; here is one). Each head projects the same vectors
+# in its own way, so each attends to something else. More heads cost no more: they share
+# $d_\text{model}$ among them, so the number of weights is the same for each $h$.
+
+# %%
+for num_heads in (1, 8):
+    layer = tt.MultiHeadAttention(num_heads, 512)
+    layer.build((None, None, 512), (None, None, 512))
+    print(f"h = {num_heads}: {layer.count_params():,} weights")
+    assert layer.count_params() == 4 * (512 * 512 + 512) == 1_050_624
+
+# %% [markdown]
+# ## 4. Masks (3.2.3)
+#
+# A mask says which keys a query may attend to. The scores of all others are "masked out (setting to
+# $-\infty$)" before the softmax:
+#
+# $$\mathrm{softmax}\left(\frac{QK^\top}{\sqrt{d_k}} + M\right) V,
+# \qquad M_{ij} = \begin{cases} 0 & \text{query } i \text{ may attend to key } j \\
+# -\infty & \text{otherwise} \end{cases}$$
+#
+# In the code masks are boolean, true where attending is allowed, and passed as `attention_mask`.
+# Instead of $-\infty$ the layer adds $-10^9$, and the weight is 0 as well. But a query that may
+# attend to no key at all gives finite numbers, where $-\infty$ would give NaN.
+#
+# **Padding**: the sentences of a batch are filled up to one length, and no query attends to the
+# filling. **Causal**: a position of the decoder attends to itself and to what is left of it,
+# because the rest is not written yet. Both are combined with `&`.
+
+# %%
+tokens = ["the", "cat", "sat", "down", "<pad>", "<pad>"]
+token_ids = np.array([[11, 12, 13, 14, 0, 0]])
+padding = tt.padding_mask(token_ids, pad_id=0)  # (B, 1, S): the same for every query
+causal = tt.causal_mask(6)  # (1, T, T)
+display(show.plot_mask(padding, tokens, title="padding"))
+display(show.plot_mask(causal, tokens, title="causal"))
+display(show.plot_mask(padding & causal, tokens, title="padding & causal"))
+np.testing.assert_array_equal(causal[0], np.tri(6, dtype=bool))
+
+# %% [markdown]
+# The paper's three uses of attention are three classes:
+#
+# | use (3.2.3) | class | query | context | mask |
+# |---|---|---|---|---|
+# | self-attention of the encoder | `tt.GlobalSelfAttention` | `x` | `x` | padding |
+# | self-attention of the decoder | `tt.CausalSelfAttention` | `x` | `x` | causal, built in |
+# | encoder-decoder attention | `tt.CrossAttention` | decoder | encoder's output | padding |
+#
+# What both masks do to the weights of `CausalSelfAttention`:
+
+# %%
+x = rng.normal(size=(1, 6, 32)).astype("float32")
+causal_layer = tt.CausalSelfAttention(num_heads=1, d_model=32)
+output, weights = causal_layer(x, attention_mask=padding, return_attention_scores=True)
+
+visible = np.array(padding & causal)[0]
+assert np.array(weights)[0, 0][~visible].max() < 1e-8
+np.testing.assert_allclose(np.array(weights).sum(axis=-1), 1, atol=1e-6)
+show.plot_attention(weights[0, 0], tokens, title="attention weights, masked")
+
+# %% [markdown]
+# Hidden weights are 0, and each row sums to 1 over what is left: the first row has but one choice.
+# (The rows of `<pad>` are computed too; nothing attends to them, and the loss leaves them out.)
+#
+# Three checks. The encoder's layer with this mask computes the same. No information flows from
+# right to left: if the end of the sentence changes, outputs before it do not. And where nothing is
+# allowed, numbers are finite.
+
+# %%
+global_layer = tt.GlobalSelfAttention(num_heads=1, d_model=32)  # the encoder's, without a mask
+global_layer.build(x.shape)
+global_layer.set_weights(causal_layer.get_weights())
+np.testing.assert_allclose(global_layer(x, attention_mask=padding & causal), output, atol=1e-6)
+
+other_end = x.copy()
+other_end[:, 4:] += 1
+np.testing.assert_allclose(causal_layer(other_end)[:, :4], causal_layer(x)[:, :4], atol=1e-6)
+
+nothing_allowed = np.zeros((1, 1, 6), bool)
+assert np.isfinite(global_layer(x, attention_mask=nothing_allowed)).all()
+
+# %% [markdown]
+# Two masks came after the paper. They make other models of the same layers.
+#
+# - **Prefix** (UniLM, [Dong et al. 2019](https://arxiv.org/abs/1905.03197)): source and target are
+#   one sequence. The source attends to the source in both directions, the target to the source and
+#   to its own past. So one stack of layers is both encoder and decoder.
+# - **Permutation** (XLNet, [Yang et al. 2019](https://arxiv.org/abs/1906.08237)): tokens are
+#   predicted in another order than they are written in; here *big*, *to*, *city*, *the*, *welcome*,
+#   `</s>` (the end). A row is the token to predict; it attends to the tokens predicted before it.
+
+# %%
+source, target = "wir sehen ein sehr großes Haus".split(), "we see a big".split()
+prefix = tt.prefix_mask(np.array([[0] * len(source) + [1] * len(target)]))  # 1: generated
+assert int(np.sum(prefix)) == 70  # the causal mask has 55
+display(show.plot_mask(prefix, [*source, *target], title="prefix (the source is German)"))
+
+sentence = ["<s>", "welcome", "to", "the", "big", "city", "</s>"]
+ranks = np.array([[0, 5, 2, 4, 1, 3, 6]])  # when each token is predicted; <s> is given
+permutation = tt.permutation_mask(ranks)
+display(show.plot_mask(permutation, sentence[1:], sentence[:-1], title="permutation"))
+rows = ["".join(str(int(allowed)) for allowed in row) for row in np.array(permutation[0])]
+assert rows == ["101111", "100010", "101011", "100000", "101010", "111111"]
+np.testing.assert_array_equal(tt.permutation_mask(np.arange(7)[None]), tt.causal_mask(6))
+
+# %% [markdown]
+# In the prefix mask, the block on the left is the source, to which all attend, and the triangle at
+# the lower right is the causal mask of the target. In the permutation mask, *big*, the first to be
+# predicted, attends to `<s>` (the beginning) only, and `</s>`, the last, to everything. If tokens
+# are predicted in the order of writing, the permutation mask is the causal mask.
+#
+# ## 5. Feed-forward networks (3.3)
+#
+# $$\mathrm{FFN}(x) = \max(0, xW_1 + b_1)\,W_2 + b_2$$
+#
+# is applied "to each position separately and identically": with the positions in another order, the
+# outputs are the same in that order. "Another way of describing this is as two convolutions with
+# kernel size 1." Both are checked here.
+
+# %%
+feed_forward = tt.FeedForward(d_model=32, d_ff=128)
+output = np.array(feed_forward(x))
+(W_1, b_1), (W_2, b_2) = (
+    part.get_weights() for part in (feed_forward.expand, feed_forward.contract)
+)
+np.testing.assert_allclose(output, np.maximum(0, x @ W_1 + b_1) @ W_2 + b_2, atol=1e-5)
+np.testing.assert_allclose(feed_forward(x[:, ::-1]), output[:, ::-1], atol=1e-6)
+
+expand, contract = keras.layers.Conv1D(128, 1, activation="relu"), keras.layers.Conv1D(32, 1)
+contract(expand(x))  # the first call makes the weights
+expand.set_weights([W_1[None], b_1])
+contract.set_weights([W_2[None], b_2])
+np.testing.assert_allclose(contract(expand(x)), output, atol=1e-5)
+
+base = tt.FeedForward(512, 2048)
+base.build((None, None, 512))
+print(f"{base.count_params():,} weights at the paper's size, twice as many as attention has")
+assert base.count_params() == 2_099_712
+
+# %% [markdown]
+# ## 6. Embeddings times $\sqrt{d_\text{model}}$ (3.4)
+#
+# $$x_t = \sqrt{d_\text{model}}\;E_{w_t} + \mathrm{PE}_t$$
+#
+# $E_{w_t}$ is the row of the embedding matrix for the token $w_t$, and $\mathrm{PE}_t$ its position
+# (section 7). Source, target and the linear layer before the last softmax share this matrix. In the
+# linear layer its entries should be about $1/\sqrt{d_\text{model}}$, or else the scores of the
+# softmax (the *logits*) are large from the start. As an embedding it should not be small beside the
+# positions that are added. The paper gives no reason for the factor; this is a plausible one.
+
+# %%
+layer = tt.PositionalEmbedding(vocab_size=1000, d_model=512)
+token_ids = np.arange(1000)[None]
+positions = np.array(tt.sinusoidal_positions(1000, 512))
+x = np.array(layer(token_ids))[0]
+E = layer.embedding.get_weights()[0]
+np.testing.assert_allclose(x, np.sqrt(512) * E + positions, atol=1e-5)
+
+fig, (left, right) = plt.subplots(1, 2, figsize=(9, 2.8), sharex=True)
+bins = np.linspace(-3, 3, 80)
+for axes, factor in ((left, 1), (right, np.sqrt(512))):
+    axes.hist((factor * E).ravel(), bins, density=True, color="C9", label="embeddings")
+    axes.hist(positions.ravel(), bins, density=True, histtype="step", color="k", label="positions")
+    axes.set(xlabel="entry", ylabel="density", ylim=(0, 2.5))
+left.set_title("$E$")
+right.set_title("$\\sqrt{d_{model}}\\;E$")
+right.legend(frameon=False)
+fig.tight_layout()
+print(f"standard deviation: E {E.std():.3f}, times √512 {(np.sqrt(512) * E).std():.2f}, ", end="")
+print(f"positions {positions.std():.2f}")
+
+# %% [markdown]
+# Left, without the factor, the embeddings are a spike at 0 (cut off at the top) that the positions
+# would bury. Right, with it, both are of one scale. (The positions have peaks at 0 and 1 because
+# most dimensions change slowly, see section 7. That $E$ begins at $1/\sqrt{d_\text{model}}$ is the
+# package's choice; the paper does not say how weights are initialised.)
+#
+# ## 7. Positional encoding (3.5)
+#
+# $$\mathrm{PE}_{(p, 2i)} = \sin(p\,\omega_i), \qquad \mathrm{PE}_{(p, 2i+1)} = \cos(p\,\omega_i),
+# \qquad \omega_i = 10000^{-2i/d_\text{model}}$$
+#
+# Without a causal mask, neither attention nor the feed-forward network knows the order of the
+# tokens: in another order, the outputs are the same in that order. So the positions are added to
+# the embeddings.
+
+# %%
+x = rng.normal(size=(1, 6, 32)).astype("float32")
+output = np.array(global_layer(x))  # the encoder's attention, from section 4
+np.testing.assert_allclose(global_layer(x[:, ::-1]), output[:, ::-1], atol=1e-6)
+
+pe = np.array(tt.sinusoidal_positions(100, 20))
+np.testing.assert_allclose(pe[1, :4], [0.841471, 0.540302, 0.387674, 0.921796], atol=1e-6)
+np.testing.assert_allclose(pe[10, 4:8], [0.999901, -0.014096, 0.589918, 0.807463], atol=1e-5)
+show.plot_positions(tt.sinusoidal_positions(100, 64), title="a row is the encoding of a position")
+
+# %% [markdown]
+# Sines and cosines take turns, hence the stripes. Dimensions on the left change from one position
+# to the next, like the last digit of a number; those on the right hardly change over 100 positions:
+# their sines stay near 0 and their cosines near 1.
+#
+# **A shift is a rotation.** The paper says that $\mathrm{PE}_{p+k}$ is a linear function of
+# $\mathrm{PE}_p$, for each offset $k$. It is a rotation: by the angle sum identities, each pair of
+# dimensions turns by the angle $k\,\omega_i$, whatever $p$ is.
+#
+# $$\begin{pmatrix} \sin((p+k)\,\omega_i) \\ \cos((p+k)\,\omega_i) \end{pmatrix} =
+# \begin{pmatrix} \cos k\omega_i & \sin k\omega_i \\ -\sin k\omega_i & \cos k\omega_i \end{pmatrix}
+# \begin{pmatrix} \sin(p\,\omega_i) \\ \cos(p\,\omega_i) \end{pmatrix}$$
+
+
+# %%
+def rotation(k, d_model):
+    """R_k, a matrix (D, D) of 2 by 2 rotations along its diagonal."""
+    matrix = np.zeros((d_model, d_model))
+    for i in range(0, d_model, 2):
+        angle = k * 10000 ** (-i / d_model)
+        cos, sin = np.cos(angle), np.sin(angle)
+        matrix[i : i + 2, i : i + 2] = [[cos, sin], [-sin, cos]]
+    return matrix
+
+
+pe = np.array(tt.sinusoidal_positions(200, 64))
+for k in (1, 7, 50):
+    R = rotation(k, 64)
+    np.testing.assert_allclose(R @ R.T, np.eye(64), atol=1e-12)
+    error = np.abs(pe[k:] - pe[:-k] @ R.T).max()
+    print(f"k = {k:2}: PE(p + k) = R_k PE(p) for all p, largest difference {error:.0e}")
+    assert error < 1e-4  # the sinusoids are float32
+
+fig, panels = plt.subplots(1, 3, figsize=(9, 3.3), subplot_kw={"aspect": "equal"})
+for axes, i in zip(panels, (2, 5, 7), strict=True):
+    sines, cosines = pe[:13, 2 * i], pe[:13, 2 * i + 1]
+    axes.plot(cosines, sines, "o-", color="0.7", markersize=4)
+    for p, colour in ((0, "tab:red"), (6, "tab:blue")):
+        for end in (p, p + 4):
+            axes.plot([0, cosines[end]], [0, sines[end]], color=colour)
+            where = 1.17 * cosines[end], 1.17 * sines[end]
+            axes.annotate(end, where, color=colour, ha="center", va="center")
+    axes.set(xlim=(-1.3, 1.3), ylim=(-1.3, 1.3), xlabel="cosine", ylabel="sine")
+    axes.set_title(f"$i$ = {i}: 4 steps turn by {np.degrees(4 * 10000 ** (-2 * i / 64)):.0f}°")
+fig.tight_layout()
+
+# %% [markdown]
+# Positions 0 to 12 on the circles of three pairs. From 0 to 4 (red) is the same angle as from 6 to
+# 10 (blue): a distance is the same rotation everywhere. The paper hypothesises that so the model
+# can "easily learn to attend by relative positions".
+#
+# A rotation keeps angles, so how alike two positions are depends on their distance only:
+
+# %%
+show.plot_position_similarity(tt.sinusoidal_positions(100, 64))
+
+# %% [markdown]
+# Each diagonal has one colour. Neighbours are the most alike, and similarity falls with the
+# distance, in waves.
+#
+# ## 8. Residual connection and layer normalisation (3.1, 5.4)
+#
+# Every sub-layer $f$ (attention or feed-forward) is wrapped in a residual connection and a layer
+# norm. The paper normalises last, **post-norm**; most models since then, and this package by
+# default, normalise first, **pre-norm** ([Xiong et al. 2020](https://arxiv.org/abs/2002.04745)):
+#
+# $$\text{post: } \mathrm{LayerNorm}(x + f(x)) \qquad\qquad
+# \text{pre: } x + f(\mathrm{LayerNorm}(x))$$
+#
+# $$\mathrm{LayerNorm}(x) = \gamma\,\frac{x - \mu}{\sqrt{\sigma^2 + \epsilon}} + \beta,
+# \quad \mu \text{ and } \sigma^2 \text{ over the } d_\text{model} \text{ numbers of one position}$$
+#
+# `Residual` is both: `residual.post(x, f(residual.pre(x)))`. It also applies the dropout of 5.4 to
+# $f(x)$ in training. A pre-norm stack has one more norm at its end. Of the layer norm there are
+# variants; here $\epsilon$ is $10^{-6}$ and $\sigma^2$ the biased variance, as of `np.var`.
+
+
+# %%
+def layer_norm(x):  # gamma is 1 and beta 0 at first
+    mean, variance = x.mean(axis=-1, keepdims=True), x.var(axis=-1, keepdims=True)
+    return (x - mean) / np.sqrt(variance + 1e-6)
+
+
+x = rng.normal(3, 2, size=(1, 6, 32)).astype("float32")
+for norm_first in (False, True):
+    residual = Residual(32, norm_first=norm_first)
+    residual.build(x.shape)
+    output = residual.post(x, feed_forward(residual.pre(x)))
+    if norm_first:
+        expected = x + np.array(feed_forward(layer_norm(x)))
+    else:
+        expected = layer_norm(x + np.array(feed_forward(x)))
+    np.testing.assert_allclose(output, expected, atol=1e-4)
+
+# %% [markdown]
+# Why it matters: the gradients of an untrained model. Below, the loss (section 12) of a batch of
+# random tokens is differentiated with respect to $W_2$ of the feed-forward network of each layer. A
+# model takes the ids (numbers) of source and target tokens and returns the logits of the next ones.
+
+
+# %%
+def gradient_norms(norm_first):
+    """Of W_2 in each layer of an untrained model: those of the encoder, those of the decoder."""
+    keras.utils.set_random_seed(0)
+    config = tt.TransformerConfig(
+        1000, 1000, num_layers=6, d_model=128, num_heads=4, d_ff=512, norm_first=norm_first
+    )
+    model = tt.Transformer(config)
+    source_ids, target_ids, labels = np.random.default_rng(0).integers(1, 1000, size=(3, 16, 20))
+    stacks = model.encoder.layers, model.decoder.layers
+    # `.value` is TensorFlow's variable, which the tape knows.
+    kernels = [layer.feed_forward.contract.kernel.value for stack in stacks for layer in stack]
+    with tf.GradientTape() as tape:  # keeps what is computed, to differentiate it
+        loss = tt.SmoothedCrossEntropy()(labels, model((source_ids, target_ids)))
+    norms = [float(tf.norm(gradient)) for gradient in tape.gradient(loss, kernels)]
+    return norms[:6], norms[6:]
+
+
+fig, panels = plt.subplots(1, 2, figsize=(9, 3), sharey=True)
+norms = {"post-norm (the paper)": gradient_norms(False), "pre-norm": gradient_norms(True)}
+for axes, stack, title in zip(panels, (0, 1), ("encoder", "decoder"), strict=True):
+    for (name, stacks), style in zip(norms.items(), ("s--", "o-"), strict=True):
+        axes.plot(range(1, 7), stacks[stack], style, markersize=4, label=name)
+    axes.set(title=title, xlabel="layer (6 is the last)", ylim=(0, 0.8))
+panels[0].set_ylabel("norm of the gradient of $W_2$")
+panels[1].legend(frameon=False)
+fig.tight_layout()
+
+(_, post), (_, pre) = norms.values()  # of the decoder
+assert post[-1] > 3 * post[0] and max(pre) < 2 * min(pre)
+
+# %% [markdown]
+# In the post-norm decoder the gradient grows from layer to layer and is several times larger in the
+# last than in the first. A learning rate that suits the first layers is too high for the last ones,
+# and so post-norm needs the warm-up of section 11 (Xiong et al. 2020). In the pre-norm decoder all
+# layers have gradients of about one size, and a warm-up matters less. In the encoder, which is
+# farther from the loss, neither grows towards its end.
+#
+# ## 9. The whole model (3.1)
+#
+# Figure 1 of the paper is `tt.Transformer`: the layers of sections 3 to 8, six times in the encoder
+# and six times in the decoder. With the sizes of the paper's base model:
+
+# %%
+config = tt.TransformerConfig(37_000, 37_000, norm_first=False)  # other defaults are the base's
+model = tt.Transformer(config)
+print(f"d_model {config.d_model}, N {config.num_layers}, h {config.num_heads}, d_ff {config.d_ff}")
+parts = {
+    "embedding matrix, shared by source, target and output": model.source_embedding,
+    "encoder": model.encoder,
+    "decoder": model.decoder,
+}
+for name, part in parts.items():
+    print(f"{part.count_params():>12,}  {name}")
+print(f"{model.count_params():>12,}  in all")
+assert model.count_params() == 63_082_496 == sum(part.count_params() for part in parts.values())
+del model
+
+# %% [markdown]
+# The paper's table 3 has $65 \times 10^6$ for this size, with a vocabulary of "about 37000 tokens".
+#
+# ## 10. Why self-attention (4)
+#
+# Table 1 of the paper: $n$ positions of width $d$, kernels of size $k$, a radius $r$.
+#
+# | layer | operations | sequential operations | longest path |
+# |---|---|---|---|
+# | self-attention, `GlobalSelfAttention` | $O(n^2 \cdot d)$ | $O(1)$ | $O(1)$ |
+# | recurrent, `keras.layers.LSTM` | $O(n \cdot d^2)$ | $O(n)$ | $O(n)$ |
+# | convolution, `keras.layers.Conv1D` | $O(k \cdot n \cdot d^2)$ | $O(1)$ | $O(\log_k n)$ |
+# | restricted, `RestrictedSelfAttention` | $O(r \cdot n \cdot d)$ | $O(1)$ | $O(n / r)$ |
+#
+# Restricted self-attention attends to positions at most $r$ away. It equals self-attention with a
+# mask; but a mask alone saves nothing, and this layer computes only the pairs that are near.
+
+# %%
+x = rng.normal(size=(1, 100, 32)).astype("float32")
+restricted, unrestricted = RestrictedSelfAttention(4, 32, radius=8), tt.GlobalSelfAttention(4, 32)
+for layer in (restricted, unrestricted):
+    layer.build(x.shape)
+unrestricted.set_weights(restricted.get_weights())
+masked = unrestricted(x, attention_mask=tt.local_mask(100, radius=8))
+np.testing.assert_allclose(restricted(x), masked, atol=1e-5)
+
+# %% [markdown]
+# **Longest path**, the last column: through how many steps does information go from one position to
+# another? Below, one input position at a time is changed; dark are the outputs that change with it.
+
+
+# %%
+def layers_of(width, radius, kernel=3):
+    return {
+        "self-attention": tt.GlobalSelfAttention(4, width),
+        "recurrent": keras.layers.LSTM(width, return_sequences=True),
+        "convolution": keras.layers.Conv1D(width, kernel, padding="same"),
+        "restricted": RestrictedSelfAttention(4, width, radius),
+    }
+
+
+n = 16
+x = rng.normal(size=(1, n, 32)).astype("float32")
+changed = x + np.eye(n, dtype="float32")[:, :, None]  # (n, n, 32): position j changed in row j
+fig, panels = plt.subplots(1, 4, figsize=(9, 2.6), sharey=True)
+for axes, (name, layer) in zip(panels, layers_of(32, radius=4).items(), strict=True):
+    difference = np.abs(np.array(layer(changed)) - np.array(layer(x))).max(axis=-1)
+    axes.imshow(difference.T > 1e-6, cmap="Blues", vmin=0, vmax=1.3)
+    axes.set(title=name, xlabel="input position")
+panels[0].set_ylabel("output position")
+fig.tight_layout()
+
+# %% [markdown]
+# Self-attention joins all positions in one step. A convolution of kernel 3 and restricted attention
+# of radius 4 reach neighbours only, so far positions need several layers ($\log_k n$ is for dilated
+# convolutions). The recurrent layer reaches all of the past, but step by step, through each
+# position between.
+#
+# **Operations**, measured: CPU time of one forward pass of one sequence against its length, the
+# median of several.
+
+# %%
+lengths = [32, 64, 128, 256] if quick else [32, 64, 128, 256, 512, 1024, 2048]
+rounds = 3 if quick else 15
+d, k, r = 128, 3, 32
+milliseconds = {name: [] for name in layers_of(d, r, k)}
+for length in lengths:
+    x = tf.constant(rng.normal(size=(1, length, d)), "float32")
+    # `tf.function` makes a graph of a layer, so that little of the time is Python's.
+    calls = {name: tf.function(layer) for name, layer in layers_of(d, r, k).items()}
+    for call in calls.values():
+        call(x)  # the first call makes the graph
+    seconds = {name: [] for name in calls}
+    for _ in range(rounds):
+        for name, call in calls.items():
+            began = time.process_time()  # of all cores, and of this program only
+            call(x).numpy()
+            seconds[name].append(time.process_time() - began)
+    for name in calls:
+        milliseconds[name].append(1000 * statistics.median(seconds[name]))
+
+n = np.array(lengths)
+operations = {
+    "self-attention": n**2 * d,
+    "recurrent": n * d**2,
+    "convolution": k * n * d**2,
+    "restricted": r * n * d,
+}
+formulas = {
+    "self-attention": "$n^2 d$", "recurrent": "$n d^2$",
+    "convolution": "$k n d^2$", "restricted": "$r n d$",
+}  # fmt: skip
+fig, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6))
+for name, style in zip(operations, ("o-", "s--", "^-.", "D:"), strict=True):
+    left.plot(n, operations[name], style, markersize=4, label=f"{name}, {formulas[name]}")
+    right.plot(n, milliseconds[name], style, markersize=4, label=name)
+left.set(title="table 1", ylabel="operations, without constants")
+right.set(title="measured", ylabel="milliseconds of CPU time")
+left.legend(frameon=False, fontsize=8)
+for axes in (left, right):
+    axes.set(xlabel=f"length $n$ ($d$ = {d}, $k$ = {k}, $r$ = {r})", yscale="log")
+    axes.set_xscale("log", base=2)
+    axes.grid(True, color="0.9")
+fig.tight_layout()
+for name, times in milliseconds.items():
+    growth = np.log(times[-1] / times[-3]) / np.log(4)
+    print(f"{name:15} from n = {lengths[-3]} to {lengths[-1]} grows like n^{growth:.1f}")
+
+# %% [markdown]
+# Both panels are logarithmic, so that the slope of a line is the power of $n$. Left, self-attention
+# is the steepest, and has fewer operations than recurrence as long as $n < d$. Right, only
+# self-attention grows clearly faster than $n$; where lines are flat, the time is mostly that of the
+# call itself, whatever the length. How high a line is depends on more than the operations: the
+# recurrent layer is the slowest because of its $n$ small products one after the other, the column
+# *sequential operations*; the convolution is the fastest because it is one large product. (The
+# attention layers also have their projections, $4 n d^2$, which table 1 leaves out.)
+#
+# ## 11. The learning rate (5.3)
+#
+# $$\mathit{lrate} = d_\text{model}^{-0.5} \cdot
+# \min(\mathit{step}^{-0.5},\ \mathit{step} \cdot \mathit{warmup}^{-1.5})$$
+#
+# It rises linearly for `warmup_steps` updates and then falls with the inverse square root of the
+# step. It is known as Noam's schedule, after one of the authors.
+
+# %%
+steps = np.arange(1, 20_001)
+peaks = {
+    (256, 4000): 9.8821e-4,
+    (512, 4000): 6.9877e-4,  # the base model
+    (512, 8000): 4.9411e-4,
+    (1024, 4000): 4.9411e-4,  # the big model
+}
+curves = {}
+for (d_model, warmup_steps), peak in peaks.items():
+    schedule = tt.NoamSchedule(d_model, warmup_steps)
+    rates = np.array(schedule(steps - 1))  # Keras counts updates from 0
+    curves[f"d_model {d_model}, warm-up {warmup_steps}"] = rates
+    assert np.isclose(rates.max(), peak, rtol=1e-4) and rates.argmax() + 1 == warmup_steps
+show.plot_schedules(curves)
+
+# %% [markdown]
+# Twice the width lowers all rates by $\sqrt{2}$. Twice the warm-up makes the peak later and lower;
+# after it, both curves are one.
+#
+# ## 12. Label smoothing (5.4)
+#
+# The model is not to give all probability to the true token, but $1 - \epsilon$ (the paper has
+# $\epsilon = 0.1$); the $V - 2$ other tokens share $\epsilon$, all but padding, which is never
+# predicted:
+#
+# $$q_i = \begin{cases} 1 - \epsilon & i \text{ is the true token} \\ 0 & i \text{ is padding} \\
+# \epsilon / (V - 2) & \text{otherwise} \end{cases}
+# \qquad\qquad \mathrm{loss} = -\sum_i q_i \log p_i$$
+#
+# with $p$ the softmax of the logits. `SmoothedCrossEntropy` does not store $q$, but its gradient
+# with respect to the logits is $p - q$, so $q$ can be read from it. Here for a vocabulary of five,
+# with $\epsilon = 0.4$. The last label is padding, which counts nothing.
+
+# %%
+vocabulary = ["<pad>", "a", "b", "c", "d"]
+labels = np.array([[2, 1, 0]])
+loss = tt.SmoothedCrossEntropy(label_smoothing=0.4, pad_id=0)
+logits = tf.zeros((1, 3, 5))
+with tf.GradientTape() as tape:
+    tape.watch(logits)
+    value = loss(labels, logits)  # the mean over the two real tokens
+gradient = 2 * tape.gradient(value, logits)[0].numpy()  # of their sum
+real = labels[0] != 0
+assert not gradient[~real].any()
+q = np.where(real[:, None], softmax(logits.numpy()[0]) - gradient, 0)
+third = 0.4 / 3
+expected = [[0, third, 0.6, third, third], [0, 0.6, third, third, third], [0, 0, 0, 0, 0]]
+np.testing.assert_allclose(q, expected, atol=1e-6)
+show.plot_target_distribution(q, [vocabulary[label] for label in labels[0]], vocabulary)
+
+# %% [markdown]
+# The loss when the model gives the true token the probability $p$ and the three other tokens equal
+# shares of the rest:
+
+
+# %%
+def losses_of(probabilities, label_smoothing):
+    """The loss of each probability of the true token, `a`."""
+    p = np.array(probabilities)[:, None]
+    others = np.repeat((1 - p) / 3, 3, axis=1)
+    logits = np.log(np.hstack([np.full_like(p, 1e-30), p, others])).astype("float32")
+    loss = tt.SmoothedCrossEntropy(label_smoothing)  # `call` is without the mean over tokens
+    return np.array(loss.call(np.ones((1, len(p)), int), logits[None]))[0]
+
+
+probabilities = np.linspace(0.25, 0.999, 300)
+show.plot_smoothed_loss(
+    probabilities, {f"ε = {e}": losses_of(probabilities, e) for e in (0.0, 0.1, 0.4)}
+)
+
+# %% [markdown]
+# Without smoothing the loss falls all the way to $p=1$. With it, it is lowest (dot) at
+# $p=1-\epsilon$, and a model that is surer pays: "this hurts perplexity, as the model learns to be
+# more unsure, but improves accuracy and BLEU score". And the lowest loss is not 0, but the entropy
+# of $q$. Less this entropy, the loss is the Kullback-Leibler divergence of $p$ from $q$, which is 0
+# there:
+
+# %%
+entropy = -(0.9 * np.log(0.9) + 0.1 * np.log(0.1 / 3))
+probabilities = np.array([1 / 4, 27 / 30, 99 / 102])
+divergence = losses_of(probabilities, 0.1) - entropy
+for probability, value in zip(probabilities, divergence, strict=True):
+    print(f"p = {probability:.3f}: {abs(value):.5f}")
+np.testing.assert_allclose(divergence, [0.95135, 0, 0.05442], atol=2e-5)
+
+# %% [markdown]
+# ## 13. Training: the copy task (5)
+#
+# A small proof that all parts work together: the source is three to ten letters, and its
+# translation is the same letters. A tokenizer makes numbers of text. Here a token is a letter with
+# the space before it, which is written `▁`. A batch has a budget of tokens, as in the paper (5.1),
+# not of sentences.
+
+# %%
+corpus = tt.copy_task(num_train=2_000 if quick else 20_000, num_validation=200, num_test=200)
+# 256 bytes, 4 special tokens, and ten letters with and without a space
+tokenizer = tt.SentencePieceTokenizer.train(corpus.train.sources, vocab_size=281)
+train, validation = (  # one tokenizer for both sides
+    tt.TokenBatches.from_text(
+        text, tokenizer, tokenizer, batch_tokens=512, max_length=32, seed=seed
+    )
+    for text, seed in ((corpus.train, 0), (corpus.validation, None))
+)
+(ids,) = tokenizer.encode([corpus.train.sources[0]])
+print(corpus.train.sources[0], "→", tokenizer.subwords(ids), "→", ids)
+
+# %% [markdown]
+# The labels are the target with `</s>` at its end; the decoder's input is the same shifted one
+# position to the right, with `<s>` at its beginning (figure 1: "outputs (shifted right)"). So at
+# each position the decoder is to predict the next token from the true tokens before it, at all
+# positions at once, and the causal mask hides the answer.
+
+# %%
+inputs, labels = next(iter(train.dataset()))
+print("source ", tokenizer.subwords(inputs["source_ids"][0].numpy()))
+print("target ", tokenizer.subwords(inputs["target_ids"][0].numpy()))
+print("labels ", tokenizer.subwords(labels[0].numpy()))
+
+# %% [markdown]
+# Adam, schedule and label smoothing are as in the paper, but the warm-up is shorter, and all rates
+# are multiplied by 0.3. The model is pre-norm and has 0.25 million weights. Training takes about a
+# minute.
+
+# %%
+keras.utils.set_random_seed(0)
+V = tokenizer.vocab_size
+config = tt.TransformerConfig(
+    V, V, num_layers=2, d_model=64, num_heads=4, d_ff=256, dropout_rate=0.0
+)
+model = tt.Transformer(config)
+print(f"{model.count_params():,} weights")
+schedule = tt.NoamSchedule(config.d_model, warmup_steps=100, factor=0.3)
+model.compile(
+    optimizer=keras.optimizers.Adam(schedule, beta_1=0.9, beta_2=0.98, epsilon=1e-9),
+    loss=tt.SmoothedCrossEntropy(0.1),
+    metrics=[tt.TokenAccuracy()],
+)
+updates_an_epoch, epochs = (10, 2) if quick else (100, 10)
+history = model.fit(
+    train.dataset(),
+    validation_data=validation.dataset(num_epochs=1),
+    steps_per_epoch=updates_an_epoch,
+    epochs=epochs,
+    shuffle=False,  # `TokenBatches` has shuffled them
+    verbose=0,
+).history
+
+floor = -(0.9 * np.log(0.9) + 0.1 * np.log(0.1 / (V - 2)))
+fig, (left, right) = plt.subplots(1, 2, figsize=(9, 3))
+updates = updates_an_epoch * np.arange(1, 1 + epochs)
+for axes, name in ((left, "loss"), (right, "accuracy")):
+    axes.plot(
+        updates, history[name], "s--", markersize=4, label="training, mean since the last point"
+    )
+    axes.plot(updates, history[f"val_{name}"], "o-", markersize=4, label="validation")
+    axes.set(xlabel="updates", ylabel=name, ylim=(0, None))
+left.axhline(floor, color="0.5", linestyle=":", label="entropy of the smoothed labels")
+left.legend(frameon=False, fontsize=8)
+fig.tight_layout()
+
+# %% [markdown]
+# The loss ends near the least that is possible, which is the entropy of the smoothed labels
+# (section 12). Now the test sentences, which training never saw. From here on no true target is
+# given: the decoder predicts a token, gets it as its next input, and so on until `</s>`. Each time
+# the most probable token is taken (greedy search; `translator(texts, beam_size=4)` would be the
+# paper's beam search, 6.1).
+
+# %%
+translator = tt.Translator.from_model(model, tokenizer, tokenizer, max_length=32)
+copies = translator(list(corpus.test.sources))
+exact = sum(copy == source for copy, source in zip(copies, corpus.test.sources, strict=True))
+print(f"validation loss {history['val_loss'][-1]:.3f}; the entropy of the labels is {floor:.3f}")
+print(f"{exact} of {len(copies)} copies are exact, such as {copies[0]}")
+if not quick:
+    assert exact >= 0.95 * len(copies)
+
+# %% [markdown]
+# ## 14. What the heads attend to
+#
+# A model returns its attention weights when asked, an entry for each layer: `encoder` and `decoder`
+# are the self-attentions, `cross` is the encoder-decoder attention. Below, a row of panels is a
+# layer, and a panel a head. The sentence is not in the training data.
+
+# %%
+sentence = "b a d c a g e h"
+assert sentence not in set(corpus.train.sources)
+(ids,) = tokenizer.encode([sentence])
+source_ids = np.array([[*ids, tokenizer.eos_id]])
+target_ids = np.array([[tokenizer.bos_id, *ids]])
+logits, attention_weights = model((source_ids, target_ids), return_attention_scores=True)
+for name, layers in attention_weights.items():
+    print(f"{name:8}", [tuple(weights.shape) for weights in layers])
+
+
+def letters(ids):
+    return [token.replace("▁", "") for token in tokenizer.subwords(ids)]
+
+
+source_tokens, target_tokens = letters(source_ids[0]), letters(target_ids[0])
+predicted_tokens = letters(np.argmax(logits[0], axis=-1))
+print("predicted:", *predicted_tokens)
+
+encoder, decoder, cross = (
+    [weights[0] for weights in attention_weights[name]] for name in ("encoder", "decoder", "cross")
+)
+show.plot_heads(encoder, source_tokens, title="self-attention of the encoder")
+
+# %%
+show.plot_heads(decoder, target_tokens, title="masked self-attention of the decoder")
+
+# %%
+show.plot_heads(
+    cross, target_tokens, source_tokens, title="encoder-decoder attention: to the source"
+)
+
+# %% [markdown]
+# What the heads do is learned, and with other seeds it differs. Of the encoder, some heads attend
+# near to the token itself, others to one place or to all. The decoder's are triangles, by the
+# causal mask. The clearest is the encoder-decoder attention. It is a diagonal in nearly every head:
+# with `<s>` as its input the decoder attends to the first letter, with the first letter to the
+# second, and so on, always to the letter that it has to write next.
+#
+# So, with the rows named after the tokens that are predicted, the mean of these heads is an
+# alignment of source and target. The largest weight of a row is in a red frame.
+
+# %%
+mean = np.mean([np.mean(weights, axis=0) for weights in cross], axis=0)  # (T, S)
+if not quick:
+    assert (mean.argmax(axis=-1) == np.arange(len(source_tokens))).all()
+show.plot_alignment(mean, source_tokens, predicted_tokens, title="mean of all heads and layers")
+
+# %% [markdown]
+# Nobody told the model that letters correspond: it saw pairs of sequences, and the attention found
+# which belongs to which.
+#
+# ## Further
+#
+# `tt.MultiHeadAttention??` in a cell shows the source of a class. `01_train_a_translator`
+# translates German. `docs/glossary.md` has the paper's terms with class and file, and
+# `docs/code.md` what happens in a training step, file by file.
