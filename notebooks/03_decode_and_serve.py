@@ -161,8 +161,8 @@ fig.tight_layout()
 
 # %% [markdown]
 # Each column is a step, and the upper row is what greedy search takes. `▁` is a space before a
-# word. Where the first and the second token are nearly as probable, the choice is a guess, and
-# greedy search cannot take it back.
+# word. At step 2 `they` is little more probable than `she`, since `sie` is both; the verb `trinkt`
+# fits `she` alone, and `is` comes next. Greedy search cannot take back what it has chosen.
 
 # %% [markdown]
 # ## Beam search, step by step
@@ -273,8 +273,8 @@ show.plot_beam(
 # %% [markdown]
 # From left to right a column for each step, with at most $K$ = 3 tokens that go on and the ends
 # beside them. Below a token stands $\log P$ of all tokens up to it. A cross is where nothing that
-# continues a hypothesis was good enough to be kept; the star is the result. What was still live
-# when the search stopped has a cross too.
+# continues a hypothesis was good enough to be kept, or where it was still live when the search
+# stopped; the star is the result. `she` is behind `they` at first, and ahead one step later.
 
 # %% [markdown]
 # ## The length penalty
@@ -303,10 +303,11 @@ print(f"{'greedy search':>14}   {tt.score(by_greedy, references).bleu:4.1f}   {g
 
 # %% [markdown]
 # Measure it, always: a larger beam finds translations of higher probability, and those are not
-# better by themselves. This model, trained for a minute, is best served by greedy search or a high
-# penalty; one that is trained longer on real text is not (on Multi30k beam 4 and penalty 1.0 gain
-# 1.6 BLEU, see the [README](../README.md#results)). `tf-transformer export` therefore chooses beam
-# and penalty on the validation text of the run.
+# better by themselves. Here penalty 0 gives the shortest translations and the lowest BLEU, and no
+# penalty makes the beam better than greedy search: the sentences are simple. On real text a beam
+# is worth more: 1.6 BLEU with beam 4 and penalty 1.0 on Multi30k, see the
+# [README](../README.md#results). `tf-transformer export` chooses beam and penalty on the
+# validation text of the run.
 #
 # Below, a sentence that some penalties translate right, and others do not.
 
@@ -336,8 +337,8 @@ axes.legend(fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.22), frameon
 fig.tight_layout()
 
 # %% [markdown]
-# The line at 0 is the translation that is chosen. From left to right the lines that take the lead
-# belong to longer and longer translations: a greater penalty can only ever prefer a longer one.
+# The line at 0 is the translation that is chosen. A greater penalty brings the longer ones nearer,
+# and at 2 it has chosen one that is longer and wrong: too much of it harms as well.
 
 # %% [markdown]
 # ## KV caches
@@ -428,9 +429,9 @@ fig.tight_layout()
 print(f"at {lengths[-1]} tokens: {recomputed[-1] / np.median(cached[-8:]):.1f} times faster a step")
 
 # %% [markdown]
-# Without the cache the time of a step grows with the length, and that of a translation with its
-# square. With it a step costs nearly the same at any length here: the attention to more slots is
-# little beside the projections, and those are of one token only. The price is memory:
+# Without the cache the time of a step grows with the length, and that of a translation faster than
+# its length. With it a step costs nearly the same at any length here: the attention to more slots
+# is little beside the projections, and those are of one token only. The price is memory:
 
 # %%
 cached_bytes = sum(tensor.numpy().nbytes for tensor in cache["history"].values())
@@ -534,8 +535,8 @@ tf_transformer = (sys.executable, "-m", "tf_transformer.cli")
 print(run(*tf_transformer, "doctor", "saved_models/phrasebook"))
 
 # %% [markdown]
-# A line that begins with `FAIL` says what to do, and the exit status is 1 then: a step for the
-# pipeline that deploys.
+# The times are those of a busy machine. A line that begins with `FAIL` says what to do, and the
+# exit status is 1 then: a step for the pipeline that deploys.
 #
 # ## Serve
 #
