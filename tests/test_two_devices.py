@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 # TensorFlow creates its devices once, so this needs a process of its own.
 SETUP = (
     """
-import json, keras, numpy as np, tensorflow as tf
+import copy, json, keras, numpy as np, tensorflow as tf
 cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
 import tf_transformer as tt
@@ -29,7 +29,7 @@ one, two = tf.distribute.get_strategy(), tf.distribute.MirroredStrategy(["CPU:0"
     + """
 def batch(*lengths):
     begun, labels = targets(*lengths)
-    return {"source_ids": labels, "target_ids": begun}, labels
+    return {"source_ids": labels.copy(), "target_ids": begun}, labels
 
 def dataset(batches, weights=None):
     # Each replica gets half of the sentences, the first the larger half.
@@ -38,7 +38,10 @@ def dataset(batches, weights=None):
     if weights is not None:
         signature = (*signature, tf.TensorSpec([None], tf.float32))
         batches = [(*b, np.full(len(b[1]), w, "float32")) for b, w in zip(batches, weights)]
-    data = tf.data.Dataset.from_generator(lambda: iter(batches), output_signature=signature)
+    # New arrays each time: a prefix model on two devices (TensorFlow 2.21) was seen to leave
+    # zeros in an array that a generator had given.
+    data = tf.data.Dataset.from_generator(lambda: iter(copy.deepcopy(batches)),
+                                          output_signature=signature)
     return data.apply(tf.data.experimental.assert_cardinality(len(batches)))
 
 def fit(strategy, data, make, optimizer=lambda: keras.optimizers.SGD(0.5), scores=False,
