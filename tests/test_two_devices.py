@@ -1,21 +1,25 @@
 """Two devices give the weights and metrics of one, also with accumulated batches."""
 
+import functools
+import json
 import subprocess
 import sys
 
 import numpy as np
 import pytest
 import uneven
+from small_models import has_setting, small_config
 
+from tf_transformer.models.architectures import ARCHITECTURES
 from tf_transformer.training.restore import restore_model
 from tf_transformer.training.run_directory import RunDirectory
 
 pytestmark = pytest.mark.slow
 
 # TensorFlow creates its devices once, so this needs a process of its own.
-TWO_DEVICES = (
+SETUP = (
     """
-import json, keras, numpy as np, tensorflow as tf
+import copy, json, keras, numpy as np, tensorflow as tf
 cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
 import tf_transformer as tt
@@ -25,7 +29,7 @@ one, two = tf.distribute.get_strategy(), tf.distribute.MirroredStrategy(["CPU:0"
     + """
 def batch(*lengths):
     begun, labels = targets(*lengths)
-    return {"source_ids": labels[:, ::-1].copy(), "target_ids": begun}, labels
+    return {"source_ids": labels.copy(), "target_ids": begun}, labels
 
 def dataset(batches, weights=None):
     # Each replica gets half of the sentences, the first the larger half.
@@ -34,22 +38,13 @@ def dataset(batches, weights=None):
     if weights is not None:
         signature = (*signature, tf.TensorSpec([None], tf.float32))
         batches = [(*b, np.full(len(b[1]), w, "float32")) for b, w in zip(batches, weights)]
-    data = tf.data.Dataset.from_generator(lambda: iter(batches), output_signature=signature)
+    # New arrays each time: a prefix model on two devices (TensorFlow 2.21) was seen to leave
+    # zeros in an array that a generator had given.
+    data = tf.data.Dataset.from_generator(lambda: iter(copy.deepcopy(batches)),
+                                          output_signature=signature)
     return data.apply(tf.data.experimental.assert_cardinality(len(batches)))
 
-def transformer():
-    return tt.Transformer(tt.TransformerConfig(
-        30, 30, num_layers=1, d_model=16, num_heads=4, d_ff=32, dropout_rate=0.0))
-
-def small():
-    # The test is of loss, metrics and optimizer; a smaller model is traced sooner.
-    source = keras.Input([None], dtype="int32", name="source_ids")
-    target = keras.Input([None], dtype="int32", name="target_ids")
-    hidden = keras.layers.Embedding(30, 8)(target)
-    return keras.Model({"source_ids": source, "target_ids": target},
-                       keras.layers.Dense(30)(hidden))
-
-def fit(strategy, data, make=small, optimizer=lambda: keras.optimizers.SGD(0.5), scores=False,
+def fit(strategy, data, make, optimizer=lambda: keras.optimizers.SGD(0.5), scores=False,
         **options):
     keras.utils.set_random_seed(0)
     with strategy.scope():
@@ -64,6 +59,22 @@ def fit(strategy, data, make=small, optimizer=lambda: keras.optimizers.SGD(0.5),
 
 def apart(some, others):
     return max(float(abs(a - b).max()) for a, b in zip(some, others))
+"""
+)
+LOSS_AND_OPTIMIZER = (
+    SETUP
+    + """
+def transformer():
+    return tt.Transformer(tt.TransformerConfig(
+        30, 30, num_layers=1, d_model=16, num_heads=4, d_ff=32, dropout_rate=0.0))
+
+def small():
+    # The test is of loss, metrics and optimizer; a smaller model is traced sooner.
+    source = keras.Input([None], dtype="int32", name="source_ids")
+    target = keras.Input([None], dtype="int32", name="target_ids")
+    hidden = keras.layers.Embedding(30, 8)(target)
+    return keras.Model({"source_ids": source, "target_ids": target},
+                       keras.layers.Dense(30)(hidden))
 
 result = {"replicas": two.num_replicas_in_sync}
 # Stock Keras needs a first batch that divides evenly among the replicas; a Transformer does not.
@@ -72,11 +83,11 @@ cases = {
     "uneven tokens": (small, [batch(9, 8, 9, 1, 2, 1), batch(1, 2, 1, 10)]),
     "uneven rows": (small, [batch(2, 2, 8, 3), batch(4, 9, 1)]),
     "an empty replica": (small, [batch(2, 6), batch(7), batch(4)]),
-    "a Transformer": (transformer, [batch(9, 8, 1), batch(5), batch(1, 2, 1, 10)]),
+    # A model that is given the labels returns scores instead of logits.
+    "a Transformer's scores": (transformer, [
+        ({**inputs, "labels": labels}, labels)
+        for inputs, labels in (batch(9, 8, 1), batch(5), batch(1, 2, 1, 10))]),
 }
-# A model that is given the labels returns scores instead of logits.
-cases["a Transformer's scores"] = (transformer, [
-    ({**inputs, "labels": labels}, labels) for inputs, labels in cases["a Transformer"][1]])
 for name, (make, batches) in cases.items():
     data = dataset(batches)
     options = dict(epochs=2, validation_data=data, scores="labels" in batches[0][0])
@@ -90,7 +101,7 @@ whole = batch(9, 1, 5, 12, 2, 1, 7, 3, 3, 3, 12, 1)
 def parts(bounds):
     return [({k: v[a:b] for k, v in whole[0].items()}, whole[1][a:b])
             for a, b in zip(bounds, bounds[1:])]
-start, union, _ = fit(one, dataset([whole, whole]))
+start, union, _ = fit(one, dataset([whole, whole]), small)
 result["accumulated"] = {"moved": apart(start, union)}
 for bounds in ([0, 12], [0, 2, 12], [0, 2, 3, 12]):
     batch_parts = parts(bounds)
@@ -98,7 +109,8 @@ for bounds in ([0, 12], [0, 2, 12], [0, 2, 3, 12]):
     weights = [len(batch_parts) * count / sum(tokens) for count in tokens]
     for strategy in (one, two):
         optimizer = lambda: tt.GradientAccumulation(keras.optimizers.SGD(0.5), len(batch_parts))
-        _, summed, _ = fit(strategy, dataset(batch_parts * 2, weights * 2), optimizer=optimizer)
+        _, summed, _ = fit(strategy, dataset(batch_parts * 2, weights * 2), small,
+                           optimizer)
         name = f"{len(batch_parts)} on {strategy.num_replicas_in_sync}"
         result["accumulated"][name] = apart(union, summed)
 print(json.dumps(result))
@@ -106,16 +118,18 @@ print(json.dumps(result))
 )
 
 
+METRICS = {f"{part}{name}" for part in ("", "val_") for name in ("loss", "accuracy", "perplexity")}
+
+
 @pytest.fixture(scope="module")
 def two_devices(result_of):
-    return result_of(TWO_DEVICES)
+    return result_of(LOSS_AND_OPTIMIZER)
 
 
 REPLICAS = pytest.mark.parametrize(
     "case",
-    ["even", "uneven tokens", "uneven rows", "an empty replica", "a Transformer",
-     "a Transformer's scores"],
-)  # fmt: skip
+    ["even", "uneven tokens", "uneven rows", "an empty replica", "a Transformer's scores"],
+)
 
 
 @REPLICAS
@@ -128,8 +142,7 @@ def test_two_devices_give_the_weights_of_one(two_devices, case):
 @REPLICAS
 def test_two_devices_report_the_figures_of_one(two_devices, case):
     one, two = two_devices[case]["metrics"]
-    names = ("loss", "accuracy", "perplexity")
-    assert {*one} == {*two} == {*names, *(f"val_{name}" for name in names)}
+    assert {*one} == {*two} == METRICS
     for name in one:
         assert two[name] == pytest.approx(one[name], rel=1e-5), name
 
@@ -139,6 +152,81 @@ def test_two_devices_report_the_figures_of_one(two_devices, case):
 def test_accumulated_batches_give_the_weights_of_their_union(two_devices, steps, replicas):
     assert two_devices["accumulated"]["moved"] > 0.01
     assert two_devices["accumulated"][f"{steps} on {replicas}"] < 1e-6
+
+
+# These draw orders or masks in training, on each device as it draws dropout.
+DRAWING = ("permutation_lm", "masked_lm")
+# Each architecture: a device with two sentences, one without any, and uneven ones.
+ARCHITECTURE = (
+    SETUP
+    + """
+from tf_transformer.models.architectures import ARCHITECTURES, build_model
+
+def make(drawing=False):
+    model = build_model(ARCHITECTURES[NAME].config(**CONFIG))
+    if hasattr(model, "_draw") and not drawing:
+        # The same tokens on any device, and another share of them on each.
+        def draw(token_ids, is_token):
+            drawn = is_token & (token_ids % 3 < 2)
+            return drawn, tf.where(drawn & (token_ids % 2 == 0), model.config.mask_id, token_ids)
+        model._draw = draw
+    return model
+
+batches = [batch(9, 8, 1), batch(5), batch(1, 2, 1, 10)]
+if NAME == "permutation_lm":
+    for inputs, labels in batches:
+        order = np.argsort(random.random(labels.shape), axis=1) + 1
+        inputs["ranks"] = np.pad(order, [(0, 0), (1, 0)]).astype("int32")
+data = dataset(batches)
+start, weights, history = fit(one, data, make, validation_data=data)
+_, others, other_history = fit(two, data, make, validation_data=data)
+result = {"moved": apart(start, weights), "apart": apart(weights, others),
+          "metrics": [history, other_history]}
+
+if NAME in DRAWING:  # the same sentences on both devices
+    with two.scope():
+        model = make(drawing=True)
+    tt.separate_seeds(model)
+    inputs = {name: tf.constant(batches[0][0][name]) for name in ("source_ids", "target_ids")}
+    outputs = two.run(tf.function(lambda: model(inputs, training=True)))
+    result["draws"] = [output.numpy().tolist()
+                       for output in two.experimental_local_results(outputs)]
+print(json.dumps(result))
+"""
+)
+
+
+@pytest.fixture(scope="module")
+def trained_on_two(result_of):
+    """What two devices make of an architecture, beside one device."""
+
+    @functools.cache
+    def result(name):
+        sizes = {"source_vocab_size": 30, "target_vocab_size": 30, "dropout_rate": 0.0}
+        if has_setting(name, "num_layers"):
+            sizes["num_layers"] = 1
+        config = json.dumps(small_config(name, **sizes).to_dict())
+        given = f"NAME, CONFIG, DRAWING = {name!r}, json.loads({config!r}), {DRAWING}"
+        return result_of(f"import json\n{given}\n{ARCHITECTURE}")
+
+    return result
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_two_devices_train_every_architecture_as_one_does(trained_on_two, name):
+    result = trained_on_two(name)
+    assert result["moved"] > 0.01
+    assert result["apart"] < 1e-6
+    one, two = result["metrics"]
+    assert {*one} == {*two} == METRICS
+    for metric in one:
+        assert two[metric] == pytest.approx(one[metric], rel=1e-5), metric
+
+
+@pytest.mark.parametrize("name", DRAWING)
+def test_each_device_draws_for_itself(trained_on_two, name):
+    first, other = trained_on_two(name)["draws"]
+    assert first != other
 
 
 # The command on two devices: accumulation, validation, a checkpoint; there also with the logits
