@@ -14,7 +14,8 @@ import tf_transformer as tt
 ROOT = pathlib.Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 # Modules of the package that a notebook may import from; for all else `tt` has the name.
-MODULES = {"tf_transformer", "tf_transformer.layers", "tf_transformer.visualization"}
+PARTS = ("layers", "serving", "visualization")
+MODULES = {"tf_transformer", *(f"tf_transformer.{part}" for part in PARTS)}
 LARGEST = 700_000
 
 spec = importlib.util.spec_from_file_location("run_notebooks", ROOT / "dev" / "run_notebooks.py")
