@@ -250,7 +250,11 @@ class TokenBatches:
 
         def batch(indices, epoch):
             inputs, labels = self.batch(indices, epoch)
-            return {**inputs, "labels": labels} if labels_as_input else inputs, labels
+            if labels_as_input:
+                # Not the same array twice: TensorFlow takes its memory without a copy, and an
+                # operation may write into the memory of an input that it believes to be alone.
+                inputs = {**inputs, "labels": labels.copy()}
+            return inputs, labels
 
         def generate():
             # Lazy, for an update may span epochs, and the ids of one epoch are kept at a time.
