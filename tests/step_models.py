@@ -12,6 +12,7 @@ from small_models import CONFIGS, GENERATING, architecture_of
 
 from tf_transformer.decoding import Hypotheses, beam_search, greedy_search
 from tf_transformer.models.architectures import ARCHITECTURES, build_model
+from tf_transformer.models.recurrent import RecurrentModel
 
 PAD, BOS, EOS = 0, 2, 3
 SPECIAL = {"pad_id": PAD, "bos_id": BOS, "eos_id": EOS}
@@ -140,6 +141,9 @@ def make_model(name):
     # Makes the next token depend on the last one at least as much as on the source.
     [embeddings] = [v for v in model.trainable_variables if v.shape == (VOCAB_SIZE, 8)]
     embeddings.assign(3.0 * embeddings)
+    if isinstance(model, RecurrentModel):  # whose gates would all be open or shut
+        for layer in (model.source_embedding, model.target_embedding):
+            layer.embeddings.assign(layer.embeddings / model.config.d_model**0.5)
     # These biases favour no token on average, so translations differ and end at any position; as
     # after training, padding is never chosen.
     target_ids = random.integers(0, VOCAB_SIZE, (16, 9))
