@@ -71,15 +71,16 @@ ARCHITECTURES: dict[str, Architecture] = {
             "big": _sizes(6, 1024, 4096, 16),  # Vaswani et al. 2017
         },
     ),
-    # With 8,000 joint subwords these have 2.1 to 3 million parameters, as the Transformer's.
+    # With 8,000 joint subwords these have 2.1 to 3 million parameters, as the Transformer's. A second
+    # layer of LSTM is the papers', and needs far more updates than a small corpus gives.
     "sutskever": Architecture(
-        SutskeverConfig, "Sutskever", {"tiny": {"num_layers": 2, "d_model": 192}}
+        SutskeverConfig, "Sutskever", {"tiny": {"num_layers": 1, "d_model": 224}}
     ),
     "cho": Architecture(ChoConfig, "Cho", {"tiny": {"d_model": 128, "num_units": 256}}),
     "bahdanau": Architecture(
         BahdanauConfig, "Bahdanau", {"tiny": {"d_model": 128, "num_units": 256}}
     ),
-    "luong": Architecture(LuongConfig, "Luong", {"tiny": {"num_layers": 2, "d_model": 192}}),
+    "luong": Architecture(LuongConfig, "Luong", {"tiny": {"num_layers": 1, "d_model": 224}}),
     "prefix_lm": Architecture(PrefixLanguageModelConfig, "PrefixLanguageModel", _TINY_STACK),
     "causal_lm": Architecture(
         CausalLanguageModelConfig, "CausalLanguageModel", _TINY_STACK, trains_on_text=True
