@@ -57,6 +57,7 @@ def measure(options: argparse.Namespace) -> dict[str, list[float]]:
     from tf_transformer.layers import GlobalSelfAttention, RestrictedSelfAttention
 
     tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(1)
     layers = {
         "self-attention": GlobalSelfAttention(options.heads, options.width),
         "recurrence": keras.layers.LSTM(options.width, return_sequences=True),
@@ -81,8 +82,7 @@ def measure(options: argparse.Namespace) -> dict[str, list[float]]:
 
 
 def exponent(milliseconds: list[float]) -> float:
-    """How the time grows over the longest factor of 4: its logarithm to the base of the length."""
-
+    """The exponent e of n with which the time grows, n^e, over the last factor of 4 in n."""
     return math.log(milliseconds[-1] / milliseconds[-3]) / math.log(LENGTHS[-1] / LENGTHS[-3])
 
 

@@ -17,11 +17,13 @@ from typing import Any
 
 from tf_transformer.data.lines import read_lines
 
-# By year.
+# In the order of docs/lineage.md.
 TRANSLATING = ("sutskever", "cho", "bahdanau", "luong", "transformer", "prefix_lm", "causal_lm")
 SCORING = ("permutation_lm", "masked_lm")
 # Upper bounds of the source's length in words.
 LENGTHS = (6, 9, 12, 15, 18, 22, 30, 1000)
+# Sentences of a group, of which BLEU says something.
+FEWEST = 20
 FILES = ("train_source", "train_target", "validation_source", "validation_target")
 
 
@@ -62,6 +64,8 @@ def parse() -> argparse.Namespace:
     given = [name for name in FILES if getattr(options, name)]
     if given and len(given) < len(FILES):
         parser.error(f"give all of {', '.join(FILES)}, or none for the phrasebook")
+    if bool(options.test_source) != bool(options.test_target):
+        parser.error("give both of --test-source and --test-target, or none")
     return options
 
 
@@ -79,7 +83,9 @@ def train(name: str, run_dir: pathlib.Path, options: argparse.Namespace) -> None
             command.append("--corpus=phrasebook")
     say(f"training {name}")
     with open(run_dir.with_suffix(".log"), "a", encoding="utf-8") as log:
-        subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, check=True)
+        failed = subprocess.run(command, stdout=log, stderr=subprocess.STDOUT).returncode
+    if failed:
+        sys.exit(f"training {name} failed; see {run_dir.with_suffix('.log')}")
     (run_dir / "done").touch()
 
 
@@ -125,16 +131,25 @@ def measure(name: str, run_dir: pathlib.Path, options: argparse.Namespace) -> di
 def by_length(
     sources: list[str], translations: list[str], references: list[str]
 ) -> list[tuple[int, int, int, float]]:
-    """BLEU of the sources of like lengths: (shortest, longest in words, sentences, BLEU)."""
+    """BLEU of the sources of like lengths: (shortest, longest in words, sentences, BLEU).
+
+    The longest are with those before them where they are few.
+    """
     import tf_transformer as tt
 
     found, least = [], 0
     for most in LENGTHS:
         rows = [i for i, source in enumerate(sources) if least < len(source.split()) <= most]
-        if len(rows) >= 20:
+        longer = sum(len(source.split()) > most for source in sources)
+        if longer < FEWEST:
+            most = LENGTHS[-1]
+            rows = [i for i, source in enumerate(sources) if len(source.split()) > least]
+        if len(rows) >= FEWEST:
             texts = [[side[i] for i in rows] for side in (translations, references)]
             found.append((least + 1, most, len(rows), tt.score(*texts).bleu))
         least = most
+        if longer < FEWEST:
+            break
     return found
 
 
@@ -151,7 +166,7 @@ def test_text(options: argparse.Namespace) -> tuple[list[str], list[str]]:
 
 
 def print_table(results: dict[str, dict[str, Any]]) -> None:
-    """The results as Markdown, best BLEU last."""
+    """The results as Markdown."""
     columns = {
         "parameters": "{:,}",
         "updates": "{:,}",
@@ -179,7 +194,7 @@ def draw(results: dict[str, dict[str, Any]], path: str) -> None:
     from tf_transformer.visualization import plot_bleu_by_length, save_figure
 
     groups = {n: result["bleu_by_length"] for n, result in results.items() if "bleu" in result}
-    if not groups:
+    if not any(groups.values()):
         return
     ranges = [row[:3] for row in next(iter(groups.values()))]
     names = [f"{least}–{most}" for least, most, _ in ranges]

@@ -1,6 +1,6 @@
 """A prefix language model from random weights, and from those of a masked language model.
 
-UniLM (Dong et al. 2019, section 2.3) begins with BERT's weights. Here a masked language model is
+UniLM (Dong et al. 2019, section 2.4) begins with BERT's weights. Here a masked language model is
 trained on the phrasebook first, then the prefix model on the same text, for as many updates; beside
 it one of the same size from random weights. All have the same batches in the same order, and a
 schedule of their own. The last line of the output is JSON, which `--output` writes too.

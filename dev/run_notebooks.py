@@ -63,7 +63,6 @@ def write(notebook: nbformat.NotebookNode, path: pathlib.Path) -> None:
         cell["id"] = f"cell-{number}"
         if cell.cell_type != "code":
             continue
-        cell.metadata.pop("execution", None)
         cell.outputs = [out for out in cell.outputs if out.get("name") != "stderr"]
         for out in cell.outputs:
             if "image/png" in out.get("data", {}):
@@ -109,7 +108,10 @@ def main() -> None:
 def timed(script: pathlib.Path) -> nbformat.NotebookNode:
     """Runs a script and says how long it took."""
     began = time.monotonic()
-    notebook = execute(script)
+    try:
+        notebook = execute(script)
+    except Exception as error:
+        sys.exit(f"{script.stem}: {error}")
     print(f"{script.stem}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
     return notebook
 

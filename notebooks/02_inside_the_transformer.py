@@ -394,8 +394,8 @@ print(f"positions {positions.std():.2f}")
 
 # %% [markdown]
 # Left, without the factor, the embeddings are a spike at 0 (cut off at the top) that the positions
-# would bury. Right, with it, both are of one scale. (The positions have peaks at 0 and 1 because
-# most dimensions change slowly, see section 7. That $E$ begins at $1/\sqrt{d_\text{model}}$ is the
+# would bury. Right, with it, both are of one scale. (The positions have their highest peaks at
+# 0 and 1 because most dimensions change slowly, see section 7; at −1 waves turn round. That $E$ begins at $1/\sqrt{d_\text{model}}$ is the
 # package's choice; the paper does not say how weights are initialised.)
 #
 # ## 7. Positional encoding (3.5)
@@ -796,7 +796,7 @@ np.testing.assert_allclose(divergence, [0.95135, 0, 0.05442], atol=2e-5)
 
 # %%
 corpus = tt.copy_task(num_train=2_000 if quick else 20_000, num_validation=200, num_test=200)
-# 256 bytes, 4 special tokens, and ten letters with and without a space
+# 256 bytes, 4 special tokens, the space `▁`, and ten letters with it and without
 tokenizer = tt.SentencePieceTokenizer.train(corpus.train.sources, vocab_size=281)
 train, validation = (  # one tokenizer for both sides
     tt.TokenBatches.from_text(
@@ -938,6 +938,6 @@ show.plot_alignment(mean, source_tokens, predicted_tokens, title="mean of all he
 #
 # ## Further
 #
-# `tt.MultiHeadAttention??` in a cell shows the source of a class. `01_train_a_translator`
-# translates German. `docs/glossary.md` has the paper's terms with class and file, and
-# `docs/code.md` what happens in a training step, file by file.
+# `tt.MultiHeadAttention??` in a cell shows the source of a class. [01_train_a_translator](01_train_a_translator.ipynb)
+# translates German. [docs/glossary.md](../docs/glossary.md) has the paper's terms with class and
+# file, and [docs/code.md](../docs/code.md) what happens in a training step, file by file.

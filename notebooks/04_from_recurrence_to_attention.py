@@ -80,7 +80,7 @@ print(f"{len(batches)} batches an epoch")
 #
 # A name gives the configuration, the configuration a `keras.Model`, and from then on nobody asks
 # which architecture it is: loss, schedule, training, search and export are the same. The presets
-# `tiny` have about as many parameters each.
+# `tiny` have one to two million parameters each here.
 
 # %%
 epochs = 1 if quick else 3
@@ -152,12 +152,14 @@ for name, texts in translations.items():
 # Sutskever et al. read the source, *reversed*, into the states of a deep LSTM, and a second LSTM
 # starts from them:
 #
-# $$h_t = \mathrm{LSTM}(x_{S-t}, h_{t-1}), \qquad s_0 = h_S, \qquad
-#   s_t = \mathrm{LSTM}(y_{t-1}, s_{t-1})$$
+# $$h_t = \mathrm{LSTM}(\tilde x_t, h_{t-1}), \qquad s_0 = h_S, \qquad
+#   s_t = \mathrm{LSTM}(y_{t-1}, s_{t-1}), \qquad \tilde x = x_{S-1}, \ldots, x_1, x_S$$
+#
+# where $x_S$ is the end of the sentence.
 #
 # Reversed, the first words of source and target are near each other, and gradients have a short
-# way between them (section 3.3). Cho et al. show the summary $c = h_S$ to every step of the decoder
-# instead: $s_t = \mathrm{GRU}([y_{t-1}; c], s_{t-1})$. In both the source must fit into a vector
+# way between them (section 3.3). Cho et al. show a summary $c = \tanh(V h_S)$ to every step of the
+# decoder instead: $s_t = \mathrm{GRU}([y_{t-1}; c], s_{t-1})$. In both the source must fit into a vector
 # whose size does not grow with it. Figure 2 of Bahdanau et al. shows what comes of it: BLEU falls
 # with the length of the source, and falls less with attention. The same figure for our six:
 
@@ -184,12 +186,12 @@ show.plot_bleu_by_length(labels, curves, [len(rows) for rows in groups])
 #
 # | | score | asks with | class |
 # |---|---|---|---|
-# | Bahdanau et al., section 3.1 | $v^\top \tanh(W s_{t-1} + U h_j)$ | the previous state | `AdditiveAttention` |
+# | Bahdanau et al., appendix A.1.2 | $v^\top \tanh(W s_{t-1} + U h_j)$ | the previous state | `AdditiveAttention` |
 # | Luong et al., section 3.1 | $s_t^\top h_j$ or $s_t^\top W h_j$ | the present state | `DotAttention`, `GeneralAttention` |
 # | Vaswani et al., section 3.2 | $(W_Q s_t)^\top (W_K h_j) / \sqrt{d_k}$, several heads | a layer's output | `CrossAttention` |
 #
 # The layers work alone, and return their weights. Here additive attention of one query over five
-# states, beside the formula:
+# states, beside the formula (with a bias, as `keras.layers.Dense` has):
 
 # %%
 layer = tt.AdditiveAttention(units=16)
@@ -216,8 +218,8 @@ np.testing.assert_allclose(weights[0, 0], weights_by_hand, atol=1e-6)
 # columns what is read; a red frame marks where a row looks most.
 
 # %%
-shortest = sorted(range(len(words)), key=lambda i: abs(words[i] - 8))
-pair = test.sources[shortest[0]], test.targets[shortest[0]]
+chosen = min(range(len(words)), key=lambda i: abs(words[i] - 8))
+pair = test.sources[chosen], test.targets[chosen]
 aligned = {
     name: translators[name].align([pair[0]], [pair[1]])[0]
     for name in ("bahdanau", "luong", "transformer")

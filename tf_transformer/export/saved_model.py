@@ -1,8 +1,9 @@
 """The SavedModel of a translator, as TensorFlow Serving and anything with TensorFlow loads it."""
 
+import contextlib
 import os
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -47,7 +48,8 @@ def export_saved_model(
         raise ExportError("this translator came from a SavedModel; copy that folder instead.")
 
     def write(folder: pathlib.Path) -> None:
-        tf.saved_model.save(module, str(folder), signatures=module.signatures())
+        with _no_logs():
+            tf.saved_model.save(module, str(folder), signatures=module.signatures())
         _remove_uuid(folder / "fingerprint.pb")
         write_version_files(folder)
         write_manifest(folder, manifest, EXTRA)
@@ -62,3 +64,15 @@ def _remove_uuid(path: pathlib.Path) -> None:
     fingerprint = fingerprint_pb2.FingerprintDef.FromString(path.read_bytes())
     fingerprint.ClearField("uuid")
     path.write_bytes(fingerprint.SerializeToString(deterministic=True))
+
+
+@contextlib.contextmanager
+def _no_logs() -> Iterator[None]:
+    """TensorFlow would log where it writes, a folder that has another name afterwards."""
+    logger = tf.get_logger()
+    level = logger.level
+    logger.setLevel("ERROR")
+    try:
+        yield
+    finally:
+        logger.setLevel(level)

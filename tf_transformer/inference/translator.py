@@ -322,8 +322,8 @@ class Translator:
         function = getattr(self._module, name, None)
         if function is None:
             raise ValueError(
-                f"this translator has no {name}: its model has no "
-                f"{_NEEDED[name]}, or its SavedModel is of an earlier version."
+                f"this translator has no {name}: its model has no {_NEEDED[name]}, or its "
+                f"SavedModel is of an earlier version; export it again."
             )
 
         def run_batch(batch):

@@ -71,8 +71,8 @@ ARCHITECTURES: dict[str, Architecture] = {
             "big": _sizes(6, 1024, 4096, 16),  # Vaswani et al. 2017
         },
     ),
-    # With 8,000 joint subwords these have 2.1 to 3 million parameters, as the Transformer's. A second
-    # layer of LSTM is the papers', and needs far more updates than a small corpus gives.
+    # With 8,000 joint subwords these have 2.1 to 3 million parameters, as the Transformer's. A
+    # second layer of LSTM is the papers', and needs far more updates than a small corpus gives.
     "sutskever": Architecture(
         SutskeverConfig, "Sutskever", {"tiny": {"num_layers": 1, "d_model": 224}}
     ),

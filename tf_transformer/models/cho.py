@@ -18,7 +18,7 @@ class Cho(RecurrentModel):
     every step and the maxout output read it too.
 
     The GRU is Keras': its reset gate acts after the recurrent product and not before it, which
-    cuDNN needs.
+    cuDNN needs, and does not act on the summary.
 
     Args: as in `SequenceModel`, with a `ChoConfig`.
 

@@ -21,7 +21,7 @@ class MaskedLanguageModel(LanguageModel):
     """A model of target tokens given the source and all other target tokens.
 
     BERT's objective (Devlin et al. 2019, section 3.1) on the target beside its source, as in
-    translation language modelling (Lample & Conneau 2019, section 3.3), which masks both and
+    translation language modelling (Lample & Conneau 2019, section 3.4), which masks both and
     begins the target's positions anew. Source and target, its begin and end included, see each
     other in both directions.
 

@@ -162,11 +162,11 @@ def plot_heads(
 def _draw_matrices(weights, queries, keys, names, title, largest):
     """The figure, and the axes and the array of each of the weights."""
     queries, keys = _both(queries, keys)
-    shape = len(queries), len(keys)
+    shape, named = (len(queries), len(keys)), f"({names[0]}, {names[1]})"
     if not weights:
         raise ValueError("weights must name at least one matrix; received none.")
     arrays = {
-        name: checked_matrix("weights", matrix, shape, f"({names[0]}, {names[1]})")
+        name: checked_matrix(f"weights of {name!r}" if name else "weights", matrix, shape, named)
         for name, matrix in weights.items()
     }
     for array in arrays.values():
