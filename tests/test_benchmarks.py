@@ -208,3 +208,14 @@ def test_operations_are_those_of_the_matrix_products(synthetic):
         (ids(source), ids(target), ids(target)), vocabulary, layers, width, hidden
     )
     assert counted == 3 * forward
+
+
+def test_bleu_by_length_leaves_no_sentence_out(monkeypatch):
+    monkeypatch.syspath_prepend(str(FOLDER))
+    lineage = importlib.import_module("lineage")
+    sources = ["a b c d e"] * 25 + ["a b c d e f g h"] * 25 + [" ".join("abc" * 20)] * 3
+    wrong = ["x y z"] * 25 + sources[25:]
+    found = lineage.by_length(sources, wrong, sources)
+    assert [row[:3] for row in found] == [(1, 6, 25), (7, lineage.LENGTHS[-1], 28)]
+    assert found[0][-1] < 5 and found[1][-1] == 100
+    assert lineage.by_length(["a"], ["a"], ["a"]) == []
