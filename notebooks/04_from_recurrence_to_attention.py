@@ -179,9 +179,8 @@ curves = {name: [bleu_of(texts, rows) for rows in groups] for name, texts in tra
 show.plot_bleu_by_length(labels, curves, [len(rows) for rows in groups])
 
 # %% [markdown]
-# Without attention BLEU falls from between 50 and 65 to below 20 as sources grow: `sutskever` and
-# `cho` begin the example above well and then write some other sentence. With attention it falls
-# little. The order among those that attend is one of few updates: there are 411 here, and
+# Without attention BLEU falls from between 50 and 65 to below 20 as sources grow: `sutskever`
+# begins the example above well, and both end in some other sentence. With attention it falls less. The order among those that attend is one of few updates: there are 411 here, and
 # [docs/lineage.md](../docs/lineage.md) has other numbers from other text.
 
 # %% [markdown]
