@@ -180,7 +180,7 @@ fig.tight_layout()
 # 3. keeps the $K$ best of those that do not end.
 #
 # It stops when $K$ hypotheses are finished, or at the limit. The finished ones are ranked by a
-# score, which divides by a power of the length; [its section](#The-length-penalty) says why.
+# score, which divides by a power of the length; the section on it says why.
 #
 # The search below has this in about thirty lines. It keeps what it drops too, for the picture.
 
