@@ -137,19 +137,15 @@ def by_length(
     """
     import tf_transformer as tt
 
+    words = [len(source.split()) for source in sources]
+    bounds = [most for most in LENGTHS if sum(count > most for count in words) >= FEWEST]
     found, least = [], 0
-    for most in LENGTHS:
-        rows = [i for i, source in enumerate(sources) if least < len(source.split()) <= most]
-        longer = sum(len(source.split()) > most for source in sources)
-        if longer < FEWEST:
-            most = LENGTHS[-1]
-            rows = [i for i, source in enumerate(sources) if len(source.split()) > least]
+    for most in [*bounds, LENGTHS[-1]]:
+        rows = [i for i, count in enumerate(words) if least < count <= most]
         if len(rows) >= FEWEST:
             texts = [[side[i] for i in rows] for side in (translations, references)]
             found.append((least + 1, most, len(rows), tt.score(*texts).bleu))
         least = most
-        if longer < FEWEST:
-            break
     return found
 
 

@@ -207,11 +207,11 @@ def search_beam(source_ids, limit, beam_size, length_penalty):
                 continuations.append((parent, (*ids, int(token)), (*log_probs, log_prob)))
         continuations.sort(key=lambda continuation: -sum(continuation[2]))
 
-        ending = [c for c in continuations[:beam_size] if c[1][-1] == tokenizer.eos_id]
-        finished += [(ids, log_probs) for _, ids, log_probs in ending]
+        complete = [c for c in continuations[:beam_size] if c[1][-1] == tokenizer.eos_id]
+        finished += [(ids, log_probs) for _, ids, log_probs in complete]
         going_on = [c for c in continuations[: 2 * beam_size] if c[1][-1] != tokenizer.eos_id]
         going_on = going_on[:beam_size] if index < limit else []
-        followed = {parent for parent, _, _ in [*ending, *going_on]}
+        followed = {parent for parent, _, _ in [*complete, *going_on]}
         dropped += [pair for parent, pair in enumerate(live) if parent not in followed]
         live = [(ids, log_probs) for _, ids, log_probs in going_on]
         if len(finished) >= beam_size or not live:

@@ -89,9 +89,8 @@ def plot_alignments(
         for row, line in enumerate(matrix):
             if np.isfinite(line).any() and line[np.nanargmax(line)] > 0:
                 corner = np.nanargmax(line) - 0.5, row - 0.5
-                frame = Rectangle(corner, 1, 1, fill=False, edgecolor="tab:red", linewidth=1.5)
-                frame.set_zorder(3)
-                axes.add_patch(frame)
+                style = {"fill": False, "edgecolor": "tab:red", "linewidth": 1.5, "zorder": 3}
+                axes.add_patch(Rectangle(corner, 1, 1, **style))
     return figure
 
 

@@ -38,7 +38,7 @@ def plot_mask(
         ValueError: The mask does not fit the tokens, or is none.
         PlotError: matplotlib is missing.
     """
-    return _draw_masks({"": mask}, queries, keys, title)
+    return plot_masks({"": mask}, queries, keys, title)
 
 
 def plot_masks(
@@ -59,10 +59,6 @@ def plot_masks(
         ValueError: There is no mask, or one does not fit the tokens.
         PlotError: matplotlib is missing.
     """
-    return _draw_masks(masks, queries, keys, title)
-
-
-def _draw_masks(masks, queries, keys, title):
     queries = checked_tokens("queries", queries)
     keys = queries if keys is None else checked_tokens("keys", keys)
     if not masks:
