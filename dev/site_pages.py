@@ -6,12 +6,15 @@ reference has the public names, read from the sources: nothing of the package is
 """
 
 import ast
+import base64
+import html
 import html.parser
 import json
 import pathlib
 import posixpath
 import re
 
+import ziamath
 from mkdocs.plugins import get_plugin_logger
 from mkdocs.structure.files import File
 
@@ -23,6 +26,8 @@ SUBPACKAGES = (
 )  # fmt: skip
 # Fenced and inline code, whose brackets are no links; then links and images.
 _LINK = re.compile(r"```.*?```|`[^`\n]+`|(!?\[[^\]]*\]\()([^)#\s]+)((?:#[^)\s]*)?\))", re.DOTALL)
+# Displayed and inline formulas of notebooks.
+_FORMULA = re.compile(r"\$\$(.+?)\$\$|\$([^$\n]+)\$", re.DOTALL)
 _LANGUAGES = {".py": "python", ".toml": "toml", ".c": "c", ".yml": "yaml", ".html": "html"}
 _log = get_plugin_logger(__name__)
 
@@ -40,6 +45,9 @@ def on_files(files, config):
         added.add(path)
         if not path.startswith("docs/"):
             files.append(File.generated(config, _site_path(path), content=_page_of(path)))
+        if path.endswith(".ipynb"):
+            for image, content in _images(path).items():
+                files.append(File.generated(config, f"repository/{image}", content=content))
         if path.endswith(".md"):
             links = _LINK.finditer((ROOT / path).read_text(encoding="utf-8"))
             targets = (_repository_path(path, link[2]) for link in links if link[2])
@@ -135,9 +143,63 @@ def _page_of(path):
     if path.endswith(".md"):
         return text
     if path.endswith(".ipynb"):
-        cells = [("".join(cell["source"]), cell["cell_type"]) for cell in json.loads(text)["cells"]]
-        return "\n\n".join(t if kind == "markdown" else _fence(t, "python") for t, kind in cells)
+        return "\n\n".join(_parts_of_notebook(path))
     return f"# {path}\n\n{_fence(text, _LANGUAGES.get(pathlib.Path(path).suffix, 'text'))}\n"
+
+
+def _parts_of_notebook(path):
+    """The cells of a notebook as Markdown, each followed by its outputs."""
+    for number, cell in enumerate(_cells(path)):
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "markdown":
+            # Images: few systems have a font that a browser can draw MathML with.
+            yield _FORMULA.sub(_formula, source)
+            continue
+        yield _fence(source, "python")
+        printed = ""
+        for order, output in enumerate(cell["outputs"]):
+            data = output.get("data", {})
+            if "image/png" in data:
+                yield from [_fence(printed.rstrip(), "text")] if printed else []
+                printed = ""
+                yield f"![Output of the cell above]({_image_name(path, number, order)})"
+            else:
+                printed += "".join(output.get("text") or data.get("text/plain") or ())
+        if printed:
+            yield _fence(printed.rstrip(), "text")
+
+
+def _images(path):
+    """The PNG outputs of a notebook, by the names that its page uses."""
+    return {
+        f"{posixpath.dirname(path)}/{_image_name(path, number, order)}": base64.b64decode(
+            "".join(output["data"]["image/png"])
+        )
+        for number, cell in enumerate(_cells(path))
+        for order, output in enumerate(cell.get("outputs", []))
+        if "image/png" in output.get("data", {})
+    }
+
+
+def _cells(path):
+    return json.loads((ROOT / path).read_text(encoding="utf-8"))["cells"]
+
+
+def _image_name(path, number, order):
+    return f"{pathlib.PurePath(path).stem}_{number}_{order}.png"
+
+
+def _formula(match):
+    """A formula as an image, on the line of the text unless it is displayed."""
+    displayed, inline = match.groups()
+    latex = " ".join((displayed or inline).split())
+    drawn = ziamath.Latex(latex, size=16, inline=inline is not None)
+    data = base64.b64encode(drawn.svg().encode()).decode()
+    style = "display: block; margin: auto" if displayed else f"vertical-align: {drawn.getyofst()}px"
+    return (
+        f'<img class="formula" alt="{html.escape(latex)}" style="{style}"'
+        f' src="data:image/svg+xml;base64,{data}">'
+    )
 
 
 def _fence(text, language):

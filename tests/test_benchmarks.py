@@ -219,3 +219,24 @@ def test_bleu_by_length_leaves_no_sentence_out(monkeypatch):
     assert [row[:3] for row in found] == [(1, 6, 25), (7, lineage.LENGTHS[-1], 28)]
     assert found[0][-1] < 5 and found[1][-1] == 100
     assert lineage.by_length(["a"], ["a"], ["a"]) == []
+
+
+def test_a_masked_model_starts_a_prefix_model(tmp_path):
+    results = last_line(
+        subprocess.run(
+            [
+                sys.executable, str(FOLDER / "warm_start.py"), "--steps=4", "--validations=2",
+                "--pairs=600", "--vocab-size=400", "--batch-tokens=128",
+                f"--output={tmp_path / 'results.json'}", f"--figure={tmp_path / 'curves.svg'}",
+            ],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
+    )  # fmt: skip
+    warm, cold = results["val_loss"].values()
+    assert [step for step, _ in warm] == [step for step, _ in cold] == [0, 2, 4]
+    # The masked model has learned something: its weights are not those of the other beginning.
+    assert warm[0][1] < cold[0][1] and warm[0] != cold[0]
+    assert json.loads((tmp_path / "results.json").read_text()) == results
+    assert "<svg" in (tmp_path / "curves.svg").read_text()

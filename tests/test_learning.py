@@ -151,7 +151,8 @@ def test_attention_is_along_the_diagonal_of_the_task(learned, name, task):
             source = index if task == "copy" else int(length) - 1 - index
             distances.append(abs(int(weights.argmax()) - source))
             masses.append(weights[max(0, source - 1) : source + 2].sum())
-    # A recurrent encoder's state knows its neighbours too, so the highest may be beside. `prefix_lm` finds
-    # some tokens by both layers, of which one is read: 0.87 to 0.99 by seed. The other diagonal has 0.4.
+    # A recurrent encoder's state knows its neighbours too, so the highest may be beside. Both
+    # layers of `prefix_lm` may find a token, and one is read: 0.87 to 0.99 by seed. By the other
+    # diagonal it would be 0.4.
     assert np.mean(np.array(distances) <= 1) >= 0.8
     assert np.mean(masses) >= 0.8
