@@ -17,8 +17,8 @@
 # # Train a translator
 #
 # From parallel text to a SavedModel that translates, in plain Keras: data, tokenizer, model,
-# `model.compile`, `model.fit`, curves, translations, SavedModel. Everything runs offline, on a CPU,
-# in a few minutes. `tf-transformer train` does the same from the command line, with settings that it
+# `model.compile`, `model.fit`, curves, translations, SavedModel. Everything runs offline, on a
+# CPU, in about ten minutes. `tf-transformer train` does the same from the command line, with settings that it
 # chooses for your corpus and your time; here each step is in view.
 
 # %%
@@ -172,11 +172,14 @@ show.plot_history([("this run", log)])
 # %% [markdown]
 # The training loss is that of a model with dropout, averaged over the epoch while it learns, so it
 # may lie above the validation loss. In the last epochs, while the rate falls, both still improve.
+# They cannot reach 0: labels are smoothed, and the least loss is their entropy
+# ([section 12](02_inside_the_transformer.ipynb)). Perplexity is measured without smoothing.
 
 # %% [markdown]
 # ## Translations
 #
-# Of sentences that training never saw.
+# Of sentences that training never saw: the source, its translation, and the reference. A BLEU near
+# 100 says that the sentences of a grammar can be learned; real text is another matter.
 
 # %%
 sources = list(corpus.test.sources)

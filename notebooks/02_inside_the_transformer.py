@@ -16,9 +16,9 @@
 # %% [markdown]
 # # Inside the Transformer
 #
-# ["Attention is all you need"](https://arxiv.org/abs/1706.03762) (Vaswani et al. 2017), section by
-# section: the equation, the class that computes it, and a picture. You need the paper and some
-# NumPy; no data, no GPU, a few minutes.
+# ["Attention is all you need"](https://arxiv.org/abs/1706.03762) (Vaswani et al. 2017), its
+# sections 3 to 5: the equation, the class that computes it, and a picture. You need the paper and
+# some NumPy; no data, no GPU, a few minutes.
 #
 # | paper | here | class or function |
 # |---|---|---|
@@ -125,7 +125,7 @@ np.testing.assert_allclose(layer_weights[0, 0], weights, atol=1e-6)
 print("output (B, T, D) =", output.shape, "and weights (B, H, T, S) =", layer_weights.shape)
 
 # %% [markdown]
-# ## 2. Why divide by $\sqrt{d_k}$? (3.2.1)
+# ## 2. Why divide by √d_k? (3.2.1)
 #
 # If the components of a query $q$ and a key $k$ are independent, with mean 0 and variance 1, then
 # their dot product has mean 0 and variance $d_k$ (footnote 4 of the paper). Measured:
@@ -139,45 +139,47 @@ for d_k in (4, 64, 512):
     assert abs(products.var() / d_k - 1) < 0.05
 
 # %% [markdown]
-# Large scores saturate the softmax: one weight is nearly 1, and then nothing is learned, because
-# the gradient of the weights $p$ with respect to the scores $s$ vanishes:
+# Large scores saturate the softmax: one weight is nearly 1, all others nearly 0. The derivative of
+# the weights $p$ with respect to the scores $s$,
 #
 # $$\frac{\partial p_i}{\partial s_j} = p_i\,(\delta_{ij} - p_j)$$
 #
-# is 0 where each $p$ is 0 or 1. The figure shows it for one query and 10 keys, all random: the
-# largest weight, and the norm of the matrix of these derivatives, each the mean of 200 trials.
+# is 0 where each $p$ is 0 or 1, so hardly any gradient gets through to the query. The figure shows
+# it for random queries, of 10 random keys each: the largest weight, in the mean of 500 queries, and
+# the norm of $\partial p / \partial q$, the median of them.
 
 # %%
 widths = 2 ** np.arange(0, 11)
 powers = {"$q \\cdot k$": 0.0, "$q \\cdot k \\,/ \\sqrt{d_k}$": 0.5}  # of d_k, as divisors
-largest, gradient = {}, {}
-for name, power in powers.items():
-    largest[name], gradient[name] = [], []
-    for d_k in widths:
-        q, k = rng.normal(size=(200, 1, d_k)), rng.normal(size=(200, 10, d_k))
-        p = softmax(q @ k.swapaxes(1, 2) / d_k**power)[:, 0]  # (200, 10)
-        jacobian = p[:, :, None] * (np.eye(10) - p[:, None, :])
+largest, gradient = ({name: [] for name in powers} for _ in range(2))
+for d_k in widths:
+    q, k = rng.normal(size=(500, 1, d_k)), rng.normal(size=(500, 10, d_k))
+    for name, power in powers.items():
+        p = softmax(q @ k.swapaxes(1, 2) / d_k**power)[:, 0]  # (500, 10)
+        by_scores = p[:, :, None] * (np.eye(10) - p[:, None, :])
+        by_query = by_scores @ k / d_k**power  # (500, 10, d_k)
         largest[name].append(p.max(axis=-1).mean())
-        gradient[name].append(np.linalg.norm(jacobian, axis=(1, 2)).mean())
+        gradient[name].append(np.median(np.linalg.norm(by_query, axis=(1, 2))))
 
 fig, (left, right) = plt.subplots(1, 2, figsize=(9, 3))
 for name, style in zip(powers, ("s--", "o-"), strict=True):
     left.plot(widths, largest[name], style, markersize=4, label=name)
     right.plot(widths, gradient[name], style, markersize=4, label=name)
 left.set(xlabel="$d_k$", ylabel="largest of 10 weights", ylim=(0, 1))
-right.set(xlabel="$d_k$", ylabel="norm of the gradient", ylim=(0, None))
+right.set(xlabel="$d_k$", ylabel="norm of the gradient, median", ylim=(0, None))
 right.legend(frameon=False)
 for axes in (left, right):
     axes.set_xscale("log", base=2)
 fig.tight_layout()
 
 plain, scaled = gradient.values()
-assert plain[-1] < 0.2 * scaled[-1] and largest["$q \\cdot k$"][-1] > 0.9
+assert plain[-1] < 0.1 * scaled[-1] and largest["$q \\cdot k$"][-1] > 0.9
 
 # %% [markdown]
 # Divided by $\sqrt{d_k}$, both hardly change with the width. Not divided, the largest weight goes
-# to 1 and the gradient to 0 as $d_k$ grows. (At $d_k = 1$ both are the same; the difference is
-# chance.)
+# to 1, and for a wide head most queries have no gradient. (The mean of the norms would not show it:
+# a few queries, with two keys that are nearly equally good, have a large one.) At the paper's own
+# $d_k = 64$ it is not so bad yet; the paper too only says "we suspect".
 #
 # ## 3. Multi-head attention (3.2.2)
 #
@@ -196,7 +198,7 @@ query, context = (rng.normal(size=(1, length, d_model)).astype("float32") for le
 output, weights = layer(query, context, return_attention_scores=True)
 
 
-def heads(x):
+def heads(x, num_heads):
     """From (B, T, D) to (B, H, T, d_k)."""
     return x.reshape(*x.shape[:2], num_heads, -1).transpose(0, 2, 1, 3)
 
@@ -205,8 +207,9 @@ W_q, b_q = layer.query_projection.get_weights()  # (D, D), (D,)
 W_kv, b_kv = layer.key_value_projection.get_weights()  # (D, 2 D), (2 D,)
 W_o, b_o = layer.output_projection.get_weights()  # (D, D), (D,)
 
-queries = heads(query @ W_q + b_q)
-keys, values = map(heads, np.split(context @ W_kv + b_kv, 2, axis=-1))
+queries = heads(query @ W_q + b_q, num_heads)
+both = np.split(context @ W_kv + b_kv, 2, axis=-1)
+keys, values = (heads(part, num_heads) for part in both)
 by_hand, weights_by_hand = attention(queries, keys, values)  # the function of section 1
 concatenated = by_hand.transpose(0, 2, 1, 3).reshape(query.shape)
 np.testing.assert_allclose(output, concatenated @ W_o + b_o, atol=1e-5)
@@ -222,21 +225,21 @@ show.plot_heads(
 
 # %% [markdown]
 # A panel is a head (and a row of panels a layer; here is one). Each head projects the same vectors
-# in its own way, so each attends to something else. More heads cost no more: they share
-# $d_\text{model}$ among them, so the number of weights is the same for each $h$.
+# in its own way, so each attends to something else. More heads have no more weights: they share
+# $d_\text{model}$ among them. (What they keep in memory grows: $h$ matrices of attention, (T, S).)
 
 # %%
-for num_heads in (1, 8):
-    layer = tt.MultiHeadAttention(num_heads, 512)
+for h in (1, 8):
+    layer = tt.MultiHeadAttention(h, 512)
     layer.build((None, None, 512), (None, None, 512))
-    print(f"h = {num_heads}: {layer.count_params():,} weights")
+    print(f"h = {h}: {layer.count_params():,} weights")
     assert layer.count_params() == 4 * (512 * 512 + 512) == 1_050_624
 
 # %% [markdown]
 # ## 4. Masks (3.2.3)
 #
-# A mask says which keys a query may attend to. The scores of all others are "masked out (setting to
-# $-\infty$)" before the softmax:
+# A mask says which keys a query may attend to. The scores of all others are set to $-\infty$ before
+# the softmax:
 #
 # $$\mathrm{softmax}\left(\frac{QK^\top}{\sqrt{d_k}} + M\right) V,
 # \qquad M_{ij} = \begin{cases} 0 & \text{query } i \text{ may attend to key } j \\
@@ -244,21 +247,23 @@ for num_heads in (1, 8):
 #
 # In the code masks are boolean, true where attending is allowed, and passed as `attention_mask`.
 # Instead of $-\infty$ the layer adds $-10^9$, and the weight is 0 as well. But a query that may
-# attend to no key at all gives finite numbers, where $-\infty$ would give NaN.
+# attend to no key at all gets equal weights for all, where $-\infty$ would give NaN: its output is
+# finite and means nothing.
 #
-# **Padding**: the sentences of a batch are filled up to one length, and no query attends to the
-# filling. **Causal**: a position of the decoder attends to itself and to what is left of it,
-# because the rest is not written yet. Both are combined with `&`.
+# **Causal** is the paper's mask: a position of the decoder attends to itself and to what is left of
+# it. The rest is not written yet; in training it is there, and must be hidden. **Padding** the
+# paper does not mention, but batches need it: sentences are filled up to one length, and no query
+# attends to the filling. Both are combined with `&`.
 
 # %%
 tokens = ["the", "cat", "sat", "down", "<pad>", "<pad>"]
-token_ids = np.array([[11, 12, 13, 14, 0, 0]])
+token_ids = np.array([[0 if token == "<pad>" else 11 for token in tokens]])
 padding = tt.padding_mask(token_ids, pad_id=0)  # (B, 1, S): the same for every query
-causal = tt.causal_mask(6)  # (1, T, T)
+causal = tt.causal_mask(len(tokens))  # (1, T, T)
 display(show.plot_mask(padding, tokens, title="padding"))
 display(show.plot_mask(causal, tokens, title="causal"))
 display(show.plot_mask(padding & causal, tokens, title="padding & causal"))
-np.testing.assert_array_equal(causal[0], np.tri(6, dtype=bool))
+np.testing.assert_array_equal(causal[0], np.tri(len(tokens), dtype=bool))
 
 # %% [markdown]
 # The paper's three uses of attention are three classes:
@@ -269,10 +274,11 @@ np.testing.assert_array_equal(causal[0], np.tri(6, dtype=bool))
 # | self-attention of the decoder | `tt.CausalSelfAttention` | `x` | `x` | causal, built in |
 # | encoder-decoder attention | `tt.CrossAttention` | decoder | encoder's output | padding |
 #
-# What both masks do to the weights of `CausalSelfAttention`:
+# What both masks do to the weights of `CausalSelfAttention`. The vectors are random, and the words
+# only label them:
 
 # %%
-x = rng.normal(size=(1, 6, 32)).astype("float32")
+x = rng.normal(size=(1, len(tokens), 32)).astype("float32")
 causal_layer = tt.CausalSelfAttention(num_heads=1, d_model=32)
 output, weights = causal_layer(x, attention_mask=padding, return_attention_scores=True)
 
@@ -287,7 +293,7 @@ show.plot_attention(weights[0, 0], tokens, title="attention weights, masked")
 #
 # Three checks. The encoder's layer with this mask computes the same. No information flows from
 # right to left: if the end of the sentence changes, outputs before it do not. And where nothing is
-# allowed, numbers are finite.
+# allowed, weights are equal.
 
 # %%
 global_layer = tt.GlobalSelfAttention(num_heads=1, d_model=32)  # the encoder's, without a mask
@@ -299,11 +305,12 @@ other_end = x.copy()
 other_end[:, 4:] += 1
 np.testing.assert_allclose(causal_layer(other_end)[:, :4], causal_layer(x)[:, :4], atol=1e-6)
 
-nothing_allowed = np.zeros((1, 1, 6), bool)
-assert np.isfinite(global_layer(x, attention_mask=nothing_allowed)).all()
+nothing_allowed = np.zeros((1, 1, len(tokens)), bool)
+_, weights = global_layer(x, attention_mask=nothing_allowed, return_attention_scores=True)
+np.testing.assert_allclose(weights, 1 / len(tokens), atol=1e-6)
 
 # %% [markdown]
-# Two masks came after the paper. They make other models of the same layers.
+# Two masks came after the paper, and with them other models of such layers.
 #
 # - **Prefix** (UniLM, [Dong et al. 2019](https://arxiv.org/abs/1905.03197)): source and target are
 #   one sequence. The source attends to the source in both directions, the target to the source and
@@ -311,6 +318,8 @@ assert np.isfinite(global_layer(x, attention_mask=nothing_allowed)).all()
 # - **Permutation** (XLNet, [Yang et al. 2019](https://arxiv.org/abs/1906.08237)): tokens are
 #   predicted in another order than they are written in; here *big*, *to*, *city*, *the*, *welcome*,
 #   `</s>` (the end). A row is the token to predict; it attends to the tokens predicted before it.
+#   (XLNet has a second stream of queries for that, which know their position and not their token;
+#   here is only the mask. `permutation_lm` is the whole model.)
 
 # %%
 source, target = "wir sehen ein sehr großes Haus".split(), "we see a big".split()
@@ -361,7 +370,7 @@ print(f"{base.count_params():,} weights at the paper's size, twice as many as at
 assert base.count_params() == 2_099_712
 
 # %% [markdown]
-# ## 6. Embeddings times $\sqrt{d_\text{model}}$ (3.4)
+# ## 6. Embeddings times √d_model (3.4)
 #
 # $$x_t = \sqrt{d_\text{model}}\;E_{w_t} + \mathrm{PE}_t$$
 #
@@ -394,21 +403,22 @@ print(f"positions {positions.std():.2f}")
 
 # %% [markdown]
 # Left, without the factor, the embeddings are a spike at 0 (cut off at the top) that the positions
-# would bury. Right, with it, both are of one scale. (The positions have their highest peaks at
-# 0 and 1 because most dimensions change slowly, see section 7; at −1 waves turn round. That $E$ begins at $1/\sqrt{d_\text{model}}$ is the
-# package's choice; the paper does not say how weights are initialised.)
+# would bury. Right, with it, both are of one scale. (Positions have a peak at 1 and another near 0,
+# because most dimensions change slowly, see section 7: their cosines stay near 1, their sines near
+# 0. At −1 waves turn round. That $E$ begins at $1/\sqrt{d_\text{model}}$ is the package's choice;
+# the paper does not say how weights are initialised.)
 #
 # ## 7. Positional encoding (3.5)
 #
 # $$\mathrm{PE}_{(p, 2i)} = \sin(p\,\omega_i), \qquad \mathrm{PE}_{(p, 2i+1)} = \cos(p\,\omega_i),
 # \qquad \omega_i = 10000^{-2i/d_\text{model}}$$
 #
-# Without a causal mask, neither attention nor the feed-forward network knows the order of the
-# tokens: in another order, the outputs are the same in that order. So the positions are added to
-# the embeddings.
+# for $i = 0, \dots, d_\text{model}/2 - 1$. Without a causal mask, neither attention nor the
+# feed-forward network knows the order of the tokens: in another order, the outputs are the same in
+# that order. So the positions are added to the embeddings.
 
 # %%
-x = rng.normal(size=(1, 6, 32)).astype("float32")
+x = rng.normal(size=(1, len(tokens), 32)).astype("float32")
 output = np.array(global_layer(x))  # the encoder's attention, from section 4
 np.testing.assert_allclose(global_layer(x[:, ::-1]), output[:, ::-1], atol=1e-6)
 
@@ -475,7 +485,8 @@ show.plot_position_similarity(tt.sinusoidal_positions(100, 64))
 
 # %% [markdown]
 # Each diagonal has one colour. Neighbours are the most alike, and similarity falls with the
-# distance, in waves.
+# distance, in waves. (It is the same for $k$ to the left and $k$ to the right. Only the rotation
+# knows the direction.)
 #
 # ## 8. Residual connection and layer normalisation (3.1, 5.4)
 #
@@ -550,10 +561,11 @@ assert post[-1] > 3 * post[0] and max(pre) < 2 * min(pre)
 
 # %% [markdown]
 # In the post-norm decoder the gradient grows from layer to layer and is several times larger in the
-# last than in the first. A learning rate that suits the first layers is too high for the last ones,
-# and so post-norm needs the warm-up of section 11 (Xiong et al. 2020). In the pre-norm decoder all
-# layers have gradients of about one size, and a warm-up matters less. In the encoder, which is
-# farther from the loss, neither grows towards its end.
+# last than in the first. A learning rate that suits the first layers is too high for the last ones:
+# so Xiong et al. explain why post-norm needs the warm-up of section 11. It is disputed, since Adam
+# divides each gradient by its own size ([Liu et al. 2020](https://arxiv.org/abs/2004.08249)). In
+# the pre-norm decoder all layers have gradients of about one size. In the encoder, which is farther
+# from the loss, neither grows towards its end.
 #
 # ## 9. The whole model (3.1)
 #
@@ -577,10 +589,11 @@ del model
 
 # %% [markdown]
 # The paper's table 3 has $65 \times 10^6$ for this size, with a vocabulary of "about 37000 tokens".
+# What the difference is it does not say; a vocabulary of 40,700 would make it.
 #
 # ## 10. Why self-attention (4)
 #
-# Table 1 of the paper: $n$ positions of width $d$, kernels of size $k$, a radius $r$.
+# Table 1 of the paper: $n$ positions of width $d$, kernels of size $k$, neighbourhoods of size $r$.
 #
 # | layer | operations | sequential operations | longest path |
 # |---|---|---|---|
@@ -589,8 +602,8 @@ del model
 # | convolution, `keras.layers.Conv1D` | $O(k \cdot n \cdot d^2)$ | $O(1)$ | $O(\log_k n)$ |
 # | restricted, `RestrictedSelfAttention` | $O(r \cdot n \cdot d)$ | $O(1)$ | $O(n / r)$ |
 #
-# Restricted self-attention attends to positions at most $r$ away. It equals self-attention with a
-# mask; but a mask alone saves nothing, and this layer computes only the pairs that are near.
+# Restricted self-attention attends to positions near by. The class has their largest distance, its
+# `radius`, so that $r$ is twice that and one. It equals self-attention with a mask; but a mask alone saves nothing, and this layer computes only the pairs that are near.
 
 # %%
 x = rng.normal(size=(1, 100, 32)).astype("float32")
@@ -603,7 +616,9 @@ np.testing.assert_allclose(restricted(x), masked, atol=1e-5)
 
 # %% [markdown]
 # **Longest path**, the last column: through how many steps does information go from one position to
-# another? Below, one input position at a time is changed; dark are the outputs that change with it.
+# another? Below, one input position at a time is changed, and layers of one kind are stacked until
+# an output changes with it. A recurrent layer reaches all of the past at once, but inside it goes
+# from step to step; these are counted.
 
 
 # %%
@@ -618,20 +633,29 @@ def layers_of(width, radius, kernel=3):
 
 n = 16
 x = rng.normal(size=(1, n, 32)).astype("float32")
-changed = x + np.eye(n, dtype="float32")[:, :, None]  # (n, n, 32): position j changed in row j
-fig, panels = plt.subplots(1, 4, figsize=(9, 2.6), sharey=True)
-for axes, (name, layer) in zip(panels, layers_of(32, radius=4).items(), strict=True):
-    difference = np.abs(np.array(layer(changed)) - np.array(layer(x))).max(axis=-1)
-    axes.imshow(difference.T > 1e-6, cmap="Blues", vmin=0, vmax=1.3)
-    axes.set(title=name, xlabel="input position")
+fig, panels = plt.subplots(1, 4, figsize=(9, 2.9), sharey=True, layout="constrained")
+for axes, (name, layer) in zip(panels, layers_of(32, radius=2).items(), strict=True):
+    # Row 0 is as it was, and in row j + 1 position j is changed.
+    batch = np.concatenate([x, x + np.eye(n, dtype="float32")[:, :, None]])
+    steps = np.full((n, n), np.nan)  # from input to output position
+    for depth in range(1, n):
+        batch = np.array(layer(batch))
+        reached = (batch[1:] != batch[:1]).any(axis=-1)
+        steps[np.isnan(steps) & reached] = depth
+    if name == "recurrent":
+        distance = np.arange(n) - np.arange(n)[:, None]
+        steps = np.where(steps == 1, np.maximum(distance, 1), np.nan)
+    image = axes.imshow(steps.T, cmap="viridis_r", vmin=1, vmax=n - 1)
+    axes.set(title=f"{name}: {np.nanmax(steps):.0f} at most", xlabel="input position")
+    axes.title.set_fontsize(9)
 panels[0].set_ylabel("output position")
-fig.tight_layout()
+colour_bar = fig.colorbar(image, ax=panels, label="steps")
 
 # %% [markdown]
-# Self-attention joins all positions in one step. A convolution of kernel 3 and restricted attention
-# of radius 4 reach neighbours only, so far positions need several layers ($\log_k n$ is for dilated
-# convolutions). The recurrent layer reaches all of the past, but step by step, through each
-# position between.
+# Self-attention joins all positions in one step. In a convolution of kernel 3, and in restricted
+# attention of radius 2 ($r = 5$), information goes on by 1 and by 2 positions a layer. That is
+# $O(n / k)$ and $O(n / r)$; the table's $\log_k n$ is for dilated convolutions. The recurrent layer
+# needs a step for each position between, and knows nothing of the future (white).
 #
 # **Operations**, measured: CPU time of one forward pass of one sequence against its length, the
 # median of several.
@@ -639,12 +663,12 @@ fig.tight_layout()
 # %%
 lengths = [32, 64, 128, 256] if quick else [32, 64, 128, 256, 512, 1024, 2048]
 rounds = 3 if quick else 15
-d, k, r = 128, 3, 32
-milliseconds = {name: [] for name in layers_of(d, r, k)}
+d, k, radius = 128, 3, 32
+milliseconds = {name: [] for name in layers_of(d, radius, k)}
 for length in lengths:
     x = tf.constant(rng.normal(size=(1, length, d)), "float32")
     # `tf.function` makes a graph of a layer, so that little of the time is Python's.
-    calls = {name: tf.function(layer) for name, layer in layers_of(d, r, k).items()}
+    calls = {name: tf.function(layer) for name, layer in layers_of(d, radius, k).items()}
     for call in calls.values():
         call(x)  # the first call makes the graph
     seconds = {name: [] for name in calls}
@@ -656,7 +680,7 @@ for length in lengths:
     for name in calls:
         milliseconds[name].append(1000 * statistics.median(seconds[name]))
 
-n = np.array(lengths)
+n, r = np.array(lengths), 2 * radius + 1
 operations = {
     "self-attention": n**2 * d,
     "recurrent": n * d**2,
@@ -686,11 +710,11 @@ for name, times in milliseconds.items():
 # %% [markdown]
 # Both panels are logarithmic, so that the slope of a line is the power of $n$. Left, self-attention
 # is the steepest, and has fewer operations than recurrence as long as $n < d$. Right, only
-# self-attention grows clearly faster than $n$; where lines are flat, the time is mostly that of the
-# call itself, whatever the length. How high a line is depends on more than the operations: the
+# self-attention grows clearly faster than $n$, and not yet like $n^2$: the attention layers also
+# have their projections, $4 n d^2$ operations that table 1 leaves out. Where lines are flat, the
+# time is mostly that of the call itself, whatever the length. How high a line is depends on more than the operations: the
 # recurrent layer is the slowest because of its $n$ small products one after the other, the column
-# *sequential operations*; the convolution is the fastest because it is one large product. (The
-# attention layers also have their projections, $4 n d^2$, which table 1 leaves out.)
+# *sequential operations*; the convolution is the fastest because it is one large product.
 #
 # ## 11. The learning rate (5.3)
 #
@@ -717,14 +741,15 @@ for (d_model, warmup_steps), peak in peaks.items():
 show.plot_schedules(curves)
 
 # %% [markdown]
-# Twice the width lowers all rates by $\sqrt{2}$. Twice the warm-up makes the peak later and lower;
+# Twice the width divides all rates by $\sqrt{2}$. Twice the warm-up makes the peak later and lower;
 # after it, both curves are one.
 #
 # ## 12. Label smoothing (5.4)
 #
 # The model is not to give all probability to the true token, but $1 - \epsilon$ (the paper has
 # $\epsilon = 0.1$); the $V - 2$ other tokens share $\epsilon$, all but padding, which is never
-# predicted:
+# predicted. (The paper gives $\epsilon$ only, and cites Szegedy et al., who share it among all $V$,
+# the true one included.)
 #
 # $$q_i = \begin{cases} 1 - \epsilon & i \text{ is the true token} \\ 0 & i \text{ is padding} \\
 # \epsilon / (V - 2) & \text{otherwise} \end{cases}
@@ -775,8 +800,9 @@ show.plot_smoothed_loss(
 # Without smoothing the loss falls all the way to $p=1$. With it, it is lowest (dot) at
 # $p=1-\epsilon$, and a model that is surer pays: "this hurts perplexity, as the model learns to be
 # more unsure, but improves accuracy and BLEU score". And the lowest loss is not 0, but the entropy
-# of $q$. Less this entropy, the loss is the Kullback-Leibler divergence of $p$ from $q$, which is 0
-# there:
+# of $q$. What is above it is the Kullback-Leibler divergence
+# $\mathrm{KL}(q \parallel p) = \sum_i q_i \log (q_i / p_i)$. Here for $\epsilon = 0.1$ and a $p$ that
+# is $1/4$ (all four alike), right, and too sure:
 
 # %%
 entropy = -(0.9 * np.log(0.9) + 0.1 * np.log(0.1 / 3))
@@ -866,7 +892,9 @@ fig.tight_layout()
 # (section 12). Now the test sentences, which training never saw. From here on no true target is
 # given: the decoder predicts a token, gets it as its next input, and so on until `</s>`. Each time
 # the most probable token is taken (greedy search; `translator(texts, beam_size=4)` would be the
-# paper's beam search, 6.1).
+# paper's beam search, 6.1). The last line is a sentence longer than any in training: the paper hopes
+# that sinusoids "may allow the model to extrapolate to sequence lengths longer than the ones
+# encountered during training" (3.5).
 
 # %%
 translator = tt.Translator.from_model(model, tokenizer, tokenizer, max_length=32)
@@ -874,19 +902,24 @@ copies = translator(list(corpus.test.sources))
 exact = sum(copy == source for copy, source in zip(copies, corpus.test.sources, strict=True))
 print(f"validation loss {history['val_loss'][-1]:.3f}; the entropy of the labels is {floor:.3f}")
 print(f"{exact} of {len(copies)} copies are exact, such as {copies[0]}")
+longer = "c f a j b e h d g i c a j f b"
+print(f"{longer} becomes {translator(longer)}")
 if not quick:
     assert exact >= 0.95 * len(copies)
 
 # %% [markdown]
+# It does not extrapolate here: positions that were never trained mean nothing to it.
+#
 # ## 14. What the heads attend to
 #
 # A model returns its attention weights when asked, an entry for each layer: `encoder` and `decoder`
 # are the self-attentions, `cross` is the encoder-decoder attention. Below, a row of panels is a
-# layer, and a panel a head. The sentence is not in the training data.
+# layer, and a panel a head. The sentence is not in the training data. Its target is given, as in
+# training; what the model predicts at each position is printed.
 
 # %%
 sentence = "b a d c a g e h"
-assert sentence not in set(corpus.train.sources)
+assert sentence not in set(corpus.train.sources), "choose one that training has not seen"
 (ids,) = tokenizer.encode([sentence])
 source_ids = np.array([[*ids, tokenizer.eos_id]])
 target_ids = np.array([[tokenizer.bos_id, *ids]])
@@ -929,7 +962,8 @@ show.plot_heads(
 # %%
 mean = np.mean([np.mean(weights, axis=0) for weights in cross], axis=0)  # (T, S)
 if not quick:
-    assert (mean.argmax(axis=-1) == np.arange(len(source_tokens))).all()
+    diagonal = (mean.argmax(axis=-1) == np.arange(len(source_tokens))).all()
+    assert diagonal, "the model knows 3 to 10 of the letters a to j, with spaces between"
 show.plot_alignment(mean, source_tokens, predicted_tokens, title="mean of all heads and layers")
 
 # %% [markdown]
@@ -939,5 +973,7 @@ show.plot_alignment(mean, source_tokens, predicted_tokens, title="mean of all he
 # ## Further
 #
 # `tt.MultiHeadAttention??` in a cell shows the source of a class. [01_train_a_translator](01_train_a_translator.ipynb)
-# translates German. [docs/glossary.md](../docs/glossary.md) has the paper's terms with class and
+# translates German, [03_decode_and_serve](03_decode_and_serve.ipynb) searches with a beam and serves,
+# [04_from_recurrence_to_attention](04_from_recurrence_to_attention.ipynb) has what came before.
+# [docs/glossary.md](../docs/glossary.md) has the paper's terms with class and
 # file, and [docs/code.md](../docs/code.md) what happens in a training step, file by file.

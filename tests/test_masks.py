@@ -38,6 +38,21 @@ def test_every_mask_is_bool_and_broadcasts_to_batch_queries_keys(mask):
     assert np.broadcast_to(mask, (3, 4, 4)).shape == (3, 4, 4)
 
 
+@pytest.mark.parametrize(
+    ("make_mask", "name"),
+    [
+        (lambda rows: padding_mask(rows, 0), "token_ids"),
+        (prefix_mask, "segment_ids"),
+        (permutation_mask, "ranks"),
+    ],
+)
+@pytest.mark.parametrize("make_rows", [list, np.array])
+def test_masks_of_one_sentence_without_a_batch_are_refused(make_mask, name, make_rows):
+    with pytest.raises(ValueError, match=rf"{name} must have two axes.*received shape \(3,\)"):
+        make_mask(make_rows([0, 1, 1]))
+    assert np.asarray(make_mask(make_rows([[0, 1, 1]]))).ndim == 3
+
+
 @pytest.mark.parametrize("pad_id", [0, 7])
 def test_padding_mask_is_true_at_real_tokens_of_each_row(pad_id):
     ids = np.array([[4, 5, pad_id], [6, pad_id, pad_id], [1, 2, 3]])

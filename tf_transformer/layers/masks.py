@@ -61,7 +61,11 @@ def padding_mask(token_ids: Tensor, pad_id: int) -> Tensor:
 
     Returns:
         bool tensor `(B, 1, S)`.
+
+    Raises:
+        ValueError: the ids are not of rank 2.
     """
+    token_ids = _checked_rows("token_ids", token_ids)
     return ops.expand_dims(ops.not_equal(token_ids, pad_id), axis=1)
 
 
@@ -90,7 +94,11 @@ def prefix_mask(segment_ids: Tensor) -> Tensor:
 
     Returns:
         bool tensor `(B, T, T)`.
+
+    Raises:
+        ValueError: the ids are not of rank 2.
     """
+    segment_ids = _checked_rows("segment_ids", segment_ids)
     groups = ops.cumsum(segment_ids, axis=-1)
     return groups[:, None, :] <= groups[:, :, None]
 
@@ -108,7 +116,11 @@ def permutation_mask(ranks: Tensor) -> Tensor:
 
     Returns:
         bool tensor `(B, T, T)`.
+
+    Raises:
+        ValueError: the ranks are not of rank 2.
     """
+    ranks = _checked_rows("ranks", ranks)
     return ranks[:, None, :-1] < ranks[:, 1:, None]
 
 
@@ -124,3 +136,14 @@ def local_mask(length: int | Tensor, radius: int) -> Tensor:
     """
     positions = ops.arange(length)
     return ops.expand_dims(ops.abs(positions[:, None] - positions[None, :]) <= radius, axis=0)
+
+
+def _checked_rows(name: str, rows: Tensor) -> Tensor:
+    """The tensor, or an array made of a list; it must have a row for each sentence."""
+    rows = rows if hasattr(rows, "shape") else ops.convert_to_tensor(rows)
+    if len(rows.shape) != 2:
+        raise ValueError(
+            f"{name} must have two axes, a row for each sentence; "
+            f"received shape {tuple(rows.shape)}."
+        )
+    return rows

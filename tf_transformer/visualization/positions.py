@@ -30,7 +30,7 @@ def plot_positions(table: Any, title: str = "") -> "Figure":
     """
     table = _checked(table)
     largest = _largest(table)
-    return _image(table, ("dimension", "position"), "value", largest, title)
+    return _image(table, ("dimension", "position"), "value", (-largest, largest), title)
 
 
 def plot_position_similarity(table: Any, title: str = "") -> "Figure":
@@ -51,7 +51,9 @@ def plot_position_similarity(table: Any, title: str = "") -> "Figure":
     with np.errstate(divide="ignore", invalid="ignore"):
         directions = table / norms
     cosines = np.clip(directions @ directions.T, -1, 1)
-    return _image(cosines, ("position", "position"), "cosine similarity", 1.0, title)
+    # Those of sinusoids are seldom negative, and would have half the colours.
+    limits = -1.0 if (cosines < 0).any() else 0.0, 1.0
+    return _image(cosines, ("position", "position"), "cosine similarity", limits, title)
 
 
 def _checked(table):
@@ -68,10 +70,11 @@ def _largest(table):
     return finite.max() if finite.size and finite.max() > 0 else 1.0
 
 
-def _image(matrix, names, label, largest, title):
+def _image(matrix, names, label, limits, title):
     figure = new_figure(7.0, 5.0)
     axes = figure.subplots()
-    image = draw_matrix(axes, matrix, (5.0, 4.0), cmap=VALUES, vmin=-largest, vmax=largest)
+    lowest, highest = limits
+    image = draw_matrix(axes, matrix, (5.0, 4.0), cmap=VALUES, vmin=lowest, vmax=highest)
     axes.set(xlabel=names[0], ylabel=names[1])
     set_title(axes, title)
     if image is not None:
