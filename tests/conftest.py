@@ -218,7 +218,7 @@ def early_stopped_run(small_copy_task, tmp_path_factory):
         patch.setattr(LOAD_CORPUS, lambda _: small_copy_task)
         small_runs.train(
             run_dir, *small_runs.SETTINGS, "--learning-rate=1e-9", "--validation-steps=2",
-            "--patience=2", "--tensorboard", "--steps=4",
+            "--schedule=noam", "--warmup-steps=1", "--patience=2", "--tensorboard", "--steps=4",
         )  # fmt: skip
         small_runs.train(run_dir, "--resume", "--steps=1000")
     return run_dir

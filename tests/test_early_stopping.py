@@ -1,19 +1,23 @@
-"""Early stopping: patience counts validations without a better BLEU."""
+"""Early stopping: patience counts validations without a better BLEU, while the rate falls."""
+
+import types
 
 import pytest
 from small_runs import train
 
 from tf_transformer.training import stopping
-from tf_transformer.training.criterion import LOSS
+from tf_transformer.training.criterion import BLEU, LOSS
 from tf_transformer.training.run_directory import RunDirectory
 
 
 def test_patience_counts_validations_since_the_best():
     def validations_until_stop(patience, *values):
-        model = type("Model", (), {"stop_training": False})()
+        optimizer = types.SimpleNamespace()
+        model = types.SimpleNamespace(stop_training=False, optimizer=optimizer)
         callback = stopping.EarlyStopping(patience)
         callback.set_model(model)
         for number, value in enumerate(values, 1):
+            optimizer.learning_rate = 1 / number
             callback.on_epoch_end(0, {"val_bleu": value})
             assert model.stop_training == callback.is_due
             if model.stop_training:
@@ -23,10 +27,29 @@ def test_patience_counts_validations_since_the_best():
     assert validations_until_stop(1, 1.0, 2.0, 2.0, 3.0) == 3
     assert validations_until_stop(2, 5.0, 1.0, 6.0, 2.0, 3.0, 4.0) == 5
     assert validations_until_stop(3, 5.0, 1.0, 2.0) is None
-    assert stopping.EarlyStopping(2, earlier=[5.0, 1.0, 2.0]).is_due
-    assert not stopping.EarlyStopping(2, earlier=[5.0, 1.0, 5.5]).is_due
-    assert stopping.EarlyStopping(2, LOSS, earlier=[5.0, 1.0, 1.5, 1.0]).is_due
-    assert not stopping.EarlyStopping(2, LOSS, earlier=[5.0, 6.0, 1.0]).is_due
+
+    def is_due(criterion, *values):
+        earlier = [(value, 1 / number) for number, value in enumerate(values, 1)]
+        return stopping.EarlyStopping(2, criterion, earlier).is_due
+
+    assert is_due(BLEU, 5.0, 1.0, 2.0)
+    assert not is_due(BLEU, 5.0, 1.0, 5.5)
+    assert is_due(LOSS, 5.0, 1.0, 1.5, 1.0)
+    assert not is_due(LOSS, 5.0, 6.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("rates", "is_due"),
+    [
+        ((1.0, 2.0, 3.0, 3.0, 3.0), False),  # warm-up and plateau
+        ((3.0, 3.0, 3.0, 2.0), False),
+        ((3.0, 3.0, 3.0, 2.0, 1.0), True),
+    ],
+)
+def test_patience_does_not_count_before_the_rate_falls(rates, is_due):
+    values = [5.0, 4.0, 3.0, 2.0, 1.0]
+    earlier = list(zip(values, rates, strict=False))
+    assert stopping.EarlyStopping(2, earlier=earlier).is_due == is_due
 
 
 @pytest.mark.usefixtures("use_small_copy_task")

@@ -15,6 +15,8 @@ from tf_transformer.data.parallel import ParallelText
 from tf_transformer.data.text_files import TextFiles
 from tf_transformer.data.tokenized_text import TokenizedText, Tokenizer
 
+_PREFETCHED_BATCHES = 8
+
 
 class TokenBatches:
     """Batches of at most a number of tokens, of sentences of similar length.
@@ -271,7 +273,10 @@ class TokenBatches:
         if num_epochs is not None:
             count = (num_epochs * len(self) - skip) // accumulation * accumulation
             dataset = dataset.apply(tf.data.experimental.assert_cardinality(count))
-        dataset = dataset.prefetch(tf.data.AUTOTUNE)
+        # A deleted iterator waits for the thread of the tuner, which may sleep for a minute.
+        options = tf.data.Options()
+        options.autotune.enabled = False
+        dataset = dataset.prefetch(_PREFETCHED_BATCHES).with_options(options)
         dataset.pad_id = self._pad_id
         return dataset
 

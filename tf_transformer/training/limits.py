@@ -20,7 +20,11 @@ def early_stopping(
         return None
     criterion = Criterion.of(config)
     lines = log_before(run, model)
-    earlier = [line[criterion.metric] for line in lines if criterion.metric in line]
+    earlier = [
+        (line[criterion.metric], line["learning_rate"])
+        for line in lines
+        if criterion.metric in line
+    ]
     return stopping.EarlyStopping(
         config.training.patience, criterion, earlier, workers.all_reduce_max
     )

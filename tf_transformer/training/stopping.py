@@ -21,15 +21,16 @@ Logs = dict[str, Any] | None
 
 
 class EarlyStopping(keras.callbacks.Callback):
-    """Stops training after several validations in a row without a new best.
+    """Stops training after several validations in a row without a new best, once the rate falls.
 
+    Validations at the highest learning rate so far are not counted: most is gained in the decay.
     Unlike Keras' own it knows the validations before a resumed `fit`, and works on several workers.
     Put it after the callback that measures the metric.
 
     Args:
         patience: Validations, greater than 0.
         criterion: The metric in the logs.
-        earlier: Its values at the validations of this run before `fit`.
+        earlier: At the validations of this run before `fit`, its value and the learning rate.
         all_reduce_max: See above; a worker whose logs lack the metric follows the others.
 
     Attributes:
@@ -40,7 +41,7 @@ class EarlyStopping(keras.callbacks.Callback):
         self,
         patience: int,
         criterion: Criterion = BLEU,
-        earlier: Iterable[float] = (),
+        earlier: Iterable[tuple[float, float]] = (),
         all_reduce_max: Callable[[int], int] = int,
     ) -> None:
         super().__init__()
@@ -48,9 +49,10 @@ class EarlyStopping(keras.callbacks.Callback):
         self._patience = patience
         self._criterion = criterion
         self._best = -math.inf
+        self._highest_rate = 0.0
         self._since_best = 0
-        for value in earlier:
-            self._add(value)
+        for value, learning_rate in earlier:
+            self._add(value, learning_rate)
 
     @property
     def is_due(self) -> bool:
@@ -59,14 +61,16 @@ class EarlyStopping(keras.callbacks.Callback):
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         """Compares the metric with the best."""
         if self._criterion.metric in logs:
-            self._add(logs[self._criterion.metric])
+            rate = float(self.model.optimizer.learning_rate)
+            self._add(logs[self._criterion.metric], rate)
         if self._all_reduce_max(self.is_due):
             self.model.stop_training = True
 
-    def _add(self, value: float) -> None:
-        rank = self._criterion.rank(value)
-        self._since_best = 0 if rank > self._best else self._since_best + 1
+    def _add(self, value: float, learning_rate: float) -> None:
+        rank, falls = self._criterion.rank(value), learning_rate < self._highest_rate
+        self._since_best = 0 if rank > self._best else self._since_best + falls
         self._best = max(rank, self._best)
+        self._highest_rate = max(learning_rate, self._highest_rate)
 
 
 class StepLimit(keras.callbacks.Callback):
