@@ -2,10 +2,12 @@
 
 Each is trained by the command line in a process of its own, with nothing but its name, so with the
 recipe's choices for it. Runs that are done are kept: start it again to go on, or to measure again.
+Those of another budget, other files or another code of training are refused.
 The last line of the output is JSON, which is also in `results.json` beside the runs.
 """
 
 import argparse
+import hashlib
 import json
 import os
 import pathlib
@@ -15,6 +17,7 @@ import sys
 import time
 from typing import Any
 
+import tf_transformer
 from tf_transformer.data.lines import read_lines
 
 # In the order of docs/lineage.md.
@@ -24,6 +27,8 @@ SCORING = ("permutation_lm", "masked_lm")
 LENGTHS = (6, 9, 12, 15, 18, 22, 30, 1000)
 # Sentences of a group, of which BLEU says something.
 FEWEST = 20
+# The parts of the package that decide what a run learns.
+OF_TRAINING = ("config", "data", "layers", "models", "tokenizers", "training")
 FILES = ("train_source", "train_target", "validation_source", "validation_target")
 
 
@@ -34,8 +39,14 @@ def main() -> None:
     results = {}
     for name in options.architectures:
         run_dir = folder / name
-        if not (run_dir / "done").exists():
+        done = run_dir / "done"
+        if not done.exists():
             train(name, run_dir, options)
+            done.write_text(made_by(options), encoding="utf-8")
+        elif done.read_text(encoding="utf-8") != made_by(options):
+            sys.exit(
+                f"{run_dir} is of another budget, text or code; remove it, or give another --output"
+            )
         results[name] = measure(name, run_dir, options)
         say(f"{name}: {results[name]}")
         (folder / "results.json").write_text(json.dumps(results, indent=1), encoding="utf-8")
@@ -86,19 +97,29 @@ def train(name: str, run_dir: pathlib.Path, options: argparse.Namespace) -> None
         failed = subprocess.run(command, stdout=log, stderr=subprocess.STDOUT).returncode
     if failed:
         sys.exit(f"training {name} failed; see {run_dir.with_suffix('.log')}")
-    (run_dir / "done").touch()
+
+
+def made_by(options: argparse.Namespace) -> str:
+    """What decides the result of a training: budget, files and code."""
+    package, digest = pathlib.Path(tf_transformer.__file__).parent, hashlib.sha256()
+    for path in sorted(path for part in OF_TRAINING for path in (package / part).rglob("*.py")):
+        digest.update(path.read_bytes())
+    given = {name: getattr(options, name) for name in ("minutes", "steps", *FILES)}
+    return json.dumps({**given, "code": digest.hexdigest()})
 
 
 def measure(name: str, run_dir: pathlib.Path, options: argparse.Namespace) -> dict[str, Any]:
     """What one architecture has learned, and how fast it is."""
     import tf_transformer as tt
+    from tf_transformer.data.corpus import load_validation
     from tf_transformer.training.restore import restore_model, translator_of
     from tf_transformer.training.run_directory import RunDirectory
+    from tf_transformer.training.validation import Validation
 
     run = RunDirectory.open(run_dir)
-    lines = run.log()
+    lines, config = run.log(), run.config()
     model, *tokenizers, _ = restore_model(run)
-    best = min(lines, key=lambda line: line["val_loss"])
+    validate = Validation(config, model, tokenizers, load_validation(config.data))
     result = {
         "parameters": model.count_params(),
         "updates": lines[-1]["step"],
@@ -106,12 +127,12 @@ def measure(name: str, run_dir: pathlib.Path, options: argparse.Namespace) -> di
         "training_tokens_per_second": statistics.median(
             line["tokens_per_second"] for line in lines[1:] or lines
         ),
-        "val_perplexity": best["val_perplexity"],
+        "val_perplexity": validate()["perplexity"],
     }
     if name in SCORING:
         return result
     sources, references = test_text(options)
-    translator = translator_of(run.config().data, model, *tokenizers)
+    translator = translator_of(config.data, model, *tokenizers)
     beam = {"beam_size": 4, "length_penalty": 1.0}
     translator(sources[:64], **beam)  # traced before it is timed
     began = time.monotonic()

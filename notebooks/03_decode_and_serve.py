@@ -322,9 +322,9 @@ for k, style in ((4, "o-"), (16, "s--")):
     print(f"beam {k:2}, penalty 0: {ratios[0]:.2f} of the reference's tokens, {bleu[0]:.1f} BLEU")
 left.axhline(length_of(greedy) / length_of(wanted), color="0.5", linestyle=":", label="greedy")
 right.axhline(tt.score(greedy, wanted).bleu, color="0.5", linestyle=":", label="greedy")
-left.set(xlabel="length penalty p", ylabel="tokens / tokens of the reference")
-right.set(xlabel="length penalty p", ylabel="BLEU")
 left.legend(frameon=False)
+for axes, name in ((left, "tokens / tokens of the reference"), (right, "BLEU")):
+    axes.set(xlabel="length penalty p", ylabel=name)
 
 # %% [markdown]
 # Without a penalty the larger beam is the worse: it looks harder for a high $\log P$, and finds

@@ -367,6 +367,11 @@ def test_a_bad_argument_of_the_dataset_is_an_error(arguments, message):
         make().dataset(**arguments)
 
 
+def test_no_thread_of_a_tuner_delays_the_end_of_training():
+    # Deleting an iterator waits for it, up to a minute.
+    assert make().dataset().options().autotune.enabled is False
+
+
 def test_an_id_that_a_tokenizer_should_not_give_is_an_error():
     class Small(Words):
         bos_id, vocab_size = 91, 99

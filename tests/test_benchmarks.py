@@ -210,6 +210,34 @@ def test_operations_are_those_of_the_matrix_products(synthetic):
     assert counted == 3 * forward
 
 
+def test_the_lineage_is_measured_again_and_never_mixed(text, tmp_path):
+    def compare(steps):
+        files = [
+            f"--{part}-{side}={text / side}"
+            for part in ("train", "validation")
+            for side in ("source", "target")
+        ]
+        return subprocess.run(
+            [
+                sys.executable, str(FOLDER / "lineage.py"), f"--steps={steps}", *files,
+                f"--output={tmp_path}", "--architectures", "cho", "masked_lm",
+            ],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )  # fmt: skip
+
+    first = last_line(compare(2))
+    assert first["cho"]["updates"] == 2 and first["cho"]["val_perplexity"] > 1
+    assert first["cho"]["bleu"] >= 0 and "bleu" not in first["masked_lm"]
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.keras")}
+    again = last_line(compare(2))
+    assert again["cho"]["val_perplexity"] == first["cho"]["val_perplexity"]
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.keras")} == before
+    other = compare(3)
+    assert other.returncode == 1 and "is of another budget, text or code" in other.stderr
+
+
 def test_bleu_by_length_leaves_no_sentence_out(monkeypatch):
     monkeypatch.syspath_prepend(str(FOLDER))
     lineage = importlib.import_module("lineage")

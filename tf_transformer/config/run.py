@@ -46,8 +46,9 @@ class RunConfig:
         """Fills in the default model, and checks what concerns two tables."""
         if self.model is None:
             model = dataclasses.replace(
-                preset("tiny"), tie_embeddings=self.tokenizer.joint, dropout_rate=None
-            )
+                preset("tiny"), tie_embeddings=self.tokenizer.joint,
+                dropout_rate=None, attention_dropout_rate=None,
+            )  # fmt: skip
             object.__setattr__(self, "model", model)
         if self.model.tie_embeddings and not self.tokenizer.joint:
             raise ConfigError(

@@ -10,6 +10,7 @@ from tf_transformer.settings import (
     require_positive,
     require_rate,
     setting,
+    settings_of,
 )
 
 
@@ -65,8 +66,9 @@ class ModelConfig:
         return None
 
     def require_complete(self) -> None:
-        """Raises a `ConfigError` unless the vocabularies and the dropout rate are known."""
-        for name in ("source_vocab_size", "target_vocab_size", "dropout_rate"):
+        """Raises a `ConfigError` unless the vocabularies and the dropout rates are known."""
+        open_rates = [field.name for field in settings_of(type(self)) if field.metadata["recipe"]]
+        for name in ("source_vocab_size", "target_vocab_size", *open_rates):
             require(getattr(self, name) is not None, name, None, "given to build a model")
 
     def to_dict(self) -> dict[str, Any]:
@@ -109,7 +111,7 @@ class TransformerConfig(ModelConfig):
     num_layers: int = setting(6, "encoder layers, and as many decoder layers")
     num_heads: int = setting(8, "attention heads")
     d_ff: int = setting(2048, "width of the feed-forward networks")
-    attention_dropout_rate: float = setting(0.0, "dropout of attention weights")
+    attention_dropout_rate: float | None = setting(0.0, "dropout of attention weights", recipe=True)
     norm_first: bool = setting(True, "normalise before each sub-layer; the paper: after")
     activation: str = setting(
         "relu", "of the feed-forward networks", choices=("relu", "gelu", "swish")

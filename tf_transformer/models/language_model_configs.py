@@ -25,7 +25,7 @@ class LanguageModelConfig(ModelConfig):
     num_layers: int = setting(12, "layers")
     num_heads: int = setting(8, "attention heads")
     d_ff: int = setting(2048, "width of the feed-forward networks")
-    attention_dropout_rate: float = setting(0.0, "dropout of attention weights")
+    attention_dropout_rate: float | None = setting(0.0, "dropout of attention weights", recipe=True)
     norm_first: bool = setting(True, "normalise before each sub-layer; post-norm: after")
 
     def __post_init__(self) -> None:

@@ -140,6 +140,10 @@ def choose(config: RunConfig, facts: Facts) -> list[Choice]:
         "the less text, the sooner it is known by heart",
     )  # fmt: skip
     add(
+        "model", "attention_dropout_rate", default_attention_dropout_rate(facts.num_pairs),
+        "likewise, of the attention weights",
+    )  # fmt: skip
+    add(
         "data", "source_noise",
         default_source_noise(facts.num_pairs, config.data.data_cache) * config.data.has_sources,
         "small letters or typing errors should not ruin a translation; 0 for huge text",
@@ -158,7 +162,7 @@ def default_epochs(num_pairs: int) -> int:
 
 def default_batch_tokens(facts: Facts, max_length: int) -> int:
     """Tokens in a batch, a power of two: about 50 batches a pass, if the text allows."""
-    most = 8192 * facts.gpus if facts.gpus else 2048
+    most = 8192 * facts.gpus if facts.gpus else 1024
     wanted = min(most, facts.num_pairs * facts.tokens_per_pair / 50)
     least = math.ceil(math.log2(max(256, max_length)))  # every sentence must fit
     return 2 ** max(least, round(math.log2(wanted)))
@@ -186,6 +190,11 @@ def default_dropout_rate(num_pairs: int) -> float:
         if num_pairs < pairs:
             return rate
     return 0.1
+
+
+def default_attention_dropout_rate(num_pairs: int) -> float:
+    """Dropout of the attention weights."""
+    return 0.1 if num_pairs < 100_000 else 0.0
 
 
 class Budget(NamedTuple):
