@@ -1,6 +1,5 @@
 """The translator: text in, text out, from a model in memory or a SavedModel on disk."""
 
-import contextlib
 import itertools
 import os
 import pathlib
@@ -20,6 +19,7 @@ from tf_transformer.inference.arguments import (
 from tf_transformer.inference.compiled import compiled_search
 from tf_transformer.inference.graph import MISSING_SCORE, ExportTranslator, check_search
 from tf_transformer.inference.ordered import num_cores, translate_in_order
+from tf_transformer.inference.process import require_process_of_tensorflow
 from tf_transformer.inference.saved_model import (
     SavedModelError,
     find_saved_model,
@@ -71,7 +71,7 @@ class Translator:
     """
 
     def __init__(self, module: Any, *, xla: bool = False, threads: int | None = None) -> None:
-        _require_process_of_tensorflow()
+        require_process_of_tensorflow()
         self._module = module
         self._path: pathlib.Path | None = None
         self._threads = threads
@@ -119,7 +119,7 @@ class Translator:
         Raises:
             SavedModelError: There is no SavedModel, it is damaged, or it is no translator.
         """
-        _require_process_of_tensorflow()
+        require_process_of_tensorflow()
         folder = find_saved_model(path)
         loaded = load_saved_model(folder)
         if "source_pad_id" not in getattr(loaded, "settings", {}):
@@ -194,7 +194,7 @@ class Translator:
         """
         if isinstance(texts, str):
             return self.document([texts])[0]
-        _require_process_of_tensorflow()
+        require_process_of_tensorflow()
         if not hasattr(self._module, "translate_document"):
             raise SavedModelError(
                 f"{self._path}: the SavedModel has no signature translate_document; "
@@ -244,7 +244,7 @@ class Translator:
 
         Arguments, results and errors are those of `n_best`.
         """
-        _require_process_of_tensorflow()
+        require_process_of_tensorflow()
         beam_size = self._settings["beam_size"] if beam_size is None else beam_size
         penalty = self._settings["length_penalty"] if length_penalty is None else length_penalty
         # Types are checked here, because TensorFlow's error would keep a lock, and every later
@@ -311,7 +311,7 @@ class Translator:
 
     def _of_pairs(self, name, rows, sources, targets, batch_size):
         """`rows` of what the module's function of that name returns, for batches of pairs."""
-        _require_process_of_tensorflow()
+        require_process_of_tensorflow()
         batch_size = to_batch_size(batch_size)
         sources, targets = list(checked_texts(sources)), list(checked_texts(targets))
         if len(sources) != len(targets):
@@ -402,30 +402,3 @@ def _alignments(found: dict[str, tf.Tensor]) -> list[AlignedPair]:
 
 def _num_characters(pair: tuple[str, str]) -> int:
     return sum(map(len, pair))
-
-
-def run_in_callers_thread() -> None:
-    """Lets each operation run in the thread that calls it; several batches use the other cores.
-
-    Small operations cost less so than handed from thread to thread. Where TensorFlow has run
-    something in this process already, this does nothing.
-    """
-    with contextlib.suppress(RuntimeError):
-        tf.config.threading.set_intra_op_parallelism_threads(1)
-        tf.config.threading.set_inter_op_parallelism_threads(-1)
-
-
-_process_of_tensorflow: int | None = None
-
-
-def _require_process_of_tensorflow() -> None:
-    """Raises in a forked process, in which TensorFlow waits for threads that are not there."""
-    global _process_of_tensorflow
-    if _process_of_tensorflow is None:
-        _process_of_tensorflow = os.getpid()
-    if _process_of_tensorflow != os.getpid():
-        raise RuntimeError(
-            "this process was forked from one that had a Translator, and TensorFlow does not work "
-            "after a fork. Start processes with multiprocessing.get_context('spawn'), or make the "
-            "first Translator after the fork."
-        )
