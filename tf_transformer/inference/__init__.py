@@ -10,6 +10,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "process": ["run_in_callers_thread"],
         "saved_model": ["SavedModelError"],
         "scoring": ["AlignedPair", "Alignment", "TargetProbability", "default_alignment"],
-        "translator": ["Translation", "Translator"],
+        "translation": ["Translation"],
+        "translator": ["Translator"],
     },
 )

@@ -5,7 +5,7 @@ import os
 import pathlib
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import tensorflow as tf
 
@@ -17,7 +17,7 @@ from tf_transformer.inference.arguments import (
     to_number,
 )
 from tf_transformer.inference.compiled import compiled_search
-from tf_transformer.inference.graph import MISSING_SCORE, ExportTranslator, check_search
+from tf_transformer.inference.graph import ExportTranslator, check_search
 from tf_transformer.inference.ordered import num_cores, translate_in_order
 from tf_transformer.inference.process import require_process_of_tensorflow
 from tf_transformer.inference.saved_model import (
@@ -26,30 +26,11 @@ from tf_transformer.inference.saved_model import (
     load_saved_model,
 )
 from tf_transformer.inference.scoring import AlignedPair, Alignment, TargetProbability
+from tf_transformer.inference.translation import Translation
 
 _FEW_WEIGHTS = 8_000_000
 # What a model needs for a function of pairs.
 _NEEDED = {"score": "call for teacher forcing", "align": "attention to the source"}
-
-
-class Translation(NamedTuple):
-    """One translation of a text.
-
-    Attributes:
-        text: The translation.
-        score: `log_prob` over the length penalty.
-        log_prob: Sum of the log-probabilities of its tokens and its end.
-        length: Tokens.
-        truncated: Whether the translation met its limit before it ended.
-        source_truncated: Whether the source was too long and its end dropped.
-    """
-
-    text: str
-    score: float
-    log_prob: float
-    length: int
-    truncated: bool
-    source_truncated: bool
 
 
 class Translator:
@@ -342,20 +323,7 @@ class Translator:
             found = self._module.greedy(batch, length_penalty)
         else:
             found = self._module.beam(batch, beam_size, length_penalty, n_best)
-        found = {name: tensor.numpy().tolist() for name, tensor in found.items()}
-        columns = ("translations", "scores", "log_probs", "lengths", "truncated")
-        rows = zip(*(found[name] for name in columns), strict=True)
-        translations = [
-            [
-                Translation(text.decode("utf-8"), score, *others, source_truncated)
-                for text, score, *others in zip(*row, strict=True)
-                if score > MISSING_SCORE
-            ]
-            for row, source_truncated in zip(rows, found["source_truncated"], strict=True)
-        ]
-        if not all(translations):
-            raise ValueError("the model's logits are not finite, so its weights are not either.")
-        return translations
+        return Translation.of_batch(found)
 
     def _compiled_search(self, beam_size, n_best):
         """The compiled search for these sizes, compiled on the first call."""
