@@ -266,7 +266,7 @@ class Translator:
             ValueError: `batch_size` is less than 1, there are more texts on one side, or the
                 translator has no `score`, see `ExportTranslator`.
         """
-        return self._of_pairs("score", _probabilities, sources, targets, batch_size)
+        return self._of_pairs("score", TargetProbability.of_batch, sources, targets, batch_size)
 
     def align(
         self, sources: Iterable[str], targets: Iterable[str], batch_size: int = 64
@@ -288,10 +288,10 @@ class Translator:
             ValueError: As `score`; the translator has no `align` if its model has no attention to
                 the source.
         """
-        return self._of_pairs("align", _alignments, sources, targets, batch_size)
+        return self._of_pairs("align", AlignedPair.of_batch, sources, targets, batch_size)
 
-    def _of_pairs(self, name, rows, sources, targets, batch_size):
-        """`rows` of what the module's function of that name returns, for batches of pairs."""
+    def _of_pairs(self, name, of_batch, sources, targets, batch_size):
+        """`of_batch` of what the module's function of that name returns, for batches of pairs."""
         require_process_of_tensorflow()
         batch_size = to_batch_size(batch_size)
         sources, targets = list(checked_texts(sources)), list(checked_texts(targets))
@@ -308,7 +308,7 @@ class Translator:
             )
 
         def run_batch(batch):
-            return rows(function(*(_constant(side) for side in zip(*batch, strict=True))))
+            return of_batch(function(*(_constant(side) for side in zip(*batch, strict=True))))
 
         pairs = zip(sources, targets, strict=True)
         threads = self._threads or num_cores()
@@ -344,28 +344,6 @@ def _load(path: pathlib.Path, xla: bool, threads: int | None) -> Translator:
 
 def _constant(texts: Iterable[str]) -> tf.Tensor:
     return tf.constant([text.encode("utf-8", "replace") for text in texts])
-
-
-def _probabilities(found: dict[str, tf.Tensor]) -> list[TargetProbability]:
-    columns = (found[name].numpy().tolist() for name in TargetProbability._fields)
-    return [TargetProbability(*row) for row in zip(*columns, strict=True)]
-
-
-def _alignments(found: dict[str, tf.Tensor]) -> list[AlignedPair]:
-    """Without the padding."""
-    names = (*AlignedPair._fields, "source_lengths", "target_lengths")
-    columns = (found[name].numpy() for name in names)
-    return [
-        AlignedPair(
-            [word.decode("utf-8", "replace") for word in source[:num_sources]],
-            [word.decode("utf-8", "replace") for word in target[:num_targets]],
-            attention[:num_targets, :num_sources],
-            bool(truncated),
-        )
-        for source, target, attention, truncated, num_sources, num_targets in zip(
-            *columns, strict=True
-        )
-    ]
 
 
 def _num_characters(pair: tuple[str, str]) -> int:
