@@ -223,6 +223,11 @@ def test_importing_the_package_loads_no_tensorflow_and_no_keras():
     assert python(code) == "True\n"
 
 
+def test_lines_need_no_tensorflow():
+    code = f"import sys, {PACKAGE}.inference.lines; print('tensorflow' in sys.modules)"
+    assert python(code) == "False\n"
+
+
 @pytest.mark.parametrize("name", tf_transformer.__all__)
 def test_every_public_name_is_there(name):
     value = getattr(tf_transformer, name)

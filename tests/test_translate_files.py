@@ -10,7 +10,7 @@ import pytest
 
 from tf_transformer import cli
 from tf_transformer.inference import lines
-from tf_transformer.inference.translator import Translation
+from tf_transformer.inference.translation import Translation
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 

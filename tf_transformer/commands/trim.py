@@ -47,7 +47,7 @@ def run(options: argparse.Namespace, started: float) -> int:
         for paths in (options.keep, options.keep_target)
     )
     with quiet():
-        from tf_transformer.inference.translator import run_in_callers_thread
+        from tf_transformer.inference.process import run_in_callers_thread
         from tf_transformer.training.trimming import trim_run
     run_in_callers_thread()
     beam_size = options.beam_size or 1

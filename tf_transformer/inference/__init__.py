@@ -7,8 +7,10 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     submod_attrs={
         "alignment": ["choose_alignment"],
         "graph": ["ExportTranslator"],
+        "process": ["run_in_callers_thread"],
         "saved_model": ["SavedModelError"],
         "scoring": ["AlignedPair", "Alignment", "TargetProbability", "default_alignment"],
-        "translator": ["Translation", "Translator", "run_in_callers_thread"],
+        "translation": ["Translation"],
+        "translator": ["Translator"],
     },
 )

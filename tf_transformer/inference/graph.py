@@ -25,11 +25,8 @@ from tf_transformer.inference.tokens import (
     valid_utf8,
     with_end,
 )
+from tf_transformer.inference.translation import MISSING_SCORE
 from tf_transformer.tokenizers.contract import GraphTokenizer, require_tokenizer
-
-# The score where a text has fewer hypotheses than asked for: below all others, and finite, since
-# JSON has no infinity and servers write `-Infinity`, which clients refuse.
-MISSING_SCORE = -1e9
 
 _LARGEST_BEAM = 1024
 _LINES_TOGETHER = 256

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from tf_transformer.data.lines import BYTE_ORDER_MARK, DataError
-from tf_transformer.inference.translator import Translation
+from tf_transformer.inference.translation import Translation
 
 _LINES_NAMED = 5
 _SECONDS_BETWEEN_REPORTS = 30

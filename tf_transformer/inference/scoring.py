@@ -68,6 +68,12 @@ class TargetProbability(NamedTuple):
     num_tokens: int
     truncated: bool
 
+    @classmethod
+    def of_batch(cls, found: dict[str, tf.Tensor]) -> list["TargetProbability"]:
+        """One for each pair, of what `TeacherForcing.score` returns for a batch."""
+        columns = (found[name].numpy().tolist() for name in cls._fields)
+        return [cls(*row) for row in zip(*columns, strict=True)]
+
 
 class AlignedPair(NamedTuple):
     """How much each token of a translation attends to each token of its source.
@@ -83,6 +89,23 @@ class AlignedPair(NamedTuple):
     target_subwords: list[str]
     attention: np.ndarray
     truncated: bool
+
+    @classmethod
+    def of_batch(cls, found: dict[str, tf.Tensor]) -> list["AlignedPair"]:
+        """One for each pair, of what `TeacherForcing.align` returns for a batch; no padding."""
+        names = (*cls._fields, "source_lengths", "target_lengths")
+        columns = (found[name].numpy() for name in names)
+        return [
+            cls(
+                [word.decode("utf-8", "replace") for word in source[:num_sources]],
+                [word.decode("utf-8", "replace") for word in target[:num_targets]],
+                attention[:num_targets, :num_sources],
+                bool(truncated),
+            )
+            for source, target, attention, truncated, num_sources, num_targets in zip(
+                *columns, strict=True
+            )
+        ]
 
 
 class TeacherForcing:

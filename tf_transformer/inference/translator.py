@@ -1,12 +1,11 @@
 """The translator: text in, text out, from a model in memory or a SavedModel on disk."""
 
-import contextlib
 import itertools
 import os
 import pathlib
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import tensorflow as tf
 
@@ -18,38 +17,20 @@ from tf_transformer.inference.arguments import (
     to_number,
 )
 from tf_transformer.inference.compiled import compiled_search
-from tf_transformer.inference.graph import MISSING_SCORE, ExportTranslator, check_search
+from tf_transformer.inference.graph import ExportTranslator, check_search
 from tf_transformer.inference.ordered import num_cores, translate_in_order
+from tf_transformer.inference.process import require_process_of_tensorflow
 from tf_transformer.inference.saved_model import (
     SavedModelError,
     find_saved_model,
     load_saved_model,
 )
 from tf_transformer.inference.scoring import AlignedPair, Alignment, TargetProbability
+from tf_transformer.inference.translation import Translation
 
 _FEW_WEIGHTS = 8_000_000
 # What a model needs for a function of pairs.
 _NEEDED = {"score": "call for teacher forcing", "align": "attention to the source"}
-
-
-class Translation(NamedTuple):
-    """One translation of a text.
-
-    Attributes:
-        text: The translation.
-        score: `log_prob` over the length penalty.
-        log_prob: Sum of the log-probabilities of its tokens and its end.
-        length: Tokens.
-        truncated: Whether the translation met its limit before it ended.
-        source_truncated: Whether the source was too long and its end dropped.
-    """
-
-    text: str
-    score: float
-    log_prob: float
-    length: int
-    truncated: bool
-    source_truncated: bool
 
 
 class Translator:
@@ -71,7 +52,7 @@ class Translator:
     """
 
     def __init__(self, module: Any, *, xla: bool = False, threads: int | None = None) -> None:
-        _require_process_of_tensorflow()
+        require_process_of_tensorflow()
         self._module = module
         self._path: pathlib.Path | None = None
         self._threads = threads
@@ -119,7 +100,7 @@ class Translator:
         Raises:
             SavedModelError: There is no SavedModel, it is damaged, or it is no translator.
         """
-        _require_process_of_tensorflow()
+        require_process_of_tensorflow()
         folder = find_saved_model(path)
         loaded = load_saved_model(folder)
         if "source_pad_id" not in getattr(loaded, "settings", {}):
@@ -194,7 +175,7 @@ class Translator:
         """
         if isinstance(texts, str):
             return self.document([texts])[0]
-        _require_process_of_tensorflow()
+        require_process_of_tensorflow()
         if not hasattr(self._module, "translate_document"):
             raise SavedModelError(
                 f"{self._path}: the SavedModel has no signature translate_document; "
@@ -244,7 +225,7 @@ class Translator:
 
         Arguments, results and errors are those of `n_best`.
         """
-        _require_process_of_tensorflow()
+        require_process_of_tensorflow()
         beam_size = self._settings["beam_size"] if beam_size is None else beam_size
         penalty = self._settings["length_penalty"] if length_penalty is None else length_penalty
         # Types are checked here, because TensorFlow's error would keep a lock, and every later
@@ -285,7 +266,7 @@ class Translator:
             ValueError: `batch_size` is less than 1, there are more texts on one side, or the
                 translator has no `score`, see `ExportTranslator`.
         """
-        return self._of_pairs("score", _probabilities, sources, targets, batch_size)
+        return self._of_pairs("score", TargetProbability.of_batch, sources, targets, batch_size)
 
     def align(
         self, sources: Iterable[str], targets: Iterable[str], batch_size: int = 64
@@ -307,11 +288,11 @@ class Translator:
             ValueError: As `score`; the translator has no `align` if its model has no attention to
                 the source.
         """
-        return self._of_pairs("align", _alignments, sources, targets, batch_size)
+        return self._of_pairs("align", AlignedPair.of_batch, sources, targets, batch_size)
 
-    def _of_pairs(self, name, rows, sources, targets, batch_size):
-        """`rows` of what the module's function of that name returns, for batches of pairs."""
-        _require_process_of_tensorflow()
+    def _of_pairs(self, name, of_batch, sources, targets, batch_size):
+        """`of_batch` of what the module's function of that name returns, for batches of pairs."""
+        require_process_of_tensorflow()
         batch_size = to_batch_size(batch_size)
         sources, targets = list(checked_texts(sources)), list(checked_texts(targets))
         if len(sources) != len(targets):
@@ -327,7 +308,7 @@ class Translator:
             )
 
         def run_batch(batch):
-            return rows(function(*(_constant(side) for side in zip(*batch, strict=True))))
+            return of_batch(function(*(_constant(side) for side in zip(*batch, strict=True))))
 
         pairs = zip(sources, targets, strict=True)
         threads = self._threads or num_cores()
@@ -342,20 +323,7 @@ class Translator:
             found = self._module.greedy(batch, length_penalty)
         else:
             found = self._module.beam(batch, beam_size, length_penalty, n_best)
-        found = {name: tensor.numpy().tolist() for name, tensor in found.items()}
-        columns = ("translations", "scores", "log_probs", "lengths", "truncated")
-        rows = zip(*(found[name] for name in columns), strict=True)
-        translations = [
-            [
-                Translation(text.decode("utf-8"), score, *others, source_truncated)
-                for text, score, *others in zip(*row, strict=True)
-                if score > MISSING_SCORE
-            ]
-            for row, source_truncated in zip(rows, found["source_truncated"], strict=True)
-        ]
-        if not all(translations):
-            raise ValueError("the model's logits are not finite, so its weights are not either.")
-        return translations
+        return Translation.of_batch(found)
 
     def _compiled_search(self, beam_size, n_best):
         """The compiled search for these sizes, compiled on the first call."""
@@ -378,54 +346,5 @@ def _constant(texts: Iterable[str]) -> tf.Tensor:
     return tf.constant([text.encode("utf-8", "replace") for text in texts])
 
 
-def _probabilities(found: dict[str, tf.Tensor]) -> list[TargetProbability]:
-    columns = (found[name].numpy().tolist() for name in TargetProbability._fields)
-    return [TargetProbability(*row) for row in zip(*columns, strict=True)]
-
-
-def _alignments(found: dict[str, tf.Tensor]) -> list[AlignedPair]:
-    """Without the padding."""
-    names = (*AlignedPair._fields, "source_lengths", "target_lengths")
-    columns = (found[name].numpy() for name in names)
-    return [
-        AlignedPair(
-            [word.decode("utf-8", "replace") for word in source[:num_sources]],
-            [word.decode("utf-8", "replace") for word in target[:num_targets]],
-            attention[:num_targets, :num_sources],
-            bool(truncated),
-        )
-        for source, target, attention, truncated, num_sources, num_targets in zip(
-            *columns, strict=True
-        )
-    ]
-
-
 def _num_characters(pair: tuple[str, str]) -> int:
     return sum(map(len, pair))
-
-
-def run_in_callers_thread() -> None:
-    """Lets each operation run in the thread that calls it; several batches use the other cores.
-
-    Small operations cost less so than handed from thread to thread. Where TensorFlow has run
-    something in this process already, this does nothing.
-    """
-    with contextlib.suppress(RuntimeError):
-        tf.config.threading.set_intra_op_parallelism_threads(1)
-        tf.config.threading.set_inter_op_parallelism_threads(-1)
-
-
-_process_of_tensorflow: int | None = None
-
-
-def _require_process_of_tensorflow() -> None:
-    """Raises in a forked process, in which TensorFlow waits for threads that are not there."""
-    global _process_of_tensorflow
-    if _process_of_tensorflow is None:
-        _process_of_tensorflow = os.getpid()
-    if _process_of_tensorflow != os.getpid():
-        raise RuntimeError(
-            "this process was forked from one that had a Translator, and TensorFlow does not work "
-            "after a fork. Start processes with multiprocessing.get_context('spawn'), or make the "
-            "first Translator after the fork."
-        )

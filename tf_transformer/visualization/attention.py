@@ -13,6 +13,7 @@ from tf_transformer.visualization.matrices import (
     as_numbers,
     checked_matrix,
     draw_matrix,
+    draw_panels,
     inches,
     label_axis,
     margin,
@@ -170,22 +171,13 @@ def _draw_matrices(weights, queries, keys, names, title, largest):
     }
     for array in arrays.values():
         _require_weights(array)
-    size = inches(len(keys)), inches(len(queries))
-    (rows, columns), style = readable_tokens(queries, keys)
-    head = 0.3 * bool(title) + 0.3 * any(arrays)
-    figure = new_figure(
-        (size[0] + 0.15) * len(arrays) + margin(rows) + 0.85, size[1] + margin(columns) + head
-    )
-    grid = figure.subplots(1, len(arrays), sharey=True, squeeze=False)
     black = _black(np.stack(list(arrays.values())), largest)
-    for axes, (name, array) in zip(grid[0], arrays.items(), strict=True):
-        image = draw_matrix(axes, array, size, cmap=WEIGHTS, vmin=0.0, vmax=black)
-        label_axis(axes.xaxis, names[1], columns, style, size[0])
-        set_title(axes, name)
-    label_axis(grid[0, 0].yaxis, names[0], rows, style, size[1])
-    add_colour_bar(image, grid[0, 0] if len(arrays) == 1 else grid, "attention weight")
-    set_title(figure if any(arrays) else grid[0, 0], title)
-    return figure, list(zip(grid[0], arrays.values(), strict=True))
+    figure, panels = draw_panels(
+        arrays, (queries, keys), names, title, beside=0.85, cmap=WEIGHTS, vmin=0.0, vmax=black
+    )
+    image = next(iter(panels[-1].images), None)
+    add_colour_bar(image, panels[0] if len(arrays) == 1 else panels, "attention weight")
+    return figure, list(zip(panels, arrays.values(), strict=True))
 
 
 def _both(queries, keys):

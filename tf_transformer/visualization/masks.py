@@ -5,15 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tf_transformer.visualization.figures import new_figure
-from tf_transformer.visualization.labels import checked_tokens, readable_tokens, set_title
-from tf_transformer.visualization.matrices import (
-    as_numbers,
-    draw_matrix,
-    inches,
-    label_axis,
-    margin,
-)
+from tf_transformer.visualization.figures import require_matplotlib
+from tf_transformer.visualization.labels import checked_tokens
+from tf_transformer.visualization.matrices import as_numbers, draw_panels
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -64,23 +58,15 @@ def plot_masks(
     if not masks:
         raise ValueError("masks must name at least one mask; received none.")
     matrices = {name: _checked(mask, (len(queries), len(keys))) for name, mask in masks.items()}
-    size = inches(len(keys)), inches(len(queries))
-    (rows, columns), style = readable_tokens(queries, keys)
-    head = 0.3 + 0.3 * bool(title) + 0.3 * any(matrices)
-    figure = new_figure(
-        (size[0] + 0.15) * len(matrices) + margin(rows), size[1] + margin(columns) + head
-    )
+    require_matplotlib()
     from matplotlib.colors import ListedColormap
     from matplotlib.patches import Patch
 
     colours = ListedColormap([_HIDDEN, _ALLOWED])
-    grid = figure.subplots(1, len(matrices), sharey=True, squeeze=False)[0]
-    for axes, (name, matrix) in zip(grid, matrices.items(), strict=True):
-        draw_matrix(axes, matrix, size, cmap=colours, vmin=0, vmax=1, interpolation="nearest")
-        label_axis(axes.xaxis, "key", columns, style, size[0])
-        set_title(axes, name)
-    label_axis(grid[0].yaxis, "query", rows, style, size[1])
-    set_title(figure if any(matrices) else grid[0], title)
+    figure, _ = draw_panels(
+        matrices, (queries, keys), ("query", "key"), title, below=0.3,
+        cmap=colours, vmin=0, vmax=1, interpolation="nearest",
+    )  # fmt: skip
     patches = [Patch(facecolor=colour, edgecolor="0.5") for colour in (_ALLOWED, _HIDDEN)]
     figure.legend(patches, ["may attend", "hidden"], loc="outside lower center", ncols=2,
                   frameon=False)  # fmt: skip

@@ -1,15 +1,17 @@
 """Matrices whose rows and columns are tokens, as images."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tf_transformer.visualization.labels import width
+from tf_transformer.visualization.figures import new_figure
+from tf_transformer.visualization.labels import readable_tokens, set_title, width
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
+    from matplotlib.figure import Figure
     from matplotlib.image import AxesImage
 
 # Light is little. Ordered by lightness, so it is the same in grey and to every eye.
@@ -96,6 +98,47 @@ def draw_matrix(axes: "Axes", matrix: np.ndarray, size: tuple[float, float], **h
         axes.grid(which="minor", color="0.85", linewidth=0.4)
         axes.tick_params(which="minor", length=0)
     return image
+
+
+def draw_panels(
+    matrices: Mapping[str, np.ndarray],
+    tokens: tuple[Sequence[str], Sequence[str]],
+    names: tuple[str, str],
+    title: str,
+    *,
+    beside: float = 0.0,
+    below: float = 0.0,
+    **how: Any,
+) -> "tuple[Figure, np.ndarray]":
+    """Draws matrices over the same tokens side by side.
+
+    Args:
+        matrices: Names, which stand above the panels, and a matrix `(rows, columns)` of each.
+        tokens: Of the rows and of the columns.
+        names: What these tokens are.
+        title: Above the figure.
+        beside: Inches for what the figure has beside the panels.
+        below: Inches for what it has below them.
+        how: As of `draw_matrix`.
+
+    Returns:
+        The figure, and the axes of each panel.
+    """
+    size = inches(len(tokens[1])), inches(len(tokens[0]))
+    (rows, columns), style = readable_tokens(*tokens)
+    above = 0.3 * bool(title) + 0.3 * any(matrices)
+    figure = new_figure(
+        (size[0] + 0.15) * len(matrices) + margin(rows) + beside,
+        size[1] + margin(columns) + above + below,
+    )
+    panels = figure.subplots(1, len(matrices), sharey=True, squeeze=False)[0]
+    for axes, (name, matrix) in zip(panels, matrices.items(), strict=True):
+        draw_matrix(axes, matrix, size, **how)
+        label_axis(axes.xaxis, names[1], columns, style, size[0])
+        set_title(axes, name)
+    label_axis(panels[0].yaxis, names[0], rows, style, size[1])
+    set_title(figure if any(matrices) else panels[0], title)
+    return figure, panels
 
 
 def label_axis(
