@@ -125,7 +125,8 @@ figure.tight_layout()
 # %% [markdown]
 # The axis is logarithmic. All see the same batches in the same order, so the curves compare what
 # an architecture learns from equal text. In equal *time* the order may be another one; the table
-# below has the seconds.
+# below has the seconds. (The outputs here were made on one core of a busy machine; alone it takes
+# about a quarter of the time.)
 
 # %% [markdown]
 # ## What they translate
@@ -183,9 +184,9 @@ curves = {name: [bleu_of(texts, rows) for rows in groups] for name, texts in tra
 show.plot_bleu_by_length(labels, curves, [len(rows) for rows in groups])
 
 # %% [markdown]
-# Without attention BLEU falls to less than half as sources grow: both begin the long example above
-# like the reference and end in some other sentence. With attention it falls less, and for
-# `bahdanau` hardly. The order among those that attend is one of few updates: there are 411 here,
+# Without attention BLEU falls to less than half as sources grow: of the long example above
+# `sutskever` keeps the beginning, and `cho` hardly that. With attention it falls less, and for
+# `bahdanau` not at all. The order among those that attend is one of few updates: there are 411 here,
 # from one seed, with one learning rate for all, and the shortest group has few sentences.
 # [docs/lineage.md](../docs/lineage.md) has other numbers from other text.
 

@@ -84,6 +84,7 @@ def end_of_training(written, monkeypatch):
         averaging.write_best_average(run, tokenizers, VALIDATION, said.append, deadline)
         tried = [2] if deadline is not None else [2, 3, 4]
         assert seen == tried, "unvalidated checkpoints are not"
+        assert said.pop(0).startswith("Trying the averages of the last 2 to ")
         return said
 
     return end

@@ -33,7 +33,7 @@ def test_an_unknown_option_is_named_with_the_nearest(tmp_path, capfd, option):
     assert caught.value.code == 2
     (line,) = capfd.readouterr().err.splitlines()
     nearest = option.split("=")[0].removesuffix("t").replace("--step", "--steps")
-    assert line.startswith(f"tf-transformer train: unknown {option}; did you mean {nearest!r}.")
+    assert line.startswith(f"tf-transformer train: unknown {option}; did you mean {nearest!r}?")
 
 
 def test_ctrl_c_is_an_interruption_even_where_a_library_raises_another_error(monkeypatch, capfd):

@@ -117,7 +117,19 @@ def test_an_output_of_another_input_is_not_continued(moved_model, tmp_path, capf
 
 def test_a_missing_input_is_named(moved_model, bad_files, capfd):
     arguments = ["translate", moved_model, f"--input={bad_files / 'missing'}"]
-    assert_refused(arguments, ["missing: No such file"], capfd, bad_files)
+    assert_refused(arguments, ["missing: no such file or folder; check"], capfd, bad_files)
+
+
+def test_an_output_in_a_missing_folder_is_named(bad_files, capfd):
+    arguments = ["translate", "no-model", f"--output={bad_files / 'missing' / 'out'}"]
+    assert_refused(arguments, ["missing: no such file or folder; check"], capfd, bad_files)
+
+
+def test_a_text_as_an_argument_is_told_the_way(bad_files, capfd):
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["translate", "no-model", "Two dogs play"])
+    assert caught.value.code == 2
+    assert "unknown Two dogs play; texts come from standard input" in capfd.readouterr().err
 
 
 def test_an_input_that_is_a_directory_is_named(moved_model, bad_files, capfd):

@@ -15,6 +15,7 @@ DESCRIPTION = (
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options."""
+    parser.on_text = "texts come from standard input or --input: echo TEXT | tf-transformer …"
     parser.add_argument("model", metavar=MODEL)
     parser.add_argument("--input", metavar="F", help="default: standard input")
     parser.add_argument("--output", metavar="F", help="default: standard output")
@@ -35,9 +36,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, started: float) -> int:
     """Translates."""
-    translator = open_translator(options.model, options)
-    from tf_transformer.inference.lines import translate_lines
+    from tf_transformer.inference.lines import check_paths, translate_lines
 
+    check_paths(options.input, options.output, options.resume)
+    translator = open_translator(options.model, options)
     n_best = options.n_best or 1
 
     def translate(lines: Iterable[str]):

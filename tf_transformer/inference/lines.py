@@ -36,10 +36,8 @@ def translate_lines(
         resume: Whether to continue after the last complete line of `output_path`.
 
     Raises:
-        DataError: Input or output is a directory, both are the same file, or there is nothing to
-            continue, or the output is of another input.
+        DataError: The output to continue is of another input, or was written in another way.
     """
-    _check_paths(input_path, output_path, resume)
     with contextlib.ExitStack() as files:
         source, output = sys.stdin.buffer, sys.stdout.buffer
         if input_path:
@@ -81,12 +79,23 @@ def translate_lines(
     _warn("translation", "stopped by the length limit before an end", long_translations)
 
 
-def _check_paths(input_path: str | None, output_path: str | None, resume: bool) -> None:
+def check_paths(input_path: str | None, output_path: str | None, resume: bool) -> None:
+    """Looks at the arguments of `translate_lines` before a model is loaded for them.
+
+    Raises:
+        DataError: A file or folder is missing, a directory is given for a file, both files are the
+            same, or there is nothing to continue.
+    """
     if resume and not (input_path and output_path):
         raise DataError("--continue needs --input and --output, files that can be read again.")
     for path, content in ((input_path, "one text on each line"), (output_path, "translations")):
         if path and os.path.isdir(path):
             raise DataError(f"{path}: is a directory; give a file in it, for {content}.")
+    folder = os.path.dirname(output_path or "")
+    missing = input_path and not os.path.exists(input_path) and input_path
+    missing = missing or (folder and not os.path.isdir(folder) and folder)
+    if missing:
+        raise DataError(f"{missing}: no such file or folder; check the path (from {os.getcwd()})")
     if input_path and output_path and os.path.realpath(input_path) == os.path.realpath(output_path):
         raise DataError(f"{output_path}: is the input too; give another --output.")
 

@@ -170,7 +170,7 @@ def default_batch_tokens(facts: Facts, max_length: int) -> int:
 
 def default_learning_rate(d_model: int) -> float:
     """The peak of the learning rate."""
-    return 0.003 * 128 / d_model
+    return float(f"{0.003 * 128 / d_model:.3g}")
 
 
 def default_warmup_steps(updates: int, norm_first: bool) -> int:
@@ -265,7 +265,8 @@ def explain(config: RunConfig, facts: Facts) -> str:
         return f"Nothing to choose for {facts}: every setting is given."
     width = max(len(choice.name) for choice in choices)
     lines = [f"{choice.name:{width}}  {choice.value!s:<8}  {choice.reason}" for choice in choices]
-    return "\n".join([f"For {facts} would be chosen:", *lines])
+    size = f"The size of the model is not chosen: d_model is {config.model.d_model}; see --preset."
+    return "\n".join([f"For {facts} would be chosen:", *lines, size])
 
 
 def gpus_by_driver(devices: str | None) -> int:
