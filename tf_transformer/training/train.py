@@ -238,7 +238,8 @@ def _fit(
     if workers.is_chief and not stop_on_signal.signal:
         deadline = None if training.minutes is None else started + 60 * training.minutes
         write_best_average(run, data.tokenizers, data.corpus.validation, say, deadline)
-    _report(config, run, workers, step_of(model), stop_on_signal.signal, started)
+    passes = step_of(model) * accumulation / len(batches)
+    _report(config, run, workers, step_of(model), passes, stop_on_signal.signal, started)
     return stop_on_signal.signal
 
 
@@ -306,12 +307,13 @@ def _report(
     run: RunDirectory,
     workers: Workers,
     step: int,
+    passes: float,
     signal: int,
     started: float,
 ) -> None:
     ended = (
         f"{'Stopped' if signal else 'Done'} at step {step:,} "
-        f"after {(time.monotonic() - started) / 60:.1f} minutes."
+        f"after {(time.monotonic() - started) / 60:.1f} minutes, {passes:.1f} passes of the text."
     )
     if not workers.is_chief:
         say(f"{ended} This was worker {workers.index}; the chief writes the run.")
