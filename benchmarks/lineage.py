@@ -39,14 +39,16 @@ def main() -> None:
     results = {}
     for name in options.architectures:
         run_dir = folder / name
-        done = run_dir / "done"
-        if not done.exists():
-            train(name, run_dir, options)
-            done.write_text(made_by(options), encoding="utf-8")
-        elif done.read_text(encoding="utf-8") != made_by(options):
+        stamp = run_dir.with_suffix(".stamp")
+        known = stamp.read_text(encoding="utf-8") if stamp.exists() else ""
+        if run_dir.exists() and known != made_by(options):
             sys.exit(
-                f"{run_dir} is of another budget, text or code; remove it, or give another --output"
+                f"{run_dir} is of another budget, other files or another code. Remove it, or give "
+                f"another --output"
             )
+        stamp.write_text(made_by(options), encoding="utf-8")
+        if not (run_dir / "done").exists():
+            train(name, run_dir, options)
         results[name] = measure(name, run_dir, options)
         say(f"{name}: {results[name]}")
         (folder / "results.json").write_text(json.dumps(results, indent=1), encoding="utf-8")
@@ -97,6 +99,7 @@ def train(name: str, run_dir: pathlib.Path, options: argparse.Namespace) -> None
         failed = subprocess.run(command, stdout=log, stderr=subprocess.STDOUT).returncode
     if failed:
         sys.exit(f"training {name} failed; see {run_dir.with_suffix('.log')}")
+    (run_dir / "done").touch()
 
 
 def made_by(options: argparse.Namespace) -> str:

@@ -179,7 +179,7 @@ assert plain[-1] < 0.1 * scaled[-1] and largest["$q \\cdot k$"][-1] > 0.9
 # Divided by $\sqrt{d_k}$, both hardly change with the width. Not divided, the largest weight goes
 # to 1, and for a wide head most queries have no gradient. (The mean of the norms would not show it:
 # a few queries, with two keys that are nearly equally good, have a large one.) At the paper's own
-# $d_k = 64$ it is not so bad yet; the paper too only says "we suspect".
+# $d_k = 64$ it is larger instead, and vanishes from 256 on; the paper too only says "we suspect".
 #
 # ## 3. Multi-head attention (3.2.2)
 #
@@ -603,7 +603,8 @@ del model
 # | restricted, `RestrictedSelfAttention` | $O(r \cdot n \cdot d)$ | $O(1)$ | $O(n / r)$ |
 #
 # Restricted self-attention attends to positions near by. The class has their largest distance, its
-# `radius`, so that $r$ is twice that and one. It equals self-attention with a mask; but a mask alone saves nothing, and this layer computes only the pairs that are near.
+# `radius`, so that $r$ is twice that and one. It equals self-attention with a mask; but a mask alone
+# saves nothing, and this layer computes only the pairs that are near.
 
 # %%
 x = rng.normal(size=(1, 100, 32)).astype("float32")
@@ -655,7 +656,7 @@ colour_bar = fig.colorbar(image, ax=panels, label="steps")
 # Self-attention joins all positions in one step. In a convolution of kernel 3, and in restricted
 # attention of radius 2 ($r = 5$), information goes on by 1 and by 2 positions a layer. That is
 # $O(n / k)$ and $O(n / r)$; the table's $\log_k n$ is for dilated convolutions. The recurrent layer
-# needs a step for each position between, and knows nothing of the future (white).
+# needs a step from each position to the next, and knows nothing of the future (white).
 #
 # **Operations**, measured: CPU time of one forward pass of one sequence against its length, the
 # median of several.
@@ -712,9 +713,10 @@ for name, times in milliseconds.items():
 # is the steepest, and has fewer operations than recurrence as long as $n < d$. Right, only
 # self-attention grows clearly faster than $n$, and not yet like $n^2$: the attention layers also
 # have their projections, $4 n d^2$ operations that table 1 leaves out. Where lines are flat, the
-# time is mostly that of the call itself, whatever the length. How high a line is depends on more than the operations: the
-# recurrent layer is the slowest because of its $n$ small products one after the other, the column
-# *sequential operations*; the convolution is the fastest because it is one large product.
+# time is mostly that of the call itself, whatever the length. How high a line is depends on more
+# than the operations: the recurrent layer is the slowest because of its $n$ small products one
+# after the other, the column *sequential operations*; the convolution is the fastest because it is
+# one large product.
 #
 # ## 11. The learning rate (5.3)
 #

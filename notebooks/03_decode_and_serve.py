@@ -287,7 +287,7 @@ show.plot_beam(
 #
 # $$\operatorname{score}(Y) = \frac{\log P(Y \mid X)}{\left((5 + |Y|) / 6\right)^{p}}$$
 #
-# With $p = 0$ it is $\log P$; with $p = 1$ about six times the mean of a token. The model above
+# With $p = 0$ it is $\log P$; with $p = 1$ nearly the mean of a token, times six. The model above
 # knows single sentences, and of those it drops nothing. So that there is something to see, it gets
 # two sentences in a row here, of which it has seen none in training:
 

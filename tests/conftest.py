@@ -109,11 +109,12 @@ def randomise():
 
 
 @pytest.fixture(scope="module", autouse=True)
-def no_collection_of_what_stays():
+def frozen_heap():
     """Keeps the collector off what earlier files left alive, which it would walk again and again.
 
     Keras collects whenever a layer gives up a variable; late in a run that took 80 % of some tests.
     """
+    gc.unfreeze()
     gc.collect()
     gc.freeze()
 

@@ -232,10 +232,12 @@ def test_the_lineage_is_measured_again_and_never_mixed(text, tmp_path):
     assert first["cho"]["bleu"] >= 0 and "bleu" not in first["masked_lm"]
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.keras")}
     again = last_line(compare(2))
-    assert again["cho"]["val_perplexity"] == first["cho"]["val_perplexity"]
+    expected = pytest.approx(first["cho"]["val_perplexity"], rel=1e-5)
+    assert again["cho"]["val_perplexity"] == expected
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.keras")} == before
+    (tmp_path / "cho" / "done").unlink()  # as if it had been interrupted
     other = compare(3)
-    assert other.returncode == 1 and "is of another budget, text or code" in other.stderr
+    assert other.returncode == 1 and "is of another budget, other files" in other.stderr
 
 
 def test_bleu_by_length_leaves_no_sentence_out(monkeypatch):
@@ -265,6 +267,6 @@ def test_a_masked_model_starts_a_prefix_model(tmp_path):
     warm, cold = results["val_loss"].values()
     assert [step for step, _ in warm] == [step for step, _ in cold] == [0, 2, 4]
     # The masked model has learned something: its weights are not those of the other beginning.
-    assert warm[0][1] < cold[0][1] and warm[0] != cold[0]
+    assert warm[0][1] < cold[0][1]
     assert json.loads((tmp_path / "results.json").read_text()) == results
     assert "<svg" in (tmp_path / "curves.svg").read_text()

@@ -44,6 +44,7 @@ def test_patience_counts_validations_since_the_best():
         ((1.0, 2.0, 3.0, 3.0, 3.0), False),  # warm-up and plateau
         ((3.0, 3.0, 3.0, 2.0), False),
         ((3.0, 3.0, 3.0, 2.0, 1.0), True),
+        ((3.0, 2.0, 3.0, 3.0, 2.0), False),  # a larger budget raises the rate again
     ],
 )
 def test_patience_does_not_count_before_the_rate_falls(rates, is_due):
@@ -59,5 +60,7 @@ def test_early_stopping_ends_a_run_and_counts_earlier_validations_when_it_resume
     assert [line["step"] for line in RunDirectory(early_stopped_run).log()] == [2, 4, 6]
     before = {p: p.stat().st_mtime_ns for p in early_stopped_run.rglob("*")}
     train(early_stopped_run, "--resume", "--steps=1000")
-    assert "Nothing to do: the last 2 validations up to step 6" in capfd.readouterr().err
+    printed = capfd.readouterr().err
+    assert "Nothing to do: the last 2 validations up to step 6" in printed
+    assert "without --patience" in printed
     assert {p: p.stat().st_mtime_ns for p in early_stopped_run.rglob("*")} == before

@@ -180,9 +180,17 @@ def test_explain_prints_the_choices_and_trains_nothing(copy_files, tmp_path, cap
     assert cli.main(["train", *options, "--warmup-steps=77"]) == 0
     printed = capfd.readouterr().out
     assert "45 minutes" in printed.splitlines()[0]
-    names = [line.split()[0] for line in printed.splitlines()[1:]]
+    *lines, last = printed.splitlines()[1:]
+    assert last.startswith("The size of the model is not chosen: d_model is 128")
+    names = [line.split()[0] for line in lines]
     assert set(names) == {name for _, name in OPEN} - {"warmup_steps"}
     assert not run_dir.exists()
+
+
+def test_attention_dropout_is_for_little_text():
+    little, much = (completed({}, MULTI._replace(num_pairs=n)) for n in (99_999, 100_000))
+    assert little.model.attention_dropout_rate == 0.1
+    assert much.model.attention_dropout_rate == 0.0
 
 
 def test_a_run_writes_what_was_chosen(trained_run):

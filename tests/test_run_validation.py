@@ -86,7 +86,7 @@ def test_a_resumed_run_has_only_the_rest_of_its_minutes(early_stopped_run, tmp_p
     state = json.loads(states[-1].read_text("utf-8"))
     states[-1].write_text(json.dumps({**state, "seconds": 3600.0}), "utf-8")
     assert cli.main(["train", f"--run-dir={run_dir}", "--resume", "--minutes=60"]) == 0
-    assert "Nothing to do: its 60 minutes are over." in capfd.readouterr().err
+    assert "Nothing to do: its 60 minutes are over; give more --minutes." in capfd.readouterr().err
 
 
 def test_tensorboard_has_the_metrics_of_the_log(early_stopped_run):

@@ -89,6 +89,7 @@ def test_the_best_checkpoint_is_that_of_the_criterion(runs, capfd, architecture,
 def test_a_run_of_text_can_be_resumed_and_stops_early(texts, tmp_path, capfd):
     options = [f"--train-text={texts / 'train'}", "--architecture=masked_lm"]
     never = ["--patience=2", "--learning-rate=1e-12", "--validation-steps=1", "--steps=1"]
+    never.append("--decay-fraction=1")  # patience counts while the rate falls
     train(tmp_path / "run", *options, *SETTINGS, *never)
     train(tmp_path / "run", "--resume", "--steps=50")
     steps = [line["step"] for line in log_of(tmp_path / "run")]

@@ -236,7 +236,8 @@ import sys, tensorflow as tf
 cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
 from tf_transformer import cli
-sizes = "--num-layers=1 --d-model=16 --num-heads=2 --d-ff=32 --dropout-rate=0".split()
+sizes = "--num-layers=1 --d-model=16 --num-heads=2 --d-ff=32".split()
+sizes += "--dropout-rate=0 --attention-dropout-rate=0".split()
 batches = "--corpus=copy --batch-tokens=512 --accumulation-steps=2 --validation-steps=2".split()
 # Gradients that are zero but for rounding (biases of keys) move weights by the learning rate.
 batches += ["--learning-rate=0.001", "--warmup-steps=100"]

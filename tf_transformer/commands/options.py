@@ -15,13 +15,13 @@ class Parser(argparse.ArgumentParser):
     Attributes:
         add_late_options: Called with the arguments before they are parsed, to add options that
             depend on others; None for nothing.
-        on_text: What to do where an argument belongs to no option.
+        advice_for_text: What to do with a text where the command takes none.
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, allow_abbrev=False, **options)
         self.add_late_options: Callable[[Sequence[str]], None] | None = None
-        self.on_text = ""
+        self.advice_for_text = ""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple:
         """Parses; an unknown option is a mistake of the command, not of the whole program."""
@@ -32,8 +32,8 @@ class Parser(argparse.ArgumentParser):
         if unknown:
             known = [option for action in self._actions for option in action.option_strings]
             advice = did_you_mean(unknown[0].split("=")[0], known, otherwise="")
-            if not unknown[0].startswith("-"):
-                advice = self.on_text
+            if self.advice_for_text and not unknown[0].startswith("-"):
+                advice = self.advice_for_text
             self.error(f"unknown {' '.join(unknown)}{'; ' if advice else ''}{advice}")
         return namespace, unknown
 

@@ -15,7 +15,7 @@ DESCRIPTION = (
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options."""
-    parser.on_text = "texts come from standard input or --input: echo TEXT | tf-transformer …"
+    parser.advice_for_text = "texts come from standard input (echo TEXT | …) or --input"
     parser.add_argument("model", metavar=MODEL)
     parser.add_argument("--input", metavar="F", help="default: standard input")
     parser.add_argument("--output", metavar="F", help="default: standard output")

@@ -202,7 +202,7 @@ class TrainingConfig:
     patience: int | None = setting(
         None,
         "validations without a better BLEU (or loss, where nothing is translated) after which to "
-        "stop, counted while the learning rate falls; default: never stop early",
+        "stop; counted once the learning rate has fallen below its peak; default: never stop early",
     )
     accumulation_steps: int = setting(1, "batches whose gradients are accumulated for one update")
     clip_norm: float | None = setting(None, "limit of the norm of all gradients; default: none")

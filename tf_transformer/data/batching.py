@@ -233,7 +233,8 @@ class TokenBatches:
         Returns:
             Dataset of (inputs, labels), see `batch`; with accumulation of (inputs, labels,
             sample_weight `(B,)` float32). Its attribute `pad_id`, which a dataset derived from it
-            lacks, is compared by `Transformer.fit` with that of the model.
+            lacks, is compared by `Transformer.fit` with that of the model. Its tuner is off, so
+            `num_parallel_calls` of what is put on top should be numbers.
 
         Raises:
             ValueError: If an argument is out of range.

@@ -93,7 +93,8 @@ class TransformerConfig(ModelConfig):
         num_layers: Encoder layers, and as many decoder layers.
         num_heads: H.
         d_ff: Width of the feed-forward networks.
-        attention_dropout_rate: Dropout of the attention weights (not in the paper).
+        attention_dropout_rate: Dropout of the attention weights (not in the paper); None in a run's
+            configuration until it is chosen.
         norm_first: Whether to normalise before each sub-layer; False is the paper's post-norm.
         activation: Of the feed-forward networks; the paper's is relu.
         positions: Sinusoids (section 3.5), or a trained table of each side (table 3, row E).

@@ -15,7 +15,8 @@ class LanguageModelConfig(ModelConfig):
         num_layers: Layers, which source and target share.
         num_heads: H.
         d_ff: Width of the feed-forward networks.
-        attention_dropout_rate: Dropout of the attention weights.
+        attention_dropout_rate: Dropout of the attention weights; None in a run's configuration
+            until it is chosen.
         norm_first: Whether to normalise before each sub-layer; False is post-norm.
 
     Raises:

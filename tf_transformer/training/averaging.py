@@ -45,7 +45,7 @@ def write_best_average(
     newest = [checkpoint for checkpoint in checkpoints if criterion.metric in checkpoint.metrics]
     if len(newest) < 2:
         return
-    say(f"Trying the averages of the last 2 to {len(newest)} checkpoints on the validation text.")
+    say("Trying averages of the last checkpoints on the validation text.")
     model = build_model(with_tokenizers(config.model, *tokenizers), config.training.precision)
     measure = (_bleu if criterion == BLEU else _loss)(config, model, tokenizers, validation)
     values: dict[int, float] = {}

@@ -58,13 +58,13 @@ def reason_to_stop(
     """Why a resumed run has reached its end already, or an empty str."""
     step = step_of(model)
     if total_steps is not None and step >= total_steps:
-        return f"the run is at step {step:,} of {total_steps:,}"
+        return f"the run is at step {step:,} of {total_steps:,}; give more --epochs or --steps"
     if isinstance(limit, stopping.TimeLimit) and limit.is_due:
-        return f"its {training.minutes:g} minutes are over"
+        return f"its {training.minutes:g} minutes are over; give more --minutes"
     if patience and patience.is_due:
         return (
             f"the last {training.patience} validations up to step {step:,} were not better than "
-            f"one before"
+            f"one before; a new run without --patience would go on"
         )
     return ""
 

@@ -68,7 +68,7 @@ class EarlyStopping(keras.callbacks.Callback):
 
     def _add(self, value: float, learning_rate: float) -> None:
         rank, falls = self._criterion.rank(value), learning_rate < self._highest_rate
-        self._since_best = 0 if rank > self._best else self._since_best + falls
+        self._since_best = self._since_best + 1 if falls and rank <= self._best else 0
         self._best = max(rank, self._best)
         self._highest_rate = max(learning_rate, self._highest_rate)
 

@@ -206,7 +206,7 @@ def _fit(
         limit = stopping.StepLimit(total_steps)
     done = reason_to_stop(training, model, total_steps, limit, patience)
     if done:
-        say(f"Nothing to do: {done}. A larger --minutes, --epochs or --steps continues it.")
+        say(f"Nothing to do: {done}.")
         if workers.is_chief and not run.average_path.is_dir():  # its end may have been interrupted
             write_best_average(run, data.tokenizers, data.corpus.validation, say)
         return 0
