@@ -357,8 +357,9 @@ for h, row, is_best in zip(hypotheses, scores, scores == scores.max(axis=0), str
 
 # %% [markdown]
 # For sentences like those of the training text the penalty matters little, and a beam too: they
-# are simple. On real text a beam is worth more, 0.2 and 1.6 BLEU in two runs on Multi30k (see the [README](../README.md#results)). `tf-transformer export` chooses both on the validation
-# text of the run. Measure it, always.
+# are simple. On real text a beam is worth more, 0.2 and 1.6 BLEU in two runs on Multi30k (see the
+# [log](../dev/LOG.md)). `tf-transformer export` chooses both on the validation text of the run.
+# Measure it, always.
 
 # %% [markdown]
 # ## KV caches
