@@ -34,7 +34,9 @@ def test_attention_draws_the_alignment_of_a_text_and_its_translation(exported_ru
     output = tmp_path / "new" / "a.png"
     done = run("attention", exported_run[0], "a b c d", f"--output={output}", cwd=tmp_path)
     translation = tt.Translator.load(exported_run[0])("a b c d")
-    assert (done.returncode, done.stdout, done.stderr) == (0, f"{translation}\n{output}\n", "")
+    assert (done.returncode, done.stdout) == (0, f"{translation}\n{output}\n")
+    # The model is hardly trained, and may find no end.
+    assert done.stderr == "" or "its end is left out" in done.stderr
     assert output.read_bytes().startswith(b"\x89PNG")
 
 
