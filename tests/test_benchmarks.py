@@ -256,7 +256,7 @@ def test_a_masked_model_starts_a_prefix_model(tmp_path):
         subprocess.run(
             [
                 sys.executable, str(FOLDER / "warm_start.py"), "--steps=4", "--validations=2",
-                "--pairs=600", "--vocab-size=400", "--batch-tokens=128",
+                "--pairs=600", "--vocab-size=400", "--batch-tokens=1024",
                 f"--output={tmp_path / 'results.json'}", f"--figure={tmp_path / 'curves.svg'}",
             ],
             capture_output=True,
