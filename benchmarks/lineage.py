@@ -36,17 +36,17 @@ def main() -> None:
     options = parse()
     folder = pathlib.Path(options.output)
     folder.mkdir(parents=True, exist_ok=True)
-    results = {}
+    results, wanted = {}, made_by(options)
     for name in options.architectures:
         run_dir = folder / name
         stamp = run_dir.with_suffix(".stamp")
         known = stamp.read_text(encoding="utf-8") if stamp.exists() else ""
-        if run_dir.exists() and known != made_by(options):
+        if run_dir.exists() and known != wanted:
             sys.exit(
                 f"{run_dir} is of another budget, other files or another code. Remove it, or give "
                 f"another --output"
             )
-        stamp.write_text(made_by(options), encoding="utf-8")
+        stamp.write_text(wanted, encoding="utf-8")
         if not (run_dir / "done").exists():
             train(name, run_dir, options)
         results[name] = measure(name, run_dir, options)

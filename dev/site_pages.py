@@ -9,6 +9,7 @@ import ast
 import base64
 import html
 import html.parser
+import itertools
 import json
 import pathlib
 import posixpath
@@ -43,11 +44,14 @@ def on_files(files, config):
         if path in added:
             continue
         added.add(path)
-        if not path.startswith("docs/"):
-            files.append(File.generated(config, _site_path(path), content=_page_of(path)))
         if path.endswith(".ipynb"):
-            for image, content in _images(path).items():
-                files.append(File.generated(config, f"repository/{image}", content=content))
+            page, pictures = _notebook(path)
+            files.append(File.generated(config, _site_path(path), content=page))
+            folder = posixpath.dirname(_site_path(path))
+            for name, picture in pictures.items():
+                files.append(File.generated(config, f"{folder}/{name}", content=picture))
+        elif not path.startswith("docs/"):
+            files.append(File.generated(config, _site_path(path), content=_page_of(path)))
         if path.endswith(".md"):
             links = _LINK.finditer((ROOT / path).read_text(encoding="utf-8"))
             targets = (_repository_path(path, link[2]) for link in links if link[2])
@@ -142,51 +146,33 @@ def _page_of(path):
     text = (ROOT / path).read_text(encoding="utf-8")
     if path.endswith(".md"):
         return text
-    if path.endswith(".ipynb"):
-        return "\n\n".join(_parts_of_notebook(path))
     return f"# {path}\n\n{_fence(text, _LANGUAGES.get(pathlib.Path(path).suffix, 'text'))}\n"
 
 
-def _parts_of_notebook(path):
-    """The cells of a notebook as Markdown, each followed by its outputs."""
-    for number, cell in enumerate(_cells(path)):
+def _notebook(path):
+    """A notebook as Markdown, each cell followed by its outputs; and its pictures, by name."""
+    stem, parts, pictures = pathlib.PurePath(path).stem, [], {}
+    for cell in json.loads((ROOT / path).read_text(encoding="utf-8"))["cells"]:
         source = "".join(cell["source"])
         if cell["cell_type"] == "markdown":
             # Images: few systems have a font that a browser can draw MathML with.
-            yield _FORMULA.sub(_formula, source)
+            parts.append(_FORMULA.sub(_formula, source))
             continue
-        yield _fence(source, "python")
-        printed = ""
-        for order, output in enumerate(cell["outputs"]):
-            data = output.get("data", {})
-            if "image/png" in data:
-                yield from [_fence(printed.rstrip(), "text")] if printed else []
-                printed = ""
-                yield f"![Output of the cell above]({_image_name(path, number, order)})"
-            else:
-                printed += "".join(output.get("text") or data.get("text/plain") or ())
-        if printed:
-            yield _fence(printed.rstrip(), "text")
+        parts.append(_fence(source, "python"))
+        for is_picture, outputs in itertools.groupby(cell["outputs"], _has_picture):
+            if not is_picture:
+                texts = (o.get("text") or o["data"].get("text/plain", ()) for o in outputs)
+                parts.append(_fence("".join(map("".join, texts)).rstrip(), "text"))
+                continue
+            for output in outputs:
+                name = f"{stem}_{len(pictures)}.png"
+                pictures[name] = base64.b64decode("".join(output["data"]["image/png"]))
+                parts.append(f"![Output of the cell above]({name})")
+    return "\n\n".join(parts), pictures
 
 
-def _images(path):
-    """The PNG outputs of a notebook, by the names that its page uses."""
-    return {
-        f"{posixpath.dirname(path)}/{_image_name(path, number, order)}": base64.b64decode(
-            "".join(output["data"]["image/png"])
-        )
-        for number, cell in enumerate(_cells(path))
-        for order, output in enumerate(cell.get("outputs", []))
-        if "image/png" in output.get("data", {})
-    }
-
-
-def _cells(path):
-    return json.loads((ROOT / path).read_text(encoding="utf-8"))["cells"]
-
-
-def _image_name(path, number, order):
-    return f"{pathlib.PurePath(path).stem}_{number}_{order}.png"
+def _has_picture(output):
+    return "image/png" in output.get("data", {})
 
 
 def _formula(match):

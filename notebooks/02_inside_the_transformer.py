@@ -634,6 +634,7 @@ def layers_of(width, radius, kernel=3):
 
 n = 16
 x = rng.normal(size=(1, n, 32)).astype("float32")
+longest = {}
 fig, panels = plt.subplots(1, 4, figsize=(9, 2.9), sharey=True, layout="constrained")
 for axes, (name, layer) in zip(panels, layers_of(32, radius=2).items(), strict=True):
     # Row 0 is as it was, and in row j + 1 position j is changed.
@@ -647,10 +648,12 @@ for axes, (name, layer) in zip(panels, layers_of(32, radius=2).items(), strict=T
         distance = np.arange(n) - np.arange(n)[:, None]
         steps = np.where(steps == 1, np.maximum(distance, 1), np.nan)
     image = axes.imshow(steps.T, cmap="viridis_r", vmin=1, vmax=n - 1)
-    axes.set(title=f"{name}: {np.nanmax(steps):.0f} at most", xlabel="input position")
+    longest[name] = int(np.nanmax(steps))
+    axes.set(title=f"{name}: {longest[name]} at most", xlabel="input position")
     axes.title.set_fontsize(9)
 panels[0].set_ylabel("output position")
 colour_bar = fig.colorbar(image, ax=panels, label="steps")
+assert [*longest.values()] == [1, n - 1, n - 1, n // 2]
 
 # %% [markdown]
 # Self-attention joins all positions in one step. In a convolution of kernel 3, and in restricted

@@ -349,6 +349,8 @@ hypotheses = list({h.text: h for h in (best[4, p][chosen] for p in marks)}.value
 scores = np.array(
     [[score_of(h.log_prob, h.length + (not h.truncated), p) for p in marks] for h in hypotheses]
 )
+for p, found in zip(marks, scores.max(axis=0), strict=True):
+    assert abs(best[4, p][chosen].score - found) < 1e-3
 for h, row, is_best in zip(hypotheses, scores, scores == scores.max(axis=0), strict=True):
     print(f"{h.text}\n    {h.length} tokens, log P {h.log_prob:.2f}", end="")
     for p, score, star in zip(marks, row, is_best, strict=True):

@@ -22,13 +22,17 @@ def needs(library):
     return pytest.mark.skipif(missing, reason=f"{library} is not installed")
 
 
-def run(script, *options):
+def run_python(*arguments):
     return subprocess.run(
-        [sys.executable, str(FOLDER / script), *options, *SMALLEST],
+        [sys.executable, *map(str, arguments)],
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
+
+
+def run(script, *options):
+    return run_python(FOLDER / script, *options, *SMALLEST)
 
 
 def last_line(process):
@@ -90,14 +94,7 @@ def test_pytorch_alone_on_an_accelerator():
 
 
 def test_text_of_many_pairs():
-    results = last_line(
-        subprocess.run(
-            [sys.executable, str(FOLDER / "data.py"), "--pairs=3000", "--shards=2", "--batches=5"],
-            capture_output=True,
-            text=True,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-        )
-    )
+    results = last_line(run_python(FOLDER / "data.py", "--pairs=3000", "--shards=2", "--batches=5"))
     ways = [results[way] for way in ("cache_written", "cache_found", "in_memory")]
     assert len({way["padding_fraction"] for way in ways}) == 1
     for way in ways:
@@ -147,13 +144,7 @@ def test_sizes_are_those_of_the_preset_unless_given():
         # An engine inherits the peak memory of its parent, which must stay small.
         "print(json.dumps([found, 'tensorflow' in sys.modules]))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
-    assert last_line(done) == [
+    assert last_line(run_python("-c", code)) == [
         {"num_layers": 6, "d_model": 512, "num_heads": 8, "d_ff": 64},
         False,
     ]
@@ -217,14 +208,9 @@ def test_the_lineage_is_measured_again_and_never_mixed(text, tmp_path):
             for part in ("train", "validation")
             for side in ("source", "target")
         ]
-        return subprocess.run(
-            [
-                sys.executable, str(FOLDER / "lineage.py"), f"--steps={steps}", *files,
-                f"--output={tmp_path}", "--architectures", "cho", "masked_lm",
-            ],
-            capture_output=True,
-            text=True,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        return run_python(
+            FOLDER / "lineage.py", f"--steps={steps}", *files,
+            f"--output={tmp_path}", "--architectures", "cho", "masked_lm",
         )  # fmt: skip
 
     first = last_line(compare(2))
@@ -253,15 +239,10 @@ def test_bleu_by_length_leaves_no_sentence_out(monkeypatch):
 
 def test_a_masked_model_starts_a_prefix_model(tmp_path):
     results = last_line(
-        subprocess.run(
-            [
-                sys.executable, str(FOLDER / "warm_start.py"), "--steps=4", "--validations=2",
-                "--pairs=600", "--vocab-size=400", "--batch-tokens=1024",
-                f"--output={tmp_path / 'results.json'}", f"--figure={tmp_path / 'curves.svg'}",
-            ],
-            capture_output=True,
-            text=True,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        run_python(
+            FOLDER / "warm_start.py", "--steps=4", "--validations=2",
+            "--pairs=600", "--vocab-size=400", "--batch-tokens=1024",
+            f"--output={tmp_path / 'results.json'}", f"--figure={tmp_path / 'curves.svg'}",
         )
     )  # fmt: skip
     warm, cold = results["val_loss"].values()

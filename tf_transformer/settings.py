@@ -29,6 +29,11 @@ def settings_of(config: type) -> list[dataclasses.Field]:
     return [field for field in dataclasses.fields(config) if "help" in field.metadata]
 
 
+def recipe_settings(config: type) -> list[str]:
+    """The names of the settings that a recipe chooses where they are None."""
+    return [field.name for field in settings_of(config) if field.metadata["recipe"]]
+
+
 def flag(name: str) -> str:
     """The command-line option of a setting."""
     return f"--{name.replace('_', '-')}"

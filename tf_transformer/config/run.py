@@ -19,7 +19,7 @@ from tf_transformer.models.architectures import (
     require_architecture,
 )
 from tf_transformer.models.configs import ModelConfig
-from tf_transformer.settings import from_table, settings_of
+from tf_transformer.settings import from_table, recipe_settings, settings_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,10 +45,9 @@ class RunConfig:
     def __post_init__(self) -> None:
         """Fills in the default model, and checks what concerns two tables."""
         if self.model is None:
-            model = dataclasses.replace(
-                preset("tiny"), tie_embeddings=self.tokenizer.joint,
-                dropout_rate=None, attention_dropout_rate=None,
-            )  # fmt: skip
+            tiny = preset("tiny")
+            chosen_later = dict.fromkeys(recipe_settings(type(tiny)))
+            model = dataclasses.replace(tiny, tie_embeddings=self.tokenizer.joint, **chosen_later)
             object.__setattr__(self, "model", model)
         if self.model.tie_embeddings and not self.tokenizer.joint:
             raise ConfigError(
@@ -183,8 +182,8 @@ def _model_from_table(
             )
     defaults = {"tie_embeddings": tokenizer.joint, **row.presets[choice.preset]}
     config = from_table(row.config, {**defaults, **given}, where)
-    for_recipe = {field.name for field in settings_of(row.config) if field.metadata["recipe"]}
-    return dataclasses.replace(config, **dict.fromkeys(for_recipe - set(given)))
+    chosen_later = dict.fromkeys(set(recipe_settings(row.config)) - set(given))
+    return dataclasses.replace(config, **chosen_later)
 
 
 def merge_tables(

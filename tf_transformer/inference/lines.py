@@ -92,10 +92,9 @@ def check_paths(input_path: str | None, output_path: str | None, resume: bool) -
         if path and os.path.isdir(path):
             raise DataError(f"{path}: is a directory; give a file in it, for {content}.")
     folder = os.path.dirname(output_path or "")
-    missing = input_path and not os.path.exists(input_path) and input_path
-    missing = missing or (folder and not os.path.isdir(folder) and folder)
-    if missing:
-        raise DataError(f"{missing}: no such file or folder; check the path (from {os.getcwd()}).")
+    for path, is_there in ((input_path, os.path.exists), (folder, os.path.isdir)):
+        if path and not is_there(path):
+            raise DataError(f"{path}: no such file or folder; check the path (from {os.getcwd()}).")
     if input_path and output_path and os.path.realpath(input_path) == os.path.realpath(output_path):
         raise DataError(f"{output_path}: is the input too; give another --output.")
 

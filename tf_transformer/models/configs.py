@@ -5,12 +5,12 @@ from typing import Any
 
 from tf_transformer.errors import ConfigError
 from tf_transformer.settings import (
+    recipe_settings,
     require,
     require_choices,
     require_positive,
     require_rate,
     setting,
-    settings_of,
 )
 
 
@@ -67,8 +67,7 @@ class ModelConfig:
 
     def require_complete(self) -> None:
         """Raises a `ConfigError` unless the vocabularies and the dropout rates are known."""
-        open_rates = [field.name for field in settings_of(type(self)) if field.metadata["recipe"]]
-        for name in ("source_vocab_size", "target_vocab_size", *open_rates):
+        for name in ("source_vocab_size", "target_vocab_size", *recipe_settings(type(self))):
             require(getattr(self, name) is not None, name, None, "given to build a model")
 
     def to_dict(self) -> dict[str, Any]:
