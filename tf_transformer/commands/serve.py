@@ -75,7 +75,7 @@ def run(options: argparse.Namespace, started: float) -> int:
     def announce() -> None:
         name, version = server.versions.name, server.versions.current.number
         print(f"{name}, version {version}: {server.address}/")
-        print(f"""curl -d '{{"instances": ["Wo ist der Bahnhof?"]}}' {server.url}:predict""")
+        print(f"""curl -d '{{"instances": ["YOUR TEXT"]}}' {server.url}:predict""")
         print("Ctrl-C ends it.", flush=True)
 
     with _log():

@@ -76,6 +76,7 @@ def plot_history(logs: list[tuple[str, Log]]) -> "Figure":
         axes.set_axisbelow(True)
         axes.spines[["top", "right"]].set_visible(False)
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+        axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
     for axes in grid[2:]:
         axes.set_xlabel("step")
     runs = [Line2D([], [], color=f"C{number % 10}") for number in range(len(logs))]

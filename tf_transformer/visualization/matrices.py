@@ -179,12 +179,14 @@ def add_colour_bar(image: "AxesImage | None", axes: Any, label: str) -> None:
     if image is None:
         return
     from matplotlib.patches import Patch
-    from matplotlib.ticker import LinearLocator
+    from matplotlib.ticker import MaxNLocator
 
     figure = image.figure
     # Ticks that do not depend on the height, or the layout would be made for others.
+    least, most = image.get_clim()
+    ticks = MaxNLocator(5).tick_values(least, most)
     figure.colorbar(image, ax=axes, label=label, pad=0.02, fraction=0.05, aspect=25,
-                    ticks=LinearLocator(5), format="{x:.3g}")  # fmt: skip
+                    ticks=ticks[(ticks >= least) & (ticks <= most)], format="{x:.3g}")  # fmt: skip
     images = [drawn for panel in np.ravel(axes) for drawn in panel.images]
     if any(np.ma.getmaskarray(drawn.get_array()).any() for drawn in images):
         patch = Patch(facecolor="white", edgecolor="0.6", hatch=_HATCH)
