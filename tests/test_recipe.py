@@ -89,6 +89,13 @@ def test_nothing_is_chosen_where_all_is_given():
     assert recipe.explain(config, MULTI).startswith("Nothing to choose for 29,000 pairs")
 
 
+@given(known=facts(), more=st.floats(1, 1000))
+def test_longer_training_has_no_higher_peak(known, more):
+    minutes = known.minutes or 1.0
+    one, two = (completed({}, known._replace(minutes=m)) for m in (minutes, more * minutes))
+    assert two.training.learning_rate <= one.training.learning_rate
+
+
 def test_text_with_a_cache_of_ids_has_no_noise():
     assert completed({}, MULTI).data.source_noise == 0.1
     cached = completed({"data": {**COPY["data"], "data_cache": "caches"}}, MULTI)

@@ -56,8 +56,8 @@ class DataConfig:
     )
     source_noise: float | None = setting(
         None,
-        "probability that a source sentence gets noise in an epoch: no capitals, no final "
-        "punctuation or typing errors",
+        "probability that a source sentence loses its capitals or its final punctuation in an "
+        "epoch; half of it for a word to be mistyped",
         recipe=True,
     )
     fold_capitals: bool | None = setting(

@@ -31,7 +31,7 @@ class Augmentation:
     Attributes:
         bpe_dropout: Probability that a merge of BPE is left out, on both sides (Provilkov et al.
             2020, section 3).
-        source_noise: Probability that a source sentence gets noise, see `SourceNoise`.
+        source_noise: Probability of noise in a source sentence, see `SourceNoise`.
 
     Raises:
         ValueError: If a probability is not from 0 to 1.

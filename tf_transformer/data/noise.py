@@ -10,7 +10,8 @@ import numpy as np
 _WORD = re.compile(r"[^\W\d_]{3,}")
 # Unicode calls these punctuation, but 5 is not 5 %.
 _SIGNS = "%‰٪％#＃&＆@＠*＊′″"
-_TYPOS_IN_TRAINING = 0.15
+# Of words, as a fraction of the probability that a sentence gets another kind of noise.
+_TYPOS_IN_TRAINING = 0.5
 
 
 def upper_case(text: str) -> str:
@@ -71,34 +72,33 @@ def _mistyped(word: str, letters: str, random: np.random.Generator) -> str:
 
 
 class SourceNoise:
-    """Noise for some of the sentences of an epoch, so that a model learns to translate it.
+    """Noise for the sentences of an epoch, so that a model learns to translate it.
 
-    Each sentence is chosen with a probability, and gets one kind of noise: no capitals, no final
-    punctuation, or typing errors in 15 % of its words. Capitals are none of them: a translator
-    folds them, see `inference/tokens.py`.
+    Some sentences lose their capital letters or their final punctuation, and in all of them some
+    words are mistyped (Karpukhin et al. 2019). Nothing is put into capitals: a translator folds
+    them, see `inference/tokens.py`.
 
     Args:
-        probability: That a sentence gets noise, 0 to 1.
+        probability: That a sentence loses its capitals or its final punctuation, 0 to 1; half of
+            it is the probability that a word is mistyped.
         random: Chooses.
     """
 
     def __init__(self, probability: float, random: np.random.Generator) -> None:
         self._probability = probability
         self._random = random
-        self._kinds = (
-            lower_case,
-            without_final_punctuation,
-            lambda text: with_typos(text, random, _TYPOS_IN_TRAINING),
-        )
+        self._kinds = (lower_case, without_final_punctuation)
 
     def __call__(self, sentences: Sequence[str]) -> list[str]:
         """The sentences, some of them with noise."""
         chosen = self._random.random(len(sentences)) < self._probability
         kinds = self._random.integers(len(self._kinds), size=len(sentences))
-        return [
+        changed = [
             self._kinds[kind](sentence) if is_chosen else sentence
             for sentence, is_chosen, kind in zip(sentences, chosen, kinds, strict=True)
         ]
+        rate = _TYPOS_IN_TRAINING * self._probability
+        return [with_typos(sentence, self._random, rate) for sentence in changed]
 
 
 def robustness_variants(texts: Sequence[str], seed: int = 0) -> dict[str, list[str]]:

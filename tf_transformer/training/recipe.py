@@ -123,8 +123,9 @@ def choose(config: RunConfig, facts: Facts) -> list[Choice]:
     )  # fmt: skip
     budget = estimate_budget(facts, config, vocab_size, batch_tokens)
     add(
-        "training", "learning_rate", default_learning_rate(config.model.d_model),
-        "the peak; a wider model needs less",
+        "training", "learning_rate",
+        default_learning_rate(config.model.d_model, budget.updates),
+        "the peak; a wider model and a longer training need less",
     )  # fmt: skip
     add(
         "training", "warmup_steps",
@@ -168,9 +169,10 @@ def default_batch_tokens(facts: Facts, max_length: int) -> int:
     return 2 ** max(least, round(math.log2(wanted)))
 
 
-def default_learning_rate(d_model: int) -> float:
+def default_learning_rate(d_model: int, updates: int) -> float:
     """The peak of the learning rate."""
-    return float(f"{0.003 * 128 / d_model:.3g}")
+    longer = max(1.0, updates / 7000)
+    return float(f"{0.003 * 128 / d_model / longer ** (1 / 3):.3g}")
 
 
 def default_warmup_steps(updates: int, norm_first: bool) -> int:
