@@ -48,11 +48,12 @@ def with_typos(text: str, random: np.random.Generator, rate: float) -> str:
         rate: The fraction of words, of three letters or more, that get one error.
     """
     words = list(_WORD.finditer(text))
-    if not words:
+    has_errors = random.random(len(words)) < rate
+    if not has_errors.any():
         return text
     letters = "".join(word[0] for word in words)
     parts, end = [], 0
-    for word, has_error in zip(words, random.random(len(words)) < rate, strict=True):
+    for word, has_error in zip(words, has_errors, strict=True):
         if has_error:
             parts += [text[end : word.start()], _mistyped(word[0], letters, random)]
             end = word.end()
