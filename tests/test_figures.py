@@ -115,6 +115,16 @@ def test_the_darkest_weight_may_be_the_largest():
     assert (np.diff(greys @ [0.299, 0.587, 0.114]) < 0).all()
 
 
+@pytest.mark.parametrize(
+    ("largest", "labels"),
+    [(1, "0 0.2 0.4 0.6 0.8 1"), (0.83, "0 0.2 0.4 0.6 0.8"), (0.004, "0 0.001 0.002 0.003 0.004")],
+)
+def test_the_scale_of_weights_has_round_numbers(largest, labels):
+    weights = WEIGHTS / WEIGHTS.max() * largest
+    _, scale = plot_attention(weights, "a b c".split(), TOKENS, largest=None).axes
+    assert ticks(scale.yaxis) == labels.split()
+
+
 def test_the_alignment_frames_the_largest_weight_of_each_target_token():
     weights = np.vstack([WEIGHTS, [[np.nan] * 4, [0] * 4]])
     axes = plot_alignment(weights, TOKENS, ["a", "b", "c", "d", "e"]).axes[0]
@@ -201,7 +211,8 @@ def test_the_masks_of_the_layers_are_drawn(mask, expected):
 
 def test_positions_are_rows_and_dimensions_columns():
     table = tt.sinusoidal_positions(11, 20)
-    axes, _ = plot_positions(table).axes
+    axes, scale = plot_positions(table).axes
+    assert ticks(scale.yaxis) == ["−1", "−0.5", "0", "0.5", "1"]
     assert (axes.get_ylabel(), axes.get_xlabel()) == ("position", "dimension")
     drawn = image(axes)
     np.testing.assert_allclose(drawn[1, :4], [0.841471, 0.540302, 0.387674, 0.921796], atol=1e-6)

@@ -64,6 +64,7 @@ def test_plot_draws_each_metric_over_the_steps(run_dir):
         drawn[axes.get_title(loc="left")] = [
             (list(line.get_xdata()), list(line.get_ydata())) for line in axes.get_lines()
         ]
+        assert all(tick == int(tick) for tick in axes.get_xticks()), "there is no half step"
     assert drawn == {
         "Loss": [([2, 4], [7.0, 5.0]), ([2, 4], [7.5, 5.5]), ([2], [7.0]), ([2], [7.5])],
         "Validation BLEU": [([2, 4], [2.0, 4.0]), ([2], [2.0])],

@@ -184,7 +184,7 @@ def add_colour_bar(image: "AxesImage | None", axes: Any, label: str) -> None:
     figure = image.figure
     # Ticks that do not depend on the height, or the layout would be made for others.
     least, most = image.get_clim()
-    ticks = MaxNLocator(5).tick_values(least, most)
+    ticks = MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]).tick_values(least, most)
     figure.colorbar(image, ax=axes, label=label, pad=0.02, fraction=0.05, aspect=25,
                     ticks=ticks[(ticks >= least) & (ticks <= most)], format="{x:.3g}")  # fmt: skip
     images = [drawn for panel in np.ravel(axes) for drawn in panel.images]
