@@ -85,8 +85,18 @@ def test_a_resumed_run_has_only_the_rest_of_its_minutes(early_stopped_run, tmp_p
     states = sorted(run_dir.glob("checkpoints/*/state.json"))
     state = json.loads(states[-1].read_text("utf-8"))
     states[-1].write_text(json.dumps({**state, "seconds": 3600.0}), "utf-8")
+    config = (run_dir / "config.toml").read_text("utf-8")
     assert cli.main(["train", f"--run-dir={run_dir}", "--resume", "--minutes=60"]) == 0
     assert "Nothing to do: its 60 minutes are over; give more --minutes." in capfd.readouterr().err
+    assert (run_dir / "config.toml").read_text("utf-8") == config, "it says what was trained"
+
+
+@pytest.mark.usefixtures("use_small_copy_task")
+def test_minutes_that_end_before_the_first_update_are_an_error(tmp_path, capfd):
+    options = ["--corpus=copy", "--preset=tiny", "--num-layers=1", "--d-model=8", "--d-ff=8"]
+    assert cli.main(["train", f"--run-dir={tmp_path / 'run'}", *options, "--minutes=0.001"]) == 2
+    last = capfd.readouterr().err.splitlines()[-1]
+    assert "nothing is trained yet" in last and "give more --minutes" in last
 
 
 def test_tensorboard_has_the_metrics_of_the_log(early_stopped_run):

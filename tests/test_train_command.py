@@ -131,8 +131,7 @@ def test_shards_and_a_cache_train_what_two_files_in_memory_do(
     run_dir, cache = tmp_path / "run", tmp_path / "cache"
     pattern = {f"train_{side}": shards / f"*.{side}.gz" for side in ("source", "target")}
     lengths = [f"--steps={STEPS}", f"--validation-steps={PERIOD}"]
-    # With a cache the recipe chooses no noise.
-    given = [*files(copy_files, **pattern), *SMALL, *lengths, "--source-noise=0.1"]
+    given = [*files(copy_files, **pattern), *SMALL, *lengths]
     assert cli.main(["train", f"--run-dir={run_dir}", *given, f"--data-cache={cache}"]) == 0
     assert without_times(log_of(run_dir)) == without_times(log_of(trained_run[0]))
     (ids,) = cache.iterdir()
@@ -211,6 +210,7 @@ def test_ctrl_c_saves_a_checkpoint_and_resume_continues(copy_files, tmp_path):
     assert process.returncode == 130
     assert "Stopped at step" in printed
     assert "Traceback" not in printed and "Next:" not in printed
+    assert f"To go on: tf-transformer train --run-dir {run_dir} --resume" in printed
     stopped = log_of(run_dir)[-1]["step"]
     assert f"step-{stopped:08d}" in checkpoints_in(run_dir)
     arguments = ["train", f"--run-dir={run_dir}", "--resume", f"--steps={stopped + 2}"]

@@ -63,7 +63,7 @@ def restore_model(run: RunDirectory, precision: str | None = None) -> TrainedMod
     if checkpoint is None:
         raise RunError(
             f"{run.checkpoints_path}: there is no checkpoint yet. "
-            f"Train with: tf-transformer train --run-dir {run.path} --resume"
+            f"Train with: {run.resume_command()}"
         )
     config = run.config()
     tokenizers = restore_tokenizers(run)

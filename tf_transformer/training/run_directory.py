@@ -134,6 +134,10 @@ class RunDirectory:
     def _test_path(self, side: str) -> pathlib.Path:
         return self.path / "test" / f"{side}.txt"
 
+    def resume_command(self) -> str:
+        """What continues a run."""
+        return f"tf-transformer train --run-dir {shlex.quote(str(self.path))} --resume"
+
     def next_commands(self, config: RunConfig) -> str:
         """What to do with a run that has ended; with its own test sentences, if any."""
         paths = [self._test_path(side) for side in ("source", "target")]

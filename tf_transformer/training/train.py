@@ -13,7 +13,7 @@ import tensorflow as tf
 from keras.optimizers.schedules import LearningRateSchedule
 
 from tf_transformer.config import RunConfig, TrainingConfig
-from tf_transformer.errors import ConfigError
+from tf_transformer.errors import ConfigError, InputError
 from tf_transformer.evaluation import bleu_signature
 from tf_transformer.models.architectures import build_model
 from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer
@@ -180,8 +180,6 @@ def _resume(
         checkpoint.restore(model)
         if workers.is_chief:
             checkpoints.set_aside_after(checkpoint)
-    if workers.is_chief and config.to_dict() != run.config().to_dict():
-        run.save_config(config)
     return checkpoint
 
 
@@ -205,11 +203,15 @@ def _fit(
     else:
         limit = stopping.StepLimit(total_steps)
     done = reason_to_stop(training, model, total_steps, limit, patience)
+    if done and not step_of(model):
+        raise InputError(f"{run.path}: nothing is trained yet, and {done}")
     if done:
         say(f"Nothing to do: {done}.")
         if workers.is_chief and not run.average_path.is_dir():  # its end may have been interrupted
             write_best_average(run, data.tokenizers, data.corpus.validation, say)
         return 0
+    if workers.is_chief and config.to_dict() != run.config().to_dict():
+        run.save_config(config)  # resumed with another budget
     progress = Progress(
         batches.num_target_tokens / len(batches), started, total_steps, training.minutes,
         accumulation,
@@ -324,5 +326,4 @@ def _report(
     if criterion.metric in best.metrics:
         value = f", validation {criterion.label} {criterion.text(best.metrics[criterion.metric])}"
     say(f"{ended} {what}: step {best.step:,}{value}, in {run.path}.")
-    if not signal:
-        say(f"Next: {run.next_commands(config)}")
+    say(f"To go on: {run.resume_command()}" if signal else f"Next: {run.next_commands(config)}")
