@@ -249,6 +249,7 @@ def use_one_core():
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 
 
+@pytest.mark.slow
 def test_a_run_exported_by_two_processes_gives_the_same_bytes(trained_run, copy_files, tmp_path):
     # Validation text of several batches chooses the search, before the graph is saved.
     run_dir = shutil.copytree(trained_run[0], tmp_path / "run")

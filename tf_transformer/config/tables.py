@@ -57,7 +57,7 @@ class DataConfig:
     source_noise: float | None = setting(
         None,
         "probability that a source sentence loses its capitals or its final punctuation in an "
-        "epoch; half of it for a word to be mistyped",
+        "epoch; half of it for a word of three letters or more to be mistyped",
         recipe=True,
     )
     fold_capitals: bool | None = setting(

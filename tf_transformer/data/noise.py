@@ -10,8 +10,8 @@ import numpy as np
 _WORD = re.compile(r"[^\W\d_]{3,}")
 # Unicode calls these punctuation, but 5 is not 5 %.
 _SIGNS = "%‰٪％#＃&＆@＠*＊′″"
-# Of words, as a fraction of the probability that a sentence gets another kind of noise.
-_TYPOS_IN_TRAINING = 0.5
+# A word is mistyped with this fraction of the probability of noise in a sentence.
+_TYPO_FRACTION = 0.5
 
 
 def upper_case(text: str) -> str:
@@ -75,13 +75,13 @@ def _mistyped(word: str, letters: str, random: np.random.Generator) -> str:
 class SourceNoise:
     """Noise for the sentences of an epoch, so that a model learns to translate it.
 
-    Some sentences lose their capital letters or their final punctuation, and in all of them some
-    words are mistyped (Karpukhin et al. 2019). Nothing is put into capitals: a translator folds
-    them, see `inference/tokens.py`.
+    Some sentences lose their capital letters or their final punctuation, and words of any
+    sentence may be mistyped (Karpukhin et al. 2019). Nothing is put into capitals: a translator
+    folds them, see `inference/tokens.py`.
 
     Args:
         probability: That a sentence loses its capitals or its final punctuation, 0 to 1; half of
-            it is the probability that a word is mistyped.
+            it is the probability that a word of three letters or more is mistyped.
         random: Chooses.
     """
 
@@ -92,13 +92,15 @@ class SourceNoise:
 
     def __call__(self, sentences: Sequence[str]) -> list[str]:
         """The sentences, some of them with noise."""
+        if not self._probability:
+            return list(sentences)
         chosen = self._random.random(len(sentences)) < self._probability
         kinds = self._random.integers(len(self._kinds), size=len(sentences))
         changed = [
             self._kinds[kind](sentence) if is_chosen else sentence
             for sentence, is_chosen, kind in zip(sentences, chosen, kinds, strict=True)
         ]
-        rate = _TYPOS_IN_TRAINING * self._probability
+        rate = _TYPO_FRACTION * self._probability
         return [with_typos(sentence, self._random, rate) for sentence in changed]
 
 

@@ -19,6 +19,10 @@ from tf_transformer.data.parallel import Corpus
 # A subword is about so many characters, in the European languages that this was counted in.
 _CHARACTERS_PER_TOKEN = 3.6
 _SAMPLE_PAIRS = 1000
+# What a core trains in a second, tokens times weights, and the seconds of a batch that more cores
+# do not shorten.
+_WEIGHTS_PER_SECOND = 1.15e10
+_SECONDS_NOT_SHARED = 0.1
 
 
 class Facts(NamedTuple):
@@ -132,9 +136,11 @@ def choose(config: RunConfig, facts: Facts) -> list[Choice]:
         default_warmup_steps(budget.updates, getattr(config.model, "norm_first", True)),
         f"a small part of the updates, of which there may be {budget.updates:,}",
     )  # fmt: skip
+    interval = default_validation_steps(budget)
     add(
-        "training", "validation_steps", default_validation_steps(budget),
-        f"5 to 25 validations, in what may take {_counted(round(budget.minutes), 'minute')}",
+        "training", "validation_steps", interval,
+        f"for about {_counted(max(1, round(budget.updates / interval)), 'validation')} "
+        f"in what may take {_counted(math.ceil(budget.minutes), 'minute')}",
     )  # fmt: skip
     add(
         "model", "dropout_rate", default_dropout_rate(facts.num_pairs),
@@ -144,10 +150,11 @@ def choose(config: RunConfig, facts: Facts) -> list[Choice]:
         "model", "attention_dropout_rate", default_attention_dropout_rate(facts.num_pairs),
         "likewise, of the attention weights",
     )  # fmt: skip
+    noise = default_source_noise(facts.num_pairs, config.data.data_cache) * config.data.has_sources
     add(
-        "data", "source_noise",
-        default_source_noise(facts.num_pairs, config.data.data_cache) * config.data.has_sources,
-        "small letters or typing errors should not ruin a translation; 0 for huge text",
+        "data", "source_noise", noise,
+        "so that small letters or typing errors do not ruin a translation" if noise
+        else "there are too few sources for noise, too many, or none",
     )  # fmt: skip
     add(
         "data", "fold_capitals", facts.has_small_letters,
@@ -170,9 +177,12 @@ def default_batch_tokens(facts: Facts, max_length: int) -> int:
 
 
 def default_learning_rate(d_model: int, updates: int) -> float:
-    """The peak of the learning rate."""
-    longer = max(1.0, updates / 7000)
-    return float(f"{0.003 * 128 / d_model / longer ** (1 / 3):.3g}")
+    """The peak of the learning rate: less for a wider model, and for more than 4,000 updates.
+
+    It falls with their cube root, but no further than was tried, with `tiny` and 13,000 updates.
+    """
+    longer = min(1.5, max(1.0, (updates / 4000) ** (1 / 3)))
+    return float(f"{0.003 * 128 / d_model / longer:.3g}")
 
 
 def default_warmup_steps(updates: int, norm_first: bool) -> int:
@@ -182,8 +192,12 @@ def default_warmup_steps(updates: int, norm_first: bool) -> int:
 
 
 def default_source_noise(num_pairs: int, data_cache: str | None) -> float:
-    """Probability of noise; none for huge text, whose ids are made once and for all."""
-    return 0.1 if num_pairs < 1_000_000 and data_cache is None else 0.0
+    """Probability of noise.
+
+    None for very little text, which has too few examples of each word to spoil some, and for huge
+    text, whose ids are made once and for all.
+    """
+    return 0.1 if 2_000 <= num_pairs < 1_000_000 and data_cache is None else 0.0
 
 
 def default_dropout_rate(num_pairs: int) -> float:
@@ -213,32 +227,40 @@ class Budget(NamedTuple):
 
 def estimate_budget(facts: Facts, config: RunConfig, vocab_size: int, batch_tokens: int) -> Budget:
     """Guesses updates from minutes, or minutes from updates, by the speed of like machines."""
-    tokens_per_update = 0.85 * batch_tokens * config.training.accumulation_steps
-    tokens_per_minute = 60 * _tokens_per_second(facts, config.model, vocab_size)
+    tokens_per_batch = 0.95 * batch_tokens  # the rest is padding
+    tokens_per_update = tokens_per_batch * config.training.accumulation_steps
+    seconds_per_update = config.training.accumulation_steps * _seconds_per_batch(
+        facts, config.model, vocab_size, tokens_per_batch
+    )
     updates = facts.steps
     if facts.epochs is not None:
         updates = facts.epochs * facts.num_pairs * facts.tokens_per_pair / tokens_per_update
     if facts.minutes is not None:
-        updates = facts.minutes * tokens_per_minute / tokens_per_update
-    minutes = facts.minutes or updates * tokens_per_update / tokens_per_minute
+        updates = facts.minutes * 60 / seconds_per_update
+    minutes = facts.minutes or updates * seconds_per_update / 60
     return Budget(max(1, round(updates)), minutes)
 
 
 def default_validation_steps(budget: Budget) -> int:
-    """Updates between validations: about one a minute, 5 to 25 in all."""
-    number = min(25, max(5, round(budget.minutes)))
+    """Updates between validations: about one a minute, 5 to 15 in all, but at least one an hour.
+
+    A checkpoint is written after each, so this is what a power cut may cost.
+    """
+    number = max(5, min(15, round(budget.minutes)), round(budget.minutes / 60))
     return max(10, round(budget.updates / number))
 
 
-def _tokens_per_second(facts: Facts, model: Any, vocab_size: int) -> float:
-    """Target tokens a second in training, to a factor of two.
+def _seconds_per_batch(facts: Facts, model: Any, vocab_size: int, tokens: float) -> float:
+    """Seconds of a batch of so many target tokens.
 
-    `tiny` makes 3,900 on a core and `base` 290 (benchmarks/train.py); a GPU is taken for 20 cores.
+    Within a fifth for `tiny` and `base` on one and two cores (dev/LOG.md). A GPU is a guess: 20
+    cores, and a fifth of what threads do not share.
     """
     num_layers, d_ff = getattr(model, "num_layers", 1), getattr(model, "d_ff", model.d_model)
     weights = num_layers * model.d_model * (12 * model.d_model + 4 * d_ff)
     weights += vocab_size * model.d_model
-    return 3_900 * (20 * facts.gpus or facts.cores) * (2.3e6 / weights) ** 0.85
+    shared = tokens * weights / (_WEIGHTS_PER_SECOND * (20 * facts.gpus or facts.cores))
+    return shared + (_SECONDS_NOT_SHARED / 5 if facts.gpus else _SECONDS_NOT_SHARED)
 
 
 def with_choices(config: RunConfig, choices: Sequence[Choice], chosen_for: str) -> RunConfig:

@@ -197,5 +197,9 @@ def _with_vocab_size(
     if vocab_size == config.tokenizer.vocab_size:
         return config
     tokenizer = dataclasses.replace(config.tokenizer, vocab_size=vocab_size)
-    notes = {key: note for key, note in config.chosen.items() if key != "tokenizer.vocab_size"}
+    notes, key = dict(config.chosen), "tokenizer.vocab_size"
+    if vocab_size is None:
+        notes.pop(key, None)
+    elif key in notes:
+        notes[key] = "as many as the text allows"
     return dataclasses.replace(config, tokenizer=tokenizer, chosen=notes)
