@@ -87,7 +87,15 @@ def test_nothing_is_chosen_where_all_is_given():
     config = completed({}, MULTI)
     assert recipe.choose(config, MULTI) == []
     assert recipe.with_choices(config, [], "nothing") == config
-    assert recipe.explain(config, MULTI).startswith("Nothing to choose for 29,000 pairs")
+    given = dataclasses.replace(config, chosen={})
+    assert recipe.explain(given, MULTI).startswith("Nothing to choose for 29,000 pairs")
+
+
+def test_a_finished_choice_is_explained_as_it_was_made():
+    to_make = recipe.explain(RunConfig.from_dict(COPY), MULTI).splitlines()
+    made = recipe.explain(completed({}, MULTI), MULTI._replace(cores=64)).splitlines()
+    assert made[1:] == to_make[1:]
+    assert made[0].startswith("Nothing is left to choose. For 29,000 pairs, 45 minutes, 2 cores")
 
 
 @given(known=facts(), more=st.floats(1, 1000))
@@ -182,7 +190,7 @@ def test_a_file_of_another_run_with_changes_is_chosen_anew(tmp_path, capfd):
     )
     options = ["train", f"--run-dir={tmp_path / 'run'}", f"--config={path}", "--explain"]
     assert cli.main(options) == 0
-    assert capfd.readouterr().out.startswith("Nothing to choose for 20,000 pairs"), "a repetition"
+    assert capfd.readouterr().out.startswith("Nothing is left to choose"), "a repetition"
     assert cli.main([*options, "--preset=base"]) == 0
     printed = capfd.readouterr().out
     assert "learning_rate           0.00075" in printed and "label_smoothing" not in printed

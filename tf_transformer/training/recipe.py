@@ -282,15 +282,28 @@ def with_choices(config: RunConfig, choices: Sequence[Choice], chosen_for: str) 
     return dataclasses.replace(config, **sections, chosen=chosen)
 
 
+def noted_choices(config: RunConfig) -> list[Choice]:
+    """The choices whose notes a configuration holds, as `with_choices` left them."""
+    choices = []
+    for key, reason in config.chosen.items():
+        table, _, name = key.partition(".")
+        if hasattr(getattr(config, table, None), name):
+            choices.append(Choice(table, name, getattr(getattr(config, table), name), reason))
+    return choices
+
+
 def explain(config: RunConfig, facts: Facts) -> str:
-    """The choices as a text for people."""
-    choices = choose(config, facts)
+    """The choices as a text for people: those to make, else those that the configuration notes."""
+    choices, what = choose(config, facts), f"For {facts} would be chosen:"
+    if not choices:
+        choices = noted_choices(config)
+        what = f"Nothing is left to choose. For {config.chosen.get('for', facts)} was chosen:"
     if not choices:
         return f"Nothing to choose for {facts}: every setting is given."
     width = max(len(choice.name) for choice in choices)
     lines = [f"{choice.name:{width}}  {choice.value!s:<8}  {choice.reason}" for choice in choices]
     size = f"The size of the model is not chosen: d_model is {config.model.d_model}; see --preset."
-    return "\n".join([f"For {facts} would be chosen:", *lines, size])
+    return "\n".join([what, *lines, size])
 
 
 def gpus_by_driver(devices: str | None) -> int:
