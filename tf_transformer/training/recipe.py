@@ -154,7 +154,7 @@ def choose(config: RunConfig, facts: Facts) -> list[Choice]:
     add(
         "data", "source_noise", noise,
         "so that small letters or typing errors do not ruin a translation" if noise
-        else "there are too few sources for noise, too many, or none",
+        else "for 2,000 to 1,000,000 pairs without a cache of token ids; no other text has noise",
     )  # fmt: skip
     add(
         "data", "fold_capitals", facts.has_small_letters,
