@@ -1,6 +1,7 @@
 """The recipe fills in what nobody gave, suits it to the corpus, and says so."""
 
 import dataclasses
+import re
 
 import commands
 import pytest
@@ -56,7 +57,7 @@ def test_every_corpus_and_budget_gets_a_complete_configuration(known, max_length
         assert training.warmup_steps < budget.updates
     assert budget.updates / training.validation_steps <= max(16, 1 + budget.minutes / 60)
     minutes_between = budget.minutes * training.validation_steps / budget.updates
-    assert minutes_between < 91 or training.validation_steps == 10
+    assert minutes_between < 66 or training.validation_steps == 10
     if budget.updates > 100:
         assert budget.updates / training.validation_steps >= 4
 
@@ -95,7 +96,16 @@ def test_a_finished_choice_is_explained_as_it_was_made():
     to_make = recipe.explain(RunConfig.from_dict(COPY), MULTI).splitlines()
     made = recipe.explain(completed({}, MULTI), MULTI._replace(cores=64)).splitlines()
     assert made[1:] == to_make[1:]
-    assert made[0].startswith("Nothing is left to choose. For 29,000 pairs, 45 minutes, 2 cores")
+    assert made[0] == "For 29,000 pairs, 45 minutes, 2 cores was chosen:"
+
+
+def test_a_choice_that_is_left_is_explained_beside_those_that_were_made():
+    config = completed({}, MULTI)
+    tokenizer = dataclasses.replace(config.tokenizer, vocab_size=None)
+    printed = recipe.explain(dataclasses.replace(config, tokenizer=tokenizer), MULTI)
+    heading, choice, second, *_ = printed.splitlines()
+    assert heading.endswith("would be chosen:") and choice.startswith("vocab_size ")
+    assert second.endswith("was chosen:") and "learning_rate" in printed
 
 
 @given(known=facts(), more=st.floats(1, 1000))
@@ -118,6 +128,27 @@ def test_the_peak_is_what_was_tried_with_so_many_updates(updates, peak):
 )
 def test_very_little_and_huge_text_has_no_noise(num_pairs, noise):
     assert completed({}, MULTI._replace(num_pairs=num_pairs)).data.source_noise == noise
+
+
+@pytest.mark.parametrize(
+    ("tables", "num_pairs", "reason"),
+    [
+        ({}, 29_000, "so that small letters"),
+        ({}, 500, "none, since it is for 2,000 to"),
+        ({"data": {**COPY["data"], "data_cache": "caches"}}, 29_000, "none, since .* cache"),
+        ({"data": {"train_text": "a"}, "model": {"architecture": "causal_lm"}},
+         29_000, "there are no sources"),
+    ],
+)  # fmt: skip
+def test_the_reason_for_noise_is_that_of_the_text(tables, num_pairs, reason):
+    config = RunConfig.from_dict({**COPY, **tables})
+    (choice,) = (
+        choice
+        for choice in recipe.choose(config, MULTI._replace(num_pairs=num_pairs))
+        if choice.name == "source_noise"
+    )
+    assert re.match(reason, choice.reason)
+    assert (choice.value > 0) == reason.startswith("so that")
 
 
 def test_text_with_a_cache_of_ids_has_no_noise():
@@ -190,7 +221,7 @@ def test_a_file_of_another_run_with_changes_is_chosen_anew(tmp_path, capfd):
     )
     options = ["train", f"--run-dir={tmp_path / 'run'}", f"--config={path}", "--explain"]
     assert cli.main(options) == 0
-    assert capfd.readouterr().out.startswith("Nothing is left to choose"), "a repetition"
+    assert "was chosen:" in capfd.readouterr().out.splitlines()[0], "a repetition"
     assert cli.main([*options, "--preset=base"]) == 0
     printed = capfd.readouterr().out
     assert "learning_rate           0.00075" in printed and "label_smoothing" not in printed

@@ -17,10 +17,13 @@ CHINESE = [chr(code) for code in range(0x4E00, 0x4E00 + 600)]
 def prepare(tmp_path, capfd):
     """Returns a function: configuration, data and printed lines of a run with these pairs."""
 
-    def prepare_pairs(pairs, **tokenizer):
+    def prepare_pairs(pairs, source_noise=None, **tokenizer):
         path = tmp_path / "pairs.tsv"
         path.write_text("".join(f"{s}\t{t}\n" for s, t in pairs), encoding="utf-8")
-        tables = {"data": {"train_tsv": str(path)}, "tokenizer": tokenizer}
+        data = {"train_tsv": str(path)} | (
+            {} if source_noise is None else {"source_noise": source_noise}
+        )
+        tables = {"data": data, "tokenizer": tokenizer}
         workers = Workers(tf.distribute.get_strategy())
         found = prepare_data(
             RunConfig.from_dict(tables), RunDirectory(tmp_path / "run"), workers, resume=False
@@ -64,6 +67,7 @@ def test_a_default_vocabulary_shrinks_to_what_the_text_allows(prepare):
     assert printed[-1] == (
         f"The text allows at most {largest} subwords: training a tokenizer of {largest}."
     )
+    assert config.chosen["tokenizer.vocab_size"] == "as many as the text allows"
     # The configuration of the run gives the same tokenizer again, and says so no more.
     again, same, printed = prepare(pairs, vocab_size=config.tokenizer.vocab_size)
     assert (
@@ -101,10 +105,22 @@ def test_a_default_vocabulary_grows_where_the_text_has_many_characters(prepare):
         f"training a tokenizer of {needed + 200:,}."
     )
     assert config.tokenizer.vocab_size == needed + 200
+    assert config.chosen["tokenizer.vocab_size"] == "the text has so many characters"
     ids = data.source_tokenizer.encode([pairs[0][0]])[0]
     assert not any(p.startswith("<0x") for p in data.source_tokenizer.subwords(ids))
     with pytest.raises(ConfigError, match=f"=400 is too small .* at least {needed}"):
         prepare(pairs, vocab_size=400)
+
+
+def test_the_sources_of_an_epoch_have_the_noise_of_the_configuration(prepare, phrases):
+    def sources(**options):
+        _, data, _ = prepare(phrases, **options)
+        batches = [inputs["source_ids"].numpy() for inputs, *_ in data.batches.dataset(0, 1)]
+        return {text for ids in batches for text in data.source_tokenizer.decode(ids.tolist())}
+
+    plain = {source for source, _ in phrases}
+    assert sources() <= plain and sources(source_noise=0.0) <= plain
+    assert len(sources(source_noise=0.5) - plain) > 200
 
 
 def test_pairs_dropped_for_their_source_are_counted(prepare):

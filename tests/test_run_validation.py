@@ -91,10 +91,17 @@ def test_a_resumed_run_has_only_the_rest_of_its_minutes(early_stopped_run, tmp_p
     assert (run_dir / "config.toml").read_text("utf-8") == config, "it says what was trained"
 
 
-@pytest.mark.usefixtures("use_small_copy_task")
 def test_minutes_that_end_before_the_first_update_are_an_error(tmp_path, capfd):
+    """A new run makes no directory; one that lost its checkpoints keeps its own."""
     options = ["--corpus=copy", "--preset=tiny", "--num-layers=1", "--d-model=8", "--d-ff=8"]
-    assert cli.main(["train", f"--run-dir={tmp_path / 'run'}", *options, "--minutes=0.001"]) == 2
+    new = ["train", f"--run-dir={tmp_path / 'run'}", *options, "--minutes=0.001"]
+    assert cli.main(new) == 2
+    last = capfd.readouterr().err.splitlines()[-1]
+    assert "The 0.001 minutes were over before the first update" in last
+    assert not (tmp_path / "run").exists(), "the same command with more minutes trains"
+    assert cli.main([*new[:-1], "--steps=1"]) == 0
+    shutil.rmtree(tmp_path / "run" / "checkpoints")
+    assert cli.main([*new[:2], "--resume", "--minutes=0.001"]) == 2
     last = capfd.readouterr().err.splitlines()[-1]
     assert "nothing is trained yet" in last and "give more --minutes" in last
 

@@ -42,7 +42,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--explain",
         action="store_true",
-        help="print what would be chosen for the corpus, the budget and the devices, and end",
+        help="print what would be chosen for the corpus, the budget and the devices, or with "
+        "--resume what was, and end",
     )
     parser.add_late_options = lambda arguments: _add_settings(parser, arguments)
 

@@ -1,15 +1,39 @@
 """When a run ends: its limits of updates, time and patience, known from what it has done before."""
 
+import time
+
 import keras
 from keras.optimizers.schedules import LearningRateSchedule
 
 from tf_transformer.config import RunConfig, TrainingConfig
+from tf_transformer.errors import InputError
 from tf_transformer.training import stopping
 from tf_transformer.training.criterion import Criterion
 from tf_transformer.training.distribution import Workers
 from tf_transformer.training.optimizers import step_of
 from tf_transformer.training.run_directory import RunDirectory
 from tf_transformer.training.schedules import TimedTrapezoidSchedule
+
+
+def require_time(training: TrainingConfig, workers: Workers, started: float) -> None:
+    """Ends a start that has no time left for an update, on all workers.
+
+    Args:
+        training: The settings.
+        workers: The workers, whose clocks differ.
+        started: `time.monotonic()` from which the minutes count.
+
+    Raises:
+        InputError: The minutes are over.
+    """
+    if training.minutes is None:
+        return
+    is_over = time.monotonic() - started >= 60 * training.minutes
+    if workers.all_reduce_max(int(is_over)):
+        raise InputError(
+            f"The {training.minutes:g} minutes were over before the first update: reading the text "
+            f"took them. Nothing was written; give more --minutes."
+        )
 
 
 def early_stopping(

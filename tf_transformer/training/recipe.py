@@ -150,12 +150,13 @@ def choose(config: RunConfig, facts: Facts) -> list[Choice]:
         "model", "attention_dropout_rate", default_attention_dropout_rate(facts.num_pairs),
         "likewise, of the attention weights",
     )  # fmt: skip
-    noise = default_source_noise(facts.num_pairs, config.data.data_cache) * config.data.has_sources
-    add(
-        "data", "source_noise", noise,
-        "so that small letters or typing errors do not ruin a translation" if noise
-        else "for 2,000 to 1,000,000 pairs without a cache of token ids; no other text has noise",
-    )  # fmt: skip
+    noise, reason = 0.0, "there are no sources"
+    if config.data.has_sources:
+        noise = default_source_noise(facts.num_pairs, config.data.data_cache)
+        reason = "none, since it is for 2,000 to 1,000,000 pairs without a cache of token ids"
+    if noise:
+        reason = "so that small letters or typing errors do not ruin a translation"
+    add("data", "source_noise", noise, reason)
     add(
         "data", "fold_capitals", facts.has_small_letters,
         "so that headlines are read as sentences, if the text has small letters",
@@ -242,7 +243,7 @@ def estimate_budget(facts: Facts, config: RunConfig, vocab_size: int, batch_toke
 
 
 def default_validation_steps(budget: Budget) -> int:
-    """Updates between validations: about one a minute, 5 to 15 in all, but at least one an hour.
+    """Updates between validations: about one a minute, 5 to 15 in all; after 15 hours, one an hour.
 
     A checkpoint is written after each, so this is what a power cut may cost.
     """
@@ -293,17 +294,21 @@ def noted_choices(config: RunConfig) -> list[Choice]:
 
 
 def explain(config: RunConfig, facts: Facts) -> str:
-    """The choices as a text for people: those to make, else those that the configuration notes."""
-    choices, what = choose(config, facts), f"For {facts} would be chosen:"
-    if not choices:
-        choices = noted_choices(config)
-        what = f"Nothing is left to choose. For {config.chosen.get('for', facts)} was chosen:"
-    if not choices:
+    """The choices as a text for people: those to make, and those that the configuration notes."""
+    chosen_for = config.chosen.get("for", "this run")
+    parts = [
+        (f"For {facts} would be chosen:", choose(config, facts)),
+        (f"For {chosen_for} was chosen:", noted_choices(config)),
+    ]
+    width = max((len(choice.name) for _, choices in parts for choice in choices), default=0)
+    lines = []
+    for heading, choices in parts:
+        rows = [f"{c.name:{width}}  {c.value!s:<8}  {c.reason}" for c in choices]
+        lines += [heading, *rows] if choices else []
+    if not lines:
         return f"Nothing to choose for {facts}: every setting is given."
-    width = max(len(choice.name) for choice in choices)
-    lines = [f"{choice.name:{width}}  {choice.value!s:<8}  {choice.reason}" for choice in choices]
     size = f"The size of the model is not chosen: d_model is {config.model.d_model}; see --preset."
-    return "\n".join([what, *lines, size])
+    return "\n".join([*lines, size])
 
 
 def gpus_by_driver(devices: str | None) -> int:

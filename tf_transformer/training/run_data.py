@@ -201,5 +201,6 @@ def _with_vocab_size(
     if vocab_size is None:
         notes.pop(key, None)
     elif key in notes:
-        notes[key] = "as many as the text allows"
+        smaller = vocab_size < config.tokenizer.vocab_size
+        notes[key] = "as many as the text allows" if smaller else "the text has so many characters"
     return dataclasses.replace(config, tokenizer=tokenizer, chosen=notes)

@@ -28,6 +28,7 @@ from tf_transformer.training.limits import (
     early_stopping,
     log_before,
     reason_to_stop,
+    require_time,
     time_limit,
 )
 from tf_transformer.training.optimizers import step_of
@@ -91,6 +92,8 @@ def _train(
         compile_model(model, config.training, schedule)
     metadata = _run_metadata(config, data, model)
     workers.require_same({**metadata, **dataclasses.asdict(config.training), "devices": None})
+    if not resume:
+        require_time(config.training, workers, started)
     # A new run has no directory before this, so a failed start makes none.
     with run.lock() if workers.is_chief else contextlib.nullcontext():
         checkpoint = None
