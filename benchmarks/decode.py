@@ -24,6 +24,8 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
+from texts import read_texts
+
 Translate = Callable[[list[str], int, int], int]  # (texts, batch size, beam size) -> tokens
 
 THREADS = 2
@@ -34,7 +36,7 @@ SENTENCES = {1: 24, 32: 256, 128: 512}  # in one measurement, by batch size
 
 def main() -> None:
     options = parse()
-    sentences = read_sentences(options)
+    sentences = read_texts(options.source)
     results = {}
     for preset in options.presets:
         with tempfile.TemporaryDirectory() as folder:
@@ -50,7 +52,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--presets", nargs="+", default=["tiny", "base"])
     parser.add_argument("--run-dir", help="a trained run, to be used for its preset")
     parser.add_argument(
-        "--source", help="sentences, one a line; default: the phrasebook's test part"
+        "--source", help="sentences, one a line, plain or gzip; default: the phrasebook's test part"
     )
     parser.add_argument("--batch-sizes", nargs="+", type=int, default=[1, 32, 128])
     parser.add_argument("--beam-sizes", nargs="+", type=int, default=[1, 4])
@@ -59,14 +61,6 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--share", type=float, default=1.0, help="of the sentences, to be quick")
     parser.add_argument("--skip-costs", action="store_true")
     return parser.parse_args()
-
-
-def read_sentences(options: argparse.Namespace) -> list[str]:
-    if options.source:
-        return pathlib.Path(options.source).read_text(encoding="utf-8").splitlines()
-    from tf_transformer.data.phrasebook import phrasebook
-
-    return list(phrasebook().test.sources)
 
 
 # Models

@@ -79,6 +79,9 @@ def parse() -> argparse.Namespace:
         parser.error(f"give all of {', '.join(FILES)}, or none for the phrasebook")
     if bool(options.test_source) != bool(options.test_target):
         parser.error("give both of --test-source and --test-target, or none")
+    for path in filter(None, (options.test_source, options.test_target)):
+        if not pathlib.Path(path).is_file():  # it is read after the training
+            parser.error(f"no such file: {path}")
     return options
 
 

@@ -26,6 +26,7 @@ from typing import Any
 
 import load
 import numpy as np
+from texts import read_texts
 
 SERVERS: dict[str, list[str]] = {"batching": [], "no_batching": ["--no-batching"]}
 # By name: whether an operation runs in the thread that calls it.
@@ -54,21 +55,13 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("saved_model", help="the folder of versions, such as saved_models/demo")
     parser.add_argument(
-        "--source", help="sentences, one a line; default: the phrasebook's test part"
+        "--source", help="sentences, one a line, plain or gzip; default: the phrasebook's test part"
     )
     parser.add_argument("--clients", nargs="+", type=int, default=[1, 8, 64])
     parser.add_argument("--seconds", type=float, default=5.0, help="of one measurement")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--warm-up", type=float, default=10.0, help="seconds, before all rounds")
     return parser.parse_args()
-
-
-def read_texts(path: str | None) -> list[str]:
-    if path:
-        return pathlib.Path(path).read_text(encoding="utf-8").splitlines()
-    from tf_transformer.data.phrasebook import phrasebook
-
-    return list(phrasebook().test.sources)
 
 
 # What is measured: each a function (texts, clients, seconds) -> measurement, see `load.load`

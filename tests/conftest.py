@@ -65,6 +65,23 @@ class _EchoModel:
         return tf.one_hot(source_ids[:, column], self.vocab_size), cache
 
 
+class _FirstSentenceModel(_EchoModel):
+    """Translates the first sentence of a source, as a model does that has learned from single ones.
+
+    It ends after a full stop, an exclamation mark or a question mark.
+    """
+
+    def __init__(self, tokenizer):
+        super().__init__(tokenizer.vocab_size)
+        self.eos_id = tokenizer.eos_id
+        self.stops = tf.constant([tokenizer.encode([f"a{stop}"])[0][-1] for stop in ".!?"])
+
+    def decode_step(self, token_ids, index, cache):
+        logits, cache = super().decode_step(token_ids, index, cache)
+        has_ended = tf.reduce_any(token_ids[:, None] == self.stops, axis=1, keepdims=True)
+        return tf.where(has_ended, tf.one_hot(self.eos_id, self.vocab_size), logits), cache
+
+
 def _result_of(script):
     done = subprocess.run(
         [sys.executable, "-c", script],
@@ -321,6 +338,21 @@ def echo_translator(echo_model, letter_tokenizer):
 
 
 @pytest.fixture(scope="session")
+def first_sentence_model(letter_tokenizer):
+    """A model that translates, into itself, the first sentence of a source and no more."""
+    return _FirstSentenceModel(letter_tokenizer)
+
+
+@pytest.fixture(scope="session")
+def first_sentence_version(first_sentence_model, letter_tokenizer, tmp_path_factory):
+    """A SavedModel of it."""
+    translator = tt.Translator.from_model(
+        first_sentence_model, letter_tokenizer, letter_tokenizer, letters.MAX_LENGTH
+    )
+    return tt.export_saved_model(translator, tmp_path_factory.mktemp("saved_models") / "first")
+
+
+@pytest.fixture(scope="session")
 def in_memory(randomise, letter_tokenizer):
     """A translator with random weights, whose translations are the hardest to reproduce."""
     return tt.Translator.from_model(
@@ -357,7 +389,9 @@ def phrases():
 def phrase_tokenizer(phrases):
     """A joint tokenizer of the phrasebook."""
     return tt.SentencePieceTokenizer.train(
-        [*phrases.train.sources, *phrases.train.targets], phrase_models.VOCAB_SIZE
+        [*phrases.train.sources, *phrases.train.targets],
+        phrase_models.VOCAB_SIZE,
+        character_coverage=1.0,
     )
 
 

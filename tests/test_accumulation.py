@@ -50,6 +50,32 @@ def test_a_group_with_an_overflow_is_dropped():
     assert int(optimizer.iterations) == 1
 
 
+# Keras runs a step for the end of the data where it does not know how many there are.
+@pytest.mark.filterwarnings("ignore:Your input ran out of data")
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: tt.GradientAccumulation(keras.optimizers.SGD(0.1), 2),
+        lambda: tt.GradientAccumulation(tt.Adam(0.1, weight_decay=0.5), 2),
+        lambda: tt.Adam(0.1, weight_decay=0.5),
+        lambda: tt.Adam(0.1, global_clipnorm=0.01),
+    ],
+    ids=["accumulation", "accumulation of ours", "decay", "clipping"],
+)
+@pytest.mark.parametrize("xla", [False, True])
+def test_the_end_of_data_of_unknown_size_is_no_step(make, xla):
+    known = tf.data.Dataset.from_tensor_slices(([[1.0], [2.0], [3.0], [4.0]], [3.0, 1.0, 4.0, 1.0]))
+    states = []
+    for data in (known.batch(1), known.filter(lambda x, y: x[0] > 0).batch(1)):
+        keras.utils.set_random_seed(0)
+        model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+        model.compile(make(), "mse", jit_compile=xla)
+        model.fit(data, epochs=3, shuffle=False, verbose=0)
+        states.append([v.numpy() for v in (*model.variables, *model.optimizer.variables)])
+    for of_known, of_unknown in zip(*states, strict=True):
+        np.testing.assert_allclose(of_unknown, of_known, rtol=1e-5)
+
+
 @pytest.mark.parametrize("ender", ["limit", "signal"])
 def test_training_never_stops_between_the_batches_of_an_update(fit, step_clock, line_model, ender):
     adam = line_model.optimizer

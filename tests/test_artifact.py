@@ -189,10 +189,18 @@ def test_compose_mounts_the_folder_where_the_server_looks(tmp_path, name):
     assert mount["target"] == f"/models/{escaped}" and model.base_path == f"/models/{name}"
     assert (mount["source"], mount["read_only"]) == (".", True)
     flags = dict(argument.removeprefix("--").split("=", 1) for argument in service["command"])
-    for flag in ("model_config_file", "batching_parameters_file"):
+    for flag in ("model_config_file", "batching_parameters_file", "monitoring_config_file"):
         parent, _, file = flags[flag].rpartition("/")
         assert parent == mount["target"] and (folder / file).is_file()
     assert flags["enable_batching"] == flags["enable_per_model_batching_parameters"] == "true"
+    # Each text of a batch waits in a thread, and each batch runs in its own.
+    batch = text_format.Parse(
+        (folder / "batching_parameters.pbtxt").read_text("utf-8"), batching_parameters_class()()
+    )
+    assert int(flags["rest_api_num_threads"]) > batch.max_batch_size.value
+    assert int(flags["rest_api_timeout_in_ms"]) > 30_000
+    threads = [flags[f"tensorflow_{kind}_op_parallelism"] for kind in ("intra", "inter")]
+    assert threads == ["1", "-1"]
     ports = [f"127.0.0.1:{flags[flag]}:{flags[flag]}" for flag in ("rest_api_port", "port")]
     assert service["ports"] == ports, "on this machine alone"
     assert service["image"] == "tensorflow/serving:2.20.0"
@@ -237,7 +245,7 @@ def test_a_file_that_its_owner_has_changed_stays(tmp_path):
     write_server_files(tmp_path)
     assert (tmp_path / "models.config").read_text() == "mine too"
     assert {path.name for path in tmp_path.iterdir()} == {
-        "models.config", "batching_parameters.pbtxt", "compose.yaml",
+        "models.config", "batching_parameters.pbtxt", "monitoring.config", "compose.yaml",
     }  # fmt: skip
 
 

@@ -129,7 +129,9 @@ def test_a_ctranslate2_export_translates_as_the_saved_model(
     tokenizers = (letter_tokenizer, letter_tokenizer)
     tt.export_ctranslate2(model, *tokenizers, root / "fast", manifest=manifest)
     lines = source.read_text(encoding="utf-8").splitlines()
-    (root / "with_empty").write_text("\n".join([*lines[:3], "", *lines[3:]]), encoding="utf-8")
+    lines.insert(3, "")
+    lines.insert(5, "! ".join(line.capitalize() for line in lines[6:9]))
+    (root / "with_empty").write_text("\n".join(lines), encoding="utf-8")
     arguments = [saved_model, f"--same-as={root / 'fast'}", f"--source={root / 'with_empty'}"]
     status, checks = doctor(capfd, *arguments)
     assert (status, checks["same"]["different"]) == (0, 0)

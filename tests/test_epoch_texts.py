@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+import re
 from collections import Counter
 
 import numpy as np
@@ -119,7 +120,7 @@ def tokenizer():
 
 def augmented(augmentation=None, **options):
     if augmentation is None:
-        augmentation = Augmentation(bpe_dropout=0.2, source_noise=0.3)
+        augmentation = Augmentation(source_noise=0.6)
     options = {"batch_tokens": 90, "seed": 1, "augmentation": augmentation, **options}
     return TokenBatches.from_text(TEXT, tokenizer(), tokenizer(), **options)
 
@@ -141,15 +142,16 @@ def test_a_stream_begun_in_the_middle_of_an_epoch_goes_on_alike():
         assert rest == whole[epoch * length + skip :]
 
 
-def test_epochs_hold_the_same_sentences_in_other_subwords():
-    batches, seen = augmented(Augmentation(bpe_dropout=0.2)), []
+def test_epochs_hold_the_same_sentences_with_other_noise():
+    batches, seen = augmented(Augmentation(source_noise=1.0)), []
     for epoch in range(2):
         ids = [
             tuple(i for i in row if i not in (PAD, EOS))
             for batch in stream(batches, first_epoch=epoch, num_epochs=1)
             for row in batch[0][0]
         ]
-        assert sorted(tokenizer().decode(ids)) == sorted(TEXT.sources)
+        texts = tokenizer().decode(ids)
+        assert sorted(re.findall(r"\d+", " ".join(texts))) == sorted(map(str, range(90)))
         seen.append(set(ids))
     assert len(seen[0] & seen[1]) < len(TEXT) / 2
     plain = {tuple(ids) for ids in tokenizer().encode(TEXT.sources)}

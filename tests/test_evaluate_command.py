@@ -36,6 +36,11 @@ def test_evaluate_scores_run_and_saved_model_alike(
         assert scores["sentences"] == 12
         assert scores["tokens_per_second"] > 0
         assert "robustness" not in scores
+        assert "Search: greedy" in printed.out and scores["beam_size"] == 1
+    assert cli.main(["evaluate", str(moved_model), *arguments, "--beam-size=3"]) == 0
+    *_, search, last = capfd.readouterr().out.splitlines()
+    assert search == "Search: beam of 3, length penalty 0.6"
+    assert json.loads(last)["beam_size"] == 3
 
 
 def write_noise_test(folder):

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from tf_transformer.evaluation import bleu_signature, score
+from tf_transformer.evaluation import bleu_tokenizer, score, signatures
 
 
 def noisy_corpus():
@@ -75,7 +75,50 @@ def test_the_signatures_hold_the_settings_of_the_metrics():
 
 @pytest.mark.parametrize("name", CORPORA)
 def test_the_signature_of_bleu_is_that_of_every_corpus(name):
-    assert bleu_signature() == score(*CORPORA[name]).signature
+    scores = score(*CORPORA[name])
+    expected = {"bleu": scores.signature, "chrf": scores.chrf_signature}
+    assert signatures(CORPORA[name][1]) == expected
+
+
+# Sentences, a translation of each with one error, and the tokenizers that BLEU may have for them.
+SCRIPTS = {
+    "Chinese": ("两只棕色的狗在雪地里玩耍。", "两只棕色的狗在草地里玩耍。", {"zh"}),
+    "Chinese and Latin": ("我用Python写了一个小程序。", "我用Python写了两个小程序。", {"zh"}),
+    "Japanese": ("二匹の茶色い犬が雪の中で遊んでいます。", "二匹の黒い犬が雪の中で遊んでいます。",
+                 {"char", "ja-mecab"}),
+    "Katakana": ("レストランでコーヒーをください。", "レストランでコーラをください。",
+                 {"char", "ja-mecab"}),
+    "Thai": ("สุนัขสีน้ำตาลสองตัวเล่นในหิมะ", "สุนัขสีดำสองตัวเล่นในหิมะ", {"char"}),
+    "Khmer": ("ឆ្កែពីរក្បាលលេងក្នុងព្រិល", "ឆ្កែបីក្បាលលេងក្នុងព្រិល", {"char"}),
+    "Arabic": ("يلعب كلبان بنيان كبيران في الثلج الأبيض", "يلعب كلبان بنيان صغيران في الثلج الأبيض",
+               {"13a"}),
+    "Hindi": ("दो भूरे कुत्ते आज सफेद बर्फ में खेलते हैं", "दो काले कुत्ते आज सफेद बर्फ में खेलते हैं",
+              {"13a"}),
+    "Korean": ("갈색 개 두 마리가 하얀 눈 속에서 놀고 있다",
+               "갈색 개 세 마리가 하얀 눈 속에서 놀고 있다",
+               {"13a"}),
+    "Greek": ("Δύο καφέ σκυλιά παίζουν στο λευκό χιόνι", "Δύο καφέ γάτες παίζουν στο λευκό χιόνι",
+              {"13a"}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_bleu_tells_good_from_bad_in_every_script(name):
+    reference, translation, tokenizers = SCRIPTS[name]
+    assert bleu_tokenizer([reference]) in tokenizers
+    # The same characters in another order: junk, of the right script and length.
+    junk = "".join(random.Random(0).sample(reference, len(reference)))
+    good, bad = score([translation], [reference]), score([junk], [reference])
+    assert good.bleu > 40 and bad.bleu < 20
+    assert f"tok:{bleu_tokenizer([reference])}" in good.signature
+
+
+def test_the_tokenizer_of_bleu_is_that_of_most_of_the_text():
+    english = "Two dogs play in the snow, and one barks."
+    assert bleu_tokenizer([english] * 9 + [SCRIPTS["Chinese"][0]]) == "13a"
+    assert bleu_tokenizer([SCRIPTS["Chinese"][0]] * 9 + [english]) == "zh"
+    assert bleu_tokenizer([]) == bleu_tokenizer(["", "!?"]) == "13a"
+    assert "tok:intl" in score([english], [english], "intl").signature
 
 
 def test_identical_text_scores_100_and_other_text_less():

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 import shutil
 
 import numpy as np
@@ -26,7 +27,9 @@ def test_export_writes_the_next_version_with_a_manifest(trained_run, exported_ru
     saved, done = exported_run
     assert done.stdout.splitlines() == [str(saved / "1")]
     assert done.stderr == ""
-    beside = {"models.config", "batching_parameters.pbtxt", "compose.yaml"}
+    beside = {
+        "models.config", "batching_parameters.pbtxt", "monitoring.config", "compose.yaml",
+    }  # fmt: skip
     assert {path.name for path in saved.iterdir()} == {"1", *beside}
     manifest = read_manifest(saved / "1")
     best = max(log_of(trained_run[0]), key=lambda line: (line["val_bleu"], line["step"]))
@@ -51,13 +54,18 @@ def test_the_manifest_says_what_the_model_has_learned_from_and_how_it_was_scored
     assert set(manifest["data"]) == {
         "training corpus", "validation corpus", "source tokenizer", "target tokenizer",
     }  # fmt: skip
-    bleu = sacrebleu.BLEU()
-    bleu.corpus_score(["a"], [["a"]])
+    bleu, chrf = sacrebleu.BLEU(), sacrebleu.CHRF()
+    for metric in (bleu, chrf):
+        metric.corpus_score(["a"], [["a"]])
     assert manifest["scores"] == {
         "val_bleu": {
             "score": manifest["metrics"]["val_bleu"],
             "signature": str(bleu.get_signature()),
-        }
+        },
+        "val_chrf": {
+            "score": manifest["metrics"]["val_chrf"],
+            "signature": str(chrf.get_signature()),
+        },
     }
 
 
@@ -128,7 +136,7 @@ def test_without_validation_text_the_default_is_exported(
     }  # fmt: skip
     assert manifest["search"] == {
         "beam_size": beam_size, "length_penalty": 0.6, "chosen": chosen, "scores": [],
-        "sentences": 0, "signature": None,
+        "metric": "BLEU", "sentences": 0, "signature": None,
     }  # fmt: skip
 
 
@@ -149,8 +157,8 @@ def test_the_search_is_chosen_on_validation_text(trained_run, copy_files, export
     for found in search["scores"]:
         translations = translator(sources, 64, found["beam_size"], found["length_penalty"])
         expected = bleu.corpus_score(translations, [targets]).score
-        assert found["bleu"] == pytest.approx(expected, abs=0.01)
-        assert f"{found['bleu']:.2f}" in printed
+        assert found["score"] == pytest.approx(expected, abs=0.01)
+        assert f"{found['score']:.2f}" in printed
     assert search["signature"] == str(bleu.get_signature())
     searches = [(found["beam_size"], found["length_penalty"]) for found in search["scores"]]
     assert searches[0] == (1, None)
@@ -190,10 +198,10 @@ def test_the_options_of_an_export_are_kept_and_the_rest_is_chosen(
 ):
     beam_sizes = []
 
-    def choose_greedy(translator, validation, beam_size):
+    def choose_greedy(translator, validation, beam_size, criterion):
         beam_sizes.append(beam_size)
         scores = (SearchScore(1, None, 9.0), SearchScore(beam_size, 1.4, 8.0))
-        return SearchChoice(1, 1.4, scores, len(validation), "signature")
+        return SearchChoice(1, 1.4, scores, criterion.label, len(validation), "signature")
 
     monkeypatch.setattr("tf_transformer.training.search_choice.choose_search", choose_greedy)
     settings, manifest = export(trained_run[0], *options)
@@ -201,6 +209,7 @@ def test_the_options_of_an_export_are_kept_and_the_rest_is_chosen(
     penalty = pytest.approx(length_penalty)
     assert settings == {
         "beam_size": beam_size, "length_penalty": penalty, "vocab_size": 280, "source_pad_id": 0,
+        "by_sentence": True,
     }  # fmt: skip
     search = manifest["search"]
     assert (search["beam_size"], search["length_penalty"]) == (beam_size, length_penalty)
@@ -234,3 +243,14 @@ def test_a_version_that_exists_is_named(trained_run, exported_run, capfd):
 def test_an_invalid_version_is_named(trained_run, tmp_path, capfd, version):
     arguments = ["export", trained_run[0], tmp_path / "saved", f"--version={version}"]
     assert_refused(arguments, [version], capfd, tmp_path)
+
+
+def test_a_run_in_training_is_named_with_the_step_that_is_exported(trained_run, tmp_path, capfd):
+    arguments = ["export", str(trained_run[0]), str(tmp_path / "saved"), "--beam-size=1"]
+    with RunDirectory(trained_run[0]).lock():
+        assert cli.main(arguments) == 0
+    warned = capfd.readouterr().err
+    step = read_manifest(tmp_path / "saved" / "1")["step"]
+    assert re.search(rf"still being trained; .* of step {step}\.", warned)
+    assert cli.main(arguments) == 0
+    assert "being trained" not in capfd.readouterr().err

@@ -97,6 +97,16 @@ def test_a_source_is_held_out_once():
     assert (len(train), len(validation), train.num_same_source) == (400, 50, 50)
 
 
+def test_a_source_that_differs_in_white_space_is_the_same():
+    plain = [f"ein Satz {i}" for i in range(500)]
+    text = text_of([*plain, *(f"  ein\u00a0Satz \t{i} " for i in range(500))])
+    train, validation = hold_out(text, "")
+    seen, held_out = ({" ".join(s.split()) for s, _ in part} for part in (train, validation))
+    assert seen | held_out == set(plain) and not seen & held_out
+    assert (len(train), len(validation), train.num_same_source) == (900, 50, 50)
+    assert len(list(train)) == 900
+
+
 def test_a_text_that_repeats_templates_gives_some_of_each():
     # With 20 templates in turn, every twentieth pair would be of the same.
     text = text_of(f"template {i % 20}: {i}" for i in range(4_000))

@@ -22,3 +22,8 @@ def test_each_sentence_has_its_own_limit():
     assert limits.numpy().tolist() == [12, 40, 16]
     assert output_limits(tf.constant([1]), 40).numpy().tolist() == [12]
     assert output_limits(tf.zeros([0], tf.int32), 40).shape == (0,)
+
+
+def test_the_ratio_of_target_and_source_is_an_argument():
+    lengths = tf.constant([1, 3, 10])
+    assert output_limits(lengths, 50, 4.5).numpy().tolist() == [14, 23, 50]

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from tf_transformer.training.losses import SmoothedCrossEntropy
-from tf_transformer.training.metrics import Perplexity, TokenAccuracy
+from tf_transformer.training.metrics import Perplexity, TokenAccuracy, TokenLoss
 from tf_transformer.training.schedules import NoamSchedule
 
 RNG = np.random.default_rng(11)
@@ -209,6 +209,21 @@ def test_config_round_trip(thing, module):
         assert twin.name == "mine"
         assert float(twin(LABELS, LOGITS)) == float(thing(LABELS, LOGITS)) > 0
         assert float(type(thing)()(LABELS, LOGITS)) != float(thing(LABELS, LOGITS))
+
+
+@pytest.mark.parametrize("metric", [TokenLoss(0.0, from_statistics=True), Perplexity(0, True)])
+def test_metrics_of_60_million_tokens_do_not_drift(metric):
+    # Each batch has one token, whose weight is that of a batch of 5,003.
+    statistics = tf.constant([[[-4.37, -9.0, 1.0]]])
+
+    @tf.function
+    def see(batches):
+        for _ in tf.range(batches):
+            metric.update_state([[7]], statistics, [5003.0])
+
+    see(12_000)
+    found = np.log(metric.result()) if isinstance(metric, Perplexity) else metric.result()
+    assert float(found) == pytest.approx(4.37, rel=1e-6)
 
 
 @pytest.mark.parametrize("pad_id", [0, 3])

@@ -74,6 +74,24 @@ def test_final_punctuation(text, expected):
     assert without_final_punctuation(text) == expected
 
 
+TAGS = ["<BT>", ">>deu<<", "<2DEU>", "de_DE", "__Quelle__", "[NEWS]", "@Anna", "https://A.org/B?"]
+
+
+@pytest.mark.parametrize("tag", TAGS)
+def test_tags_have_no_noise(tag):
+    """Whatever happens to the words around it."""
+    kept, changed = set(), set()
+    for text in (f"{tag} Ein Hund.", f"Ein Hund {tag}", f"Ein {tag} Hund."):
+        for seed in range(40):
+            [noisy] = SourceNoise(1.0, np.random.default_rng(seed))([text])
+            kept.add(tag in noisy.split() and noisy.split().index(tag) == text.split().index(tag))
+            changed.add(noisy != text)
+        for variant in robustness_variants([text]).values():
+            kept.add(tag in variant[0].split())
+    assert kept == {True}
+    assert True in changed
+
+
 @unhurried
 @given(text=any_text)
 def test_what_loses_its_final_punctuation_begins_the_text_and_is_not_blank(text):

@@ -1,4 +1,4 @@
-"""Clipping and moving averages: on two replicas, accumulated, in `fit`, and in checkpoints."""
+"""Adam, global clipping and loss scaling: alone, on two replicas, and accumulated."""
 
 import keras
 import numpy as np
@@ -6,23 +6,8 @@ import pytest
 import tensorflow as tf
 
 import tf_transformer as tt
-from tf_transformer.config import RunConfig
-from tf_transformer.training.callbacks import SaveCheckpoints
-from tf_transformer.training.checkpoints import Checkpoints
-from tf_transformer.training.train import train
-
-
-def averages(weights, momentum):
-    """The averages after each of these weights, in float64, as the docstring of `Adam` has them."""
-    average, found = 0.0, []
-    for updates, weight in enumerate(weights):
-        kept = min(momentum, updates / (updates + 10))
-        average = kept * average + (1 - kept) * np.asarray(weight, "float64")
-        found.append(average)
-    return found
-
-
-# --- The optimizer --------------------------------------------------------------------------
+from tf_transformer.config import TrainingConfig
+from tf_transformer.training.compilation import compile_model
 
 
 @pytest.mark.parametrize("in_graph", [False, True], ids=["eager", "graph"])
@@ -71,30 +56,52 @@ def test_embeddings_without_a_gradient_move_by_their_moments():
     assert (variable.numpy()[1] == 0).all() and variable.numpy()[0, 0] < -0.1
 
 
-def test_the_average_has_the_documented_momentum():
-    variable = keras.Variable([0.0, 3.0])
-    optimizer = tt.Adam(0.1, use_ema=True, ema_momentum=0.4)
-    weights = []
-    for step in range(12):
-        optimizer.apply([tf.constant([1.0, step - 5.0])], [variable])
-        weights.append(variable.numpy())
-    optimizer.use_averages()
-    expected = averages(weights, 0.4)[-1]
-    assert abs(expected - weights[-1]).max() > 0.01
-    np.testing.assert_allclose(variable.numpy(), expected, rtol=1e-5)
-    optimizer.use_averages()
-    np.testing.assert_allclose(variable.numpy(), expected, rtol=1e-5, err_msg="twice is once")
-    optimizer.use_weights()
-    optimizer.use_weights()
-    np.testing.assert_array_equal(variable.numpy(), weights[-1])
+def lookups(times):
+    embedding = keras.layers.Embedding(3, 2, embeddings_initializer="zeros")
+    embedding.build()
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(embedding(np.ones((1, times), "int32")))
+    return embedding.embeddings, tape.gradient(loss, embedding.embeddings.value)
 
 
-def test_before_the_first_update_there_is_no_average():
-    variable = keras.Variable([2.0])
-    optimizer = tt.Adam(0.1, use_ema=True, ema_momentum=0.9)
-    optimizer.build([variable])
-    optimizer.use_averages()
-    assert variable.numpy() == [2.0]
+# Ours, and what the documentation advises for Keras' own.
+@pytest.mark.parametrize(
+    "make",
+    [tt.Adam, lambda rate: tt.GradientAccumulation(keras.optimizers.AdamW(rate), 1)],
+    ids=["ours", "GradientAccumulation"],
+)
+@pytest.mark.parametrize("times", [1, 16])
+def test_the_first_update_is_the_rate_however_often_a_row_is_looked_up(times, make):
+    embeddings, gradient = lookups(times)
+    assert gradient.values.shape == (times, 2)
+    make(0.1).apply([gradient], [embeddings])
+    expected = [[0.0, 0.0], [-0.1, -0.1], [0.0, 0.0]]
+    np.testing.assert_allclose(embeddings.numpy(), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("in_graph", [False, True], ids=["eager", "graph"])
+def test_repeated_rows_are_their_sum_with_decay_too(in_graph):
+    random = np.random.default_rng(1)
+    rows = tf.constant(random.integers(0, 3, (4, 7)))
+    values = tf.constant(random.normal(size=(4, 7, 2)), "float32")
+
+    def state_after(gradient_of):
+        variable = keras.Variable(np.ones((3, 2)))
+        optimizer = tt.Adam(0.1, weight_decay=0.5)
+        optimizer.build([variable])
+
+        def update(rows, values):
+            optimizer.apply([gradient_of(rows, values)], [variable])
+
+        update = tf.function(update) if in_graph else update
+        for step in range(4):
+            update(rows[step], values[step])
+        return [v.numpy() for v in (variable, *optimizer.variables)]
+
+    sparse = state_after(lambda r, v: tf.IndexedSlices(v, r, tf.constant([3, 2], "int64")))
+    dense = state_after(lambda r, v: tf.math.unsorted_segment_sum(v, r, 3))
+    for one, other in zip(sparse, dense, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5)
 
 
 @pytest.mark.parametrize(("norm", "scale"), [(10.0, 0.2), (2.0, 1.0), (0.5, 1.0), (0.0, 1.0)])
@@ -109,14 +116,15 @@ def test_gradients_are_scaled_down_to_the_norm_together(norm, scale):
 
 
 def test_config_round_trip():
-    optimizer = tt.Adam(tt.NoamSchedule(16), global_clipnorm=2.0, use_ema=True, ema_momentum=0.5)
+    optimizer = tt.Adam(tt.NoamSchedule(16), global_clipnorm=2.0)
     twin = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
     assert isinstance(twin, tt.Adam)
-    assert (twin.clip_norm, twin.average_momentum, twin.beta_2) == (2.0, 0.5, 0.98)
+    assert (twin.clip_norm, twin.beta_2) == (2.0, 0.98)
     assert twin.get_config() == optimizer.get_config()
 
 
-# Each replica has its own gradient; clipped apart they would differ from clipped together.
+# Each replica has its own gradient; clipped apart they would differ from clipped together. Its
+# rows are some of the other's, and one twice.
 TWO_DEVICES = """
 import json, keras, numpy as np, tensorflow as tf
 cpu = tf.config.list_physical_devices("CPU")[0]
@@ -127,7 +135,7 @@ GRADIENTS = np.random.default_rng(0).normal(0, [[1], [9]], (6, 2, 3)).astype("fl
 def result(strategy, accumulated, wrap=lambda inner: inner):
     with strategy.scope():
         variable = keras.Variable(np.zeros(3))
-        adam = tt.Adam(0.1, global_clipnorm=2.0, use_ema=True, ema_momentum=0.9)
+        adam = tt.Adam(0.1, global_clipnorm=2.0)
         optimizer = tt.GradientAccumulation(adam, 2) if accumulated else adam
         optimizer.build([variable])
     def step(parts):
@@ -140,16 +148,60 @@ def result(strategy, accumulated, wrap=lambda inner: inner):
     step = tf.function(step)
     for parts in GRADIENTS:
         step(tf.constant(parts))
-    weights = variable.numpy().tolist()
-    adam.use_averages()
-    average = variable.numpy().tolist()
-    adam.use_weights()
-    assert variable.numpy().tolist() == weights
-    return weights, average
+    return variable.numpy().tolist()
+
+def looked_up(strategy, dense=False):
+    with strategy.scope():
+        variable = keras.Variable(np.zeros((4, 3)))
+        optimizer = tt.Adam(0.1)
+        optimizer.build([variable])
+    def step(parts):
+        def replica():
+            context = tf.distribute.get_replica_context()
+            index, number = context.replica_id_in_sync_group, context.num_replicas_in_sync
+            rows = tf.reshape(tf.constant([[0, 1, 1], [1, 2, 0]])[index::number], [-1])
+            values = tf.reshape(parts[index::number], [-1, 3])
+            gradient = tf.IndexedSlices(values, rows, tf.constant([4, 3]))
+            if dense:
+                gradient = tf.math.unsorted_segment_sum(values, rows, 4)
+            optimizer.apply([gradient], [variable])
+        strategy.run(replica)
+    step = tf.function(step)
+    for parts in np.random.default_rng(1).normal(size=(4, 2, 3, 3)).astype("float32"):
+        step(tf.constant(parts))
+    return variable.numpy().tolist()
+
+def after_overflow(replica_of_overflow, steps):
+    # One update with an infinite gradient in its last batch, and one without.
+    with two.scope():
+        variable = keras.Variable([0.0, 0.0])
+        scaled = tt.LossScaleOptimizer(tt.Adam(0.1, global_clipnorm=2.0), initial_scale=8.0)
+        optimizer = tt.GradientAccumulation(scaled, steps)
+        optimizer.build([variable])
+    def step(parts):
+        def replica():
+            index = tf.distribute.get_replica_context().replica_id_in_sync_group
+            optimizer.apply([parts[index]], [variable])
+        two.run(replica)
+    step = tf.function(step)
+    good = np.ones((2, 2), "float32")
+    bad = good.copy()
+    bad[replica_of_overflow, 1] = np.inf
+    found = []
+    for parts in (bad, good):
+        for batch in [good] * (steps - 1) + [parts]:
+            step(tf.constant(batch))
+        weights = [w.numpy().tolist() for w in two.experimental_local_results(variable.value)]
+        scale, updates = scaled.dynamic_scale.numpy(), optimizer.iterations.numpy()
+        found.append([weights, float(scale), int(updates)])
+    return found
 
 two = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
 one = tf.distribute.get_strategy()
-print(json.dumps([[result(s, a) for s in (one, two)] for a in (False, True)]))
+results = [[result(s, a) for s in (one, two)] for a in (False, True)]
+results.append([looked_up(one, dense=True), looked_up(one), looked_up(two)])
+results.append([[after_overflow(replica, steps) for replica in (0, 1)] for steps in (1, 2)])
+print(json.dumps(results))
 """
 
 
@@ -159,11 +211,34 @@ def two_devices(result_of):
 
 
 @pytest.mark.parametrize("accumulated", [False, True])
-def test_two_replicas_clip_and_average_as_one(two_devices, accumulated):
-    (weights, average), (other_weights, other_average) = two_devices[accumulated]
-    assert np.abs(np.subtract(weights, average)).max() > 0.01
+def test_two_replicas_clip_as_one(two_devices, accumulated):
+    weights, other_weights = two_devices[accumulated]
+    assert np.abs(weights).max() > 0.01
     np.testing.assert_allclose(other_weights, weights, rtol=1e-5)
-    np.testing.assert_allclose(other_average, average, rtol=1e-5)
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_rows_of_all_replicas_are_added_up_before_they_are_squared(two_devices, replicas):
+    np.testing.assert_allclose(two_devices[2][replicas], two_devices[2][0], atol=1e-5)
+    assert np.abs(two_devices[2][0][:3]).min() > 0.01
+
+
+@pytest.mark.parametrize("replica", [0, 1])
+@pytest.mark.parametrize("steps", [1, 2])
+def test_an_overflow_of_any_replica_drops_the_update_of_all(two_devices, replica, steps):
+    dropped, made = two_devices[3][steps - 1][replica]
+    assert dropped == [[[0.0, 0.0]] * 2, 4.0, 0]
+    np.testing.assert_allclose(made[0], -0.1, rtol=1e-4)
+    assert made[1:] == [4.0, 1]
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+def test_train_scales_the_loss_of_float16_so(steps):
+    model = tt.Transformer(tt.TransformerConfig(9, 9, 8, num_layers=1, num_heads=1, d_ff=8))
+    config = TrainingConfig(precision="mixed_float16", accumulation_steps=steps)
+    compile_model(model, config, tt.NoamSchedule(8))
+    scaled = model.optimizer if steps == 1 else model.optimizer.inner_optimizer
+    assert isinstance(scaled, tt.LossScaleOptimizer)
 
 
 def test_accumulated_gradients_are_clipped_as_their_mean():
@@ -179,101 +254,3 @@ def test_accumulated_gradients_are_clipped_as_their_mean():
         reached.append([v.numpy() for v in inner.variables[2:]])
     for one, other in zip(*reached, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-6)
-
-
-# --- In `fit` -------------------------------------------------------------------------------
-
-
-class Weights(keras.callbacks.Callback):
-    """Notes the one weight of the model after each update, and in each validation."""
-
-    def __init__(self):
-        super().__init__()
-        self.trained, self.validated = [], []
-
-    def on_train_batch_end(self, batch, logs=None):
-        self.trained.append(self.model.trainable_variables[0].numpy().item())
-
-    def on_test_batch_end(self, batch, logs=None):
-        self.validated.append(self.model.trainable_variables[0].numpy().item())
-
-
-def line_model():
-    keras.utils.set_random_seed(0)
-    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, use_bias=False)])
-    model.compile(tt.Adam(0.1, use_ema=True, ema_momentum=0.9), "mse")
-    model.optimizer.build(model.trainable_variables)
-    return model
-
-
-def fit(model, epochs, *callbacks):
-    data = tf.data.Dataset.from_tensors((np.ones((2, 1)), np.full((2, 1), 9.0))).repeat()
-    model.fit(
-        data, validation_data=data.take(1), steps_per_epoch=4, epochs=epochs, shuffle=False,
-        verbose=0, callbacks=[tt.UseAverages(), *callbacks],
-    )  # fmt: skip
-
-
-def test_validation_sees_the_averages_and_training_the_weights(tmp_path):
-    model, weights = line_model(), Weights()
-    checkpoints = Checkpoints(tmp_path, keep=9)
-    fit(model, 2, weights, SaveCheckpoints(checkpoints, every=3))
-    expected = averages(weights.trained, 0.9)
-    np.testing.assert_allclose(weights.validated, [expected[3], expected[7]], rtol=1e-5)
-    assert model.trainable_variables[0].numpy().item() == weights.validated[-1]
-    # A checkpoint between validations has the averages too, and does not change training.
-    plain, plain_weights = line_model(), Weights()
-    fit(plain, 2, plain_weights)
-    assert weights.trained == plain_weights.trained
-    for checkpoint in checkpoints.all():
-        model = line_model()
-        checkpoint.restore(model)
-        np.testing.assert_allclose(
-            model.trainable_variables[0].numpy().item(), expected[checkpoint.step - 1], rtol=1e-5
-        )
-    assert [checkpoint.step for checkpoint in checkpoints.all()] == [3, 4, 6, 8]
-
-
-def test_another_fit_continues_from_the_weights_also_from_a_checkpoint(tmp_path):
-    whole, parts = Weights(), Weights()
-    fit(line_model(), 3, whole)
-    model, checkpoints = line_model(), Checkpoints(tmp_path)
-    fit(model, 1, parts, SaveCheckpoints(checkpoints))
-    fit(model, 1, parts)
-    assert parts.trained == whole.trained[:8]
-    restored, rest = line_model(), Weights()
-    checkpoints.all()[0].restore(restored)
-    fit(restored, 2, rest)
-    assert rest.trained == whole.trained[4:]
-    assert rest.validated == whole.validated[1:]
-
-
-def test_bleu_is_that_of_the_averages(tmp_path, write_copy_task, monkeypatch):
-    write_copy_task(tmp_path)
-    files = {f"{part}_tsv": str(tmp_path / part) for part in ("train", "validation")}
-    config = RunConfig.from_dict({
-        "data": {"corpus": "tsv", **files, "batch_tokens": 60, "max_length": 30},
-        "model": {"num_layers": 1, "d_model": 16, "num_heads": 2, "d_ff": 32},
-        "tokenizer": {"vocab_size": 272},
-        "training": {"steps": 4, "validation_steps": 2, "ema_momentum": 0.9},
-    })  # fmt: skip
-    models, translated_with = [], []
-
-    def from_model(model, *_, **__):
-        def translate(texts):
-            translated_with.append(model.trainable_variables[0].numpy())
-            return texts
-
-        models.append(model)
-        return translate
-
-    monkeypatch.setattr(tt.Translator, "from_model", from_model)
-    train(config, tmp_path / "run")
-    model, _ = models  # the other one tries averages of the checkpoints when training is over
-    checkpoints = Checkpoints(tmp_path / "run" / "checkpoints").all()
-    assert len(translated_with) == len(checkpoints) + 1 == 3
-    for checkpoint, weights in zip(checkpoints, translated_with, strict=False):
-        checkpoint.restore(model)  # which has the averages
-        assert (model.trainable_variables[0].numpy() == weights).all()
-        model.optimizer.use_weights()
-        assert (model.trainable_variables[0].numpy() != weights).any()

@@ -19,11 +19,13 @@ from tf_transformer.data.corpus import load_validation
 from tf_transformer.data.parallel import (
     DataError,
     ParallelText,
+    is_blank,
     load_tfds,
     read_lines,
     read_parallel,
     read_tsv,
 )
+from tf_transformer.data.text_files import TextFiles
 
 
 @pytest.fixture(autouse=True)
@@ -181,13 +183,30 @@ def test_read_parallel_drops_and_counts_pairs_with_a_blank_side(write):
     assert read_parallel(str(source_path), target_path) == expected
 
 
+def test_a_line_without_a_visible_character_is_blank(write):
+    blank = ["\u200b", "\ufeff \u2060", "\xad", "\x00\x1b", "\u200e\u202e"]
+    visible = ["\u200ba", "🙂\ufe0f", "\u200d्", ".", "\ue000", "\U0001faff"]
+    texts = ["first", *blank, *visible]
+    lines = "".join(f"{text}\n" for text in texts).encode()
+    columns = "".join(f"{text}\t{text}\n" for text in texts).encode()
+    for text in (
+        read_parallel(write("a.de", lines), write("a.en", lines)),
+        read_tsv(write("a.tsv", columns)),
+        TextFiles(None, write("a.txt", lines)),
+    ):
+        assert [target for _, target in text] == ["first", *visible]
+        assert text.num_blank == len(blank)
+    assert read_tsv(write("b.tsv", "a\tb\n\u200b\n".encode())).num_blank == 1
+
+
 def test_read_tsv_drops_and_counts_pairs_with_a_blank_side(write):
     path = write("a.tsv", b'eins\tone\n\nzwei\t \n\tthree\n"vier"\t\\four\r\n')
     assert read_tsv(path) == ParallelText(("eins", '"vier"'), ("one", "\\four"), num_blank=3)
 
 
 # A line has any character but a line feed; a return before that would be part of the line end.
-sentences = st.text(st.characters(codec="utf-8", exclude_characters="\n\r")).filter(str.strip)
+characters = st.characters(codec="utf-8", exclude_characters="\n\r")
+sentences = st.text(characters).filter(lambda text: not is_blank(text))
 
 
 @settings(deadline=None)  # No test fails because the machine is busy.

@@ -33,6 +33,7 @@ def facts():
         minutes=st.none() | st.floats(0.1, 1e5),
         epochs=st.none(),
         steps=st.none(),
+        criterion=st.sampled_from(["bleu", "chrf", "loss"]),
     )
 
 
@@ -77,11 +78,26 @@ def test_more_text_needs_less_regularisation_and_fewer_passes(known, more):
 @pytest.mark.parametrize(("table", "name"), OPEN)
 def test_what_is_given_is_kept_and_not_noted(table, name):
     (field,) = (field for field in TABLES[table] if field.name == name)
-    value = {float: 0.25, int: 777, bool: False}[kinds_of(field.type)[0]]
+    values = {float: 0.25, int: 777, bool: False, str: field.metadata["choices"][-1:]}
+    value = "".join(values[str]) or values[kinds_of(field.type)[0]]
     config = completed({table: {**COPY.get(table, {}), name: value}}, MULTI)
     assert getattr(getattr(config, table), name) == value
     assert f"{table}.{name}" not in config.chosen
     assert len(config.chosen) == len(OPEN), "the other choices, and what they are for"
+
+
+@pytest.mark.parametrize("schedule", ["trapezoid", "noam"])
+def test_what_depends_on_the_updates_is_chosen_by_their_number(schedule):
+    config = completed({"training": {"schedule": schedule, "minutes": 45.0}}, MULTI)
+    guess = config.training
+    measured = recipe.choose_by_updates(config, 2_000).training
+    assert measured.validation_steps == round(2_000 / 15) < guess.validation_steps
+    names = ("warmup_steps", "learning_rate")
+    same = [getattr(measured, name) == getattr(guess, name) for name in names]
+    # Noam's schedule has been made of these before.
+    assert same == [schedule == "noam"] * 2
+    given = completed({"training": {"warmup_steps": 7, "minutes": 45.0}}, MULTI)
+    assert recipe.choose_by_updates(given, 2_000).training.warmup_steps == 7
 
 
 def test_nothing_is_chosen_where_all_is_given():

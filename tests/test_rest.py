@@ -45,12 +45,13 @@ def test_both_forms_are_read(content, inputs, texts):
     assert characters == sum(len(text) for column in texts.values() for text in column)
 
 
-def test_base64_gives_any_bytes():
-    encoded = base64.b64encode(b"\xff\0a").decode()
+def test_base64_gives_any_text():
+    encoded = base64.b64encode("ü\0".encode()).decode()
     for text in (encoded, encoded.rstrip("=")):
         for value in ({"b64": text}, {"text": {"b64": text}}):
-            assert read({"instances": [value]}) == ({"text": [b"\xff\0a"]}, 3)
-    assert read({"inputs": {"text": [{"b64": encoded}, "b"]}}) == ({"text": [b"\xff\0a", b"b"]}, 4)
+            assert read({"instances": [value]}) == ({"text": ["ü\0".encode()]}, 2)
+    expected = ({"text": ["ü\0".encode(), b"b"]}, 3)
+    assert read({"inputs": {"text": [{"b64": encoded}, "b"]}}) == expected
 
 
 @pytest.mark.parametrize(
@@ -81,6 +82,11 @@ def test_base64_gives_any_bytes():
         ({"instances": [{"txt": "a"}]}, "element: 0 key: txt .* does not have named input: txt"),
         ({"instances": [{"b64": "a"}]}, "Unable to base64 decode"),
         ({"instances": [{"b64": "ü"}]}, "Unable to base64 decode"),
+        (
+            {"instances": ["a", {"b64": "YWL/"}]},
+            "element: 1 of .* base64 of bytes that are not UTF-8",
+        ),
+        ({"inputs": {"text": [{"b64": "7aCA"}]}}, "base64 of bytes that are not UTF-8"),
         ({"instances": [{"text": {"c": 1}}]}, "not formatted correctly for base64 data"),
         ({"inputs": "a"}, 'must be a list of texts: JSON Value: "a"'),
         ({"inputs": {"txt": ["a"]}}, "Missing named input: text in 'inputs' object."),

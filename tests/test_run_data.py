@@ -17,12 +17,13 @@ CHINESE = [chr(code) for code in range(0x4E00, 0x4E00 + 600)]
 def prepare(tmp_path, capfd):
     """Returns a function: configuration, data and printed lines of a run with these pairs."""
 
-    def prepare_pairs(pairs, source_noise=None, **tokenizer):
-        path = tmp_path / "pairs.tsv"
-        path.write_text("".join(f"{s}\t{t}\n" for s, t in pairs), encoding="utf-8")
-        data = {"train_tsv": str(path)} | (
-            {} if source_noise is None else {"source_noise": source_noise}
-        )
+    def prepare_pairs(pairs, source_noise=None, data=None, **tokenizer):
+        if data is None:
+            path = tmp_path / "pairs.tsv"
+            path.write_text("".join(f"{s}\t{t}\n" for s, t in pairs), encoding="utf-8")
+            data = {"train_tsv": str(path)} | (
+                {} if source_noise is None else {"source_noise": source_noise}
+            )
         tables = {"data": data, "tokenizer": tokenizer}
         workers = Workers(tf.distribute.get_strategy())
         found = prepare_data(
@@ -131,3 +132,37 @@ def test_pairs_dropped_for_their_source_are_counted(prepare):
         "give --validation-tsv to choose them."
     )
     assert data.description.startswith("40 training pairs of tsv; dropped: 0 blank")
+
+
+def test_the_first_and_the_last_pair_of_files_are_named(prepare, tmp_path):
+    for number, (source, target) in enumerate(pairs_of(11), 1):
+        (tmp_path / f"part{number}.en").write_text(source)
+        (tmp_path / f"fr-{number:02}.txt").write_text(target)
+    patterns = f"{tmp_path}/part*.en", f"{tmp_path}/fr-*.txt"
+    *_, printed = prepare(
+        None, data=dict(zip(("train_source", "train_target"), patterns, strict=True))
+    )
+    assert printed[0] == (
+        f"11 files on each side: {tmp_path}/part1.en with {tmp_path}/fr-01.txt, …, "
+        f"{tmp_path}/part11.en with {tmp_path}/fr-11.txt."
+    )
+
+
+@pytest.mark.parametrize(
+    ("validation", "expected"),
+    [
+        (
+            ["a1 b\tc1 d", "a1  b\tc1 d ", "a2 b\tother", "new\tnew"],
+            "Validation pairs that are training pairs too: 2 of 4; their scores are too good.",
+        ),
+        (["a1 b c1\td", "new\tnew"], None),
+    ],
+)
+def test_validation_pairs_that_are_trained_are_counted(prepare, tmp_path, validation, expected):
+    (tmp_path / "pairs.tsv").write_text("".join(f"{s}\t{t}\n" for s, t in pairs_of(11)))
+    (tmp_path / "validation.tsv").write_text("\n".join(validation))
+    files = {"train_tsv": f"{tmp_path}/pairs.tsv", "validation_tsv": f"{tmp_path}/validation.tsv"}
+    *_, printed = prepare(None, data=files)
+    assert [line for line in printed if "Training a tok" not in line and "allows" not in line] == (
+        [expected] if expected else []
+    )

@@ -1,17 +1,21 @@
 """What a run validates and logs."""
 
 import json
+import math
+import re
 import shutil
 
 import pytest
 import tensorflow as tf
-from small_runs import SETTINGS, train
+from small_runs import SETTINGS, same_checkpoints, train
 
 from tf_transformer import cli
 from tf_transformer.data.batching import TokenBatches
 from tf_transformer.evaluation import score
+from tf_transformer.training import callbacks
 from tf_transformer.training.checkpoints import Checkpoints
 from tf_transformer.training.losses import SmoothedCrossEntropy
+from tf_transformer.training.optimizers import step_of
 from tf_transformer.training.restore import restore_model
 from tf_transformer.training.run_directory import RunDirectory
 
@@ -22,9 +26,10 @@ def test_validation_scores_what_evaluate_translates(small_copy_task, tmp_path, m
     """Both score the same translations of the same model."""
     translated = []
 
-    def spy(translations, references):
-        translated.append(translations)
-        return score(translations, references)
+    def spy(translations, references, **options):
+        if translations is not references:
+            translated.append(translations)
+        return score(translations, references, **options)
 
     for module in ("training.callbacks", "evaluation"):
         monkeypatch.setattr(f"tf_transformer.{module}.score", spy)
@@ -97,7 +102,7 @@ def test_minutes_that_end_before_the_first_update_are_an_error(tmp_path, capfd):
     new = ["train", f"--run-dir={tmp_path / 'run'}", *options, "--minutes=0.001"]
     assert cli.main(new) == 2
     last = capfd.readouterr().err.splitlines()[-1]
-    assert "The 0.001 minutes were over before the first update" in last
+    assert "The 0.001 minutes have time for 0 updates" in last and "Nothing was written" in last
     assert not (tmp_path / "run").exists(), "the same command with more minutes trains"
     assert cli.main([*new[:-1], "--steps=1"]) == 0
     shutil.rmtree(tmp_path / "run" / "checkpoints")
@@ -117,3 +122,76 @@ def test_tensorboard_has_the_metrics_of_the_log(early_stopped_run):
         for name in ("loss", "val_loss", "val_bleu", "learning_rate"):
             assert found[name, line["step"]] == pytest.approx(line[name], rel=1e-6)
     assert {step for _, step in found} == {2, 4, 6}
+
+
+def test_epochs_are_passes_of_the_text_also_where_updates_run_across_them(tmp_path, capfd):
+    run_dir = tmp_path / "run"
+    train(run_dir, *SETTINGS, "--batch-tokens=60", "--epochs=4", "--accumulation-steps=5")
+    batches = int(re.search(r"(\d+) batches an epoch", capfd.readouterr().err)[1])
+    assert batches % 5, "or every epoch ends with an update"
+    assert RunDirectory(run_dir).log()[-1]["step"] == math.ceil(4 * batches / 5)
+
+
+class StoppedError(Exception):
+    """What ends a run before its first update."""
+
+
+@pytest.mark.parametrize(("seconds", "warmup_steps"), [(0.01, 500), (0.5, 28), (1e9, None)])
+def test_the_number_of_updates_is_measured(tmp_path, monkeypatch, capfd, seconds, warmup_steps):
+    """Six hundred seconds, of which at least nine tenths are training; an update is two batches."""
+
+    def stop(*_):
+        written.update(RunDirectory(tmp_path / "run").config().to_dict()["training"])
+        raise StoppedError
+
+    written = {}
+    monkeypatch.setattr("tf_transformer.training.speed.seconds_per_batch", lambda *_: seconds)
+    monkeypatch.setattr("tf_transformer.training.train._fit", stop)
+    command = ["train", f"--run-dir={tmp_path / 'run'}", *SETTINGS, "--minutes=10"]
+    if warmup_steps is None:
+        assert cli.main(command) == 2
+        assert "have time for 0 updates" in capfd.readouterr().err
+        assert not (tmp_path / "run").exists()
+        return
+    with pytest.raises(StoppedError):
+        cli.main(command)
+    assert written["warmup_steps"] == pytest.approx(warmup_steps, abs=2)
+    # Ten validations.
+    assert written["validation_steps"] == pytest.approx(28 / seconds, rel=0.1)
+    with pytest.raises(StoppedError):  # the run has no checkpoint, so the command may be repeated
+        cli.main(command)
+
+
+class LostError(Exception):
+    """What ends the process during a validation."""
+
+
+@pytest.mark.parametrize("lost", [2, 4, 6])
+def test_a_lost_validation_loses_no_training_and_is_made_up_for(tmp_path, monkeypatch, lost):
+    """`lost` is the step whose validation ends the process: the last one, or one before it."""
+    options = [*SETTINGS, "--steps=6", "--validation-steps=2"]
+    train(tmp_path / "whole", *options)
+    validate = callbacks.TranslationBleu.on_epoch_end
+
+    def fail(self, epoch, logs=None):
+        if step_of(self.model) == lost:
+            raise LostError
+        validate(self, epoch, logs)
+
+    with monkeypatch.context() as patch, pytest.raises(LostError):
+        patch.setattr(callbacks.TranslationBleu, "on_epoch_end", fail)
+        train(tmp_path / "stopped", *options)
+    latest = Checkpoints(tmp_path / "stopped" / "checkpoints").latest()
+    assert (latest.step, latest.metrics) == (lost, {}), "the training is saved"
+    train(tmp_path / "stopped", "--resume")
+    whole, stopped = (
+        [
+            (c.step, c.best_step, c.metrics["val_loss"], c.metrics["val_bleu"])
+            for c in Checkpoints(tmp_path / name / "checkpoints").all()
+        ]
+        for name in ("whole", "stopped")
+    )
+    assert stopped == whole
+    assert same_checkpoints(tmp_path / "stopped", tmp_path / "whole")
+    logged = [line["step"] for line in RunDirectory(tmp_path / "stopped").log()]
+    assert logged == [2, 4, 6]

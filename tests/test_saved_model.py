@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import resource
 import shutil
 import subprocess
 import sys
@@ -209,3 +210,27 @@ def test_the_graph_has_no_dropout(graph):
     names = {f.signature.name for f in graph.graph_def.library.function}
     ops = {node.op for f in graph.graph_def.library.function for node in f.node_def} - names
     assert not [op for op in ops if "Random" in op]
+
+
+def test_a_path_behind_a_link_is_that_of_the_file_system(in_memory, tmp_path, sentences):
+    """TensorFlow takes `..` out of a path by its text."""
+    (tmp_path / "far" / "away").mkdir(parents=True)
+    (tmp_path / "near").symlink_to(tmp_path / "far" / "away")
+    version = tt.export_saved_model(in_memory, tmp_path / "near" / ".." / "saved")
+    assert version == tmp_path / "far" / "saved" / "1"
+    loaded = tt.Translator.load(tmp_path / "near" / ".." / "saved")
+    assert loaded(sentences[:3]) == in_memory(sentences[:3])
+    assert {path.name for path in tmp_path.iterdir()} == {"far", "near"}
+
+
+def test_a_full_disk_is_one_line_and_leaves_nothing(in_memory, tmp_path):
+    """Lets no file grow, as on a full disk."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
+    try:
+        with pytest.raises(ExportError, match="Free some space") as refusal:
+            tt.export_saved_model(in_memory, tmp_path / "saved")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert len(str(refusal.value).splitlines()) == 1
+    assert not list((tmp_path / "saved").glob("*"))

@@ -10,6 +10,7 @@ from phrase_models import padded
 
 import tf_transformer as tt
 from tf_transformer.inference.scoring import Alignment, default_alignment
+from tf_transformer.inference.translation import MISSING_SCORE
 from tf_transformer.serving.servable import Servable
 
 LAYERS, HEADS = 3, 4
@@ -107,8 +108,9 @@ def test_a_search_reports_the_score_of_its_translation(randomise, letter_tokeniz
             same_ids = letter_tokenizer.encode([text.decode()]) == [
                 hypotheses["ids"][row, hypothesis, :length].numpy().tolist()
             ]
-            if same_ids and not found["truncated"][row, hypothesis] and length < MAX_LENGTH:
-                log_prob = found["log_probs"][row, hypothesis]
+            log_prob = found["log_probs"][row, hypothesis]
+            exists = log_prob > MISSING_SCORE and not found["truncated"][row, hypothesis]
+            if same_ids and exists and length < MAX_LENGTH:
                 compared.append((sentence, text.decode(), log_prob, length + 1, False))
     assert len(compared) >= 20
     sources, targets, *expected = zip(*compared, strict=True)

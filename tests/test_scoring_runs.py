@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import tensorflow as tf
 from commands import assert_refused, log_of
 from small_runs import train
 
@@ -154,12 +155,20 @@ def test_options_of_evaluate_that_do_not_go_together(arguments, words, tmp_path,
 def test_a_language_model_completes_prompts_and_is_exported(runs, tmp_path, capfd):
     run, printed = runs("causal_lm", "text", capfd)
     assert printed.splitlines()[-1].startswith("Next: tf-transformer export ")
-    (tmp_path / "prompts").write_text("a b\n\nc\n")
+    (tmp_path / "prompts").write_text("ab cd. Ef gh\n\nc\n")
     assert cli.main(["translate", str(run.path), f"--input={tmp_path / 'prompts'}"]) == 0
     lines = capfd.readouterr().out.split("\n")
     assert len(lines) == 4 and lines[1] == lines[3] == ""
     saved = tmp_path / "saved"
     assert cli.main(["export", str(run.path), str(saved)]) == 0
     assert "Choosing the search" not in capfd.readouterr().err
-    (score,) = tt.Translator.load(saved).score([""], ["a b"])
+    loaded = tt.Translator.load(saved)
+    (score,) = loaded.score([""], ["a b"])
     assert score.log_prob < 0 and not score.truncated
+    # A prompt of several sentences is one: both are read before it is continued.
+    prompt = "ab cd. Ef gh"
+    for search, found in ({"beam_size": 1}, lines[0]), ({}, loaded(prompt)):
+        ((best,),) = loaded.n_best([prompt], 1, **search)
+        assert best.text == found
+    signature = loaded.module.signatures["serving_default"]
+    assert signature(text=tf.constant([prompt]))["translation"].numpy()[0].decode() == found

@@ -3,13 +3,19 @@
 import pytest
 
 import tf_transformer as tt
+from tf_transformer.training.criterion import BLEU, CHRF, LOSS
 from tf_transformer.training.search_choice import LENGTH_PENALTIES, choose_search
 
 WORDS = tuple("abcdefghijkl")
+CHINESE = tuple("两只棕色的狗在雪地里玩")
 
 
-def text(num_pairs):
-    return tt.ParallelText(tuple(map(str, range(num_pairs))), (" ".join(WORDS),) * num_pairs)
+def text(num_pairs, words=WORDS):
+    return tt.ParallelText(tuple(map(str, range(num_pairs))), (sentence(words),) * num_pairs)
+
+
+def sentence(words):
+    return ("" if words[0] in CHINESE else " ").join(words)
 
 
 class Translator:
@@ -17,16 +23,18 @@ class Translator:
 
     Args:
         lacking: Words that are wrong, by length penalty; those of greedy search are at `None`.
+        words: Those of each sentence.
     """
 
-    def __init__(self, lacking):
+    def __init__(self, lacking, words=WORDS):
         self.lacking = lacking
+        self.words = words
         self.calls = []
 
     def __call__(self, sources, beam_size, length_penalty=None):
         self.calls.append((beam_size, length_penalty, tuple(sources)))
-        right = len(WORDS) - self.lacking[None if beam_size == 1 else length_penalty]
-        return [" ".join([*WORDS[:right], *"???"])] * len(sources)
+        right = len(self.words) - self.lacking[None if beam_size == 1 else length_penalty]
+        return [sentence([*self.words[:right], *"???"])] * len(sources)
 
 
 @pytest.mark.parametrize(
@@ -44,10 +52,14 @@ class Translator:
         ({None: 1, 0.2: 4, 0.6: 4, 1.0: 4, 1.4: 2}, 1, 1.4),
     ],
 )
-def test_the_best_search_is_chosen(lacking, beam_size, length_penalty):
-    validation = text(20)
-    translator = Translator(lacking)
-    choice = choose_search(translator, validation)
+@pytest.mark.parametrize(
+    ("words", "criterion"), [(WORDS, BLEU), (WORDS, CHRF), (CHINESE, BLEU), (WORDS, LOSS)]
+)
+def test_the_best_search_is_chosen(lacking, beam_size, length_penalty, words, criterion):
+    validation = text(20, words)
+    translator = Translator(lacking, words)
+    choice = choose_search(translator, validation, criterion=criterion)
+    assert choice.metric == ("chrF" if criterion == CHRF else "BLEU")
     assert (choice.beam_size, choice.length_penalty) == (beam_size, length_penalty)
     assert choice.sentences == 20
     found = {score.length_penalty: score for score in choice.scores}
@@ -58,8 +70,11 @@ def test_the_best_search_is_chosen(lacking, beam_size, length_penalty):
     for penalty, score in found.items():
         search = (1, None) if penalty is None else (4, penalty)
         expected = tt.score(translator(validation.sources, *search), validation.targets)
-        assert (score.bleu, choice.signature) == (expected.bleu, expected.signature)
-        assert f"{score.bleu:.2f}" in str(choice)
+        wanted = (expected.bleu, expected.signature)
+        if criterion == CHRF:
+            wanted = (expected.chrf, expected.chrf_signature)
+        assert (score.score, choice.signature) == wanted
+        assert f"{score.score:.2f}" in str(choice)
     assert "\n" not in str(choice)
 
 
@@ -111,7 +126,7 @@ def test_a_translator_is_not_traced_for_each_penalty(echo_model, copy_corpus):
     tokenizer = tt.SentencePieceTokenizer.train(copy_corpus.train.sources, 280)
     translator = tt.Translator.from_model(echo_model(280), tokenizer, tokenizer, threads=1)
     choice = choose_search(translator, tt.ParallelText(sources, sources))
-    assert {score.bleu for score in choice.scores} == {100.0}
+    assert {score.score for score in choice.scores} == {100.0}
     assert (choice.beam_size, choice.length_penalty) == (4, 0.6)
     for function in (translator.module.greedy, translator.module.beam):
         assert function.experimental_get_tracing_count() == 1

@@ -1,6 +1,7 @@
 """The benchmark of the server: what asks it, and with the smallest sizes the whole."""
 
 import argparse
+import gzip
 import importlib
 import json
 import os
@@ -28,6 +29,18 @@ def benchmark(monkeypatch):
 def server():
     with model_servers.rest_server() as server:
         yield server
+
+
+@pytest.mark.parametrize("script", ["decode", "serve"])
+def test_sentences_are_read_as_by_the_package(benchmark, tmp_path, script):
+    content = "Größe\u2028 eins\r\nzwei\n".encode()
+    for name, data in (("plain", content), ("packed.gz", gzip.compress(content))):
+        (tmp_path / name).write_bytes(data)
+        found = benchmark(script).read_texts(str(tmp_path / name))
+        assert found == ["Größe\u2028 eins", "zwei"]
+    with pytest.raises(SystemExit, match="missing: no such file"):
+        benchmark(script).read_texts(str(tmp_path / "missing"))
+    assert len(benchmark(script).read_texts(None)) == 500
 
 
 @pytest.mark.parametrize("clients", [1, 5])

@@ -110,7 +110,7 @@ def test_the_data_of_a_run(text_file, tmp_path, capfd, cached):
     data = {"train_text": str(text_file)}
     if cached:
         data["data_cache"] = str(tmp_path / "cache")
-    config = config_of(text_file, data=data, tokenizer={"bpe_dropout": 0.3})
+    config = config_of(text_file, data=data)
     workers = Workers(tf.distribute.get_strategy())
     config, found = prepare_data(config, RunDirectory(tmp_path / "run"), workers, resume=False)
     printed = capfd.readouterr().err.splitlines()

@@ -1,5 +1,6 @@
 """Tests of text that stays in its files: the same pairs as in memory, shards, bad input."""
 
+import glob
 import gzip
 import os
 import subprocess
@@ -7,11 +8,17 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tf_transformer.data.lines import stream_lines
-from tf_transformer.data.parallel import DataError, ParallelText, read_lines, read_parallel
+from tf_transformer.data.parallel import (
+    DataError,
+    ParallelText,
+    has_text,
+    read_lines,
+    read_parallel,
+)
 from tf_transformer.data.text_files import TextFiles
 
 # No test shall fail because the machine is busy.
@@ -55,7 +62,7 @@ def test_shards_hold_what_one_text_in_memory_does(tmp_path_factory, shards, pack
             content = (text + (last_end if shard[-1][side] else "\n")).encode()
             (folder / f"{name}.{number}").write_bytes(gzip.compress(content) if packed else content)
     pairs = [pair for shard in shards for pair in shard]
-    kept = [pair for pair in pairs if pair[0].strip() and pair[1].strip()]
+    kept = [pair for pair in pairs if has_text(pair)]
     if not kept:
         message = error_of(lambda: TextFiles(folder / "source.*", folder / "target.*"))
         assert f"no pair is left, {len(pairs)} had a blank side" in message
@@ -81,6 +88,20 @@ def test_the_fingerprint_is_that_of_earlier_versions():
     # SHA-256 of "a\tb\nc\td\n", so that older runs can be resumed.
     text = ParallelText(("a", "c"), ("b", "d"))
     assert str(text.fingerprint) == "2 pairs, SHA-256 31530cb8906d527d"
+
+
+@unhurried
+@given(
+    pairs=st.lists(
+        st.lists(st.tuples(*[st.text("a\t\n1 ", max_size=4)] * 2), min_size=1, max_size=3),
+        min_size=2, max_size=9, unique_by=tuple,
+    )
+)  # fmt: skip
+@example(pairs=[[("a\tb", "c")], [("a", "b\tc")]])
+@example(pairs=[[("a", "b\na\tb")], [("a", "b\nb\na")], [("a", "b\n1 1 a\tb")]])
+def test_texts_that_differ_have_other_fingerprints(pairs):
+    texts = [ParallelText(*zip(*text, strict=True)) for text in pairs]
+    assert len({text.fingerprint.sha256 for text in texts}) == len(pairs)
 
 
 @pytest.mark.parametrize("block", [1, 2, 3, 7])
@@ -158,11 +179,48 @@ def test_a_shard_of_another_length_is_named_with_its_partner(write):
     assert f"{folder}/s1 has 2 lines but {folder}/t1 has 1;" in message
 
 
-def test_shards_are_sorted_by_name(write):
+def test_shards_are_sorted_by_their_numbers(write):
     contents = {f"{side}{n}": f"{side}{n}\n".encode() for side in "st" for n in (3, 10, 1, 2)}
     folder = write(**contents)
     text = TextFiles(folder / "s*", folder / "t*")
-    assert list(text) == [("s1", "t1"), ("s10", "t10"), ("s2", "t2"), ("s3", "t3")]
+    assert list(text) == [("s1", "t1"), ("s2", "t2"), ("s3", "t3"), ("s10", "t10")]
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        ("part{}.en", "fr-{:02}.txt"),
+        ("en/{}.{}", "fr/{}/lines{}"),
+        ("[{}]", "x[{}"),
+    ],
+)
+def test_shards_are_paired_by_what_their_patterns_leave_open(tmp_path, source, target):
+    for folder in ("en", "fr/1", "fr/2"):
+        (tmp_path / folder).mkdir(parents=True)
+    for name in (source, target):
+        for n in range(1, 13):
+            numbers = [1 + n % 2, n] if name.count("{") == 2 else [n]
+            (tmp_path / name.format(*numbers)).write_text(f"{numbers}\n")
+    patterns = [
+        f"{tmp_path}//./{glob.escape(name).replace('{}', '*').replace('{:02}', '[0-9]?')}"
+        for name in (source, target)
+    ]
+    pairs = list(TextFiles(*patterns))
+    assert len(pairs) == 12 and all(source == target for source, target in pairs)
+
+
+@pytest.mark.parametrize(
+    ("sources", "targets", "first"),
+    [
+        ("s1 s2 s3", "t1 t3 t4", "s2 would be paired with {}/t3"),
+        ("s.a s.b", "t.a t.c", "s.b would be paired with {}/t.c"),
+        ("s1.en", "t1.fr", "s1.en would be paired with {}/t1.fr"),
+    ],
+)
+def test_shards_that_do_not_belong_together_are_named(write, sources, targets, first):
+    folder = write(**dict.fromkeys([*sources.split(), *targets.split()], b"a\n"))
+    message = error_of(lambda: TextFiles(folder / "s*", folder / "t*"))
+    assert message.startswith(f"{folder}/{first.format(folder)}: ")
 
 
 def test_a_file_whose_name_looks_like_a_pattern_is_a_file(write):

@@ -199,6 +199,33 @@ def test_an_unseen_character_becomes_its_utf8_bytes(tokenizer):
     assert [p for p in tokenizer.subwords(ids) if p != "▁"] == expected
 
 
+RARE = "".join(map(chr, range(0x4E00, 0x4E00 + 40)))
+
+
+@pytest.mark.parametrize(("coverage", "size", "num_rare"), [(0.9995, 300, 0), (1.0, 340, 40)])
+def test_rare_characters_take_no_place_in_the_vocabulary(coverage, size, num_rare):
+    """They are less than 0.05 % of this text, so they are bytes, which are trained by them."""
+    sentences = ["der Hund und die Katze"] * 5000 + list(RARE)
+    tokenizer = SentencePieceTokenizer.train(sentences, size, character_coverage=coverage)
+    subwords = tokenizer.subwords(range(tokenizer.vocab_size))
+    assert len(set(RARE) & set(subwords)) == num_rare
+    assert tokenizer.decode(tokenizer.encode([RARE])) == [RARE]
+
+
+def test_user_symbols_are_one_subword_each():
+    sentences = ["<BT> der Hund und die Katze", "der Hund >>deu<<"] * 50
+    symbols = ["<BT>", ">>deu<<"]
+    plain = SentencePieceTokenizer.train(sentences, 290)
+    tokenizer = SentencePieceTokenizer.train(sentences, 290, user_symbols=symbols)
+    for text in ("<BT> der Hund", "die>>deu<< Katze"):
+        symbol = symbols[">>deu<<" in text]
+        assert symbol in tokenizer.subwords(tokenizer.encode([text])[0])
+        assert tokenizer.decode(tokenizer.encode([text])) == [text]
+        graph = tokenizer.tokenize([text])
+        assert graph.to_list() == tokenizer.encode([text])
+    assert ">>deu<<" not in plain.subwords(plain.encode(["die>>deu<< Katze"])[0])
+
+
 def test_subwords_spell_the_text(tokenizer):
     for text, ids in zip(SENTENCES[:50], tokenizer.encode(SENTENCES[:50]), strict=True):
         assert "".join(tokenizer.subwords(ids)) == "▁" + text.replace(" ", "▁")

@@ -150,7 +150,7 @@ def test_shards_and_a_cache_train_what_two_files_in_memory_do(
     [
         ("*.sorce.gz", "*.target.gz", r"\*\.sorce\.gz: matches no file"),
         ("[01].source.gz", "*.target.gz", r"source\.gz matches 2 files but .*\.gz matches 3;"),
-        ("[02].source.gz", "[01].target.gz", r"2\.source\.gz has 100 lines but .*1\..* has 193;"),
+        ("[02].source.gz", "[01].target.gz", r"2\.source\.gz would be paired with .*1\.target"),
     ],
 )
 def test_bad_shards_are_named(copy_files, shards, bad_files, capfd, source, target, words):
@@ -240,7 +240,7 @@ def test_a_run_is_not_overwritten(trained_run, copy_files, capfd, extra):
         (["--d-ff=64", "--num-heads=4", "--warmup-steps=9"],
          ["has --num-heads 2, not 4; --warmup-steps 50, not 9"]),
         (["--no-joint"], ["--joint, not --no-joint"]),
-        (["--tensorboard"], ["--no-tensorboard, not --tensorboard"]),
+        (["--deterministic"], ["--no-deterministic, not --deterministic"]),
         (["--corpus=copy"], ["--corpus text, not copy"]),
         (["--train-source=other file"], ["--train-source .*source, not 'other file'"]),
         (["--clip-norm=1"], ["has no --clip-norm, not --clip-norm 1.0"]),

@@ -1,5 +1,8 @@
 """`tf-transformer translate`: lines in order, and errors."""
 
+import gzip
+
+import numpy as np
 import pytest
 import tensorflow as tf
 from commands import assert_refused, lines_of, run
@@ -21,7 +24,6 @@ def test_translate_answers_line_by_line_in_order(echo, tmp_path):
         (b"a b\n\nc d", b"a b\n\nc d\n"),  # no end of the last line
         (b"\n\n", b"\n\n"),
         (b"", b""),
-        (b"a\nb \xff\nc\n", "a\nb \ufffd\nc\n".encode()),  # not UTF-8
         ("é\u2028ü\n日本\n".encode(), "é ü\n日本\n".encode()),  # one line here, two to Python
         (b"a b\r\nc\r\n", b"a b\nc\n"),
     ],
@@ -42,6 +44,28 @@ def test_translate_of_more_lines_than_are_read_at_once_keeps_the_order(echo, tmp
     arguments = ["translate", str(echo), f"--input={source}", f"--output={output}"]
     assert cli.main([*arguments, "--batch-size=1", "--threads=3"]) == 0
     assert lines_of(output) == texts
+
+
+@pytest.mark.parametrize(
+    ("given", "expected", "notice"),
+    [
+        ([], "Ab cd.  Ef gh!\nij\n\nKl? Mn\n", ""),
+        (
+            ["--n-best=1"],
+            "Ab cd.\nij\n\nKl?\n",
+            "tf-transformer: 2 lines were of several sentences, but searched whole for --n-best: "
+            "line 1, 4.\n",
+        ),
+    ],
+    ids=["all", "n-best"],
+)
+def test_every_sentence_of_a_line_is_translated(
+    first_sentence_version, tmp_path, capfd, given, expected, notice
+):
+    (tmp_path / "in").write_text("Ab cd.  Ef gh!\nij\n\nKl? Mn\n")
+    arguments = ["translate", str(first_sentence_version), f"--input={tmp_path / 'in'}", *given]
+    assert cli.main(arguments) == 0
+    assert capfd.readouterr() == (expected, notice)
 
 
 @pytest.mark.parametrize("n_best", [[], ["--n-best=2", "--beam-size=3"]], ids=["best", "n-best"])
@@ -106,13 +130,77 @@ def test_a_line_end_in_a_translation_starts_no_line(echo_model, copy_files, tmp_
     assert output.read_bytes().count(b"\n") == 2
 
 
-def test_an_output_of_another_input_is_not_continued(moved_model, tmp_path, capfd):
-    (tmp_path / "in").write_text("eins\n")
-    (tmp_path / "out").write_text("one\ntwo\n")
-    given = [f"--input={tmp_path / 'in'}", f"--output={tmp_path / 'out'}", "--continue"]
-    words = ["out: holds translations of 2 lines, more than", "another --output"]
-    assert_refused(["translate", moved_model, *given], words, capfd, tmp_path)
-    assert (tmp_path / "out").read_text() == "one\ntwo\n"
+@pytest.mark.parametrize(
+    ("given", "written", "words"),
+    [
+        ([], "a\nb\nc\n", ["out: holds translations of 3 lines, more than", "another --output"]),
+        ([], "a c\nb", ["out: ends with no translations of .*in by this", "another --output"]),
+        ([], "\nd\n", ["out: ends with no"]),
+        (["--n-best=2", "--beam-size=2"], "0 ||| c ||| -1.0\n1 ||| a ||| -2.0\n", ["ends with no"]),
+    ],
+    ids=["longer", "another", "as long", "n-best"],
+)
+def test_an_output_of_another_input_is_not_continued(echo, tmp_path, capfd, given, written, words):
+    (tmp_path / "in").write_text("a\nb\n")
+    (tmp_path / "out").write_text(written)
+    files = [f"--input={tmp_path / 'in'}", f"--output={tmp_path / 'out'}", "--continue"]
+    assert_refused(["translate", echo, *files, *given], words, capfd, tmp_path)
+    assert (tmp_path / "out").read_text() == written
+
+
+def test_an_output_is_continued_after_many_lines_or_blank_ones_or_none(echo, tmp_path, capfd):
+    source, output = tmp_path / "in", tmp_path / "out"
+    arguments = ["translate", str(echo), f"--input={source}", f"--output={output}", "--continue"]
+    # The other lines may have been translated elsewhere, or corrected.
+    for begun in (["a"] * 40 + ["b"], ["", ""], ["a", "", "wrong"], []):
+        source.write_text("".join(f"{text}\n" for text in [*begun, "c"]).replace("wrong", "d"))
+        output.write_text("".join(f"{text}\n" for text in begun))
+        assert cli.main(arguments) == 0
+        assert lines_of(output) == [*begun, "c"]
+        assert capfd.readouterr() == ("", "")
+        assert cli.main(arguments) == 0
+        assert lines_of(output) == [*begun, "c"]
+        notice = f"tf-transformer: {output}: has all {len(begun) + 1} lines; nothing was left.\n"
+        assert capfd.readouterr() == ("", notice)
+
+
+def test_an_output_is_written_over_only_when_told(echo, bad_files, capfd):
+    (bad_files / "out").write_text("hours of work\n")
+    arguments = ["translate", str(echo), f"--input={bad_files / 'two'}"]
+    for name in ("out", "empty"):
+        given = [*arguments, f"--output={bad_files / name}"]
+        if name == "out":
+            words = ["out: exists already.*--overwrite.*--continue"]
+            assert_refused(given, words, capfd, bad_files)
+            assert lines_of(bad_files / "out") == ["hours of work"]
+            given.append("--overwrite")
+        assert cli.main(given) == 0
+        assert lines_of(bad_files / name) == ["a b", "c d"]
+    assert cli.main([*arguments, "--output=/dev/null"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("encode", "line"),
+    [
+        (lambda text: text.encode("utf-16"), 1),
+        (lambda text: text.encode("utf-16-le"), 1),
+        (lambda text: text.encode("latin-1"), 2),
+        (lambda text: gzip.compress(text.encode()), 1),
+        (lambda text: b"a b\n" + np.random.default_rng(0).bytes(4000), 2),
+    ],
+    ids=["UTF-16", "UTF-16 without a mark", "Latin-1", "gzip", "random bytes"],
+)
+@pytest.mark.parametrize("standard", [True, False], ids=["standard input", "file"])
+def test_an_input_that_is_not_utf8_is_refused(
+    echo, tmp_path, capfd, monkeypatch, encode, line, standard
+):
+    (tmp_path / "in").write_bytes(encode("a b\nd ü\n"))
+    given = [] if standard else [f"--input={tmp_path / 'in'}"]
+    with (tmp_path / "in").open() as file:
+        monkeypatch.setattr("sys.stdin", file)
+        name = "standard input" if standard else str(tmp_path / "in")
+        words = [f"{name}, line {line}: not valid UTF-8; convert"]
+        assert_refused(["translate", echo, *given], words, capfd, tmp_path)
 
 
 def test_a_missing_input_is_named(moved_model, bad_files, capfd):

@@ -109,6 +109,6 @@ def test_a_bad_option_leaves_an_output_that_exists(echo, tmp_path, capfd):
     source, output = tmp_path / "in.txt", tmp_path / "out.txt"
     source.write_text("a\n")
     output.write_text("precious")
-    given = [f"--input={source}", f"--output={output}", "--n-best=4"]
+    given = [f"--input={source}", f"--output={output}", "--n-best=4", "--overwrite"]
     assert cli.main(["translate", str(echo), *given]) == 2
     assert output.read_text() == "precious"

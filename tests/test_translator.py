@@ -1,5 +1,6 @@
 """The translator: n texts in, n translations out, in order; and errors."""
 
+import letters
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -56,6 +57,38 @@ def test_greedy_search_and_a_beam_of_one_give_equal_translations(in_memory, sent
             assert values.numpy().tolist() == beam[name].numpy().tolist(), name
 
 
+@pytest.mark.parametrize(("ratio", "num_tokens"), [(0.5, 15), (1.0, 20), (2.0, 20)])
+def test_a_translation_has_as_many_tokens_as_the_ratio_allows(echo_model, ratio, num_tokens):
+    words = list("abcdefghij")
+    tokenizer = tt.SentencePieceTokenizer.train(words, 280)
+    model = echo_model(tokenizer.vocab_size)
+    translate = tt.Translator.from_model(model, tokenizer, tokenizer, 50, max_length_ratio=ratio)
+    [[found]] = translate.n_best([" ".join(words)], 1)
+    assert found.length == min(num_tokens, len(tokenizer.encode([" ".join(words)])[0]))
+
+
+def test_hypotheses_of_the_same_text_are_one(echo_model, letter_tokenizer):
+    (a,), (b,) = letter_tokenizer.encode(["a", "b"])
+    (byte,) = (i for i in range(VOCAB_SIZE) if letter_tokenizer.subwords([i]) == ["<0x61>"])
+
+    class TwoSpellings(echo_model):
+        def decode_step(self, token_ids, index, cache):
+            ends = tf.math.log(tf.one_hot(tf.fill(tf.shape(token_ids), letters.EOS), VOCAB_SIZE))
+            first = tf.math.log(tf.scatter_nd([[byte], [a], [b]], [0.5, 0.3, 0.2], [VOCAB_SIZE]))
+            return tf.where(index == 0, first, ends), cache
+
+    module = ExportTranslator(TwoSpellings(VOCAB_SIZE), *[letter_tokenizer] * 2, beam_size=3)
+    found = module.translate_nbest(tf.constant(["c", ""]))
+    assert found["translations"].numpy().tolist() == [[b"a", b"b", b""], [b"", b"", b""]]
+    scores, lengths = found["scores"].numpy().tolist(), found["lengths"].numpy().tolist()
+    assert lengths == [[1, 1, 0], [0, 0, 0]]
+    assert [score == -1e9 for row in scores for score in row] == [0, 0, 1, 0, 1, 1]
+    (best, other), _ = tt.Translator(module).n_best(["c", ""], 3)
+    # The more probable of the two spellings of "a".
+    probabilities = np.exp([best.log_prob, other.log_prob])
+    assert (best.text, other.text) == ("a", "b") and probabilities == pytest.approx([0.5, 0.2])
+
+
 def test_a_long_text_is_truncated_and_changes_no_other(echo_translator):
     # MAX_LENGTH - 1 subwords and the end; a letter and the space before it are one subword.
     long = "a " * 50_000
@@ -70,12 +103,15 @@ def test_the_longest_text_that_is_not_truncated(echo_translator, num_subwords):
     assert (echo_translator(text) == text) == (num_subwords < MAX_LENGTH)
 
 
-@pytest.mark.parametrize("text", ["", " ", "\t", "\u3000", "\xa0"])
+@pytest.mark.parametrize(
+    "text", ["", " ", "\t", "\u3000", "\xa0", "\u200b", "\ufeff", "\x00\u2060 \xad\u200e\x1b\x85"]
+)
 def test_a_text_without_words_has_an_empty_translation(echo_translator, loaded, text):
     for translate in (echo_translator, loaded):
         assert translate(text) == ""
         assert translate([text]) == [""]
     assert echo_translator(["a b", text, "c"]) == ["a b", "", "c"]
+    assert echo_translator.document(f"a b.\n{text}\nc").split() == ["a", "b.", "c"]
 
 
 def test_no_texts_give_no_translations(echo_translator, loaded):

@@ -156,6 +156,14 @@ def test_capitals_are_kept_as_the_model_reads_them(run_of, tmp_path, trim):
     assert subwords_of(after[2], both) == subwords_of(before[2], both)
 
 
+def test_each_sentence_of_a_line_is_translated_as_before(run_of, tmp_path, trim, phrases):
+    line = " ".join(phrases.test.sources[:3])
+    new, report = trim(run_of("bpe, separate"), "--keep", write(tmp_path / "f", [line]))
+    before, after = (opened(run_dir)[0] for run_dir in (run_of("bpe, separate"), new))
+    assert after(line) == before(line)
+    assert report["translations changed"] == ("none", "3")
+
+
 def test_the_subwords_of_target_texts_are_kept(run_of, source, trim, tmp_path, phrases):
     run_dir, lines = run_of("bpe, separate"), list(phrases.test.targets)
     target = write(tmp_path / "target", lines)

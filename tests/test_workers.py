@@ -57,6 +57,17 @@ def fit(strategy, optimizer=lambda: keras.optimizers.SGD(0.5), data=data):
     history = model.fit(data, shuffle=False, verbose=0, epochs=2, validation_data=data).history
     return start, [v.numpy() for v in model.trainable_variables], history
 
+def after_overflow():
+    # An infinite gradient on the second worker alone, in one of two updates.
+    with workers.strategy.scope():
+        variable = keras.Variable(0.0)
+        optimizer = tt.LossScaleOptimizer(keras.optimizers.SGD(1.0), initial_scale=8.0)
+        optimizer.build([variable])
+    for gradient in (np.inf, 8.0):
+        mine = tf.constant(gradient if index else 8.0)
+        workers.strategy.run(tf.function(lambda: optimizer.apply([mine], [variable])))
+    return [float(variable.numpy()), float(optimizer.dynamic_scale.numpy())]
+
 def in_pairs(strategy):
     sgd = lambda: tt.GradientAccumulation(keras.optimizers.SGD(0.5), 2)
     return fit(strategy, sgd, weighted)
@@ -66,6 +77,7 @@ _, accumulated, _ = in_pairs(workers.strategy)
 mine = iter(workers.strategy.experimental_distribute_dataset(data))
 local = workers.strategy.experimental_local_results
 mine = [local(next(mine)[1])[0].numpy().tolist() for _ in batches]
+overflowed = after_overflow()
 agreed = [workers.all_reduce_max([3, 7][index]), workers.broadcast([b"chief", b""][index])]
 with tf.device("CPU:0"):
     _, alone, of_one = fit(tf.distribute.get_strategy())
@@ -73,6 +85,7 @@ with tf.device("CPU:0"):
 apart = lambda some, others: max(float(abs(a - b).max()) for a, b in zip(some, others))
 print(json.dumps({
     "moved": {1: apart(start, alone), 2: apart(start, accumulated_alone)}, "agreed": str(agreed),
+    "overflowed": overflowed,
     "apart": {1: apart(together, alone), 2: apart(accumulated, accumulated_alone)},
     "metrics": [history, of_one], "mine": mine, "all": [b[1].tolist() for b in batches],
     "weights": {n: [w.tobytes().hex() for w in found]
@@ -102,6 +115,11 @@ def test_workers_have_the_weights_of_one_process(exact, batches_in_update):
     for worker in exact:
         assert worker["moved"][batches_in_update] > 0.01
         assert worker["apart"][batches_in_update] < 1e-5
+
+
+def test_an_overflow_of_one_worker_drops_the_update_of_all(exact):
+    # The second update, of which each worker has 8, at half the scale.
+    assert [worker["overflowed"] for worker in exact] == [[-4.0, 4.0]] * 2
 
 
 def test_each_sentence_is_trained_by_one_worker(exact):

@@ -131,13 +131,13 @@ print(json.dumps({
 
 @pytest.fixture(scope="module")
 def timed_runs(tmp_path_factory, write_copy_task):
-    """Two train in bfloat16 with accumulation and averages, until one has had seven minutes."""
+    """Two train in bfloat16 with accumulation, until one has had seven minutes."""
     folder = tmp_path_factory.mktemp("clock")
     write_copy_task(folder)
     run = folder / "run"
     train = ["train", f"--run-dir={run}", *settings(
         folder, "--minutes=7", "--validation-steps=3", "--accumulation-steps=2",
-        "--precision=mixed_bfloat16", "--ema-momentum=0.9",
+        "--precision=mixed_bfloat16",
     )]  # fmt: skip
     pair = start_pair(*[["-c", WITH_CLOCK, name, *train] for name in ("chief", "other")])
     workers = [json.loads(end(process, 0)[0].splitlines()[-1]) for process in pair]

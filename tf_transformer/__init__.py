@@ -71,6 +71,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "training": [
             "Adam",
             "GradientAccumulation",
+            "LossScaleOptimizer",
             "NoamSchedule",
             "Perplexity",
             "SmoothedCrossEntropy",
@@ -78,8 +79,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
             "TokenLoss",
             "TrapezoidSchedule",
             "TranslationBleu",
-            "UseAverages",
-            "averaged_weights",
             "separate_seeds",
         ],
     },

@@ -1,9 +1,17 @@
 """BLEU and chrF of translations, by sacreBLEU."""
 
 import dataclasses
-from collections.abc import Sequence
+import importlib.util
+import itertools
+import re
+from collections.abc import Iterable, Sequence
 
 import sacrebleu
+
+_CHINESE = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003134f]")
+_KANA = re.compile("[\u3040-\u30ff]")
+# Thai, Lao, Tibetan, Burmese and Khmer.
+_UNSPACED = re.compile("[\u0e00-\u109f\u1780-\u17ff]")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,19 +37,41 @@ class Scores:
     length_ratio: float
 
 
-def bleu_signature() -> str:
-    """sacreBLEU's signature of the BLEU that `score` computes, with the version installed."""
-    bleu = sacrebleu.BLEU()
-    bleu.corpus_score(["one"], [["one"]])  # before, it knows no number of references
-    return str(bleu.get_signature())
+def bleu_tokenizer(texts: Iterable[str]) -> str:
+    """Returns the sacreBLEU tokenizer for the script of some texts.
+
+    BLEU with `13a`, which splits at spaces, is 0 for text without them. `zh` is for Chinese,
+    `ja-mecab` for Japanese where its package is installed, `char` otherwise and for Thai, Lao,
+    Tibetan, Burmese and Khmer, and `13a` for all other scripts.
+    """
+    text = "".join(itertools.chain.from_iterable(text.split() for text in texts))
+    chinese, kana, unspaced = (len(s.findall(text)) for s in (_CHINESE, _KANA, _UNSPACED))
+    if 3 * (chinese + kana + unspaced) <= len(text):
+        return "13a"
+    if unspaced > chinese + kana:
+        return "char"
+    if 10 * kana < chinese:
+        return "zh"
+    has_mecab = all(map(importlib.util.find_spec, ("MeCab", "ipadic")))
+    return "ja-mecab" if has_mecab else "char"
 
 
-def score(translations: Sequence[str], references: Sequence[str]) -> Scores:
+def signatures(references: Sequence[str], prefix: str = "") -> dict[str, str]:
+    """Returns sacreBLEU's signatures of the `bleu` and `chrf` that `score` computes, by name."""
+    first = references[:1]
+    scores = score(first, first, bleu_tokenizer(references))
+    return {f"{prefix}bleu": scores.signature, f"{prefix}chrf": scores.chrf_signature}
+
+
+def score(
+    translations: Sequence[str], references: Sequence[str], tokenizer: str | None = None
+) -> Scores:
     """Computes BLEU and chrF of translations against one reference each.
 
     Args:
         translations: Translated sentences, at least one.
         references: The reference of each.
+        tokenizer: sacreBLEU's tokenizer for BLEU; None is that of `bleu_tokenizer(references)`.
 
     Raises:
         TypeError: If either is a str.
@@ -57,7 +87,8 @@ def score(translations: Sequence[str], references: Sequence[str]) -> Scores:
         )
     if not translations:
         raise ValueError("there is no translation to score; give at least one.")
-    bleu, chrf = sacrebleu.BLEU(), sacrebleu.CHRF()
+    tokenizer = tokenizer or bleu_tokenizer(references)
+    bleu, chrf = sacrebleu.BLEU(tokenize=tokenizer), sacrebleu.CHRF()
     bleu_score = bleu.corpus_score(translations, [references])
     chrf_score = chrf.corpus_score(translations, [references])
     return Scores(

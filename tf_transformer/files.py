@@ -26,6 +26,11 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def without_parents(path: str | os.PathLike[str]) -> Path:
+    """Resolves a path with `..`, which TensorFlow would take out by its text, links or not."""
+    return Path(path).resolve() if ".." in Path(path).parts else Path(path)
+
+
 @contextlib.contextmanager
 def atomic_file(path: Path) -> Iterator[Path]:
     """Yields a path to write to; the file replaces `path` when the block ends without an error."""

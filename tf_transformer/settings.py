@@ -63,7 +63,7 @@ def require_choices(config: Any) -> None:
     """Raises a `ConfigError` unless each setting with choices has one of them."""
     for field in settings_of(type(config)):
         value, choices = getattr(config, field.name), field.metadata["choices"]
-        if choices and value not in choices:
+        if choices and value is not None and value not in choices:
             raise ConfigError(f"unknown {field.name} {value!r}: {did_you_mean(value, choices)}")
 
 

@@ -97,6 +97,14 @@ def _checks(
     references: Sequence[str] | None,
     options: argparse.Namespace,
 ) -> Iterator[Check]:
+    newest = max(versions(options.saved_model), default=None) if folder else None
+    if newest is not None and folder != pathlib.Path(options.saved_model, str(newest)):
+        yield Check(
+            "version",
+            "FAIL",
+            f"{pathlib.Path(options.saved_model, str(newest))}: a server takes this version, which "
+            f"holds no SavedModel. Remove it, or export again.",
+        )
     loads = False
     for check in diagnose(folder):
         loads = loads or (check.name, check.status) == ("session", "ok")

@@ -77,10 +77,15 @@ def run(options: argparse.Namespace, started: float) -> int:
         scores = score(translations, references)
         variants = robustness_variants(sources) if options.robustness else {}
         noisy = {name: score(translate(texts), references) for name, texts in variants.items()}
+    given = {"beam_size": options.beam_size, "length_penalty": options.length_penalty}
+    given = {name: value for name, value in given.items() if value is not None}
+    search = {**translator.search, **given}
     print(f"BLEU {scores.bleu:.2f}   {scores.signature}")
     print(f"chrF {scores.chrf:.2f}   {scores.chrf_signature}")
+    beam = f"beam of {search['beam_size']}, length penalty {search['length_penalty']:.3g}"
+    print(f"Search: {'greedy' if search['beam_size'] == 1 else beam}")
     speed = {"seconds": round(seconds, 2), "tokens_per_second": round(scores.tokens / seconds, 1)}
-    results = {**dataclasses.asdict(scores), **speed}
+    results = {**dataclasses.asdict(scores), **search, **speed}
     if options.robustness:
         rows = {"text as it is": scores, **noisy}
         print("\n".join(_table(rows)))

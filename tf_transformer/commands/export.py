@@ -74,6 +74,11 @@ def run(options: argparse.Namespace, started: float) -> int:
             warnings.simplefilter("ignore")
             trained.model.quantize("int8")
     checkpoint = trained.checkpoint
+    if run_directory.is_in_training():
+        warn(
+            f"{options.run_dir}: is still being trained; exporting the best checkpoint so far, of "
+            f"step {checkpoint.step:,}."
+        )
     manifest = {
         "config": config.to_dict(),
         "data": {
@@ -156,6 +161,7 @@ def _with_search(
         The translator, and what the manifest says of its search.
     """
     from tf_transformer.inference.translator import Translator
+    from tf_transformer.training.criterion import Criterion
     from tf_transformer.training.search_choice import (
         DEFAULT_BEAM_SIZE,
         SearchChoice,
@@ -172,6 +178,8 @@ def _with_search(
             search.length_penalty,
             alignment=alignment,
             fold_capitals=data.fold_capitals or False,
+            max_length_ratio=data.max_length_ratio,
+            by_sentence=data.has_sources,
             # TensorFlow numbers what it makes, and the names in a SavedModel have these numbers:
             # with several threads two exports of one run would not have the same bytes.
             threads=1,
@@ -188,8 +196,9 @@ def _with_search(
         elif not validation:
             chosen = _BY_DEFAULT
         else:
-            print("Choosing the search by BLEU of the validation text.", file=sys.stderr)
-            search = choose_search(translator, validation, search.beam_size)
+            print("Choosing the search on the validation text.", file=sys.stderr)
+            criterion = Criterion.of(RunDirectory.open(options.run_dir).config())
+            search = choose_search(translator, validation, search.beam_size, criterion=criterion)
             chosen = "on validation text"
             if options.beam_size is not None:
                 search = search._replace(beam_size=options.beam_size)

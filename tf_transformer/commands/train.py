@@ -30,7 +30,10 @@ DESCRIPTION = (
     "checkpoint (exit status 130), SIGTERM with a checkpoint (143)."
 )
 # What a resumed run may change.
-_MAY_CHANGE = (*TrainingConfig.LENGTHS, "devices", "data_cache", "fold_capitals")
+_MAY_CHANGE = (
+    *TrainingConfig.LENGTHS, "devices", "data_cache", "fold_capitals", "max_length_ratio",
+    "keep_checkpoints", "checkpoint_steps", "tensorboard", "chunked_logits",
+)  # fmt: skip
 _METAVARS = {int: "N", float: "X", str: "S"}
 
 
@@ -105,7 +108,8 @@ def run(options: argparse.Namespace, started: float) -> int:
         config = resumed_config(options)
     else:
         # An existing run is named before its options are checked.
-        RunDirectory.create(options.run_dir)
+        if not options.explain:
+            RunDirectory.create(options.run_dir)
         tables, given = read_toml(options.config) if options.config else {}, given_settings(options)
         if given and "chosen" in tables:  # what was chosen for another run is chosen again
             tables = without_choices(tables)
@@ -154,8 +158,8 @@ def resumed_config(options: argparse.Namespace) -> RunConfig:
         if differences:
             raise ConfigError(
                 f"{options.run_dir}: the run has {'; '.join(differences)}. Omit what differs, or "
-                f"start a new run with another --run-dir. With --resume only "
-                f"{', '.join(map(flag, _MAY_CHANGE[:-1]))} or {flag(_MAY_CHANGE[-1])} may change."
+                f"start a new run with another --run-dir. With --resume "
+                f"{', '.join(map(flag, TrainingConfig.LENGTHS))} and what changes no weights may."
             )
         given = merge_tables(config.to_dict(), given)
     return RunConfig.from_dict(given, options.config or "command line")

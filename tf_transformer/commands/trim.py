@@ -48,8 +48,12 @@ def run(options: argparse.Namespace, started: float) -> int:
     )
     with quiet():
         from tf_transformer.inference.process import run_in_callers_thread
+        from tf_transformer.inference.sentences import parts_of
         from tf_transformer.training.trimming import trim_run
     run_in_callers_thread()
+    # Those that `translate` searches, one by one.
+    within_lines = run_directory.config().data.has_sources
+    sources = [part for parts in parts_of(sources, within_lines) for part, _ in parts]
     beam_size = options.beam_size or 1
 
     def translate(translator: Any, lines: Sequence[str]) -> list[str]:

@@ -54,6 +54,11 @@ class DataConfig:
     max_length: int = setting(
         128, "subwords in a sentence, its end included; longer pairs are dropped"
     )
+    max_length_ratio: float = setting(
+        2.0,
+        "most subwords of a translation for each of its source, besides 10; more for a target "
+        "script that needs many, such as one of bytes",
+    )
     source_noise: float | None = setting(
         None,
         "probability that a source sentence loses its capitals or its final punctuation in an "
@@ -62,7 +67,7 @@ class DataConfig:
     )
     fold_capitals: bool | None = setting(
         None,
-        "translate a sentence that is all in capitals as if it were in small letters",
+        "translate a sentence that is mostly in capitals as if it were in small letters",
         recipe=True,
     )
     batch_tokens: int | None = setting(
@@ -86,7 +91,7 @@ class DataConfig:
         """Fills in the corpus of the files, and checks the values."""
         if self.corpus is None:
             object.__setattr__(self, "corpus", self._corpus_of_files())
-        require_positive(self, "batch_tokens")
+        require_positive(self, "batch_tokens", "max_length_ratio")
         require_rate(self, "source_noise")
         require(self.max_length > 1, "max_length", self.max_length, "2 or more")
         require(
@@ -151,8 +156,12 @@ class TokenizerConfig:
     )
     model_type: str = setting("bpe", "how subwords are chosen", ("bpe", "unigram"))
     joint: bool = setting(True, "one vocabulary for both sides")
-    bpe_dropout: float = setting(
-        0.0, "probability that a merge of BPE is left out in an epoch, so that words split anew"
+    character_coverage: float = setting(
+        0.9995,
+        "part of the text whose characters have subwords of their own; the rare others are bytes",
+    )
+    user_symbols: str | None = setting(
+        None, "texts that are one subword each, such as tags, with spaces between: '<BT> <2de>'"
     )
 
     def __post_init__(self) -> None:
@@ -162,12 +171,10 @@ class TokenizerConfig:
             "more than 260, the 256 bytes and 4 special ids that it always holds",
         )  # fmt: skip
         require_choices(self)
-        require_rate(self, "bpe_dropout")
-        if self.bpe_dropout and self.model_type != "bpe":
-            raise ConfigError(
-                f"bpe_dropout leaves out merges, which model_type={self.model_type!r} has not. "
-                f"Omit one of them."
-            )
+        need = "greater than 0 and at most 1"
+        require(
+            0 < self.character_coverage <= 1, "character_coverage", self.character_coverage, need
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -191,9 +198,15 @@ class TrainingConfig:
         0.4, "the last part of training, in which the rate of the trapezoid falls to 0"
     )
     label_smoothing: float = setting(0.1, "probability of all tokens but the true one")
+    criterion: str | None = setting(
+        None,
+        "what makes a checkpoint the best: bleu, chrf, or loss, for which nothing is translated",
+        ("bleu", "chrf", "loss"),
+        recipe=True,
+    )
     validation_steps: int | None = setting(None, "updates between validations", recipe=True)
     checkpoint_steps: int | None = setting(
-        None, "updates between checkpoints; default: one after each validation"
+        None, "updates between checkpoints; default: one before each validation"
     )
     keep_checkpoints: int = setting(
         5,
@@ -201,14 +214,11 @@ class TrainingConfig:
     )
     patience: int | None = setting(
         None,
-        "validations without a better BLEU (or loss, where nothing is translated) after which to "
-        "stop; counted once the learning rate has fallen below its peak; default: never stop early",
+        "validations that are not better by the criterion after which to stop; counted once the "
+        "learning rate has fallen below its peak; default: never stop early",
     )
     accumulation_steps: int = setting(1, "batches whose gradients are accumulated for one update")
     clip_norm: float | None = setting(None, "limit of the norm of all gradients; default: none")
-    ema_momentum: float | None = setting(
-        None, "validate and keep a moving average of weights, such as 0.999; default: none"
-    )
     tensorboard: bool = setting(
         False, "write the metrics for TensorBoard too; needs the package tensorboard"
     )
@@ -236,7 +246,7 @@ class TrainingConfig:
             "patience", "clip_norm",
         )  # fmt: skip
         require(0 <= self.seed < 2**31, "seed", self.seed, "at least 0 and less than 2^31")
-        require_rate(self, "label_smoothing", "ema_momentum")
+        require_rate(self, "label_smoothing")
         need = "greater than 0 and at most 1"
         require(0 < self.decay_fraction <= 1, "decay_fraction", self.decay_fraction, need)
         lengths = [n for n in self.LENGTHS if getattr(self, n) is not None]

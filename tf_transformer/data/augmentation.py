@@ -1,9 +1,8 @@
-"""Training text that differs a little in each epoch: subword regularisation and noise."""
+"""Training text that differs a little in each epoch, by noise."""
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Sequence
-from typing import Protocol
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -17,45 +16,35 @@ from tf_transformer.data.tokenized_text import (
 )
 
 
-class SamplingTokenizer(Tokenizer, Protocol):
-    """A tokenizer that can split one text in several ways."""
-
-    def sample(self, texts: Sequence[str], dropout: float, seed: int) -> list[list[int]]:
-        """Returns the token ids of one segmentation of each text, a function of the seed."""
-
-
 @dataclasses.dataclass(frozen=True)
 class Augmentation:
     """How an epoch's token ids differ from those of the text as it is.
 
     Attributes:
-        bpe_dropout: Probability that a merge of BPE is left out, on both sides (Provilkov et al.
-            2020, section 3).
         source_noise: Probability of noise in a source sentence, see `SourceNoise`.
 
     Raises:
-        ValueError: If a probability is not from 0 to 1.
+        ValueError: If the probability is not from 0 to 1.
     """
 
-    bpe_dropout: float = 0.0
     source_noise: float = 0.0
 
     def __post_init__(self) -> None:
-        """Checks the probabilities."""
-        for name, value in dataclasses.asdict(self).items():
-            if not 0 <= value <= 1:
-                raise ValueError(f"{name} must be from 0 to 1; received {name}={value}.")
+        """Checks the probability."""
+        value = self.source_noise
+        if not 0 <= value <= 1:
+            raise ValueError(f"source_noise must be from 0 to 1; received source_noise={value}.")
 
     def __bool__(self) -> bool:
         """Whether it changes anything."""
-        return self.bpe_dropout > 0 or self.source_noise > 0
+        return self.source_noise > 0
 
     def tokenize(
         self,
         parallel_text: Iterable[tuple[str, str]],
         plain: TokenizedText,
-        source_tokenizer: SamplingTokenizer,
-        target_tokenizer: SamplingTokenizer,
+        source_tokenizer: Tokenizer,
+        target_tokenizer: Tokenizer,
         max_length: int,
         seed: int,
         epoch: int,
@@ -78,9 +67,6 @@ class Augmentation:
         random = np.random.default_rng((seed, epoch, 1))  # (seed, epoch) is that of the order
         add_noise = SourceNoise(self.source_noise, random)
 
-        def sample(tokenizer: SamplingTokenizer, texts: list[str]) -> list[list[int]]:
-            return tokenizer.sample(texts, self.bpe_dropout, seed=int(random.integers(2**32)))
-
         def kept(chunk: list[tuple[str, str]]) -> list[tuple[str, str]]:
             """The pairs that are in `plain`."""
             if not plain.num_too_long:
@@ -89,11 +75,8 @@ class Augmentation:
             return [texts for texts, pair in zip(chunk, ids, strict=True) if fits(pair, max_length)]
 
         def changed(chunk, as_is):
-            sources, targets = ([texts[side] for texts in chunk] for side in (0, 1))
+            sources = [source for source, _ in chunk]
             noisy = add_noise(sources)
-            if self.bpe_dropout:
-                source_ids = sample(source_tokenizer, noisy)
-                return zip(source_ids, sample(target_tokenizer, targets), strict=True)
             # Only sentences with noise have other ids.
             is_new = [text != source for text, source in zip(noisy, sources, strict=True)]
             new = iter(source_tokenizer.encode(list(itertools.compress(noisy, is_new))))

@@ -1,7 +1,7 @@
 """The corpus of a run, by its name in the configuration."""
 
 from tf_transformer.config import DataConfig
-from tf_transformer.data.held_out import hold_out
+from tf_transformer.data.held_out import hold_out, num_repeated
 from tf_transformer.data.parallel import (
     Corpus,
     ParallelText,
@@ -47,9 +47,20 @@ def load_corpus(config: DataConfig) -> Corpus:
         train = read_tsv(*paths)
     else:
         train = TextFiles(*paths) if config.has_sources else TextFiles(None, *paths)
+    notes = []
+    if isinstance(train, TextFiles) and len(train.shards) > 1:
+        first, last = (" with ".join(map(str, train.shards[index])) for index in (0, -1))
+        where = " on each side" if config.has_sources else ""
+        notes.append(f"{len(train.shards)} files{where}: {first}, …, {last}.")
     if validation is None:
         train, validation = hold_out(train, " and ".join(paths))
-    return Corpus(config.corpus, train, validation)
+    elif number := num_repeated(train, validation):
+        units = "pairs" if config.has_sources else "sentences"
+        notes.append(
+            f"Validation {units} that are training {units} too: {number:,} of "
+            f"{len(validation):,}; their scores are too good."
+        )
+    return Corpus(config.corpus, train, validation, notes=tuple(notes))
 
 
 def load_validation(config: DataConfig) -> ParallelText:

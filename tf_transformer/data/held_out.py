@@ -16,18 +16,23 @@ _CANDIDATES = 8
 
 
 def _key(pair: tuple[str, str]) -> str:
-    """What must not be both trained and held out: the source, or of text alone the sentence."""
-    return pair[0] or pair[1]
+    """What must not be both trained and held out: the source, or of text alone the sentence.
+
+    White space is as a tokenizer reads it.
+    """
+    return " ".join((pair[0] or pair[1]).split())
 
 
 class Remainder:
     """The pairs of a text whose source sentences are not held out, read again for each iteration.
 
-    Where sources are empty, the sentence itself takes the place of its source.
+    Sources that differ in white space alone are the same. Where sources are empty, the sentence
+    itself takes the place of its source.
 
     Args:
         text: The text. It stays where it is, in files or in memory.
-        held_out: How often each source sentence that is held out occurs in the text.
+        held_out: How often each source sentence that is held out occurs in the text; words are
+            separated by one space.
 
     Attributes:
         num_blank: Number of pairs that the text dropped because a side is blank.
@@ -103,6 +108,16 @@ def hold_out(text: ParallelText | TextFiles, where: str) -> tuple[Remainder, Par
         )
     remainder = Remainder(text, {key: occurrences[key] for key in chosen})
     return remainder, ParallelText(*zip(*chosen.values(), strict=True))
+
+
+def num_repeated(train: ParallelText | TextFiles, validation: ParallelText) -> int:
+    """Returns how many validation pairs are training pairs, but for white space."""
+
+    def words(pair):
+        return tuple(tuple(side.split()) for side in pair)
+
+    trained = set(map(words, validation)).intersection(map(words, train))
+    return sum(words(pair) in trained for pair in validation)
 
 
 def num_held_out(num_pairs: int) -> int:

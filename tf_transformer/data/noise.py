@@ -1,13 +1,21 @@
-"""Noise that a text keeps its meaning under: capitals, a missing full stop, typing errors."""
+"""Noise that a text keeps its meaning under: capitals, a missing full stop, typing errors.
+
+Tags such as `<BT>`, `>>deu<<` or `de_DE`, and addresses, have no such noise: a word that holds one
+of their signs stays as it is.
+"""
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 # Words in which typing errors are made.
 _WORD = re.compile(r"[^\W\d_]{3,}")
+_WORDS = re.compile(r"\S+")
+# The signs of markup, for a class of characters in a regular expression; also of RE2.
+TAG_SIGNS = r"<>\[\]{}_@\\/"
+_TAG = re.compile(rf"(?<!\S)[^\s{TAG_SIGNS}]*[{TAG_SIGNS}]\S*")
 # Unicode calls these punctuation, but 5 is not 5 %.
 _SIGNS = "%‰٪％#＃&＆@＠*＊′″"
 # A word is mistyped with this fraction of the probability of noise in a sentence.
@@ -16,18 +24,23 @@ _TYPO_FRACTION = 0.5
 
 def upper_case(text: str) -> str:
     """The text in capitals."""
-    return text.upper()
+    return _but_tags(str.upper, text)
 
 
 def lower_case(text: str) -> str:
     """The text without capitals."""
-    return text.lower()
+    return _but_tags(str.lower, text)
+
+
+def _but_tags(change: Callable[[str], str], text: str) -> str:
+    return _WORDS.sub(lambda word: word[0] if _TAG.match(word[0]) else change(word[0]), text)
 
 
 def without_final_punctuation(text: str) -> str:
     """The text without the punctuation at its end, or all of it where nothing else is there."""
     end = len(text.rstrip())
-    while end and _is_punctuation(text[end - 1]):
+    after_tag = max((tag.end() for tag in _TAG.finditer(text)), default=0)
+    while end > after_tag and _is_punctuation(text[end - 1]):
         end -= 1
     return text[:end].rstrip() or text
 
@@ -47,7 +60,8 @@ def with_typos(text: str, random: np.random.Generator, rate: float) -> str:
         random: Chooses the words and the errors.
         rate: The fraction of words, of three letters or more, that get one error.
     """
-    words = list(_WORD.finditer(text))
+    tags = [range(*tag.span()) for tag in _TAG.finditer(text)]
+    words = [w for w in _WORD.finditer(text) if not any(w.start() in tag for tag in tags)]
     has_errors = random.random(len(words)) < rate
     if not has_errors.any():
         return text

@@ -7,12 +7,15 @@ import hashlib
 import logging
 import os
 import textwrap
+import unicodedata
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from tf_transformer.data.lines import DataError, counted, read_lines, stream_aligned
 from tf_transformer.errors import did_you_mean
 
+# Unicode's categories of white space, controls and marks such as a zero width space.
+_INVISIBLE = ("Cc", "Cf", "Zl", "Zp", "Zs")
 _TFDS_CATALOG = "https://www.tensorflow.org/datasets/catalog/overview"
 
 
@@ -32,7 +35,11 @@ class Fingerprint(NamedTuple):
         """Reads all pairs once, without keeping them."""
         digest, number = hashlib.sha256(), 0
         for source, target in pairs:
-            digest.update(f"{source}\t{target}\n".encode())
+            line = f"{source}\t{target}\n"
+            if line.count("\t") > 1 or line.count("\n") > 1:
+                # Other pairs have the same line; none begins as this one does now.
+                line = f"\n{len(source)} {len(target)} {line}"
+            digest.update(line.encode())
             number += 1
         return cls(number, digest.hexdigest()[:16])
 
@@ -94,12 +101,14 @@ class Corpus:
             either.
         validation: Pairs by which the best checkpoint is chosen.
         test: Pairs for the final evaluation, if there are any.
+        notes: Lines about its files, for whoever trains.
     """
 
     name: str
     train: Iterable[tuple[str, str]]
     validation: ParallelText
     test: ParallelText | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def unit(self) -> str:
@@ -140,7 +149,7 @@ def read_tsv(path: str | os.PathLike[str]) -> ParallelText:
     """
     pairs = []
     for line_number, line in enumerate(read_lines(path), start=1):
-        columns = line.split("\t") if line.strip() else ["", ""]
+        columns = ["", ""] if is_blank(line) else line.split("\t")
         if len(columns) != 2:
             raise DataError(
                 f"{path}, line {line_number}: {counted(len(columns), 'column')} where 2 were "
@@ -223,9 +232,14 @@ def _tfds_builder(name: str, data_dir: str | os.PathLike[str] | None, download: 
     return builder
 
 
+def is_blank(text: str) -> bool:
+    """Returns whether no character of a text is visible, such as U+200B or U+FEFF."""
+    return all(unicodedata.category(character) in _INVISIBLE for character in text)
+
+
 def has_text(pair: tuple[str, str]) -> bool:
     """Returns whether neither side of a pair is blank."""
-    return bool(pair[0].strip() and pair[1].strip())
+    return not (is_blank(pair[0]) or is_blank(pair[1]))
 
 
 def no_pair_left(where: str, num_blank: int) -> DataError:

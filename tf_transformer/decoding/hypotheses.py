@@ -28,19 +28,24 @@ class Hypotheses(NamedTuple):
     truncated: tf.Tensor
 
 
-def output_limits(source_lengths: tf.Tensor, max_length: int) -> tf.Tensor:
-    """The most tokens that each translation may have: `min(2 * source_length + 10, max_length)`.
+def output_limits(
+    source_lengths: tf.Tensor, max_length: int, max_length_ratio: float = 2.0
+) -> tf.Tensor:
+    """The most tokens that each translation may have.
 
-    The limit of a sentence depends on its own length only, not on the batch.
+    It is `min(max_length_ratio * source_length + 10, max_length)`, which depends on the length of
+    the sentence only, not on the batch.
 
     Args:
         source_lengths: int32 `(B,)`, tokens of each source.
         max_length: the limit of every translation.
+        max_length_ratio: target tokens for each source token.
 
     Returns:
         int32 `(B,)`.
     """
-    return tf.minimum(2 * source_lengths + 10, max_length)
+    limits = max_length_ratio * tf.cast(source_lengths, tf.float32) + 10
+    return tf.minimum(tf.cast(limits, tf.int32), max_length)
 
 
 def beam_score(

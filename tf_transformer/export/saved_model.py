@@ -48,8 +48,12 @@ def export_saved_model(
         raise ExportError("this translator came from a SavedModel; copy that folder instead.")
 
     def write(folder: pathlib.Path) -> None:
-        with _no_logs():
-            tf.saved_model.save(module, str(folder), signatures=module.signatures())
+        try:
+            with _no_logs():
+                tf.saved_model.save(module, str(folder), signatures=module.signatures())
+        except tf.errors.OpError as error:
+            reason = str(error.message).splitlines()[0]
+            raise ExportError(f"{path}: cannot be written: {reason}. Free some space.") from error
         _remove_uuid(folder / "fingerprint.pb")
         write_version_files(folder)
         write_manifest(folder, manifest, EXTRA)

@@ -18,13 +18,14 @@ from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 from tensorflow_serving.config import model_server_config_pb2
 
 from tf_transformer.export.manifest import EXTRA
-from tf_transformer.files import atomic_file
+from tf_transformer.files import atomic_file, without_parents
 from tf_transformer.inference.saved_model import SAVED_MODEL
 
 WARM_UP = "tf_serving_warmup_requests"
 VERSION_BATCHING = "batching_params.pbtxt"
 SERVER_BATCHING = "batching_parameters.pbtxt"
 MODELS = "models.config"
+MONITORING = "monitoring.config"
 COMPOSE = "compose.yaml"
 
 _INIT_SIGNATURE = "__saved_model_init_op"
@@ -49,6 +50,11 @@ max_enqueued_batches {{ value: 32 }}
 # num_batch_threads, the batches at a time, is the number of cores unless it is given.
 # enable_large_batch_splitting must stay off: outputs as wide as the longest of their batch could
 # not be joined again where a request is split.
+"""
+
+_MONITORING = """\
+# What --monitoring_config_file reads (MonitoringConfig): metrics for Prometheus on the REST port.
+prometheus_config { enable: true path: "/monitoring/prometheus/metrics" }
 """
 
 
@@ -79,10 +85,11 @@ def write_server_files(path: str | os.PathLike[str]) -> None:
     Args:
         path: Folder of the versions, such as `saved_models/de_en`; its name is the model's.
     """
-    folder = pathlib.Path(os.path.abspath(path))
+    folder = without_parents(path).absolute()
     texts = {
         MODELS: _models_config(folder.name),
         SERVER_BATCHING: _BATCHING,
+        MONITORING: _MONITORING,
         COMPOSE: _compose(folder.name),
     }
     for name, text in texts.items():
@@ -142,6 +149,15 @@ services:
       - --enable_batching=true
       - {quoted(f"--batching_parameters_file={folder}/{SERVER_BATCHING}")}
       - --enable_per_model_batching_parameters=true
+      - {quoted(f"--monitoring_config_file={folder}/{MONITORING}")}
+      # A request waits in a thread of its own: by default there are 4 a core, too few for a batch.
+      - --rest_api_num_threads={2 * _BATCH_SIZES[-1]}
+      # By default 30 s, which a long document on a busy machine takes.
+      - --rest_api_timeout_in_ms=120000
+      # Each batch in the one thread that runs it, as many batches as cores: twice as fast as to
+      # split its operations, and four times at batch 1.
+      - --tensorflow_intra_op_parallelism=1
+      - --tensorflow_inter_op_parallelism=-1
     ports:
       - "127.0.0.1:8501:8501"  # REST
       - "127.0.0.1:8500:8500"  # gRPC

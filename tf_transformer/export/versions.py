@@ -6,7 +6,7 @@ import pathlib
 from collections.abc import Callable
 
 from tf_transformer.errors import InputError
-from tf_transformer.files import atomic_folder
+from tf_transformer.files import atomic_folder, without_parents
 from tf_transformer.inference.saved_model import SAVED_MODEL, versions
 
 # Each format is known by a file that every version of it has.
@@ -65,7 +65,7 @@ def version_folder(
         ExportError: The version exists and may not be replaced, its number is invalid, or the
             folder is a file or holds another format.
     """
-    folder = pathlib.Path(path)
+    folder = without_parents(path)
     if version is None:
         version = max(versions(folder), default=0) + 1
     if version < 1:

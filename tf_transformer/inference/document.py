@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tf_transformer.inference.sentences import split_sentences
+from tf_transformer.inference.sentences import Sentences, split_sentences
 from tf_transformer.tokenizers.contract import GraphTokenizer
 
 _ROWS_TOGETHER = 64
@@ -31,6 +31,7 @@ def translate_documents(
     translate: Callable[[tf.RaggedTensor], Rows],
     cuts: np.ndarray,
     limit: int,
+    split: Callable[[tf.Tensor], Sentences] = split_sentences,
 ) -> dict[str, tf.Tensor]:
     """Translates texts sentence by sentence and keeps their white space.
 
@@ -40,23 +41,22 @@ def translate_documents(
         translate: From at most 64 rows of token ids to their translations.
         cuts: What `cut_table` returns.
         limit: Tokens that a row may have; a longer sentence is translated in chunks.
+        split: Finds the sentences.
 
     Returns:
         The outputs of the signature `translate_document`.
     """
-    before, sentences, after = split_sentences(text)
+    before, sentences, after = split(text)
     tokens = tokenize(sentences.flat_values)
     chunks, sentence_of_chunk = split_long(tokens, cuts, limit)
     found = in_groups(chunks, translate)
     translations = _joined(found.texts, sentence_of_chunk, tokens.nrows())
 
     text_of_sentence, num_texts = sentences.value_rowids(), sentences.nrows()
-    # Chinese sentences touch; their translations should not, unless they are Chinese too.
     index = tf.range(tf.size(translations, tf.int64))
     is_last = index + 1 == tf.gather(sentences.row_limits(), text_of_sentence)
-    touches = (after.flat_values == "") & ~is_last
-    touches &= ~tf.strings.regex_full_match(translations, _NO_SPACE_AFTER)
-    ended = translations + tf.where(touches, " ", after.flat_values)
+    spaces = after.flat_values
+    ended = translations + tf.where(is_last, spaces, between(translations, spaces))
     truncated = tf.math.unsorted_segment_max(
         tf.cast(found.truncated, tf.int32),
         tf.gather(text_of_sentence, sentence_of_chunk),
@@ -69,6 +69,13 @@ def translate_documents(
         "sentence_translations": sentences.with_flat_values(translations).to_tensor(""),
         "truncated": truncated > 0,
     }
+
+
+def between(translations: tf.Tensor, spaces: tf.Tensor) -> tf.Tensor:
+    """What separates translations of sentences, given the white space of the sentences."""
+    # Chinese sentences touch; their translations should not, unless they are Chinese too.
+    touches = (spaces == "") & ~tf.strings.regex_full_match(translations, _NO_SPACE_AFTER)
+    return tf.where(touches, " ", spaces)
 
 
 def cut_table(tokenizer: GraphTokenizer) -> np.ndarray:

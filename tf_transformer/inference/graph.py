@@ -17,10 +17,11 @@ from tf_transformer.decoding.contract import (
 )
 from tf_transformer.decoding.greedy import greedy_search
 from tf_transformer.decoding.hypotheses import Hypotheses, output_limits
-from tf_transformer.inference.document import Rows, cut_table, in_groups, translate_documents
+from tf_transformer.inference.document import Rows, cut_table, translate_documents
 from tf_transformer.inference.scoring import Alignment, TeacherForcing, can_align
+from tf_transformer.inference.sentences import has_several, split_lines
 from tf_transformer.inference.tokens import (
-    FoldingTokenizer,
+    SourceTokenizer,
     first_tokens,
     valid_utf8,
     with_end,
@@ -29,7 +30,7 @@ from tf_transformer.inference.translation import MISSING_SCORE
 from tf_transformer.tokenizers.contract import GraphTokenizer, require_tokenizer
 
 _LARGEST_BEAM = 1024
-_LINES_TOGETHER = 256
+_TEXTS_TOGETHER = 256
 _TEXT = tf.TensorSpec([None], tf.string, name="text")
 _PAIRS = tuple(tf.TensorSpec([None], tf.string, name=name) for name in ("source", "target"))
 _SOURCE = (
@@ -66,15 +67,19 @@ class ExportTranslator(tf.Module):
         beam_size: Beam size of the signature `serving_default`; 1 is greedy search.
         length_penalty: Its length penalty.
         alignment: The attention that `align` returns; None for `default_alignment`.
-        fold_capitals: Whether a source all in capitals is translated as if in small letters, see
-            `tokens.fold_capitals`; `score` and `align` take it as it is.
+        fold_capitals: Whether a source mostly in capitals is read as if in small letters, see
+            `tokens.fold_capitals`.
+        max_length_ratio: Limit of a translation in tokens for each token of its source, see
+            `output_limits`.
+        by_sentence: Whether each sentence of a line is translated on its own. Without, a line is
+            one sentence, such as the prompt of a language model.
 
     Attributes:
         score: The signature `score`; None where the model lacks the call of teacher forcing.
         align: The signature `align`; None where model or tokenizers lack something, see
             `can_align`.
-        settings: Scalar variables `beam_size`, `length_penalty`, `vocab_size` (the target's) and
-            `source_pad_id`.
+        settings: Scalar variables `beam_size`, `length_penalty`, `vocab_size` (the target's),
+            `source_pad_id` and `by_sentence`.
 
     Raises:
         TypeError: The model or a tokenizer lacks something, see `TranslationModel` and
@@ -94,6 +99,8 @@ class ExportTranslator(tf.Module):
         length_penalty: float = 0.6,
         alignment: Alignment | None = None,
         fold_capitals: bool = False,
+        max_length_ratio: float = 2.0,
+        by_sentence: bool = True,
     ) -> None:
         super().__init__(name="translator")
         require_translation_model(model)
@@ -123,9 +130,10 @@ class ExportTranslator(tf.Module):
             "length_penalty": tf.Variable(float(length_penalty), trainable=False),
             "vocab_size": tf.Variable(target_tokenizer.vocab_size, trainable=False),
             "source_pad_id": tf.Variable(source_tokenizer.pad_id, trainable=False),
+            "by_sentence": tf.Variable(by_sentence, trainable=False),
         }
-        reader = FoldingTokenizer(source_tokenizer) if fold_capitals else source_tokenizer
-        steps = _Steps(model, reader, target_tokenizer, max_length)
+        source_tokenizer = SourceTokenizer(source_tokenizer, fold_capitals)
+        steps = _Steps(model, source_tokenizer, target_tokenizer, max_length, max_length_ratio)
 
         # The searches are functions of their own, so that a SavedModel holds each of them once.
         @_function(*_SOURCE, _LENGTH_PENALTY)
@@ -169,26 +177,25 @@ class ExportTranslator(tf.Module):
             found = steps.detokenize(Hypotheses(**found), None)
             return Rows(found["translations"][:, 0], found["truncated"][:, 0])
 
+        cuts = cut_table(source_tokenizer)
+
         @_function(_TEXT)
         def translate(text):
             """The signature `serving_default`, with the one output that servers return flat."""
 
-            def translate_lines(lines):
-                if beam_size == 1:
-                    found = greedy(lines, length_penalty)
-                else:
-                    found = beam(lines, beam_size, length_penalty, 1)
-                return found["translations"][:, 0]
+            def in_sentences():
+                return translate_documents(
+                    text, steps.first_tokens, translate_rows, cuts, max_length - 1,
+                    lambda text: split_lines(text, by_sentence),
+                )["translation"]  # fmt: skip
 
-            def translate_bounded(lines):
-                # Few texts may have many lines, which in one search would need memory for all.
-                return tf.cond(
-                    tf.size(lines) <= _LINES_TOGETHER,
-                    lambda: translate_lines(lines),
-                    lambda: in_groups(steps.first_tokens(lines), translate_rows).texts,
-                )
-
-            return {"translation": _by_line(text, translate_bounded)}
+            # To split and to join would cost a short greedy search 8 %, and one search of many
+            # texts needs memory for all.
+            several = tf.reduce_any(has_several(text)) | (tf.size(text) > _TEXTS_TOGETHER)
+            translation = tf.cond(
+                several, in_sentences, lambda: translate_rows(steps.first_tokens(text)).texts
+            )
+            return {"translation": translation}
 
         n_best = beam_size if beam_size > 1 else min(4, target_tokenizer.vocab_size)
 
@@ -200,12 +207,11 @@ class ExportTranslator(tf.Module):
             outputs = {name: found[name] for name in ("translations", "scores", "lengths")}
             return {**outputs, "truncated": truncated}
 
-        cuts = cut_table(source_tokenizer)
-
         @_function(_TEXT)
         def translate_document(text):
             """The signature `translate_document`: texts of any length, sentence by sentence."""
-            return translate_documents(text, reader.tokenize, translate_rows, cuts, max_length - 1)
+            tokenize = source_tokenizer.tokenize
+            return translate_documents(text, tokenize, translate_rows, cuts, max_length - 1)
 
         self.translate, self.translate_nbest = translate, translate_nbest
         self.translate_document = translate_document
@@ -239,11 +245,12 @@ class ExportTranslator(tf.Module):
 class _Steps:
     """The steps from text to text, as functions of tensors; not tracked, so not saved."""
 
-    def __init__(self, model, source_tokenizer, target_tokenizer, max_length):
+    def __init__(self, model, source_tokenizer, target_tokenizer, max_length, max_length_ratio):
         self._model = model
         self._source_tokenizer = source_tokenizer
         self._target_tokenizer = target_tokenizer
         self._max_length = max_length
+        self._limits = max_length, max_length_ratio
         names = ("pad_id", "bos_id", "eos_id")
         self._special_ids = {name: getattr(target_tokenizer, name) for name in names}
 
@@ -265,7 +272,7 @@ class _Steps:
         ended = with_end(tokens, self._source_tokenizer.eos_id)
         source_ids = ended.to_tensor(self._source_tokenizer.pad_id)
         # A text without a token has an empty translation.
-        limits = tf.where(lengths == 0, 0, output_limits(lengths, self._max_length))
+        limits = tf.where(lengths == 0, 0, output_limits(lengths, *self._limits))
         return source_ids, limits
 
     def search(self, source_ids, limits, beam_size, length_penalty, n_best, num_steps=None):
@@ -282,38 +289,39 @@ class _Steps:
 
     def num_steps(self, source_ids):
         """The most steps a search can make, known from the shape, as XLA needs it."""
-        return output_limits(tf.shape(source_ids)[1], self._max_length) + 1
+        return output_limits(tf.shape(source_ids)[1], *self._limits) + 1
 
     def detokenize(self, hypotheses, source_truncated):
-        """The texts of hypotheses `(B, n)`, and what is known of them."""
+        """The texts of hypotheses `(B, n)`, and what is known of them.
+
+        Of those with the same text, in other subwords, the best alone exists.
+        """
         batch_size, n_best = tf.unstack(tf.shape(hypotheses.lengths))
         ids = tf.reshape(hypotheses.ids, [batch_size * n_best, tf.shape(hypotheses.ids)[2]])
         rows = tf.RaggedTensor.from_tensor(ids, tf.reshape(hypotheses.lengths, [-1]))
         texts = self._target_tokenizer.detokenize(rows)
-        return {
-            "translations": tf.reshape(texts, [batch_size, n_best]),
-            "scores": tf.maximum(hypotheses.scores, MISSING_SCORE),
-            "log_probs": tf.maximum(hypotheses.log_probs, MISSING_SCORE),
-            "lengths": hypotheses.lengths,
-            "truncated": hypotheses.truncated & (hypotheses.lengths > 0),
-            "source_truncated": source_truncated,
+        texts, ranks = tf.reshape(texts, [batch_size, n_best]), tf.range(n_best)
+        is_same = (texts[:, :, None] == texts[:, None]) & (ranks < ranks[:, None])
+        repeats = tf.reduce_any(is_same, axis=2)
+        scores, log_probs = (
+            tf.maximum(tf.where(repeats, MISSING_SCORE, values), MISSING_SCORE)
+            for values in (hypotheses.scores, hypotheses.log_probs)
+        )
+        order = tf.argsort(tf.cast(repeats, tf.int32), axis=1, stable=True)
+        found = {
+            "translations": tf.where(repeats, "", texts),
+            "scores": scores,
+            "log_probs": log_probs,
+            "lengths": tf.where(repeats, 0, hypotheses.lengths),
+            "truncated": hypotheses.truncated & (hypotheses.lengths > 0) & ~repeats,
         }
+        found = {name: tf.gather(field, order, batch_dims=1) for name, field in found.items()}
+        return {**found, "source_truncated": source_truncated}
 
 
 def _function(*specs):
     # Without AutoGraph: loops are `tf.while_loop`, and no source file is needed at run time.
     return lambda function: tf.function(function, input_signature=specs, autograph=False)
-
-
-def _by_line(text, translate):
-    """Translates each line of each text on its own and joins the lines again."""
-    lines = tf.strings.split(text, "\n")
-    # With a separator the operation would lose lines that are empty at the start of a text.
-    ended = tf.strings.unsorted_segment_join(
-        translate(lines.flat_values) + "\n", lines.value_rowids(), lines.nrows()
-    )
-    lengths = tf.strings.length(ended) - 1
-    return tf.strings.substr(ended, tf.zeros_like(lengths), lengths)
 
 
 def _require_built(model: TranslationModel) -> None:

@@ -1,29 +1,33 @@
 """Lines of a file or stream, translated in order and in bounded memory."""
 
+import collections
 import contextlib
 import itertools
 import os
 import pathlib
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
-from typing import BinaryIO
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import TYPE_CHECKING, BinaryIO
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from tf_transformer.data.lines import BYTE_ORDER_MARK, DataError
-from tf_transformer.inference.translation import Translation
+
+if TYPE_CHECKING:
+    from tf_transformer.inference.translation import Translation
 
 _LINES_NAMED = 5
+_LINES_COMPARED = 8
 _SECONDS_BETWEEN_REPORTS = 30
 
 
 def translate_lines(
-    translate: Callable[[Iterable[str]], Iterator[list[Translation]]],
+    translate: Callable[[Iterable[str]], Iterator[list["Translation"]]],
     input_path: str | None,
     output_path: str | None,
-    n_best: int,
+    n_best: int | None,
     resume: bool,
 ) -> None:
     """Translates a file, or standard input, line by line.
@@ -32,41 +36,58 @@ def translate_lines(
         translate: Translates any number of lines, see `Translator.stream`.
         input_path: The file; None is standard input. A byte order mark at its start is dropped.
         output_path: The file for the translations; None is standard output.
-        n_best: More than 1 writes `LINE ||| TRANSLATION ||| SCORE`, lines counted from 0.
-        resume: Whether to continue after the last complete line of `output_path`.
+        n_best: As `translate` has it. More than 1 writes `LINE ||| TRANSLATION ||| SCORE`, lines
+            counted from 0.
+        resume: Whether to continue after the last complete line of `output_path`, of which a few
+            are translated again to see that it is of this input.
 
     Raises:
-        DataError: The output to continue is of another input, or was written in another way.
+        DataError: The input is not UTF-8; the output to continue is of another input, or was
+            written in another way.
     """
+    from tf_transformer.inference.sentences import parts_of  # loads TensorFlow
+
+    by_sentence, n_best = n_best is None, n_best or 1
     with contextlib.ExitStack() as files:
         source, output = sys.stdin.buffer, sys.stdout.buffer
         if input_path:
             source = files.enter_context(open(input_path, "rb"))
-        lines = _decoded(source)
+        lines, sources = itertools.tee(_decoded(source, input_path or "standard input"))
         results = translate(lines)  # refuses bad options before anything is written
-        done = 0
+        done = end = 0
         if output_path and resume and os.path.exists(output_path):
-            done = _drop_incomplete(output_path, n_best)
-            output = files.enter_context(open(output_path, "ab"))
+            done, end, last = _complete(output_path, n_best)
+            # Of both at once: the one that is ahead keeps what the other has not read.
+            pairs = zip(itertools.islice(lines, done), sources, strict=False)
+            counted = enumerate((line for line, _ in pairs), start=1)
+            skipped = collections.deque(counted, _LINES_COMPARED)
+            if done and (not skipped or skipped[-1][0] < done):
+                raise DataError(
+                    f"{output_path}: holds translations of {done:,} lines, more than {input_path} "
+                    f"has. It belongs to another input; give another --output."
+                )
+            again = enumerate(translate(line for _, line in skipped), done - len(skipped))
+            found = {text for number, best in again for text in _written(number, best, n_best)}
+            if (found := found - {b"\n"}) and found.isdisjoint(last):
+                raise DataError(
+                    f"{output_path}: ends with no translations of {input_path} by this model and "
+                    f"search. It belongs to others; give another --output."
+                )
+            output = files.enter_context(open(output_path, "rb+"))
+            output.seek(end)
+            output.truncate()
         elif output_path:
             output = files.enter_context(open(output_path, "wb"))
-        if sum(1 for _ in itertools.islice(lines, done)) < done:
-            raise DataError(
-                f"{output_path}: holds translations of {done:,} lines, more than {input_path} has. "
-                f"It belongs to another input; give another --output."
-            )
         if source.isatty():
             # At a keyboard every line is answered at once.
             results = itertools.chain.from_iterable(translate([line]) for line in lines)
-        long_sources, long_translations = [], []
+        several, long_sources, long_translations = [], [], []
         report = files.enter_context(_progress(input_path, output_path, done))
-        for number, translations in enumerate(results, start=done):
-            for translation in translations:
-                # Byte fallback can make a line break; a line in is a line out.
-                text = " ".join(translation.text.splitlines())
-                if n_best > 1:
-                    text = f"{number} ||| {text} ||| {translation.score:.4f}"
-                output.write(text.encode("utf-8") + b"\n")
+        number = done - 1
+        for number, (translations, line) in enumerate(zip(results, sources, strict=True), done):
+            output.writelines(_written(number, translations, n_best))
+            if not by_sentence and len(parts_of([line])[0]) > 1:
+                several.append(number + 1)
             if translations[0].source_truncated:
                 long_sources.append(number + 1)
             elif translations[0].truncated:
@@ -75,16 +96,22 @@ def translate_lines(
                 output.flush()
             report(number + 1)
         output.flush()
+    if resume and number < done:
+        notice = f"{output_path}: has all {done:,} lines; nothing was left."
+        print(f"tf-transformer: {notice}", file=sys.stderr)
+    _warn("line", "of several sentences, but searched whole for --n-best", several)
     _warn("source", "longer than the model's max_length and lost the rest", long_sources)
     _warn("translation", "stopped by the length limit before an end", long_translations)
 
 
-def check_paths(input_path: str | None, output_path: str | None, resume: bool) -> None:
+def check_paths(
+    input_path: str | None, output_path: str | None, resume: bool, overwrite: bool
+) -> None:
     """Looks at the arguments of `translate_lines` before a model is loaded for them.
 
     Raises:
         DataError: A file or folder is missing, a directory is given for a file, both files are the
-            same, or there is nothing to continue.
+            same, there is nothing to continue, or the output exists and may not be overwritten.
     """
     if resume and not (input_path and output_path):
         raise DataError("--continue needs --input and --output, files that can be read again.")
@@ -97,22 +124,46 @@ def check_paths(input_path: str | None, output_path: str | None, resume: bool) -
             raise DataError(f"{path}: no such file or folder; check the path (from {os.getcwd()}).")
     if input_path and output_path and os.path.realpath(input_path) == os.path.realpath(output_path):
         raise DataError(f"{output_path}: is the input too; give another --output.")
+    if not (resume or overwrite) and output_path and os.path.isfile(output_path):
+        if os.path.getsize(output_path):
+            raise DataError(
+                f"{output_path}: exists already. Give --overwrite to replace it, or --continue to "
+                f"translate the lines that it lacks."
+            )
 
 
-def _decoded(source: BinaryIO) -> Iterator[str]:
-    for number, line in enumerate(source):
-        if number == 0:
+def _decoded(source: BinaryIO, name: str) -> Iterator[str]:
+    for number, line in enumerate(source, start=1):
+        if number == 1:
             line = line.removeprefix(BYTE_ORDER_MARK)
-        yield line.rstrip(b"\r\n").decode("utf-8", "replace")
+        try:
+            # No text has NULs, and UTF-16 has many.
+            yield line.rstrip(b"\r\n").replace(b"\0", b"\xff").decode()
+        except UnicodeDecodeError:
+            raise DataError(
+                f"{name}, line {number}: not valid UTF-8; convert the text to UTF-8 (for example "
+                f"with iconv), or unpack it"
+            ) from None
 
 
-def _drop_incomplete(path: str, n_best: int) -> int:
-    """Truncates an interrupted output to its complete translations; returns their number."""
-    done, end, last, last_start = 0, 0, None, 0
-    with open(path, "rb+") as file:
+def _written(number: int, translations: list["Translation"], n_best: int) -> Iterator[bytes]:
+    for translation in translations:
+        # Byte fallback can make a line break; a line in is a line out.
+        text = " ".join(translation.text.splitlines())
+        if n_best > 1:
+            text = f"{number} ||| {text} ||| {translation.score:.4f}"
+        yield text.encode() + b"\n"
+
+
+def _complete(path: str, n_best: int) -> tuple[int, int, Collection[bytes]]:
+    """The number of complete translations of an output, the bytes of these, and the last lines."""
+    done, end, number_of_last, last_start = 0, 0, None, 0
+    last: collections.deque = collections.deque(maxlen=(_LINES_COMPARED + 1) * n_best)
+    with open(path, "rb") as file:
         for line in file:
             if not line.endswith(b"\n"):
                 break
+            last.append(line)
             if n_best == 1:
                 done += 1
             else:
@@ -121,12 +172,11 @@ def _drop_incomplete(path: str, n_best: int) -> int:
                     raise DataError(
                         f"{path}: was not written with --n-best; omit --n-best or --continue."
                     )
-                if number != last:
+                if number != number_of_last:
                     # All but the last line have all of their translations.
-                    last, last_start, done = number, end, int(number)
+                    number_of_last, last_start, done = number, end, int(number)
             end += len(line)
-        file.truncate(end if n_best == 1 else last_start)
-    return done
+    return done, end if n_best == 1 else last_start, last
 
 
 def _warn(what: str, problem: str, lines: list[int]) -> None:

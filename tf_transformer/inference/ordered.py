@@ -4,11 +4,14 @@ import collections
 import concurrent.futures
 import contextlib
 import itertools
+import math
 import os
+import pathlib
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 _BATCHES_SORTED_TOGETHER = 16
+_QUOTA = pathlib.Path("/sys/fs/cgroup/cpu.max")  # microseconds in a period, and the period
 
 S, T = TypeVar("S"), TypeVar("T")
 
@@ -67,7 +70,11 @@ def _thread_pool(threads: int) -> Iterator[concurrent.futures.ThreadPoolExecutor
 
 
 def num_cores() -> int:
-    """The cores that this process may use."""
+    """The cores that this process may use, a container's share of their time rounded up."""
+    cores = os.cpu_count() or 1
     if hasattr(os, "sched_getaffinity"):  # not on macOS
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+        cores = len(os.sched_getaffinity(0))
+    with contextlib.suppress(OSError, ValueError):  # there is none, or "max"
+        quota, period = map(int, _QUOTA.read_text().split())
+        cores = min(cores, max(1, math.ceil(quota / period)))
+    return cores

@@ -59,7 +59,8 @@ def load_saved_model(folder: pathlib.Path) -> Any:
     import tensorflow as tf
 
     try:
-        return tf.saved_model.load(str(folder))
+        # By its text TensorFlow would take `..` out of a path, links or not.
+        return tf.saved_model.load(os.path.realpath(folder))
     except PermissionError:
         raise
     # TensorFlow has as many classes of error as a SavedModel has files.

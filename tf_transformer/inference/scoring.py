@@ -59,7 +59,8 @@ class TargetProbability(NamedTuple):
     """The probability of a translation that was given.
 
     Attributes:
-        log_prob: Sum of the log-probabilities of its tokens and its end.
+        log_prob: Sum of the log-probabilities of its tokens, in the tokenizer's own segmentation,
+            and its end.
         num_tokens: How many those are, the end included.
         truncated: Whether source or target was too long and its end dropped.
     """
@@ -137,9 +138,10 @@ class TeacherForcing:
         """The probability of each target.
 
         Returns:
-            `log_prob` float32 `(B,)`, the sum of the log-probabilities of the target's tokens and
-            its end; `num_tokens` int32 `(B,)`, how many those are; `truncated` bool `(B,)`,
-            whether tokens of a side were dropped.
+            `log_prob` float32 `(B,)`, the sum of the log-probabilities of the target's tokens, in
+            the segmentation of the tokenizer, and its end: a search may have found the same text
+            in other subwords. `num_tokens` int32 `(B,)`, how many those are; `truncated` bool
+            `(B,)`, whether tokens of a side were dropped.
         """
         source, target, truncated = self._tokens(source, target)
         labels = with_end(target, self._target_tokenizer.eos_id)

@@ -1,5 +1,7 @@
 """The sentences of a text, found by rules inside the graph."""
 
+import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -11,8 +13,9 @@ _MARK = b"\xfe"  # stands around the white space between two sentences
 _KEEP = b"\xff"  # after a full stop that ends no sentence
 
 _SPACE = r"\t-\r \x{85}\p{Z}"  # Unicode's white space, to be put in brackets
-_BREAK = r"[\n-\r\x{85}\x{2028}\x{2029}]"
+_BREAK = "[\n-\r\x85\u2028\u2029]"
 _W = f"[{_SPACE}]"
+_W_IN_LINE = r"[\t\v-\r \x{85}\p{Z}]"
 _LEFT = r"(^|[^\p{L}\p{M}\p{N}])"  # before a word
 _NUMERAL = r"(?:\p{N}{1,3}|[IVXL]+)"
 
@@ -35,7 +38,8 @@ def _any_of(words: str) -> str:
 
 # No sentence ends with these: titles, and what stands before the thing itself.
 _NEVER_LAST = _any_of(
-    "Mr Mrs Ms Mx Dr Drs Prof Gov Capt Lt Sgt Messrs Mt vs [Cc]f viz approx [Ee].g [Ii].e "
+    "Mr MR Mrs MRS Ms Mx Dr DR Drs Prof PROF Gov Capt Lt Sgt Messrs Mt vs [Cc]f viz approx "
+    "[Ee].g [Ii].e "
     "Hr Hrn Fr Frl Dipl Ing Mag med jur phil rer nat [Bb]zw [Cc]a [Ee]vtl [Gg]gf [Ii]nkl exkl zzgl "
     "[Bb]spw [Ss]og [Vv]gl insb [Zz].B [Dd].h [Uu].a [Uu].U [Ii].d.R [Oo].g Mio Mrd Tsd geb "
     "MM Mme Mmes Mlle Mlles Pr Mgr Ste env [Pp].ex c.-à-d "
@@ -51,7 +55,8 @@ _BEFORE_NUMBER = _any_of(
 )
 # These may be the last word, as initials may: a sentence ends there if one of `_STARTERS` follows.
 _MAYBE_LAST = _any_of(
-    "Inc Ltd Co Corp Bros Jr Sr St al Ave Blvd Gen Sen Rep Hon Rev Col Chr Jh Jhd Std Univ Cie см"
+    "Inc Ltd Co Corp Bros Jr Sr St ST al Ave Blvd Gen Sen Rep Hon Rev Col Chr Jh Jhd Std Univ "
+    "Cie см"
 )
 _STARTERS = _any_of(
     "The This That These Those It He She We They You I If But And So In On At As When While After "
@@ -113,6 +118,10 @@ _RULES = (
     (f"({_CJK_STOP}[{_CJK_CLOSE}]+)({_W}*)([^{_CJK_GOES_ON}とっのがを])", _BETWEEN),
     (f"({_CJK_STOP})({_W}*)([^{_CJK_GOES_ON}])", _BETWEEN),
 )
+# What every text of several lines or sentences has and most others have not, for TensorFlow; and,
+# with more of the others, for Python.
+_SEVERAL = rf"(?s).*(?:{_STOP}[^\p{{L}}]*{_W}.*[^{_SPACE}]|{_CJK_STOP}.*[^{_SPACE}]|{_BREAK}).*"
+_MAY_BE_SEVERAL = re.compile(f"(?s){_STOP}.|{_CJK_STOP}.|{_BREAK}")
 
 
 class Sentences(NamedTuple):
@@ -132,7 +141,7 @@ class Sentences(NamedTuple):
     after: tf.RaggedTensor
 
 
-def split_sentences(text: tf.Tensor) -> Sentences:
+def split_sentences(text: tf.Tensor, within_lines: bool = True) -> Sentences:
     """Splits texts into sentences.
 
     A sentence ends at a line break; after `.`, `!`, `?`, `…` and their like in other scripts where
@@ -143,9 +152,11 @@ def split_sentences(text: tf.Tensor) -> Sentences:
 
     Args:
         text: string `(B,)`. Bytes that are not UTF-8 become U+FFFD.
+        within_lines: Whether a line may have several sentences; otherwise each line is one.
     """
     lines = tf.strings.split(_rewritten(valid_utf8(text), _LINES), _MARK)
-    parts = tf.strings.split(_rewritten(lines, _RULES), _MARK).merge_dims(1, 2)
+    lines = _rewritten(lines, _RULES if within_lines else ())
+    parts = tf.strings.split(lines, _MARK).merge_dims(1, 2)
     parts = tf.strings.reduce_join(tf.strings.split(parts, _KEEP), axis=-1)
     # Every text is now white space, sentence, white space, …, sentence, white space.
     values, starts = parts.flat_values, parts.row_starts()
@@ -159,6 +170,37 @@ def split_sentences(text: tf.Tensor) -> Sentences:
 
     after = tf.gather(values, index + 1)
     return Sentences(tf.gather(values, starts), ragged(tf.gather(values, index)), ragged(after))
+
+
+def split_lines(text: tf.Tensor, within_lines: bool = True) -> Sentences:
+    r"""As `split_sentences`, without white space around each `"\n"` and at both ends of a text."""
+    ends = rf"{_W_IN_LINE}*(?:^|(\n)|$){_W_IN_LINE}*"
+    text = tf.strings.regex_replace(valid_utf8(text), ends, r"\1")
+    return split_sentences(text, within_lines)
+
+
+def has_several(text: tf.Tensor) -> tf.Tensor:
+    """Whether texts, string `(B,)`, may have several lines or sentences, bool `(B,)`."""
+    return tf.strings.regex_full_match(valid_utf8(text), _SEVERAL)
+
+
+def parts_of(texts: Sequence[str], within_lines: bool = True) -> list[list[tuple[str, str]]]:
+    """For each text its sentences, one at least, each with what follows, as `split_lines` has them.
+
+    Args:
+        texts: The texts.
+        within_lines: As there.
+    """
+    if not (within_lines and any(map(_MAY_BE_SEVERAL.search, texts))):
+        lines = (text.split("\n") for text in texts)
+        return [[*((line, "\n") for line in others), (last, "")] for *others, last in lines]
+    found = _split(tf.constant([text.encode("utf-8", "replace") for text in texts]))
+    rows = zip(found.before.numpy(), found.sentences.to_list(), found.after.to_list(), strict=True)
+    pairs = (zip([b"", *row], [before, *after], strict=True) for before, row, after in rows)
+    return [[(s.decode(), a.decode()) for s, a in row if s or a] or [("", "")] for row in pairs]
+
+
+_split = tf.function(split_lines, [tf.TensorSpec([None], tf.string)], autograph=False)
 
 
 def _rewritten(text, rules):

@@ -1,8 +1,13 @@
 """Texts to token ids, in the graph of a translator."""
 
+from typing import Any
+
 import tensorflow as tf
 
+from tf_transformer.data.noise import TAG_SIGNS
 from tf_transformer.tokenizers.contract import GraphTokenizer
+
+_TAG = f"(?s).*[{TAG_SIGNS}].*"
 
 
 def valid_utf8(text: tf.Tensor) -> tf.Tensor:
@@ -10,31 +15,59 @@ def valid_utf8(text: tf.Tensor) -> tf.Tensor:
     return tf.strings.unicode_transcode(text, "UTF-8", "UTF-8", errors="replace")
 
 
+def lower_case(text: tf.Tensor) -> tf.Tensor:
+    """Texts, string `(B,)`, in small letters, whatever the locale of the process is."""
+    text = tf.strings.lower(text)  # of ASCII
+    # ICU has other small letters for these in Turkish and Lithuanian.
+    for capital in "İÌÍĨĮ":
+        text = tf.strings.regex_replace(text, capital, capital.lower())
+    return tf.strings.lower(text, "utf-8")
+
+
 def fold_capitals(text: tf.Tensor) -> tf.Tensor:
-    """Texts, string `(B,)`, of which those all in capitals are in small letters.
+    """Texts, string `(B,)`, of which those mostly in capitals are in small letters.
 
-    All in capitals is a text without a small letter and with two words of two capitals or more, so
-    that "NATO" and "A B C" stay.
+    That is a text with at least four capitals, and three more for each other letter, in at least
+    two words, one of which has two. So "NATO", "A B C D" and "BMW, VW und ADAC" stay. What has no
+    capitals does not count: ß, and the letters after a number ("5 km"). Tags such as `<BT>` or
+    `de_DE` stay as they are.
     """
-    has_small = tf.strings.regex_full_match(text, r"(?s).*\p{Ll}.*")
-    has_words = tf.strings.regex_full_match(text, r"(?s).*\p{Lu}{2}.*[\s\p{Z}].*\p{Lu}{2}.*")
-    return tf.where(has_words & ~has_small, tf.strings.lower(text, "utf-8"), text)
+
+    def count(what_else):
+        return tf.strings.length(tf.strings.regex_replace(text, what_else, ""), "UTF8_CHAR")
+
+    capitals, others = count(r"\P{Lu}"), count(r"\p{N}[\s\p{Z}]?\p{L}+|[\p{Lu}ß]|\P{L}")
+    are_most = capitals >= 4 + 3 * others
+    for words in (r"\p{Lu}.*[\s\p{Z}].*\p{Lu}", r"\p{Lu}[^\s\p{Z}]*\p{Lu}"):
+        are_most &= tf.strings.regex_full_match(text, f"(?s).*{words}.*")
+    words = tf.strings.split(text, " ")
+    small = lower_case(words.flat_values)
+    small = tf.where(tf.strings.regex_full_match(words.flat_values, _TAG), words.flat_values, small)
+    folded = tf.strings.reduce_join(words.with_flat_values(small), -1, separator=" ")
+    return tf.where(are_most, folded, text)
 
 
-class FoldingTokenizer:
-    """The tokenizer of a source whose capitals are folded, see `fold_capitals`.
+class SourceTokenizer:
+    """The tokenizer of a source: a text without a visible character has no tokens.
 
     Args:
         tokenizer: The tokenizer of the model.
+        folds: Whether capitals are folded, see `fold_capitals`.
     """
 
-    def __init__(self, tokenizer: GraphTokenizer) -> None:
+    def __init__(self, tokenizer: GraphTokenizer, folds: bool) -> None:
         self._tokenizer = tokenizer
-        self.pad_id, self.eos_id = tokenizer.pad_id, tokenizer.eos_id
+        self._folds = folds
+
+    def __getattr__(self, name: str) -> Any:
+        """All but `tokenize` is that of the tokenizer."""
+        return getattr(self._tokenizer, name)
 
     def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Token ids `(B, None)` of texts, string `(B,)`, valid UTF-8."""
-        return self._tokenizer.tokenize(fold_capitals(texts))
+        is_blank = tf.strings.regex_full_match(texts, r"[\p{Z}\p{Cc}\p{Cf}]*")
+        texts = tf.where(is_blank, "", texts)
+        return self._tokenizer.tokenize(fold_capitals(texts) if self._folds else texts)
 
 
 def first_tokens(

@@ -1,6 +1,5 @@
 """The translator: text in, text out, from a model in memory or a SavedModel on disk."""
 
-import itertools
 import os
 import pathlib
 import threading
@@ -26,7 +25,7 @@ from tf_transformer.inference.saved_model import (
     load_saved_model,
 )
 from tf_transformer.inference.scoring import AlignedPair, Alignment, TargetProbability
-from tf_transformer.inference.translation import Translation
+from tf_transformer.inference.translation import Translation, in_sentences
 
 _FEW_WEIGHTS = 8_000_000
 # What a model needs for a function of pairs.
@@ -72,6 +71,8 @@ class Translator:
         *,
         alignment: Alignment | None = None,
         fold_capitals: bool = False,
+        max_length_ratio: float = 2.0,
+        by_sentence: bool = True,
         xla: bool = False,
         threads: int | None = None,
     ) -> "Translator":
@@ -81,7 +82,7 @@ class Translator:
         """
         module = ExportTranslator(
             model, source_tokenizer, target_tokenizer, max_length, beam_size, length_penalty,
-            alignment, fold_capitals,
+            alignment, fold_capitals, max_length_ratio, by_sentence,
         )  # fmt: skip
         return cls(module, xla=xla, threads=threads)
 
@@ -121,6 +122,11 @@ class Translator:
         return _load, (self._path, self._compiled is not None, self._threads)
 
     @property
+    def search(self) -> dict[str, float]:
+        """The `beam_size`, 1 for greedy search, and the `length_penalty` where none is given."""
+        return {name: self._settings[name].item() for name in ("beam_size", "length_penalty")}
+
+    @property
     def module(self) -> Any:
         """The `ExportTranslator`, or what was loaded from a SavedModel of one."""
         return self._module
@@ -132,11 +138,15 @@ class Translator:
         beam_size: int | None = None,
         length_penalty: float | None = None,
     ) -> str | list[str]:
-        """Translates; each line of a text is translated on its own.
+        """Translates; each sentence of a text is translated on its own.
+
+        Line breaks and the white space between sentences stay as they are, but at both ends. A
+        sentence of more than `max_length` tokens is truncated, see `stream`, which says so, and
+        `document`.
 
         Args:
             texts: A string or a list of strings; an empty one has an empty translation.
-            batch_size: How many lines go through the graph at once. Lines of like length go
+            batch_size: How many sentences go through the graph at once. Those of like length go
                 together and come back in their order.
             beam_size: Hypotheses to follow; 1 is greedy search; None as exported.
             length_penalty: Length penalty of the beam; None as exported.
@@ -150,11 +160,8 @@ class Translator:
         """
         if isinstance(texts, str):
             return self([texts], batch_size, beam_size, length_penalty)[0]
-        lines_of_texts = [text.split("\n") for text in checked_texts(texts)]
-        lines = itertools.chain.from_iterable(lines_of_texts)
-        found = self.stream(lines, 1, batch_size, beam_size, length_penalty)
-        translations = (best.text for (best,) in found)
-        return ["\n".join(itertools.islice(translations, len(ls))) for ls in lines_of_texts]
+        found = self.stream(texts, None, batch_size, beam_size, length_penalty)
+        return [best.text for (best,) in found]
 
     def document(self, texts: str | Iterable[str]) -> str | list[str]:
         """Translates texts of any length, sentence by sentence, with the search as exported.
@@ -196,15 +203,16 @@ class Translator:
         """The best translations of each text.
 
         Args:
-            texts: Strings, each of one line.
+            texts: Strings, each of one line. A line is searched as a whole, and of several
+                sentences a model that has learned from single ones may translate the first alone.
             n_best: Translations of each text, at most `beam_size`.
             batch_size: As in a call.
             beam_size: As in a call.
             length_penalty: As in a call.
 
         Returns:
-            A list of `Translation` for each text, best first; fewer than `n_best` where there are
-            no more.
+            A list of `Translation` for each text, best first, no text twice; fewer than `n_best`
+            where the search found no more.
 
         Raises:
             TypeError: As a call.
@@ -216,21 +224,23 @@ class Translator:
     def stream(
         self,
         texts: Iterable[str],
-        n_best: int = 1,
+        n_best: int | None = None,
         batch_size: int = 64,
         beam_size: int | None = None,
         length_penalty: float | None = None,
     ) -> Iterator[list[Translation]]:
         """Translates any number of texts, in their order and in bounded memory.
 
-        Arguments, results and errors are those of `n_best`.
+        Arguments, results and errors are those of `n_best`, but for None: the one translation that
+        a call makes, sentence by sentence, of texts that may have several lines.
         """
         require_process_of_tensorflow()
         beam_size = self._settings["beam_size"] if beam_size is None else beam_size
         penalty = self._settings["length_penalty"] if length_penalty is None else length_penalty
         # Types are checked here, because TensorFlow's error would keep a lock, and every later
         # search from another thread would wait forever.
-        n_best = to_integer("n_best", n_best)
+        by_sentence = n_best is None
+        n_best = 1 if by_sentence else to_integer("n_best", n_best)
         batch_size = to_batch_size(batch_size)
         beam_size = to_integer("beam_size", beam_size)
         penalty = to_number("length_penalty", penalty)
@@ -244,14 +254,21 @@ class Translator:
         def translate(batch):
             return self._translate(batch, n_best, batch_size, beam_size, penalty)
 
-        return translate_in_order(
-            single_lines(texts), translate, batch_size, self._threads or num_cores()
-        )
+        def search(lines):
+            threads = self._threads or num_cores()
+            return translate_in_order(lines, translate, batch_size, threads)
+
+        if not by_sentence:
+            return search(single_lines(texts))
+        within_lines = bool(self._settings.get("by_sentence", True))
+        return in_sentences(checked_texts(texts), search, within_lines)
 
     def score(
         self, sources: Iterable[str], targets: Iterable[str], batch_size: int = 64
     ) -> list[TargetProbability]:
-        """The probability of translations that are given.
+        """The probability of translations that are given, in the subwords of the tokenizer.
+
+        A search may have found the same text in others, with another probability.
 
         Args:
             sources: Strings.

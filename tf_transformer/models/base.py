@@ -64,11 +64,14 @@ class SequenceModel(keras.Model):
             self._build_layers()
 
     def _maybe_symbolic_build(self, iterator: Any = None, data_batch: Any = None) -> None:
-        """Does nothing, because all is built.
+        """Builds the optimizer of a strategy, because all else is built.
 
         Keras would average a batch over the replicas of a strategy first, which fails where the
         first batch does not divide evenly (Keras 3.15.1).
         """
+        if self._distribute_strategy and self.optimizer and not self.optimizer.built:
+            with self._distribute_strategy.scope():
+                self.optimizer.build(self.trainable_variables)
 
     def __setattr__(self, name: str, value: Any) -> None:
         replaced = vars(self).get(name)

@@ -68,7 +68,7 @@ class Servable:
         try:
             with self._session.graph.as_default():
                 self.meta_graph = tf.compat.v1.saved_model.loader.load(
-                    self._session, _TAGS, self.folder
+                    self._session, _TAGS, os.path.realpath(self.folder)
                 )
         except BaseException:
             self._session.close()

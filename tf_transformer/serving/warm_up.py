@@ -3,6 +3,7 @@
 This file imports nothing else of the package, so that a process without it can run it too.
 """
 
+import os
 import pathlib
 from collections.abc import Mapping
 from typing import Any
@@ -21,7 +22,7 @@ def read_records(path: pathlib.Path) -> list[bytes]:
     Raises:
         tf.errors.OpError: It is damaged, or no such file.
     """
-    return list(tf.data.TFRecordDataset(str(path)).as_numpy_iterator())
+    return list(tf.data.TFRecordDataset(os.path.realpath(path)).as_numpy_iterator())
 
 
 def request_of(record: bytes, signatures: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:

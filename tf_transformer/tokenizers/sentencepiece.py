@@ -2,7 +2,6 @@
 
 import hashlib
 import io
-import itertools
 import os
 import pathlib
 import re
@@ -16,7 +15,6 @@ from sentencepiece import sentencepiece_model_pb2
 from tensorflow_text.python.ops.sentencepiece_tokenizer import gen_sentencepiece_tokenizer
 
 from tf_transformer.errors import ConfigError, InputError, did_you_mean
-from tf_transformer.tokenizers.bpe_dropout import BpeDropout
 
 PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3
 
@@ -27,9 +25,6 @@ _WHITE_SPACE = (*range(0x9, 0xE), 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x
 _NORMALISATION = "".join(f"{character:X}\t20\n" for character in _WHITE_SPACE)
 
 _MODEL_TYPES = ("bpe", "unigram")
-
-# A word of normalised text, in which ▁ is a space.
-_WORD = re.compile(r"▁?[^▁]+|▁")
 
 # SentencePiece keeps its training sentences in memory; a sample of so many is representative.
 _MAX_SENTENCES = 4_000_000
@@ -87,7 +82,6 @@ class SentencePieceTokenizer:
                 "no SentencePiece model, or a damaged one. Restore it from a copy or train anew."
             ) from None
         self._graph = None
-        self._dropout = None
         self.vocab_size = self._library.vocab_size()
         while self.vocab_size and self._library.is_unused(self.vocab_size - 1):
             self.vocab_size -= 1
@@ -103,7 +97,12 @@ class SentencePieceTokenizer:
 
     @classmethod
     def train(
-        cls, sentences: Iterable[str], vocab_size: int, model_type: str = "bpe"
+        cls,
+        sentences: Iterable[str],
+        vocab_size: int,
+        model_type: str = "bpe",
+        character_coverage: float = 0.9995,
+        user_symbols: Sequence[str] = (),
     ) -> "SentencePieceTokenizer":
         """Trains a tokenizer.
 
@@ -113,6 +112,9 @@ class SentencePieceTokenizer:
                 always the same one.
             vocab_size: Number of subwords, the 256 bytes and 4 special ids included.
             model_type: `"bpe"` or `"unigram"`.
+            character_coverage: Part of the text whose characters have subwords of their own; the
+                rare others become bytes, which are trained so.
+            user_symbols: Texts that are one subword wherever they stand, such as `"<BT>"`.
 
         Raises:
             VocabularySizeError: If the sentences do not have that many different subwords, or
@@ -147,7 +149,8 @@ class SentencePieceTokenizer:
                     vocab_size=vocab_size,
                     model_type=model_type,
                     byte_fallback=True,
-                    character_coverage=1.0,
+                    character_coverage=character_coverage,
+                    user_defined_symbols=list(user_symbols),
                     normalization_rule_tsv=rules.name,
                     # The default would silently drop longer lines.
                     max_sentence_length=2**20,
@@ -192,32 +195,6 @@ class SentencePieceTokenizer:
         """
         _require_list(texts)
         return self._library.encode(list(texts))
-
-    def sample(self, texts: Sequence[str], dropout: float, seed: int) -> list[list[int]]:
-        """Returns the token ids of one segmentation of each text, a function of the seed.
-
-        Args:
-            texts: The texts.
-            dropout: Probability that a merge of BPE is left out (Provilkov et al. 2020, section
-                3), which never joins words; 0 gives the ids of `encode`.
-            seed: Of the random numbers, 0 or more.
-
-        Raises:
-            TypeError: If `texts` is a str.
-            ValueError: If the model is not BPE, or seed or dropout are out of range.
-        """
-        _require_list(texts)
-        if not dropout:
-            return self.encode(texts)
-        if not 0 < dropout <= 1 or seed < 0:
-            raise ValueError(
-                f"dropout must be from 0 to 1 and seed at least 0; received {dropout=}, {seed=}."
-            )
-        if self._dropout is None:
-            self._dropout = _bpe_dropout(self.model, self._library)
-        words = [_WORD.findall(text) for text in self._library.normalize(list(texts))]
-        ids = iter(self._dropout.sample(list(itertools.chain(*words)), dropout, seed))
-        return [list(itertools.chain(*itertools.islice(ids, len(of_text)))) for of_text in words]
 
     def decode(self, ids: Iterable[Iterable[int]]) -> list[str]:
         """Returns the texts of sequences of token ids. Uses the library."""
@@ -291,25 +268,6 @@ class _GraphModel(tf.saved_model.experimental.TrackableResource):
         return gen_sentencepiece_tokenizer.sentencepiece_op(
             model=self._content, shared_name=self._shared_name
         )
-
-
-def _bpe_dropout(model: bytes, library: sentencepiece.SentencePieceProcessor) -> BpeDropout:
-    spec = sentencepiece_model_pb2.ModelProto.FromString(model)
-    if spec.trainer_spec.model_type != spec.trainer_spec.BPE:
-        raise ValueError("dropout leaves out merges of BPE, and this model is none.")
-    ids = {
-        piece.piece: index for index, piece in enumerate(spec.pieces) if piece.type == piece.NORMAL
-    }
-    ranks = {text: -spec.pieces[index].score for text, index in ids.items()}
-
-    def ids_of(subword: str) -> list[int]:
-        if subword in ids:
-            return [ids[subword]]
-        if not spec.trainer_spec.byte_fallback:
-            return [library.unk_id()]
-        return [library.piece_to_id(f"<0x{byte:02X}>") for byte in subword.encode()]
-
-    return BpeDropout(ranks, ids_of)
 
 
 def _require_list(texts: Iterable[str]) -> None:

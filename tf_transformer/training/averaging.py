@@ -6,12 +6,11 @@ from collections.abc import Callable, Iterable, Iterator
 import keras
 import numpy as np
 
-from tf_transformer.config import RunConfig
 from tf_transformer.data.parallel import ParallelText
-from tf_transformer.evaluation import bleu_signature, score
+from tf_transformer.evaluation import score, signatures
 from tf_transformer.models.architectures import build_model, with_tokenizers
 from tf_transformer.training.checkpoints import Checkpoint, Checkpoints
-from tf_transformer.training.criterion import BLEU, Criterion
+from tf_transformer.training.criterion import LOSS, Criterion
 from tf_transformer.training.restore import best_checkpoint, translator_of
 from tf_transformer.training.run_directory import RunDirectory, warn
 from tf_transformer.training.validation import Tokenizers, Validation
@@ -47,7 +46,17 @@ def write_best_average(
         return
     say("Trying averages of the last checkpoints on the validation text.")
     model = build_model(with_tokenizers(config.model, *tokenizers), config.training.precision)
-    measure = (_bleu if criterion == BLEU else _loss)(config, model, tokenizers, validation)
+    if criterion == LOSS:
+        validate = Validation(config, model, tokenizers, validation)
+    else:
+        translate = translator_of(config.data, model, *tokenizers)
+
+    def measure() -> float:
+        if criterion == LOSS:
+            return validate()["loss"]
+        translations = translate(list(validation.sources))
+        return criterion.of_scores(score(translations, list(validation.targets)))
+
     values: dict[int, float] = {}
     seconds = 0.0  # of the last average
     for count in running_averages(model, newest):
@@ -63,7 +72,8 @@ def write_best_average(
                 weights = [variable.numpy() for variable in model.trainable_variables]
     listed = ", ".join(f"{number}: {criterion.text(value)}" for number, value in values.items())
     listed = f"({listed} {criterion.label})"
-    if ranks[best] <= criterion.rank(best_checkpoint(run).metrics[criterion.metric]):
+    record = best_checkpoint(run).metrics.get(criterion.metric)
+    if record is not None and ranks[best] <= criterion.rank(record):
         say(f"Averages of the last checkpoints {listed} are no better.")
         return
     for variable, weight in zip(model.trainable_variables, weights, strict=True):
@@ -73,23 +83,9 @@ def write_best_average(
         model, newest[0].step, {criterion.metric: values[best]}, is_best=True,
         batches_seen=newest[0].batches_seen,
         run_metadata={**newest[0].run_metadata, "averaged steps": steps},
-        signatures={"val_bleu": bleu_signature()}, seconds=newest[0].seconds,
+        signatures=signatures(list(validation.targets), "val_"), seconds=newest[0].seconds,
     )  # fmt: skip
     say(f"The average of the last {best} checkpoints is the best {listed}.")
-
-
-def _bleu(
-    config: RunConfig, model: keras.Model, tokenizers: Tokenizers, text: ParallelText
-) -> Callable[[], float]:
-    translate = translator_of(config.data, model, *tokenizers)
-    return lambda: score(translate(list(text.sources)), list(text.targets)).bleu
-
-
-def _loss(
-    config: RunConfig, model: keras.Model, tokenizers: Tokenizers, text: ParallelText
-) -> Callable[[], float]:
-    validate = Validation(config, model, tokenizers, text)
-    return lambda: validate()["loss"]
 
 
 def running_averages(model: keras.Model, checkpoints: Iterable[Checkpoint]) -> Iterator[int]:

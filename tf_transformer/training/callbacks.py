@@ -1,4 +1,4 @@
-"""Callbacks of any `fit`: validation BLEU, checkpoints, logs, averaged weights, NaN."""
+"""Callbacks of any `fit`: validation BLEU, checkpoints, logs, NaN."""
 
 import json
 import math
@@ -17,12 +17,7 @@ from tf_transformer.errors import InputError
 from tf_transformer.evaluation import score
 from tf_transformer.training.checkpoints import Checkpoints
 from tf_transformer.training.criterion import BLEU, Criterion
-from tf_transformer.training.optimizers import (
-    averaged_weights,
-    averaging_optimizer,
-    ends_update,
-    step_of,
-)
+from tf_transformer.training.optimizers import ends_update, step_of
 
 Logs = dict[str, Any] | None
 
@@ -30,8 +25,8 @@ Logs = dict[str, Any] | None
 class TranslationBleu(keras.callbacks.Callback):
     """Translates validation sentences with the real decoder and scores them.
 
-    The logs get `val_bleu`, and `val_length_ratio`, the tokens of the translations over those of
-    the references.
+    The logs get `val_bleu`, `val_chrf`, and `val_length_ratio`, the tokens of the translations over
+    those of the references.
 
     Put it before callbacks that read the logs.
 
@@ -61,35 +56,11 @@ class TranslationBleu(keras.callbacks.Callback):
         translations = self._translate(list(self._text.sources))
         if logs is not None:
             scores = score(translations, list(self._text.targets))
-            logs["val_bleu"] = scores.bleu
+            logs["val_bleu"], logs["val_chrf"] = scores.bleu, scores.chrf
             logs["val_length_ratio"] = scores.length_ratio
         for index in range(min(self._num_samples, len(self._text))):
             translation = translations[index] if translations[index].strip() else "(nothing)"
             self._show(f"  {self._text.sources[index]}  →  {translation}")
-
-
-class UseAverages(keras.callbacks.Callback):
-    """Gives validation and the callbacks at an epoch's end the averages of the weights.
-
-    After `fit` the model has the averages too; another `fit` with this callback continues from the
-    weights. It does nothing where the optimizer is no `Adam` with `use_ema`. Put it first.
-    """
-
-    def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
-        """Puts the weights back into the model."""
-        optimizer = averaging_optimizer(self.model)
-        if optimizer is not None:
-            optimizer.use_weights()
-
-    def on_test_begin(self, logs: Logs = None) -> None:
-        """Puts the averages in."""
-        self.on_epoch_end(0)
-
-    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        """Puts the averages in."""
-        optimizer = averaging_optimizer(self.model)
-        if optimizer is not None:
-            optimizer.use_averages()
 
 
 class DivergedError(InputError):
@@ -140,10 +111,9 @@ def _require_finite_weights(model: keras.Model, checkpoints: Checkpoints) -> Non
 
 
 class SaveCheckpoints(keras.callbacks.Callback):
-    """Writes a checkpoint after each validation, and marks the best.
+    """Writes a checkpoint before each validation, adds its metrics after it, and marks the best.
 
-    Where `Adam` averages the weights, the checkpoint has the averages for weights, which are what
-    is exported; the weights to continue from are with the optimizer.
+    So the training is not lost where the validation fails or is killed.
 
     Args:
         checkpoints: Where they are written.
@@ -157,6 +127,7 @@ class SaveCheckpoints(keras.callbacks.Callback):
 
     Attributes:
         batches_seen: Batches of training data consumed so far.
+        signatures: As given.
 
     Raises:
         CheckpointError: In `fit`: the disk refuses the checkpoint.
@@ -180,51 +151,59 @@ class SaveCheckpoints(keras.callbacks.Callback):
         self._criterion = criterion
         self._every = every
         self._run_metadata = run_metadata
-        self._signatures = signatures
+        self.signatures = signatures or {}
         self._started = time.monotonic() if started is None else started
         self._writes = writes
         self._last_step = 0
+        self._is_saved = True  # nothing is trained since
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
-        """Counts the batch, and saves where a checkpoint without validation is due."""
+        """Counts the batch, and saves where a checkpoint between validations is due."""
         self.batches_seen += 1
+        self._is_saved = False
         if self._every is None or not ends_update(self.model, batch):
             return
-        # After the last step of a period the checkpoint is written with its validation.
-        is_validated = batch + 1 == self.params["steps"]
         step = step_of(self.model)
         # An update that overflows in float16 leaves the step as it was.
-        if step % self._every == 0 and step != self._last_step and not is_validated:
-            self.save({})
+        if step % self._every == 0 and step != self._last_step:
+            self.save()
+
+    def on_test_begin(self, logs: Logs = None) -> None:
+        """Saves what the validation may lose."""
+        self.save()
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        """Saves with the metrics of the validation."""
-        self.save(logs or {})
-
-    def save(self, metrics: Mapping[str, float]) -> None:
-        """Writes a checkpoint now, with these metrics."""
-        with averaged_weights(self.model):
-            self._save(metrics)
-
-    def _save(self, metrics: Mapping[str, float]) -> None:
-        step = self._last_step = step_of(self.model)
-        _require_finite_weights(self.model, self._checkpoints)
+        """Adds the metrics of the validation."""
+        self.save()  # where `fit` does not validate
         if not self._writes:
             return
-        best, rank = self._checkpoints.best(), self._criterion.rank
-        record = best.metrics.get(self._criterion.metric) if best else None
-        value = metrics.get(self._criterion.metric)
-        self._checkpoints.write(
-            self.model,
-            step,
-            metrics,
+        metric, rank = self._criterion.metric, self._criterion.rank
+        validated = [c.metrics for c in self._checkpoints.all() if metric in c.metrics]
+        value = (logs or {}).get(metric)
+        self._checkpoints.add_metrics(
+            logs or {},
             # Of equals the later, because BLEU stays 0 at first while the loss falls.
-            is_best=value is not None and (record is None or rank(value) >= rank(record)),
-            batches_seen=self.batches_seen,
-            run_metadata=self._run_metadata,
-            signatures=self._signatures,
+            is_best=value is not None and all(rank(value) >= rank(m[metric]) for m in validated),
+            signatures=self.signatures,
             seconds=time.monotonic() - self._started,
         )
+
+    def save(self) -> None:
+        """Writes a checkpoint without metrics, if anything was trained since the last."""
+        if self._is_saved:
+            return
+        self._last_step = step_of(self.model)
+        _require_finite_weights(self.model, self._checkpoints)
+        if self._writes:
+            self._checkpoints.write(
+                self.model,
+                self._last_step,
+                {},
+                batches_seen=self.batches_seen,
+                run_metadata=self._run_metadata,
+                seconds=time.monotonic() - self._started,
+            )
+        self._is_saved = True
 
 
 class RunLog(keras.callbacks.Callback):
@@ -238,6 +217,7 @@ class RunLog(keras.callbacks.Callback):
         started: `time.monotonic()` at the start of the run.
         padding_fraction: The fraction of the tokens in training batches that are padding.
         validation_seconds: What validations took before `fit`, since `started`.
+        notes: Texts for each line, such as sacreBLEU's signatures.
     """
 
     def __init__(
@@ -246,12 +226,14 @@ class RunLog(keras.callbacks.Callback):
         started: float,
         padding_fraction: float,
         validation_seconds: float = 0.0,
+        notes: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__()
+        self._notes = notes or {}
         self._path = pathlib.Path(path)
         self._started = started
         self._padding_fraction = padding_fraction
-        self._step_ended = started
+        self._step_ended = time.monotonic()
         self._validation_seconds = validation_seconds  # of all validations
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
@@ -270,6 +252,7 @@ class RunLog(keras.callbacks.Callback):
             "padding_fraction": round(self._padding_fraction, 4),
             "learning_rate": float(self.model.optimizer.learning_rate),
             **{name: float(value) for name, value in (logs or {}).items()},
+            **self._notes,
         }
         with self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
@@ -287,7 +270,7 @@ class TensorBoardLog(keras.callbacks.Callback):
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         super().__init__()
-        self._writer = tf.summary.create_file_writer(str(path))
+        self._writer = tf.summary.create_file_writer(os.path.realpath(path))
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         """Writes the scalars."""

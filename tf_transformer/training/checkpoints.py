@@ -1,5 +1,7 @@
 """Checkpoints: written atomically, checked when read, the best and the newest kept."""
 
+import contextlib
+import ctypes
 import dataclasses
 import errno
 import json
@@ -13,7 +15,7 @@ from typing import Any
 import keras
 
 from tf_transformer.errors import InputError
-from tf_transformer.files import atomic_folder, sha256
+from tf_transformer.files import atomic_file, atomic_folder, sha256
 
 WEIGHTS = "model.weights.h5"
 STATE = "state.json"
@@ -195,34 +197,54 @@ class Checkpoints:
             CheckpointError: It cannot be written; earlier checkpoints are kept.
         """
         latest = self.latest()
+        with self._disk_errors(step), atomic_folder(self._new_folder(step)) as folder:
+            _require_space(folder, model)
+            model.save_weights(folder / WEIGHTS)
+            state = {
+                "step": step,
+                "batches_seen": step if batches_seen is None else batches_seen,
+                **_with_signatures(metrics, signatures),
+                # Keras does not write the seeds into its file of weights.
+                "seeds": [variable.numpy().tolist() for variable in seeds_of(model)],
+                "best_step": step if is_best else latest and latest.best_step,
+                "run_metadata": dict(run_metadata or {}),
+                "seconds": seconds,
+                "weights_bytes": (folder / WEIGHTS).stat().st_size,
+                "weights_sha256": sha256(folder / WEIGHTS),
+            }
+            (folder / STATE).write_text(json.dumps(state, indent=2) + "\n", encoding="utf-8")
+        self._prune()
+
+    def add_metrics(
+        self,
+        metrics: Mapping[str, float],
+        *,
+        is_best: bool,
+        signatures: Mapping[str, str] | None = None,
+        seconds: float = 0.0,
+    ) -> None:
+        """Adds the metrics of its validation to the newest checkpoint; the arguments of `write`."""
+        latest = self.latest()
+        state = json.loads((latest.path / STATE).read_text(encoding="utf-8"))
+        state |= {**_with_signatures(metrics, signatures), "seconds": seconds}
+        if is_best:
+            state["best_step"] = latest.step
+        with self._disk_errors(latest.step), atomic_file(latest.path / STATE) as temporary:
+            temporary.write_text(json.dumps(state, indent=2) + "\n", encoding="utf-8")
+        self._prune()
+
+    @contextlib.contextmanager
+    def _disk_errors(self, step: int) -> Iterator[None]:
         try:
-            with atomic_folder(self._new_folder(step)) as folder:
-                _require_space(folder, model)
-                model.save_weights(folder / WEIGHTS)
-                state = {
-                    "step": step,
-                    "batches_seen": step if batches_seen is None else batches_seen,
-                    "metrics": {name: float(value) for name, value in metrics.items()},
-                    "signatures": {
-                        name: text for name, text in (signatures or {}).items() if name in metrics
-                    },
-                    # Keras does not write the seeds into its file of weights.
-                    "seeds": [variable.numpy().tolist() for variable in seeds_of(model)],
-                    "best_step": step if is_best else latest and latest.best_step,
-                    "run_metadata": dict(run_metadata or {}),
-                    "seconds": seconds,
-                    "weights_bytes": (folder / WEIGHTS).stat().st_size,
-                    "weights_sha256": sha256(folder / WEIGHTS),
-                }
-                (folder / STATE).write_text(json.dumps(state, indent=2) + "\n", encoding="utf-8")
+            yield
         except (OSError, RuntimeError) as error:  # HDF5 raises both
+            latest = self.latest()
             reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
             last = f"The last good one is of step {latest.step}" if latest else "There is none yet"
             raise CheckpointError(
                 f"{self.directory}: the checkpoint of step {step} could not be written: {reason}. "
                 f"{last}. Free some space and continue with --resume."
             ) from error
-        self._prune()
 
     def _folders(self) -> list[pathlib.Path]:
         """The folders of checkpoints, complete or not, oldest first."""
@@ -274,6 +296,13 @@ def _number(folder: pathlib.Path) -> tuple[int, int] | None:
     return match and (int(match[1]), int(match[2] or 0))
 
 
+def _with_signatures(
+    metrics: Mapping[str, float], signatures: Mapping[str, str] | None
+) -> dict[str, Any]:
+    signed = {name: text for name, text in (signatures or {}).items() if name in metrics}
+    return {"metrics": {n: float(v) for n, v in metrics.items()}, "signatures": signed}
+
+
 def _require_space(folder: pathlib.Path, model: keras.Model) -> None:
     """Reserves the space of a checkpoint, since HDF5 crashes the process on a full disk.
 
@@ -285,12 +314,17 @@ def _require_space(folder: pathlib.Path, model: keras.Model) -> None:
     num_bytes = sum(4096 + variable.numpy().nbytes for variable in variables)
     # Twice, for HDF5's own needs, and for wrapped optimizers that Keras saves twice.
     num_bytes *= 2
-    if hasattr(os, "posix_fallocate"):  # not on macOS
-        with (folder / "space").open("wb") as file:
-            os.posix_fallocate(file.fileno(), 0, num_bytes)
-        (folder / "space").unlink()
-    elif shutil.disk_usage(folder).free < num_bytes:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    with (folder / "space").open("wb") as file:
+        # `posix_fallocate` would write every block where the file system cannot reserve any.
+        fallocate = getattr(ctypes.CDLL(None, use_errno=True), "fallocate", None)
+        size = ctypes.c_int64(num_bytes)
+        failed = fallocate and fallocate(file.fileno(), 0, ctypes.c_int64(0), size)
+        number = ctypes.get_errno() if failed else 0
+    (folder / "space").unlink()
+    if failed != 0 and shutil.disk_usage(folder).free < num_bytes:
+        number = errno.ENOSPC
+    if number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        raise OSError(number, os.strerror(number))
 
 
 def seeds_of(model: keras.Model) -> list[keras.Variable]:

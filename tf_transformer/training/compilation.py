@@ -8,7 +8,7 @@ from keras.optimizers.schedules import LearningRateSchedule
 from tf_transformer.config import RunConfig, TrainingConfig
 from tf_transformer.training.losses import SmoothedCrossEntropy
 from tf_transformer.training.metrics import Perplexity, TokenAccuracy, TokenLoss
-from tf_transformer.training.optimizers import Adam, GradientAccumulation
+from tf_transformer.training.optimizers import Adam, GradientAccumulation, LossScaleOptimizer
 from tf_transformer.training.schedules import (
     NoamSchedule,
     TimedTrapezoidSchedule,
@@ -46,15 +46,10 @@ def compile_model(
         config: The table `[training]`.
         schedule: The learning rate.
     """
-    optimizer: keras.optimizers.Optimizer = Adam(
-        schedule,
-        global_clipnorm=config.clip_norm,
-        use_ema=config.ema_momentum is not None,
-        ema_momentum=config.ema_momentum or 0.0,
-    )
+    optimizer: keras.optimizers.Optimizer = Adam(schedule, global_clipnorm=config.clip_norm)
     if config.precision == "mixed_float16":
         # Inside of the accumulation: a group of batches is scaled alike, or dropped as one.
-        optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
+        optimizer = LossScaleOptimizer(optimizer)
     if config.accumulation_steps > 1:
         optimizer = GradientAccumulation(optimizer, config.accumulation_steps)
     _compile(model, config, optimizer)

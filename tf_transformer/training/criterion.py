@@ -1,9 +1,13 @@
 """What makes one checkpoint of a run better than another."""
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tf_transformer.config import RunConfig
+from tf_transformer.errors import ConfigError
 from tf_transformer.models.architectures import ARCHITECTURES, architecture_name
+
+if TYPE_CHECKING:
+    from tf_transformer.evaluation import Scores
 
 
 class Criterion(NamedTuple):
@@ -23,9 +27,21 @@ class Criterion(NamedTuple):
 
     @classmethod
     def of(cls, config: RunConfig) -> "Criterion":
-        """BLEU where the model of a run translates sources, otherwise the validation loss."""
-        translates = ARCHITECTURES[architecture_name(config.model)].translates
-        return BLEU if config.data.has_sources and translates else LOSS
+        """The criterion of a run.
+
+        Raises:
+            ConfigError: It needs translations, which the run does not make.
+        """
+        name = config.training.criterion or ("bleu" if translates(config) else "loss")
+        if name != "loss" and not translates(config):
+            raise ConfigError(
+                f"criterion={name!r} needs translations, and this run makes none. Omit it."
+            )
+        return {"bleu": BLEU, "chrf": CHRF, "loss": LOSS}[name]
+
+    def of_scores(self, scores: "Scores") -> float:
+        """Its value among the scores of translations, for BLEU and chrF."""
+        return getattr(scores, self.metric.removeprefix("val_"))
 
     def rank(self, value: float) -> float:
         """A number that is higher for a better value."""
@@ -36,5 +52,11 @@ class Criterion(NamedTuple):
         return f"{value:.{self.decimals}f}"
 
 
+def translates(config: RunConfig) -> bool:
+    """Returns whether a run translates its validation text, rather than only score it."""
+    return config.data.has_sources and ARCHITECTURES[architecture_name(config.model)].translates
+
+
 BLEU = Criterion("val_bleu", "BLEU")
+CHRF = Criterion("val_chrf", "chrF")
 LOSS = Criterion("val_loss", "loss", lower_is_better=True, decimals=3)

@@ -14,26 +14,34 @@ from tf_transformer.training.optimizers import step_of
 from tf_transformer.training.run_directory import RunDirectory
 from tf_transformer.training.schedules import TimedTrapezoidSchedule
 
+_FEWEST_UPDATES = 10
+_FRACTION_OF_UPDATES = 0.93  # of the time; the rest is validation
 
-def require_time(training: TrainingConfig, workers: Workers, started: float) -> None:
-    """Ends a start that has no time left for an update, on all workers.
+
+def updates_left(
+    training: TrainingConfig, workers: Workers, started: float, seconds_per_update: float
+) -> int:
+    """The updates for which there is time, about; the same number on all workers.
 
     Args:
         training: The settings.
         workers: The workers, whose clocks differ.
         started: `time.monotonic()` from which the minutes count.
+        seconds_per_update: What an update takes.
 
     Raises:
-        InputError: The minutes are over.
+        InputError: There are too few to learn anything.
     """
-    if training.minutes is None:
-        return
-    is_over = time.monotonic() - started >= 60 * training.minutes
-    if workers.all_reduce_max(int(is_over)):
+    seconds_spent = time.monotonic() - started
+    seconds = _FRACTION_OF_UPDATES * max(0.0, 60 * training.minutes - seconds_spent)
+    updates = workers.all_reduce_max(int(seconds / seconds_per_update))
+    if updates < _FEWEST_UPDATES:
         raise InputError(
-            f"The {training.minutes:g} minutes were over before the first update: reading the text "
-            f"took them. Nothing was written; give more --minutes."
+            f"The {training.minutes:g} minutes have time for {updates} updates, after "
+            f"{seconds_spent:.0f} s for the text and the graph. Nothing was written; give more "
+            f"--minutes."
         )
+    return updates
 
 
 def early_stopping(

@@ -26,11 +26,14 @@ class _TokenMean(keras.metrics.Mean):
         name: Name of the metric.
 
     Call arguments (`update_state`): labels `(B, T)`, logits `(B, T, V)` or token statistics
-    `(B, T, 3)`. Returns: float32 scalar.
+    `(B, T, 3)`. Returns: float64 scalar, float32 on JAX and PyTorch.
     """
 
     def __init__(self, pad_id: int = 0, from_statistics: bool = False, *, name: str) -> None:
-        super().__init__(name=name, dtype="float32")
+        # Sums of 16 million tokens leave no digits of float32 for those of a batch. Other backends
+        # may have no float64.
+        on_tensorflow = keras.backend.backend() == "tensorflow"
+        super().__init__(name=name, dtype="float64" if on_tensorflow else "float32")
         self._direction = "down"  # for callbacks with `mode="auto"`
         self.pad_id = checked_pad_id(pad_id)
         self.from_statistics = from_statistics

@@ -1,7 +1,5 @@
-"""Optimizers: Adam with global clipping and a moving average, and gradient accumulation."""
+"""Optimizers: Adam with global clipping, loss scaling, and gradient accumulation."""
 
-import contextlib
-from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -13,12 +11,10 @@ from tf_transformer.training.distribution import sum_over_replicas
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class Adam(keras.optimizers.Adam):
-    """Keras' Adam with the paper's defaults (Vaswani et al. 2017, section 5.3), and two additions.
+    """Keras' Adam with the paper's defaults (Vaswani et al. 2017, 5.3), clipping over all replicas.
 
-    Keras has both, but it clips the gradient of each replica before it adds them up, cannot
-    average under `MirroredStrategy`, and overwrites the weights with the average when `fit` ends,
-    so that another `fit` would not continue from the weights (Keras 3.15.1). For the same reason
-    there is no `clipnorm` and no `clipvalue`: they would clip the gradients of each replica.
+    Keras clips the gradient of each replica before it adds them up (Keras 3.15.1). For the same
+    reason there is no `clipnorm` and no `clipvalue`.
 
     Args:
         learning_rate: A float or a schedule.
@@ -28,10 +24,6 @@ class Adam(keras.optimizers.Adam):
         weight_decay: Decoupled weight decay (Loshchilov and Hutter 2019), or None.
         global_clipnorm: Limit of the norm of all gradients together, those of all replicas added
             up; None for no limit (Pascanu et al. 2013, section 3.2).
-        use_ema: Whether to keep a moving average of the weights (Polyak and Juditsky 1992), which
-            `UseAverages` and `averaged_weights` put into the model.
-        ema_momentum: What an update leaves of the average, less than 1; at the start less,
-            `t / (t + 10)` after t updates, so that the first weights are soon forgotten.
         name: Name of the optimizer.
     """
 
@@ -44,29 +36,12 @@ class Adam(keras.optimizers.Adam):
         *,
         weight_decay: float | None = None,
         global_clipnorm: float | None = None,
-        use_ema: bool = False,
-        ema_momentum: float = 0.999,
         name: str = "adam",
     ) -> None:
         super().__init__(
             learning_rate, beta_1, beta_2, epsilon, weight_decay=weight_decay, name=name
         )
-        # Not `global_clipnorm` and `use_ema`, which are Keras' own and would act as well.
-        self.clip_norm = global_clipnorm
-        self.keeps_averages = use_ema
-        self.average_momentum = ema_momentum
-        self._averages: list[keras.Variable] = []
-        self._is_swapped: keras.Variable | None = None
-
-    def build(self, variables: list[keras.Variable]) -> None:
-        """Makes the moments and the averages."""
-        if self.built:
-            return
-        super().build(variables)
-        if self.keeps_averages:
-            self._averages = self.add_optimizer_variables(variables, "average")
-            # A variable, so that checkpoints know where the averages are.
-            self._is_swapped = self.add_variable((), dtype="int32", name="is_swapped")
+        self.clip_norm = global_clipnorm  # not Keras' `global_clipnorm`, which would clip as well
 
     def apply(self, grads: list, trainable_variables: list[keras.Variable] | None = None) -> None:
         """Clips the gradients of all replicas together, and updates."""
@@ -76,73 +51,38 @@ class Adam(keras.optimizers.Adam):
             norm = tf.linalg.global_norm(sum_over_replicas(known))
             scale = self.clip_norm / tf.maximum(norm, self.clip_norm)
             grads = [g if g is None else g * tf.cast(scale, g.dtype) for g in grads]
-        super().apply(grads, trainable_variables)
+        if trainable_variables is not None:
+            self.build(list(trainable_variables))  # not in the block below, for XLA
+        # Keras runs a step for the end of data of unknown size; it has no gradient, and without one
+        # nothing may be counted or decay. Waiting for all of them would keep all in memory.
+        with tf.control_dependencies([g for g in grads if g is not None][-1:]):
+            super().apply(grads, trainable_variables)
 
     def update_step(self, gradient: Any, variable: keras.Variable, learning_rate: Any) -> None:
-        """Updates one variable and its average."""
-        super().update_step(gradient, variable, learning_rate)
-        if self.keeps_averages:
-            average = self._averages[self._get_variable_index(variable)]
-            updates = ops.cast(self.iterations, variable.dtype)
-            momentum = ops.minimum(self.average_momentum, updates / (updates + 10))
-            # The difference of the two loses no more digits than they have.
-            self.assign_sub(average, (1 - momentum) * (average - variable))
-
-    @property
-    def uses_averages(self) -> bool:
-        """Whether the model has the averages at present."""
-        return bool(self._is_swapped.numpy())
-
-    def use_averages(self) -> None:
-        """Puts the averages into the model and the weights in their place."""
-        if not self.uses_averages and self.iterations.numpy() > 0:
-            self._swap()
-
-    def use_weights(self) -> None:
-        """Puts the weights back."""
-        if self.uses_averages:
-            self._swap()
-
-    def _swap(self) -> None:
-        for variable, average in zip(self._trainable_variables, self._averages, strict=True):
-            weights = variable.numpy()
-            variable.assign(average.numpy())
-            average.assign(weights)
-        self._is_swapped.assign(1 - self._is_swapped.numpy())
+        """Updates one variable."""
+        # Keras would square the rows of an embedding's gradient one by one, and then add up those
+        # of the same token (Keras 3.15.1); here the rows of all replicas are together.
+        super().update_step(tf.convert_to_tensor(gradient), variable, learning_rate)
 
     def get_config(self) -> dict[str, Any]:
         """The arguments of the constructor."""
         names = ("name", "learning_rate", "beta_1", "beta_2", "epsilon", "weight_decay")
         config = super().get_config()
-        return {
-            **{name: config[name] for name in names},
-            "global_clipnorm": self.clip_norm,
-            "use_ema": self.keeps_averages,
-            "ema_momentum": self.average_momentum,
-        }
+        return {**{name: config[name] for name in names}, "global_clipnorm": self.clip_norm}
 
 
-def averaging_optimizer(model: keras.Model) -> Adam | None:
-    """The `Adam` that averages a model's weights, also inside of other optimizers, or None."""
-    optimizer = getattr(model, "optimizer", None)
-    while hasattr(optimizer, "inner_optimizer"):
-        optimizer = optimizer.inner_optimizer
-    averages = isinstance(optimizer, Adam) and optimizer.keeps_averages
-    return optimizer if averages and optimizer.built else None
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class LossScaleOptimizer(keras.optimizers.LossScaleOptimizer):
+    """Keras' loss scaling for float16, with the overflow of any replica dropping the whole update.
 
+    Keras looks at the first replica of each process alone (Keras 3.15.1): an overflow of another
+    makes all weights infinite, and workers would wait for each other.
+    """
 
-@contextlib.contextmanager
-def averaged_weights(model: keras.Model) -> Iterator[None]:
-    """Gives the model the averages of its weights, if there are any, until the block ends."""
-    optimizer = averaging_optimizer(model)
-    if optimizer is None or optimizer.uses_averages:
-        yield
-        return
-    optimizer.use_averages()
-    try:
-        yield
-    finally:
-        optimizer.use_weights()
+    def check_finite(self, grads: list) -> Any:
+        """Whether the gradients of all replicas are finite."""
+        overflows = ops.logical_not(super().check_finite(grads))
+        return ops.equal(sum_over_replicas(ops.cast(overflows, "float32")), 0.0)
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -230,7 +170,10 @@ class GradientAccumulation(keras.optimizers.Optimizer):
                     total, lambda t, g: t.assign_add(tf.cast(g, t.dtype)), args=(gradient,),
                     group=False,
                 )  # fmt: skip
-            self._iterations.assign_add(1)
+            # Not in the step that Keras runs for the end of data of unknown size: see `Adam`.
+            of_replicas = [strategy.experimental_local_results(gradient) for gradient in grads]
+            with tf.control_dependencies(tf.nest.flatten(of_replicas)):
+                self._iterations.assign_add(1)
 
             def update():
                 strategy.extended.call_for_each_replica(inner_apply)

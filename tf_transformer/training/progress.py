@@ -95,7 +95,7 @@ class Progress(keras.callbacks.Callback):
         """Prints the metrics, and adds the speed to the logs."""
         logs = logs or {}
         metrics = [f"{name} {value:.4g}" for name, value in sorted(logs.items())]
-        print(f"step {self._step():,}: {', '.join(metrics)}", file=sys.stderr, flush=True)
+        print(f"step {step_of(self.model):,}: {', '.join(metrics)}", file=sys.stderr, flush=True)
         if self.tokens_per_second is not None:
             logs["tokens_per_second"] = round(self.tokens_per_second, 1)
 

@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 from tf_transformer.config import RunConfig
 from tf_transformer.data.corpus import default_vocab_size
 from tf_transformer.data.parallel import Corpus
+from tf_transformer.evaluation import bleu_tokenizer
+from tf_transformer.training.criterion import translates
 
 # A subword is about so many characters, in the European languages that this was counted in.
 _CHARACTERS_PER_TOKEN = 3.6
@@ -23,6 +25,11 @@ _SAMPLE_PAIRS = 1000
 # do not shorten.
 _WEIGHTS_PER_SECOND = 1.15e10
 _SECONDS_NOT_SHARED = 0.1
+_CRITERIA = {
+    "bleu": "the usual metric of translations",
+    "chrf": "BLEU is near 0 for sentences of fewer than four words",
+    "loss": "nothing is translated",
+}
 
 
 class Facts(NamedTuple):
@@ -39,6 +46,7 @@ class Facts(NamedTuple):
         epochs: The budget of passes, or None.
         steps: The budget of updates, or None.
         unit: What is counted in the corpus, see `Corpus.unit`.
+        criterion: The validation metric that tells checkpoints of such text apart.
     """
 
     corpus: str
@@ -51,12 +59,20 @@ class Facts(NamedTuple):
     epochs: int | None
     steps: int | None
     unit: str = "pair"
+    criterion: str = "bleu"
 
     @classmethod
     def of(cls, config: RunConfig, corpus: Corpus, cores: int, gpus: int) -> "Facts":
         """Looks at the training text."""
-        sample = list(itertools.islice(corpus.train, _SAMPLE_PAIRS))
-        characters = sum(len(target) for _, target in sample) / len(sample)
+        # From all of it, since a corpus may be sorted.
+        step = -(-len(corpus.train) // _SAMPLE_PAIRS)
+        sample = list(itertools.islice(corpus.train, 0, None, step))
+        targets = [target for _, target in sample]
+        characters = sum(map(len, targets)) / len(sample)
+        short = sum(len(target.split()) < 4 for target in targets)
+        # BLEU compares four words in a row.
+        too_short = short > 0.75 * len(sample) and bleu_tokenizer(targets) == "13a"
+        criterion = "chrf" if too_short else "bleu"
         training = config.training
         return cls(
             config.data.corpus,
@@ -69,6 +85,7 @@ class Facts(NamedTuple):
             training.epochs,
             training.steps,
             corpus.unit,
+            criterion if translates(config) else "loss",
         )
 
     def __str__(self) -> str:
@@ -126,22 +143,10 @@ def choose(config: RunConfig, facts: Facts) -> list[Choice]:
         "many updates are worth more than large batches, while the device is busy",
     )  # fmt: skip
     budget = estimate_budget(facts, config, vocab_size, batch_tokens)
-    add(
-        "training", "learning_rate",
-        default_learning_rate(config.model.d_model, budget.updates),
-        "the peak; a wider model and a longer training need less",
-    )  # fmt: skip
-    add(
-        "training", "warmup_steps",
-        default_warmup_steps(budget.updates, getattr(config.model, "norm_first", True)),
-        f"a small part of the updates, of which there may be {budget.updates:,}",
-    )  # fmt: skip
-    interval = default_validation_steps(budget)
-    add(
-        "training", "validation_steps", interval,
-        f"for about {_counted(max(1, round(budget.updates / interval)), 'validation')} "
-        f"in what may take {_counted(math.ceil(budget.minutes), 'minute')}",
-    )  # fmt: skip
+    source = "" if facts.minutes is None else " by a guess of the speed"
+    for choice in _choices_of_budget(config, budget, source):
+        add(*choice)
+    add("training", "criterion", facts.criterion, _CRITERIA[facts.criterion])
     add(
         "model", "dropout_rate", default_dropout_rate(facts.num_pairs),
         "the less text, the sooner it is known by heart",
@@ -162,6 +167,45 @@ def choose(config: RunConfig, facts: Facts) -> list[Choice]:
         "so that headlines are read as sentences, if the text has small letters",
     )  # fmt: skip
     return choices
+
+
+def choose_by_updates(config: RunConfig, updates: int) -> RunConfig:
+    """The configuration with what was chosen by a guess of its updates chosen by their number.
+
+    Args:
+        config: A complete configuration, with `minutes`.
+        updates: How many there is time for, by the speed that was measured.
+    """
+    choices = [
+        choice
+        for choice in _choices_of_budget(
+            config, Budget(updates, config.training.minutes), " by the measured speed"
+        )
+        if f"{choice.table}.{choice.name}" in config.chosen
+        # Noam's schedule is made of the first two, before the speed is known.
+        and (config.training.schedule != "noam" or choice.name == "validation_steps")
+    ]
+    return with_choices(config, choices, config.chosen.get("for", ""))
+
+
+def _choices_of_budget(config: RunConfig, budget: "Budget", source: str) -> list[Choice]:
+    """What the number of updates decides."""
+    norm_first = getattr(config.model, "norm_first", True)
+    interval = default_validation_steps(budget)
+    validations = _counted(max(1, round(budget.updates / interval)), "validation")
+    minutes = _counted(math.ceil(budget.minutes), "minute")
+    values = {
+        "learning_rate": (
+            default_learning_rate(config.model.d_model, budget.updates),
+            "the peak; a wider model and a longer training need less",
+        ),
+        "warmup_steps": (
+            default_warmup_steps(budget.updates, norm_first),
+            f"a small part of the updates, about {budget.updates:,}{source}",
+        ),
+        "validation_steps": (interval, f"for about {validations} in what may take {minutes}"),
+    }
+    return [Choice("training", name, *value) for name, value in values.items()]
 
 
 def default_epochs(num_pairs: int) -> int:
@@ -254,13 +298,13 @@ def default_validation_steps(budget: Budget) -> int:
 def _seconds_per_batch(facts: Facts, model: Any, vocab_size: int, tokens: float) -> float:
     """Seconds of a batch of so many target tokens.
 
-    Within a fifth for `tiny` and `base` on one and two cores (dev/LOG.md). A GPU is a guess: 20
-    cores, and a fifth of what threads do not share.
+    Within a fifth for `tiny` and `base` on one and two cores (dev/LOG.md). A GPU is a guess: 300
+    cores, and a fifth of what threads do not share; where minutes are given, training measures it.
     """
     num_layers, d_ff = getattr(model, "num_layers", 1), getattr(model, "d_ff", model.d_model)
     weights = num_layers * model.d_model * (12 * model.d_model + 4 * d_ff)
     weights += vocab_size * model.d_model
-    shared = tokens * weights / (_WEIGHTS_PER_SECOND * (20 * facts.gpus or facts.cores))
+    shared = tokens * weights / (_WEIGHTS_PER_SECOND * (300 * facts.gpus or facts.cores))
     return shared + (_SECONDS_NOT_SHARED / 5 if facts.gpus else _SECONDS_NOT_SHARED)
 
 

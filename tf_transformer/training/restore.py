@@ -103,6 +103,8 @@ def translator_of(
         target_tokenizer,
         data.max_length,
         fold_capitals=data.fold_capitals or False,
+        max_length_ratio=data.max_length_ratio,
+        by_sentence=data.has_sources,
         xla=xla,
         threads=threads,
     )

@@ -89,8 +89,11 @@ def prepare_data(
         InputError: With one line that says what to do.
     """
     corpus = load_corpus(config.data)
-    if workers.is_chief and isinstance(corpus.train, Remainder):
-        say(_held_out_line(config.data, corpus))
+    if workers.is_chief:
+        for note in corpus.notes:
+            say(note)
+        if isinstance(corpus.train, Remainder):
+            say(_held_out_line(config.data, corpus))
     if resume:
         tokenizers = restore_tokenizers(run)
     else:
@@ -106,7 +109,7 @@ def prepare_data(
         *tokenizers,
         seed=config.training.seed,
         cache_dir=config.data.data_cache,
-        augmentation=Augmentation(config.tokenizer.bpe_dropout, config.data.source_noise),
+        augmentation=Augmentation(config.data.source_noise),
         **options,
     )
     validation = TokenBatches.from_text(corpus.validation, *tokenizers, **options)
@@ -172,7 +175,10 @@ def _train_tokenizer(
 ) -> SentencePieceTokenizer:
     """Trains one, of another size where that is not possible and it may differ."""
     try:
-        return SentencePieceTokenizer.train(sentences(), config.vocab_size, config.model_type)
+        return SentencePieceTokenizer.train(
+            sentences(), config.vocab_size, config.model_type, config.character_coverage,
+            (config.user_symbols or "").split(),
+        )  # fmt: skip
     except VocabularySizeError as error:
         if not may_differ:
             raise

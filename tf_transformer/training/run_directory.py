@@ -56,7 +56,8 @@ class RunDirectory:
             RunError: A run cannot be created there.
         """
         run = cls(path)
-        if run.config_path.exists() or run.checkpoints_path.exists():
+        # Without a checkpoint nothing is lost, such as of a run stopped before its first one.
+        if any(run.checkpoints_path.glob("step-*")) or run.average_path.is_dir():
             raise RunError(
                 f"{path}: holds a run already. Continue it with --resume, or give another "
                 f"--run-dir."
@@ -85,6 +86,15 @@ class RunDirectory:
     def is_run(cls, path: str | os.PathLike[str]) -> bool:
         """Whether a directory holds a run."""
         return cls(path).config_path.is_file()
+
+    def is_in_training(self) -> bool:
+        """Whether a process trains here."""
+        try:
+            with (self.path / ".lock").open() as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError as error:  # another one where there is no such file
+            return isinstance(error, BlockingIOError)
+        return False
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:

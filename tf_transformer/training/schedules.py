@@ -34,15 +34,15 @@ class _Trapezoid(keras.optimizers.schedules.LearningRateSchedule):
     def get_config(self) -> dict[str, Any]:
         """The arguments of the constructor."""
         return {
-            "peak": self.peak,
-            "warmup_steps": self.warmup_steps,
+            "peak": float(self.peak),
+            "warmup_steps": int(self.warmup_steps),
             "decay_fraction": self.decay_fraction,
         }
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class TrapezoidSchedule(_Trapezoid):
-    """Linear warm-up, a constant rate, and linear decay to zero at the last update.
+    """Linear warm-up, a constant rate, and linear decay that is zero after the last update.
 
     Also known as warm-up, stable, decay. With a known end it beats schedules that decay with the
     step alone (Zhai et al. 2022, section 3.5; Hägele et al. 2024; Defazio et al. 2023 on decay
@@ -83,6 +83,8 @@ class TimedTrapezoidSchedule(_Trapezoid):
         decay_fraction: The part of the time in which the rate decays, up to 1.
 
     Attributes:
+        peak: The same, a variable, since the speed of training decides on it.
+        warmup_steps: The same, a variable too.
         time_spent: The fraction of the time that is spent, a scalar variable that `TimeLimit` sets
             before each update.
 
@@ -92,7 +94,12 @@ class TimedTrapezoidSchedule(_Trapezoid):
 
     def __init__(self, peak: float, warmup_steps: int, decay_fraction: float = 0.4) -> None:
         super().__init__(peak, warmup_steps, decay_fraction)
-        self.time_spent = keras.Variable(0.0, dtype="float32", trainable=False, name="time_spent")
+        self.peak, self.warmup_steps, self.time_spent = (
+            keras.Variable(value, dtype="float32", trainable=False, name=name)
+            for name, value in (
+                ("peak", peak), ("warmup_steps", warmup_steps), ("time_spent", 0.0)
+            )
+        )  # fmt: skip
 
     def _done(self, step: Any) -> Any:
         return ops.convert_to_tensor(self.time_spent)

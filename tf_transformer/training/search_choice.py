@@ -1,4 +1,4 @@
-"""The choice of the search by BLEU of validation text: greedy, or a beam and its length penalty."""
+"""The choice of the search on validation text: greedy, or a beam and its length penalty."""
 
 import math
 import time
@@ -8,7 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from tf_transformer.data.parallel import ParallelText
-from tf_transformer.evaluation import score
+from tf_transformer.evaluation import score, signatures
+from tf_transformer.training.criterion import BLEU, LOSS, Criterion
 
 DEFAULT_BEAM_SIZE = 4
 DEFAULT_LENGTH_PENALTY = 0.6
@@ -24,12 +25,12 @@ class SearchScore(NamedTuple):
     Attributes:
         beam_size: Hypotheses that it follows; 1 is greedy search.
         length_penalty: Its length penalty; None for greedy search, which has none.
-        bleu: BLEU of its translations.
+        score: BLEU or chrF of its translations.
     """
 
     beam_size: int
     length_penalty: float | None
-    bleu: float
+    score: float
 
 
 class SearchChoice(NamedTuple):
@@ -40,6 +41,7 @@ class SearchChoice(NamedTuple):
         length_penalty: Length penalty of the beam. Beside greedy search, that of the best beam:
             n-best lists need one.
         scores: All searches that were compared, greedy search first; none where nothing was.
+        metric: What the scores are, `"BLEU"` or `"chrF"`.
         sentences: Number of sentences that were translated.
         signature: sacreBLEU's signature of the scores; None where there is none.
     """
@@ -47,6 +49,7 @@ class SearchChoice(NamedTuple):
     beam_size: int = DEFAULT_BEAM_SIZE
     length_penalty: float = DEFAULT_LENGTH_PENALTY
     scores: tuple[SearchScore, ...] = ()
+    metric: str = BLEU.label
     sentences: int = 0
     signature: str | None = None
 
@@ -54,11 +57,11 @@ class SearchChoice(NamedTuple):
         """Returns the choice and what it was chosen by in a line."""
         chosen = f"beam of {self.beam_size} with length penalty {self.length_penalty:g}"
         greedy, *beams = self.scores
-        scores = ", ".join(f"{beam.bleu:.2f} with {beam.length_penalty:g}" for beam in beams)
+        scores = ", ".join(f"{beam.score:.2f} with {beam.length_penalty:g}" for beam in beams)
         return (
-            f"Search: {'greedy' if self.beam_size == 1 else chosen}. BLEU of {self.sentences:,} "
-            f"validation sentences: greedy {greedy.bleu:.2f}; beam of {beams[0].beam_size}, by "
-            f"length penalty: {scores}."
+            f"Search: {'greedy' if self.beam_size == 1 else chosen}. {self.metric} of "
+            f"{self.sentences:,} validation sentences: greedy {greedy.score:.2f}; "
+            f"beam of {beams[0].beam_size}, by length penalty: {scores}."
         )
 
 
@@ -67,8 +70,9 @@ def choose_search(
     validation: ParallelText,
     beam_size: int = DEFAULT_BEAM_SIZE,
     max_seconds: float = _MAX_SECONDS,
+    criterion: Criterion = BLEU,
 ) -> SearchChoice:
-    """Chooses greedy search, or a beam with one of `LENGTH_PENALTIES`, by BLEU.
+    """Chooses greedy search, or a beam with one of `LENGTH_PENALTIES`, by BLEU or chrF.
 
     Greedy search is chosen where it is better than all beams. Of penalties that are equally good
     it is the one nearest `DEFAULT_LENGTH_PENALTY`.
@@ -80,6 +84,7 @@ def choose_search(
         beam_size: Size of the beam, 2 or more.
         max_seconds: When greedy search has taken so long, the sentences left are not used. Each
             of the beams takes two to four times as long as greedy search.
+        criterion: That of the run; where it is the loss, which no search changes, BLEU is taken.
 
     Returns:
         The choice.
@@ -95,18 +100,21 @@ def choose_search(
         sources += [source for source, _ in part]
         targets += [target for _, target in part]
         translations += translator(sources[len(translations) :], beam_size=1)
-    greedy = score(translations, targets)
+    criterion = BLEU if criterion == LOSS else criterion
+    greedy = criterion.of_scores(score(translations, targets))
     beams = []
     for penalty in LENGTH_PENALTIES:
         translations = translator(sources, beam_size=beam_size, length_penalty=penalty)
-        beams.append(SearchScore(beam_size, penalty, score(translations, targets).bleu))
-    best = max(beams, key=lambda beam: (beam.bleu, -_distance_from_default(beam)))
+        value = criterion.of_scores(score(translations, targets))
+        beams.append(SearchScore(beam_size, penalty, value))
+    best = max(beams, key=lambda beam: (beam.score, -_distance_from_default(beam)))
     return SearchChoice(
-        1 if greedy.bleu > best.bleu else beam_size,
+        1 if greedy > best.score else beam_size,
         best.length_penalty,
-        (SearchScore(1, None, greedy.bleu), *beams),
+        (SearchScore(1, None, greedy), *beams),
+        criterion.label,
         len(sources),
-        greedy.signature,
+        signatures(targets)[criterion.label.lower()],
     )
 
 

@@ -118,7 +118,7 @@ class TimeLimit(keras.callbacks.Callback):
         self._schedule = schedule
         self._validation_seconds = validation_seconds
         self._validations_after = validations_after
-        self._step_ended = 0.0
+        self._step_ended = time.monotonic()
 
     @property
     def is_due(self) -> bool:

@@ -14,7 +14,7 @@ from keras.optimizers.schedules import LearningRateSchedule
 
 from tf_transformer.config import RunConfig, TrainingConfig
 from tf_transformer.errors import ConfigError, InputError
-from tf_transformer.evaluation import bleu_signature
+from tf_transformer.evaluation import signatures
 from tf_transformer.models.architectures import build_model
 from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer
 from tf_transformer.training import callbacks, stopping
@@ -22,13 +22,12 @@ from tf_transformer.training.averaging import write_best_average
 from tf_transformer.training.checkpoints import Checkpoint, Checkpoints
 from tf_transformer.training.cluster import Cluster, WorkerError, worker_failures_named
 from tf_transformer.training.compilation import compile_model, make_schedule
-from tf_transformer.training.criterion import BLEU, Criterion
+from tf_transformer.training.criterion import LOSS, Criterion
 from tf_transformer.training.distribution import Workers, separate_seeds, strategy_for
 from tf_transformer.training.limits import (
     early_stopping,
     log_before,
     reason_to_stop,
-    require_time,
     time_limit,
 )
 from tf_transformer.training.optimizers import step_of
@@ -36,6 +35,7 @@ from tf_transformer.training.progress import Progress
 from tf_transformer.training.restore import best_checkpoint, translator_of
 from tf_transformer.training.run_data import RunData, prepare_data
 from tf_transformer.training.run_directory import RunDirectory, say
+from tf_transformer.training.speed import choose_by_speed, seconds_per_update
 from tf_transformer.training.trimming import require_untrimmed
 
 
@@ -86,48 +86,72 @@ def _train(
     if config.training.deterministic:
         tf.config.experimental.enable_op_determinism()
     config, data = prepare_data(config, run, workers, resume)
+    criterion = Criterion.of(config)
     with workers.strategy.scope():
         model = build_model(config.model, config.training.precision)
         schedule = make_schedule(config, _total_steps(config.training, data))
         compile_model(model, config.training, schedule)
+    if workers.is_chief and not resume:
+        _announce(config, data, model)
     metadata = _run_metadata(config, data, model)
     workers.require_same({**metadata, **dataclasses.asdict(config.training), "devices": None})
-    if not resume:
-        require_time(config.training, workers, started)
+    if not resume and config.training.minutes is not None:
+        config = choose_by_speed(config, workers, data.batches, model, schedule, started)
+        metadata = _run_metadata(config, data, model)
     # A new run has no directory before this, so a failed start makes none.
     with run.lock() if workers.is_chief else contextlib.nullcontext():
         checkpoint = None
         if resume:
             checkpoint = _resume(config, run, workers, model, metadata)
+            if workers.is_chief:
+                _announce(config, data, model)
             if checkpoint is not None:
-                started -= checkpoint.seconds  # the time of the whole run counts
+                if checkpoint.seconds < 60 * (config.training.minutes or 0):
+                    # Building the graph and all else that starts it again takes none of its time.
+                    seen = checkpoint.batches_seen
+                    seconds_per_update(config.training, workers, data.batches, model, 3, seen)
+                started = time.monotonic() - checkpoint.seconds
         elif workers.is_chief:
             run = RunDirectory.create(run.path)  # another process may have been faster
             run.begin(config, *data.tokenizers, data.corpus.test)
         separate_seeds(model)
-        if workers.is_chief:
-            say(data.description)
-            say(f"{model.count_params():,} parameters. Building the graph of an update.")
+        signed = {}
+        if criterion != LOSS and workers.is_chief:
+            signed = signatures(list(data.corpus.validation.targets), "val_")
+            signature = signed[criterion.metric]
+            say(f"Validation {criterion.label} ({signature}) chooses the best checkpoint.")
         save = callbacks.SaveCheckpoints(
             Checkpoints(run.checkpoints_path, config.training.keep_checkpoints),
-            Criterion.of(config),
+            criterion,
             every=config.training.checkpoint_steps,
             batches_seen=checkpoint.batches_seen if checkpoint else 0,
             run_metadata=metadata,
-            signatures={"val_bleu": bleu_signature()},
+            signatures=signed,
             started=started,
             writes=workers.is_chief,
         )
-        signal = _fit(config, run, workers, data, model, schedule, save, started)
+        is_validated = checkpoint is None or bool(checkpoint.metrics)
+        signal = _fit(config, run, workers, data, model, schedule, save, started, is_validated)
         workers.all_reduce_max(0)  # no worker ends before the chief has written all
         return signal
+
+
+def _announce(config: RunConfig, data: RunData, model: keras.Model) -> None:
+    say(data.description)
+    if "training.epochs" in config.chosen:
+        say(
+            f"No --minutes, --epochs or --steps is given: training for "
+            f"{config.training.epochs} epochs, {_total_steps(config.training, data):,} updates."
+        )
+    say(f"{model.count_params():,} parameters. Building the graph of an update.")
 
 
 def _total_steps(config: TrainingConfig, data: RunData) -> int | None:
     """The updates of the whole training; None where time ends it."""
     if config.epochs is None:
         return config.steps
-    return config.epochs * -(-len(data.batches) // config.accumulation_steps)
+    # The batches of one update may be of two epochs.
+    return -(-config.epochs * len(data.batches) // config.accumulation_steps)
 
 
 def _run_metadata(config: RunConfig, data: RunData, model: keras.Model) -> dict[str, Any]:
@@ -148,10 +172,8 @@ def _run_metadata(config: RunConfig, data: RunData, model: keras.Model) -> dict[
         "label_smoothing": config.training.label_smoothing,
         "accumulation_steps": config.training.accumulation_steps,
         "clip_norm": config.training.clip_norm,
-        "ema_momentum": config.training.ema_momentum,
         "batch_tokens": config.data.batch_tokens,
         "max_length": config.data.max_length,
-        "bpe_dropout": config.tokenizer.bpe_dropout,
         "source_noise": config.data.source_noise,
         "training corpus": str(data.corpus.train.fingerprint),
         "validation corpus": str(data.corpus.validation.fingerprint),
@@ -195,6 +217,7 @@ def _fit(
     schedule: LearningRateSchedule,
     save: callbacks.SaveCheckpoints,
     started: float,
+    is_validated: bool,
 ) -> int:
     """Trains until a limit or a signal; returns the number of the signal, or 0."""
     training = config.training
@@ -208,7 +231,10 @@ def _fit(
     done = reason_to_stop(training, model, total_steps, limit, patience)
     if done and not step_of(model):
         raise InputError(f"{run.path}: nothing is trained yet, and {done}")
-    if done:
+    period = training.validation_steps * accumulation
+    # A checkpoint is written before its validation, which may have been interrupted.
+    validates_first = not is_validated and bool(done or save.batches_seen % period == 0)
+    if done and not validates_first:
         say(f"Nothing to do: {done}.")
         if workers.is_chief and not run.average_path.is_dir():  # its end may have been interrupted
             write_best_average(run, data.tokenizers, data.corpus.validation, say)
@@ -220,23 +246,26 @@ def _fit(
         accumulation,
     )  # fmt: skip
     stop_on_signal = stopping.StopOnSignal(workers.all_reduce_max)
-    on_chief = _callbacks_of_chief(config, run, data, model, progress, started)
     in_order = [
-        callbacks.UseAverages(),
         callbacks.StopOnNan(Checkpoints(run.checkpoints_path)),
-        *(on_chief if workers.is_chief else []),
-        save,
+        *(
+            _callbacks_of_chief(config, run, data, model, progress, save, started)
+            if workers.is_chief
+            else [save]
+        ),
         *([patience] if patience else []),
         limit,
         stop_on_signal,
     ]
     if workers.is_chief:
         run.truncate_log(step_of(model))
-    period = training.validation_steps * accumulation
     try:
-        _fit_periods(model, data, period, accumulation, training.chunked_logits, save, in_order)
+        if validates_first:
+            _validate(model, data, training.chunked_logits, in_order)
+        if not (validates_first and (done or model.stop_training)):
+            _fit_periods(model, data, period, accumulation, training.chunked_logits, save, in_order)
     except stopping.Terminated:
-        save.save({})
+        save.save()
     finally:
         stop_on_signal.restore()
         progress.close()
@@ -246,6 +275,19 @@ def _fit(
     passes = step_of(model) * accumulation / len(batches)
     _report(config, run, workers, step_of(model), passes, stop_on_signal.signal, started)
     return stop_on_signal.signal
+
+
+def _validate(
+    model: keras.Model,
+    data: RunData,
+    labels_as_input: bool,
+    in_order: list[keras.callbacks.Callback],
+) -> None:
+    """Makes the validation that belongs to the newest checkpoint."""
+    together = keras.callbacks.CallbackList(in_order, model=model)
+    dataset = data.validation.dataset(num_epochs=1, labels_as_input=labels_as_input)
+    logs = model.evaluate(dataset, verbose=0, return_dict=True, callbacks=together)
+    together.on_epoch_end(0, {f"val_{name}": value for name, value in logs.items()})
 
 
 def _fit_periods(
@@ -286,19 +328,24 @@ def _callbacks_of_chief(
     data: RunData,
     model: keras.Model,
     progress: Progress,
+    save: callbacks.SaveCheckpoints,
     started: float,
 ) -> list[keras.callbacks.Callback]:
-    """The callbacks that translate, print and log."""
+    """The callbacks that translate, print, save and log."""
+    metric = Criterion.of(config).metric
     in_order: list[keras.callbacks.Callback] = [
         progress,
+        # Before the log: a validation is complete, and not repeated, once its checkpoint has it.
+        save,
         callbacks.RunLog(
             run.log_path,
             started,
             data.batches.padding_fraction,
             sum(line["validation_seconds"] for line in log_before(run, model)),
+            {"criterion": metric, "signature": save.signatures.get(metric, "")},
         ),
     ]
-    if Criterion.of(config) == BLEU:
+    if metric != LOSS.metric:
         translator = translator_of(config.data, model, *data.tokenizers)
         text = data.corpus.validation
         in_order.insert(0, callbacks.TranslationBleu(translator, text, num_samples=2, show=say))

@@ -87,7 +87,7 @@ class Client:
         self._closed = False
 
     def translate(self, texts: str | Iterable[str]) -> str | list[str]:
-        """Translates, each line of a text on its own.
+        """Translates, each sentence of a text on its own.
 
         Args:
             texts: A string or a list of strings.

@@ -44,7 +44,8 @@ class PairScore(NamedTuple):
     """What the model thinks of a given translation.
 
     Attributes:
-        log_prob: Sum of the log-probabilities of its tokens and its end.
+        log_prob: Sum of the log-probabilities of its tokens, in the tokenizer's own segmentation,
+            and its end.
         num_tokens: Their number.
         truncated: Whether one of the texts was too long and its end dropped.
     """

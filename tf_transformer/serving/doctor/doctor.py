@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
-from tf_transformer.export.manifest import read_manifest, verify_files
+from tf_transformer.export.manifest import EXTRA, MANIFEST, read_manifest, verify_files
 from tf_transformer.serving.doctor import environment
 
 _SCRIPT = pathlib.Path(__file__).with_name("clean_process.py")
@@ -47,10 +47,15 @@ def diagnose(folder: pathlib.Path | None = None) -> Iterator[Check]:
         folder: A SavedModel, such as `saved_models/NAME/1`.
     """
     yield from check_installation()
-    in_clean_process = check_in_clean_process(folder)
+    files = [] if folder is None else list(check_files(folder))
+    # What was changed since the export may do anything: it is not run.
+    is_changed = folder is not None and (folder / EXTRA / MANIFEST).is_file()
+    is_changed = is_changed and any(check.status == "FAIL" for check in files)
+    in_clean_process = check_in_clean_process(None if is_changed else folder)
     yield next(in_clean_process)  # that of TensorFlow itself
-    if folder is not None:
-        yield from check_files(folder)
+    yield from files
+    if is_changed:
+        yield Check("session", "note", "not run, since its files are not as exported")
     yield from in_clean_process
 
 
@@ -97,7 +102,7 @@ def check_in_clean_process(folder: pathlib.Path | None) -> Iterator[Check]:
     job = {
         # In isolated mode Python does not read the user's settings, and these name the packages.
         "sys_path": [path for path in sys.path if path],
-        "folder": None if folder is None else str(folder.absolute()),
+        "folder": None if folder is None else os.path.realpath(folder),
     }
     with tempfile.TemporaryFile() as notes:
         process = subprocess.Popen(

@@ -9,6 +9,8 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
+from tf_transformer.inference.ordered import num_cores
+
 # Whose requirements are checked, in the order in which their advice is taken.
 CORE = (
     "tf_transformer",
@@ -53,11 +55,10 @@ def clashes(version_of: VersionOf) -> list[str]:
 
 def machine() -> dict[str, str | int]:
     """Python, the system, its cores and memory, and settings of threads."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     found = {
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "cores": cores or 1,
+        "cores": num_cores(),
         "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
     }
     return found | {name: os.environ[name] for name in _THREADS if name in os.environ}

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 import pathlib
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -48,7 +49,7 @@ def exported_search(folder: pathlib.Path) -> Search:
     import tensorflow as tf
 
     try:
-        reader = tf.train.load_checkpoint(str(folder / "variables" / "variables"))
+        reader = tf.train.load_checkpoint(os.path.realpath(folder / "variables" / "variables"))
         return Search(int(reader.get_tensor(_BEAM_SIZE)), float(reader.get_tensor(_LENGTH_PENALTY)))
     except (ValueError, tf.errors.OpError) as error:
         raise SameAsError(
@@ -86,11 +87,15 @@ def translate_as_a_server(folder: pathlib.Path, texts: Sequence[str]) -> list[st
 def translate_with_ctranslate2(
     folder: pathlib.Path, texts: Sequence[str], search: Search
 ) -> list[str]:
-    """Translates lines with a CTranslate2 export. Its length penalty is another formula.
+    """Translates lines with a CTranslate2 export, sentence by sentence as a SavedModel does.
+
+    Its length penalty is another formula.
 
     Raises:
         SameAsError: The library is missing, or a file of the export is.
     """
+    from tf_transformer.inference.translation import Translation, in_sentences
+
     try:
         import ctranslate2
         import sentencepiece
@@ -109,21 +114,27 @@ def translate_with_ctranslate2(
         translator = ctranslate2.Translator(str(folder))
     except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
         raise SameAsError(f"{folder}: is damaged: {error}. Export it again.") from error
-    if data.get("fold_capitals"):  # the graph of a SavedModel does so
-        texts = _folded(texts)
-    subwords = source.encode(list(texts), out_type=str)
-    # Of nothing it would translate the end of a sentence.
-    results = iter(
-        translator.translate_batch(
-            [tokens for tokens in subwords if tokens],
-            max_batch_size=_BATCH_SIZE,
-            beam_size=search.beam_size,
-            length_penalty=search.length_penalty,
-            max_input_length=max_length,
-            max_decoding_length=max_length,
+
+    def translate(sentences: Iterator[str]) -> Iterator[list[Translation]]:
+        # The graph of a SavedModel folds capitals.
+        texts = _folded([*sentences]) if data.get("fold_capitals") else [*sentences]
+        subwords = source.encode(texts, out_type=str)
+        # Of nothing it would translate the end of a sentence.
+        results = iter(
+            translator.translate_batch(
+                [tokens for tokens in subwords if tokens],
+                max_batch_size=_BATCH_SIZE,
+                beam_size=search.beam_size,
+                length_penalty=search.length_penalty,
+                max_input_length=max_length,
+                max_decoding_length=max_length,
+            )
         )
-    )
-    return [target.decode(next(results).hypotheses[0]) if tokens else "" for tokens in subwords]
+        for tokens in subwords:
+            text = target.decode(next(results).hypotheses[0]) if tokens else ""
+            yield [Translation(text, 0.0, 0.0, 0, False, False)]
+
+    return [best.text for (best,) in in_sentences(iter(texts), translate, True)]
 
 
 def _folded(texts: Sequence[str]) -> list[str]:

@@ -5,8 +5,8 @@ Statuses, names, shapes and the order of the checks are the same. What differs:
 
 - Inputs are texts: a signature with other inputs than strings of shape (B,) is refused, status 501.
   All inputs of the column form must have as many texts, batching or not.
-- A body that is not UTF-8 is refused; TensorFlow Serving passes the bytes on. Bytes that are not
-  UTF-8 in an output become U+FFFD; it writes them as they are.
+- A body that is not UTF-8 is refused, and so is base64 of such bytes; TensorFlow Serving passes
+  them on. Bytes that are not UTF-8 in an output become U+FFFD; it writes them as they are.
 - White space between the parts of an answer differs, and a float has the shortest digits that are
   exact when they are read as float32, where it has six or nine.
 - Errors of the JSON parser, of tensors of a wrong shape and of the model are worded differently.
@@ -103,8 +103,7 @@ def read_texts(
         inputs: The inputs of its signature.
 
     Returns:
-        For each input as many texts, in UTF-8 or as base64 had them, and how many characters
-        these are together.
+        For each input as many texts, in UTF-8, and how many characters these are together.
 
     Raises:
         RestError: Status 400, or 501 for a signature whose inputs are no texts.
@@ -200,7 +199,7 @@ def write_metadata(name: str, number: int, meta_graph: Any) -> bytes:
     ).encode()
 
 
-def _from_rows(content: dict[str, Any], names: Sequence[str]) -> dict[str, list[str | bytes]]:
+def _from_rows(content: dict[str, Any], names: Sequence[str]) -> dict[str, list[str]]:
     rows = content["instances"]
     if not isinstance(rows, list):
         raise RestError(
@@ -215,7 +214,7 @@ def _from_rows(content: dict[str, Any], names: Sequence[str]) -> dict[str, list[
             "required as per tensorinfo_map",
         )
     are_objects = _is_object(rows[0])
-    texts: dict[str, list[str | bytes]] = {name: [] for name in names}
+    texts: dict[str, list[str]] = {name: [] for name in names}
     for number, row in enumerate(rows):
         if _is_object(row) != are_objects:
             needed = "object but got list" if are_objects else "value/list but got object"
@@ -241,7 +240,7 @@ def _from_rows(content: dict[str, Any], names: Sequence[str]) -> dict[str, list[
     return texts
 
 
-def _from_columns(columns: Any, names: Sequence[str]) -> dict[str, list[str | bytes]]:
+def _from_columns(columns: Any, names: Sequence[str]) -> dict[str, list[str]]:
     if not _is_object(columns):
         if len(names) > 1:
             raise RestError(
@@ -273,7 +272,7 @@ def _is_base64(value: dict) -> bool:
     return value.keys() == {"b64"} and isinstance(value["b64"], str)
 
 
-def _text(value: Any) -> str | bytes:
+def _text(value: Any) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, list):
@@ -288,14 +287,16 @@ def _text(value: Any) -> str | bytes:
         raise RestError(400, f"JSON Value: {_quote(value)} not formatted correctly for base64 data")
     try:
         padding = "=" * (-len(value["b64"]) % 4)
-        return base64.b64decode(value["b64"] + padding, validate=True)
+        return base64.b64decode(value["b64"] + padding, validate=True).decode()
+    except UnicodeDecodeError:
+        raise RestError(400, "base64 of bytes that are not UTF-8; send text in UTF-8") from None
     except (binascii.Error, ValueError):
         raise RestError(400, "Unable to base64 decode") from None
 
 
-def _utf8(text: str | bytes) -> bytes:
+def _utf8(text: str) -> bytes:
     try:
-        return text if isinstance(text, bytes) else text.encode()
+        return text.encode()
     except UnicodeEncodeError:
         raise RestError(400, "JSON Parse error: The surrogate pair in string is invalid") from None
 
