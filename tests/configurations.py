@@ -1,11 +1,9 @@
-"""The tables of a configuration, files for it, and how a refusal is caught."""
+"""Files for a configuration, and how a refusal is caught."""
 
 import pytest
 
-from tf_transformer.config import settings_by_table
 from tf_transformer.errors import ConfigError
 
-TABLES = settings_by_table()
 TEXT = {
     "train_source": "a.de",
     "train_target": "a.en",
@@ -16,7 +14,7 @@ TSV = {"train_tsv": "a.tsv", "validation_tsv": "b.tsv"}
 
 
 def refusal(build, *args, **kwargs):
-    """The one-line message of the ConfigError that `build` must raise."""
+    """Returns the one-line message of the ConfigError that `build` must raise."""
     with pytest.raises(ConfigError) as caught:
         build(*args, **kwargs)
     message = str(caught.value)

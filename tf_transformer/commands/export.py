@@ -8,9 +8,8 @@ from typing import Any
 
 from tf_transformer.commands.models import quiet, search_errors
 from tf_transformer.commands.options import length_penalty, positive
-from tf_transformer.config import DataConfig
+from tf_transformer.config import DataConfig, flag
 from tf_transformer.errors import ConfigError, InputError
-from tf_transformer.settings import flag
 from tf_transformer.training.run_directory import RunDirectory, warn
 
 HELP = "write a SavedModel, text in and text out, or a model of CTranslate2"

@@ -1,12 +1,14 @@
 """The configurations of the recurrent models; the defaults are the sizes of the papers."""
 
-import dataclasses
+from typing import Literal
 
-from tf_transformer.models.configs import ModelConfig
-from tf_transformer.settings import require_choices, require_positive, setting
+from pydantic import PositiveInt
+from pydantic.dataclasses import dataclass
+
+from tf_transformer.models.configs import CHECKED, ModelConfig, setting
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True, config=CHECKED)
 class SutskeverConfig(ModelConfig):
     """The configuration of a deep LSTM encoder and decoder (Sutskever et al. 2014, section 3.4).
 
@@ -19,17 +21,12 @@ class SutskeverConfig(ModelConfig):
         ConfigError: As in `ModelConfig`.
     """
 
-    d_model: int = setting(1000, "width of embeddings and states")
-    num_layers: int = setting(4, "encoder layers, and as many decoder layers")
+    d_model: PositiveInt = setting(1000, "width of embeddings and states")
+    num_layers: PositiveInt = setting(4, "encoder layers, and as many decoder layers")
     reverse_source: bool = setting(True, "read the source from its last token to its first")
 
-    def __post_init__(self) -> None:
-        """Checks the values."""
-        super().__post_init__()
-        require_positive(self, "num_layers")
 
-
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True, config=CHECKED)
 class ChoConfig(ModelConfig):
     """The configuration of a GRU encoder and decoder (Cho et al. 2014, section 4.1).
 
@@ -41,16 +38,11 @@ class ChoConfig(ModelConfig):
         ConfigError: As in `ModelConfig`.
     """
 
-    d_model: int = setting(500, "width of embeddings and of the layer before the output")
-    num_units: int = setting(1000, "width of states")
-
-    def __post_init__(self) -> None:
-        """Checks the values."""
-        super().__post_init__()
-        require_positive(self, "num_units")
+    d_model: PositiveInt = setting(500, "width of embeddings and of the layer before the output")
+    num_units: PositiveInt = setting(1000, "width of states")
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True, config=CHECKED)
 class BahdanauConfig(ChoConfig):
     """The configuration of a model with additive attention (Bahdanau et al. 2015, appendix A.2.3).
 
@@ -63,10 +55,10 @@ class BahdanauConfig(ChoConfig):
         ConfigError: As in `ModelConfig`.
     """
 
-    d_model: int = setting(620, "width of embeddings and of the layer before the output")
+    d_model: PositiveInt = setting(620, "width of embeddings and of the layer before the output")
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True, config=CHECKED)
 class LuongConfig(SutskeverConfig):
     """The configuration of stacked LSTMs with attention (Luong et al. 2015, section 4.1).
 
@@ -80,16 +72,10 @@ class LuongConfig(SutskeverConfig):
         ConfigError: As in `ModelConfig`, or `attention_score` is unknown.
     """
 
-    attention_score: str = setting(
-        "general", "score of query and key", ("dot", "general", "concat")
+    attention_score: Literal["dot", "general", "concat"] = setting(
+        "general", "score of query and key"
     )
-    attention_window: int | None = setting(
+    attention_window: PositiveInt | None = setting(
         None, "positions to each side of local attention; default: global attention"
     )
     input_feeding: bool = setting(True, "each step reads the attentional vector of the last")
-
-    def __post_init__(self) -> None:
-        """Checks the values."""
-        super().__post_init__()
-        require_positive(self, "attention_window")
-        require_choices(self)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from tf_transformer.config import DataConfig, RunConfig, TokenizerConfig
+from tf_transformer.config import DataConfig, RunConfig, TokenizerConfig, flag
 from tf_transformer.data.augmentation import Augmentation
 from tf_transformer.data.batching import TokenBatches
 from tf_transformer.data.corpus import load_corpus
@@ -15,7 +15,6 @@ from tf_transformer.data.held_out import Remainder
 from tf_transformer.data.parallel import Corpus
 from tf_transformer.inference.ordered import num_cores
 from tf_transformer.models.architectures import with_tokenizers
-from tf_transformer.settings import flag
 from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer, VocabularySizeError
 from tf_transformer.training.distribution import Workers
 from tf_transformer.training.recipe import Choice, Facts, choose, with_choices

@@ -1,0 +1,448 @@
+"""The configuration of a run: the tables of run.toml, which are also the options of `train`."""
+
+import os
+import pathlib
+import tomllib
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+import tomli_w
+from pydantic import (
+    Field,
+    PositiveFloat,
+    PositiveInt,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+from pydantic.dataclasses import dataclass
+from pydantic.fields import FieldInfo
+
+from tf_transformer.errors import ConfigError, did_you_mean
+from tf_transformer.models.architectures import (
+    ARCHITECTURES,
+    architecture_name,
+    require_architecture,
+    require_preset,
+)
+from tf_transformer.models.configs import CHECKED, ModelConfig, Rate, fields_of, setting
+
+Fraction = Annotated[float, Field(gt=0, le=1)]
+Tables = Mapping[str, Mapping[str, Any]]
+CHOSEN_RATES = ("dropout_rate", "attention_dropout_rate")  # by the recipe, for each architecture
+
+
+def _chosen(help_text: str) -> Any:
+    """A setting that `training/recipe.py` chooses where a run does not give it."""
+    return setting(None, f"{help_text} (default: chosen for the corpus and the budget)")
+
+
+@dataclass(frozen=True, config=CHECKED)
+class DataConfig:
+    """Where sentences come from, and how they are batched."""
+
+    corpus: str | None = setting(
+        None,
+        "text, tsv, monolingual, phrasebook, copy, reverse or tfds:NAME; default: by the files",
+    )
+    train_source: str | None = setting(
+        None, "source sentences, one a line, plain or gzip, or a quoted pattern: 'train.*.en.gz'"
+    )
+    train_target: str | None = setting(None, "their translations, line by line, file by file")
+    validation_source: str | None = setting(
+        None, "source sentences that choose the checkpoint; default: a part of the training text"
+    )
+    validation_target: str | None = setting(None, "their translations")
+    train_tsv: str | None = setting(None, "source TAB target, one pair a line")
+    validation_tsv: str | None = setting(
+        None, "pairs that choose the checkpoint; default: a part of the training text"
+    )
+    train_text: str | None = setting(
+        None, "sentences without translations, for a language model; plain, gzip or a pattern"
+    )
+    validation_text: str | None = setting(
+        None, "sentences that choose the checkpoint; default: a part of the training text"
+    )
+    tfds_dir: str | None = setting(None, "folder of prepared TFDS data sets")
+    tfds_download: bool = setting(False, "let TFDS use the network")
+    data_cache: str | None = setting(
+        None, "keep token ids in this folder instead of in memory; for text of millions of pairs"
+    )
+    max_length: Annotated[int, Field(ge=2)] = setting(
+        128, "subwords in a sentence, its end included; longer pairs are dropped"
+    )
+    max_length_ratio: PositiveFloat = setting(
+        2.0, "most subwords of a translation for each of its source, and 10 more"
+    )
+    source_noise: Rate | None = _chosen(
+        "probability that a source sentence loses its capitals or its final punctuation in an "
+        "epoch; half of it that a word is mistyped"
+    )
+    fold_capitals: bool | None = _chosen(
+        "translate a sentence that is mostly in capitals as if it were in small letters"
+    )
+    batch_tokens: PositiveInt | None = _chosen("tokens in a batch on its longer side, padding too")
+
+    TRAINING_FILES: ClassVar = {
+        "text": ("train_source", "train_target"),
+        "tsv": ("train_tsv",),
+        "monolingual": ("train_text",),
+    }
+    VALIDATION_FILES: ClassVar = {
+        "text": ("validation_source", "validation_target"),
+        "tsv": ("validation_tsv",),
+        "monolingual": ("validation_text",),
+    }
+    FILES: ClassVar = sum((*TRAINING_FILES.values(), *VALIDATION_FILES.values()), ())
+    CORPORA: ClassVar = (*TRAINING_FILES, "phrasebook", "copy", "reverse")
+
+    @model_validator(mode="after")
+    def _check(self) -> "DataConfig":
+        given = [name for name in self.FILES if getattr(self, name) is not None]
+        if self.corpus is None:
+            kinds = [*self.TRAINING_FILES.items(), *self.VALIDATION_FILES.items()]
+            corpus = next((kind for kind, names in kinds if set(names) & set(given)), "text")
+            object.__setattr__(self, "corpus", corpus)
+        if self.corpus not in self.CORPORA and not self.corpus.startswith("tfds:"):
+            hint = did_you_mean(self.corpus, [*self.CORPORA, "tfds:NAME"])
+            raise ValueError(f"unknown corpus {self.corpus!r}: {hint}")
+        training = self.TRAINING_FILES.get(self.corpus, ())
+        validation = self.VALIDATION_FILES.get(self.corpus, ())
+        if useless := [name for name in given if name not in training + validation]:
+            raise ValueError(
+                f"{flag(useless[0])} has no use with the corpus {self.corpus!r}. Give one or the "
+                f"other."
+            )
+        if missing := [name for name in training if name not in given]:
+            raise ValueError(
+                f"missing {', '.join(map(flag, missing))}. Give these files, or choose a corpus "
+                f"that needs none: --corpus phrasebook."
+            )
+        if self.has_validation_files and not set(validation) <= set(given):
+            raise ValueError(
+                f"give both {' and '.join(map(flag, validation))}, or neither: then a part of the "
+                f"training text is held out for validation."
+            )
+        if self.batch_tokens is not None and self.max_length > self.batch_tokens:
+            raise ValueError(
+                f"max_length={self.max_length} is more than batch_tokens={self.batch_tokens}, and "
+                f"every sentence must fit a batch. Lower the one or raise the other."
+            )
+        if self.source_noise and not self.has_sources:
+            raise ValueError("source_noise changes sources, which text alone has not. Omit it.")
+        return self
+
+    @property
+    def has_sources(self) -> bool:
+        """Whether the corpus has sentences and their translations, not text alone."""
+        return self.corpus != "monolingual"
+
+    @property
+    def has_validation_files(self) -> bool:
+        """Whether the validation text has files of its own."""
+        names = self.VALIDATION_FILES.get(self.corpus, ())
+        return any(getattr(self, name) is not None for name in names)
+
+
+@dataclass(frozen=True, config=CHECKED)
+class TokenizerConfig:
+    """How SentencePiece splits text into subwords."""
+
+    vocab_size: Annotated[int, Field(gt=260)] | None = _chosen(
+        "subwords in a vocabulary, 256 bytes and 4 special ids among them"
+    )
+    model_type: Literal["bpe", "unigram"] = setting("bpe", "how subwords are chosen")
+    joint: bool = setting(True, "one vocabulary for both sides")
+    character_coverage: Fraction = setting(
+        0.9995, "part of the text whose characters have subwords; rarer ones are spelled in bytes"
+    )
+    user_symbols: str | None = setting(
+        None, "texts that are one subword each, such as tags: '<BT> <2de>'"
+    )
+
+
+@dataclass(frozen=True, config=CHECKED)
+class TrainingConfig:
+    """How long and how the model is trained."""
+
+    steps: PositiveInt | None = setting(None, "train for this many updates")
+    epochs: PositiveInt | None = setting(
+        None, "train for this many passes; chosen for the corpus if no length is given"
+    )
+    minutes: PositiveFloat | None = setting(None, "train for this long, start-up included")
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = setting(0, "of weights, data order and dropout")
+    schedule: Literal["trapezoid", "noam"] = setting(
+        "trapezoid", "learning rate: warm-up, peak, decay to 0; or as in the Transformer's paper"
+    )
+    learning_rate: PositiveFloat | None = _chosen("learning rate at its peak")
+    warmup_steps: PositiveInt | None = _chosen("updates until the learning rate peaks")
+    decay_fraction: Fraction = setting(0.4, "part of training in which the trapezoid falls to 0")
+    label_smoothing: Rate = setting(0.1, "probability of all tokens but the true one")
+    criterion: Literal["bleu", "chrf", "loss"] | None = _chosen(
+        "what makes a checkpoint the best; nothing is translated for loss"
+    )
+    validation_steps: PositiveInt | None = _chosen("updates between validations")
+    checkpoint_steps: PositiveInt | None = setting(
+        None, "updates between checkpoints; default: one before each validation"
+    )
+    keep_checkpoints: PositiveInt = setting(
+        5, "newest checkpoints to keep besides the best; validated ones are averaged at the end"
+    )
+    patience: PositiveInt | None = setting(
+        None,
+        "stop after this many validations without a better checkpoint, counted once the learning "
+        "rate has fallen below its peak; default: never stop early",
+    )
+    accumulation_steps: PositiveInt = setting(1, "batches whose gradients make one update")
+    clip_norm: PositiveFloat | None = setting(
+        None, "limit of the norm of all gradients; default: none"
+    )
+    tensorboard: bool = setting(False, "log for TensorBoard too; needs the package tensorboard")
+    chunked_logits: bool = setting(
+        False, "compute logits in parts: less memory, more time; for large vocabularies"
+    )
+    deterministic: bool = setting(
+        False, "use operations that give the same bits every time; slower on a GPU"
+    )
+    precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = setting(
+        "float32", "of activations and matrix products; weights stay float32"
+    )
+    devices: str | None = setting(
+        None, "a number of GPUs, or devices by name: gpu:0,gpu:1 or cpu; default: every GPU"
+    )
+
+    LENGTHS: ClassVar = ("steps", "epochs", "minutes")
+
+    @model_validator(mode="after")
+    def _check(self) -> "TrainingConfig":
+        lengths = [flag(name) for name in self.LENGTHS if getattr(self, name) is not None]
+        if len(lengths) > 1:
+            raise ValueError(
+                f"{' and '.join(lengths)} each set when training ends. Give one of them."
+            )
+        return self
+
+
+@dataclass(frozen=True, config=CHECKED)
+class RunConfig:
+    """Everything that defines a training run; `run.toml` has a table for each field.
+
+    Attributes:
+        data: The corpus and its batches.
+        tokenizer: The vocabularies.
+        model: The configuration of one of the architectures, as an object or as the table
+            `[model]`; its vocabularies are None until the tokenizers exist. By default the preset
+            tiny.
+        training: How the model is trained.
+        chosen: Why each setting that a recipe chose was chosen, by names such as
+            `"training.warmup_steps"`; `"for"` is what they were chosen for.
+
+    Raises:
+        pydantic.ValidationError: A setting is unknown or has an invalid value.
+    """
+
+    data: DataConfig
+    tokenizer: TokenizerConfig = Field(default_factory=TokenizerConfig)
+    model: ModelConfig | None = Field(None, validate_default=True)
+    training: TrainingConfig = Field(default_factory=TrainingConfig)
+    chosen: dict[str, str] = Field(default_factory=dict)
+
+    @field_validator("model", mode="before")
+    @classmethod
+    def _model_of_table(cls, table: Any, info: ValidationInfo) -> ModelConfig:
+        """Builds the model's configuration from its table, whose preset has the missing sizes."""
+        if isinstance(table, ModelConfig):
+            return table
+        if not isinstance(table, Mapping | None):
+            raise ValueError("must be a table; write [model].")
+        given = dict(table or {})
+        architecture = given.pop("architecture", "transformer")
+        config = require_architecture(architecture).config
+        sizes = require_preset(given.pop("preset", "tiny"), architecture)
+        known = fields_of(config)
+        for name in set(given) - set(known):
+            if others := [n for n, row in ARCHITECTURES.items() if name in fields_of(row.config)]:
+                raise ValueError(
+                    f"{name} is no setting of the architecture {architecture}, but of "
+                    f"{', '.join(others)}. Omit it or choose another architecture."
+                )
+        chosen_later = {name: None for name in CHOSEN_RATES if name in known}
+        tie = info.data["tokenizer"].joint if "tokenizer" in info.data else True
+        try:
+            return config(**{"tie_embeddings": tie, **sizes, **chosen_later, **given})
+        except ValidationError as error:
+            raise ValueError(_one_line(error, known)) from None
+
+    @model_validator(mode="after")
+    def _check(self) -> "RunConfig":
+        if self.model.tie_embeddings and not self.tokenizer.joint:
+            raise ValueError(
+                "tie_embeddings needs one vocabulary for both sides. Omit tie_embeddings or train "
+                "a joint tokenizer (--joint)."
+            )
+        # A search gives the decoder the begin token and max_length tokens after it.
+        needed, limit = self.data.max_length + 1, self.model.position_limit
+        if limit is not None and needed > limit:
+            raise ValueError(
+                f"max_length={self.data.max_length} needs {needed} positions, and the model learns "
+                f"max_positions={limit}. Set max_positions={needed}, or a smaller max_length."
+            )
+        able = [name for name, row in ARCHITECTURES.items() if row.trains_on_text]
+        if not self.data.has_sources and self.architecture not in able:
+            raise ValueError(
+                f"text without translations cannot train the architecture {self.architecture}. "
+                f"Give translations, or choose another --architecture: {', '.join(able)}."
+            )
+        if not self.data.has_sources and not self.tokenizer.joint:
+            raise ValueError("--no-joint needs text of two sides, not of one. Omit it.")
+        return self
+
+    @property
+    def architecture(self) -> str:
+        """The name of the model's architecture."""
+        return architecture_name(self.model)
+
+    @classmethod
+    def from_dict(cls, tables: Tables, where: str = "configuration") -> "RunConfig":
+        """Builds a configuration from tables of plain values.
+
+        Args:
+            tables: Table name to settings; missing settings have their defaults. `[model]` may
+                name a preset, whose sizes hold where the table gives none.
+            where: The name of the tables in errors, such as the file.
+
+        Raises:
+            ConfigError: A setting is unknown (the nearest is named) or has an invalid value.
+        """
+        try:
+            return cls(**{"data": {}, **tables})
+        except ValidationError as error:
+            names = {name: list(settings) for name, settings in SETTINGS.items()}
+            raise ConfigError(f"{where}: {_one_line(error, names)}") from None
+
+    def to_dict(self) -> dict[str, dict[str, Any]]:
+        """Returns tables of plain values, without the settings that are None."""
+        tables = {"data": {}, "tokenizer": {}, "model": {"architecture": self.architecture}}
+        for key, value in self.settings().items():
+            table, _, name = key.partition(".")
+            if value is not None:
+                tables.setdefault(table, {})[name] = value
+        return {**tables, "chosen": self.chosen} if self.chosen else tables
+
+    def to_toml(self) -> str:
+        """Returns the complete configuration as the text of a run.toml."""
+        return tomli_w.dumps(self.to_dict())
+
+    def settings(self) -> dict[str, Any]:
+        """Returns the value of each setting, by names such as `"training.warmup_steps"`."""
+        return {
+            f"{table}.{name}": getattr(getattr(self, table), name)
+            for table in ("data", "tokenizer", "model", "training")
+            for name in fields_of(type(getattr(self, table)))
+        }
+
+
+def _settings_of_all_architectures() -> dict[str, FieldInfo]:
+    """Returns the settings of `[model]`; help names the architectures if only some have one."""
+    choice = {
+        "architecture": setting("transformer", f"one of {', '.join(ARCHITECTURES)}"),
+        "preset": setting("tiny", "a table of sizes: tiny; or small, base, big"),
+    }
+    owners: dict[str, list[str]] = {}
+    for architecture, row in ARCHITECTURES.items():
+        for name in fields_of(row.config):
+            owners.setdefault(name, []).append(architecture)
+    for name, architectures in owners.items():
+        row = ARCHITECTURES[architectures[0]]
+        field = fields_of(row.config)[name]
+        text, default = field.description, field.default
+        if len(architectures) < len(ARCHITECTURES):
+            text += f" [{', '.join(architectures)}]"
+        if name in row.presets["tiny"]:
+            text, default = f"{text} (default: as in the preset)", None
+        elif name in CHOSEN_RATES:
+            text, default = _chosen(text).description, None
+        choice[name] = setting(default, text)
+        choice[name].annotation = field.annotation
+    return choice
+
+
+SETTINGS: dict[str, dict[str, FieldInfo]] = {
+    "data": fields_of(DataConfig),
+    "tokenizer": fields_of(TokenizerConfig),
+    "model": _settings_of_all_architectures(),
+    "training": fields_of(TrainingConfig),
+}
+"""The settings of each table, those of `[model]` for all architectures."""
+
+
+def flag(name: str) -> str:
+    """Returns the command-line option of a setting."""
+    return f"--{name.replace('_', '-')}"
+
+
+def merge(tables: Tables, given: Tables) -> dict[str, Any]:
+    """Returns tables with the settings of others, which win.
+
+    A given preset or architecture replaces the sizes in `tables`, and a given length of training
+    (`steps`, `epochs`, `minutes`) the length there, whatever its unit.
+    """
+    merged = dict(tables)
+    for name, settings in given.items():
+        table, dropped = merged.get(name, {}), set()
+        if not isinstance(table, Mapping) or not isinstance(settings, Mapping):
+            raise ConfigError(f"{name} must be a table; write [{name}].")
+        architecture = table.get("architecture", "transformer")
+        other = settings.get("architecture", architecture) != architecture
+        if name == "model" and ("preset" in settings or other):
+            rows = ARCHITECTURES.values()
+            dropped = {key for row in rows for sizes in row.presets.values() for key in sizes}
+        if name == "training" and set(TrainingConfig.LENGTHS) & set(settings):
+            dropped = set(TrainingConfig.LENGTHS)
+        merged[name] = {k: v for k, v in table.items() if k not in dropped} | dict(settings)
+    return merged
+
+
+def without_choices(tables: Tables) -> dict[str, Any]:
+    """Returns tables without the settings that a recipe chose, so that it chooses again."""
+    chosen = tables.get("chosen", {})
+    return {
+        name: {key: value for key, value in table.items() if f"{name}.{key}" not in chosen}
+        for name, table in tables.items()
+        if name != "chosen"
+    }
+
+
+def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Reads a TOML file into tables.
+
+    Raises:
+        ConfigError: The file cannot be read, or is not TOML.
+    """
+    try:
+        tables = tomllib.loads(pathlib.Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror}). Check the path.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: is not TOML: {error}.") from None
+    for name, table in tables.items():
+        if not isinstance(table, dict):
+            raise ConfigError(f"{path}: {name} must be a table; write [{name}].")
+    return tables
+
+
+def _one_line(error: ValidationError, names: Mapping[str, Any]) -> str:
+    """Returns the first of the errors: the setting, what is wrong, and what was received."""
+    first = error.errors(include_url=False)[0]
+    message = first["msg"].removeprefix("Value error, ")
+    *tables, key = first["loc"] or (None,)
+    known = names[tables[0]] if tables and tables[0] in names else names
+    where = "".join(f"[{table}] " for table in tables)
+    if key is None or (first["type"] == "value_error" and key in SETTINGS):
+        return f"[{key}] {message}" if key else message
+    if first["type"] == "unexpected_keyword_argument":
+        return f"{where}{key!r} is unknown: {did_you_mean(key, known)}"
+    if first["type"] == "value_error":
+        return f"{where}{key} {message}"
+    return f"{where}{key}: {message[0].lower()}{message[1:]}; received {first['input']!r}."
