@@ -70,6 +70,7 @@ test-slow: $(VENV)/.installed-dev
 lint: $(VENV)/.installed-dev
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/lint-imports
 
 notebooks: $(VENV)/.installed-dev
 	$(VENV)/bin/python dev/run_notebooks.py --quick

@@ -1,0 +1,39 @@
+"""The package as a whole: its public names, and how little an import loads."""
+
+import re
+import subprocess
+import sys
+
+import pages
+import pytest
+
+import tf_transformer
+
+
+def python(code):
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    return run.stdout
+
+
+@pytest.mark.parametrize("module", ["tf_transformer", "tf_transformer.cli"])
+def test_an_import_loads_no_heavy_library(module):
+    heavy = "{'tensorflow', 'keras', 'tensorflow_text', 'sentencepiece', 'sacrebleu'}"
+    assert python(f"import sys, {module}; print({heavy} & set(sys.modules))") == "set()\n"
+    # The check finds a module that is loaded.
+    assert "keras" in python(f"import sys, keras; print({heavy} & set(sys.modules))")
+
+
+def test_every_public_name_is_there():
+    for name in tf_transformer.__all__:
+        assert getattr(tf_transformer, name).__name__ == name
+    with pytest.raises(AttributeError, match="Transfomer"):
+        _ = tf_transformer.Transfomer
+
+
+def test_the_reading_path_is_ten_files_that_fit_an_evening():
+    page = (pages.ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    files = re.findall(r"^\| \d+ \| `([^`]+)` \|", page, re.MULTILINE)
+    assert len(files) == 10
+    texts = [(pages.ROOT / "tf_transformer" / file).read_text(encoding="utf-8") for file in files]
+    assert sum(len(text.splitlines()) for text in texts) <= 1800
