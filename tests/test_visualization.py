@@ -10,7 +10,7 @@ from tf_transformer import cli
 @pytest.fixture
 def run_dir(tmp_path):
     """A run with nothing but a log."""
-    run = tmp_path / "run"
+    run = tmp_path / "$run_$"
     run.mkdir()
     (run / "config.toml").touch()
     (run / "log.jsonl").write_text('{"step": 2, "loss": 1.0}\n', encoding="utf-8")

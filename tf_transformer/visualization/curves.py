@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
 
-from tf_transformer.visualization.figure import new_figure
+from tf_transformer.visualization.figure import new_figure, text_style
 
 # The panels of a log: each has a title, and metrics with their line styles.
 _PANELS = {
@@ -53,7 +53,9 @@ def plot_history(logs: Sequence[tuple[str, Sequence[Mapping[str, float]]]]) -> F
         axes.set_xlabel("step")
     keys = [Line2D([], [], color=f"C{number}") for number in range(len(logs))]
     names = [name for name, _ in logs]
-    figure.legend(keys, names, loc="outside upper left", ncols=4, frameon=False)
+    legend = figure.legend(keys, names, loc="outside upper left", ncols=4, frameon=False)
+    for text in legend.get_texts():
+        text.set(**text_style())
     return figure
 
 
