@@ -16,9 +16,9 @@
 # %% [markdown]
 # # Inside the Transformer
 #
-# ["Attention is all you need"](https://arxiv.org/abs/1706.03762) (Vaswani et al. 2017), its
-# sections 3 to 5: the equation, the class that computes it, and a picture. You need the paper and
-# some NumPy; no data, no GPU, a few minutes.
+# Sections 3 to 5 of ["Attention is all you need"](https://arxiv.org/abs/1706.03762) (Vaswani et al.
+# 2017): the equation, the class that computes it, and a picture. You need the paper and some NumPy,
+# but no data and no GPU.
 #
 # | paper | here | class or function |
 # |---|---|---|
@@ -35,12 +35,9 @@
 # | 5.4 label smoothing | 12 | `tt.SmoothedCrossEntropy` |
 # | 5, and the appendix's pictures | 13, 14 | `model.fit`, `return_attention_scores=True` |
 #
-# A *layer* is a Python object that holds weights, random until they are trained; calling it on an
-# array computes its output. Shapes are written with the letters B (sentences in a batch), T
-# (queries, or target tokens), S (keys, or source tokens), D ($d_\text{model}$), H ($h$, heads) and
-# V (tokens in the vocabulary; in the equations of attention, $V$ is the values). Layers take
-# batches, so `x[None]` below makes a batch of one of `x`. Each `assert` is a claim of the text,
-# checked.
+# In shapes, B counts the sentences of a batch, T the queries or target tokens, S the keys or source
+# tokens, D is $d_\text{model}$, H the number of heads, and V the size of the vocabulary. Layers
+# take batches. Each `assert` checks a claim of the text.
 
 # %%
 # %matplotlib inline
@@ -53,13 +50,12 @@ import keras
 import matplotlib.pyplot as plt
 import numpy as np
 import tensorflow as tf
-from IPython.display import display
 
 import tf_transformer as tt
 import tf_transformer.visualization as show
 from tf_transformer.layers import Residual, RestrictedSelfAttention
 
-# `make notebooks` runs this with little training; what it shows of a trained model is poor then.
+# `make notebooks` sets this to train little; the pictures of trained models are then poor.
 quick = "TF_TRANSFORMER_QUICK" in os.environ
 keras.utils.set_random_seed(0)
 rng = np.random.default_rng(0)
@@ -70,8 +66,9 @@ plt.rcParams.update({"figure.dpi": 80, "axes.spines.top": False, "axes.spines.ri
 #
 # $$\mathrm{Attention}(Q, K, V) = \mathrm{softmax}\left(\frac{QK^\top}{\sqrt{d_k}}\right) V$$
 #
-# It is a dictionary look-up that is soft. A query is compared with every key by a dot product, the
-# softmax makes weights of these scores, and the answer is the mean of the values by these weights.
+# Attention is a soft dictionary look-up. A dot product compares a query with every key, the softmax
+# turns these scores into weights, and the answer is the weighted mean of the values. Here the
+# values of four keys are colours, as amounts of red, green and blue.
 
 
 # %%
@@ -86,12 +83,8 @@ def attention(queries, keys, values):
     return weights @ values, weights
 
 
-# %% [markdown]
-# Four keys, whose values are colours, as amounts of red, green and blue; and three queries.
-
-# %%
 colours = ["red", "yellow", "blue", "white"]
-keys = np.eye(4)  # orthogonal, so that each is like itself only
+keys = np.eye(4)  # orthogonal: each key resembles itself only
 values = np.array([[1, 0, 0], [1, 1, 0], [0, 0, 1], [1, 1, 1]])
 questions = ["red", "red+blue", "any"]
 queries = np.array([[10, 0, 0, 0], [10, 0, 10, 0], [0, 0, 0, 0]])
@@ -103,12 +96,11 @@ show.plot_attention(weights, questions, colours)
 
 # %% [markdown]
 # Each row sums to 1. The first query gets almost pure red, the second a mixture of red and blue,
-# and the third, which is like no key more than another, the mean of all colours.
+# and the third, which resembles all keys equally, the mean of all colours.
 #
-# The layer computes the same, with linear projections before and after ($W^Q$, $W^K$, $W^V$, $W^O$,
-# which the paper adds in 3.2.2). Keys and values are projections of one array, the *context*, as
-# everywhere in the Transformer. To compare, let the layer have one head, let the projections be
-# identity matrices, and $W^V$ the table of colours.
+# The layer also projects its inputs and its output ($W^Q$, $W^K$, $W^V$ and $W^O$, from 3.2.2).
+# Keys and values are projections of one array, the *context*. With one head, identity matrices and
+# the colours as $W^V$, the layer computes the same.
 
 # %%
 layer = tt.MultiHeadAttention(num_heads=1, d_model=4)
@@ -128,25 +120,14 @@ print("output (B, T, D) =", output.shape, "and weights (B, H, T, S) =", layer_we
 # ## 2. Why divide by √d_k? (3.2.1)
 #
 # If the components of a query $q$ and a key $k$ are independent, with mean 0 and variance 1, then
-# their dot product has mean 0 and variance $d_k$ (footnote 4 of the paper). Measured:
-
-# %%
-for d_k in (4, 64, 512):
-    q, k = rng.normal(size=(2, 20_000, d_k))
-    products = (q * k).sum(axis=-1)
-    print(f"d_k = {d_k:3}: variance of q·k = {products.var():6.1f}", end=", ")
-    print(f"divided by √d_k: {(products / np.sqrt(d_k)).var():.2f}")
-    assert abs(products.var() / d_k - 1) < 0.05
-
-# %% [markdown]
-# Large scores saturate the softmax: one weight is nearly 1, all others nearly 0. The derivative of
-# the weights $p$ with respect to the scores $s$,
+# their dot product has variance $d_k$ (footnote 4 of the paper). Large scores saturate the softmax:
+# one weight is nearly 1, all others are nearly 0, and so is the gradient of the weights $p$ with
+# respect to the scores $s$:
 #
 # $$\frac{\partial p_i}{\partial s_j} = p_i\,(\delta_{ij} - p_j)$$
 #
-# is 0 where each $p$ is 0 or 1, so hardly any gradient gets through to the query. The figure shows
-# it for random queries, of 10 random keys each: the largest weight, in the mean of 500 queries, and
-# the norm of $\partial p / \partial q$, the median of them.
+# The figure shows, for 500 random queries of 10 random keys each, the mean of the largest weight
+# and the median norm of $\partial p / \partial q$.
 
 # %%
 widths = 2 ** np.arange(0, 11)
@@ -154,8 +135,10 @@ powers = {"$q \\cdot k$": 0.0, "$q \\cdot k \\,/ \\sqrt{d_k}$": 0.5}  # of d_k, 
 largest, gradient = ({name: [] for name in powers} for _ in range(2))
 for d_k in widths:
     q, k = rng.normal(size=(500, 1, d_k)), rng.normal(size=(500, 10, d_k))
+    products = q @ k.swapaxes(1, 2)  # (500, 1, 10)
+    assert abs(products.var() / d_k - 1) < 0.25
     for name, power in powers.items():
-        p = softmax(q @ k.swapaxes(1, 2) / d_k**power)[:, 0]  # (500, 10)
+        p = softmax(products / d_k**power)[:, 0]
         by_scores = p[:, :, None] * (np.eye(10) - p[:, None, :])
         by_query = by_scores @ k / d_k**power  # (500, 10, d_k)
         largest[name].append(p.max(axis=-1).mean())
@@ -176,20 +159,18 @@ plain, scaled = gradient.values()
 assert plain[-1] < 0.1 * scaled[-1] and largest["$q \\cdot k$"][-1] > 0.9
 
 # %% [markdown]
-# Divided by $\sqrt{d_k}$, both hardly change with the width. Not divided, the largest weight goes
-# to 1, and for a wide head most queries have no gradient. (The mean of the norms would not show it:
-# a few queries, with two keys that are nearly equally good, have a large one.) At the paper's own
-# $d_k = 64$ it is larger instead, and vanishes from 256 on; the paper too only says "we suspect".
+# With the division, both hardly change with the width. Without it, most queries of a wide head have
+# no gradient. (At the paper's own $d_k = 64$ they still have one; the paper, too, only says "we
+# suspect".)
 #
 # ## 3. Multi-head attention (3.2.2)
 #
 # $$\mathrm{MultiHead}(Q, K, V) = \mathrm{Concat}(\mathrm{head}_1, \dots, \mathrm{head}_h)\,W^O
 # \qquad \mathrm{head}_i = \mathrm{Attention}(QW_i^Q, KW_i^K, VW_i^V)$$
 #
-# with $d_k = d_v = d_\text{model} / h$. In the layer, the $W_i^Q$ of all heads are the columns of
-# one matrix (D, D), and so are the $W_i^K$ and the $W_i^V$; these two are one matrix (D, 2 D)
-# again. One product makes the queries of all heads, and a reshape tells the heads apart. Unlike in
-# the paper's equation, projections have a bias, 0 at first.
+# with $d_k = d_v = d_\text{model} / h$. The layer keeps the $W_i^Q$ of all heads as the columns of
+# one matrix (D, D), and all $W_i^K$ and $W_i^V$ in one matrix (D, 2 D). A reshape separates the
+# heads. Unlike the paper's equation, the projections have a bias.
 
 # %%
 d_model, num_heads = 64, 4
@@ -215,55 +196,49 @@ concatenated = by_hand.transpose(0, 2, 1, 3).reshape(query.shape)
 np.testing.assert_allclose(output, concatenated @ W_o + b_o, atol=1e-5)
 np.testing.assert_allclose(weights, weights_by_hand, atol=1e-6)
 
+for h in (1, 8):
+    layer = tt.MultiHeadAttention(h, 512)
+    layer.build((None, None, 512), (None, None, 512))
+    print(f"h = {h}: {layer.count_params():,} weights")
+    assert layer.count_params() == 4 * (512 * 512 + 512)
+
 show.plot_heads(
     [weights[0]],
     [f"q{i}" for i in range(5)],
     [f"k{j}" for j in range(7)],
     title="Four heads with random weights, on random vectors",
-    largest=None,
+    largest=float(np.max(weights)),
 )
 
 # %% [markdown]
-# A panel is a head (and a row of panels a layer; here is one). Each head projects the same vectors
-# in its own way, so each attends to something else. More heads have no more weights: they share
-# $d_\text{model}$ among them. (What they keep in memory grows: $h$ matrices of attention, (T, S).)
-
-# %%
-for h in (1, 8):
-    layer = tt.MultiHeadAttention(h, 512)
-    layer.build((None, None, 512), (None, None, 512))
-    print(f"h = {h}: {layer.count_params():,} weights")
-    assert layer.count_params() == 4 * (512 * 512 + 512) == 1_050_624
-
-# %% [markdown]
+# Each head projects the same vectors in its own way, so each attends to something else. More heads
+# have no more weights, because they share $d_\text{model}$.
+#
 # ## 4. Masks (3.2.3)
 #
-# A mask says which keys a query may attend to. The scores of all others are set to $-\infty$ before
-# the softmax:
+# A mask says which keys a query may attend to:
 #
 # $$\mathrm{softmax}\left(\frac{QK^\top}{\sqrt{d_k}} + M\right) V,
 # \qquad M_{ij} = \begin{cases} 0 & \text{query } i \text{ may attend to key } j \\
 # -\infty & \text{otherwise} \end{cases}$$
 #
-# In the code masks are boolean, true where attending is allowed, and passed as `attention_mask`.
-# Instead of $-\infty$ the layer adds $-10^9$, and the weight is 0 as well. But a query that may
-# attend to no key at all gets equal weights for all, where $-\infty$ would give NaN: its output is
-# finite and means nothing.
+# In the code a mask is boolean, true where a query may attend. The layer adds $-10^9$ instead of
+# $-\infty$, so a query that may attend to nothing gets equal weights and not NaN.
 #
-# **Causal** is the paper's mask: a position of the decoder attends to itself and to what is left of
-# it. The rest is not written yet; in training it is there, and must be hidden. **Padding** the
-# paper does not mention, but batches need it: sentences are filled up to one length, and no query
-# attends to the filling. Both are combined with `&`.
+# The paper has the **causal** mask: a position of the decoder attends to itself and to the
+# positions before it, because in translation the rest is not written yet. Batches also need a
+# **padding** mask: shorter sentences are filled up, and no query attends to the filling. `&`
+# combines them.
 
 # %%
 tokens = ["the", "cat", "sat", "down", "<pad>", "<pad>"]
 token_ids = np.array([[0 if token == "<pad>" else 11 for token in tokens]])
 padding = tt.padding_mask(token_ids, pad_id=0)  # (B, 1, S): the same for every query
 causal = tt.causal_mask(len(tokens))  # (1, T, T)
-display(show.plot_mask(padding, tokens, title="padding"))
-display(show.plot_mask(causal, tokens, title="causal"))
-display(show.plot_mask(padding & causal, tokens, title="padding & causal"))
 np.testing.assert_array_equal(causal[0], np.tri(len(tokens), dtype=bool))
+show.plot_masks(
+    {"padding": padding, "causal": causal, "padding & causal": padding & causal}, tokens
+)
 
 # %% [markdown]
 # The paper's three uses of attention are three classes:
@@ -274,80 +249,39 @@ np.testing.assert_array_equal(causal[0], np.tri(len(tokens), dtype=bool))
 # | self-attention of the decoder | `tt.CausalSelfAttention` | `x` | `x` | causal, built in |
 # | encoder-decoder attention | `tt.CrossAttention` | decoder | encoder's output | padding |
 #
-# What both masks do to the weights of `CausalSelfAttention`. The vectors are random, and the words
-# only label them:
+# This is what both masks do to the weights of `CausalSelfAttention`, for random vectors:
 
 # %%
 x = rng.normal(size=(1, len(tokens), 32)).astype("float32")
 causal_layer = tt.CausalSelfAttention(num_heads=1, d_model=32)
 output, weights = causal_layer(x, attention_mask=padding, return_attention_scores=True)
-
 visible = np.array(padding & causal)[0]
 assert np.array(weights)[0, 0][~visible].max() < 1e-8
 np.testing.assert_allclose(np.array(weights).sum(axis=-1), 1, atol=1e-6)
-show.plot_attention(weights[0, 0], tokens, title="attention weights, masked")
 
-# %% [markdown]
-# Hidden weights are 0, and each row sums to 1 over what is left: the first row has but one choice.
-# (The rows of `<pad>` are computed too; nothing attends to them, and the loss leaves them out.)
-#
-# Three checks. The encoder's layer with this mask computes the same. No information flows from
-# right to left: if the end of the sentence changes, outputs before it do not. And where nothing is
-# allowed, weights are equal.
-
-# %%
-global_layer = tt.GlobalSelfAttention(num_heads=1, d_model=32)  # the encoder's, without a mask
+# The encoder's layer with this mask computes the same.
+global_layer = tt.GlobalSelfAttention(num_heads=1, d_model=32)
 global_layer.build(x.shape)
 global_layer.set_weights(causal_layer.get_weights())
 np.testing.assert_allclose(global_layer(x, attention_mask=padding & causal), output, atol=1e-6)
 
+# If the end of the sentence changes, the outputs before it do not.
 other_end = x.copy()
 other_end[:, 4:] += 1
 np.testing.assert_allclose(causal_layer(other_end)[:, :4], causal_layer(x)[:, :4], atol=1e-6)
 
-nothing_allowed = np.zeros((1, 1, len(tokens)), bool)
-_, weights = global_layer(x, attention_mask=nothing_allowed, return_attention_scores=True)
-np.testing.assert_allclose(weights, 1 / len(tokens), atol=1e-6)
+show.plot_attention(weights[0, 0], tokens, title="attention weights, masked")
 
 # %% [markdown]
-# Two masks came after the paper, and with them other models of such layers.
-#
-# - **Prefix** (UniLM, [Dong et al. 2019](https://arxiv.org/abs/1905.03197)): source and target are
-#   one sequence. The source attends to the source in both directions, the target to the source and
-#   to its own past. So one stack of layers is both encoder and decoder.
-# - **Permutation** (XLNet, [Yang et al. 2019](https://arxiv.org/abs/1906.08237)): tokens are
-#   predicted in another order than they are written in; here *big*, *to*, *city*, *the*, *welcome*,
-#   `</s>` (the end). A row is the token to predict; it attends to the tokens predicted before it.
-#   (XLNet has a second stream of queries for that, which know their position and not their token;
-#   here is only the mask. `permutation_lm` is the whole model.)
-
-# %%
-source, target = "wir sehen ein sehr großes Haus".split(), "we see a big".split()
-prefix = tt.prefix_mask(np.array([[0] * len(source) + [1] * len(target)]))  # 1: generated
-assert int(np.sum(prefix)) == 70  # the causal mask has 55
-display(show.plot_mask(prefix, [*source, *target], title="prefix (the source is German)"))
-
-sentence = ["<s>", "welcome", "to", "the", "big", "city", "</s>"]
-ranks = np.array([[0, 5, 2, 4, 1, 3, 6]])  # when each token is predicted; <s> is given
-permutation = tt.permutation_mask(ranks)
-display(show.plot_mask(permutation, sentence[1:], sentence[:-1], title="permutation"))
-rows = ["".join(str(int(allowed)) for allowed in row) for row in np.array(permutation[0])]
-assert rows == ["101111", "100010", "101011", "100000", "101010", "111111"]
-np.testing.assert_array_equal(tt.permutation_mask(np.arange(7)[None]), tt.causal_mask(6))
-
-# %% [markdown]
-# In the prefix mask, the block on the left is the source, to which all attend, and the triangle at
-# the lower right is the causal mask of the target. In the permutation mask, *big*, the first to be
-# predicted, attends to `<s>` (the beginning) only, and `</s>`, the last, to everything. If tokens
-# are predicted in the order of writing, the permutation mask is the causal mask.
+# Hidden weights are 0, and each row sums to 1. (The rows of `<pad>` are computed too, and the loss
+# ignores them.)
 #
 # ## 5. Feed-forward networks (3.3)
 #
 # $$\mathrm{FFN}(x) = \max(0, xW_1 + b_1)\,W_2 + b_2$$
 #
-# is applied "to each position separately and identically": with the positions in another order, the
-# outputs are the same in that order. "Another way of describing this is as two convolutions with
-# kernel size 1." Both are checked here.
+# The network is applied "to each position separately and identically". "Another way of describing
+# this is as two convolutions with kernel size 1." The code checks both.
 
 # %%
 feed_forward = tt.FeedForward(d_model=32, d_ff=128)
@@ -374,51 +308,31 @@ assert base.count_params() == 2_099_712
 #
 # $$x_t = \sqrt{d_\text{model}}\;E_{w_t} + \mathrm{PE}_t$$
 #
-# $E_{w_t}$ is the row of the embedding matrix for the token $w_t$, and $\mathrm{PE}_t$ its position
-# (section 7). Source, target and the linear layer before the last softmax share this matrix. In the
-# linear layer its entries should be about $1/\sqrt{d_\text{model}}$, or else the scores of the
-# softmax (the *logits*) are large from the start. As an embedding it should not be small beside the
-# positions that are added. The paper gives no reason for the factor; this is a plausible one.
+# $E_{w_t}$ is the embedding of the token $w_t$, and $\mathrm{PE}_t$ its position (section 7).
+# Source, target and output layer share the matrix $E$. The paper gives no reason for the factor. A
+# plausible one: entries of about $1/\sqrt{d_\text{model}}$ suit the output layer, and as embeddings
+# they would vanish beside the positions.
 
 # %%
 layer = tt.PositionalEmbedding(vocab_size=1000, d_model=512)
-token_ids = np.arange(1000)[None]
 positions = np.array(tt.sinusoidal_positions(1000, 512))
-x = np.array(layer(token_ids))[0]
+output = np.array(layer(np.arange(1000)[None]))[0]
 E = layer.embedding.get_weights()[0]
-np.testing.assert_allclose(x, np.sqrt(512) * E + positions, atol=1e-5)
-
-fig, (left, right) = plt.subplots(1, 2, figsize=(9, 2.8), sharex=True)
-bins = np.linspace(-3, 3, 80)
-for axes, factor in ((left, 1), (right, np.sqrt(512))):
-    axes.hist((factor * E).ravel(), bins, density=True, color="C9", label="embeddings")
-    axes.hist(positions.ravel(), bins, density=True, histtype="step", color="k", label="positions")
-    axes.set(xlabel="entry", ylabel="density", ylim=(0, 2.5))
-left.set_title("$E$")
-right.set_title("$\\sqrt{d_{model}}\\;E$")
-right.legend(frameon=False)
-fig.tight_layout()
+np.testing.assert_allclose(output, np.sqrt(512) * E + positions, atol=1e-5)
 print(f"standard deviation: E {E.std():.3f}, times √512 {(np.sqrt(512) * E).std():.2f}, ", end="")
 print(f"positions {positions.std():.2f}")
 
 # %% [markdown]
-# Left, without the factor, the embeddings are a spike at 0 (cut off at the top) that the positions
-# would bury. Right, with it, both are of one scale. (Positions have a peak at 1 and another near 0,
-# because most dimensions change slowly, see section 7: their cosines stay near 1, their sines near
-# 0. At −1 waves turn round. That $E$ begins at $1/\sqrt{d_\text{model}}$ is the package's choice;
-# the paper does not say how weights are initialised.)
-#
 # ## 7. Positional encoding (3.5)
 #
 # $$\mathrm{PE}_{(p, 2i)} = \sin(p\,\omega_i), \qquad \mathrm{PE}_{(p, 2i+1)} = \cos(p\,\omega_i),
 # \qquad \omega_i = 10000^{-2i/d_\text{model}}$$
 #
-# for $i = 0, \dots, d_\text{model}/2 - 1$. Without a causal mask, neither attention nor the
-# feed-forward network knows the order of the tokens: in another order, the outputs are the same in
-# that order. So the positions are added to the embeddings.
+# Without a causal mask, neither attention nor the feed-forward network knows the order of the
+# tokens: in another order, the outputs are the same in that order. So positions are added to the
+# embeddings.
 
 # %%
-x = rng.normal(size=(1, len(tokens), 32)).astype("float32")
 output = np.array(global_layer(x))  # the encoder's attention, from section 4
 np.testing.assert_allclose(global_layer(x[:, ::-1]), output[:, ::-1], atol=1e-6)
 
@@ -428,13 +342,11 @@ np.testing.assert_allclose(pe[10, 4:8], [0.999901, -0.014096, 0.589918, 0.807463
 show.plot_positions(tt.sinusoidal_positions(100, 64), title="a row is the encoding of a position")
 
 # %% [markdown]
-# Sines and cosines take turns, hence the stripes. Dimensions on the left change from one position
-# to the next, like the last digit of a number; those on the right hardly change over 100 positions:
-# their sines stay near 0 and their cosines near 1.
+# Sines and cosines alternate, hence the stripes. The dimensions on the left change fast, like the
+# last digit of a number, and those on the right hardly at all.
 #
-# **A shift is a rotation.** The paper says that $\mathrm{PE}_{p+k}$ is a linear function of
-# $\mathrm{PE}_p$, for each offset $k$. It is a rotation: by the angle sum identities, each pair of
-# dimensions turns by the angle $k\,\omega_i$, whatever $p$ is.
+# **A shift is a rotation.** By the angle sum identities each pair of dimensions turns by the angle
+# $k\,\omega_i$ from $p$ to $p + k$, whatever $p$ is:
 #
 # $$\begin{pmatrix} \sin((p+k)\,\omega_i) \\ \cos((p+k)\,\omega_i) \end{pmatrix} =
 # \begin{pmatrix} \cos k\omega_i & \sin k\omega_i \\ -\sin k\omega_i & \cos k\omega_i \end{pmatrix}
@@ -452,16 +364,14 @@ def rotation(k, d_model):
     return matrix
 
 
-pe = np.array(tt.sinusoidal_positions(200, 64))
+pe = np.array(tt.sinusoidal_positions(100, 64))
 for k in (1, 7, 50):
-    R = rotation(k, 64)
-    np.testing.assert_allclose(R @ R.T, np.eye(64), atol=1e-12)
-    error = np.abs(pe[k:] - pe[:-k] @ R.T).max()
+    error = np.abs(pe[k:] - pe[:-k] @ rotation(k, 64).T).max()
     print(f"k = {k:2}: PE(p + k) = R_k PE(p) for all p, largest difference {error:.0e}")
     assert error < 1e-4  # the sinusoids are float32
 
-fig, panels = plt.subplots(1, 3, figsize=(9, 3.3), subplot_kw={"aspect": "equal"})
-for axes, i in zip(panels, (2, 5, 7), strict=True):
+fig, panels = plt.subplots(1, 3, figsize=(11, 3.4), layout="constrained")
+for axes, i in zip(panels, (2, 7), strict=False):
     sines, cosines = pe[:13, 2 * i], pe[:13, 2 * i + 1]
     axes.plot(cosines, sines, "o-", color="0.7", markersize=4)
     for p, colour in ((0, "tab:red"), (6, "tab:blue")):
@@ -469,30 +379,23 @@ for axes, i in zip(panels, (2, 5, 7), strict=True):
             axes.plot([0, cosines[end]], [0, sines[end]], color=colour)
             where = 1.17 * cosines[end], 1.17 * sines[end]
             axes.annotate(end, where, color=colour, ha="center", va="center")
-    axes.set(xlim=(-1.3, 1.3), ylim=(-1.3, 1.3), xlabel="cosine", ylabel="sine")
+    axes.set(xlim=(-1.3, 1.3), ylim=(-1.3, 1.3), xlabel="cosine", ylabel="sine", aspect="equal")
     axes.set_title(f"$i$ = {i}: 4 steps turn by {np.degrees(4 * 10000 ** (-2 * i / 64)):.0f}°")
-fig.tight_layout()
+image = panels[2].imshow(pe @ pe.T / 32, cmap="cividis")  # each encoding has the norm √32
+panels[2].set(xlabel="position", ylabel="position")
+colour_bar = fig.colorbar(image, ax=panels[2], label="cosine similarity")
 
 # %% [markdown]
-# Positions 0 to 12 on the circles of three pairs. From 0 to 4 (red) is the same angle as from 6 to
-# 10 (blue): a distance is the same rotation everywhere. The paper hypothesises that so the model
-# can "easily learn to attend by relative positions".
-#
-# A rotation keeps angles, so how alike two positions are depends on their distance only:
-
-# %%
-show.plot_position_similarity(tt.sinusoidal_positions(100, 64))
-
-# %% [markdown]
-# Each diagonal has one colour. Neighbours are the most alike, and similarity falls with the
-# distance, in waves. (It is the same for $k$ to the left and $k$ to the right. Only the rotation
-# knows the direction.)
+# The circles show positions 0 to 12 for two pairs of dimensions. From 0 to 4 (red) is the same
+# angle as from 6 to 10 (blue): a distance is the same rotation everywhere, so the paper
+# hypothesises that the model can "easily learn to attend by relative positions". A rotation keeps
+# angles, so the similarity of two positions depends on their distance only (right).
 #
 # ## 8. Residual connection and layer normalisation (3.1, 5.4)
 #
-# Every sub-layer $f$ (attention or feed-forward) is wrapped in a residual connection and a layer
-# norm. The paper normalises last, **post-norm**; most models since then, and this package by
-# default, normalise first, **pre-norm** ([Xiong et al. 2020](https://arxiv.org/abs/2002.04745)):
+# A residual connection and a layer norm surround every sub-layer $f$ (attention or feed-forward).
+# The paper normalises last, **post-norm**; most later models, and this package by default,
+# normalise first, **pre-norm** ([Xiong et al. 2020](https://arxiv.org/abs/2002.04745)):
 #
 # $$\text{post: } \mathrm{LayerNorm}(x + f(x)) \qquad\qquad
 # \text{pre: } x + f(\mathrm{LayerNorm}(x))$$
@@ -500,9 +403,8 @@ show.plot_position_similarity(tt.sinusoidal_positions(100, 64))
 # $$\mathrm{LayerNorm}(x) = \gamma\,\frac{x - \mu}{\sqrt{\sigma^2 + \epsilon}} + \beta,
 # \quad \mu \text{ and } \sigma^2 \text{ over the } d_\text{model} \text{ numbers of one position}$$
 #
-# `Residual` is both: `residual.post(x, f(residual.pre(x)))`. It also applies the dropout of 5.4 to
-# $f(x)$ in training. A pre-norm stack has one more norm at its end. Of the layer norm there are
-# variants; here $\epsilon$ is $10^{-6}$ and $\sigma^2$ the biased variance, as of `np.var`.
+# `Residual` does either, as `residual.post(x, f(residual.pre(x)))`, with the dropout of 5.4. The
+# figure shows why it matters: gradients of the loss in an untrained model.
 
 
 # %%
@@ -511,7 +413,6 @@ def layer_norm(x):  # gamma is 1 and beta 0 at first
     return (x - mean) / np.sqrt(variance + 1e-6)
 
 
-x = rng.normal(3, 2, size=(1, 6, 32)).astype("float32")
 for norm_first in (False, True):
     residual = Residual(32, norm_first=norm_first)
     residual.build(x.shape)
@@ -522,13 +423,7 @@ for norm_first in (False, True):
         expected = layer_norm(x + np.array(feed_forward(x)))
     np.testing.assert_allclose(output, expected, atol=1e-4)
 
-# %% [markdown]
-# Why it matters: the gradients of an untrained model. Below, the loss (section 12) of a batch of
-# random tokens is differentiated with respect to $W_2$ of the feed-forward network of each layer. A
-# model takes the ids (numbers) of source and target tokens and returns the logits of the next ones.
 
-
-# %%
 def gradient_norms(norm_first):
     """Of W_2 in each layer of an untrained model: those of the encoder, those of the decoder."""
     keras.utils.set_random_seed(0)
@@ -540,7 +435,7 @@ def gradient_norms(norm_first):
     stacks = model.encoder.layers, model.decoder.layers
     # `.value` is TensorFlow's variable, which the tape knows.
     kernels = [layer.feed_forward.contract.kernel.value for stack in stacks for layer in stack]
-    with tf.GradientTape() as tape:  # keeps what is computed, to differentiate it
+    with tf.GradientTape() as tape:
         loss = tt.SmoothedCrossEntropy()(labels, model((source_ids, target_ids)))
     norms = [float(tf.norm(gradient)) for gradient in tape.gradient(loss, kernels)]
     return norms[:6], norms[6:]
@@ -560,17 +455,13 @@ fig.tight_layout()
 assert post[-1] > 3 * post[0] and max(pre) < 2 * min(pre)
 
 # %% [markdown]
-# In the post-norm decoder the gradient grows from layer to layer and is several times larger in the
-# last than in the first. A learning rate that suits the first layers is too high for the last ones:
-# so Xiong et al. explain why post-norm needs the warm-up of section 11. It is disputed, since Adam
-# divides each gradient by its own size ([Liu et al. 2020](https://arxiv.org/abs/2004.08249)). In
-# the pre-norm decoder all layers have gradients of about one size. In the encoder, which is farther
-# from the loss, neither grows towards its end.
+# In the post-norm decoder the gradient of the last layer is several times that of the first, so one
+# learning rate does not suit both. Xiong et al. explain the need for a warm-up (section 11) by
+# this. In the pre-norm decoder all gradients are of about one size.
 #
 # ## 9. The whole model (3.1)
 #
-# Figure 1 of the paper is `tt.Transformer`: the layers of sections 3 to 8, six times in the encoder
-# and six times in the decoder. With the sizes of the paper's base model:
+# Figure 1 of the paper is `tt.Transformer`. These are the sizes of the paper's base model:
 
 # %%
 config = tt.TransformerConfig(37_000, 37_000, norm_first=False)  # other defaults are the base's
@@ -588,12 +479,13 @@ assert model.count_params() == 63_082_496 == sum(part.count_params() for part in
 del model
 
 # %% [markdown]
-# The paper's table 3 has $65 \times 10^6$ for this size, with a vocabulary of "about 37000 tokens".
-# What the difference is it does not say; a vocabulary of 40,700 would make it.
+# The paper's table 3 has $65 \times 10^6$, with a vocabulary of "about 37000 tokens"; it would be
+# exact with 40,700.
 #
 # ## 10. Why self-attention (4)
 #
-# Table 1 of the paper: $n$ positions of width $d$, kernels of size $k$, neighbourhoods of size $r$.
+# Table 1 of the paper, for $n$ positions of width $d$, kernels of size $k$, neighbourhoods of size
+# $r$:
 #
 # | layer | operations | sequential operations | longest path |
 # |---|---|---|---|
@@ -602,24 +494,12 @@ del model
 # | convolution, `keras.layers.Conv1D` | $O(k \cdot n \cdot d^2)$ | $O(1)$ | $O(\log_k n)$ |
 # | restricted, `RestrictedSelfAttention` | $O(r \cdot n \cdot d)$ | $O(1)$ | $O(n / r)$ |
 #
-# Restricted self-attention attends to positions near by. The class has their largest distance, its
-# `radius`, so that $r$ is twice that and one. It equals self-attention with a mask; but a mask alone
-# saves nothing, and this layer computes only the pairs that are near.
-
-# %%
-x = rng.normal(size=(1, 100, 32)).astype("float32")
-restricted, unrestricted = RestrictedSelfAttention(4, 32, radius=8), tt.GlobalSelfAttention(4, 32)
-for layer in (restricted, unrestricted):
-    layer.build(x.shape)
-unrestricted.set_weights(restricted.get_weights())
-masked = unrestricted(x, attention_mask=tt.local_mask(100, radius=8))
-np.testing.assert_allclose(restricted(x), masked, atol=1e-5)
-
-# %% [markdown]
-# **Longest path**, the last column: through how many steps does information go from one position to
-# another? Below, one input position at a time is changed, and layers of one kind are stacked until
-# an output changes with it. A recurrent layer reaches all of the past at once, but inside it goes
-# from step to step; these are counted.
+# Restricted self-attention equals self-attention with a mask that hides distant positions, but it
+# computes only the pairs that are near ($r$ is twice its `radius`, plus one).
+#
+# The **longest path** counts the steps that information takes from one position to another. Below,
+# one input position at a time is changed, and layers of one kind are stacked until an output
+# changes with it. For a recurrent layer the steps inside it are counted.
 
 
 # %%
@@ -631,6 +511,14 @@ def layers_of(width, radius, kernel=3):
         "restricted": RestrictedSelfAttention(4, width, radius),
     }
 
+
+x = rng.normal(size=(1, 100, 32)).astype("float32")
+restricted, unrestricted = RestrictedSelfAttention(4, 32, radius=8), tt.GlobalSelfAttention(4, 32)
+for layer in (restricted, unrestricted):
+    layer.build(x.shape)
+unrestricted.set_weights(restricted.get_weights())
+masked = unrestricted(x, attention_mask=tt.local_mask(100, radius=8))
+np.testing.assert_allclose(restricted(x), masked, atol=1e-5)
 
 n = 16
 x = rng.normal(size=(1, n, 32)).astype("float32")
@@ -656,13 +544,13 @@ colour_bar = fig.colorbar(image, ax=panels, label="steps")
 assert [*longest.values()] == [1, n - 1, n - 1, n // 2]
 
 # %% [markdown]
-# Self-attention joins all positions in one step. In a convolution of kernel 3, and in restricted
-# attention of radius 2 ($r = 5$), information goes on by 1 and by 2 positions a layer. That is
-# $O(n / k)$ and $O(n / r)$; the table's $\log_k n$ is for dilated convolutions. The recurrent layer
-# needs a step from each position to the next, and knows nothing of the future (white).
+# Self-attention joins all positions in one step. A convolution of kernel 3 carries information one
+# position a layer (the table's $\log_k n$ is for dilated ones), and restricted attention of radius
+# 2 carries it two positions. The recurrent layer needs a step for each position, and knows nothing
+# of the future (white).
 #
-# **Operations**, measured: CPU time of one forward pass of one sequence against its length, the
-# median of several.
+# **Operations** are measured as the CPU time of a forward pass of one sequence, the median of
+# several:
 
 # %%
 lengths = [32, 64, 128, 256] if quick else [32, 64, 128, 256, 512, 1024, 2048]
@@ -686,18 +574,16 @@ for length in lengths:
 
 n, r = np.array(lengths), 2 * radius + 1
 operations = {
-    "self-attention": n**2 * d,
-    "recurrent": n * d**2,
-    "convolution": k * n * d**2,
-    "restricted": r * n * d,
+    "self-attention": ("$n^2 d$", n**2 * d),
+    "recurrent": ("$n d^2$", n * d**2),
+    "convolution": ("$k n d^2$", k * n * d**2),
+    "restricted": ("$r n d$", r * n * d),
 }
-formulas = {
-    "self-attention": "$n^2 d$", "recurrent": "$n d^2$",
-    "convolution": "$k n d^2$", "restricted": "$r n d$",
-}  # fmt: skip
 fig, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6))
-for name, style in zip(operations, ("o-", "s--", "^-.", "D:"), strict=True):
-    left.plot(n, operations[name], style, markersize=4, label=f"{name}, {formulas[name]}")
+for (name, (formula, count)), style in zip(
+    operations.items(), ("o-", "s--", "^-.", "D:"), strict=True
+):
+    left.plot(n, count, style, markersize=4, label=f"{name}, {formula}")
     right.plot(n, milliseconds[name], style, markersize=4, label=name)
 left.set(title="table 1", ylabel="operations, without constants")
 right.set(title="measured", ylabel="milliseconds of CPU time")
@@ -712,22 +598,18 @@ for name, times in milliseconds.items():
     print(f"{name:15} from n = {lengths[-3]} to {lengths[-1]} grows like n^{growth:.1f}")
 
 # %% [markdown]
-# Both panels are logarithmic, so that the slope of a line is the power of $n$. Left, self-attention
-# is the steepest, and has fewer operations than recurrence as long as $n < d$. Right, only
-# self-attention grows clearly faster than $n$, and not yet like $n^2$: the attention layers also
-# have their projections, $4 n d^2$ operations that table 1 leaves out. Where lines are flat, the
-# time is mostly that of the call itself, whatever the length. How high a line is depends on more
-# than the operations: the recurrent layer is the slowest because of its $n$ small products one
-# after the other, the column *sequential operations*; the convolution is the fastest because it is
-# one large product.
+# The slope of a line is the power of $n$. Measured, only self-attention grows clearly faster than
+# $n$, and not yet like $n^2$, because its projections add $4 n d^2$ operations, which table 1
+# omits. Flat lines are the cost of the call itself. The recurrent layer is the slowest because its
+# $n$ small products follow one another (the column *sequential operations*).
 #
 # ## 11. The learning rate (5.3)
 #
 # $$\mathit{lrate} = d_\text{model}^{-0.5} \cdot
 # \min(\mathit{step}^{-0.5},\ \mathit{step} \cdot \mathit{warmup}^{-1.5})$$
 #
-# It rises linearly for `warmup_steps` updates and then falls with the inverse square root of the
-# step. It is known as Noam's schedule, after one of the authors.
+# The rate rises linearly for `warmup_steps` updates and then falls with the inverse square root of
+# the step. It is known as Noam's schedule, after one of the authors.
 
 # %%
 steps = np.arange(1, 20_001)
@@ -747,22 +629,22 @@ show.plot_schedules(curves)
 
 # %% [markdown]
 # Twice the width divides all rates by $\sqrt{2}$. Twice the warm-up makes the peak later and lower;
-# after it, both curves are one.
+# after it, both curves agree.
 #
 # ## 12. Label smoothing (5.4)
 #
-# The model is not to give all probability to the true token, but $1 - \epsilon$ (the paper has
-# $\epsilon = 0.1$); the $V - 2$ other tokens share $\epsilon$, all but padding, which is never
-# predicted. (The paper gives $\epsilon$ only, and cites Szegedy et al., who share it among all $V$,
-# the true one included.)
+# The true token gets the probability $1 - \epsilon$ (the paper has $\epsilon = 0.1$), and the $V-2$
+# others share $\epsilon$, except padding. (The paper cites Szegedy et al., who share it among all
+# $V$.)
 #
 # $$q_i = \begin{cases} 1 - \epsilon & i \text{ is the true token} \\ 0 & i \text{ is padding} \\
 # \epsilon / (V - 2) & \text{otherwise} \end{cases}
 # \qquad\qquad \mathrm{loss} = -\sum_i q_i \log p_i$$
 #
-# with $p$ the softmax of the logits. `SmoothedCrossEntropy` does not store $q$, but its gradient
-# with respect to the logits is $p - q$, so $q$ can be read from it. Here for a vocabulary of five,
-# with $\epsilon = 0.4$. The last label is padding, which counts nothing.
+# with $p$ the softmax of the logits. The gradient of the loss with respect to the logits is $p-q$,
+# so $q$ can be read from it (left, for $\epsilon = 0.4$; the last label is padding and counts
+# nothing). The right panel has the loss of a model that gives the true token the probability $p$
+# and three others equal shares of the rest.
 
 # %%
 vocabulary = ["<pad>", "a", "b", "c", "d"]
@@ -779,14 +661,8 @@ q = np.where(real[:, None], softmax(logits.numpy()[0]) - gradient, 0)
 third = 0.4 / 3
 expected = [[0, third, 0.6, third, third], [0, 0.6, third, third, third], [0, 0, 0, 0, 0]]
 np.testing.assert_allclose(q, expected, atol=1e-6)
-show.plot_target_distribution(q, [vocabulary[label] for label in labels[0]], vocabulary)
-
-# %% [markdown]
-# The loss when the model gives the true token the probability $p$ and the three other tokens equal
-# shares of the rest:
 
 
-# %%
 def losses_of(probabilities, label_smoothing):
     """The loss of each probability of the true token, `a`."""
     p = np.array(probabilities)[:, None]
@@ -796,34 +672,42 @@ def losses_of(probabilities, label_smoothing):
     return np.array(loss.call(np.ones((1, len(p)), int), logits[None]))[0]
 
 
+fig, (left, right) = plt.subplots(1, 2, figsize=(9, 3.2))
+left.imshow(q, cmap="Greys", vmin=0, vmax=1)
+for (row, column), probability in np.ndenumerate(q):
+    colour = "white" if probability > 0.5 else "black"
+    left.text(column, row, f"{probability:.2g}", ha="center", va="center", color=colour)
+left.set_xticks(range(5), vocabulary)
+left.set_yticks(range(3), [vocabulary[label] for label in labels[0]])
+left.set(xlabel="token of the vocabulary", ylabel="true token")
 probabilities = np.linspace(0.25, 0.999, 300)
-show.plot_smoothed_loss(
-    probabilities, {f"ε = {e}": losses_of(probabilities, e) for e in (0.0, 0.1, 0.4)}
-)
+for epsilon, style in ((0.0, "-"), (0.1, "--"), (0.4, "-.")):
+    losses = losses_of(probabilities, epsilon)
+    (line,) = right.plot(probabilities, losses, style, label=f"ε = {epsilon}")
+    right.plot(probabilities[losses.argmin()], losses.min(), "o", color=line.get_color())
+right.set(xlabel="predicted probability of the true token", ylabel="loss (nats)", ylim=(0, None))
+right.legend(frameon=False)
+fig.tight_layout()
 
-# %% [markdown]
-# Without smoothing the loss falls all the way to $p=1$. With it, it is lowest (dot) at
-# $p=1-\epsilon$, and a model that is surer pays: "this hurts perplexity, as the model learns to be
-# more unsure, but improves accuracy and BLEU score". And the lowest loss is not 0, but the entropy
-# of $q$. What is above it is the Kullback-Leibler divergence
-# $\mathrm{KL}(q \parallel p) = \sum_i q_i \log (q_i / p_i)$. Here for $\epsilon = 0.1$ and a $p$ that
-# is $1/4$ (all four alike), right, and too sure:
-
-# %%
+# The least loss is the entropy of q, and what is above it KL(q ‖ p), for ε = 0.1.
 entropy = -(0.9 * np.log(0.9) + 0.1 * np.log(0.1 / 3))
-probabilities = np.array([1 / 4, 27 / 30, 99 / 102])
-divergence = losses_of(probabilities, 0.1) - entropy
-for probability, value in zip(probabilities, divergence, strict=True):
-    print(f"p = {probability:.3f}: {abs(value):.5f}")
+divergence = losses_of([1 / 4, 27 / 30, 99 / 102], 0.1) - entropy
 np.testing.assert_allclose(divergence, [0.95135, 0, 0.05442], atol=2e-5)
 
 # %% [markdown]
+# With smoothing the loss is lowest (dot) at $p = 1-\epsilon$, so a model that is surer pays: "this
+# hurts perplexity, as the model learns to be more unsure, but improves accuracy and BLEU score".
+# The lowest loss is not 0 but the entropy of $q$, and the rest is the Kullback-Leibler divergence
+# $\mathrm{KL}(q \parallel p) = \sum_i q_i \log (q_i / p_i)$.
+#
 # ## 13. Training: the copy task (5)
 #
-# A small proof that all parts work together: the source is three to ten letters, and its
-# translation is the same letters. A tokenizer makes numbers of text. Here a token is a letter with
-# the space before it, which is written `▁`. A batch has a budget of tokens, as in the paper (5.1),
-# not of sentences.
+# A small proof that all parts work together: the translation of three to ten letters is the same
+# letters. A token is a letter with the space before it, written `▁`. As in the paper (5.1), a batch
+# has a budget of tokens, not of sentences. The labels are the target with `</s>` at its end; the
+# decoder's input is the same shifted one position to the right, with `<s>` at its beginning (figure
+# 1: "outputs (shifted right)"). So at each position the decoder predicts the next token from the
+# true tokens before it, and the causal mask hides the answer.
 
 # %%
 corpus = tt.copy_task(num_train=2_000 if quick else 20_000, num_validation=200, num_test=200)
@@ -835,25 +719,14 @@ train, validation = (  # one tokenizer for both sides
     )
     for text, seed in ((corpus.train, 0), (corpus.validation, None))
 )
-(ids,) = tokenizer.encode([corpus.train.sources[0]])
-print(corpus.train.sources[0], "→", tokenizer.subwords(ids), "→", ids)
-
-# %% [markdown]
-# The labels are the target with `</s>` at its end; the decoder's input is the same shifted one
-# position to the right, with `<s>` at its beginning (figure 1: "outputs (shifted right)"). So at
-# each position the decoder is to predict the next token from the true tokens before it, at all
-# positions at once, and the causal mask hides the answer.
-
-# %%
 inputs, labels = next(iter(train.dataset()))
 print("source ", tokenizer.subwords(inputs["source_ids"][0].numpy()))
 print("target ", tokenizer.subwords(inputs["target_ids"][0].numpy()))
 print("labels ", tokenizer.subwords(labels[0].numpy()))
 
 # %% [markdown]
-# Adam, schedule and label smoothing are as in the paper, but the warm-up is shorter, and all rates
-# are multiplied by 0.3. The model is pre-norm and has 0.25 million weights. Training takes about a
-# minute.
+# Adam, schedule and label smoothing are the paper's, with a shorter warm-up and all rates
+# multiplied by 0.3. The model is small and pre-norm, and training takes about a minute.
 
 # %%
 keras.utils.set_random_seed(0)
@@ -893,13 +766,11 @@ left.legend(frameon=False, fontsize=8)
 fig.tight_layout()
 
 # %% [markdown]
-# The loss ends near the least that is possible, which is the entropy of the smoothed labels
-# (section 12). Now the test sentences, which training never saw. From here on no true target is
-# given: the decoder predicts a token, gets it as its next input, and so on until `</s>`. Each time
-# the most probable token is taken (greedy search; `translator(texts, beam_size=4)` would be the
-# paper's beam search, 6.1). The last line is a sentence longer than any in training: the paper hopes
-# that sinusoids "may allow the model to extrapolate to sequence lengths longer than the ones
-# encountered during training" (3.5).
+# The loss ends near the least that is possible (section 12). Now the model translates test
+# sentences that training never saw, without a true target: it takes the most probable token, gets
+# it as its next input, and so on until `</s>` (greedy search; the paper's beam search, 6.1, is
+# `translator(texts, beam_size=4)`). The last line is a sentence longer than any in training: the
+# paper hopes that sinusoids "may allow the model to extrapolate" (3.5).
 
 # %%
 translator = tt.Translator.from_model(model, tokenizer, tokenizer, max_length=32)
@@ -913,14 +784,13 @@ if not quick:
     assert exact >= 0.95 * len(copies)
 
 # %% [markdown]
-# It does not extrapolate here: positions that were never trained mean nothing to it.
+# It does not extrapolate here: positions that training never saw mean nothing to it.
 #
 # ## 14. What the heads attend to
 #
-# A model returns its attention weights when asked, an entry for each layer: `encoder` and `decoder`
-# are the self-attentions, `cross` is the encoder-decoder attention. Below, a row of panels is a
-# layer, and a panel a head. The sentence is not in the training data. Its target is given, as in
-# training; what the model predicts at each position is printed.
+# On request a model returns its attention weights: `encoder` and `decoder` are the self-attentions,
+# `cross` is the encoder-decoder attention. A row of panels is a layer. The target of this new
+# sentence is given, as in training, and the predictions are printed.
 
 # %%
 sentence = "b a d c a g e h"
@@ -955,14 +825,11 @@ show.plot_heads(
 )
 
 # %% [markdown]
-# What the heads do is learned, and with other seeds it differs. Of the encoder, some heads attend
-# near to the token itself, others to one place or to all. The decoder's are triangles, by the
-# causal mask. The clearest is the encoder-decoder attention. It is a diagonal in nearly every head:
-# with `<s>` as its input the decoder attends to the first letter, with the first letter to the
-# second, and so on, always to the letter that it has to write next.
-#
-# So, with the rows named after the tokens that are predicted, the mean of these heads is an
-# alignment of source and target. The largest weight of a row is in a red frame.
+# Some heads of the encoder attend near the token itself, others to one place or to all. The
+# decoder's are triangles, by the causal mask. The encoder-decoder attention is a diagonal in nearly
+# every head: it looks at the letter that comes next. So with rows named after the predicted tokens,
+# the mean of these heads is an alignment of source and target. A red frame marks the largest weight
+# of a row.
 
 # %%
 mean = np.mean([np.mean(weights, axis=0) for weights in cross], axis=0)  # (T, S)
@@ -972,13 +839,12 @@ if not quick:
 show.plot_alignment(mean, source_tokens, predicted_tokens, title="mean of all heads and layers")
 
 # %% [markdown]
-# Nobody told the model that letters correspond: it saw pairs of sequences, and the attention found
-# which belongs to which.
+# Nobody told the model that letters correspond: it found that from pairs of sequences.
 #
 # ## Further
 #
-# `tt.MultiHeadAttention??` in a cell shows the source of a class. [01_train_a_translator](01_train_a_translator.ipynb)
-# translates German, [03_decode_and_serve](03_decode_and_serve.ipynb) searches with a beam and serves,
-# [04_from_recurrence_to_attention](04_from_recurrence_to_attention.ipynb) has what came before.
-# [docs/glossary.md](../docs/glossary.md) has the paper's terms with class and
-# file, and [docs/code.md](../docs/code.md) what happens in a training step, file by file.
+# [01_train_a_translator](01_train_a_translator.ipynb) translates German,
+# [03_decode_and_serve](03_decode_and_serve.ipynb) searches with a beam and serves, and
+# [04_from_recurrence_to_attention](04_from_recurrence_to_attention.ipynb) has what came before and
+# after. [docs/glossary.md](../docs/glossary.md) maps the paper's terms to classes and files, and
+# [docs/code.md](../docs/code.md) follows a training step.

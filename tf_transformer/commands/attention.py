@@ -32,42 +32,38 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, started: float) -> int:
-    """Draws."""
+    """Draws the alignment into a file."""
     from tf_transformer.visualization.attention import plot_alignment
-    from tf_transformer.visualization.figures import require_format, save_figure
+    from tf_transformer.visualization.figure import require_picture, save_figure
 
-    require_format(options.output)
-    source = _one_line("TEXT", options.text)
-    target = None if options.target is None else _one_line("--target", options.target)
+    require_picture(options.output)
+    for name, text in (("TEXT", options.text), ("--target", options.target)):
+        if text is not None and not text.split():
+            raise InputError(f"{name} is empty, so there is nothing to draw.")
     translator = open_translator(options.model, options)
     if getattr(translator.module, "align", None) is None:
         raise InputError(
             f"{options.model}: this model has no alignment, because it has no attention to the "
             f"source, or its SavedModel is of an earlier version."
         )
+    target = options.target
     if target is None:
-        target = translator(source)
+        target = translator(options.text)
         print(target)
-    [found] = translator.align([source], [target])
+    [found] = translator.align([options.text], [target])
     if not found.target_subwords:
         raise InputError("the translation is empty, so there is nothing to draw; give a --target.")
     if found.truncated:
         _note("a side has more tokens than the model takes; its end is left out.")
+    figure = plot_alignment(found.attention, found.source_subwords, found.target_subwords)
     with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", UserWarning)
-        figure = plot_alignment(found.attention, found.source_subwords, found.target_subwords)
-    for warning in caught:
-        _note(str(warning.message))
-    save_figure(figure, options.output)
+        warnings.simplefilter("ignore")
+        warnings.filterwarnings("always", "Glyph .* missing from font")
+        save_figure(figure, options.output)
+    if caught:
+        _note("no installed font has some of the characters; install one of Noto Sans.")
     print(options.output)
     return 0
-
-
-def _one_line(name: str, text: str) -> str:
-    line = " ".join(text.split())
-    if not line:
-        raise InputError(f"{name} is empty, so there is nothing to draw.")
-    return line
 
 
 def _note(line: str) -> None:

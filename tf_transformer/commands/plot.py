@@ -2,6 +2,7 @@
 
 import argparse
 
+from tf_transformer.errors import InputError
 from tf_transformer.training.run_directory import RunDirectory
 
 HELP = "draw the curves of runs"
@@ -20,11 +21,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, started: float) -> int:
-    """Draws."""
-    from tf_transformer.visualization.history import save_history
+    """Draws the curves into a file."""
+    from tf_transformer.visualization.curves import plot_history
+    from tf_transformer.visualization.figure import require_picture, save_figure
 
-    save_history(
-        [(path, RunDirectory.open(path).log()) for path in options.run_dirs], options.output
-    )
+    require_picture(options.output)
+    logs = [(path, RunDirectory.open(path).log()) for path in options.run_dirs]
+    logs = [(path, log) for path, log in logs if log]  # an average of checkpoints has no log
+    if not logs:
+        raise InputError("no run has a validation in its log yet, so there is no curve.")
+    save_figure(plot_history(logs), options.output)
     print(options.output)
     return 0

@@ -1,98 +1,118 @@
-"""Labelled curves in one panel, told apart without colour too."""
+"""Curves: the log of a run, learning rates, and BLEU by the length of a sentence."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
 
+import matplotlib
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
 
-from tf_transformer.visualization.figures import new_figure
-from tf_transformer.visualization.labels import readable_names
-from tf_transformer.visualization.matrices import as_numbers
+from tf_transformer.visualization.figure import new_figure, text_style
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+# The panels of a log: each has a title, and metrics with their line styles.
+_PANELS = {
+    "Loss": {"loss": "--", "val_loss": "-"},
+    "Validation BLEU": {"val_bleu": "-"},
+    "Validation perplexity": {"val_perplexity": "-"},
+    "Learning rate": {"learning_rate": "-"},
+}
+_FEW = 40  # points, which get markers
 
-_STYLES = ("-", "--", "-.", ":")
-_MARKERS = "os^Dv"
-_MOST_MARKERS = 40
-_INSIDE = 6  # curves whose names stand within the panel
 
-
-def checked_curves(curves: Mapping[str, Any], xs: Any | None, name: str) -> tuple[dict, np.ndarray]:
-    """Curves as arrays, and the numbers below them.
+def plot_history(logs: Sequence[tuple[str, Sequence[Mapping[str, float]]]]) -> Figure:
+    """Plots loss, validation BLEU, validation perplexity and learning rate of runs.
 
     Args:
-        curves: Labels, and the values of each, float `(N,)`.
-        xs: float `(N,)`; None for 1, 2, …, as far as the longest curve goes.
-        name: What `xs` are.
-
-    Raises:
-        ValueError: A curve is none, or of another length than `xs`.
+        logs: The name of each run and its log, as `RunDirectory.log` returns it.
     """
-    if not isinstance(curves, Mapping) or not all(isinstance(label, str) for label in curves):
-        raise ValueError("curves must be a dict of labels and values.")
-    arrays = {label: _vector(f"curve {label[:40]!r}", values) for label, values in curves.items()}
-    if xs is None:
-        return arrays, np.arange(1.0, 1 + max(map(len, arrays.values()), default=0))
-    xs = _vector(name, xs)
-    for label, values in arrays.items():
-        if len(values) != len(xs):
-            raise ValueError(
-                f"curve {label[:40]!r} must have {len(xs)} values, one for each of {name}; "
-                f"received {len(values)}."
-            )
-    return arrays, xs
+    figure = new_figure(11.0, 7.0)
+    figure.get_layout_engine().set(w_pad=0.12, h_pad=0.1)
+    grid = figure.subplots(2, 2, sharex=True)
+    for axes, (title, metrics) in zip(grid.flat, _PANELS.items(), strict=True):
+        for number, (_, log) in enumerate(logs):
+            for metric, style in metrics.items():
+                points = np.array([(line["step"], line[metric]) for line in log if metric in line])
+                marker = "o" if len(points) < _FEW else None
+                if len(points):
+                    axes.plot(*points.T, style, color=f"C{number}", marker=marker, markersize=3)
+        axes.set_title(title, loc="left", fontweight="bold")
+        _tidy(axes)
+        _label_steps(axes)
+    loss, bleu, perplexity, rate = grid.flat
+    keys = [Line2D([], [], color="0.3", linestyle=style) for style in _PANELS["Loss"].values()]
+    loss.legend(keys, ("training", "validation"), frameon=False)
+    bleu.set_ylim(bottom=0)
+    rate.set_ylim(bottom=0)
+    perplexity.set_yscale("log")  # it spans decades
+    perplexity.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    perplexity.yaxis.set_major_formatter("{x:g}")
+    perplexity.yaxis.set_minor_formatter(NullFormatter())
+    for axes in grid[-1]:
+        axes.set_xlabel("step")
+    keys = [Line2D([], [], color=f"C{number}") for number in range(len(logs))]
+    names = [name for name, _ in logs]
+    legend = figure.legend(keys, names, loc="outside upper left", ncols=4, frameon=False)
+    for text in legend.get_texts():
+        text.set(**text_style())
+    return figure
 
 
-def new_panel(width: float, labels: Sequence[str]) -> "Axes":
-    """The axes of a new figure, with space beside them for the names of many curves."""
-    if len(labels) <= _INSIDE:
-        return new_figure(width, 4.5).subplots()
-    beside = 0.6 + 0.085 * min(max(map(len, labels)), 48)
-    return new_figure(width + beside, max(4.5, 0.22 * len(labels))).subplots()
+def plot_schedules(curves: Mapping[str, Sequence[float]]) -> Figure:
+    """Plots learning rates over the steps of training.
 
-
-def draw_curves(axes: "Axes", curves: Mapping[str, np.ndarray], xs: Sequence[float]) -> list[Any]:
-    """Draws curves with a legend, dark to light in their order; NaN is a gap.
-
-    Returns:
-        Their lines.
+    Args:
+        curves: Labels, such as "d_model 512, warm-up 4000", and the learning rates of each at
+            steps 1, 2, ….
     """
-    import matplotlib
+    axes = _plot_curves(curves)
+    axes.set(xlabel="step", ylabel="learning rate")
+    _label_steps(axes)
+    axes.ticklabel_format(axis="y", style="sci", scilimits=(-2, 2), useMathText=True)
+    return axes.figure
 
-    # Its lightest third would be hard to see on white.
-    shades = matplotlib.colormaps["viridis"](np.linspace(0.0, 0.7, max(len(curves), 1)))
-    lines = []
-    for number, values in enumerate(curves.values()):
-        markers = _MARKERS[number % len(_MARKERS)] if len(values) <= _MOST_MARKERS else None
-        lines += axes.plot(
-            xs[: len(values)], values, color=shades[number], marker=markers, markersize=4,
-            linestyle=_STYLES[number % len(_STYLES)],
+
+def plot_bleu_by_length(
+    lengths: Sequence[str], curves: Mapping[str, Sequence[float]], sentences: Sequence[int]
+) -> Figure:
+    """Plots the BLEU of systems by source length, as figure 2 of Bahdanau et al. (2015).
+
+    Args:
+        lengths: Names of N groups of sentences, such as "1–10", shortest first.
+        curves: Labels of the systems, and the BLEU of each group; NaN is a gap.
+        sentences: The number of sentences in each group.
+    """
+    axes = _plot_curves(curves)
+    groups = [f"{name}\nn = {count}" for name, count in zip(lengths, sentences, strict=True)]
+    axes.set_xticks(range(1, 1 + len(groups)), groups)
+    axes.set(xlabel="source length (words)", ylabel="BLEU")
+    return axes.figure
+
+
+def _plot_curves(curves: Mapping[str, Sequence[float]]) -> Axes:
+    """Plots curves over 1, 2, …, which colours, line styles and markers tell apart."""
+    axes = new_figure(8.0, 4.5).subplots()
+    # The lightest third of the colours would be hard to see on white.
+    shades = matplotlib.colormaps["viridis"](np.linspace(0.0, 0.7, len(curves)))
+    for number, (label, values) in enumerate(curves.items()):
+        axes.plot(
+            range(1, 1 + len(values)), values, ("-", "--", "-.", ":")[number % 4], label=label,
+            color=shades[number], marker="os^Dv"[number % 5] if len(values) < _FEW else None,
+            markersize=4,
         )  # fmt: skip
-    axes.grid(True, color="0.9")
+    axes.set_ylim(bottom=0)
+    axes.legend(frameon=False)
+    _tidy(axes)
+    return axes
+
+
+def _tidy(axes: Axes) -> None:
+    axes.grid(True, which="major", color="0.9")
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
-    if lines:
-        _add_legend(axes, lines, list(curves))
-    return lines
 
 
-def _add_legend(axes, lines, labels):
-    names, style = readable_names(labels)
-    is_inside = len(names) <= _INSIDE
-    place = {"loc": "best"} if is_inside else {"loc": "upper left", "bbox_to_anchor": (1, 1)}
-    points = 72 * axes.figure.get_figheight() / (1.8 * len(names))
-    legend = axes.legend(
-        lines, [" "] * len(names), frameon=False, fontsize=float(np.clip(points, 2, 10)), **place
-    )
-    for text, name in zip(legend.get_texts(), names, strict=True):
-        text.set(text=name, **style)  # so that a name may begin with an underscore
-
-
-def _vector(name, values):
-    array = as_numbers(name, values)
-    if array.ndim != 1:
-        raise ValueError(f"{name} must be a list of numbers; received shape {array.shape}.")
-    if np.isinf(array).any():
-        raise ValueError(f"{name} must be finite; received an infinite number.")
-    return array
+def _label_steps(axes: Axes) -> None:
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)

@@ -1,0 +1,71 @@
+"""Figures without pyplot, and so without windows and global state; their texts and files."""
+
+import functools
+import os
+import pathlib
+import textwrap
+import unicodedata
+from typing import Any
+
+from matplotlib import font_manager
+from matplotlib.backend_bases import FigureCanvasBase
+from matplotlib.figure import Figure
+
+from tf_transformer.errors import InputError
+
+_LARGEST = 30.0  # inches: 4,500 pixels in a file
+# matplotlib draws each character with the first of these fonts that has it.
+_FONTS = (
+    "Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans SC", "Noto Sans JP", "Noto Sans KR",
+    "Noto Sans Arabic", "Noto Sans Hebrew", "Noto Sans Devanagari", "Noto Sans Bengali",
+    "Noto Sans Tamil", "Noto Sans Thai", "WenQuanYi Zen Hei", "IPAexGothic", "NanumGothic",
+    "PingFang SC", "Hiragino Sans", "Apple SD Gothic Neo", "Microsoft YaHei", "Yu Gothic",
+    "Malgun Gothic", "Nirmala UI", "Leelawadee UI", "Arial Unicode MS",
+)  # fmt: skip
+_JOINERS = "\u200c\u200d"  # they choose between the shapes of a letter
+
+
+def new_figure(width: float, height: float, title: str = "") -> Figure:
+    """Makes an empty figure of bounded size in inches, whose layout makes space for every label."""
+    figure = Figure(figsize=(min(width, _LARGEST), min(height, _LARGEST)), layout="constrained")
+    if title:
+        lines = textwrap.fill(title, int(9 * figure.get_figwidth()), max_lines=4, placeholder="…")
+        figure.suptitle(lines, **text_style())
+    return figure
+
+
+def save_figure(figure: Figure, output: str | os.PathLike[str]) -> None:
+    """Writes a figure into a file, whose suffix says the format, and makes its folder."""
+    output = pathlib.Path(output)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    # 'tight', because constrained layout is inexact for square cells and would clip labels.
+    figure.savefig(output, dpi=150, bbox_inches="tight", pad_inches=0.1)
+
+
+def require_picture(output: str) -> None:
+    """Raises an `InputError` unless the suffix of a file is a format that can be written."""
+    known = FigureCanvasBase.get_supported_filetypes()
+    if pathlib.Path(output).suffix.removeprefix(".").lower() not in known:
+        raise InputError(f"{output}: must end in one of .{', .'.join(sorted(known))}.")
+
+
+@functools.cache
+def text_style() -> dict[str, Any]:
+    """Returns what draws any text: fonts of many scripts, and a `$` that begins no formula."""
+    installed = font_manager.fontManager.get_font_names()
+    fonts = [name for name in _FONTS if name in installed]
+    return {"fontfamily": ["sans-serif", *fonts], "parse_math": False}
+
+
+def spell(token: str, longest: int = 16) -> str:
+    """Writes spaces as `▁`, invisible characters as `<U+200B>`, and shortens a long token."""
+    text = "".join(
+        "▁" if c.isspace() else c if c.isprintable() or c in _JOINERS else f"<U+{ord(c):04X}>"
+        for c in token
+    )
+    return text if len(text) <= longest else f"{text[: longest - 6]}…{text[-5:]}"
+
+
+def width(text: str) -> int:
+    """Counts the columns of a text; a Chinese, Japanese or Korean character takes two."""
+    return len(text) + sum(unicodedata.east_asian_width(character) in "WF" for character in text)
