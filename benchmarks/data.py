@@ -19,7 +19,7 @@ from typing import Any
 
 import engine
 
-SENTENCES = 50_000  # number of sentences to join
+SENTENCES = 50_000  # of the phrasebook, to join
 
 
 def write_shards(job: dict[str, Any]) -> dict[str, Any]:
