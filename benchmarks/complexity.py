@@ -1,7 +1,8 @@
-"""Time of one layer against the length of its sequence: the paper's table of complexity, measured.
+"""Measures the time of one layer against the length of its sequence.
 
-Vaswani et al. 2017, table 1: self-attention n²·d, recurrence n·d², convolution k·n·d², restricted
-self-attention r·n·d. One forward pass of a sequence, in turns, one thread. The last line is JSON.
+The table of complexity in Vaswani et al. 2017 (table 1) has self-attention n²·d, recurrence n·d²,
+convolution k·n·d² and restricted self-attention r·n·d. The layers take turns with a forward pass
+of one sequence, in one thread. The last line of the output is JSON.
 """
 
 import argparse
@@ -49,7 +50,7 @@ def main() -> None:
 
 
 def measure(options: argparse.Namespace) -> dict[str, list[float]]:
-    """Median milliseconds of each kind of layer, for each length."""
+    """Returns the median milliseconds of each kind of layer for each length."""
     import keras
     import numpy as np
     import tensorflow as tf
@@ -69,7 +70,7 @@ def measure(options: argparse.Namespace) -> dict[str, list[float]]:
         x = tf.constant(np.random.default_rng(0).normal(size=(1, length, options.width)), "float32")
         calls = {kind: tf.function(layer, autograph=False) for kind, layer in layers.items()}
         for call in calls.values():
-            call(x)  # traced
+            call(x)  # traces it
         seconds = {kind: [] for kind in layers}
         for _ in range(options.rounds):
             for kind, call in calls.items():
@@ -82,7 +83,7 @@ def measure(options: argparse.Namespace) -> dict[str, list[float]]:
 
 
 def exponent(milliseconds: list[float]) -> float:
-    """The exponent e of n with which the time grows, n^e, over the last factor of 4 in n."""
+    """Returns e if the time grows like n^e over the last factor of 4 in n."""
     return math.log(milliseconds[-1] / milliseconds[-3]) / math.log(LENGTHS[-1] / LENGTHS[-3])
 
 

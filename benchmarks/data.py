@@ -1,9 +1,9 @@
-"""Memory and time from text files of millions of pairs to token batches.
+"""Measures memory and time from text files of millions of pairs to token batches.
 
-A synthetic text, sentences of the phrasebook joined at random, is written as gzip shards. Then,
-each in a process of its own: the tokenizer is trained; the text is tokenized into a cache; the
-cache is read; the text is tokenized into memory. Times are CPU seconds of all threads, so rates are
-those of one core. The last line of the output is JSON.
+It joins sentences of the phrasebook at random and writes this text as gzip shards. Then separate
+processes train the tokenizer, tokenize the text into a cache, read the cache, and tokenize the text
+into memory. Times are CPU seconds of all threads, so rates are those of one core. The last line of
+the output is JSON.
 """
 
 import argparse
@@ -42,7 +42,7 @@ def write_shards(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def train_tokenizer(job: dict[str, Any]) -> dict[str, Any]:
-    """Reads the shards for the first time, and trains a joint tokenizer on them."""
+    """Reads the shards for the first time and trains a joint tokenizer on them."""
     import itertools
 
     from tf_transformer.data.text_files import TextFiles
@@ -60,7 +60,7 @@ def train_tokenizer(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def make_batches(job: dict[str, Any]) -> dict[str, Any]:
-    """Makes batches of the files, as `tf-transformer train` does."""
+    """Makes batches of the files as `tf-transformer train` does."""
     from tf_transformer.data.batching import TokenBatches
     from tf_transformer.data.text_files import TextFiles
     from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer
@@ -88,7 +88,7 @@ def make_batches(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def anonymous_mib() -> int:
-    """MiB of this process that are not backed by a file, so that the system cannot reclaim them."""
+    """Returns the MiB of this process without a file behind them, which cannot be reclaimed."""
     status = pathlib.Path("/proc/self/status").read_text()
     return int(status.split("RssAnon:")[1].split()[0]) // 1024
 

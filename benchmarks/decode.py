@@ -1,14 +1,14 @@
-"""Decoding: our SavedModel, plain and compiled by XLA, against CTranslate2 with the same weights.
+"""Measures decoding: our SavedModel, plain and compiled by XLA, against CTranslate2.
 
     python benchmarks/decode.py --run-dir runs/de_en --source test.de
     python benchmarks/decode.py --presets tiny --batch-sizes 1 --rounds 2
 
-Every engine runs in a process of its own; the processes take turns, and medians are compared. The
-time is that of the whole translation, text to text, tokenizers included. The last line of the
-output is JSON.
+All engines have the same weights. Each runs in its own process, and they take turns; medians are
+compared. The time is that of a translation from text to text, with tokenizers. The last line of
+the output is JSON.
 
-A model of `--run-dir` ends its translations itself. A preset without a run has random weights, so
-all of its translations are truncated after `--tokens` tokens, the same for every engine.
+A preset without a run has random weights, so its translations never end by themselves: every
+engine truncates them after `--tokens` tokens.
 """
 
 import argparse
@@ -31,7 +31,7 @@ Translate = Callable[[list[str], int, int], int]  # (texts, batch size, beam siz
 THREADS = 2
 # How one process can use two threads: (batches at a time, threads of each).
 CTRANSLATE2_THREADS = ((1, 2), (1, 1), (2, 1))
-SENTENCES = {1: 24, 32: 256, 128: 512}  # in one measurement, by batch size
+SENTENCES = {1: 24, 32: 256, 128: 512}  # batch size: sentences in one measurement
 
 
 def main() -> None:
@@ -69,7 +69,7 @@ def parse() -> argparse.Namespace:
 def write_models(
     preset: str, options: argparse.Namespace, sentences: list[str], folder: str
 ) -> None:
-    """Writes the same weights as SavedModels and for CTranslate2, in float32 and smaller types."""
+    """Writes SavedModels and CTranslate2 models with the same weights, in several types."""
     import keras
 
     import tf_transformer as tt
@@ -104,14 +104,14 @@ def write_models(
 
 
 def has_sizes_of(preset: str, config: Any) -> bool:
-    """Whether a model has the sizes of a preset; a run keeps sizes, not the preset's name."""
+    """Returns whether a model has the sizes of a preset, whose name a run does not record."""
     from sizes import PRESETS
 
     return all(getattr(config, name) == size for name, size in PRESETS[preset].items())
 
 
 def train_tokenizer(sentences: list[str]) -> Any:
-    """Trains a tokenizer of 8,000 subwords, or of as many as the sentences allow."""
+    """Trains a tokenizer of 8,000 subwords, or of fewer if the sentences do not have that many."""
     from tf_transformer import SentencePieceTokenizer
     from tf_transformer.errors import ConfigError
 
@@ -122,11 +122,11 @@ def train_tokenizer(sentences: list[str]) -> Any:
         return SentencePieceTokenizer.train(sentences, int(limit))
 
 
-# Engines: each a function that opens a folder and returns a `Translate`
+# Engines: functions that open a folder and return a `Translate`
 
 
 def ours(folder: str, name: str, xla: bool) -> Translate:
-    """Our translator, from a SavedModel."""
+    """Returns our translator, loaded from a SavedModel."""
     from tf_transformer import Translator
     from tf_transformer.inference import run_in_callers_thread
 
@@ -145,7 +145,7 @@ def ours(folder: str, name: str, xla: bool) -> Translate:
 
 
 def ctranslate2(folder: str, quantization: str, batches: int, threads: int) -> Translate:
-    """CTranslate2, with the same tokenizers and limits."""
+    """Returns CTranslate2 with the same tokenizers and limits."""
     import ctranslate2
     import sentencepiece
 
@@ -193,7 +193,7 @@ def engines() -> dict[str, tuple]:
 def serve(
     pipe: Connection, function: Callable[..., Translate], folder: str, arguments: list
 ) -> None:
-    """Runs one engine in its process; answers each job with tokens and seconds."""
+    """Runs one engine in its process, and answers each job with tokens and seconds."""
     translate = function(folder, *arguments)
     while (job := pipe.recv()) is not None:
         started = time.perf_counter()
@@ -204,7 +204,7 @@ def serve(
 def compare(
     preset: str, options: argparse.Namespace, sentences: list[str], folder: str
 ) -> dict[str, Any]:
-    """Returns the tokens a second of all engines, for each beam size and batch size."""
+    """Returns the tokens a second of all engines for each beam size and batch size."""
     context = multiprocessing.get_context("spawn")
     pipes, processes = {}, []
     for name, (function, *arguments) in engines().items():
@@ -240,7 +240,7 @@ def compare(
 
 
 def summary(medians: dict[str, float]) -> dict[str, Any]:
-    """Returns one cell; of CTranslate2 the fastest use of the threads, for each of its types."""
+    """Returns one cell; for CTranslate2 it has the fastest use of the threads for each type."""
     best = {
         quantization: max((v, k) for k, v in medians.items() if k.startswith(quantization))
         for quantization in ("float32", "int8")
@@ -263,7 +263,7 @@ def summary(medians: dict[str, float]) -> dict[str, Any]:
 
 
 def costs(preset: str) -> dict[str, Any]:
-    """Returns milliseconds of token 10 and of token 250, and the gain of the KV cache."""
+    """Returns the milliseconds of token 10 and of token 250, and the gain of the KV cache."""
     import numpy as np
     import tensorflow as tf
 
@@ -273,7 +273,8 @@ def costs(preset: str) -> dict[str, Any]:
 
     run_in_callers_thread()
     model = build_model(tt.preset(preset, 8000, 8000))
-    # No search ends early: an embedding of zeros has the logit 0, and others are always greater.
+    # The end token has an embedding of zeros and so the logit 0. Others have greater logits, so no
+    # search ends early.
     embeddings = model.output_projection.embedding.embeddings
     embeddings.assign(np.where(np.arange(8000)[:, None] == 3, 0.0, embeddings.numpy()))
     source_ids = tf.constant(np.random.default_rng(0).integers(4, 8000, (1, 16)), tf.int32)
@@ -336,7 +337,7 @@ def costs(preset: str) -> dict[str, Any]:
 
 
 def run_in_process(function: Callable, *arguments: Any) -> Any:
-    """Calls a function in a new process, so that TensorFlow's threads are its own."""
+    """Calls a function in a new process, which has its own threads of TensorFlow."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         return pool.apply(function, arguments)
 

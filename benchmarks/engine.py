@@ -1,8 +1,8 @@
-"""Runs an engine, one way to train, in a process of its own.
+"""Runs an engine (one way to train) in its own process.
 
-So thread pools, allocators and compilers of one engine do not disturb another. An engine is a
-script beside this file. It receives its job, a JSON object, as the only argument, and prints its
-result, a JSON object, as the last line.
+The thread pools, allocators and compilers of one engine then do not disturb another. An engine is a
+script beside this file. Its only argument is its job, a JSON object, and the last line that it
+prints is its result, a JSON object.
 """
 
 import json
@@ -19,7 +19,7 @@ FOLDER = pathlib.Path(__file__).parent
 def run(
     script: str, job: Mapping[str, Any], environment: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """Runs a script in a new process, and returns its result."""
+    """Runs a script in a new process and returns its result."""
     process = subprocess.run(
         [sys.executable, str(FOLDER / script), json.dumps(job)],
         capture_output=True,
@@ -37,10 +37,10 @@ def job() -> dict[str, Any]:
 
 
 def finish(result: Mapping[str, Any]) -> None:
-    """Prints the result of this process, with its peak memory.
+    """Prints the result of this process with its peak memory.
 
-    The parent must stay small (no TensorFlow, no PyTorch): a process inherits the peak of the one
-    that started it.
+    A process inherits the peak of its parent, so the parent must stay small (no TensorFlow, no
+    PyTorch).
     """
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(json.dumps({**result, "peak_mib": round(peak)}))

@@ -1,9 +1,9 @@
-"""Lines on a pair of axes, for the figures of docs/lineage.md."""
+"""Draws lines on a pair of axes, for the figures of docs/lineage.md."""
 
 import pathlib
 from collections.abc import Mapping, Sequence
 
-# Dashes and markers too, so that the lines differ in grey and for everybody.
+# Dashes and markers, because some readers cannot tell the colours apart.
 _STYLES = ("o-", "s--", "^-.", "D:", "v-", "P--", "X-.")
 
 

@@ -1,4 +1,4 @@
-"""Our engine on an accelerator: the pure Keras layers in a jitted train step on JAX."""
+"""Trains our layers, which are pure Keras, in a jitted step on JAX."""
 
 import time
 
@@ -49,7 +49,7 @@ def train(job: dict[str, Any]) -> dict[str, Any]:
     batches = [tuple(map(jax.numpy.asarray, batch)) for batch in synthetic_batches(job)]
 
     first_step, blocks, losses = None, [], []
-    for block in range(job["blocks"] + 1):  # the first compiles, and is the warm-up
+    for block in range(job["blocks"] + 1):  # the first is the warm-up, which compiles
         before = time.monotonic()
         for index in range(job["steps"] if block else len(batches)):
             state, loss = step(state, batches[index % len(batches)])

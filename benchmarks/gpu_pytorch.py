@@ -1,4 +1,4 @@
-"""PyTorch's engine on an accelerator: `nn.Transformer`, compiled, under bfloat16 autocast."""
+"""Trains PyTorch's `nn.Transformer`, compiled, under bfloat16 autocast."""
 
 import time
 
@@ -33,7 +33,7 @@ def train(job: dict[str, Any]) -> dict[str, Any]:
             return cross_entropy(logits.flatten(0, 1), labels.flatten())
 
     if job["compile"]:
-        # With the loss, so that its passes over the logits are fused; compiled for each shape.
+        # Compiling the loss too fuses its passes over the logits. Each shape is compiled.
         loss_of = torch.compile(loss_of, dynamic=False)
     batches = [
         [torch.from_numpy(ids).long().to(device) for ids in batch]
@@ -45,7 +45,7 @@ def train(job: dict[str, Any]) -> dict[str, Any]:
             torch.cuda.synchronize()
 
     first_step, blocks, losses = None, [], []
-    for block in range(job["blocks"] + 1):  # the first compiles, and is the warm-up
+    for block in range(job["blocks"] + 1):  # the first is the warm-up, which compiles
         before = time.monotonic()
         for index in range(job["steps"] if block else len(batches)):
             optimizer.zero_grad(set_to_none=True)

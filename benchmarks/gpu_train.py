@@ -1,7 +1,8 @@
-"""Training on one GPU: our Keras layers on JAX against PyTorch's `nn.Transformer`, in bfloat16.
+"""Measures training on one GPU: our Keras layers on JAX against PyTorch's `nn.Transformer`.
 
-Needs no TensorFlow. Both train the same sizes on the same synthetic batches, each in a process of
-its own. See README.md beside this file. The last line of the output is JSON.
+It needs no TensorFlow. Both train models of the same sizes on the same synthetic batches in
+bfloat16, each in its own process. See README.md beside this file. The last line of the output is
+JSON.
 """
 
 import argparse
@@ -80,7 +81,7 @@ def parse() -> argparse.Namespace:
 
 
 def measure_preset(job: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
-    """Runs each engine once, and returns its medians over the blocks."""
+    """Runs each engine once and returns its medians over the blocks."""
     batches = synthetic_batches(job)
     sizes = {name: job["sizes"][name] for name in ("num_layers", "d_model", "d_ff")}
     in_block = [*itertools.islice(itertools.cycle(batches), job["steps"])]

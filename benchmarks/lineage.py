@@ -1,9 +1,9 @@
-"""The architectures side by side: trained on one corpus with one budget, and measured alike.
+"""Trains all architectures on one corpus with one budget, and measures them.
 
-Each is trained by the command line in a process of its own, with nothing but its name, so with the
-recipe's choices for it. Runs that are done are kept: start it again to go on, or to measure again.
-Those of another budget, other files or another code of training are refused.
-The last line of the output is JSON, which is also in `results.json` beside the runs.
+The command line trains each in its own process with no option but its name, so with the recipe's
+choices. Finished runs are kept: start the script again to continue it or to measure again. It
+refuses runs of another budget, other files or other training code. The last line of the output is
+JSON, which is also in `results.json` beside the runs.
 """
 
 import argparse
@@ -25,7 +25,7 @@ TRANSLATING = ("sutskever", "cho", "bahdanau", "luong", "transformer", "prefix_l
 SCORING = ("permutation_lm", "masked_lm")
 # Upper bounds of the source's length in words.
 LENGTHS = (6, 9, 12, 15, 18, 22, 30, 1000)
-# Sentences of a group, of which BLEU says something.
+# Sentences in a group; BLEU of fewer means little.
 FEWEST = 20
 # The parts of the package that decide what a run learns.
 OF_TRAINING = ("config", "data", "layers", "models", "tokenizers", "training")
@@ -86,7 +86,7 @@ def parse() -> argparse.Namespace:
 
 
 def train(name: str, run_dir: pathlib.Path, options: argparse.Namespace) -> None:
-    """Trains one architecture, or goes on with it."""
+    """Trains one architecture, or continues its training."""
     command = [sys.executable, "-m", "tf_transformer.cli", "train", f"--run-dir={run_dir}"]
     if (run_dir / "config.toml").exists():
         command.append("--resume")
@@ -106,7 +106,7 @@ def train(name: str, run_dir: pathlib.Path, options: argparse.Namespace) -> None
 
 
 def made_by(options: argparse.Namespace) -> str:
-    """What decides the result of a training: budget, files and code."""
+    """Returns what decides the result of a training: budget, files and code."""
     package, digest = pathlib.Path(tf_transformer.__file__).parent, hashlib.sha256()
     for path in sorted(path for part in OF_TRAINING for path in (package / part).rglob("*.py")):
         digest.update(path.read_bytes())
@@ -115,7 +115,7 @@ def made_by(options: argparse.Namespace) -> str:
 
 
 def measure(name: str, run_dir: pathlib.Path, options: argparse.Namespace) -> dict[str, Any]:
-    """What one architecture has learned, and how fast it is."""
+    """Returns the quality and the speed of one architecture."""
     import tf_transformer as tt
     from tf_transformer.data.corpus import load_validation
     from tf_transformer.training.restore import restore_model, translator_of
@@ -140,7 +140,7 @@ def measure(name: str, run_dir: pathlib.Path, options: argparse.Namespace) -> di
     sources, references = test_text(options)
     translator = translator_of(config.data, model, *tokenizers)
     beam = {"beam_size": 4, "length_penalty": 1.0}
-    translator(sources[:64], **beam)  # traced before it is timed
+    translator(sources[:64], **beam)  # traces it before it is timed
     began = time.monotonic()
     translations = translator(sources, **beam)
     seconds = time.monotonic() - began
@@ -158,9 +158,9 @@ def measure(name: str, run_dir: pathlib.Path, options: argparse.Namespace) -> di
 def by_length(
     sources: list[str], translations: list[str], references: list[str]
 ) -> list[tuple[int, int, int, float]]:
-    """BLEU of the sources of like lengths: (shortest, longest in words, sentences, BLEU).
+    """Returns (shortest, longest, sentences, BLEU) for groups of sources by length in words.
 
-    The longest are with those before them where they are few.
+    If there are few long sources, they join the group before them.
     """
     import tf_transformer as tt
 
@@ -177,7 +177,7 @@ def by_length(
 
 
 def test_text(options: argparse.Namespace) -> tuple[list[str], list[str]]:
-    """The sentences to measure on, and their translations."""
+    """Returns the sentences to measure on and their translations."""
     if options.test_source:
         return read_lines(options.test_source), read_lines(options.test_target)
     if options.validation_source:
@@ -189,7 +189,7 @@ def test_text(options: argparse.Namespace) -> tuple[list[str], list[str]]:
 
 
 def print_table(results: dict[str, dict[str, Any]]) -> None:
-    """The results as Markdown."""
+    """Prints the results as Markdown."""
     columns = {
         "parameters": "{:,}",
         "updates": "{:,}",
@@ -213,7 +213,7 @@ def print_table(results: dict[str, dict[str, Any]]) -> None:
 
 
 def draw(results: dict[str, dict[str, Any]], path: str) -> None:
-    """BLEU by the length of the source, a curve for each architecture that translates."""
+    """Draws BLEU by the length of the source, a curve for each architecture that translates."""
     from tf_transformer.visualization import plot_bleu_by_length, save_figure
 
     groups = {n: result["bleu_by_length"] for n, result in results.items() if "bleu" in result}

@@ -1,7 +1,7 @@
-"""Asks a server over connections that are kept open, as cheaply as Python can.
+"""Sends requests to a server over open connections, with as little CPU time as Python can.
 
-All connections are in one thread of one process, on asyncio's protocols: the server shares the
-cores with it. Each connection is a client that sends its next request when it has an answer.
+The server shares the cores with this process, which runs all connections in one thread, on
+asyncio's protocols. Each connection is a client that sends its next request when it has an answer.
 """
 
 import asyncio
@@ -13,21 +13,21 @@ from typing import Any
 
 
 def load(port: int, path: str, texts: Sequence[str], clients: int, seconds: float) -> dict:
-    """Asks for one text a request for some seconds.
+    """Sends requests of one text each for some seconds.
 
     Args:
-        port: On 127.0.0.1.
+        port: The server's port on 127.0.0.1.
         path: Where to post, such as `/v1/models/demo:predict`.
-        texts: Each client takes all of them in turn, and begins at another one.
-        clients: Connections, each with one request under way.
-        seconds: For how long new requests are sent.
+        texts: Each client sends all of them in turn, and begins at a different one.
+        clients: Number of connections, each with one request under way.
+        seconds: How long new requests are sent.
 
     Returns:
-        `latencies`, in seconds, of all requests but those under way at the end; `seconds` that
-        these took; `cpu_seconds` of this process.
+        `latencies` in seconds of the answered requests, `seconds` of the measurement, and
+        `cpu_seconds` of this process.
 
     Raises:
-        RuntimeError: An answer has another status than 200, or none comes.
+        RuntimeError: An answer has a status other than 200, or there is no answer.
     """
     requests = [_request(path, text) for text in texts]
     return asyncio.run(_load(port, requests, clients, seconds))
@@ -63,7 +63,7 @@ class _Client(asyncio.Protocol):
     """One connection.
 
     Attributes:
-        lost: A future of why it asks no more.
+        lost: A future that gets the reason why the connection ended.
     """
 
     def __init__(self, requests: Iterator[bytes], latencies: list[float]) -> None:

@@ -1,4 +1,4 @@
-"""A Transformer of PyTorch's modules: `nn.Transformer` between tied embeddings."""
+"""PyTorch's `nn.Transformer` between tied embeddings."""
 
 import math
 
@@ -8,21 +8,20 @@ from torch.nn import functional
 
 
 class PyTorchTransformer(nn.Module):
-    """`nn.Transformer`, norm-first, with one matrix for source, target and output.
+    """`nn.Transformer` with pre-norm and one matrix for source, target and output.
 
     Args:
-        vocab_size: V, of both sides.
-        num_layers: Encoder layers, and as many decoder layers.
+        vocab_size: V of both sides.
+        num_layers: Number of encoder layers, and of decoder layers.
         d_model: D.
         num_heads: H.
         d_ff: Width of the feed-forward networks.
         dropout: Dropout rate.
         pad_id: The id of padding.
-        dropout_everywhere: `nn.Transformer` applies dropout to attention weights and to the hidden
-            layer of the feed-forward networks besides the embeddings and the sub-layers' outputs,
-            and dropout of the attention weights rules out the fused attention kernels. False
-            applies it only where our model does, as in the paper: the same work, and faster.
-        max_length: Length of the table of positions.
+        dropout_everywhere: Whether dropout also applies to attention weights, which rules out the
+            fused attention kernels, and to the hidden layers of the feed-forward networks, as in
+            `nn.Transformer`. False applies it only where our model and the paper do.
+        max_length: Number of positions.
     """
 
     def __init__(
@@ -50,7 +49,7 @@ class PyTorchTransformer(nn.Module):
         nn.init.normal_(self.embedding.weight, std=d_model**-0.5)
         if not dropout_everywhere:
             for layer in [*self.transformer.encoder.layers, *self.transformer.decoder.layers]:
-                layer.dropout = nn.Identity()  # of the feed-forward network's hidden layer
+                layer.dropout = nn.Identity()  # for the feed-forward network's hidden layer
                 layer.self_attn.dropout = 0.0
                 if hasattr(layer, "multihead_attn"):
                     layer.multihead_attn.dropout = 0.0
@@ -67,8 +66,8 @@ class PyTorchTransformer(nn.Module):
             self.embed(target_ids),
             src_key_padding_mask=source_padding,
             memory_key_padding_mask=source_padding,
-            # Target padding comes last, so the causal mask hides it from all real tokens. A
-            # padding mask besides it would rule out PyTorch's causal kernel.
+            # The causal mask hides target padding, which comes last, from all real tokens. A
+            # padding mask would rule out PyTorch's causal kernel.
             tgt_mask=self.causal[:length, :length],
             tgt_is_causal=True,
         )
@@ -89,8 +88,8 @@ def sinusoids(length: int, d_model: int) -> torch.Tensor:
 def label_smoothed_loss(pad_id: int, label_smoothing: float = 0.1) -> nn.CrossEntropyLoss:
     """Returns PyTorch's own loss.
 
-    Its smoothed target gives padding and the true token a share too, ours does not; the cost is
-    the same, and the value differs in the fourth digit.
+    Unlike ours, it gives padding and the true token a share of the smoothing. The cost is the same,
+    and the value differs in the fourth digit.
     """
     return nn.CrossEntropyLoss(ignore_index=pad_id, label_smoothing=label_smoothing)
 
@@ -98,7 +97,7 @@ def label_smoothed_loss(pad_id: int, label_smoothing: float = 0.1) -> nn.CrossEn
 def adam_with_noam(
     model: nn.Module, d_model: int, warmup_steps: int = 4000
 ) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler]:
-    """Returns Adam as one fused kernel, PyTorch's fastest, and Noam's schedule for it."""
+    """Returns Adam as one fused kernel, which is PyTorch's fastest, with Noam's schedule."""
     optimizer = torch.optim.Adam(
         model.parameters(), lr=1.0, betas=(0.9, 0.98), eps=1e-9, fused=True
     )

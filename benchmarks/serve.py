@@ -1,11 +1,11 @@
-"""Serving: requests a second and latency of the local server, with and without batching.
+"""Measures requests a second and latency of the local server, with and without batching.
 
     python benchmarks/serve.py saved_models/demo --source test.de
     python benchmarks/serve.py saved_models/demo --clients 1 8 --seconds 1 --rounds 1
 
-One sentence a request. Two servers run, `tf-transformer serve` with and without `--no-batching`,
-and take turns with each other and with direct calls of the SavedModel's signature, each in a
-process of its own; medians of the rounds are compared. The last line of the output is JSON.
+A request has one sentence. Two servers, `tf-transformer serve` with and without `--no-batching`,
+take turns with direct calls of the SavedModel's signature, each in its own process; medians of the
+rounds are compared. The last line of the output is JSON.
 """
 
 import argparse
@@ -29,7 +29,7 @@ import numpy as np
 from texts import read_texts
 
 SERVERS: dict[str, list[str]] = {"batching": [], "no_batching": ["--no-batching"]}
-# By name: whether an operation runs in the thread that calls it.
+# Direct calls by name, and whether operations run in the thread that calls them.
 DIRECT = {"direct": False, "direct_one_thread": True}
 TARGETS = {"batching_gain": "at least 4", "p50_ratio": "at most 1.3"}
 START_SECONDS = 120
@@ -64,14 +64,14 @@ def parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-# What is measured: each a function (texts, clients, seconds) -> measurement, see `load.load`
+# What is measured: functions (texts, clients, seconds) -> measurement, see `load.load`
 
 Ask = Callable[[Sequence[str], int, float], dict[str, Any]]
 
 
 @contextlib.contextmanager
 def server(saved_model: str, arguments: list[str]) -> Iterator[Ask]:
-    """Starts a server, and a process that asks it."""
+    """Starts a server and a process that asks it."""
     port = free_port()
     name = pathlib.Path(saved_model).resolve().name
     with tempfile.TemporaryFile() as log:
@@ -117,7 +117,7 @@ def ask_server(port: int, path: str) -> Ask:
 
 
 def direct(saved_model: str, in_callers_thread: bool) -> Ask:
-    """Calls the signature `serving_default`, one text after the other."""
+    """Returns a function that calls `serving_default` with one text after the other."""
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     import tensorflow as tf
     import tensorflow_text  # noqa: F401
@@ -146,12 +146,12 @@ def direct(saved_model: str, in_callers_thread: bool) -> Ask:
 
 @contextlib.contextmanager
 def process(make: Callable[..., Ask], *arguments: Any) -> Iterator[Ask]:
-    """A process that makes an `Ask` and runs it."""
+    """Starts a process that makes an `Ask` and runs it."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     worker = context.Process(target=work, args=(theirs, make, arguments), daemon=True)
     worker.start()
-    theirs.close()  # so that reading ends when the process does
+    theirs.close()  # otherwise reading would not end when the process does
 
     def ask(*job):
         ours.send(job)
@@ -181,12 +181,12 @@ def work(pipe: Any, make: Callable[..., Ask], arguments: tuple) -> None:
 def measure(
     askers: dict[str, Ask], texts: list[str], options: argparse.Namespace
 ) -> dict[str, dict[str, Any]]:
-    """The measurements of all askers for each number of clients, in turns."""
+    """Measures all askers in turns for each number of clients."""
     results = {}
     for ask in askers.values():
-        ask(texts, 1, options.warm_up)  # TensorFlow optimizes a graph when it first runs
+        ask(texts, 1, options.warm_up)  # TensorFlow optimizes a graph when it first runs it
     for clients in options.clients:
-        # A direct call is that of one client.
+        # Direct calls are measured with one client only.
         taking_turns = {k: v for k, v in askers.items() if clients == 1 or k not in DIRECT}
         rounds: dict[str, list[dict[str, float]]] = {name: [] for name in taking_turns}
         for round_number in range(-1, options.rounds):  # the first warms up
@@ -217,7 +217,7 @@ def summary(found: dict[str, Any]) -> dict[str, float]:
 
 
 def ratios(results: dict[str, dict[str, Any]]) -> dict[str, float]:
-    """What the targets are about, as far as it was measured; prints both."""
+    """Returns the ratios that have targets, as far as they were measured, and prints both."""
     found = {}
     most = max((int(cell.removeprefix("clients_")) for cell in results), default=0)
     if most > 1:

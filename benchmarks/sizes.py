@@ -1,4 +1,4 @@
-"""The sizes of the measured model: those of a preset, or of the command line."""
+"""The sizes of the measured model, from a preset or the command line."""
 
 import argparse
 from collections.abc import Callable
@@ -10,7 +10,7 @@ NAMES = ("num_layers", "d_model", "num_heads", "d_ff")
 
 
 def add_size_options(parser: argparse.ArgumentParser, kind: Callable[[str], int]) -> None:
-    """Adds an option for each size, parsed by `kind`, such as `int`."""
+    """Adds an option for each size, parsed by `kind` (such as `int`)."""
     for name in NAMES:
         parser.add_argument(
             f"--{name.replace('_', '-')}", type=kind, help="default: that of the preset"
@@ -18,6 +18,6 @@ def add_size_options(parser: argparse.ArgumentParser, kind: Callable[[str], int]
 
 
 def sizes_of(preset: str, options: argparse.Namespace) -> dict[str, int]:
-    """Returns the sizes of a preset, replaced by those that the options give."""
+    """Returns the sizes of the options, and those of a preset for the others."""
     given = {name: getattr(options, name) for name in NAMES}
     return {**PRESETS[preset], **{name: size for name, size in given.items() if size is not None}}

@@ -7,15 +7,15 @@ import numpy as np
 Batch = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 PAD_ID, FIRST_ID = 0, 4
-SENTENCE_LENGTHS = (16, 32, 64)  # few shapes, since each is compiled
+SENTENCE_LENGTHS = (16, 32, 64)  # few, because each shape is compiled
 LEAST_FULL = 0.9  # sentences have 0.9 T to T tokens: about 5 % padding
 
 
 def synthetic_batches(job: dict[str, Any]) -> list[Batch]:
-    """Returns a batch for each length, of `job["batch_tokens"]` tokens a side, padding included.
+    """Returns a batch for each length, with `job["batch_tokens"]` tokens on each side.
 
     Returns:
-        list of (source_ids, target_ids, labels), int32 arrays `(B, T)`.
+        list of (source_ids, target_ids, labels), int32 arrays `(B, T)` with padding.
     """
     random = np.random.default_rng(job["seed"])
     return [_batch(random, length, job) for length in SENTENCE_LENGTHS]
@@ -41,8 +41,8 @@ def training_flops(
 ) -> float:
     """Returns the floating-point operations that one training step on a batch needs.
 
-    Only matrix products over real tokens count, a multiplication and its addition as two
-    operations; the backward pass takes twice the forward pass. Causal attention counts by half.
+    Only matrix products over real tokens count; a multiplication and its addition are two
+    operations. The backward pass counts as two forward passes, and causal attention as half.
     Dropout, softmax, normalisation and optimizer do not count.
     """
     source_ids, _, labels = batch

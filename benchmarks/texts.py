@@ -6,7 +6,7 @@ from tf_transformer.data.lines import DataError, read_lines
 
 
 def read_texts(path: str | None) -> list[str]:
-    """The lines of a file, plain or gzip; without one, the phrasebook's test part."""
+    """Returns the lines of a file, plain or gzip, or the phrasebook's test part."""
     if path:
         try:
             return read_lines(path)

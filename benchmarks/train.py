@@ -1,7 +1,8 @@
-"""Training on a CPU: our Transformer against PyTorch's `nn.Transformer`, in target tokens a second.
+"""Measures training on a CPU: our Transformer against PyTorch's `nn.Transformer`.
 
-Both train the same sizes on the same tokenized batches in the same order, in turns, each in a
-process of its own. See README.md beside this file. The last line of the output is JSON.
+Both train models of the same sizes on the same tokenized batches in the same order. Each runs in
+its own process, and they take turns. See README.md beside this file. The last line of the output is
+JSON.
 """
 
 import argparse
@@ -16,7 +17,7 @@ from typing import Any
 import engine
 from sizes import add_size_options, sizes_of
 
-# name: its script, and the keys of its job that differ
+# name: script, and the keys of its job that differ
 ENGINES = {
     "ours": ("train_ours.py", {"metrics": True}),
     "ours_no_metrics": ("train_ours.py", {"metrics": False}),
@@ -27,7 +28,7 @@ ENGINES = {
     "pytorch_compiled": ("train_pytorch.py", {"dropout_everywhere": False, "compile": True}),
 }  # fmt: skip
 DEFAULT_ENGINES = ("ours", "pytorch", "ours_no_metrics", "pytorch_default_dropout")
-# (warm-up, measured steps); a step of base takes a core some 20 seconds.
+# preset: (warm-up, measured steps). A step of base takes about 20 seconds on a core.
 STEPS = {"tiny": (8, 40), "small": (8, 40), "base": (2, 6), "big": (1, 3)}
 PRECISIONS = ("float32", "bfloat16")
 
@@ -96,7 +97,7 @@ def parse() -> argparse.Namespace:
 
 
 def positive(text: str) -> int:
-    """The type of an option that is an integer from 1 on."""
+    """Converts the text of an option to an integer from 1 on."""
     number = int(text)
     if number <= 0:
         raise argparse.ArgumentTypeError(f"{text} is not greater than 0")
@@ -106,7 +107,7 @@ def positive(text: str) -> int:
 def measure_preset(
     preset: str, steps: tuple[int, int], job: dict[str, Any], options: argparse.Namespace
 ) -> dict[str, Any]:
-    """Returns the results of float32, and those of other precisions under their names."""
+    """Returns the results of float32, and of other precisions under their names."""
     warm_up, measured = steps
     job = {
         **job,
@@ -126,7 +127,7 @@ def measure_preset(
 
 
 def measure_cell(job: dict[str, Any], warm_up: int, options: argparse.Namespace) -> dict[str, Any]:
-    """Runs all engines in turns, and returns medians over the rounds."""
+    """Runs all engines in turns and returns medians over the rounds."""
     rounds: dict[str, list[dict[str, float]]] = {name: [] for name in options.engines}
     for number in range(options.rounds):
         for name in options.engines:
@@ -154,7 +155,7 @@ def measure_cell(job: dict[str, Any], warm_up: int, options: argparse.Namespace)
 def measurements(result: dict[str, Any], warm_up: int) -> dict[str, float]:
     """Returns what one run of an engine measured, without the steps of the warm-up.
 
-    The first step, the slowest, belongs to the warm-up and is not among `seconds`.
+    `seconds` lacks the first step, which belongs to the warm-up.
     """
     seconds, tokens = result["seconds"][warm_up - 1 :], result["tokens"][warm_up - 1 :]
     return {

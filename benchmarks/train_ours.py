@@ -1,4 +1,4 @@
-"""Our engine: model, optimizer and batches of `tf-transformer train`, trained by `model.fit`."""
+"""Trains the model of `tf-transformer train` with its optimizer and batches by `model.fit`."""
 
 import time
 
@@ -23,7 +23,7 @@ PRECISIONS = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
 
 
 class StepClock(keras.callbacks.Callback):
-    """Notes when each step ended, its loss fetched as the progress line does.
+    """Records the end of each step; it fetches the loss, as the progress line does.
 
     Attributes:
         moments: `time.monotonic()` at the end of each step.

@@ -1,4 +1,4 @@
-"""PyTorch's engine: `nn.Transformer` in a plain training loop."""
+"""Trains PyTorch's `nn.Transformer` in a plain loop."""
 
 import time
 
@@ -21,7 +21,7 @@ def train(job: dict[str, Any]) -> dict[str, Any]:
     torch.set_num_threads(job["threads"])
     torch.manual_seed(job["seed"])
 
-    # Before the clock starts; our engine makes its batches while it trains.
+    # These batches are made before the clock starts; our engine makes its batches in training.
     arrays = load_batches(job["folder"], job["num_batches"])
     batches = [[torch.from_numpy(ids).long() for ids in batch] for batch in arrays]
     model = PyTorchTransformer(

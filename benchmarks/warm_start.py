@@ -1,9 +1,10 @@
-"""A prefix language model from random weights, and from those of a masked language model.
+"""Trains a prefix language model from random weights and from those of a masked language model.
 
-UniLM (Dong et al. 2019, section 2.4) begins with BERT's weights. Here a masked language model is
-trained on the phrasebook first, then the prefix model on the same text, for as many updates; beside
-it one of the same size from random weights. All have the same batches in the same order, and a
-schedule of their own. The last line of the output is JSON, which `--output` writes too.
+UniLM (Dong et al. 2019, section 2.4) starts from BERT's weights. This script trains a masked
+language model on the phrasebook, then a prefix model from its weights on the same text, and a
+prefix model of the same size from random weights. All three get the same number of updates, the
+same batches in the same order, and a new schedule. The last line of the output is JSON, which is
+also written to `--output`.
 """
 
 import argparse
@@ -45,7 +46,7 @@ def main() -> None:
 
 
 def compare(options: argparse.Namespace) -> dict[str, Any]:
-    """The settings, and the validation losses of the prefix model from both beginnings."""
+    """Returns the settings, and the validation losses of the prefix model from both weights."""
     import tf_transformer as tt
 
     corpus = tt.phrasebook(options.pairs, num_test=0, seed=options.seed)
@@ -72,7 +73,7 @@ def train(
     options: argparse.Namespace,
     weights: Sequence[Any] | None = None,
 ) -> tuple[Any, list[tuple[int, float]]]:
-    """A trained model, and the validation loss of one that translates after so many updates."""
+    """Returns a trained model and, if it translates, (updates, validation loss) pairs."""
     import keras
 
     import tf_transformer as tt
@@ -86,13 +87,13 @@ def train(
     period = options.steps // options.validations
     steps = period * options.validations
     schedule = tt.TrapezoidSchedule(options.learning_rate, steps, max(1, min(500, steps // 20)))
-    # Validated without label smoothing, so that the loss is a cross-entropy.
+    # The validation loss is without label smoothing, so it is a cross-entropy.
     metrics = [tt.TokenLoss(0.0, name="cross_entropy")]
     model.compile(tt.Adam(schedule), tt.SmoothedCrossEntropy(), metrics=metrics)
     training, validation = batches
     data = {"steps_per_epoch": period, "epochs": options.validations, "shuffle": False}
     print(f"{architecture}, {'random' if weights is None else 'trained'} weights", flush=True)
-    if architecture == "masked_lm":  # what it is validated by takes a pass for each token
+    if architecture == "masked_lm":  # its validation would take a pass for each token
         model.fit(training.dataset(), **data, verbose=2)
         return model, []
     held_out = validation.dataset(num_epochs=1)

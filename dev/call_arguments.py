@@ -1,4 +1,4 @@
-"""Reads the docstrings' section "Call arguments", which is Keras' and not Google's style."""
+"""Reads the section "Call arguments" of docstrings, which Keras' style has and Google's lacks."""
 
 import re
 
@@ -6,7 +6,7 @@ import griffe
 
 
 class CallArguments(griffe.Extension):
-    """Makes it a section that the parser of docstrings knows, with its own title."""
+    """Turns the section into one that the parser of docstrings knows, and keeps its title."""
 
     def on_instance(self, *, obj, **kwargs):
         if obj.docstring:

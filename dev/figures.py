@@ -1,9 +1,9 @@
-"""Makes the pictures of README and docs from what `make demo` wrote.
+"""Draws the pictures of README and docs from what `make demo` wrote.
 
 python dev/figures.py runs/demo saved_models/demo docs/images
 
-The picture of the page needs Chromium, and that of the comparison `benchmarks/lineage.py`: neither
-is made here.
+Other scripts make the picture of the page (`dev/screenshot.py`) and of the comparison
+(`benchmarks/lineage.py`).
 """
 
 import argparse
@@ -24,12 +24,12 @@ from tf_transformer.cli import main as tf_transformer
 SENTENCE = "Ich rufe meine Mutter an, wenn ich müde bin."
 TOKENS = ["Wo", "ist", "er", "?", "Where", "is", "he", "?"]
 NUM_SOURCE = 4
-SHOWN = 4  # translations in the recording
-WIDTH = 92  # its columns
+SHOWN = 4  # number of translations in the recording
+WIDTH = 92  # columns of the recording
 
 
 def main() -> None:
-    """Makes all of them."""
+    """Draws all pictures."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     for name in ("run", "saved_model", "folder"):
         parser.add_argument(name, type=pathlib.Path)
@@ -51,7 +51,7 @@ def run(*arguments: object) -> None:
 
 
 def recording(options: argparse.Namespace) -> str:
-    """The end of `make demo` as SVG: its scores, and some of its translations."""
+    """Returns the end of `make demo` as SVG: scores and some translations."""
     sources = (options.run / "test" / "source.txt").read_text(encoding="utf-8").splitlines()
     references = options.run / "test" / "target.txt"
     console = Console(record=True, width=WIDTH, file=io.StringIO(), color_system="truecolor")
@@ -74,12 +74,12 @@ def recording(options: argparse.Namespace) -> str:
         console.print(Text(source, style="dim"))
         console.print(Text(f"    {translation}"))
     svg = console.export_svg(title="make demo")
-    # Its fonts would come from the network; any of fixed width will do.
+    # Without @font-face nothing comes from the network; any font of fixed width is good enough.
     return re.sub(r"@font-face \{.*?\}", "", svg, flags=re.DOTALL)
 
 
 def masks():
-    """Four masks over one pair of sentences."""
+    """Returns a figure of four masks over one pair of sentences."""
     length = len(TOKENS)
     segments = np.array([[0] * NUM_SOURCE + [1] * (length - NUM_SOURCE)])
     found = {

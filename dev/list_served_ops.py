@@ -1,4 +1,4 @@
-"""Writes the list of ops that a stock TensorFlow Serving links, which `doctor` reads.
+"""Writes the list of ops that a stock TensorFlow Serving links, for `tests/test_served_ops.py`.
 
     python3.11 -m venv /tmp/tf220
     /tmp/tf220/bin/pip install tensorflow==2.20.0 tensorflow-text==2.20.0
@@ -7,16 +7,14 @@
 
 The server (`tensorflow_serving/model_servers/BUILD` of tensorflow/serving, branch `r2.20`) links
 TensorFlow's C++ library `core:tensorflow`, all ops of TensorFlow Text 2.20.0 and those of Decision
-Forests. So this lists
+Forests. So the list has, except for the ops of `_NOT_SERVED`,
 
 - the ops with a kernel for CPUs in `libtensorflow_cc`, loaded without Python, because the other
   libraries of the wheel have ops that no server has, such as `PyFunc`;
-- the ops that importing TensorFlow Text adds,
+- the ops that the import of TensorFlow Text adds.
 
-without those of `_NOT_SERVED`. What the list cannot tell: for which types an op has a kernel, and
-which attributes it has; a server ignores those that it does not know. The list lacks the ops of
-Decision Forests, and those that a server runs without a kernel because it rewrites them
-(`AccumulateNV2`).
+The list does not tell the types and attributes of an op. It lacks the ops of Decision Forests, and
+ops without a kernel that a server rewrites before it runs them (`AccumulateNV2`).
 """
 
 import ctypes
@@ -26,8 +24,8 @@ import pathlib
 import re
 
 SERVER = "TensorFlow Serving 2.20"
-# Ops that TensorFlow itself puts into a graph; those of XLA, which a server switches off; and what
-# only the C++ library of the wheel has, for quantization and remote calls.
+# Ops that TensorFlow itself puts into a graph, ops of XLA, which a server switches off, and ops for
+# quantization and remote calls, which only the C++ library of the wheel has.
 _NOT_SERVED = re.compile(
     r"_.*|Xla.*|CalibrationStatisticsSaver|CustomAggregator|DumpTensor|Rpc.*|DeleteRpcFutureResource"
 )
@@ -45,7 +43,7 @@ class _Buffer(ctypes.Structure):
 
 def main() -> None:
     """Prints the list."""
-    # In a process of its own, which exits before Python's part of the wheel is loaded.
+    # A separate process, because this one loads the Python part of the wheel.
     with multiprocessing.get_context("fork").Pool(1) as pool:
         core = pool.apply(_registered)
     import tensorflow as tf
@@ -65,7 +63,7 @@ def main() -> None:
 
 
 def _registered() -> bytes:
-    """All kernels of the libraries loaded so far, a `KernelList`."""
+    """Returns the kernels of all libraries loaded so far, a serialized `KernelList`."""
     folder = pathlib.Path(importlib.util.find_spec("tensorflow").origin).parent
     ctypes.CDLL(str(folder / "libtensorflow_framework.so.2"))
     library = ctypes.CDLL(str(folder / "libtensorflow_cc.so.2"))
@@ -77,7 +75,7 @@ def _registered() -> bytes:
 
 
 def _on_cpus(kernels: bytes) -> set[str]:
-    """The ops that have a kernel for CPUs."""
+    """Returns the ops that have a kernel for CPUs."""
     from tensorflow.core.framework import kernel_def_pb2
 
     return {

@@ -1,10 +1,10 @@
 """Executes the notebooks: in quick mode as a check, or to write the outputs that are committed.
 
-    python dev/run_notebooks.py --quick      runs all, quickly, and writes nothing
-    python dev/run_notebooks.py [NAME ...]   runs them in full and writes their outputs
+    python dev/run_notebooks.py --quick      runs all notebooks quickly and writes nothing
+    python dev/run_notebooks.py [NAME ...]   runs notebooks in full and writes their outputs
 
-The cells come from the scripts, so the scripts are what one edits. What is written carries a
-digest of the source that it was made from; a test compares it.
+The cells come from the scripts, so edit the scripts. A written notebook has a digest of its
+source, which a test compares.
 """
 
 import argparse
@@ -27,13 +27,13 @@ LIMIT_S = 3600
 
 
 def source_digest(notebook: nbformat.NotebookNode) -> str:
-    """A digest of the types and sources of all cells."""
+    """Returns a digest of the types and sources of all cells."""
     text = "\0".join(f"{cell.cell_type}\0{cell.source}" for cell in notebook.cells)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def execute(script: pathlib.Path) -> nbformat.NotebookNode:
-    """Runs a script as a notebook, in the folder of the notebooks."""
+    """Runs a script as a notebook in the folder of the notebooks."""
     notebook = jupytext.read(script)
     client = nbclient.NotebookClient(
         notebook,
@@ -47,7 +47,7 @@ def execute(script: pathlib.Path) -> nbformat.NotebookNode:
 
 
 def with_few_colours(picture: str) -> str:
-    """A PNG in base64 with 256 colours, which is half as large."""
+    """Reduces a PNG in base64 to 256 colours, which halves its size."""
     image = Image.open(io.BytesIO(base64.b64decode(picture))).convert("RGB")
     file = io.BytesIO()
     image.quantize(256, dither=Image.Dither.NONE).save(file, "PNG", optimize=True)
@@ -55,9 +55,9 @@ def with_few_colours(picture: str) -> str:
 
 
 def write(notebook: nbformat.NotebookNode, path: pathlib.Path) -> None:
-    """Writes a notebook that was run; a cell has its number as id, so that diffs are small.
+    """Writes a notebook that was run; the id of a cell is its number, which keeps diffs small.
 
-    What goes to stderr are TensorFlow's words about the machine, which say nothing to a reader.
+    Outputs to stderr are dropped: they are TensorFlow's messages about the machine.
     """
     for number, cell in enumerate(notebook.cells):
         cell["id"] = f"cell-{number}"
@@ -96,7 +96,7 @@ def main() -> None:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     names = options.names or list(known)
     if options.quick:
-        # Much of it is tracing, which uses one core.
+        # Tracing takes much of the time and uses one core.
         with concurrent.futures.ProcessPoolExecutor(os.cpu_count()) as pool:
             for _ in pool.map(timed, [known[name] for name in names]):
                 pass
@@ -106,7 +106,7 @@ def main() -> None:
 
 
 def timed(script: pathlib.Path) -> nbformat.NotebookNode:
-    """Runs a script and says how long it took."""
+    """Runs a script and prints how long it took."""
     began = time.monotonic()
     try:
         notebook = execute(script)

@@ -1,4 +1,4 @@
-"""Takes the picture of the page in docs/, from a server that runs.
+"""Takes the picture of the page in docs/ from a running server.
 
 tf-transformer serve saved_models/demo
 python dev/screenshot.py http://127.0.0.1:8501 docs/images/page.png
@@ -19,7 +19,7 @@ Warum hast du am Montag den Lehrer angerufen? Ich rufe meine Mutter an, wenn ich
 
 
 def screenshot(url: str, options: argparse.Namespace) -> bytes:
-    """The page as a PNG, with the translation of a text and one word under the pointer."""
+    """Returns the page as a PNG, with a translated text and the pointer on one word."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=shutil.which("chromium"), args=["--no-sandbox"]
@@ -35,7 +35,7 @@ def screenshot(url: str, options: argparse.Namespace) -> bytes:
         sentence.click()
         expect(page.get_by_role("radio").first).to_be_visible()
         sentence.locator(".word").nth(options.word).hover()
-        # Of two pictures, only the milliseconds differ.
+        # Without the focus, two pictures differ only in the milliseconds.
         page.locator("#source").blur()
         picture = page.screenshot(full_page=options.full)
         browser.close()
@@ -43,7 +43,7 @@ def screenshot(url: str, options: argparse.Namespace) -> bytes:
 
 
 def main() -> None:
-    """Takes a screenshot and writes it with few colours."""
+    """Takes a picture and writes it with few colours."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("url")
     parser.add_argument("path", type=pathlib.Path)

@@ -1,8 +1,8 @@
-"""What the site has beside docs/: the front page, the reference, and the files that pages link to.
+"""Makes the pages of the site that are not in docs/: the front page, the reference, linked files.
 
-MkDocs calls the functions `on_…` (`hooks` in mkdocs.yml). On a code host a page links to
-`../dev/LOG.md` or `../tests/tutorial_model.py`; in the site that is a page made of the file. The
-reference has the public names, read from the sources: nothing of the package is imported.
+MkDocs calls the functions `on_…` (`hooks` in mkdocs.yml). On a code host a page links to a file
+such as `../dev/LOG.md` or `../tests/tutorial_model.py`; the site has a page for each of these
+files. The reference of public names is read from the sources, without importing the package.
 """
 
 import ast
@@ -25,7 +25,7 @@ SUBPACKAGES = (
     "config", "data", "decoding", "evaluation", "export", "inference", "layers", "models",
     "serving", "tokenizers", "training", "visualization",
 )  # fmt: skip
-# Fenced and inline code, whose brackets are no links; then links and images.
+# The first two alternatives match code, whose brackets are not links; the last, links and images.
 _LINK = re.compile(r"```.*?```|`[^`\n]+`|(!?\[[^\]]*\]\()([^)#\s]+)((?:#[^)\s]*)?\))", re.DOTALL)
 # Displayed and inline formulas of notebooks.
 _FORMULA = re.compile(r"\$\$(.+?)\$\$|\$([^$\n]+)\$", re.DOTALL)
@@ -34,7 +34,7 @@ _log = get_plugin_logger(__name__)
 
 
 def on_files(files, config):
-    """Adds the pages that docs/ has not."""
+    """Adds the pages that are not in docs/."""
     for path, text in _reference().items():
         files.append(File.generated(config, path, content=text))
     waiting, added = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md"], set()
@@ -60,7 +60,7 @@ def on_files(files, config):
 
 
 def on_page_markdown(markdown, page, config, files):
-    """Makes links between files of the repository links between pages of the site."""
+    """Turns links between files of the repository into links between pages of the site."""
     here = _repository_file(page.file)
     if here is None:
         return markdown
@@ -76,7 +76,7 @@ def on_page_markdown(markdown, page, config, files):
 
 
 def on_post_build(config):
-    """Warns of what a browser would load from another site, which `--strict` makes an error."""
+    """Warns if a browser would load something from another site; `--strict` makes this an error."""
     for path in sorted(pathlib.Path(config.site_dir).rglob("*")):
         if path.suffix == ".html":
             parser = _Resources()
@@ -91,7 +91,7 @@ def on_post_build(config):
 
 
 class _Resources(html.parser.HTMLParser):
-    """Collects the addresses of other sites that a page loads; links to click are none."""
+    """Collects the addresses of other sites from which a page loads something by itself."""
 
     def __init__(self):
         super().__init__()
@@ -108,12 +108,12 @@ class _Resources(html.parser.HTMLParser):
 
 
 def _is_own(file):
-    """Whether a file of the site lies in docs/."""
+    """Returns whether a file of the site is in docs/."""
     return file.abs_src_path is not None
 
 
 def _repository_file(file):
-    """The file of the repository that a page of the site is made of, or None."""
+    """Returns the file of the repository from which a page of the site is made, or None."""
     if _is_own(file):
         return f"docs/{file.src_uri}"
     if file.src_uri == "index.md":
@@ -123,7 +123,7 @@ def _repository_file(file):
 
 
 def _repository_path(here, target):
-    """The existing file that a link in the file `here` means; None for other sites."""
+    """Returns the file to which a link in the file `here` leads; None if there is none."""
     if ":" in target:
         return None
     path = posixpath.normpath(posixpath.join(posixpath.dirname(here), target))
@@ -133,7 +133,7 @@ def _repository_path(here, target):
 
 
 def _site_path(path):
-    """Where the site has a file of the repository."""
+    """Returns the path in the site of a file of the repository."""
     if path == "README.md":
         return "index.md"
     if path.startswith("docs/"):
@@ -142,7 +142,7 @@ def _site_path(path):
 
 
 def _page_of(path):
-    """A file of the repository as Markdown."""
+    """Returns a file of the repository as Markdown."""
     text = (ROOT / path).read_text(encoding="utf-8")
     if path.endswith(".md"):
         return text
@@ -150,12 +150,12 @@ def _page_of(path):
 
 
 def _notebook(path):
-    """A notebook as Markdown, each cell followed by its outputs; and its pictures, by name."""
+    """Returns a notebook as Markdown, with outputs after each cell, and its pictures by name."""
     stem, parts, pictures = pathlib.PurePath(path).stem, [], {}
     for cell in json.loads((ROOT / path).read_text(encoding="utf-8"))["cells"]:
         source = "".join(cell["source"])
         if cell["cell_type"] == "markdown":
-            # Images: few systems have a font that a browser can draw MathML with.
+            # Formulas become images, because few systems have a font for MathML.
             parts.append(_FORMULA.sub(_formula, source))
             continue
         parts.append(_fence(source, "python"))
@@ -176,7 +176,7 @@ def _has_picture(output):
 
 
 def _formula(match):
-    """A formula as an image, on the line of the text unless it is displayed."""
+    """Returns a formula as an image, inside the line of text unless it is displayed."""
     displayed, inline = match.groups()
     latex = " ".join((displayed or inline).split())
     drawn = ziamath.Latex(latex, size=16, inline=inline is not None)
@@ -193,12 +193,12 @@ def _fence(text, language):
 
 
 def _reference():
-    """The pages of the reference, by their paths."""
+    """Returns the pages of the reference by their paths."""
     pages = {name: _public_names(f"{PACKAGE}.{name}") for name in SUBPACKAGES}
     modules = {object_: page for page, names in pages.items() for object_ in names.items()}
     rows = []
     for name, module in sorted(_public_names(PACKAGE).items(), key=lambda row: row[0].lower()):
-        # Such as `tf_transformer.data.phrasebook`, which only the package itself has.
+        # Only the package itself exports some names, such as `phrasebook` of `data`.
         page = modules.setdefault((name, module), module.split(".")[1])
         pages[page][name] = module
         rows.append(f"| [`{name}`][{module}.{name}] | `{module}` |")
@@ -219,7 +219,7 @@ def _reference():
 
 
 def _source(module):
-    """The syntax tree of a module or package."""
+    """Returns the syntax tree of a module or package."""
     path = ROOT.joinpath(*module.split("."))
     path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
     return ast.parse(path.read_text(encoding="utf-8"))
@@ -230,7 +230,7 @@ def _docstring(module):
 
 
 def _public_names(module):
-    """The public classes and functions of a package or module, each with where it is defined."""
+    """Returns the public classes and functions of a package or module with their modules."""
     tree, names = _source(module), {}
     for node in ast.walk(tree):
         if isinstance(node, ast.keyword) and node.arg == "submod_attrs":
@@ -238,20 +238,20 @@ def _public_names(module):
                 names |= dict.fromkeys(defined, f"{module}.{part}")
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith(f"{module}."):
             names |= {alias.name: node.module for alias in node.names}
-    if not names:  # a module, not a package
+    if not names:  # it is a module
         return {
             node.name: module
             for node in tree.body
             if isinstance(node, ast.ClassDef | ast.FunctionDef) and not node.name.startswith("_")
         }
-    for name, where in names.items():  # a package that has it from a module of its own
+    for name, where in names.items():  # a package may import a name from its own module
         if ROOT.joinpath(*where.split(".")).is_dir():
             names[name] = _public_names(where)[name]
     return {name: where for name, where in names.items() if not name.isupper()}
 
 
 def _base_classes(names, package):
-    """The base classes of a subpackage that are not public, to which the docstrings refer."""
+    """Returns the base classes that are not public, to which docstrings of a subpackage refer."""
     found, waiting = {}, list(names.items())
     while waiting:
         name, module = waiting.pop()

@@ -41,10 +41,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command.
 
     Args:
-        arguments: None for those of the process.
+        arguments: The arguments of the command line; None takes those of the process.
 
     Returns:
-        The exit status: 0; 1 where a check of `doctor` or an answer of `serve` failed; 2 for bad
+        The exit status: 0; 1 if a check of `doctor` or an answer of `serve` failed; 2 for bad
         input; 130 after Ctrl-C; 143 after SIGTERM.
     """
     options = make_parser().parse_args(arguments)
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"tf-transformer: {error}", file=sys.stderr)
         return 2
     except BrokenPipeError:
-        # The reader of the output is gone; keep Python from flushing into the closed pipe.
+        # The reader of the output is gone. Python would flush into the closed pipe when it exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
@@ -69,11 +69,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def make_parser() -> Parser:
-    """The parser of the command line; the parsed options have the command as `run`."""
+    """Returns the parser; the options that it parses have the command's function as `run`."""
     parser = Parser(
         prog="tf-transformer",
         description="Train a Transformer on parallel text and translate with it.",
-        epilog="Begin with: tf-transformer train --corpus phrasebook --run-dir runs/first",
+        epilog="To begin: tf-transformer train --corpus phrasebook --run-dir runs/first",
     )
     parser.add_argument(
         "--version", action="version", version=importlib.metadata.version("tf_transformer")
@@ -88,10 +88,10 @@ def make_parser() -> Parser:
 
 @contextlib.contextmanager
 def _interruptible() -> Iterator[None]:
-    """Ctrl-C is a KeyboardInterrupt, also where a library makes another exception of it."""
+    """Makes Ctrl-C a KeyboardInterrupt, even if a library turns it into another exception."""
     is_main = threading.current_thread() is threading.main_thread()
     if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield  # a shell ignores it for background jobs, or another program handles it
+        yield  # SIGINT is ignored, as in background jobs of a shell, or has another handler
         return
     interrupts = []
 

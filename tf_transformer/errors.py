@@ -1,11 +1,11 @@
-"""Errors that the user can correct: one line that says what, where and what to do."""
+"""Errors that the user can correct. Their message is one line: what, where and what to do."""
 
 import difflib
 from collections.abc import Iterable
 
 
 class InputError(ValueError):
-    """Input that cannot be used; the message is one line that says what to do."""
+    """Input that cannot be used."""
 
 
 class ConfigError(InputError):
@@ -13,12 +13,12 @@ class ConfigError(InputError):
 
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: str | None = None) -> str:
-    """Returns advice for an unknown name.
+    """Returns advice for an unknown name: the most similar known name.
 
     Args:
         name: The unknown name.
-        known: The names that there are.
-        otherwise: The advice where none of them is near; None names them all.
+        known: The known names.
+        otherwise: The advice if no known name is similar; None lists all of them.
     """
     known = list(known)
     matches = difflib.get_close_matches(name, known, n=1, cutoff=0.5)

@@ -1,4 +1,4 @@
-"""Options that several commands share, and the parser that reads them."""
+"""The parser of the command line, and options that several commands share."""
 
 import argparse
 from collections.abc import Callable, Sequence
@@ -10,12 +10,12 @@ MODEL = "RUN_DIR_OR_SAVED_MODEL"
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line, and which names the nearest option for an unknown one.
+    """A parser whose errors are one line, and name the most similar option for an unknown one.
 
     Attributes:
-        add_late_options: Called with the arguments before they are parsed, to add options that
-            depend on others; None for nothing.
-        advice_for_text: What to do with a text where the command takes none.
+        add_late_options: Adds options that depend on others; called with the arguments before
+            they are parsed.
+        advice_for_text: What to do with a text that the command does not take.
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -24,7 +24,7 @@ class Parser(argparse.ArgumentParser):
         self.advice_for_text = ""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple:
-        """Parses; an unknown option is a mistake of the command, not of the whole program."""
+        """Parses arguments; an unknown option is an error of the command, not of the program."""
         if self.add_late_options is not None:
             self.add_late_options(args or ())
             self.add_late_options = None
@@ -44,14 +44,14 @@ class Parser(argparse.ArgumentParser):
 
 
 def positive(text: str) -> int:
-    """A whole number from 1 on."""
+    """Converts the text of an option to a whole number from 1 on."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"must be a whole number from 1 on, not {text!r}")
     return int(text)
 
 
 def length_penalty(text: str) -> float:
-    """A number from 0 to 10."""
+    """Converts the text of an option to a number from 0 to 10."""
     try:
         number = float(text)
     except ValueError:
@@ -62,24 +62,24 @@ def length_penalty(text: str) -> float:
 
 
 def add_search_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of a search with a model."""
+    """Adds the options of a search."""
     parser.add_argument(
         "--beam-size",
         type=positive,
         metavar="K",
-        help="hypotheses to follow, 1 is greedy (default: as exported; a run: 1)",
+        help="beam size, 1 is greedy search (default: as exported; for a run 1)",
     )
     parser.add_argument(
         "--length-penalty",
         type=length_penalty,
         metavar="A",
-        help="how much a beam favours long translations, from 0 (default: as exported; a run: 0.6)",
+        help="favour long translations, from 0 to 10 (default: as exported; for a run 0.6)",
     )
     parser.add_argument(
-        "--threads", type=positive, metavar="N", help="batches in parallel (default: the cores)"
+        "--threads", type=positive, metavar="N", help="parallel batches (default: one a core)"
     )
     parser.add_argument(
-        "--xla", action="store_true", help="compile the search; pays for many lines"
+        "--xla", action="store_true", help="compile the search by XLA, which pays for many lines"
     )
     parser.add_argument(
         "--batch-size",
