@@ -9,18 +9,17 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from tf_transformer.errors import ConfigError, did_you_mean
-from tf_transformer.models.configs import ModelConfig, TransformerConfig
-from tf_transformer.models.language_model_configs import (
-    CausalLanguageModelConfig,
-    MaskedLanguageModelConfig,
-    PermutationLanguageModelConfig,
-    PrefixLanguageModelConfig,
-)
-from tf_transformer.models.recurrent_configs import (
+from tf_transformer.models.configs import (
     BahdanauConfig,
+    CausalLanguageModelConfig,
     ChoConfig,
     LuongConfig,
+    MaskedLanguageModelConfig,
+    ModelConfig,
+    PermutationLanguageModelConfig,
+    PrefixLanguageModelConfig,
     SutskeverConfig,
+    TransformerConfig,
 )
 
 
