@@ -57,7 +57,7 @@ from IPython.display import display
 
 import tf_transformer as tt
 import tf_transformer.visualization as show
-from tf_transformer.layers import Residual, RestrictedSelfAttention
+from tf_transformer import Residual, RestrictedSelfAttention
 
 # `make notebooks` runs this with little training; what it shows of a trained model is poor then.
 quick = "TF_TRANSFORMER_QUICK" in os.environ

@@ -95,7 +95,6 @@ def run_configs_with(joint):
             activation=st.sampled_from(["relu", "gelu", "swish"]),
             positions=st.sampled_from(["sinusoidal", "learned"]),
             max_positions=st.just(10**9),
-            attention_radius=maybe(positive(100)),
             tie_output=st.booleans(),
             tie_embeddings=st.booleans() if joint else st.just(False),
         ),
