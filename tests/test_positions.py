@@ -136,14 +136,6 @@ def test_a_sentence_longer_than_the_table_is_an_error():
     assert layer(IDS[:, :4]).shape == (2, 4, 6)
 
 
-def test_a_given_embedding_is_shared_and_not_copied():
-    shared = token_embedding(10, 6)
-    first, second = PositionalEmbedding(10, 6, 0.0, shared), PositionalEmbedding(10, 6, 0.0, shared)
-    np.testing.assert_array_equal(first(IDS), second(IDS))
-    assert len(first.weights) == len(second.weights) == 1
-    assert first.weights[0] is second.weights[0]
-
-
 def test_initial_deviation_is_one_over_the_root_of_the_width():
     # 128,000 samples: the standard error of the deviation is 0.2 %.
     layer = PositionalEmbedding(2000, 64)
@@ -161,16 +153,3 @@ def test_dropout_acts_in_training_only():
     # 640 positions, each dropped with probability 1/2: five deviations are 63.
     assert abs(dropped.sum() - 320) < 64
     np.testing.assert_allclose(noisy[~dropped], 2 * quiet[~dropped], rtol=1e-5)
-
-
-@EVERY_TABLE
-def test_config_round_trip(table):
-    layer = PositionalEmbedding(
-        10, 6, 0.25, position_embedding=table(), dtype="mixed_bfloat16", name="here"
-    )
-    layer.build((None, None))
-    twin = PositionalEmbedding.from_config(layer.get_config())
-    twin.build((None, None))
-    assert twin.get_config() == layer.get_config()
-    twin.set_weights(layer.get_weights())
-    np.testing.assert_array_equal(tf.cast(twin(IDS), "float32"), tf.cast(layer(IDS), "float32"))

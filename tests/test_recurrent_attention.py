@@ -115,13 +115,6 @@ def test_local_attention_is_a_softmax_in_the_window_times_a_gaussian(name, windo
     assert min(sizes) >= 1 and max(sizes) <= 2 * window + 1
 
 
-def test_without_a_mask_the_window_is_of_the_whole_context():
-    query, context = inputs(C)
-    local = PredictedWindow(2, 8)
-    expected = local(query, context, attention_mask=np.ones((B, 1, S), bool))
-    np.testing.assert_array_equal(local(query, context), expected)
-
-
 def test_the_window_is_exact_far_into_a_long_source_in_bfloat16():
     context = np.zeros((1, 900, C))
     exact = PredictedWindow(1, 8)

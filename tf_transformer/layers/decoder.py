@@ -141,10 +141,10 @@ class Decoder(LayerStack):
         Args:
             context: float tensor `(B, S, D)`.
             cross_attention_mask: bool tensor `(B, 1, S)`.
-            num_steps, beam_size: as in `empty_cache`.
+            num_steps, beam_size: as in `Transformer.start_decoding`.
 
         Returns:
-            the cache, see `empty_cache`.
+            the cache, see `Transformer.start_decoding`.
         """
         dtype, mask = self.compute_dtype, expand_mask(cross_attention_mask, (None,) * 4)
         cache = empty_cache(self.layers, ops.shape(context)[0], dtype, num_steps, beam_size)

@@ -24,15 +24,10 @@ def empty_cache(
         layers: Layers with `num_heads` and `d_model`.
         batch_size: B.
         dtype: dtype of keys and values.
-        num_steps: int or int scalar tensor, the maximum number of steps, for a KV cache of fixed
-            size, which XLA needs; None for one that grows by a position each step.
-        beam_size: int or int scalar tensor, K hypotheses for each sentence, in consecutive rows
-            (N = B * K); None for one row for each sentence (N = B).
+        num_steps, beam_size: as in `Transformer.start_decoding`.
 
     Returns:
-        dict of flat dicts of tensors: `"constants"` and `"source"` `(B, …)`, which never change
-        and of which the second is empty; `"history"` `(B, …)`, which each step extends and which
-        is never re-ordered; `"target"` `(N, …)`, which is re-ordered with the hypotheses.
+        the cache as of `Transformer.start_decoding`, without a source.
     """
     constants, target, history, slots = {}, {}, {}, 0
     if num_steps is not None:

@@ -119,10 +119,10 @@ class PrefixStack(Encoder):
             x: float tensor `(B, S, D)`, the prefix.
             attention_mask: bool tensor that broadcasts to `(B, S, S)`, what it sees of itself.
             visible: bool tensor `(B, 1, S)`, what the generated positions see of it.
-            num_steps, beam_size: as in `empty_cache`.
+            num_steps, beam_size: as in `Transformer.start_decoding`.
 
         Returns:
-            the cache, see `empty_cache`.
+            the cache, see `Transformer.start_decoding`.
         """
         dtype, mask = self.compute_dtype, expand_mask(visible, (None,) * 4)
         cache = empty_cache(self.layers, ops.shape(x)[0], dtype, num_steps, beam_size)
