@@ -16,13 +16,8 @@ from tf_transformer.layers.masks import causal_mask, padding_mask, permutation_m
 from tf_transformer.layers.positions import token_embedding
 from tf_transformer.layers.prefix_decoder import PrefixLayer, PrefixStack
 from tf_transformer.layers.tensors import Int, Tensor
+from tf_transformer.models import configs
 from tf_transformer.models.base import Inputs, SequenceModel, split_inputs
-from tf_transformer.models.configs import (
-    CausalLanguageModelConfig,
-    LanguageModelConfig,
-    PermutationLanguageModelConfig,
-    PrefixLanguageModelConfig,
-)
 
 SOURCE, TARGET = 0, 1
 
@@ -37,7 +32,7 @@ class LanguageModel(SequenceModel):
     Args, call arguments and returns: as in `SequenceModel`.
     """
 
-    config: LanguageModelConfig
+    config: configs.LanguageModelConfig
     has_segments: ClassVar[bool] = True
 
     def _create_layers(self) -> None:
@@ -149,7 +144,7 @@ class PrefixLanguageModel(LanguageModel):
         rows sum to 1.
     """
 
-    config_class = PrefixLanguageModelConfig
+    config_class = configs.PrefixLanguageModelConfig
 
     def call(
         self, inputs: Inputs, training: bool | None = None, return_attention_scores: bool = False
@@ -213,7 +208,7 @@ class CausalLanguageModel(LanguageModel):
         where it is empty.
     """
 
-    config_class = CausalLanguageModelConfig
+    config_class = configs.CausalLanguageModelConfig
     has_segments = False
 
     def call(self, inputs: Inputs, training: bool | None = None) -> Tensor:
@@ -285,7 +280,7 @@ class PermutationLanguageModel(LanguageModel):
         `PermutationLanguageModelConfig`; in training an order is drawn, too.
     """
 
-    config_class = PermutationLanguageModelConfig
+    config_class = configs.PermutationLanguageModelConfig
 
     def _create_layers(self) -> None:
         super()._create_layers()

@@ -16,14 +16,8 @@ from tf_transformer.layers.recurrent_attention import (
     PredictedWindow,
 )
 from tf_transformer.layers.tensors import Int, Tensor, on_rows
+from tf_transformer.models import configs
 from tf_transformer.models.base import Inputs, SequenceModel, split_inputs
-from tf_transformer.models.configs import (
-    BahdanauConfig,
-    ChoConfig,
-    LuongConfig,
-    Seq2SeqConfig,
-    SutskeverConfig,
-)
 
 Tensors = dict[str, Tensor]
 
@@ -37,7 +31,7 @@ class Seq2Seq(SequenceModel):
     Args, call arguments and returns: as in `SequenceModel`, with a `Seq2SeqConfig`.
     """
 
-    config: Seq2SeqConfig
+    config: configs.Seq2SeqConfig
 
     def _create_layers(self) -> None:
         config, policy = self.config, self.dtype_policy
@@ -266,7 +260,7 @@ class Sutskever(Seq2Seq):
     layer of the same height: all that the decoder knows of the source.
     """
 
-    config_class = SutskeverConfig
+    config_class = configs.SutskeverConfig
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -277,7 +271,7 @@ class Cho(Seq2Seq):
     every step and the maxout output read it too. The reset gate does not act on it.
     """
 
-    config_class = ChoConfig
+    config_class = configs.ChoConfig
 
 
 class AttentionalSeq2Seq(Seq2Seq):
@@ -316,7 +310,7 @@ class Bahdanau(AttentionalSeq2Seq):
     in the paper's formula 4; its appendix A.2.2 has the state before it.
     """
 
-    config_class = BahdanauConfig
+    config_class = configs.BahdanauConfig
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -328,7 +322,7 @@ class Luong(AttentionalSeq2Seq):
     Positions of local attention count in the order of reading.
     """
 
-    config_class = LuongConfig
+    config_class = configs.LuongConfig
 
 
 def reversed_order(token_mask: Tensor) -> Tensor:
