@@ -56,13 +56,7 @@ class LanguageModel(SequenceModel):
     def _read(
         self, parts: list[Tensor], mask: Tensor, training: bool | None
     ) -> tuple[Tensor, list[Tensor]]:
-        """The hidden states of embedded parts `(B, T, D)` side by side, and each layer's weights.
-
-        Args:
-            parts: float tensors `(B, …, D)`.
-            mask: bool tensor that broadcasts to `(B, T, T)`.
-            training: whether dropout is applied.
-        """
+        """The hidden states of embedded parts `(B, …, D)` in a row, and each layer's weights."""
         return self.stack(
             self.dropout(ops.concatenate(parts, axis=1), training=training),
             attention_mask=mask,
@@ -93,13 +87,7 @@ class LanguageModel(SequenceModel):
         return x + ops.cast(vector, self.compute_dtype)
 
     def _start(self, x: Tensor, mask: Tensor, visible: Tensor, lengths: Tensor, *sizes) -> Cache:
-        """The cache after a prefix `x`, as of `PrefixStack.start_decoding`.
-
-        Args:
-            x, mask, visible: as in `PrefixStack.start_decoding`.
-            lengths: int tensor `(B,)`, the positions of the first tokens to be generated.
-            *sizes: `num_steps` and `beam_size`.
-        """
+        """The cache after a prefix; `lengths` `(B,)` are the positions of the first new tokens."""
         cache = self.stack.start_decoding(x, mask, visible, *sizes)
         cache["source"]["lengths"] = lengths
         cache["constants"].update(self.output_projection.start_decoding(sizes[0]))
@@ -245,7 +233,7 @@ class CausalLanguageModel(LanguageModel):
         return self._decode_embedded(x, index, cache)
 
     def _embed_prompt(self, source_ids: Tensor, begin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Embeds the begin tokens `(B, 1)` and the sources without their ends.
+        """The begin tokens `(B, 1)` and the sources without their ends, as a prompt.
 
         Returns:
             embedded `(B, P, D)`, the last real position of each row `(B,)`, all positions `(P,)`.

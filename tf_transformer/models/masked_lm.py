@@ -86,15 +86,7 @@ class MaskedLanguageModel(LanguageModel):
         return ops.where(ops.any(ops.not_equal(output, 0), axis=-1), labels, self.config.pad_id)
 
     def _draw(self, token_ids: Tensor, is_token: Tensor) -> tuple[Tensor, Tensor]:
-        """Draws tokens.
-
-        Args:
-            token_ids: int tensor `(B, T)`.
-            is_token: bool tensor `(B, T)`, those to draw from.
-
-        Returns:
-            the drawn tokens, bool `(B, T)`, and what is shown of all, int `(B, T)`.
-        """
+        """Draws from tokens `(B, T)`: those drawn, bool, and what is shown of all, int."""
 
         def noise() -> Tensor:
             return keras.random.uniform(ops.shape(token_ids), seed=self.seed_generator)
@@ -111,10 +103,7 @@ class MaskedLanguageModel(LanguageModel):
         return drawn, ops.where(drawn, shown, token_ids)
 
     def _one_by_one(self, source_ids: Tensor, whole: Tensor, is_target: Tensor) -> Tensor:
-        """Hidden states `(B, T, D)` of tokens 1 to T, in each of which that token alone is masked.
-
-        B rows at a time go through the stack, T times.
-        """
+        """Hidden states `(B, T, D)` of tokens 1 to T, each predicted with it alone masked."""
         length = ops.shape(whole)[1] - 1
         columns = ops.arange(length + 1, dtype="int32")
 

@@ -190,14 +190,7 @@ class Seq2Seq(SequenceModel):
         beams: Tensor | None = None,
         factors: list[Tensor] | None = None,
     ) -> tuple[Tensor, Tensors, Tensor | None]:
-        """One step of the decoder.
-
-        Args:
-            x: embedded tokens `(N, D)`.
-            state: the decoder's state `(N, …)`.
-            source: what each step reads of the source `(B, …)`.
-            beams: `(K,)`, where the rows are the hypotheses of beams.
-            factors: as in `RecurrentStack.step`.
+        """One step of the decoder, from embedded tokens `(N, D)`; see `RecurrentStack.step`.
 
         Returns:
             what `_read_out` reads `(N, E)`, the next state, and the weights `(N, S)` or None.
