@@ -55,7 +55,7 @@ def measure(options: argparse.Namespace) -> dict[str, list[float]]:
     import numpy as np
     import tensorflow as tf
 
-    from tf_transformer.layers import GlobalSelfAttention, RestrictedSelfAttention
+    from tf_transformer import GlobalSelfAttention, RestrictedSelfAttention
 
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)

@@ -53,7 +53,7 @@ import tensorflow as tf
 
 import tf_transformer as tt
 import tf_transformer.visualization as show
-from tf_transformer.layers import Residual, RestrictedSelfAttention
+from tf_transformer import Residual, RestrictedSelfAttention
 
 # `make notebooks` sets this to train little; the pictures of trained models are then poor.
 quick = "TF_TRANSFORMER_QUICK" in os.environ

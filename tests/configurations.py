@@ -17,6 +17,5 @@ def refusal(build, *args, **kwargs):
     """Returns the one-line message of the ConfigError that `build` must raise."""
     with pytest.raises(ConfigError) as caught:
         build(*args, **kwargs)
-    message = str(caught.value)
-    assert "\n" not in message
-    return message
+    assert "\n" not in str(caught.value)
+    return str(caught.value)

@@ -1,7 +1,5 @@
 """The recurrent models in NumPy: one sentence, one token at a time, no batch and no padding."""
 
-import types
-
 import numpy as np
 
 
@@ -69,81 +67,62 @@ class Parts:
         return dense(self["output_projection"], hidden)
 
 
-def stack(parts, name, x, states):
-    """One step of all layers; changes `states`."""
-    for index in range(parts.config.num_layers):
-        x, c = lstm(parts[f"{name}/layer_{index}/lstm_cell"], x, states[index])
-        states[index] = x, c
-    return x
-
-
-def read(parts, source):
-    """Order of reading, the top states at each token read, and the last states of all layers."""
-    order = list(range(len(source)))
-    if parts.config.reverse_source:
-        order = order[-2::-1] + order[-1:]
-    zeros = np.zeros(parts.config.d_model)
-    states = [(zeros, zeros)] * parts.config.num_layers
-    context = [
-        stack(parts, "encoder", parts.embed("source", source[position]), states)
-        for position in order
-    ]
-    return order, np.array(context), states
-
-
-def sutskever(parts, source, target):
-    _, _, states = read(parts, source)
-    for token in target:
-        hidden = stack(parts, "decoder", parts.embed("target", token), states)
-        yield parts.logits(hidden), None
-
-
-def cho(parts, source, target):
-    h = np.zeros(parts.config.num_units)
-    for token in source:
-        h = gru(parts["encoder/gru_cell"], parts.embed("source", token), h)
-    c = np.tanh(dense(parts["summary"], h))
-    h = np.tanh(dense(parts["first_state"], c))
-    for token in target:
-        x = parts.embed("target", token)
-        h = gru(parts["decoder/gru_cell"], np.concatenate([x, c]), h)
-        yield parts.logits(maxout(parts["readout"], h, x, c)), None
-
-
 def additive(parts, query, context):
     keys = dense(parts["attention/key_projection"], context)
     hidden = np.tanh(query @ parts["attention/query_projection"]["kernel"] + keys)
     return (hidden @ parts["attention/score_projection"]["kernel"])[:, 0]
 
 
-def bahdanau(parts, source, target):
-    def direction(name, tokens):
+def gru_outputs(parts, source, target):
+    """Cho et al. 2014, and Bahdanau et al. 2015, whose context is attended to at each step."""
+    attends = "attention/key_projection/kernel" in parts._weights
+
+    def read(cell, tokens):
         states = [np.zeros(parts.config.num_units)]
         for token in tokens:
-            x = parts.embed("source", token)
-            states.append(gru(parts[f"encoder/{name}_gru/gru_cell"], x, states[-1]))
+            states.append(gru(parts[cell], parts.embed("source", token), states[-1]))
         return states[1:]
 
-    backward = direction("backward", source[::-1])[::-1]
-    context = np.concatenate([direction("forward", source), backward], axis=1)
-    h = np.tanh(dense(parts["first_state"], backward[0]))
+    if attends:
+        cells = [f"encoder/layer_0/{way}_layer_0/gru_cell" for way in ("forward", "backward")]
+        backward = read(cells[1], source[::-1])[::-1]
+        context = np.concatenate([read(cells[0], source), backward], axis=1)
+        h = np.tanh(dense(parts["first_state"], backward[0]))
+    else:
+        last = read("encoder/layer_0/gru_cell", source)[-1]
+        c, weights = np.tanh(dense(parts["summary"], last)), None
+        h = np.tanh(dense(parts["first_state"], c))
     for token in target:
         x = parts.embed("target", token)
-        weights = softmax(additive(parts, h, context))
-        attended = weights @ context
-        h = gru(parts["decoder/gru_cell"], np.concatenate([x, attended]), h)
-        yield parts.logits(maxout(parts["readout"], h, x, attended)), weights
+        if attends:
+            weights = softmax(additive(parts, h, context))
+            c = weights @ context
+        h = gru(parts["decoder/layer_0/gru_cell"], np.concatenate([x, c]), h)
+        yield parts.logits(maxout(parts["readout"], h, x, c)), weights
 
 
-def luong(parts, source, target):
+def lstm_outputs(parts, source, target):
+    """Sutskever et al. 2014, and Luong et al. 2015, where the top state attends."""
     config = parts.config
-    order, context, states = read(parts, source)
+
+    def stack(name, x, states):
+        for index in range(config.num_layers):
+            x, c = lstm(parts[f"{name}/layer_{index}/lstm_cell"], x, states[index])
+            states[index] = x, c
+        return x
+
+    order = list(range(len(source)))
+    if config.reverse_source:
+        order = order[-2::-1] + order[-1:]
     fed = np.zeros(config.d_model)
+    states = [(fed, fed)] * config.num_layers
+    context = np.array([stack("encoder", parts.embed("source", source[i]), states) for i in order])
     for token in target:
         x = parts.embed("target", token)
-        if config.input_feeding:
-            x = np.concatenate([x, fed])
-        h = stack(parts, "decoder", x, states)
+        h = stack("decoder", np.concatenate([x, fed]) if config.input_feeding else x, states)
+        if config.attention_score is None:
+            yield parts.logits(h), None
+            continue
         if config.attention_score == "concat":
             scores = additive(parts, h, context)
         elif config.attention_score == "general":
@@ -159,20 +138,14 @@ def luong(parts, source, target):
             scores[distances > config.attention_window] = -np.inf
             sigma = config.attention_window / 2
             weights = softmax(scores) * np.exp(-(distances**2) / (2 * sigma**2))
-        attended = np.concatenate([weights @ context, h])
-        fed = np.tanh(attended @ parts["attentional"]["kernel"])
+        fed = np.tanh(np.concatenate([weights @ context, h]) @ parts["attentional"]["kernel"])
         in_order = np.zeros(len(source))
         in_order[order] = weights
         yield parts.logits(fed), in_order
 
 
-MODELS = types.MappingProxyType(
-    {"Sutskever": sutskever, "Cho": cho, "Bahdanau": bahdanau, "Luong": luong}
-)
-
-
 def outputs(model, source, target):
     """Logits `(T, V)` and weights `(T, S)` or None of one sentence's tokens."""
-    steps = MODELS[type(model).__name__](Parts(model), source, target)
-    logits, weights = zip(*steps, strict=True)
+    steps = {"gru": gru_outputs, "lstm": lstm_outputs}[model.config.cell]
+    logits, weights = zip(*steps(Parts(model), source, target), strict=True)
     return np.array(logits), None if weights[0] is None else np.array(weights)

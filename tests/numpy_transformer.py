@@ -82,6 +82,17 @@ def logits(model, inputs):
         w1, b1, w2, b2 = (np.asarray(v, "float64") for v in layer.variables)
         return ACTIVATIONS[config.activation](x @ w1 + b1) @ w2 + b2
 
+    def transform(layer, x):
+        return sublayer(
+            layer.feed_forward_residual, x, lambda h: feed_forward(layer.feed_forward, h)
+        )
+
+    def self_attend(layer, kind, x, allowed):
+        return sublayer(
+            layer.self_residual, x,
+            lambda h: attend(layer.self_attention, kind, h, None, allowed),
+        )  # fmt: skip
+
     def attend(layer, kind, x, context=None, allowed=None):
         output, weights = attention(layer, x, x if context is None else context, allowed)
         scores[kind].append(weights)
@@ -98,35 +109,20 @@ def logits(model, inputs):
         matrix = np.asarray(layer.embedding.embeddings, "float64")
         return matrix[ids] * np.sqrt(config.d_model) + positions
 
-    def near(length):
-        distances = np.abs(np.arange(length)[:, None] - np.arange(length))
-        return distances <= (config.attention_radius or length)
-
     x = embed(model.source_embedding, inputs["source_ids"])
-    seen = context_allowed & near(x.shape[1])
     for layer in model.encoder.layers:
-        x = sublayer(
-            layer.attention_residual, x,
-            lambda h, at=layer: attend(at.self_attention, "encoder", h, None, seen),
-        )  # fmt: skip
-        x = sublayer(
-            layer.feed_forward_residual, x, lambda h, at=layer: feed_forward(at.feed_forward, h)
-        )
+        x = self_attend(layer, "encoder", x, context_allowed)
+        x = transform(layer, x)
     context = norm(model.encoder.norm, x) if config.norm_first else x
     x = embed(model.target_embedding, inputs["target_ids"])
-    triangle = np.tril(near(x.shape[1]))[None]
+    triangle = np.tri(x.shape[1], dtype=bool)[None]
     for layer in model.decoder.layers:
-        x = sublayer(
-            layer.self_residual, x,
-            lambda h, at=layer: attend(at.self_attention, "decoder", h, None, triangle),
-        )  # fmt: skip
+        x = self_attend(layer, "decoder", x, triangle)
         x = sublayer(
             layer.cross_residual, x,
             lambda h, at=layer: attend(at.cross_attention, "cross", h, context, context_allowed),
         )  # fmt: skip
-        x = sublayer(
-            layer.feed_forward_residual, x, lambda h, at=layer: feed_forward(at.feed_forward, h)
-        )
+        x = transform(layer, x)
     x = norm(model.decoder.norm, x) if config.norm_first else x
     if config.tie_embeddings or config.tie_output:
         return x @ np.asarray(model.target_embedding.embedding.embeddings, "float64").T, scores

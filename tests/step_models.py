@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import tensorflow as tf
-from small_models import CONFIGS, GENERATING, architecture_of
+from small_models import CONFIGS, GENERATING, architecture_of, has_setting
 
 from tf_transformer.decoding import Hypotheses, beam_search, greedy_search
 from tf_transformer.models.architectures import ARCHITECTURES, build_model
-from tf_transformer.models.recurrent import RecurrentModel
+from tf_transformer.models.seq2seq import Seq2Seq
 
 PAD, BOS, EOS = 0, 2, 3
 SPECIAL = {"pad_id": PAD, "bos_id": BOS, "eos_id": EOS}
@@ -130,7 +130,8 @@ def make_model(name):
         "num_units": 10,
         "tie_output": False,
     }
-    known = {size: sizes[size] for size in sizes if hasattr(config, size)}
+    architecture = architecture_of(name)
+    known = {size: sizes[size] for size in sizes if has_setting(architecture, size)}
     model = build_model(dataclasses.replace(config, **known))
     random = np.random.default_rng(6)
     for variable in model.trainable_variables:
@@ -141,7 +142,7 @@ def make_model(name):
     # Makes the next token depend on the last one at least as much as on the source.
     [embeddings] = [v for v in model.trainable_variables if v.shape == (VOCAB_SIZE, 8)]
     embeddings.assign(3.0 * embeddings)
-    if isinstance(model, RecurrentModel):  # whose gates would all be open or shut
+    if isinstance(model, Seq2Seq):  # whose gates would all be open or shut
         for layer in (model.source_embedding, model.target_embedding):
             layer.embeddings.assign(layer.embeddings / model.config.d_model**0.5)
     # These biases favour no token on average, so translations differ and end at any position; as

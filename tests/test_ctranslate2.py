@@ -294,7 +294,6 @@ def test_an_unknown_quantization_is_named(refused):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"attention_radius": 3}, "no restricted attention.*attention_radius=3.*saved_model"),
         (
             {"positions": "learned", "max_positions": MAX_LENGTH},
             f"max_length={MAX_LENGTH} needs {MAX_LENGTH + 1} positions.* learned {MAX_LENGTH}",

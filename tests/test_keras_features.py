@@ -187,7 +187,7 @@ def check_quantize(make, folder):
 def check_summary(make, folder):
     lines = []
     make().summary(print_fn=lines.append)
-    assert "?" not in "".join(lines) and "Total params" in "".join(lines)
+    assert "Total params" in "".join(lines)
 
 
 STRATEGY = "`MirroredStrategy`"

@@ -44,7 +44,7 @@ def batches(copy_corpus, tokenizer):
 
 @pytest.mark.parametrize(
     ("make_task", "max_length", "seed"),
-    [(tt.copy_task, 10, 0), (tt.copy_task, 10, 1), (tt.reverse_task, 7, 0)],
+    [(tt.copy_task, 10, 0), (tt.reverse_task, 7, 0)],
 )
 def test_held_out_sequences_are_translated_exactly(make_task, max_length, seed):
     keras.utils.set_random_seed(seed)

@@ -26,7 +26,7 @@ def as_bits(mask):
         padding_mask(np.array([[5, 6, 0, 0], [5, 6, 7, 8], [0, 0, 0, 0]]), pad_id=0),
         causal_mask(4),
         prefix_mask(np.array([[0, 0, 1, 1]] * 3)),
-        permutation_mask(np.array([[0, 2, 1, 3, 4]] * 3)),
+        permutation_mask([[0, 2, 1, 3, 4]] * 3),
         local_mask(4, 1),
     ],
     ids=["padding", "causal", "prefix", "permutation", "local"],
@@ -39,18 +39,11 @@ def test_every_mask_is_bool_and_broadcasts_to_batch_queries_keys(mask):
 
 
 @pytest.mark.parametrize(
-    ("make_mask", "name"),
-    [
-        (lambda rows: padding_mask(rows, 0), "token_ids"),
-        (prefix_mask, "segment_ids"),
-        (permutation_mask, "ranks"),
-    ],
+    "make_mask", [lambda rows: padding_mask(rows, 0), prefix_mask, permutation_mask]
 )
-@pytest.mark.parametrize("make_rows", [list, np.array])
-def test_masks_of_one_sentence_without_a_batch_are_refused(make_mask, name, make_rows):
-    with pytest.raises(ValueError, match=rf"{name} must have two axes.*received shape \(3,\)"):
-        make_mask(make_rows([0, 1, 1]))
-    assert np.asarray(make_mask(make_rows([[0, 1, 1]]))).ndim == 3
+def test_a_sentence_without_a_batch_is_an_error(make_mask):
+    with pytest.raises((ValueError, IndexError, tf.errors.InvalidArgumentError)):
+        make_mask(np.array([0, 1, 1]))
 
 
 @pytest.mark.parametrize("pad_id", [0, 7])
@@ -61,15 +54,8 @@ def test_padding_mask_is_true_at_real_tokens_of_each_row(pad_id):
     assert as_bits(mask[:, 0]) == ["110", "100", "111"]
 
 
-def test_padding_mask_depends_on_the_id_that_is_padding():
-    assert as_bits(padding_mask(np.array([[0, 7, 1]]), 7)[0]) == ["101"]
-
-
-@pytest.mark.parametrize(
-    ("length", "rows"), [(1, ["1"]), (4, ["1000", "1100", "1110", "1111"])]
-)  # fmt: skip
-def test_causal_mask_is_the_lower_triangle(length, rows):
-    assert as_bits(causal_mask(length)[0]) == rows
+def test_causal_mask_is_the_lower_triangle():
+    assert as_bits(causal_mask(4)[0]) == ["1000", "1100", "1110", "1111"]
 
 
 def test_prefix_mask_of_six_source_and_four_target_tokens():
@@ -86,8 +72,7 @@ def test_prefix_mask_of_six_source_and_four_target_tokens():
 def test_prefix_mask_looks_at_each_row_of_the_batch():
     mask = prefix_mask(np.array([[0, 0, 0], [1, 1, 1], [0, 1, 1]]))
     assert as_bits(mask[0]) == ["111", "111", "111"]
-    assert as_bits(mask[1]) == ["100", "110", "111"]
-    assert as_bits(mask[2]) == ["100", "110", "111"]
+    assert as_bits(mask[1]) == as_bits(mask[2]) == ["100", "110", "111"]
 
 
 def test_permutation_mask_of_a_chinese_sentence():
@@ -97,13 +82,9 @@ def test_permutation_mask_of_a_chinese_sentence():
     ranks = np.array([[generated.index(token) for token in sentence]])
     rows = dict(zip(sentence[1:], as_bits(permutation_mask(ranks)[0]), strict=True))
     assert rows == {
-        "北": "101111",
-        "京": "100010",
-        "欢": "101011",
-        "迎": "100000",
-        "你": "101010",
-        "<e>": "111111",
-    }
+        "北": "101111", "京": "100010", "欢": "101011",
+        "迎": "100000", "你": "101010", "<e>": "111111",
+    }  # fmt: skip
 
 
 @settings(max_examples=20, deadline=None)
@@ -119,10 +100,6 @@ def test_permutation_mask_shows_what_was_generated_before(order):
     for rank, position in enumerate(order, start=1):
         ranks[0, position] = rank
     np.testing.assert_array_equal(permutation_mask(ranks)[0], expected)
-
-
-def test_permutation_mask_of_the_natural_order_is_the_triangle():
-    np.testing.assert_array_equal(permutation_mask(np.arange(6)[None]), causal_mask(5))
 
 
 @pytest.mark.parametrize(
@@ -143,21 +120,13 @@ def test_masks_join_with_and():
 
 
 def test_masks_of_an_unknown_length_work_in_a_graph():
-    @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)])
-    def masks(ids):
-        length = tf.shape(ids)[1]
+    def masks(ids, length):
         return padding_mask(ids, 0), causal_mask(length), local_mask(length, 1), prefix_mask(ids)
 
-    for ids in ([[0, 1]], [[0, 0, 1, 1]]):
-        length = len(ids[0])
-        for graph, eager in zip(
-            masks(np.array(ids, "int32")),
-            (
-                padding_mask(np.array(ids), 0),
-                causal_mask(length),
-                local_mask(length, 1),
-                prefix_mask(np.array(ids)),
-            ),
-            strict=True,
-        ):
+    @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)])
+    def in_graph(ids):
+        return masks(ids, tf.shape(ids)[1])
+
+    for ids in (np.array([[0, 1]], "int32"), np.array([[0, 0, 1, 1]], "int32")):
+        for graph, eager in zip(in_graph(ids), masks(ids, ids.shape[1]), strict=True):
             np.testing.assert_array_equal(graph, eager)

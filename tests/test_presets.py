@@ -1,4 +1,4 @@
-"""The sizes of a Transformer: the presets, the defaults, and invalid ones."""
+"""The configurations of the models: the presets, the defaults, and invalid values."""
 
 import dataclasses
 import json
@@ -6,29 +6,12 @@ import json
 import pytest
 from configurations import refusal
 from letters import VOCAB_SIZE
+from pydantic import ValidationError
+from small_models import small_config
 
-from tf_transformer.config import RunConfig, settings_by_table
-from tf_transformer.models.architectures import ARCHITECTURES, preset, with_tokenizers
+from tf_transformer.config import RunConfig
+from tf_transformer.models.architectures import preset, with_tokenizers
 from tf_transformer.models.configs import TransformerConfig
-
-
-@pytest.mark.parametrize(
-    ("changes", "need"),
-    [
-        ({"d_model": 510, "num_heads": 8}, "d_model must be a multiple of num_heads=8"),
-        ({"d_model": 7, "num_heads": 7}, "d_model must be even"),
-    ],
-)
-def test_a_width_that_is_no_multiple_of_the_heads(changes, need):
-    message = refusal(TransformerConfig, 300, 300, **changes)
-    assert message == f"{need}; received d_model={changes['d_model']}."
-
-
-def test_tied_embeddings_need_one_vocabulary():
-    message = refusal(TransformerConfig, 300, 301)
-    assert "source_vocab_size=300" in message and "target_vocab_size=301" in message
-    assert TransformerConfig(300, 301, tie_embeddings=False).target_vocab_size == 301
-
 
 # num_layers, d_model, d_ff, num_heads; base and big: Vaswani et al. 2017, table 3.
 TABLE = {
@@ -47,12 +30,6 @@ def test_the_presets_have_the_sizes_of_the_papers(name):
     assert not preset(name, 300, 301).tie_embeddings
 
 
-def test_the_setting_allows_exactly_the_presets():
-    (field,) = [field for field in settings_by_table()["model"] if field.name == "preset"]
-    presets = ARCHITECTURES["transformer"].presets
-    assert set(field.metadata["choices"]) == set(presets) == set(TABLE)
-
-
 def test_the_default_sizes_are_those_of_the_base_model():
     assert TransformerConfig(300, 300) == preset("base", 300, 300)
 
@@ -61,16 +38,9 @@ def test_a_run_changes_single_sizes_of_its_preset():
     model = {"preset": "small", "d_ff": 64, "dropout_rate": 0.3, "attention_dropout_rate": 0.2,
              "norm_first": False}  # fmt: skip
     tables = {"data": {"corpus": "copy"}, "tokenizer": {"joint": False}, "model": model}
-    assert RunConfig.from_dict(tables).model == TransformerConfig(
-        num_layers=4,
-        d_model=128,
-        num_heads=8,
-        d_ff=64,
-        dropout_rate=0.3,
-        attention_dropout_rate=0.2,
-        norm_first=False,
-        tie_embeddings=False,
-    )
+    sizes = {name: value for name, value in model.items() if name != "preset"}
+    expected = dataclasses.replace(preset("small"), **sizes, tie_embeddings=False)
+    assert RunConfig.from_dict(tables).model == expected
 
 
 @pytest.mark.parametrize("joint", [True, False])
@@ -84,13 +54,57 @@ def test_embeddings_are_tied_where_the_vocabulary_is_joint_unless_told(joint, ti
         assert RunConfig.from_dict(tables).model.tie_embeddings is (joint if tie is None else tie)
 
 
-def test_the_tokenizers_decide_vocabularies_and_padding(letter_tokenizer):
+def test_the_positions_of_a_run_are_enough_for_its_longest_sentence():
+    def config(max_length, **model):
+        data = {"corpus": "copy", "max_length": max_length}
+        return RunConfig.from_dict({"data": data, "model": {"max_positions": 31, **model}})
+
+    assert config(31).model.position_limit is None
+    assert config(30, positions="learned").model.position_limit == 31
+    assert "max_positions=32" in refusal(config, 31, positions="learned")
+
+
+def test_the_tokenizers_decide_vocabularies_and_special_ids(letter_tokenizer):
     config = with_tokenizers(preset("tiny"), letter_tokenizer, letter_tokenizer)
-    assert (config.source_vocab_size, config.target_vocab_size) == (VOCAB_SIZE, VOCAB_SIZE)
     assert config == dataclasses.replace(preset("tiny", VOCAB_SIZE, VOCAB_SIZE), pad_id=0)
+    masked = with_tokenizers(small_config("masked_lm", mask_id=9), *[letter_tokenizer] * 2)
+    assert (masked.mask_id, masked.eos_id) == (letter_tokenizer.unk_id, letter_tokenizer.eos_id)
+    causal = with_tokenizers(small_config("causal_lm", bos_id=9), *[letter_tokenizer] * 2)
+    assert causal.bos_id == letter_tokenizer.bos_id
 
 
 def test_a_config_of_plain_values_round_trips():
     config = TransformerConfig(300, 400, d_model=8, num_heads=2, tie_embeddings=False, pad_id=3)
     assert TransformerConfig(**config.to_dict()) == config
     assert json.loads(json.dumps(config.to_dict())) == config.to_dict()
+
+
+INVALID = {
+    "transformer": [
+        ({"num_heads": 5}, "num_heads=5"),
+        ({"d_model": 7, "num_heads": 7}, "d_model=7 is not even"),
+        ({"target_vocab_size": 14}, "source_vocab_size=13, target_vocab_size=14"),
+        ({"dropout_rate": 1.0}, "dropout_rate"),
+        ({"attention_dropout_rate": -0.1}, "attention_dropout_rate"),
+        ({"activation": "gelus"}, "'gelu'"),
+        ({"positions": "learnt"}, "'learned'"),
+        ({"pad_id": 13}, "pad_id=13"),
+        *(({name: 0}, name)
+          for name in ("source_vocab_size", "num_layers", "d_model", "d_ff", "max_positions")),
+    ],
+    "prefix_lm": [({"num_heads": 5}, "num_heads=5")],
+    "masked_lm": [({"mask_id": 13}, "mask_id=13")],
+    "sutskever": [({"num_layers": 0}, "num_layers")],
+    "cho": [({"num_units": 0}, "num_units")],
+    "luong": [({"attention_window": 0}, "attention_window"),
+              ({"attention_score": "genral"}, "'general'")],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "words"),
+    [(name, *row) for name, rows in INVALID.items() for row in rows],
+)
+def test_an_invalid_value_is_named(name, changes, words):
+    with pytest.raises(ValidationError, match=words):
+        small_config(name, **changes)

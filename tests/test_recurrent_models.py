@@ -9,18 +9,16 @@ import numpy as np
 import numpy_recurrent
 import pytest
 import tensorflow as tf
-from configurations import refusal
 
-from tf_transformer.decoding.contract import has_attention_scores
-from tf_transformer.layers.recurrent import StackedLSTM
+from tf_transformer.layers.recurrent import RecurrentStack
 from tf_transformer.models.architectures import build_model, preset
-from tf_transformer.models.recurrent import AttentionalModel, reversed_order
-from tf_transformer.models.recurrent_configs import (
+from tf_transformer.models.configs import (
     BahdanauConfig,
     ChoConfig,
     LuongConfig,
     SutskeverConfig,
 )
+from tf_transformer.models.seq2seq import AttentionalSeq2Seq, reversed_order
 
 pytestmark = pytest.mark.slow
 
@@ -75,12 +73,11 @@ def model_of(randomise):
 def test_logits_and_weights_equal_the_papers_equations(config, model_of):
     model, inputs = model_of(config), batch(config)
     logits, weights = np.asarray(model(inputs)), None
-    if isinstance(model, AttentionalModel):
+    if isinstance(model, AttentionalSeq2Seq):
         again, scores = model(inputs, return_attention_scores=True)
         np.testing.assert_array_equal(again, logits)
         (weights,) = scores["cross"]
         assert weights.shape == (3, 1, 5, 6)
-    assert has_attention_scores(model) == (weights is not None)
     for row, (num_source, num_target) in enumerate(LENGTHS):
         sides = zip(("source_ids", "target_ids"), LENGTHS[row], strict=True)
         source, target = (inputs[side][row, :length].tolist() for side, length in sides)
@@ -90,49 +87,6 @@ def test_logits_and_weights_equal_the_papers_equations(config, model_of):
             found = weights[row, 0, :num_target]
             np.testing.assert_allclose(found[:, :num_source], expected_weights, atol=1e-5)
             np.testing.assert_array_equal(found[:, num_source:], 0)
-
-
-@EVERY_VARIANT
-@pytest.mark.parametrize(
-    ("beam_size", "num_steps", "way"),
-    [(None, None, lambda f: f), (3, 5, lambda f: tf.function(f, reduce_retracing=True))],
-    ids=["eager", "graph"],
-)
-def test_cached_logits_equal_teacher_forcing(config, beam_size, num_steps, way, model_of):
-    model, inputs = model_of(config), batch(config)
-    expected = np.repeat(model(inputs), beam_size or 1, axis=0)
-    ids = np.repeat(inputs["target_ids"], beam_size or 1, axis=0)
-    size = None if beam_size is None else tf.constant(beam_size)
-    cache = way(model.start_decoding)(inputs["source_ids"], num_steps, size)
-    assert {name for name in cache if cache[name]} <= {"constants", "source", "target"}
-    step = way(model.decode_step)
-    for index in range(5):
-        logits, cache = step(tf.constant(ids[:, index]), tf.constant(index), cache)
-        np.testing.assert_allclose(logits, expected[:, index], atol=1e-5)
-
-
-@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
-@EVERY_VARIANT
-def test_gradients_reach_every_variable(config, policy, randomise):
-    model = randomise(build_model(config, dtype=policy))
-    inputs = batch(config)
-    exact = build_model(config)
-    exact.set_weights(model.get_weights())
-
-    @tf.function(reduce_retracing=True)
-    def gradients(inputs):
-        with tf.GradientTape() as tape:
-            logits = model(inputs)
-            total = tf.reduce_sum(logits**2)
-        parts = tape.gradient(total, model.trainable_variables)
-        return logits, [tf.convert_to_tensor(part) for part in parts]
-
-    logits, parts = gradients(inputs)
-    assert logits.dtype == "float32"
-    np.testing.assert_allclose(logits, exact(inputs), atol=1e-5 if policy == "float32" else 0.1)
-    for variable, gradient in zip(model.trainable_variables, parts, strict=True):
-        assert np.isfinite(gradient).all(), variable.path
-        assert np.abs(gradient).max() > 1e-6, variable.path
 
 
 @EVERY_VARIANT
@@ -160,18 +114,8 @@ def test_only_the_tokens_but_the_last_are_reversed():
     ]
 
 
-def test_input_feeding_changes_later_steps_only(model_of, randomise):
-    model, inputs = model_of(LUONG), batch(LUONG)
-    other = build_model(LUONG)
-    other.set_weights(model.get_weights())
-    kernel = other.decoder.layers[0].cell.kernel
-    kernel.assign(np.concatenate([kernel[:6], np.zeros_like(kernel[6:])]))
-    difference = np.abs(np.asarray(other(inputs)) - np.asarray(model(inputs))).max(axis=(0, 2))
-    assert difference[0] < 1e-6 and (difference[1:] > 1e-3).all()
-
-
 def test_dropout_drawn_before_a_loop_is_of_what_upper_layers_read(randomise):
-    stack = StackedLSTM(3, 4)
+    stack = RecurrentStack("lstm", 3, 4)
     stack.build((None, None, 5))
     randomise(stack)
     rng = np.random.default_rng(1)
@@ -184,17 +128,6 @@ def test_dropout_drawn_before_a_loop_is_of_what_upper_layers_read(randomise):
     third, _ = stack.layers[2].cell(2 * np.asarray(second), [h, h])
     for found, expected in [(last["h0"], first), (last["h1"], second), (top, third)]:
         np.testing.assert_allclose(found, expected, atol=1e-6)
-
-
-@EVERY_VARIANT
-def test_dropout_acts_in_training_only(config, randomise):
-    keras.utils.set_random_seed(2)
-    model = randomise(build_model(dataclasses.replace(config, dropout_rate=0.5)))
-    quiet = np.asarray(model(batch(config)))
-    call = tf.function(model)
-    noisy = [np.asarray(call(batch(config), training=True)) for _ in range(2)]
-    for one, other in [(noisy[0], quiet), noisy]:
-        assert np.abs(one - other).max() > 1e-2
 
 
 # What Keras asks of a layer before it takes cuDNN's operation.
@@ -236,18 +169,3 @@ def test_cudnn_can_run_the_encoder_and_does_in_training_only(config, model_of, m
 def test_the_tiny_models_have_two_to_three_million_parameters(name):
     model = build_model(preset("tiny", 8000, 8000, architecture=name))
     assert 2e6 < model.count_params() < 3e6
-
-
-@pytest.mark.parametrize(
-    ("config", "changes", "message"),
-    [
-        (SUTSKEVER, {"num_layers": 0}, "num_layers must be greater than 0"),
-        (CHO, {"num_units": 0}, "num_units must be greater than 0"),
-        (BAHDANAU, {"num_units": -1}, "num_units must be greater than 0"),
-        (LUONG, {"attention_window": 0}, "attention_window must be greater than 0"),
-        (LUONG, {"attention_score": "genral"}, "unknown attention_score 'genral'"),
-        (LUONG, {"num_layers": 0}, "num_layers must be greater than 0"),
-    ],
-)
-def test_an_invalid_setting_is_named(config, changes, message):
-    assert message in refusal(dataclasses.replace, config, **changes)

@@ -1,4 +1,4 @@
-"""Tests of the scores of labels, computed from all logits or from parts of them."""
+"""Tests of the output projection and of statistics of labels, from all logits or in parts."""
 
 import json
 import subprocess
@@ -10,10 +10,11 @@ import pytest
 import tensorflow as tf
 
 import tf_transformer as tt
-from tf_transformer.config import TrainingConfig
-from tf_transformer.layers.output_projection import OutputProjection
-from tf_transformer.layers.token_statistics import projected_token_statistics, token_statistics
-from tf_transformer.training.compilation import compile_model
+from tf_transformer.layers.output import (
+    OutputProjection,
+    projected_token_statistics,
+    token_statistics,
+)
 
 RNG = np.random.default_rng(4)
 BATCH, LENGTH, D_MODEL, VOCAB_SIZE = 3, 5, 4, 7
@@ -21,14 +22,14 @@ HIDDEN = RNG.normal(size=(BATCH, LENGTH, D_MODEL)).astype("float32")
 KERNEL = RNG.normal(size=(D_MODEL, VOCAB_SIZE)).astype("float32")
 BIAS = RNG.normal(size=VOCAB_SIZE).astype("float32")
 LABELS = np.array([[1, 5, 2, 0, 0], [4, 0, 0, 0, 0], [3, 6, 1, 2, 5]], "int32")
-# Functions of the scores, such as the loss; the last has no gradient.
+# Functions of the statistics, such as the loss; the last has no gradient.
 UPSTREAM = RNG.normal(size=(BATCH, LENGTH, 3)).astype("float32")
 PADDINGS = pytest.mark.parametrize("pad_id", [0, 3])
 BIASES = pytest.mark.parametrize("bias", [BIAS, None], ids=["bias", "no bias"])
 WAYS = pytest.mark.parametrize("wrap", [lambda f: f, tf.function], ids=["eager", "graph"])
 
 
-def plain_scores(labels, logits, pad_id):
+def plain_statistics(labels, logits, pad_id):
     """The definition, for automatic differentiation, in float64."""
     log_probabilities = tf.nn.log_softmax(tf.cast(logits, "float64"))
     is_label = tf.one_hot(labels, VOCAB_SIZE, dtype="float64")
@@ -40,29 +41,29 @@ def plain_scores(labels, logits, pad_id):
     return tf.stack([of_label, of_others, is_best], -1) * real[..., None]
 
 
-def scores_and_gradients(function, *tensors):
+def with_gradients(function, *tensors):
     tensors = [tf.convert_to_tensor(tensor) for tensor in tensors]
     with tf.GradientTape() as tape:
         tape.watch(tensors)
-        scores = function(*tensors)
-        total = tf.reduce_sum(scores * tf.cast(UPSTREAM, scores.dtype))
-    return [scores, *tape.gradient(total, tensors)]
+        statistics = function(*tensors)
+        total = tf.reduce_sum(statistics * tf.cast(UPSTREAM, statistics.dtype))
+    return [statistics, *tape.gradient(total, tensors)]
 
 
 @WAYS
 @PADDINGS
-def test_scores_and_their_gradients_are_what_their_definition_says(pad_id, wrap):
+def test_statistics_and_their_gradients_are_what_their_definition_says(pad_id, wrap):
     logits = HIDDEN @ KERNEL
 
     def ours(logits):
         return token_statistics(LABELS, logits, pad_id)
 
     def plain(logits):
-        return plain_scores(LABELS, logits, pad_id)
+        return plain_statistics(LABELS, logits, pad_id)
 
-    found = wrap(scores_and_gradients)(ours, logits)
+    found = wrap(with_gradients)(ours, logits)
     assert found[0].dtype == "float32" and 0 < np.mean(found[0][..., 2]) < 1
-    for ours, expected in zip(found, scores_and_gradients(plain, logits), strict=True):
+    for ours, expected in zip(found, with_gradients(plain, logits), strict=True):
         np.testing.assert_allclose(ours, expected, atol=2e-6)
 
 
@@ -71,7 +72,7 @@ def test_scores_and_their_gradients_are_what_their_definition_says(pad_id, wrap)
 @WAYS
 @BIASES
 @PADDINGS
-def test_projected_scores_are_those_of_the_product(pad_id, bias, wrap, logits_at_once):
+def test_projected_statistics_are_those_of_the_product(pad_id, bias, wrap, logits_at_once):
     weights = [KERNEL] if bias is None else [KERNEL, bias]
 
     def projected(hidden, kernel, bias=None):
@@ -80,8 +81,8 @@ def test_projected_scores_are_those_of_the_product(pad_id, bias, wrap, logits_at
     def product(hidden, kernel, bias=0.0):
         return token_statistics(LABELS, tf.einsum("btd,dv->btv", hidden, kernel) + bias, pad_id)
 
-    found = wrap(scores_and_gradients)(projected, HIDDEN, *weights)
-    expected = scores_and_gradients(product, HIDDEN, *weights)
+    found = wrap(with_gradients)(projected, HIDDEN, *weights)
+    expected = with_gradients(product, HIDDEN, *weights)
     assert len(found) == len(weights) + 2
     for ours, theirs in zip(found, expected, strict=True):
         np.testing.assert_allclose(ours, theirs, atol=5e-6)
@@ -89,25 +90,18 @@ def test_projected_scores_are_those_of_the_product(pad_id, bias, wrap, logits_at
 
 @WAYS
 @pytest.mark.parametrize("shape", [(0, 5), (2, 0)])
-def test_no_tokens_give_no_scores(shape, wrap):
+def test_no_tokens_give_no_statistics(shape, wrap):
     # As on a replica that gets no sentence of a batch.
-    def scores_and_gradient(labels, hidden, kernel):
+    def with_gradient(labels, hidden, kernel):
         with tf.GradientTape() as tape:
             tape.watch(kernel)
-            scores = projected_token_statistics(labels, hidden, kernel, None, 0)
-        return scores, tape.gradient(scores, kernel)
+            statistics = projected_token_statistics(labels, hidden, kernel, None, 0)
+        return statistics, tape.gradient(statistics, kernel)
 
     tensors = tf.zeros(shape, "int32"), tf.zeros((*shape, D_MODEL)), tf.constant(KERNEL)
-    scores, gradient = wrap(scores_and_gradient)(*tensors)
-    assert scores.shape == (*shape, 3)
+    statistics, gradient = wrap(with_gradient)(*tensors)
+    assert statistics.shape == (*shape, 3)
     assert gradient.shape == KERNEL.shape and not gradient.numpy().any()
-
-
-@pytest.mark.parametrize("thing", [tt.SmoothedCrossEntropy, tt.Perplexity])
-@pytest.mark.parametrize(("from_statistics", "width"), [(True, VOCAB_SIZE), (False, 3)])
-def test_scores_are_not_taken_for_logits(thing, from_statistics, width):
-    with pytest.raises(ValueError, match=f"from_statistics={from_statistics}.*labels_as_input"):
-        thing(from_statistics=from_statistics)(LABELS, np.ones((*LABELS.shape, width), "float32"))
 
 
 @pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
@@ -130,7 +124,7 @@ def test_output_projection_round_trip(tied, randomise):
 MEMORY_SCRIPT = """
 import json, sys
 import tensorflow as tf
-from tf_transformer.layers.token_statistics import projected_token_statistics
+from tf_transformer.layers.output import projected_token_statistics
 
 kernel = tf.ones((256, 16384))
 
@@ -139,8 +133,8 @@ def step(labels):
     hidden = tf.ones((64, tf.shape(labels)[1], 256))
     with tf.GradientTape() as tape:
         tape.watch(kernel)
-        scores = projected_token_statistics(labels, hidden, kernel, None, 0, int(sys.argv[1]))
-    return tape.gradient(scores, kernel)
+        statistics = projected_token_statistics(labels, hidden, kernel, None, 0, int(sys.argv[1]))
+    return tape.gradient(statistics, kernel)
 
 def peak():
     # Not getrusage: a process inherits that from the one that started it.
@@ -167,32 +161,28 @@ def test_few_logits_are_in_memory_at_a_time(logits_at_once, least, most):
 
 
 @pytest.mark.parametrize("accumulation_steps", [1, 2])
-def test_training_on_scores_is_training_on_logits(accumulation_steps):
-    corpus = tt.copy_task(num_train=200, num_validation=20, num_test=0)
-    tokenizer = tt.SentencePieceTokenizer.train(corpus.train.sources, 280)
+def test_training_on_statistics_is_training_on_logits(accumulation_steps):
     sizes = dict(num_layers=1, d_model=16, num_heads=2, d_ff=32, dropout_rate=0.0)
+    ids = RNG.integers(4, 40, (6, 8, 9))
     weights, logs = [], []
-    for chunked_logits in (False, True):
+    for chunked in (False, True):
         keras.utils.set_random_seed(3)
-        model = tt.Transformer(tt.TransformerConfig(280, 280, **sizes))
-        config = TrainingConfig(
-            accumulation_steps=accumulation_steps, chunked_logits=chunked_logits
+        model = tt.Transformer(tt.TransformerConfig(40, 40, **sizes))
+        loss, *metrics = (
+            measure(from_statistics=chunked)
+            for measure in (tt.SmoothedCrossEntropy, tt.Perplexity, tt.TokenAccuracy)
         )
-        compile_model(model, config, tt.NoamSchedule(16, warmup_steps=10))
-        batches, validation = (
-            tt.TokenBatches.from_text(text, tokenizer, tokenizer, batch_tokens=100, seed=seed)
-            for text, seed in ((corpus.train, 1), (corpus.validation, None))
-        )
-        history = model.fit(
-            batches.dataset(accumulation=accumulation_steps, labels_as_input=chunked_logits),
-            validation_data=validation.dataset(num_epochs=1, labels_as_input=chunked_logits),
-            steps_per_epoch=6,
-            shuffle=False,
-            verbose=0,
-        ).history
+        optimizer = tt.Adam(0.01)
+        if accumulation_steps > 1:
+            optimizer = tt.GradientAccumulation(optimizer, accumulation_steps)
+        model.compile(optimizer, loss, metrics=metrics)
+        inputs = {"source_ids": ids, "target_ids": ids[..., :-1]}
+        inputs = {**inputs, "labels": ids[..., 1:]} if chunked else inputs
+        data = tf.data.Dataset.from_tensor_slices((inputs, ids[..., 1:]))
+        history = model.fit(data, validation_data=data.take(2), shuffle=False, verbose=0).history
         weights.append(np.concatenate([np.ravel(w) for w in model.get_weights()]))
         logs.append({name: values[0] for name, values in history.items()})
-    # The learning rate is 0.04 after six updates, so weights have moved a thousand times as far.
+    # The learning rate is 0.01, so weights have moved a thousand times as far.
     np.testing.assert_allclose(weights[1], weights[0], atol=5e-5)
     assert logs[1] == pytest.approx(logs[0], rel=1e-4)
     assert set(logs[0]) >= {"loss", "accuracy", "perplexity", "val_loss", "val_perplexity"}

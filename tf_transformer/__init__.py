@@ -35,15 +35,20 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
             "permutation_mask",
             "prefix_mask",
         ],
-        "layers.maxout": ["Maxout"],
-        "layers.output_projection": ["OutputProjection"],
+        "layers.output": ["OutputProjection"],
         "layers.positions": ["PositionalEmbedding", "sinusoidal_positions"],
-        "layers.prefix_stack": ["PrefixLayer", "PrefixSelfAttention", "PrefixStack"],
+        "layers.prefix_decoder": ["PrefixLayer", "PrefixSelfAttention", "PrefixStack"],
         "layers.recurrent_attention": [
             "AdditiveAttention",
             "DotAttention",
             "GeneralAttention",
             "PredictedWindow",
+        ],
+        "layers.recurrent": ["Maxout"],
+        "layers.residual": ["Residual"],
+        "layers.restricted_attention": [
+            "RestrictedCausalSelfAttention",
+            "RestrictedSelfAttention",
         ],
         "models": [
             "Bahdanau",

@@ -62,8 +62,8 @@ def export_ctranslate2(
         The folder of the version.
 
     Raises:
-        ExportError: The library is missing, the model is no `Transformer`, has restricted
-            attention or learned fewer positions than `max_length` needs, the quantization is
+        ExportError: The library is missing, the model is no `Transformer` or
+            learned fewer positions than `max_length` needs, the quantization is
             unknown, or as `write_version`.
     """
     spec = _specification(model, source_tokenizer, target_tokenizer, quantization, max_length)
@@ -96,12 +96,6 @@ def _specification(model, source_tokenizer, target_tokenizer, quantization, max_
             f"Export it as a SavedModel (--format saved_model)."
         )
     config = model.config
-    if config.attention_radius is not None:
-        raise ExportError(
-            f"CTranslate2 has no restricted attention, as this model has with "
-            f"attention_radius={config.attention_radius}. Export it as a SavedModel "
-            f"(--format saved_model)."
-        )
     activations = {"relu": Activation.RELU, "gelu": Activation.GELU, "swish": Activation.SWISH}
     spec = TransformerSpec.from_config(
         (len(model.encoder.layers), len(model.decoder.layers)),
@@ -154,7 +148,7 @@ class _Filler:
         self.embedding(spec, spec.embeddings[0], model.source_embedding)
         for layer_spec, layer in zip(spec.layer, model.encoder.layers, strict=True):
             self.self_attention(layer_spec.self_attention, layer.self_attention)
-            self.norm(layer_spec.self_attention.layer_norm, layer.attention_residual.norm)
+            self.norm(layer_spec.self_attention.layer_norm, layer.self_residual.norm)
             self.feed_forward(layer_spec.ffn, layer)
         if model.encoder.norm is not None:
             self.norm(spec.layer_norm, model.encoder.norm)

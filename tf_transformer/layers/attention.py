@@ -6,30 +6,13 @@ from typing import Any
 import keras
 from keras import ops
 
-from tf_transformer.layers.base import DType, HiddenStateLayer, Shape, Tensor, ensure_built
-from tf_transformer.layers.masks import causal_mask, expand_mask
-from tf_transformer.layers.rows import on_rows
-
-
-def attention_bias(mask: Tensor, dtype: str) -> Tensor:
-    """Turns a mask into a bias of the scores: 0 where true, a large negative number elsewhere.
-
-    The number is finite and fits `dtype`: a query that may attend to nothing attends to everything
-    equally, where minus infinity would give NaN.
-
-    Args:
-        mask: bool tensor that broadcasts to the scores.
-        dtype: dtype of the scores.
-
-    Returns:
-        tensor of `dtype` and the mask's shape.
-    """
-    lowest = -3e4 if keras.backend.standardize_dtype(dtype) == "float16" else -1e9
-    return (1.0 - ops.cast(mask, dtype)) * ops.cast(lowest, dtype)
+from tf_transformer.layers.kv_cache import DecodingStep
+from tf_transformer.layers.masks import attention_bias, causal_mask, expand_mask
+from tf_transformer.layers.tensors import Shape, Tensor, on_rows
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class MultiHeadAttention(HiddenStateLayer):
+class MultiHeadAttention(keras.layers.Layer):
     """Scaled dot-product attention in several heads (Vaswani et al. 2017, section 3.2).
 
     `softmax(Q K^T / sqrt(d_k)) V` in each of `num_heads` subspaces of size
@@ -42,7 +25,7 @@ class MultiHeadAttention(HiddenStateLayer):
         num_heads: H.
         d_model: D, a multiple of `num_heads`.
         dropout_rate: dropout of the attention weights, in [0, 1).
-        name, trainable, dtype: as in `keras.layers.Layer`.
+        **kwargs: as in `keras.layers.Layer`.
 
     Call arguments:
         query: float tensor `(B, T, D)`.
@@ -62,24 +45,17 @@ class MultiHeadAttention(HiddenStateLayer):
     """
 
     def __init__(
-        self,
-        num_heads: int,
-        d_model: int,
-        dropout_rate: float = 0.0,
-        *,
-        name: str | None = None,
-        trainable: bool = True,
-        dtype: DType = None,
+        self, num_heads: int, d_model: int, dropout_rate: float = 0.0, **kwargs: Any
     ) -> None:
-        super().__init__(d_model, name=name, trainable=trainable, dtype=dtype)
-        if num_heads <= 0 or d_model % num_heads:
+        super().__init__(**kwargs)
+        if d_model % num_heads:
             raise ValueError(
-                f"d_model must be a multiple of num_heads; received d_model={d_model}, "
-                f"num_heads={num_heads}. Change one of them."
+                f"d_model must be a multiple of num_heads; received {d_model=}, {num_heads=}."
             )
-        self.num_heads = num_heads
-        self.dropout_rate = dropout_rate
+        self.num_heads, self.d_model, self.dropout_rate = num_heads, d_model, dropout_rate
         self.dropout = keras.layers.Dropout(dropout_rate, dtype=self.dtype_policy)
+        self.input_spec = keras.layers.InputSpec(ndim=3, axes={-1: d_model})
+        self.supports_masking = True
         self._create_projections()
 
     def _create_projections(self) -> None:
@@ -98,11 +74,10 @@ class MultiHeadAttention(HiddenStateLayer):
         )
 
     def build(self, query_shape: Shape, context_shape: Shape) -> None:
-        self.check_shapes(query=query_shape, context=context_shape)
         for projection in (
             self.query_projection, self.key_value_projection, self.output_projection,
         ):  # fmt: skip
-            ensure_built(projection, (None, self.d_model))
+            projection.build((None, self.d_model))
 
     def call(
         self,
@@ -112,21 +87,18 @@ class MultiHeadAttention(HiddenStateLayer):
         training: bool | None = None,
         return_attention_scores: bool = False,
     ) -> Tensor | tuple[Tensor, Tensor]:
-        self.check_shapes(query=query.shape, context=context.shape)
-        if attention_mask is not None:
-            attention_mask = self._expand_mask(attention_mask, query, context)
+        mask = self._mask(attention_mask, query, context)
         (queries,) = self._heads(self.query_projection, query, 1)
         keys, values = self._heads(self.key_value_projection, context, 2)
-        output, weights = self._attend(queries, keys, values, attention_mask, training)
+        output, weights = self._attend(queries, keys, values, mask, training)
         return (output, weights) if return_attention_scores else output
 
-    def compute_output_shape(self, query_shape: Shape, context_shape: Shape) -> Shape:
-        return tuple(query_shape)
-
-    def _expand_mask(self, mask: Tensor, query: Tensor, context: Tensor) -> Tensor:
-        """Checks a mask against the scores of query and context, and makes it rank 4."""
-        batch_size, query_length, _ = query.shape
-        return expand_mask(mask, (batch_size, self.num_heads, query_length, context.shape[1]))
+    def _mask(self, mask: Tensor | None, query: Tensor, context: Tensor) -> Tensor | None:
+        """The mask of rank 4 that is applied to the scores of query and context, or None."""
+        if mask is None:
+            return None
+        sizes = query.shape[0], self.num_heads, query.shape[1], context.shape[1]
+        return expand_mask(mask, sizes)
 
     def _scaled(self, keys: Tensor) -> Tensor:
         """Divides keys by `sqrt(d_k)`; keys in a KV cache are scaled once, when they are appended.
@@ -150,13 +122,9 @@ class MultiHeadAttention(HiddenStateLayer):
         keys: Tensor,
         values: Tensor,
         mask: Tensor | None,
-        training: bool | None,
+        training: bool | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Attention of `(B, H, T, d_k)` over `(B, H, S, d_k)`.
-
-        Returns:
-            output `(B, T, D)`, attention weights `(B, H, T, S)`.
-        """
+        """The output `(B, T, D)` and the weights `(B, H, T, S)` of heads `(B, H, …, d_k)`."""
         bias = None if mask is None else attention_bias(mask, self.compute_dtype)
         heads, weights = self._weigh(queries, self._scaled(keys), values, bias, training)
         return self._join(heads), weights
@@ -193,27 +161,15 @@ class MultiHeadAttention(HiddenStateLayer):
             by_head = ops.transpose(rows, (0, 2, 1, 3))
         return ops.split(by_head, parts, axis=1) if parts > 1 else [by_head]
 
-    def _step_output(
-        self,
-        queries: Tensor,
-        scaled_keys: Tensor,
-        values: Tensor,
-        bias: Tensor | None,
-        beams: Tensor | None,
-    ) -> Tensor:
-        """Attention of `(B, H, K, d_k)` over `(B, H, S, d_k)`, as rows `(N, D)`."""
-        heads, _ = self._weigh(queries, scaled_keys, values, bias, training=False)
+    def _step_output(self, heads: Tensor, beams: Tensor | None) -> Tensor:
+        """The output `(N, D)` of the heads `(B, H, K, d_k)` of a decoding step."""
         if beams is not None:
             heads = ops.transpose(heads, (0, 2, 1, 3))
         return self.output_projection(ops.reshape(heads, (-1, self.d_model)))
 
     def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "num_heads": self.num_heads,
-            "d_model": self.d_model,
-            "dropout_rate": self.dropout_rate,
-        }
+        names = ("num_heads", "d_model", "dropout_rate")
+        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -235,9 +191,8 @@ class GlobalSelfAttention(MultiHeadAttention):
         self.output_projection = self._projection(1, "output_projection")
 
     def build(self, x_shape: Shape) -> None:
-        self.check_shapes(x=x_shape)
-        ensure_built(self.query_key_value_projection, (None, self.d_model))
-        ensure_built(self.output_projection, (None, self.d_model))
+        self.query_key_value_projection.build((None, self.d_model))
+        self.output_projection.build((None, self.d_model))
 
     def call(
         self,
@@ -246,18 +201,20 @@ class GlobalSelfAttention(MultiHeadAttention):
         training: bool | None = None,
         return_attention_scores: bool = False,
     ) -> Tensor | tuple[Tensor, Tensor]:
-        self.check_shapes(x=x.shape)
-        mask = self._self_attention_mask(attention_mask, x)
+        mask = self._mask(attention_mask, x, x)
         queries, keys, values = self._heads(self.query_key_value_projection, x, 3)
         output, weights = self._attend(queries, keys, values, mask, training)
         return (output, weights) if return_attention_scores else output
 
-    def compute_output_shape(self, x_shape: Shape) -> Shape:
-        return tuple(x_shape)
-
-    def _self_attention_mask(self, mask: Tensor | None, x: Tensor) -> Tensor | None:
-        """The mask of rank 4 that is applied to the scores, or None."""
-        return None if mask is None else self._expand_mask(mask, x, x)
+    def _append(
+        self, x: Tensor, keys: Tensor, values: Tensor, step: DecodingStep
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The queries of the rows `x` `(N, D)`, and the KV cache with their keys and values."""
+        queries, new_keys, new_values = self._step_heads(
+            self.query_key_value_projection(x), 3, step.beams
+        )
+        keys = step.append(keys, self._scaled(new_keys))
+        return queries, keys, step.append(values, new_values)
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -273,41 +230,26 @@ class CausalSelfAttention(GlobalSelfAttention):
         as `GlobalSelfAttention`.
     """
 
-    def _self_attention_mask(self, mask: Tensor | None, x: Tensor) -> Tensor:
-        causal = causal_mask(ops.shape(x)[1])[None]
-        return causal if mask is None else ops.logical_and(causal, self._expand_mask(mask, x, x))
-
-    def start_decoding(
-        self, num_positions: int | Tensor, batch_size: int | Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Returns an empty KV cache: keys and values `(B, H, num_positions, d_k)`.
-
-        Args:
-            num_positions: int or int scalar tensor; 0 for a cache that grows.
-            batch_size: int or int scalar tensor, B.
-        """
-        shape = (batch_size, self.num_heads, num_positions, self.d_model // self.num_heads)
-        return ops.zeros(shape, self.compute_dtype), ops.zeros(shape, self.compute_dtype)
+    def _mask(self, mask: Tensor | None, query: Tensor, context: Tensor) -> Tensor:
+        causal, mask = causal_mask(ops.shape(query)[1])[None], super()._mask(mask, query, context)
+        return causal if mask is None else ops.logical_and(causal, mask)
 
     def decode_step(
-        self, x: Tensor, keys: Tensor, values: Tensor, step: Any
+        self, x: Tensor, keys: Tensor, values: Tensor, step: DecodingStep
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Attends from the newest position of each hypothesis to itself and the cached positions.
 
         Args:
             x: float tensor `(N, D)`.
             keys, values: float tensors `(B, H, t * K, d_k)`, the KV cache.
-            step: `DecodingStep`.
+            step: what all layers share in this step.
 
         Returns:
             output `(N, D)`, and keys and values with the newest position.
         """
-        queries, new_keys, new_values = self._step_heads(
-            self.query_key_value_projection(x), 3, step.beams
-        )
-        keys = step.append(keys, self._scaled(new_keys))
-        values = step.append(values, new_values)
-        return self._step_output(queries, keys, values, step.bias, step.beams), keys, values
+        queries, keys, values = self._append(x, keys, values, step)
+        heads, _ = self._weigh(queries, keys, values, step.bias, training=False)
+        return self._step_output(heads, step.beams), keys, values
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -327,4 +269,5 @@ class CrossAttention(MultiHeadAttention):
     ) -> Tensor:
         """Attends from the rows `x` `(N, D)` to projected keys and values; returns `(N, D)`."""
         (queries,) = self._step_heads(self.query_projection(x), 1, beams)
-        return self._step_output(queries, keys, values, bias, beams)
+        heads, _ = self._weigh(queries, keys, values, bias, training=False)
+        return self._step_output(heads, beams)

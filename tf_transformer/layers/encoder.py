@@ -2,10 +2,8 @@
 
 import keras
 
-from tf_transformer.layers.attention import GlobalSelfAttention
-from tf_transformer.layers.base import Shape, Tensor, ensure_built
-from tf_transformer.layers.block import LayerStack, TransformerLayer
-from tf_transformer.layers.restricted_attention import RestrictedSelfAttention
+from tf_transformer.layers.stack import LayerStack, TransformerLayer
+from tf_transformer.layers.tensors import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -24,20 +22,6 @@ class EncoderLayer(TransformerLayer):
         float tensor `(B, S, D)`; with `return_attention_scores` also the weights `(B, H, S, S)`.
     """
 
-    def _create_sublayers(self) -> None:
-        self.self_attention = self._self_attention(GlobalSelfAttention, RestrictedSelfAttention)
-        self.attention_residual = self._residual("attention_residual")
-        self.feed_forward = self._feed_forward("feed_forward")
-        self.feed_forward_residual = self._residual("feed_forward_residual")
-
-    def build(self, x_shape: Shape) -> None:
-        self.check_shapes(x=x_shape)
-        for layer in (
-            self.self_attention, self.attention_residual,
-            self.feed_forward, self.feed_forward_residual,
-        ):  # fmt: skip
-            ensure_built(layer, x_shape)
-
     def call(
         self,
         x: Tensor,
@@ -45,23 +29,9 @@ class EncoderLayer(TransformerLayer):
         training: bool | None = None,
         return_attention_scores: bool = False,
     ) -> Tensor | tuple[Tensor, Tensor]:
-        self.check_shapes(x=x.shape)
-        attended = self.self_attention(
-            self.attention_residual.pre(x),
-            attention_mask=attention_mask,
-            training=training,
-            return_attention_scores=return_attention_scores,
-        )
-        if return_attention_scores:
-            attended, weights = attended
-        x = self._transform(x, attended, training)
+        x, weights = self._attend_to_self(x, attention_mask, training)
+        x = self._transform(x, training)
         return (x, weights) if return_attention_scores else x
-
-    def _transform(self, x: Tensor, attended: Tensor, training: bool | None = None) -> Tensor:
-        """The layer's output, from its input and what was attended to."""
-        x = self.attention_residual.post(x, attended, training)
-        transformed = self.feed_forward(self.feed_forward_residual.pre(x))
-        return self.feed_forward_residual.post(x, transformed, training)
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -77,10 +47,7 @@ class Encoder(LayerStack):
         weights `(B, H, S, S)` of each layer.
     """
 
-    layer_class = EncoderLayer
-
     def build(self, x_shape: Shape) -> None:
-        self.check_shapes(x=x_shape)
         self._build_layers(x_shape)
 
     def call(
@@ -92,15 +59,9 @@ class Encoder(LayerStack):
     ) -> Tensor | tuple[Tensor, list[Tensor]]:
         all_weights = []
         for layer in self.layers:
-            x = layer(
-                x,
-                attention_mask=attention_mask,
-                training=training,
-                return_attention_scores=return_attention_scores,
+            x, weights = layer(
+                x, attention_mask=attention_mask, training=training, return_attention_scores=True
             )
-            if return_attention_scores:
-                x, weights = x
-                all_weights.append(weights)
-        if self.norm is not None:
-            x = self.norm(x)
+            all_weights.append(weights)
+        x = self._normalised(x)
         return (x, all_weights) if return_attention_scores else x

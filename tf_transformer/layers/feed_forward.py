@@ -5,12 +5,11 @@ from typing import Any
 
 import keras
 
-from tf_transformer.layers.base import DType, HiddenStateLayer, Shape, Tensor, ensure_built
-from tf_transformer.layers.rows import on_rows
+from tf_transformer.layers.tensors import Shape, Tensor, on_rows
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class FeedForward(HiddenStateLayer):
+class FeedForward(keras.layers.Layer):
     """`f(x W1 + b1) W2 + b2` at each position (Vaswani et al. 2017, section 3.3).
 
     Args:
@@ -18,7 +17,7 @@ class FeedForward(HiddenStateLayer):
         d_ff: width of the hidden layer.
         activation: f, a function of `keras.activations` or the name of one; the paper's is
             `"relu"`, `max(0, x)`.
-        name, trainable, dtype: as in `keras.layers.Layer`.
+        **kwargs: as in `keras.layers.Layer`.
 
     Call arguments:
         x: float tensor `(..., D)`.
@@ -32,32 +31,22 @@ class FeedForward(HiddenStateLayer):
         d_model: int,
         d_ff: int,
         activation: Callable[[Tensor], Tensor] | str = "relu",
-        *,
-        name: str | None = None,
-        trainable: bool = True,
-        dtype: DType = None,
+        **kwargs: Any,
     ) -> None:
-        super().__init__(d_model, name=name, trainable=trainable, dtype=dtype)
-        self.d_ff = d_ff
-        self.activation = activation
-        self.expand = keras.layers.Dense(
-            d_ff, activation=activation, dtype=self.dtype_policy, name="expand"
-        )
-        self.contract = keras.layers.Dense(d_model, dtype=self.dtype_policy, name="contract")
+        super().__init__(**kwargs)
+        self.d_model, self.d_ff, dtype = d_model, d_ff, self.dtype_policy
+        self.expand = keras.layers.Dense(d_ff, activation, dtype=dtype, name="expand")
+        self.contract = keras.layers.Dense(d_model, dtype=dtype, name="contract")
+        self.supports_masking = True
 
     def build(self, x_shape: Shape) -> None:
-        self.check_shapes(rank=None, x=x_shape)
-        ensure_built(self.expand, (None, self.d_model))
-        ensure_built(self.contract, (None, self.d_ff))
+        self.expand.build((None, self.d_model))
+        self.contract.build((None, self.d_ff))
 
     def call(self, x: Tensor) -> Tensor:
-        self.check_shapes(rank=None, x=x.shape)
         return on_rows(lambda rows: self.contract(self.expand(rows)), x)
 
     def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "d_model": self.d_model,
-            "d_ff": self.d_ff,
-            "activation": keras.activations.serialize(self.expand.activation),
-        }
+        activation = keras.activations.serialize(self.expand.activation)
+        sizes = {"d_model": self.d_model, "d_ff": self.d_ff}
+        return {**super().get_config(), **sizes, "activation": activation}

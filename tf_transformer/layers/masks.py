@@ -8,18 +8,26 @@ an encoder, a causal, a prefix or a permutation language model by its mask alone
 import keras
 from keras import ops
 
-from tf_transformer.layers.base import Shape, Tensor
+from tf_transformer.layers.tensors import Int, Shape, Tensor
+
+
+def attention_bias(mask: Tensor, dtype: str) -> Tensor:
+    """Turns a mask into a bias of the scores: 0 where true, a large negative number elsewhere.
+
+    The number is finite and fits `dtype`: a query that may attend to nothing attends to everything
+    equally, where minus infinity would give NaN.
+    """
+    lowest = -3e4 if keras.backend.standardize_dtype(dtype) == "float16" else -1e9
+    return (1.0 - ops.cast(mask, dtype)) * ops.cast(lowest, dtype)
 
 
 def expand_mask(mask: Tensor, scores_shape: Shape) -> Tensor:
     """Checks an attention mask and gives it the four axes of attention scores.
 
-    Only static sizes are checked.
-
     Args:
         mask: bool or integer (0 and 1) tensor `(T, S)`, `(B, T, S)` or `(B, H, T, S)`. An axis may
             have size 1, such as T in a padding mask `(B, 1, S)`.
-        scores_shape: `(B, H, T, S)`, None where unknown.
+        scores_shape: `(B, H, T, S)`, None where unknown; only known sizes are checked.
 
     Returns:
         bool tensor of rank 4 that broadcasts to the scores.
@@ -36,15 +44,15 @@ def expand_mask(mask: Tensor, scores_shape: Shape) -> Tensor:
             f"attention masks must be bool or integer (0 and 1), True where attending is allowed; "
             f"received a mask of dtype {dtype} and shape {shape}."
         )
-    expanded = {2: (1, 1, *shape), 3: (*shape[:1], 1, *shape[1:]), 4: shape}.get(len(shape))
-    if expanded is None or not all(
-        size in (None, 1, wanted) or wanted is None
+    expanded = {2: (1, 1, *shape), 3: (*shape[:1], 1, *shape[1:]), 4: shape}.get(len(shape), ())
+    if not expanded or any(
+        size not in (None, 1, wanted) and wanted is not None
         for size, wanted in zip(expanded, scores_shape, strict=True)
     ):
         raise ValueError(
             f"attention masks must have shape (T, S), (B, T, S) or (B, H, T, S) and broadcast to "
-            f"the attention scores (B, H, T, S) = {tuple(scores_shape)}; received a mask of shape "
-            f"{shape} and dtype {dtype}. A padding mask has shape (B, 1, S)."
+            f"the attention scores (B, H, T, S) = {tuple(scores_shape)}; received shape {shape}. "
+            f"A padding mask has shape (B, 1, S)."
         )
     mask = ops.cast(mask, "bool")
     if len(shape) == 2:
@@ -53,23 +61,11 @@ def expand_mask(mask: Tensor, scores_shape: Shape) -> Tensor:
 
 
 def padding_mask(token_ids: Tensor, pad_id: int) -> Tensor:
-    """Lets every query attend to the real tokens only.
-
-    Args:
-        token_ids: int tensor `(B, S)`.
-        pad_id: the id of padding.
-
-    Returns:
-        bool tensor `(B, 1, S)`.
-
-    Raises:
-        ValueError: the ids are not of rank 2.
-    """
-    token_ids = _checked_rows("token_ids", token_ids)
-    return ops.expand_dims(ops.not_equal(token_ids, pad_id), axis=1)
+    """Lets every query attend to the real tokens only: bool `(B, 1, S)` of ids `(B, S)`."""
+    return ops.not_equal(token_ids, pad_id)[:, None, :]
 
 
-def causal_mask(length: int | Tensor) -> Tensor:
+def causal_mask(length: Int) -> Tensor:
     """Lets position `i` attend to positions `0` to `i` (Vaswani et al. 2017, section 3.2.3).
 
     Args:
@@ -79,7 +75,7 @@ def causal_mask(length: int | Tensor) -> Tensor:
         bool tensor `(1, T, T)`, the lower triangle.
     """
     positions = ops.arange(length)
-    return ops.expand_dims(positions[:, None] >= positions[None, :], axis=0)
+    return (positions[:, None] >= positions)[None]
 
 
 def prefix_mask(segment_ids: Tensor) -> Tensor:
@@ -94,11 +90,7 @@ def prefix_mask(segment_ids: Tensor) -> Tensor:
 
     Returns:
         bool tensor `(B, T, T)`.
-
-    Raises:
-        ValueError: the ids are not of rank 2.
     """
-    segment_ids = _checked_rows("segment_ids", segment_ids)
     groups = ops.cumsum(segment_ids, axis=-1)
     return groups[:, None, :] <= groups[:, :, None]
 
@@ -116,15 +108,12 @@ def permutation_mask(ranks: Tensor) -> Tensor:
 
     Returns:
         bool tensor `(B, T, T)`.
-
-    Raises:
-        ValueError: the ranks are not of rank 2.
     """
-    ranks = _checked_rows("ranks", ranks)
+    ranks = ops.convert_to_tensor(ranks)
     return ranks[:, None, :-1] < ranks[:, 1:, None]
 
 
-def local_mask(length: int | Tensor, radius: int) -> Tensor:
+def local_mask(length: Int, radius: int) -> Tensor:
     """Lets a position attend to its neighbours at most `radius` away (Vaswani et al., section 4).
 
     Args:
@@ -135,15 +124,4 @@ def local_mask(length: int | Tensor, radius: int) -> Tensor:
         bool tensor `(1, T, T)`.
     """
     positions = ops.arange(length)
-    return ops.expand_dims(ops.abs(positions[:, None] - positions[None, :]) <= radius, axis=0)
-
-
-def _checked_rows(name: str, rows: Tensor) -> Tensor:
-    """The tensor, or an array made of a list; it must have a row for each sentence."""
-    rows = rows if hasattr(rows, "shape") else ops.convert_to_tensor(rows)
-    if len(rows.shape) != 2:
-        raise ValueError(
-            f"{name} must have two axes, a row for each sentence; "
-            f"received shape {tuple(rows.shape)}."
-        )
-    return rows
+    return (ops.abs(positions[:, None] - positions) <= radius)[None]

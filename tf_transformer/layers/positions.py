@@ -7,19 +7,11 @@ import keras
 import numpy as np
 from keras import ops
 
-from tf_transformer.layers.base import DType, Shape, Tensor, ensure_built
-
-
-def _check_even(d_model: int) -> None:
-    if d_model <= 0 or d_model % 2:
-        raise ValueError(
-            f"d_model must be a positive even number, since sines and cosines come in pairs; "
-            f"received d_model={d_model}. Use {d_model + 1}, for example."
-        )
+from tf_transformer.layers.tensors import DType, Int, Shape, Tensor, built
 
 
 def sinusoidal_positions(
-    length: int | Tensor, d_model: int, offset: int | Tensor = 0, dtype: str = "float32"
+    length: Int, d_model: int, offset: Int = 0, dtype: str = "float32"
 ) -> Tensor:
     """Sinusoidal position encodings, sine and cosine interleaved.
 
@@ -34,16 +26,12 @@ def sinusoidal_positions(
 
     Returns:
         tensor `(length, D)`.
-
-    Raises:
-        ValueError: `d_model` is not a positive even number.
     """
     return _encode_positions(ops.arange(length) + offset, d_model, dtype)
 
 
 def _encode_positions(positions: Tensor, d_model: int, dtype: str) -> Tensor:
     """The encodings `(…, D)` of positions `(…)`."""
-    _check_even(d_model)
     exponents = np.arange(d_model) // 2 * 2 / d_model
     frequencies = (10000.0**-exponents).astype("float32")
     # cos(x) = sin(x + pi/2): one sine for both keeps the graph of a decoding step small.
@@ -67,9 +55,9 @@ class PositionalEmbedding(keras.layers.Layer):
         embedding: a built or unbuilt `keras.layers.Embedding` to share, or None for a new one.
         mask_zero: whether the output has an implicit Keras mask, True where the id is not 0. The
             layers of this package pass it on, but they apply masks given as arguments only.
-        position_embedding: a `keras.layers.Embedding` of positions, see `position_embedding`; None
+        position_embedding: a `keras.layers.Embedding` of positions, see `token_embedding`; None
             for sinusoids. At positions that it has not, TensorFlow raises an error on a CPU only.
-        name, trainable, dtype: as in `keras.layers.Layer`.
+        **kwargs: as in `keras.layers.Layer`.
 
     Call arguments:
         token_ids: int tensor `(B, T)`.
@@ -80,8 +68,8 @@ class PositionalEmbedding(keras.layers.Layer):
         float tensor `(B, T, D)`.
 
     Raises:
-        ValueError: `d_model` is not a positive even number, `token_ids` is not of rank 2, or is
-            known to be longer than the table of positions.
+        ValueError: `token_ids` is not of rank 2, or is known to be longer than the table of
+            positions.
     """
 
     def __init__(
@@ -92,41 +80,31 @@ class PositionalEmbedding(keras.layers.Layer):
         embedding: keras.layers.Embedding | None = None,
         mask_zero: bool = False,
         position_embedding: keras.layers.Embedding | None = None,
-        *,
-        name: str | None = None,
-        trainable: bool = True,
-        dtype: DType = None,
+        **kwargs: Any,
     ) -> None:
-        super().__init__(name=name, trainable=trainable, dtype=dtype)
-        _check_even(d_model)
-        self.vocab_size = vocab_size
-        self.d_model = d_model
-        self.dropout_rate = dropout_rate
+        super().__init__(**kwargs)
+        self.vocab_size, self.d_model, self.dropout_rate = vocab_size, d_model, dropout_rate
         self.mask_zero = mask_zero
         self.embedding = embedding or token_embedding(vocab_size, d_model, dtype=self.dtype_policy)
         self.position_embedding = position_embedding
         self.dropout = keras.layers.Dropout(dropout_rate, dtype=self.dtype_policy)
+        self.input_spec = keras.layers.InputSpec(ndim=2)
         self.supports_masking = True
 
     def build(self, token_ids_shape: Shape) -> None:
-        ensure_built(self.embedding, token_ids_shape)
+        built(self.embedding, token_ids_shape)
         if self.position_embedding is not None:
-            ensure_built(self.position_embedding, token_ids_shape)
+            built(self.position_embedding, token_ids_shape)
 
     def call(
         self, token_ids: Tensor, positions: Tensor | None = None, training: bool | None = None
     ) -> Tensor:
-        if len(token_ids.shape) != 2:
-            raise ValueError(
-                f"PositionalEmbedding needs token_ids of shape (batch, length); received shape "
-                f"{tuple(token_ids.shape)}."
-            )
         if positions is None:
             self._check_length(token_ids.shape[1])
             positions = ops.arange(ops.shape(token_ids)[1])
         return self.dropout(self._embed(token_ids) + self._encode(positions), training=training)
 
-    def decode_step(self, token_ids: Tensor, index: int | Tensor) -> Tensor:
+    def decode_step(self, token_ids: Tensor, index: Int) -> Tensor:
         """Embeds tokens `(N,)` at position `index`, a number or one for each `(N,)`: `(N, D)`."""
         return self._embed(token_ids) + self._encode(index)
 
@@ -135,13 +113,14 @@ class PositionalEmbedding(keras.layers.Layer):
         embedded = ops.cast(self.embedding(token_ids), self.compute_dtype)
         return embedded * math.sqrt(self.d_model)
 
-    def _encode(self, positions: int | Tensor) -> Tensor:
+    def _encode(self, positions: Int) -> Tensor:
         if self.position_embedding is None:
             return _encode_positions(positions, self.d_model, self.compute_dtype)
         encodings = self.position_embedding(ops.convert_to_tensor(positions, "int32"))
         return ops.cast(encodings, self.compute_dtype)
 
     def _check_length(self, length: int | None) -> None:
+        """Raises an error for positions that the table has not; a GPU would read zeros."""
         table = self.position_embedding
         if table is not None and length is not None and length > table.input_dim:
             raise ValueError(
@@ -152,34 +131,30 @@ class PositionalEmbedding(keras.layers.Layer):
     def compute_mask(self, token_ids: Tensor, previous_mask: Tensor | None = None) -> Tensor | None:
         return ops.not_equal(token_ids, 0) if self.mask_zero else previous_mask
 
-    def compute_output_shape(self, token_ids_shape: Shape) -> Shape:
-        return (*token_ids_shape, self.d_model)
-
     def get_config(self) -> dict[str, Any]:
+        names = ("vocab_size", "d_model", "dropout_rate", "mask_zero")
+        layers = ("embedding", "position_embedding")
+        serialize = keras.saving.serialize_keras_object
         return {
             **super().get_config(),
-            "vocab_size": self.vocab_size,
-            "d_model": self.d_model,
-            "dropout_rate": self.dropout_rate,
-            "embedding": keras.saving.serialize_keras_object(self.embedding),
-            "mask_zero": self.mask_zero,
-            "position_embedding": keras.saving.serialize_keras_object(self.position_embedding),
+            **{name: getattr(self, name) for name in names},
+            **{name: serialize(getattr(self, name)) for name in layers},
         }
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
         names = ("embedding", "position_embedding")
-        parts = {n: keras.saving.deserialize_keras_object(config.get(n)) for n in names}
+        parts = {n: keras.saving.deserialize_keras_object(config[n]) for n in names}
         return cls(**{**config, **parts})
 
 
 def token_embedding(
     vocab_size: int, d_model: int, dtype: DType = None, name: str = "embedding"
 ) -> keras.layers.Embedding:
-    """An embedding matrix that can also project to logits, see `OutputProjection`.
+    """An embedding matrix of tokens or positions, which can also project to logits.
 
-    Rows start with standard deviation `d_model^-0.5`: times `sqrt(d_model)` they have the scale of
-    the positions, and a normalised hidden state gives logits of standard deviation 1.
+    Rows start with standard deviation `d_model^-0.5`: times `sqrt(d_model)` those of tokens have
+    the scale of the positions, and a normalised hidden state gives logits of standard deviation 1.
     """
     return keras.layers.Embedding(
         vocab_size,
@@ -188,10 +163,3 @@ def token_embedding(
         dtype=dtype,
         name=name,
     )
-
-
-def position_embedding(
-    num_positions: int, d_model: int, dtype: DType = None, name: str = "position_embedding"
-) -> keras.layers.Embedding:
-    """A table of positions to train, with rows of standard deviation `d_model^-0.5` at first."""
-    return token_embedding(num_positions, d_model, dtype, name)

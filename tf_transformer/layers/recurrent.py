@@ -1,9 +1,13 @@
-"""Recurrent layers over sequences, on Keras' own, and single steps of them."""
+"""Recurrent layers over sequences, on Keras' own, single steps of them, and maxout."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
 
 import keras
 from keras import ops
 
-from tf_transformer.layers.base import DType, Shape, Tensor, ensure_built
+from tf_transformer.layers.tensors import Shape, Tensor, on_rows
 
 States = dict[str, Tensor]
 
@@ -40,14 +44,19 @@ class GRU(_CudnnInTraining, keras.layers.GRU):
     """As `keras.layers.GRU`, with cuDNN in training only."""
 
 
-class StackedLSTM(keras.layers.Layer):
-    """LSTM layers on top of each other, with dropout between them (Zaremba et al. 2014).
+class RecurrentStack(keras.layers.Layer):
+    """Recurrent layers on top of each other, with dropout between them (Zaremba et al. 2014).
+
+    The GRU is Keras': its reset gate acts after the recurrent product and not before it, as in Cho
+    et al. 2014, because cuDNN needs that.
 
     Args:
+        cell: `"lstm"` or `"gru"`.
         num_layers: number of layers.
-        units: D, the width of each.
+        units: D, the width of each, in each direction.
         dropout_rate: dropout of what a layer passes up to the next; its own state is never dropped.
-        name, trainable, dtype: as in `keras.layers.Layer`.
+        bidirectional: whether each layer reads in both directions.
+        **kwargs: as in `keras.layers.Layer`.
 
     Call arguments:
         x: float tensor `(B, T, E)`.
@@ -57,38 +66,40 @@ class StackedLSTM(keras.layers.Layer):
         training: whether dropout is applied.
 
     Returns:
-        the top layer's states, float tensor `(B, T, D)`, and a dict of the last states of layer i:
-        `h{i}` and `c{i}` `(B, D)`.
+        the top layer's states, float tensor `(B, T, D)`, or `(B, T, 2 * D)` of both directions; and
+        a dict of the last states of layer i, `h{i}` and for an LSTM `c{i}`, all `(B, D)`. Those of
+        a bidirectional layer are of its backward direction, which ends at the first token.
     """
 
     def __init__(
         self,
+        cell: str,
         num_layers: int,
         units: int,
         dropout_rate: float = 0.0,
-        *,
-        name: str | None = None,
-        trainable: bool = True,
-        dtype: DType = None,
+        bidirectional: bool = False,
+        **kwargs: Any,
     ) -> None:
-        super().__init__(name=name, trainable=trainable, dtype=dtype)
-        self.units = units
+        super().__init__(**kwargs)
+        kind, self._states = {"lstm": (LSTM, ("h", "c")), "gru": (GRU, ("h",))}[cell]
+        self.width = 2 * units if bidirectional else units
         self.dropout = keras.layers.Dropout(dropout_rate, dtype=self.dtype_policy)
-        self.layers = [
-            LSTM(
+        self.layers = []
+        for index in range(num_layers):
+            options = {"dtype": self.dtype_policy, "name": f"layer_{index}"}
+            layer = kind(
                 units,
                 return_sequences=True,
                 return_state=True,
                 recurrent_initializer=Orthogonal(),
-                dtype=self.dtype_policy,
-                name=f"layer_{index}",
+                **options,
             )
-            for index in range(num_layers)
-        ]
+            both = keras.layers.Bidirectional(layer, **options) if bidirectional else layer
+            self.layers.append(both)
 
     def build(self, x_shape: Shape) -> None:
         for index, layer in enumerate(self.layers):
-            ensure_built(layer, (None, None, self.units if index else x_shape[-1]))
+            layer.build((None, None, self.width if index else x_shape[-1]))
 
     def call(
         self,
@@ -101,20 +112,16 @@ class StackedLSTM(keras.layers.Layer):
         for index, layer in enumerate(self.layers):
             if index:
                 x = self.dropout(x, training=training)
-            first = None if states is None else [states[f"h{index}"], states[f"c{index}"]]
-            x, last[f"h{index}"], last[f"c{index}"] = layer(
-                x, initial_state=first, mask=token_mask, training=training
-            )
+            names = self._names(index)
+            first = None if states is None else [states[name] for name in names]
+            x, *after = layer(x, initial_state=first, mask=token_mask, training=training)
+            last.update(zip(names, after[-len(names) :], strict=True))
         return x, last
-
-    def compute_output_shape(self, x_shape: Shape) -> tuple[Shape, dict[str, Shape]]:
-        names = [f"{kind}{index}" for index in range(len(self.layers)) for kind in "hc"]
-        return (*x_shape[:-1], self.units), dict.fromkeys(names, (x_shape[0], self.units))
 
     def step(
         self, x: Tensor, states: States, factors: list[Tensor] | None = None
     ) -> tuple[Tensor, States]:
-        """One step of all layers.
+        """One step of all layers, of one direction.
 
         Args:
             x: float tensor `(N, E)`.
@@ -129,6 +136,97 @@ class StackedLSTM(keras.layers.Layer):
         for index, layer in enumerate(self.layers):
             if index and factors:
                 x = x * factors[index - 1]
-            before = [states[f"h{index}"], states[f"c{index}"]]
-            x, (last[f"h{index}"], last[f"c{index}"]) = layer.cell(x, before)
+            names = self._names(index)
+            x, after = layer.cell(x, [states[name] for name in names])
+            last.update(zip(names, after, strict=True))
         return x, last
+
+    def top(self, states: States) -> Tensor:
+        """Returns the top layer's state `(N, D)`."""
+        return states[f"h{len(self.layers) - 1}"]
+
+    def _names(self, index: int) -> list[str]:
+        return [f"{kind}{index}" for kind in self._states]
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class Maxout(keras.layers.Layer):
+    """The largest of each `pool_size` neighbours of a projection (Goodfellow et al. 2013).
+
+    Args:
+        units: number of outputs.
+        pool_size: how many projections an output is the largest of.
+        **kwargs: as in `keras.layers.Layer`.
+
+    Call arguments:
+        x: float tensor `(..., D)`.
+
+    Returns:
+        float tensor `(..., units)`.
+    """
+
+    def __init__(self, units: int, pool_size: int = 2, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.units, self.pool_size = units, pool_size
+        self.projection = keras.layers.Dense(
+            units * pool_size, dtype=self.dtype_policy, name="projection"
+        )
+        self.supports_masking = True
+
+    def build(self, x_shape: Shape) -> None:
+        self.projection.build((None, x_shape[-1]))
+
+    def call(self, x: Tensor) -> Tensor:
+        return on_rows(self._largest, x)
+
+    def _largest(self, rows: Tensor) -> Tensor:
+        pools = ops.reshape(self.projection(rows), (-1, self.units, self.pool_size))
+        # `ops.max` checks each time that no axis is empty.
+        return functools.reduce(ops.maximum, ops.unstack(pools, self.pool_size, axis=-1))
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "units": self.units, "pool_size": self.pool_size}
+
+
+class _Cell:
+    """What `keras.layers.RNN` asks of a cell, around a function."""
+
+    def __init__(self, step: Callable, state: list[Tensor], dtype: str) -> None:
+        self.call = step
+        self.state_size = [tensor.shape[-1] for tensor in state]
+        self.compute_dtype = dtype
+
+    def __call__(self, inputs: Tensor, state: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        return self.call(inputs, state)
+
+
+def over_time(
+    step: Callable[[Tensor, list[Tensor]], tuple[Tensor, Tensor, list[Tensor]]],
+    state: list[Tensor],
+    inputs: Tensor,
+    dtype: str,
+) -> tuple[Tensor, Tensor]:
+    """Runs a step with attention at each position.
+
+    Args:
+        step: `(inputs (B, E), state) -> outputs (B, F), weights (B, S), state`.
+        state: tensors `(B, D)`, before the first step.
+        inputs: tensor `(B, T, E)`.
+        dtype: dtype of all these tensors.
+
+    Returns:
+        the outputs `(B, T, F)` and the weights `(B, T, S)`.
+    """
+    sizes = []
+
+    def joined(inputs, state):
+        outputs, weights, state = step(inputs, state)
+        sizes.append(outputs.shape[-1])
+        return ops.concatenate([outputs, weights], axis=-1), state
+
+    # Keras' loop and not `ops.scan`, whose gradients XLA does not compile (Keras 3.15.1).
+    loop = keras.layers.RNN(_Cell(joined, state, dtype), return_sequences=True, dtype=dtype)
+    both, size = loop(inputs, initial_state=state), sizes[0]
+    # TensorFlow knows no size of a slice of S unknown.
+    outputs = ops.reshape(both[..., :size], (-1, ops.shape(inputs)[1], size))
+    return outputs, both[..., size:]

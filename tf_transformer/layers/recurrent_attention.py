@@ -5,10 +5,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from tf_transformer.layers.attention import attention_bias
-from tf_transformer.layers.base import DType, HiddenStateLayer, Shape, Tensor, ensure_built
-from tf_transformer.layers.masks import expand_mask
-from tf_transformer.layers.rows import on_rows
+from tf_transformer.layers.masks import attention_bias, expand_mask
+from tf_transformer.layers.tensors import Shape, Tensor, on_rows
 
 
 def _expand_mask(mask: Tensor, query: Tensor, context: Tensor) -> Tensor:
@@ -24,11 +22,11 @@ def _softmax(scores: Tensor) -> Tensor:
 class RecurrentAttention(keras.layers.Layer):
     """Base class: the mean of the context, weighted by the softmax of a score of query and key.
 
-    Subclasses have `project_keys` and `_scores`. A model with a loop over time projects the keys
-    once, before the loop, and then calls `attend`.
+    Subclasses have `_scores`, and `project_keys` unless the context is the keys. A model with a
+    loop over time projects the keys once, before the loop, and then calls `attend`.
 
     Args:
-        name, trainable, dtype: as in `keras.layers.Layer`.
+        **kwargs: as in `keras.layers.Layer`.
 
     Call arguments:
         query: float tensor `(B, T, D)`.
@@ -47,10 +45,8 @@ class RecurrentAttention(keras.layers.Layer):
         TypeError: the mask is a float tensor.
     """
 
-    def __init__(
-        self, *, name: str | None = None, trainable: bool = True, dtype: DType = None
-    ) -> None:
-        super().__init__(name=name, trainable=trainable, dtype=dtype)
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
         self.supports_masking = True
 
     def call(
@@ -70,8 +66,8 @@ class RecurrentAttention(keras.layers.Layer):
         return (output, weights) if return_attention_scores else output
 
     def project_keys(self, context: Tensor) -> Tensor:
-        """What the score needs of the context: the keys, `(B, S, …)`."""
-        raise NotImplementedError
+        """Returns what the score needs of the context: the keys, `(B, S, …)`."""
+        return context
 
     def _scores(self, query: Tensor, keys: Tensor) -> Tensor:
         raise NotImplementedError
@@ -99,11 +95,6 @@ class RecurrentAttention(keras.layers.Layer):
             weights = _softmax(scores + outside) * position_weights
         return ops.matmul(weights, context), weights
 
-    compute_output_spec = HiddenStateLayer.compute_output_spec
-
-    def compute_output_shape(self, query_shape: Shape, context_shape: Shape) -> Shape:
-        return (*query_shape[:2], context_shape[-1])
-
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class AdditiveAttention(RecurrentAttention):
@@ -113,33 +104,26 @@ class AdditiveAttention(RecurrentAttention):
 
     Args:
         units: width of the hidden layer.
-        name, trainable, dtype: as in `keras.layers.Layer`.
+        **kwargs: as in `keras.layers.Layer`.
 
     Call arguments and returns: as in `RecurrentAttention`.
     """
 
-    def __init__(
-        self,
-        units: int,
-        *,
-        name: str | None = None,
-        trainable: bool = True,
-        dtype: DType = None,
-    ) -> None:
-        super().__init__(name=name, trainable=trainable, dtype=dtype)
+    def __init__(self, units: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
         self.units = units
 
-        def projection(size: int, use_bias: bool, name: str) -> keras.layers.Dense:
+        def dense(size: int, use_bias: bool, name: str) -> keras.layers.Dense:
             return keras.layers.Dense(size, use_bias=use_bias, dtype=self.dtype_policy, name=name)
 
-        self.query_projection = projection(units, False, "query_projection")
-        self.key_projection = projection(units, True, "key_projection")
-        self.score_projection = projection(1, False, "score_projection")
+        self.query_projection = dense(units, False, "query_projection")
+        self.key_projection = dense(units, True, "key_projection")
+        self.score_projection = dense(1, False, "score_projection")
 
     def build(self, query_shape: Shape, context_shape: Shape) -> None:
-        ensure_built(self.query_projection, (None, query_shape[-1]))
-        ensure_built(self.key_projection, (None, context_shape[-1]))
-        ensure_built(self.score_projection, (None, self.units))
+        self.query_projection.build((None, query_shape[-1]))
+        self.key_projection.build((None, context_shape[-1]))
+        self.score_projection.build((None, self.units))
 
     def project_keys(self, context: Tensor) -> Tensor:
         return on_rows(self.key_projection, context)
@@ -161,14 +145,7 @@ class DotAttention(RecurrentAttention):
     """
 
     def build(self, query_shape: Shape, context_shape: Shape) -> None:
-        if query_shape[-1] != context_shape[-1]:
-            raise ValueError(
-                f"DotAttention needs query and context of one width; received the shapes "
-                f"{tuple(query_shape)} and {tuple(context_shape)}. Use GeneralAttention."
-            )
-
-    def project_keys(self, context: Tensor) -> Tensor:
-        return context
+        pass
 
     def _scores(self, query: Tensor, keys: Tensor) -> Tensor:
         return ops.matmul(query, ops.transpose(keys, (0, 2, 1)))
@@ -201,9 +178,9 @@ class PredictedWindow(keras.layers.Layer):
     factors are `position_weights` of an attention layer.
 
     Args:
-        window: D of the paper, how many positions to each side can be attended to.
+        window: D of the paper, how many positions to each side can be attended to, at least 1.
         units: width of the hidden layer.
-        name, trainable, dtype: as in `keras.layers.Layer`.
+        **kwargs: as in `keras.layers.Layer`.
 
     Call arguments:
         query: float tensor `(B, T, D)`.
@@ -214,21 +191,11 @@ class PredictedWindow(keras.layers.Layer):
         float tensor `(B, T, S)`.
     """
 
-    def __init__(
-        self,
-        window: int,
-        units: int,
-        *,
-        name: str | None = None,
-        trainable: bool = True,
-        dtype: DType = None,
-    ) -> None:
-        super().__init__(name=name, trainable=trainable, dtype=dtype)
+    def __init__(self, window: int, units: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
         if window < 1:
-            raise ValueError(f"window must be at least 1; received window={window}.")
-        self.window = window
-        self.units = units
-        policy = self.dtype_policy
+            raise ValueError(f"window must be at least 1; received {window=}.")
+        self.window, self.units, policy = window, units, self.dtype_policy
         self.hidden = keras.layers.Dense(
             units, activation="tanh", use_bias=False, dtype=policy, name="hidden"
         )
@@ -236,8 +203,8 @@ class PredictedWindow(keras.layers.Layer):
         self.supports_masking = True
 
     def build(self, query_shape: Shape, context_shape: Shape) -> None:
-        ensure_built(self.hidden, (None, query_shape[-1]))
-        ensure_built(self.centre, (None, self.units))
+        self.hidden.build((None, query_shape[-1]))
+        self.centre.build((None, self.units))
 
     def call(self, query: Tensor, context: Tensor, attention_mask: Tensor | None = None) -> Tensor:
         length = ops.shape(context)[1]
@@ -252,11 +219,6 @@ class PredictedWindow(keras.layers.Layer):
         factors = ops.exp(-2.0 * ops.square(distances / self.window))
         inside = ops.abs(distances) <= self.window
         return ops.cast(ops.where(inside, factors, 0.0), self.compute_dtype)
-
-    compute_output_spec = HiddenStateLayer.compute_output_spec
-
-    def compute_output_shape(self, query_shape: Shape, context_shape: Shape) -> Shape:
-        return (*query_shape[:2], context_shape[1])
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "window": self.window, "units": self.units}

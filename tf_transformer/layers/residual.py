@@ -4,19 +4,19 @@ from typing import Any
 
 import keras
 
-from tf_transformer.layers.base import DType, HiddenStateLayer, Shape, Tensor, ensure_built
+from tf_transformer.layers.tensors import Shape, Tensor
 
 # The epsilon of the paper's own code; Keras' default of 1e-3 is large beside small activations.
 LAYER_NORM_EPSILON = 1e-6
 
 
-def layer_norm(dtype: DType, name: str) -> keras.layers.LayerNormalization:
+def layer_norm(dtype: keras.DTypePolicy, name: str = "norm") -> keras.layers.LayerNormalization:
     """Layer normalisation (Ba et al. 2016): biased variance, epsilon inside the root."""
     return keras.layers.LayerNormalization(epsilon=LAYER_NORM_EPSILON, dtype=dtype, name=name)
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class Residual(HiddenStateLayer):
+class Residual(keras.layers.Layer):
     """Dropout, residual connection and layer normalisation around one sub-layer.
 
     Post-norm, `LayerNorm(x + Dropout(f(x)))`, is the paper's (Vaswani et al. 2017, sections 3.1
@@ -27,10 +27,10 @@ class Residual(HiddenStateLayer):
         d_model: D.
         dropout_rate: dropout of the sub-layer's output, in [0, 1).
         norm_first: whether the sub-layer's input is normalised (pre-norm) or the sum (post-norm).
-        name, trainable, dtype: as in `keras.layers.Layer`.
+        **kwargs: as in `keras.layers.Layer`.
 
     Call arguments, as of `post`:
-        x: float tensor `(..., D)`, the input of the block.
+        x: float tensor `(..., D)`, the input of the sub-layer and of `pre`.
         sublayer_output: float tensor `(..., D)`.
         training: whether dropout is applied.
 
@@ -39,24 +39,16 @@ class Residual(HiddenStateLayer):
     """
 
     def __init__(
-        self,
-        d_model: int,
-        dropout_rate: float = 0.0,
-        norm_first: bool = True,
-        *,
-        name: str | None = None,
-        trainable: bool = True,
-        dtype: DType = None,
+        self, d_model: int, dropout_rate: float = 0.0, norm_first: bool = True, **kwargs: Any
     ) -> None:
-        super().__init__(d_model, name=name, trainable=trainable, dtype=dtype)
-        self.dropout_rate = dropout_rate
-        self.norm_first = norm_first
-        self.norm = layer_norm(self.dtype_policy, name="norm")
+        super().__init__(**kwargs)
+        self.d_model, self.dropout_rate, self.norm_first = d_model, dropout_rate, norm_first
+        self.norm = layer_norm(self.dtype_policy)
         self.dropout = keras.layers.Dropout(dropout_rate, dtype=self.dtype_policy)
+        self.supports_masking = True
 
     def build(self, x_shape: Shape, sublayer_output_shape: Shape | None = None) -> None:
-        self.check_shapes(rank=None, x=x_shape, sublayer_output=sublayer_output_shape)
-        ensure_built(self.norm, (None, None, self.d_model))
+        self.norm.build((None, None, self.d_model))
 
     def pre(self, x: Tensor) -> Tensor:
         """Returns the sub-layer's input `(..., D)`."""
@@ -68,18 +60,8 @@ class Residual(HiddenStateLayer):
         return x if self.norm_first else self.norm(x)
 
     def call(self, x: Tensor, sublayer_output: Tensor, training: bool | None = None) -> Tensor:
-        self.check_shapes(rank=None, x=x.shape, sublayer_output=sublayer_output.shape)
         return self.post(x, sublayer_output, training)
 
-    def compute_output_shape(
-        self, x_shape: Shape, sublayer_output_shape: Shape | None = None
-    ) -> Shape:
-        return tuple(x_shape)
-
     def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "d_model": self.d_model,
-            "dropout_rate": self.dropout_rate,
-            "norm_first": self.norm_first,
-        }
+        names = ("d_model", "dropout_rate", "norm_first")
+        return {**super().get_config(), **{name: getattr(self, name) for name in names}}

@@ -5,12 +5,9 @@ from typing import Any, NamedTuple, Self
 import keras
 from keras import ops
 
-from tf_transformer.layers.attention import (
-    CausalSelfAttention,
-    GlobalSelfAttention,
-    attention_bias,
-)
-from tf_transformer.layers.base import DType, Tensor
+from tf_transformer.layers.attention import GlobalSelfAttention
+from tf_transformer.layers.masks import attention_bias
+from tf_transformer.layers.tensors import Int, Tensor
 
 
 class _Blocks(NamedTuple):
@@ -27,21 +24,21 @@ class _Blocks(NamedTuple):
         number: n, blocks.
     """
 
-    length: int | Tensor
+    length: Int
     radius: int
     ahead: int
-    size: int | Tensor
-    number: int | Tensor
+    size: Int
+    number: Int
 
     @classmethod
-    def of(cls, length: int | Tensor, radius: int, ahead: int) -> Self:
+    def of(cls, length: Int, radius: int, ahead: int) -> Self:
         """Returns the blocks of a sequence."""
         known = isinstance(length, int)
         size = min(max(length, 1), radius) if known else ops.clip(length, 1, radius)
         return cls(length, radius, ahead, size, -(-length // size))
 
     @property
-    def window(self) -> int | Tensor:
+    def window(self) -> Int:
         """w, the positions that a block attends to."""
         return (2 + self.ahead) * self.size
 
@@ -102,7 +99,7 @@ class _Blocks(NamedTuple):
         return ops.take_along_axis(rows, indices[None, None], axis=-1)
 
 
-def _pad(x: Tensor, before: int | Tensor, after: int | Tensor) -> Tensor:
+def _pad(x: Tensor, before: Int, after: Int) -> Tensor:
     """Adds zeros to the third of four axes."""
     return ops.pad(x, ((0, 0), (0, 0), (before, after), (0, 0)))
 
@@ -116,7 +113,7 @@ class RestrictedSelfAttention(GlobalSelfAttention):
     blocks, so that time and memory grow with `T * radius` and not with `T * T`.
 
     Args:
-        num_heads, d_model, dropout_rate, name, trainable, dtype: as in `MultiHeadAttention`.
+        num_heads, d_model, dropout_rate, **kwargs: as in `MultiHeadAttention`.
         radius: how far a position attends to each side, at least 1.
 
     Call arguments: as in `GlobalSelfAttention`; `attention_mask` applies in addition.
@@ -131,24 +128,11 @@ class RestrictedSelfAttention(GlobalSelfAttention):
     _ahead = 1
 
     def __init__(
-        self,
-        num_heads: int,
-        d_model: int,
-        radius: int,
-        dropout_rate: float = 0.0,
-        *,
-        name: str | None = None,
-        trainable: bool = True,
-        dtype: DType = None,
+        self, num_heads: int, d_model: int, radius: int, dropout_rate: float = 0.0, **kwargs: Any
     ) -> None:
+        super().__init__(num_heads, d_model, dropout_rate, **kwargs)
         if radius < 1:
-            raise ValueError(
-                f"radius must be at least 1, a neighbour; received radius={radius}. "
-                f"Use GlobalSelfAttention or CausalSelfAttention to attend to all positions."
-            )
-        super().__init__(
-            num_heads, d_model, dropout_rate, name=name, trainable=trainable, dtype=dtype
-        )
+            raise ValueError(f"radius must be at least 1, a neighbour; received {radius=}.")
         self.radius = radius
 
     def call(
@@ -158,8 +142,7 @@ class RestrictedSelfAttention(GlobalSelfAttention):
         training: bool | None = None,
         return_attention_scores: bool = False,
     ) -> Tensor | tuple[Tensor, Tensor]:
-        self.check_shapes(x=x.shape)
-        mask = None if attention_mask is None else self._expand_mask(attention_mask, x, x)
+        mask = self._mask(attention_mask, x, x)
         queries, keys, values = self._heads(self.query_key_value_projection, x, 3)
         blocks = _Blocks.of(ops.shape(x)[1], self.radius, self._ahead)
         heads, weights = self._weigh(
@@ -177,17 +160,10 @@ class RestrictedSelfAttention(GlobalSelfAttention):
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class RestrictedCausalSelfAttention(RestrictedSelfAttention, CausalSelfAttention):
+class RestrictedCausalSelfAttention(RestrictedSelfAttention):
     """Self-attention of each position to itself and the `radius` positions before it.
 
     Args, call arguments and returns: as in `RestrictedSelfAttention`.
     """
 
     _ahead = 0
-
-    def decode_step(
-        self, x: Tensor, keys: Tensor, values: Tensor, step: Any
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """As in `CausalSelfAttention`; a KV cache that grows keeps `radius + 1` positions."""
-        keys, values = (step.latest(cached, self.radius) for cached in (keys, values))
-        return super().decode_step(x, keys, values, step.within(self.radius))

@@ -1,4 +1,4 @@
-"""Translation models, in pure Keras 3; one file an architecture."""
+"""Translation models, in pure Keras 3."""
 
 import lazy_loader
 
@@ -6,22 +6,24 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submod_attrs={
         "architectures": ["ARCHITECTURES", "build_model", "preset"],
-        "bahdanau": ["Bahdanau"],
-        "cho": ["Cho"],
-        "luong": ["Luong"],
-        "recurrent_configs": ["BahdanauConfig", "ChoConfig", "LuongConfig", "SutskeverConfig"],
-        "sutskever": ["Sutskever"],
-        "causal_lm": ["CausalLanguageModel"],
-        "configs": ["TransformerConfig"],
-        "language_model_configs": [
+        "configs": [
+            "BahdanauConfig",
             "CausalLanguageModelConfig",
+            "ChoConfig",
+            "LuongConfig",
             "MaskedLanguageModelConfig",
             "PermutationLanguageModelConfig",
             "PrefixLanguageModelConfig",
+            "SutskeverConfig",
+            "TransformerConfig",
+        ],
+        "language_model": [
+            "CausalLanguageModel",
+            "PermutationLanguageModel",
+            "PrefixLanguageModel",
         ],
         "masked_lm": ["MaskedLanguageModel"],
-        "permutation_lm": ["PermutationLanguageModel"],
-        "prefix_lm": ["PrefixLanguageModel"],
+        "seq2seq": ["Bahdanau", "Cho", "Luong", "Sutskever"],
         "transformer": ["Transformer"],
     },
 )

@@ -9,19 +9,8 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from tf_transformer.errors import ConfigError, did_you_mean
-from tf_transformer.models.configs import ModelConfig, TransformerConfig
-from tf_transformer.models.language_model_configs import (
-    CausalLanguageModelConfig,
-    MaskedLanguageModelConfig,
-    PermutationLanguageModelConfig,
-    PrefixLanguageModelConfig,
-)
-from tf_transformer.models.recurrent_configs import (
-    BahdanauConfig,
-    ChoConfig,
-    LuongConfig,
-    SutskeverConfig,
-)
+from tf_transformer.models import configs
+from tf_transformer.models.configs import ModelConfig
 
 
 class Architecture(NamedTuple):
@@ -62,7 +51,7 @@ _TINY_STACK = {"tiny": _sizes(8, 128, 256, 4)}
 
 ARCHITECTURES: dict[str, Architecture] = {
     "transformer": Architecture(
-        TransformerConfig,
+        configs.TransformerConfig,
         "Transformer",
         {
             "tiny": _sizes(4, 128, 256, 4),  # Wu et al. 2021, for small corpora
@@ -74,22 +63,29 @@ ARCHITECTURES: dict[str, Architecture] = {
     # With 8,000 joint subwords these have 2.1 to 3 million parameters, as the Transformer's. A
     # second layer of LSTM is the papers', and needs far more updates than a small corpus gives.
     "sutskever": Architecture(
-        SutskeverConfig, "Sutskever", {"tiny": {"num_layers": 1, "d_model": 224}}
+        configs.SutskeverConfig, "Sutskever", {"tiny": {"num_layers": 1, "d_model": 224}}
     ),
-    "cho": Architecture(ChoConfig, "Cho", {"tiny": {"d_model": 128, "num_units": 256}}),
+    "cho": Architecture(configs.ChoConfig, "Cho", {"tiny": {"d_model": 128, "num_units": 256}}),
     "bahdanau": Architecture(
-        BahdanauConfig, "Bahdanau", {"tiny": {"d_model": 128, "num_units": 256}}
+        configs.BahdanauConfig, "Bahdanau", {"tiny": {"d_model": 128, "num_units": 256}}
     ),
-    "luong": Architecture(LuongConfig, "Luong", {"tiny": {"num_layers": 1, "d_model": 224}}),
-    "prefix_lm": Architecture(PrefixLanguageModelConfig, "PrefixLanguageModel", _TINY_STACK),
+    "luong": Architecture(
+        configs.LuongConfig, "Luong", {"tiny": {"num_layers": 1, "d_model": 224}}
+    ),
+    "prefix_lm": Architecture(
+        configs.PrefixLanguageModelConfig, "PrefixLanguageModel", _TINY_STACK
+    ),
     "causal_lm": Architecture(
-        CausalLanguageModelConfig, "CausalLanguageModel", _TINY_STACK, trains_on_text=True
+        configs.CausalLanguageModelConfig, "CausalLanguageModel", _TINY_STACK, trains_on_text=True
     ),
     "permutation_lm": Architecture(
-        PermutationLanguageModelConfig, "PermutationLanguageModel", _TINY_STACK, trains_on_text=True
+        configs.PermutationLanguageModelConfig,
+        "PermutationLanguageModel",
+        _TINY_STACK,
+        trains_on_text=True,
     ),
     "masked_lm": Architecture(
-        MaskedLanguageModelConfig, "MaskedLanguageModel", _TINY_STACK, trains_on_text=True
+        configs.MaskedLanguageModelConfig, "MaskedLanguageModel", _TINY_STACK, trains_on_text=True
     ),
 }
 

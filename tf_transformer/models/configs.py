@@ -1,7 +1,7 @@
 """The configurations of the models: frozen, validated dataclasses that need no Keras."""
 
 import dataclasses
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, NonNegativeInt, PositiveInt, model_validator
 from pydantic.dataclasses import dataclass
@@ -111,13 +111,19 @@ class AttentionConfig(ModelConfig):
 
     @model_validator(mode="after")
     def _check_width(self) -> "AttentionConfig":
-        for divisor, need in (
-            (self.num_heads, f"a multiple of num_heads={self.num_heads}"),
-            (2, "even"),
-        ):
-            if self.d_model % divisor:
-                raise ValueError(f"d_model must be {need}; received d_model={self.d_model}.")
+        if self.d_model % self.num_heads:
+            raise ValueError(
+                f"d_model={self.d_model} is no multiple of num_heads={self.num_heads}."
+            )
+        if self.d_model % 2:
+            raise ValueError(f"d_model={self.d_model} is not even.")
         return self
+
+    @property
+    def layer_options(self) -> dict[str, Any]:
+        """The arguments of all layers of a stack, see `TransformerLayer`."""
+        names = ("d_model", "num_heads", "d_ff", "dropout_rate", "attention_dropout_rate")
+        return {name: getattr(self, name) for name in (*names, "norm_first")}
 
 
 @dataclass(frozen=True, config=CHECKED)
@@ -128,8 +134,6 @@ class TransformerConfig(AttentionConfig):
         activation: Activation of the feed-forward networks; the paper's is relu.
         positions: Sinusoids (section 3.5), or a trained table of each side (table 3, row E).
         max_positions: Rows of these tables: one more than the tokens of the longest sentence.
-        attention_radius: How far self-attention looks (section 4), None for any distance. The
-            encoder looks to both sides, the decoder back.
         tie_output: Whether target and output share one matrix where the source has its own (Press
             & Wolf 2016); with `tie_embeddings` all three do.
     """
@@ -139,9 +143,6 @@ class TransformerConfig(AttentionConfig):
         "sinusoidal", "how tokens know their places"
     )
     max_positions: PositiveInt = setting(512, "learned positions, above max_length")
-    attention_radius: PositiveInt | None = setting(
-        None, "positions to each side that self-attention looks at; default: all"
-    )
     tie_output: bool = setting(
         False,
         "one matrix for target and output, where the source has its own vocabulary",
@@ -151,3 +152,119 @@ class TransformerConfig(AttentionConfig):
     def position_limit(self) -> int | None:
         """`max_positions` where positions are learned; None for sinusoids, which have no end."""
         return self.max_positions if self.positions == "learned" else None
+
+
+@dataclass(frozen=True, config=CHECKED)
+class LanguageModelConfig(AttentionConfig):
+    """What the configurations of the language models share: the sizes of one stack."""
+
+    num_layers: PositiveInt = setting(12, "layers, which source and target share")
+
+
+@dataclass(frozen=True, config=CHECKED)
+class PrefixLanguageModelConfig(LanguageModelConfig):
+    """The configuration of a `PrefixLanguageModel`."""
+
+
+@dataclass(frozen=True, config=CHECKED)
+class CausalLanguageModelConfig(LanguageModelConfig):
+    """The configuration of a `CausalLanguageModel`; targets begin with `bos_id`."""
+
+    bos_id: NonNegativeInt = 2
+
+
+@dataclass(frozen=True, config=CHECKED)
+class PermutationLanguageModelConfig(LanguageModelConfig):
+    """The configuration of a `PermutationLanguageModel`."""
+
+
+@dataclass(frozen=True, config=CHECKED)
+class MaskedLanguageModelConfig(LanguageModelConfig):
+    """The configuration of a `MaskedLanguageModel`.
+
+    Attributes:
+        mask_id: What is shown in place of a masked token: an id that no text has, such as that of
+            unknown tokens if the tokenizer falls back to bytes.
+        eos_id: The token that targets end with.
+    """
+
+    mask_id: NonNegativeInt = 1
+    eos_id: NonNegativeInt = 3
+
+
+@dataclass(frozen=True, config=CHECKED)
+class Seq2SeqConfig(ModelConfig):
+    """What a recurrent encoder and decoder can be; the papers' configurations are subclasses.
+
+    A paper's structure is constant, and its sizes are settings with the paper's values as defaults.
+
+    Attributes:
+        cell: `"lstm"` or `"gru"`.
+        num_layers: Layers of the encoder, and as many of the decoder.
+        num_units: Width of the states; that of the embeddings unless the paper has another.
+        bidirectional: Whether the encoder reads in both directions.
+        reverse_source: Whether the source is read from its last token to its first.
+        attention_score: The score of query and key; None for no attention.
+        attention_window: D of local attention (Luong et al. 2015, section 3.2, local-p), 10 in the
+            paper; None for global attention.
+        context_feeding: Whether each step reads a context beside the token: what the state before
+            it attends to, or without attention a summary of the source. A maxout layer reads
+            state, token and context.
+        input_feeding: Whether each step reads the attentional vector of the last (Luong et al.
+            2015, section 3.3).
+    """
+
+    cell: ClassVar[str] = "lstm"
+    num_layers: ClassVar[int] = 1
+    bidirectional: ClassVar[bool] = False
+    reverse_source: ClassVar[bool] = False
+    attention_score: ClassVar[str | None] = None
+    attention_window: ClassVar[int | None] = None
+    context_feeding: ClassVar[bool] = False
+    input_feeding: ClassVar[bool] = False
+
+    @property
+    def num_units(self) -> int:
+        """Width of the states."""
+        return self.d_model
+
+
+@dataclass(frozen=True, config=CHECKED)
+class SutskeverConfig(Seq2SeqConfig):
+    """Deep LSTMs that read the source reversed (Sutskever et al. 2014, sections 3.3 and 3.4)."""
+
+    d_model: PositiveInt = setting(1000, "width of embeddings and states")
+    num_layers: PositiveInt = setting(4, "encoder layers, and as many decoder layers")
+    reverse_source: bool = setting(True, "read the source from its last token to its first")
+
+
+@dataclass(frozen=True, config=CHECKED)
+class ChoConfig(Seq2SeqConfig):
+    """A GRU encoder and decoder (Cho et al. 2014, section 4.1, whose embeddings are 100 wide)."""
+
+    cell: ClassVar[str] = "gru"
+    context_feeding: ClassVar[bool] = True
+    d_model: PositiveInt = setting(500, "width of embeddings and of the layer before the output")
+    num_units: PositiveInt = setting(1000, "width of states")
+
+
+@dataclass(frozen=True, config=CHECKED)
+class BahdanauConfig(ChoConfig):
+    """GRUs with additive attention (Bahdanau et al. 2015, appendix A.2.3, maxout 500 wide)."""
+
+    bidirectional: ClassVar[bool] = True
+    attention_score: ClassVar[str] = "concat"
+    d_model: PositiveInt = setting(620, "width of embeddings and of the layer before the output")
+
+
+@dataclass(frozen=True, config=CHECKED)
+class LuongConfig(SutskeverConfig):
+    """Stacked LSTMs with attention (Luong et al. 2015, sections 3 and 4.1)."""
+
+    attention_score: Literal["dot", "general", "concat"] = setting(
+        "general", "score of query and key"
+    )
+    attention_window: PositiveInt | None = setting(
+        None, "positions to each side of local attention; default: global attention"
+    )
+    input_feeding: bool = setting(True, "each step reads the attentional vector of the last")

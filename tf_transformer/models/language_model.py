@@ -1,15 +1,23 @@
-"""The base class of the language models: one stack of self-attention over source and target."""
+"""The language models: one stack of self-attention over source and target, whose mask is its task.
+
+prefix_lm       the source sees itself, the target the source and its own past (UniLM)
+causal_lm       every token sees those before it: the source is a prompt (GPT)
+permutation_lm  the target sees what is generated before it, in any order (XLNet)
+masked_lm       all tokens see each other, some of the target masked (BERT): masked_lm.py
+"""
 
 from typing import ClassVar
 
 import keras
 from keras import ops
 
-from tf_transformer.layers.base import Tensor
-from tf_transformer.layers.positions import PositionalEmbedding, token_embedding
-from tf_transformer.layers.prefix_stack import PrefixLayer, PrefixStack
-from tf_transformer.models.base import Cache, SequenceModel
-from tf_transformer.models.language_model_configs import LanguageModelConfig
+from tf_transformer.layers.kv_cache import Cache
+from tf_transformer.layers.masks import causal_mask, padding_mask, permutation_mask, prefix_mask
+from tf_transformer.layers.positions import token_embedding
+from tf_transformer.layers.prefix_decoder import PrefixLayer, PrefixStack
+from tf_transformer.layers.tensors import Int, Tensor
+from tf_transformer.models import configs
+from tf_transformer.models.base import Inputs, SequenceModel, split_inputs
 
 SOURCE, TARGET = 0, 1
 
@@ -21,61 +29,40 @@ class LanguageModel(SequenceModel):
     not counted. Where there are segments, each side has a learned vector that is added to its
     tokens (Devlin et al. 2019, section 3).
 
-    Args: as in `SequenceModel`.
+    Args, call arguments and returns: as in `SequenceModel`.
     """
 
-    config: LanguageModelConfig
+    config: configs.LanguageModelConfig
     has_segments: ClassVar[bool] = True
 
     def _create_layers(self) -> None:
-        config, policy = self.config, self.dtype_policy
-        shared = None
+        config, policy, shared = self.config, self.dtype_policy, None
         if config.tie_embeddings:
             shared = token_embedding(config.target_vocab_size, config.d_model, dtype=policy)
-        self.source_embedding = PositionalEmbedding(
-            config.source_vocab_size, config.d_model, 0.0, shared,
-            dtype=policy, name="source_embedding",
-        )  # fmt: skip
-        self.target_embedding = PositionalEmbedding(
-            config.target_vocab_size, config.d_model, 0.0, shared,
-            dtype=policy, name="target_embedding",
-        )  # fmt: skip
+        embedding = self._positional_embedding
+        self.source_embedding = embedding("source", config.source_vocab_size, 0.0, shared)
+        self.target_embedding = embedding("target", config.target_vocab_size, 0.0, shared)
         if self.has_segments:
+            deviation = keras.initializers.RandomNormal(stddev=1.0)  # as tokens'
             self.segment_embedding = keras.layers.Embedding(
-                2,
-                config.d_model,
-                embeddings_initializer=keras.initializers.RandomNormal(stddev=1.0),  # as tokens'
-                dtype=policy,
-                name="segment_embedding",
+                2, config.d_model, deviation, dtype=policy, name="segment_embedding"
             )
+            self.segment_embedding.build((None,))
         self.dropout = keras.layers.Dropout(config.dropout_rate, dtype=policy)
-        self.stack = PrefixStack(
-            [
-                PrefixLayer(
-                    config.d_model,
-                    config.num_heads,
-                    config.d_ff,
-                    config.dropout_rate,
-                    config.attention_dropout_rate,
-                    config.norm_first,
-                    dtype=policy,
-                    name=f"layer_{index}",
-                )
-                for index in range(config.num_layers)
-            ],
-            dtype=policy,
-            name="stack",
-        )
+        self.stack = PrefixStack(self._layers(PrefixLayer), dtype=policy, name="stack")
+        self.stack.build((None, None, config.d_model))
         self.output_projection = self._output_projection(shared)
 
-    def _build_layers(self) -> None:
-        hidden_shape = (None, None, self.config.d_model)
-        self.source_embedding.build((None, None))
-        self.target_embedding.build((None, None))
-        if self.has_segments:
-            self.segment_embedding.build((None,))
-        self.stack.build(hidden_shape)
-        self.output_projection.build(hidden_shape)
+    def _read(
+        self, parts: list[Tensor], mask: Tensor, training: bool | None
+    ) -> tuple[Tensor, list[Tensor]]:
+        """The hidden states of embedded parts `(B, …, D)` in a row, and each layer's weights."""
+        return self.stack(
+            self.dropout(ops.concatenate(parts, axis=1), training=training),
+            attention_mask=mask,
+            training=training,
+            return_attention_scores=True,
+        )
 
     def _is_real(self, token_ids: Tensor) -> Tensor:
         """Where tokens are no padding, bool `(B, T)`."""
@@ -93,27 +80,242 @@ class LanguageModel(SequenceModel):
         positions = first[:, None] + ops.arange(ops.shape(target_ids)[1], dtype="int32")
         return self._in_segment(TARGET, self.target_embedding(target_ids, positions=positions))
 
-    def _embed_step(self, token_ids: Tensor, index: int | Tensor, cache: Cache) -> Tensor:
-        """Embeds the newest tokens `(N,)` of all hypotheses as `(B, K, D)`.
-
-        `cache["source"]["lengths"]` `(B,)` are the positions at index 0.
-        """
-        beams = cache["constants"].get("beams")
-        of_sentences = ops.reshape(token_ids, (-1, 1 if beams is None else ops.shape(beams)[0]))
-        positions = cache["source"]["lengths"][:, None] + index
-        x = self.target_embedding.decode_step(of_sentences, positions)
-        return self._in_segment(TARGET, x)
-
     def _in_segment(self, segment: int, x: Tensor) -> Tensor:
         if not self.has_segments:
             return x
         vector = self.segment_embedding(ops.full((1,), segment, "int32"))
         return x + ops.cast(vector, self.compute_dtype)
 
-    def _decode_embedded(
-        self, x: Tensor, index: int | Tensor, cache: Cache
-    ) -> tuple[Tensor, Cache]:
+    def _start(self, x: Tensor, mask: Tensor, visible: Tensor, lengths: Tensor, *sizes) -> Cache:
+        """The cache after a prefix; `lengths` `(B,)` are the positions of the first new tokens."""
+        cache = self.stack.start_decoding(x, mask, visible, *sizes)
+        cache["source"]["lengths"] = lengths
+        cache["constants"].update(self.output_projection.start_decoding(sizes[0]))
+        return cache
+
+    def _embed_step(self, token_ids: Tensor, index: Int, cache: Cache) -> Tensor:
+        """Embeds the newest tokens `(N,)` of all hypotheses as `(B, K, D)`."""
+        beams = cache["constants"].get("beams")
+        of_sentences = ops.reshape(token_ids, (-1, 1 if beams is None else ops.shape(beams)[0]))
+        positions = cache["source"]["lengths"][:, None] + index
+        x = self.target_embedding.decode_step(of_sentences, positions)
+        return self._in_segment(TARGET, x)
+
+    def _decode_embedded(self, x: Tensor, index: Int, cache: Cache) -> tuple[Tensor, Cache]:
         """The logits `(N, V)` after embedded tokens `(B, K, D)`, and the next step's cache."""
         rows = ops.reshape(x, (-1, self.config.d_model))
         hidden, cache = self.stack.decode_step(rows, index, cache)
-        return self._step_logits(hidden, cache["constants"]), cache
+        return self.output_projection.decode_step(hidden, cache["constants"]), cache
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class PrefixLanguageModel(LanguageModel):
+    """A translation model of one stack (UniLM, Dong et al. 2019, section 2.3, "seq-to-seq LM").
+
+    The source is a prefix that sees itself in both directions; a target token sees the source and
+    the target's past. It learns to predict each next token, as the prefix models of Raffel et al.
+    2020, section 3.2.1; UniLM learns to predict masked ones. To begin with the weights of a trained
+    `MaskedLanguageModel` of the same sizes, as UniLM does with BERT's:
+
+        model = PrefixLanguageModel(config)
+        model.set_weights(masked_language_model.get_weights())
+
+    Args: as in `SequenceModel`, with a `PrefixLanguageModelConfig`.
+
+    Call arguments: as in `SequenceModel`, and
+        return_attention_scores: whether to return the attention weights too.
+
+    Returns:
+        as `SequenceModel`; with `return_attention_scores` also a dict with a list of each layer's
+        weights: `decoder` `(B, H, T, T)`, the target's attention to the target, and `cross`
+        `(B, H, T, S)`, that to the source. One softmax is over both; `cross` is scaled so that its
+        rows sum to 1.
+    """
+
+    config_class = configs.PrefixLanguageModelConfig
+
+    def call(
+        self, inputs: Inputs, training: bool | None = None, return_attention_scores: bool = False
+    ) -> Tensor | tuple[Tensor, dict[str, list[Tensor]]]:
+        source_ids, target_ids, labels = split_inputs(inputs)
+        parts = [
+            self._embed_source(source_ids),
+            self._embed_target(target_ids, self._lengths(source_ids)),
+        ]
+        # Real target tokens come first, so the mask hides the target's padding from all of them.
+        is_target = ops.ones_like(target_ids, "bool")
+        segment_ids = ops.concatenate([ops.zeros_like(source_ids), ops.ones_like(target_ids)], 1)
+        visible = ops.concatenate([self._is_real(source_ids), is_target], axis=1)[:, None]
+        mask = ops.logical_and(prefix_mask(segment_ids), visible)
+        hidden, weights = self._read(parts, mask, training)
+        size = ops.shape(source_ids)[1]
+        output = self.output_projection(hidden[:, size:], labels)
+        if not return_attention_scores:
+            return output
+        return output, {
+            "decoder": [layer[:, :, size:, size:] for layer in weights],
+            "cross": [_distribution(layer[:, :, size:, :size]) for layer in weights],
+        }
+
+    def start_decoding(
+        self, source_ids: Tensor, num_steps: Int | None = None, beam_size: Int | None = None
+    ) -> Cache:
+        """Computes the source and returns the cache for the first step; as `Transformer`."""
+        mask, lengths = padding_mask(source_ids, self.config.pad_id), self._lengths(source_ids)
+        x = self._embed_source(source_ids)
+        return self._start(x, mask, mask, lengths, num_steps, beam_size)
+
+    def decode_step(self, token_ids: Tensor, index: Int, cache: Cache) -> tuple[Tensor, Cache]:
+        """Predicts the token after `token_ids` `(N,)`; as `Transformer`."""
+        return self._decode_embedded(self._embed_step(token_ids, index, cache), index, cache)
+
+
+def _distribution(weights: Tensor) -> Tensor:
+    """Scales rows to a sum of 1; in float32, for a half float may lose all of a small row."""
+    exact = ops.cast(weights, "float32")
+    sums = ops.sum(exact, axis=-1, keepdims=True)
+    return ops.cast(exact / ops.maximum(sums, 1e-30), weights.dtype)
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class CausalLanguageModel(LanguageModel):
+    """A left-to-right language model (Radford et al. 2018, section 3.1).
+
+    It reads the begin token, the source without its end, and the target, each token seeing those
+    before it. So the source is a prompt, and to translate is to complete it. With sources that are
+    empty (their end alone) it is trained as an ordinary language model. The loss is that of the
+    target; a prompt is not learned.
+
+    Args: as in `SequenceModel`, with a `CausalLanguageModelConfig`.
+
+    Call arguments: as in `SequenceModel`; the target starts with `config.bos_id`, which the
+        embedding of the source embeds, as a part of the prompt.
+
+    Returns:
+        as `SequenceModel`. Logits at 0 follow the last token of the prompt, or the begin token
+        where it is empty.
+    """
+
+    config_class = configs.CausalLanguageModelConfig
+    has_segments = False
+
+    def call(self, inputs: Inputs, training: bool | None = None) -> Tensor:
+        source_ids, target_ids, labels = split_inputs(inputs)
+        x, last, columns = self._embed_prompt(source_ids, target_ids[:, :1])
+        size, target_ids = ops.shape(x)[1], target_ids[:, 1:]
+        parts = [x, self._embed_target(target_ids, last + 1)]
+        # Real tokens of a side come first, so the triangle hides padding from those of that side.
+        visible = [columns <= last[:, None], ops.ones_like(target_ids, "bool")]
+        visible = ops.concatenate(visible, axis=1)
+        mask = ops.logical_and(causal_mask(ops.shape(visible)[1]), visible[:, None])
+        hidden, _ = self._read(parts, mask, training)
+        first = _at(hidden[:, :size], columns, last)[:, None]
+        return self.output_projection(ops.concatenate([first, hidden[:, size:]], axis=1), labels)
+
+    def start_decoding(
+        self, source_ids: Tensor, num_steps: Int | None = None, beam_size: Int | None = None
+    ) -> Cache:
+        """Computes the prompt but its last token; as `Transformer`.
+
+        The last token is the input of the first step, in place of the begin token.
+        """
+        begin = ops.full((ops.shape(source_ids)[0], 1), self.config.bos_id, source_ids.dtype)
+        x, last, columns = self._embed_prompt(source_ids, begin)
+        mask, before_last = causal_mask(ops.shape(x)[1]), (columns < last[:, None])[:, None]
+        cache = self._start(x, mask, before_last, last, num_steps, beam_size)
+        cache["source"]["last"] = _at(x, columns, last)
+        return cache
+
+    def decode_step(self, token_ids: Tensor, index: Int, cache: Cache) -> tuple[Tensor, Cache]:
+        """Predicts the token after `token_ids` `(N,)`; as `Transformer`."""
+        x = self._embed_step(token_ids, index, cache)
+        x = ops.where(ops.equal(index, 0), cache["source"]["last"][:, None], x)
+        return self._decode_embedded(x, index, cache)
+
+    def _embed_prompt(self, source_ids: Tensor, begin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The begin tokens `(B, 1)` and the sources without their ends, as a prompt.
+
+        Returns:
+            embedded `(B, P, D)`, the last real position of each row `(B,)`, all positions `(P,)`.
+        """
+        last = ops.maximum(self._lengths(source_ids) - 1, 0)
+        begin = ops.cast(begin, source_ids.dtype)
+        prompt = ops.concatenate([begin, source_ids[:, :-1]], axis=1)
+        return self._embed_source(prompt), last, ops.arange(ops.shape(prompt)[1], dtype="int32")
+
+
+def _at(x: Tensor, columns: Tensor, indices: Tensor) -> Tensor:
+    """The position of each row of `(B, P, D)` that its index names, `(B, D)`."""
+    chosen = (columns == indices[:, None])[..., None]
+    return ops.sum(ops.where(chosen, x, ops.zeros_like(x)), axis=1)
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class PermutationLanguageModel(LanguageModel):
+    """A language model that learns every order of the target (XLNet, Yang et al. 2019, 2.2, 2.3).
+
+    In training each target is predicted in an order drawn anew, its end last; the source is a
+    prefix that all tokens see. The content stream knows token and position and sees what is
+    generated up to itself. The query stream knows the position that it predicts, begins with one
+    learned vector, and sees the content of what is generated before. Both are rows of one sequence
+    under one mask, in which nothing sees a query. Without training the order is the natural one,
+    so that the logits are those of a causal model.
+
+    It scores; it has no decoding step. Other than XLNet it predicts all tokens of an order, has
+    absolute positions, and no segment recurrence.
+
+    Args, call arguments and returns: as in `SequenceModel`, with a
+        `PermutationLanguageModelConfig`; in training an order is drawn, too.
+    """
+
+    config_class = configs.PermutationLanguageModelConfig
+
+    def _create_layers(self) -> None:
+        super()._create_layers()
+        # One token: the vector that queries begin with, at the position that they predict.
+        self.query_embedding = self._positional_embedding("query", 1, 0.0, None)
+        self.seed_generator = keras.random.SeedGenerator()
+
+    def call(self, inputs: Inputs, training: bool | None = None) -> Tensor:
+        source_ids, target_ids, labels = split_inputs(inputs)
+        size, length = ops.shape(source_ids)[1], ops.shape(target_ids)[1]
+        ranks = ops.arange(length + 1, dtype="int32")[None]
+        if training:
+            ranks = self._draw_ranks(target_ids)
+        lengths = self._lengths(source_ids)
+        positions = lengths[:, None] + ops.arange(length, dtype="int32") + 1
+        queries = self.query_embedding(ops.zeros_like(target_ids), positions=positions)
+        parts = [
+            self._embed_source(source_ids),
+            self._embed_target(target_ids, lengths),
+            self._in_segment(TARGET, queries),
+        ]
+        mask = two_stream_mask(self._is_real(source_ids), ranks)
+        hidden, _ = self._read(parts, mask, training)
+        return self.output_projection(hidden[:, size + length :], labels)
+
+    def _draw_ranks(self, target_ids: Tensor) -> Tensor:
+        """A random order of each row's tokens, the begin first, end and padding last."""
+        tokens = ops.arange(ops.shape(target_ids)[1], dtype="int32") + 1
+        is_token = tokens <= self._lengths(target_ids[:, 1:])[:, None]
+        noise = keras.random.uniform(ops.shape(target_ids), seed=self.seed_generator)
+        keys = ops.where(is_token, noise, ops.cast(tokens, noise.dtype))  # the noise is below 1
+        ranks = ops.cast(ops.argsort(ops.argsort(keys, axis=1), axis=1), "int32") + 1
+        return ops.pad(ranks, [[0, 0], [1, 0]])
+
+
+def two_stream_mask(is_source: Tensor, ranks: Tensor) -> Tensor:
+    """Returns the mask of a sequence of source, content and queries.
+
+    Args:
+        is_source: bool tensor `(B, S)`, the real tokens of the source.
+        ranks: int tensor `(B, T + 1)` or `(1, T + 1)`, see `permutation_mask`.
+
+    Returns:
+        bool tensor `(B, S + 2 T, S + 2 T)`.
+    """
+    size, length = ops.shape(is_source)[1], ops.shape(ranks)[1] - 1
+    content = ranks[:, None, :-1] <= ranks[:, :-1, None]
+    targets = ops.concatenate([content, permutation_mask(ranks)], axis=1)
+    targets = ops.pad(targets, [[0, 0], [size, 0], [size, length]])
+    return ops.logical_or(targets, ops.pad(is_source, [[0, 0], [0, 2 * length]])[:, None])

@@ -1,15 +1,14 @@
 """The masked language model: BERT's objective on the target, given the source."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import keras
 from keras import ops
 
-from tf_transformer.layers.base import Tensor
-from tf_transformer.models.base import split_inputs
+from tf_transformer.layers.tensors import Tensor
+from tf_transformer.models.base import Inputs, split_inputs
+from tf_transformer.models.configs import MaskedLanguageModelConfig
 from tf_transformer.models.language_model import LanguageModel
-from tf_transformer.models.language_model_configs import MaskedLanguageModelConfig
 
 # Devlin et al. 2019, section 3.1.
 DRAWN = 0.15
@@ -32,21 +31,12 @@ class MaskedLanguageModel(LanguageModel):
 
     Without training the logits are those of pseudo-log-likelihood (Salazar et al. 2020, section
     2.1): each token of the target is predicted with it alone masked. That takes T times as long.
-    The end, with all before it seen, is all but certain: it adds next to nothing to the sum.
+    The end token is almost certain given the rest, so it barely affects the sum.
 
     It scores; it has no decoding step.
 
-    Args: as in `SequenceModel`, with a `MaskedLanguageModelConfig`.
-
-    Call arguments:
-        inputs: as of `Transformer`.
-        training: whether dropout is applied and tokens are drawn.
-
-    Returns:
-        logits float32 `(B, T, V)`, or with `labels` their statistics, as of `Transformer`.
-
-    Raises:
-        ValueError: `inputs` is no such dict, tuple or list.
+    Args, call arguments and returns: as in `SequenceModel`, with a `MaskedLanguageModelConfig`; in
+        training tokens are drawn, too.
     """
 
     config_class = MaskedLanguageModelConfig
@@ -55,12 +45,8 @@ class MaskedLanguageModel(LanguageModel):
         super()._create_layers()
         self.seed_generator = keras.random.SeedGenerator()
 
-    def call(
-        self,
-        inputs: Mapping[str, Tensor] | tuple[Tensor, Tensor] | list[Tensor],
-        training: bool | None = None,
-    ) -> Tensor:
-        source_ids, target_ids, labels = split_inputs("MaskedLanguageModel", inputs)
+    def call(self, inputs: Inputs, training: bool | None = None) -> Tensor:
+        source_ids, target_ids, labels = split_inputs(inputs)
         # With its end: columns 1 to T are what the logits predict.
         lengths = self._lengths(target_ids[:, 1:]) + 1
         columns = ops.arange(ops.shape(target_ids)[1] + 1, dtype="int32")
@@ -68,15 +54,14 @@ class MaskedLanguageModel(LanguageModel):
         whole = ops.where(columns == lengths[:, None], self.config.eos_id, whole)
         is_target = columns <= lengths[:, None]
         if not training:
-            return self._output(self._one_by_one(source_ids, whole, is_target), labels)
+            return self.output_projection(self._one_by_one(source_ids, whole, is_target), labels)
         drawn, shown = self._draw(whole[:, 1:], is_target[:, 1:])
         shown = ops.concatenate([whole[:, :1], shown], axis=1)
-        x = self._embed(source_ids, shown)
-        hidden = self._hidden(source_ids, x, is_target, training)
-        hidden = hidden[:, ops.shape(source_ids)[1] + 1 :]
+        hidden = self._hidden(source_ids, shown, is_target, training)[:, 1:]
         if labels is not None:
-            return self._output(hidden, ops.where(drawn, labels, self.config.pad_id))
-        return ops.where(drawn[..., None], self._output(hidden, None), 0.0)
+            labels = ops.where(drawn, labels, self.config.pad_id)
+            return self.output_projection(hidden, labels)
+        return ops.where(drawn[..., None], self.output_projection(hidden), 0.0)
 
     def compute_loss(
         self,
@@ -101,15 +86,7 @@ class MaskedLanguageModel(LanguageModel):
         return ops.where(ops.any(ops.not_equal(output, 0), axis=-1), labels, self.config.pad_id)
 
     def _draw(self, token_ids: Tensor, is_token: Tensor) -> tuple[Tensor, Tensor]:
-        """Draws tokens.
-
-        Args:
-            token_ids: int tensor `(B, T)`.
-            is_token: bool tensor `(B, T)`, those to draw from.
-
-        Returns:
-            the drawn tokens, bool `(B, T)`, and what is shown of all, int `(B, T)`.
-        """
+        """Draws from tokens `(B, T)`: those drawn, bool, and what is shown of all, int."""
 
         def noise() -> Tensor:
             return keras.random.uniform(ops.shape(token_ids), seed=self.seed_generator)
@@ -126,32 +103,27 @@ class MaskedLanguageModel(LanguageModel):
         return drawn, ops.where(drawn, shown, token_ids)
 
     def _one_by_one(self, source_ids: Tensor, whole: Tensor, is_target: Tensor) -> Tensor:
-        """Hidden states `(B, T, D)` of tokens 1 to T, in each of which that token alone is masked.
-
-        B rows at a time go through the stack, T times.
-        """
-        size, length = ops.shape(source_ids)[1], ops.shape(whole)[1] - 1
+        """Hidden states `(B, T, D)` of tokens 1 to T, each predicted with it alone masked."""
+        length = ops.shape(whole)[1] - 1
         columns = ops.arange(length + 1, dtype="int32")
 
         def predict(index: Tensor, found: Tensor) -> Tensor:
             shown = ops.where(columns == index + 1, self.config.mask_id, whole)
-            x = self._embed(source_ids, shown)
-            hidden = self._hidden(source_ids, x, is_target, training=False)
-            of_token = ops.take(hidden, size + 1 + index, axis=1)[:, None]
+            hidden = self._hidden(source_ids, shown, is_target, training=False)
+            of_token = ops.take(hidden, index + 1, axis=1)[:, None]
             return ops.where((columns[:-1] == index)[:, None], of_token, found)
 
         shape = (ops.shape(source_ids)[0], length, self.config.d_model)
         return ops.fori_loop(0, length, predict, ops.zeros(shape, self.compute_dtype))
 
-    def _embed(self, source_ids: Tensor, target_ids: Tensor) -> Tensor:
-        target = self._embed_target(target_ids, self._lengths(source_ids))
-        return ops.concatenate([self._embed_source(source_ids), target], axis=1)
-
     def _hidden(
-        self, source_ids: Tensor, x: Tensor, is_target: Tensor, training: bool | None
+        self, source_ids: Tensor, shown: Tensor, is_target: Tensor, training: bool | None
     ) -> Tensor:
-        """The hidden states `(B, S + T + 1, D)`, all of which see all real tokens."""
+        """The target's hidden states `(B, T + 1, D)`, all of which see all real tokens."""
+        parts = [
+            self._embed_source(source_ids),
+            self._embed_target(shown, self._lengths(source_ids)),
+        ]
         visible = ops.concatenate([self._is_real(source_ids), is_target], axis=1)
-        return self.stack(
-            self.dropout(x, training=training), attention_mask=visible[:, None], training=training
-        )
+        hidden, _ = self._read(parts, visible[:, None], training)
+        return hidden[:, ops.shape(source_ids)[1] :]

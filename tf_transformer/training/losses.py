@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from tf_transformer.layers.token_statistics import token_statistics
+from tf_transformer.layers.output import token_statistics
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -159,7 +159,7 @@ def smoothed_cross_entropy(statistics: Any, label_smoothing: float) -> Any:
     share of the rest, padding 0 (Szegedy et al. 2016; Vaswani et al. 2017, section 5.4).
 
     Args:
-        statistics: float32 tensor `(B, T, 3)`, see `layers.token_statistics`.
+        statistics: float32 tensor `(B, T, 3)`, see `layers/output.py`.
         label_smoothing: In [0, 1); 0 is sparse cross-entropy.
 
     Returns:

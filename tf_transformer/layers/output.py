@@ -1,4 +1,4 @@
-"""Statistics of labels: what a loss and its metrics need of the logits.
+"""From hidden states to logits, or to the statistics of labels that a loss and its metrics need.
 
 The statistics of a token are three numbers, `(B, T, 3)` for a batch: the log-probability of the
 label, the mean log-probability of all other tokens except padding, and 1 where no logit is higher
@@ -8,13 +8,100 @@ second number is then minus the log-sum-exp.)
 """
 
 import math
+from typing import Any, Self
 
+import keras
 from keras import ops
 
-from tf_transformer.layers.base import Tensor
+from tf_transformer.layers.tensors import Int, Shape, Tensor, built
 
 # 16 MiB; four times as many were 1.15 times as fast for V = 32,000, and no faster for V = 8,000.
 LOGITS_AT_ONCE = 2**22
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class OutputProjection(keras.layers.Layer):
+    """Projects hidden states to a logit for each token of the vocabulary.
+
+    Computes in float32 whatever the dtype policy, which sets the dtype of the weights only.
+
+    Args:
+        vocab_size: V.
+        pad_id: the id of padding in `labels`.
+        embedding: `keras.layers.Embedding` of V rows whose transposed matrix projects (Press &
+            Wolf 2016), without a bias; None for a kernel `(D, V)` and a bias `(V,)` of its own.
+            The embedding may be quantized.
+        **kwargs: as in `keras.layers.Layer`.
+
+    Call arguments:
+        hidden: float tensor `(..., D)`; `(B, T, D)` with `labels`.
+        labels: int tensor `(B, T)`, or None.
+
+    Returns:
+        logits float32 `(..., V)`; with `labels` their statistics float32 `(B, T, 3)`, for which
+        only a part of the logits is in memory at a time.
+    """
+
+    def __init__(
+        self,
+        vocab_size: int,
+        pad_id: int = 0,
+        embedding: keras.layers.Embedding | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(autocast=False, **kwargs)
+        self.vocab_size, self.pad_id, self.embedding = vocab_size, pad_id, embedding
+        self.supports_masking = True
+
+    def build(self, hidden_shape: Shape) -> None:
+        if self.embedding is not None:
+            built(self.embedding, (None, None))
+            return
+        shape = (hidden_shape[-1], self.vocab_size)
+        self.kernel = self.add_weight(shape, "glorot_uniform", name="kernel")
+        self.bias = self.add_weight(shape[1:], "zeros", name="bias")
+
+    def call(self, hidden: Tensor, labels: Tensor | None = None) -> Tensor:
+        kernel, bias = self.kernel_and_bias()
+        if labels is not None:
+            return projected_token_statistics(labels, hidden, kernel, bias, self.pad_id)
+        logits = ops.matmul(ops.cast(hidden, "float32"), kernel)
+        return logits if bias is None else logits + bias
+
+    def kernel_and_bias(self) -> tuple[Tensor, Tensor | None]:
+        """Returns the kernel `(D, V)` and the bias `(V,)` or None, float32."""
+        if self.embedding is None:
+            return ops.cast(self.kernel, "float32"), ops.cast(self.bias, "float32")
+        if self.embedding.quantization_mode is None:
+            matrix = self.embedding.embeddings
+        else:  # a look-up of every token dequantizes
+            matrix = self.embedding(ops.arange(self.vocab_size))
+        return ops.transpose(ops.cast(matrix, "float32")), None
+
+    def start_decoding(self, num_steps: Int | None = None) -> dict[str, Tensor]:
+        """Returns constants of a cache: a tied matrix, transposed once for all steps.
+
+        XLA, which needs `num_steps`, transposes it once by itself.
+        """
+        if self.embedding is None or num_steps is not None:
+            return {}
+        return {"output_kernel": self.kernel_and_bias()[0]}
+
+    def decode_step(self, hidden: Tensor, constants: dict[str, Tensor]) -> Tensor:
+        """Returns the logits `(N, V)` of hidden states `(N, D)`, given a cache's constants."""
+        if "output_kernel" not in constants:
+            return self(hidden)
+        return ops.matmul(ops.cast(hidden, "float32"), constants["output_kernel"])
+
+    def get_config(self) -> dict[str, Any]:
+        sizes = {"vocab_size": self.vocab_size, "pad_id": self.pad_id}
+        embedding = keras.saving.serialize_keras_object(self.embedding)
+        return {**super().get_config(), **sizes, "embedding": embedding}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        embedding = keras.saving.deserialize_keras_object(config["embedding"])
+        return cls(**{**config, "embedding": embedding})
 
 
 def token_statistics(labels: Tensor, logits: Tensor, pad_id: int) -> Tensor:
@@ -81,54 +168,54 @@ def projected_token_statistics(
     num_tokens = ops.shape(labels)[0] * ops.shape(labels)[1]
     num_parts = num_tokens // max(logits_at_once // vocab_size, 1) + 1
     part_size = num_tokens // num_parts + 1  # not empty even where a replica got no sentence
-    missing = num_parts * part_size - num_tokens
 
     def parts(rows):
-        """Rows `(B * T, …)` in parts of one size, the last filled up: `(parts, size, …)`."""
-        rows = ops.pad(rows, [(0, missing), *[(0, 0)] * (len(rows.shape) - 1)])
-        return ops.reshape(rows, (num_parts, part_size, *rows.shape[1:]))
+        """Rows `(B * T, E)` in parts of one size, the last filled up: `(parts, size, E)`."""
+        rows = ops.pad(rows, [(0, num_parts * part_size - num_tokens), (0, 0)])
+        return ops.reshape(rows, (num_parts, part_size, rows.shape[1]))
 
-    def rows(parts):
-        return ops.reshape(parts, (-1, parts.shape[-1]))[:num_tokens]
+    def loop(step, table, *others):
+        """Replaces each part `(size, E)` of a table by what a step makes of it.
 
-    labels_of = parts(ops.reshape(labels, (-1,)))
+        Each part is read from the table into which the one before was written, so that it waits
+        for it; a loop is free to run its rounds side by side, with all their logits in memory.
+        """
+
+        def replace(index, carry):
+            part, *others = step(carry[0][index], labels_of[index][:, 0], index, *carry[1:])
+            table = ops.scatter_update(carry[0], ops.reshape(index, (1, 1)), part[None])
+            return table, *others
+
+        table, *others = ops.fori_loop(0, num_parts, replace, (parts(table), *others))
+        return ops.reshape(table, (-1, table.shape[-1]))[:num_tokens], *others
+
+    labels_of = parts(ops.reshape(labels, (-1, 1)))
 
     @ops.custom_gradient
     def statistics_of(hidden, kernel):
-        # Each part is read from the table into which the one before was written, so that it waits
-        # for it; a loop is free to run its rounds side by side, with all their logits in memory.
-        def add_statistics(index, table):
-            hidden = table[index][:, :num_features]
-            statistics, _ = _statistics(labels_of[index], ops.matmul(hidden, kernel), pad_id)
-            return _replace(table, index, ops.concatenate([hidden, statistics], axis=-1))
+        def add_statistics(part, labels, index):
+            hidden = part[:, :num_features]
+            statistics, _ = _statistics(labels, ops.matmul(hidden, kernel), pad_id)
+            return (ops.concatenate([hidden, statistics], axis=-1),)
 
-        table = parts(ops.pad(hidden, [(0, 0), (0, 3)]))
-        statistics = rows(ops.fori_loop(0, num_parts, add_statistics, table))[:, num_features:]
+        (table,) = loop(add_statistics, ops.pad(hidden, [(0, 0), (0, 3)]))
 
         def gradient(*args, upstream=None):
             upstreams = parts(args[0] if upstream is None else upstream)
             embeddings = ops.transpose(kernel)
 
-            def add_gradients(index, carry):
-                table, kernel_gradient = carry
-                hidden, labels = table[index], labels_of[index]
+            def to_gradients(hidden, labels, index, kernel_gradient):
                 _, softmax = _statistics(labels, ops.matmul(hidden, kernel), pad_id)
                 slopes = _slopes(labels, *softmax, upstreams[index], pad_id)
                 kernel_gradient += ops.matmul(ops.transpose(hidden), slopes)
-                return _replace(table, index, ops.matmul(slopes, embeddings)), kernel_gradient
+                return ops.matmul(slopes, embeddings), kernel_gradient
 
-            carry = parts(hidden), ops.zeros_like(kernel)
-            table, kernel_gradient = ops.fori_loop(0, num_parts, add_gradients, carry)
-            return rows(table), kernel_gradient
+            return loop(to_gradients, hidden, ops.zeros_like(kernel))
 
-        return statistics, gradient
+        return table[:, num_features:], gradient
 
     statistics = statistics_of(ops.reshape(hidden, (-1, num_features)), kernel)
     return ops.reshape(statistics, (*ops.shape(labels), 3))
-
-
-def _replace(table, index, part):
-    return ops.scatter_update(table, ops.reshape(index, (1, 1)), part[None])
 
 
 def _statistics(labels, logits, pad_id):

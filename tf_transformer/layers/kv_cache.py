@@ -1,0 +1,112 @@
+"""The KV cache: empty before the first step, and how a step of decoding extends and reads it."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Self
+
+from keras import ops
+
+from tf_transformer.layers.masks import attention_bias
+from tf_transformer.layers.tensors import Int, Tensor
+
+Cache = dict[str, dict[str, Tensor]]
+
+
+def empty_cache(
+    layers: Sequence[Any],
+    batch_size: Int,
+    dtype: str,
+    num_steps: Int | None = None,
+    beam_size: Int | None = None,
+) -> Cache:
+    """Returns the cache of a stack of layers before the first step.
+
+    Args:
+        layers: Layers with `num_heads` and `d_model`.
+        batch_size: B.
+        dtype: dtype of keys and values.
+        num_steps, beam_size: as in `Transformer.start_decoding`.
+
+    Returns:
+        the cache as of `Transformer.start_decoding`, without a source.
+    """
+    constants, target, history, slots = {}, {}, {}, 0
+    if num_steps is not None:
+        constants["steps"], slots = ops.arange(num_steps, dtype="int32"), num_steps
+    if beam_size is not None:
+        constants["beams"] = ops.arange(beam_size, dtype="int32")
+        target["ancestors"] = ops.zeros((batch_size * beam_size, slots), "int32")
+        slots = slots * beam_size
+    for number, layer in enumerate(layers):
+        shape = (batch_size, layer.num_heads, slots, layer.d_model // layer.num_heads)
+        for kind in ("keys", "values"):
+            history[f"{kind}_{number}"] = ops.zeros(shape, dtype)
+    return {"constants": constants, "source": {}, "history": history, "target": target}
+
+
+class DecodingStep(NamedTuple):
+    """How to append the newest position to the KV cache, and what each hypothesis may attend to.
+
+    The K hypotheses of a sentence share one KV cache `(B, H, t * K, d_k)`: K slots at each
+    position, one for each hypothesis. It is never re-ordered. When beam search re-orders the
+    hypotheses, it re-orders `ancestors` only, the slot that each hypothesis' history has at each
+    position. A mask computed from them hides the slots of other histories.
+
+    Attributes:
+        beams: int32 `(K,)`, the slots `0 … K - 1`; None where each sentence is one row.
+        ancestors: int32 `(N, t)`, the newest position included; None where `beams` is.
+        bias: float tensor that broadcasts to the attention scores `(B, 1, K, t * K)`; None where
+            every cached position may be attended to.
+        is_newest: bool `(T * K, 1)`, the slots of the newest position in a KV cache of fixed size;
+            None in one that grows.
+    """
+
+    beams: Tensor | None = None
+    ancestors: Tensor | None = None
+    bias: Tensor | None = None
+    is_newest: Tensor | None = None
+
+    @classmethod
+    def at(cls, index: Int, cache: Cache, dtype: str) -> Self:
+        """Returns the step at position `index`, an int or int scalar tensor.
+
+        Args:
+            index: the newest position.
+            cache: as of `empty_cache`, or of the previous step.
+            dtype: dtype of the attention scores.
+        """
+        steps, beams = cache["constants"].get("steps"), cache["constants"].get("beams")
+        if beams is None:
+            if steps is None:
+                return cls()
+            bias = attention_bias((steps <= index)[None, None, None], dtype)
+            return cls(bias=bias, is_newest=(steps == index)[:, None])
+        ancestors, is_newest = cache["target"]["ancestors"], None
+        num_beams = ops.shape(beams)[0]
+        own = ops.tile(beams, (ops.shape(ancestors)[0] // num_beams,))[:, None]
+        if steps is None:
+            ancestors = ops.concatenate([ancestors, own], axis=1)
+        else:
+            ancestors = ops.where(steps == index, own, ancestors)
+            is_newest = ops.repeat(steps == index, num_beams)[:, None]
+        length = ops.shape(ancestors)[1]
+        visible = ops.reshape(ancestors, (-1, num_beams, length, 1)) == beams
+        if steps is not None:
+            visible = visible & (steps <= index)[:, None]
+        mask = ops.reshape(visible, (-1, 1, num_beams, length * num_beams))
+        return cls(beams, ancestors, attention_bias(mask, dtype), is_newest)
+
+    def append(self, cached: Tensor, new: Tensor) -> Tensor:
+        """Appends the newest position `(B, H, K, d_k)` to cached keys or values.
+
+        Args:
+            cached: float tensor `(B, H, t * K, d_k)`.
+            new: float tensor `(B, H, K, d_k)`.
+
+        Returns:
+            float tensor `(B, H, (t + 1) * K, d_k)`, or of the size of `cached` where it is fixed.
+        """
+        if self.is_newest is None:
+            return ops.concatenate([cached, new], axis=2)
+        if self.beams is not None:
+            new = ops.tile(new, (1, 1, ops.shape(cached)[2] // ops.shape(self.beams)[0], 1))
+        return ops.where(self.is_newest, new, cached)

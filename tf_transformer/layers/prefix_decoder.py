@@ -1,0 +1,133 @@
+"""One stack of self-attention: its mask chooses the task, and it decodes after a prefix."""
+
+import keras
+from keras import ops
+
+from tf_transformer.layers.attention import GlobalSelfAttention
+from tf_transformer.layers.decoder import Decoder
+from tf_transformer.layers.encoder import Encoder, EncoderLayer
+from tf_transformer.layers.kv_cache import Cache, DecodingStep, empty_cache
+from tf_transformer.layers.masks import attention_bias, expand_mask
+from tf_transformer.layers.tensors import Int, Tensor
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class PrefixSelfAttention(GlobalSelfAttention):
+    """Self-attention over a prefix that is known and a history that is generated.
+
+    A call sees what its mask allows, so the same layer is an encoder's, a causal, a prefix or a
+    permutation language model's (UniLM, Dong et al. 2019, section 2.2). Decoding keeps the
+    projected prefix apart from the history, because the hypotheses of a sentence share it.
+
+    Args, call arguments and returns: as in `GlobalSelfAttention`.
+    """
+
+    def start_decoding(
+        self, x: Tensor, attention_mask: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """As a call, and returns also the scaled keys and the values `(B, H, S, d_k)`."""
+        queries, keys, values = self._heads(self.query_key_value_projection, x, 3)
+        output, _ = self._attend(queries, keys, values, self._mask(attention_mask, x, x), False)
+        return output, self._scaled(keys), values
+
+    def decode_step(
+        self,
+        x: Tensor,
+        history: tuple[Tensor, Tensor],
+        prefix: tuple[Tensor, Tensor, Tensor],
+        step: DecodingStep,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Attends from the newest position of each hypothesis to the prefix and its own history.
+
+        Args:
+            x: float tensor `(N, D)`.
+            history: keys and values `(B, H, t * K, d_k)`.
+            prefix: keys and values `(B, H, S, d_k)`, and a bias `(B, 1, 1, S)` that hides a part.
+            step: what all layers share in this step.
+
+        Returns:
+            output `(N, D)`, and the history's keys and values with the newest position.
+        """
+        queries, keys, values = self._append(x, *history, step)
+        prefix_keys, prefix_values, prefix_bias = prefix
+
+        def scores(scaled_keys: Tensor, bias: Tensor | None) -> Tensor:
+            products = ops.matmul(queries, ops.transpose(scaled_keys, (0, 1, 3, 2)))
+            return products if bias is None else products + bias
+
+        # One softmax over both. Scores are small; to join the keys would copy the prefix.
+        both = [scores(prefix_keys, prefix_bias), scores(keys, step.bias)]
+        weights = ops.softmax(ops.concatenate(both, axis=-1), axis=-1)
+        size = ops.shape(prefix_keys)[2]
+        heads = ops.matmul(weights[..., :size], prefix_values)
+        heads = heads + ops.matmul(weights[..., size:], values)
+        return self._step_output(heads, step.beams), keys, values
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class PrefixLayer(EncoderLayer):
+    """Self-attention and a feed-forward network, as `EncoderLayer`, that can decode.
+
+    Args, call arguments and returns: as in `EncoderLayer`.
+    """
+
+    self_attention_class = PrefixSelfAttention
+
+    def start_decoding(self, x: Tensor, attention_mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """As a call, and returns also the prefix's keys and values, see `PrefixSelfAttention`."""
+        attended, *prefix = self.self_attention.start_decoding(
+            self.self_residual.pre(x), attention_mask
+        )
+        return self._transform(self.self_residual.post(x, attended)), *prefix
+
+    def decode_step(
+        self,
+        x: Tensor,
+        history: tuple[Tensor, Tensor],
+        prefix: tuple[Tensor, Tensor, Tensor],
+        step: DecodingStep,
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """Computes the newest position of each hypothesis; all as in `PrefixSelfAttention`."""
+        attended, *history = self.self_attention.decode_step(
+            self.self_residual.pre(x), history, prefix, step
+        )
+        return self._transform(self.self_residual.post(x, attended)), history
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class PrefixStack(Encoder):
+    """A stack of `PrefixLayer`s, with a final norm where they are norm-first.
+
+    Args: as in `LayerStack`.
+
+    Call arguments and returns: as in `Encoder`.
+    """
+
+    decode_step = Decoder.decode_step  # the prefix is its context
+
+    def start_decoding(
+        self,
+        x: Tensor,
+        attention_mask: Tensor,
+        visible: Tensor,
+        num_steps: Int | None = None,
+        beam_size: Int | None = None,
+    ) -> Cache:
+        """Computes what depends on the prefix alone, and an empty history.
+
+        Args:
+            x: float tensor `(B, S, D)`, the prefix.
+            attention_mask: bool tensor that broadcasts to `(B, S, S)`, what it sees of itself.
+            visible: bool tensor `(B, 1, S)`, what the generated positions see of it.
+            num_steps, beam_size: as in `Transformer.start_decoding`.
+
+        Returns:
+            the cache, see `Transformer.start_decoding`.
+        """
+        dtype, mask = self.compute_dtype, expand_mask(visible, (None,) * 4)
+        cache = empty_cache(self.layers, ops.shape(x)[0], dtype, num_steps, beam_size)
+        cache["source"]["bias"] = attention_bias(mask, dtype)
+        for number, layer in enumerate(self.layers):
+            x, keys, values = layer.start_decoding(x, attention_mask)
+            cache["source"].update({f"keys_{number}": keys, f"values_{number}": values})
+        return cache

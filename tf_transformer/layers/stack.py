@@ -1,0 +1,130 @@
+"""What encoders and decoders have in common: the parts of their layers, and stacks of these."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Self
+
+import keras
+
+from tf_transformer.layers.attention import GlobalSelfAttention
+from tf_transformer.layers.feed_forward import FeedForward
+from tf_transformer.layers.residual import Residual, layer_norm
+from tf_transformer.layers.tensors import Shape, Tensor, built
+
+
+class TransformerLayer(keras.layers.Layer):
+    """Base class of encoder and decoder layers: self-attention and a feed-forward network.
+
+    Args:
+        d_model: D.
+        num_heads: H.
+        d_ff: width of the feed-forward network.
+        dropout_rate: dropout of each sub-layer's output, in [0, 1).
+        attention_dropout_rate: dropout of the attention weights, in [0, 1).
+        norm_first: whether each sub-layer's input is normalised, see `Residual`.
+        activation: that of the feed-forward network, see `FeedForward`.
+        **kwargs: as in `keras.layers.Layer`.
+    """
+
+    self_attention_class: ClassVar[type[GlobalSelfAttention]] = GlobalSelfAttention
+
+    def __init__(
+        self,
+        d_model: int,
+        num_heads: int,
+        d_ff: int,
+        dropout_rate: float = 0.1,
+        attention_dropout_rate: float = 0.0,
+        norm_first: bool = True,
+        activation: Callable[[Tensor], Tensor] | str = "relu",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.d_model, self.num_heads, self.d_ff = d_model, num_heads, d_ff
+        self.dropout_rate, self.attention_dropout_rate = dropout_rate, attention_dropout_rate
+        self.norm_first, self.activation = norm_first, activation
+        self.input_spec = keras.layers.InputSpec(ndim=3, axes={-1: d_model})
+        self.supports_masking = True
+        self._create_sublayers()
+
+    def _create_sublayers(self) -> None:
+        self.self_attention = self._attention(self.self_attention_class, "self_attention")
+        self.self_residual = self._residual("self_residual")
+        self.feed_forward = FeedForward(
+            self.d_model, self.d_ff, self.activation, dtype=self.dtype_policy, name="feed_forward"
+        )
+        self.feed_forward_residual = self._residual("feed_forward_residual")
+
+    def _attention(self, kind: type, name: str) -> keras.layers.Layer:
+        sizes = self.num_heads, self.d_model, self.attention_dropout_rate
+        return kind(*sizes, dtype=self.dtype_policy, name=name)
+
+    def _residual(self, name: str) -> Residual:
+        options = self.d_model, self.dropout_rate, self.norm_first
+        return Residual(*options, dtype=self.dtype_policy, name=name)
+
+    def build(self, x_shape: Shape) -> None:
+        for layer in (
+            self.self_attention, self.self_residual, self.feed_forward, self.feed_forward_residual,
+        ):  # fmt: skip
+            layer.build(x_shape)
+
+    def _attend_to_self(
+        self, x: Tensor, mask: Tensor | None, training: bool | None
+    ) -> tuple[Tensor, Tensor]:
+        """The output of the first sub-layer `(B, T, D)`, and its weights `(B, H, T, T)`."""
+        attended, weights = self.self_attention(
+            self.self_residual.pre(x),
+            attention_mask=mask,
+            training=training,
+            return_attention_scores=True,
+        )
+        return self.self_residual.post(x, attended, training), weights
+
+    def _transform(self, x: Tensor, training: bool | None = None) -> Tensor:
+        """The output of the last sub-layer, the feed-forward network."""
+        transformed = self.feed_forward(self.feed_forward_residual.pre(x))
+        return self.feed_forward_residual.post(x, transformed, training)
+
+    def get_config(self) -> dict[str, Any]:
+        names = (
+            "d_model", "num_heads", "d_ff", "dropout_rate", "attention_dropout_rate", "norm_first",
+        )  # fmt: skip
+        config = {**super().get_config(), **{name: getattr(self, name) for name in names}}
+        activation = keras.activations.get(self.activation)
+        return {**config, "activation": keras.activations.serialize(activation)}
+
+
+class LayerStack(keras.layers.Layer):
+    """Base class of stacks of layers, with a final norm where the layers are norm-first.
+
+    Args:
+        layers: the layers, built or not, in the order of their application; at least one, all with
+            the same `d_model` and `norm_first`.
+        **kwargs: as in `keras.layers.Layer`; the dtype is that of the final norm.
+    """
+
+    def __init__(self, layers: Sequence[TransformerLayer], **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.layers = list(layers)
+        self.d_model = layers[0].d_model
+        self.norm = layer_norm(self.dtype_policy) if layers[0].norm_first else None
+        self.supports_masking = True
+
+    def _build_layers(self, *shapes: Shape) -> None:
+        for layer in self.layers:
+            built(layer, *shapes)
+        if self.norm is not None:
+            built(self.norm, shapes[0])
+
+    def _normalised(self, x: Tensor) -> Tensor:
+        """The stack's output, from that of its last layer."""
+        return x if self.norm is None else self.norm(x)
+
+    def get_config(self) -> dict[str, Any]:
+        layers = [keras.saving.serialize_keras_object(layer) for layer in self.layers]
+        return {**super().get_config(), "layers": layers}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        layers = [keras.saving.deserialize_keras_object(layer) for layer in config["layers"]]
+        return cls(**{**config, "layers": layers})

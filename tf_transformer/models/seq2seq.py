@@ -1,0 +1,344 @@
+"""Recurrent encoders and decoders: one model, and the four papers that it can be."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from tf_transformer.layers.kv_cache import Cache
+from tf_transformer.layers.masks import attention_bias
+from tf_transformer.layers.positions import token_embedding
+from tf_transformer.layers.recurrent import Maxout, RecurrentStack, over_time
+from tf_transformer.layers.recurrent_attention import (
+    AdditiveAttention,
+    DotAttention,
+    GeneralAttention,
+    PredictedWindow,
+)
+from tf_transformer.layers.tensors import Int, Tensor, on_rows
+from tf_transformer.models import configs
+from tf_transformer.models.base import Inputs, SequenceModel, split_inputs
+
+Tensors = dict[str, Tensor]
+
+
+class Seq2Seq(SequenceModel):
+    """A recurrent encoder and decoder; its configuration says which, see `Seq2SeqConfig`.
+
+    Dropout is that of Zaremba et al. 2014: of embeddings, between layers and of the hidden state
+    before the output, never of a state that a layer passes to its own next step.
+
+    Args, call arguments and returns: as in `SequenceModel`, with a `Seq2SeqConfig`.
+    """
+
+    config: configs.Seq2SeqConfig
+
+    def _create_layers(self) -> None:
+        config, policy = self.config, self.dtype_policy
+        width, units, score = config.d_model, config.num_units, config.attention_score
+
+        def embedding(side: str, vocab_size: int) -> keras.layers.Embedding:
+            layer = token_embedding(vocab_size, width, dtype=policy, name=f"{side}_embedding")
+            layer.build((None, None))
+            return layer
+
+        def dense(size: int, num_inputs: int, name: str, use_bias: bool = True) -> Any:
+            layer = keras.layers.Dense(size, "tanh", use_bias, dtype=policy, name=name)
+            layer.build((None, num_inputs))
+            return layer
+
+        self.target_embedding = embedding("target", config.target_vocab_size)
+        shared = self.target_embedding if config.tie_embeddings else None
+        self.source_embedding = shared or embedding("source", config.source_vocab_size)
+        self.dropout = keras.layers.Dropout(config.dropout_rate, dtype=policy)
+        sizes = config.cell, config.num_layers, units, config.dropout_rate
+        self.encoder = RecurrentStack(*sizes, config.bidirectional, dtype=policy, name="encoder")
+        self.encoder.build((None, None, width))
+        fed = width if config.input_feeding else 0
+        if config.context_feeding:
+            fed = self.encoder.width
+            self.first_state = dense(units, units, "first_state")
+            self.readout = Maxout(width, dtype=policy, name="readout")
+            self.readout.build((None, None, units + width + fed))
+            if score is None:
+                self.summary = dense(units, units, "summary")
+        elif score is not None:
+            self.attentional = dense(width, self.encoder.width + units, "attentional", False)
+        self.decoder = RecurrentStack(*sizes, dtype=policy, name="decoder")
+        self.decoder.build((None, None, width + fed))
+        shapes = (None, None, units), (None, None, self.encoder.width)
+        if score is not None:
+            options = {"dtype": policy, "name": "attention"}
+            self.attention = {
+                "concat": lambda: AdditiveAttention(units, **options),
+                "dot": lambda: DotAttention(**options),
+                "general": lambda: GeneralAttention(**options),
+            }[score]()
+            self.attention.build(*shapes)
+        self.window = None
+        if config.attention_window is not None:
+            self.window = PredictedWindow(
+                config.attention_window, units, dtype=policy, name="window"
+            )
+            self.window.build(*shapes)
+        self.output_projection = self._output_projection(shared)
+
+    def call(self, inputs: Inputs, training: bool | None = None) -> Tensor:
+        return self._call(inputs, training)[0]
+
+    def _call(self, inputs: Inputs, training: bool | None) -> tuple[Tensor, Tensor | None]:
+        """The output of a call, and attention weights `(B, T, S)` or None."""
+        source_ids, target_ids, labels = split_inputs(inputs)
+        source, state = self._encode(_at_least_one_column(source_ids), training)
+        x = self._embed(self.target_embedding, _at_least_one_column(target_ids), training)
+        outputs, weights = self._decode(x, state, source, training)
+        hidden = self.dropout(self._read_out(outputs), training=training)
+        return self.output_projection(hidden[:, : ops.shape(target_ids)[1]], labels), weights
+
+    def start_decoding(
+        self, source_ids: Tensor, num_steps: Int | None = None, beam_size: Int | None = None
+    ) -> Cache:
+        """Encodes the source and returns the cache for the first step; as `Transformer`.
+
+        The cache has no history: `"source"` is what each step reads of the source, and `"target"`
+        is the decoder's state.
+        """
+        source, state = self._encode(_at_least_one_column(source_ids), training=False)
+        constants = self.output_projection.start_decoding(num_steps)
+        if beam_size is not None:
+            constants["beams"] = ops.arange(beam_size)
+            state = {name: ops.repeat(value, beam_size, axis=0) for name, value in state.items()}
+        return {"constants": constants, "source": source, "target": state}
+
+    def decode_step(self, token_ids: Tensor, index: Int, cache: Cache) -> tuple[Tensor, Cache]:
+        """Predicts the token after `token_ids` `(N,)`; as `Transformer`."""
+        constants = cache["constants"]
+        x = self._embed(self.target_embedding, token_ids, training=False)
+        outputs, state, _ = self._step(x, cache["target"], cache["source"], constants.get("beams"))
+        logits = self.output_projection.decode_step(self._read_out(outputs), constants)
+        return logits, {**cache, "target": state}
+
+    def _embed(
+        self, embedding: keras.layers.Embedding, token_ids: Tensor, training: bool | None
+    ) -> Tensor:
+        # Quantized embeddings are float32 under mixed policies (Keras 3.15.1). Scaled as in the
+        # Transformer: rows small enough for the output would hardly move the gates.
+        embedded = ops.cast(embedding(token_ids), self.compute_dtype) * self.config.d_model**0.5
+        return self.dropout(embedded, training=training)
+
+    def _token_mask(self, source_ids: Tensor) -> Tensor:
+        """True at the tokens `(B, S)`, and always at the first: cuDNN reads no empty rows."""
+        is_first = ops.arange(ops.shape(source_ids)[1]) == 0
+        return ops.not_equal(source_ids, self.config.pad_id) | is_first
+
+    def _encode(self, source_ids: Tensor, training: bool | None) -> tuple[Tensors, Tensors]:
+        """What each step reads of the source `(B, …)`, and the decoder's first state `(B, …)`."""
+        config, mask, source = self.config, self._token_mask(source_ids), {}
+        if config.reverse_source:
+            source_ids = ops.take_along_axis(source_ids, reversed_order(mask), axis=1)
+        x = self._embed(self.source_embedding, source_ids, training)
+        context, state = self.encoder(x, token_mask=mask, training=training)
+        if config.context_feeding:
+            last = self.encoder.top(state)
+            if config.attention_score is None:
+                last = source["summary"] = self.summary(last)
+            state = dict.fromkeys(state, self.first_state(last))
+        if config.input_feeding:
+            state["attentional"] = ops.zeros_like(x[:, 0])
+        if config.attention_score is not None:
+            source["context"], source["keys"] = context, self.attention.project_keys(context)
+            source["bias"] = attention_bias(mask[:, None], self.compute_dtype)
+        if self.window is not None:
+            source["mask"] = mask[:, None]
+        return source, state
+
+    def _decode(
+        self, x: Tensor, state: Tensors, source: Tensors, training: bool | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """What `_read_out` reads `(B, T, E)` of embedded targets, and weights `(B, T, S)`."""
+        config, attends = self.config, self.config.attention_score is not None
+        if not config.input_feeding and not (config.context_feeding and attends):
+            # No step reads what another attends to: the decoder runs over all positions at once.
+            if config.context_feeding:
+                summaries = ops.repeat(source["summary"][:, None], ops.shape(x)[1], axis=1)
+                x = ops.concatenate([x, summaries], axis=-1)
+            h, _ = self.decoder(x, states=state, training=training)
+            if config.context_feeding:
+                return ops.concatenate([h, x], axis=-1), None
+            return self._attentional(h, source) if attends else (h, None)
+        # Dropout is drawn here: a loop should have few operations and no state of random numbers.
+        factors = [
+            self.dropout(ops.ones_like(x), training=training)
+            for _ in range(config.num_layers - 1)
+            if training
+        ]
+
+        def step(inputs: Tensor, states: list[Tensor]) -> tuple[Tensor, Tensor, list[Tensor]]:
+            x, *factors = ops.split(inputs, inputs.shape[-1] // config.d_model, axis=-1)
+            before = dict(zip(state, states, strict=True))
+            outputs, after, weights = self._step(x, before, source, factors=factors)
+            return outputs, weights, [after[name] for name in state]
+
+        inputs = ops.concatenate([x, *factors], axis=-1)
+        return over_time(step, list(state.values()), inputs, self.compute_dtype)
+
+    def _step(
+        self,
+        x: Tensor,
+        state: Tensors,
+        source: Tensors,
+        beams: Tensor | None = None,
+        factors: list[Tensor] | None = None,
+    ) -> tuple[Tensor, Tensors, Tensor | None]:
+        """One step of the decoder, from embedded tokens `(N, D)`; see `RecurrentStack.step`.
+
+        Returns:
+            what `_read_out` reads `(N, E)`, the next state, and the weights `(N, S)` or None.
+        """
+        config, weights = self.config, None
+        if config.context_feeding:
+            if config.attention_score is None:
+                context = source["summary"]
+                if beams is not None:
+                    context = ops.repeat(context, ops.shape(beams)[0], axis=0)
+            else:
+                context, weights = self._attend(self.decoder.top(state), source, beams)
+            x = ops.concatenate([x, context], axis=-1)
+        elif config.input_feeding:
+            x = ops.concatenate([x, state["attentional"]], axis=-1)
+        h, state = self.decoder.step(x, state, factors)
+        if config.context_feeding:
+            return ops.concatenate([h, x], axis=-1), state, weights
+        if config.attention_score is not None:
+            h, weights = self._attentional(h, source, beams)
+        if config.input_feeding:
+            state["attentional"] = h
+        return h, state, weights
+
+    def _attend(
+        self, states: Tensor, source: Tensors, beams: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """The contexts of states `(B, T, D)`, or of a step's `(N, D)`, and the weights."""
+        query, factors, in_step = states, None, len(states.shape) == 2
+        if in_step:
+            shape = (-1, 1 if beams is None else ops.shape(beams)[0], states.shape[-1])
+            query = ops.reshape(states, shape)
+        if self.window is not None:
+            factors = self.window(query, source["context"], attention_mask=source["mask"])
+        attended, weights = self.attention.attend(
+            query, source["keys"], source["context"], source["bias"], factors
+        )
+        if in_step:
+            attended = ops.reshape(attended, (-1, attended.shape[-1]))
+            weights = ops.reshape(weights, (-1, ops.shape(weights)[-1]))
+        return attended, weights
+
+    def _attentional(
+        self, states: Tensor, source: Tensors, beams: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """The vectors `tanh(W [c; h])` of states h and their contexts c, and the weights."""
+        attended, weights = self._attend(states, source, beams)
+        return on_rows(self.attentional, ops.concatenate([attended, states], axis=-1)), weights
+
+    def _read_out(self, outputs: Tensor) -> Tensor:
+        """The hidden state that predicts a token, `(..., D)`."""
+        return self.readout(outputs) if self.config.context_feeding else outputs
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class Sutskever(Seq2Seq):
+    """A deep LSTM reads the source, reversed, and another writes the target.
+
+    Sutskever, Vinyals & Le 2014. The last states of each encoder layer are the first of the decoder
+    layer of the same height: all that the decoder knows of the source.
+    """
+
+    config_class = configs.SutskeverConfig
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class Cho(Seq2Seq):
+    """The RNN encoder-decoder of GRUs (Cho et al. 2014, section 2.2 and appendix A).
+
+    The summary `c = tanh(V h)` of the encoder's last state starts the decoder at `tanh(V' c)`, and
+    every step and the maxout output read it too. The reset gate does not act on it.
+    """
+
+    config_class = configs.ChoConfig
+
+
+class AttentionalSeq2Seq(Seq2Seq):
+    """A recurrent encoder and decoder with attention.
+
+    Args: as in `Seq2Seq`.
+
+    Call arguments: as in `SequenceModel`, and
+        return_attention_scores: whether to return the attention weights too.
+
+    Returns:
+        as `SequenceModel`; with `return_attention_scores` also a dict whose `cross` is a list of
+        the weights `(B, 1, T, S)`, in the order of the source.
+    """
+
+    def call(
+        self, inputs: Inputs, training: bool | None = None, return_attention_scores: bool = False
+    ) -> Tensor | tuple[Tensor, dict[str, list[Tensor]]]:
+        output, weights = self._call(inputs, training)
+        if not return_attention_scores:
+            return output
+        source_ids, target_ids, _ = split_inputs(inputs)
+        if self.config.reverse_source:
+            order = reversed_order(self._token_mask(_at_least_one_column(source_ids)))
+            weights = ops.take_along_axis(weights, order[:, None], axis=2)
+        weights = weights[:, : ops.shape(target_ids)[1], : ops.shape(source_ids)[1]]
+        return output, {"cross": [weights[:, None]]}
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class Bahdanau(AttentionalSeq2Seq):
+    """A bidirectional GRU encoder, and a GRU decoder that attends to it at each step.
+
+    Bahdanau, Cho & Bengio 2015. The state before a step queries an additive score; the context
+    enters the GRU with the token's embedding. The maxout output reads the state after the step, as
+    in the paper's formula 4; its appendix A.2.2 has the state before it.
+    """
+
+    config_class = configs.BahdanauConfig
+
+
+@keras.saving.register_keras_serializable(package="tf_transformer")
+class Luong(AttentionalSeq2Seq):
+    """The model of Sutskever et al. with attention (Luong, Pham & Manning 2015).
+
+    The top state h after a step queries; of the context c comes the attentional vector
+    `tanh(W [c; h])`, which predicts the token and, with input feeding, enters the next step.
+    Positions of local attention count in the order of reading.
+    """
+
+    config_class = configs.LuongConfig
+
+
+def reversed_order(token_mask: Tensor) -> Tensor:
+    """Returns indices `(B, S)` that reverse the tokens of each row but its last, the end.
+
+    Applied twice they give the first order again.
+
+    Args:
+        token_mask: bool tensor `(B, S)`, True at the tokens, which come first.
+    """
+    last = ops.sum(ops.cast(token_mask, "int32"), axis=1, keepdims=True) - 1
+    positions = ops.arange(ops.shape(token_mask)[1], dtype="int32")
+    return ops.where(positions < last, last - 1 - positions, positions)
+
+
+def _at_least_one_column(token_ids: Tensor) -> Tensor:
+    """Ids `(B, T)` as they are, or a column where there is none: loops over time have a step.
+
+    Only a batch without rows has no columns, so it does not matter what is in this one.
+    """
+    token_ids = ops.convert_to_tensor(token_ids)
+    if token_ids.shape[1]:
+        return token_ids
+    column = ops.zeros((ops.shape(token_ids)[0], 1), dtype=token_ids.dtype)
+    length = ops.maximum(ops.shape(token_ids)[1], 1)
+    return ops.concatenate([token_ids, column], axis=1)[:, :length]
