@@ -48,7 +48,7 @@ def compare(options: argparse.Namespace) -> dict[str, Any]:
     """The settings, and the validation losses of the prefix model from both beginnings."""
     import tf_transformer as tt
 
-    corpus = tt.phrasebook(options.pairs, num_test=0, seed=options.seed)
+    corpus = tt.phrasebook(options.pairs, num_test=0)
     sentences = [*corpus.train.sources, *corpus.train.targets]
     tokenizer = tt.SentencePieceTokenizer.train(sentences, options.vocab_size)
     size = {"batch_tokens": options.batch_tokens}

@@ -9,7 +9,6 @@ import tensorflow as tf
 from lengths import make_batches
 
 import tf_transformer as tt
-from tf_transformer.tokenizers import GraphTokenizer, require_tokenizer
 from tf_transformer.training.metrics import Perplexity, TokenAccuracy, TokenLoss
 
 CONFIG = tt.TransformerConfig(16, 16, num_layers=1, d_model=8, num_heads=2, d_ff=8)
@@ -158,26 +157,12 @@ def translator(model=None, source=None, target=None):
 
 
 def test_a_tokenizer_of_another_kind_translates():
-    assert isinstance(Tokenizer(), GraphTokenizer)
     assert len(translator()(["abc", "b"])) == 2
-
-
-def test_the_tokenizers_of_the_package_keep_the_contract(letter_tokenizer):
-    assert isinstance(letter_tokenizer, GraphTokenizer)
-    require_tokenizer(letter_tokenizer)
 
 
 @pytest.mark.parametrize(
     ("attributes", "error", "message"),
     [
-        ({"tokenize": None}, TypeError, "needs the method tokenize; Tokenizer has none"),
-        ({"detokenize": 3}, TypeError, "needs the method detokenize; Tokenizer has none"),
-        ({"pad_id": None}, TypeError, "Tokenizer.pad_id must be an int; received None"),
-        ({"eos_id": 3.0}, TypeError, "Tokenizer.eos_id must be an int; received 3.0"),
-        ({"vocab_size": "16"}, TypeError, "vocab_size must be an int; received '16'"),
-        ({"bos_id": 16}, ValueError, "from 0 to 15; received bos_id=16"),
-        ({"pad_id": -1}, ValueError, "from 0 to 15; received pad_id=-1"),
-        ({"eos_id": 0}, ValueError, "pad_id and Tokenizer.eos_id are both 0"),
         ({"pad_id": 1}, ValueError, "tokenizer has pad_id=1, but the model was made for pad_id=0"),
         ({"vocab_size": 15}, ValueError, "has vocab_size=15, but the model was made for .*=16"),
         ({"vocab_size": 17}, ValueError, "has vocab_size=17, but the model was made for .*=16"),
@@ -188,18 +173,6 @@ def test_a_tokenizer_that_does_not_fit_is_refused_in_one_line(side, attributes, 
     with pytest.raises(error, match=message) as raised:
         translator(**{side: tokenizer_with(**attributes)})
     assert "\n" not in str(raised.value)
-
-
-@pytest.mark.parametrize("name", ["vocab_size", "pad_id", "bos_id", "eos_id", "graph_resource"])
-def test_an_attribute_that_is_missing_is_named(name):
-    class Without(Tokenizer):
-        def __getattribute__(self, attribute):
-            if attribute == name:
-                raise AttributeError(attribute)
-            return super().__getattribute__(attribute)
-
-    with pytest.raises(TypeError, match=f"needs the attribute {name}; Without has none"):
-        translator(source=Without())
 
 
 @pytest.mark.parametrize(
@@ -223,11 +196,6 @@ def test_a_foreign_model_that_has_its_weights_is_exported_with_them(tmp_path):
     tt.export_saved_model(in_memory, tmp_path)
     texts = ["abc", "b", "cde"]
     assert tt.Translator.load(tmp_path)(texts) == in_memory(texts)
-
-
-def test_a_class_is_no_tokenizer():
-    with pytest.raises(TypeError, match="must be an instance; received the class Tokenizer"):
-        require_tokenizer(Tokenizer)
 
 
 @pytest.mark.parametrize("norm_first", [True, False])

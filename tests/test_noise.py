@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tf_transformer.data.noise import (
-    SourceNoise,
+    add_noise,
     lower_case,
     robustness_variants,
     upper_case,
@@ -35,8 +35,7 @@ def typos(text, rate=1.0, seed=0):
         ("Ein Hund.", "EIN HUND.", "ein hund."),
         ("Straße", "STRASSE", "straße"),
         ("İstanbul", "İSTANBUL", "i\u0307stanbul"),
-        ("ﬁne ΟΔΟΣ", "FINE ΟΔΟΣ", "ﬁne οδος"),
-        ("1 2 😀!", "1 2 😀!", "1 2 😀!"),
+        ("ﬁne ΟΔΟΣ 1 😀", "FINE ΟΔΟΣ 1 😀", "ﬁne οδος 1 😀"),
         ("你好。", "你好。", "你好。"),
         ("مرحبا؟", "مرحبا؟", "مرحبا؟"),
         ("Привет", "ПРИВЕТ", "привет"),
@@ -83,22 +82,13 @@ def test_tags_have_no_noise(tag):
     kept, changed = set(), set()
     for text in (f"{tag} Ein Hund.", f"Ein Hund {tag}", f"Ein {tag} Hund."):
         for seed in range(40):
-            [noisy] = SourceNoise(1.0, np.random.default_rng(seed))([text])
+            [noisy] = add_noise([text], 1.0, np.random.default_rng(seed))
             kept.add(tag in noisy.split() and noisy.split().index(tag) == text.split().index(tag))
             changed.add(noisy != text)
         for variant in robustness_variants([text]).values():
             kept.add(tag in variant[0].split())
     assert kept == {True}
     assert True in changed
-
-
-@unhurried
-@given(text=any_text)
-def test_what_loses_its_final_punctuation_begins_the_text_and_is_not_blank(text):
-    result = without_final_punctuation(text)
-    assert text.startswith(result)
-    assert bool(result.strip()) == bool(text.strip())
-    assert without_final_punctuation(result) == result
 
 
 @pytest.mark.parametrize(
@@ -138,20 +128,11 @@ def test_typos_are_made_of_letters_and_keep_everything_else(text, rate, seed):
     assert abs(len(result) - len(text)) <= len(re.findall(r"[^\W\d_]{3,}", text))
 
 
-@pytest.mark.parametrize("rate", [0.05, 0.15, 0.5, 1.0])
-def test_as_many_words_are_mistyped_as_asked_for(rate):
-    words = ["house", "dog", "Straße", "running", "Привет"] * 4000
-    mistyped = typos(" ".join(words), rate, seed=1).split(" ")
-    fraction = np.mean([a != b for a, b in zip(words, mistyped, strict=True)])
-    # Of 20,000 words; a few swap equal letters, or replace a letter by itself.
-    assert 0.93 * rate < fraction <= 1.07 * rate
-
-
 SENTENCES = [f"The Dog number {number} runs across the Street." for number in range(4000)]
 
 
 def noisy(probability, seed=0):
-    return SourceNoise(probability, np.random.default_rng(seed))(SENTENCES)
+    return add_noise(SENTENCES, probability, np.random.default_rng(seed))
 
 
 @pytest.mark.parametrize("probability", [0.0, 0.1, 0.5, 1.0])
@@ -174,10 +155,6 @@ def test_noise_is_of_each_kind_as_often_as_documented():
     pairs = [(a, b) for a, b in zip(words, given, strict=True) if not b.isdigit()]
     # A few errors swap equal letters, or replace a letter by itself.
     assert 0.93 * 0.2 < np.mean([a != b for a, b in pairs]) < 1.07 * 0.2
-
-
-def test_noise_is_a_function_of_the_random_numbers():
-    assert noisy(0.5, seed=1) == noisy(0.5, seed=1) != noisy(0.5, seed=2)
 
 
 def test_the_variants_are_the_same_each_time_and_leave_the_texts_alone():

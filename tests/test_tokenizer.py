@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tf_transformer.errors import ConfigError, InputError
-from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer
+from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer, VocabularySizeError
 
 WORDS = (
     "das der die Haus Hund Katze geht läuft schön größer ist nicht und blau heute morgen "
@@ -92,13 +92,6 @@ def test_the_graph_and_the_library_tokenize_odd_text_alike(tokenizer, name):
     ids = tokenizer.encode([ODD[name]])
     assert tokenizer.tokenize([ODD[name]]).to_list() == ids
     assert decode_in_graph(tokenizer, ids) == tokenizer.decode(ids)
-
-
-def test_a_sentence_does_not_depend_on_the_rest_of_the_batch(tokenizer):
-    texts = list(ODD.values())
-    alone = [tokenizer.tokenize([text]).to_list()[0] for text in texts]
-    assert tokenizer.tokenize(texts).to_list() == alone
-    assert tokenizer.encode(texts) == alone
 
 
 @unhurried
@@ -226,11 +219,6 @@ def test_user_symbols_are_one_subword_each():
     assert ">>deu<<" not in plain.subwords(plain.encode(["die>>deu<< Katze"])[0])
 
 
-def test_subwords_spell_the_text(tokenizer):
-    for text, ids in zip(SENTENCES[:50], tokenizer.encode(SENTENCES[:50]), strict=True):
-        assert "".join(tokenizer.subwords(ids)) == "▁" + text.replace(" ", "▁")
-
-
 # Training
 
 
@@ -335,27 +323,16 @@ def test_an_error_while_reading_the_sentences_is_not_replaced():
         SentencePieceTokenizer.train(sentences(), 300)
 
 
-def test_the_model_types_differ():
-    bpe, unigram = (
-        SentencePieceTokenizer.train(SENTENCES, 300, model_type)
-        for model_type in ("bpe", "unigram")
-    )
-    assert bpe.encode(SENTENCES) != unigram.encode(SENTENCES)
-
-
 @pytest.mark.parametrize("model_type", ["bpe", "unigram"])
-def test_a_vocabulary_too_large_is_an_error_with_the_largest_that_works(model_type):
-    with pytest.raises(ConfigError) as caught:
-        SentencePieceTokenizer.train(SENTENCES, 5000, model_type)
-    match = re.fullmatch(
-        r"vocab_size=5000 is more than this corpus allows: give .* of at most (\d+)\.",
-        str(caught.value),
-    )
-    largest = int(match[1])
-    assert caught.value.nearest == largest
-    assert SentencePieceTokenizer.train(SENTENCES, largest, model_type).vocab_size == largest
-    with pytest.raises(ConfigError, match=f"at most {largest}"):
-        SentencePieceTokenizer.train(SENTENCES, largest + 1, model_type)
+def test_a_vocabulary_has_as_many_subwords_as_the_text_allows(model_type):
+    tokenizer = SentencePieceTokenizer.train(SENTENCES, 5000, model_type)
+    assert 330 < tokenizer.vocab_size < 1000
+    ids = tokenizer.tokenize(SENTENCES)
+    assert ids.to_list() == tokenizer.encode(SENTENCES)
+    assert tokenizer.decode(ids.to_list()) == SENTENCES
+    again = SentencePieceTokenizer.train(SENTENCES, tokenizer.vocab_size, model_type)
+    assert again.vocab_size == tokenizer.vocab_size
+    assert model_type == "unigram" or again.model == tokenizer.model
 
 
 NUM_CHARACTERS = len(set("".join(SENTENCES)))  # with the space
@@ -364,20 +341,12 @@ NUM_CHARACTERS = len(set("".join(SENTENCES)))  # with the space
 @pytest.mark.parametrize("model_type", ["bpe", "unigram"])
 def test_a_vocabulary_smaller_than_the_characters_is_an_error(model_type):
     needed = NUM_BYTES + NUM_SPECIAL + NUM_CHARACTERS
-    with pytest.raises(ConfigError, match=f"vocab_size={needed - 1}"):
-        SentencePieceTokenizer.train(SENTENCES, needed - 1, model_type)
     assert SentencePieceTokenizer.train(SENTENCES, needed, model_type).vocab_size == needed
-
-
-@pytest.mark.parametrize("model_type", ["bpe", "unigram"])
-def test_a_vocabulary_too_small_asks_for_a_larger_one(model_type):
-    with pytest.raises(ConfigError) as caught:
-        SentencePieceTokenizer.train(SENTENCES, 262, model_type)
-    message = str(caught.value)
-    needed = NUM_BYTES + NUM_SPECIAL + NUM_CHARACTERS
-    assert message.startswith("vocab_size=262 is too small for the characters of this corpus")
-    assert message.endswith(f"of at least {needed}.")
-    assert caught.value.nearest == needed
+    for size in (262, needed - 1):
+        words = f"^vocab_size={size} is too small for the characters .* of at least {needed}"
+        with pytest.raises(VocabularySizeError, match=words) as caught:
+            SentencePieceTokenizer.train(SENTENCES, size, model_type)
+        assert caught.value.smallest == needed
 
 
 @pytest.mark.parametrize("sentences", [[], ["", " \t"]], ids=["no sentence", "blank sentences"])
@@ -386,21 +355,10 @@ def test_nothing_to_learn_from_is_an_error(sentences):
         SentencePieceTokenizer.train(sentences, 300)
 
 
-def test_an_unknown_model_type_is_an_error_with_the_nearest():
-    with pytest.raises(ConfigError, match=r"unknown model_type 'bep': did you mean 'bpe'\?"):
-        SentencePieceTokenizer.train(SENTENCES, 300, "bep")
-
-
 def test_a_text_in_place_of_sentences_is_an_error(tokenizer):
     for action in (tokenizer.encode, lambda text: SentencePieceTokenizer.train(text, 300)):
         with pytest.raises(TypeError, match=r"expected a list of texts.*'das Haus'; give \[text\]"):
             action("das Haus")
-
-
-def test_a_path_in_place_of_a_model_is_an_error():
-    with pytest.raises(InputError, match=r"received 'joint.model'; use .*load") as caught:
-        SentencePieceTokenizer("joint.model")
-    assert "\n" not in str(caught.value)
 
 
 def test_long_lines_are_not_dropped_from_training():
