@@ -68,29 +68,6 @@ def test_every_sentence_is_in_an_epoch_once_and_no_batch_exceeds_the_budget(
     assert batches.num_target_tokens == num_labels
 
 
-@unhurried
-@given(lengths=lengths_lists, batch_tokens=budgets, seed=seeds)
-def test_begin_end_and_padding_are_in_the_right_positions(lengths, batch_tokens, seed):
-    batches = make_batches(lengths, batch_tokens, seed)
-    for indices in batches.batch_indices(0):
-        inputs, labels = batches.batch(indices)
-        source, target = inputs["source_ids"], inputs["target_ids"]
-        assert inputs.keys() == {"source_ids", "target_ids"}
-        assert {source.dtype, target.dtype, labels.dtype} == {np.dtype(np.int32)}
-        assert target.shape == labels.shape
-        for number, *sides in zip(indices, source, target, labels, strict=True):
-            source_row, target_row, label_row = (side.tolist() for side in sides)
-            num_source, num_target = lengths[number]
-            source_id, target_id = FIRST_ID + 2 * number, FIRST_ID + 2 * number + 1
-            spare = len(source_row) - num_source - 1
-            assert source_row == [source_id] * num_source + [EOS] + [PAD] * spare
-            spare = len(target_row) - num_target - 1
-            assert target_row == [BOS] + [target_id] * num_target + [PAD] * spare
-            assert label_row == [target_id] * num_target + [EOS] + [PAD] * spare
-        # No column is padding alone.
-        assert (source[:, -1] != PAD).any() and (target[:, -1] != PAD).any()
-
-
 def test_a_batch_by_hand():
     ids, offsets = np.array([7, 8, 9, 6, 5, 4, 4]), np.array([0, 3, 4, 5, 7])
     batches = TokenBatches(TokenizedText(ids, offsets), 100, pad_id=99, bos_id=1, eos_id=0)
@@ -166,13 +143,27 @@ def indices_by_definition(lengths, batch_tokens, seed, epoch):
     return [batches[number] for number in random.permutation(len(batches))]
 
 
+def padded(*rows):
+    """Rows of token ids, padded to the longest, as few columns as will do."""
+    longest = max(map(len, rows))
+    return [row + [PAD] * (longest - len(row)) for row in rows]
+
+
 @unhurried
 @given(lengths=lengths_lists, batch_tokens=budgets, seed=seeds, epoch=st.integers(0, 1000))
 @example(lengths=[(300, 300), (300, 199), (299, 0)] * 2, batch_tokens=700, seed=1, epoch=1)
-def test_the_order_is_that_of_the_definition(lengths, batch_tokens, seed, epoch):
-    indices = make_batches(lengths, batch_tokens, seed).batch_indices(epoch)
-    expected = indices_by_definition(lengths, batch_tokens, seed, epoch)
-    assert [batch.tolist() for batch in indices] == expected
+def test_the_batches_are_those_of_the_definition(lengths, batch_tokens, seed, epoch):
+    batches = make_batches(lengths, batch_tokens, seed)
+    indices = indices_by_definition(lengths, batch_tokens, seed, epoch)
+    assert [batch.tolist() for batch in batches.batch_indices(epoch)] == indices
+    for numbers in indices:
+        inputs, labels = batches.batch(np.array(numbers), epoch)
+        assert {array.dtype for array in (*inputs.values(), labels)} == {np.dtype(np.int32)}
+        sources = [[FIRST_ID + 2 * n] * lengths[n][0] for n in numbers]
+        targets = [[FIRST_ID + 2 * n + 1] * lengths[n][1] for n in numbers]
+        assert inputs["source_ids"].tolist() == padded(*([*ids, EOS] for ids in sources))
+        assert inputs["target_ids"].tolist() == padded(*([BOS, *ids] for ids in targets))
+        assert labels.tolist() == padded(*([*ids, EOS] for ids in targets))
 
 
 def test_the_batches_are_those_of_earlier_versions():
@@ -288,7 +279,8 @@ def batches_of_other(plain, other, batch_tokens, seed=0):
 )
 @example([((1, 1), (1, 1)), ((1, 1), (1, 14))], 100, 0, 0)  # one batch, of unequal lengths
 @example([((1, 1), (8, 8))] * 7, 2, 0, 0)  # a batch for each sentence
-@example([((1, 1), (8, 8))] * 7, 4, 0, 0)
+@example([((9, 9), (9, 9))] * 59 + [((9, 19), (9, 999))], 100, 0, 0)  # one huge sentence
+@example([((9, 9), (99, 99))] * 59 + [((4, 4), (99, 99))] * 2, 10, 0, 0)  # a batch of two
 def test_every_epoch_has_as_many_batches_and_each_pair_once(lengths, batch_tokens, seed, epoch):
     plain, other = zip(*lengths, strict=True)
     batches = batches_of_other(plain, other, batch_tokens, seed)
@@ -303,27 +295,6 @@ def test_every_epoch_has_as_many_batches_and_each_pair_once(lengths, batch_token
             source_length, target_length = other[number]
             assert (source == FIRST_ID + 2 * number).sum() == source_length
             assert (label == FIRST_ID + 2 * number + 1).sum() == target_length
-
-
-@pytest.mark.parametrize(
-    ("plain", "other", "batch_tokens", "num_batches"),
-    [
-        ([(4, 4)] * 100, [(9, 9)] * 100, 50, 10),  # all equal
-        ([(4, 4)] * 100, [(2, 2)] * 100, 50, 10),
-        ([(4, 4)] * 100, [(9, 9)] * 100, 5, 100),  # one sentence a batch
-        ([(9, 9)] * 100, [(999, 999)] * 100, 10_000, 1),  # one batch
-        ([(9, 9)] * 99 + [(9, 19)], [(9, 9)] * 99 + [(9, 9_999)], 4000, 1),
-        ([(9, 9)] * 99 + [(9, 19)], [(9, 9)] * 99 + [(9, 9_999)], 100, 11),  # one huge sentence
-        # As many batches as sentences but one: two of equal length must be put together.
-        ([(9, 9)] * 99 + [(4, 4)] * 2, [(999, 999)] * 101, 10, 100),
-    ],
-    ids=["longer", "shorter", "single", "one batch", "one batch, huge", "huge", "all but one"],
-)  # fmt: skip
-def test_awkward_lengths_make_as_many_batches(plain, other, batch_tokens, num_batches):
-    batches = batches_of_other(plain, other, batch_tokens)
-    sizes = [len(batch) for batch in batches.batch_indices(0)]
-    assert len(sizes) == len(batches) == num_batches
-    assert sum(sizes) == len(plain) and min(sizes) >= 1
 
 
 def test_longer_sentences_make_batches_of_as_many_more_tokens():

@@ -32,18 +32,15 @@ def typos(text, rate=1.0, seed=0):
     ("text", "upper", "lower"),
     [
         ("", "", ""),
-        ("Ein Hund.", "EIN HUND.", "ein hund."),
         ("Straße", "STRASSE", "straße"),
         ("İstanbul", "İSTANBUL", "i\u0307stanbul"),
         ("ﬁne ΟΔΟΣ 1 😀", "FINE ΟΔΟΣ 1 😀", "ﬁne οδος 1 😀"),
-        ("你好。", "你好。", "你好。"),
-        ("مرحبا؟", "مرحبا؟", "مرحبا؟"),
+        ("你好。 مرحبا؟", "你好。 مرحبا؟", "你好。 مرحبا؟"),
         ("Привет", "ПРИВЕТ", "привет"),
     ],
 )
 def test_case(text, upper, lower):
-    assert upper_case(text) == upper
-    assert lower_case(text) == lower
+    assert (upper_case(text), lower_case(text)) == (upper, lower)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +48,6 @@ def test_case(text, upper, lower):
     [
         ("", ""),
         ("A dog runs.", "A dog runs"),
-        ("A dog runs", "A dog runs"),
         ("A dog runs . ", "A dog runs"),
         ("Really?!", "Really"),
         ("« Un chien !»", "« Un chien"),
@@ -61,8 +57,6 @@ def test_case(text, upper, lower):
         ("A dog (e.g. a poodle) runs...", "A dog (e.g. a poodle) runs"),
         ("It grew by 5 %.", "It grew by 5 %"),
         ("He learns C#.", "He learns C#"),
-        ("It costs 5 €.", "It costs 5 €"),
-        ("Nice 😀", "Nice 😀"),
         # Nothing but punctuation stays, white space with it.
         ("...", "..."),
         (" ?! ", " ?! "),
@@ -91,9 +85,7 @@ def test_tags_have_no_noise(tag):
     assert True in changed
 
 
-@pytest.mark.parametrize(
-    "text", ["", " ", "...", "😀👩\u200d👩\u200d👧", "12345 6789", "a bc de", "a_b_c", "1a2b3c"]
-)
+@pytest.mark.parametrize("text", ["", "...", "😀👩\u200d👧", "12345", "a bc", "a_b_c", "1a2b3c"])
 def test_text_without_a_word_of_three_letters_has_no_typos(text):
     assert typos(text) == text
 
@@ -131,30 +123,24 @@ def test_typos_are_made_of_letters_and_keep_everything_else(text, rate, seed):
 SENTENCES = [f"The Dog number {number} runs across the Street." for number in range(4000)]
 
 
-def noisy(probability, seed=0):
-    return add_noise(SENTENCES, probability, np.random.default_rng(seed))
-
-
-@pytest.mark.parametrize("probability", [0.0, 0.1, 0.5, 1.0])
-def test_as_many_sentences_have_noise_as_asked_for(probability):
-    changed = np.array([a != b for a, b in zip(SENTENCES, noisy(probability), strict=True)])
-    # Half as likely as another kind of noise is a typing error in each of seven words.
-    expected = 1 - (1 - probability) * (1 - probability / 2) ** 7
-    assert changed.mean() == pytest.approx(expected, abs=0.03)
-
-
-def test_noise_is_of_each_kind_as_often_as_documented():
-    results = noisy(0.4)
-    lower = np.mean([result.islower() for result in results])
-    unpunctuated = np.mean([not result.endswith(".") for result in results])
-    assert lower == pytest.approx(0.2, abs=0.03)
-    assert unpunctuated == pytest.approx(0.2, abs=0.03)
-    words, given = (
-        " ".join(texts).lower().replace(".", "").split() for texts in (results, SENTENCES)
+@pytest.mark.parametrize("probability", [0.0, 0.1, 0.4, 1.0])
+def test_noise_is_as_frequent_as_documented(probability):
+    noisy, again, other = (
+        add_noise(SENTENCES, probability, np.random.default_rng(seed)) for seed in (0, 0, 1)
     )
-    pairs = [(a, b) for a, b in zip(words, given, strict=True) if not b.isdigit()]
+    assert noisy == again and (noisy == other) == (probability == 0)
+    # Half as likely as another kind of noise is a typing error in each of seven words.
+    changed = np.mean([a != b for a, b in zip(SENTENCES, noisy, strict=True)])
+    expected = 1 - (1 - probability) * (1 - probability / 2) ** 7
+    assert changed == pytest.approx(expected, abs=0.03)
+    for kind in (str.islower, lambda text: not text.endswith(".")):
+        assert np.mean(list(map(kind, noisy))) == pytest.approx(probability / 2, abs=0.03)
+    words, given = (
+        " ".join(texts).lower().replace(".", "").split() for texts in (noisy, SENTENCES)
+    )
+    mistyped = [a != b for a, b in zip(words, given, strict=True) if not b.isdigit()]
     # A few errors swap equal letters, or replace a letter by itself.
-    assert 0.93 * 0.2 < np.mean([a != b for a, b in pairs]) < 1.07 * 0.2
+    assert 0.93 * probability / 2 <= np.mean(mistyped) <= 1.07 * probability / 2
 
 
 def test_the_variants_are_the_same_each_time_and_leave_the_texts_alone():

@@ -1,5 +1,7 @@
 """Tests of the phrasebook corpus."""
 
+import hashlib
+import itertools
 import re
 
 import pytest
@@ -13,18 +15,12 @@ def corpus():
     return phrasebook()
 
 
-def pairs_of(corpus):
-    return [*corpus.train, *corpus.validation, *corpus.test]
-
-
 def test_the_corpus_is_the_one_that_the_grammar_gave(corpus):
-    assert corpus.name == "phrasebook"
     parts = (corpus.train, corpus.validation, corpus.test)
-    assert [len(part) for part in parts] == [20_000, 500, 500]
-    assert next(iter(corpus.train)) == (
-        "Guten Abend, Anna, wie geht es dir?", "Good evening, Anna, how are you?",
-    )  # fmt: skip
-    for side in zip(*pairs_of(corpus), strict=True):
+    assert corpus.name == "phrasebook" and [len(part) for part in parts] == [20_000, 500, 500]
+    digests = [hashlib.sha256(repr(list(part)).encode()).hexdigest()[:16] for part in parts]
+    assert digests == ["D0", "D1", "D2"]
+    for side in zip(*itertools.chain(*parts), strict=True):
         assert len(side) == len(set(side)) == 21_000
 
 
@@ -45,20 +41,3 @@ def test_every_held_out_word_occurs_often_in_training(corpus):
         for pair in [*corpus.validation, *corpus.test]:
             for word in re.findall(r"[\w'-]+", pair[number].lower()):
                 assert seen.get(word, 0) >= 10, word
-
-
-@pytest.mark.parametrize(
-    ("german", "english"),
-    [  # Whatever is like this in German must be like that in English.
-        (r"^Morgen trinkt .+\.$", r"^Tomorrow .+ will drink .+\.$"),  # inversion
-        (r"^Ich muss .+(?<!nicht) anrufen\.$", r"^I have to call .+\.$"),  # infinitive at the end
-        (r", weil (er|sie|ich) müde (ist|bin)\.$", r" because (he|she|I) (is|am) tired\.$"),
-        (r"^(Trinkt|Isst|Kauft) sie (oft|jede) .+\?$", r"^Does she (often )?(drink|eat|buy|shop) "),
-        (r"^Könnten Sie bitte .+ aufmachen\?$", r"^Could you please open .+\?$"),
-        (r" (gefällt|gefallen) meiner Schwester\.$", r"^My sister likes "),  # roles change sides
-    ],
-)
-def test_phenomenon_is_covered(corpus, german, english):
-    found = [pair for pair in pairs_of(corpus) if re.search(german, pair[0])]
-    assert found
-    assert [pair for pair in found if not re.search(english, pair[1])] == []

@@ -168,6 +168,13 @@ def test_logits_are_the_same(randomise, name):
     assert_same_logits(models, source_ids, target_ids)
 
 
+def test_two_vocabularies_of_one_size_are_told_apart(randomise):
+    model = build_model(small_config("transformer", tie_embeddings=False))
+    source_ids, target_ids = [0, 1, 2, 3, 5, 7, 8, 11], [0, 1, 2, 3, 4, 6, 10, 12]
+    models = trimmed_pair(randomise, model, source_ids, target_ids)
+    assert_same_logits(models, source_ids, target_ids)
+
+
 def test_the_random_numbers_of_dropout_and_the_precision_are_kept(randomise):
     config = small_config("transformer", dropout_rate=0.5)
     ids = [0, 1, 2, 3, 5, 7]

@@ -215,9 +215,8 @@ class TokenBatches:
 
         Returns:
             Dataset of (inputs, labels), see `batch`; with accumulation of (inputs, labels,
-            sample_weight `(B,)` float32). Its attribute `pad_id`, which a dataset derived from it
-            lacks, is compared by `Transformer.fit` with that of the model. tf.data autotuning is
-            disabled; pass integers, not AUTOTUNE, to later transformations.
+            sample_weight `(B,)` float32). tf.data autotuning is disabled; pass integers, not
+            AUTOTUNE, to later transformations.
 
         Raises:
             ValueError: If `skip` is out of range.
@@ -256,9 +255,7 @@ class TokenBatches:
         # Deleting an iterator waits for the thread of autotuning, which may sleep for a minute.
         options = tf.data.Options()
         options.autotune.enabled = False
-        dataset = dataset.prefetch(_PREFETCHED_BATCHES).with_options(options)
-        dataset.pad_id = self._pad_id
-        return dataset
+        return dataset.prefetch(_PREFETCHED_BATCHES).with_options(options)
 
     def _stream(
         self, first_epoch: int, num_epochs: int | None, skip: int
