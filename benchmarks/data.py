@@ -19,7 +19,7 @@ from typing import Any
 
 import engine
 
-SENTENCES = 50_000  # of the phrasebook, to join
+SENTENCES = 20_000  # of the phrasebook, to join
 
 
 def write_shards(job: dict[str, Any]) -> dict[str, Any]:
@@ -45,7 +45,7 @@ def train_tokenizer(job: dict[str, Any]) -> dict[str, Any]:
     """Reads the shards for the first time and trains a joint tokenizer on them."""
     import itertools
 
-    from tf_transformer.data.text_files import TextFiles
+    from tf_transformer.data.text import TextFiles
     from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer
 
     started = time.process_time()
@@ -62,7 +62,7 @@ def train_tokenizer(job: dict[str, Any]) -> dict[str, Any]:
 def make_batches(job: dict[str, Any]) -> dict[str, Any]:
     """Makes batches of the files as `tf-transformer train` does."""
     from tf_transformer.data.batching import TokenBatches
-    from tf_transformer.data.text_files import TextFiles
+    from tf_transformer.data.text import TextFiles
     from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer
 
     tokenizer = SentencePieceTokenizer.load(job["model"])

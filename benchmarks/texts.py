@@ -2,7 +2,7 @@
 
 import sys
 
-from tf_transformer.data.lines import DataError, read_lines
+from tf_transformer.data.text import DataError, read_lines
 
 
 def read_texts(path: str | None) -> list[str]:

@@ -14,7 +14,7 @@ from tokenized_text import load_batches, load_text, target_tokens  # noqa: E402
 
 from tf_transformer.config import TrainingConfig  # noqa: E402
 from tf_transformer.data.batching import TokenBatches  # noqa: E402
-from tf_transformer.data.tokenized_text import TokenizedText  # noqa: E402
+from tf_transformer.data.tokens import TokenizedText  # noqa: E402
 from tf_transformer.models.architectures import build_model, preset  # noqa: E402
 from tf_transformer.training.compilation import compile_model  # noqa: E402
 from tf_transformer.training.schedules import NoamSchedule  # noqa: E402

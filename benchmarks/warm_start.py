@@ -49,7 +49,7 @@ def compare(options: argparse.Namespace) -> dict[str, Any]:
     """Returns the settings, and the validation losses of the prefix model from both weights."""
     import tf_transformer as tt
 
-    corpus = tt.phrasebook(options.pairs, num_test=0, seed=options.seed)
+    corpus = tt.phrasebook(options.pairs, num_test=0)
     sentences = [*corpus.train.sources, *corpus.train.targets]
     tokenizer = tt.SentencePieceTokenizer.train(sentences, options.vocab_size)
     size = {"batch_tokens": options.batch_tokens}

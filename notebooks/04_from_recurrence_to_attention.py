@@ -53,7 +53,7 @@ ARCHITECTURES = ("sutskever", "cho", "bahdanau", "luong", "transformer", "prefix
 # one to three sentences in a row, German to English. No sentence of the test occurs in training.
 
 # %%
-phrases = tt.phrasebook(num_train=2_000 if quick else 12_000, num_test=1_000)
+phrases = tt.phrasebook(num_train=2_000 if quick else 12_000)
 
 
 def join(text, seed):

@@ -3,7 +3,7 @@
 import numpy as np
 
 from tf_transformer.data.batching import TokenBatches
-from tf_transformer.data.tokenized_text import TokenizedText
+from tf_transformer.data.tokens import TokenizedText
 
 PAD, BOS, EOS = 0, 2, 3
 FIRST_ID = 4
@@ -11,9 +11,9 @@ FIRST_ID = 4
 
 def make_text(lengths, num_too_long=0):
     """Sentences of these (source, target) lengths; each repeats a token id of its own."""
-    sources = [np.full(source, FIRST_ID + 2 * n, np.int32) for n, (source, _) in enumerate(lengths)]
-    targets = [np.full(tgt, FIRST_ID + 2 * n + 1, np.int32) for n, (_, tgt) in enumerate(lengths)]
-    return TokenizedText.of(sources, targets, FIRST_ID + 2 * len(lengths), num_too_long)
+    lengths = np.ravel(lengths).astype(int)
+    ids = np.repeat(np.arange(len(lengths), dtype=np.int32) + FIRST_ID, lengths)
+    return TokenizedText(ids, np.insert(np.cumsum(lengths), 0, 0), range(num_too_long))
 
 
 def make_batches(lengths, batch_tokens, seed=0):

@@ -15,7 +15,7 @@ from tf_transformer import cli
         ("missing", ["missing: no such file"]),
         ("latin1", ["latin1, line 2: not valid UTF-8"]),
         ("torn.gz", ["torn.gz: damaged"]),
-        ("folder", ["folder: a directory"]),
+        ("folder", ["folder: is a directory"]),
     ],
 )
 def test_a_bad_text_file_is_named(copy_files, bad_files, capfd, name, words):
@@ -27,7 +27,7 @@ def test_a_bad_text_file_is_named(copy_files, bad_files, capfd, name, words):
 def test_a_bad_line_of_a_tsv_file_is_named(bad_files, capfd):
     path = bad_files / "one_tab"
     arguments = [f"--train-tsv={path}", f"--validation-tsv={path}", "--corpus=tsv"]
-    words = ["one_tab, line 2: 1 column "]
+    words = ["one_tab, line 2: 0 tabs"]
     assert_refused(["train", f"--run-dir={bad_files / 'run'}", *arguments], words, capfd, bad_files)
 
 

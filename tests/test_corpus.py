@@ -1,23 +1,26 @@
-"""The corpus of a run by its configuration: its parts, and the size of its vocabulary."""
+"""Tests of the corpus of a run: its files, built-in text and the size of its vocabulary."""
+
+import gzip
 
 import pytest
 
 from tf_transformer.config import DataConfig
 from tf_transformer.data.corpus import default_vocab_size, load_corpus, load_validation
+from tf_transformer.data.text import TextFiles
 from tf_transformer.errors import InputError
 
 PAIRS = [("eins", "one"), ("zwei drei", "two three")]
 
 
-@pytest.mark.parametrize("corpus", ["copy", "reverse"])
-def test_the_validation_text_of_a_built_in_corpus(corpus):
+@pytest.mark.parametrize("corpus", ["copy", "reverse", "phrasebook"])
+def test_a_built_in_corpus_has_validation_text_and_a_vocabulary_of_its_own(corpus):
     config = DataConfig(corpus=corpus)
     assert load_validation(config) == load_corpus(config).validation
+    assert default_vocab_size(corpus, 10) == default_vocab_size(corpus, 10**6)
 
 
 def test_validation_files_are_read_without_the_training_files(tmp_path):
-    texts = {"source": "eins\nzwei drei\n", "target": "one\ntwo three\n"}
-    for side, text in texts.items():
+    for side, text in (("source", "eins\nzwei drei\n"), ("target", "one\ntwo three\n")):
         (tmp_path / side).write_text(text, encoding="utf-8")
     config = DataConfig(
         train_source="gone", train_target="gone",
@@ -29,10 +32,10 @@ def test_validation_files_are_read_without_the_training_files(tmp_path):
     assert list(load_validation(config)) == PAIRS
 
 
-def test_a_missing_validation_file_is_named():
-    config = DataConfig(corpus="tsv", train_tsv="gone", validation_tsv="gone.tsv")
-    with pytest.raises(InputError, match=r"gone\.tsv"):
-        load_validation(config)
+@pytest.mark.parametrize("validation", [{}, {"validation_tsv": "gone.tsv"}])
+def test_a_missing_file_is_named(validation):
+    with pytest.raises(InputError, match=r"gone\.tsv: no such file"):
+        load_validation(DataConfig(corpus="tsv", train_tsv="gone.tsv", **validation))
 
 
 def test_without_validation_files_a_part_of_the_training_text_is_held_out(tmp_path):
@@ -56,9 +59,20 @@ def test_without_validation_files_a_part_of_the_training_text_is_held_out(tmp_pa
     assert load_corpus(text).validation == load_corpus(tsv).validation
 
 
-def test_held_out_pairs_need_the_training_files():
-    with pytest.raises(InputError, match=r"gone\.tsv"):
-        load_validation(DataConfig(train_tsv="gone.tsv"))
+def test_text_alone_has_empty_sources(tmp_path):
+    (tmp_path / "a.1").write_bytes(b"eins\n\n \nzwei\tdrei")
+    (tmp_path / "a.2").write_bytes(gzip.compress(b"vier\r\n"))
+    text = TextFiles(None, tmp_path / "a.*")
+    assert list(text) == list(text) == [("", "eins"), ("", "zwei\tdrei"), ("", "vier")]
+    assert (len(text), text.num_blank) == (3, 2)
+    (tmp_path / "v").write_text("ein Satz\n\nnoch einer\n", encoding="utf-8")
+    config = DataConfig(train_text=f"{tmp_path}/a.*", validation_text=str(tmp_path / "v"))
+    assert config.corpus == "monolingual"
+    assert list(load_validation(config)) == [("", "ein Satz"), ("", "noch einer")]
+    assert load_validation(config).num_blank == 1
+    corpus = load_corpus(config)
+    assert corpus.unit == "sentence"
+    assert corpus.notes == (f"2 files: {tmp_path}/a.1, …, {tmp_path}/a.2.",)
 
 
 @pytest.mark.parametrize(
@@ -71,13 +85,3 @@ def test_held_out_pairs_need_the_training_files():
 def test_the_default_vocabulary_suits_the_number_of_pairs(num_pairs, least, most):
     for corpus in ("text", "tsv", "tfds:ted_hrlr_translate/pt_to_en"):
         assert least <= default_vocab_size(corpus, num_pairs) <= most
-
-
-def test_the_default_vocabulary_never_shrinks_with_more_pairs():
-    sizes = [default_vocab_size("text", int(1.1**power)) for power in range(200)]
-    assert sizes == sorted(sizes) and sizes[0] > 260
-
-
-@pytest.mark.parametrize("corpus", ["copy", "reverse", "phrasebook"])
-def test_a_built_in_corpus_has_a_vocabulary_of_its_own(corpus):
-    assert default_vocab_size(corpus, 10) == default_vocab_size(corpus, 10**6)

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tf_transformer.data.noise import (
-    SourceNoise,
+    add_noise,
     lower_case,
     robustness_variants,
     upper_case,
@@ -32,19 +32,15 @@ def typos(text, rate=1.0, seed=0):
     ("text", "upper", "lower"),
     [
         ("", "", ""),
-        ("Ein Hund.", "EIN HUND.", "ein hund."),
         ("Straße", "STRASSE", "straße"),
         ("İstanbul", "İSTANBUL", "i\u0307stanbul"),
-        ("ﬁne ΟΔΟΣ", "FINE ΟΔΟΣ", "ﬁne οδος"),
-        ("1 2 😀!", "1 2 😀!", "1 2 😀!"),
-        ("你好。", "你好。", "你好。"),
-        ("مرحبا؟", "مرحبا؟", "مرحبا؟"),
+        ("ﬁne ΟΔΟΣ 1 😀", "FINE ΟΔΟΣ 1 😀", "ﬁne οδος 1 😀"),
+        ("你好。 مرحبا؟", "你好。 مرحبا؟", "你好。 مرحبا؟"),
         ("Привет", "ПРИВЕТ", "привет"),
     ],
 )
 def test_case(text, upper, lower):
-    assert upper_case(text) == upper
-    assert lower_case(text) == lower
+    assert (upper_case(text), lower_case(text)) == (upper, lower)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +48,6 @@ def test_case(text, upper, lower):
     [
         ("", ""),
         ("A dog runs.", "A dog runs"),
-        ("A dog runs", "A dog runs"),
         ("A dog runs . ", "A dog runs"),
         ("Really?!", "Really"),
         ("« Un chien !»", "« Un chien"),
@@ -62,8 +57,6 @@ def test_case(text, upper, lower):
         ("A dog (e.g. a poodle) runs...", "A dog (e.g. a poodle) runs"),
         ("It grew by 5 %.", "It grew by 5 %"),
         ("He learns C#.", "He learns C#"),
-        ("It costs 5 €.", "It costs 5 €"),
-        ("Nice 😀", "Nice 😀"),
         # Nothing but punctuation stays, white space with it.
         ("...", "..."),
         (" ?! ", " ?! "),
@@ -83,7 +76,7 @@ def test_tags_have_no_noise(tag):
     kept, changed = set(), set()
     for text in (f"{tag} Ein Hund.", f"Ein Hund {tag}", f"Ein {tag} Hund."):
         for seed in range(40):
-            [noisy] = SourceNoise(1.0, np.random.default_rng(seed))([text])
+            [noisy] = add_noise([text], 1.0, np.random.default_rng(seed))
             kept.add(tag in noisy.split() and noisy.split().index(tag) == text.split().index(tag))
             changed.add(noisy != text)
         for variant in robustness_variants([text]).values():
@@ -92,18 +85,7 @@ def test_tags_have_no_noise(tag):
     assert True in changed
 
 
-@unhurried
-@given(text=any_text)
-def test_what_loses_its_final_punctuation_begins_the_text_and_is_not_blank(text):
-    result = without_final_punctuation(text)
-    assert text.startswith(result)
-    assert bool(result.strip()) == bool(text.strip())
-    assert without_final_punctuation(result) == result
-
-
-@pytest.mark.parametrize(
-    "text", ["", " ", "...", "😀👩\u200d👩\u200d👧", "12345 6789", "a bc de", "a_b_c", "1a2b3c"]
-)
+@pytest.mark.parametrize("text", ["", "...", "😀👩\u200d👧", "12345", "a bc", "a_b_c", "1a2b3c"])
 def test_text_without_a_word_of_three_letters_has_no_typos(text):
     assert typos(text) == text
 
@@ -138,46 +120,27 @@ def test_typos_are_made_of_letters_and_keep_everything_else(text, rate, seed):
     assert abs(len(result) - len(text)) <= len(re.findall(r"[^\W\d_]{3,}", text))
 
 
-@pytest.mark.parametrize("rate", [0.05, 0.15, 0.5, 1.0])
-def test_as_many_words_are_mistyped_as_asked_for(rate):
-    words = ["house", "dog", "Straße", "running", "Привет"] * 4000
-    mistyped = typos(" ".join(words), rate, seed=1).split(" ")
-    fraction = np.mean([a != b for a, b in zip(words, mistyped, strict=True)])
-    # Of 20,000 words; a few swap equal letters, or replace a letter by itself.
-    assert 0.93 * rate < fraction <= 1.07 * rate
-
-
 SENTENCES = [f"The Dog number {number} runs across the Street." for number in range(4000)]
 
 
-def noisy(probability, seed=0):
-    return SourceNoise(probability, np.random.default_rng(seed))(SENTENCES)
-
-
-@pytest.mark.parametrize("probability", [0.0, 0.1, 0.5, 1.0])
-def test_as_many_sentences_have_noise_as_asked_for(probability):
-    changed = np.array([a != b for a, b in zip(SENTENCES, noisy(probability), strict=True)])
-    # Half as likely as another kind of noise is a typing error in each of seven words.
-    expected = 1 - (1 - probability) * (1 - probability / 2) ** 7
-    assert changed.mean() == pytest.approx(expected, abs=0.03)
-
-
-def test_noise_is_of_each_kind_as_often_as_documented():
-    results = noisy(0.4)
-    lower = np.mean([result.islower() for result in results])
-    unpunctuated = np.mean([not result.endswith(".") for result in results])
-    assert lower == pytest.approx(0.2, abs=0.03)
-    assert unpunctuated == pytest.approx(0.2, abs=0.03)
-    words, given = (
-        " ".join(texts).lower().replace(".", "").split() for texts in (results, SENTENCES)
+@pytest.mark.parametrize("probability", [0.0, 0.1, 0.4, 1.0])
+def test_noise_is_as_frequent_as_documented(probability):
+    noisy, again, other = (
+        add_noise(SENTENCES, probability, np.random.default_rng(seed)) for seed in (0, 0, 1)
     )
-    pairs = [(a, b) for a, b in zip(words, given, strict=True) if not b.isdigit()]
+    assert noisy == again and (noisy == other) == (probability == 0)
+    # Half as likely as another kind of noise is a typing error in each of seven words.
+    changed = np.mean([a != b for a, b in zip(SENTENCES, noisy, strict=True)])
+    expected = 1 - (1 - probability) * (1 - probability / 2) ** 7
+    assert changed == pytest.approx(expected, abs=0.03)
+    for kind in (str.islower, lambda text: not text.endswith(".")):
+        assert np.mean(list(map(kind, noisy))) == pytest.approx(probability / 2, abs=0.03)
+    words, given = (
+        " ".join(texts).lower().replace(".", "").split() for texts in (noisy, SENTENCES)
+    )
+    mistyped = [a != b for a, b in zip(words, given, strict=True) if not b.isdigit()]
     # A few errors swap equal letters, or replace a letter by itself.
-    assert 0.93 * 0.2 < np.mean([a != b for a, b in pairs]) < 1.07 * 0.2
-
-
-def test_noise_is_a_function_of_the_random_numbers():
-    assert noisy(0.5, seed=1) == noisy(0.5, seed=1) != noisy(0.5, seed=2)
+    assert 0.93 * probability / 2 <= np.mean(mistyped) <= 1.07 * probability / 2
 
 
 def test_the_variants_are_the_same_each_time_and_leave_the_texts_alone():

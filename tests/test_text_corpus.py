@@ -1,6 +1,5 @@
 """Text without translations: its files and parts, and what a run makes of it."""
 
-import gzip
 import re
 
 import numpy as np
@@ -8,11 +7,8 @@ import pytest
 import tensorflow as tf
 from configurations import refusal
 
-from tf_transformer.config import DataConfig, RunConfig
-from tf_transformer.data.corpus import load_corpus, load_validation
-from tf_transformer.data.held_out import hold_out
-from tf_transformer.data.parallel import DataError
-from tf_transformer.data.text_files import TextFiles
+from tf_transformer.config import RunConfig
+from tf_transformer.data.corpus import load_corpus
 from tf_transformer.training.distribution import Workers
 from tf_transformer.training.recipe import Facts, choose, explain
 from tf_transformer.training.run_data import prepare_data
@@ -36,42 +32,6 @@ def config_of(path, **settings):
             **settings,
         }
     )
-
-
-def test_the_lines_of_several_files_are_targets_of_empty_sources(tmp_path):
-    (tmp_path / "a.1").write_bytes(b"eins\n\n \nzwei\tdrei")
-    (tmp_path / "a.2").write_bytes(gzip.compress(b"vier\r\n"))
-    text = TextFiles(None, tmp_path / "a.*")
-    assert list(text) == list(text) == [("", "eins"), ("", "zwei\tdrei"), ("", "vier")]
-    assert (len(text), text.num_blank) == (3, 2)
-    (tmp_path / "blank").write_text("\n \n")
-    with pytest.raises(DataError, match="blank: every line is blank"):
-        TextFiles(None, tmp_path / "blank")
-
-
-def test_the_file_says_which_corpus_it_is_and_a_part_is_held_out(text_file, tmp_path):
-    config = DataConfig(train_text=str(text_file))
-    assert config.corpus == "monolingual" and not config.has_sources
-    corpus = load_corpus(config)
-    assert (corpus.unit, len(corpus.train), len(corpus.validation)) == ("sentence", 54, 6)
-    assert sorted([*corpus.train, *corpus.validation]) == sorted(TextFiles(None, text_file))
-    assert load_validation(config) == corpus.validation
-    (tmp_path / "v").write_text("ein Satz\n\nnoch einer\n", encoding="utf-8")
-    config = DataConfig(train_text="gone", validation_text=str(tmp_path / "v"))
-    assert list(load_validation(config)) == [("", "ein Satz"), ("", "noch einer")]
-    assert load_validation(config).num_blank == 1
-
-
-def test_no_sentence_is_both_trained_and_held_out(tmp_path):
-    path = tmp_path / "text"
-    path.write_text("".join(f"Satz {i % 25}\n" for i in range(50)))
-    train, validation = hold_out(TextFiles(None, path), "")
-    assert (len(train), len(validation), train.num_same_source) == (40, 5, 5)
-    assert not set(train) & set(validation)
-    for content, words in (("Ja.\n", "1 sentence, of"), ("Ja.\n" * 9, "most sentences are the")):
-        path.write_text(content)
-        with pytest.raises(DataError, match=words):
-            hold_out(TextFiles(None, path), "a")
 
 
 @pytest.mark.parametrize(

@@ -149,7 +149,7 @@ def test_shards_and_a_cache_train_what_two_files_in_memory_do(
     ("source", "target", "words"),
     [
         ("*.sorce.gz", "*.target.gz", r"\*\.sorce\.gz: matches no file"),
-        ("[01].source.gz", "*.target.gz", r"source\.gz matches 2 files but .*\.gz matches 3;"),
+        ("[01].source.gz", "*.target.gz", r"source\.gz matches 2 but .*\.gz matches 3 files;"),
         ("[02].source.gz", "[01].target.gz", r"2\.source\.gz would be paired with .*1\.target"),
     ],
 )

@@ -115,14 +115,6 @@ def test_a_trimmed_tokenizer_can_be_trimmed(tokenizers, phrases, kind):
     require_same_splits(tokenizers[kind], twice, ids[ids_of_once], texts[:3])
 
 
-@pytest.mark.parametrize("kind", TYPES)
-def test_all_subwords_may_be_kept(tokenizers, phrases, kind):
-    tokenizer = tokenizers[kind]
-    same, ids = trim_tokenizer(tokenizer, range(VOCAB_SIZE))
-    assert len(ids) == VOCAB_SIZE
-    require_same_splits(tokenizer, same, ids, phrases.test.sources)
-
-
 def test_a_recorder_marks_what_passes_it_in_a_graph(tokenizers, phrases):
     tokenizer, texts = tokenizers["bpe"], phrases.test.sources[:5]
     recorder = Recorder(tokenizer)

@@ -55,6 +55,7 @@ def test_the_wheel_has_a_licence_and_no_tests(installed):
     assert any(metadata.rglob("LICENSE"))
 
 
-def test_the_wheel_has_the_page_of_the_server(installed):
-    page = installed / "tf_transformer" / "serving" / "server" / "page.html"
-    assert page.read_bytes() == (CHECKOUT / "tf_transformer/serving/server/page.html").read_bytes()
+@pytest.mark.parametrize("path", ["serving/server/page.html", "data/phrasebook.tsv.gz"])
+def test_the_wheel_has_the_files_that_are_no_code(installed, path):
+    file = installed / "tf_transformer" / path
+    assert file.read_bytes() == (CHECKOUT / "tf_transformer" / path).read_bytes()

@@ -11,10 +11,10 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     submod_attrs={
         "config": ["RunConfig"],
         "data.batching": ["TokenBatches"],
-        "data.parallel": ["Corpus", "ParallelText", "load_tfds", "read_parallel", "read_tsv"],
+        "data.corpus": ["load_tfds"],
         "data.phrasebook": ["phrasebook"],
-        "data.synthetic": ["copy_task", "reverse_task"],
-        "data.text_files": ["TextFiles"],
+        "data.tasks": ["copy_task", "reverse_task"],
+        "data.text": ["Corpus", "ParallelText", "TextFiles", "read_parallel", "read_tsv"],
         "decoding": ["Hypotheses", "beam_search", "greedy_search"],
         "evaluation": ["score"],
         "export": ["export_ctranslate2", "export_saved_model"],

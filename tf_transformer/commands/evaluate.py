@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tf_transformer.commands.models import open_translator, quiet, search_errors
 from tf_transformer.commands.options import MODEL, add_search_options
-from tf_transformer.data.lines import DataError, read_lines
+from tf_transformer.data.text import DataError, read_lines
 from tf_transformer.errors import ConfigError
 from tf_transformer.models.architectures import ARCHITECTURES, architecture_name
 from tf_transformer.training.run_directory import RunDirectory
@@ -112,7 +112,7 @@ def _check(options: argparse.Namespace) -> None:
 
 def _perplexity(options: argparse.Namespace) -> int:
     """Prints how probable the sentences are; those that are blank or too long are dropped."""
-    from tf_transformer.data.text_files import TextFiles
+    from tf_transformer.data.text import TextFiles
 
     run = RunDirectory.open(options.model)
     config = run.config()

@@ -117,7 +117,7 @@ def _export_saved_model(
     trained: Any, data: DataConfig, manifest: dict, options: argparse.Namespace
 ) -> pathlib.Path:
     from tf_transformer.data.corpus import load_validation
-    from tf_transformer.data.parallel import ParallelText
+    from tf_transformer.data.text import ParallelText
     from tf_transformer.export.saved_model import export_saved_model
     from tf_transformer.export.versions import version_folder
     from tf_transformer.inference.alignment import choose_alignment

@@ -6,7 +6,7 @@ from typing import Any
 
 from tf_transformer.commands.models import quiet, search_errors
 from tf_transformer.commands.options import add_search_options
-from tf_transformer.data.lines import read_lines
+from tf_transformer.data.text import read_lines
 from tf_transformer.training.run_directory import RunDirectory, say
 
 HELP = "write a smaller run, with only the subwords that some texts need"

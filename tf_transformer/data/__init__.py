@@ -8,9 +8,9 @@ import lazy_loader
 __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submod_attrs={
-        "parallel": ["Corpus", "ParallelText", "load_tfds", "read_parallel", "read_tsv"],
-        "text_files": ["TextFiles"],
+        "text": ["Corpus", "ParallelText", "TextFiles", "read_parallel", "read_tsv"],
+        "corpus": ["load_tfds"],
         "batching": ["TokenBatches"],
-        "synthetic": ["copy_task", "reverse_task"],
+        "tasks": ["copy_task", "reverse_task"],
     },
 )

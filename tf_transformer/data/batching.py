@@ -2,18 +2,14 @@
 
 import functools
 import itertools
-import os
 from collections.abc import Callable, Iterator
 
 import numpy as np
 import tensorflow as tf
 
-from tf_transformer.data.augmentation import Augmentation
-from tf_transformer.data.held_out import Remainder
-from tf_transformer.data.lines import DataError
-from tf_transformer.data.parallel import ParallelText
-from tf_transformer.data.text_files import TextFiles
-from tf_transformer.data.tokenized_text import TokenizedText, Tokenizer
+from tf_transformer.data.corpus import Remainder
+from tf_transformer.data.text import FilePath, ParallelText, TextFiles
+from tf_transformer.data.tokens import TokenizedText, Tokenizer
 
 _PREFETCHED_BATCHES = 8
 
@@ -22,9 +18,9 @@ class TokenBatches:
     """Batches of at most a number of tokens, of sentences of similar length.
 
     Sentences are sorted by target and source length, split where a batch is full, and the batches
-    shuffled; sentences of equal lengths are shuffled among themselves in each epoch. The batch
-    shapes are the same in every epoch, unless its text is its own. Content and order are a pure
-    function of `(seed, epoch)`, so two integers, epoch and batch, say where in the data a run is.
+    shuffled; sentences of equal lengths are shuffled among themselves in each epoch. Every epoch
+    has the same batch shapes, unless noise changes the text. Content and order are a pure function
+    of `(seed, epoch)`, so two integers, epoch and batch, say where in the data a run is.
 
     Args:
         text: The sentence pairs.
@@ -34,16 +30,14 @@ class TokenBatches:
         bos_id: Token id that begins the decoder's input.
         eos_id: Token id that ends a sentence.
         seed: Seed of the order; None for batches sorted by length, unshuffled (validation).
-        text_of_epoch: Returns other token ids of the same pairs for an epoch, such as by
-            `Augmentation`; a function of the epoch. Each epoch has as many batches as `text` would,
-            so if its text has more tokens, so have the batches.
+        text_of_epoch: Returns the token ids of the same pairs in an epoch, such as with noise. Each
+            epoch has as many batches as `text` would have, larger ones if its text is longer.
 
     Attributes:
         padding_fraction: Fraction of the tokens of both sides that are padding.
 
     Raises:
-        DataError: If there is no pair to batch.
-        ValueError: If `batch_tokens` or `seed` is out of range, or padding and end share an id.
+        ValueError: If padding and end share an id.
     """
 
     def __init__(
@@ -57,17 +51,10 @@ class TokenBatches:
         seed: int | None = None,
         text_of_epoch: Callable[[int], TokenizedText] | None = None,
     ) -> None:
-        _require_at_least(1, batch_tokens=batch_tokens)
-        _require_at_least(0, seed=seed)
         if pad_id == eos_id:
             raise ValueError(
                 f"pad_id and eos_id are both {pad_id}, but padding has no loss, so no sentence "
                 "end would be learned; use two ids"
-            )
-        if not len(text):
-            raise DataError(
-                f"no sentence pair is left to batch: {text.num_too_long:,} had more tokens than "
-                "max_length allows; raise it, or check the corpus"
             )
         self._text = text
         self._pad_id, self._bos_id, self._eos_id = pad_id, bos_id, eos_id
@@ -95,8 +82,8 @@ class TokenBatches:
         batch_tokens: int = 4096,
         max_length: int = 128,
         seed: int | None = None,
-        cache_dir: str | os.PathLike[str] | None = None,
-        augmentation: Augmentation | None = None,
+        cache_dir: FilePath | None = None,
+        source_noise: float = 0.0,
     ) -> "TokenBatches":
         """Tokenizes parallel text and batches it, with the special ids of the target tokenizer.
 
@@ -110,13 +97,12 @@ class TokenBatches:
             seed: Seed of the order; None for batches sorted by length, unshuffled (validation).
             cache_dir: Directory in which the token ids are kept, see `TokenizedText.build`; None
                 to keep them in memory.
-            augmentation: How the sentences differ in each epoch; it needs a seed.
+            source_noise: Probability of noise in a source, other noise in each epoch, see
+                `noise.add_noise`; it needs a seed.
 
         Raises:
-            DataError: If no pair is left, the cache cannot be written, or a tokenizer gives an id
-                outside its vocabulary.
-            ValueError: If the tokenizers have different padding or end ids, or an augmentation has
-                no seed.
+            DataError: If no pair is left, or the cache cannot be written.
+            ValueError: If the tokenizers have different padding or end ids.
         """
         source_ids, target_ids = (
             (tokenizer.pad_id, tokenizer.eos_id)
@@ -127,13 +113,15 @@ class TokenBatches:
                 "source and target tokenizer must have the same padding and end ids; received "
                 f"{source_ids[0]}, {source_ids[1]} and {target_ids[0]}, {target_ids[1]}."
             )
-        if augmentation and seed is None:
-            raise ValueError("an augmentation needs a seed; received seed=None.")
-        options = (source_tokenizer, target_tokenizer, max_length)
-        text = TokenizedText.build(parallel_text, *options, cache_dir)
+        text = TokenizedText.build(
+            parallel_text, source_tokenizer, target_tokenizer, max_length, cache_dir
+        )
 
-        def augmented(epoch: int) -> TokenizedText:
-            return augmentation.tokenize(parallel_text, text, *options, seed, epoch)
+        def noisy(epoch: int) -> TokenizedText:
+            # (seed, epoch) is the seed of the order.
+            return text.with_noise(
+                parallel_text, source_tokenizer, max_length, source_noise, (seed, epoch, 1)
+            )
 
         return cls(
             text,
@@ -142,7 +130,7 @@ class TokenBatches:
             bos_id=target_tokenizer.bos_id,
             eos_id=target_tokenizer.eos_id,
             seed=seed,
-            text_of_epoch=augmented if augmentation else None,
+            text_of_epoch=noisy if source_noise else None,
         )
 
     def __len__(self) -> int:
@@ -156,7 +144,7 @@ class TokenBatches:
 
     @property
     def num_target_tokens(self) -> int:
-        """Number of tokens to predict in one epoch, the ends included, without augmentation."""
+        """Number of tokens to predict in one epoch, the ends included."""
         return self._text.num_target_tokens
 
     def batch_indices(self, epoch: int) -> list[np.ndarray]:
@@ -172,15 +160,10 @@ class TokenBatches:
         return [order[start:stop] for start, stop in bounds]
 
     def _plan(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
-        """The length classes of an epoch's sentences, and the bounds of its batches."""
+        """Returns the length classes of an epoch's sentences, and the bounds of its batches."""
         text = self._text_of_epoch(epoch)
         if text is self._text:
             return self._length_classes, self._bounds
-        if len(text) != len(self._text):
-            raise ValueError(
-                f"each epoch must have the same {len(self._text)} pairs; text_of_epoch gave "
-                f"{len(text)} for epoch {epoch}."
-            )
         source_lengths, target_lengths = _lengths(text)
         classes = _length_classes(source_lengths, target_lengths)
         in_order = np.maximum(source_lengths, target_lengths)[np.argsort(classes, kind="stable")]
@@ -193,7 +176,7 @@ class TokenBatches:
 
         Args:
             indices: int array `(B,)` of sentence indices.
-            epoch: The epoch, whose token ids may be its own.
+            epoch: The epoch, by which the noise of the text may differ.
 
         Returns:
             Inputs, a dict of `source_ids (B, S)` and `target_ids (B, T)`, and labels `(B, T)`, all
@@ -232,19 +215,14 @@ class TokenBatches:
 
         Returns:
             Dataset of (inputs, labels), see `batch`; with accumulation of (inputs, labels,
-            sample_weight `(B,)` float32). Its attribute `pad_id`, which a dataset derived from it
-            lacks, is compared by `Transformer.fit` with that of the model. Its tuner is off, so
-            `num_parallel_calls` of what is put on top should be numbers.
+            sample_weight `(B,)` float32). tf.data autotuning is disabled; pass integers, not
+            AUTOTUNE, to later transformations.
 
         Raises:
-            ValueError: If an argument is out of range.
+            ValueError: If `skip` is out of range.
         """
-        _require_at_least(0, first_epoch=first_epoch, skip=skip)
-        _require_at_least(1, num_epochs=num_epochs, accumulation=accumulation)
-        if skip > len(self):
-            raise ValueError(
-                f"skip must be at most {len(self)}, the batches of an epoch; received skip={skip}."
-            )
+        if not 0 <= skip <= len(self):
+            raise ValueError(f"an epoch has {len(self)} batches; received skip={skip}.")
         ids = tf.TensorSpec([None, None], tf.int32)
         names = ("source_ids", "target_ids", *(["labels"] if labels_as_input else []))
         signature = (dict.fromkeys(names, ids), ids)
@@ -254,13 +232,13 @@ class TokenBatches:
         def batch(indices, epoch):
             inputs, labels = self.batch(indices, epoch)
             if labels_as_input:
-                # Not the same array twice: TensorFlow takes its memory without a copy, and an
-                # operation may write into the memory of an input that it believes to be alone.
+                # TensorFlow takes the array's memory without a copy, and an operation may write
+                # into an input that it believes to be the only one there.
                 inputs = {**inputs, "labels": labels.copy()}
             return inputs, labels
 
         def generate():
-            # Lazy, for an update may span epochs, and the ids of one epoch are kept at a time.
+            # Lazy: an update may span epochs, and the ids of only one epoch are kept.
             batches = itertools.starmap(batch, self._stream(first_epoch, num_epochs, skip))
             if accumulation == 1:
                 yield from batches
@@ -274,12 +252,10 @@ class TokenBatches:
         if num_epochs is not None:
             count = (num_epochs * len(self) - skip) // accumulation * accumulation
             dataset = dataset.apply(tf.data.experimental.assert_cardinality(count))
-        # A deleted iterator waits for the thread of the tuner, which may sleep for a minute.
+        # Deleting an iterator waits for the thread of autotuning, which may sleep for a minute.
         options = tf.data.Options()
         options.autotune.enabled = False
-        dataset = dataset.prefetch(_PREFETCHED_BATCHES).with_options(options)
-        dataset.pad_id = self._pad_id
-        return dataset
+        return dataset.prefetch(_PREFETCHED_BATCHES).with_options(options)
 
     def _stream(
         self, first_epoch: int, num_epochs: int | None, skip: int
@@ -296,14 +272,8 @@ class TokenBatches:
         return ids
 
 
-def _require_at_least(least: int, **values: int | None) -> None:
-    for name, value in values.items():
-        if value is not None and value < least:
-            raise ValueError(f"{name} must be at least {least}; received {name}={value}.")
-
-
 def _lengths(text: TokenizedText) -> tuple[np.ndarray, np.ndarray]:
-    """Lengths of both sides, with the end, or in the decoder's input the begin."""
+    """Returns the lengths of both sides with the end, or the begin in the decoder's input."""
     return text.source_lengths + 1, text.target_lengths + 1
 
 
@@ -333,7 +303,7 @@ def _split(lengths: np.ndarray, batch_tokens: int) -> np.ndarray:
         most = max(1, batch_tokens // int(lengths[start]))
         longest = np.maximum.accumulate(lengths[start : start + most])
         fits = np.arange(1, len(longest) + 1) * longest <= batch_tokens
-        # The product rises, so those that fit come first; one sentence alone is always a batch.
+        # The product rises, so those that fit come first; a batch has at least one sentence.
         stop = start + max(1, int(fits.sum()))
         bounds.append((start, stop))
         start = stop
@@ -350,15 +320,10 @@ def _split_into(lengths: np.ndarray, count: int) -> np.ndarray:
     Returns:
         As `_split`.
     """
-    tokens, step = int(lengths.sum()) // count, 1  # as if without padding
-    while (excess := len(bounds := _split(lengths, max(1, tokens))) - count) > 0:
-        # Nearly inverse to the number of batches, so a few rounds do; doubling ends all others.
-        tokens += max(step, tokens * excess // count)
-        step *= 2
-    while missing := count - len(bounds):
-        sizes = bounds[:, 1] - bounds[:, 0]
-        halved = np.argsort(-sizes, kind="stable")[:missing]
-        middles = bounds[halved].sum(axis=1) // 2
-        starts = np.sort(np.concatenate([bounds[:, 0], middles[sizes[halved] > 1]]))
-        bounds = np.stack([starts, np.append(starts[1:], len(lengths))], axis=1)
-    return bounds
+    ends = np.cumsum(lengths, dtype=np.int64)
+    numbers = np.arange(count)
+    starts = np.searchsorted(ends, numbers * ends[-1] // count, side="right")
+    # Each batch has at least one sentence: starts rise, and leave some to the batches after.
+    starts = np.maximum.accumulate(starts - numbers) + numbers
+    starts = np.minimum(starts, len(lengths) - count + numbers)
+    return np.stack([starts, np.append(starts[1:], len(lengths))], axis=1)

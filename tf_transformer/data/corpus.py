@@ -1,19 +1,29 @@
-"""The corpus of a run, by its name in the configuration."""
+"""The corpus of a run: its parts by the configuration, and what is held out for validation."""
+
+import collections
+import functools
+import hashlib
+import heapq
+import textwrap
+from collections.abc import Collection, Iterator
+from typing import Any
 
 from tf_transformer.config import DataConfig
-from tf_transformer.data.held_out import hold_out, num_repeated
-from tf_transformer.data.parallel import (
+from tf_transformer.data.phrasebook import phrasebook
+from tf_transformer.data.tasks import copy_task, reverse_task
+from tf_transformer.data.text import (
     Corpus,
+    DataError,
+    FilePath,
+    Fingerprint,
     ParallelText,
-    load_tfds,
-    load_tfds_validation,
+    TextFiles,
     read_parallel,
     read_tsv,
+    without_blanks,
 )
-from tf_transformer.data.phrasebook import phrasebook
-from tf_transformer.data.synthetic import copy_task, reverse_task
-from tf_transformer.data.text_files import TextFiles
 
+_BUILT_IN = {"phrasebook": phrasebook, "copy": copy_task, "reverse": reverse_task}
 # The built-in corpora have few distinct subwords.
 _VOCAB_SIZES = {"phrasebook": 2000, "copy": 280, "reverse": 280}
 # Of other corpora: the fewest pairs for a vocabulary of so many subwords.
@@ -21,7 +31,7 @@ _VOCAB_SIZES_BY_PAIRS = {
     0: 400, 300: 1_000, 2_000: 2_000, 10_000: 4_000, 25_000: 8_000, 1_000_000: 16_000,
     5_000_000: 32_000,
 }  # fmt: skip
-_BUILT_IN = {"phrasebook": phrasebook, "copy": copy_task, "reverse": reverse_task}
+_TFDS_CATALOG = "https://www.tensorflow.org/datasets/catalog/overview"
 
 
 def load_corpus(config: DataConfig) -> Corpus:
@@ -42,20 +52,26 @@ def load_corpus(config: DataConfig) -> Corpus:
         return load_tfds(name, config.tfds_dir, config.tfds_download)
     # The small text first: an error in it need not wait for the large one.
     validation = _read_validation(config) if config.has_validation_files else None
-    paths = [getattr(config, name) for name in DataConfig.TRAINING_FILES[config.corpus]]
+    paths = [getattr(config, name) for name in config.TRAINING_FILES[config.corpus]]
+    units, notes = "pairs" if config.has_sources else "sentences", []
     if config.corpus == "tsv":
         train = read_tsv(*paths)
     else:
         train = TextFiles(*paths) if config.has_sources else TextFiles(None, *paths)
-    notes = []
-    if isinstance(train, TextFiles) and len(train.shards) > 1:
-        first, last = (" with ".join(map(str, train.shards[index])) for index in (0, -1))
-        where = " on each side" if config.has_sources else ""
-        notes.append(f"{len(train.shards)} files{where}: {first}, …, {last}.")
+        if len(train.shards) > 1:
+            where = " on each side" if config.has_sources else ""
+            first, last = (" with ".join(map(str, train.shards[index])) for index in (0, -1))
+            notes.append(f"{len(train.shards)} files{where}: {first}, …, {last}.")
     if validation is None:
+        total = len(train)
         train, validation = hold_out(train, " and ".join(paths))
+        options = (f"--{n.replace('_', '-')}" for n in config.VALIDATION_FILES[config.corpus])
+        same = f" and dropped {train.num_same_source:,} with the same source"
+        notes.append(
+            f"Held out {len(validation):,} of {total:,} {units} for validation"
+            f"{same if train.num_same_source else ''}; give {' and '.join(options)} to choose them."
+        )
     elif number := num_repeated(train, validation):
-        units = "pairs" if config.has_sources else "sentences"
         notes.append(
             f"Validation {units} that are training {units} too: {number:,} of "
             f"{len(validation):,}; their scores are too good."
@@ -69,13 +85,12 @@ def load_validation(config: DataConfig) -> ParallelText:
     Raises:
         DataError: If the files cannot be read or are not aligned.
     """
-    if config.corpus in _BUILT_IN:
-        return _BUILT_IN[config.corpus]().validation
     if config.corpus.startswith("tfds:"):
-        return load_tfds_validation(config.corpus.removeprefix("tfds:"), config.tfds_dir)
-    if not config.has_validation_files:
-        return load_corpus(config).validation
-    return _read_validation(config)
+        name = config.corpus.removeprefix("tfds:")
+        return _read_tfds(_tfds_builder(name, config.tfds_dir), "validation")
+    return (
+        _read_validation(config) if config.has_validation_files else load_corpus(config).validation
+    )
 
 
 def _read_validation(config: DataConfig) -> ParallelText:
@@ -88,12 +103,191 @@ def _read_validation(config: DataConfig) -> ParallelText:
 
 
 def default_vocab_size(corpus: str, num_pairs: int) -> int:
-    """Returns a vocabulary size that suits a corpus.
-
-    Args:
-        corpus: Its name in `DataConfig`.
-        num_pairs: Number of its training pairs.
-    """
+    """Returns a vocabulary size that suits a corpus of `DataConfig` and its number of pairs."""
     if corpus in _VOCAB_SIZES:
         return _VOCAB_SIZES[corpus]
     return max(size for fewest, size in _VOCAB_SIZES_BY_PAIRS.items() if num_pairs >= fewest)
+
+
+# Validation pairs that are held out of the training text
+
+
+class Remainder:
+    """The pairs of a text whose sources are not held out, read again for each iteration.
+
+    Args:
+        text: The text. It stays where it is, in files or in memory.
+        held_out: The sources that are held out, see `hold_out`.
+        num_same_source: Number of other pairs with these sources.
+
+    Attributes:
+        num_blank: Number of pairs that the text dropped because a side is blank.
+        num_same_source: As above.
+    """
+
+    def __init__(
+        self, text: ParallelText | TextFiles, held_out: Collection[str], num_same_source: int
+    ) -> None:
+        self._text = text
+        self._held_out = held_out
+        self.num_blank = text.num_blank
+        self.num_same_source = num_same_source
+
+    def __len__(self) -> int:
+        """Returns the number of pairs."""
+        return len(self._text) - len(self._held_out) - self.num_same_source
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        """Yields the pairs, (source, target), in the order of the text."""
+        return (pair for pair in self._text if _normalized_source(pair) not in self._held_out)
+
+    @functools.cached_property
+    def fingerprint(self) -> Fingerprint:
+        """Identifies these sentences by their content."""
+        return Fingerprint.of(self)
+
+
+def hold_out(text: ParallelText | TextFiles, where: str) -> tuple[Remainder, ParallelText]:
+    """Splits a text for training and validation; the same text gives the same parts.
+
+    The hash of a source decides, so that pairs with the same source, but for white space, are on
+    one side; one of them is held out, and the others are dropped. Where sources are empty, the
+    sentence takes their place. Sources that occur rarely are preferred: in a text of subtitles many
+    lines are `"Yes."`, which would not be trained. Only candidates are kept in memory.
+
+    Args:
+        text: The pairs.
+        where: What errors name, such as the files.
+
+    Returns:
+        The training text, at least a half of the pairs, and the validation text of about a
+        twentieth (see `num_held_out`).
+
+    Raises:
+        DataError: If none can be held out.
+    """
+    count = num_held_out(len(text))
+    candidates: list[tuple[bytes, str, tuple[str, str]]] = []  # a heap: those of greatest hash
+    occurrences: collections.Counter[str] = collections.Counter()
+    for pair in text:
+        source = _normalized_source(pair)
+        occurrences[source] += 1
+        if occurrences[source] == 1:
+            digest = hashlib.blake2b(source.encode(), digest_size=8).digest()
+            heapq.heappush(candidates, (digest, source, pair))
+            if len(candidates) > 2 * count:
+                del occurrences[heapq.heappop(candidates)[1]]
+    held_out: dict[str, tuple[str, str]] = {}
+    num_removed = 0
+    for _, source, pair in sorted(candidates, key=lambda candidate: occurrences[candidate[1]]):
+        if len(held_out) < count and num_removed + occurrences[source] <= len(text) // 2:
+            held_out[source] = pair
+            num_removed += occurrences[source]
+    if not held_out:
+        raise DataError(
+            f"{where}: none of {len(text)} lines is rare enough to be held out for validation; "
+            f"give more text, or files for validation"
+        )
+    train = Remainder(text, held_out.keys(), num_removed - len(held_out))
+    return train, ParallelText(*zip(*held_out.values(), strict=True))
+
+
+def num_held_out(num_pairs: int) -> int:
+    """Returns how many of so many pairs are held out.
+
+    It is a twentieth, but at least 50 where that is at most a tenth: BLEU of fewer sentences says
+    little. 1,000 are enough for any text.
+    """
+    return max(1, min(max(num_pairs // 20, min(50, num_pairs // 10)), 1_000))
+
+
+def num_repeated(train: ParallelText | TextFiles, validation: ParallelText) -> int:
+    """Returns how many validation pairs are training pairs, but for white space."""
+
+    def words(pair):
+        return tuple(tuple(side.split()) for side in pair)
+
+    trained = set(map(words, validation)).intersection(map(words, train))
+    return sum(words(pair) in trained for pair in validation)
+
+
+def _normalized_source(pair: tuple[str, str]) -> str:
+    """The source, or of text alone the sentence, with white space as a tokenizer reads it."""
+    return " ".join((pair[0] or pair[1]).split())
+
+
+# TensorFlow Datasets
+
+
+def load_tfds(name: str, data_dir: FilePath | None = None, download: bool = False) -> Corpus:
+    """Loads a translation corpus of TensorFlow Datasets.
+
+    Args:
+        name: Dataset and configuration, such as `"ted_hrlr_translate/pt_to_en"`.
+        data_dir: Directory of prepared datasets; TFDS' default if None.
+        download: Whether to download and prepare the dataset if it is not there. Otherwise the
+            network is not used.
+
+    Returns:
+        The corpus. Source and target are the dataset's supervised keys, in their order.
+
+    Raises:
+        DataError: If the dataset is unknown, not prepared, or not of pairs of texts.
+    """
+    builder = _tfds_builder(name, data_dir)
+    if download:
+        try:
+            builder.download_and_prepare()
+        except Exception as error:  # The code of each dataset raises errors of its own.
+            raise DataError(
+                f"TFDS dataset {name!r} could not be downloaded to {builder.data_dir} "
+                f"({type(error).__name__}: {textwrap.shorten(str(error), 200)}); check the network"
+            ) from error
+    train, validation = (_read_tfds(builder, split) for split in ("train", "validation"))
+    test = _read_tfds(builder, "test") if "test" in builder.info.splits else None
+    return Corpus(name, train, validation, test)
+
+
+def _tfds_builder(name: str, data_dir: FilePath | None) -> Any:
+    """The builder of a dataset whose supervised keys are two texts."""
+    import tensorflow_datasets as tfds  # Slow to import, and only needed here.
+
+    if name.partition(":")[2][:1].isalpha():
+        raise DataError(
+            f"TFDS dataset {name!r} belongs to a community, whose code TFDS would fetch from the "
+            f"network and run; export it to text files and read those"
+        )
+    try:
+        builder = tfds.builder(name, data_dir=data_dir, try_gcs=False)
+    except (ValueError, AssertionError) as error:  # TFDS has no common error class.
+        raise DataError(f"TFDS has no dataset {name!r}; see {_TFDS_CATALOG}") from error
+    if len(builder.builder_configs) > 1 and "/" not in name:
+        # TFDS would silently take the first, for ted_hrlr_translate Azerbaijani.
+        raise DataError(
+            f"TFDS dataset {name!r} has several configurations; name one, such as "
+            f"{name}/{builder.builder_config.name}"
+        )
+    keys = builder.info.supervised_keys or ()
+    # A key may be a tuple or a dict of keys.
+    features = [builder.info.features[key] for key in keys if isinstance(key, str)]
+    if [isinstance(feature, tfds.features.Text) for feature in features] != [True, True]:
+        raise DataError(
+            f"TFDS dataset {name!r} is not a translation dataset (its supervised keys are "
+            f"{keys or None}); choose one whose supervised keys are two texts"
+        )
+    return builder
+
+
+def _read_tfds(builder: Any, split: str) -> ParallelText:
+    """Reads one split of a prepared dataset, in the same order each time."""
+    where = f"TFDS dataset {builder.info.full_name!r}"
+    if not builder.data_path.exists():
+        raise DataError(
+            f"{where} is not prepared in {builder.data_dir}; download it with --tfds-download "
+            f"(download=True), or say where it is with --tfds-dir (data_dir)"
+        )
+    if split not in builder.info.splits:
+        raise DataError(f"{where} has no split {split}; choose one with train and validation")
+    examples = builder.as_dataset(split=split, as_supervised=True, shuffle_files=False)
+    pairs = ((source.decode(), target.decode()) for source, target in examples.as_numpy_iterator())
+    return without_blanks(pairs, f"{where}, split {split}")

@@ -13,7 +13,7 @@ from tf_transformer.inference.scoring import (
     can_align,
     default_alignment,
 )
-from tf_transformer.tokenizers.contract import GraphTokenizer
+from tf_transformer.tokenizers import GraphTokenizer
 
 _MAX_PAIRS = 1000
 _MAX_CELLS = 2_000_000  # pairs of tokens that IBM Model 1 compares

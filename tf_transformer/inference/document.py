@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer.inference.sentences import Sentences, split_sentences
-from tf_transformer.tokenizers.contract import GraphTokenizer
+from tf_transformer.tokenizers import GraphTokenizer
 
 _ROWS_TOGETHER = 64
 _INSIDE_CHARACTER, _INSIDE_WORD, _WORD_START = range(3)

@@ -27,7 +27,7 @@ from tf_transformer.inference.tokens import (
     with_end,
 )
 from tf_transformer.inference.translation import MISSING_SCORE
-from tf_transformer.tokenizers.contract import GraphTokenizer, require_tokenizer
+from tf_transformer.tokenizers import GraphTokenizer
 
 _LARGEST_BEAM = 1024
 _TEXTS_TOGETHER = 256
@@ -105,8 +105,6 @@ class ExportTranslator(tf.Module):
         super().__init__(name="translator")
         require_translation_model(model)
         _require_built(model)
-        require_tokenizer(source_tokenizer)
-        require_tokenizer(target_tokenizer)
         _require_same_vocabularies(model, source_tokenizer, target_tokenizer)
         if max_length < 2:
             raise ValueError(

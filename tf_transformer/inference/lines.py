@@ -8,12 +8,12 @@ import pathlib
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from tf_transformer.data.lines import BYTE_ORDER_MARK, DataError
+from tf_transformer.data.text import DataError, decode_lines
 
 if TYPE_CHECKING:
     from tf_transformer.inference.translation import Translation
@@ -52,7 +52,7 @@ def translate_lines(
         source, output = sys.stdin.buffer, sys.stdout.buffer
         if input_path:
             source = files.enter_context(open(input_path, "rb"))
-        lines, sources = itertools.tee(_decoded(source, input_path or "standard input"))
+        lines, sources = itertools.tee(decode_lines(source, input_path or "standard input"))
         results = translate(lines)  # refuses bad options before anything is written
         done = end = 0
         if output_path and resume and os.path.exists(output_path):
@@ -130,20 +130,6 @@ def check_paths(
                 f"{output_path}: exists already. Give --overwrite to replace it, or --continue to "
                 f"translate the lines that it lacks."
             )
-
-
-def _decoded(source: BinaryIO, name: str) -> Iterator[str]:
-    for number, line in enumerate(source, start=1):
-        if number == 1:
-            line = line.removeprefix(BYTE_ORDER_MARK)
-        try:
-            # No text has NULs, and UTF-16 has many.
-            yield line.rstrip(b"\r\n").replace(b"\0", b"\xff").decode()
-        except UnicodeDecodeError:
-            raise DataError(
-                f"{name}, line {number}: not valid UTF-8; convert the text to UTF-8 (for example "
-                f"with iconv), or unpack it"
-            ) from None
 
 
 def _written(number: int, translations: list["Translation"], n_best: int) -> Iterator[bytes]:

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tf_transformer.decoding.contract import TranslationModel, has_attention_scores
 from tf_transformer.inference.tokens import first_tokens, valid_utf8, with_end
-from tf_transformer.tokenizers.contract import GraphTokenizer, has_subwords
+from tf_transformer.tokenizers import GraphTokenizer
 
 
 class Alignment(NamedTuple):
@@ -52,7 +52,7 @@ def can_align(
 ) -> bool:
     """Whether the model has attention scores and both tokenizers have `id_to_string`."""
     tokenizers = source_tokenizer, target_tokenizer
-    return has_attention_scores(model) and all(map(has_subwords, tokenizers))
+    return has_attention_scores(model) and all(hasattr(t, "id_to_string") for t in tokenizers)
 
 
 class TargetProbability(NamedTuple):

@@ -5,7 +5,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_transformer.data.noise import TAG_SIGNS
-from tf_transformer.tokenizers.contract import GraphTokenizer
+from tf_transformer.tokenizers import GraphTokenizer
 
 _TAG = f"(?s).*[{TAG_SIGNS}].*"
 

@@ -1,6 +1,38 @@
 """Tokenizers: text to token ids and back, inside the TensorFlow graph."""
 
-from tf_transformer.tokenizers.contract import GraphTokenizer, require_tokenizer
+from typing import Any, Protocol
+
+import tensorflow as tf
+
 from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer, TokenizerError
 
-__all__ = ["GraphTokenizer", "SentencePieceTokenizer", "TokenizerError", "require_tokenizer"]
+__all__ = ["GraphTokenizer", "SentencePieceTokenizer", "TokenizerError"]
+
+
+class GraphTokenizer(Protocol):
+    """What the graph of a translator needs of a tokenizer; the ids are those of `encode`.
+
+    With a method `subwords(ids)`, which returns a list of str, a sentence that is too long for the
+    model is split between words (those that begin with `▁`). With `id_to_string(ids)`, from int32
+    ids `(B, None)` to subwords, string `(B, None)`, both ragged, a translator has `align`.
+
+    Attributes:
+        vocab_size: Number of tokens, V.
+        pad_id: Token id of padding; the same for source and target, and that of the model.
+        bos_id: Token id that begins the decoder's input.
+        eos_id: Token id that ends a sentence.
+        graph_resource: What a module must track for a SavedModel to hold the tokenizer's tables
+            and assets, such as a `tf.lookup.StaticHashTable` or a layer; None if there are none.
+    """
+
+    vocab_size: int
+    pad_id: int
+    bos_id: int
+    eos_id: int
+    graph_resource: Any
+
+    def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        """Converts texts, string `(B,)`, to int32 ids `(B, None)`, without begin and end ids."""
+
+    def detokenize(self, ids: tf.RaggedTensor) -> tf.Tensor:
+        """Converts int32 ids `(B, None)`, without special ids, to texts, string `(B,)`."""

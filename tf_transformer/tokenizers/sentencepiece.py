@@ -1,5 +1,6 @@
 """SentencePiece: trained by its own library, run inside the graph by TensorFlow Text."""
 
+import functools
 import hashlib
 import io
 import os
@@ -14,7 +15,7 @@ import tensorflow_text
 from sentencepiece import sentencepiece_model_pb2
 from tensorflow_text.python.ops.sentencepiece_tokenizer import gen_sentencepiece_tokenizer
 
-from tf_transformer.errors import ConfigError, InputError, did_you_mean
+from tf_transformer.errors import ConfigError, InputError
 
 PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3
 
@@ -23,8 +24,6 @@ PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3
 _WHITE_SPACE = (*range(0x9, 0xE), 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028, 0x2029,
                 0x202F, 0x205F, 0x3000)  # fmt: skip
 _NORMALISATION = "".join(f"{character:X}\t20\n" for character in _WHITE_SPACE)
-
-_MODEL_TYPES = ("bpe", "unigram")
 
 # SentencePiece keeps its training sentences in memory; a sample of so many is representative.
 _MAX_SENTENCES = 4_000_000
@@ -35,22 +34,26 @@ class TokenizerError(InputError):
 
 
 class VocabularySizeError(ConfigError):
-    """A vocabulary size that the training sentences do not allow.
+    """A vocabulary size that is too small for the characters of the training sentences.
 
     Attributes:
-        nearest: The largest size that they allow, or the smallest.
+        smallest: The smallest size that they allow.
     """
 
-    def __init__(self, message: str, nearest: int) -> None:
-        super().__init__(message)
-        self.nearest = nearest
+    def __init__(self, vocab_size: int, smallest: int) -> None:
+        super().__init__(
+            f"vocab_size={vocab_size} is too small for the characters of this corpus: give "
+            f"--vocab-size (vocab_size) of at least {smallest}."
+        )
+        self.smallest = smallest
 
 
 class SentencePieceTokenizer:
     """Converts text to token ids and back (Kudo & Richardson 2018).
 
     With byte fallback no character is lost: one that is not in the vocabulary becomes bytes.
-    Two engines read the same model: the library for whole corpora, TensorFlow Text in the graph.
+    Two engines read the same model: the library in `encode`, `decode` and `subwords`, TensorFlow
+    Text inside the graph in `tokenize`, `detokenize` and `id_to_string`.
 
     Args:
         model: A serialised SentencePiece model.
@@ -68,11 +71,6 @@ class SentencePieceTokenizer:
     """
 
     def __init__(self, model: bytes) -> None:
-        if not isinstance(model, bytes):
-            raise TokenizerError(
-                f"the model must be bytes, received {model!r}; "
-                "use SentencePieceTokenizer.load to read a file"
-            )
         self.model = model
         self._library = sentencepiece.SentencePieceProcessor()
         try:
@@ -81,7 +79,6 @@ class SentencePieceTokenizer:
             raise TokenizerError(
                 "no SentencePiece model, or a damaged one. Restore it from a copy or train anew."
             ) from None
-        self._graph = None
         self.vocab_size = self._library.vocab_size()
         while self.vocab_size and self._library.is_unused(self.vocab_size - 1):
             self.vocab_size -= 1
@@ -110,23 +107,19 @@ class SentencePieceTokenizer:
             sentences: Training sentences, read once and not kept; of both languages for a joint
                 vocabulary. Of more than four million a random sample of four million is used,
                 always the same one.
-            vocab_size: Number of subwords, the 256 bytes and 4 special ids included.
+            vocab_size: Number of subwords, the 256 bytes and 4 special ids included; fewer if the
+                sentences do not have that many different ones.
             model_type: `"bpe"` or `"unigram"`.
             character_coverage: Part of the text whose characters have subwords of their own; the
                 rare others become bytes, which are trained so.
             user_symbols: Texts that are one subword wherever they stand, such as `"<BT>"`.
 
         Raises:
-            VocabularySizeError: If the sentences do not have that many different subwords, or
-                more characters.
-            ConfigError: If the model type is unknown, or there is no text.
+            VocabularySizeError: If the sentences have more characters.
+            ConfigError: If there is no text, or SentencePiece refuses another argument.
             TypeError: If `sentences` is a str.
         """
         _require_list(sentences)
-        if model_type not in _MODEL_TYPES:
-            raise ConfigError(
-                f"unknown model_type {model_type!r}: {did_you_mean(model_type, _MODEL_TYPES)}"
-            )
         failed = []
 
         def stream():
@@ -147,6 +140,7 @@ class SentencePieceTokenizer:
                     shuffle_input_sentence=True,
                     model_writer=model,
                     vocab_size=vocab_size,
+                    hard_vocab_limit=False,
                     model_type=model_type,
                     byte_fallback=True,
                     character_coverage=character_coverage,
@@ -188,7 +182,7 @@ class SentencePieceTokenizer:
         pathlib.Path(path).write_bytes(self.model)
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Returns the token ids of texts, without begin and end ids. Uses the library.
+        """Returns the token ids of texts, without begin and end ids.
 
         Raises:
             TypeError: If `texts` is a str.
@@ -197,7 +191,7 @@ class SentencePieceTokenizer:
         return self._library.encode(list(texts))
 
     def decode(self, ids: Iterable[Iterable[int]]) -> list[str]:
-        """Returns the texts of sequences of token ids. Uses the library."""
+        """Returns the texts of sequences of token ids."""
         # One by one: given an empty list the library returns one empty text.
         return [self._library.decode(list(map(int, sequence))) for sequence in ids]
 
@@ -206,48 +200,28 @@ class SentencePieceTokenizer:
         return [self._library.id_to_piece(int(i)) for i in ids]
 
     def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Tokenizes texts in the graph.
-
-        Args:
-            texts: string tensor `(B,)`.
-
-        Returns:
-            int32 `tf.RaggedTensor` `(B, None)` of token ids, without begin and end ids.
-        """
+        """Converts texts, string `(B,)`, to int32 ids `(B, None)` without begin and end."""
         return self.graph_resource.tokenize(texts)
 
     def detokenize(self, ids: tf.RaggedTensor) -> tf.Tensor:
-        """Converts token ids to texts in the graph.
-
-        Args:
-            ids: int32 `tf.RaggedTensor` `(B, None)`, without padding, begin and end ids.
-
-        Returns:
-            string tensor `(B,)`.
-        """
+        """Converts int32 ids `(B, None)` without special ids to texts, string `(B,)`."""
         return self.graph_resource.detokenize(ids)
 
     def id_to_string(self, ids: tf.RaggedTensor) -> tf.RaggedTensor:
-        """Looks up the subwords of token ids in the graph.
+        """Converts int32 ids `(B, None)` to subwords, string `(B, None)`.
 
-        Args:
-            ids: int32 `tf.RaggedTensor` `(B, None)`.
-
-        Returns:
-            string `tf.RaggedTensor` `(B, None)`; a word's first subword begins with `▁` (U+2581),
-            and a byte outside the vocabulary is spelled, such as `<0xE2>`.
+        A word's first subword begins with `▁` (U+2581), and a byte is spelled, such as `<0xE2>`.
         """
         return self.graph_resource.id_to_string(ids)
 
-    @property
+    @functools.cached_property
     def graph_resource(self) -> tensorflow_text.SentencepieceTokenizer:
         """TensorFlow Text's tokenizer, which a module must track to be saved."""
-        if self._graph is None:
-            # Created on first use and outside any function, so that it outlives a trace.
-            with tf.init_scope():
-                self._graph = tensorflow_text.SentencepieceTokenizer(self.model)
-                self._graph._model_resource = _GraphModel(self.model)
-        return self._graph
+        # Created on first use and outside any function, so that it outlives a trace.
+        with tf.init_scope():
+            graph = tensorflow_text.SentencepieceTokenizer(self.model)
+            graph._model_resource = _GraphModel(self.model)
+        return graph
 
 
 class _GraphModel(tf.saved_model.experimental.TrackableResource):
@@ -278,20 +252,9 @@ def _require_list(texts: Iterable[str]) -> None:
 
 def _explained(error: RuntimeError, vocab_size: int) -> ConfigError:
     message = str(error).strip()
-    # sentencepiece: "Vocabulary size too high (8000). Please set it to a value <= 512."
-    if found := re.search(r"too high .*<= (\d+)", message):
-        return VocabularySizeError(
-            f"vocab_size={vocab_size} is more than this corpus allows: give --vocab-size "
-            f"(vocab_size) of at most {found[1]}.",
-            int(found[1]),
-        )
     # sentencepiece: "Vocabulary size is smaller than required_chars. 262 vs 498. Increase …"
     if found := re.search(r"smaller than required_chars.* vs (\d+)", message):
-        return VocabularySizeError(
-            f"vocab_size={vocab_size} is too small for the characters of this corpus: give "
-            f"--vocab-size (vocab_size) of at least {found[1]}.",
-            int(found[1]),
-        )
+        return VocabularySizeError(vocab_size, int(found[1]))
     # sentencepiece: "[!sentences_.empty()]" and "[(all_chars_count) > (0)]".
     if "sentences_.empty" in message or "all_chars_count" in message:
         return ConfigError(

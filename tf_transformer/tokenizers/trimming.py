@@ -2,32 +2,28 @@
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from sentencepiece import sentencepiece_model_pb2
 
-from tf_transformer.tokenizers.contract import GraphTokenizer
 from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer, TokenizerError
 
 _LINES_AT_ONCE = 10_000  # their ids take memory
 
 
 class Recorder:
-    """A tokenizer in the graph that marks the ids which are read from texts or made into texts.
+    """A tokenizer that marks the ids which are read from texts or made into texts in the graph."""
 
-    Args:
-        tokenizer: The tokenizer that does the work.
-    """
-
-    def __init__(self, tokenizer: GraphTokenizer) -> None:
+    def __init__(self, tokenizer: SentencePieceTokenizer) -> None:
         self._tokenizer = tokenizer
-        self.vocab_size = tokenizer.vocab_size
-        self.pad_id, self.bos_id = tokenizer.pad_id, tokenizer.bos_id
-        self.eos_id = tokenizer.eos_id
-        self.graph_resource = tokenizer.graph_resource
         with tf.init_scope(), tf.device("CPU"):
-            self._marks = tf.Variable(tf.zeros([self.vocab_size], tf.bool), trainable=False)
+            self._marks = tf.Variable(tf.zeros([tokenizer.vocab_size], tf.bool), trainable=False)
+
+    def __getattr__(self, name: str) -> Any:
+        """All but the two methods below is that of the tokenizer."""
+        return getattr(self._tokenizer, name)
 
     def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """As the tokenizer; marks the ids."""
@@ -38,7 +34,7 @@ class Recorder:
         return self._tokenizer.detokenize(self._mark(ids))
 
     def marked(self) -> set[int]:
-        """The ids that were marked so far."""
+        """Returns the ids that were marked so far."""
         return set(np.flatnonzero(self._marks.numpy()).tolist())
 
     def _mark(self, ids: tf.RaggedTensor) -> tf.RaggedTensor:
@@ -48,18 +44,17 @@ class Recorder:
 
 
 def used_ids(tokenizer: SentencePieceTokenizer, texts: Sequence[str]) -> set[int]:
-    """The ids of all subwords in some texts."""
+    """Returns the ids of all subwords in texts."""
     return {index for batch in _batches(texts) for row in tokenizer.encode(batch) for index in row}
 
 
 def trim_tokenizer(
     tokenizer: SentencePieceTokenizer, used: Iterable[int]
 ) -> tuple[SentencePieceTokenizer, np.ndarray]:
-    """A tokenizer of fewer subwords. Texts made of the used ones are split exactly as before.
+    """Returns a tokenizer of fewer subwords, which splits texts of used ones exactly as before.
 
-    What is no subword (special ids, bytes) stays, and so do single characters: other texts become
-    shorter subwords, and bytes only where they did before. Ids keep their order, and subwords their
-    scores.
+    Special ids, bytes and single characters stay: other texts become shorter subwords, and bytes
+    only where they did before. Ids keep their order, and subwords their scores.
 
     BPE also needs the subwords from which a kept one is merged. They stay behind the vocabulary, so
     that a model need not know them, and are "unused", as in SentencePiece's own `SetVocabulary`:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 import keras
 import numpy as np
 
-from tf_transformer.data.parallel import ParallelText
+from tf_transformer.data.text import ParallelText
 from tf_transformer.evaluation import score, signatures
 from tf_transformer.models.architectures import build_model, with_tokenizers
 from tf_transformer.training.checkpoints import Checkpoint, Checkpoints

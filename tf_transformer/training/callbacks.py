@@ -12,7 +12,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tf_transformer.data.parallel import ParallelText
+from tf_transformer.data.text import ParallelText
 from tf_transformer.errors import InputError
 from tf_transformer.evaluation import score
 from tf_transformer.training.checkpoints import Checkpoints

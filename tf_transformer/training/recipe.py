@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from tf_transformer.config import RunConfig
 from tf_transformer.data.corpus import default_vocab_size
-from tf_transformer.data.parallel import Corpus
+from tf_transformer.data.text import Corpus
 from tf_transformer.evaluation import bleu_tokenizer
 from tf_transformer.training.criterion import translates
 

@@ -4,15 +4,13 @@ import dataclasses
 import itertools
 import json
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import NamedTuple
 
-from tf_transformer.config import DataConfig, RunConfig, TokenizerConfig, flag
-from tf_transformer.data.augmentation import Augmentation
+from tf_transformer.config import RunConfig, TokenizerConfig
 from tf_transformer.data.batching import TokenBatches
 from tf_transformer.data.corpus import load_corpus
-from tf_transformer.data.held_out import Remainder
-from tf_transformer.data.parallel import Corpus
+from tf_transformer.data.text import Corpus
 from tf_transformer.inference.ordered import num_cores
 from tf_transformer.models.architectures import with_tokenizers
 from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer, VocabularySizeError
@@ -20,8 +18,6 @@ from tf_transformer.training.distribution import Workers
 from tf_transformer.training.recipe import Choice, Facts, choose, with_choices
 from tf_transformer.training.restore import restore_tokenizers
 from tf_transformer.training.run_directory import RunDirectory, say
-
-Sentences = Callable[[], Iterable[str]]  # called again where they are needed again
 
 
 class RunData(NamedTuple):
@@ -45,12 +41,12 @@ class RunData(NamedTuple):
 
     @property
     def tokenizers(self) -> tuple[SentencePieceTokenizer, SentencePieceTokenizer]:
-        """Those of source and target."""
+        """The tokenizers of source and target."""
         return self.source_tokenizer, self.target_tokenizer
 
     @property
     def description(self) -> str:
-        """How much there is, in a few lines."""
+        """How much data there is, in a few lines."""
         corpus, batches, units = self.corpus, self.batches, f"{self.corpus.unit}s"
         lines = [
             f"{len(text) - part.num_too_long:,} {name} {units} of {corpus.name}; dropped: "
@@ -91,15 +87,19 @@ def prepare_data(
     if workers.is_chief:
         for note in corpus.notes:
             say(note)
-        if isinstance(corpus.train, Remainder):
-            say(_held_out_line(config.data, corpus))
     if resume:
         tokenizers = restore_tokenizers(run)
     else:
-        may_differ = config.tokenizer.vocab_size is None
-        config = _completed(config, corpus, workers)
-        tokenizers = _train_tokenizers(config.tokenizer, corpus, workers, may_differ)
-        config = _with_vocab_size(config, *tokenizers)
+        may_grow = config.tokenizer.vocab_size is None  # The recipe chooses it.
+        config = _with_recipe(config, corpus, workers)
+        models = [b""] if config.tokenizer.joint else [b"", b""]
+        if workers.is_chief:
+            models = _train_tokenizers(config.tokenizer, corpus, may_grow)
+        trained = [SentencePieceTokenizer(workers.broadcast(model)) for model in models]
+        tokenizers = trained[0], trained[-1]
+        size = max(tokenizer.vocab_size for tokenizer in trained)
+        tokenizer = dataclasses.replace(config.tokenizer, vocab_size=size)
+        config = dataclasses.replace(config, tokenizer=tokenizer)
     config = dataclasses.replace(config, model=with_tokenizers(config.model, *tokenizers))
     began = time.monotonic()
     options = {"batch_tokens": config.data.batch_tokens, "max_length": config.data.max_length}
@@ -108,60 +108,15 @@ def prepare_data(
         *tokenizers,
         seed=config.training.seed,
         cache_dir=config.data.data_cache,
-        augmentation=Augmentation(config.data.source_noise),
+        source_noise=config.data.source_noise,
         **options,
     )
     validation = TokenBatches.from_text(corpus.validation, *tokenizers, **options)
     return config, RunData(corpus, *tokenizers, batches, validation, time.monotonic() - began)
 
 
-def _held_out_line(config: DataConfig, corpus: Corpus) -> str:
-    held_out, same_source = len(corpus.validation), corpus.train.num_same_source
-    total = len(corpus.train) + held_out + same_source
-    same = "with the same sources" if corpus.unit == "pair" else "that repeat them"
-    dropped = f" and dropped {same_source:,} {same}" if same_source else ""
-    options = " and ".join(map(flag, config.VALIDATION_FILES[config.corpus]))
-    return (
-        f"Held out {held_out:,} of {total:,} {corpus.unit}s for validation{dropped}; "
-        f"give {options} to choose them."
-    )
-
-
-def _train_tokenizers(
-    config: TokenizerConfig,
-    corpus: Corpus,
-    workers: Workers,
-    may_differ: bool,
-) -> tuple[SentencePieceTokenizer, SentencePieceTokenizer]:
-    """Trains them on the chief, and gives every worker the chief's.
-
-    `may_differ` says whether another size may be taken where that of the configuration is not
-    possible.
-    """
-    text = corpus.train
-    # Of text alone the sources are empty.
-    sides: dict[str, Sentences] = {
-        "text": lambda: filter(None, itertools.chain.from_iterable(text))
-    }
-    if not config.joint:
-        sides = {
-            "source text": lambda: (source for source, _ in text),
-            "target text": lambda: (target for _, target in text),
-        }
-    if workers.is_chief:
-        units = "sentence pairs" if corpus.unit == "pair" else "sentences"
-        say(f"Training a tokenizer of {config.vocab_size:,} subwords on {len(text):,} {units}.")
-    trained = []
-    for name, sentences in sides.items():
-        content = b""
-        if workers.is_chief:
-            content = _train_tokenizer(config, may_differ, sentences, name).model
-        trained.append(SentencePieceTokenizer(workers.broadcast(content)))
-    return trained[0], trained[-1]
-
-
-def _completed(config: RunConfig, corpus: Corpus, workers: Workers) -> RunConfig:
-    """The configuration with the choices of the recipe, those of the chief."""
+def _with_recipe(config: RunConfig, corpus: Corpus, workers: Workers) -> RunConfig:
+    """Returns the configuration with the choices of the recipe, those of the chief."""
     facts = Facts.of(config, corpus, num_cores() * workers.count, workers.num_gpus)
     # The machines of other workers may have more cores.
     content = json.dumps([str(facts), choose(config, facts)]).encode()
@@ -169,43 +124,27 @@ def _completed(config: RunConfig, corpus: Corpus, workers: Workers) -> RunConfig
     return with_choices(config, [Choice(*choice) for choice in choices], chosen_for)
 
 
-def _train_tokenizer(
-    config: TokenizerConfig, may_differ: bool, sentences: Sentences, name: str
-) -> SentencePieceTokenizer:
-    """Trains one, of another size where that is not possible and it may differ."""
-    try:
-        return SentencePieceTokenizer.train(
-            sentences(), config.vocab_size, config.model_type, config.character_coverage,
-            (config.user_symbols or "").split(),
+def _train_tokenizers(config: TokenizerConfig, corpus: Corpus, may_grow: bool) -> list[bytes]:
+    """Returns one model, or those of source and target; they may be larger if the text needs it."""
+    units = "sentence pairs" if corpus.unit == "pair" else "sentences"
+    say(f"Training a tokenizer of {config.vocab_size:,} subwords on {len(corpus.train):,} {units}.")
+
+    def train(sentences: Iterable[str]) -> bytes:
+        tokenizer = SentencePieceTokenizer.train(
+            filter(None, sentences), config.vocab_size, config.model_type,
+            config.character_coverage, (config.user_symbols or "").split(),
         )  # fmt: skip
+        if tokenizer.vocab_size < config.vocab_size:
+            say(f"The text has {tokenizer.vocab_size:,} different subwords.")
+        return tokenizer.model
+
+    try:
+        if config.joint:
+            return [train(itertools.chain.from_iterable(corpus.train))]
+        return [train(pair[side] for pair in corpus.train) for side in (0, 1)]
     except VocabularySizeError as error:
-        if not may_differ:
+        if not may_grow:
             raise
-        possible, reason = error.nearest, f"The {name} allows at most {error.nearest:,} subwords"
-        if error.nearest > config.vocab_size:
-            possible += config.vocab_size // 2  # words need more than characters
-            reason = f"The characters of the {name} alone need {error.nearest:,} subwords"
-        say(f"{reason}: training a tokenizer of {possible:,}.")
-    config = dataclasses.replace(config, vocab_size=possible)
-    return _train_tokenizer(config, may_differ, sentences, name)
-
-
-def _with_vocab_size(
-    config: RunConfig,
-    source_tokenizer: SentencePieceTokenizer,
-    target_tokenizer: SentencePieceTokenizer,
-) -> RunConfig:
-    """The configuration that trains these tokenizers again."""
-    sizes = {source_tokenizer.vocab_size, target_tokenizer.vocab_size}
-    # Only a default may have given two sizes, and gives them again.
-    vocab_size = sizes.pop() if len(sizes) == 1 else None
-    if vocab_size == config.tokenizer.vocab_size:
-        return config
-    tokenizer = dataclasses.replace(config.tokenizer, vocab_size=vocab_size)
-    notes, key = dict(config.chosen), "tokenizer.vocab_size"
-    if vocab_size is None:
-        notes.pop(key, None)
-    elif key in notes:
-        smaller = vocab_size < config.tokenizer.vocab_size
-        notes[key] = "as many as the text allows" if smaller else "the text has so many characters"
-    return dataclasses.replace(config, tokenizer=tokenizer, chosen=notes)
+        say(f"The characters of the text alone need {error.smallest:,} subwords.")
+        size = error.smallest + config.vocab_size // 2  # Words need more than characters.
+        return _train_tokenizers(dataclasses.replace(config, vocab_size=size), corpus, may_grow)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tf_transformer.data.parallel import ParallelText
+from tf_transformer.data.text import ParallelText
 from tf_transformer.evaluation import score, signatures
 from tf_transformer.training.criterion import BLEU, LOSS, Criterion
 

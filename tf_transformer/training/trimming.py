@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tf_transformer.data.lines import DataError
+from tf_transformer.data.text import DataError
 from tf_transformer.files import atomic_folder
 from tf_transformer.inference.translator import Translator
 from tf_transformer.models.architectures import with_tokenizers

@@ -1,0 +1,58 @@
+"""Tests of the copy and reverse corpora."""
+
+import itertools
+
+import pytest
+
+from tf_transformer.data.tasks import copy_task, reverse_task
+from tf_transformer.data.text import DataError
+
+TASKS = pytest.mark.parametrize("task", [copy_task, reverse_task])
+
+
+def all_sources(corpus):
+    return corpus.train.sources + corpus.validation.sources + corpus.test.sources
+
+
+def test_targets_are_the_sources_copied_or_reversed():
+    copy, reverse = copy_task(200, 20, 20), reverse_task(200, 20, 20)
+    assert (copy.name, reverse.name) == ("copy", "reverse")
+    assert all_sources(copy) == all_sources(reverse)
+    for part in ("train", "validation", "test"):
+        assert getattr(copy, part).targets == getattr(copy, part).sources
+        for source, target in getattr(reverse, part):
+            assert target.split(" ") == source.split(" ")[::-1]
+
+
+@TASKS
+def test_sizes_symbols_and_lengths_are_as_asked(task):
+    corpus = task(300, 40, 50, num_symbols=3, min_length=4, max_length=6)
+    assert (len(corpus.train), len(corpus.validation), len(corpus.test)) == (300, 40, 50)
+    sentences = [source.split(" ") for source in all_sources(corpus)]
+    assert {symbol for sentence in sentences for symbol in sentence} == {"a", "b", "c"}
+    assert {len(sentence) for sentence in sentences} == {4, 5, 6}
+    assert task(5, 1, 0).test is None
+
+
+def test_no_sentence_occurs_twice_and_each_that_exists_can_be_asked_for():
+    sources = all_sources(copy_task())
+    assert len(sources) == len(set(sources)) == 21_000
+    corpus = copy_task(10, 1, 1, num_symbols=2, min_length=2, max_length=3)  # 4 + 8 exist
+    expected = {" ".join(s) for n in (2, 3) for s in itertools.product("ab", repeat=n)}
+    assert set(all_sources(corpus)) == expected
+    words = "13 distinct sentences .* 2 symbols in lengths 2 to 3 make only 12"
+    with pytest.raises(DataError, match=words):
+        copy_task(11, 1, 1, num_symbols=2, min_length=2, max_length=3)
+
+
+def test_held_out_text_has_short_sentences_like_the_training_text():
+    # Few sentences of length 1 and 2 exist, so drawing distinct ones uses them up early: without
+    # a shuffle all 12 of them would be in train. With it, 500 of 1,000 sentences are expected to
+    # hold 6, and hold none with a probability of about 1 in 4,000 (the seed is fixed).
+    corpus = copy_task(500, 1, 499, num_symbols=3, min_length=1, max_length=8)
+    assert any(len(source.split(" ")) <= 2 for source in corpus.test.sources)
+
+
+@TASKS
+def test_the_same_seed_makes_the_same_corpus_and_another_seed_another(task):
+    assert task(100, 10, 10, seed=7) == task(100, 10, 10, seed=7) != task(100, 10, 10, seed=8)

@@ -1,0 +1,262 @@
+"""Tests of text as token ids: the same in memory and on disk, with and without noise."""
+
+import multiprocessing
+import random
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tf_transformer.data.text import DataError, ParallelText, TextFiles
+from tf_transformer.data.tokens import TokenizedText
+from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer
+
+# No test shall fail because the machine is busy.
+unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+class Letters:
+    """A tokenizer whose token ids are the code points of the characters; it counts its calls."""
+
+    pad_id, bos_id, eos_id = 0, 1, 2
+
+    def __init__(self, vocab_size=2**16, model=b"letters", times=1):
+        self.vocab_size, self.model, self._times = vocab_size, model, times
+        self.calls = 0
+
+    def encode(self, texts):
+        self.calls += 1
+        return [list(map(ord, text)) * self._times for text in texts]
+
+
+def pairs_of(text):
+    return [(text.source(i).tolist(), text.target(i).tolist()) for i in range(len(text))]
+
+
+def codes(*pairs):
+    return [tuple(list(map(ord, side)) for side in pair) for pair in pairs]
+
+
+def parallel(*pairs):
+    return ParallelText(*zip(*pairs, strict=True))
+
+
+letters = st.text(
+    st.characters(codec="utf-8", min_codepoint=1, max_codepoint=2**16 - 1), min_size=1, max_size=6
+)
+
+
+@unhurried
+@given(
+    pairs=st.lists(st.tuples(letters, letters), min_size=1, max_size=25),
+    chunk=st.integers(1, 9),
+    noise=st.sampled_from([0.0, 0.5, 1.0]),
+)
+def test_memory_disk_and_noise_hold_the_pairs_that_are_short_enough(
+    tmp_path_factory, pairs, chunk, noise
+):
+    short = codes(*[pair for pair in pairs if max(map(len, pair)) < 5])
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr("tf_transformer.data.tokens._CHUNK_PAIRS", chunk)
+        cache = tmp_path_factory.mktemp("cache")
+        for cache_dir in (None, cache, cache):
+            given = parallel(*pairs), Letters(), Letters(), 5, cache_dir
+            if not short:
+                with pytest.raises(DataError, match="have more tokens than max_length=5 allows"):
+                    TokenizedText.build(*given)
+                assert not list(cache.iterdir())
+                continue
+            text = TokenizedText.build(*given)
+            assert pairs_of(text) == short and len(text) == len(short)
+            assert text.num_too_long == len(pairs) - len(short)
+            assert text.source_lengths.tolist() == [len(source) for source, _ in short]
+            assert text.target_lengths.tolist() == [len(target) for _, target in short]
+            assert text.num_target_tokens == sum(len(target) + 1 for _, target in short)
+            noisy = text.with_noise(given[0], Letters(), 5, noise, (1, 2))
+            assert noisy.ids.dtype == text.ids.dtype and noisy.num_too_long == text.num_too_long
+            assert noise or pairs_of(noisy) == short
+            for (source, target), (as_is, its_target) in zip(pairs_of(noisy), short, strict=True):
+                assert target == its_target and len(source) < 5
+                assert abs(len(source) - len(as_is)) <= 4
+
+
+def test_padded_sides_by_hand():
+    pairs = parallel(("a", "bcd"), ("h", "e"), ("fg", "i"))
+    text = TokenizedText.build(pairs, Letters(), Letters(), 9)
+    ids, lengths = text.padded_sources(np.array([2, 0]), pad_id=7)
+    assert ids.tolist() == [[102, 103], [97, 7]] and lengths.tolist() == [2, 1]
+    assert ids.dtype == np.int32
+    ids, lengths = text.padded_targets(np.array([1, 0]), pad_id=7)
+    assert ids.tolist() == [[101, 7, 7], [98, 99, 100]] and lengths.tolist() == [1, 3]
+    text = TokenizedText.build(pairs, Letters(), Letters(times=2), 9)  # each side has its own
+    assert pairs_of(text)[1:] == codes(("h", "ee"), ("fg", "ii"))
+
+
+@pytest.mark.parametrize(
+    ("vocab_size", "dtype"), [(2**16, np.uint16), (2**16 + 1, np.int32), (300, np.uint16)]
+)
+@pytest.mark.parametrize("is_cached", [False, True])
+def test_an_id_has_two_bytes_if_the_larger_vocabulary_allows(
+    tmp_path, vocab_size, dtype, is_cached
+):
+    cache = tmp_path if is_cached else None
+    tokenizers = Letters(300), Letters(vocab_size)
+    text = TokenizedText.build(parallel(("a", chr(vocab_size - 1))), *tokenizers, 9, cache)
+    assert text.ids.dtype == dtype
+    assert pairs_of(text) == [([97], [vocab_size - 1])]
+    # As uint16 a larger id would be another one.
+    with pytest.raises(DataError, match=f"to {vocab_size}, but its vocabulary has {vocab_size} t"):
+        TokenizedText.build(parallel(("a", chr(vocab_size))), *tokenizers, 9, cache)
+    assert len(list(tmp_path.iterdir())) == is_cached
+
+
+# The cache
+
+PAIRS = [("ab", "c"), ("d", "ef"), ("toolong", "g")]
+
+
+def build(cache, pairs=PAIRS, source=None, target=None, max_length=5):
+    """Returns the pairs of ids, and whether the text was tokenized for that."""
+    source, target = source or Letters(), target or Letters()
+    text = TokenizedText.build(parallel(*pairs), source, target, max_length, cache)
+    return pairs_of(text), source.calls > 0
+
+
+def folders(cache):
+    return sorted(path.name for path in cache.iterdir())
+
+
+def test_the_cache_is_used_the_second_time(tmp_path):
+    cache, tokenizer = tmp_path / "new" / "cache", Letters()
+    assert build(cache) == (codes(*PAIRS[:2]), True)
+    text = TokenizedText.build(parallel(*PAIRS), tokenizer, tokenizer, 5, cache)
+    assert not tokenizer.calls and text.num_too_long == 1
+    # It is mapped from disk, read-only.
+    for array in (text.ids, text.offsets):
+        assert isinstance(array.base, np.memmap) and not array.flags.writeable
+    # Noise leaves out the pair that was dropped, and changes nothing in the cache.
+    noisy = text.with_noise(parallel(*PAIRS), tokenizer, 5, 1.0, (0, 0))
+    assert [target for _, target in pairs_of(noisy)] == [codes(p)[0][1] for p in PAIRS[:2]]
+    assert build(cache) == (codes(*PAIRS[:2]), False)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"pairs": [("ab", "c"), ("d", "eg"), ("toolong", "g")]},
+        {"pairs": PAIRS[:2]},
+        {"pairs": [PAIRS[1], PAIRS[0], PAIRS[2]]},
+        {"source": Letters(model=b"other")},
+        {"target": Letters(model=b"other")},
+        {"source": Letters(2**16 + 1)},
+        {"max_length": 6},
+    ],
+    ids=["sentence", "fewer", "order", "source tokenizer", "target tokenizer", "dtype", "length"],
+)
+def test_ids_of_other_input_are_neither_used_nor_overwritten(tmp_path, other):
+    first, _ = build(tmp_path)
+    assert build(tmp_path, **other) == (build(None, **other)[0], True)
+    assert len(folders(tmp_path)) == 2
+    assert build(tmp_path) == (first, False)
+
+
+def test_an_error_in_the_middle_leaves_no_cache(tmp_path):
+    class Damaged(ParallelText):
+        def __iter__(self):
+            yield from super().__iter__()
+            raise DataError("the file is damaged")
+
+    with pytest.raises(DataError, match="damaged"):
+        TokenizedText.build(Damaged(("ab",), ("c",)), Letters(), Letters(), 5, tmp_path)
+    assert folders(tmp_path) == []
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(DataError, match=r"file: the ids .* cannot be kept there .* --data-cache$"):
+        build(tmp_path / "file")
+
+
+def build_at_once(cache, barrier, results):
+    class Patient(Letters):
+        def encode(self, texts):
+            barrier.wait()  # until every process tokenizes the same text
+            return super().encode(texts)
+
+    results.put(build(cache, source=Patient())[0])
+
+
+def test_processes_that_build_the_same_at_once_all_get_it_and_leave_one_cache(tmp_path):
+    context = multiprocessing.get_context("fork")
+    barrier, results = context.Barrier(3, timeout=60), context.Queue()
+    arguments = tmp_path, barrier, results
+    processes = [context.Process(target=build_at_once, args=arguments) for _ in range(3)]
+    for process in processes:
+        process.start()
+    assert [results.get(timeout=60) for _ in processes] == [codes(*PAIRS[:2])] * 3
+    for process in processes:
+        process.join()
+        assert process.exitcode == 0
+    assert len(folders(tmp_path)) == 1 and not build(tmp_path)[1]
+
+
+# Noise
+
+
+def make_text():
+    """Sentences of 3 to 12 words, the target in capitals."""
+    generator = random.Random(0)
+    words = "das der Haus Hund Katze geht läuft schön größer nicht blau heute morgen und".split()
+    sources = [" ".join(generator.choices(words, k=generator.randint(3, 12))) for _ in range(300)]
+    return ParallelText(tuple(f"{s}." for s in sources), tuple(f"{s}!".upper() for s in sources))
+
+
+TEXT = make_text()
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return SentencePieceTokenizer.train([*TEXT.sources, *TEXT.targets], 400)
+
+
+def noisy_pairs(tokenizer, text=TEXT, max_length=200, probability=0.3, seed=(1, 0), cache=None):
+    plain = TokenizedText.build(text, tokenizer, tokenizer, max_length, cache)
+    return pairs_of(plain.with_noise(text, tokenizer, max_length, probability, seed))
+
+
+def test_noise_is_a_function_of_the_seed_and_changes_only_sources(tokenizer):
+    numbers = [(seed, epoch) for seed in (1, 2) for epoch in (0, 1)]
+    texts = {seed: noisy_pairs(tokenizer, seed=seed) for seed in numbers}
+    # In another order: no call depends on the calls before.
+    assert all(noisy_pairs(tokenizer, seed=seed) == texts[seed] for seed in reversed(numbers))
+    different = [*texts.values(), noisy_pairs(tokenizer, probability=0.0)]
+    assert all(a != b for n, a in enumerate(different) for b in different[:n])
+    made = noisy_pairs(tokenizer, probability=0.1)
+    assert tokenizer.decode([target for _, target in made]) == list(TEXT.targets)
+    sources = tokenizer.decode([source for source, _ in made])
+    changed = [(a, b) for a, b in zip(sources, TEXT.sources, strict=True) if a != b]
+    assert 60 < len(changed) < 200
+    assert all(b == a[:-1] or abs(len(a) - len(b)) <= 4 for b, a in changed)
+    assert [source for source, _ in made] == tokenizer.encode(sources)
+
+
+def test_a_pair_that_becomes_too_long_stays_as_it_is(tokenizer):
+    plain = noisy_pairs(tokenizer, probability=0.0)
+    longest = max(len(ids) for pair in plain for ids in pair)
+    free = noisy_pairs(tokenizer, probability=1.0)
+    made = noisy_pairs(tokenizer, probability=1.0, max_length=longest + 1)
+    expected = [
+        as_is if max(map(len, split)) > longest else split
+        for as_is, split in zip(plain, free, strict=True)
+    ]
+    assert made == expected != free and len(made) == len(TEXT)
+
+
+@pytest.mark.parametrize("max_length", [200, 20])
+def test_text_in_files_has_the_same_noise_as_in_memory(tokenizer, tmp_path, max_length):
+    for name, side in (("source", TEXT.sources), ("target", TEXT.targets)):
+        for shard, lines in enumerate((side[:120], side[120:])):
+            (tmp_path / f"{name}.{shard}").write_text("\n".join([*lines, ""]), encoding="utf-8")
+    files = TextFiles(tmp_path / "source.*", tmp_path / "target.*")
+    expected = noisy_pairs(tokenizer, max_length=max_length)
+    assert (len(expected) == 300) == (max_length == 200)
+    for cache in (None, tmp_path / "cache", tmp_path / "cache"):
+        assert noisy_pairs(tokenizer, files, max_length, cache=cache) == expected

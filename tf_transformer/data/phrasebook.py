@@ -1,0 +1,31 @@
+"""The built-in corpus: German sentences of a phrasebook and their English translations.
+
+They were drawn from a grammar of both languages. They cover the verb in second, first and last
+place, separable verbs, perfect, modal verbs, agreement in gender, case and number, `kein` and
+`nicht`, numbers, prices and clock times, English do-support, imperatives, subordinate and relative
+clauses, dative verbs, comparison and possessives. German leaves its translation no choice.
+"""
+
+from pathlib import Path
+
+from tf_transformer.data.text import Corpus, DataError, ParallelText, read_tsv
+
+_SIZES = (20_000, 500, 500)
+
+
+def phrasebook(num_train: int = 20_000, num_validation: int = 500, num_test: int = 500) -> Corpus:
+    """Returns the corpus, or the first pairs of its parts; with `num_test=0` it has no test part.
+
+    No sentence of either language occurs twice, within a part or across the parts.
+
+    Raises:
+        DataError: If a part has fewer pairs than are asked for.
+    """
+    pairs = iter(read_tsv(Path(__file__).with_name("phrasebook.tsv.gz")))
+    parts = []
+    for size, most in zip((num_train, num_validation, num_test), _SIZES, strict=True):
+        if size > most:
+            raise DataError(f"{size} pairs are asked for where the phrasebook has {most}")
+        part = [next(pairs) for _ in range(most)][:size]
+        parts.append(ParallelText(*zip(*part, strict=True)) if part else None)
+    return Corpus("phrasebook", *parts)
