@@ -13,7 +13,7 @@ from tf_transformer.data.batching import TokenBatches
 from tf_transformer.data.corpus import load_corpus
 from tf_transformer.data.held_out import Remainder
 from tf_transformer.data.parallel import Corpus
-from tf_transformer.inference.ordered import num_cores
+from tf_transformer.inference.streams import num_cores
 from tf_transformer.models.architectures import with_tokenizers
 from tf_transformer.settings import flag
 from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer, VocabularySizeError

@@ -1,6 +1,6 @@
-"""SavedModels on disk: their versions, and how one is found and loaded.
+"""Numbered versions of a SavedModel: how one is found and loaded.
 
-TensorFlow is imported where one is loaded, so that commands refuse a wrong path at once.
+TensorFlow is only imported to load one, so that commands refuse a wrong path at once.
 """
 
 import os
@@ -17,7 +17,7 @@ class SavedModelError(InputError):
 
 
 def versions(path: str | os.PathLike[str]) -> list[int]:
-    """The version numbers in a folder such as `saved_models/NAME`, ascending, of any format."""
+    """Returns the version numbers in a folder such as `saved_models/NAME`, ascending."""
     folder = pathlib.Path(path)
     if not folder.is_dir():
         return []
@@ -25,21 +25,15 @@ def versions(path: str | os.PathLike[str]) -> list[int]:
 
 
 def find_saved_model(path: str | os.PathLike[str]) -> pathlib.Path:
-    """The SavedModel at `path`: `path` itself, or the highest version in it.
+    """Finds the SavedModel at `path`: `path` itself, or the highest version in it.
 
     Raises:
-        SavedModelError: There is none.
+        SavedModelError: There is no SavedModel.
     """
     path = pathlib.Path(path)
-    candidates = [path, *(path / str(number) for number in reversed(versions(path)))]
-    for candidate in candidates:
+    for candidate in (path, *(path / str(number) for number in reversed(versions(path)))):
         if (candidate / SAVED_MODEL).is_file():
             return candidate
-    if any((folder / "model.bin").exists() for folder in candidates):
-        raise SavedModelError(
-            f"{path}: holds a CTranslate2 model, which that engine loads. Write a SavedModel with: "
-            f"tf-transformer export RUN_DIR saved_models/ANOTHER_NAME"
-        )
     if (path / "config.toml").is_file():
         raise SavedModelError(
             f"{path}: is a training run, not a SavedModel. Export it first: "
@@ -54,16 +48,16 @@ def load_saved_model(folder: pathlib.Path) -> Any:
     """Loads the SavedModel in a folder.
 
     Raises:
-        SavedModelError: It is damaged.
+        SavedModelError: A file of it is missing or damaged.
     """
     import tensorflow as tf
 
     try:
-        # By its text TensorFlow would take `..` out of a path, links or not.
+        # TensorFlow resolves `..` by the text of a path, which is wrong for symbolic links.
         return tf.saved_model.load(os.path.realpath(folder))
     except PermissionError:
         raise
-    # TensorFlow has as many classes of error as a SavedModel has files.
+    # TensorFlow raises errors of many classes for damaged files.
     except (OSError, IndexError, ValueError, RuntimeError, tf.errors.OpError) as error:
         raise SavedModelError(
             f"{folder}: the SavedModel is damaged or incomplete. "
