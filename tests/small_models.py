@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from tf_transformer.decoding.contract import has_attention_scores
+from tf_transformer.inference.scoring import has_attention_scores
 from tf_transformer.models.architectures import ARCHITECTURES, build_model
 from tf_transformer.models.configs import ModelConfig
 

@@ -23,7 +23,7 @@ from small_models import (
     small_model,
 )
 
-from tf_transformer.decoding.contract import has_attention_scores
+from tf_transformer.inference.scoring import has_attention_scores
 from tf_transformer.layers.token_statistics import token_statistics
 from tf_transformer.models.architectures import ARCHITECTURES, architecture_name
 

@@ -270,48 +270,6 @@ def test_of_equal_scores_the_older_comes_first():
     assert hypotheses_of(found, 0) == [((), False), ((5,), False)]
 
 
-def test_sentences_that_are_done_are_removed_from_the_batch():
-    lengths, sizes = (1, 9, 1, 5, 0, 1, 7, 9), []
-    wanted = tf.constant([[4] * n + [EOS] * (12 - n) for n in lengths])
-
-    def step(token_ids, index, cache):
-        wanted = cache["source"]["wanted"]
-        assert len(token_ids) == 2 * len(wanted)
-        sizes.append(len(wanted))
-        # So certain that the search stops at the end token.
-        logits = tf.one_hot(wanted[:, index], VOCAB_SIZE, on_value=20.0)
-        return tf.repeat(logits, 2, axis=0), cache
-
-    cache = {"source": {"wanted": wanted}, "target": {}}
-    found = beam_search(step, cache, tf.fill([8], 11), beam_size=2, length_penalty=0.0, **SPECIAL)
-    assert sizes == [8, 8, 4, 4, 4, 4, 3, 3, 2, 2]
-    assert found.lengths[:, 0].numpy().tolist() == list(lengths)
-
-
-@pytest.mark.parametrize(("pad_id", "bos_id", "eos_id"), [(0, 2, 3), (8, 1, 0), (3, 0, 8)])
-@pytest.mark.parametrize("num_steps", [None, 5])
-def test_special_ids_are_the_arguments(pad_id, bos_id, eos_id, num_steps):
-    wanted = tf.constant([[5, 6, eos_id, 5], [eos_id, 5, 5, 5]])
-    first = []
-
-    def step(token_ids, index, cache):
-        first.append(token_ids.numpy().tolist())
-        logits = tf.one_hot(cache["source"]["wanted"][:, index], VOCAB_SIZE, on_value=20.0)
-        # Of the other tokens, the end is the least probable.
-        return tf.repeat(logits - tf.one_hot(eos_id, VOCAB_SIZE), 2, axis=0), cache
-
-    special = {"pad_id": pad_id, "bos_id": bos_id, "eos_id": eos_id}
-    cache = {"source": {"wanted": wanted}, "target": {}}
-    found = beam_search(
-        step, cache, tf.constant([3, 3]), beam_size=2, num_steps=num_steps, **special
-    )
-    assert first[0] == [bos_id] * 4
-    padding = [pad_id] * (found.ids.shape[2] - 2)
-    assert len(padding) == (0 if num_steps is None else 3)
-    assert found.ids[:, 0].numpy().tolist() == [[5, 6, *padding], [pad_id, pad_id, *padding]]
-    assert found.lengths.numpy().tolist() == [[2], [0]]
-
-
 # The cache
 
 

@@ -153,7 +153,7 @@ class GruModel(keras.Model):
 def translator(model=None, source=None, target=None):
     return tt.Translator.from_model(
         tt.Transformer(CONFIG) if model is None else model, source or Tokenizer(),
-        target or Tokenizer(), 8,
+        target or Tokenizer(), tt.Search(max_length=8),
     )  # fmt: skip
 
 

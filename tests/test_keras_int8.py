@@ -40,7 +40,9 @@ def test_a_session_translates_as_the_quantized_translator(fixture, largest, requ
     texts = [*texts, "", "a " * 200]
 
     def translator():
-        return tt.Translator.from_model(model, tokenizer, tokenizer, MAX_LENGTH)
+        return tt.Translator.from_model(
+            model, tokenizer, tokenizer, tt.Search(max_length=MAX_LENGTH)
+        )
 
     def agreement(translations):
         return sum(map(str.__eq__, translations, expected)) / len(texts)

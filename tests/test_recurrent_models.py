@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 from configurations import refusal
 
-from tf_transformer.decoding.contract import has_attention_scores
+from tf_transformer.inference.scoring import has_attention_scores
 from tf_transformer.layers.recurrent import StackedLSTM
 from tf_transformer.models.architectures import build_model, preset
 from tf_transformer.models.recurrent import AttentionalModel, reversed_order

@@ -59,16 +59,3 @@ def test_a_pickled_translator_loads_its_model_again(loaded, sentences):
 def test_a_translator_in_memory_cannot_be_pickled(in_memory):
     with pytest.raises(TypeError, match=r"export it .* Translator\.load"):
         pickle.dumps(in_memory)
-
-
-def test_options_of_a_translator_survive_pickling(exported_version):
-    translator = tt.Translator.load(exported_version, xla=True, threads=3)
-    again = pickle.loads(pickle.dumps(translator))
-    assert (again._compiled, again._threads) == ({}, 3)
-
-
-def test_a_relative_path_is_found_from_elsewhere(exported_version, tmp_path, monkeypatch):
-    monkeypatch.chdir(exported_version.parent)
-    content = pickle.dumps(tt.Translator.load(pathlib.Path(exported_version.name)))
-    monkeypatch.chdir(tmp_path)
-    assert isinstance(pickle.loads(content), tt.Translator)

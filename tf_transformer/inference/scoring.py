@@ -44,7 +44,8 @@ def has_attention_scores(model: TranslationModel) -> bool:
 
 
 def _call_arguments(model):
-    return inspect.signature(model.call).parameters if hasattr(model, "call") else ()
+    call = getattr(model, "call", model)  # `__call__` of a Keras model takes anything
+    return inspect.signature(call).parameters if callable(call) else ()
 
 
 def can_align(model: TranslationModel, *readers: TextReader) -> bool:

@@ -1,63 +1,11 @@
-"""The arguments of a translator: wrong types are errors before TensorFlow sees them; lines."""
+"""A translator translates every line and every sentence of a text on its own."""
 
-import threading
-
-import numpy as np
 import pytest
 import tensorflow as tf
+from graph_session import Server
 from letters import MAX_LENGTH
 
 import tf_transformer as tt
-from tf_transformer.serving.servable import Servable
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("beam_size", 4.0),
-        ("beam_size", "4"),
-        ("beam_size", True),
-        ("batch_size", 2.0),
-        ("batch_size", None),
-        ("length_penalty", "0.6"),
-        ("length_penalty", True),
-        ("length_penalty", [0.6]),
-    ],
-)
-def test_a_number_of_a_wrong_type_is_named(echo_translator, name, value):
-    with pytest.raises(TypeError, match=f"{name} must be .*; received {name}="):
-        echo_translator(["a b"], **{name: value})
-
-
-def test_a_wrong_type_leaves_no_lock_to_other_threads(in_memory):
-    """A float for the size of the beam left TensorFlow's lock held: other threads waited."""
-    with pytest.raises(TypeError, match="beam_size must be an int"):
-        in_memory("a b", beam_size=4.0)
-    found = []
-    thread = threading.Thread(target=lambda: found.append(in_memory("a b", beam_size=2)))
-    thread.daemon = True  # else a failing test never ends
-    thread.start()
-    thread.join(timeout=60)
-    assert found == [in_memory("a b", beam_size=2)]
-
-
-def test_numbers_of_numpy_are_numbers(echo_translator):
-    texts = ["a b", "c"]
-    found = echo_translator(texts, np.int64(1), np.int32(2), np.float64(0.5))
-    assert found == echo_translator(texts, 1, 2, 0.5) == texts
-
-
-@pytest.mark.parametrize(
-    "texts", [{"a b": 1}, {"a b", "c"}, frozenset(["a"])], ids=["dict", "set", "frozenset"]
-)
-@pytest.mark.parametrize("method", ["__call__", "n_best", "stream"])
-def test_a_collection_without_an_order_is_no_list_of_texts(echo_translator, texts, method):
-    arguments = (texts,) if method == "__call__" else (texts, 1)
-    with pytest.raises(TypeError, match="texts must be a list of str; received"):
-        getattr(echo_translator, method)(*arguments)
-
-
-# --- Lines ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -88,16 +36,20 @@ SEVERAL = {
 def way(request, first_sentence_version):
     """A way to translate texts with a model that translates the first sentence of a line."""
     loaded = tt.Translator.load(first_sentence_version, xla=request.param == "compiled")
-    servable = Servable(first_sentence_version, threads=1)
-    decoded = {
-        "signature": lambda texts: loaded.module.translate(text=tf.constant(texts))["translation"],
-        "session": lambda texts: servable.run("serving_default", {"text": texts})["translation"],
-    }
-    if request.param in decoded:
-        return lambda texts: [t.decode() for t in np.array(decoded[request.param](texts)).tolist()]
-    return {
-        "stream": lambda texts: [best.text for (best,) in loaded.stream(texts, batch_size=3)],
-    }.get(request.param, loaded)
+
+    def signature(texts):
+        found = loaded.module.translate(text=tf.constant(texts))["translation"].numpy()
+        return [text.decode() for text in found]
+
+    def session(texts):
+        server = Server(str(first_sentence_version))
+        return server.run("serving_default", texts)["translation"]
+
+    def stream(texts):
+        return [best.text for (best,) in loaded.stream(texts, batch_size=3)]
+
+    ways = {"signature": signature, "session": session, "stream": stream}
+    return ways.get(request.param, loaded)
 
 
 def test_every_sentence_of_a_line_is_translated(way):
@@ -140,22 +92,15 @@ def test_a_line_of_one_sentence_is_translated_as_it_is(in_memory, sentences):
 
 def test_a_model_of_prompts_gets_each_line_whole(first_sentence_model, letter_tokenizer, tmp_path):
     translator = tt.Translator.from_model(
-        first_sentence_model, letter_tokenizer, letter_tokenizer, MAX_LENGTH, by_sentence=False
-    )
+        first_sentence_model, letter_tokenizer, letter_tokenizer,
+        tt.Search(max_length=MAX_LENGTH, by_sentence=False),
+    )  # fmt: skip
     version = tt.export_saved_model(translator, tmp_path / "prompts")
     texts, expected = ["\n".join(SEVERAL), "ab"], ["\n".join([*SEVERAL.values(), "cd.", ""]), "ab"]
     for translate in (translator, tt.Translator.load(version)):
         assert translate(texts) == expected
         found = translate.module.translate(text=tf.constant(texts))["translation"].numpy()
         assert [text.decode() for text in found] == expected
-
-
-def test_a_search_takes_one_line(echo_translator):
-    for method in (echo_translator.n_best, echo_translator.stream):
-        with pytest.raises(ValueError, match="item 1 of texts has a line break"):
-            list(method(["a", "b\nc"], 1))
-    (best,) = echo_translator.n_best(["a b\n"], 1)[0]  # white space at the end is no line
-    assert best.text == "a b"
 
 
 def test_the_signature_of_n_best_says_that_a_line_was_not_translated(in_memory):
