@@ -1,14 +1,8 @@
-"""A translator and other processes: it can be pickled, and says that it does not survive a fork."""
+"""A translator says that it does not survive a fork."""
 
 import json
-import pathlib
-import pickle
 import subprocess
 import sys
-
-import pytest
-
-import tf_transformer as tt
 
 # A process of its own, for a fork of this one would have its threads missing.
 FORKED = """
@@ -46,16 +40,3 @@ def test_a_forked_process_is_told_at_once(exported_version, sentences):
     assert found["alive"]
     for error in found["errors"]:
         assert "does not work after a fork" in error and "spawn" in error
-
-
-def test_a_pickled_translator_loads_its_model_again(loaded, sentences):
-    content = pickle.dumps(loaded)
-    assert len(content) < 1000, "the path, not the weights"
-    again = pickle.loads(content)
-    assert again is not loaded
-    assert again(sentences[:4]) == loaded(sentences[:4])
-
-
-def test_a_translator_in_memory_cannot_be_pickled(in_memory):
-    with pytest.raises(TypeError, match=r"export it .* Translator\.load"):
-        pickle.dumps(in_memory)

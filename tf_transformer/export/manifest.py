@@ -144,8 +144,8 @@ def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Any]:
         dict.items(manifest["files"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         raise ManifestError(
-            f"{path}: is no manifest with the SHA-256 of each file, so they cannot be checked. "
-            f"{_REMEDY}"
+            f"{folder}: has no manifest ({path.name}) with the SHA-256 of each file, so they cannot "
+            f"be checked. {_REMEDY}"
         ) from None
     return manifest
 

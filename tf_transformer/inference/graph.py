@@ -130,13 +130,18 @@ class ExportTranslator(tf.Module):
         steps = _Steps(model, source, target_tokenizer, search)
 
         # The searches are functions of their own, so that a SavedModel holds each of them once.
-        @_function(*_SOURCE, _LENGTH_PENALTY)
-        def search_greedily(source_ids, limits, length_penalty):
-            return steps.search(source_ids, limits, None, length_penalty)._asdict()
+        def searches(is_fixed):
+            @_function(*_SOURCE, _LENGTH_PENALTY)
+            def greedy(source_ids, limits, length_penalty):
+                return steps.search(is_fixed, source_ids, limits, None, length_penalty)
 
-        @_function(*_SOURCE, *_BEAM)
-        def search_beam(source_ids, limits, beam_size, length_penalty, n_best):
-            return steps.search(source_ids, limits, beam_size, length_penalty, n_best)._asdict()
+            @_function(*_SOURCE, *_BEAM)
+            def beam(source_ids, limits, beam_size, length_penalty, n_best):
+                return steps.search(is_fixed, source_ids, limits, beam_size, length_penalty, n_best)
+
+            return greedy, beam
+
+        search_greedily, search_beam = searches(is_fixed=False)
 
         @_function(_TEXT, _LENGTH_PENALTY)
         def greedy(text, length_penalty):
@@ -149,18 +154,6 @@ class ExportTranslator(tf.Module):
             source_ids, limits, source_truncated = steps.tokenize(text)
             found = search_beam(source_ids, limits, beam_size, length_penalty, n_best)
             return steps.detokenize(Hypotheses(**found), source_truncated)
-
-        @_function(*_SOURCE, _LENGTH_PENALTY)
-        def fixed_greedy(source_ids, limits, length_penalty):
-            num_steps = steps.num_steps(source_ids)
-            found = steps.search(source_ids, limits, None, length_penalty, 1, num_steps)
-            return found._asdict()
-
-        @_function(*_SOURCE, *_BEAM)
-        def fixed_beam(source_ids, limits, beam_size, length_penalty, n_best):
-            num_steps = steps.num_steps(source_ids)
-            found = steps.search(source_ids, limits, beam_size, length_penalty, n_best, num_steps)
-            return found._asdict()
 
         def translate_rows(tokens):
             source_ids, limits = steps.search_inputs(tokens)
@@ -220,7 +213,7 @@ class ExportTranslator(tf.Module):
             self.align = _function(*_PAIRS)(align)
         # For those who call the loaded object: any beam, and the parts that XLA can compile.
         self.greedy, self.beam = greedy, beam
-        self.fixed_greedy, self.fixed_beam = fixed_greedy, fixed_beam
+        self.fixed_greedy, self.fixed_beam = searches(is_fixed=True)
         self.tokenize = _function(_TEXT)(steps.tokenize)
         self.detokenize = _function(*_HYPOTHESES, tf.TensorSpec([None], tf.bool))(
             lambda *args: steps.detokenize(Hypotheses(*args[:-1]), args[-1])
@@ -264,20 +257,18 @@ class _Steps:
         # A text without a token has an empty translation.
         return source_ids, tf.where(lengths == 0, 0, output_limits(lengths, *self._limits))
 
-    def search(self, source_ids, limits, beam_size, length_penalty, n_best=1, num_steps=None):
-        """`Hypotheses` of source ids, by greedy search where `beam_size` is None."""
-        model, options = self._model, {"length_penalty": length_penalty, "num_steps": num_steps}
-        options |= self._special_ids
-        if beam_size is None:
-            cache = model.start_decoding(source_ids, num_steps=num_steps)
-            return greedy_search(model.decode_step, cache, limits, **options)
+    def search(self, is_fixed, source_ids, limits, beam_size, length_penalty, n_best=1):
+        """The fields of `Hypotheses`, by greedy search where `beam_size` is None."""
+        num_steps = None
+        if is_fixed:  # XLA needs to know the most steps from the shape
+            num_steps = output_limits(tf.shape(source_ids)[1], *self._limits) + 1
+        options = {"length_penalty": length_penalty, "num_steps": num_steps, **self._special_ids}
+        model = self._model
         cache = model.start_decoding(source_ids, num_steps=num_steps, beam_size=beam_size)
+        if beam_size is None:
+            return greedy_search(model.decode_step, cache, limits, **options)._asdict()
         options |= {"beam_size": beam_size, "n_best": n_best}
-        return beam_search(model.decode_step, cache, limits, **options)
-
-    def num_steps(self, source_ids):
-        """The most steps a search can make, known from the shape, as XLA needs it."""
-        return output_limits(tf.shape(source_ids)[1], *self._limits) + 1
+        return beam_search(model.decode_step, cache, limits, **options)._asdict()
 
     def detokenize(self, hypotheses, source_truncated):
         """The texts of hypotheses `(B, n)`, and what is known of them.

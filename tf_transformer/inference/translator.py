@@ -3,7 +3,6 @@
 import contextlib
 import operator
 import os
-import pathlib
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -22,11 +21,7 @@ from tf_transformer.inference.results import (
 )
 from tf_transformer.inference.scoring import aligned_pairs, target_probabilities
 from tf_transformer.inference.streams import num_cores, translate_in_order
-from tf_transformer.inference.versions import (
-    SavedModelError,
-    find_saved_model,
-    load_saved_model,
-)
+from tf_transformer.inference.versions import SavedModelError, find_saved_model
 from tf_transformer.tokenizers import GraphTokenizer
 
 _FEW_WEIGHTS = 8_000_000
@@ -38,12 +33,10 @@ class Translator:
     """Translates a string or a list of strings.
 
     Make one with `Translator.load(path)` from a SavedModel, or with `Translator.from_model` from
-    a model in memory; both run the same graph. Batches run in parallel, one in each of `threads`
-    threads, which costs less than splitting each operation among them: where the process translates
-    and does nothing else, call `run_in_callers_thread` first.
-
-    A translator of a SavedModel can be pickled: its path is, and the model is loaded again.
-    TensorFlow does not survive a fork, so a forked process raises a RuntimeError.
+    a model in memory; both run the same graph. Batches run in parallel, one in each thread, which
+    costs less than splitting each operation among threads: where the process translates and does
+    nothing else, call `run_in_callers_thread` first. A forked process raises a RuntimeError, since
+    TensorFlow does not survive a fork.
 
     Args:
         module: `ExportTranslator`, or what TensorFlow loads from a SavedModel of one.
@@ -55,7 +48,6 @@ class Translator:
     def __init__(self, module: Any, *, xla: bool = False, threads: int | None = None) -> None:
         _require_process_of_tensorflow()
         self.module = module
-        self._path: pathlib.Path | None = None
         self._threads = threads
         self._settings = {name: value.numpy().item() for name, value in module.settings.items()}
         self._compiled: dict[tuple[int, int], Callable] | None = {} if xla else None
@@ -96,23 +88,23 @@ class Translator:
         """
         _require_process_of_tensorflow()
         folder = find_saved_model(path)
-        loaded = load_saved_model(folder)
+        try:
+            # TensorFlow resolves `..` by the text of a path, which is wrong for symbolic links.
+            loaded = tf.saved_model.load(os.path.realpath(folder))
+        except PermissionError:
+            raise
+        # TensorFlow raises errors of many classes for damaged files.
+        except (OSError, IndexError, ValueError, RuntimeError, tf.errors.OpError) as error:
+            raise SavedModelError(
+                f"{folder}: the SavedModel is damaged or incomplete. "
+                f"Copy it again, or write it again with tf-transformer export."
+            ) from error
         if "by_sentence" not in getattr(loaded, "settings", {}):
             raise SavedModelError(
                 f"{folder}: the SavedModel is no translator of this version; "
                 f"write one with tf-transformer export."
             )
-        translator = cls(loaded, xla=xla, threads=threads)
-        translator._path = folder.absolute()
-        return translator
-
-    def __reduce__(self) -> tuple:
-        if self._path is None:
-            raise TypeError(
-                "a Translator of a model in memory cannot be pickled; export it and load it in "
-                "the other process with Translator.load(path)."
-            )
-        return _load, (self._path, self._compiled is not None, self._threads)
+        return cls(loaded, xla=xla, threads=threads)
 
     @property
     def search(self) -> dict[str, float]:
@@ -389,22 +381,12 @@ def _require_positive(name: str, value: int) -> None:
 
 
 def _checked(texts: Iterable[str]) -> Iterator[str]:
-    """Yields the texts; raises for a str, whose characters would be translated one by one."""
+    """Raises for a str, whose characters would be translated one by one."""
     if isinstance(texts, str | bytes):
         raise TypeError(f"texts must be a list of str; received {type(texts).__name__}.")
-    return map(_text, texts)
-
-
-def _text(text: str) -> str:
-    if not isinstance(text, str):
-        raise TypeError(f"texts must be str; received {text!r}.")
-    return text
+    return iter(texts)
 
 
 def _constant(texts: Iterable[str]) -> tf.Tensor:
     # A lone surrogate has no UTF-8.
     return tf.constant([text.encode("utf-8", "replace") for text in texts], tf.string)
-
-
-def _load(path: pathlib.Path, xla: bool, threads: int | None) -> Translator:
-    return Translator.load(path, xla=xla, threads=threads)

@@ -1,11 +1,7 @@
-"""Numbered versions of a SavedModel: how one is found and loaded.
-
-TensorFlow is only imported to load one, so that commands refuse a wrong path at once.
-"""
+"""Numbered versions of a SavedModel, found without TensorFlow."""
 
 import os
 import pathlib
-from typing import Any
 
 from tf_transformer.errors import InputError
 
@@ -34,32 +30,6 @@ def find_saved_model(path: str | os.PathLike[str]) -> pathlib.Path:
     for candidate in (path, *(path / str(number) for number in reversed(versions(path)))):
         if (candidate / SAVED_MODEL).is_file():
             return candidate
-    if (path / "config.toml").is_file():
-        raise SavedModelError(
-            f"{path}: is a training run, not a SavedModel. Export it first: "
-            f"tf-transformer export {path} saved_models/NAME"
-        )
     raise SavedModelError(
         f"{path}: no SavedModel there. Write one with: tf-transformer export RUN_DIR {path}"
     )
-
-
-def load_saved_model(folder: pathlib.Path) -> Any:
-    """Loads the SavedModel in a folder.
-
-    Raises:
-        SavedModelError: A file of it is missing or damaged.
-    """
-    import tensorflow as tf
-
-    try:
-        # TensorFlow resolves `..` by the text of a path, which is wrong for symbolic links.
-        return tf.saved_model.load(os.path.realpath(folder))
-    except PermissionError:
-        raise
-    # TensorFlow raises errors of many classes for damaged files.
-    except (OSError, IndexError, ValueError, RuntimeError, tf.errors.OpError) as error:
-        raise SavedModelError(
-            f"{folder}: the SavedModel is damaged or incomplete. "
-            f"Copy it again, or write it again with tf-transformer export."
-        ) from error
