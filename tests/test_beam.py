@@ -212,46 +212,6 @@ def test_the_search_stops_once_no_live_beam_can_reach_the_best(
 # Finished hypotheses
 
 
-@cases(*STEP_MODELS, "transformer")
-@pytest.mark.parametrize("length_penalty", LENGTH_PENALTIES)
-def test_scores_of_finished_hypotheses_never_change(case, length_penalty):
-    @tf.function(input_signature=[tf.TensorSpec([], tf.int32)])
-    def find(limit):
-        sources = tf.constant(case.sources)
-        return case.beam(sources, tf.fill([len(sources)], limit), 4, length_penalty, n_best=4)
-
-    before = [{} for _ in case.sources]
-    kept = 0
-    for limit in range(NUM_STEPS):
-        found = arrays(find(limit))
-        exists = found.scores > NEG_INF
-        ended = exists & ~found.truncated
-        # Those that ended rank before the others, and each part is sorted.
-        assert (ended[:, 1:] <= ended[:, :-1]).all() and (exists[:, 1:] <= exists[:, :-1]).all()
-        for part in (ended, exists & ~ended):
-            both = part[:, 1:] & part[:, :-1]
-            assert (found.scores[:, :-1] >= found.scores[:, 1:])[both].all()
-        penalty = ((5.0 + found.lengths + ended) / 6.0) ** length_penalty
-        np.testing.assert_allclose(
-            found.scores[exists], (found.log_probs / penalty)[exists], rtol=1e-5
-        )
-        for sentence, old in enumerate(before):
-            now = {
-                ids: (found.log_probs[sentence, rank], found.scores[sentence, rank])
-                for rank, (ids, _) in enumerate(hypotheses_of(found, sentence))
-                if ended[sentence, rank]
-            }
-            assert len(now) >= len(old)
-            for ids, values in old.items():
-                # Only K that are as good can displace it.
-                assert now.get(ids) == values or (ids not in now and len(now) == 4)
-                if ids not in now:
-                    assert min(score for _, score in now.values()) >= values[1]
-                kept += ids in now
-            before[sentence] = now
-    assert kept > 100
-
-
 def test_of_equal_scores_the_older_comes_first():
     """Half of the probability ends at once, the other half certainly one step later."""
     first, second = np.full([2, VOCAB_SIZE], NEG_INF, "float32")

@@ -1,6 +1,5 @@
 """Tests of beam search with every model: its cache, its padding, its graphs."""
 
-import itertools
 
 import numpy as np
 import pytest
@@ -11,10 +10,8 @@ from step_models import (
     NEG_INF,
     NUM_STEPS,
     PAD,
-    VOCAB_SIZE,
     arrays,
     cases,
-    every_hypothesis,
     hypotheses_of,
     log_softmax,
     make_case,
@@ -110,27 +107,6 @@ def test_a_translation_depends_neither_on_its_batch_nor_on_padding(find):
         compare(np.array([row]), 0)
     print(f"{len(differing)} of 1060 translations differ, by less than 1e-4")
     assert len(differing) <= 10, differing
-
-
-@cases(*MODELS)
-def test_an_exhaustive_beam_finds_the_best_by_teacher_forcing(case):
-    limit, sources = 2, case.sources[:3]
-    eos, num_tokens = case.special["eos_id"], VOCAB_SIZE
-    tables = []
-    for length in range(limit + 1):
-        prefixes = np.array([[BOS, *ids] for ids in itertools.product(range(9), repeat=length)])
-        for source in sources:
-            inputs = {"source_ids": np.tile(source, (len(prefixes), 1)), "target_ids": prefixes}
-            tables.append(np.asarray(case.model(inputs))[:, -1])
-    tables = [np.concatenate(tables[row :: len(sources)]) for row in range(len(sources))]
-    beam_size = num_tokens * (num_tokens - 1) ** limit
-    limits = tf.fill([len(sources)], limit)
-    found = arrays(case.beam(tf.constant(sources), limits, beam_size, 0.6, n_best=20))
-    for sentence, table in enumerate(tables):
-        ended, _ = every_hypothesis(table, limit, 0.6, eos)
-        best = sorted(ended.items(), key=lambda item: -item[1][1])[:20]
-        np.testing.assert_allclose(found.scores[sentence], [s for _, (_, s) in best], atol=1e-4)
-        assert hypotheses_of(found, sentence)[0] == (best[0][0], False)
 
 
 @cases(*MODELS)

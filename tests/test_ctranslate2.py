@@ -149,18 +149,6 @@ def test_translations_of_a_trained_model_are_the_same_and_end_alike(
     assert truncated.mean() < 0.2, "most end by themselves, or their ends are not compared"
 
 
-def test_a_source_beyond_the_limit_is_truncated_alike(phrase_model, phrase_tokenizer, tmp_path):
-    path = written(phrase_model, (phrase_tokenizer, phrase_tokenizer), tmp_path)
-    subwords = phrase_tokenizer.subwords(phrase_tokenizer.encode(["Wo ist der Bahnhof? " * 20])[0])
-    assert len(subwords) > MAX_LENGTH
-    # Ours keeps MAX_LENGTH - 1 subwords and the end.
-    translator = opened(path)
-    options = dict(beam_size=1, max_decoding_length=MAX_LENGTH)
-    truncated = translator.translate_batch([subwords[: MAX_LENGTH - 1]], **options)
-    limited = translator.translate_batch([subwords], max_input_length=MAX_LENGTH, **options)
-    assert limited[0].hypotheses == truncated[0].hypotheses
-
-
 def test_a_model_of_mixed_precision_is_exported_in_float32(
     phrase_tokenizer, phrases, randomise, tmp_path
 ):

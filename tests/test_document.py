@@ -135,14 +135,6 @@ def test_batches_concatenated_are_a_batch(translate):
 # --- Translator.document --------------------------------------------------------------------
 
 
-def test_a_str_gives_a_str_and_a_list_a_list(echo_translator, loaded, in_memory):
-    assert echo_translator.document(" a b. C d!\n\ne\n") == " a b. C d!\n\ne\n"
-    assert echo_translator.document(["a", "", "b c"]) == ["a", "", "b c"]
-    assert echo_translator.document([]) == []
-    assert echo_translator.document(text for text in "ab") == ["a", "b"]
-    assert loaded.document("a b. C d!\n") == in_memory.document("a b. C d!\n") != "a b. C d!\n"
-
-
 @pytest.mark.parametrize("text", ["a b c d e " * 200, "a" * 500])
 def test_nothing_of_a_long_sentence_is_lost(echo_translator, text):
     # Chunks are joined by spaces, which may be within a word.
@@ -226,14 +218,3 @@ def test_groups_are_small_and_sorted_and_come_back_in_order(num_rows):
     assert truncated.numpy().tolist() == (lengths > 5).tolist()
     assert all(len(group) == 64 for group in groups[:-1]) and len(groups[-1]) <= 64
     assert list(itertools.chain(*groups)) == sorted(lengths, reverse=True)
-
-
-def test_many_lines_are_translated_like_few(loaded, sentences):
-    lines = [sentences[index % len(sentences)] + " a" * (index % 7) for index in range(300)]
-    translate = loaded.module.signatures["serving_default"]
-
-    def translated(texts):
-        return [text.decode() for text in translate(text=tf.constant(texts))["translation"].numpy()]
-
-    [together] = translated(["\n".join(lines)])
-    assert together == "\n".join(translated(lines[:200]) + translated(lines[200:]))

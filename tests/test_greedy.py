@@ -107,20 +107,6 @@ def test_greedy_search_is_the_loop_row_by_row(model):
     check(hypotheses, expected)
 
 
-@MODELS
-def test_a_sentence_does_not_depend_on_its_batch(model):
-    sources, limits = model.sources(10), np.arange(10, dtype=np.int32) % 9
-    together = single(search(model, sources, limits))
-    for row in range(10):
-        alone = single(search(model, sources[row : row + 1], limits[row : row + 1]))
-        length = int(alone.lengths[0])
-        assert alone.ids.shape[1] == length == int(together.lengths[row])
-        assert together.ids[row, :length].tolist() == alone.ids[0].tolist()
-        assert not together.ids[row, length:].any()
-        assert bool(together.truncated[row]) == bool(alone.truncated[0])
-        np.testing.assert_allclose(together.log_probs[row], alone.log_probs[0], rtol=1e-6)
-
-
 def fixed_step(rows):
     """A decoding step and its cache: the logit of each wanted token is 2, all others are 0."""
 
@@ -186,74 +172,6 @@ def test_the_cached_search_is_the_uncached_loop(transformer):
     assert rows == [row for row, _, _ in expected]
     assert truncated.tolist() == [t for _, _, t in expected]
     np.testing.assert_allclose(log_probs, [p for _, p, _ in expected], atol=1e-4)
-
-
-def test_log_probs_are_those_of_teacher_forcing(transformer):
-    model, special = transformer
-    # One call for the whole batch, padding and all, as in training.
-    source_ids = padded_sources()
-    limits = output_limits((source_ids != PAD).sum(axis=1).astype("int32"), max_length=15)
-    found = greedy_search(model.decode_step, model.start_decoding(source_ids), limits, **special)
-    ids, lengths, log_probs, _, truncated = single(found)
-    begin = np.full((len(ids), 1), BOS, "int32")
-    target_ids = np.concatenate([begin, ids], axis=1)
-    logits = model({"source_ids": source_ids, "target_ids": target_ids}).numpy()
-    for row, length in enumerate(lengths):
-        labels = [*ids[row, :length], *([] if truncated[row] else [special["eos_id"]])]
-        forced = sum(log_softmax(logits[row, t])[label] for t, label in enumerate(labels))
-        assert log_probs[row] == pytest.approx(forced, abs=1e-4)
-        for t, label in enumerate(labels):
-            assert logits[row, t].argmax() == label
-
-
-def test_one_trace_of_the_transformer_serves_all_lengths(transformer):
-    model, special = transformer
-
-    @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)])
-    def find(source_ids):
-        lengths = tf.reduce_sum(tf.cast(source_ids != PAD, tf.int32), axis=1)
-        limits = output_limits(lengths, 9)
-        cache = model.start_decoding(source_ids)
-        return greedy_search(model.decode_step, cache, limits, **special)
-
-    def rows_of(found):
-        found = single(found)
-        return [row[:n].tolist() for row, n in zip(found.ids, found.lengths, strict=True)]
-
-    source_ids = padded_sources()
-    together = rows_of(find(source_ids))
-    assert rows_of(find(source_ids[:5])) == together[:5]
-    # More padding, and none.
-    wider = np.pad(source_ids[:8], ((0, 0), (0, 6)))
-    assert rows_of(find(wider)) == together[:8]
-    for row in range(8):
-        source = source_ids[row][source_ids[row] != PAD]
-        assert rows_of(find(source[None])) == together[row : row + 1]
-    assert find(source_ids[:0]).ids.shape[0] == 0
-    assert find.experimental_get_tracing_count() == 1
-
-
-@pytest.mark.parametrize("compiled", [False, True], ids=["graph", "compiled"])
-def test_a_kv_cache_of_fixed_size_gives_the_same_result(transformer, compiled):
-    model, special = transformer
-    source_ids, num_steps = padded_sources(), 12
-    limits = tf.range(len(source_ids)) % num_steps
-
-    def find(num_steps):
-        cache = model.start_decoding(source_ids, num_steps=num_steps)
-        return greedy_search(model.decode_step, cache, limits, num_steps=num_steps, **special)
-
-    growing = single(find(None))
-    fixed = single(tf.function(find, jit_compile=compiled)(num_steps))
-    assert fixed.ids.shape == (len(source_ids), num_steps)
-    width = growing.ids.shape[1]
-    assert 8 <= width < num_steps
-    assert fixed.ids[:, :width].tolist() == growing.ids.tolist()
-    assert (fixed.ids[:, width:] == PAD).all()
-    assert fixed.lengths.tolist() == growing.lengths.tolist()
-    assert fixed.truncated.tolist() == growing.truncated.tolist()
-    np.testing.assert_allclose(fixed.log_probs, growing.log_probs, atol=1e-5)
-    np.testing.assert_allclose(fixed.scores, growing.scores, atol=1e-5)
 
 
 @pytest.mark.parametrize("num_layers", [1, 2, 3])

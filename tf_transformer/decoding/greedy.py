@@ -75,7 +75,6 @@ def greedy_search(
     shapes = open_shapes(start)
 
     def decode(state, fixed, limits, condition):
-
         def step(state):
             logits, cache = decode_step(state.token_ids, state.index, fixed, state.cache)
             best = tf.argmax(logits, axis=-1, output_type=tf.int32)

@@ -144,8 +144,7 @@ def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Any]:
         dict.items(manifest["files"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         raise ManifestError(
-            f"{folder}: has no manifest ({path.name}) with the SHA-256 of each file, so they cannot "
-            f"be checked. {_REMEDY}"
+            f"{folder}: has no manifest ({path.name}) to check its files by. {_REMEDY}"
         ) from None
     return manifest
 
