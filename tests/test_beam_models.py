@@ -1,6 +1,5 @@
 """Tests of beam search with every model: its cache, its padding, its graphs."""
 
-
 import numpy as np
 import pytest
 import tensorflow as tf

@@ -32,6 +32,8 @@ def translate_in_order(
         threads: Batches at a time.
         length: The length of a text.
     """
+    if batch_size < 1:
+        raise ValueError(f"batch_size must be at least 1; received {batch_size}.")
     group_size = batch_size * _BATCHES_SORTED_TOGETHER
     group = list(itertools.islice(texts, group_size))
     if 0 < len(group) <= batch_size:

@@ -203,7 +203,7 @@ class Translator:
         beam_size = operator.index(settings["beam_size"] if beam_size is None else beam_size)
         penalty = float(settings["length_penalty"] if length_penalty is None else length_penalty)
         number = operator.index(1 if n_best is None else n_best)
-        _require_positive("batch_size", batch_size)
+        batch_size = operator.index(batch_size)
         require_search(beam_size, penalty, settings["vocab_size"])
         if not 1 <= number <= beam_size:
             raise ValueError(
@@ -251,7 +251,6 @@ class Translator:
 
     def _of_pairs(self, name, objects_of, sources, targets, batch_size):
         _require_process_of_tensorflow()
-        _require_positive("batch_size", batch_size)
         function = getattr(self.module, name, None)
         if function is None:
             raise ValueError(f"the model of this translator has no {name}.")
@@ -373,11 +372,6 @@ def _require_process_of_tensorflow() -> None:
             "after a fork. Start processes with multiprocessing.get_context('spawn'), or make the "
             "first Translator after the fork."
         )
-
-
-def _require_positive(name: str, value: int) -> None:
-    if operator.index(value) < 1:
-        raise ValueError(f"{name} must be at least 1; received {value}.")
 
 
 def _checked(texts: Iterable[str]) -> Iterator[str]:
