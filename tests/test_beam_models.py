@@ -122,21 +122,3 @@ def test_eager_graph_and_compiled_find_the_same(case):
     compiled = arrays(tf.function(find, jit_compile=True)(NUM_STEPS))
     assert compiled.ids.shape == (len(limits), 4, NUM_STEPS)
     assert_same(compiled, eager)
-
-
-@finders
-def test_one_trace_serves_all_sizes(find):
-    case, find = find
-    for num_rows, padding, beam_size, length_penalty, n_best in (
-        (40, 0, 4, 0.6, 4), (7, 3, 1, 0.0, 1), (1, 0, 6, 1.0, 2), (3, 1, 12, 0.6, 12),
-        (0, 0, 4, 0.6, 2),
-    ):  # fmt: skip
-        source_ids = np.pad(case.sources[:num_rows], ((0, 0), (0, padding)))
-        found = arrays(find(source_ids, beam_size, length_penalty, n_best))
-        assert found.scores.shape == (num_rows, n_best)
-        if num_rows == 0:
-            continue  # outside of a graph the cells of Keras 3.15.1 take no batch of size 0
-        limits = limits_of(tf.constant(source_ids))
-        sizes = (beam_size, length_penalty, n_best)
-        assert_same(found, arrays(case.beam(tf.constant(source_ids), limits, *sizes)))
-    assert find.experimental_get_tracing_count() == 1

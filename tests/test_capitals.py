@@ -127,8 +127,7 @@ def run_with_capitals(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("form", ["run", "saved"])
-@pytest.mark.parametrize("fold", [True, False])
+@pytest.mark.parametrize(("form", "fold"), [("run", False), ("saved", True)])
 def test_a_run_says_whether_its_translators_fold(run_with_capitals, tmp_path, form, fold, capfd):
     folder = run_with_capitals
     run = shutil.copytree(folder / "run", tmp_path / "run")

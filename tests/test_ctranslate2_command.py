@@ -78,10 +78,3 @@ def test_the_readme_translates_as_the_saved_model_and_without_tensorflow(
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == translate(lines)
-
-
-def test_the_manifest_names_the_run(exported, run_dir):
-    manifest = json.loads((exported / "tf_transformer.json").read_text("utf-8"))
-    assert manifest["step"] == 300
-    assert manifest["metrics"] == {"val_bleu": 1.5}
-    assert manifest["config"] == RunDirectory.open(run_dir).config().to_dict()

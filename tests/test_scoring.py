@@ -1,6 +1,5 @@
 """The functions `score` and `align` of a translator: known answers, and every kind of text."""
 
-import types
 
 import numpy as np
 import pytest
@@ -118,15 +117,6 @@ def test_a_search_reports_the_score_of_its_translation(randomise, letter_tokeniz
         np.testing.assert_allclose(column, values, atol=1e-4)
 
 
-@pytest.mark.parametrize("num_tokens", [MAX_LENGTH - 1, MAX_LENGTH])
-@pytest.mark.parametrize("side", [0, 1])
-def test_a_side_is_truncated_beyond_its_limit(module, side, num_tokens):
-    sides = [["a"], ["a"]]
-    sides[side] = [" ".join("a" * num_tokens)]
-    for function in (module.score, module.align):
-        assert run(function, *sides)["truncated"].tolist() == [num_tokens >= MAX_LENGTH]
-
-
 # --- Align ----------------------------------------------------------------------------------
 
 
@@ -192,18 +182,6 @@ def test_batches_concatenated_equal_one_batch(module, pairs, size):
                     assert rows.sum() == pytest.approx(values.sum(), abs=1e-2), "zeros beyond"
 
 
-@pytest.mark.parametrize("name", ["score", "align"])
-def test_bytes_that_are_no_utf8_are_replaced_and_harm_no_other_text(module, name):
-    texts, replaced = [b"a b", b"\xff a\xe2\x82", b"c"], ["a b", "\ufffd a\ufffd", "c"]
-    found, expected = (
-        run(getattr(module, name), given, given[::-1]) for given in (texts, replaced)
-    )
-    for key, values in found.items():
-        assert values.tolist() == expected[key].tolist()
-        strings = values.ravel() if values.dtype == object else []
-        assert all(string.decode("utf-8") is not None for string in strings)
-
-
 @pytest.mark.parametrize("numbers", [(1, 3), (2, 1), (0, 1)])
 def test_sides_of_different_numbers_are_an_error(server, module, numbers):
     sides = [["a b"] * number for number in numbers]
@@ -236,13 +214,6 @@ def test_a_model_has_the_signatures_that_its_call_allows(echo_model, model, lett
         signatures = translator(kind, letter_tokenizer).module.signatures()
         assert {"score", "align"} & set(signatures) == more
         assert searches <= set(signatures)
-
-
-def test_without_subwords_of_a_tokenizer_there_is_no_align(model, letter_tokenizer):
-    names = ("tokenize", "detokenize", "graph_resource", "vocab_size", "pad_id", "bos_id", "eos_id")
-    bare = types.SimpleNamespace(**{name: getattr(letter_tokenizer, name) for name in names})
-    module = translator(model, bare).module
-    assert module.align is None and module.score is not None
 
 
 # --- The translator -------------------------------------------------------------------------

@@ -43,13 +43,6 @@ def test_xla_changes_no_translation(exported_version, in_memory, sentences, beam
             assert [t.score for t in these] == pytest.approx([t.score for t in those], abs=1e-5)
 
 
-def test_a_search_of_fixed_size_includes_the_end_of_the_longest_translation(in_memory, sentences):
-    module = in_memory.module
-    source_ids, limits, _ = module.tokenize(tf.constant(sentences))
-    steps = module.fixed_greedy(source_ids, limits, 0.6)["ids"].shape[2]
-    assert steps > limits.numpy().max() == MAX_LENGTH
-
-
 @pytest.mark.parametrize(("ratio", "num_tokens"), [(0.5, 15), (1.0, 20), (2.0, 20)])
 def test_a_translation_has_as_many_tokens_as_the_ratio_allows(echo_model, ratio, num_tokens):
     words = list("abcdefghij")
@@ -92,12 +85,6 @@ def test_a_long_text_is_truncated_and_changes_no_other(echo_translator):
     cut = echo_translator(long)
     assert cut == " ".join("a" * (MAX_LENGTH - 1))
     assert echo_translator(["b c", long, "d"]) == ["b c", cut, "d"]
-
-
-@pytest.mark.parametrize("num_subwords", [MAX_LENGTH - 2, MAX_LENGTH - 1, MAX_LENGTH])
-def test_the_longest_text_that_is_not_truncated(echo_translator, num_subwords):
-    text = " ".join("a" * num_subwords)
-    assert (echo_translator(text) == text) == (num_subwords < MAX_LENGTH)
 
 
 @pytest.mark.parametrize(

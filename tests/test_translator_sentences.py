@@ -79,17 +79,6 @@ def test_the_numbers_of_several_sentences_are_sums(in_memory, sentences):
     assert best.source_truncated
 
 
-def test_a_line_of_one_sentence_is_translated_as_it_is(in_memory, sentences):
-    texts = [
-        *sentences, "", " ab cd\t", "\u3000ab\xa0", "Ab cd. ", "Ab cd...", "ab. cd. ef", "Dr. Ab",
-        "3.5 ab", "ab 3.", "„Ab!“", "ab! " * 30, "PROF. AB LEFT ST. CD.", "ab " * 200,
-    ]  # fmt: skip
-    expected = [best.text for (best,) in in_memory.n_best(texts, 1)]
-    assert in_memory(texts) == expected
-    found = in_memory.module.translate(text=tf.constant(texts))["translation"].numpy()
-    assert [text.decode() for text in found] == expected
-
-
 def test_a_model_of_prompts_gets_each_line_whole(first_sentence_model, letter_tokenizer, tmp_path):
     translator = tt.Translator.from_model(
         first_sentence_model, letter_tokenizer, letter_tokenizer,
@@ -101,13 +90,6 @@ def test_a_model_of_prompts_gets_each_line_whole(first_sentence_model, letter_to
         assert translate(texts) == expected
         found = translate.module.translate(text=tf.constant(texts))["translation"].numpy()
         assert [text.decode() for text in found] == expected
-
-
-def test_the_signature_of_n_best_says_that_a_line_was_not_translated(in_memory):
-    found = in_memory.module.translate_nbest(text=tf.constant(["a", "a\nb", "a\n", "a " * 99]))
-    source = in_memory.module.tokenize(tf.constant(["a", "a\nb", "a\n", "a " * 99]))[2]
-    assert source.numpy().tolist() == [False, True, False, True]
-    assert (found["truncated"].numpy() >= source.numpy()).all()
 
 
 # --- What was dropped -----------------------------------------------------------------------
