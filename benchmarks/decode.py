@@ -93,7 +93,9 @@ def write_models(
     half = build_model(model.config, "bfloat16")
     half.set_weights(model.get_weights())
     for name, of_precision in (("ours", model), ("ours_bfloat16", half)):
-        translator = tt.Translator.from_model(of_precision, source, target, max_length)
+        translator = tt.Translator.from_model(
+            of_precision, source, target, tt.Search(max_length=max_length)
+        )
         tt.export_saved_model(translator, f"{folder}/{name}")
     for name, quantization in (("float32", None), ("int8", "int8")):
         tt.export_ctranslate2(

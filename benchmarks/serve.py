@@ -123,7 +123,7 @@ def direct(saved_model: str, in_callers_thread: bool) -> Ask:
     import tensorflow_text  # noqa: F401
 
     from tf_transformer.inference import run_in_callers_thread
-    from tf_transformer.inference.saved_model import find_saved_model
+    from tf_transformer.inference.versions import find_saved_model
 
     if in_callers_thread:
         run_in_callers_thread()

@@ -773,7 +773,7 @@ fig.tight_layout()
 # paper hopes that sinusoids "may allow the model to extrapolate" (3.5).
 
 # %%
-translator = tt.Translator.from_model(model, tokenizer, tokenizer, max_length=32)
+translator = tt.Translator.from_model(model, tokenizer, tokenizer, tt.Search(max_length=32))
 copies = translator(list(corpus.test.sources))
 exact = sum(copy == source for copy, source in zip(copies, corpus.test.sources, strict=True))
 print(f"validation loss {history['val_loss'][-1]:.3f}; the entropy of the labels is {floor:.3f}")

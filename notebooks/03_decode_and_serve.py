@@ -85,7 +85,7 @@ print(f"{model.count_params():,} parameters, accuracy {history.history['accuracy
 
 # %%
 translator = tt.Translator.from_model(
-    model, tokenizer, tokenizer, max_length=128, beam_size=4, length_penalty=1.0
+    model, tokenizer, tokenizer, tt.Search(beam_size=4, length_penalty=1.0)
 )
 sources = list(corpus.validation.sources)[: 20 if quick else None]
 references = list(corpus.validation.targets)[: len(sources)]

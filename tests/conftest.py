@@ -333,7 +333,7 @@ def letter_tokenizer(sentences):
 def echo_translator(echo_model, letter_tokenizer):
     """A translator whose translations are its sources."""
     return tt.Translator.from_model(
-        echo_model(letters.VOCAB_SIZE), letter_tokenizer, letter_tokenizer, letters.MAX_LENGTH
+        echo_model(letters.VOCAB_SIZE), letter_tokenizer, letter_tokenizer, letters.SEARCH
     )
 
 
@@ -347,7 +347,7 @@ def first_sentence_model(letter_tokenizer):
 def first_sentence_version(first_sentence_model, letter_tokenizer, tmp_path_factory):
     """A SavedModel of it."""
     translator = tt.Translator.from_model(
-        first_sentence_model, letter_tokenizer, letter_tokenizer, letters.MAX_LENGTH
+        first_sentence_model, letter_tokenizer, letter_tokenizer, letters.SEARCH
     )
     return tt.export_saved_model(translator, tmp_path_factory.mktemp("saved_models") / "first")
 
@@ -356,7 +356,7 @@ def first_sentence_version(first_sentence_model, letter_tokenizer, tmp_path_fact
 def in_memory(randomise, letter_tokenizer):
     """A translator with random weights, whose translations are the hardest to reproduce."""
     return tt.Translator.from_model(
-        letters.random_model(randomise), letter_tokenizer, letter_tokenizer, letters.MAX_LENGTH
+        letters.random_model(randomise), letter_tokenizer, letter_tokenizer, letters.SEARCH
     )
 
 

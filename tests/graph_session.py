@@ -1,18 +1,18 @@
 """Runs SavedModels as a server does: restored by the graph's own operation, run in a session.
 
-A script for a process of its own, in which this package cannot be imported. It reads JSON from
-standard input, `{"paths": […], "texts": […]}`, and prints as JSON, for each path, what every
-signature returns for the texts, and which variables restoring leaves unset.
+A script for a process of its own, in which this package cannot be imported. Without arguments it
+reads JSON from standard input, `{"paths": […], "texts": […]}`, and prints as JSON, for each path,
+what every signature returns for the texts, and which variables restoring leaves unset. With a path
+and a signature it answers each line of standard input, texts as JSON, with a line of outputs.
 """
 
 import json
+import pathlib
 import sys
 
-sys.modules["tf_transformer"] = None  # makes importing it an error
+import numpy as np
 
-import tensorflow as tf
-import tensorflow_text  # noqa: F401
-
+SCRIPT = pathlib.Path(__file__)
 NO_SIGNATURE = "__saved_model_init_op"
 
 
@@ -22,28 +22,55 @@ def values(array):
     return array.tolist()
 
 
-def run(path, texts):
-    graph = tf.Graph()
-    with graph.as_default(), tf.compat.v1.Session(graph=graph) as session:
-        meta_graph = tf.compat.v1.saved_model.loader.load(session, ["serve"], path)
-        handles = [op for op in graph.get_operations() if op.type == "VarHandleOp"]
-        is_set = [tf.raw_ops.VarIsInitializedOp(resource=op.outputs[0]) for op in handles]
-        flags = session.run(is_set)
-        outputs = {}
-        for name, signature in meta_graph.signature_def.items():
-            if name == NO_SIGNATURE:
-                continue
-            fetches = {key: tensor.name for key, tensor in signature.outputs.items()}
-            feeds = {tensor.name: texts for tensor in signature.inputs.values()}
-            found = session.run(fetches, feeds)
-            outputs[name] = {key: values(array) for key, array in found.items()}
-    return {
-        "unset": [op.name for op, flag in zip(handles, flags, strict=True) if not flag],
-        "outputs": outputs,
-    }
+class Server:
+    """A SavedModel in a session of its own."""
+
+    def __init__(self, path):
+        import tensorflow as tf
+
+        graph = tf.Graph()
+        with graph.as_default():
+            self.session = tf.compat.v1.Session(graph=graph)
+            meta_graph = tf.compat.v1.saved_model.loader.load(self.session, ["serve"], path)
+            handles = [op for op in graph.get_operations() if op.type == "VarHandleOp"]
+            is_set = [tf.raw_ops.VarIsInitializedOp(resource=op.outputs[0]) for op in handles]
+            flags = self.session.run(is_set)
+        self.unset = [op.name for op, flag in zip(handles, flags, strict=True) if not flag]
+        self.signatures = dict(meta_graph.signature_def)
+        self.signatures.pop(NO_SIGNATURE, None)
+
+    def run(self, name, texts):
+        """The outputs of a signature for texts, or for the texts of each input by its name."""
+        signature = self.signatures[name]
+        if not isinstance(texts, dict):
+            texts = dict.fromkeys(signature.inputs, texts)
+        feeds = {signature.inputs[key].name: array(side) for key, side in texts.items()}
+        fetches = {key: tensor.name for key, tensor in signature.outputs.items()}
+        found = self.session.run(fetches, feeds)
+        return {key: values(array) for key, array in found.items()}
+
+
+def array(texts):
+    # A lone surrogate stands for a byte that is not UTF-8.
+    texts = [t if isinstance(t, bytes) else t.encode("utf-8", "surrogateescape") for t in texts]
+    return np.array(texts, object)
 
 
 if __name__ == "__main__":
-    job = json.load(sys.stdin)
-    # Standard JSON has no infinities: a server's answer must not hold one.
-    print(json.dumps([run(path, job["texts"]) for path in job["paths"]], allow_nan=False))
+    sys.modules["tf_transformer"] = None  # makes importing it an error
+    import tensorflow_text  # noqa: F401
+
+    if arguments := sys.argv[1:]:
+        path, name = arguments
+        server = Server(path)
+        for line in sys.stdin:
+            print(json.dumps(server.run(name, json.loads(line))), flush=True)
+    else:
+        job = json.load(sys.stdin)
+        results = []
+        for path in job["paths"]:
+            server = Server(path)
+            outputs = {name: server.run(name, job["texts"]) for name in server.signatures}
+            results.append({"unset": server.unset, "outputs": outputs})
+        # Standard JSON has no infinities: a server's answer must not hold one.
+        print(json.dumps(results, allow_nan=False))

@@ -3,10 +3,12 @@
 import numpy as np
 from small_models import has_setting, small_config
 
+from tf_transformer.inference import Search
 from tf_transformer.models.architectures import build_model
 
 VOCAB_SIZE = 280
 MAX_LENGTH = 24
+SEARCH = Search(max_length=MAX_LENGTH)
 EOS = 3
 
 

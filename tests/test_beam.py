@@ -212,46 +212,6 @@ def test_the_search_stops_once_no_live_beam_can_reach_the_best(
 # Finished hypotheses
 
 
-@cases(*STEP_MODELS, "transformer")
-@pytest.mark.parametrize("length_penalty", LENGTH_PENALTIES)
-def test_scores_of_finished_hypotheses_never_change(case, length_penalty):
-    @tf.function(input_signature=[tf.TensorSpec([], tf.int32)])
-    def find(limit):
-        sources = tf.constant(case.sources)
-        return case.beam(sources, tf.fill([len(sources)], limit), 4, length_penalty, n_best=4)
-
-    before = [{} for _ in case.sources]
-    kept = 0
-    for limit in range(NUM_STEPS):
-        found = arrays(find(limit))
-        exists = found.scores > NEG_INF
-        ended = exists & ~found.truncated
-        # Those that ended rank before the others, and each part is sorted.
-        assert (ended[:, 1:] <= ended[:, :-1]).all() and (exists[:, 1:] <= exists[:, :-1]).all()
-        for part in (ended, exists & ~ended):
-            both = part[:, 1:] & part[:, :-1]
-            assert (found.scores[:, :-1] >= found.scores[:, 1:])[both].all()
-        penalty = ((5.0 + found.lengths + ended) / 6.0) ** length_penalty
-        np.testing.assert_allclose(
-            found.scores[exists], (found.log_probs / penalty)[exists], rtol=1e-5
-        )
-        for sentence, old in enumerate(before):
-            now = {
-                ids: (found.log_probs[sentence, rank], found.scores[sentence, rank])
-                for rank, (ids, _) in enumerate(hypotheses_of(found, sentence))
-                if ended[sentence, rank]
-            }
-            assert len(now) >= len(old)
-            for ids, values in old.items():
-                # Only K that are as good can displace it.
-                assert now.get(ids) == values or (ids not in now and len(now) == 4)
-                if ids not in now:
-                    assert min(score for _, score in now.values()) >= values[1]
-                kept += ids in now
-            before[sentence] = now
-    assert kept > 100
-
-
 def test_of_equal_scores_the_older_comes_first():
     """Half of the probability ends at once, the other half certainly one step later."""
     first, second = np.full([2, VOCAB_SIZE], NEG_INF, "float32")
@@ -268,48 +228,6 @@ def test_of_equal_scores_the_older_comes_first():
     )
     assert found.scores.tolist() == [[np.float32(np.log(0.5))] * 2]
     assert hypotheses_of(found, 0) == [((), False), ((5,), False)]
-
-
-def test_sentences_that_are_done_are_removed_from_the_batch():
-    lengths, sizes = (1, 9, 1, 5, 0, 1, 7, 9), []
-    wanted = tf.constant([[4] * n + [EOS] * (12 - n) for n in lengths])
-
-    def step(token_ids, index, cache):
-        wanted = cache["source"]["wanted"]
-        assert len(token_ids) == 2 * len(wanted)
-        sizes.append(len(wanted))
-        # So certain that the search stops at the end token.
-        logits = tf.one_hot(wanted[:, index], VOCAB_SIZE, on_value=20.0)
-        return tf.repeat(logits, 2, axis=0), cache
-
-    cache = {"source": {"wanted": wanted}, "target": {}}
-    found = beam_search(step, cache, tf.fill([8], 11), beam_size=2, length_penalty=0.0, **SPECIAL)
-    assert sizes == [8, 8, 4, 4, 4, 4, 3, 3, 2, 2]
-    assert found.lengths[:, 0].numpy().tolist() == list(lengths)
-
-
-@pytest.mark.parametrize(("pad_id", "bos_id", "eos_id"), [(0, 2, 3), (8, 1, 0), (3, 0, 8)])
-@pytest.mark.parametrize("num_steps", [None, 5])
-def test_special_ids_are_the_arguments(pad_id, bos_id, eos_id, num_steps):
-    wanted = tf.constant([[5, 6, eos_id, 5], [eos_id, 5, 5, 5]])
-    first = []
-
-    def step(token_ids, index, cache):
-        first.append(token_ids.numpy().tolist())
-        logits = tf.one_hot(cache["source"]["wanted"][:, index], VOCAB_SIZE, on_value=20.0)
-        # Of the other tokens, the end is the least probable.
-        return tf.repeat(logits - tf.one_hot(eos_id, VOCAB_SIZE), 2, axis=0), cache
-
-    special = {"pad_id": pad_id, "bos_id": bos_id, "eos_id": eos_id}
-    cache = {"source": {"wanted": wanted}, "target": {}}
-    found = beam_search(
-        step, cache, tf.constant([3, 3]), beam_size=2, num_steps=num_steps, **special
-    )
-    assert first[0] == [bos_id] * 4
-    padding = [pad_id] * (found.ids.shape[2] - 2)
-    assert len(padding) == (0 if num_steps is None else 3)
-    assert found.ids[:, 0].numpy().tolist() == [[5, 6, *padding], [pad_id, pad_id, *padding]]
-    assert found.lengths.numpy().tolist() == [[2], [0]]
 
 
 # The cache

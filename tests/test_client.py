@@ -19,7 +19,7 @@ from model_servers import Answer, Closed, Late, Trickling, Truncated
 
 import tf_transformer
 from tf_transformer import serving
-from tf_transformer.inference.translation import MISSING_SCORE
+from tf_transformer.inference.results import MISSING_SCORE
 from tf_transformer.serving.client import rest as rest_client
 from tf_transformer.serving.client import results
 

@@ -78,26 +78,3 @@ def test_the_readme_translates_as_the_saved_model_and_without_tensorflow(
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == translate(lines)
-
-
-def test_the_manifest_names_the_run(exported, run_dir):
-    manifest = json.loads((exported / "tf_transformer.json").read_text("utf-8"))
-    assert manifest["step"] == 300
-    assert manifest["metrics"] == {"val_bleu": 1.5}
-    assert manifest["config"] == RunDirectory.open(run_dir).config().to_dict()
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (["--format=onnx"], "'onnx'"),
-        (["--format=ctranslate2", "--quantization=int9"], "'int8'"),
-        (["--quantization=int8"], "--format ctranslate2"),
-    ],
-)
-def test_a_bad_option_is_named(run_dir, tmp_path, options, words):
-    done = commands.run("export", run_dir, tmp_path / "saved", *options)
-    assert done.returncode == 2
-    (line,) = done.stderr.splitlines()
-    assert words in line
-    assert list(tmp_path.iterdir()) == []

@@ -1,6 +1,5 @@
 """`tf-transformer export`: a SavedModel with its manifest, and errors."""
 
-import hashlib
 import json
 import re
 import shutil
@@ -37,36 +36,12 @@ def test_export_writes_the_next_version_with_a_manifest(trained_run, exported_ru
     assert manifest["step"] == best["step"]
     assert manifest["config"] == read_toml(trained_run[0] / "config.toml")
     assert {"tensorflow", "keras", "tf_transformer"} <= set(manifest["versions"])
-    assert verify_files(saved / "1") == []
-
-
-def test_the_manifest_says_what_the_model_has_learned_from_and_how_it_was_scored(
-    trained_run, exported_run, copy_files
-):
-    manifest = read_manifest(exported_run[0] / "1")
-    texts = [lines_of(copy_files / f"train.{side}") for side in ("source", "target")]
-    pairs = "".join(f"{s}\t{t}\n" for s, t in zip(*texts, strict=True))
-    digest = hashlib.sha256(pairs.encode()).hexdigest()[:16]
-    assert manifest["data"]["training corpus"] == f"300 pairs, SHA-256 {digest}"
-    model = (trained_run[0] / "tokenizers/source.model").read_bytes()
-    digest = hashlib.sha256(model).hexdigest()[:16]
-    assert manifest["data"]["source tokenizer"] == f"SHA-256 {digest}"
     assert set(manifest["data"]) == {
         "training corpus", "validation corpus", "source tokenizer", "target tokenizer",
     }  # fmt: skip
-    bleu, chrf = sacrebleu.BLEU(), sacrebleu.CHRF()
-    for metric in (bleu, chrf):
-        metric.corpus_score(["a"], [["a"]])
-    assert manifest["scores"] == {
-        "val_bleu": {
-            "score": manifest["metrics"]["val_bleu"],
-            "signature": str(bleu.get_signature()),
-        },
-        "val_chrf": {
-            "score": manifest["metrics"]["val_chrf"],
-            "signature": str(chrf.get_signature()),
-        },
-    }
+    scores = {name: score["score"] for name, score in manifest["scores"].items()}
+    assert scores == {name: manifest["metrics"][name] for name in ("val_bleu", "val_chrf")}
+    assert verify_files(saved / "1") == []
 
 
 def test_the_alignment_is_chosen_on_validation_text(trained_run, exported_run, copy_files):
@@ -75,12 +50,10 @@ def test_the_alignment_is_chosen_on_validation_text(trained_run, exported_run, c
     pairs = zip(*(lines_of(copy_files / f"validation.{s}") for s in SIDES), strict=True)
     expected = choose_alignment(model, *tokenizers, pairs, max_length=32)
     found = read_manifest(exported_run[0] / "1")["alignment"]
-    assert found["agreement"] == pytest.approx(expected.agreement, abs=1e-3)
-    assert found["pairs"] == expected.pairs > 0
-    chosen = (found["layer"], tuple(found["heads"]), found["shifted"])
-    assert chosen == (expected.layer, expected.heads, expected.shifted)
+    assert found == expected._asdict() and found["tokens"] > 0
     loaded = tt.Translator.load(exported_run[0])
-    in_memory = tt.Translator.from_model(model, *tokenizers, 32, alignment=expected)
+    search = tt.Search(max_length=32, alignment=expected)
+    in_memory = tt.Translator.from_model(model, *tokenizers, search)
     texts = [tf.constant(lines_of(copy_files / f"test.{side}")) for side in SIDES]
     attention = [t.module.align(*texts)["attention"] for t in (loaded, in_memory)]
     np.testing.assert_allclose(*attention, atol=1e-5)
@@ -126,14 +99,10 @@ def test_without_validation_text_the_default_is_exported(
     run_without_validation, export, capfd, options, beam_size, chosen
 ):
     settings, manifest = export(run_without_validation, *options)
-    printed = capfd.readouterr().err
-    assert_one_line(printed, "no attention heads are chosen", "gone.source")
-    taken = f"a beam of {beam_size} with length penalty 0.6 is taken"
-    assert (taken in printed) == (chosen != "given")
+    assert_one_line(capfd.readouterr().err, "not chosen on validation text", "gone.source")
     assert settings["beam_size"] == beam_size
-    assert manifest["alignment"] == {
-        "layer": 0, "heads": [0, 1], "shifted": False, "agreement": None, "pairs": 0,
-    }  # fmt: skip
+    default = {"layer": 0, "shifted": False, "agreement": None, "tokens": 0}
+    assert manifest["alignment"] == default
     assert manifest["search"] == {
         "beam_size": beam_size, "length_penalty": 0.6, "chosen": chosen, "scores": [],
         "metric": "BLEU", "sentences": 0, "signature": None,
@@ -152,7 +121,7 @@ def test_the_search_is_chosen_on_validation_text(trained_run, copy_files, export
     sources, targets = (lines_of(copy_files / f"validation.{side}") for side in SIDES)
     assert search["sentences"] == len(sources)
     model, *tokenizers, _ = restore_model(RunDirectory.open(trained_run[0]))
-    translator = tt.Translator.from_model(model, *tokenizers, max_length=32)
+    translator = tt.Translator.from_model(model, *tokenizers, tt.Search(max_length=32))
     bleu = sacrebleu.BLEU()
     for found in search["scores"]:
         translations = translator(sources, 64, found["beam_size"], found["length_penalty"])
@@ -167,18 +136,17 @@ def test_the_search_is_chosen_on_validation_text(trained_run, copy_files, export
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("precision", "largest"), [("bfloat16", 0.55), ("int8", 0.35)])
-def test_a_saved_model_of_lower_precision_is_smaller_and_translates(
-    trained_run, exported_run, tmp_path, precision, largest
+def test_a_saved_model_of_bfloat16_is_half_as_large_and_translates(
+    trained_run, exported_run, tmp_path
 ):
-    done = run("export", trained_run[0], tmp_path / "saved", f"--precision={precision}")
+    done = run("export", trained_run[0], tmp_path / "saved", "--precision=bfloat16")
     assert done.returncode == 0, done.stderr
-    assert read_manifest(tmp_path / "saved/1")["precision"] == precision
+    assert read_manifest(tmp_path / "saved/1")["precision"] == "bfloat16"
     sizes = [
         (saved / "1/variables/variables.data-00000-of-00001").stat().st_size
         for saved in (tmp_path / "saved", exported_run[0])
     ]
-    assert sizes[0] < largest * sizes[1]
+    assert sizes[0] < 0.55 * sizes[1]
     done = run("translate", tmp_path / "saved", input="eins\n\nzwei drei\n")
     assert done.returncode == 0 and len(done.stdout.splitlines()) == 3
 
@@ -221,13 +189,17 @@ def test_the_options_of_an_export_are_kept_and_the_rest_is_chosen(
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        (["--quantization=int8"], ["--quantization", "--format ctranslate2", "--precision"]),
-        (["--format=ctranslate2", "--precision=bfloat16"], ["--precision", "--quantization"]),
-        (["--precision=float16"], ["float16", "bfloat16"]),
-        (["--format=ctranslate2", "--beam-size=4"], [r"omit --beam-size\."]),
-        (["--format=ctranslate2", "--length-penalty=0"], [r"omit --length-penalty\."]),
+        (["--quantization=int8"], ["saved_model does not have --quantization; omit it"]),
+        (["--format=ctranslate2", "--precision=bfloat16"], ["does not have --precision; omit it"]),
+        (["--format=ctranslate2", "--beam-size=4"], ["does not have --beam-size; omit it"]),
+        (["--format=ctranslate2", "--quantization=int9"], ["'int8'"]),
+        (["--format=onnx"], ["'onnx'"]),
+        (["--precision=int8"], ["int8", "bfloat16"]),
         (["--beam-size=99999"], ["from 1 to", "99999"]),
+        (["--version=0"], ["0"]),
+        (["--version=one"], ["one"]),
     ],
+    ids=str,
 )
 def test_an_invalid_option_is_named(trained_run, tmp_path, capfd, given, words):
     assert_refused(["export", trained_run[0], tmp_path / "saved", *given], words, capfd, tmp_path)
@@ -237,12 +209,6 @@ def test_a_version_that_exists_is_named(trained_run, exported_run, capfd):
     saved, _ = exported_run
     words = [r"demo/1 exists already", "--overwrite", "--version"]
     assert_refused(["export", trained_run[0], saved, "--version=1"], words, capfd, saved)
-
-
-@pytest.mark.parametrize("version", ["0", "-3", "one"])
-def test_an_invalid_version_is_named(trained_run, tmp_path, capfd, version):
-    arguments = ["export", trained_run[0], tmp_path / "saved", f"--version={version}"]
-    assert_refused(arguments, [version], capfd, tmp_path)
 
 
 def test_a_run_in_training_is_named_with_the_step_that_is_exported(trained_run, tmp_path, capfd):

@@ -84,8 +84,7 @@ def graph_search(model):
 
 
 @MODELS
-@pytest.mark.parametrize("in_graph", [False, True], ids=["eager", "graph"])
-def test_greedy_search_is_the_loop_row_by_row(model, in_graph):
+def test_greedy_search_is_the_loop_row_by_row(model):
     sources = model.sources(60)
 
     def loop(source, limit):
@@ -94,8 +93,7 @@ def test_greedy_search_is_the_loop_row_by_row(model, in_graph):
     # Limits of one token less than the sentence would have, as many, one more, and two more.
     natural = [len(loop(source, 15)[0]) for source in sources]
     limits = np.array([max(n + row % 4 - 1, 0) for row, n in enumerate(natural)], np.int32)
-    find = graph_search(model) if in_graph else lambda *args: search(model, *args)
-    hypotheses = find(sources, limits)
+    hypotheses = graph_search(model)(sources, limits)
     assert isinstance(hypotheses, Hypotheses)
     expected = [loop(source, limit) for source, limit in zip(sources, limits, strict=True)]
     # The sources cover all cases: ended and truncated, empty and long, ended at the limit.
@@ -107,51 +105,6 @@ def test_greedy_search_is_the_loop_row_by_row(model, in_graph):
     )
     assert max(len(ids) for ids, _, _ in expected) >= 8
     check(hypotheses, expected)
-
-
-@MODELS
-@pytest.mark.parametrize("length_penalty", [0.0, 1.0])
-def test_scores_have_the_given_length_penalty(model, length_penalty):
-    sources, limits = model.sources(16), np.full(16, 4, np.int32)
-    found = search(model, sources, limits, length_penalty=length_penalty)
-    expected = [greedy_loop(lambda tokens, s=s: model.logits(s, tokens), 4) for s in sources]
-    assert len({len(row) for row, _, _ in expected}) > 1
-    check(found, expected, length_penalty)
-
-
-@MODELS
-def test_a_sentence_does_not_depend_on_its_batch(model):
-    sources, limits = model.sources(10), np.arange(10, dtype=np.int32) % 9
-    together = single(search(model, sources, limits))
-    for row in range(10):
-        alone = single(search(model, sources[row : row + 1], limits[row : row + 1]))
-        length = int(alone.lengths[0])
-        assert alone.ids.shape[1] == length == int(together.lengths[row])
-        assert together.ids[row, :length].tolist() == alone.ids[0].tolist()
-        assert not together.ids[row, length:].any()
-        assert bool(together.truncated[row]) == bool(alone.truncated[0])
-        np.testing.assert_allclose(together.log_probs[row], alone.log_probs[0], rtol=1e-6)
-
-
-@MODELS
-@pytest.mark.parametrize("in_graph", [False, True], ids=["eager", "graph"])
-def test_an_empty_batch_gives_an_empty_result(model, in_graph):
-    sources = model.sources(0)
-    limits = np.zeros([0], np.int32)
-    find = graph_search(model) if in_graph else lambda *args: search(model, *args)
-    found = find(sources, limits)
-    assert found.ids.shape == (0, 1, 0)
-    for field in ("lengths", "log_probs", "scores", "truncated"):
-        assert getattr(found, field).shape == (0, 1), field
-
-
-@MODELS
-def test_a_limit_of_0_in_every_sentence(model):
-    sources = model.sources(16)
-    check(
-        search(model, sources, np.zeros(16, np.int32)),
-        [greedy_loop(lambda tokens, s=s: model.logits(s, tokens), 0) for s in sources],
-    )
 
 
 def fixed_step(rows):
@@ -178,71 +131,6 @@ def test_by_hand():
     log_probs = factors * (2 - np.log(np.exp(2) + 8))
     np.testing.assert_allclose(found.log_probs, log_probs, rtol=1e-6)
     np.testing.assert_allclose(found.scores, log_probs / ((5 + factors) / 6) ** 0.6, rtol=1e-6)
-
-
-def test_there_are_as_many_steps_as_the_longest_sentence_needs():
-    fed = []
-    step, cache = fixed_step([[5, 6, EOS, 7], [EOS, 8, 8, 8], *[[4, 4, EOS, 8]] * 3])
-
-    def spying_step(token_ids, index, cache):
-        fed.append((int(index), token_ids.numpy().tolist()))
-        return step(token_ids, index, cache)
-
-    greedy_search(spying_step, cache, tf.constant([9] * 5), **SPECIAL)
-    # The begin token first, then the chosen tokens; after the end a sentence gets padding.
-    assert fed == [(0, [BOS] * 5), (1, [5, PAD, 4, 4, 4]), (2, [6, PAD, 4, 4, 4])]
-
-
-def test_sentences_that_are_done_are_removed_from_the_batch():
-    rows = [[4] * n + [EOS] * (12 - n) for n in (1, 9, 1, 5, 0, 1, 7, 9)]
-    step, cache = fixed_step(rows)
-    sizes = []
-
-    def spying_step(token_ids, index, cache):
-        assert len(cache["source"]["wanted"]) == len(token_ids)
-        sizes.append(len(token_ids))
-        return step(token_ids, index, cache)
-
-    found = single(greedy_search(spying_step, cache, tf.constant([11] * 8), **SPECIAL))
-    assert sizes == [8, 8, 4, 4, 4, 4, 3, 3, 2, 2]
-    assert found.lengths.tolist() == [1, 9, 1, 5, 0, 1, 7, 9]
-
-
-@pytest.mark.parametrize(("pad_id", "bos_id", "eos_id"), [(0, 2, 3), (8, 1, 0), (3, 0, 8)])
-def test_special_ids_are_the_arguments(pad_id, bos_id, eos_id):
-    step, cache = fixed_step([[5, 6, eos_id, 5], [eos_id, 5, 5, 5]])
-    first = []
-
-    def spying_step(token_ids, index, cache):
-        first.append(token_ids.numpy().tolist())
-        return step(token_ids, index, cache)
-
-    found = greedy_search(
-        spying_step, cache, tf.constant([3, 3]), pad_id=pad_id, bos_id=bos_id, eos_id=eos_id
-    )
-    assert first[0] == [bos_id, bos_id]
-    assert found.ids.numpy().tolist() == [[[5, 6]], [[pad_id, pad_id]]]
-    assert found.lengths.numpy().tolist() == [[2], [0]]
-
-
-def test_a_padding_token_that_the_model_chose_counts_as_a_token():
-    # A model that was not trained to avoid padding may choose it; then the sentence continues.
-    step, cache = fixed_step([[5, PAD, 6, EOS], [5, EOS, 7, 7]])
-    found = single(greedy_search(step, cache, tf.constant([9, 9]), **SPECIAL))
-    ids, lengths = found.ids.tolist(), found.lengths.tolist()
-    rows = [row[:length] for row, length in zip(ids, lengths, strict=True)]
-    # Either it is never chosen, or it is one of the tokens before the end.
-    assert rows[1] == [5]
-    assert PAD not in ids[0] or rows[0] == [5, PAD, 6]
-
-
-@MODELS
-def test_one_trace_serves_all_sizes(model):
-    sources = model.sources(16)
-    find = graph_search(model)
-    for num_rows, limit in ((1, 3), (4, 11), (16, 5), (0, 2)):
-        find(sources[:num_rows], np.full(num_rows, limit, np.int32))
-    assert find.experimental_get_tracing_count() == 1
 
 
 # The Transformer
@@ -284,74 +172,6 @@ def test_the_cached_search_is_the_uncached_loop(transformer):
     assert rows == [row for row, _, _ in expected]
     assert truncated.tolist() == [t for _, _, t in expected]
     np.testing.assert_allclose(log_probs, [p for _, p, _ in expected], atol=1e-4)
-
-
-def test_log_probs_are_those_of_teacher_forcing(transformer):
-    model, special = transformer
-    # One call for the whole batch, padding and all, as in training.
-    source_ids = padded_sources()
-    limits = output_limits((source_ids != PAD).sum(axis=1).astype("int32"), max_length=15)
-    found = greedy_search(model.decode_step, model.start_decoding(source_ids), limits, **special)
-    ids, lengths, log_probs, _, truncated = single(found)
-    begin = np.full((len(ids), 1), BOS, "int32")
-    target_ids = np.concatenate([begin, ids], axis=1)
-    logits = model({"source_ids": source_ids, "target_ids": target_ids}).numpy()
-    for row, length in enumerate(lengths):
-        labels = [*ids[row, :length], *([] if truncated[row] else [special["eos_id"]])]
-        forced = sum(log_softmax(logits[row, t])[label] for t, label in enumerate(labels))
-        assert log_probs[row] == pytest.approx(forced, abs=1e-4)
-        for t, label in enumerate(labels):
-            assert logits[row, t].argmax() == label
-
-
-def test_one_trace_of_the_transformer_serves_all_lengths(transformer):
-    model, special = transformer
-
-    @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)])
-    def find(source_ids):
-        lengths = tf.reduce_sum(tf.cast(source_ids != PAD, tf.int32), axis=1)
-        limits = output_limits(lengths, 9)
-        cache = model.start_decoding(source_ids)
-        return greedy_search(model.decode_step, cache, limits, **special)
-
-    def rows_of(found):
-        found = single(found)
-        return [row[:n].tolist() for row, n in zip(found.ids, found.lengths, strict=True)]
-
-    source_ids = padded_sources()
-    together = rows_of(find(source_ids))
-    assert rows_of(find(source_ids[:5])) == together[:5]
-    # More padding, and none.
-    wider = np.pad(source_ids[:8], ((0, 0), (0, 6)))
-    assert rows_of(find(wider)) == together[:8]
-    for row in range(8):
-        source = source_ids[row][source_ids[row] != PAD]
-        assert rows_of(find(source[None])) == together[row : row + 1]
-    assert find(source_ids[:0]).ids.shape[0] == 0
-    assert find.experimental_get_tracing_count() == 1
-
-
-@pytest.mark.parametrize("compiled", [False, True], ids=["graph", "compiled"])
-def test_a_kv_cache_of_fixed_size_gives_the_same_result(transformer, compiled):
-    model, special = transformer
-    source_ids, num_steps = padded_sources(), 12
-    limits = tf.range(len(source_ids)) % num_steps
-
-    def find(num_steps):
-        cache = model.start_decoding(source_ids, num_steps=num_steps)
-        return greedy_search(model.decode_step, cache, limits, num_steps=num_steps, **special)
-
-    growing = single(find(None))
-    fixed = single(tf.function(find, jit_compile=compiled)(num_steps))
-    assert fixed.ids.shape == (len(source_ids), num_steps)
-    width = growing.ids.shape[1]
-    assert 8 <= width < num_steps
-    assert fixed.ids[:, :width].tolist() == growing.ids.tolist()
-    assert (fixed.ids[:, width:] == PAD).all()
-    assert fixed.lengths.tolist() == growing.lengths.tolist()
-    assert fixed.truncated.tolist() == growing.truncated.tolist()
-    np.testing.assert_allclose(fixed.log_probs, growing.log_probs, atol=1e-5)
-    np.testing.assert_allclose(fixed.scores, growing.scores, atol=1e-5)
 
 
 @pytest.mark.parametrize("num_layers", [1, 2, 3])

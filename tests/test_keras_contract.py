@@ -92,7 +92,7 @@ class GruModel(keras.Model):
 
 
 def translator(model):
-    return tt.Translator.from_model(model, Tokenizer(), Tokenizer(), 8)
+    return tt.Translator.from_model(model, Tokenizer(), Tokenizer(), tt.Search(max_length=8))
 
 
 def test_a_foreign_model_and_tokenizer_are_exported(tmp_path):

@@ -66,7 +66,7 @@ def test_held_out_sequences_are_translated_exactly(make_task, max_length, seed):
         loss=tt.SmoothedCrossEntropy(label_smoothing=0.1),
     )
     model.fit(batches.dataset(), steps_per_epoch=1000, shuffle=False, verbose=0)
-    translate = tt.Translator.from_model(model, tokenizer, tokenizer, max_length=32)
+    translate = tt.Translator.from_model(model, tokenizer, tokenizer, tt.Search(max_length=32))
     translations = translate(list(task.test.sources))
     exact = sum(a == b for a, b in zip(translations, task.test.targets, strict=True))
     assert exact >= 0.99 * len(task.test)
@@ -127,7 +127,7 @@ def learned():
         model.fit(batches.dataset(), steps_per_epoch=steps, shuffle=False, verbose=0)
         alignment = choose_alignment(model, tokenizer, tokenizer, task.validation, 32)
         translate = tt.Translator.from_model(
-            model, tokenizer, tokenizer, max_length=32, alignment=alignment
+            model, tokenizer, tokenizer, tt.Search(max_length=32, alignment=alignment)
         )
         return task.test, translate
 

@@ -1,4 +1,4 @@
-"""The manifest of an export: complete and true, and what is not as it says is found."""
+"""Versions of an export: written atomically, found, and verified by their manifests."""
 
 import hashlib
 import json
@@ -6,15 +6,18 @@ import os
 
 import pytest
 
-from tf_transformer.errors import InputError
+import tf_transformer as tt
 from tf_transformer.export.manifest import (
     EXTRA,
+    ExportError,
     ManifestError,
     read_manifest,
     verify,
     verify_files,
     write_manifest,
+    write_version,
 )
+from tf_transformer.inference.versions import SAVED_MODEL, SavedModelError, find_saved_model
 
 FILES = {
     "saved_model.pb": b"graph",
@@ -36,15 +39,16 @@ def version(request, tmp_path):
     return folder
 
 
-def assert_named(folder, path, word):
-    """One problem, in one line that names the file and says what to do."""
+def assert_named(folder, path, words):
+    """One problem, in one line that names the file."""
     (line,) = verify_files(folder)
-    assert line.startswith(f"{path}: ") and word in line and "\n" not in line
-    assert line.endswith(("export it again.", "Remove it."))
+    assert line.startswith(f"{path}: ") and words in line and "\n" not in line
     with pytest.raises(ManifestError) as caught:
         verify(folder)
     assert str(caught.value) == line
-    assert isinstance(caught.value, InputError)
+
+
+# The manifest
 
 
 def test_the_manifest_of_an_export_has_the_digest_of_every_other_file(exported_run):
@@ -64,23 +68,18 @@ def test_what_is_as_it_was_written_passes(version):
     manifest = read_manifest(version)
     assert manifest["step"] == 7 and manifest["schema"] == 1
     assert manifest["versions"]["tf_transformer"] and manifest["created"].startswith("20")
-    assert verify_files(version) == verify_files(str(version)) == []
     verify(version)
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_changed_byte_is_found_in_each_file(version, name):
+def test_each_changed_or_missing_file_is_found(version, name):
     path = version / name
     content = bytearray(path.read_bytes() or b"was empty")
     content[-1] ^= 1
     path.write_bytes(content)
-    assert_named(version, path, hashlib.sha256(content).hexdigest())
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_each_missing_file_is_found(version, name):
-    (version / name).unlink()
-    assert_named(version, version / name, "is missing")
+    assert_named(version, path, "was changed")
+    path.unlink()
+    assert_named(version, path, "is missing")
 
 
 @pytest.mark.parametrize("name", ["model.tflite", "assets/more/deep", "x/tf_transformer.json"])
@@ -90,66 +89,30 @@ def test_an_added_file_is_found(version, name):
     assert_named(version, version / name, "was not there")
 
 
-@pytest.mark.parametrize("target", ["nowhere", os.devnull])
-def test_what_takes_the_place_of_a_file_is_not_read(version, target):
-    path = version / "saved_model.pb"
-    path.unlink()
-    path.symlink_to(target)
-    assert_named(version, path, "is no file any more")
-
-
-def test_a_link_to_a_folder_is_found_and_a_link_to_the_same_file_passes(version, tmp_path):
+def test_links_are_followed_to_files_only(version, tmp_path):
     path = version / "saved_model.pb"
     path.rename(tmp_path / "blob")
     path.symlink_to(tmp_path / "blob")
     assert verify_files(version) == []
     (version / "more").symlink_to(tmp_path)
     assert_named(version, version / "more", "was not there")
-
-
-def test_all_problems_are_named_in_the_order_of_their_paths(version):
-    (version / "saved_model.pb").unlink()
-    (version / "added").touch()
-    (version / "fingerprint.pb").write_text("changed")
-    assert [line.split(": ")[0] for line in verify_files(version)] == [
-        str(version / name) for name in ("added", "fingerprint.pb", "saved_model.pb")
-    ]
-
-
-@pytest.mark.parametrize("version", [EXTRA], indirect=True)
-def test_a_manifest_beside_the_files_does_not_replace_that_of_the_export(version):
-    added = version / "tf_transformer.json"
-    added.write_text('{"files": {}}')
-    assert read_manifest(version)["step"] == 7
-    assert_named(version, added, "was not there")
+    (version / "more").unlink()
+    path.unlink()
+    path.symlink_to(os.devnull)  # which would never end
+    assert_named(version, path, "is missing")
 
 
 @pytest.mark.parametrize(
     "content",
-    [
-        b"",
-        b"\xff\xfe",
-        b"[]",
-        b"{}",
-        b'{"step": 7}',
-        b'{"files": ["saved_model.pb"]}',
-        b'{"files": {"saved_model.pb": 5}}',
-        b"[" * 200_000,
-    ],
-    ids=lambda content: str(content[:30]),
+    [None, b"", b"\xff\xfe", b"[]", b'{"step": 7}', b'{"files": ["a"]}', b"[" * 200_000],
+    ids=lambda content: str(content and content[:30]),
 )
 def test_what_is_no_manifest_is_one_line(tmp_path, content):
     path = tmp_path / EXTRA / "tf_transformer.json"
-    path.parent.mkdir()
-    path.write_bytes(content)
-    assert_named(tmp_path, path, "is no manifest")
-    with pytest.raises(ManifestError):
-        read_manifest(tmp_path)
-
-
-def test_a_version_without_a_manifest_is_one_line(tmp_path):
+    if content is not None:
+        path.parent.mkdir()
+        path.write_bytes(content)
     assert_named(tmp_path, tmp_path, "has no manifest")
-    assert_named(tmp_path / "missing", tmp_path / "missing", "has no manifest")
 
 
 def test_a_path_that_leads_out_of_the_version_is_not_followed(tmp_path):
@@ -160,3 +123,94 @@ def test_a_path_that_leads_out_of_the_version_is_not_followed(tmp_path):
     files = {"../secret": hashlib.sha256(b"mine").hexdigest()}
     (folder / EXTRA / "tf_transformer.json").write_text(json.dumps({"files": files}))
     assert_named(folder, folder / "../secret", "is missing")
+
+
+# Versions
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "saved_models" / "demo"
+
+
+def write_named(name, folder, version=None, manifest=None, overwrite=False):
+    """Writes a version that is one file instead of a graph."""
+
+    def write(temporary):
+        (temporary / "saved_model.pb").write_text(name, encoding="utf-8")
+        write_manifest(temporary, manifest)
+
+    return write_version(write, SAVED_MODEL, folder, version, overwrite)
+
+
+def contents_of(folder):
+    return {
+        path.name: (path / "saved_model.pb").read_text(encoding="utf-8")
+        for path in folder.iterdir()
+    }
+
+
+def test_versions_count_up_from_the_highest(folder):
+    paths = [write_named("a", folder, version) for version in (None, 9)]
+    paths += [write_named("a", folder) for _ in range(2)]
+    assert paths == [folder / "1", folder / "9", folder / "10", folder / "11"]
+    assert contents_of(folder).keys() == {"1", "9", "10", "11"}, "and nothing beside them"
+    assert find_saved_model(folder) == folder / "11"
+
+
+def test_a_version_that_exists_is_overwritten_only_when_told(folder):
+    write_named("old", folder, version=2)
+    with pytest.raises(ExportError, match=f"{folder / '2'} exists.*--overwrite"):
+        write_named("new", folder, version=2)
+    assert contents_of(folder) == {"2": "old"}
+    write_named("new", folder, version=2, overwrite=True)
+    assert contents_of(folder) == {"2": "new"}
+
+
+def test_where_no_version_can_be_is_refused(folder):
+    for version in (0, -1):
+        with pytest.raises(ExportError, match=f"received version={version}"):
+            write_named("a", folder, version)
+    (folder / "4").mkdir(parents=True)
+    (folder / "4" / "model.bin").write_bytes(b"")
+    with pytest.raises(ExportError, match=r"holds CTranslate2 models\. Give another"):
+        write_named("a", folder)
+    with pytest.raises(ExportError, match=r"is a file\. Give a folder"):
+        write_named("a", folder / "4" / "model.bin")
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_failing_export_leaves_nothing_behind(folder, overwrite):
+    write_named("old", folder, version=1)
+
+    def fail(temporary):
+        (temporary / "saved_model.pb").write_text("new", encoding="utf-8")
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match="No space"):
+        write_version(fail, SAVED_MODEL, folder, 1 if overwrite else None, overwrite)
+    assert contents_of(folder) == {"1": "old"}
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (["9", "10"], "10"),
+        (["2", "1"], "2"),
+        (["1", "backup", ".writing-3-ab", "2.5", "-7"], "1"),
+    ],
+)
+def test_the_highest_number_with_a_saved_model_is_found(folder, names, expected):
+    for name in names:
+        (folder / name).mkdir(parents=True)
+        (folder / name / "saved_model.pb").write_bytes(b"")
+    (folder / "99").mkdir()
+    assert find_saved_model(folder) == folder / expected
+    assert find_saved_model(str(folder / expected)) == folder / expected
+
+
+def test_without_a_saved_model_the_export_command_is_named(tmp_path):
+    (tmp_path / "file").touch()
+    for path in (tmp_path, tmp_path / "missing", tmp_path / "file"):
+        with pytest.raises(SavedModelError, match=f"{path}: .*tf-transformer export"):
+            tt.Translator.load(path)

@@ -2,20 +2,19 @@
 
 import functools
 import json
-import pathlib
 import subprocess
 import sys
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from graph_session import SCRIPT
 from letters import MAX_LENGTH, random_model
 from small_models import ALIGNING, GENERATING
 
 import tf_transformer as tt
 from tf_transformer.models.architectures import ARCHITECTURES
 
-SCRIPT = pathlib.Path(__file__).with_name("graph_session.py")
 # Architecture, dtype and beam size.
 KINDS = [("transformer", "float32", 1), ("transformer", "bfloat16", 3)]
 OTHERS = [(name, "float32", 3) for name in GENERATING if name in ARCHITECTURES][1:]
@@ -53,7 +52,8 @@ def translators(randomise, letter_tokenizer):
         architecture, dtype, beam_size = kind
         model = random_model(randomise, dtype=dtype, architecture=architecture)
         tokenizers = (letter_tokenizer, letter_tokenizer)
-        return tt.Translator.from_model(model, *tokenizers, MAX_LENGTH, beam_size)
+        search = tt.Search(max_length=MAX_LENGTH, beam_size=beam_size)
+        return tt.Translator.from_model(model, *tokenizers, search)
 
     return translator_of
 

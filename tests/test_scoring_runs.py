@@ -124,7 +124,9 @@ def test_evaluate_reports_the_perplexity_of_text_and_of_references(runs, texts, 
     results = json.loads(capfd.readouterr().out.splitlines()[-1])
     model, *tokenizers, _ = restore_model(run)
     lines = source.read_text().splitlines()
-    scores = tt.Translator.from_model(model, *tokenizers, 30).score(lines, lines)
+    scores = tt.Translator.from_model(model, *tokenizers, tt.Search(max_length=30)).score(
+        lines, lines
+    )
     nats = -sum(score.log_prob for score in scores) / len(scores)
     assert results["nats_per_sentence"] == pytest.approx(nats, rel=1e-4)
     assert results["tokens"] == sum(score.num_tokens for score in scores)

@@ -118,10 +118,6 @@ def test_sentences_are_found(marked):
     assert [sentence for sentence, _ in found] == [part.strip() for part in marked.split("¦")]
 
 
-def test_the_table_is_long():
-    assert len(TEXTS) >= 60
-
-
 @pytest.mark.parametrize("text", ["", " ", "\n", "\r\n \t\u3000\u2028\n"])
 def test_white_space_has_no_sentence(text):
     assert split(text) == [(text, [])]
@@ -135,12 +131,6 @@ def test_every_line_break_ends_a_sentence(line_break):
     for text in ("a", "Mr.", "1.", "J.", "am 3.", "no. "):
         text = text.strip()
         assert split(text + line_break + "x") == [("", [(text, line_break), ("x", "")])]
-
-
-def test_no_texts_have_no_sentences():
-    found = split_graph(tf.constant([], tf.string))
-    assert found.before.shape == (0,)
-    assert found.sentences.to_list() == found.after.to_list() == []
 
 
 def test_bytes_that_are_not_utf8_are_replaced():

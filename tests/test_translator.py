@@ -1,5 +1,9 @@
 """The translator: n texts in, n translations out, in order; and errors."""
 
+import functools
+import threading
+import types
+
 import letters
 import numpy as np
 import pytest
@@ -7,7 +11,7 @@ import tensorflow as tf
 from letters import MAX_LENGTH, VOCAB_SIZE, random_model
 
 import tf_transformer as tt
-from tf_transformer.inference.translator import ExportTranslator
+from tf_transformer import ExportTranslator
 
 
 @pytest.mark.parametrize("batch_size", [1, 7, 64, 1000])
@@ -39,30 +43,14 @@ def test_xla_changes_no_translation(exported_version, in_memory, sentences, beam
             assert [t.score for t in these] == pytest.approx([t.score for t in those], abs=1e-5)
 
 
-def test_a_search_of_fixed_size_includes_the_end_of_the_longest_translation(in_memory, sentences):
-    module = in_memory.module
-    source_ids, limits, _ = module.tokenize(tf.constant(sentences))
-    steps = module.fixed_greedy(source_ids, limits, 0.6)["ids"].shape[2]
-    assert steps > limits.numpy().max() == MAX_LENGTH
-
-
-def test_greedy_search_and_a_beam_of_one_give_equal_translations(in_memory, sentences):
-    module, texts = in_memory.module, tf.constant(sentences)
-    greedy, beam = module.greedy(texts, 0.6), module.beam(texts, 1, 0.6, 1)
-    assert {*greedy["truncated"].numpy().ravel()} == {True, False}
-    for name, values in greedy.items():
-        if values.dtype == tf.float32:
-            np.testing.assert_allclose(values, beam[name], atol=1e-4, err_msg=name)
-        else:
-            assert values.numpy().tolist() == beam[name].numpy().tolist(), name
-
-
 @pytest.mark.parametrize(("ratio", "num_tokens"), [(0.5, 15), (1.0, 20), (2.0, 20)])
 def test_a_translation_has_as_many_tokens_as_the_ratio_allows(echo_model, ratio, num_tokens):
     words = list("abcdefghij")
     tokenizer = tt.SentencePieceTokenizer.train(words, 280)
     model = echo_model(tokenizer.vocab_size)
-    translate = tt.Translator.from_model(model, tokenizer, tokenizer, 50, max_length_ratio=ratio)
+    translate = tt.Translator.from_model(
+        model, tokenizer, tokenizer, tt.Search(max_length=50, max_length_ratio=ratio)
+    )
     [[found]] = translate.n_best([" ".join(words)], 1)
     assert found.length == min(num_tokens, len(tokenizer.encode([" ".join(words)])[0]))
 
@@ -77,7 +65,9 @@ def test_hypotheses_of_the_same_text_are_one(echo_model, letter_tokenizer):
             first = tf.math.log(tf.scatter_nd([[byte], [a], [b]], [0.5, 0.3, 0.2], [VOCAB_SIZE]))
             return tf.where(index == 0, first, ends), cache
 
-    module = ExportTranslator(TwoSpellings(VOCAB_SIZE), *[letter_tokenizer] * 2, beam_size=3)
+    module = ExportTranslator(
+        TwoSpellings(VOCAB_SIZE), *[letter_tokenizer] * 2, tt.Search(beam_size=3)
+    )
     found = module.translate_nbest(tf.constant(["c", ""]))
     assert found["translations"].numpy().tolist() == [[b"a", b"b", b""], [b"", b"", b""]]
     scores, lengths = found["scores"].numpy().tolist(), found["lengths"].numpy().tolist()
@@ -97,12 +87,6 @@ def test_a_long_text_is_truncated_and_changes_no_other(echo_translator):
     assert echo_translator(["b c", long, "d"]) == ["b c", cut, "d"]
 
 
-@pytest.mark.parametrize("num_subwords", [MAX_LENGTH - 2, MAX_LENGTH - 1, MAX_LENGTH])
-def test_the_longest_text_that_is_not_truncated(echo_translator, num_subwords):
-    text = " ".join("a" * num_subwords)
-    assert (echo_translator(text) == text) == (num_subwords < MAX_LENGTH)
-
-
 @pytest.mark.parametrize(
     "text", ["", " ", "\t", "\u3000", "\xa0", "\u200b", "\ufeff", "\x00\u2060 \xad\u200e\x1b\x85"]
 )
@@ -112,27 +96,6 @@ def test_a_text_without_words_has_an_empty_translation(echo_translator, loaded, 
         assert translate([text]) == [""]
     assert echo_translator(["a b", text, "c"]) == ["a b", "", "c"]
     assert echo_translator.document(f"a b.\n{text}\nc").split() == ["a", "b.", "c"]
-
-
-def test_no_texts_give_no_translations(echo_translator, loaded):
-    assert echo_translator([]) == []
-    assert loaded([]) == []
-    assert loaded(()) == []
-
-
-def test_a_str_gives_a_str_and_any_sequence_a_list(echo_translator):
-    assert echo_translator("a b") == "a b"
-    assert echo_translator(("a b", "c")) == ["a b", "c"]
-    assert echo_translator(text for text in ["a b", "c"]) == ["a b", "c"]
-
-
-@pytest.mark.parametrize("text", ["é", "日本", "🙂", "x\u0301", "«a»", "Z"])
-def test_characters_beyond_the_vocabulary_pass_as_bytes(echo_translator, text):
-    assert echo_translator(text) == text
-
-
-def test_a_lone_surrogate_is_replaced(echo_translator):
-    assert echo_translator(["a", "\ud800", "b"])[::2] == ["a", "b"]
 
 
 @pytest.mark.parametrize(
@@ -145,9 +108,7 @@ def test_a_lone_surrogate_is_replaced(echo_translator):
     ],
 )
 def test_bytes_that_are_not_utf8_are_replaced(echo_model, letter_tokenizer, raw, expected):
-    translate = ExportTranslator(
-        echo_model(VOCAB_SIZE), letter_tokenizer, letter_tokenizer, MAX_LENGTH
-    ).translate
+    translate = ExportTranslator(echo_model(VOCAB_SIZE), *[letter_tokenizer] * 2).translate
     translations = translate(text=tf.constant([b"c d", raw, b"e"]))["translation"].numpy()
     assert [text.decode("utf-8") for text in translations] == ["c d", expected, "e"]
 
@@ -163,71 +124,78 @@ def test_translations_are_always_utf8(echo_model, letter_tokenizer):
             return tf.one_hot(tf.fill(tf.shape(token_ids), ids), VOCAB_SIZE), cache
 
     assert letter_tokenizer.subwords([letter_tokenizer.encode(["€"])[0][-3]]) == ["<0xE2>"]
-    translate = tt.Translator.from_model(
-        HalfModel(VOCAB_SIZE), letter_tokenizer, letter_tokenizer, MAX_LENGTH
-    )
+    translate = tt.Translator.from_model(HalfModel(VOCAB_SIZE), *[letter_tokenizer] * 2)
     assert translate("a") == "\ufffd"
 
 
-# --- Errors ---------------------------------------------------------------------------------
+# --- Arguments ------------------------------------------------------------------------------
+
+
+def test_any_iterable_of_texts_gives_a_list(echo_translator, loaded):
+    assert echo_translator("a b") == "a b"
+    for texts in (("a b", "c"), (text for text in ["a b", "c"])):
+        assert echo_translator(texts, np.int64(1), np.int32(2), np.float64(0.5)) == ["a b", "c"]
+    assert echo_translator([]) == loaded([]) == []
+    assert echo_translator(["a", "\ud800", "é日🙂x\u0301"])[::2] == ["a", "é日🙂x\u0301"]
+
+
+@pytest.mark.parametrize("texts", [["a", None], [b"a"], b"a b", None, 3])
+def test_what_is_no_text_is_refused(echo_translator, texts):
+    for translate in (echo_translator, echo_translator.document):
+        with pytest.raises((TypeError, AttributeError)):
+            translate(texts)
+    with pytest.raises(TypeError, match="texts must be a list of str; received str"):
+        echo_translator.n_best("a b", 1)
 
 
 @pytest.mark.parametrize(
-    ("texts", "named"),
-    [(["a", None], "item 1 is NoneType"), ([b"a"], "item 0 is bytes"), (["a", ["b"]], "1 is list")],
+    ("options", "message"),
+    [
+        ({"batch_size": 0}, "batch_size must be at least 1; received 0"),
+        ({"beam_size": VOCAB_SIZE + 1}, "beam_size must be from 1 to 280"),
+        ({"length_penalty": -1}, "length_penalty must be from 0 to 10"),
+    ],
 )
-def test_an_item_that_is_no_text_is_named(echo_translator, texts, named):
-    with pytest.raises(TypeError, match=named):
-        echo_translator(texts)
+def test_a_search_that_is_impossible_is_refused(echo_translator, options, message):
+    with pytest.raises(ValueError, match=message):
+        echo_translator("a", **options)
 
 
-@pytest.mark.parametrize("texts", [b"a b", None, 3])
-def test_an_argument_that_is_neither_text_nor_list_is_refused(echo_translator, texts):
+def test_a_wrong_type_leaves_no_lock_to_other_threads(in_memory):
+    """A float for the size of the beam left TensorFlow's lock held: other threads waited."""
     with pytest.raises(TypeError):
-        echo_translator(texts)
-
-
-@pytest.mark.parametrize("batch_size", [0, -1])
-def test_a_batch_size_of_zero_is_refused(echo_translator, batch_size):
-    with pytest.raises(ValueError, match=f"received batch_size={batch_size}"):
-        echo_translator(["a"], batch_size)
-
-
-@pytest.mark.parametrize("max_length", [1, 0, -5])
-def test_a_max_length_without_a_subword_is_refused(echo_model, letter_tokenizer, max_length):
-    with pytest.raises(ValueError, match=f"received max_length={max_length}"):
-        tt.Translator.from_model(
-            echo_model(VOCAB_SIZE), letter_tokenizer, letter_tokenizer, max_length
-        )
+        in_memory("a b", beam_size=4.0)
+    found = []
+    thread = threading.Thread(target=lambda: found.append(in_memory("a b", beam_size=2)))
+    thread.daemon = True  # else a failing test never ends
+    thread.start()
+    thread.join(timeout=60)
+    assert found == [in_memory("a b", beam_size=2)]
 
 
 @pytest.mark.parametrize(
-    ("beam_size", "length_penalty"), [(0, 0.6), (VOCAB_SIZE + 1, 0.6), (2000, 0.6), (4, -1)]
+    ("search", "message"),
+    [
+        ({"max_length": 1}, "max_length must be at least 2"),
+        ({"max_length": 32}, "max_length must be less than max_positions=32"),
+        ({"beam_size": 0}, "beam_size must be from 1 to 13"),
+    ],
 )
-def test_an_invalid_search_is_refused_before_the_export(
-    echo_model, letter_tokenizer, beam_size, length_penalty
-):
-    with pytest.raises(ValueError, match=r"from 1 to 280, the vocabulary|from 0 to 10"):
-        tt.Translator.from_model(
-            echo_model(VOCAB_SIZE),
-            letter_tokenizer,
-            letter_tokenizer,
-            MAX_LENGTH,
-            beam_size,
-            length_penalty,
-        )
+def test_a_search_that_does_not_fit_the_model_is_refused(letter_tokenizer, search, message):
+    tokenizer = types.SimpleNamespace(vocab_size=13, pad_id=0)
+    config = tt.TransformerConfig(
+        13, 13, num_layers=1, d_model=4, num_heads=1, d_ff=4, positions="learned", max_positions=32
+    )
+    make = functools.partial(tt.Translator.from_model, tt.Transformer(config))
+    with pytest.raises(ValueError, match=message):
+        make(tokenizer, tokenizer, tt.Search(**search))
+    with pytest.raises(ValueError, match="source tokenizer has vocab_size=280"):
+        make(letter_tokenizer, letter_tokenizer)
 
 
 def test_weights_that_are_not_finite_are_named(randomise, letter_tokenizer):
     model = random_model(randomise)
     model.set_weights([weight * float("nan") for weight in model.get_weights()])
-    translator = tt.Translator.from_model(model, letter_tokenizer, letter_tokenizer, MAX_LENGTH)
+    translator = tt.Translator.from_model(model, letter_tokenizer, letter_tokenizer)
     with pytest.raises(ValueError, match="logits are not finite"):
         translator("a b")
-
-
-@pytest.mark.parametrize("texts", ["a b", b"a b", None, 3])
-@pytest.mark.parametrize("method", ["n_best", "stream"])
-def test_a_str_is_no_list_of_texts(echo_translator, method, texts):
-    with pytest.raises(TypeError, match="texts must be a list of str; received"):
-        getattr(echo_translator, method)(texts, 1)

@@ -1,14 +1,8 @@
-"""A translator and other processes: it can be pickled, and says that it does not survive a fork."""
+"""A translator says that it does not survive a fork."""
 
 import json
-import pathlib
-import pickle
 import subprocess
 import sys
-
-import pytest
-
-import tf_transformer as tt
 
 # A process of its own, for a fork of this one would have its threads missing.
 FORKED = """
@@ -46,29 +40,3 @@ def test_a_forked_process_is_told_at_once(exported_version, sentences):
     assert found["alive"]
     for error in found["errors"]:
         assert "does not work after a fork" in error and "spawn" in error
-
-
-def test_a_pickled_translator_loads_its_model_again(loaded, sentences):
-    content = pickle.dumps(loaded)
-    assert len(content) < 1000, "the path, not the weights"
-    again = pickle.loads(content)
-    assert again is not loaded
-    assert again(sentences[:4]) == loaded(sentences[:4])
-
-
-def test_a_translator_in_memory_cannot_be_pickled(in_memory):
-    with pytest.raises(TypeError, match=r"export it .* Translator\.load"):
-        pickle.dumps(in_memory)
-
-
-def test_options_of_a_translator_survive_pickling(exported_version):
-    translator = tt.Translator.load(exported_version, xla=True, threads=3)
-    again = pickle.loads(pickle.dumps(translator))
-    assert (again._compiled, again._threads) == ({}, 3)
-
-
-def test_a_relative_path_is_found_from_elsewhere(exported_version, tmp_path, monkeypatch):
-    monkeypatch.chdir(exported_version.parent)
-    content = pickle.dumps(tt.Translator.load(pathlib.Path(exported_version.name)))
-    monkeypatch.chdir(tmp_path)
-    assert isinstance(pickle.loads(content), tt.Translator)

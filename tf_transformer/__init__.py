@@ -18,7 +18,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "decoding": ["Hypotheses", "beam_search", "greedy_search"],
         "evaluation": ["score"],
         "export": ["export_ctranslate2", "export_saved_model"],
-        "inference": ["ExportTranslator", "Translation", "Translator"],
+        "inference": ["ExportTranslator", "Search", "Translation", "Translator"],
         "layers.attention": [
             "CausalSelfAttention",
             "CrossAttention",

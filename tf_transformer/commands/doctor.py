@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from tf_transformer.commands.models import open_translator, quiet, search_errors
 from tf_transformer.data.text import read_lines, stream_aligned
 from tf_transformer.errors import ConfigError, InputError
-from tf_transformer.inference.saved_model import find_saved_model, versions
+from tf_transformer.inference.versions import find_saved_model, versions
 from tf_transformer.serving.doctor.doctor import Check, diagnose
 from tf_transformer.serving.doctor.same_as import (
     Limits,

@@ -1,9 +1,10 @@
 """`tf-transformer export`: the best checkpoint of a run as a SavedModel or a CTranslate2 model."""
 
 import argparse
+import dataclasses
 import pathlib
 import sys
-import warnings
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tf_transformer.commands.models import quiet, search_errors
@@ -17,8 +18,6 @@ DESCRIPTION = "Writes the best checkpoint of a run as saved_models/NAME/VERSION.
 _FORMATS = ("saved_model", "ctranslate2")
 # What the metadata of a run says of its data.
 _DATA = ("training corpus", "validation corpus", "source tokenizer", "target tokenizer")
-# What the manifest says of a search that neither options nor validation text have chosen.
-_BY_DEFAULT = "by default, without validation text"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -44,10 +43,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--precision",
-        choices=("float32", "bfloat16", "int8"),
+        choices=("float32", "bfloat16"),
         help="of the weights and the computation of a SavedModel (default: float32); bfloat16 is "
-        "half as large, and faster in large models where the processor multiplies bfloat16; int8 "
-        "is about a quarter as large and several times slower on a CPU",
+        "half as large, and faster in large models where the processor multiplies bfloat16",
     )
     parser.add_argument(
         "--quantization",
@@ -67,11 +65,7 @@ def run(options: argparse.Namespace, started: float) -> int:
         from tf_transformer.training.restore import require_translator, restore_model
     config = run_directory.config()
     require_translator(config.model)
-    trained = restore_model(run_directory, "float32" if precision == "int8" else precision)
-    if precision == "int8":
-        with warnings.catch_warnings():  # Keras names each layer that has nothing to quantize
-            warnings.simplefilter("ignore")
-            trained.model.quantize("int8")
+    trained = restore_model(run_directory, precision)
     checkpoint = trained.checkpoint
     if run_directory.is_in_training():
         warn(
@@ -101,16 +95,11 @@ def run(options: argparse.Namespace, started: float) -> int:
 
 def _check(options: argparse.Namespace) -> None:
     """Raises a `ConfigError` for an option that the format does not have."""
-    if options.quantization and options.format != "ctranslate2":
-        raise ConfigError("--quantization needs --format ctranslate2; a SavedModel: --precision.")
-    if options.precision and options.format == "ctranslate2":
-        raise ConfigError(
-            "--precision is a SavedModel's; for --format ctranslate2: --quantization."
-        )
-    given = [name for name in ("beam_size", "length_penalty") if getattr(options, name) is not None]
-    if given and options.format == "ctranslate2":
-        named = " and ".join(map(flag, given))
-        raise ConfigError(f"CTranslate2 takes the beam when it translates; omit {named}.")
+    names = ("precision", "beam_size", "length_penalty")
+    if options.format == "saved_model":
+        names = ("quantization",)
+    if given := [flag(name) for name in names if getattr(options, name) is not None]:
+        raise ConfigError(f"--format {options.format} does not have {', '.join(given)}; omit it.")
 
 
 def _export_saved_model(
@@ -118,15 +107,17 @@ def _export_saved_model(
 ) -> pathlib.Path:
     from tf_transformer.data.corpus import load_validation
     from tf_transformer.data.text import ParallelText
+    from tf_transformer.export.manifest import version_folder
     from tf_transformer.export.saved_model import export_saved_model
-    from tf_transformer.export.versions import version_folder
     from tf_transformer.inference.alignment import choose_alignment
-    from tf_transformer.inference.saved_model import SAVED_MODEL
+    from tf_transformer.inference.translator import Translator
+    from tf_transformer.inference.versions import SAVED_MODEL
+    from tf_transformer.training.restore import search_of
 
     # Before the choices, which may take minutes.
     version_folder(SAVED_MODEL, options.saved_model, options.version, options.overwrite)
-    # An artifact is worth more than the best choices: without the text there is a notice.
-    validation, problem, defaults = ParallelText((), ()), None, []
+    # Without validation text the defaults are exported, with a notice.
+    validation, problem = ParallelText((), ()), None
     try:
         if data.has_sources:  # prompts that are empty choose nothing
             validation = load_validation(data)
@@ -136,74 +127,56 @@ def _export_saved_model(
     alignment = choose_alignment(model, *tokenizers, validation, data.max_length)
     if alignment is not None:
         manifest["alignment"] = alignment._asdict()
-        defaults.append("no attention heads are chosen for align, but all of one layer are taken")
-    translator, search = _with_search(trained, data, validation, alignment, options)
-    manifest["search"] = search
-    if search["chosen"] == _BY_DEFAULT:
-        defaults.append(
-            f"no search is chosen, but a beam of {search['beam_size']} with length penalty "
-            f"{search['length_penalty']:g} is taken"
+    search = dataclasses.replace(search_of(data), alignment=alignment)
+
+    def translator_with(chosen: Any) -> Any:
+        beam = dataclasses.replace(
+            search, beam_size=chosen.beam_size, length_penalty=chosen.length_penalty
         )
-    if problem and defaults:
-        warn(f"{', and '.join(defaults)}: {problem}")
+        # TensorFlow numbers what it makes, and the names in a SavedModel have these numbers: with
+        # several threads two exports of one run would not have the same bytes.
+        return Translator.from_model(model, *tokenizers, beam, threads=1)
+
+    with search_errors():
+        translator, manifest["search"] = _chosen(translator_with, validation, options)
+    if problem:
+        warn(f"alignment and search were not chosen on validation text: {problem}")
     return export_saved_model(
         translator, options.saved_model, options.version, manifest, options.overwrite
     )
 
 
-def _with_search(
-    trained: Any, data: DataConfig, validation: Any, alignment: Any, options: argparse.Namespace
+def _chosen(
+    translator_with: Callable[[Any], Any], validation: Sequence, options: argparse.Namespace
 ) -> tuple[Any, dict]:
-    """A `Translator` that searches as the options or the validation text say.
+    """Chooses the search by the options or the validation text.
 
     Returns:
-        The translator, and what the manifest says of its search.
+        The translator that searches so, and what the manifest says of the search.
     """
-    from tf_transformer.inference.translator import Translator
     from tf_transformer.training.criterion import Criterion
-    from tf_transformer.training.search_choice import (
-        DEFAULT_BEAM_SIZE,
-        SearchChoice,
-        choose_search,
-    )
+    from tf_transformer.training.search_choice import SearchChoice, choose_search
 
-    def translator_with(search: SearchChoice) -> Translator:
-        return Translator.from_model(
-            trained.model,
-            trained.source_tokenizer,
-            trained.target_tokenizer,
-            data.max_length,
-            search.beam_size,
-            search.length_penalty,
-            alignment=alignment,
-            fold_capitals=data.fold_capitals or False,
-            max_length_ratio=data.max_length_ratio,
-            by_sentence=data.has_sources,
-            # TensorFlow numbers what it makes, and the names in a SavedModel have these numbers:
-            # with several threads two exports of one run would not have the same bytes.
-            threads=1,
-        )
-
-    largest = trained.target_tokenizer.vocab_size
-    search = SearchChoice(options.beam_size or min(DEFAULT_BEAM_SIZE, largest))
+    search = SearchChoice()
+    if options.beam_size is not None:
+        search = search._replace(beam_size=options.beam_size)
     if options.length_penalty is not None:
         search = search._replace(length_penalty=options.length_penalty)
-    with search_errors():
+    translator = translator_with(search)
+    if options.length_penalty is not None or options.beam_size == 1:
+        chosen = "given" if options.beam_size is not None else "beam_size by default"
+    elif not validation:
+        chosen = "by default, without validation text"
+    else:
+        print("Choosing the search on the validation text.", file=sys.stderr)
+        criterion = Criterion.of(RunDirectory.open(options.run_dir).config())
+        search = choose_search(translator, validation, search.beam_size, criterion=criterion)
+        chosen = "on validation text"
+        if options.beam_size is not None:
+            search = search._replace(beam_size=options.beam_size)
+            chosen = "length_penalty on validation text"
+        print(search, file=sys.stderr)
         translator = translator_with(search)
-        if options.length_penalty is not None or options.beam_size == 1:
-            chosen = "given" if options.beam_size is not None else "beam_size by default"
-        elif not validation:
-            chosen = _BY_DEFAULT
-        else:
-            print("Choosing the search on the validation text.", file=sys.stderr)
-            criterion = Criterion.of(RunDirectory.open(options.run_dir).config())
-            search = choose_search(translator, validation, search.beam_size, criterion=criterion)
-            chosen = "on validation text"
-            if options.beam_size is not None:
-                search = search._replace(beam_size=options.beam_size)
-                chosen = "length_penalty on validation text"
-            print(search, file=sys.stderr)
-            translator = translator_with(search)
     scores = [each._asdict() for each in search.scores]
     return translator, {**search._asdict(), "scores": scores, "chosen": chosen}
 

@@ -14,8 +14,7 @@ from tf_transformer.errors import InputError
 def open_translator(path: str, options: argparse.Namespace) -> Any:
     """The `Translator` in a run directory (its best checkpoint) or in a SavedModel."""
     with quiet():
-        from tf_transformer.inference.process import run_in_callers_thread
-        from tf_transformer.inference.translator import Translator
+        from tf_transformer.inference.translator import Translator, run_in_callers_thread
         from tf_transformer.training.restore import restore_model, translator_of
         from tf_transformer.training.run_directory import RunDirectory
     run_in_callers_thread()

@@ -93,7 +93,7 @@ def run(options: argparse.Namespace, started: float) -> int:
 def _explain(config: RunConfig) -> None:
     """Prints what training would choose, without TensorFlow."""
     from tf_transformer.data.corpus import load_corpus
-    from tf_transformer.inference.ordered import num_cores
+    from tf_transformer.inference.streams import num_cores
     from tf_transformer.training.recipe import Facts, explain, gpus_by_driver
 
     gpus = gpus_by_driver(config.training.devices)

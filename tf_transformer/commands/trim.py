@@ -47,8 +47,8 @@ def run(options: argparse.Namespace, started: float) -> int:
         for paths in (options.keep, options.keep_target)
     )
     with quiet():
-        from tf_transformer.inference.process import run_in_callers_thread
         from tf_transformer.inference.sentences import parts_of
+        from tf_transformer.inference.translator import run_in_callers_thread
         from tf_transformer.training.trimming import trim_run
     run_in_callers_thread()
     # Those that `translate` searches, one by one.

@@ -5,25 +5,21 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tf_transformer.decoding.arguments import (
-    check_step,
-    to_length_penalty,
-    to_limits,
-    to_n_best,
-    to_num_steps,
-    to_size,
-    to_special_ids,
-)
 from tf_transformer.decoding.cache import (
+    Cache,
+    DecodeStep,
     append_ids,
-    cache_parts,
     empty_ids,
     open_shapes,
     split_cache,
 )
 from tf_transformer.decoding.compaction import any_live, decode_with_compaction
-from tf_transformer.decoding.contract import Cache, DecodeStep
-from tf_transformer.decoding.hypotheses import Hypotheses, beam_score, length_normalizer
+from tf_transformer.decoding.result import (
+    Hypotheses,
+    beam_score,
+    length_normalizer,
+    require_possible,
+)
 from tf_transformer.decoding.top_k import blockwise_top_k, iterative_top_k
 
 NEG_INF = float("-inf")  # the score and the log-probability of a missing hypothesis
@@ -77,33 +73,24 @@ def beam_search(
     this is greedy search, whatever `length_penalty` is.
 
     Args:
-        decode_step: `(token_ids (N,), index, cache) -> (logits (N, V), cache)`, N = B * K, where
-            the hypotheses of a sentence are consecutive.
-        cache: what `start_decoding(…, beam_size=K)` returned, see `TranslationModel`. Its
-            `"target"` `(N, …)` is re-ordered with the hypotheses, the other parts are not.
-        limits: ints `(B,)`, the most tokens of each hypothesis, the end token not counted.
+        decode_step: `(token_ids (N,), index, cache) -> (logits (N, V), cache)`, N = B * K.
+        cache: The cache that `start_decoding(…, beam_size=K)` returned, see `TranslationModel`.
+        limits: int32 `(B,)`, the most tokens of each hypothesis without the end token, 0 or more.
         beam_size: K.
-        pad_id, bos_id, eos_id: special tokens.
-        length_penalty: as in `beam_score`.
-        n_best: number of hypotheses to return, at most K.
-        num_steps: as in `greedy_search`.
+        pad_id, bos_id, eos_id: Special tokens.
+        length_penalty: See `beam_score`.
+        n_best: Number of hypotheses to return, at most K.
+        num_steps: See `greedy_search`.
 
     Returns:
         `Hypotheses` with n = `n_best`.
 
     Raises:
-        TypeError, ValueError: an argument, or what `decode_step` returns, has the wrong type,
-            shape or value, as far as that is known before the graph runs.
+        ValueError: See `require_possible`.
     """
-    limits = to_limits(limits)
-    num_steps = to_num_steps(num_steps, limits)
-    beam_size = to_size("beam_size", beam_size)
-    n_best = to_n_best(n_best, beam_size)
-    length_penalty = to_length_penalty(length_penalty)
-    special_ids = to_special_ids(pad_id=pad_id, bos_id=bos_id, eos_id=eos_id)
-    pad_id, bos_id, eos_id = special_ids.values()
-    fixed, changing = split_cache(cache_parts(cache, limits.shape[0], beam_size))
-    decode_step = check_step(decode_step, cache, special_ids)
+    limits = tf.convert_to_tensor(limits, tf.int32)
+    require_possible(limits, num_steps, length_penalty, n_best, beam_size)
+    decode_step, fixed, changing = split_cache(decode_step, cache)
 
     top_k = tf.math.top_k if num_steps is None else iterative_top_k
     num_sentences, beams = tf.shape(limits)[0], tf.range(beam_size)
@@ -113,7 +100,7 @@ def beam_search(
         index=tf.constant(0),
         done=tf.zeros([num_sentences], tf.bool),
         live=_LiveBeams(
-            # All beams of a sentence are equal at first, so that one of them must suffice.
+            # All beams of a sentence are equal at first, so only one of them is live.
             log_probs=tf.where(beams == 0, 0.0, missing),
             token_ids=tf.fill([num_sentences, beam_size], bos_id),
             ids=no_ids,
@@ -126,7 +113,6 @@ def beam_search(
     shapes = open_shapes(start)
 
     def decode(state, fixed, limits, condition):
-        """Runs steps while `condition(state)` holds."""
         # The best score that a live hypothesis can reach: it ends at the limit without losing
         # any more probability.
         largest_normalizer = length_normalizer(tf.cast(limits, tf.float32) + 1.0, length_penalty)
@@ -189,7 +175,7 @@ def beam_search(
 
 
 def _continuations(logits, live_log_probs, beam_size, top_k):
-    """The 2 K most probable continuations of each sentence, best first.
+    """Finds the 2 K most probable continuations of each sentence, best first.
 
     Returns:
         log-probabilities, parents (indices of live beams) and token ids, each `(B, 2 K)`; fewer
@@ -208,7 +194,7 @@ def _continuations(logits, live_log_probs, beam_size, top_k):
 
 
 def _finish(finished, live, ended, log_probs, parents, index, length_penalty, top_k):
-    """The best K of the finished hypotheses and of the continuations that have `ended`."""
+    """Merges the continuations that have `ended` into the K best finished hypotheses."""
     scores = tf.where(ended, beam_score(log_probs, index + 1, length_penalty), NEG_INF)
     new = _FinishedBeams(
         scores,
@@ -223,7 +209,7 @@ def _finish(finished, live, ended, log_probs, parents, index, length_penalty, to
 
 
 def _reorder_target(cache, parents):
-    """The cache in which each hypothesis has the `"target"` of its parent."""
+    """Gives each hypothesis the `"target"` of its parent."""
     if "target" not in cache:
         return cache
     num_sentences, beam_size = tf.unstack(tf.shape(parents))
@@ -233,7 +219,7 @@ def _reorder_target(cache, parents):
 
 
 def _rank(state, limits, length_penalty, n_best, pad_id):
-    """`Hypotheses`: the finished ones first, then the truncated ones."""
+    """Ranks the finished hypotheses first, then the truncated ones, as `Hypotheses`."""
     finished, limits = state.finished, limits[:, None]
     beam_size = tf.shape(finished.scores)[1]
     log_probs, order = tf.math.top_k(state.live.log_probs, beam_size)

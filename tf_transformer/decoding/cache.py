@@ -1,83 +1,117 @@
-"""Decoding caches: their parts, and tensors that grow with the steps (see `TranslationModel`)."""
+"""What a search needs of a model: its decoding step and its KV cache."""
 
-from collections.abc import Mapping, Sequence
-from functools import partial
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, runtime_checkable
 
 import tensorflow as tf
+
+Cache = dict[str, Any]
+DecodeStep = Callable[[tf.Tensor, tf.Tensor, Cache], tuple[tf.Tensor, Cache]]
 
 _FIXED = ("constants", "source")
 _PARTS = (*_FIXED, "history", "target")
 
 
-def is_flat(cache: Mapping[str, Any]) -> bool:
-    """Whether a cache has none of the parts' names, so that all of it belongs to `"target"`."""
-    if not isinstance(cache, Mapping):
-        raise TypeError(f"cache must be a dict; received {type(cache).__name__}.")
-    return not cache.keys() & set(_PARTS)
+@runtime_checkable
+class TranslationModel(Protocol):
+    """A model that a search can decode with, one token at a time.
+
+    A batch of B sentences has K hypotheses each, N = B * K in all; those of a sentence are
+    consecutive. The cache is a dict of up to four parts, each a nested structure of tensors. A part
+    says what a search may do with its tensors:
+
+    - `"constants"` belong to no sentence. They never change and need not be tensors.
+    - `"source"` `(B, …)` belongs to the sentences and never changes, such as keys and values of the
+      encoder's output. A search removes sentences that are done.
+    - `"history"` `(B, …)` belongs to the sentences, and each step changes it, such as keys and
+      values of the target tokens of all K hypotheses. A search removes sentences, and never
+      re-orders hypotheses in it.
+    - `"target"` `(N, …)` belongs to the hypotheses, and each step changes it. A search removes
+      sentences, and gives every hypothesis the state of its parent in each step. Re-ordering
+      copies, so large tensors decode faster in `"history"`.
+
+    A dict without any of these names is all `"target"`. A step returns the structure that it
+    received; it may omit `"constants"` and `"source"`. Without `num_steps` an axis that grows by
+    one in each step has size 0 at first, and all other axes but the first keep their sizes. With
+    `num_steps` every tensor has its final shape from the start, as XLA needs it.
+
+    A model may also be called with teacher forcing: `model({"source_ids": (B, S), "target_ids":
+    (B, T)}, training=False)` returns logits `(B, T, V)`, of which those at t predict the token
+    after `target_ids[:, t]`. With `return_attention_scores=True` it also returns a dict whose
+    `"cross"` lists the attention of each decoder layer to the source, `(B, H, T, S)`.
+    """
+
+    @property
+    def weights(self) -> list[Any]:
+        """All variables, which a SavedModel of the translator stores."""
+        ...
+
+    def start_decoding(
+        self,
+        source_ids: tf.Tensor,
+        num_steps: int | tf.Tensor | None = None,
+        beam_size: int | tf.Tensor | None = None,
+    ) -> Cache:
+        """Encodes the source, once for all steps.
+
+        Args:
+            source_ids: int32 `(B, S)`, padded after the end token.
+            num_steps: Steps to allocate the cache for; None for tensors that grow.
+            beam_size: K; None in greedy search, where N = B.
+        """
+        ...
+
+    def decode_step(
+        self, token_ids: tf.Tensor, index: tf.Tensor, cache: Cache
+    ) -> tuple[tf.Tensor, Cache]:
+        """Predicts the token after `token_ids`. A sentence must not depend on its batch.
+
+        Args:
+            token_ids: int32 `(N,)`, the token at position `index` of each hypothesis: the begin
+                token at first, padding once a sentence is done.
+            index: int32 scalar, from 0 on.
+            cache: The cache that `start_decoding` or the previous step returned.
+
+        Returns:
+            logits `(N, V)` of a float dtype, and the cache of the next step.
+        """
+        ...
 
 
-def cache_parts(
-    cache: Mapping[str, Any], num_sentences: int | None, beam_size: int | tf.Tensor = 1
-) -> dict[str, Any]:
-    """The parts of a cache, which hold tensors (`"constants"` may hold anything).
+def split_cache(decode_step: DecodeStep, cache: Cache) -> tuple[Callable, Cache, Cache]:
+    """Separates the parts of a cache that never change from those that steps change.
 
-    Args:
-        cache: as `start_decoding` returned it.
-        num_sentences: B, where it is known.
-        beam_size: K.
+    Returns:
+        a step `(token_ids, index, fixed, changing) -> (logits float32 (N, V), changing)`, and the
+        first `fixed` and `changing`.
 
     Raises:
-        TypeError: `cache` is not a dict, or holds something that no tensor can be made of.
-        ValueError: it has some of the parts' names and others, or tensors of other sizes.
+        ValueError: The cache has parts of known and of unknown names.
     """
-    parts = {"target": cache} if is_flat(cache) else dict(cache)
-    if unknown := sorted(parts.keys() - set(_PARTS), key=str):
-        raise ValueError(
-            f"cache has an unknown part, {unknown[0]!r}; known are {', '.join(_PARTS)}."
-        )
-    beam_size = tf.get_static_value(beam_size)
-    known = None not in (num_sentences, beam_size)
-    num_hypotheses = int(num_sentences * beam_size) if known else None
-    for name in [name for name in parts if name != "constants"]:
-        parts[name] = tf.nest.map_structure(partial(_to_tensor, name), parts[name])
-        size = num_hypotheses if name == "target" else num_sentences
-        shape = "(N, …), N = B * beam_size" if name == "target" else "(B, …), B"
-        for tensor in tf.nest.flatten(parts[name]):
-            if tensor.shape.rank == 0 or not tensor.shape[:1].is_compatible_with([size]):
-                expected = shape if size is None else f"{shape} = {size}"
-                raise ValueError(
-                    f"cache part {name!r} must hold tensors of the shape {expected}; "
-                    f"received the shape {tensor.shape}."
-                )
-    return parts
+    is_flat = not cache.keys() & set(_PARTS)
 
+    def split(cache):
+        parts = {"target": cache} if is_flat else cache
+        if unknown := sorted(parts.keys() - set(_PARTS)):  # would never be re-ordered
+            raise ValueError(f"cache has the unknown part {unknown[0]!r}; known are {_PARTS}.")
+        constants = {name: part for name, part in parts.items() if name == "constants"}
+        parts = {name: part for name, part in parts.items() if name != "constants"}
+        parts = tf.nest.map_structure(tf.convert_to_tensor, parts) | constants
+        fixed = {name: parts.pop(name) for name in _FIXED if name in parts}
+        return fixed, parts
 
-def _to_tensor(name, leaf):
-    try:
-        return tf.convert_to_tensor(leaf)
-    except (TypeError, ValueError):
-        raise TypeError(
-            f"cache part {name!r} must hold tensors; received {type(leaf).__name__}."
-        ) from None
+    def step(token_ids, index, fixed, changing):
+        cache = changing["target"] if is_flat else {**fixed, **changing}
+        logits, cache = decode_step(token_ids, index, cache)
+        return tf.cast(logits, tf.float32), split(cache)[1]
 
-
-def split_cache(cache: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The parts of a cache that never change, and those that steps change."""
-    fixed = {name: part for name, part in cache.items() if name in _FIXED}
-    return fixed, {name: part for name, part in cache.items() if name not in _FIXED}
+    return step, *split(cache)
 
 
 def open_shapes(structure: Any) -> Any:
     """The shape invariants of a loop over `structure`: the first axis and growing axes are open.
 
-    An axis of size 0 is one that grows with each step.
-
-    Args:
-        structure: nested structure of tensors.
-
-    Returns:
-        the same structure of `tf.TensorShape`.
+    An axis of size 0 grows with each step.
     """
 
     def open_shape(tensor):
@@ -92,30 +126,14 @@ def open_shapes(structure: Any) -> Any:
 def empty_ids(
     shape: Sequence[int | tf.Tensor], num_steps: int | tf.Tensor | None, pad_id: int
 ) -> tf.Tensor:
-    """The ids of hypotheses before the first step: padding, int32 `(*shape, num_steps)`.
-
-    With `num_steps` None, where ids grow in each step, the last axis has size 0.
-    """
+    """Padding for the ids of hypotheses, int32 `(*shape, num_steps)`, or 0 where ids grow."""
     return tf.fill([*shape, 0 if num_steps is None else num_steps], pad_id)
 
 
 def append_ids(
-    ids: tf.Tensor,
-    token_ids: tf.Tensor,
-    index: tf.Tensor,
-    num_steps: int | tf.Tensor | None,
+    ids: tf.Tensor, token_ids: tf.Tensor, index: tf.Tensor, num_steps: int | tf.Tensor | None
 ) -> tf.Tensor:
-    """Appends the tokens of step `index`.
-
-    Args:
-        ids: int32 `(…, T)`, made by `empty_ids`.
-        token_ids: int32 `(…)`.
-        index: int32 scalar tensor.
-        num_steps: as in `empty_ids`.
-
-    Returns:
-        int32 `(…, T + 1)`, or `(…, num_steps)`.
-    """
+    """Appends the tokens of step `index`, `(…)`, to ids `(…, T)` made by `empty_ids`."""
     if num_steps is None:
         return tf.concat([ids, token_ids[..., None]], axis=-1)
     return tf.where(tf.range(num_steps) == index, token_ids[..., None], ids)

@@ -17,7 +17,7 @@ class _Batch(NamedTuple):
     indices: tf.Tensor  # int32 (M,), of these sentences in the whole batch
 
     def select(self, kept: tf.Tensor, beam_size: int | tf.Tensor) -> "_Batch":
-        """The batch of the sentences with the indices `kept`, int64 `(L,)`."""
+        """Returns the batch of the sentences with the indices `kept`, int64 `(L,)`."""
 
         def gather(structure, indices):
             return tf.nest.map_structure(lambda tensor: tf.gather(tensor, indices), structure)
@@ -48,17 +48,15 @@ def decode_with_compaction(
     """Runs a search and removes sentences from the batch once they are done.
 
     Args:
-        decode: `(state, fixed, limits, condition) -> state`, runs the steps of a batch while
-            `condition(state)` holds.
+        decode: `(state, fixed, limits, condition) -> state`, runs steps while `condition(state)`.
         results_of: `(state, limits) -> tuple` of tensors `(B, …)`, the first of which are ids
-            `(B, …, T)`. It is called for unfinished sentences too, whose results are overwritten
-            later.
+            `(B, …, T)`. Results of unfinished sentences are overwritten later.
         state: NamedTuple with `index ()`, `done (B,)`, `cache` (the parts that steps change), and
             any other tensors `(B, …)`.
-        fixed: the parts of the cache that never change.
+        fixed: The parts of the cache that never change.
         limits: int32 `(B,)`.
-        pad_id: padding token.
-        beam_size: hypotheses of each sentence in the cache's `"target"`.
+        pad_id: Padding token.
+        beam_size: Hypotheses of each sentence in the cache's `"target"`.
 
     Returns:
         the results of all sentences; T is the number of steps.
@@ -89,11 +87,11 @@ def decode_with_compaction(
 
 
 def any_live(state: Any) -> tf.Tensor:
-    """Whether any sentence is not done."""
+    """Returns whether any sentence is not done."""
     return tf.reduce_any(~state.done)
 
 
 def _most_live(state):
-    """Whether so many are not done that a smaller batch would cost more than it saves."""
+    """Returns whether more than three quarters of the sentences are not done."""
     live = tf.reduce_sum(tf.cast(~state.done, tf.int32))
     return 4 * live > 3 * tf.shape(state.done)[0]

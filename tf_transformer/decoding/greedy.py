@@ -5,23 +5,16 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tf_transformer.decoding.arguments import (
-    check_step,
-    to_length_penalty,
-    to_limits,
-    to_num_steps,
-    to_special_ids,
-)
 from tf_transformer.decoding.cache import (
+    Cache,
+    DecodeStep,
     append_ids,
-    cache_parts,
     empty_ids,
     open_shapes,
     split_cache,
 )
 from tf_transformer.decoding.compaction import any_live, decode_with_compaction
-from tf_transformer.decoding.contract import Cache, DecodeStep
-from tf_transformer.decoding.hypotheses import Hypotheses, beam_score
+from tf_transformer.decoding.result import Hypotheses, beam_score, require_possible
 
 
 class _GreedyState(NamedTuple):
@@ -50,28 +43,22 @@ def greedy_search(
 
     Args:
         decode_step: `(token_ids (B,), index, cache) -> (logits (B, V), cache)`.
-        cache: what the model's `start_decoding` returned, see `TranslationModel`.
-        limits: ints `(B,)`, the most tokens of each hypothesis, the end token not counted.
-        pad_id, bos_id, eos_id: special tokens.
-        length_penalty: as in `beam_score`. It only affects the scores.
-        num_steps: number of steps that tensors of fixed size have space for, as XLA needs them;
-            more than the largest limit. With None the tensors grow in each step. Must be the
-            value that `start_decoding` received.
+        cache: The cache that `start_decoding` returned, see `TranslationModel`.
+        limits: int32 `(B,)`, the most tokens of each hypothesis without the end token, 0 or more.
+        pad_id, bos_id, eos_id: Special tokens.
+        length_penalty: See `beam_score`. It only affects the scores.
+        num_steps: Size of the tensors that hold the ids, as XLA needs it: more than the largest
+            limit, and what `start_decoding` received. With None the tensors grow in each step.
 
     Returns:
         `Hypotheses` with n = 1.
 
     Raises:
-        TypeError, ValueError: an argument, or what `decode_step` returns, has the wrong type,
-            shape or value, as far as that is known before the graph runs.
+        ValueError: See `require_possible`.
     """
-    limits = to_limits(limits)
-    num_steps = to_num_steps(num_steps, limits)
-    length_penalty = to_length_penalty(length_penalty)
-    special_ids = to_special_ids(pad_id=pad_id, bos_id=bos_id, eos_id=eos_id)
-    pad_id, bos_id, eos_id = special_ids.values()
-    fixed, changing = split_cache(cache_parts(cache, limits.shape[0]))
-    decode_step = check_step(decode_step, cache, special_ids)
+    limits = tf.convert_to_tensor(limits, tf.int32)
+    require_possible(limits, num_steps, length_penalty)
+    decode_step, fixed, changing = split_cache(decode_step, cache)
 
     num_sentences = tf.shape(limits)[0]
     false = tf.zeros([num_sentences], tf.bool)
@@ -88,8 +75,6 @@ def greedy_search(
     shapes = open_shapes(start)
 
     def decode(state, fixed, limits, condition):
-        """Runs steps while `condition(state)` holds."""
-
         def step(state):
             logits, cache = decode_step(state.token_ids, state.index, fixed, state.cache)
             best = tf.argmax(logits, axis=-1, output_type=tf.int32)

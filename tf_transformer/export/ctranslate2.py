@@ -10,24 +10,18 @@ import tensorflow as tf
 from keras import ops
 
 from tf_transformer.errors import did_you_mean
-from tf_transformer.export.manifest import write_manifest
-from tf_transformer.export.versions import CTRANSLATE2, ExportError, write_version
+from tf_transformer.export.manifest import (
+    CTRANSLATE2,
+    ExportError,
+    write_manifest,
+    write_version,
+)
 from tf_transformer.layers.positions import sinusoidal_positions
 from tf_transformer.layers.residual import LAYER_NORM_EPSILON
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer
 
-# How weights may be stored, and the type of the arrays that are handed to the library for it.
-# It quantizes by itself, but for bfloat16 it would ask for torch.
-_STORED_AS = {
-    None: np.float32,
-    "int8": np.float32,
-    "int16": np.float32,
-    "float16": np.float32,
-    "bfloat16": tf.bfloat16.as_numpy_dtype,
-}
-QUANTIZATIONS = tuple(name for name in _STORED_AS if name)
-
+QUANTIZATIONS = ("int8", "int16", "float16", "bfloat16")
 # CTranslate2 reads positions from a table. Its users may ask for more than this model's
 # `max_length`; past the table's end the library raises an error.
 _POSITIONS = 2048
@@ -52,8 +46,7 @@ def export_ctranslate2(
         target_tokenizer: Tokenizer of the target.
         path: Folder of the versions, such as `saved_models/de_en`.
         version: A number from 1 on; None is one more than the highest there.
-        manifest: What describes it, plain values, kept in `tf_transformer.json`
-            beside the SHA-256 of each file, see `write_manifest`.
+        manifest: Plain values that describe it, see `write_manifest`.
         overwrite: Whether a version that exists may be replaced.
         quantization: One of `QUANTIZATIONS`, or None for float32.
         max_length: The longest source in tokens; the table of positions is at least as long.
@@ -62,9 +55,8 @@ def export_ctranslate2(
         The folder of the version.
 
     Raises:
-        ExportError: The library is missing, the model is no `Transformer` or
-            learned fewer positions than `max_length` needs, the quantization is
-            unknown, or as `write_version`.
+        ExportError: The library is missing, the model is no `Transformer`, the quantization is
+            unknown, or see `write_version`.
     """
     spec = _specification(model, source_tokenizer, target_tokenizer, quantization, max_length)
 
@@ -78,37 +70,36 @@ def export_ctranslate2(
 
 
 def _specification(model, source_tokenizer, target_tokenizer, quantization, max_length):
-    """The library's `TransformerSpec` of a model, filled, checked and quantized."""
+    """Makes the library's `TransformerSpec` of a model, filled, checked and quantized."""
     try:
         from ctranslate2.specs import Activation, TransformerSpec
     except ImportError:
         raise ExportError(
             "the format ctranslate2 needs its library. Install it with: pip install ctranslate2"
         ) from None
-    if quantization not in _STORED_AS:
+    if quantization not in (None, *QUANTIZATIONS):
         raise ExportError(
             f"unknown quantization {quantization!r}: {did_you_mean(quantization, QUANTIZATIONS)}"
         )
-    # A subclass may well compute something else with the same weights.
+    # A subclass may compute something else with the same weights.
     if type(model) is not Transformer:
         raise ExportError(
-            f"CTranslate2 can run a Transformer only; this model is a {type(model).__name__}. "
-            f"Export it as a SavedModel (--format saved_model)."
+            f"CTranslate2 can only run a Transformer; this model is a "
+            f"{type(model).__name__}. Export it as a SavedModel (--format saved_model)."
         )
     config = model.config
-    activations = {"relu": Activation.RELU, "gelu": Activation.GELU, "swish": Activation.SWISH}
     spec = TransformerSpec.from_config(
         (len(model.encoder.layers), len(model.decoder.layers)),
         config.num_heads,
         pre_norm=config.norm_first,
-        activation=activations[config.activation],
+        activation=Activation[config.activation.upper()],
     )
-    fill = _Filler(_STORED_AS[quantization])
+    # The library quantizes by itself, but for bfloat16 it would ask for torch.
+    dtype = tf.bfloat16.as_numpy_dtype if quantization == "bfloat16" else np.float32
+    # Position `max_length` is the end id of a translation at its limit.
+    fill = _Filler(dtype, max(_POSITIONS, max_length + 1))
     fill.encoder(spec.encoder, model)
     fill.decoder(spec.decoder, model)
-    # Position `max_length` is the end id of a translation at its limit.
-    fill.positions(spec.encoder, model.source_embedding, max_length + 1)
-    fill.positions(spec.decoder, model.target_embedding, max_length + 1)
 
     spec.register_source_vocabulary(_vocabulary(source_tokenizer))
     spec.register_target_vocabulary(_vocabulary(target_tokenizer))
@@ -128,7 +119,6 @@ def _specification(model, source_tokenizer, target_tokenizer, quantization, max_
 
 
 def _vocabulary(tokenizer):
-    """The subwords of a tokenizer in the order of their ids."""
     return tokenizer.subwords(range(tokenizer.vocab_size))
 
 
@@ -139,10 +129,12 @@ class _Filler:
 
     Args:
         dtype: NumPy type of the arrays.
+        num_positions: Length of a table of sinusoidal positions.
     """
 
-    def __init__(self, dtype):
+    def __init__(self, dtype, num_positions):
         self.dtype = dtype
+        self.num_positions = num_positions
 
     def encoder(self, spec, model):
         self.embedding(spec, spec.embeddings[0], model.source_embedding)
@@ -168,34 +160,24 @@ class _Filler:
         else:
             self.dense(spec.projection, model.output_projection)
 
-    def positions(self, spec, layer, needed):
-        learned = layer.position_embedding
-        if learned is None:
-            # Ours alternate sine and cosine; the library's own would be sines first, cosines after.
-            table = sinusoidal_positions(max(_POSITIONS, needed), layer.d_model)
-        elif learned.input_dim < needed:
-            raise ExportError(
-                f"max_length={needed - 1} needs {needed} positions, and the model learned "
-                f"{learned.input_dim}. Export it with a smaller max_length."
-            )
-        else:
-            table = learned.embeddings
-        spec.position_encodings.encodings = self.array(table)
-
     def embedding(self, spec, embedding_spec, layer):
         embedding_spec.weight = self.array(layer.embedding.embeddings)
         spec.scale_embeddings = True  # times sqrt(d_model)
+        if layer.position_embedding is None:
+            # Ours alternate sine and cosine; the library's own would be sines first, cosines after.
+            table = sinusoidal_positions(self.num_positions, layer.d_model)
+        else:
+            table = layer.position_embedding.embeddings
+        spec.position_encodings.encodings = self.array(table)
 
     def self_attention(self, spec, layer):
-        joint, output = spec.linear
-        self.dense(joint, layer.query_key_value_projection)
-        self.dense(output, layer.output_projection)
+        self.dense(spec.linear[0], layer.query_key_value_projection)
+        self.dense(spec.linear[1], layer.output_projection)
 
     def cross_attention(self, spec, layer):
-        queries, keys_values, output = spec.linear
-        self.dense(queries, layer.query_projection)
-        self.dense(keys_values, layer.key_value_projection)
-        self.dense(output, layer.output_projection)
+        self.dense(spec.linear[0], layer.query_projection)
+        self.dense(spec.linear[1], layer.key_value_projection)
+        self.dense(spec.linear[2], layer.output_projection)
 
     def feed_forward(self, spec, layer):
         self.dense(spec.linear_0, layer.feed_forward.expand)

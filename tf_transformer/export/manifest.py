@@ -1,34 +1,109 @@
-"""The manifest of an export: what it was made from, and the SHA-256 of each of its files.
+"""Versions of an export, each written atomically with a manifest of its origin and its files.
 
-It is plain JSON, and checking a version runs and unpickles nothing. It finds damage and careless
-changes; who can change a file can change the manifest too, so it is no signature.
+The manifest is plain JSON, and checking a version runs and unpickles nothing. It finds damage and
+careless changes; who can change a file can change the manifest too, so it is no signature.
 """
 
 import datetime
+import errno
 import importlib.metadata
 import json
 import os
 import pathlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from tf_transformer.errors import InputError
-from tf_transformer.files import sha256
+from tf_transformer.files import atomic_folder, sha256, without_parents
+from tf_transformer.inference.versions import SAVED_MODEL, versions
 
 # A folder of this name belongs to the model and is read by no loader of SavedModels.
 EXTRA = "assets.extra"
 MANIFEST = "tf_transformer.json"
+# Each format is known by a file that every version of it has.
+CTRANSLATE2 = "model.bin"
+_FORMATS = {SAVED_MODEL: "SavedModels", CTRANSLATE2: "CTranslate2 models"}
 _SCHEMA = 1
 _PACKAGES = ("tf_transformer", "tensorflow", "keras", "tensorflow-text", "sentencepiece")
 _REMEDY = "Copy the version again from where it was exported, or export it again."
+
+
+class ExportError(InputError):
+    """An export that cannot be written."""
 
 
 class ManifestError(InputError):
     """A version that is not as it was exported, or has no manifest to tell."""
 
 
+def write_version(
+    write: Callable[[pathlib.Path], None],
+    file_format: str,
+    path: str | os.PathLike[str],
+    version: int | None = None,
+    overwrite: bool = False,
+) -> pathlib.Path:
+    """Writes a version.
+
+    Args:
+        write: Fills an empty folder.
+        file_format: `SAVED_MODEL` or `CTRANSLATE2`. A server takes the highest version of a
+            folder, so all in it are of one format.
+        path: Folder of the versions, such as `saved_models/de_en`.
+        version: A number from 1 on; None is one more than the highest there.
+        overwrite: Whether a version that exists may be replaced.
+
+    Returns:
+        The folder of the version.
+
+    Raises:
+        ExportError: See `version_folder`; or another process has just written the version.
+    """
+    target = version_folder(file_format, path, version, overwrite)
+    # TF Serving reads only folders named by a number, so it does not see an incomplete version.
+    try:
+        with atomic_folder(target, overwrite=overwrite) as temporary:
+            write(temporary)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        raise ExportError(f"{target}: another process has just written it. Export again.") from None
+    return target
+
+
+def version_folder(
+    file_format: str,
+    path: str | os.PathLike[str],
+    version: int | None = None,
+    overwrite: bool = False,
+) -> pathlib.Path:
+    """Returns the folder that `write_version` would write with these arguments.
+
+    Raises:
+        ExportError: The version exists and may not be replaced, its number is invalid, or the
+            folder is a file or holds another format.
+    """
+    folder = without_parents(path)
+    if version is None:
+        version = max(versions(folder), default=0) + 1
+    if version < 1:
+        raise ExportError(f"version must be 1 or more; received version={version}.")
+    if folder.exists() and not folder.is_dir():
+        raise ExportError(f"{folder}: is a file. Give a folder, such as saved_models/NAME.")
+    for other, what in _FORMATS.items():
+        if other != file_format and any(folder.glob(f"*/{other}")):
+            raise ExportError(f"{folder}: holds {what}. Give another saved_models/NAME.")
+    target = folder / str(version)
+    if target.exists() and not overwrite:
+        raise ExportError(
+            f"{target} exists already. Choose another --version, omit it for the next "
+            f"free one, or replace it with --overwrite."
+        )
+    return target
+
+
 def manifest_path(folder: str | os.PathLike[str]) -> pathlib.Path:
-    """Where the manifest of a version is: of CTranslate2 beside its files, else in a folder."""
+    """Returns the path of a manifest: beside the files of CTranslate2, else in a folder."""
     inside, beside = (pathlib.Path(folder, *names) for names in ((EXTRA, MANIFEST), (MANIFEST,)))
     return beside if beside.is_file() and not inside.is_file() else inside
 
@@ -40,8 +115,8 @@ def write_manifest(
 
     Args:
         folder: The folder of the version.
-        manifest: What describes it, plain values. Added are `schema`, the number of this form,
-            `versions` of libraries, `created`, and `files`, the SHA-256 of each by its path.
+        manifest: Plain values that describe the version. Added are `schema`, `versions` of
+            libraries, `created`, and `files`, the SHA-256 of each by its path.
         subfolder: Where in the folder: `EXTRA`, or beside the files.
     """
     path = folder / subfolder / MANIFEST
@@ -58,13 +133,7 @@ def write_manifest(
 
 
 def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Any]:
-    """The manifest of a version, such as `saved_models/NAME/1`.
-
-    Args:
-        folder: The folder of the version.
-
-    Returns:
-        Plain values; `files` has the SHA-256 of every other file of the version by its path.
+    """Reads the manifest of a version, such as `saved_models/NAME/1`.
 
     Raises:
         ManifestError: It is missing, is not JSON, or names no files.
@@ -72,27 +141,16 @@ def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Any]:
     path = manifest_path(folder)
     try:
         manifest = json.loads(path.read_bytes())
-        files = manifest["files"]
-        if not all(isinstance(text, str) for pair in files.items() for text in pair):
-            raise TypeError("not text")
-    except (FileNotFoundError, NotADirectoryError):
+        dict.items(manifest["files"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         raise ManifestError(
-            f"{folder}: has no manifest ({EXTRA}/{MANIFEST}), so its files cannot be checked. "
-            f"{_REMEDY}"
-        ) from None
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise ManifestError(
-            f"{path}: is no manifest with the SHA-256 of each file, so they cannot be checked. "
-            f"{_REMEDY}"
+            f"{folder}: has no manifest ({path.name}) to check its files by. {_REMEDY}"
         ) from None
     return manifest
 
 
 def verify_files(folder: str | os.PathLike[str]) -> list[str]:
-    """A line for each file of a version that is not as its manifest says; none when all are.
-
-    Args:
-        folder: The folder of the version.
+    """Returns a line for each file of a version that is not as its manifest says.
 
     Raises:
         OSError: A file cannot be read.
@@ -106,38 +164,24 @@ def verify_files(folder: str | os.PathLike[str]) -> list[str]:
     problems = []
     for name in sorted(expected.keys() | found.keys()):
         path = folder / name
-        if name not in found:
-            problems.append(f"{path}: is missing. {_REMEDY}")
-        elif name not in expected:
+        if name not in expected:
             problems.append(f"{path}: was not there when the version was exported. Remove it.")
-        # What is no file might block, or never end.
-        elif not found[name].is_file():
-            problems.append(f"{path}: is no file any more. {_REMEDY}")
-        elif (digest := sha256(found[name])) != expected[name]:
-            problems.append(
-                f"{path}: was changed after the export: its SHA-256 is {digest} and not "
-                f"{expected[name]}. {_REMEDY}"
-            )
+        # Reading anything else than a file might block.
+        elif name not in found or not found[name].is_file():
+            problems.append(f"{path}: is missing. {_REMEDY}")
+        elif sha256(found[name]) != expected[name]:
+            problems.append(f"{path}: was changed after the export. {_REMEDY}")
     return problems
 
 
 def verify(folder: str | os.PathLike[str]) -> None:
-    """Raises unless every file of a version is as it was exported.
-
-    Args:
-        folder: The folder of the version.
-
-    Raises:
-        ManifestError: Names the first file that is not.
-        OSError: A file cannot be read.
-    """
-    problems = verify_files(folder)
-    if problems:
+    """Raises a `ManifestError` unless every file of a version is as it was exported."""
+    if problems := verify_files(folder):
         raise ManifestError(problems[0])
 
 
 def _entries(folder: pathlib.Path) -> Iterator[tuple[str, pathlib.Path]]:
-    """All that is in a version but plain folders and its manifest, by relative path."""
+    """Yields all that is in a version but plain folders and its manifest, by relative path."""
     for path in sorted(folder.rglob("*")):
         # A link to a folder is not searched, so it counts as something that is there.
         if (path.is_symlink() or not path.is_dir()) and path != manifest_path(folder):

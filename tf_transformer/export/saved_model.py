@@ -1,20 +1,18 @@
 """The SavedModel of a translator, as TensorFlow Serving and anything with TensorFlow loads it."""
 
-import contextlib
 import os
 import pathlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.core.protobuf import fingerprint_pb2
 
-from tf_transformer.export.manifest import EXTRA, write_manifest
+from tf_transformer.export.manifest import EXTRA, ExportError, write_manifest, write_version
 from tf_transformer.export.tf_serving import write_server_files, write_version_files
-from tf_transformer.export.versions import ExportError, write_version
 from tf_transformer.inference.graph import ExportTranslator
-from tf_transformer.inference.saved_model import SAVED_MODEL
 from tf_transformer.inference.translator import Translator
+from tf_transformer.inference.versions import SAVED_MODEL
 
 
 def export_saved_model(
@@ -33,15 +31,14 @@ def export_saved_model(
         translator: A translator of a model in memory, see `Translator.from_model`.
         path: Folder of the versions, such as `saved_models/de_en`.
         version: A number from 1 on; None is one more than the highest there.
-        manifest: What describes it, plain values, kept in `assets.extra/tf_transformer.json`
-            with the SHA-256 of each file, see `write_manifest`.
+        manifest: Plain values that describe it, see `write_manifest`.
         overwrite: Whether a version that exists may be replaced.
 
     Returns:
         The folder of the version.
 
     Raises:
-        ExportError: The translator came from a SavedModel, or as `write_version`.
+        ExportError: The translator came from a SavedModel; or see `write_version`.
     """
     module = translator.module
     if not isinstance(module, ExportTranslator):
@@ -49,8 +46,7 @@ def export_saved_model(
 
     def write(folder: pathlib.Path) -> None:
         try:
-            with _no_logs():
-                tf.saved_model.save(module, str(folder), signatures=module.signatures())
+            tf.saved_model.save(module, str(folder), signatures=module.signatures())
         except tf.errors.OpError as error:
             reason = str(error.message).splitlines()[0]
             raise ExportError(f"{path}: cannot be written: {reason}. Free some space.") from error
@@ -68,15 +64,3 @@ def _remove_uuid(path: pathlib.Path) -> None:
     fingerprint = fingerprint_pb2.FingerprintDef.FromString(path.read_bytes())
     fingerprint.ClearField("uuid")
     path.write_bytes(fingerprint.SerializeToString(deterministic=True))
-
-
-@contextlib.contextmanager
-def _no_logs() -> Iterator[None]:
-    """TensorFlow would log where it writes, a folder that has another name afterwards."""
-    logger = tf.get_logger()
-    level = logger.level
-    logger.setLevel("ERROR")
-    try:
-        yield
-    finally:
-        logger.setLevel(level)

@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 import pathlib
+import shutil
 import urllib.parse
 from collections.abc import Iterator
 
@@ -19,7 +20,7 @@ from tensorflow_serving.config import model_server_config_pb2
 
 from tf_transformer.export.manifest import EXTRA
 from tf_transformer.files import atomic_file, without_parents
-from tf_transformer.inference.saved_model import SAVED_MODEL
+from tf_transformer.inference.versions import SAVED_MODEL
 
 WARM_UP = "tf_serving_warmup_requests"
 VERSION_BATCHING = "batching_params.pbtxt"
@@ -28,43 +29,20 @@ MODELS = "models.config"
 MONITORING = "monitoring.config"
 COMPOSE = "compose.yaml"
 
+_TEMPLATES = pathlib.Path(__file__).parent / "server"
 _INIT_SIGNATURE = "__saved_model_init_op"
-_BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64)
-# Batches and the words of their texts. What takes long is the first run of a signature; the larger
-# a batch the shorter are its texts, so that loading a large model does not take minutes.
-_WARM_UP = ((1, 1), *((size, max(1, 32 // size)) for size in _BATCH_SIZES))
-
-_BATCHING = f"""\
-# How TensorFlow Serving gathers the requests of a signature into batches (BatchingParameters).
-# With --enable_per_model_batching_parameters the batching_params.pbtxt of a version counts, and of
-# the file of --batching_parameters_file the threads alone.
-
-# The largest batch, so also the most texts that a request may have.
-max_batch_size {{ value: {_BATCH_SIZES[-1]} }}
-# A batch is filled up to the next of these with repeated texts. The last is max_batch_size.
-allowed_batch_sizes: {list(_BATCH_SIZES)}
-# A batch waits for more texts no longer than this where a thread is free.
-batch_timeout_micros {{ value: 1000 }}
-# So many batches may wait; what comes then is refused as UNAVAILABLE, HTTP 503.
-max_enqueued_batches {{ value: 32 }}
-# num_batch_threads, the batches at a time, is the number of cores unless it is given.
-# enable_large_batch_splitting must stay off: outputs as wide as the longest of their batch could
-# not be joined again where a request is split.
-"""
-
-_MONITORING = """\
-# What --monitoring_config_file reads (MonitoringConfig): metrics for Prometheus on the REST port.
-prometheus_config { enable: true path: "/monitoring/prometheus/metrics" }
-"""
+# Numbers of texts, the `allowed_batch_sizes`, and of words. What takes long is the first run of a
+# signature; the larger a batch, the shorter its texts, or loading a large model takes minutes.
+_WARM_UP = ((1, 1), *((size, max(1, 32 // size)) for size in (1, 2, 4, 8, 16, 32, 64)))
 
 
 def write_version_files(folder: pathlib.Path) -> None:
     """Writes batching parameters and warm-up requests into the folder of a SavedModel.
 
-    The requests are of every signature, whose inputs must all be string `(B,)`. Their texts are
-    numbers, which say nothing of the sentences that the model has learned from.
+    There are requests for every signature, whose inputs must all be string `(B,)`. Their texts are
+    numbers, which reveal nothing of the training data.
     """
-    (folder / VERSION_BATCHING).write_text(_BATCHING, encoding="utf-8")
+    shutil.copyfile(_TEMPLATES / SERVER_BATCHING, folder / VERSION_BATCHING)
     content = saved_model_pb2.SavedModel.FromString((folder / SAVED_MODEL).read_bytes())
     signatures = content.meta_graphs[0].signature_def
     (folder / EXTRA).mkdir(exist_ok=True)
@@ -78,7 +56,7 @@ def write_version_files(folder: pathlib.Path) -> None:
 
 
 def write_server_files(path: str | os.PathLike[str]) -> None:
-    """Writes what starts a server on a folder of versions, each file unless it exists.
+    """Writes what starts a server on a folder of versions.
 
     A file that exists may have been changed by its owner, so it stays as it is.
 
@@ -86,11 +64,14 @@ def write_server_files(path: str | os.PathLike[str]) -> None:
         path: Folder of the versions, such as `saved_models/de_en`; its name is the model's.
     """
     folder = without_parents(path).absolute()
+    compose = (_TEMPLATES / COMPOSE).read_text(encoding="utf-8")
+    # JSON is YAML; Compose replaces what follows a single dollar sign.
+    name = json.dumps(folder.name.replace("$", "$$"), ensure_ascii=False)[1:-1]
     texts = {
         MODELS: _models_config(folder.name),
-        SERVER_BATCHING: _BATCHING,
-        MONITORING: _MONITORING,
-        COMPOSE: _compose(folder.name),
+        SERVER_BATCHING: (_TEMPLATES / SERVER_BATCHING).read_text(encoding="utf-8"),
+        MONITORING: (_TEMPLATES / MONITORING).read_text(encoding="utf-8"),
+        COMPOSE: compose.replace("@URL@", urllib.parse.quote(folder.name)).replace("@NAME@", name),
     }
     for name, text in texts.items():
         if not (folder / name).exists():
@@ -119,62 +100,3 @@ def _models_config(name: str) -> str:
         name=name, base_path=f"/models/{name}", model_platform="tensorflow"
     )
     return text_format.MessageToString(config, as_utf8=True)
-
-
-def _compose(name: str) -> str:
-    def quoted(text: str) -> str:
-        # JSON is YAML; Compose replaces what follows a single dollar sign.
-        return json.dumps(text.replace("$", "$$"), ensure_ascii=False)
-
-    folder, url = f"/models/{name}", f"/v1/models/{urllib.parse.quote(name)}"
-    # The image has no curl.
-    healthy = (
-        f"exec 3<>/dev/tcp/127.0.0.1/8501 && "
-        f"printf 'GET %s HTTP/1.1\\r\\nHost: localhost\\r\\nConnection: close\\r\\n\\r\\n' {url} "
-        f""">&3 && grep -q '"AVAILABLE"' <&3"""
-    )
-    return f"""\
-# TensorFlow Serving on the versions beside this file: docker compose up --wait
-# It asks nobody who they are, so its ports are open to this machine alone.
-services:
-  translator:
-    image: tensorflow/serving:2.20.0
-    # The image's own start script would not pass on the signal that stops a container.
-    entrypoint: [tensorflow_model_server]
-    init: true
-    command:
-      - --port=8500
-      - --rest_api_port=8501
-      - {quoted(f"--model_config_file={folder}/{MODELS}")}
-      - --enable_batching=true
-      - {quoted(f"--batching_parameters_file={folder}/{SERVER_BATCHING}")}
-      - --enable_per_model_batching_parameters=true
-      - {quoted(f"--monitoring_config_file={folder}/{MONITORING}")}
-      # A request waits in a thread of its own: by default there are 4 a core, too few for a batch.
-      - --rest_api_num_threads={2 * _BATCH_SIZES[-1]}
-      # By default 30 s, which a long document on a busy machine takes.
-      - --rest_api_timeout_in_ms=120000
-      # Each batch in the one thread that runs it, as many batches as cores: twice as fast as to
-      # split its operations, and four times at batch 1.
-      - --tensorflow_intra_op_parallelism=1
-      - --tensorflow_inter_op_parallelism=-1
-    ports:
-      - "127.0.0.1:8501:8501"  # REST
-      - "127.0.0.1:8500:8500"  # gRPC
-    volumes:
-      - type: bind
-        source: .
-        target: {quoted(folder)}
-        read_only: true
-    healthcheck:
-      test: [CMD, bash, -c, {quoted(healthy)}]
-      interval: 5s
-      timeout: 5s
-      start_period: 5m  # large models are warmed up for minutes
-    restart: unless-stopped
-    read_only: true
-    tmpfs: [/tmp]
-    cap_drop: [ALL]
-    cap_add: [DAC_OVERRIDE]  # to read exports that belong to another user
-    security_opt: ["no-new-privileges:true"]
-"""

@@ -6,11 +6,11 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submod_attrs={
         "alignment": ["choose_alignment"],
-        "graph": ["ExportTranslator"],
-        "process": ["run_in_callers_thread"],
-        "saved_model": ["SavedModelError"],
-        "scoring": ["AlignedPair", "Alignment", "TargetProbability", "default_alignment"],
-        "translation": ["Translation"],
-        "translator": ["Translator"],
+        "graph": ["ExportTranslator", "Search"],
+        "results": ["AlignedPair", "TargetProbability", "Translation"],
+        "scoring": ["Alignment", "default_alignment"],
+        "streams": ["translate_in_order", "num_cores"],
+        "translator": ["Translator", "run_in_callers_thread"],
+        "versions": ["SavedModelError"],
     },
 )

@@ -1,5 +1,6 @@
 """The graph of a translator, as it is saved: tokenize, encode, search, detokenize."""
 
+import dataclasses
 import functools
 from collections.abc import Callable
 
@@ -9,24 +10,23 @@ import tensorflow as tf
 # Registers the ops of SentencePiece; a SavedModel that holds them does not load without.
 import tensorflow_text  # noqa: F401
 
-from tf_transformer.decoding.beam import beam_search
-from tf_transformer.decoding.contract import (
+from tf_transformer.decoding import (
+    Hypotheses,
     TranslationModel,
+    beam_search,
+    greedy_search,
+    output_limits,
+)
+from tf_transformer.inference.document import translate_sentences
+from tf_transformer.inference.results import MISSING_SCORE
+from tf_transformer.inference.scoring import (
+    Alignment,
+    TeacherForcing,
+    can_align,
     has_teacher_forcing,
-    require_translation_model,
 )
-from tf_transformer.decoding.greedy import greedy_search
-from tf_transformer.decoding.hypotheses import Hypotheses, output_limits
-from tf_transformer.inference.document import Rows, cut_table, translate_documents
-from tf_transformer.inference.scoring import Alignment, TeacherForcing, can_align
-from tf_transformer.inference.sentences import has_several, split_lines
-from tf_transformer.inference.tokens import (
-    SourceTokenizer,
-    first_tokens,
-    valid_utf8,
-    with_end,
-)
-from tf_transformer.inference.translation import MISSING_SCORE
+from tf_transformer.inference.sentences import has_several, split_lines, split_sentences
+from tf_transformer.inference.tokens import TextReader, valid_utf8
 from tf_transformer.tokenizers import GraphTokenizer
 
 _LARGEST_BEAM = 1024
@@ -40,15 +40,43 @@ _SOURCE = (
 _BEAM_SIZE = tf.TensorSpec([], tf.int32, name="beam_size")
 _LENGTH_PENALTY = tf.TensorSpec([], tf.float32, name="length_penalty")
 _N_BEST = tf.TensorSpec([], tf.int32, name="n_best")
-_HYPOTHESES = Hypotheses(
-    ids=tf.TensorSpec([None, None, None], tf.int32),
-    lengths=tf.TensorSpec([None, None], tf.int32),
-    log_probs=tf.TensorSpec([None, None], tf.float32),
-    scores=tf.TensorSpec([None, None], tf.float32),
-    truncated=tf.TensorSpec([None, None], tf.bool),
+_BEAM = (_BEAM_SIZE, _LENGTH_PENALTY, _N_BEST)
+_HYPOTHESES = (
+    tf.TensorSpec([None, None, None], tf.int32, name="ids"),
+    tf.TensorSpec([None, None], tf.int32, name="lengths"),
+    tf.TensorSpec([None, None], tf.float32, name="log_probs"),
+    tf.TensorSpec([None, None], tf.float32, name="scores"),
+    tf.TensorSpec([None, None], tf.bool, name="truncated"),
 )
 # What a search compiled by XLA takes, whose beam has a constant size.
 SEARCH_SPECS = (*_SOURCE, _LENGTH_PENALTY)
+
+
+@dataclasses.dataclass(frozen=True)
+class Search:
+    """How a translator reads sources and searches for their translations.
+
+    Attributes:
+        beam_size: Hypotheses to follow; 1 is greedy search.
+        length_penalty: See `beam_score`.
+        max_length: Tokens a source may have, its end included (the rest is dropped), and the limit
+            of any translation.
+        max_length_ratio: Limit of a translation in tokens for each token of its source, see
+            `output_limits`.
+        fold_capitals: Whether to lower the case of a source that is mostly in capitals, see
+            `tokens.fold_capitals`.
+        by_sentence: Whether each sentence of a line is translated on its own. Otherwise a line is
+            one sentence, such as the prompt of a language model.
+        alignment: The attention that `align` returns; None for `default_alignment`.
+    """
+
+    beam_size: int = 1
+    length_penalty: float = 0.6
+    max_length: int = 128
+    max_length_ratio: float = 2.0
+    fold_capitals: bool = False
+    by_sentence: bool = True
+    alignment: Alignment | None = None
 
 
 class ExportTranslator(tf.Module):
@@ -58,35 +86,21 @@ class ExportTranslator(tf.Module):
     TensorFlow and the ops of TensorFlow Text are.
 
     Args:
-        model: A translation model, built. Where it has a `config` with `pad_id` or sizes of
-            vocabularies, as a `Transformer` has, these must be those of the tokenizers.
+        model: A translation model, built.
         source_tokenizer: Tokenizer of the source, such as a `SentencePieceTokenizer`.
         target_tokenizer: Tokenizer of the target.
-        max_length: Tokens a source may have, its end included (the rest is dropped), and the limit
-            of any translation.
-        beam_size: Beam size of the signature `serving_default`; 1 is greedy search.
-        length_penalty: Its length penalty.
-        alignment: The attention that `align` returns; None for `default_alignment`.
-        fold_capitals: Whether a source mostly in capitals is read as if in small letters, see
-            `tokens.fold_capitals`.
-        max_length_ratio: Limit of a translation in tokens for each token of its source, see
-            `output_limits`.
-        by_sentence: Whether each sentence of a line is translated on its own. Without, a line is
-            one sentence, such as the prompt of a language model.
+        search: How it searches.
 
     Attributes:
-        score: The signature `score`; None where the model lacks the call of teacher forcing.
+        score: The signature `score`; None where the model has no teacher forcing.
         align: The signature `align`; None where model or tokenizers lack something, see
             `can_align`.
         settings: Scalar variables `beam_size`, `length_penalty`, `vocab_size` (the target's),
             `source_pad_id` and `by_sentence`.
 
     Raises:
-        TypeError: The model or a tokenizer lacks something, see `TranslationModel` and
-            `GraphTokenizer`.
-        ValueError: The model is not built, or does not fit the tokenizers; a special id is outside
-            its vocabulary; `max_length` is less than 2, or more than the model has positions for;
-            `beam_size` or `length_penalty` is invalid.
+        ValueError: The tokenizers are not those of the model, the model has too few positions, or
+            the search is impossible.
     """
 
     def __init__(
@@ -94,53 +108,40 @@ class ExportTranslator(tf.Module):
         model: TranslationModel,
         source_tokenizer: GraphTokenizer,
         target_tokenizer: GraphTokenizer,
-        max_length: int = 128,
-        beam_size: int = 1,
-        length_penalty: float = 0.6,
-        alignment: Alignment | None = None,
-        fold_capitals: bool = False,
-        max_length_ratio: float = 2.0,
-        by_sentence: bool = True,
+        search: Search | None = None,
     ) -> None:
         super().__init__(name="translator")
-        require_translation_model(model)
-        _require_built(model)
-        _require_same_vocabularies(model, source_tokenizer, target_tokenizer)
-        if max_length < 2:
-            raise ValueError(
-                f"max_length must be at least 2, a token and the end; received "
-                f"max_length={max_length}."
-            )
-        # A search gives the decoder the begin token and max_length tokens after it.
-        limit = getattr(getattr(model, "config", None), "position_limit", None)
-        if limit is not None and max_length >= limit:
-            raise ValueError(
-                f"max_length must be less than max_positions={limit}, the positions that the model "
-                f"learned; received max_length={max_length}."
-            )
-        check_search(beam_size, length_penalty, target_tokenizer.vocab_size)
+        search = search or Search()
+        _require_fit(model, source_tokenizer, target_tokenizer, search)
+        beam_size, length_penalty = search.beam_size, float(search.length_penalty)
         # The variables of TensorFlow: beside a `keras.Variable` that a module holds Keras saves
         # a second one, and a server would restore that and not the one that the graph reads.
         self.weights = [w.value if isinstance(w, keras.Variable) else w for w in model.weights]
         self.assets = [source_tokenizer.graph_resource, target_tokenizer.graph_resource]
         self.settings = {
             "beam_size": tf.Variable(beam_size, trainable=False),
-            "length_penalty": tf.Variable(float(length_penalty), trainable=False),
+            "length_penalty": tf.Variable(length_penalty, trainable=False),
             "vocab_size": tf.Variable(target_tokenizer.vocab_size, trainable=False),
             "source_pad_id": tf.Variable(source_tokenizer.pad_id, trainable=False),
-            "by_sentence": tf.Variable(by_sentence, trainable=False),
+            "by_sentence": tf.Variable(search.by_sentence, trainable=False),
         }
-        source_tokenizer = SourceTokenizer(source_tokenizer, fold_capitals)
-        steps = _Steps(model, source_tokenizer, target_tokenizer, max_length, max_length_ratio)
+        source = TextReader(source_tokenizer, search.max_length, search.fold_capitals)
+        target = TextReader(target_tokenizer, search.max_length)
+        steps = _Steps(model, source, target_tokenizer, search)
 
         # The searches are functions of their own, so that a SavedModel holds each of them once.
-        @_function(*_SOURCE, _LENGTH_PENALTY)
-        def search_greedily(source_ids, limits, length_penalty):
-            return steps.search(source_ids, limits, None, length_penalty, 1)._asdict()
+        def searches(is_fixed):
+            @_function(*_SOURCE, _LENGTH_PENALTY)
+            def greedy(source_ids, limits, length_penalty):
+                return steps.search(is_fixed, source_ids, limits, None, length_penalty)
 
-        @_function(*_SOURCE, _BEAM_SIZE, _LENGTH_PENALTY, _N_BEST)
-        def search_beam(source_ids, limits, beam_size, length_penalty, n_best):
-            return steps.search(source_ids, limits, beam_size, length_penalty, n_best)._asdict()
+            @_function(*_SOURCE, *_BEAM)
+            def beam(source_ids, limits, beam_size, length_penalty, n_best):
+                return steps.search(is_fixed, source_ids, limits, beam_size, length_penalty, n_best)
+
+            return greedy, beam
+
+        search_greedily, search_beam = searches(is_fixed=False)
 
         @_function(_TEXT, _LENGTH_PENALTY)
         def greedy(text, length_penalty):
@@ -148,23 +149,11 @@ class ExportTranslator(tf.Module):
             found = search_greedily(source_ids, limits, length_penalty)
             return steps.detokenize(Hypotheses(**found), source_truncated)
 
-        @_function(_TEXT, _BEAM_SIZE, _LENGTH_PENALTY, _N_BEST)
+        @_function(_TEXT, *_BEAM)
         def beam(text, beam_size, length_penalty, n_best):
             source_ids, limits, source_truncated = steps.tokenize(text)
             found = search_beam(source_ids, limits, beam_size, length_penalty, n_best)
             return steps.detokenize(Hypotheses(**found), source_truncated)
-
-        @_function(*_SOURCE, _LENGTH_PENALTY)
-        def fixed_greedy(source_ids, limits, length_penalty):
-            num_steps = steps.num_steps(source_ids)
-            return steps.search(source_ids, limits, None, length_penalty, 1, num_steps)._asdict()
-
-        @_function(*_SOURCE, _BEAM_SIZE, _LENGTH_PENALTY, _N_BEST)
-        def fixed_beam(source_ids, limits, beam_size, length_penalty, n_best):
-            num_steps = steps.num_steps(source_ids)
-            return steps.search(
-                source_ids, limits, beam_size, length_penalty, n_best, num_steps
-            )._asdict()
 
         def translate_rows(tokens):
             source_ids, limits = steps.search_inputs(tokens)
@@ -173,25 +162,26 @@ class ExportTranslator(tf.Module):
             else:
                 found = search_beam(source_ids, limits, beam_size, length_penalty, 1)
             found = steps.detokenize(Hypotheses(**found), None)
-            return Rows(found["translations"][:, 0], found["truncated"][:, 0])
-
-        cuts = cut_table(source_tokenizer)
+            return found["translations"][:, 0], found["truncated"][:, 0]
 
         @_function(_TEXT)
         def translate(text):
             """The signature `serving_default`, with the one output that servers return flat."""
 
-            def in_sentences():
-                return translate_documents(
-                    text, steps.first_tokens, translate_rows, cuts, max_length - 1,
-                    lambda text: split_lines(text, by_sentence),
-                )["translation"]  # fmt: skip
+            def first_tokens(text):
+                return source.first_tokens(text)[0]
 
-            # To split and to join would cost a short greedy search 8 %, and one search of many
+            def in_sentences():
+                sentences = split_lines(text, search.by_sentence)
+                return translate_sentences(
+                    sentences, first_tokens, translate_rows, source.max_tokens
+                )["translation"]
+
+            # Splitting and joining would cost a short greedy search 8 %, and one search of many
             # texts needs memory for all.
             several = tf.reduce_any(has_several(text)) | (tf.size(text) > _TEXTS_TOGETHER)
             translation = tf.cond(
-                several, in_sentences, lambda: translate_rows(steps.first_tokens(text)).texts
+                several, in_sentences, lambda: translate_rows(first_tokens(valid_utf8(text)))[0]
             )
             return {"translation": translation}
 
@@ -208,28 +198,29 @@ class ExportTranslator(tf.Module):
         @_function(_TEXT)
         def translate_document(text):
             """The signature `translate_document`: texts of any length, sentence by sentence."""
-            tokenize = source_tokenizer.tokenize
-            return translate_documents(text, tokenize, translate_rows, cuts, max_length - 1)
+            return translate_sentences(
+                split_sentences(text), source.all_tokens, translate_rows, source.max_tokens
+            )
 
         self.translate, self.translate_nbest = translate, translate_nbest
         self.translate_document = translate_document
         self.score = self.align = None
-        forced = TeacherForcing(model, source_tokenizer, target_tokenizer, max_length)
+        forced = TeacherForcing(model, source, target)
         if has_teacher_forcing(model):
             self.score = _function(*_PAIRS)(forced.score)
-        if can_align(model, source_tokenizer, target_tokenizer):
-            self.align = _function(*_PAIRS)(functools.partial(forced.align, alignment=alignment))
+        if can_align(model, source, target):
+            align = functools.partial(forced.align, alignment=search.alignment)
+            self.align = _function(*_PAIRS)(align)
         # For those who call the loaded object: any beam, and the parts that XLA can compile.
         self.greedy, self.beam = greedy, beam
-        self.fixed_greedy, self.fixed_beam = fixed_greedy, fixed_beam
+        self.fixed_greedy, self.fixed_beam = searches(is_fixed=True)
         self.tokenize = _function(_TEXT)(steps.tokenize)
-        truncated = tf.TensorSpec([None], tf.bool)
-        self.detokenize = _function(*_HYPOTHESES, truncated)(
+        self.detokenize = _function(*_HYPOTHESES, tf.TensorSpec([None], tf.bool))(
             lambda *args: steps.detokenize(Hypotheses(*args[:-1]), args[-1])
         )
 
     def signatures(self) -> dict[str, Callable]:
-        """The signatures of its SavedModel."""
+        """Returns the signatures of its SavedModel."""
         signatures = {
             "serving_default": self.translate,
             "translate_nbest": self.translate_nbest,
@@ -243,56 +234,46 @@ class ExportTranslator(tf.Module):
 class _Steps:
     """The steps from text to text, as functions of tensors; not tracked, so not saved."""
 
-    def __init__(self, model, source_tokenizer, target_tokenizer, max_length, max_length_ratio):
+    def __init__(self, model, source, target_tokenizer, search):
         self._model = model
-        self._source_tokenizer = source_tokenizer
+        self._source = source
         self._target_tokenizer = target_tokenizer
-        self._max_length = max_length
-        self._limits = max_length, max_length_ratio
+        self._limits = search.max_length, search.max_length_ratio
         names = ("pad_id", "bos_id", "eos_id")
         self._special_ids = {name: getattr(target_tokenizer, name) for name in names}
 
     def tokenize(self, text):
         """Source ids `(B, S)`, limits `(B,)`, and whether text was dropped `(B,)`."""
         text = valid_utf8(text)
-        tokens, truncated = first_tokens(text, self._source_tokenizer, self._max_length)
+        tokens, truncated = self._source.first_tokens(text)
         # A model of sentences translates the first of several lines, and often no more.
         several_lines = tf.strings.regex_full_match(text, r"(?s).*\S.*\n.*\S.*")
         return *self.search_inputs(tokens), truncated | several_lines
 
-    def first_tokens(self, text):
-        """The tokens of each text, as many as a source may have."""
-        return first_tokens(valid_utf8(text), self._source_tokenizer, self._max_length)[0]
-
     def search_inputs(self, tokens):
         """Source ids `(B, S)`, padded, and limits `(B,)`, of rows of tokens."""
         lengths = tf.cast(tokens.row_lengths(), tf.int32)
-        ended = with_end(tokens, self._source_tokenizer.eos_id)
-        source_ids = ended.to_tensor(self._source_tokenizer.pad_id)
+        source_ids = self._source.padded(self._source.with_end(tokens))
         # A text without a token has an empty translation.
-        limits = tf.where(lengths == 0, 0, output_limits(lengths, *self._limits))
-        return source_ids, limits
+        return source_ids, tf.where(lengths == 0, 0, output_limits(lengths, *self._limits))
 
-    def search(self, source_ids, limits, beam_size, length_penalty, n_best, num_steps=None):
-        """`Hypotheses` of source ids, by greedy search where `beam_size` is None."""
-        model, options = self._model, {"length_penalty": length_penalty, "num_steps": num_steps}
-        if beam_size is None:
-            cache = model.start_decoding(source_ids, num_steps=num_steps)
-            return greedy_search(model.decode_step, cache, limits, **options, **self._special_ids)
+    def search(self, is_fixed, source_ids, limits, beam_size, length_penalty, n_best=1):
+        """The fields of `Hypotheses`, by greedy search where `beam_size` is None."""
+        num_steps = None
+        if is_fixed:  # XLA needs to know the most steps from the shape
+            num_steps = output_limits(tf.shape(source_ids)[1], *self._limits) + 1
+        options = {"length_penalty": length_penalty, "num_steps": num_steps, **self._special_ids}
+        model = self._model
         cache = model.start_decoding(source_ids, num_steps=num_steps, beam_size=beam_size)
-        return beam_search(
-            model.decode_step, cache, limits, beam_size=beam_size, n_best=n_best, **options,
-            **self._special_ids,
-        )  # fmt: skip
-
-    def num_steps(self, source_ids):
-        """The most steps a search can make, known from the shape, as XLA needs it."""
-        return output_limits(tf.shape(source_ids)[1], *self._limits) + 1
+        if beam_size is None:
+            return greedy_search(model.decode_step, cache, limits, **options)._asdict()
+        options |= {"beam_size": beam_size, "n_best": n_best}
+        return beam_search(model.decode_step, cache, limits, **options)._asdict()
 
     def detokenize(self, hypotheses, source_truncated):
         """The texts of hypotheses `(B, n)`, and what is known of them.
 
-        Of those with the same text, in other subwords, the best alone exists.
+        Only the best of several hypotheses with the same text, in other subwords, is kept.
         """
         batch_size, n_best = tf.unstack(tf.shape(hypotheses.lengths))
         ids = tf.reshape(hypotheses.ids, [batch_size * n_best, tf.shape(hypotheses.ids)[2]])
@@ -322,20 +303,8 @@ def _function(*specs):
     return lambda function: tf.function(function, input_signature=specs, autograph=False)
 
 
-def _require_built(model: TranslationModel) -> None:
-    """Raises for a Keras model some of whose weights do not exist yet, so would not be saved."""
-    if not isinstance(model, keras.Model) or model.built:
-        return
-    if not all(layer.built for layer in model._flatten_layers(include_self=False)):
-        raise ValueError(
-            f"the model {model.name} is not built, so that it has no weights to save; call it on "
-            f"a batch first, or load its weights."
-        )
-
-
-def _require_same_vocabularies(
-    model: TranslationModel, source_tokenizer: GraphTokenizer, target_tokenizer: GraphTokenizer
-) -> None:
+def _require_fit(model, source_tokenizer, target_tokenizer, search):
+    """Raises a `ValueError` where model, tokenizers and search do not go together."""
     config = getattr(model, "config", None)
     for side, tokenizer in (("source", source_tokenizer), ("target", target_tokenizer)):
         for of_model, name in ((f"{side}_vocab_size", "vocab_size"), ("pad_id", "pad_id")):
@@ -346,24 +315,24 @@ def _require_same_vocabularies(
                     f"the {side} tokenizer has {name}={value}, but the model was made for "
                     f"{name}={expected}; give the tokenizers with which it was trained."
                 )
+    if search.max_length < 2:
+        raise ValueError(
+            f"max_length must be at least 2, a token and the end; received {search.max_length}."
+        )
+    # A search gives the decoder the begin token and max_length tokens after it.
+    limit = getattr(config, "position_limit", None)
+    if limit is not None and search.max_length >= limit:
+        raise ValueError(
+            f"max_length must be less than max_positions={limit}, the positions that the model "
+            f"learned; received max_length={search.max_length}."
+        )
+    require_search(search.beam_size, search.length_penalty, target_tokenizer.vocab_size)
 
 
-def check_search(beam_size: int, length_penalty: float, vocab_size: int) -> None:
-    """Raises a `ValueError` unless a search is possible with these values.
-
-    Args:
-        beam_size: Must be from 1 to the size of the vocabulary, and at most 1024.
-        length_penalty: Must be from 0 to 10.
-        vocab_size: V of the target.
-    """
-    largest, what = min((_LARGEST_BEAM, "the largest allowed"), (vocab_size, "the vocabulary"))
+def require_search(beam_size: int, length_penalty: float, vocab_size: int) -> None:
+    """Raises a `ValueError` unless a vocabulary can be searched with these values."""
+    largest = min(_LARGEST_BEAM, vocab_size)
     if not 1 <= beam_size <= largest:
-        raise ValueError(
-            f"beam_size must be from 1 to {largest}, {what}; received beam_size={beam_size}. "
-            f"Usual is 4."
-        )
+        raise ValueError(f"beam_size must be from 1 to {largest}; received {beam_size}.")
     if not 0 <= length_penalty <= 10:
-        raise ValueError(
-            f"length_penalty must be from 0 to 10; received length_penalty={length_penalty}. "
-            f"Usual is 0.6."
-        )
+        raise ValueError(f"length_penalty must be from 0 to 10; received {length_penalty}.")

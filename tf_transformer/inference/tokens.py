@@ -1,7 +1,5 @@
 """Texts to token ids, in the graph of a translator."""
 
-from typing import Any
-
 import tensorflow as tf
 
 from tf_transformer.data.noise import TAG_SIGNS
@@ -11,12 +9,12 @@ _TAG = f"(?s).*[{TAG_SIGNS}].*"
 
 
 def valid_utf8(text: tf.Tensor) -> tf.Tensor:
-    """Texts, string `(B,)`, in which bytes that are not UTF-8 are U+FFFD: one harms no other."""
+    """Replaces bytes that are not UTF-8 by U+FFFD in texts, string `(B,)`."""
     return tf.strings.unicode_transcode(text, "UTF-8", "UTF-8", errors="replace")
 
 
 def lower_case(text: tf.Tensor) -> tf.Tensor:
-    """Texts, string `(B,)`, in small letters, whatever the locale of the process is."""
+    """Lowers the case of texts, string `(B,)`, independent of the locale of the process."""
     text = tf.strings.lower(text)  # of ASCII
     # ICU has other small letters for these in Turkish and Lithuanian.
     for capital in "İÌÍĨĮ":
@@ -25,12 +23,12 @@ def lower_case(text: tf.Tensor) -> tf.Tensor:
 
 
 def fold_capitals(text: tf.Tensor) -> tf.Tensor:
-    """Texts, string `(B,)`, of which those mostly in capitals are in small letters.
+    """Lowers the case of those texts, string `(B,)`, that are mostly in capitals.
 
-    That is a text with at least four capitals, and three more for each other letter, in at least
-    two words, one of which has two. So "NATO", "A B C D" and "BMW, VW und ADAC" stay. What has no
-    capitals does not count: ß, and the letters after a number ("5 km"). Tags such as `<BT>` or
-    `de_DE` stay as they are.
+    Such a text has at least four capitals, and three more for each other letter, in at least two
+    words, one of which has two. So "NATO", "A B C D" and "BMW, VW und ADAC" stay. Letters without
+    capitals do not count: ß, and the letters after a number ("5 km"). Tags such as `<BT>` or
+    `de_DE` stay.
     """
 
     def count(what_else):
@@ -47,46 +45,36 @@ def fold_capitals(text: tf.Tensor) -> tf.Tensor:
     return tf.where(are_most, folded, text)
 
 
-class SourceTokenizer:
-    """The tokenizer of a source: a text without a visible character has no tokens.
+class TextReader:
+    """Reads texts, valid UTF-8, as token ids. A text without a visible character has no tokens.
 
     Args:
-        tokenizer: The tokenizer of the model.
-        folds: Whether capitals are folded, see `fold_capitals`.
-    """
-
-    def __init__(self, tokenizer: GraphTokenizer, folds: bool) -> None:
-        self._tokenizer = tokenizer
-        self._folds = folds
-
-    def __getattr__(self, name: str) -> Any:
-        """All but `tokenize` is that of the tokenizer."""
-        return getattr(self._tokenizer, name)
-
-    def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Token ids `(B, None)` of texts, string `(B,)`, valid UTF-8."""
-        is_blank = tf.strings.regex_full_match(texts, r"[\p{Z}\p{Cc}\p{Cf}]*")
-        texts = tf.where(is_blank, "", texts)
-        return self._tokenizer.tokenize(fold_capitals(texts) if self._folds else texts)
-
-
-def first_tokens(
-    text: tf.Tensor, tokenizer: GraphTokenizer, max_length: int
-) -> tuple[tf.RaggedTensor, tf.Tensor]:
-    """The tokens of texts, as many as leave space for the end.
-
-    Args:
-        text: string `(B,)`, valid UTF-8.
-        tokenizer: The tokenizer.
+        tokenizer: The tokenizer of a side of the model.
         max_length: Tokens of a text, the end included.
-
-    Returns:
-        int32 ids `(B, None)` without the end, and whether more were dropped, bool `(B,)`.
+        folds_capitals: Whether to apply `fold_capitals`.
     """
-    tokens = tokenizer.tokenize(text)
-    return tokens[:, : max_length - 1], tokens.row_lengths() > max_length - 1
 
+    def __init__(
+        self, tokenizer: GraphTokenizer, max_length: int, folds_capitals: bool = False
+    ) -> None:
+        self.tokenizer = tokenizer
+        self.max_tokens = max_length - 1
+        self._folds_capitals = folds_capitals
 
-def with_end(tokens: tf.RaggedTensor, eos_id: int) -> tf.RaggedTensor:
-    """Token ids `(B, None)` and their end."""
-    return tf.concat([tokens, tf.fill([tokens.nrows(), 1], eos_id)], axis=1)
+    def all_tokens(self, text: tf.Tensor) -> tf.RaggedTensor:
+        """Returns int32 ids `(B, None)` of texts, string `(B,)`."""
+        text = tf.where(tf.strings.regex_full_match(text, r"[\p{Z}\p{Cc}\p{Cf}]*"), "", text)
+        return self.tokenizer.tokenize(fold_capitals(text) if self._folds_capitals else text)
+
+    def first_tokens(self, text: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
+        """Returns ids `(B, None)` that leave space for the end, and whether more were dropped."""
+        tokens = self.all_tokens(text)
+        return tokens[:, : self.max_tokens], tokens.row_lengths() > self.max_tokens
+
+    def with_end(self, tokens: tf.RaggedTensor) -> tf.RaggedTensor:
+        """Appends the end token to rows of ids."""
+        return tf.concat([tokens, tf.fill([tokens.nrows(), 1], self.tokenizer.eos_id)], axis=1)
+
+    def padded(self, tokens: tf.RaggedTensor) -> tf.Tensor:
+        """Pads rows of ids to int32 `(B, S)`."""
+        return tokens.to_tensor(self.tokenizer.pad_id)

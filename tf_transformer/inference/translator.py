@@ -1,47 +1,42 @@
 """The translator: text in, text out, from a model in memory or a SavedModel on disk."""
 
+import contextlib
+import operator
 import os
-import pathlib
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
-from tf_transformer.inference.arguments import (
-    checked_texts,
-    single_lines,
-    to_batch_size,
-    to_integer,
-    to_number,
+from tf_transformer.decoding import Hypotheses
+from tf_transformer.inference.document import in_sentences
+from tf_transformer.inference.graph import SEARCH_SPECS, ExportTranslator, Search, require_search
+from tf_transformer.inference.results import (
+    MISSING_SCORE,
+    AlignedPair,
+    TargetProbability,
+    Translation,
 )
-from tf_transformer.inference.compiled import compiled_search
-from tf_transformer.inference.graph import ExportTranslator, check_search
-from tf_transformer.inference.ordered import num_cores, translate_in_order
-from tf_transformer.inference.process import require_process_of_tensorflow
-from tf_transformer.inference.saved_model import (
-    SavedModelError,
-    find_saved_model,
-    load_saved_model,
-)
-from tf_transformer.inference.scoring import AlignedPair, Alignment, TargetProbability
-from tf_transformer.inference.translation import Translation, in_sentences
+from tf_transformer.inference.scoring import aligned_pairs, target_probabilities
+from tf_transformer.inference.streams import num_cores, translate_in_order
+from tf_transformer.inference.versions import SavedModelError, find_saved_model
+from tf_transformer.tokenizers import GraphTokenizer
 
 _FEW_WEIGHTS = 8_000_000
-# What a model needs for a function of pairs.
-_NEEDED = {"score": "call for teacher forcing", "align": "attention to the source"}
+_SHORTEST = 16  # tokens; XLA's searches pad shorter sources to it
+_process_of_tensorflow: int | None = None
 
 
 class Translator:
     """Translates a string or a list of strings.
 
     Make one with `Translator.load(path)` from a SavedModel, or with `Translator.from_model` from
-    a model in memory; both run the same graph. Batches run in parallel, one in each of `threads`
-    threads, which costs less than to split each operation among them: where the process translates
-    and does nothing else, call `run_in_callers_thread` first.
-
-    A translator of a SavedModel can be pickled: its path is, and the model is loaded again. It does
-    not survive a fork, like everything of TensorFlow.
+    a model in memory; both run the same graph. Batches run in parallel, one in each thread, which
+    costs less than splitting each operation among threads: where the process translates and does
+    nothing else, call `run_in_callers_thread` first. A forked process raises a RuntimeError, since
+    TensorFlow does not survive a fork.
 
     Args:
         module: `ExportTranslator`, or what TensorFlow loads from a SavedModel of one.
@@ -51,11 +46,10 @@ class Translator:
     """
 
     def __init__(self, module: Any, *, xla: bool = False, threads: int | None = None) -> None:
-        require_process_of_tensorflow()
-        self._module = module
-        self._path: pathlib.Path | None = None
+        _require_process_of_tensorflow()
+        self.module = module
         self._threads = threads
-        self._settings = {name: value.numpy() for name, value in module.settings.items()}
+        self._settings = {name: value.numpy().item() for name, value in module.settings.items()}
         self._compiled: dict[tuple[int, int], Callable] | None = {} if xla else None
         self._compiling = threading.Lock()
 
@@ -63,27 +57,18 @@ class Translator:
     def from_model(
         cls,
         model: Any,
-        source_tokenizer: Any,
-        target_tokenizer: Any,
-        max_length: int = 128,
-        beam_size: int = 1,
-        length_penalty: float = 0.6,
+        source_tokenizer: GraphTokenizer,
+        target_tokenizer: GraphTokenizer,
+        search: Search | None = None,
         *,
-        alignment: Alignment | None = None,
-        fold_capitals: bool = False,
-        max_length_ratio: float = 2.0,
-        by_sentence: bool = True,
         xla: bool = False,
         threads: int | None = None,
     ) -> "Translator":
-        """A translator of a model in memory; it always uses the model's present weights.
+        """Makes a translator of a model in memory; it always uses the model's present weights.
 
         Args: as `ExportTranslator`; `xla` and `threads` as above.
         """
-        module = ExportTranslator(
-            model, source_tokenizer, target_tokenizer, max_length, beam_size, length_penalty,
-            alignment, fold_capitals, max_length_ratio, by_sentence,
-        )  # fmt: skip
+        module = ExportTranslator(model, source_tokenizer, target_tokenizer, search)
         return cls(module, xla=xla, threads=threads)
 
     @classmethod
@@ -101,35 +86,30 @@ class Translator:
         Raises:
             SavedModelError: There is no SavedModel, it is damaged, or it is no translator.
         """
-        require_process_of_tensorflow()
+        _require_process_of_tensorflow()
         folder = find_saved_model(path)
-        loaded = load_saved_model(folder)
-        if "source_pad_id" not in getattr(loaded, "settings", {}):
+        try:
+            # TensorFlow resolves `..` by the text of a path, which is wrong for symbolic links.
+            loaded = tf.saved_model.load(os.path.realpath(folder))
+        except PermissionError:
+            raise
+        # TensorFlow raises errors of many classes for damaged files.
+        except (OSError, IndexError, ValueError, RuntimeError, tf.errors.OpError) as error:
+            raise SavedModelError(
+                f"{folder}: the SavedModel is damaged or incomplete. "
+                f"Copy it again, or write it again with tf-transformer export."
+            ) from error
+        if "by_sentence" not in getattr(loaded, "settings", {}):
             raise SavedModelError(
                 f"{folder}: the SavedModel is no translator of this version; "
                 f"write one with tf-transformer export."
             )
-        translator = cls(loaded, xla=xla, threads=threads)
-        translator._path = folder.absolute()
-        return translator
-
-    def __reduce__(self) -> tuple:
-        if self._path is None:
-            raise TypeError(
-                "a Translator of a model in memory cannot be pickled; export it and load it in "
-                "the other process with Translator.load(path)."
-            )
-        return _load, (self._path, self._compiled is not None, self._threads)
+        return cls(loaded, xla=xla, threads=threads)
 
     @property
     def search(self) -> dict[str, float]:
-        """The `beam_size`, 1 for greedy search, and the `length_penalty` where none is given."""
-        return {name: self._settings[name].item() for name in ("beam_size", "length_penalty")}
-
-    @property
-    def module(self) -> Any:
-        """The `ExportTranslator`, or what was loaded from a SavedModel of one."""
-        return self._module
+        """The default `beam_size` (1 for greedy search) and `length_penalty`."""
+        return {name: self._settings[name] for name in ("beam_size", "length_penalty")}
 
     def __call__(
         self,
@@ -140,14 +120,12 @@ class Translator:
     ) -> str | list[str]:
         """Translates; each sentence of a text is translated on its own.
 
-        Line breaks and the white space between sentences stay as they are, but at both ends. A
-        sentence of more than `max_length` tokens is truncated, see `stream`, which says so, and
-        `document`.
+        Line breaks and the white space between sentences stay as they are. A sentence of more than
+        `max_length` tokens is truncated; `stream` says so, and `document` does not truncate.
 
         Args:
             texts: A string or a list of strings; an empty one has an empty translation.
-            batch_size: How many sentences go through the graph at once. Those of like length go
-                together and come back in their order.
+            batch_size: Sentences that go through the graph at once.
             beam_size: Hypotheses to follow; 1 is greedy search; None as exported.
             length_penalty: Length penalty of the beam; None as exported.
 
@@ -166,30 +144,19 @@ class Translator:
     def document(self, texts: str | Iterable[str]) -> str | list[str]:
         """Translates texts of any length, sentence by sentence, with the search as exported.
 
-        Sentences are found by rules (`inference/sentences.py`). White space and line breaks between
-        them stay as they are, and a sentence of more than `max_length` tokens is translated in
-        chunks rather than truncated.
+        White space and line breaks between sentences stay as they are, and a sentence of more than
+        `max_length` tokens is translated in chunks.
 
         Args:
             texts: A string or a list of strings.
 
         Returns:
             A str for a str, a list of str for a list.
-
-        Raises:
-            TypeError: `texts` holds something else than str.
-            SavedModelError: The SavedModel was written before it could do this.
         """
         if isinstance(texts, str):
             return self.document([texts])[0]
-        require_process_of_tensorflow()
-        if not hasattr(self._module, "translate_document"):
-            raise SavedModelError(
-                f"{self._path}: the SavedModel has no signature translate_document; "
-                f"write it again with tf-transformer export."
-            )
-        batch = [text.encode("utf-8", "replace") for text in checked_texts(texts)]
-        found = self._module.translate_document(tf.constant(batch, tf.string))
+        _require_process_of_tensorflow()
+        found = self.module.translate_document(_constant(_checked(texts)))
         return [text.decode("utf-8") for text in found["translation"].numpy()]
 
     def n_best(
@@ -200,24 +167,10 @@ class Translator:
         beam_size: int | None = None,
         length_penalty: float | None = None,
     ) -> list[list[Translation]]:
-        """The best translations of each text.
+        """Finds the best translations of each text, best first, no text twice.
 
-        Args:
-            texts: Strings, each of one line. A line is searched as a whole, and of several
-                sentences a model that has learned from single ones may translate the first alone.
-            n_best: Translations of each text, at most `beam_size`.
-            batch_size: As in a call.
-            beam_size: As in a call.
-            length_penalty: As in a call.
-
-        Returns:
-            A list of `Translation` for each text, best first, no text twice; fewer than `n_best`
-            where the search found no more.
-
-        Raises:
-            TypeError: As a call.
-            ValueError: As a call; also where `n_best` is more than `beam_size`, or a text has
-                several lines.
+        A text is searched as a whole: a model that has learned from single sentences may translate
+        only the first of several. Fewer than `n_best` are returned where the search found no more.
         """
         return list(self.stream(texts, n_best, batch_size, beam_size, length_penalty))
 
@@ -231,137 +184,203 @@ class Translator:
     ) -> Iterator[list[Translation]]:
         """Translates any number of texts, in their order and in bounded memory.
 
-        Arguments, results and errors are those of `n_best`, but for None: the one translation that
-        a call makes, sentence by sentence, of texts that may have several lines.
+        Args:
+            texts: Strings.
+            n_best: Translations of each text as `n_best` finds them, at most `beam_size`; None is
+                the one translation that a call makes, sentence by sentence.
+            batch_size: As in a call.
+            beam_size: As in a call.
+            length_penalty: As in a call.
+
+        Raises:
+            TypeError: As a call.
+            ValueError: As a call; also where the model's logits are not finite.
         """
-        require_process_of_tensorflow()
-        beam_size = self._settings["beam_size"] if beam_size is None else beam_size
-        penalty = self._settings["length_penalty"] if length_penalty is None else length_penalty
-        # Types are checked here, because TensorFlow's error would keep a lock, and every later
-        # search from another thread would wait forever.
-        by_sentence = n_best is None
-        n_best = 1 if by_sentence else to_integer("n_best", n_best)
-        batch_size = to_batch_size(batch_size)
-        beam_size = to_integer("beam_size", beam_size)
-        penalty = to_number("length_penalty", penalty)
-        check_search(beam_size, penalty, int(self._settings["vocab_size"]))
-        if not 1 <= n_best <= beam_size:
+        _require_process_of_tensorflow()
+        settings = self._settings
+        # These conversions raise the type errors, because TensorFlow's error would keep a lock, and
+        # every later search from another thread would wait forever.
+        beam_size = operator.index(settings["beam_size"] if beam_size is None else beam_size)
+        penalty = float(settings["length_penalty"] if length_penalty is None else length_penalty)
+        number = operator.index(1 if n_best is None else n_best)
+        batch_size = operator.index(batch_size)
+        require_search(beam_size, penalty, settings["vocab_size"])
+        if not 1 <= number <= beam_size:
             raise ValueError(
                 f"n_best must be from 1 to the size of the beam, {beam_size}; received "
-                f"n_best={n_best}. Give a larger beam_size (--beam-size)."
+                f"n_best={number}. Give a larger beam_size (--beam-size)."
             )
 
-        def translate(batch):
-            return self._translate(batch, n_best, batch_size, beam_size, penalty)
-
         def search(lines):
-            threads = self._threads or num_cores()
-            return translate_in_order(lines, translate, batch_size, threads)
+            return translate_in_order(
+                lines,
+                lambda batch: self._translate(batch, number, batch_size, beam_size, penalty),
+                batch_size,
+                self._threads or num_cores(),
+            )
 
-        if not by_sentence:
-            return search(single_lines(texts))
-        within_lines = bool(self._settings.get("by_sentence", True))
-        return in_sentences(checked_texts(texts), search, within_lines)
+        texts = _checked(texts)
+        return search(texts) if n_best else in_sentences(texts, search, settings["by_sentence"])
 
     def score(
         self, sources: Iterable[str], targets: Iterable[str], batch_size: int = 64
     ) -> list[TargetProbability]:
-        """The probability of translations that are given, in the subwords of the tokenizer.
+        """Computes the probability of given translations, in the subwords of the tokenizer.
 
         A search may have found the same text in others, with another probability.
 
         Args:
             sources: Strings.
             targets: A translation of each. Line breaks separate words as a space does.
-            batch_size: How many pairs go through the graph at once.
-
-        Returns:
-            A `TargetProbability` for each pair.
+            batch_size: Pairs that go through the graph at once.
 
         Raises:
             TypeError: As a call.
-            ValueError: `batch_size` is less than 1, there are more texts on one side, or the
-                translator has no `score`, see `ExportTranslator`.
+            ValueError: The numbers of sources and targets differ, or the model cannot score.
         """
-        return self._of_pairs("score", TargetProbability.of_batch, sources, targets, batch_size)
+        return self._of_pairs("score", target_probabilities, sources, targets, batch_size)
 
     def align(
         self, sources: Iterable[str], targets: Iterable[str], batch_size: int = 64
     ) -> list[AlignedPair]:
-        """How much each token of translations that are given attends to each of their sources.
+        """Computes how much each token of given translations attends to each of their sources.
 
-        `visualization.plot_alignment` draws one.
-
-        Args:
-            sources: Strings.
-            targets: A translation of each. Line breaks separate words as a space does.
-            batch_size: How many pairs go through the graph at once.
-
-        Returns:
-            An `AlignedPair` for each pair.
-
-        Raises:
-            TypeError: As a call.
-            ValueError: As `score`; the translator has no `align` if its model has no attention to
-                the source.
+        `visualization.plot_alignment` draws one. Arguments and errors are those of `score`.
         """
-        return self._of_pairs("align", AlignedPair.of_batch, sources, targets, batch_size)
+        return self._of_pairs("align", aligned_pairs, sources, targets, batch_size)
 
-    def _of_pairs(self, name, of_batch, sources, targets, batch_size):
-        """`of_batch` of what the module's function of that name returns, for batches of pairs."""
-        require_process_of_tensorflow()
-        batch_size = to_batch_size(batch_size)
-        sources, targets = list(checked_texts(sources)), list(checked_texts(targets))
-        if len(sources) != len(targets):
-            raise ValueError(
-                f"sources and targets must be equally many; received {len(sources)} sources and "
-                f"{len(targets)} targets."
-            )
-        function = getattr(self._module, name, None)
+    def _of_pairs(self, name, objects_of, sources, targets, batch_size):
+        _require_process_of_tensorflow()
+        function = getattr(self.module, name, None)
         if function is None:
-            raise ValueError(
-                f"this translator has no {name}: its model has no {_NEEDED[name]}, or its "
-                f"SavedModel is of an earlier version; export it again."
-            )
+            raise ValueError(f"the model of this translator has no {name}.")
+        pairs = zip(_checked(sources), _checked(targets), strict=True)
 
         def run_batch(batch):
-            return of_batch(function(*(_constant(side) for side in zip(*batch, strict=True))))
+            return objects_of(function(*(_constant(side) for side in zip(*batch, strict=True))))
 
-        pairs = zip(sources, targets, strict=True)
         threads = self._threads or num_cores()
-        return list(translate_in_order(pairs, run_batch, batch_size, threads, _num_characters))
+        return list(
+            translate_in_order(pairs, run_batch, batch_size, threads, lambda p: sum(map(len, p)))
+        )
 
     def _translate(self, texts, n_best, batch_size, beam_size, length_penalty):
-        """Lists of `Translation` of one batch."""
+        """Translates one batch; returns lists of `Translation`."""
         batch = _constant(texts)
         if self._compiled is not None:
             found = self._compiled_search(beam_size, n_best)(batch, length_penalty, batch_size)
         elif beam_size == 1:
-            found = self._module.greedy(batch, length_penalty)
+            found = self.module.greedy(batch, length_penalty)
         else:
-            found = self._module.beam(batch, beam_size, length_penalty, n_best)
-        return Translation.of_batch(found)
+            found = self.module.beam(batch, beam_size, length_penalty, n_best)
+        return _translations(found)
 
     def _compiled_search(self, beam_size, n_best):
-        """The compiled search for these sizes, compiled on the first call."""
+        """Returns the compiled search for these sizes, which the first call compiles."""
         with self._compiling:
             if (beam_size, n_best) not in self._compiled:
-                # Constants are for the weights of a SavedModel, which do not change, if small.
-                is_fixed = not isinstance(self._module, ExportTranslator)
-                num_weights = sum(weight.shape.num_elements() for weight in self._module.weights)
-                self._compiled[beam_size, n_best] = compiled_search(
-                    self._module, beam_size, n_best, is_fixed and num_weights <= _FEW_WEIGHTS
+                # The weights of a SavedModel do not change, so they are constants where they are
+                # few: a weight that is an argument costs 3 µs a call.
+                is_fixed = not isinstance(self.module, ExportTranslator)
+                num_weights = sum(weight.shape.num_elements() for weight in self.module.weights)
+                self._compiled[beam_size, n_best] = _compiled_search(
+                    self.module, beam_size, n_best, is_fixed and num_weights <= _FEW_WEIGHTS
                 )
             return self._compiled[beam_size, n_best]
 
 
-def _load(path: pathlib.Path, xla: bool, threads: int | None) -> Translator:
-    return Translator.load(path, xla=xla, threads=threads)
+def run_in_callers_thread() -> None:
+    """Lets each operation run in the thread that calls it; several batches use the other cores.
+
+    Small operations cost less so than handed from thread to thread. Once TensorFlow has run
+    something in this process, this does nothing.
+    """
+    with contextlib.suppress(RuntimeError):
+        tf.config.threading.set_intra_op_parallelism_threads(1)
+        tf.config.threading.set_inter_op_parallelism_threads(-1)
+
+
+def _compiled_search(
+    module: Any, beam_size: int, n_best: int, constant_weights: bool
+) -> Callable[[tf.Tensor, float, int], dict[str, tf.Tensor]]:
+    """Compiles the search of a translator for one beam size.
+
+    Returns:
+        `(text (B,), length_penalty, batch_size)` to what `module.beam` returns. Batches are padded
+        to one of few shapes, of at most `batch_size` rows, since XLA compiles for each of them.
+    """
+
+    @tf.function(input_signature=SEARCH_SPECS, autograph=False)
+    def search(source_ids, limits, length_penalty):
+        if beam_size == 1:
+            found = module.fixed_greedy(source_ids, limits, length_penalty)
+        else:
+            found = module.fixed_beam(source_ids, limits, beam_size, length_penalty, n_best)
+        return [found[name] for name in Hypotheses._fields]
+
+    if constant_weights:
+        search = convert_variables_to_constants_v2(
+            search.get_concrete_function(), lower_control_flow=False
+        )
+    compiled = tf.function(search, input_signature=SEARCH_SPECS, jit_compile=True, autograph=False)
+
+    def translate(text, length_penalty, batch_size):
+        source_ids, limits, source_truncated = module.tokenize(text)
+        num_rows, length = tf.unstack(tf.shape(source_ids))
+        padded_rows = tf.minimum(batch_size, _power_of_two(num_rows)) - num_rows
+        padded_length = tf.maximum(_SHORTEST, _power_of_two(length)) - length
+        paddings = [[0, padded_rows], [0, padded_length]]
+        source_ids = tf.pad(source_ids, paddings, constant_values=module.settings["source_pad_id"])
+        found = compiled(source_ids, tf.pad(limits, [[0, padded_rows]]), length_penalty)
+        return module.detokenize(*(field[:num_rows] for field in found), source_truncated)
+
+    specs = tf.TensorSpec([None], tf.string), tf.TensorSpec([]), tf.TensorSpec([], tf.int32)
+    return tf.function(translate, input_signature=specs, autograph=False)
+
+
+def _power_of_two(size: tf.Tensor) -> tf.Tensor:
+    """Returns the smallest power of two that is not less than an int32 scalar tensor."""
+    powers = tf.constant([1 << exponent for exponent in range(31)])
+    return powers[tf.searchsorted(powers, size[None])[0]]
+
+
+def _translations(found: dict[str, tf.Tensor]) -> list[list[Translation]]:
+    """Makes Python objects of the tensors that a search returns."""
+    found = {name: tensor.numpy().tolist() for name, tensor in found.items()}
+    columns = ("translations", "scores", "log_probs", "lengths", "truncated")
+    rows = zip(*(found[name] for name in columns), strict=True)
+    translations = [
+        [
+            Translation(text.decode("utf-8"), score, *others, source_truncated)
+            for text, score, *others in zip(*row, strict=True)
+            if score > MISSING_SCORE
+        ]
+        for row, source_truncated in zip(rows, found["source_truncated"], strict=True)
+    ]
+    if not all(translations):
+        raise ValueError("the model's logits are not finite, so its weights are not either.")
+    return translations
+
+
+def _require_process_of_tensorflow() -> None:
+    """Raises in a forked process, in which TensorFlow would wait for threads forever."""
+    global _process_of_tensorflow
+    _process_of_tensorflow = _process_of_tensorflow or os.getpid()
+    if _process_of_tensorflow != os.getpid():
+        raise RuntimeError(
+            "this process was forked from one that had a Translator, and TensorFlow does not work "
+            "after a fork. Start processes with multiprocessing.get_context('spawn'), or make the "
+            "first Translator after the fork."
+        )
+
+
+def _checked(texts: Iterable[str]) -> Iterator[str]:
+    """Raises for a str, whose characters would be translated one by one."""
+    if isinstance(texts, str | bytes):
+        raise TypeError(f"texts must be a list of str; received {type(texts).__name__}.")
+    return iter(texts)
 
 
 def _constant(texts: Iterable[str]) -> tf.Tensor:
-    return tf.constant([text.encode("utf-8", "replace") for text in texts])
-
-
-def _num_characters(pair: tuple[str, str]) -> int:
-    return sum(map(len, pair))
+    # A lone surrogate has no UTF-8.
+    return tf.constant([text.encode("utf-8", "replace") for text in texts], tf.string)

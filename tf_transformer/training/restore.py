@@ -5,6 +5,7 @@ from typing import NamedTuple
 import keras
 
 from tf_transformer.config import DataConfig
+from tf_transformer.inference.graph import Search
 from tf_transformer.inference.translator import Translator
 from tf_transformer.models.architectures import (
     ARCHITECTURES,
@@ -98,15 +99,17 @@ def translator_of(
     """
     require_translator(model.config)
     return Translator.from_model(
-        model,
-        source_tokenizer,
-        target_tokenizer,
-        data.max_length,
-        fold_capitals=data.fold_capitals or False,
+        model, source_tokenizer, target_tokenizer, search_of(data), xla=xla, threads=threads
+    )
+
+
+def search_of(data: DataConfig) -> Search:
+    """The greedy search of a model that reads sources as in training."""
+    return Search(
+        max_length=data.max_length,
         max_length_ratio=data.max_length_ratio,
+        fold_capitals=data.fold_capitals or False,
         by_sentence=data.has_sources,
-        xla=xla,
-        threads=threads,
     )
 
 

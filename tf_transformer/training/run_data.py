@@ -11,7 +11,7 @@ from tf_transformer.config import RunConfig, TokenizerConfig
 from tf_transformer.data.batching import TokenBatches
 from tf_transformer.data.corpus import load_corpus
 from tf_transformer.data.text import Corpus
-from tf_transformer.inference.ordered import num_cores
+from tf_transformer.inference.streams import num_cores
 from tf_transformer.models.architectures import with_tokenizers
 from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer, VocabularySizeError
 from tf_transformer.training.distribution import Workers

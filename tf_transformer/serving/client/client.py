@@ -6,7 +6,7 @@ import urllib.parse
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from typing import Any, TypeVar
 
-from tf_transformer.inference.ordered import translate_in_order
+from tf_transformer.inference.streams import translate_in_order
 from tf_transformer.serving.client.errors import (
     BadRequestError,
     NotFoundError,

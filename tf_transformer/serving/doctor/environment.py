@@ -9,7 +9,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from tf_transformer.inference.ordered import num_cores
+from tf_transformer.inference.streams import num_cores
 
 # Whose requirements are checked, in the order in which their advice is taken.
 CORE = (

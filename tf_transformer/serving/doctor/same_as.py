@@ -66,7 +66,7 @@ def translate_as_a_server(folder: pathlib.Path, texts: Sequence[str]) -> list[st
     """
     import tensorflow as tf
 
-    from tf_transformer.inference.ordered import translate_in_order
+    from tf_transformer.inference.streams import translate_in_order
     from tf_transformer.serving.servable import Servable
 
     def translate(batch: list[str]) -> list[str]:
@@ -94,7 +94,8 @@ def translate_with_ctranslate2(
     Raises:
         SameAsError: The library is missing, or a file of the export is.
     """
-    from tf_transformer.inference.translation import Translation, in_sentences
+    from tf_transformer.inference.document import in_sentences
+    from tf_transformer.inference.results import Translation
 
     try:
         import ctranslate2

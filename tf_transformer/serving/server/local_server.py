@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tf_transformer.errors import InputError
-from tf_transformer.inference.ordered import num_cores
+from tf_transformer.inference.streams import num_cores
 
 # Before TensorFlow, which takes seconds.
 try:

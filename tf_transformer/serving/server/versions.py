@@ -10,7 +10,7 @@ from typing import Any
 
 from tf_transformer.errors import InputError
 from tf_transformer.export import manifest
-from tf_transformer.inference.saved_model import SAVED_MODEL, find_saved_model, versions
+from tf_transformer.inference.versions import SAVED_MODEL, find_saved_model, versions
 from tf_transformer.serving import warm_up
 from tf_transformer.serving.servable import Servable, Signature
 

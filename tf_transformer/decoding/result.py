@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 
@@ -31,15 +32,12 @@ class Hypotheses(NamedTuple):
 def output_limits(
     source_lengths: tf.Tensor, max_length: int, max_length_ratio: float = 2.0
 ) -> tf.Tensor:
-    """The most tokens that each translation may have.
-
-    It is `min(max_length_ratio * source_length + 10, max_length)`, which depends on the length of
-    the sentence only, not on the batch.
+    """Limits each translation to `min(max_length_ratio * source_length + 10, max_length)` tokens.
 
     Args:
         source_lengths: int32 `(B,)`, tokens of each source.
-        max_length: the limit of every translation.
-        max_length_ratio: target tokens for each source token.
+        max_length: The limit of every translation.
+        max_length_ratio: Target tokens for each source token.
 
     Returns:
         int32 `(B,)`.
@@ -57,13 +55,9 @@ def beam_score(
 
     Args:
         log_probs: float32 tensor.
-        lengths: int tensor that broadcasts to `log_probs`, the number of factors of each
-            probability: the tokens, and the end token where the hypothesis ended.
-        length_penalty: float or float scalar tensor, not negative; 0 compares log-probabilities,
-            1 nearly their means.
-
-    Returns:
-        float32 tensor of the same shape.
+        lengths: Number of factors of each probability, which broadcasts to `log_probs`: the tokens,
+            and the end token where the hypothesis ended.
+        length_penalty: 0 compares log-probabilities, 1 nearly their means.
     """
     return log_probs / length_normalizer(lengths, length_penalty)
 
@@ -71,3 +65,22 @@ def beam_score(
 def length_normalizer(lengths: tf.Tensor | int, length_penalty: tf.Tensor | float) -> tf.Tensor:
     """The divisor of `beam_score`, float32 of the shape of `lengths`."""
     return ((5.0 + tf.cast(lengths, tf.float32)) / 6.0) ** length_penalty
+
+
+def require_possible(
+    limits: tf.Tensor,
+    num_steps: int | tf.Tensor | None,
+    length_penalty: float | tf.Tensor,
+    n_best: int | tf.Tensor = 1,
+    beam_size: int | tf.Tensor = 1,
+) -> None:
+    """Raises a `ValueError` for known values with which a search would silently be wrong."""
+    limits, num_steps, length_penalty, n_best, beam_size = map(
+        tf.get_static_value, (limits, num_steps, length_penalty, n_best, beam_size)
+    )
+    if limits is not None and num_steps is not None and np.any(limits >= num_steps):
+        raise ValueError(f"num_steps must be greater than every limit; received {num_steps}.")
+    if length_penalty is not None and length_penalty < 0:
+        raise ValueError(f"length_penalty must not be negative; received {length_penalty}.")
+    if n_best is not None and beam_size is not None and not 1 <= n_best <= beam_size:
+        raise ValueError(f"n_best must be from 1 to beam_size={beam_size}; received {n_best}.")

@@ -1,4 +1,4 @@
-"""Batches of texts that are translated in parallel, in the order of the texts."""
+"""Texts in parallel batches, in their order; importing this loads no TensorFlow."""
 
 import collections
 import concurrent.futures
@@ -32,6 +32,8 @@ def translate_in_order(
         threads: Batches at a time.
         length: The length of a text.
     """
+    if batch_size < 1:
+        raise ValueError(f"batch_size must be at least 1; received {batch_size}.")
     group_size = batch_size * _BATCHES_SORTED_TOGETHER
     group = list(itertools.islice(texts, group_size))
     if 0 < len(group) <= batch_size:
@@ -39,7 +41,8 @@ def translate_in_order(
         yield from translate(group)
         return
     pending: collections.deque = collections.deque()
-    with _thread_pool(threads) as pool:
+    pool = concurrent.futures.ThreadPoolExecutor(threads)
+    try:
         while group or pending:
             if group:
                 by_length = sorted(range(len(group)), key=lambda i: length(group[i]), reverse=True)
@@ -57,24 +60,16 @@ def translate_in_order(
                 for batch, future in zip(batches, futures, strict=True):
                     found.update(zip(batch, future.result(), strict=True))
                 yield from (found[index] for index in range(len(found)))
-
-
-@contextlib.contextmanager
-def _thread_pool(threads: int) -> Iterator[concurrent.futures.ThreadPoolExecutor]:
-    """Threads; what still waits for one when an error or Ctrl-C comes is never started."""
-    pool = concurrent.futures.ThreadPoolExecutor(threads)
-    try:
-        yield pool
     finally:
         pool.shutdown(cancel_futures=True)
 
 
 def num_cores() -> int:
-    """The cores that this process may use, a container's share of their time rounded up."""
+    """Returns the cores that this process may use, a container's share of them rounded up."""
     cores = os.cpu_count() or 1
     if hasattr(os, "sched_getaffinity"):  # not on macOS
         cores = len(os.sched_getaffinity(0))
-    with contextlib.suppress(OSError, ValueError):  # there is none, or "max"
+    with contextlib.suppress(OSError, ValueError):  # no such file, or "max"
         quota, period = map(int, _QUOTA.read_text().split())
         cores = min(cores, max(1, math.ceil(quota / period)))
     return cores
