@@ -8,11 +8,11 @@ import pytest
 
 import tf_transformer as tt
 from tf_transformer.models.architectures import build_model, with_tokenizers
+from tf_transformer.runs.checkpoints import Checkpoints
+from tf_transformer.runs.compile import compile_model
+from tf_transformer.runs.restore import best_checkpoint, restore_model
+from tf_transformer.runs.run_directory import RunDirectory
 from tf_transformer.training import averaging
-from tf_transformer.training.checkpoints import Checkpoints
-from tf_transformer.training.compilation import compile_model
-from tf_transformer.training.restore import best_checkpoint, restore_model
-from tf_transformer.training.run_directory import RunDirectory
 
 # Step and validation BLEU of each checkpoint; None for one between validations.
 BLEU = {2: 40.0, 5: 60.0, 7: None, 9: 50.0, 12: 45.0}

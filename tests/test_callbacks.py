@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import tf_transformer as tt
+from tf_transformer.evaluation import LOSS, Criterion
+from tf_transformer.runs.checkpoints import Checkpoints
 from tf_transformer.training import callbacks
-from tf_transformer.training.checkpoints import Checkpoints
-from tf_transformer.training.criterion import LOSS, Criterion
 
 
 def test_translation_bleu_is_the_score_of_the_translations(copy_corpus, fit):

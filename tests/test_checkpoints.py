@@ -12,7 +12,7 @@ import keras
 import numpy as np
 import pytest
 
-from tf_transformer.training.checkpoints import CheckpointError, Checkpoints
+from tf_transformer.runs.checkpoints import CheckpointError, Checkpoints
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,8 @@ from phrase_models import MAX_LENGTH, VOCAB_SIZE, our_greedy
 import tf_transformer as tt
 from tf_transformer.config import DataConfig, RunConfig, TokenizerConfig
 from tf_transformer.models.configs import TransformerConfig
-from tf_transformer.training.checkpoints import Checkpoints
-from tf_transformer.training.run_directory import RunDirectory
+from tf_transformer.runs.checkpoints import Checkpoints
+from tf_transformer.runs.run_directory import RunDirectory
 
 pytestmark = pytest.mark.slow
 

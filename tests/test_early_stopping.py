@@ -5,9 +5,9 @@ import types
 import pytest
 from small_runs import train
 
+from tf_transformer.evaluation import BLEU, LOSS
+from tf_transformer.runs.run_directory import RunDirectory
 from tf_transformer.training import stopping
-from tf_transformer.training.criterion import BLEU, LOSS
-from tf_transformer.training.run_directory import RunDirectory
 
 
 def test_patience_counts_validations_since_the_best():

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 import tf_transformer as tt
 from tf_transformer.config import TrainingConfig
-from tf_transformer.training.compilation import compile_model
+from tf_transformer.runs.compile import compile_model
 
 
 @pytest.mark.parametrize("in_graph", [False, True], ids=["eager", "graph"])

@@ -4,9 +4,9 @@ import types
 
 import pytest
 import tensorflow as tf
+from tf_transformer.training.progress import Progress
 
 from tf_transformer.training import progress
-from tf_transformer.training.progress import Progress
 
 STARTED = 1000.0
 

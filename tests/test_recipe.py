@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from tf_transformer import cli
 from tf_transformer.config import RunConfig, merge_tables
+from tf_transformer.runs.recipe import Facts
+from tf_transformer.runs.run_directory import RunDirectory
 from tf_transformer.settings import kinds_of
 from tf_transformer.training import recipe
-from tf_transformer.training.recipe import Facts
-from tf_transformer.training.run_directory import RunDirectory
 
 OPEN = [(table, f.name) for table, fields in TABLES.items() for f in fields if f.metadata["recipe"]]
 MULTI = Facts("text", 29_000, 15.0, True, 2, 0, 45.0, None, None)

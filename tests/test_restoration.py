@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import tf_transformer as tt
-from tf_transformer.training.checkpoints import Checkpoints
+from tf_transformer.runs.checkpoints import Checkpoints
 
 BEFORE, AFTER = 5, 6
 

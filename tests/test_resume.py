@@ -14,9 +14,9 @@ import pytest
 
 import tf_transformer as tt
 from tf_transformer import cli
+from tf_transformer.runs.checkpoints import Checkpoints
+from tf_transformer.runs.run_directory import RunDirectory, RunError
 from tf_transformer.training import callbacks
-from tf_transformer.training.checkpoints import Checkpoints
-from tf_transformer.training.run_directory import RunDirectory, RunError
 
 pytestmark = pytest.mark.slow
 

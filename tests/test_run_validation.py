@@ -12,12 +12,12 @@ from small_runs import SETTINGS, same_checkpoints, train
 from tf_transformer import cli
 from tf_transformer.data.batching import TokenBatches
 from tf_transformer.evaluation import score
+from tf_transformer.runs.checkpoints import Checkpoints
+from tf_transformer.runs.restore import restore_model
+from tf_transformer.runs.run_directory import RunDirectory
 from tf_transformer.training import callbacks
-from tf_transformer.training.checkpoints import Checkpoints
 from tf_transformer.training.losses import SmoothedCrossEntropy
 from tf_transformer.training.optimizers import step_of
-from tf_transformer.training.restore import restore_model
-from tf_transformer.training.run_directory import RunDirectory
 
 pytestmark = pytest.mark.usefixtures("use_small_copy_task")
 
@@ -145,8 +145,8 @@ def test_the_number_of_updates_is_measured(tmp_path, monkeypatch, capfd, seconds
         raise StoppedError
 
     written = {}
-    monkeypatch.setattr("tf_transformer.training.speed.seconds_per_batch", lambda *_: seconds)
-    monkeypatch.setattr("tf_transformer.training.train._fit", stop)
+    monkeypatch.setattr("tf_transformer.runs.compile.seconds_per_batch", lambda *_: seconds)
+    monkeypatch.setattr("tf_transformer.runs.train._fit", stop)
     command = ["train", f"--run-dir={tmp_path / 'run'}", *SETTINGS, "--minutes=10"]
     if warmup_steps is None:
         assert cli.main(command) == 2

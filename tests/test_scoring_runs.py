@@ -10,11 +10,11 @@ from small_runs import train
 import tf_transformer as tt
 from tf_transformer import cli
 from tf_transformer.data.corpus import load_validation
-from tf_transformer.training.checkpoints import Checkpoints
-from tf_transformer.training.criterion import BLEU, LOSS, Criterion
-from tf_transformer.training.restore import best_checkpoint, restore_model
-from tf_transformer.training.run_directory import RunDirectory
-from tf_transformer.training.validation import Validation
+from tf_transformer.evaluation import BLEU, LOSS, Criterion
+from tf_transformer.runs.checkpoints import Checkpoints
+from tf_transformer.runs.compile import Validation
+from tf_transformer.runs.restore import best_checkpoint, restore_model
+from tf_transformer.runs.run_directory import RunDirectory
 
 pytestmark = pytest.mark.slow
 

@@ -3,8 +3,8 @@
 import pytest
 
 import tf_transformer as tt
-from tf_transformer.training.criterion import BLEU, CHRF, LOSS
-from tf_transformer.training.search_choice import LENGTH_PENALTIES, choose_search
+from tf_transformer.evaluation import BLEU, CHRF, LOSS
+from tf_transformer.runs.search_tuning import LENGTH_PENALTIES, choose_search
 
 WORDS = tuple("abcdefghijkl")
 CHINESE = tuple("两只棕色的狗在雪地里玩")
@@ -117,7 +117,7 @@ def test_sentences_are_left_when_greedy_search_has_taken_too_long(monkeypatch):
     def monotonic():  # a second for each ten sentences
         return sum(len(sources) for *_, sources in translator.calls) / 10
 
-    monkeypatch.setattr("tf_transformer.training.search_choice.time.monotonic", monotonic)
+    monkeypatch.setattr("tf_transformer.runs.search_tuning.time.monotonic", monotonic)
     assert 200 <= choose_search(translator, validation).sentences < 400
 
 

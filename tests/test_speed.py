@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tf_transformer as tt
-from tf_transformer.training.speed import seconds_per_batch
+from tf_transformer.runs.compile import seconds_per_batch
 
 
 @pytest.mark.parametrize("accumulation", [1, 2])

@@ -13,10 +13,10 @@ from tf_transformer.data.corpus import load_corpus, load_validation
 from tf_transformer.data.held_out import hold_out
 from tf_transformer.data.parallel import DataError
 from tf_transformer.data.text_files import TextFiles
+from tf_transformer.runs.recipe import Facts, choose, explain
+from tf_transformer.runs.run_directory import RunDirectory
 from tf_transformer.training.distribution import Workers
-from tf_transformer.training.recipe import Facts, choose, explain
 from tf_transformer.training.run_data import prepare_data
-from tf_transformer.training.run_directory import RunDirectory
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import tf_transformer as tt
 from tf_transformer.config import TrainingConfig
 from tf_transformer.layers.output_projection import OutputProjection
 from tf_transformer.layers.token_statistics import projected_token_statistics, token_statistics
-from tf_transformer.training.compilation import compile_model
+from tf_transformer.runs.compile import compile_model
 
 RNG = np.random.default_rng(4)
 BATCH, LENGTH, D_MODEL, VOCAB_SIZE = 3, 5, 4, 7

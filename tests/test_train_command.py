@@ -28,7 +28,7 @@ from tf_transformer.commands.train import given_settings, resumed_config
 from tf_transformer.config import RunConfig, merge_tables, read_toml
 from tf_transformer.errors import ConfigError
 from tf_transformer.models.architectures import preset
-from tf_transformer.training.run_directory import RunDirectory
+from tf_transformer.runs.run_directory import RunDirectory
 
 
 @pytest.fixture(scope="module")

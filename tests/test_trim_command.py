@@ -15,9 +15,9 @@ from tf_transformer import cli
 from tf_transformer.config import RunConfig
 from tf_transformer.config.tables import DataConfig, TokenizerConfig
 from tf_transformer.models.architectures import build_model, with_tokenizers
-from tf_transformer.training.checkpoints import Checkpoints
-from tf_transformer.training.restore import restore_model, translator_of
-from tf_transformer.training.run_directory import RunDirectory
+from tf_transformer.runs.checkpoints import Checkpoints
+from tf_transformer.runs.restore import restore_model, translator_of
+from tf_transformer.runs.run_directory import RunDirectory
 
 pytestmark = pytest.mark.slow
 

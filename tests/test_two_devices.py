@@ -11,8 +11,8 @@ import uneven
 from small_models import has_setting, small_config
 
 from tf_transformer.models.architectures import ARCHITECTURES
-from tf_transformer.training.restore import restore_model
-from tf_transformer.training.run_directory import RunDirectory
+from tf_transformer.runs.restore import restore_model
+from tf_transformer.runs.run_directory import RunDirectory
 
 pytestmark = pytest.mark.slow
 

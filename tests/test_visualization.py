@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from tf_transformer import cli
-from tf_transformer.training.run_directory import RunDirectory
+from tf_transformer.runs.run_directory import RunDirectory
 
 
 def test_plot_draws_the_curves_of_runs(early_stopped_run, tmp_path, capfd):

@@ -10,8 +10,8 @@ from tf_transformer.commands.models import quiet, search_errors
 from tf_transformer.commands.options import length_penalty, positive
 from tf_transformer.config import DataConfig
 from tf_transformer.errors import ConfigError, InputError
+from tf_transformer.runs.run_directory import RunDirectory, warn
 from tf_transformer.settings import flag
-from tf_transformer.training.run_directory import RunDirectory, warn
 
 HELP = "write a SavedModel, text in and text out, or a model of CTranslate2"
 DESCRIPTION = "Writes the best checkpoint of a run as saved_models/NAME/VERSION."
@@ -65,7 +65,7 @@ def run(options: argparse.Namespace, started: float) -> int:
     precision = options.precision or "float32"
     run_directory = RunDirectory.open(options.run_dir)
     with quiet():
-        from tf_transformer.training.restore import require_translator, restore_model
+        from tf_transformer.runs.restore import require_translator, restore_model
     config = run_directory.config()
     require_translator(config.model)
     trained = restore_model(run_directory, "float32" if precision == "int8" else precision)
@@ -161,8 +161,8 @@ def _with_search(
         The translator, and what the manifest says of its search.
     """
     from tf_transformer.inference.translator import Translator
-    from tf_transformer.training.criterion import Criterion
-    from tf_transformer.training.search_choice import (
+    from tf_transformer.runs.recipe import metric_of
+    from tf_transformer.runs.search_tuning import (
         DEFAULT_BEAM_SIZE,
         SearchChoice,
         choose_search,
@@ -197,8 +197,8 @@ def _with_search(
             chosen = _BY_DEFAULT
         else:
             print("Choosing the search on the validation text.", file=sys.stderr)
-            criterion = Criterion.of(RunDirectory.open(options.run_dir).config())
-            search = choose_search(translator, validation, search.beam_size, criterion=criterion)
+            metric = metric_of(RunDirectory.open(options.run_dir).config())
+            search = choose_search(translator, validation, search.beam_size, metric=metric)
             chosen = "on validation text"
             if options.beam_size is not None:
                 search = search._replace(beam_size=options.beam_size)

@@ -16,8 +16,8 @@ def open_translator(path: str, options: argparse.Namespace) -> Any:
     with quiet():
         from tf_transformer.inference.process import run_in_callers_thread
         from tf_transformer.inference.translator import Translator
-        from tf_transformer.training.restore import restore_model, translator_of
-        from tf_transformer.training.run_directory import RunDirectory
+        from tf_transformer.runs.restore import restore_model, translator_of
+        from tf_transformer.runs.run_directory import RunDirectory
     run_in_callers_thread()
     if not RunDirectory.is_run(path):
         return Translator.load(path, xla=options.xla, threads=options.threads)

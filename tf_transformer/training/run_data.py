@@ -15,12 +15,12 @@ from tf_transformer.data.held_out import Remainder
 from tf_transformer.data.parallel import Corpus
 from tf_transformer.inference.ordered import num_cores
 from tf_transformer.models.architectures import with_tokenizers
+from tf_transformer.runs.recipe import Facts, choose, with_choices
+from tf_transformer.runs.restore import restore_tokenizers
+from tf_transformer.runs.run_directory import RunDirectory, say
 from tf_transformer.settings import flag
 from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer, VocabularySizeError
 from tf_transformer.training.distribution import Workers
-from tf_transformer.training.recipe import Choice, Facts, choose, with_choices
-from tf_transformer.training.restore import restore_tokenizers
-from tf_transformer.training.run_directory import RunDirectory, say
 
 Sentences = Callable[[], Iterable[str]]  # called again where they are needed again
 
@@ -167,7 +167,7 @@ def _completed(config: RunConfig, corpus: Corpus, workers: Workers) -> RunConfig
     # The machines of other workers may have more cores.
     content = json.dumps([str(facts), choose(config, facts)]).encode()
     chosen_for, choices = json.loads(workers.broadcast(content))
-    return with_choices(config, [Choice(*choice) for choice in choices], chosen_for)
+    return with_choices(config, choices, chosen_for)
 
 
 def _train_tokenizer(
