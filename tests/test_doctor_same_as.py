@@ -40,7 +40,7 @@ def run_dir(model, letter_tokenizer, root):
         model=sizes,
     )
     directory.begin(config, letter_tokenizer, letter_tokenizer)
-    Checkpoints(directory.checkpoints_path).write(model, 1, {"val_bleu": 1.0}, is_best=True)
+    Checkpoints(directory.checkpoints_path).write(model, 1, {"val_bleu": 1.0})
     return directory.path
 
 

@@ -198,10 +198,10 @@ def test_the_options_of_an_export_are_kept_and_the_rest_is_chosen(
 ):
     beam_sizes = []
 
-    def choose_greedy(translator, validation, beam_size, criterion):
+    def choose_greedy(translator, validation, beam_size, metric):
         beam_sizes.append(beam_size)
         scores = (SearchScore(1, None, 9.0), SearchScore(beam_size, 1.4, 8.0))
-        return SearchChoice(1, 1.4, scores, criterion.label, len(validation), "signature")
+        return SearchChoice(1, 1.4, scores, metric.label, len(validation), "signature")
 
     monkeypatch.setattr("tf_transformer.runs.search_tuning.choose_search", choose_greedy)
     settings, manifest = export(trained_run[0], *options)
