@@ -29,11 +29,11 @@ _SAMPLE_PAIRS = 1000
 # do not shorten.
 _WEIGHTS_PER_SECOND = 1.15e10
 _SECONDS_NOT_SHARED = 0.1
-_METRICS = {"bleu": BLEU, "chrf": CHRF, "loss": LOSS}
-_REASONS = {
-    "bleu": "the usual metric of translations",
-    "chrf": "BLEU is near 0 for sentences of fewer than four words",
-    "loss": "nothing is translated",
+# The values of the setting `criterion`, and the reasons for them.
+_METRICS = {
+    "bleu": (BLEU, "the usual metric of translations"),
+    "chrf": (CHRF, "BLEU is near 0 for sentences of fewer than four words"),
+    "loss": (LOSS, "nothing is translated"),
 }
 
 
@@ -132,7 +132,7 @@ def metric_of(config: RunConfig) -> Metric:
         raise ConfigError(
             f"criterion={name!r} needs translations, and this run makes none. Omit it."
         )
-    return _METRICS[name]
+    return _METRICS[name][0]
 
 
 def choose(config: RunConfig, facts: Facts) -> Choices:
@@ -169,7 +169,7 @@ def choose(config: RunConfig, facts: Facts) -> Choices:
     source = "" if facts.minutes is None else " by a guess of the speed"
     for setting, (value, reason) in _choices_of_budget(config, budget, source).items():
         add(setting, value, reason)
-    add("training.criterion", facts.criterion, _REASONS[facts.criterion])
+    add("training.criterion", facts.criterion, _METRICS[facts.criterion][1])
     dropout_rate = 0.3 if num_pairs < 10_000 else 0.2 if num_pairs < 100_000 else 0.1
     add("model.dropout_rate", dropout_rate, "the less text, the sooner it is known by heart")
     add(

@@ -1,7 +1,7 @@
 """From a run directory to a trained model."""
 
 import contextlib
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 
@@ -79,9 +79,7 @@ def translator_of(
     model: keras.Model,
     source_tokenizer: SentencePieceTokenizer,
     target_tokenizer: SentencePieceTokenizer,
-    *,
-    xla: bool = False,
-    threads: int | None = None,
+    **options: Any,
 ) -> Translator:
     """Makes a greedy translator of a model that reads sources as an export of its run does.
 
@@ -90,24 +88,19 @@ def translator_of(
         model: The model of a run.
         source_tokenizer: Tokenizer of the source.
         target_tokenizer: Tokenizer of the target.
-        xla: See `Translator`.
-        threads: See `Translator`.
+        **options: `xla` and `threads`, see `Translator`.
 
     Raises:
         RunError: The model only scores text.
     """
     require_translator(model.config)
-    return Translator.from_model(
-        model,
-        source_tokenizer,
-        target_tokenizer,
-        data.max_length,
-        fold_capitals=data.fold_capitals or False,
-        max_length_ratio=data.max_length_ratio,
-        by_sentence=data.has_sources,
-        xla=xla,
-        threads=threads,
-    )
+    options |= {
+        "fold_capitals": data.fold_capitals or False,
+        "max_length_ratio": data.max_length_ratio,
+        "by_sentence": data.has_sources,
+    }
+    tokenizers = source_tokenizer, target_tokenizer
+    return Translator.from_model(model, *tokenizers, data.max_length, **options)
 
 
 def require_translator(config: ModelConfig) -> None:

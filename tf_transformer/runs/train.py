@@ -286,12 +286,8 @@ class Run:
 
     def _measure(self, num_batches: int) -> float:
         """Returns the seconds of an update, the same on all workers, measured on some batches."""
-        training, batches = self.config.training, self.data.batches
-        epoch = self.batches_seen // len(batches)
-        dataset = batches.dataset(
-            epoch, None, 0, training.accumulation_steps, training.chunked_logits
-        )
-        seconds = seconds_per_batch(self.model, dataset, num_batches) * training.accumulation_steps
+        seconds = seconds_per_batch(self.model, self._training_dataset(skip=0), num_batches)
+        seconds *= self.config.training.accumulation_steps
         return self.workers.all_reduce_max(max(1, round(1e6 * seconds))) / 1e6
 
     def _restore(self) -> None:
@@ -378,20 +374,22 @@ class Run:
         together.on_epoch_end(0, {f"val_{name}": value for name, value in logs.items()})
 
     def _fit(self, callbacks: list[keras.callbacks.Callback], steps: int, epochs: int) -> None:
-        # The order of the data is a function of the epoch, so a resumed run sees the batches that
-        # the other one would have seen.
-        epoch, skip = divmod(self.batches_seen, len(self.data.batches))
-        training = self.config.training
         self.model.fit(
-            self.data.batches.dataset(
-                epoch, None, skip, training.accumulation_steps, training.chunked_logits
-            ),
+            self._training_dataset(skip=self.batches_seen % len(self.data.batches)),
             validation_data=self._validation_dataset(),
             steps_per_epoch=steps,
             shuffle=False,  # the batches are in their order already
             epochs=epochs,
             verbose=0,
             callbacks=callbacks,
+        )
+
+    def _training_dataset(self, skip: int) -> tf.data.Dataset:
+        # The order of the data is a function of the epoch, so a resumed run sees the batches that
+        # the other one would have seen.
+        training, epoch = self.config.training, self.batches_seen // len(self.data.batches)
+        return self.data.batches.dataset(
+            epoch, None, skip, training.accumulation_steps, training.chunked_logits
         )
 
     def _validation_dataset(self) -> tf.data.Dataset:

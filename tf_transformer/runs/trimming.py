@@ -31,9 +31,7 @@ def trim_run(
     sources: Sequence[str],
     targets: Sequence[str],
     translate: Callable[[Translator, Sequence[str]], list[str]],
-    *,
-    xla: bool = False,
-    threads: int | None = None,
+    **options: Any,
 ) -> dict[str, tuple[int, int]]:
     """Writes a run with the best checkpoint of another one, and fewer subwords.
 
@@ -48,8 +46,7 @@ def trim_run(
         sources: Texts to translate.
         targets: Texts of the target whose subwords are kept, too.
         translate: Translates sources, with all hypotheses whose subwords are to be kept.
-        xla: See `Translator`.
-        threads: See `Translator`.
+        **options: `xla` and `threads`, see `Translator`.
 
     Returns:
         Numbers after and before by what they count: subwords of each vocabulary, parameters, and
@@ -72,7 +69,6 @@ def trim_run(
     joint = tokenizers[0].model == tokenizers[1].model
 
     def translations(model: Any, tokenizers: Sequence[Any]) -> list[str]:
-        options = {"xla": xla, "threads": threads}
         return translate(translator_of(config.data, model, *tokenizers, **options), sources)
 
     recorders = [Recorder(tokenizer) for tokenizer in tokenizers]
