@@ -6,6 +6,7 @@ import types
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import tf_transformer as tt
 from tf_transformer.evaluation import BLEU, LOSS
@@ -173,7 +174,7 @@ def lines_of_steps(monkeypatch, tmp_path, capfd):
         printed = []
         for batch, passed in enumerate(seconds):
             clock.now += passed
-            optimizer.iterations = np.array(batch + 1)
+            optimizer.iterations = tf.constant(batch + 1)
             shown.on_train_batch_end(batch, {"loss": 2.5})
             printed.append(capfd.readouterr().err)
         logs = {"loss": 2.5}
