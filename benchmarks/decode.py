@@ -74,8 +74,8 @@ def write_models(
 
     import tf_transformer as tt
     from tf_transformer.models.architectures import build_model, with_tokenizers
-    from tf_transformer.training.restore import restore_model, restore_tokenizers
-    from tf_transformer.training.run_directory import RunDirectory
+    from tf_transformer.runs.restore import restore_model, restore_tokenizers
+    from tf_transformer.runs.run_directory import RunDirectory
 
     run = RunDirectory.open(options.run_dir) if options.run_dir else None
     if run and has_sizes_of(preset, run.config().model):

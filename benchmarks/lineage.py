@@ -118,9 +118,9 @@ def measure(name: str, run_dir: pathlib.Path, options: argparse.Namespace) -> di
     """Returns the quality and the speed of one architecture."""
     import tf_transformer as tt
     from tf_transformer.data.corpus import load_validation
-    from tf_transformer.training.restore import restore_model, translator_of
-    from tf_transformer.training.run_directory import RunDirectory
-    from tf_transformer.training.validation import Validation
+    from tf_transformer.runs.compile import Validation
+    from tf_transformer.runs.restore import restore_model, translator_of
+    from tf_transformer.runs.run_directory import RunDirectory
 
     run = RunDirectory.open(run_dir)
     lines, config = run.log(), run.config()

@@ -16,7 +16,7 @@ from tf_transformer.config import TrainingConfig  # noqa: E402
 from tf_transformer.data.batching import TokenBatches  # noqa: E402
 from tf_transformer.data.tokens import TokenizedText  # noqa: E402
 from tf_transformer.models.architectures import build_model, preset  # noqa: E402
-from tf_transformer.training.compilation import compile_model  # noqa: E402
+from tf_transformer.runs.compile import compile_model  # noqa: E402
 from tf_transformer.training.schedules import NoamSchedule  # noqa: E402
 
 PRECISIONS = {"float32": "float32", "bfloat16": "mixed_bfloat16"}

@@ -30,9 +30,10 @@ import tensorflow as tf
 from tensorflow.python.framework.config import disable_op_determinism
 
 import tf_transformer as tt
-from tf_transformer.training import callbacks, stopping
+from tf_transformer.runs import callbacks
+from tf_transformer.training import stopping
 
-LOAD_CORPUS = "tf_transformer.training.run_data.load_corpus"
+LOAD_CORPUS = "tf_transformer.runs.data.load_corpus"
 
 
 def _randomise(layer, seed=0):

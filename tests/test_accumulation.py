@@ -34,11 +34,6 @@ def test_config_round_trip():
     assert twin.get_config() == optimizer.get_config()
 
 
-def test_less_than_one_step_is_an_error():
-    with pytest.raises(ValueError, match="at least 1; received steps=0"):
-        tt.GradientAccumulation(keras.optimizers.SGD(), 0)
-
-
 def test_a_group_with_an_overflow_is_dropped():
     variable = keras.Variable([0.0])
     inner = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(1.0), initial_scale=8.0)

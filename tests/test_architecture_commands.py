@@ -9,9 +9,9 @@ import tf_transformer as tt
 from tf_transformer import cli
 from tf_transformer.config import read_toml, settings_by_table
 from tf_transformer.models.architectures import ARCHITECTURES, preset
+from tf_transformer.runs.restore import restore_model, translator_of
+from tf_transformer.runs.run_directory import RunDirectory
 from tf_transformer.settings import flag
-from tf_transformer.training.restore import restore_model, translator_of
-from tf_transformer.training.run_directory import RunDirectory
 
 OTHERS = [name for name in ARCHITECTURES if name != "transformer"]
 EVERY_ARCHITECTURE = pytest.mark.parametrize("architecture", ARCHITECTURES)

@@ -1,26 +1,51 @@
-"""Callbacks: validation BLEU, the log, checkpoints, and the stop at a loss that is not finite."""
+"""Callbacks: validation BLEU, checkpoints, log and progress of a run, the stop at a NaN."""
 
 import json
+import types
 
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import tf_transformer as tt
-from tf_transformer.training import callbacks
-from tf_transformer.training.checkpoints import Checkpoints
-from tf_transformer.training.criterion import LOSS, Criterion
+from tf_transformer.evaluation import BLEU, LOSS
+from tf_transformer.runs import callbacks
+from tf_transformer.runs.checkpoints import Checkpoints
+from tf_transformer.runs.compile import seconds_per_batch
+
+STARTED = 1000.0
+
+
+def a_run(path, metric=BLEU, every=None, keep=5, **attributes):
+    """What callbacks read of a `Run`."""
+    training = types.SimpleNamespace(checkpoint_steps=every, minutes=None)
+
+    class Batches:
+        padding_fraction, num_target_tokens = 0.03125, 300
+
+        def __len__(self):
+            return 3
+
+    return types.SimpleNamespace(**{
+        "checkpoints": Checkpoints(path / "checkpoints", metric, keep),
+        "config": types.SimpleNamespace(training=training),
+        "workers": types.SimpleNamespace(is_chief=True),
+        "data": types.SimpleNamespace(batches=Batches()),
+        "directory": types.SimpleNamespace(log_path=path / "log.jsonl"),
+        "metric": metric, "signatures": {"val_bleu": "nrefs:1"}, "metadata": {"seed": 1},
+        "started": STARTED, "batches_seen": 0, "earlier_log": [], "total_steps": 100, **attributes,
+    })  # fmt: skip
 
 
 def test_translation_bleu_is_the_score_of_the_translations(copy_corpus, fit):
     # Half of the sentences are right, half truncated, so that BLEU is neither 0 nor 100.
-    received, shown = [], []
+    received, shown, history = [], [], []
 
     def translate(sources):
         received.append(sources)
-        return [s if i % 2 else s[: len(s) // 2] for i, s in enumerate(sources)]
+        return ["", *(s if i % 2 else s[: len(s) // 2] for i, s in enumerate(sources[1:], 1))]
 
-    history = []
     fit(
         tt.TranslationBleu(translate, copy_corpus.validation, num_samples=3, show=shown.append),
         keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: history.append(dict(logs))),
@@ -32,32 +57,15 @@ def test_translation_bleu_is_the_score_of_the_translations(copy_corpus, fit):
     assert 0 < expected < 100
     assert [logs["val_bleu"] for logs in history] == [expected, expected]
     assert received[:2] == [sources, sources]
+    assert shown[:2] == [f"  {sources[0]}  →  (nothing)", f"  {sources[1]}  →  {sources[1]}"]
     assert len(shown) == 6
-    for line, source, translation in zip(shown[:3], sources, translations, strict=False):
-        assert source in line
-        assert translation in line
 
 
-@pytest.mark.parametrize("translation", ["", " "])
-def test_a_sample_without_a_translation_says_so(copy_corpus, fit, translation):
-    shown = []
-    fit(
-        tt.TranslationBleu(
-            lambda sources: [translation] * len(sources),
-            copy_corpus.validation,
-            num_samples=1,
-            show=shown.append,
-        ),
-        epochs=1,
-    )
-    assert shown == [f"  {copy_corpus.validation.sources[0]}  →  (nothing)"]
-
-
-def bleu_of(*values):
-    """Puts made-up values of BLEU into the logs, one each period."""
+def metrics_of(name, *values):
+    """Puts made-up values of a metric into the logs, one each period."""
 
     def put(epoch, logs):
-        logs["val_bleu"] = values[epoch]
+        logs[name] = values[epoch]
 
     return keras.callbacks.LambdaCallback(on_epoch_end=put)
 
@@ -65,72 +73,53 @@ def bleu_of(*values):
 def test_run_log_has_a_line_of_metrics_for_each_validation(fit, step_clock, tmp_path):
     path = tmp_path / "log.jsonl"
     path.write_text('{"step": 0}\n', encoding="utf-8")
-    fit(bleu_of(3.0, 5.5), step_clock, callbacks.RunLog(path, 1000.0 - 60, 0.03125), epochs=2)
+    run = a_run(tmp_path, started=STARTED - 60, earlier_log=[{"validation_seconds": 10.0}])
+    fit(metrics_of("val_bleu", 3.0, 5.5), step_clock, callbacks.RunLog(run), epochs=2)
     first, *lines = map(json.loads, path.read_text(encoding="utf-8").splitlines())
     assert first == {"step": 0}, "a resumed run appends"
-    assert [line["step"] for line in lines] == [4, 8]
-    assert [line["val_bleu"] for line in lines] == [3.0, 5.5]
-    assert [line["minutes"] for line in lines] == [2.08, 3.17]  # 60 + 65 and 60 + 130 seconds
-    assert [line["learning_rate"] for line in lines] == pytest.approx(
-        [5 * 100**-1.5 / 4, 9 * 100**-1.5 / 4]
-    ), "of the step to come"
+    expected = {
+        "step": (4, 8), "val_bleu": (3.0, 5.5), "minutes": (2.08, 3.17),  # 60 + 65, 60 + 130 s
+        "validation_seconds": (25, 25), "validation_fraction": (0.28, 0.316),
+        "learning_rate": (5 * 100**-1.5 / 4, 9 * 100**-1.5 / 4),  # of the step to come
+        "padding_fraction": (0.0312, 0.0312), "criterion": ("val_bleu",) * 2,
+        "signature": ("nrefs:1",) * 2,
+    }  # fmt: skip
+    for name, values in expected.items():
+        found = [line.pop(name) for line in lines]
+        assert found == (list(values) if name != "learning_rate" else pytest.approx(values))
     assert all(np.isfinite(line["loss"]) for line in lines)
-    assert [line["padding_fraction"] for line in lines] == [0.0312, 0.0312]
 
 
-def test_save_checkpoints_keeps_metrics_and_the_best_checkpoint(fit, tmp_path):
-    checkpoints = Checkpoints(tmp_path, keep=2)
-    fit(bleu_of(1.0, 7.0, 7.0, 2.0, 3.0), callbacks.SaveCheckpoints(checkpoints), epochs=5)
-    kept = {checkpoint.step: checkpoint.metrics["val_bleu"] for checkpoint in checkpoints.all()}
-    assert kept == {12: 7.0, 16: 2.0, 20: 3.0}
-    assert checkpoints.best().step == 12, "the last of two equals"
-    assert checkpoints.latest().step == 20
-
-
-def test_save_checkpoints_keeps_the_best_of_an_earlier_process(fit, tmp_path):
+@pytest.mark.parametrize(
+    ("metric", "values", "best"),
+    [(BLEU, (1.0, 7.0, 7.0, 2.0, 3.0), 12), (LOSS, (2.0, 1.0, 1.0, 1.5, 3.0), 12),
+     (BLEU, (9.0, 4.0, 1.0, 2.0, 3.0), 4)],
+)  # fmt: skip
+def test_checkpoints_hold_metrics_and_the_best_is_kept(fit, tmp_path, metric, values, best):
     # Every period here has a new callback and a new `Checkpoints`, as a new process would.
-    for bleu, best in ((9.0, 4), (4.0, 4), (9.5, 12), (9.4, 12)):
-        fit(bleu_of(bleu), callbacks.SaveCheckpoints(Checkpoints(tmp_path)), epochs=1)
-        assert Checkpoints(tmp_path).best().step == best
+    for value in values:
+        save = callbacks.SaveCheckpoints(a_run(tmp_path, metric, keep=2))
+        model = fit(metrics_of(metric.name, value), save, epochs=1)
+    found = Checkpoints(tmp_path / "checkpoints", metric)
+    kept = {checkpoint.step: checkpoint.metrics[metric.name] for checkpoint in found.all()}
+    assert kept == {step: values[step // 4 - 1] for step in sorted({best, 16, 20})}
+    assert found.best().step == best and found.latest().signatures == {"val_bleu": "nrefs:1"}
+    assert int(model.optimizer.iterations) == 20
 
 
-def test_save_checkpoints_monitors_another_metric(fit, tmp_path):
-    save = callbacks.SaveCheckpoints(Checkpoints(tmp_path), Criterion("val_chrf", "chrF"))
-
-    def put(epoch, logs):
-        logs.update(val_bleu=[1.0, 2.0][epoch], val_chrf=[2.0, 1.0][epoch])
-
-    fit(keras.callbacks.LambdaCallback(on_epoch_end=put), save, epochs=2)
-    assert Checkpoints(tmp_path).best().step == 4
-
-
-def test_save_checkpoints_keeps_the_lowest_loss(fit, tmp_path):
-    save = callbacks.SaveCheckpoints(Checkpoints(tmp_path), LOSS)
-
-    def put(epoch, logs):
-        logs.update(val_bleu=epoch, val_loss=[2.0, 1.0, 1.0, 1.5][epoch])
-
-    fit(keras.callbacks.LambdaCallback(on_epoch_end=put), save, epochs=4)
-    assert Checkpoints(tmp_path).best().step == 12
+def test_checkpoints_between_validations_count_batches(fit, tmp_path):
+    run = a_run(tmp_path, every=2, keep=9, batches_seen=100)
+    fit(metrics_of("val_bleu", 7.0, 3.0), callbacks.SaveCheckpoints(run), epochs=2)
+    found = [(c.step, c.batches_seen, c.metrics.get("val_bleu")) for c in run.checkpoints.all()]
+    assert found == [(2, 102, None), (4, 104, 7.0), (6, 106, None), (8, 108, 3.0)]
+    assert run.batches_seen == 108
+    assert {checkpoint.run_metadata["seed"] for checkpoint in run.checkpoints.all()} == {1}
 
 
-def test_without_the_metric_the_newest_checkpoint_is_the_best(fit, tmp_path):
-    fit(callbacks.SaveCheckpoints(Checkpoints(tmp_path)), epochs=2)
-    assert Checkpoints(tmp_path).best().step == 8
-
-
-def test_checkpoints_between_validations_count_batches_and_keep_the_best(fit, tmp_path):
-    checkpoints = Checkpoints(tmp_path, keep=9)
-    save = callbacks.SaveCheckpoints(
-        checkpoints, every=2, batches_seen=100, run_metadata={"seed": 1}
-    )
-    fit(bleu_of(7.0, 3.0), save, epochs=2)
-    found = [
-        (c.step, c.batches_seen, c.metrics.get("val_bleu"), c.best_step) for c in checkpoints.all()
-    ]
-    assert found == [(2, 102, None, None), (4, 104, 7.0, 4), (6, 106, None, 4), (8, 108, 3.0, 4)]
-    assert {checkpoint.run_metadata["seed"] for checkpoint in checkpoints.all()} == {1}
-    assert not list(tmp_path.glob("*.1")), "where a validation is due, it alone saves"
+def test_a_worker_that_is_not_the_chief_counts_and_writes_nothing(fit, tmp_path):
+    run = a_run(tmp_path, every=2, workers=types.SimpleNamespace(is_chief=False))
+    fit(callbacks.SaveCheckpoints(run), epochs=2)
+    assert run.batches_seen == 8 and not any(tmp_path.iterdir())
 
 
 @pytest.fixture
@@ -155,17 +144,87 @@ def poisoned(line_model):
 def test_a_loss_that_is_not_finite_stops_training_and_names_the_last_checkpoint(
     fit, poisoned, tmp_path, value
 ):
-    checkpoints = Checkpoints(tmp_path)
-    save = callbacks.SaveCheckpoints(checkpoints, every=1)
+    run = a_run(tmp_path, every=1)
     with pytest.raises(callbacks.DivergedError) as refusal:
-        fit(poisoned(6, value), callbacks.StopOnNan(checkpoints), save)
+        fit(poisoned(6, value), callbacks.StopOnNan(run), callbacks.SaveCheckpoints(run))
     for part in ("step 6: the loss is", "step-00000005", "--learning-rate"):
         assert part in str(refusal.value)
-    assert checkpoints.latest().step == 5
+    assert run.checkpoints.latest().step == 5
 
 
 def test_weights_that_are_not_finite_are_not_saved(fit, poisoned, tmp_path):
-    checkpoints = Checkpoints(tmp_path)
+    run = a_run(tmp_path, every=1)
     with pytest.raises(callbacks.DivergedError, match="step 6: weights are no longer finite"):
-        fit(poisoned(6), callbacks.SaveCheckpoints(checkpoints, every=1))
-    assert checkpoints.latest().step == 5
+        fit(poisoned(6), callbacks.SaveCheckpoints(run))
+    assert run.checkpoints.latest().step == 5
+
+
+@pytest.fixture
+def lines_of_steps(monkeypatch, tmp_path, capfd):
+    """What is printed after steps that take so many seconds each, of 100 target tokens a step."""
+
+    def lines(seconds, minutes=None, **end):
+        clock = types.SimpleNamespace(now=STARTED, monotonic=lambda: clock.now)
+        monkeypatch.setattr(callbacks, "time", clock)
+        run = a_run(tmp_path, **end)
+        run.config.training.minutes = minutes
+        shown, optimizer = callbacks.Progress(run), types.SimpleNamespace()
+        shown.set_model(types.SimpleNamespace(optimizer=optimizer))
+        shown.on_epoch_begin(0)
+        printed = []
+        for batch, passed in enumerate(seconds):
+            clock.now += passed
+            optimizer.iterations = tf.constant(batch + 1)
+            shown.on_train_batch_end(batch, {"loss": 2.5})
+            printed.append(capfd.readouterr().err)
+        logs = {"loss": 2.5}
+        shown.on_epoch_end(0, logs)
+        return printed, logs.get("tokens_per_second")
+
+    return lines
+
+
+def test_speed_and_time_left_wait_until_they_are_known(lines_of_steps):
+    assert lines_of_steps([100], total_steps=5)[1] is None
+    # The first step takes as long as the tracing; the others 40 seconds.
+    lines, speed = lines_of_steps([100, 40, 40], total_steps=5)
+    assert lines == [
+        " 20%  step 1, loss 2.500, 1:40 elapsed\n",
+        " 40%  step 2, loss 2.500, 2 tokens/s, 2:20 elapsed, 2:00 left\n",
+        " 60%  step 3, loss 2.500, 2 tokens/s, 3:00 elapsed, 1:20 left\n",
+    ]
+    assert speed == 2.5
+
+
+def test_where_minutes_end_training_the_time_left_is_always_known(lines_of_steps):
+    lines, _ = lines_of_steps([150, 60], minutes=5.0, total_steps=None)
+    assert lines == [
+        " 50%  step 1, loss 2.500, 2:30 elapsed, 2:30 left\n",
+        " 70%  step 2, loss 2.500, 2 tokens/s, 3:30 elapsed, 1:30 left\n",
+    ]
+
+
+@pytest.mark.parametrize("accumulation", [1, 2])
+def test_measuring_the_speed_leaves_the_model_as_it_was(copy_corpus, accumulation, monkeypatch):
+    tokenizer = tt.SentencePieceTokenizer.train(copy_corpus.train.sources, 280)
+    batches = tt.TokenBatches.from_text(copy_corpus.train, tokenizer, tokenizer, seed=0)
+    config = tt.TransformerConfig(280, 280, num_layers=1, d_model=16, num_heads=2, d_ff=16)
+    model = tt.Transformer(config)
+    model.compile(tt.GradientAccumulation(tt.Adam(0.01), accumulation), tt.SmoothedCrossEntropy())
+    model.optimizer.build(model.trainable_variables)
+    variables = [*model.variables, *model.optimizer.variables]
+    before = [variable.numpy() for variable in variables]
+    traces, step = [], type(model).train_step
+
+    def train_step(self, data):
+        traces.append(data)
+        return step(self, data)
+
+    monkeypatch.setattr(type(model), "train_step", train_step)
+    data = batches.dataset(accumulation=accumulation)
+    assert seconds_per_batch(model, data, 4) > 0
+    for variable, value in zip(variables, before, strict=True):
+        np.testing.assert_array_equal(variable.numpy(), value, err_msg=variable.path)
+    model.fit(data, steps_per_epoch=4, shuffle=False, verbose=0)
+    assert len(traces) == 1, "the graph is built once"
+    assert model.optimizer.iterations.numpy() == 4 // accumulation

@@ -1,6 +1,7 @@
 """The cluster that TF_CONFIG or Slurm names, and how its workers wait for each other."""
 
 import json
+import os
 import socket
 import time
 
@@ -13,82 +14,82 @@ from tf_transformer.errors import ConfigError
 from tf_transformer.training.cluster import Cluster, WorkerError, worker_failures_named
 
 
+@pytest.fixture(autouse=True)
+def environment(monkeypatch):
+    """Sets variables of the environment, which has none of a cluster."""
+    for name in [name for name in os.environ if name.startswith(("SLURM_", "TF_CONFIG"))]:
+        monkeypatch.delenv(name)
+
+    def set_variables(**variables):
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+
+    return set_variables
+
+
+WORKERS = '"worker": ["a:1", "b:1"]'
+
+
 @pytest.mark.parametrize(
     "text",
     [
         "host:1234",
         "[]",
-        '{"cluster": {"worker": ["a:1", "b:1"]}}',
-        '{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker"}}',
-        '{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 2}}',
-        '{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "chief", "index": 0}}',
+        f'{{"cluster": {{{WORKERS}}}}}',
+        f'{{"cluster": {{{WORKERS}}}, "task": {{"type": "worker"}}}}',
+        f'{{"cluster": {{{WORKERS}}}, "task": {{"type": "worker", "index": 2}}}}',
+        f'{{"cluster": {{{WORKERS}}}, "task": {{"type": "chief", "index": 0}}}}',
+        f'{{"cluster": {{{WORKERS}, "ps": ["c:1"]}}, "task": {{"type": "worker", "index": 0}}}}',
         '{"cluster": {"worker": ["a", "b"]}, "task": {"type": "worker", "index": 0}}',
-        '{"cluster": {"worker": ["a:1"], "ps": ["b:1"]}, "task": {"type": "worker", "index": 0}}',
+        '{"cluster": {"worker": "a:1"}, "task": {"type": "worker", "index": 0}}',
     ],
 )
-def test_a_tf_config_that_names_no_cluster_is_refused(text):
+def test_a_tf_config_that_names_no_cluster_is_refused(text, environment, tmp_path, capsys):
+    environment(TF_CONFIG=text)
     with pytest.raises(ConfigError, match="TF_CONFIG must be JSON like") as error:
-        Cluster.from_environment({"TF_CONFIG": text})
+        Cluster.from_environment()
     assert "\n" not in str(error.value)
-
-
-def test_a_bad_tf_config_ends_training_with_status_2(tmp_path, capsys, monkeypatch):
-    monkeypatch.setenv("TF_CONFIG", "{")
     assert cli.main(["train", "--corpus=copy", f"--run-dir={tmp_path / 'run'}"]) == 2
     assert "TF_CONFIG must be JSON like" in capsys.readouterr().err.splitlines()[-1]
     assert not (tmp_path / "run").exists()
 
 
-def test_a_chief_is_the_first_worker():
+def test_a_chief_is_the_first_worker(environment):
     cluster = {"chief": ["a:1"], "worker": ["b:1", "c:1"]}
-    clusters = [
-        Cluster.from_environment(
-            {"TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": kind, "index": index}})}
-        )
-        for kind, index in (("chief", 0), ("worker", 0), ("worker", 1))
-    ]
-    assert clusters == [Cluster(("a:1", "b:1", "c:1"), index) for index in range(3)]
+    for number, (kind, index) in enumerate([("chief", 0), ("worker", 0), ("worker", 1)]):
+        task = {"type": kind, "index": index}
+        environment(TF_CONFIG=json.dumps({"cluster": cluster, "task": task}))
+        assert Cluster.from_environment() == Cluster(("a:1", "b:1", "c:1"), number)
 
 
-def test_one_worker_is_no_cluster():
-    assert Cluster.from_environment({}) is None
-    assert Cluster.from_environment({"TF_CONFIG": tf_config([1], 0)}) is None
-    assert Cluster.from_environment({"SLURM_PROCID": "0"}) is None
+SLURM = {
+    "SLURM_PROCID": "2", "SLURM_STEP_NUM_TASKS": "4", "SLURM_STEP_NODELIST": "node[2,10]",
+    "SLURM_STEP_TASKS_PER_NODE": "2(x2)",
+}  # fmt: skip
+ALONE = {
+    "SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "1", "SLURM_STEP_NODELIST": "node1",
+    "SLURM_STEP_TASKS_PER_NODE": "1",
+}  # fmt: skip
 
 
-def set_variables(monkeypatch, variables):
-    # TensorFlow's resolver reads the environment itself.
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
+@pytest.mark.parametrize(
+    "variables", [{}, {"TF_CONFIG": tf_config([1], 0)}, {"SLURM_PROCID": "0"}, ALONE]
+)
+def test_one_worker_is_no_cluster(environment, variables):
+    environment(**variables)
+    assert Cluster.from_environment() is None
 
 
-def test_slurm_tasks_are_a_cluster(monkeypatch):
-    variables = {
-        "SLURM_PROCID": "2",
-        "SLURM_STEP_NUM_TASKS": "4",
-        "SLURM_STEP_NODELIST": "node[2,10]",
-        "SLURM_STEP_TASKS_PER_NODE": "2(x2)",
-    }
-    set_variables(monkeypatch, variables)
+def test_slurm_tasks_are_a_cluster(environment):
+    environment(**SLURM)
     addresses = ("node2:8888", "node2:8889", "node10:8888", "node10:8889")
-    assert Cluster.from_environment(variables) == Cluster(addresses, 2)
+    assert Cluster.from_environment() == Cluster(addresses, 2)
 
 
-def test_one_slurm_task_is_no_cluster(monkeypatch):
-    variables = {
-        "SLURM_PROCID": "0",
-        "SLURM_STEP_NUM_TASKS": "1",
-        "SLURM_STEP_NODELIST": "node1",
-        "SLURM_STEP_TASKS_PER_NODE": "1",
-    }
-    set_variables(monkeypatch, variables)
-    assert Cluster.from_environment(variables) is None
-
-
-def test_slurm_without_its_variables_is_refused(monkeypatch):
-    monkeypatch.setenv("SLURM_PROCID", "0")
+def test_slurm_without_its_variables_is_refused(environment):
+    environment(SLURM_PROCID="0", SLURM_STEP_NUM_TASKS="2")
     with pytest.raises(ConfigError, match="Slurm"):
-        Cluster.from_environment({"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2"})
+        Cluster.from_environment()
 
 
 @pytest.mark.slow

@@ -13,8 +13,8 @@ from phrase_models import MAX_LENGTH, VOCAB_SIZE, our_greedy
 import tf_transformer as tt
 from tf_transformer.config import DataConfig, RunConfig, TokenizerConfig
 from tf_transformer.models.configs import TransformerConfig
-from tf_transformer.training.checkpoints import Checkpoints
-from tf_transformer.training.run_directory import RunDirectory
+from tf_transformer.runs.checkpoints import Checkpoints
+from tf_transformer.runs.run_directory import RunDirectory
 
 pytestmark = pytest.mark.slow
 
@@ -29,7 +29,7 @@ def run_dir(phrase_model, phrase_tokenizer, tmp_path_factory):
         model=TransformerConfig(num_layers=1, d_model=48, num_heads=4, d_ff=96),
     )
     run.begin(config, phrase_tokenizer, phrase_tokenizer)
-    Checkpoints(run.checkpoints_path).write(phrase_model, 300, {"val_bleu": 1.5}, is_best=True)
+    Checkpoints(run.checkpoints_path).write(phrase_model, 300, {"val_bleu": 1.5})
     return run.path
 
 

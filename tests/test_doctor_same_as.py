@@ -13,10 +13,10 @@ from tf_transformer import cli
 from tf_transformer.commands import doctor as command
 from tf_transformer.config import DataConfig, RunConfig, TokenizerConfig
 from tf_transformer.models.configs import TransformerConfig
+from tf_transformer.runs.checkpoints import Checkpoints
+from tf_transformer.runs.run_directory import RunDirectory
 from tf_transformer.serving.doctor.doctor import Check
 from tf_transformer.serving.doctor.same_as import Limits, Search, compare, exported_search
-from tf_transformer.training.checkpoints import Checkpoints
-from tf_transformer.training.run_directory import RunDirectory
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def run_dir(model, letter_tokenizer, root):
         model=sizes,
     )
     directory.begin(config, letter_tokenizer, letter_tokenizer)
-    Checkpoints(directory.checkpoints_path).write(model, 1, {"val_bleu": 1.0}, is_best=True)
+    Checkpoints(directory.checkpoints_path).write(model, 1, {"val_bleu": 1.0})
     return directory.path
 
 

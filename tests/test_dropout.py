@@ -8,8 +8,7 @@ import json, keras, tensorflow as tf
 cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
 import tf_transformer as tt
-from tf_transformer.training.checkpoints import seeds_of
-from tf_transformer.training.distribution import separate_seeds
+from tf_transformer.training.distribution import seeds_of, separate_seeds
 
 def draws(strategy):
     keras.utils.set_random_seed(0)

@@ -15,9 +15,9 @@ from tf_transformer import cli
 from tf_transformer.config import read_toml
 from tf_transformer.export.manifest import read_manifest, verify_files
 from tf_transformer.inference import choose_alignment
-from tf_transformer.training.restore import restore_model
-from tf_transformer.training.run_directory import RunDirectory
-from tf_transformer.training.search_choice import SearchChoice, SearchScore
+from tf_transformer.runs.restore import restore_model
+from tf_transformer.runs.run_directory import RunDirectory
+from tf_transformer.runs.search_tuning import SearchChoice, SearchScore
 
 SIDES = ("source", "target")
 
@@ -166,12 +166,12 @@ def test_the_options_of_an_export_are_kept_and_the_rest_is_chosen(
 ):
     beam_sizes = []
 
-    def choose_greedy(translator, validation, beam_size, criterion):
+    def choose_greedy(translator, validation, beam_size, metric):
         beam_sizes.append(beam_size)
         scores = (SearchScore(1, None, 9.0), SearchScore(beam_size, 1.4, 8.0))
-        return SearchChoice(1, 1.4, scores, criterion.label, len(validation), "signature")
+        return SearchChoice(1, 1.4, scores, metric.label, len(validation), "signature")
 
-    monkeypatch.setattr("tf_transformer.training.search_choice.choose_search", choose_greedy)
+    monkeypatch.setattr("tf_transformer.runs.search_tuning.choose_search", choose_greedy)
     settings, manifest = export(trained_run[0], *options)
     assert beam_sizes == searched
     penalty = pytest.approx(length_penalty)

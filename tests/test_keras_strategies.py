@@ -4,18 +4,14 @@ import pytest
 
 pytestmark = pytest.mark.slow
 
-OPTIMIZERS = {
-    "SGD": "keras.optimizers.SGD(0.1)",
-    "Adam": "keras.optimizers.Adam(0.1)",
-    "our Adam": "tt.Adam(0.1, global_clipnorm=1.0)",
-    "LossScaleOptimizer": "keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.1))",
-}
-PLAIN = {"adam": "'adam'", "our Adam": "tt.Adam(0.1)", "RMSprop": "keras.optimizers.RMSprop(0.1)"}
+PLAIN = {"adam": "'adam'", "our Adam": "tt.Adam(0.1)"}
 # The small model is traced sooner.
 CASES = [
-    ("Transformer", "our Adam", OPTIMIZERS["our Adam"]),
-    *(("small", *item) for item in OPTIMIZERS.items()),
-]
+    ("Transformer", "our Adam", "tt.Adam(0.1, global_clipnorm=1.0)"),
+    ("small", "Adam", "keras.optimizers.Adam(0.1)"),
+    ("small", "LossScaleOptimizer",
+     "keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.1))"),
+]  # fmt: skip
 # TensorFlow creates its devices once in a process, so this needs one of its own.
 UNBUILT = f"""
 import json, keras, numpy as np, tensorflow as tf
@@ -89,10 +85,7 @@ def test_an_unbuilt_optimizer_accumulates_on_two_replicas(unbuilt, case, name):
     found = unbuilt[f"{case}, {name}"]
     assert found["updates"] == 2
     assert found["moved"] > 0.01
-
-
-def test_an_unbuilt_optimizer_makes_the_updates_of_a_built_one(unbuilt):
-    assert unbuilt["apart"] < 1e-6
+    assert unbuilt["apart"] < 1e-6, "a built one makes the same updates"
 
 
 @pytest.mark.parametrize("name", PLAIN)

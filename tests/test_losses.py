@@ -41,40 +41,10 @@ def value_and_gradient(loss, labels, logits):
     return np.asarray(value), np.asarray(tape.gradient(value, logits))
 
 
-@pytest.mark.parametrize(
-    ("smoothing", "pad_id", "labels", "target"),
-    [
-        (
-            0.4,
-            0,
-            [2, 1, 0],
-            [[0, 2 / 15, 0.6, 2 / 15, 2 / 15], [0, 0.6, 2 / 15, 2 / 15, 2 / 15], [0] * 5],
-        ),
-        (0.3, 4, [0, 4], [[0.7, 0.1, 0.1, 0.1, 0], [0] * 5]),
-        (0.0, 0, [3, 0], [[0, 0, 0, 1, 0], [0] * 5]),
-    ],
-)
-def test_gradient_says_which_target_is_learnt(smoothing, pad_id, labels, target):
-    # The gradient of a cross-entropy is softmax - target; of equal logits the softmax is 1/5.
-    labels, target = np.array([labels]), np.array([target])
-    np.testing.assert_allclose(smoothed_target(labels, 5, smoothing, pad_id), target, atol=1e-9)
-    loss = SmoothedCrossEntropy(smoothing, pad_id)
-    _, gradient = value_and_gradient(loss, labels, np.zeros((*labels.shape, 5), "float32"))
-    real = (labels != pad_id)[..., None]
-    np.testing.assert_allclose(real * 0.2 - gradient * real.sum(), target, atol=1e-6)
-
-
-@pytest.mark.parametrize(("x", "divergence"), [(1, 0.95135), (27, 0.0), (99, 0.05442)])
-def test_divergence_from_the_smoothed_target(x, divergence):
-    # Size 5, epsilon .1, predicting [0, x/d, 1/d, 1/d, 1/d], d = x + 3, of the true token 1.
-    # KL(target, p) is the loss less the target's entropy, -.9 ln .9 - .1 ln(.1 / 3) = .434944.
-    def loss_at(x):
-        # 1e-9 is as good as the 0 of the padding, whose logarithm would not be finite.
-        logits = np.log(np.array([[[1e-9, x, 1, 1, 1]]]) / (x + 3)).astype("float32")
-        return float(SmoothedCrossEntropy(0.1)(np.array([[1]]), logits))
-
-    assert loss_at(x) - 0.434944 == pytest.approx(divergence, abs=1e-5)
-    assert loss_at(26) > loss_at(27) < loss_at(28)
+def test_the_target_is_that_of_the_annotated_transformer():
+    """The oracle's target, written out; the gradients below are compared with it."""
+    target = [[0, 2 / 15, 0.6, 2 / 15, 2 / 15], [0, 0.6, 2 / 15, 2 / 15, 2 / 15], [0] * 5]
+    np.testing.assert_allclose(smoothed_target(np.array([2, 1, 0]), 5, 0.4, 0), target, atol=1e-9)
 
 
 @SETTINGS
@@ -90,14 +60,8 @@ def test_loss_is_the_mean_over_real_tokens(smoothing, pad_id):
     np.testing.assert_allclose(loss, tokens.sum() / real.sum(), rtol=1e-5)
 
 
-def test_without_smoothing_it_is_sparse_cross_entropy():
-    by_hand = [-log_softmax(LOGITS)[i][label] for i, label in np.ndenumerate(LABELS) if label]
-    np.testing.assert_allclose(SmoothedCrossEntropy(0.0)(LABELS, LOGITS), np.mean(by_hand), 1e-5)
-
-
 @SETTINGS
-@pytest.mark.parametrize("in_graph", [False, True], ids=["eager", "graph"])
-def test_gradient_equals_automatic_differentiation_of_the_plain_loss(smoothing, pad_id, in_graph):
+def test_gradient_equals_automatic_differentiation_of_the_plain_loss(smoothing, pad_id):
     target = tf.constant(smoothed_target(LABELS, 6, smoothing, pad_id))
     token_weights = tf.constant(RNG.uniform(0.5, 2.0, LABELS.shape))
     logits = tf.constant(LOGITS)
@@ -116,25 +80,9 @@ def test_gradient_equals_automatic_differentiation_of_the_plain_loss(smoothing, 
             value = function()
         return tape.gradient(value, logits)
 
-    wrap = tf.function if in_graph else (lambda function: function)
-    np.testing.assert_allclose(wrap(gradient)(ours), wrap(gradient)(plain), atol=2e-6)
-
-
-@SETTINGS
-def test_gradient_equals_finite_differences(smoothing, pad_id):
-    target = smoothed_target(LABELS, 6, smoothing, pad_id)
-
-    def plain_mean(logits):
-        return -(target * log_softmax(logits)).sum() / (LABELS != pad_id).sum()
-
-    differences = np.zeros(LOGITS.shape)
-    for index in np.ndindex(LOGITS.shape):
-        step = np.zeros(LOGITS.shape)
-        step[index] = 1e-5
-        differences[index] = (plain_mean(LOGITS + step) - plain_mean(LOGITS - step)) / 2e-5
-    _, gradient = value_and_gradient(SmoothedCrossEntropy(smoothing, pad_id), LABELS, LOGITS)
-    np.testing.assert_allclose(gradient, differences, atol=1e-6)
-    assert (gradient[LABELS == pad_id] == 0).all()
+    expected = gradient(plain)
+    np.testing.assert_allclose(gradient(ours), expected, atol=2e-6)
+    np.testing.assert_allclose(tf.function(gradient)(ours), expected, atol=2e-6)
 
 
 def test_padding_has_no_loss():
@@ -146,14 +94,8 @@ def test_padding_has_no_loss():
     np.testing.assert_allclose(wide_loss, loss, rtol=1e-6)
     np.testing.assert_allclose(wide_gradient[:3, :4], gradient, atol=1e-7)
     assert (wide_gradient[wide == 0] == 0).all()
-
-
-@pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_a_batch_of_padding_alone_has_no_loss(smoothing):
-    loss = SmoothedCrossEntropy(smoothing)
-    value, gradient = value_and_gradient(loss, np.zeros_like(LABELS), LOGITS)
-    assert value == 0
-    assert (gradient == 0).all()
+    value, gradient = value_and_gradient(SmoothedCrossEntropy(0.1), np.zeros_like(LABELS), LOGITS)
+    assert value == 0 and (gradient == 0).all(), "a batch of padding alone"
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
@@ -181,12 +123,6 @@ def test_loss_through_compile_equals_the_loss():
     model.compile(loss=SmoothedCrossEntropy(0.1))
     expected = SmoothedCrossEntropy(0.1)(LABELS, LOGITS)
     np.testing.assert_allclose(model.evaluate(LOGITS, LABELS, verbose=0), expected, rtol=1e-5)
-
-
-@pytest.mark.parametrize("smoothing", [-0.1, 1.0, 1.5])
-def test_smoothing_out_of_range_is_an_error(smoothing):
-    with pytest.raises(ValueError, match=f"label_smoothing={smoothing}"):
-        SmoothedCrossEntropy(smoothing)
 
 
 @pytest.mark.parametrize(

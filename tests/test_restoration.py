@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import tf_transformer as tt
-from tf_transformer.training.checkpoints import Checkpoints
+from tf_transformer.runs.checkpoints import Checkpoints
 
 BEFORE, AFTER = 5, 6
 
@@ -81,25 +81,20 @@ def stopped_and_not(tmp_path_factory, batches):
 
 def assert_same(one, other):
     assert one.keys() == other.keys()
-    differing = [path for path in one if not np.array_equal(one[path], other[path])]
-    assert not differing
+    assert not [path for path in one if not np.array_equal(one[path], other[path])]
 
 
 def test_a_checkpoint_holds_weights_optimizer_and_seeds(stopped_and_not):
     state = stopped_and_not["at_stop"]
     assert updates_in(state) == BEFORE
-    assert any("momentum" in path for path in state)
-    assert any("velocity" in path for path in state)
-    assert any("seed_generator" in path for path in state)
+    for name in ("momentum", "velocity", "seed_generator"):
+        assert any(name in path for path in state)
     assert_same(stopped_and_not["restored"], state)
 
 
-def test_training_continued_after_the_stop(stopped_and_not):
-    before, after = stopped_and_not["at_stop"], stopped_and_not["end"]
-    unmoved = [path for path in before if np.array_equal(before[path], after[path])]
-    assert not [path for path in unmoved if "kernel" in path or "seed" in path]
-
-
 def test_a_resumed_run_ends_bitwise_like_the_other(stopped_and_not):
-    assert updates_in(stopped_and_not["end"]) == BEFORE + AFTER
-    assert_same(stopped_and_not["resumed_end"], stopped_and_not["end"])
+    before, end = stopped_and_not["at_stop"], stopped_and_not["end"]
+    unmoved = [path for path in before if np.array_equal(before[path], end[path])]
+    assert not [path for path in unmoved if "kernel" in path or "seed" in path]
+    assert updates_in(end) == BEFORE + AFTER
+    assert_same(stopped_and_not["resumed_end"], end)

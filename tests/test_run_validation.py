@@ -12,12 +12,12 @@ from small_runs import SETTINGS, same_checkpoints, train
 from tf_transformer import cli
 from tf_transformer.data.batching import TokenBatches
 from tf_transformer.evaluation import score
+from tf_transformer.runs.checkpoints import Checkpoints
+from tf_transformer.runs.restore import restore_model
+from tf_transformer.runs.run_directory import RunDirectory
 from tf_transformer.training import callbacks
-from tf_transformer.training.checkpoints import Checkpoints
 from tf_transformer.training.losses import SmoothedCrossEntropy
 from tf_transformer.training.optimizers import step_of
-from tf_transformer.training.restore import restore_model
-from tf_transformer.training.run_directory import RunDirectory
 
 pytestmark = pytest.mark.usefixtures("use_small_copy_task")
 
@@ -70,13 +70,10 @@ def test_a_diverging_run_stops_and_names_the_step(tmp_path, capfd):
     assert "step 2: the loss is no longer finite. There is no checkpoint yet." in line
 
 
-def test_the_log_says_how_long_validations_took(early_stopped_run):
+def test_the_time_of_a_resumed_run_goes_on(early_stopped_run):
     for line in RunDirectory(early_stopped_run).log():
         assert 0 < line["validation_seconds"] <= 60 * line["minutes"] + 1
         assert 0 < line["validation_fraction"] < 1
-
-
-def test_the_time_of_a_resumed_run_goes_on(early_stopped_run):
     minutes = [line["minutes"] for line in RunDirectory(early_stopped_run).log()]
     assert minutes == sorted(minutes) and minutes[0] > 0
     seconds = [c.seconds for c in Checkpoints(early_stopped_run / "checkpoints").all()]
@@ -140,13 +137,13 @@ class StoppedError(Exception):
 def test_the_number_of_updates_is_measured(tmp_path, monkeypatch, capfd, seconds, warmup_steps):
     """Six hundred seconds, of which at least nine tenths are training; an update is two batches."""
 
-    def stop(*_):
+    def stop(*_, **__):
         written.update(RunDirectory(tmp_path / "run").config().to_dict()["training"])
         raise StoppedError
 
     written = {}
-    monkeypatch.setattr("tf_transformer.training.speed.seconds_per_batch", lambda *_: seconds)
-    monkeypatch.setattr("tf_transformer.training.train._fit", stop)
+    monkeypatch.setattr("tf_transformer.runs.train.seconds_per_batch", lambda *_: seconds)
+    monkeypatch.setattr("tf_transformer.runs.train.Run.fit", stop)
     command = ["train", f"--run-dir={tmp_path / 'run'}", *SETTINGS, "--minutes=10"]
     if warmup_steps is None:
         assert cli.main(command) == 2
@@ -186,7 +183,7 @@ def test_a_lost_validation_loses_no_training_and_is_made_up_for(tmp_path, monkey
     train(tmp_path / "stopped", "--resume")
     whole, stopped = (
         [
-            (c.step, c.best_step, c.metrics["val_loss"], c.metrics["val_bleu"])
+            (c.step, c.metrics["val_loss"], c.metrics["val_bleu"])
             for c in Checkpoints(tmp_path / name / "checkpoints").all()
         ]
         for name in ("whole", "stopped")

@@ -10,11 +10,12 @@ from small_runs import train
 import tf_transformer as tt
 from tf_transformer import cli
 from tf_transformer.data.corpus import load_validation
-from tf_transformer.training.checkpoints import Checkpoints
-from tf_transformer.training.criterion import BLEU, LOSS, Criterion
-from tf_transformer.training.restore import best_checkpoint, restore_model
-from tf_transformer.training.run_directory import RunDirectory
-from tf_transformer.training.validation import Validation
+from tf_transformer.evaluation import BLEU, LOSS
+from tf_transformer.runs.checkpoints import Checkpoints
+from tf_transformer.runs.compile import Validation
+from tf_transformer.runs.recipe import metric_of
+from tf_transformer.runs.restore import best_checkpoint, restore_model
+from tf_transformer.runs.run_directory import RunDirectory
 
 pytestmark = pytest.mark.slow
 
@@ -69,18 +70,18 @@ def runs(texts, tmp_path_factory):
 def test_the_best_checkpoint_is_that_of_the_criterion(runs, capfd, architecture, kind):
     run, printed = runs(architecture, kind, capfd)
     log, config = log_of(run.path), run.config()
-    criterion = Criterion.of(config)
+    metric = metric_of(config)
     translates = (architecture, kind) == ("causal_lm", "tsv")
-    assert criterion == (BLEU if translates else LOSS)
+    assert metric == (BLEU if translates else LOSS)
     assert [("val_bleu" in line) for line in log] == [translates] * 4
-    ranks = {line["step"]: criterion.rank(line[criterion.metric]) for line in log}
-    best = Checkpoints(run.checkpoints_path).best()
+    ranks = {line["step"]: metric.rank(line[metric.name]) for line in log}
+    best = Checkpoints(run.checkpoints_path, metric).best()
     assert ranks[best.step] == max(ranks.values())
-    assert "(2: " in printed and f" {criterion.label}) " in printed  # averages were compared
+    assert "(2: " in printed and f" {metric.label}) " in printed  # averages were compared
     # Of all, the average too.
-    value = best_checkpoint(run).metrics[criterion.metric]
-    assert criterion.rank(value) >= max(ranks.values())
-    assert f", validation {criterion.label} {criterion.text(value)}, in {run.path}." in printed
+    value = best_checkpoint(run).metrics[metric.name]
+    assert metric.rank(value) >= max(ranks.values())
+    assert f", validation {metric.label} {metric.text(value)}, in {run.path}." in printed
     if not translates:
         model, *tokenizers, _ = restore_model(run)
         validate = Validation(config, model, tokenizers, load_validation(config.data))

@@ -1,175 +1,177 @@
-"""Training stops at its limit of steps or minutes, and at Ctrl-C and SIGTERM."""
+"""Training stops at its limit of steps, minutes or patience, and at Ctrl-C and SIGTERM."""
 
 import signal
 
 import keras
 import pytest
+from small_runs import train
 
+from tf_transformer.evaluation import BLEU, LOSS
+from tf_transformer.runs.run_directory import RunDirectory
 from tf_transformer.training import stopping
 from tf_transformer.training.schedules import TimedTrapezoidSchedule
 
 
+@pytest.fixture
+def periods():
+    """The periods that ended with a validation, and the callback that notes them."""
+    noted = []
+    return noted, keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, _: noted.append(epoch))
+
+
 @pytest.mark.parametrize("steps", [1, 4, 6, 9])
-def test_step_limit_stops_at_its_step_whatever_the_period(fit, steps):
-    periods = []
-    ended = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: periods.append(epoch))
-    model = fit(stopping.StepLimit(steps), ended)
+def test_step_limit_stops_at_its_step_whatever_the_period(fit, periods, steps):
+    model = fit(stopping.StepLimit(steps), periods[1])
     assert int(model.optimizer.iterations) == steps
-    assert len(periods) == -(-steps // 4), "an incomplete last period is validated too"
-
-
-def test_step_limit_counts_from_the_first_step_of_the_run(fit):
-    fit(stopping.StepLimit(5))
-    model = fit(stopping.StepLimit(7))
-    assert int(model.optimizer.iterations) == 7
+    assert len(periods[0]) == -(-steps // 4), "an incomplete last period is validated too"
+    assert int(fit(stopping.StepLimit(steps + 2)).optimizer.iterations) == steps + 2, "of the run"
 
 
 # Periods of 4 steps and a validation take 65 seconds.
-@pytest.mark.parametrize(("seconds", "steps"), [(120, 7), (130, 8), (175, 10), (195, 12)])
-def test_time_limit_is_met_with_the_last_validation(fit, step_clock, seconds, steps):
-    model = fit(step_clock, stopping.TimeLimit(seconds / 60, started=1000.0))
-    assert int(model.optimizer.iterations) == steps
-    assert step_clock.now == 1000 + seconds
-
-
 @pytest.mark.parametrize(
-    ("seconds", "steps"),
+    ("seconds", "steps", "taken"),
     [
-        (1, 1),  # over before the first step ends
-        (60, 4),  # over after the first validation, whose time is not known before
-        (90, 4),  # not over, but another step and validation would take longer
+        (120, 7, 120), (130, 8, 130), (175, 10, 175), (195, 12, 195),
+        (1, 1, 35),  # over before the first step ends
+        (60, 4, 65),  # over after the first validation, whose time is not known before
+        (90, 4, 65),  # not over, but another step and validation would take longer
     ],
-)
-def test_time_limit_stops_before_it_would_be_exceeded(fit, step_clock, seconds, steps):
+)  # fmt: skip
+def test_time_limit_is_met_with_the_last_validation(fit, step_clock, seconds, steps, taken):
     model = fit(step_clock, stopping.TimeLimit(seconds / 60, started=1000.0))
     assert int(model.optimizer.iterations) == steps
+    assert step_clock.now == 1000 + taken
 
 
 def test_time_drives_the_learning_rate_to_zero_at_the_end(fit, step_clock):
-    schedule = TimedTrapezoidSchedule(1.0, warmup_steps=1, decay_fraction=1.0)
     seen = []
-    look = keras.callbacks.LambdaCallback(
-        on_train_batch_begin=lambda batch, logs: seen.append(float(schedule.time_spent.numpy()))
-    )
-    # Batches take 10 seconds, a validation 25, as in the tests above.
-    fit(look, step_clock, stopping.TimeLimit(195 / 60, 1000.0, schedule=schedule))
-    assert seen[0] == 0 and seen == sorted(seen)
-    assert seen[3] == pytest.approx(30 / 195, abs=1e-5)
+
+    def times_of(started, **options):
+        schedule = TimedTrapezoidSchedule(1.0, warmup_steps=1, decay_fraction=1.0)
+        look = keras.callbacks.LambdaCallback(
+            on_train_batch_begin=lambda batch, logs: seen.append(float(schedule.time_spent.numpy()))
+        )
+        seen.clear()
+        fit(look, step_clock, stopping.TimeLimit(195 / 60, started, schedule=schedule, **options))
+        assert float(schedule.time_spent.numpy()) == 1
+        return seen
+
+    times = times_of(1000.0)
+    assert times[0] == 0 and times == sorted(times)
+    assert times[3] == pytest.approx(30 / 195, abs=1e-5)
     # The time of the last validation is known after the first: 170 seconds are for the rest.
-    assert seen[4] == pytest.approx(65 / 170, abs=1e-5)
-    assert float(schedule.time_spent.numpy()) == 1
+    assert times[4] == pytest.approx(65 / 170, abs=1e-5)
+    # A resumed run knows it from the beginning.
+    times = times_of(step_clock.now - 65, validation_seconds=25.0)
+    assert times[0] == pytest.approx(65 / 170, abs=1e-5)
 
 
-def test_a_resumed_time_limit_knows_the_time_and_the_validations_before(fit, step_clock):
-    schedule = TimedTrapezoidSchedule(1.0, warmup_steps=1, decay_fraction=1.0)
-    seen = []
-    look = keras.callbacks.LambdaCallback(
-        on_train_batch_begin=lambda batch, logs: seen.append(float(schedule.time_spent.numpy()))
-    )
-    limit = stopping.TimeLimit(195 / 60, 1000.0 - 65, schedule=schedule, validation_seconds=25.0)
-    fit(look, step_clock, limit)
-    assert seen[0] == pytest.approx(65 / 170, abs=1e-5)
+class Send(keras.callbacks.Callback):
+    """Sends a signal in the middle of a step, counted from 1."""
 
-
-class Interrupt(keras.callbacks.Callback):
-    """Sends Ctrl-C in the middle of given steps, counted from 1."""
-
-    def __init__(self, *steps):
+    def __init__(self, number, step, times=1):
         super().__init__()
-        self._steps = steps
+        self._number, self._step, self._times = number, step, times
 
     def on_train_batch_begin(self, batch, logs=None):
-        if int(self.model.optimizer.iterations) + 1 in self._steps:
-            signal.raise_signal(signal.SIGINT)
+        if int(self.model.optimizer.iterations) + 1 == self._step:
+            for _ in range(self._times):
+                signal.raise_signal(self._number)
 
 
-def test_ctrl_c_stops_after_the_step_and_still_validates(fit, capfd):
+def test_ctrl_c_stops_after_the_step_and_still_validates(fit, periods, capfd):
     before = signal.getsignal(signal.SIGINT)
-    validated = []
     stop = stopping.StopOnSignal()
-    ended = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: validated.append(epoch))
-    model = fit(Interrupt(6), stop, ended, stopping.StepLimit(50))
+    model = fit(Send(signal.SIGINT, 6), stop, periods[1], stopping.StepLimit(50))
     assert stop.signal == signal.SIGINT
     assert int(model.optimizer.iterations) == 6
-    assert validated == [0, 1]
+    assert periods[0] == [0, 1]
     assert signal.getsignal(signal.SIGINT) is before
     assert "once more" in capfd.readouterr().err
 
 
-@pytest.fixture
-def python_handles_ctrl_c():
-    """Installs Python's own handler, which processes in a shell's background lack."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-@pytest.mark.usefixtures("python_handles_ctrl_c")
-def test_a_second_ctrl_c_interrupts_at_once(fit):
-    class Twice(Interrupt):
-        def on_train_batch_begin(self, batch, logs=None):
-            super().on_train_batch_begin(batch)
-            super().on_train_batch_begin(batch)
-
-    before = signal.getsignal(signal.SIGINT)
-    with pytest.raises(KeyboardInterrupt):
-        fit(stopping.StopOnSignal(), Twice(2), stopping.StepLimit(50))
-    assert signal.getsignal(signal.SIGINT) is before
-
-
-class Terminate(Interrupt):
-    """Sends SIGTERM instead."""
-
-    def on_train_batch_begin(self, batch, logs=None):
-        if int(self.model.optimizer.iterations) + 1 in self._steps:
-            signal.raise_signal(signal.SIGTERM)
-
-
-def test_sigterm_stops_after_the_step_without_a_validation(fit, line_model):
+@pytest.mark.parametrize(("step", "validated"), [(6, [0]), (8, [0, 1])])
+def test_sigterm_stops_after_the_step_and_validates_only_if_due(
+    fit, line_model, periods, step, validated
+):
     before = signal.getsignal(signal.SIGTERM)
     stop = stopping.StopOnSignal()
-    validated = []
-    ended = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: validated.append(epoch))
-    with pytest.raises(stopping.Terminated):
-        fit(Terminate(6), ended, stop)
+    try:
+        fit(Send(signal.SIGTERM, step), periods[1], stop)
+        assert step == 8, "the end of a period"
+    except stopping.Terminated:
+        assert step == 6
     assert stop.signal == signal.SIGTERM
-    assert int(line_model.optimizer.iterations) == 6
-    assert validated == [0]
+    assert int(line_model.optimizer.iterations) == step
+    assert periods[0] == validated
     stop.restore()
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_sigterm_at_the_end_of_a_period_still_validates(fit):
-    stop = stopping.StopOnSignal()
-    validated = []
-    ended = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: validated.append(epoch))
-    model = fit(Terminate(8), ended, stop)
-    assert int(model.optimizer.iterations) == 8
-    assert validated == [0, 1]
+class SecondSignalError(Exception):
+    """What the earlier handler raises."""
 
 
-def test_a_second_sigterm_is_handled_as_before(fit):
-    received = []
-    before = signal.signal(signal.SIGTERM, lambda number, frame: received.append(number))
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_second_signal_is_handled_as_before(fit, number):
+    def interrupt(number, frame):
+        raise SecondSignalError
+
+    before = signal.signal(number, interrupt)
     try:
-
-        class Twice(Terminate):
-            def on_train_batch_begin(self, batch, logs=None):
-                super().on_train_batch_begin(batch)
-                super().on_train_batch_begin(batch)
-
-        stop = stopping.StopOnSignal()
-        with pytest.raises(stopping.Terminated):
-            fit(Twice(2), stop)
-        assert received == [signal.SIGTERM]
+        with pytest.raises(SecondSignalError):
+            fit(stopping.StopOnSignal(), Send(number, 2, times=2), stopping.StepLimit(50))
+        assert signal.getsignal(number) is interrupt
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(number, before)
 
 
-def test_without_ctrl_c_nothing_is_stopped(fit):
+def test_without_a_signal_nothing_is_stopped(fit):
     before = signal.getsignal(signal.SIGINT)
     stop = stopping.StopOnSignal()
     model = fit(stop, stopping.StepLimit(5))
     assert signal.getsignal(signal.SIGINT) is before
-    assert not stop.signal
-    assert int(model.optimizer.iterations) == 5
+    assert not stop.signal and int(model.optimizer.iterations) == 5
+
+
+FALLING = (5.0, 4.0, 3.0, 2.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("metric", "values", "rates", "is_due"),
+    [
+        (BLEU, (5.0, 1.0, 2.0), FALLING, True),
+        (BLEU, (5.0, 1.0, 5.5), FALLING, False),
+        (BLEU, (5.0, 1.0, 6.0, 2.0, 3.0), FALLING, True),
+        (LOSS, (5.0, 1.0, 1.5, 1.0), FALLING, True),
+        (LOSS, (5.0, 6.0, 1.0), FALLING, False),
+        (BLEU, FALLING, (1.0, 2.0, 3.0, 3.0, 3.0), False),  # warm-up and plateau
+        (BLEU, FALLING, (3.0, 3.0, 3.0, 2.0), False),
+        (BLEU, FALLING, (3.0, 3.0, 3.0, 2.0, 1.0), True),
+        (BLEU, FALLING, (3.0, 2.0, 3.0, 3.0, 2.0), False),  # a larger budget raises it again
+    ],
+)
+def test_patience_counts_validations_since_the_best_while_the_rate_falls(
+    fit, metric, values, rates, is_due
+):
+    earlier = list(zip(values, rates, strict=False))
+    assert stopping.EarlyStopping(2, metric, earlier).is_due == is_due
+    put = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, logs: logs.update({metric.name: earlier[-1][0]})
+    )
+    patience = stopping.EarlyStopping(2, metric, earlier[:-1])
+    model = fit(put, patience, epochs=1)
+    assert model.stop_training == patience.is_due
+
+
+@pytest.mark.usefixtures("use_small_copy_task")
+def test_early_stopping_ends_a_run_and_counts_earlier_validations_when_it_resumes(
+    early_stopped_run, capfd
+):
+    assert [line["step"] for line in RunDirectory(early_stopped_run).log()] == [2, 4, 6]
+    before = {p: p.stat().st_mtime_ns for p in early_stopped_run.rglob("*")}
+    train(early_stopped_run, "--resume", "--steps=1000")
+    printed = capfd.readouterr().err
+    assert "Nothing to do: the last 2 validations up to step 6" in printed
+    assert "without --patience" in printed
+    assert {p: p.stat().st_mtime_ns for p in early_stopped_run.rglob("*")} == before

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from configurations import refusal
+from tf_transformer.runs.data import prepare_data
 
 from tf_transformer.config import RunConfig
 from tf_transformer.data.corpus import load_corpus
+from tf_transformer.runs.recipe import Facts, choose, explain
+from tf_transformer.runs.run_directory import RunDirectory
 from tf_transformer.training.distribution import Workers
-from tf_transformer.training.recipe import Facts, choose, explain
-from tf_transformer.training.run_data import prepare_data
-from tf_transformer.training.run_directory import RunDirectory
 
 
 @pytest.fixture
@@ -60,8 +60,8 @@ def test_a_configuration_of_text_is_written_and_read(text_file):
 def test_the_recipe_finds_no_source_to_change(text_file):
     config = config_of(text_file)
     facts = Facts.of(config, load_corpus(config.data), 1, 0)
-    chosen = {choice.name: choice.value for choice in choose(config, facts)}
-    assert (chosen["source_noise"], chosen["fold_capitals"]) == (0.0, False)
+    chosen = {name: value for name, (value, _) in choose(config, facts).items()}
+    assert (chosen["data.source_noise"], chosen["data.fold_capitals"]) == (0.0, False)
     assert explain(config, facts).startswith("For 54 sentences, 1 core would be chosen:")
 
 

@@ -101,17 +101,10 @@ def exact():
     return [json.loads(end(process, 0)[0].splitlines()[-1]) for process in pair]
 
 
-batches_in_update = pytest.mark.parametrize("batches_in_update", ["1", "2"])
-
-
-@batches_in_update
-def test_workers_have_identical_weights(exact, batches_in_update):
+@pytest.mark.parametrize("batches_in_update", ["1", "2"])
+def test_workers_have_the_weights_of_one_process(exact, batches_in_update):
     one, other = (worker["weights"][batches_in_update] for worker in exact)
     assert one == other
-
-
-@batches_in_update
-def test_workers_have_the_weights_of_one_process(exact, batches_in_update):
     for worker in exact:
         assert worker["moved"][batches_in_update] > 0.01
         assert worker["apart"][batches_in_update] < 1e-5

@@ -7,7 +7,7 @@ import time
 import pytest
 from worker_processes import LONG, end, start_pair
 
-from tf_transformer.training.checkpoints import Checkpoints
+from tf_transformer.runs.checkpoints import Checkpoints
 
 pytestmark = pytest.mark.slow
 
@@ -99,8 +99,9 @@ def test_a_signal_to_one_worker_stops_all_at_the_same_step(interrupted):
 WITH_CLOCK = """
 import json, sys, time, types
 from tf_transformer import cli
-from tf_transformer.training import callbacks, stopping, train
-from tf_transformer.training.checkpoints import seeds_of
+from tf_transformer.runs import train
+from tf_transformer.training import callbacks, stopping
+from tf_transformer.training.distribution import seeds_of
 compile_model, bleu, seen = train.compile_model, callbacks.TranslationBleu.on_epoch_end, {}
 seen["translated"] = []
 

@@ -1,10 +1,11 @@
-"""BLEU and chrF of translations, by sacreBLEU."""
+"""BLEU and chrF of translations by sacreBLEU, and the metrics that select a checkpoint."""
 
 import dataclasses
 import importlib.util
 import itertools
 import re
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import sacrebleu
 
@@ -35,6 +36,35 @@ class Scores:
     sentences: int
     tokens: int
     length_ratio: float
+
+
+class Metric(NamedTuple):
+    """A validation metric by which checkpoints are compared.
+
+    Attributes:
+        name: Its name in logs and checkpoints.
+        label: Its name for people.
+        lower_is_better: Whether the best value is the lowest.
+        decimals: How many decimals people are shown.
+    """
+
+    name: str
+    label: str
+    lower_is_better: bool = False
+    decimals: int = 2
+
+    def rank(self, value: float) -> float:
+        """Returns a number that is higher for a better value."""
+        return -value if self.lower_is_better else value
+
+    def text(self, value: float) -> str:
+        """Returns a value as people are shown it."""
+        return f"{value:.{self.decimals}f}"
+
+
+BLEU = Metric("val_bleu", "BLEU")
+CHRF = Metric("val_chrf", "chrF")
+LOSS = Metric("val_loss", "loss", lower_is_better=True, decimals=3)
 
 
 def bleu_tokenizer(texts: Iterable[str]) -> str:
@@ -74,19 +104,16 @@ def score(
         tokenizer: sacreBLEU's tokenizer for BLEU; None is that of `bleu_tokenizer(references)`.
 
     Raises:
-        TypeError: If either is a str.
+        TypeError: If either is a str, whose characters would be scored as sentences.
         ValueError: If the lengths differ, or there is nothing to score.
     """
-    for name, texts in (("translations", translations), ("references", references)):
-        if isinstance(texts, str):  # Its characters would be scored as sentences.
-            raise TypeError(f"{name} must be a list of str, received a str; give [text]")
-    if len(translations) != len(references):
+    if isinstance(translations, str) or isinstance(references, str):
+        raise TypeError("translations and references must be lists of str, not a str; give [text]")
+    if not len(translations) == len(references) > 0:
         raise ValueError(
-            f"{len(translations)} translations cannot be scored against "
-            f"{len(references)} references; give one for each."
+            f"{len(translations)} translations cannot be scored against {len(references)} "
+            f"references; give one for each, and at least one."
         )
-    if not translations:
-        raise ValueError("there is no translation to score; give at least one.")
     tokenizer = tokenizer or bleu_tokenizer(references)
     bleu, chrf = sacrebleu.BLEU(tokenize=tokenizer), sacrebleu.CHRF()
     bleu_score = bleu.corpus_score(translations, [references])

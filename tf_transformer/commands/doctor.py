@@ -10,6 +10,7 @@ from tf_transformer.commands.models import open_translator, quiet, search_errors
 from tf_transformer.data.text import read_lines, stream_aligned
 from tf_transformer.errors import ConfigError, InputError
 from tf_transformer.inference.versions import find_saved_model, versions
+from tf_transformer.runs.run_directory import RunDirectory
 from tf_transformer.serving.doctor.doctor import Check, diagnose
 from tf_transformer.serving.doctor.same_as import (
     Limits,
@@ -19,7 +20,6 @@ from tf_transformer.serving.doctor.same_as import (
     translate_as_a_server,
     translate_with_ctranslate2,
 )
-from tf_transformer.training.run_directory import RunDirectory
 
 HELP = "check the installation, and a SavedModel before it is served"
 DESCRIPTION = (

@@ -13,7 +13,7 @@ from tf_transformer.commands.options import MODEL, add_search_options
 from tf_transformer.data.text import DataError, read_lines
 from tf_transformer.errors import ConfigError
 from tf_transformer.models.architectures import ARCHITECTURES, architecture_name
-from tf_transformer.training.run_directory import RunDirectory
+from tf_transformer.runs.run_directory import RunDirectory
 
 if TYPE_CHECKING:
     from tf_transformer.evaluation import Scores
@@ -124,8 +124,8 @@ def _perplexity(options: argparse.Namespace) -> int:
         )
     text = TextFiles(options.source, options.text or options.reference)
     with quiet():
-        from tf_transformer.training.restore import restore_model
-        from tf_transformer.training.validation import Validation
+        from tf_transformer.runs.compile import Validation
+        from tf_transformer.runs.restore import restore_model
     model, *tokenizers, _ = restore_model(run)
     validate = Validation(config, model, tokenizers, text)
     perplexity, batches = validate()["perplexity"], validate.batches

@@ -11,7 +11,7 @@ from tf_transformer.commands.models import quiet, search_errors
 from tf_transformer.commands.options import length_penalty, positive
 from tf_transformer.config import DataConfig, flag
 from tf_transformer.errors import ConfigError, InputError
-from tf_transformer.training.run_directory import RunDirectory, warn
+from tf_transformer.runs.run_directory import RunDirectory, warn
 
 HELP = "write a SavedModel, text in and text out, or a model of CTranslate2"
 DESCRIPTION = "Writes the best checkpoint of a run as saved_models/NAME/VERSION."
@@ -62,7 +62,7 @@ def run(options: argparse.Namespace, started: float) -> int:
     precision = options.precision or "float32"
     run_directory = RunDirectory.open(options.run_dir)
     with quiet():
-        from tf_transformer.training.restore import require_translator, restore_model
+        from tf_transformer.runs.restore import require_translator, restore_model
     config = run_directory.config()
     require_translator(config.model)
     trained = restore_model(run_directory, precision)
@@ -112,7 +112,7 @@ def _export_saved_model(
     from tf_transformer.inference.alignment import choose_alignment
     from tf_transformer.inference.translator import Translator
     from tf_transformer.inference.versions import SAVED_MODEL
-    from tf_transformer.training.restore import search_of
+    from tf_transformer.runs.restore import search_of
 
     # Before the choices, which may take minutes.
     version_folder(SAVED_MODEL, options.saved_model, options.version, options.overwrite)
@@ -154,8 +154,8 @@ def _chosen(
     Returns:
         The translator that searches so, and what the manifest says of the search.
     """
-    from tf_transformer.training.criterion import Criterion
-    from tf_transformer.training.search_choice import SearchChoice, choose_search
+    from tf_transformer.runs.recipe import metric_of
+    from tf_transformer.runs.search_tuning import SearchChoice, choose_search
 
     search = SearchChoice()
     if options.beam_size is not None:
@@ -169,8 +169,8 @@ def _chosen(
         chosen = "by default, without validation text"
     else:
         print("Choosing the search on the validation text.", file=sys.stderr)
-        criterion = Criterion.of(RunDirectory.open(options.run_dir).config())
-        search = choose_search(translator, validation, search.beam_size, criterion=criterion)
+        metric = metric_of(RunDirectory.open(options.run_dir).config())
+        search = choose_search(translator, validation, search.beam_size, metric=metric)
         chosen = "on validation text"
         if options.beam_size is not None:
             search = search._replace(beam_size=options.beam_size)

@@ -15,8 +15,8 @@ def open_translator(path: str, options: argparse.Namespace) -> Any:
     """The `Translator` in a run directory (its best checkpoint) or in a SavedModel."""
     with quiet():
         from tf_transformer.inference.translator import Translator, run_in_callers_thread
-        from tf_transformer.training.restore import restore_model, translator_of
-        from tf_transformer.training.run_directory import RunDirectory
+        from tf_transformer.runs.restore import restore_model, translator_of
+        from tf_transformer.runs.run_directory import RunDirectory
     run_in_callers_thread()
     if not RunDirectory.is_run(path):
         return Translator.load(path, xla=options.xla, threads=options.threads)

@@ -3,7 +3,7 @@
 import argparse
 
 from tf_transformer.errors import InputError
-from tf_transformer.training.run_directory import RunDirectory
+from tf_transformer.runs.run_directory import RunDirectory
 
 HELP = "draw the curves of runs"
 DESCRIPTION = (

@@ -20,7 +20,7 @@ from tf_transformer.config import (
     without_choices,
 )
 from tf_transformer.errors import ConfigError
-from tf_transformer.training.run_directory import RunDirectory
+from tf_transformer.runs.run_directory import RunDirectory
 
 HELP = "train a translator from parallel text, or a language model from text"
 DESCRIPTION = (
@@ -85,7 +85,7 @@ def run(options: argparse.Namespace, started: float) -> int:
         _explain(config)
         return 0
     with quiet():
-        from tf_transformer.training.train import train
+        from tf_transformer.runs.train import train
     signal = train(config, options.run_dir, resume=options.resume, started=started)
     return 128 + signal if signal else 0
 
@@ -94,7 +94,7 @@ def _explain(config: RunConfig) -> None:
     """Prints what training would choose, without TensorFlow."""
     from tf_transformer.data.corpus import load_corpus
     from tf_transformer.inference.streams import num_cores
-    from tf_transformer.training.recipe import Facts, explain, gpus_by_driver
+    from tf_transformer.runs.recipe import Facts, explain, gpus_by_driver
 
     gpus = gpus_by_driver(config.training.devices)
     print(explain(config, Facts.of(config, load_corpus(config.data), num_cores(), gpus)))

@@ -1,13 +1,13 @@
 """`tf-transformer trim`: a run with only the subwords that some texts need."""
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from tf_transformer.commands.models import quiet, search_errors
 from tf_transformer.commands.options import add_search_options
 from tf_transformer.data.text import read_lines
-from tf_transformer.training.run_directory import RunDirectory, say
+from tf_transformer.runs.run_directory import RunDirectory, say
 
 HELP = "write a smaller run, with only the subwords that some texts need"
 DESCRIPTION = (
@@ -49,9 +49,9 @@ def run(options: argparse.Namespace, started: float) -> int:
     with quiet():
         from tf_transformer.inference.sentences import parts_of
         from tf_transformer.inference.translator import run_in_callers_thread
-        from tf_transformer.training.trimming import trim_run
+        from tf_transformer.runs.trimming import trim_run
     run_in_callers_thread()
-    # Those that `translate` searches, one by one.
+    # The parts that `translate` searches one by one.
     within_lines = run_directory.config().data.has_sources
     sources = [part for parts in parts_of(sources, within_lines) for part, _ in parts]
     beam_size = options.beam_size or 1
@@ -69,19 +69,11 @@ def run(options: argparse.Namespace, started: float) -> int:
             run_directory, options.new_run_dir, sources, targets, translate,
             xla=options.xla, threads=options.threads,
         )  # fmt: skip
-    print("\n".join(_report(trimmed, len(sources))))
+    for name, (after, before) in trimmed.items():
+        if name == "bytes":
+            print(f"{after / 1000:,.0f} of {before / 1000:,.0f} kB of weights and tokenizers")
+        elif name == "translations":
+            print(f"{after or 'none'} of {before:,} translations changed")
+        else:
+            print(f"{after:,} of {before:,} {name}")
     return 0
-
-
-def _report(trimmed: Any, num_lines: int) -> Iterator[str]:
-    before, after = trimmed.before, trimmed.after
-    sides = {"source_subwords": "source ", "target_subwords": "target "}
-    if trimmed.joint:
-        sides = {"source_subwords": ""}
-    for name, side in sides.items():
-        yield f"{getattr(after, name):,} of {getattr(before, name):,} {side}subwords"
-    yield f"{after.parameters:,} of {before.parameters:,} parameters"
-    sizes = f"{after.num_bytes / 1000:,.0f} of {before.num_bytes / 1000:,.0f}"
-    yield f"{sizes} kB of weights and tokenizers"
-    changed = f"{trimmed.num_changed:,}" if trimmed.num_changed else "none"
-    yield f"{changed} of {num_lines:,} translations changed"

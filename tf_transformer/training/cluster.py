@@ -1,14 +1,13 @@
-"""The processes that train together, as `TF_CONFIG` or Slurm names them."""
+"""The workers that train together, as `TF_CONFIG` or Slurm names them."""
 
 import contextlib
-import dataclasses
-import json
 import os
 import pathlib
 import re
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -34,33 +33,29 @@ class WorkerError(InputError):
     """A worker that does not answer, or has failed."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Cluster:
+class Cluster(NamedTuple):
     """The workers that train together, and which of them this process is.
 
     Attributes:
         addresses: `host:port` of each worker; the first is the chief.
-        index: This process among them.
+        index: The number of this process among them.
     """
 
     addresses: tuple[str, ...]
     index: int
 
     @classmethod
-    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> "Cluster | None":
-        """The cluster that `TF_CONFIG` names, or the tasks of a Slurm job step.
-
-        Returns:
-            The cluster, or None where this process is alone.
+    def from_environment(cls) -> "Cluster | None":
+        """Returns the cluster of `TF_CONFIG` or of a Slurm job step; None for a single process.
 
         Raises:
-            ConfigError: `TF_CONFIG` is invalid.
+            ConfigError: The variables name no cluster.
         """
-        if environment.get("TF_CONFIG"):
-            cluster = _of_tf_config(environment["TF_CONFIG"])
+        if os.environ.get("TF_CONFIG"):
+            cluster = _of_tf_config()
         # The shell of a job has no tasks; `srun` sets their number for each step.
-        elif "SLURM_PROCID" in environment and "SLURM_STEP_NUM_TASKS" in environment:
-            cluster = _of_slurm(environment["SLURM_STEP_NUM_TASKS"], environment["SLURM_PROCID"])
+        elif "SLURM_PROCID" in os.environ and "SLURM_STEP_NUM_TASKS" in os.environ:
+            cluster = _of_slurm()
         else:
             return None
         return cluster if len(cluster.addresses) > 1 else None
@@ -76,7 +71,7 @@ class Cluster:
             seconds: How long to wait.
 
         Raises:
-            WorkerError: a worker does not answer, or this worker's own port is taken.
+            WorkerError: A worker does not answer, or this worker's own port is taken.
         """
         missing = [a for i, a in enumerate(self.addresses) if i != self.index]
         deadline = time.monotonic() + seconds
@@ -91,7 +86,7 @@ class Cluster:
                 time.sleep(_SECONDS_BETWEEN_CALLS)
 
     def resolver(self) -> tf.distribute.cluster_resolver.ClusterResolver:
-        """The cluster as TensorFlow's strategies take it."""
+        """Returns the cluster as TensorFlow's strategies take it."""
         return tf.distribute.cluster_resolver.SimpleClusterResolver(
             tf.train.ClusterSpec({"worker": list(self.addresses)}),
             task_type="worker",
@@ -103,14 +98,7 @@ class Cluster:
 
 @contextlib.contextmanager
 def worker_failures_named(run_dir: pathlib.Path) -> Iterator[None]:
-    """Turns TensorFlow's many errors about a failed worker into one line.
-
-    Args:
-        run_dir: Named in that line.
-
-    Raises:
-        WorkerError: instead of them.
-    """
+    """Turns TensorFlow's many errors about a failed worker into a `WorkerError` of one line."""
     try:
         yield
     except _FAILURES as error:
@@ -122,36 +110,34 @@ def worker_failures_named(run_dir: pathlib.Path) -> Iterator[None]:
         ) from error
 
 
-def _of_tf_config(text: str) -> Cluster:
+def _of_tf_config() -> Cluster:
+    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     try:
-        tf_config = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ConfigError(f"{_EXPECTED}; received invalid JSON ({error}).") from None
-    try:
-        jobs, task = tf_config["cluster"], tf_config["task"]
-        kind, index = task["type"], int(task["index"])
+        jobs = resolver.cluster_spec().as_dict()
         # The chief may have a job of its own, or be the first worker.
-        addresses = tuple([*jobs.get("chief", []), *jobs.get("worker", [])])
-        worker = index + (len(jobs.get("chief", [])) if kind == "worker" else 0)
-        is_known = set(jobs) <= {"chief", "worker"} and 0 <= index < len(jobs[kind])
-        is_known = is_known and all(address.rpartition(":")[2].isdigit() for address in addresses)
-    except (KeyError, TypeError, ValueError, AttributeError):
-        is_known = False
-    if not is_known:
-        raise ConfigError(f"{_EXPECTED}; received {' '.join(text.split())}.")
-    return Cluster(addresses, worker)
+        chiefs, workers = jobs.pop("chief", []), jobs.pop("worker", [])
+        addresses = (*chiefs, *workers)
+        places = {"chief": range(len(chiefs)), "worker": range(len(chiefs), len(addresses))}
+        index = places[resolver.task_type][resolver.task_id]
+        if not jobs and all(address.rpartition(":")[2].isdigit() for address in addresses):
+            return Cluster(addresses, index)
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError):
+        pass
+    raise ConfigError(f"{_EXPECTED}; received {' '.join(os.environ['TF_CONFIG'].split())}.")
 
 
-def _of_slurm(num_tasks: str, index: str) -> Cluster:
+def _of_slurm() -> Cluster:
     try:
         # Slurm has chosen the GPUs of each task by CUDA_VISIBLE_DEVICES; the resolver only needs
         # enough of them, or it omits tasks.
         resolver = tf.distribute.cluster_resolver.SlurmClusterResolver(
-            gpus_per_node=int(num_tasks), gpus_per_task=1, auto_set_gpu=False
+            gpus_per_node=int(os.environ["SLURM_STEP_NUM_TASKS"]),
+            gpus_per_task=1,
+            auto_set_gpu=False,
         )
         addresses = resolver.cluster_spec().job_tasks("worker")
-        # It sorts node10 before node2, Slurm counts its tasks in the order of the numbers.
-        return Cluster(tuple(sorted(addresses, key=_with_numbers)), int(index))
+        # The resolver sorts node10 before node2; Slurm numbers its tasks in the order of numbers.
+        return Cluster(tuple(sorted(addresses, key=_with_numbers)), resolver.get_task_info()[1])
     except (RuntimeError, ValueError) as error:
         raise ConfigError(f"Slurm's variables name no cluster: {error}.") from None
 
@@ -161,7 +147,7 @@ def _with_numbers(name: str) -> list:
 
 
 def _listening_on(address: str) -> socket.socket:
-    """A socket on the port of an address, on every interface: its name may mean any of them."""
+    """Returns a socket on the port of an address, on every interface."""
     host, _, port = address.rpartition(":")
     is_ipv6 = host.startswith("[") and socket.has_dualstack_ipv6()
     family = socket.AF_INET6 if is_ipv6 else socket.AF_INET

@@ -1,5 +1,6 @@
 """Strategies: training on one device or many, on one machine or many."""
 
+import functools
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -8,7 +9,6 @@ import keras
 import tensorflow as tf
 
 from tf_transformer.errors import ConfigError
-from tf_transformer.training.checkpoints import seeds_of
 from tf_transformer.training.cluster import Cluster, WorkerError
 
 _SEED_DISTANCE = 1_000_003
@@ -17,29 +17,31 @@ _SEED_DISTANCE = 1_000_003
 def strategy_for(
     devices: str | None = None, cluster: Cluster | None = None
 ) -> tf.distribute.Strategy:
-    """The strategy to create and compile the model in.
+    """Returns the strategy to create and compile the model in.
 
     Args:
         devices: A number of GPUs (`"2"`), devices by name (`"gpu:0,gpu:1"`, `"cpu"`), or None for
-            every visible GPU, and the CPU where there is none.
+            every visible GPU, or the CPU where there is no GPU.
         cluster: Workers that have found each other (`Cluster.wait_for_workers`), or None. The
             strategy must then be made before TensorFlow's first operation.
 
     Raises:
-        ConfigError: There is no such device; those that there are, are named.
+        ConfigError: There is no such device; the error names the devices that exist.
     """
     if cluster is not None:
         if devices is not None:
-            _show_only(_chosen(devices, tf.config.list_physical_devices()))
+            chosen = _chosen(devices, tf.config.list_physical_devices())
+            gpus = [device for device in chosen if device.device_type == "GPU"]
+            tf.config.set_visible_devices(gpus, "GPU")
         return WorkersStrategy(cluster.resolver())
+    everything = tf.config.list_logical_devices()
     if devices is None:
         chosen = tf.config.list_logical_devices("GPU")
     else:
-        chosen = _chosen(devices, tf.config.list_logical_devices())
-    everything = tf.config.list_logical_devices()
+        chosen = _chosen(devices, everything)
     if len(chosen) > 1 or (chosen and len(everything) > 1 and devices is not None):
         return tf.distribute.MirroredStrategy([device.name for device in chosen])
-    # TensorFlow's own default puts everything on the one device, without a strategy's cost.
+    # TensorFlow's default puts everything on the one device, without the cost of a strategy.
     return tf.distribute.get_strategy()
 
 
@@ -60,7 +62,7 @@ class WorkersStrategy(tf.distribute.MultiWorkerMirroredStrategy):
     def experimental_distribute_dataset(
         self, dataset: tf.data.Dataset, options: Any = None
     ) -> tf.distribute.DistributedDataset:
-        """The batches of this worker's replicas, from a dataset of global batches."""
+        """Returns the batches of this worker's replicas, given a dataset of global batches."""
         replicas = len(self.extended.worker_devices)
         first = self.cluster_resolver.task_id * replicas
         shares = range(first, first + replicas)
@@ -75,32 +77,29 @@ class WorkersStrategy(tf.distribute.MultiWorkerMirroredStrategy):
                 )
                 for share in shares
             ]
-            together = parts[0]
-            for part in parts[1:]:
-                together = together.concatenate(part)
-            return together
+            return functools.reduce(tf.data.Dataset.concatenate, parts)
 
         # TensorFlow would split every batch of a worker again, and lose sentences if it is uneven.
         shared = dataset.flat_map(batches_of_replicas).prefetch(2 * replicas)
         return self.distribute_datasets_from_function(lambda _: shared, options)
 
     def reduce(self, reduce_op: Any, value: Any, axis: int | None) -> Any:
-        """As the parent class, but Keras asks for the mean of scalars over their axis 0."""
+        """Reduces as the parent class, but Keras asks for the mean of scalars over axis 0."""
         if axis == 0 and self.experimental_local_results(value)[0].shape.rank == 0:
             axis = None
         return super().reduce(reduce_op, value, axis)
 
 
 class Workers:
-    """The processes that train together; one where training is not distributed over machines.
+    """The processes that train together; one process where training is on one machine.
 
     Args:
         strategy: The strategy of this process.
 
     Attributes:
         strategy: The same.
-        index: Which of them this process is; 0 is the chief, which alone writes.
-        count: How many there are.
+        index: The number of this process among them; 0 is the chief, which alone writes.
+        count: How many workers there are.
     """
 
     def __init__(self, strategy: tf.distribute.Strategy) -> None:
@@ -112,10 +111,10 @@ class Workers:
 
     @property
     def num_gpus(self) -> int:
-        """How many GPUs train, on all machines together."""
+        """The number of GPUs that train, on all machines together."""
         mirrored = (tf.distribute.MirroredStrategy, tf.distribute.MultiWorkerMirroredStrategy)
         if not isinstance(self.strategy, mirrored):
-            # TensorFlow's default takes the one GPU that there is.
+            # TensorFlow's default strategy uses one GPU.
             return min(1, len(tf.config.list_logical_devices("GPU")))
         on_gpus = "GPU" in self.strategy.extended.worker_devices[0].upper()
         return self.strategy.num_replicas_in_sync if on_gpus else 0
@@ -126,7 +125,7 @@ class Workers:
         return self.index == 0
 
     def all_reduce_max(self, number: int) -> int:
-        """The largest of the numbers, from 0 on, with which all workers call this together."""
+        """Returns the largest of the numbers, 0 or more, with which all workers call this."""
         if self.count == 1:
             return int(number)
         numbers = [0] * self.count
@@ -134,7 +133,7 @@ class Workers:
         return max(self._all_reduce_sum(numbers))
 
     def broadcast(self, content: bytes) -> bytes:
-        """The content with which the chief calls this; all workers must, together."""
+        """Returns the content with which the chief calls this; all workers must call it."""
         if self.count == 1:
             return content
         [size] = self._all_reduce_sum([len(content) if self.is_chief else 0])
@@ -160,9 +159,9 @@ class Workers:
 
 
 def sum_over_replicas(value: Any) -> Any:
-    """The sum over all replicas of a float tensor, or of each tensor of a list.
+    """Returns the sum over all replicas of a float tensor, or of each tensor in a list.
 
-    Outside of `strategy.run` it is the tensor itself.
+    Outside of `strategy.run` it returns the value itself.
     """
     replica = tf.distribute.get_replica_context()  # None while Keras computes shapes only
     if replica is None or replica.num_replicas_in_sync == 1:
@@ -170,15 +169,20 @@ def sum_over_replicas(value: Any) -> Any:
     return replica.all_reduce(tf.distribute.ReduceOp.SUM, value)
 
 
+def seeds_of(model: keras.Model) -> list[keras.Variable]:
+    """Returns the variables that hold the states of a model's random numbers."""
+    return [v for v in model.variables if v.path.endswith("seed_generator_state")]
+
+
 def separate_seeds(model: keras.Model) -> None:
     """Gives each replica its own dropout masks.
 
-    Keras gives all of them one seed, so that row i of each replica loses the same activations
-    (Keras 3.15.1). The first replica, whose seeds a checkpoint holds, keeps them: call this once,
+    Keras gives all replicas one seed, so that row i of each replica loses the same activations
+    (Keras 3.15.1). The first replica keeps its seeds, which a checkpoint holds: call this once,
     after a checkpoint is restored.
 
     Args:
-        model: A model that was made in the scope of a strategy.
+        model: A model that was created in the scope of a strategy.
     """
     seeds = [variable.value for variable in seeds_of(model)]
 
@@ -193,34 +197,18 @@ def separate_seeds(model: keras.Model) -> None:
 
 
 def _chosen(wanted: str, devices: list) -> list:
-    """The devices that a user names, of those that there are."""
-    names = {_short_name(device): device for device in devices}
-    gpus = [name for name in names if name.startswith("gpu:")]
+    """Returns the devices that a user names, of those that exist."""
+    # `gpu:0` for `/physical_device:GPU:0` and for `/device:GPU:0`.
+    names = {":".join(device.name.split(":")[-2:]).lower(): device for device in devices}
     if wanted.isdecimal():
-        number = int(wanted)
-        if not 1 <= number <= len(gpus):
-            raise _missing(f"{number} GPUs", names)
-        return [names[name] for name in gpus[:number]]
-    chosen = [name.strip().lower() for name in wanted.split(",")]
-    chosen = [f"{name}:0" if name in ("cpu", "gpu") else name for name in chosen]
-    absent = [name for name in chosen if name not in names]
-    if absent:
-        raise _missing(", ".join(absent), names)
+        gpus = [name for name in names if name.startswith("gpu:")]
+        chosen = gpus[: int(wanted)] if 0 < int(wanted) <= len(gpus) else [f"{wanted} GPUs"]
+    else:
+        chosen = [name.strip().lower() for name in wanted.split(",")]
+        chosen = [f"{name}:0" if name in ("cpu", "gpu") else name for name in chosen]
+    if absent := [name for name in chosen if name not in names]:
+        raise ConfigError(
+            f"--devices: no {', '.join(absent)} here, only {', '.join(names)}; give a number of "
+            f"GPUs, names with commas between them, or omit it for all GPUs."
+        )
     return [names[name] for name in dict.fromkeys(chosen)]
-
-
-def _missing(what: str, names: Mapping) -> ConfigError:
-    return ConfigError(
-        f"--devices: no {what} here, only {', '.join(names)}; give a number of "
-        f"GPUs, names with commas between them, or omit it for all GPUs."
-    )
-
-
-def _short_name(device: Any) -> str:
-    """`gpu:0` for `/physical_device:GPU:0` and for `/device:GPU:0`."""
-    return ":".join(device.name.split(":")[-2:]).lower()
-
-
-def _show_only(chosen: list) -> None:
-    gpus = [device for device in chosen if device.device_type == "GPU"]
-    tf.config.set_visible_devices(gpus, "GPU")

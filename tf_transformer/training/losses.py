@@ -12,17 +12,16 @@ from tf_transformer.layers.output import token_statistics
 class SmoothedCrossEntropy(keras.losses.Loss):
     """The mean of `smoothed_cross_entropy` over the real tokens of the global batch.
 
-    On several replicas of a `tf.distribute` strategy each returns its share: the sum over its own
-    tokens, divided by the tokens of all replicas. Keras adds up the replicas' gradients, so that
-    they are those of the one mean over all tokens, however uneven the replicas are, and a replica
-    without a sentence adds nothing. For that reason there is no `reduction`; the loss is always
-    float32.
+    Each replica of a `tf.distribute` strategy returns its share: the sum over its own tokens,
+    divided by the number of tokens on all replicas. Keras adds up the gradients of the replicas, so
+    that the update is that of one mean over all tokens, however uneven the replicas are. For that
+    reason there is no `reduction`. The loss is always float32.
 
     Args:
         label_smoothing: In [0, 1); 0 is plain cross-entropy.
-        pad_id: The id of padding; a label that is padding counts nothing.
-        from_statistics: Whether the model returns token statistics of the labels, see
-            `Transformer`, instead of logits.
+        pad_id: The id of padding; labels that are padding are ignored.
+        from_statistics: Whether the model returns token statistics of the labels (see
+            `Transformer`) instead of logits.
         name: Name of the loss.
 
     Call arguments:
@@ -36,7 +35,7 @@ class SmoothedCrossEntropy(keras.losses.Loss):
         float32 scalar; 0 for a batch of padding alone.
 
     Raises:
-        ValueError: `label_smoothing` is not in [0, 1), `pad_id` negative, or a shape is wrong.
+        ValueError: `label_smoothing` is not in [0, 1), or a shape is wrong.
     """
 
     def __init__(
@@ -54,25 +53,26 @@ class SmoothedCrossEntropy(keras.losses.Loss):
                 f"received label_smoothing={label_smoothing}."
             )
         self.label_smoothing = label_smoothing
-        self.pad_id = checked_pad_id(pad_id)
+        self.pad_id = pad_id
         self.from_statistics = from_statistics
 
     def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
-        """The loss; Keras' own reduction would count padding and average the replicas' means."""
+        """Computes the loss; Keras' reductions count padding and average the replicas' means."""
         losses = self.call(y_true, y_pred)
         if sample_weight is not None:
             losses = losses * token_weights(sample_weight, losses)
-        tokens = num_real_tokens(ops.cast(y_true, "int32"), self.pad_id)
-        return ops.sum(losses) / ops.maximum(_sum_over_replicas(tokens), 1.0)
+        is_token = ops.not_equal(ops.cast(y_true, "int32"), self.pad_id)
+        num_tokens = _sum_over_replicas(ops.sum(ops.cast(is_token, "float32")))
+        return ops.sum(losses) / ops.maximum(num_tokens, 1.0)
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
-        """The loss of each token, float32 `(B, T)`, 0 at padding."""
+        """Computes the loss of each token, float32 `(B, T)`, 0 at padding."""
         labels = ops.cast(y_true, "int32")
         statistics = statistics_of(labels, y_pred, self.pad_id, self.from_statistics)
         return smoothed_cross_entropy(statistics, self.label_smoothing)
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments of the constructor."""
+        """Returns the arguments of the constructor."""
         return {
             "name": self.name,
             "label_smoothing": self.label_smoothing,
@@ -89,24 +89,8 @@ def _sum_over_replicas(count: Any) -> Any:
     return sum_over_replicas(count)
 
 
-def checked_pad_id(pad_id: int) -> int:
-    """The id of padding.
-
-    Raises:
-        ValueError: It is no id.
-    """
-    if isinstance(pad_id, bool) or not isinstance(pad_id, int) or pad_id < 0:
-        raise ValueError(f"pad_id must be an int from 0 on; received pad_id={pad_id!r}.")
-    return pad_id
-
-
-def num_real_tokens(labels: Any, pad_id: int) -> Any:
-    """The number of labels that are not padding, as a float32 scalar."""
-    return ops.sum(ops.cast(ops.not_equal(labels, pad_id), "float32"))
-
-
 def token_weights(sample_weight: Any, labels: Any) -> Any:
-    """Weights that multiply labels `(B, T)`: those of sentences as `(B, 1)`, those of tokens as is.
+    """Returns weights that broadcast with labels `(B, T)`.
 
     Raises:
         ValueError: The weights are neither `(B,)` nor `(B, 1)` nor `(B, T)`.
@@ -124,11 +108,11 @@ def token_weights(sample_weight: Any, labels: Any) -> Any:
 
 
 def statistics_of(labels: Any, y_pred: Any, pad_id: int, from_statistics: bool) -> Any:
-    """The token statistics `(B, T, 3)` of what a model returned.
+    """Returns the token statistics `(B, T, 3)` of what a model returned.
 
     Raises:
-        ValueError: It returned logits with `from_statistics`, or token statistics without, or
-            `y_pred` is not for these labels.
+        ValueError: The model returned logits with `from_statistics`, token statistics without it,
+            or a shape that does not fit the labels.
     """
     if len(labels.shape) != 2 or not _may_equal(y_pred.shape, (*labels.shape, None)):
         raise ValueError(
@@ -147,16 +131,16 @@ def statistics_of(labels: Any, y_pred: Any, pad_id: int, from_statistics: bool) 
 
 
 def _may_equal(shape: Any, other: Any) -> bool:
-    """Whether two shapes are equal where both are known."""
+    """Returns whether two shapes are equal where both are known."""
     pairs = zip(shape, other, strict=False)
     return len(shape) == len(other) and all(None in pair or len({*pair}) == 1 for pair in pairs)
 
 
 def smoothed_cross_entropy(statistics: Any, label_smoothing: float) -> Any:
-    """Cross-entropy of each token against the smoothed target.
+    """Computes the cross-entropy of each token against the smoothed target.
 
-    The true token has probability `1 - label_smoothing`, every other token but padding an equal
-    share of the rest, padding 0 (Szegedy et al. 2016; Vaswani et al. 2017, section 5.4).
+    The true token has probability `1 - label_smoothing`, padding has 0, and every other token has
+    an equal share of the rest (Szegedy et al. 2016; Vaswani et al. 2017, section 5.4).
 
     Args:
         statistics: float32 tensor `(B, T, 3)`, see `layers/output.py`.

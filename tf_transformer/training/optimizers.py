@@ -13,8 +13,8 @@ from tf_transformer.training.distribution import sum_over_replicas
 class Adam(keras.optimizers.Adam):
     """Keras' Adam with the paper's defaults (Vaswani et al. 2017, 5.3), clipping over all replicas.
 
-    Keras clips the gradient of each replica before it adds them up (Keras 3.15.1). For the same
-    reason there is no `clipnorm` and no `clipvalue`.
+    Keras clips the gradient of each replica before it adds them up (Keras 3.15.1), so there is
+    neither `clipnorm` nor `clipvalue`.
 
     Args:
         learning_rate: A float or a schedule.
@@ -65,7 +65,7 @@ class Adam(keras.optimizers.Adam):
         super().update_step(tf.convert_to_tensor(gradient), variable, learning_rate)
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments of the constructor."""
+        """Returns the arguments of the constructor."""
         names = ("name", "learning_rate", "beta_1", "beta_2", "epsilon", "weight_decay")
         config = super().get_config()
         return {**{name: config[name] for name in names}, "global_clipnorm": self.clip_norm}
@@ -73,14 +73,14 @@ class Adam(keras.optimizers.Adam):
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class LossScaleOptimizer(keras.optimizers.LossScaleOptimizer):
-    """Keras' loss scaling for float16, with the overflow of any replica dropping the whole update.
+    """Keras' loss scaling for float16, where an overflow on any replica drops the whole update.
 
-    Keras looks at the first replica of each process alone (Keras 3.15.1): an overflow of another
-    makes all weights infinite, and workers would wait for each other.
+    Keras only looks at the first replica of each process (Keras 3.15.1): an overflow on another one
+    makes all weights infinite, and workers wait for each other.
     """
 
     def check_finite(self, grads: list) -> Any:
-        """Whether the gradients of all replicas are finite."""
+        """Returns whether the gradients of all replicas are finite."""
         overflows = ops.logical_not(super().check_finite(grads))
         return ops.equal(sum_over_replicas(ops.cast(overflows, "float32")), 0.0)
 
@@ -195,7 +195,7 @@ class GradientAccumulation(keras.optimizers.Optimizer):
         replica.merge_call(accumulate, args=(grads,))
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments of the constructor."""
+        """Returns the arguments of the constructor."""
         return {
             "name": self.name,
             "inner_optimizer": keras.saving.serialize_keras_object(self.inner_optimizer),
@@ -206,7 +206,7 @@ class GradientAccumulation(keras.optimizers.Optimizer):
     def from_config(
         cls, config: dict[str, Any], custom_objects: Any = None
     ) -> "GradientAccumulation":
-        """The optimizer of a configuration."""
+        """Makes the optimizer of a configuration."""
         inner = keras.saving.deserialize_keras_object(
             config["inner_optimizer"], custom_objects=custom_objects
         )
@@ -214,12 +214,10 @@ class GradientAccumulation(keras.optimizers.Optimizer):
 
 
 def step_of(model: keras.Model) -> int:
-    """The updates that were made to a model."""
+    """Returns the number of updates that were made to a model."""
     return int(model.optimizer.iterations.numpy())
 
 
 def ends_update(model: keras.Model, batch: int) -> bool:
-    """Whether a batch, counted from 0 in this epoch, is the last one of an update."""
-    if isinstance(model.optimizer, GradientAccumulation):
-        return (batch + 1) % model.optimizer.steps == 0
-    return True
+    """Returns whether a batch, counted from 0 in this epoch, is the last one of an update."""
+    return (batch + 1) % getattr(model.optimizer, "steps", 1) == 0

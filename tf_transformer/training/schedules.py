@@ -7,32 +7,27 @@ from keras import ops
 
 
 class _Trapezoid(keras.optimizers.schedules.LearningRateSchedule):
-    """What the trapezoids share: all but how much of the training is done."""
+    """The trapezoids' rate; subclasses know how much of the training is done."""
 
     def __init__(self, peak: float, warmup_steps: int, decay_fraction: float) -> None:
-        _require_positive(peak=peak, warmup_steps=warmup_steps)
-        if not 0 < decay_fraction <= 1:
-            raise ValueError(
-                f"decay_fraction must be greater than 0 and at most 1; "
-                f"received decay_fraction={decay_fraction}."
-            )
+        _require_positive(peak=peak, warmup_steps=warmup_steps, decay_fraction=decay_fraction)
         self.peak = peak
         self.warmup_steps = warmup_steps
         self.decay_fraction = decay_fraction
 
     def _done(self, step: Any) -> Any:
-        """The fraction of the training that is done after `step` updates."""
+        """Returns the fraction of the training that is done after `step` updates."""
         raise NotImplementedError
 
     def __call__(self, step: Any) -> Any:
-        """The learning rate of the update after `step` others, a float32 scalar."""
+        """Computes the learning rate of the update after `step` others, a float32 scalar."""
         step = ops.cast(step, "float32")
         warm = (step + 1.0) / self.warmup_steps
         left = ops.maximum(1.0 - self._done(step), 0.0) / self.decay_fraction
         return self.peak * ops.minimum(1.0, ops.minimum(warm, left))
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments of the constructor."""
+        """Returns the arguments of the constructor."""
         return {
             "peak": float(self.peak),
             "warmup_steps": int(self.warmup_steps),
@@ -55,7 +50,7 @@ class TrapezoidSchedule(_Trapezoid):
         decay_fraction: The part of training in which the rate decays, up to 1.
 
     Raises:
-        ValueError: A number is not greater than 0, or `decay_fraction` greater than 1.
+        ValueError: A number is not greater than 0.
     """
 
     def __init__(
@@ -69,13 +64,13 @@ class TrapezoidSchedule(_Trapezoid):
         return step / self.total_steps
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments of the constructor."""
+        """Returns the arguments of the constructor."""
         return {**super().get_config(), "total_steps": self.total_steps}
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class TimedTrapezoidSchedule(_Trapezoid):
-    """`TrapezoidSchedule` where training ends with the time, and nobody knows at which update.
+    """`TrapezoidSchedule` for training that ends by the clock, at an update not known before.
 
     Args:
         peak: The constant rate.
@@ -83,8 +78,8 @@ class TimedTrapezoidSchedule(_Trapezoid):
         decay_fraction: The part of the time in which the rate decays, up to 1.
 
     Attributes:
-        peak: The same, a variable, since the speed of training decides on it.
-        warmup_steps: The same, a variable too.
+        peak: A variable, since the recipe chooses it by the speed of training.
+        warmup_steps: A variable, for the same reason.
         time_spent: The fraction of the time that is spent, a scalar variable that `TimeLimit` sets
             before each update.
 
@@ -129,14 +124,14 @@ class NoamSchedule(keras.optimizers.schedules.LearningRateSchedule):
         self.factor = factor
 
     def __call__(self, step: Any) -> Any:
-        """The learning rate of the update after `step` others, a float32 scalar."""
-        # Keras counts from 0, the paper from 1: at 0 the first update would be nothing.
+        """Computes the learning rate of the update after `step` others, a float32 scalar."""
+        # Keras counts from 0, the paper from 1: with step 0 the first update would do nothing.
         step = ops.cast(step, "float32") + 1.0
         scale = self.factor * self.d_model**-0.5
         return scale * ops.minimum(ops.rsqrt(step), step * self.warmup_steps**-1.5)
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments of the constructor."""
+        """Returns the arguments of the constructor."""
         return {
             "d_model": self.d_model,
             "warmup_steps": self.warmup_steps,

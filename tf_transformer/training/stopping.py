@@ -1,4 +1,4 @@
-"""Stopping: after a number of steps, minutes or validations, or when a signal comes.
+"""Callbacks that stop `fit`: after updates, minutes or validations, or when a signal comes.
 
 On several workers all must stop at the same update, or one waits forever for the others. So the
 callbacks take `all_reduce_max`, see `Workers.all_reduce_max`.
@@ -13,7 +13,7 @@ from typing import Any
 
 import keras
 
-from tf_transformer.training.criterion import BLEU, Criterion
+from tf_transformer.evaluation import BLEU, Metric
 from tf_transformer.training.optimizers import ends_update, step_of
 from tf_transformer.training.schedules import TimedTrapezoidSchedule
 
@@ -23,14 +23,14 @@ Logs = dict[str, Any] | None
 class EarlyStopping(keras.callbacks.Callback):
     """Stops training after several validations in a row without a new best, once the rate falls.
 
-    Validations at the highest learning rate so far are not counted: most is gained in the decay.
-    Unlike Keras' own it knows the validations before a resumed `fit`, and works on several workers.
-    Put it after the callback that measures the metric.
+    Validations at the highest learning rate so far are not counted, because most is gained in the
+    decay. Unlike Keras' own callback it knows the validations before a resumed `fit`, and works on
+    several workers. Put it after the callback that measures the metric.
 
     Args:
         patience: Validations, greater than 0.
-        criterion: The metric in the logs.
-        earlier: At the validations of this run before `fit`, its value and the learning rate.
+        metric: The metric in the logs.
+        earlier: The value of the metric and the learning rate at each validation before `fit`.
         all_reduce_max: See above; a worker whose logs lack the metric follows the others.
 
     Attributes:
@@ -40,14 +40,14 @@ class EarlyStopping(keras.callbacks.Callback):
     def __init__(
         self,
         patience: int,
-        criterion: Criterion = BLEU,
+        metric: Metric = BLEU,
         earlier: Iterable[tuple[float, float]] = (),
         all_reduce_max: Callable[[int], int] = int,
     ) -> None:
         super().__init__()
         self._all_reduce_max = all_reduce_max
         self._patience = patience
-        self._criterion = criterion
+        self._metric = metric
         self._best = -math.inf
         self._highest_rate = 0.0
         self._since_best = 0
@@ -60,21 +60,20 @@ class EarlyStopping(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         """Compares the metric with the best."""
-        if self._criterion.metric in logs:
-            rate = float(self.model.optimizer.learning_rate)
-            self._add(logs[self._criterion.metric], rate)
+        if self._metric.name in logs:
+            self._add(logs[self._metric.name], float(self.model.optimizer.learning_rate))
         if self._all_reduce_max(self.is_due):
             self.model.stop_training = True
 
     def _add(self, value: float, learning_rate: float) -> None:
-        rank, falls = self._criterion.rank(value), learning_rate < self._highest_rate
+        rank, falls = self._metric.rank(value), learning_rate < self._highest_rate
         self._since_best = self._since_best + 1 if falls and rank <= self._best else 0
         self._best = max(rank, self._best)
         self._highest_rate = max(learning_rate, self._highest_rate)
 
 
 class StepLimit(keras.callbacks.Callback):
-    """Stops training at a step, counted from the first one of the run."""
+    """Stops training at a number of updates, counted from the first one of the run."""
 
     def __init__(self, steps: int) -> None:
         super().__init__()
@@ -87,19 +86,19 @@ class StepLimit(keras.callbacks.Callback):
 
 
 class TimeLimit(keras.callbacks.Callback):
-    """Stops training in time to end, last validation included, within a number of minutes.
+    """Stops training so that the last validation ends within a number of minutes.
 
     Put it after the callbacks that take time at the end of an epoch.
 
     Args:
         minutes: From `started`.
-        started: `time.monotonic()` from which the minutes count; of a resumed run earlier by what
-            it had taken before.
+        started: `time.monotonic()` from which the minutes count; for a resumed run, earlier by the
+            time that it had taken before.
         all_reduce_max: See above; the workers' clocks differ.
-        schedule: Told the fraction of the time that is spent, or None.
-        validation_seconds: How long a validation takes, where an earlier process has measured it.
-        validations_after: How many more follow the last one, if there is time: at most 5 % of all
-            time is kept for them.
+        schedule: A schedule that is told the fraction of the time that is spent, or None.
+        validation_seconds: How long a validation takes, if an earlier process measured it.
+        validations_after: How many validations follow the last one, if there is time: at most 5 %
+            of all time is kept for them.
     """
 
     def __init__(
@@ -149,11 +148,11 @@ class TimeLimit(keras.callbacks.Callback):
             self.model.stop_training = True
 
     def _time_spent(self, now: float) -> float:
-        """The fraction of the time for training, the same on all workers."""
+        """Returns the fraction of the time for training that is spent, the same on all workers."""
         after = min(self._validations_after * self._validation_seconds, 0.05 * self._seconds)
         training_seconds = self._seconds - self._validation_seconds - after
         spent = (now - self._started) / max(training_seconds, 1e-9)
-        # Millionths, since the workers agree on an int.
+        # Millionths, because the workers agree on an int.
         return self._all_reduce_max(int(1e6 * min(spent, 1.0))) / 1e6
 
 
@@ -162,11 +161,11 @@ class Terminated(Exception):  # noqa: N818, a request, not an error
 
 
 class StopOnSignal(keras.callbacks.Callback):
-    """Ctrl-C stops training after the current update, with a validation and a checkpoint.
+    """Stops training after the current update when Ctrl-C or SIGTERM comes.
 
-    SIGTERM, sent before a machine is preempted, leaves no time for a validation unless one is due
-    anyway: `fit` raises `Terminated`, and its caller saves. A second signal of either
-    kind is handled as it was before `fit`, which ends the process at once.
+    After Ctrl-C `fit` ends with a validation. SIGTERM, which is sent before a machine is preempted,
+    leaves no time for one that is not due anyway: `fit` raises `Terminated`, and its caller saves a
+    checkpoint. A second signal of either kind is handled as before `fit`, which ends the process.
 
     Put it after the callback that saves.
 
@@ -177,8 +176,6 @@ class StopOnSignal(keras.callbacks.Callback):
         signal: The number of the signal that came, or 0.
     """
 
-    SIGNALS = (signal.SIGINT, signal.SIGTERM)
-
     def __init__(self, all_reduce_max: Callable[[int], int] = int) -> None:
         super().__init__()
         self.signal = 0
@@ -188,16 +185,15 @@ class StopOnSignal(keras.callbacks.Callback):
 
     def on_train_begin(self, logs: Logs = None) -> None:
         """Handles the signals from now on."""
-        self._previous = {number: signal.signal(number, self._stop) for number in self.SIGNALS}
+        self._previous = {
+            number: signal.signal(number, self._stop) for number in (signal.SIGINT, signal.SIGTERM)
+        }
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
         """Stops after an update if a signal came."""
         if not ends_update(self.model, batch):
             return
-        self.signal = self._all_reduce_max(self._received)
-        if not self.signal:
-            return
-        self.model.stop_training = True
+        self.on_epoch_end(batch)
         if self.signal == signal.SIGTERM and batch + 1 != self.params["steps"]:
             raise Terminated
 

@@ -13,11 +13,11 @@ from tf_transformer.data.corpus import load_corpus
 from tf_transformer.data.text import Corpus
 from tf_transformer.inference.streams import num_cores
 from tf_transformer.models.architectures import with_tokenizers
+from tf_transformer.runs.recipe import Facts, choose, with_choices
+from tf_transformer.runs.restore import restore_tokenizers
+from tf_transformer.runs.run_directory import RunDirectory, say
 from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer, VocabularySizeError
 from tf_transformer.training.distribution import Workers
-from tf_transformer.training.recipe import Choice, Facts, choose, with_choices
-from tf_transformer.training.restore import restore_tokenizers
-from tf_transformer.training.run_directory import RunDirectory, say
 
 
 class RunData(NamedTuple):
@@ -121,7 +121,7 @@ def _with_recipe(config: RunConfig, corpus: Corpus, workers: Workers) -> RunConf
     # The machines of other workers may have more cores.
     content = json.dumps([str(facts), choose(config, facts)]).encode()
     chosen_for, choices = json.loads(workers.broadcast(content))
-    return with_choices(config, [Choice(*choice) for choice in choices], chosen_for)
+    return with_choices(config, choices, chosen_for)
 
 
 def _train_tokenizers(config: TokenizerConfig, corpus: Corpus, may_grow: bool) -> list[bytes]:

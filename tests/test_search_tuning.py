@@ -3,8 +3,8 @@
 import pytest
 
 import tf_transformer as tt
-from tf_transformer.training.criterion import BLEU, CHRF, LOSS
-from tf_transformer.training.search_choice import LENGTH_PENALTIES, choose_search
+from tf_transformer.evaluation import BLEU, CHRF, LOSS
+from tf_transformer.runs.search_tuning import LENGTH_PENALTIES, choose_search
 
 WORDS = tuple("abcdefghijkl")
 CHINESE = tuple("两只棕色的狗在雪地里玩")
@@ -53,13 +53,13 @@ class Translator:
     ],
 )
 @pytest.mark.parametrize(
-    ("words", "criterion"), [(WORDS, BLEU), (WORDS, CHRF), (CHINESE, BLEU), (WORDS, LOSS)]
+    ("words", "metric"), [(WORDS, BLEU), (WORDS, CHRF), (CHINESE, BLEU), (WORDS, LOSS)]
 )
-def test_the_best_search_is_chosen(lacking, beam_size, length_penalty, words, criterion):
+def test_the_best_search_is_chosen(lacking, beam_size, length_penalty, words, metric):
     validation = text(20, words)
     translator = Translator(lacking, words)
-    choice = choose_search(translator, validation, criterion=criterion)
-    assert choice.metric == ("chrF" if criterion == CHRF else "BLEU")
+    choice = choose_search(translator, validation, metric=metric)
+    assert choice.metric == ("chrF" if metric == CHRF else "BLEU")
     assert (choice.beam_size, choice.length_penalty) == (beam_size, length_penalty)
     assert choice.sentences == 20
     found = {score.length_penalty: score for score in choice.scores}
@@ -71,17 +71,11 @@ def test_the_best_search_is_chosen(lacking, beam_size, length_penalty, words, cr
         search = (1, None) if penalty is None else (4, penalty)
         expected = tt.score(translator(validation.sources, *search), validation.targets)
         wanted = (expected.bleu, expected.signature)
-        if criterion == CHRF:
+        if metric == CHRF:
             wanted = (expected.chrf, expected.chrf_signature)
         assert (score.score, choice.signature) == wanted
         assert f"{score.score:.2f}" in str(choice)
     assert "\n" not in str(choice)
-
-
-def test_a_size_that_is_given_is_searched():
-    translator = Translator(dict.fromkeys((None, *LENGTH_PENALTIES), 2))
-    assert choose_search(translator, text(3), beam_size=7).beam_size == 7
-    assert {beam_size for beam_size, *_ in translator.calls} == {1, 7}
 
 
 @pytest.mark.parametrize(
@@ -108,28 +102,6 @@ def test_the_sentences_are_bounded_and_come_from_all_of_the_text(
     again = Translator(translator.lacking)
     assert choose_search(again, validation, max_seconds=max_seconds) == choice
     assert again.calls == translator.calls
-
-
-def test_sentences_are_left_when_greedy_search_has_taken_too_long(monkeypatch):
-    validation = text(1000)
-    translator = Translator(dict.fromkeys((None, *LENGTH_PENALTIES), 2))
-
-    def monotonic():  # a second for each ten sentences
-        return sum(len(sources) for *_, sources in translator.calls) / 10
-
-    monkeypatch.setattr("tf_transformer.training.search_choice.time.monotonic", monotonic)
-    assert 200 <= choose_search(translator, validation).sentences < 400
-
-
-def test_a_translator_is_not_traced_for_each_penalty(echo_model, copy_corpus):
-    sources = copy_corpus.validation.sources
-    tokenizer = tt.SentencePieceTokenizer.train(copy_corpus.train.sources, 280)
-    translator = tt.Translator.from_model(echo_model(280), tokenizer, tokenizer, threads=1)
-    choice = choose_search(translator, tt.ParallelText(sources, sources))
-    assert {score.score for score in choice.scores} == {100.0}
-    assert (choice.beam_size, choice.length_penalty) == (4, 0.6)
-    for function in (translator.module.greedy, translator.module.beam):
-        assert function.experimental_get_tracing_count() == 1
 
 
 def test_without_a_pair_nothing_can_be_chosen():

@@ -4,7 +4,7 @@ config.toml            the complete configuration; it repeats the run
 tokenizers/            source.model and target.model
 test/                  source.txt and target.txt, where the corpus has a test part
 checkpoints/           step-00000123/…
-average/               the mean of the last of them, where it validated better
+average/               the mean of the last checkpoints, where it validated better
 log.jsonl              a line of metrics for each validation
 tensorboard/           the same for TensorBoard, where --tensorboard was given
 .lock                  held by the process that trains
@@ -50,13 +50,13 @@ class RunDirectory:
 
     @classmethod
     def create(cls, path: str | os.PathLike[str]) -> "RunDirectory":
-        """A directory for a new run; `begin` makes it, so that a failed start makes nothing.
+        """Returns a directory for a new run; `begin` makes it, so that a failed start does not.
 
         Raises:
             RunError: A run cannot be created there.
         """
         run = cls(path)
-        # Without a checkpoint nothing is lost, such as of a run stopped before its first one.
+        # A run that stopped before its first checkpoint has nothing to lose.
         if any(run.checkpoints_path.glob("step-*")) or run.average_path.is_dir():
             raise RunError(
                 f"{path}: holds a run already. Continue it with --resume, or give another "
@@ -69,26 +69,25 @@ class RunDirectory:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> "RunDirectory":
-        """The directory of an earlier run.
+        """Returns the directory of an earlier run.
 
         Raises:
-            RunError: It holds none.
+            RunError: It holds no run.
         """
-        run = cls(path)
-        if not run.config_path.is_file():
+        if not cls.is_run(path):
             raise RunError(
                 f"{path}: holds no run (there is no config.toml). "
                 f"Start one with tf-transformer train --run-dir {path}"
             )
-        return run
+        return cls(path)
 
     @classmethod
     def is_run(cls, path: str | os.PathLike[str]) -> bool:
-        """Whether a directory holds a run."""
+        """Returns whether a directory holds a run."""
         return cls(path).config_path.is_file()
 
     def is_in_training(self) -> bool:
-        """Whether a process trains here."""
+        """Returns whether a process trains here."""
         try:
             with (self.path / ".lock").open() as file:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -115,20 +114,25 @@ class RunDirectory:
             yield
 
     def config(self) -> RunConfig:
-        """The run's configuration."""
+        """Reads the configuration of the run."""
         return RunConfig.from_dict(read_toml(self.config_path), str(self.config_path))
+
+    def save_config(self, config: RunConfig) -> None:
+        """Writes the complete configuration atomically."""
+        with atomic_file(self.config_path) as temporary:
+            temporary.write_text(config.to_toml(), encoding="utf-8")
 
     def begin(
         self, config: RunConfig, source_tokenizer: Any, target_tokenizer: Any, test: Any = None
     ) -> None:
-        """Writes the tokenizers (of a joint one, two copies), test sentences and configuration.
+        """Writes the tokenizers, test sentences and configuration.
 
         The configuration comes last: a directory that holds it is a run that can be resumed.
 
         Args:
             config: The complete configuration.
             source_tokenizer: Tokenizer of the source.
-            target_tokenizer: Tokenizer of the target.
+            target_tokenizer: Tokenizer of the target; the same if the vocabulary is joint.
             test: `ParallelText` that came with the corpus, or None.
         """
         with atomic_folder(self.tokenizers_path, overwrite=True) as folder:
@@ -141,44 +145,38 @@ class RunDirectory:
                     (folder / f"{side}.txt").write_text(text, encoding="utf-8")
         self.save_config(config)
 
-    def _test_path(self, side: str) -> pathlib.Path:
-        return self.path / "test" / f"{side}.txt"
-
     def resume_command(self) -> str:
-        """What continues a run."""
+        """Returns the command that continues the run."""
         return f"tf-transformer train --run-dir {shlex.quote(str(self.path))} --resume"
 
     def next_commands(self, config: RunConfig) -> str:
-        """What to do with a run that has ended; with its own test sentences, if any."""
-        paths = [self._test_path(side) for side in ("source", "target")]
-        source, reference = (shlex.quote(str(p)) if p.is_file() else "F" for p in paths)
+        """Returns what to do with a run that has ended; with its own test sentences, if any."""
         path = shlex.quote(str(self.path))
         translates = ARCHITECTURES[architecture_name(config.model)].translates
         export = f"tf-transformer export {path} saved_models/NAME, or " if translates else ""
-        text = (
-            f"--source {source} --reference {reference}" if config.data.has_sources else "--text F"
+        if not config.data.has_sources:
+            return f"{export}tf-transformer evaluate {path} --text F"
+        test = [self.path / "test" / f"{side}.txt" for side in ("source", "target")]
+        source, reference = (shlex.quote(str(p)) if p.is_file() else "F" for p in test)
+        perplexity = "" if translates else " --perplexity"
+        return (
+            f"{export}tf-transformer evaluate {path} --source {source} --reference {reference}"
+            f"{perplexity}"
         )
-        perplexity = " --perplexity" if config.data.has_sources and not translates else ""
-        return f"{export}tf-transformer evaluate {path} {text}{perplexity}"
-
-    def save_config(self, config: RunConfig) -> None:
-        """Writes the complete configuration atomically."""
-        with atomic_file(self.config_path) as temporary:
-            temporary.write_text(config.to_toml(), encoding="utf-8")
 
     def log(self) -> list[dict[str, float]]:
-        """The lines of the log, oldest first; none where nothing is logged.
+        """Reads the lines of the log, oldest first.
 
         Raises:
             RunError: A line is not what `train` writes.
         """
         if not self.log_path.is_file():
             return []
-        lines = self.log_path.read_text(encoding="utf-8").splitlines(keepends=True)
         found = []
+        lines = self.log_path.read_text(encoding="utf-8").splitlines(keepends=True)
         for number, line in enumerate(lines, 1):
             if not line.endswith("\n"):
-                break  # incomplete, where the process was killed
+                break  # incomplete, because the process was killed
             try:
                 metrics = json.loads(line)
                 metrics["step"]

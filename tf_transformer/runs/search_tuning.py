@@ -1,4 +1,4 @@
-"""The choice of the search on validation text: greedy, or a beam and its length penalty."""
+"""The search that translates validation text best: greedy, or a beam and its length penalty."""
 
 import math
 import time
@@ -8,8 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tf_transformer.data.text import ParallelText
-from tf_transformer.evaluation import score, signatures
-from tf_transformer.training.criterion import BLEU, LOSS, Criterion
+from tf_transformer.evaluation import BLEU, LOSS, Metric, score, signatures
 
 DEFAULT_BEAM_SIZE = 4
 DEFAULT_LENGTH_PENALTY = 0.6
@@ -24,7 +23,7 @@ class SearchScore(NamedTuple):
 
     Attributes:
         beam_size: Hypotheses that it follows; 1 is greedy search.
-        length_penalty: Its length penalty; None for greedy search, which has none.
+        length_penalty: None for greedy search.
         score: BLEU or chrF of its translations.
     """
 
@@ -38,12 +37,11 @@ class SearchChoice(NamedTuple):
 
     Attributes:
         beam_size: Hypotheses to follow; 1 is greedy search.
-        length_penalty: Length penalty of the beam. Beside greedy search, that of the best beam:
-            n-best lists need one.
-        scores: All searches that were compared, greedy search first; none where nothing was.
+        length_penalty: That of the best beam; n-best lists need one beside greedy search, too.
+        scores: All searches that were compared, greedy search first; empty without a comparison.
         metric: What the scores are, `"BLEU"` or `"chrF"`.
         sentences: Number of sentences that were translated.
-        signature: sacreBLEU's signature of the scores; None where there is none.
+        signature: sacreBLEU's signature of the scores, or None.
     """
 
     beam_size: int = DEFAULT_BEAM_SIZE
@@ -70,21 +68,21 @@ def choose_search(
     validation: ParallelText,
     beam_size: int = DEFAULT_BEAM_SIZE,
     max_seconds: float = _MAX_SECONDS,
-    criterion: Criterion = BLEU,
+    metric: Metric = BLEU,
 ) -> SearchChoice:
     """Chooses greedy search, or a beam with one of `LENGTH_PENALTIES`, by BLEU or chrF.
 
-    Greedy search is chosen where it is better than all beams. Of penalties that are equally good
-    it is the one nearest `DEFAULT_LENGTH_PENALTY`.
+    Greedy search is chosen if it is better than all beams. Among penalties that are equally good,
+    the one nearest to `DEFAULT_LENGTH_PENALTY` is chosen.
 
     Args:
         translator: A `Translator`; called with a list of str, `beam_size` and `length_penalty`.
-        validation: Sentences and their translations, one pair at least. Of more than a thousand
-            a sample from all parts of the text is used, always the same.
+        validation: Sentences and their translations, at least one pair. From more than a thousand
+            pairs a sample of all parts of the text is used, always the same.
         beam_size: Size of the beam, 2 or more.
-        max_seconds: When greedy search has taken so long, the sentences left are not used. Each
-            of the beams takes two to four times as long as greedy search.
-        criterion: That of the run; where it is the loss, which no search changes, BLEU is taken.
+        max_seconds: When greedy search has taken so long, the other sentences are not used. Each
+            beam takes two to four times as long as greedy search.
+        metric: That of the run; BLEU is taken in place of the loss, which no search changes.
 
     Returns:
         The choice.
@@ -100,26 +98,26 @@ def choose_search(
         sources += [source for source, _ in part]
         targets += [target for _, target in part]
         translations += translator(sources[len(translations) :], beam_size=1)
-    criterion = BLEU if criterion == LOSS else criterion
-    greedy = criterion.of_scores(score(translations, targets))
+    metric = BLEU if metric == LOSS else metric
+    name = metric.label.lower()
+    greedy = getattr(score(translations, targets), name)
     beams = []
     for penalty in LENGTH_PENALTIES:
         translations = translator(sources, beam_size=beam_size, length_penalty=penalty)
-        value = criterion.of_scores(score(translations, targets))
-        beams.append(SearchScore(beam_size, penalty, value))
+        beams.append(SearchScore(beam_size, penalty, getattr(score(translations, targets), name)))
     best = max(beams, key=lambda beam: (beam.score, -_distance_from_default(beam)))
     return SearchChoice(
         1 if greedy > best.score else beam_size,
         best.length_penalty,
         (SearchScore(1, None, greedy), *beams),
-        criterion.label,
+        metric.label,
         len(sources),
-        signatures(targets)[criterion.label.lower()],
+        signatures(targets)[name],
     )
 
 
 def _parts(pairs: list[tuple[str, str]]) -> list[Sequence[tuple[str, str]]]:
-    """A sample of pairs in parts, each of which comes from all of the text."""
+    """Returns a sample of pairs in parts, each of which comes from all of the text."""
     chosen = np.linspace(0, len(pairs), min(len(pairs), _MAX_PAIRS), endpoint=False).astype(int)
     sample = [pairs[index] for index in chosen]
     num_parts = math.ceil(len(sample) / _PAIRS_AT_A_TIME)

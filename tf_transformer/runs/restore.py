@@ -1,6 +1,7 @@
 """From a run directory to a trained model."""
 
-from typing import NamedTuple
+import contextlib
+from typing import Any, NamedTuple
 
 import keras
 
@@ -14,10 +15,10 @@ from tf_transformer.models.architectures import (
     with_tokenizers,
 )
 from tf_transformer.models.configs import ModelConfig
+from tf_transformer.runs.checkpoints import Checkpoint, CheckpointError, Checkpoints
+from tf_transformer.runs.recipe import metric_of
+from tf_transformer.runs.run_directory import RunDirectory, RunError, warn
 from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer
-from tf_transformer.training.checkpoints import Checkpoint, Checkpoints
-from tf_transformer.training.criterion import Criterion
-from tf_transformer.training.run_directory import RunDirectory, RunError, warn
 
 
 class TrainedModel(NamedTuple):
@@ -30,27 +31,26 @@ class TrainedModel(NamedTuple):
 
 
 def best_checkpoint(run: RunDirectory) -> Checkpoint | None:
-    """The checkpoint of a run that is best on validation text, or the average of its last.
+    """Returns the best checkpoint of a run on validation text, or the average of its last ones.
 
-    Checkpoints that are damaged are skipped, with a warning.
+    Damaged checkpoints are skipped with a warning.
 
     Raises:
         CheckpointError: There are checkpoints, and none of them is intact.
     """
-    best = Checkpoints(run.checkpoints_path).best_intact(warn)
-    if not run.average_path.is_dir():
-        return best
-    average = next(Checkpoints(run.average_path).intact(warn), None)
-    if average is None or best is None:
-        return average or best
-    criterion = Criterion.of(run.config())
-    value, record = (c.metrics.get(criterion.metric) for c in (average, best))
-    is_better = record is None or criterion.rank(value) > criterion.rank(record)
-    return average if is_better else best
+    metric = metric_of(run.config())
+    best = next(Checkpoints(run.checkpoints_path, metric).intact(warn, best_first=True), None)
+    average = None
+    with contextlib.suppress(CheckpointError):  # a damaged average is skipped, too
+        average = next(Checkpoints(run.average_path, metric).intact(warn), None)
+    if best is None or average is None:
+        return best or average
+    value, record = (checkpoint.metrics.get(metric.name) for checkpoint in (average, best))
+    return average if record is None or metric.rank(value) > metric.rank(record) else best
 
 
 def restore_model(run: RunDirectory, precision: str | None = None) -> TrainedModel:
-    """The model of a run with the weights of its best checkpoint.
+    """Builds the model of a run with the weights of its best checkpoint.
 
     Args:
         run: The run directory.
@@ -80,26 +80,23 @@ def translator_of(
     model: keras.Model,
     source_tokenizer: SentencePieceTokenizer,
     target_tokenizer: SentencePieceTokenizer,
-    *,
-    xla: bool = False,
-    threads: int | None = None,
+    **options: Any,
 ) -> Translator:
-    """A greedy translator of a model that reads sources as an export of its run does.
+    """Makes a greedy translator of a model that reads sources as an export of its run does.
 
     Args:
         data: The table `[data]` of the run.
         model: The model of a run.
         source_tokenizer: Tokenizer of the source.
         target_tokenizer: Tokenizer of the target.
-        xla: As in `Translator`.
-        threads: As in `Translator`.
+        **options: `xla` and `threads`, see `Translator`.
 
     Raises:
         RunError: The model only scores text.
     """
     require_translator(model.config)
     return Translator.from_model(
-        model, source_tokenizer, target_tokenizer, search_of(data), xla=xla, threads=threads
+        model, source_tokenizer, target_tokenizer, search_of(data), **options
     )
 
 
@@ -126,7 +123,7 @@ def require_translator(config: ModelConfig) -> None:
 def restore_tokenizers(
     run: RunDirectory,
 ) -> tuple[SentencePieceTokenizer, SentencePieceTokenizer]:
-    """The source and the target tokenizer of a run.
+    """Loads the source and the target tokenizer of a run.
 
     Raises:
         RunError: They are missing.

@@ -1,17 +1,19 @@
 """A run whose vocabularies are trimmed to what given texts and their translations need."""
 
-import hashlib
 import os
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from tf_transformer.data.text import DataError
 from tf_transformer.files import atomic_folder
 from tf_transformer.inference.translator import Translator
 from tf_transformer.models.architectures import with_tokenizers
 from tf_transformer.models.trimming import trim_model
+from tf_transformer.runs.checkpoints import Checkpoint, Checkpoints, tokenizer_metadata
+from tf_transformer.runs.restore import restore_model, translator_of
+from tf_transformer.runs.run_directory import RunDirectory, RunError
 from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer
 from tf_transformer.tokenizers.trimming import (
     Recorder,
@@ -19,53 +21,8 @@ from tf_transformer.tokenizers.trimming import (
     trim_tokenizer,
     used_ids,
 )
-from tf_transformer.training.checkpoints import Checkpoint, Checkpoints
-from tf_transformer.training.restore import restore_model, translator_of
-from tf_transformer.training.run_directory import RunDirectory, RunError
 
 _TRIMMED = "trimmed"  # a key of the run metadata
-
-
-class Size(NamedTuple):
-    """What a model takes.
-
-    Attributes:
-        source_subwords: V of the source.
-        target_subwords: V of the target.
-        parameters: Weights of the model.
-        num_bytes: Bytes of the weights and the tokenizers.
-    """
-
-    source_subwords: int
-    target_subwords: int
-    parameters: int
-    num_bytes: int
-
-    @classmethod
-    def of(cls, model: Any, *tokenizers: SentencePieceTokenizer) -> "Size":
-        """The size of a model and its two tokenizers."""
-        weights = sum(variable.numpy().nbytes for variable in model.weights)
-        return cls(
-            *(tokenizer.vocab_size for tokenizer in tokenizers),
-            model.count_params(),
-            weights + sum(len(tokenizer.model) for tokenizer in tokenizers),
-        )
-
-
-class Trimmed(NamedTuple):
-    """What trimming did.
-
-    Attributes:
-        joint: Whether the vocabulary is joint.
-        before: The size before.
-        after: The size after.
-        num_changed: How many of the sources are translated otherwise.
-    """
-
-    joint: bool
-    before: Size
-    after: Size
-    num_changed: int
 
 
 def trim_run(
@@ -74,30 +31,30 @@ def trim_run(
     sources: Sequence[str],
     targets: Sequence[str],
     translate: Callable[[Translator, Sequence[str]], list[str]],
-    *,
-    xla: bool = False,
-    threads: int | None = None,
-) -> Trimmed:
+    **options: Any,
+) -> dict[str, tuple[int, int]]:
     """Writes a run with the best checkpoint of another one, and fewer subwords.
 
-    Kept are the subwords of the texts, and all that the model makes when `translate` translates
-    the sources, beside what `trim_tokenizer` keeps. So texts are read as before, and greedy search,
-    whose every token is kept, finds the same (but for two logits that are equal up to rounding). A
-    beam compares hypotheses by probabilities, and each hypothesis has lost the probability of other
-    tokens, so that it may choose another one; `num_changed` counts.
+    It keeps the subwords of the texts, all that the model generates when `translate` translates the
+    sources, and what `trim_tokenizer` keeps. So texts are split as before, and greedy search, whose
+    every token is kept, finds the same translations (unless two logits are equal up to rounding). A
+    beam may choose another hypothesis, because each has lost the probability of dropped tokens.
 
     Args:
         run: The run directory.
         path: The new run directory.
         sources: Texts to translate.
-        targets: Texts of the target, of which the subwords are kept too.
+        targets: Texts of the target whose subwords are kept, too.
         translate: Translates sources, with all hypotheses whose subwords are to be kept.
-        xla: As in `Translator`.
-        threads: As in `Translator`.
+        **options: `xla` and `threads`, see `Translator`.
+
+    Returns:
+        Numbers after and before by what they count: subwords of each vocabulary, parameters, and
+        bytes of weights and tokenizers; and the changed translations beside all.
 
     Raises:
         RunError: There is something at `path`, or there is no checkpoint.
-        CheckpointError: None can be read.
+        CheckpointError: No checkpoint can be read.
         DataError: The sources have no text.
         TokenizerError: A text would be split another way.
     """
@@ -112,7 +69,6 @@ def trim_run(
     joint = tokenizers[0].model == tokenizers[1].model
 
     def translations(model: Any, tokenizers: Sequence[Any]) -> list[str]:
-        options = {"xla": xla, "threads": threads}
         return translate(translator_of(config.data, model, *tokenizers, **options), sources)
 
     recorders = [Recorder(tokenizer) for tokenizer in tokenizers]
@@ -128,11 +84,19 @@ def trim_run(
         require_same_splits(*arguments)
     smaller = trim_model(model, with_tokenizers(model.config, *trimmed), *ids)
     after = translations(smaller, trimmed)
-    sizes = Size.of(model, *tokenizers), Size.of(smaller, *trimmed)
     with atomic_folder(Path(path)) as folder:
         _write(RunDirectory(folder), run, smaller, trimmed, checkpoint)
-    num_changed = sum(old != new for old, new in zip(before, after, strict=True))
-    return Trimmed(joint, *sizes, num_changed)
+    sides = ("subwords",) if joint else ("source subwords", "target subwords")
+    pairs = zip(sides, trimmed, tokenizers, strict=False)
+    return {
+        **{side: (few.vocab_size, many.vocab_size) for side, few, many in pairs},
+        "parameters": (smaller.count_params(), model.count_params()),
+        "bytes": (_num_bytes(smaller, trimmed), _num_bytes(model, tokenizers)),
+        "translations": (
+            sum(old != new for old, new in zip(before, after, strict=True)),
+            len(sources),
+        ),
+    }
 
 
 def require_untrimmed(run: RunDirectory) -> None:
@@ -145,6 +109,11 @@ def require_untrimmed(run: RunDirectory) -> None:
         )
 
 
+def _num_bytes(model: Any, tokenizers: Sequence[SentencePieceTokenizer]) -> int:
+    weights = sum(variable.numpy().nbytes for variable in model.weights)
+    return weights + sum(len(tokenizer.model) for tokenizer in tokenizers)
+
+
 def _write(
     new: RunDirectory,
     run: RunDirectory,
@@ -154,17 +123,17 @@ def _write(
 ) -> None:
     if (run.path / "test").is_dir():
         shutil.copytree(run.path / "test", new.path / "test")
-    digests = [hashlib.sha256(tokenizer.model).hexdigest()[:16] for tokenizer in tokenizers]
-    metadata = {
-        **checkpoint.run_metadata,
-        **model.config.to_dict(),
-        "source tokenizer": f"SHA-256 {digests[0]}",
-        "target tokenizer": f"SHA-256 {digests[1]}",
-        _TRIMMED: f"from {run.path}, {checkpoint.path.name}",
-    }
-    # Without metrics, which were measured before.
     Checkpoints(new.checkpoints_path).write(
-        model, checkpoint.step, {}, is_best=True, batches_seen=checkpoint.batches_seen,
-        run_metadata=metadata, seconds=checkpoint.seconds,
-    )  # fmt: skip
+        model,
+        checkpoint.step,
+        {},  # the metrics were measured before
+        batches_seen=checkpoint.batches_seen,
+        run_metadata={
+            **checkpoint.run_metadata,
+            **model.config.to_dict(),
+            **tokenizer_metadata(*tokenizers),
+            _TRIMMED: f"from {run.path}, {checkpoint.path.name}",
+        },
+        seconds=checkpoint.seconds,
+    )
     new.begin(run.config(), *tokenizers)

@@ -1,0 +1,253 @@
+"""Checkpoints: written atomically, verified when read, the newest and the best kept."""
+
+import contextlib
+import dataclasses
+import errno
+import hashlib
+import json
+import math
+import os
+import pathlib
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import keras
+
+from tf_transformer.errors import InputError
+from tf_transformer.evaluation import BLEU, Metric
+from tf_transformer.files import atomic_file, atomic_folder, sha256
+from tf_transformer.training.distribution import seeds_of
+
+WEIGHTS = "model.weights.h5"
+STATE = "state.json"
+
+
+class CheckpointError(InputError):
+    """A checkpoint that cannot be written, read or used."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint on disk: a folder with the weights, and the other attributes in `state.json`.
+
+    Attributes:
+        path: Its folder.
+        step: Updates made to the weights.
+        metrics: The metrics of its validation; empty between validations.
+        seeds: The states of the model's random numbers (dropout), which Keras does not save.
+        weights_sha256: SHA-256 of the file of weights.
+        batches_seen: Batches of training data consumed.
+        run_metadata: Settings that a run resumed from it must share.
+        signatures: How a metric was computed, such as sacreBLEU's signature, by its name.
+        seconds: How long the run had taken.
+    """
+
+    path: pathlib.Path
+    step: int
+    metrics: dict[str, float]
+    seeds: list[list[int]]
+    weights_sha256: str
+    batches_seen: int = 0
+    run_metadata: dict[str, Any] = dataclasses.field(default_factory=dict)
+    signatures: dict[str, str] = dataclasses.field(default_factory=dict)
+    seconds: float = 0.0
+
+    def is_intact(self) -> bool:
+        """Returns whether the file of weights holds the bytes that were written."""
+        try:
+            return self.weights_sha256 == sha256(self.path / WEIGHTS)
+        except OSError:
+            return False
+
+    def require(self, run_metadata: Mapping[str, Any]) -> None:
+        """Raises a `CheckpointError` that names all differences from the run that wrote it.
+
+        Args:
+            run_metadata: What must be the same; keys that the checkpoint lacks are not compared.
+        """
+        differences = [
+            f"{name} was {self.run_metadata[name]} and is {value}"
+            for name, value in run_metadata.items()
+            if self.run_metadata.get(name, value) != value
+        ]
+        if differences:
+            raise CheckpointError(
+                f"{self.path}: belongs to another run: {'; '.join(differences)}. "
+                f"Restore the earlier values, or start a new run with another --run-dir."
+            )
+
+    def restore(self, model: keras.Model) -> None:
+        """Loads weights and random seeds; of a compiled model also the optimizer.
+
+        Raises:
+            ValueError: The model has other weights than the checkpoint.
+        """
+        if getattr(model, "optimizer", None) is not None and not model.optimizer.built:
+            model.optimizer.build(model.trainable_variables)
+        model.load_weights(self.path / WEIGHTS)
+        for variable, value in zip(seeds_of(model), self.seeds, strict=True):
+            variable.assign(value)
+
+    def write_state(self) -> None:
+        """Writes `state.json` atomically."""
+        state = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)[1:]}
+        with atomic_file(self.path / STATE) as temporary:
+            temporary.write_text(json.dumps(state, indent=2) + "\n", encoding="utf-8")
+
+
+class Checkpoints:
+    """The checkpoints of a run: the newest few, and always the best.
+
+    Args:
+        directory: Their folder; made when the first checkpoint is written.
+        metric: What makes one the best; of equals it is the newest.
+        keep: How many of the newest to keep, and of the newest that were validated.
+    """
+
+    def __init__(
+        self, directory: str | os.PathLike[str], metric: Metric = BLEU, keep: int = 5
+    ) -> None:
+        self.directory = pathlib.Path(directory)
+        self.metric = metric
+        self.keep = keep
+
+    def all(self) -> list[Checkpoint]:
+        """Returns the checkpoints that have a state, oldest first."""
+        return [checkpoint for folder in self._folders() if (checkpoint := _read(folder))]
+
+    def latest(self) -> Checkpoint | None:
+        """Returns the newest checkpoint."""
+        return next(reversed(self.all()), None)
+
+    def best(self) -> Checkpoint | None:
+        """Returns the best checkpoint by the metric; the newest where none was validated."""
+        return max(self.all(), key=self._rank, default=None)
+
+    def intact(self, warn: Callable[[str], None], best_first: bool = False) -> Iterator[Checkpoint]:
+        """Yields the checkpoints whose weights are the bytes that were written.
+
+        Args:
+            warn: Called with a line for each checkpoint that is skipped.
+            best_first: Whether the order is from best to worst, not from newest to oldest.
+
+        Raises:
+            CheckpointError: There are checkpoints, and none of them is intact.
+        """
+        folders = self._folders()
+        readable = self.all()
+        order = sorted(readable, key=self._rank) if best_first else readable
+        num_intact = 0
+        for folder in folders:
+            if folder not in [checkpoint.path for checkpoint in readable]:
+                warn(f"{folder}: is damaged, and skipped.")
+        for checkpoint in reversed(order):
+            if checkpoint.is_intact():
+                num_intact += 1
+                yield checkpoint
+            else:
+                warn(f"{checkpoint.path}: is damaged, and skipped.")
+        if folders and not num_intact:
+            raise CheckpointError(
+                f"{self.directory}: none of its {len(folders)} checkpoints can be read. Restore "
+                f"one from a copy, or start a new run with another --run-dir."
+            )
+
+    def set_aside_after(self, checkpoint: Checkpoint) -> None:
+        """Renames the newer folders, which are damaged, so that they no longer count as newest."""
+        folders = self._folders()
+        for folder in folders[folders.index(checkpoint.path) + 1 :]:
+            aside = folder.with_name(f"damaged-{folder.name}")
+            shutil.rmtree(aside, ignore_errors=True)
+            folder.rename(aside)
+
+    def write(
+        self, model: keras.Model, step: int, metrics: Mapping[str, float], **state: Any
+    ) -> None:
+        """Writes a checkpoint atomically, then removes those that are no longer kept.
+
+        Args:
+            model: Its random seeds and, if it has one, its optimizer are saved with the weights.
+            step: Updates made so far.
+            metrics: The metrics of its validation.
+            **state: `batches_seen`, `run_metadata`, `signatures` and `seconds`, see `Checkpoint`.
+
+        Raises:
+            CheckpointError: It cannot be written; earlier checkpoints are kept.
+        """
+        target = self.directory / f"step-{step:08d}"
+        seeds = [variable.numpy().tolist() for variable in seeds_of(model)]
+        with self._disk_errors(step), atomic_folder(target, overwrite=True) as folder:
+            _require_space(folder, model)
+            model.save_weights(folder / WEIGHTS)
+            digest = sha256(folder / WEIGHTS)
+            Checkpoint(folder, step, _as_floats(metrics), seeds, digest, **state).write_state()
+        self._prune()
+
+    def add_metrics(self, metrics: Mapping[str, float], **state: Any) -> None:
+        """Adds the metrics of its validation to the newest checkpoint; see `write`."""
+        latest = self.latest()
+        with self._disk_errors(latest.step):
+            dataclasses.replace(latest, metrics=_as_floats(metrics), **state).write_state()
+        self._prune()
+
+    @contextlib.contextmanager
+    def _disk_errors(self, step: int) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, RuntimeError) as error:  # HDF5 raises both
+            latest = self.latest()
+            reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
+            last = f"The last good one is of step {latest.step}" if latest else "There is none yet"
+            raise CheckpointError(
+                f"{self.directory}: the checkpoint of step {step} could not be written: {reason}. "
+                f"{last}. Free some space and continue with --resume."
+            ) from error
+
+    def _folders(self) -> list[pathlib.Path]:
+        """Returns the folders of checkpoints, readable or not, oldest first."""
+        steps = {path: path.name.removeprefix("step-") for path in self.directory.glob("step-*")}
+        return sorted((p for p in steps if steps[p].isdecimal()), key=lambda p: int(steps[p]))
+
+    def _rank(self, checkpoint: Checkpoint) -> tuple[float, int]:
+        value = checkpoint.metrics.get(self.metric.name)
+        return -math.inf if value is None else self.metric.rank(value), checkpoint.step
+
+    def _prune(self) -> None:
+        found = self.all()
+        # Those between validations must not crowd out those that are averaged at the end.
+        validated = [checkpoint for checkpoint in found if checkpoint.metrics]
+        kept = [*found[-self.keep :], *validated[-self.keep :], max(found, key=self._rank)]
+        for checkpoint in found:
+            if checkpoint not in kept:
+                shutil.rmtree(checkpoint.path)
+
+
+def tokenizer_metadata(source_tokenizer: Any, target_tokenizer: Any) -> dict[str, str]:
+    """Returns the part of the run metadata that identifies the tokenizers."""
+    return {
+        f"{side} tokenizer": f"SHA-256 {hashlib.sha256(tokenizer.model).hexdigest()[:16]}"
+        for side, tokenizer in (("source", source_tokenizer), ("target", target_tokenizer))
+    }
+
+
+def _read(folder: pathlib.Path) -> Checkpoint | None:
+    """Returns the checkpoint in a folder; None if its state cannot be read."""
+    try:
+        return Checkpoint(folder, **json.loads((folder / STATE).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def _as_floats(metrics: Mapping[str, float]) -> dict[str, float]:
+    return {name: float(value) for name, value in metrics.items()}
+
+
+def _require_space(folder: pathlib.Path, model: keras.Model) -> None:
+    """Raises an `OSError` where the disk is too full, because HDF5 then crashes the process."""
+    optimizer = getattr(model, "optimizer", None)
+    variables = [*model.variables, *(optimizer.variables if optimizer else [])]
+    # Twice, for HDF5's own needs and for wrapped optimizers, which Keras saves twice.
+    num_bytes = 2 * sum(4096 + 4 * math.prod(variable.shape) for variable in variables)
+    if shutil.disk_usage(folder).free < num_bytes:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

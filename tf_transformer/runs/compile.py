@@ -1,0 +1,142 @@
+"""A model compiled for training or for validation alone, and the time that an update takes."""
+
+import itertools
+import math
+import statistics
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import keras
+import tensorflow as tf
+from keras.optimizers.schedules import LearningRateSchedule
+
+from tf_transformer.config import RunConfig, TrainingConfig
+from tf_transformer.data.batching import TokenBatches
+from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer
+from tf_transformer.training.losses import SmoothedCrossEntropy
+from tf_transformer.training.metrics import Perplexity, TokenAccuracy, TokenLoss
+from tf_transformer.training.optimizers import Adam, GradientAccumulation, LossScaleOptimizer
+from tf_transformer.training.schedules import (
+    NoamSchedule,
+    TimedTrapezoidSchedule,
+    TrapezoidSchedule,
+)
+
+
+def make_schedule(config: RunConfig, total_steps: int | None) -> LearningRateSchedule:
+    """Makes the learning-rate schedule of a complete configuration.
+
+    Args:
+        config: The configuration.
+        total_steps: Updates of the whole training; None where time ends it.
+    """
+    training = config.training
+    if training.schedule == "noam":
+        factor = training.learning_rate * math.sqrt(config.model.d_model * training.warmup_steps)
+        return NoamSchedule(config.model.d_model, training.warmup_steps, factor)
+    if total_steps is None:
+        return TimedTrapezoidSchedule(
+            training.learning_rate, training.warmup_steps, training.decay_fraction
+        )
+    return TrapezoidSchedule(
+        training.learning_rate, total_steps, training.warmup_steps, training.decay_fraction
+    )
+
+
+def compile_model(
+    model: keras.Model, config: TrainingConfig, schedule: LearningRateSchedule | None
+) -> None:
+    """Compiles a model for training as the paper does (Vaswani et al. 2017, sections 5.3, 5.4).
+
+    Args:
+        model: A model with `config.pad_id`; with `chunked_logits` its inputs hold the labels.
+        config: The table `[training]`.
+        schedule: The learning rate; None for a model that is only evaluated.
+    """
+    optimizer = None
+    if schedule is not None:
+        optimizer = Adam(schedule, global_clipnorm=config.clip_norm)
+        if config.precision == "mixed_float16":
+            # Inside of the accumulation: a group of batches is scaled alike, or dropped as one.
+            optimizer = LossScaleOptimizer(optimizer)
+        if config.accumulation_steps > 1:
+            optimizer = GradientAccumulation(optimizer, config.accumulation_steps)
+    options = {"pad_id": model.config.pad_id, "from_statistics": config.chunked_logits}
+    model.compile(
+        optimizer=optimizer,
+        loss=SmoothedCrossEntropy(config.label_smoothing, **options),
+        metrics=[
+            TokenLoss(config.label_smoothing, **options),
+            TokenAccuracy(**options),
+            Perplexity(**options),
+        ],
+        auto_scale_loss=False,
+    )
+    if optimizer is not None:
+        # Keras builds it in the first step, too late for a checkpoint to restore its state.
+        model.optimizer.build(model.trainable_variables)
+
+
+class Validation:
+    """Computes the metrics of a text that training logs as `val_loss` and so on.
+
+    Args:
+        config: The complete configuration of the run.
+        model: Its model, which is compiled anew; the present weights are always used.
+        tokenizers: Those of source and target.
+        text: The sentence pairs, as `TokenBatches.from_text` takes them; sources may be empty.
+
+    Attributes:
+        batches: The text.
+
+    Raises:
+        DataError: No pair is short enough.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        model: keras.Model,
+        tokenizers: tuple[SentencePieceTokenizer, SentencePieceTokenizer],
+        text: Iterable[tuple[str, str]],
+    ) -> None:
+        compile_model(model, config.training, schedule=None)
+        self._model = model
+        self._labels_as_input = config.training.chunked_logits
+        self.batches = TokenBatches.from_text(
+            text,
+            *tokenizers,
+            batch_tokens=config.data.batch_tokens,
+            max_length=config.data.max_length,
+        )
+
+    def __call__(self) -> dict[str, float]:
+        """Returns `loss`, `accuracy` and `perplexity`: means over all tokens, ends included."""
+        dataset = self.batches.dataset(num_epochs=1, labels_as_input=self._labels_as_input)
+        return self._model.evaluate(dataset, verbose=0, return_dict=True)
+
+
+def seconds_per_batch(model: keras.Model, dataset: tf.data.Dataset, num_batches: int) -> float:
+    """Returns the median time of a batch, and leaves the model as it was.
+
+    The graph of an update is built, which `fit` does not repeat. Call it before `separate_seeds`.
+
+    Args:
+        model: A compiled model, whose optimizer is built.
+        dataset: The training batches.
+        num_batches: How many to train, at least 3; the first two are not measured.
+    """
+    variables = [*model.variables, *model.optimizer.variables]
+    values = [variable.numpy() for variable in variables]
+    times = []
+
+    def note(batch: int, logs: dict[str, Any]) -> None:
+        float(logs["loss"])  # waits for the device
+        times.append(time.monotonic())
+
+    clock = keras.callbacks.LambdaCallback(on_train_batch_end=note)
+    model.fit(dataset, steps_per_epoch=num_batches, shuffle=False, verbose=0, callbacks=[clock])
+    for variable, value in zip(variables, values, strict=True):
+        variable.assign(value)
+    return statistics.median(b - a for a, b in itertools.pairwise(times[1:]))

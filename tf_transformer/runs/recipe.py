@@ -1,0 +1,326 @@
+"""The recipe: settings that suit a corpus, a budget and the devices, where the user gives none.
+
+What was measured for each rule, and what was not, is in dev/LOG.md. Nothing here imports
+TensorFlow, so that `train --explain` answers at once.
+"""
+
+import dataclasses
+import glob
+import itertools
+import math
+import os
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from tf_transformer.config import RunConfig
+from tf_transformer.data.corpus import default_vocab_size
+from tf_transformer.data.text import Corpus
+from tf_transformer.errors import ConfigError
+from tf_transformer.evaluation import BLEU, CHRF, LOSS, Metric, bleu_tokenizer
+from tf_transformer.models.architectures import ARCHITECTURES, architecture_name
+
+# The value of each chosen setting and the reason for it, by names such as "training.warmup_steps".
+Choices = Mapping[str, tuple[Any, str]]
+
+# Characters in a subword, in the European languages where this was counted.
+_CHARACTERS_PER_TOKEN = 3.6
+_SAMPLE_PAIRS = 1000
+# What a core trains in a second, tokens times weights, and the seconds of a batch that more cores
+# do not shorten.
+_WEIGHTS_PER_SECOND = 1.15e10
+_SECONDS_NOT_SHARED = 0.1
+# The values of the setting `criterion`, and the reasons for them.
+_METRICS = {
+    "bleu": (BLEU, "the usual metric of translations"),
+    "chrf": (CHRF, "BLEU is near 0 for sentences of fewer than four words"),
+    "loss": (LOSS, "nothing is translated"),
+}
+
+
+class Facts(NamedTuple):
+    """What the recipe knows.
+
+    Attributes:
+        corpus: Name of the corpus.
+        num_pairs: Training pairs.
+        tokens_per_pair: Estimated target tokens of a pair.
+        has_small_letters: Whether nearly all source sentences have small letters.
+        cores: CPU cores, on all machines together.
+        gpus: GPUs, on all machines together.
+        minutes: The budget of time, or None.
+        epochs: The budget of passes, or None.
+        steps: The budget of updates, or None.
+        unit: What is counted in the corpus, see `Corpus.unit`.
+        criterion: The validation metric that tells checkpoints of such text apart.
+    """
+
+    corpus: str
+    num_pairs: int
+    tokens_per_pair: float
+    has_small_letters: bool
+    cores: int
+    gpus: int
+    minutes: float | None
+    epochs: int | None
+    steps: int | None
+    unit: str = "pair"
+    criterion: str = "bleu"
+
+    @classmethod
+    def of(cls, config: RunConfig, corpus: Corpus, cores: int, gpus: int) -> "Facts":
+        """Looks at a sample of the training text."""
+        # A sample from all of the text, because a corpus may be sorted.
+        step = -(-len(corpus.train) // _SAMPLE_PAIRS)
+        sample = list(itertools.islice(corpus.train, 0, None, step))
+        targets = [target for _, target in sample]
+        criterion = "bleu" if translates(config) else "loss"
+        # BLEU compares four words in a row.
+        num_short = sum(len(target.split()) < 4 for target in targets)
+        if criterion == "bleu" and num_short > 0.75 * len(sample):
+            criterion = "chrf" if bleu_tokenizer(targets) == "13a" else "bleu"
+        return cls(
+            config.data.corpus,
+            len(corpus.train),
+            sum(map(len, targets)) / len(sample) / _CHARACTERS_PER_TOKEN + 1,
+            sum(source != source.upper() for source, _ in sample) > 0.9 * len(sample),
+            cores,
+            gpus,
+            config.training.minutes,
+            config.training.epochs,
+            config.training.steps,
+            corpus.unit,
+            criterion,
+        )
+
+    def __str__(self) -> str:
+        """Returns one line, such as `"29,000 pairs, 45 minutes, 2 cores"`."""
+        counts = [
+            (self.num_pairs, self.unit),
+            (self.minutes, "minute"),
+            (self.epochs, "epoch"),
+            (self.steps, "update"),
+            (self.gpus, "GPU") if self.gpus else (self.cores, "core"),
+        ]
+        return ", ".join(_counted(count, noun) for count, noun in counts if count is not None)
+
+
+class Budget(NamedTuple):
+    """How much training a budget is, as far as can be said before.
+
+    Attributes:
+        updates: Updates of the weights.
+        minutes: Minutes.
+    """
+
+    updates: int
+    minutes: float
+
+
+def translates(config: RunConfig) -> bool:
+    """Returns whether a run translates its validation text, rather than only score it."""
+    return config.data.has_sources and ARCHITECTURES[architecture_name(config.model)].translates
+
+
+def metric_of(config: RunConfig) -> Metric:
+    """Returns the metric that selects the best checkpoint of a run.
+
+    Raises:
+        ConfigError: It needs translations, which the run does not make.
+    """
+    name = config.training.criterion or ("bleu" if translates(config) else "loss")
+    if name != "loss" and not translates(config):
+        raise ConfigError(
+            f"criterion={name!r} needs translations, and this run makes none. Omit it."
+        )
+    return _METRICS[name][0]
+
+
+def choose(config: RunConfig, facts: Facts) -> Choices:
+    """Returns the settings that are open in a configuration, with values and reasons."""
+    choices: dict[str, tuple[Any, str]] = {}
+
+    def add(setting: str, value: Any, reason: str) -> Any:
+        """Returns the value that is given; else chooses this one."""
+        table, name = setting.split(".")
+        section = getattr(config, table)
+        if not hasattr(section, name):
+            return value  # a model may lack it
+        if (given := getattr(section, name)) is not None:
+            return given
+        choices[setting] = value, reason
+        return value
+
+    num_pairs = facts.num_pairs
+    if facts.minutes is None and facts.steps is None and facts.epochs is None:
+        facts = facts._replace(epochs=min(100, max(10, round(1_200_000 / num_pairs))))
+        reason = "no length was given, and small text needs more passes"
+        add("training.epochs", facts.epochs, reason)
+    vocab_size = add(
+        "tokenizer.vocab_size",
+        default_vocab_size(facts.corpus, num_pairs),
+        "rare subwords of little text would hardly be trained",
+    )
+    batch_tokens = add(
+        "data.batch_tokens",
+        _batch_tokens(facts, config.data.max_length),
+        "many updates are worth more than large batches, while the device is busy",
+    )
+    budget = estimate_budget(facts, config, vocab_size, batch_tokens)
+    source = "" if facts.minutes is None else " by a guess of the speed"
+    for setting, (value, reason) in _choices_of_budget(config, budget, source).items():
+        add(setting, value, reason)
+    add("training.criterion", facts.criterion, _METRICS[facts.criterion][1])
+    dropout_rate = 0.3 if num_pairs < 10_000 else 0.2 if num_pairs < 100_000 else 0.1
+    add("model.dropout_rate", dropout_rate, "the less text, the sooner it is known by heart")
+    add(
+        "model.attention_dropout_rate",
+        0.1 if num_pairs < 100_000 else 0.0,
+        "likewise, of the attention weights",
+    )
+    noise, reason = 0.0, "there are no sources"
+    if config.data.has_sources:
+        # Very little text has too few examples of each word; a cache holds ids made only once.
+        reason = "none, since it is for 2,000 to 1,000,000 pairs without a cache of token ids"
+        if 2_000 <= num_pairs < 1_000_000 and config.data.data_cache is None:
+            noise, reason = 0.1, "so that small letters or typing errors do not ruin a translation"
+    add("data.source_noise", noise, reason)
+    add(
+        "data.fold_capitals",
+        facts.has_small_letters,
+        "so that headlines are read as sentences, if the text has small letters",
+    )
+    return choices
+
+
+def choose_by_updates(config: RunConfig, updates: int) -> RunConfig:
+    """Returns the configuration with what was chosen by a guess chosen by the measured speed.
+
+    Args:
+        config: A complete configuration, with `minutes`.
+        updates: How many updates there is time for.
+    """
+    budget = Budget(updates, config.training.minutes)
+    choices = {
+        setting: choice
+        for setting, choice in _choices_of_budget(config, budget, " by the measured speed").items()
+        if setting in config.chosen
+        # Noam's schedule was made from the other two before the speed was known.
+        and (config.training.schedule != "noam" or setting == "training.validation_steps")
+    }
+    return with_choices(config, choices, config.chosen.get("for", ""))
+
+
+def estimate_budget(facts: Facts, config: RunConfig, vocab_size: int, batch_tokens: int) -> Budget:
+    """Guesses updates from minutes, or minutes from updates, by the speed of similar machines."""
+    accumulation = config.training.accumulation_steps
+    tokens_per_batch = 0.95 * batch_tokens  # the rest is padding
+    seconds = accumulation * _seconds_per_batch(facts, config.model, vocab_size, tokens_per_batch)
+    updates = facts.steps
+    if facts.epochs is not None:
+        tokens = facts.epochs * facts.num_pairs * facts.tokens_per_pair
+        updates = tokens / (tokens_per_batch * accumulation)
+    if facts.minutes is not None:
+        updates = facts.minutes * 60 / seconds
+    return Budget(max(1, round(updates)), facts.minutes or updates * seconds / 60)
+
+
+def with_choices(config: RunConfig, choices: Choices, chosen_for: str) -> RunConfig:
+    """Returns the configuration with choices, and a note of them in its table `[chosen]`.
+
+    Args:
+        config: A configuration in which they are open.
+        choices: The choices.
+        chosen_for: What they were chosen for, such as `str(facts)`.
+    """
+    if not choices:
+        return config
+    sections = {}
+    for setting, (value, _) in choices.items():
+        table, name = setting.split(".")
+        section = sections.get(table, getattr(config, table))
+        sections[table] = dataclasses.replace(section, **{name: value})
+    reasons = {setting: reason for setting, (_, reason) in choices.items()}
+    chosen = {**config.chosen, "for": chosen_for, **reasons}
+    return dataclasses.replace(config, **sections, chosen=chosen)
+
+
+def explain(config: RunConfig, facts: Facts) -> str:
+    """Returns a text on the choices to make; a run notes them in `[chosen]` of config.toml."""
+    choices = choose(config, facts)
+    if not choices:
+        return f"Nothing to choose for {facts}: every setting is given."
+    rows = [
+        f"{setting.partition('.')[2]:22}  {value!s:<8}  {reason}"
+        for setting, (value, reason) in choices.items()
+    ]
+    size = f"The size of the model is not chosen: d_model is {config.model.d_model}; see --preset."
+    return "\n".join([f"For {facts} would be chosen:", *rows, size])
+
+
+def gpus_by_driver(devices: str | None) -> int:
+    """Counts the GPUs that training would use, as far as possible without TensorFlow.
+
+    Args:
+        devices: The setting `devices`.
+    """
+    if devices is not None:
+        return int(devices) if devices.isdecimal() else devices.lower().count("gpu")
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return len([name for name in visible.split(",") if name.strip() not in ("", "-1")])
+    return len(glob.glob("/dev/nvidia[0-9]*"))
+
+
+def _batch_tokens(facts: Facts, max_length: int) -> int:
+    """Returns a power of two for about 50 batches a pass, if the text allows."""
+    most = 8192 * facts.gpus if facts.gpus else 1024
+    wanted = min(most, facts.num_pairs * facts.tokens_per_pair / 50)
+    least = math.ceil(math.log2(max(256, max_length)))  # every sentence must fit
+    return 2 ** max(least, round(math.log2(wanted)))
+
+
+def _choices_of_budget(config: RunConfig, budget: Budget, source: str) -> Choices:
+    """Returns what the number of updates decides."""
+    updates, minutes = budget
+    # The peak falls with the cube root of the updates, but no further than was tried, with `tiny`
+    # and 13,000 updates.
+    longer = min(1.5, max(1.0, (updates / 4000) ** (1 / 3)))
+    # Post-norm needs a much longer warm-up (Xiong et al. 2020, section 3).
+    fraction, most = (0.05, 500) if getattr(config.model, "norm_first", True) else (0.2, 4000)
+    # One validation a minute, 5 to 15 in all; after 15 hours one an hour. A checkpoint is written
+    # before each, so this is what a power cut may cost.
+    validations = max(5, min(15, round(minutes)), round(minutes / 60))
+    interval = max(10, round(updates / validations))
+    number = _counted(max(1, round(updates / interval)), "validation")
+    time = _counted(math.ceil(minutes), "minute")
+    return {
+        "training.learning_rate": (
+            float(f"{0.003 * 128 / config.model.d_model / longer:.3g}"),
+            "the peak; a wider model and a longer training need less",
+        ),
+        "training.warmup_steps": (
+            max(10, min(most, round(fraction * updates))),
+            f"a small part of the updates, about {updates:,}{source}",
+        ),
+        "training.validation_steps": (interval, f"for about {number} in what may take {time}"),
+    }
+
+
+def _seconds_per_batch(facts: Facts, model: Any, vocab_size: int, tokens: float) -> float:
+    """Guesses the seconds of a batch of so many target tokens.
+
+    The guess is within a fifth for `tiny` and `base` on one and two cores (dev/LOG.md). For a GPU
+    it is rough: 300 cores, and a fifth of what threads do not share. Where minutes are given,
+    training measures the speed.
+    """
+    num_layers, d_ff = getattr(model, "num_layers", 1), getattr(model, "d_ff", model.d_model)
+    weights = num_layers * model.d_model * (12 * model.d_model + 4 * d_ff)
+    weights += vocab_size * model.d_model
+    shared = tokens * weights / (_WEIGHTS_PER_SECOND * (300 * facts.gpus or facts.cores))
+    return shared + (_SECONDS_NOT_SHARED / 5 if facts.gpus else _SECONDS_NOT_SHARED)
+
+
+def _counted(count: float, noun: str) -> str:
+    """Returns a text such as `"1 core"`, `"2,000 pairs"` or `"1.5 minutes"`."""
+    number = f"{count:,}" if isinstance(count, int) else f"{count:,.6g}"
+    return f"{number} {noun}{'' if count == 1 else 's'}"
