@@ -24,7 +24,7 @@ from tensorflow_serving.config import model_server_config_pb2
 
 from tf_transformer.export.manifest import read_manifest
 from tf_transformer.export.tf_serving import write_server_files
-from tf_transformer.serving.servable import Servable
+from tf_transformer.serving.session import SavedModelSession
 
 WARM_UP = "assets.extra/tf_serving_warmup_requests"
 
@@ -46,7 +46,7 @@ def requests(exported_version):
 
 @pytest.fixture(scope="module")
 def servable(exported_version):
-    servable = Servable(exported_version, threads=1)
+    servable = SavedModelSession(exported_version, threads=1)
     yield servable
     servable.close()
 

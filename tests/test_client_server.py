@@ -16,7 +16,7 @@ pytest.importorskip("uvicorn")
 from tf_transformer import serving
 from tf_transformer.serving import LocalServer
 from tf_transformer.serving.client import results
-from tf_transformer.serving.servable import Servable
+from tf_transformer.serving.session import SavedModelSession
 
 ROOT = Path(__file__).parents[1]
 UNUSUAL = ["", "\0", "a\0", "\udfff", "a\nb", "🙂 a b", " a ", "</s>"]
@@ -26,7 +26,7 @@ EXAMPLES = re.findall(r"```(sh|python)\n(.*?)```", CLIENTS.partition("\n## ")[0]
 
 @pytest.fixture(scope="module")
 def servable(exported_version):
-    servable = Servable(exported_version, threads=1)
+    servable = SavedModelSession(exported_version, threads=1)
     yield servable
     servable.close()
 

@@ -22,7 +22,7 @@ from tf_transformer.inference.document import (
     translate_documents,
 )
 from tf_transformer.inference.saved_model import SavedModelError
-from tf_transformer.serving import servable
+from tf_transformer.serving import session
 
 OUTPUTS = {"translation", "sentences", "sentence_translations", "truncated"}
 # A lone surrogate stands for a byte that is not UTF-8.
@@ -43,10 +43,10 @@ BATCHES = {
 SESSION = """
 import importlib.util, json, sys
 sys.modules["tf_transformer"] = None  # makes importing it an error
-spec = importlib.util.spec_from_file_location("servable", sys.argv[1])
-servable = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(servable)
-model = servable.Servable(sys.argv[2], threads=1)
+spec = importlib.util.spec_from_file_location("session", sys.argv[1])
+session = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(session)
+model = session.SavedModelSession(sys.argv[2], threads=1)
 
 def decoded(value):
     return value.decode() if isinstance(value, bytes) else [decoded(v) for v in value]
@@ -68,7 +68,7 @@ def decoded(value):
 @pytest.fixture(scope="module")
 def session(exported_version):
     """The signature in a session, in a process that cannot import this package."""
-    command = [sys.executable, "-I", "-c", SESSION, servable.__file__, str(exported_version)]
+    command = [sys.executable, "-I", "-c", SESSION, session.__file__, str(exported_version)]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
     ) as process:

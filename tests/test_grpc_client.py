@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tf_transformer import serving
-from tf_transformer.serving.servable import Servable
+from tf_transformer.serving.session import SavedModelSession
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def server():
 
 
 def test_an_export_answers_as_in_a_session(exported_version, sentences):
-    servable = Servable(exported_version, threads=1)
+    servable = SavedModelSession(exported_version, threads=1)
     sentences = sentences[:20]
 
     def predict(signature, inputs):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hostile import hostile_texts
 
-from tf_transformer.serving.servable import Servable
+from tf_transformer.serving.session import SavedModelSession
 
 BATCH_SIZE = 64
 SIGNATURES = ("serving_default", "translate_nbest", "translate_document", "score", "align")
@@ -12,7 +12,7 @@ SIGNATURES = ("serving_default", "translate_nbest", "translate_document", "score
 
 @pytest.fixture(scope="module")
 def servable(exported_version):
-    return Servable(exported_version, threads=1)
+    return SavedModelSession(exported_version, threads=1)
 
 
 def check(servable, signature, texts):

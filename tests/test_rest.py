@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from stub_server import FLOAT, MODEL, PREDICT, TEXT, ask, serving
 
-from tf_transformer.serving.servable import Servable, TensorSpec
+from tf_transformer.serving.session import SavedModelSession, TensorSpec
 from tf_transformer.serving.server import rest
 from tf_transformer.serving.server.rest import RestError
 
@@ -286,7 +286,7 @@ def test_the_status_is_that_of_tensorflow_serving(stub):
 @pytest.fixture(scope="module")
 def real(echo, tmp_path_factory):
     """A server of the SavedModel that echoes, and that SavedModel in a session."""
-    model = Servable(echo / "1", threads=1)
+    model = SavedModelSession(echo / "1", threads=1)
     with serving(tmp_path_factory.mktemp("real"), load=lambda _: model) as (server, _):
         yield server, model
 

@@ -11,7 +11,7 @@ from phrase_models import padded
 import tf_transformer as tt
 from tf_transformer.inference.scoring import Alignment, default_alignment
 from tf_transformer.inference.translation import MISSING_SCORE
-from tf_transformer.serving.servable import Servable
+from tf_transformer.serving.session import SavedModelSession
 
 LAYERS, HEADS = 3, 4
 SCORES = ("log_prob", "num_tokens", "truncated")
@@ -40,7 +40,7 @@ def pairs(sentences):
 
 @pytest.fixture(scope="module")
 def servable(exported_version):
-    loaded = Servable(exported_version)
+    loaded = SavedModelSession(exported_version)
     yield loaded
     loaded.close()
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 from letters import MAX_LENGTH
 
 import tf_transformer as tt
-from tf_transformer.serving.servable import Servable
+from tf_transformer.serving.session import SavedModelSession
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ SEVERAL = {
 def way(request, first_sentence_version):
     """A way to translate texts with a model that translates the first sentence of a line."""
     loaded = tt.Translator.load(first_sentence_version, xla=request.param == "compiled")
-    servable = Servable(first_sentence_version, threads=1)
+    servable = SavedModelSession(first_sentence_version, threads=1)
     decoded = {
         "signature": lambda texts: loaded.module.translate(text=tf.constant(texts))["translation"],
         "session": lambda texts: servable.run("serving_default", {"text": texts})["translation"],

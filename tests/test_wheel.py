@@ -56,5 +56,5 @@ def test_the_wheel_has_a_licence_and_no_tests(installed):
 
 
 def test_the_wheel_has_the_page_of_the_server(installed):
-    page = installed / "tf_transformer" / "serving" / "server" / "page.html"
-    assert page.read_bytes() == (CHECKOUT / "tf_transformer/serving/server/page.html").read_bytes()
+    page = installed / "tf_transformer" / "serving" / "page.html"
+    assert page.read_bytes() == (CHECKOUT / "tf_transformer/serving/page.html").read_bytes()
