@@ -22,7 +22,7 @@ from tf_transformer.inference.document import (
     translate_documents,
 )
 from tf_transformer.inference.saved_model import SavedModelError
-from tf_transformer.serving import session
+from tf_transformer.serving import session as session_file
 
 OUTPUTS = {"translation", "sentences", "sentence_translations", "truncated"}
 # A lone surrogate stands for a byte that is not UTF-8.
@@ -68,7 +68,7 @@ def decoded(value):
 @pytest.fixture(scope="module")
 def session(exported_version):
     """The signature in a session, in a process that cannot import this package."""
-    command = [sys.executable, "-I", "-c", SESSION, session.__file__, str(exported_version)]
+    command = [sys.executable, "-I", "-c", SESSION, session_file.__file__, str(exported_version)]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
     ) as process:
