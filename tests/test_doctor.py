@@ -18,7 +18,7 @@ from tf_transformer.export.tf_serving import WARM_UP, write_version_files
 from tf_transformer.serving import doctor
 
 TEXT = tf.TensorSpec([None], tf.string, name="text")
-NAMES = ["python", "files", "tensorflow", "session", "variables", "warm-up", "signatures"]
+NAMES = ["python", "files", "tensorflow", "session", "warm-up", "signatures"]
 
 
 class Upper(tf.Module):
@@ -144,12 +144,6 @@ def flip_byte(path):
     path.write_bytes(content)
 
 
-def add_unset_variable(meta_graph):
-    node = meta_graph.graph_def.node.add(name="added", op="VarHandleOp")
-    node.attr["dtype"].type = tf.float32.as_datatype_enum
-    node.attr["shape"].shape.dim.add(size=1)
-
-
 @pytest.mark.parametrize(
     ("damage", "file", "others"),
     [
@@ -176,17 +170,12 @@ def add_unset_variable(meta_graph):
             {"session": "does not load: .*NoSuchOp"},
         ),
         (
-            lambda folder: change_graph(folder, add_unset_variable),
-            "saved_model.pb",
-            {"variables": "added has no value"},
-        ),
-        (
             lambda folder: flip_byte(folder / EXTRA / WARM_UP),
             WARM_UP,
             {"warm-up": "does not load such a model: export it again"},
         ),
     ],
-    ids=range(8),
+    ids=range(7),
 )
 def test_damage_is_a_line(version, here, damage, file, others):
     damage(version)

@@ -11,6 +11,8 @@ from tf_transformer.serving.transports import GrpcServer, RestServer, Unexpected
 
 _REQUEST_CHARACTERS = 50_000
 
+Texts = str | Iterable[str]  # a text or several, for one result or a list
+
 
 class Hypothesis(NamedTuple):
     """One of the best translations of a text.
@@ -85,7 +87,7 @@ class Client:
         else:
             self._server = RestServer(url, version, connections, timeout, retries)
 
-    def translate(self, texts: str | Iterable[str]) -> str | list[str]:
+    def translate(self, texts: Texts) -> str | list[str]:
         """Translates a text or a list of texts, sentence by sentence."""
         return self._results(_TRANSLATE, texts)
 
@@ -93,27 +95,19 @@ class Client:
         """Translates any number of texts in their order, in bounded memory."""
         return self._in_order(_TRANSLATE, texts)
 
-    def translate_nbest(
-        self, texts: str | Iterable[str]
-    ) -> list[Hypothesis] | list[list[Hypothesis]]:
+    def translate_nbest(self, texts: Texts) -> list[Hypothesis] | list[list[Hypothesis]]:
         """Returns the best translations of a text, which is one line, or of each text of a list."""
         return self._results(_TRANSLATE_NBEST, texts)
 
-    def translate_document(
-        self, texts: str | Iterable[str]
-    ) -> DocumentTranslation | list[DocumentTranslation]:
+    def translate_document(self, texts: Texts) -> DocumentTranslation | list[DocumentTranslation]:
         """Translates texts of any length sentence by sentence, and keeps their layout."""
         return self._results(_TRANSLATE_DOCUMENT, texts)
 
-    def score(
-        self, sources: str | Iterable[str], targets: str | Iterable[str]
-    ) -> TargetProbability | list[TargetProbability]:
+    def score(self, sources: Texts, targets: Texts) -> TargetProbability | list[TargetProbability]:
         """Returns the probability of a given translation, or of each in a list."""
         return self._results(_SCORE, sources, targets)
 
-    def align(
-        self, sources: str | Iterable[str], targets: str | Iterable[str]
-    ) -> AlignedPair | list[AlignedPair]:
+    def align(self, sources: Texts, targets: Texts) -> AlignedPair | list[AlignedPair]:
         """Returns which words of a source belong to which words of a given translation."""
         return self._results(_ALIGN, sources, targets)
 
@@ -135,7 +129,7 @@ class Client:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _results(self, query: "_Query", *columns: str | Iterable[str]) -> Any:
+    def _results(self, query: "_Query", *columns: Texts) -> Any:
         if all(isinstance(column, str) for column in columns):
             return self._request(query, [tuple(map(_valid, columns))])[0]
         return list(self._in_order(query, *columns))

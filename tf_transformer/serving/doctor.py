@@ -223,8 +223,6 @@ def check_session(folder: str | None) -> Iterator[Check]:
         yield Check("session", "FAIL", f"does not load: {_line(error)} Export it again.")
         return
     yield Check("session", "ok", f"loads in {time.monotonic() - started:.1f} s")
-    unset = [f"{name} has no value. Export it again." for name in model.unset_variables()]
-    yield from _lines("variables", unset, "restoring sets all")
     if not (model.folder / session.WARM_UP).is_file():
         yield Check("warm-up", "note", "no records: the first requests to a server are slow")
     try:

@@ -135,16 +135,6 @@ class SavedModelSession:
                 )
             yield name, {key: tf.make_ndarray(request.inputs[key]) for key in expected}
 
-    def unset_variables(self) -> list[str]:
-        """Returns the names of variables that restoring left without a value."""
-        with self._session.graph.as_default():
-            operations = self._session.graph.get_operations()
-            handles = [op for op in operations if op.type == "VarHandleOp"]
-            flags = self._session.run(
-                [tf.raw_ops.VarIsInitializedOp(resource=op.outputs[0]) for op in handles]
-            )
-        return [op.name for op, is_set in zip(handles, flags, strict=True) if not is_set]
-
     def close(self) -> None:
         """Frees the memory. No call may be running."""
         self._session.close()
