@@ -2,7 +2,6 @@
 
 import json
 import re
-import sys
 
 import pytest
 import tensorflow as tf
@@ -153,22 +152,6 @@ def test_another_model_fails_with_its_first_lines(tmp_path, beam, source, loads,
         assert f"line {number}: {line!r} gives {line!r} and " in example
         assert example.endswith(r"\x1b[2J'")
     assert cli.main(["doctor", *arguments, "--max-different=1"]) == 0
-
-
-def test_a_missing_library_is_a_line(model, letter_tokenizer, tmp_path, saved_model, source, loads,
-                                     capfd, monkeypatch):  # fmt: skip
-    (tmp_path / "model.bin").write_bytes(b"")
-    monkeypatch.setitem(sys.modules, "ctranslate2", None)
-    status, checks = doctor(capfd, saved_model, f"--same-as={tmp_path}", f"--source={source}")
-    assert status == 1
-    assert "ctranslate2" in checks["same"]["message"]
-
-
-def test_a_damaged_run_is_a_line(run_dir, tmp_path, saved_model, source, loads, capfd):
-    (tmp_path / "config.toml").write_bytes((run_dir / "config.toml").read_bytes())
-    status, checks = doctor(capfd, saved_model, f"--same-as={tmp_path}", f"--source={source}")
-    assert status == 1
-    assert "there is no checkpoint" in checks["same"]["message"]
 
 
 def test_a_damaged_saved_model_is_a_line(saved_model, tmp_path, beam, source, loads, capfd):

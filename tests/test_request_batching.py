@@ -182,23 +182,17 @@ def test_a_request_that_is_cancelled_leaves_the_queue(model):
     assert model.batches[1:] == [[b"a", b"d"]]
 
 
-def test_sentences_do_not_wait_for_documents(model):
+@pytest.mark.parametrize("threads", [1, 2])
+def test_sentences_do_not_wait_for_documents(model, threads):
     async def main():
-        batcher = Batcher(2, 100)
-        documents = [submit(batcher, model, "wait", "x" * LARGE) for _ in range(5)]
-        await until(lambda: model.batches)
+        batcher = Batcher(threads, 100)
+        documents = [submit(batcher, model, "wait", "x" * LARGE) for _ in range(30)]
+        await until(lambda: len(model.batches) == threads)
         assert await rows(submit(batcher, model, "a")) == [b"A"]
         assert not any(task.done() for task in documents)
         model.go.set()
         for task in documents:
             assert len(await rows(task)) == 2
-
-    in_loop(main())
-
-
-def test_one_thread_runs_documents_too(model):
-    async def main():
-        assert len(await rows(submit(Batcher(1, 100), model, "x" * LARGE * 2))) == 1
 
     in_loop(main())
 

@@ -318,7 +318,8 @@ def test_a_full_queue_is_429_while_health_and_metrics_answer(serve):
 
 def test_more_connections_than_the_limit_are_503(serve):
     server, _ = serve(max_connections=3)
-    with connection_to(server), connection_to(server), connection_to(server) as client:
+    with contextlib.ExitStack() as stack:
+        *_, client = (stack.enter_context(connection_to(server)) for _ in range(4))
         send(client, {"instances": ["a"]})
         assert response(client)[0] == 503
     eventually(lambda: translate(server, "a") == (200, ["A"]))
@@ -362,25 +363,23 @@ def test_a_request_whose_client_has_gone_leaves_the_queue(serve, size, upgrade):
 
 
 def test_a_request_that_waits_does_not_keep_its_body(serve, monkeypatch):
-    bodies = []
-    parse = rest.parse
+    freed = []
+    read = rest.RestApi._body
 
     class Body(bytes):
         def __del__(self):
-            bodies.remove(id(self))
+            freed.append(self)
 
-    def noted(body, signatures):
-        body = Body(body)
-        bodies.append(id(body))
-        return parse(body, signatures)
+    async def noted(api, request):
+        return Body(await read(api, request))
 
-    monkeypatch.setattr(rest, "parse", noted)
+    monkeypatch.setattr(rest.RestApi, "_body", noted)
     server, model = serve(threads=1)
     first = in_background(translate, server, "wait")
     eventually(lambda: model.batches)
     second = in_background(translate, server, "a")
     eventually(lambda: waiting(server) == 1)
-    assert bodies == []
+    assert len(freed) == 2
     model.go.set()
     assert [first.result(20)[0], second.result(20)[0]] == [200, 200]
 
@@ -429,7 +428,7 @@ def test_64_clients_get_their_own_answers(serve, batching):
 
 
 def test_a_sentence_does_not_wait_for_documents(serve):
-    server, model = serve(threads=2)
+    server, model = serve(threads=1)
     documents = [in_background(translate, server, "wait", "x" * LARGE) for _ in range(4)]
     eventually(lambda: model.batches)
     assert translate(server, "a") == (200, ["A"])

@@ -182,26 +182,6 @@ def test_bodies_of_10_megabytes_do_not_stay(start):
 
 
 @pytest.mark.slow
-def test_200_idle_and_half_open_connections_do_not_stop_it(start):
-    server = start()
-    with contextlib.ExitStack() as stack:
-        for number in range(200):
-            client = stack.enter_context(socket.create_connection(("127.0.0.1", server.port)))
-            with contextlib.suppress(ConnectionError):
-                client.sendall(head_of(10)[: number % 80])
-        eventually(lambda: answers(server), seconds=30)
-    assert server.end() == (0, "")
-
-
-def answers(server):
-    with contextlib.suppress(OSError, http.client.HTTPException):
-        with contextlib.closing(server.connect()) as connection:
-            body = json.dumps({"instances": ["eins"]})
-            return server.ask(connection, "POST", PREDICT, body)[0] == 200
-    return False
-
-
-@pytest.mark.slow
 def test_memory_stays_while_versions_come_and_go(saved, start):
     server = start()
     megabytes = []

@@ -39,10 +39,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "where other machines are let in)",
     )
     parser.add_argument(
-        "--threads",
-        type=positive,
-        metavar="N",
-        help="batches in parallel (default: the cores, at least 2)",
+        "--threads", type=positive, metavar="N", help="batches in parallel (default: the cores)"
     )
     parser.add_argument(
         "--no-batching",

@@ -39,8 +39,8 @@ class Limits:
     max_characters: int = _limit(100_000, "characters of all texts of a request; more: 413")
     max_texts: int = _limit(64, "texts of a request; more: 413")
     max_queue: int = _limit(256, "requests that wait for a thread; one more: 429")
-    max_connections: int = _limit(2048, "connections that are open; one more: 503")
-    request_seconds: int = _limit(60, "time for a request to arrive (408) and be answered (504)")
+    max_connections: int = _limit(900, "connections that are open; one more: 503")
+    request_seconds: int = _limit(60, "time for a request to arrive and be answered; more: 504")
     drain_seconds: int = _limit(30, "time for running requests when the server is stopped")
 
 
@@ -78,8 +78,9 @@ class Batcher:
     A free thread takes what waits, up to the limits of a batch: a request that comes alone waits
     for nobody, and batches grow with the load. After a batch of several requests the thread pauses
     briefly, because their clients are about to ask again and one large batch takes less time than
-    two. Large requests never occupy the last thread, so sentences do not wait for documents. If a
-    batch fails, each of its requests runs again alone, so that no request can fail another.
+    two. While large requests occupy all threads, small ones have another, so that sentences do not
+    wait for documents. If a batch fails, each of its requests runs again alone, so that no request
+    can fail another.
 
     All methods belong to one event loop.
 
@@ -97,9 +98,9 @@ class Batcher:
         gather: bool = True,
         observe: Callable[[str, int], None] = lambda signature, texts: None,
     ) -> None:
-        self._pool = concurrent.futures.ThreadPoolExecutor(threads, "batches")
-        self._free = threads
-        self._free_for_large = max(1, threads - 1)
+        self._pool = concurrent.futures.ThreadPoolExecutor(threads + 1, "batches")
+        self._threads = threads
+        self._running = self._running_large = 0
         self._max_queue = max_queue
         self._max_texts = MAX_TEXTS if gather else 0
         self._observe = observe
@@ -148,15 +149,20 @@ class Batcher:
                 del self._queues[key]
 
     def _start_batches(self) -> None:
-        while self._free:
-            keys = (key for key in self._queues if self._free_for_large or not key.is_large)
-            if (key := next(keys, None)) is None:
-                return
-            self._free -= 1
-            self._free_for_large -= key.is_large
+        while (key := self._next_key()) is not None:
+            self._running += 1
+            self._running_large += key.is_large
             task = asyncio.create_task(self._work(key, self._take(key)))
             self._tasks.add(task)  # the loop itself keeps only weak references
             task.add_done_callback(self._tasks.discard)
+
+    def _next_key(self) -> _Key | None:
+        """Returns what may run now; the first has waited longest."""
+        has_spare_thread = self._running_large == self._threads
+        for key in self._queues:
+            if self._running < self._threads + (has_spare_thread and not key.is_large):
+                return key
+        return None
 
     def _take(self, key: _Key) -> list[_Job]:
         """Takes the next batch from a queue."""
@@ -179,8 +185,8 @@ class Batcher:
             if len(jobs) > 1:
                 await asyncio.sleep(min(_PAUSE * (time.monotonic() - started), _LONGEST_PAUSE))
         finally:
-            self._free += 1
-            self._free_for_large += key.is_large
+            self._running -= 1
+            self._running_large -= key.is_large
             self._start_batches()
 
     async def _answer(self, key: _Key, jobs: list[_Job]) -> None:

@@ -33,7 +33,7 @@ class LocalServer:
         host: The address to listen on. Only this machine reaches the default.
         port: The port; 0 is any that is free.
         limits: What requests may ask, and how long the server waits.
-        threads: The number of batches that run at a time; None is one for each core, at least two.
+        threads: The number of batches that run at a time; None is one for each core.
         batching: Whether requests that wait for the same model run together.
         unverified: Whether a version without a manifest may be served. Files that differ from a
             manifest are never served.
@@ -63,7 +63,7 @@ class LocalServer:
         self.versions = Versions(path, unverified)
         self._host, self._port = host, port
         self._limits = limits or Limits()
-        self._threads = threads or max(2, num_cores())
+        self._threads = threads or num_cores()
         self._batching = batching
         self._allowed_hosts = allowed_hosts
 
@@ -143,7 +143,7 @@ class LocalServer:
             proxy_headers=False,
             server_header=False,
             headers=[("X-Content-Type-Options", "nosniff")],
-            limit_concurrency=self._limits.max_connections,
+            limit_concurrency=self._limits.max_connections + 1,
             timeout_keep_alive=_KEEP_ALIVE,
             timeout_graceful_shutdown=self._limits.drain_seconds,
         )
