@@ -96,7 +96,7 @@ def wait_until_ready(started: subprocess.Popen, url: str, log: Any) -> None:
     from tf_transformer.serving import Client, ServingError
 
     end = time.monotonic() + START_SECONDS
-    with Client(url, retries=0, deadline=5) as client:
+    with Client(url, retries=0, timeout=5) as client:
         while time.monotonic() < end and started.poll() is None:
             with contextlib.suppress(ServingError):
                 if any(version["state"] == "AVAILABLE" for version in client.status()):

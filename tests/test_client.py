@@ -381,16 +381,6 @@ def test_by_grpc_messages_of_megabytes_pass(grpc_server):
         assert client.translate_document(text).translation == text.upper()
 
 
-def test_errors_are_also_those_of_python():
-    for kind, base in {
-        serving.UnreachableError: ConnectionError,
-        serving.ServingTimeoutError: TimeoutError,
-        serving.BadRequestError: ValueError,
-        serving.NotFoundError: LookupError,
-    }.items():
-        assert issubclass(kind, serving.ServingError) and issubclass(kind, base)
-
-
 # Arguments
 
 

@@ -166,15 +166,6 @@ def test_several_outputs_are_objects_in_both_forms():
     assert columns == {name: [row[name] for row in rows] for name in first}
 
 
-@pytest.mark.parametrize(
-    ("is_row", "key"), [(True, "predictions"), (False, "outputs")], ids=["row", "column"]
-)
-def test_one_output_stands_for_itself(is_row, key):
-    for texts in ([b"a", b"b"], [b"a"], []):
-        found = written({"translation": np.array(texts, object)}, is_row)
-        assert json.loads(found) == {key: [text.decode() for text in texts]}
-
-
 @given(st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=1))
 def test_floats_are_short_and_exact(values):
     array = np.array([values], np.float32)
@@ -199,6 +190,7 @@ def test_any_text_comes_back(rows):
     array = np.empty((len(rows), width), object)
     array[:] = [[text.encode() for text in row] for row in rows] or array
     assert json.loads(written({"texts": array}, True)) == {"predictions": rows}
+    assert json.loads(written({"texts": array}, False)) == {"outputs": rows}
     texts = [text for row in rows for text in row]
     assert parsed({"inputs": texts})[1] == {"text": texts}
 
@@ -223,21 +215,17 @@ def test_a_bad_path_is_refused(stub, method, path, status):
     assert list(content) == ["error"]
 
 
-@pytest.mark.parametrize("path", [PREDICT, f"{MODEL}/versions/1:predict"])
-def test_a_request_is_answered_by_every_path(stub, path):
-    assert ask(stub, path, A)[::2] == (200, {"predictions": ["A"]})
-
-
-def test_pairs_are_answered(stub):
+def test_each_path_answers(stub):
+    for path in (PREDICT, f"{MODEL}/versions/1:predict"):
+        assert ask(stub, path, A)[::2] == (200, {"predictions": ["A"]})
     body = {"signature_name": "score", "instances": [{"source": "ab", "target": "c"}] * 2}
     assert ask(stub, body=body)[::2] == (200, {"predictions": [{"ratio": 2, "same": False}] * 2})
-
-
-def test_the_status_is_that_of_tensorflow_serving(stub):
     status = {"error_code": "OK", "error_message": ""}
     states = [{"version": "1", "state": "AVAILABLE", "status": status}]
     for path in (MODEL, f"{MODEL}/versions/1"):
         assert ask(stub, path)[::2] == (200, {"model_version_status": states})
+    assert ask(stub, "/healthz")[::2] == (200, {"model": "demo", "version": 1})
+    assert metric(stub, "tf_transformer_version") == 1
 
 
 def test_an_export_answers_as_in_a_session(echo, tmp_path):
@@ -384,18 +372,6 @@ def test_a_request_that_waits_does_not_keep_its_body(serve, monkeypatch):
     assert [first.result(20)[0], second.result(20)[0]] == [200, 200]
 
 
-@pytest.mark.parametrize(
-    "sent",
-    [b"\x16\x03\x01\x02\x00\x01\x00\x01", b"GET\r\n\r\n", b"GET / HTTP/1.1\r\n\r\n"],
-    ids=["TLS", "no version", "no host"],
-)
-def test_what_is_no_http_is_400(serve, sent):
-    server, _ = serve()
-    with connection_to(server) as client:
-        client.sendall(sent)
-        assert response(client)[0] == 400
-
-
 # Load and failures
 
 
@@ -450,19 +426,7 @@ def test_a_failure_of_the_model_is_logged_and_is_that_of_one_request(serve, capl
     assert "a text fails" in caplog.text and PREDICT in record.getMessage()
 
 
-def test_a_number_that_is_not_finite_is_a_failure(serve, caplog):
-    server, _ = serve()
-    body = {"signature_name": "score", "instances": [{"source": "a", "target": ""}]}
-    assert ask(server, body=body)[0] == 500
-    assert "ratio is not finite" in caplog.text
-
-
 # What is served beside the API
-
-
-def test_health_says_which_version_serves(stub):
-    assert ask(stub, "/healthz")[::2] == (200, {"model": "demo", "version": 1})
-    assert metric(stub, "tf_transformer_version") == 1
 
 
 def test_metrics_count_requests_and_characters(serve):
@@ -522,11 +486,6 @@ def test_a_page_of_another_site_cannot_make_it_work(serve, headers, status):
     found, given, _ = ask(server, body=A, headers={"Host": "localhost:1", **headers})
     assert found == status and bool(model.batches) == (status == 200)
     assert not [name for name in given if name.lower().startswith("access-control")]
-
-
-def test_the_addresses_are_those_that_clients_take(stub):
-    assert re.fullmatch(r"http://127\.0\.0\.1:\d+", stub.address)
-    assert stub.url == f"{stub.address}/v1/models/demo"
 
 
 # The end

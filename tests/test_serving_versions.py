@@ -283,14 +283,3 @@ def test_versions_come_and_go_and_no_request_fails(tmp_path, loader):
         assert set(seen) >= {"2 A", "3 A", "5 A"}
         assert ask(server, f"{MODEL}/versions/5")[0] == 200
         assert ask(server, f"{MODEL}/versions/3")[0] == 404
-
-
-def test_a_version_stays_while_a_batch_runs_that_nobody_waits_for(tmp_path, loader):
-    with serving(tmp_path, load=loader, request_seconds=1) as (server, _):
-        go = loader.loaded[1].go
-        assert translate(server, "wait")[0] == 504
-        make_version(tmp_path / "demo", 2)
-        eventually(lambda: translate(server, "a") == (200, ["2 A"]))
-        assert 1 in loader.loaded
-        go.set()
-        eventually(lambda: 1 not in loader.loaded)
