@@ -125,9 +125,7 @@ class RestServer:
 
     def _request(self, method: str, path: str, content: Any = None) -> dict[str, Any]:
         try:
-            body = None if content is None else json.dumps(content).encode()
-            headers = {"Content-Type": "application/json"}
-            answer = self._pool.request(method, path, body=body, headers=headers, redirect=False)
+            answer = self._pool.request(method, path, json=content, redirect=False)
         except ReadTimeoutError:
             raise ServingTimeoutError(self.where, "no answer in time") from None
         except HTTPError as error:
