@@ -359,7 +359,7 @@ def test_a_request_that_waits_does_not_keep_its_body(serve, monkeypatch):
             freed.append(self)
 
     async def noted(api, request):
-        return Body(await read(api, request))
+        return memoryview(Body(await read(api, request)))
 
     monkeypatch.setattr(rest.RestApi, "_body", noted)
     server, model = serve(threads=1)
