@@ -96,10 +96,10 @@ def wait_until_ready(started: subprocess.Popen, url: str, log: Any) -> None:
     from tf_transformer.serving import Client, ServingError
 
     end = time.monotonic() + START_SECONDS
-    with Client(url, retries=0, deadline=5) as client:
+    with Client(url, retries=0, timeout=5) as client:
         while time.monotonic() < end and started.poll() is None:
             with contextlib.suppress(ServingError):
-                if any(version.state == "AVAILABLE" for version in client.status()):
+                if any(version["state"] == "AVAILABLE" for version in client.status()):
                     return
             time.sleep(0.1)
     log.seek(0)

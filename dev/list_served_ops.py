@@ -2,8 +2,8 @@
 
     python3.11 -m venv /tmp/tf220
     /tmp/tf220/bin/pip install tensorflow==2.20.0 tensorflow-text==2.20.0
-    cd tf_transformer/serving/doctor
-    /tmp/tf220/bin/python ../../../dev/list_served_ops.py > tf_serving_2.20_ops.txt
+    cd tests
+    /tmp/tf220/bin/python ../dev/list_served_ops.py > tf_serving_2.20_ops.txt
 
 The server (`tensorflow_serving/model_servers/BUILD` of tensorflow/serving, branch `r2.20`) links
 TensorFlow's C++ library `core:tensorflow`, all ops of TensorFlow Text 2.20.0 and those of Decision

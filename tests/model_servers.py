@@ -8,7 +8,6 @@ import contextlib
 import http.server
 import json
 import threading
-import time
 
 import grpc
 import numpy as np
@@ -154,20 +153,6 @@ class Late(Answer):
 
     def send(self, handler):
         handler.server.over.wait(20)
-        handler.close_connection = True
-
-
-class Trickling(Answer):
-    """A byte of the body now and then, until the client has enough of it."""
-
-    def send(self, handler):
-        handler.send_response(200)
-        handler.send_header("Content-Length", "1000")
-        handler.end_headers()
-        with contextlib.suppress(OSError):
-            for _ in range(400):
-                handler.wfile.write(b" ")
-                time.sleep(0.05)
         handler.close_connection = True
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import tf_transformer
 
-PAGE = Path(tf_transformer.__file__).parent / "serving" / "server" / "page.html"
+PAGE = Path(tf_transformer.__file__).parent / "serving" / "page.html"
 POLICY = "default-src 'self' 'unsafe-inline'; img-src 'self' data:; base-uri 'none'"
 MODEL = 'de & "en"'
 SIGNATURES = ("serving_default", "translate_nbest", "translate_document", "score", "align")

@@ -5,8 +5,8 @@ import numpy as np
 from small_models import has_setting
 
 from tf_transformer import cli
+from tf_transformer.config import flag
 from tf_transformer.runs.checkpoints import Checkpoints
-from tf_transformer.settings import flag
 
 SIZES = {"num_layers": 1, "d_model": 16, "num_heads": 2, "d_ff": 32, "num_units": 16}
 

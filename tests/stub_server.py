@@ -13,8 +13,8 @@ import numpy as np
 from tf_transformer.export import manifest
 from tf_transformer.files import sha256
 from tf_transformer.serving import Limits, LocalServer
-from tf_transformer.serving.servable import Signature, TensorSpec
-from tf_transformer.serving.server.versions import Versions
+from tf_transformer.serving.session import Signature, TensorSpec
+from tf_transformer.serving.versions import Versions
 
 TEXT = TensorSpec("string", (None,))
 FLOAT = TensorSpec("float32", (None,))
@@ -28,7 +28,6 @@ class StubModel:
     `batches` has the texts of each call.
     """
 
-    meta_graph = None
     signatures = {
         "serving_default": Signature({"text": TEXT}, {"translation": TEXT}),
         "other": Signature({"text": TEXT}, {"translation": TEXT}),
@@ -40,36 +39,26 @@ class StubModel:
         self.prefix = prefix.encode()
         self.batches = []
         self.go = threading.Event()
-        self.closed = False
-        self.running = []  # appending and popping are atomic
+
+    def warm_up_requests(self):
+        return iter(())
 
     def run(self, signature, inputs):
-        assert not self.closed
-        self.running.append(signature)
-        try:
-            return self.outputs(signature, inputs)
-        finally:
-            self.running.pop()
-
-    def outputs(self, signature, inputs):
         columns = [list(column) for column in inputs.values()]
-        if columns[0] != [b"1 2 3"]:  # with which the server warms up
-            self.batches.append(columns[0])
+        self.batches.append(columns[0])
         if b"wait" in columns[0]:
             assert self.go.wait(20)
         if b"fail" in columns[0]:
             raise ValueError("a text fails")
         if signature == "score":
             pairs = list(zip(inputs["source"], inputs["target"], strict=True))
+            ratios = [len(s) / len(t) if t else np.inf for s, t in pairs]
             return {
-                "ratio": np.array([len(s) / (len(t) or 1) for s, t in pairs], np.float32),
+                "ratio": np.array(ratios, np.float32),
                 "same": np.array([s == t for s, t in pairs], bool),
             }
         rows = [self.prefix + text.upper() for text in columns[0]]
         return {"translation": np.array(rows, object)}
-
-    def close(self):
-        self.closed = True
 
 
 def eventually(condition, seconds=10):
@@ -151,6 +140,11 @@ def metric(server, name):
     return float(line.rpartition(" ")[2])
 
 
+def waiting(server):
+    """The number of requests in the queue."""
+    return metric(server, "tf_transformer_queue_length")
+
+
 def translate(server, *texts):
     """The status and translations, or the error, of texts in the row form."""
     status, _, content = ask(server, body={"instances": list(texts)})
@@ -163,39 +157,21 @@ def head_of(length):
     return head.encode()
 
 
-class Client:
-    """A connection by hand, for what a decent client does not send."""
+@contextlib.contextmanager
+def connection_to(server):
+    """A socket, for what a decent client does not send."""
+    with socket.create_connection(("127.0.0.1", port_of(server)), timeout=20) as client:
+        yield client
 
-    def __init__(self, server):
-        self.socket = socket.create_connection(("127.0.0.1", port_of(server)), timeout=20)
 
-    def send(self, data):
-        self.socket.sendall(data)
+def send(client, content):
+    """Sends a predict request."""
+    body = json.dumps(content).encode()
+    client.sendall(head_of(len(body)) + body)
 
-    def ask(self, body):
-        self.send(head_of(len(body)) + body)
 
-    def response(self):
-        """The status and content of an answer, or (0, b"") where the connection was closed."""
-        response = http.client.HTTPResponse(self.socket)
-        try:
-            response.begin()
-        except (http.client.RemoteDisconnected, ConnectionResetError):
-            return 0, b""
-        self.headers = response.headers
-        return response.status, response.read()
-
-    def received(self):
-        """The bytes until the end of the connection."""
-        total = 0
-        with contextlib.suppress(ConnectionResetError):
-            while data := self.socket.recv(1 << 16):
-                total += len(data)
-        return total
-
-    def is_closed(self):
-        """Waits for the end of the connection."""
-        try:
-            return self.socket.recv(1) == b""
-        except ConnectionResetError:
-            return True
+def response(client):
+    """The status and content of an answer."""
+    answer = http.client.HTTPResponse(client)
+    answer.begin()
+    return answer.status, answer.read()

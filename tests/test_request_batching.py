@@ -1,18 +1,21 @@
 """The queue of a server: which requests run together, and that each gets its own answer."""
 
-import concurrent.futures
+import asyncio
+import gc
 import random
-import threading
+import weakref
 
 import numpy as np
 import pytest
-from stub_server import StubModel, eventually
+from stub_server import StubModel
 
-from tf_transformer.serving.server.batching import Batcher, QueueFullError
-
-
-def make_batcher(threads=1, max_texts=64, max_characters=10_000, max_queue=100, **options):
-    return Batcher(threads, max_texts, max_characters, max_queue, **options)
+from tf_transformer.serving.batching import (
+    LARGE,
+    MAX_CHARACTERS,
+    MAX_TEXTS,
+    Batcher,
+    QueueFullError,
+)
 
 
 @pytest.fixture
@@ -22,161 +25,214 @@ def model():
     model.go.set()
 
 
+def in_loop(coroutine):
+    asyncio.run(asyncio.wait_for(coroutine, 60))
+
+
 def submit(batcher, model, *texts, signature="serving_default"):
-    texts = [text.encode() for text in texts]
-    characters = sum(map(len, texts))
-    return batcher.submit(model, signature, {"text": texts}, characters)
+    """The task of a request."""
+    encoded = [text.encode() for text in texts]
+    request = batcher.run(model, signature, {"text": encoded}, sum(map(len, texts)))
+    return asyncio.create_task(request)
 
 
-def result(future):
-    return future.result(timeout=20)["translation"].tolist()
+async def rows(task):
+    return (await asyncio.wait_for(task, 20))["translation"].tolist()
 
 
-def behind_a_batch(batcher, model):
-    """Keeps the only thread at work until `model.go` is set."""
+async def until(condition):
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.002)
+
+
+async def behind_a_batch(batcher, model):
+    """Keeps a thread at work until `model.go` is set."""
     first = submit(batcher, model, "wait")
-    eventually(lambda: model.batches)
+    await until(lambda: model.batches)
     return first
 
 
 def test_a_request_alone_waits_for_nobody(model):
-    batcher = make_batcher()
-    assert result(submit(batcher, model, "a")) == [b"A"]
+    async def main():
+        assert await rows(submit(Batcher(1, 100), model, "a")) == [b"A"]
+
+    in_loop(main())
     assert model.batches == [[b"a"]]
-    assert batcher.close()
 
 
 def test_what_waits_is_one_batch_and_each_gets_its_rows(model):
     sizes = []
-    batcher = make_batcher(observe=lambda signature, texts: sizes.append((signature, texts)))
-    first = behind_a_batch(batcher, model)
-    futures = [submit(batcher, model, *texts) for texts in (["a", "b"], [], ["c"])]
-    assert len(batcher) == 3
-    model.go.set()
-    assert [result(future) for future in futures] == [[b"A", b"B"], [], [b"C"]]
-    assert result(first) == [b"WAIT"]
+
+    async def main():
+        batcher = Batcher(1, 100, observe=lambda *batch: sizes.append(batch))
+        first = await behind_a_batch(batcher, model)
+        tasks = [submit(batcher, model, *texts) for texts in (["a", "b"], [], ["c"])]
+        await until(lambda: len(batcher) == 3)
+        model.go.set()
+        assert [await rows(task) for task in tasks] == [[b"A", b"B"], [], [b"C"]]
+        assert await rows(first) == [b"WAIT"]
+        assert len(batcher) == 0
+
+    in_loop(main())
     assert model.batches == [[b"wait"], [b"a", b"b", b"c"]]
     assert sizes == [("serving_default", 1), ("serving_default", 3)]
-    assert batcher.close() and len(batcher) == 0
+
+
+LONG = "x" * (MAX_CHARACTERS // 12)
 
 
 @pytest.mark.parametrize(
-    ("limits", "requests", "batches"),
+    ("gather", "requests", "sizes"),
     [
-        ({"max_texts": 3}, ["ab", "c", "d"], ["abc", "d"]),
-        ({"max_texts": 3}, ["abcde", "f", "g"], ["abcde", "fg"]),
-        ({"max_texts": 3}, ["a", "bcde", "f"], ["a", "bcde", "f"]),
-        ({"max_characters": 4}, ["ab", "cd", "e"], ["abcd", "e"]),
-        ({"gather": False}, ["ab", "c", "d"], ["ab", "c", "d"]),
+        (True, [["a"] * (MAX_TEXTS - 1), ["b"], ["c"]], [MAX_TEXTS, 1]),
+        (True, [["a"] * (MAX_TEXTS + 9), ["b"], ["c"]], [MAX_TEXTS + 9, 2]),
+        (True, [[LONG]] * 13, [12, 1]),
+        (False, [["a"], ["b"], ["c"]], [1, 1, 1]),
     ],
+    ids=["texts", "one of too many", "characters", "no batching"],
 )
-def test_a_batch_has_limits_and_keeps_the_order(model, limits, requests, batches):
-    batcher = make_batcher(**limits)
-    behind_a_batch(batcher, model)
-    futures = [submit(batcher, model, *request) for request in requests]
-    model.go.set()
-    for future, request in zip(futures, requests, strict=True):
-        assert result(future) == [text.upper().encode() for text in request]
-    found = [b"".join(batch).decode() for batch in model.batches[1:]]
-    assert found == batches
+def test_a_batch_has_limits(model, gather, requests, sizes):
+    assert len(LONG) < LARGE
+
+    async def main():
+        batcher = Batcher(1, 100, gather)
+        await behind_a_batch(batcher, model)
+        tasks = [submit(batcher, model, *texts) for texts in requests]
+        await until(lambda: len(batcher) == len(requests))
+        model.go.set()
+        for task, texts in zip(tasks, requests, strict=True):
+            assert await rows(task) == [text.upper().encode() for text in texts]
+
+    in_loop(main())
+    assert [len(batch) for batch in model.batches[1:]] == sizes
 
 
-def test_models_and_signatures_do_not_mix_and_the_oldest_comes_first(model):
+def test_models_and_signatures_do_not_mix_and_take_turns(model):
     other = StubModel("2 ")
-    batcher = make_batcher()
-    behind_a_batch(batcher, model)
-    futures = [
-        submit(batcher, model, "a"),
-        submit(batcher, other, "b"),
-        submit(batcher, model, "c", signature="other"),
-        submit(batcher, other, "d"),
-    ]
-    model.go.set()
-    assert [result(future) for future in futures] == [[b"A"], [b"2 B"], [b"C"], [b"2 D"]]
-    assert model.batches == [[b"wait"], [b"a"], [b"c"]]
+    order = []
+
+    async def main():
+        batcher = Batcher(1, 1000, observe=lambda signature, _: order.append(signature))
+        await behind_a_batch(batcher, model)
+        many = [submit(batcher, model, "a") for _ in range(3 * MAX_TEXTS)]
+        tasks = [
+            submit(batcher, other, "b"),
+            submit(batcher, model, "c", signature="other"),
+            submit(batcher, other, "d"),
+        ]
+        await until(lambda: len(batcher) == len(many) + 3)
+        model.go.set()
+        assert [await rows(task) for task in tasks] == [[b"2 B"], [b"C"], [b"2 D"]]
+        assert not many[-1].done(), "a busy model let the others wait"
+        await asyncio.gather(*many)
+
+    in_loop(main())
     assert other.batches == [[b"b", b"d"]]
+    assert order.index("other") == 3
 
 
 def test_a_request_that_fails_fails_alone(model):
-    batcher = make_batcher()
-    behind_a_batch(batcher, model)
-    good, bad, fine = (submit(batcher, model, text) for text in ("a", "fail", "b"))
-    model.go.set()
-    assert result(good) == [b"A"] and result(fine) == [b"B"]
-    with pytest.raises(ValueError, match="a text fails"):
-        bad.result(timeout=20)
-    assert model.batches[1:] == [[b"a", b"fail", b"b"], [b"a"], [b"fail"], [b"b"]]
+    async def main():
+        batcher = Batcher(1, 100)
+        await behind_a_batch(batcher, model)
+        good, bad, gone, fine = (submit(batcher, model, t) for t in ("a", "fail", "gone", "b"))
+        await until(lambda: len(batcher) == 4)
+        model.go.set()
+        await until(lambda: len(model.batches) >= 2)
+        gone.cancel()
+        assert await rows(good) == [b"A"] and await rows(fine) == [b"B"]
+        with pytest.raises(ValueError, match="a text fails"):
+            await bad
+
+    in_loop(main())
+    alone = [[b"a"], [b"fail"], [b"b"]]
+    assert [batch for batch in model.batches[2:] if batch != [b"gone"]] == alone
 
 
 def test_a_model_that_cannot_be_batched_runs_requests_alone(model):
-    model.run = lambda signature, inputs: {"translation": np.array([b"one row"], object)}
-    batcher = make_batcher()
-    waiting = threading.Event()
-    batcher.submit(StubWaiting(waiting), "serving_default", {"text": [b""]}, 0)
-    futures = [submit(batcher, model, text) for text in "ab"]
-    waiting.set()
-    assert [result(future) for future in futures] == [[b"one row"], [b"one row"]]
+    async def main():
+        batcher = Batcher(1, 100)
+        await behind_a_batch(batcher, model)
+        model.run = lambda signature, inputs: {"translation": np.array([b"one row"], object)}
+        tasks = [submit(batcher, model, text) for text in "ab"]
+        await until(lambda: len(batcher) == 2)
+        model.go.set()
+        assert [await rows(task) for task in tasks] == [[b"one row"], [b"one row"]]
 
-
-class StubWaiting:
-    def __init__(self, event):
-        self.event = event
-
-    def run(self, signature, inputs):
-        assert self.event.wait(20)
-        return {}
+    in_loop(main())
 
 
 def test_a_request_that_is_cancelled_leaves_the_queue(model):
-    batcher = make_batcher()
-    first = behind_a_batch(batcher, model)
-    futures = [submit(batcher, model, text) for text in "abc"]
-    assert futures[1].cancel()
-    assert len(batcher) == 2
-    assert not first.cancel(), "what runs cannot be cancelled"
-    model.go.set()
-    assert result(futures[0]) == [b"A"] and result(futures[2]) == [b"C"]
-    assert model.batches[1:] == [[b"a", b"c"]]
+    async def main():
+        batcher = Batcher(1, 2)
+        await behind_a_batch(batcher, model)
+        first, second = (submit(batcher, model, text) for text in "ab")
+        await until(lambda: len(batcher) == 2)
+        with pytest.raises(QueueFullError):
+            await submit(batcher, model, "c")
+        second.cancel()
+        await until(lambda: len(batcher) == 1)
+        third = submit(batcher, model, "d")
+        await until(lambda: len(batcher) == 2)
+        model.go.set()
+        assert await rows(first) == [b"A"] and await rows(third) == [b"D"]
+
+    in_loop(main())
+    assert model.batches[1:] == [[b"a", b"d"]]
 
 
-def test_a_full_queue_refuses_until_there_is_space(model):
-    batcher = make_batcher(max_queue=2)
-    behind_a_batch(batcher, model)
-    futures = [submit(batcher, model, text) for text in "ab"]
-    with pytest.raises(QueueFullError):
-        submit(batcher, model, "c")
-    futures[0].cancel()
-    assert submit(batcher, model, "d") and len(batcher) == 2
+@pytest.mark.parametrize("threads", [1, 2])
+def test_sentences_do_not_wait_for_documents(model, threads):
+    async def main():
+        batcher = Batcher(threads, 100)
+        documents = [submit(batcher, model, "wait", "x" * LARGE) for _ in range(30)]
+        await until(lambda: len(model.batches) == threads)
+        assert await rows(submit(batcher, model, "a")) == [b"A"]
+        assert not any(task.done() for task in documents)
+        model.go.set()
+        for task in documents:
+            assert len(await rows(task)) == 2
+
+    in_loop(main())
 
 
-def test_closing_runs_what_waits_and_takes_nothing_more(model):
-    batcher = make_batcher()
-    behind_a_batch(batcher, model)
-    last = submit(batcher, model, "a")
-    assert not batcher.close(timeout=0.05), "a batch still runs"
-    with pytest.raises(RuntimeError, match="closed"):
-        submit(batcher, model, "b")
-    model.go.set()
-    assert batcher.close(timeout=20)
-    assert result(last) == [b"A"]
+def test_a_model_is_free_when_its_last_request_ends():
+    model = StubModel()
+    freed = weakref.ref(model)
+
+    async def main():
+        nonlocal model
+        batcher = Batcher(1, 100)
+        first = await behind_a_batch(batcher, model)
+        go = model.go
+        del model
+        go.set()
+        await rows(first)
+        del first
+        await until(lambda: gc.collect() is not None and freed() is None)
+
+    in_loop(main())
 
 
 def test_many_threads_get_their_own_rows(model):
-    batcher = make_batcher(threads=3, max_texts=16, max_characters=200, max_queue=1000)
-
-    def work(seed):
+    async def ask(batcher, seed):
         rng = random.Random(seed)
         for _ in range(60):
             texts = [str(rng.random()) for _ in range(rng.randint(0, 5))]
-            future = submit(
+            texts += ["y" * LARGE] * (rng.random() < 0.1)
+            task = submit(
                 batcher, model, *texts, signature=rng.choice(["serving_default", "other"])
             )
-            if rng.random() < 0.2 and future.cancel():
+            if rng.random() < 0.2:
+                await asyncio.sleep(0)
+                task.cancel()
                 continue
-            assert result(future) == [text.upper().encode() for text in texts]
-        return True
+            assert await rows(task) == [text.upper().encode() for text in texts]
 
-    with concurrent.futures.ThreadPoolExecutor(16) as pool:
-        assert all(pool.map(work, range(16)))
-    assert batcher.close(timeout=20)
-    assert max(map(len, model.batches)) <= 16 and len(model.batches) < 16 * 60
+    async def main():
+        batcher = Batcher(3, 1000)
+        await asyncio.gather(*(ask(batcher, seed) for seed in range(16)))
+
+    in_loop(main())
+    assert len(model.batches) < 16 * 60

@@ -2,11 +2,11 @@
 
 import pytest
 import tensorflow as tf
-from tf_transformer.runs.data import prepare_data
 
 import tf_transformer as tt
 from tf_transformer.config import RunConfig
 from tf_transformer.errors import ConfigError
+from tf_transformer.runs.data import prepare_data
 from tf_transformer.runs.run_directory import RunDirectory
 from tf_transformer.training.distribution import Workers
 

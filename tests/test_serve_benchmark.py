@@ -122,15 +122,3 @@ def test_the_benchmark_with_the_smallest_sizes(exported_run):
     assert results["batching_gain"] == pytest.approx(speeds[0] / speeds[1], abs=0.01)
     assert results["p50_ratio"] > 0
     assert "(target: at least 4)" in done.stdout
-
-
-@pytest.mark.slow
-def test_a_server_that_does_not_start_is_one_message(tmp_path):
-    done = subprocess.run(
-        [sys.executable, ROOT / "benchmarks" / "serve.py", tmp_path / "absent", "--rounds", "1"],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
-    assert done.returncode == 1
-    assert done.stderr.startswith("the server did not start:\n")

@@ -17,7 +17,7 @@ import pytest
 from commands import assert_one_line, assert_refused, command
 from stub_server import make_version, write_manifest
 
-from tf_transformer.serving import Limits
+from tf_transformer.serving import Limits, batching
 
 DOCUMENTATION = (pathlib.Path(__file__).parents[1] / "docs" / "serving.md").read_text(
     encoding="utf-8"
@@ -81,47 +81,64 @@ def test_the_example_of_the_documentation_serves_and_asks(saved, tmp_path):
 
 def test_the_documentation_has_every_limit_and_its_default():
     rows = re.findall(r"^\|.*\| `--([a-z-]+)` \| ([0-9,]+)\b.*\|$", DOCUMENTATION, re.MULTILINE)
-    found = {name.replace("-", "_"): float(value.replace(",", "")) for name, value in rows}
-    limits = dataclasses.asdict(Limits())
-    in_prose = {name: limits.pop(name) for name in ("max_batch_texts", "max_batch_characters")}
-    assert found == limits
-    assert "up to {max_batch_texts} texts and {max_batch_characters:,} characters".format(
-        **in_prose
-    ) in " ".join(DOCUMENTATION.split())
+    found = {name.replace("-", "_"): int(value.replace(",", "")) for name, value in rows}
+    assert found == dataclasses.asdict(Limits())
+    words = f"up to {batching.MAX_TEXTS} texts and {batching.MAX_CHARACTERS:,} characters"
+    assert words in " ".join(DOCUMENTATION.split())
 
 
-SLOW = """
-import sys
+STUB = """
+import sys, time
 sys.path.insert(0, {tests!r})
 from tf_transformer import cli
 from tf_transformer.commands.models import quiet
 with quiet():
     from stub_server import StubModel
-    from tf_transformer.serving.server import local_server, versions
-local_server.Versions = lambda path, unverified: versions.Versions(
-    path, True, load=lambda folder: StubModel()
-)
-sys.exit(cli.main(["serve", {path!r}, "--port=0", "--drain-seconds=0.2"]))
+    from tf_transformer.serving import server, versions
+
+def load(folder):
+    print("loads", folder.name, file=sys.stderr, flush=True)
+    time.sleep(0 if folder.name == "1" else 60)
+    return StubModel()
+
+server.Versions = lambda path, unverified: versions.Versions(path, True, 0.05, load)
+sys.exit(cli.main(["serve", {path!r}, "--port=0", "--drain-seconds=1"]))
 """
 
 
-def test_what_is_cut_off_is_said(tmp_path, request):
+@pytest.fixture
+def stub(tmp_path, request):
+    """A process that serves a stub; loading a version but the first takes a minute."""
     make_version(tmp_path / "demo", 1)
-    script = SLOW.format(tests=str(request.path.parent), path=str(tmp_path / "demo"))
+    script = STUB.format(tests=str(request.path.parent), path=str(tmp_path / "demo"))
     with process([sys.executable, "-c", script]) as (started, lines):
-        url = lines[0].rpartition(": ")[2]
-        host, port = url.removeprefix("http://").rstrip("/").split(":")
-        with socket.create_connection((host, int(port)), timeout=60) as client:
-            body = b'{"instances": ["wait"]}'
-            head = f"POST /v1/models/demo:predict HTTP/1.1\r\nHost: {host}\r\n"
-            client.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
-            with urllib.request.urlopen(f"{url}healthz", timeout=60) as response:
-                assert response.status == 200
-            started.send_signal(signal.SIGINT)
-            assert client.recv(65536).startswith(b"HTTP/1.1 503 ")
-        _, err = started.communicate(timeout=60)
-        assert started.returncode == 1
-        assert err == "tf-transformer: some requests were not answered in time.\n"
+        assert started.stderr.readline() == "loads 1\n"
+        yield started, lines[0].rpartition(": ")[2]
+
+
+def test_what_is_cut_off_is_said(stub):
+    started, url = stub
+    host, port = url.removeprefix("http://").rstrip("/").split(":")
+    with socket.create_connection((host, int(port)), timeout=60) as client:
+        body = b'{"instances": ["wait"]}'
+        head = f"POST /v1/models/demo:predict HTTP/1.1\r\nHost: {host}\r\n"
+        client.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        with urllib.request.urlopen(f"{url}healthz", timeout=60) as response:
+            assert response.status == 200
+        started.send_signal(signal.SIGINT)
+        assert client.recv(65536).startswith(b"HTTP/1.1 503 ")
+    _, err = started.communicate(timeout=20)
+    assert started.returncode == 1
+    assert err == "tf-transformer: some requests were not answered in time.\n"
+
+
+def test_the_end_does_not_wait_for_a_version_that_loads(stub, tmp_path):
+    started, _ = stub
+    make_version(tmp_path / "demo", 2)
+    assert started.stderr.readline() == "loads 2\n"
+    started.send_signal(signal.SIGTERM)
+    assert started.communicate(timeout=10) == ("", "")
+    assert started.returncode == 0
 
 
 def test_a_package_that_is_missing_is_named(saved):
@@ -166,7 +183,6 @@ def test_a_changed_file_is_named(saved, tmp_path, capfd):
         (["missing"], ["missing: no SavedModel there", "tf-transformer export"]),
         (["x", "--port=70000"], ["--port", "'70000'"]),
         (["x", "--max-queue=0"], ["--max-queue", "'0'"]),
-        (["x", "--body-seconds=-1"], ["body_seconds must be greater than 0"]),
         (["x", "--max-text=1"], ["did you mean '--max-texts'"]),
     ],
 )

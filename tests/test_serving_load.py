@@ -16,7 +16,7 @@ import pytest
 from commands import command
 from stub_server import MODEL, PREDICT, eventually, head_of, write_manifest
 
-DOCUMENTED = {200, 400, 404, 405, 408, 413, 415, 429, 500, 501, 503, 504}
+DOCUMENTED = {200, 400, 404, 405, 413, 429, 503, 504}
 TEXTS = [
     "", " ", "eins zwei drei", "a\0b", "</s> <s> <unk> <pad>", "▁", "😀" * 50, "\u202eabc\u202c",
     "中文。", "x" * 2000, "a\nb\r\nc\u2028d", "e\u0301" * 20, "\ufffd\ufeff", "1 " * 500,
@@ -134,7 +134,7 @@ def break_off(server, seed, count):
 
 @pytest.mark.slow
 def test_memory_stays_over_20000_requests(start):
-    server = start("--body-seconds=5")
+    server = start()
     threads, rounds, count = 16, 10, 125
     megabytes = []
     with concurrent.futures.ThreadPoolExecutor(threads + 2) as pool:
@@ -146,7 +146,7 @@ def test_memory_stays_over_20000_requests(start):
             for future in broken:
                 future.result(300)
             megabytes.append(server.megabytes())
-            assert statuses == {200, 400, 413}
+            assert statuses == {200, 400, 404, 413}
     assert threads * rounds * count == 20_000
     print("MB after each tenth:", [round(value) for value in megabytes])
     # The first rounds fill TensorFlow's caches and the allocator's arenas.
@@ -156,7 +156,7 @@ def test_memory_stays_over_20000_requests(start):
 
 @pytest.mark.slow
 def test_bodies_of_10_megabytes_do_not_stay(start):
-    server = start("--max-connections=64")
+    server = start()
     body = json.dumps({"instances": ["x" * 10_000_000]}).encode()
 
     def ask(_):
@@ -179,26 +179,6 @@ def test_bodies_of_10_megabytes_do_not_stay(start):
     print("MB after each round:", [round(value) for value in megabytes])
     assert max(megabytes[3:]) - max(megabytes[:3]) < 40
     assert server.end() == (0, "")
-
-
-@pytest.mark.slow
-def test_200_idle_and_half_open_connections_do_not_stop_it(start):
-    server = start("--max-connections=64", "--body-seconds=2")
-    with contextlib.ExitStack() as stack:
-        for number in range(200):
-            client = stack.enter_context(socket.create_connection(("127.0.0.1", server.port)))
-            with contextlib.suppress(ConnectionError):
-                client.sendall(head_of(10)[: number % 80])
-        eventually(lambda: answers(server), seconds=30)
-    assert server.end() == (0, "")
-
-
-def answers(server):
-    with contextlib.suppress(OSError, http.client.HTTPException):
-        with contextlib.closing(server.connect()) as connection:
-            body = json.dumps({"instances": ["eins"]})
-            return server.ask(connection, "POST", PREDICT, body)[0] == 200
-    return False
 
 
 @pytest.mark.slow

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from configurations import refusal
-from tf_transformer.runs.data import prepare_data
 
 from tf_transformer.config import RunConfig
 from tf_transformer.data.corpus import load_corpus
+from tf_transformer.runs.data import prepare_data
 from tf_transformer.runs.recipe import Facts, choose, explain
 from tf_transformer.runs.run_directory import RunDirectory
 from tf_transformer.training.distribution import Workers

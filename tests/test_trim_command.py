@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 from commands import assert_refused, lines_of
 from small_models import small_config
-from tf_transformer.config.tables import DataConfig, TokenizerConfig
 
 import tf_transformer as tt
 from tf_transformer import cli
-from tf_transformer.config import RunConfig
+from tf_transformer.config import DataConfig, RunConfig, TokenizerConfig
 from tf_transformer.models.architectures import build_model, with_tokenizers
 from tf_transformer.runs.checkpoints import Checkpoints
 from tf_transformer.runs.restore import restore_model, translator_of

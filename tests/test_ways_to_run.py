@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 
 import tf_transformer as tt
-from tf_transformer.serving.servable import Servable
+from tf_transformer.serving.session import SavedModelSession
 
 C_PROGRAM = pathlib.Path(__file__).with_name("translate.c")
 
@@ -39,7 +39,7 @@ def expected(model, texts):
 
 
 def test_a_session(model, texts, expected):
-    found = Servable(model).run("serving_default", {"text": texts})
+    found = SavedModelSession(model).run("serving_default", {"text": texts})
     assert [text.decode() for text in found["translation"]] == expected
 
 
@@ -89,7 +89,7 @@ def test_the_c_api(model, texts, expected, tmp_path):
          "-l:libtensorflow_cc.so.2", "-l:libtensorflow_framework.so.2"],
         check=True,
     )  # fmt: skip
-    signature = Servable(model).meta_graph.signature_def["serving_default"]
+    signature = SavedModelSession(model).meta_graph.signature_def["serving_default"]
     text_ops = pathlib.Path(importlib.util.find_spec("tensorflow_text").origin).parent
     done = subprocess.run(
         [program, model, signature.inputs["text"].name, signature.outputs["translation"].name,

@@ -55,7 +55,7 @@ def test_the_wheel_has_a_licence_and_no_tests(installed):
     assert any(metadata.rglob("LICENSE"))
 
 
-@pytest.mark.parametrize("path", ["serving/server/page.html", "data/phrasebook.tsv.gz"])
+@pytest.mark.parametrize("path", ["serving/page.html", "data/phrasebook.tsv.gz"])
 def test_the_wheel_has_the_files_that_are_no_code(installed, path):
     file = installed / "tf_transformer" / path
     assert file.read_bytes() == (CHECKOUT / "tf_transformer" / path).read_bytes()

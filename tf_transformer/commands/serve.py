@@ -1,16 +1,15 @@
 """`tf-transformer serve`: a local server with TensorFlow Serving's REST API, and a page."""
 
 import argparse
-import contextlib
+import dataclasses
 import logging
 import os
 import sys
-from collections.abc import Iterator
 
 from tf_transformer.commands.models import quiet
 from tf_transformer.commands.options import positive
-from tf_transformer.serving.server.limits import Limits
-from tf_transformer.settings import flag, settings_of
+from tf_transformer.errors import InputError
+from tf_transformer.serving.batching import Limits
 
 HELP = "serve a SavedModel by HTTP: TensorFlow Serving's REST API, and a page to try it"
 DESCRIPTION = (
@@ -33,6 +32,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="where to listen; 0.0.0.0 lets other machines in (default: 127.0.0.1)",
     )
     parser.add_argument(
+        "--allowed-hosts",
+        nargs="+",
+        metavar="NAME",
+        help="the names by which clients may call it (default: those of this machine, or any "
+        "where other machines are let in)",
+    )
+    parser.add_argument(
         "--threads", type=positive, metavar="N", help="batches in parallel (default: the cores)"
     )
     parser.add_argument(
@@ -47,29 +53,36 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="serve also what has no manifest to check its files by",
     )
     limits = parser.add_argument_group("limits")
-    for field in settings_of(Limits):
+    for field in dataclasses.fields(Limits):
         limits.add_argument(
-            flag(field.name),
-            type=positive if field.type is int else float,
+            f"--{field.name.replace('_', '-')}",
+            type=positive,
             default=field.default,
-            metavar="N" if field.type is int else "S",
+            metavar="N",
             help=f"{field.metadata['help']} (default: {field.default})",
         )
 
 
 def run(options: argparse.Namespace, started: float) -> int:
     """Serves."""
-    limits = Limits(**{field.name: getattr(options, field.name) for field in settings_of(Limits)})
+    limits = {field.name: getattr(options, field.name) for field in dataclasses.fields(Limits)}
     with quiet():
-        from tf_transformer.serving.server.local_server import LocalServer
+        try:
+            from tf_transformer.serving.server import LocalServer
+        except ModuleNotFoundError as error:
+            raise InputError(
+                f"the server needs the package {error.name}. "
+                f"Install what it needs: pip install starlette uvicorn orjson prometheus_client"
+            ) from None
     server = LocalServer(
         options.saved_model,
         options.host,
         options.port,
-        limits=limits,
+        limits=Limits(**limits),
         threads=options.threads,
         batching=options.batching,
         unverified=options.unverified,
+        allowed_hosts=options.allowed_hosts,
     )
 
     def announce() -> None:
@@ -78,27 +91,15 @@ def run(options: argparse.Namespace, started: float) -> int:
         print(f"""curl -d '{{"instances": ["YOUR TEXT"]}}' {server.url}:predict""")
         print("Ctrl-C ends it.", flush=True)
 
-    with _log():
-        if server.run(announce):
-            return 0
-    print("tf-transformer: some requests were not answered in time.", file=sys.stderr, flush=True)
-    # Threads that still run a batch would crash in what Python takes down.
-    os._exit(1)
-
-
-@contextlib.contextmanager
-def _log() -> Iterator[None]:
-    """Writes to stderr what happens to the versions, and nothing of what TensorFlow says."""
-    logger, tensorflow = logging.getLogger("tf_transformer"), logging.getLogger("tensorflow")
-    handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("tf-transformer: %(message)s"))
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
-    tensorflow.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)
+    logging.basicConfig(format="tf-transformer: %(message)s")
+    logging.getLogger("tf_transformer").setLevel(logging.INFO)
+    logging.getLogger("tensorflow").setLevel(logging.ERROR)
+    answered = server.run(announce)
+    if not answered:
+        print("tf-transformer: some requests were not answered in time.", file=sys.stderr)
+    sys.stderr.flush()
+    # A version that still loads, or a batch that still runs, must not delay or crash the end.
+    os._exit(0 if answered else 1)
 
 
 def _port(text: str) -> int:

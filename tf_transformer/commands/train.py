@@ -126,7 +126,7 @@ def resumed_config(
     old, new = config.settings(), resumed.settings()
     changed = [key for key in old if old[key] != new[key]]
     differences = [
-        f"{_option(key, old[key])}, not {_option(key, new[key])}"
+        f"{_option(key, old[key])}, not {_option(key, new[key], short=old[key] is not None)}"
         for key in changed
         if key.partition(".")[2] not in _MAY_CHANGE
     ]
@@ -140,11 +140,12 @@ def resumed_config(
     return dataclasses.replace(resumed, chosen=chosen)
 
 
-def _option(key: str, value: Any) -> str:
-    """Returns a setting, such as `"training.steps"`, as it is written on the command line."""
+def _option(key: str, value: Any, short: bool = False) -> str:
+    """Returns a setting, such as `"training.steps"`, as on the command line; or short, its value."""
     name = key.partition(".")[2]
     if value is None:
         return f"no {flag(name)}"
     if isinstance(value, bool):
         return flag(name if value else f"no_{name}")
-    return f"{flag(name)} {shlex.quote(str(value))}"
+    text = shlex.quote(str(value))
+    return text if short else f"{flag(name)} {text}"

@@ -5,8 +5,10 @@ import lazy_loader
 __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submod_attrs={
-        "client.client": ["Client"],
-        "client.errors": [
+        "batching": ["Limits"],
+        "client": ["Client", "DocumentTranslation", "Hypothesis"],
+        "server": ["LocalServer"],
+        "transports": [
             "BadRequestError",
             "NotFoundError",
             "OverloadedError",
@@ -15,14 +17,5 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
             "UnexpectedAnswerError",
             "UnreachableError",
         ],
-        "client.results": [
-            "Alignment",
-            "DocumentTranslation",
-            "Hypothesis",
-            "PairScore",
-            "VersionStatus",
-        ],
-        "server.limits": ["Limits"],
-        "server.local_server": ["LocalServer"],
     },
 )

@@ -1,1 +1,0 @@
-"""Clients of a served translator, by REST and by gRPC."""

@@ -1,0 +1,280 @@
+"""The checks of `tf-transformer doctor`: the installation, a SavedModel, and two forms of a model.
+
+A SavedModel is checked in a process that cannot import this package, so that nothing of the
+exporter helps it, as nothing will in a server. That process runs this file as a script, which
+therefore imports the package in functions only.
+"""
+
+import importlib.util
+import itertools
+import json
+import os
+import pathlib
+import platform
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal, NamedTuple
+
+_ROWS = 7  # of a batch whose rows are counted: a size that no warm-up record has
+_STAND_IN = b"This is a text."
+_MOST_LINES = 5
+_BATCH_SIZE = 64
+_EXAMPLES = 3
+_DEATHS = {
+    -signal.SIGILL: "the processor lacks instructions that this TensorFlow was compiled for",
+    -signal.SIGKILL: "it was killed, probably because the memory was full",
+}
+
+
+class Check(NamedTuple):
+    """The result of a check.
+
+    Attributes:
+        name: What was checked, a word.
+        status: `"ok"`, `"FAIL"`, or `"note"` for what is worth knowing and no failure.
+        message: One line; that of a failure says what to do.
+    """
+
+    name: str
+    status: Literal["ok", "FAIL", "note"]
+    message: str
+
+
+def diagnose(folder: pathlib.Path | None = None) -> Iterator[Check]:
+    """Yields the checks of the installation and, where one is given, of a SavedModel."""
+    yield Check("python", "ok", f"{platform.python_version()} on {platform.platform()}")
+    if folder is not None:
+        from tf_transformer.export.manifest import manifest_path, verify_files
+
+        try:
+            problems = verify_files(folder)
+        except OSError as error:
+            problems = [f"{error.filename}: {error.strerror}. Make it readable."]
+        yield from _lines("files", problems, f"all in {folder} are as exported")
+        if problems and manifest_path(folder).is_file():
+            yield Check("session", "note", "not run, since its files are not as exported")
+            folder = None
+    yield from _in_clean_process(folder)
+
+
+def exported_search(folder: pathlib.Path) -> tuple[int, float]:
+    """Returns the beam size and the length penalty of an exported translator."""
+    import tensorflow as tf
+
+    reader = tf.train.load_checkpoint(os.path.realpath(folder / "variables" / "variables"))
+    beam_size, length_penalty = (
+        reader.get_tensor(f"settings/{name}/.ATTRIBUTES/VARIABLE_VALUE")
+        for name in ("beam_size", "length_penalty")
+    )
+    return int(beam_size), float(length_penalty)
+
+
+def translate_in_session(folder: pathlib.Path, texts: Sequence[str]) -> list[str]:
+    """Translates lines as a server does."""
+    from tf_transformer.inference.streams import translate_in_order
+    from tf_transformer.serving.session import SavedModelSession
+
+    def translate(batch: list[str]) -> list[str]:
+        found = model.run("serving_default", {"text": [text.encode() for text in batch]})
+        return [text.decode() for text in found["translation"]]
+
+    model = SavedModelSession(folder)
+    return list(translate_in_order(iter(texts), translate, _BATCH_SIZE, threads=1))
+
+
+def translate_with_ctranslate2(
+    folder: pathlib.Path, texts: Sequence[str], beam_size: int, length_penalty: float
+) -> list[str]:
+    """Translates lines with a CTranslate2 export, sentence by sentence as a SavedModel does."""
+    import ctranslate2
+    import sentencepiece
+    import tensorflow as tf
+
+    from tf_transformer.export.manifest import read_manifest
+    from tf_transformer.inference.document import in_sentences
+    from tf_transformer.inference.results import Translation
+    from tf_transformer.inference.tokens import fold_capitals
+
+    data = read_manifest(folder)["config"]["data"]
+    source, target = (
+        sentencepiece.SentencePieceProcessor(model_file=str(folder / f"{side}.model"))
+        for side in ("source", "target")
+    )
+    translator = ctranslate2.Translator(str(folder))
+
+    def translate(sentences: Iterator[str]) -> Iterator[list[Translation]]:
+        lines = [sentence.encode("utf-8", "replace") for sentence in sentences]
+        if lines and data.get("fold_capitals"):
+            lines = fold_capitals(tf.constant(lines)).numpy().tolist()
+        subwords = source.encode([line.decode() for line in lines], out_type=str)
+        results = translator.translate_batch(
+            [tokens for tokens in subwords if tokens],
+            max_batch_size=_BATCH_SIZE,
+            beam_size=beam_size,
+            length_penalty=length_penalty,
+            max_input_length=data["max_length"],
+            max_decoding_length=data["max_length"],
+        )
+        found = (target.decode(result.hypotheses[0]) for result in results)
+        for tokens in subwords:
+            yield [Translation(next(found) if tokens else "", 0.0, 0.0, 0, False, False)]
+
+    return [best.text for (best,) in in_sentences(iter(texts), translate)]
+
+
+def compare(
+    sources: Sequence[str],
+    ours: Sequence[str],
+    theirs: Sequence[str],
+    references: Sequence[str] | None,
+    max_different: float = 0.01,
+    max_bleu_difference: float = 0.1,
+) -> Iterator[Check]:
+    """Yields the checks of two translations of the same lines.
+
+    Args:
+        sources: The lines, at least one.
+        ours: Their translations by the SavedModel.
+        theirs: Their translations by the other form of the model.
+        references: What BLEU is measured against; None does not measure it.
+        max_different: The fraction of the lines that may differ.
+        max_bleu_difference: The difference of BLEU that is allowed.
+    """
+    pairs = zip(sources, ours, theirs, strict=True)
+    different = [(n, *texts) for n, texts in enumerate(pairs, start=1) if texts[1] != texts[2]]
+    share = len(different) / len(sources)
+    yield Check(
+        "same",
+        "ok" if share <= max_different else "FAIL",
+        f"{len(different):,} of {len(sources):,} lines differ, {share:.2%}; --max-different allows "
+        f"{max_different:.2%}",
+    )
+    for number, source, our, their in itertools.islice(different, _EXAMPLES):
+        yield Check("same", "note", f"line {number}: {source!r} gives {our!r} and {their!r}")
+    if references is not None:
+        from tf_transformer.evaluation import score
+
+        bleu = [score(texts, references).bleu for texts in (ours, theirs)]
+        yield Check(
+            "bleu",
+            "ok" if round(abs(bleu[0] - bleu[1]), 6) <= max_bleu_difference else "FAIL",
+            f"BLEU {bleu[0]:.2f} and {bleu[1]:.2f}; --max-bleu-difference allows "
+            f"{max_bleu_difference:g}",
+        )
+
+
+def _in_clean_process(folder: pathlib.Path | None) -> Iterator[Check]:
+    # In isolated mode Python does not read the user's settings, and these name the packages.
+    job = {"sys_path": [path for path in sys.path if path], "folder": folder and str(folder)}
+    done = subprocess.run(
+        [sys.executable, "-I", __file__],
+        input=json.dumps(job),
+        capture_output=True,
+        encoding="utf-8",
+        errors="replace",
+        env={"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ},
+    )
+    yield from (Check(*json.loads(line)) for line in done.stdout.splitlines())
+    if done.returncode:
+        said = ["nothing", *done.stderr.strip().splitlines()][-1]
+        reason = _DEATHS.get(done.returncode, f"status {done.returncode}; it said last: {said}")
+        yield Check("process", "FAIL", f"TensorFlow's process ended: {reason[:300]}")
+
+
+def _main() -> None:
+    """Runs the checks in this process, for another one that reads the results."""
+    job = json.load(sys.stdin)
+    sys.path[:] = job["sys_path"]
+    sys.modules["tf_transformer"] = None  # makes importing it an error
+    # What libraries print must not get between the results.
+    results = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    for check in check_session(job["folder"]):
+        print(json.dumps(check), file=results, flush=True)
+
+
+def check_session(folder: str | None) -> Iterator[Check]:
+    """Yields the checks of TensorFlow and of a SavedModel in a session.
+
+    Args:
+        folder: A SavedModel; None checks TensorFlow only.
+    """
+    try:
+        import tensorflow as tf
+
+        path = pathlib.Path(__file__).with_name("session.py")
+        spec = importlib.util.spec_from_file_location("session", path)
+        session = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(session)
+    except Exception as error:  # whatever a wheel that does not fit raises
+        yield Check("tensorflow", "FAIL", f"does not load: {_line(error)} Install it again.")
+        return
+    gpus = len(tf.config.list_physical_devices("GPU"))
+    yield Check("tensorflow", "ok", f"{tf.__version__} loads, with {gpus} GPUs")
+    if folder is None:
+        return
+    started = time.monotonic()
+    try:
+        model = session.SavedModelSession(folder)
+    except Exception as error:  # as many classes of error as there are kinds of damage
+        yield Check("session", "FAIL", f"does not load: {_line(error)} Export it again.")
+        return
+    yield Check("session", "ok", f"loads in {time.monotonic() - started:.1f} s")
+    if not (model.folder / session.WARM_UP).is_file():
+        yield Check("warm-up", "note", "no records: the first requests to a server are slow")
+    try:
+        for name, inputs in model.warm_up_requests():
+            model.run(name, inputs)
+        yield Check("warm-up", "ok", "all requests run")
+    except Exception as error:
+        advice = "A server does not load such a model: export it again."
+        yield Check("warm-up", "FAIL", f"{_line(error)} {advice}")
+    problems = [f"{name}: {x}" for name in model.signatures for x in _problems(model, name)]
+    yield from _lines("signatures", problems, f"{', '.join(model.signatures)} run")
+
+
+def _problems(model: Any, name: str) -> Iterator[str]:
+    """Yields what a server would stumble over in the outputs of a signature."""
+    signature = model.signatures[name]
+    for key, spec in (signature.inputs | signature.outputs).items():
+        if not spec.shape or spec.shape[0] is not None:
+            yield f"{key} has no axis for the batch, so a server cannot batch requests."
+    try:
+        outputs = model.run(name, {key: [_STAND_IN] * _ROWS for key in signature.inputs})
+        for key, array in outputs.items():
+            if array.shape[:1] != (_ROWS,):
+                yield f"{_ROWS} rows in, but {key} has the shape {array.shape}."
+            elif array.dtype == object:
+                b"\n".join(array.flat).decode()
+            elif array.dtype.kind == "f" and not (abs(array) < float("inf")).all():
+                yield f"{key} holds numbers that are not finite, which JSON does not have."
+    except UnicodeDecodeError:
+        yield f"{key} holds text that is not UTF-8, which a server cannot write as JSON."
+    except Exception as error:
+        yield f"it does not run: {_line(error)} Export it again."
+
+
+def _line(error: BaseException) -> str:
+    """Returns the line of an error's message that says most, ended by a full stop."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    # A session puts a headline before the message, and where in the graph it was.
+    headlines = ("Graph execution error", "Detected at node", "<stack traces", "File ")
+    told = (line for line in lines if line and not line.startswith(headlines))
+    return next(told, type(error).__name__)[:300].rstrip(".") + "."
+
+
+def _lines(name: str, problems: Sequence[str], otherwise: str) -> Iterator[Check]:
+    """Yields a failure for each problem, or a success if there is none."""
+    if not problems:
+        yield Check(name, "ok", otherwise)
+    for problem in problems[:_MOST_LINES]:
+        yield Check(name, "FAIL", problem)
+    if len(problems) > _MOST_LINES:
+        yield Check(name, "FAIL", f"and {len(problems) - _MOST_LINES} more of the same kind")
+
+
+if __name__ == "__main__":
+    _main()

@@ -1,1 +1,0 @@
-"""Checks of an installation, of an export, and of two forms of one model."""

@@ -1,0 +1,322 @@
+"""TensorFlow Serving's REST API as an ASGI application, with health, metrics and a page."""
+
+import asyncio
+import base64
+import html
+import logging
+import pathlib
+import time
+import urllib.parse
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import orjson
+import prometheus_client as prometheus
+from google.protobuf import json_format
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Route
+from tensorflow_serving.apis import get_model_metadata_pb2
+
+from tf_transformer.serving.batching import Batcher, Limits, Outputs, QueueFullError
+from tf_transformer.serving.session import Signature
+from tf_transformer.serving.versions import Version, Versions
+
+_PAGE = pathlib.Path(__file__).with_name("page.html")
+# The page is one file with its script and style inside, and asks this server alone.
+_PAGE_HEADERS = {
+    "Content-Security-Policy": "default-src 'self' 'unsafe-inline'; img-src 'self' data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "Referrer-Policy": "no-referrer",
+}
+_SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
+_SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
+_METRIC = "tf_transformer"
+# Statuses of errors, with what the client is told and headers.
+_REFUSALS: dict[type[Exception], tuple[int, str, dict[str, str]]] = {
+    ClientDisconnect: (499, "the client has gone", {}),
+    QueueFullError: (429, "too many requests wait already; try again later", {"Retry-After": "1"}),
+    TimeoutError: (504, "the request did not arrive, or was not answered, in time", {}),
+}
+
+
+_logger = logging.getLogger(__name__)
+
+
+class RestApi:
+    """The handlers of one server.
+
+    Attributes:
+        batcher: Runs the requests.
+        cut_off: The number of requests that were not answered before the server had to end.
+    """
+
+    def __init__(self, versions: Versions, limits: Limits, threads: int, batching: bool) -> None:
+        self._versions = versions
+        self._limits = limits
+        self.cut_off = 0
+        registry = self._registry = prometheus.CollectorRegistry()
+        self._requests = prometheus.Counter(
+            f"{_METRIC}_requests", "Predict requests.", ("signature", "status"), registry=registry
+        )
+        self._characters = prometheus.Counter(
+            f"{_METRIC}_characters", "Characters of texts.", ("signature",), registry=registry
+        )
+        self._seconds, batches = (
+            prometheus.Histogram(
+                f"{_METRIC}_{name}", text, ("signature",), buckets=buckets, registry=registry
+            )
+            for name, text, buckets in (
+                ("request_seconds", "Time to answer a request with status 200.", _SECONDS),
+                ("batch_texts", "Texts of the batches that ran.", _SIZES),
+            )
+        )
+        self.batcher = Batcher(
+            threads,
+            limits.max_queue,
+            batching,
+            lambda signature, texts: batches.labels(signature).observe(texts),
+        )
+        for name, text, value in (
+            ("queue_length", "Requests that wait.", self.batcher.__len__),
+            ("version", "The current version.", lambda: getattr(versions.current, "number", -1)),
+        ):
+            prometheus.Gauge(f"{_METRIC}_{name}", text, registry=registry).set_function(value)
+        prometheus.ProcessCollector(registry=registry)
+
+    def application(self, hosts: Sequence[str]) -> Starlette:
+        """Returns the ASGI application for requests to these host names."""
+        model, version = "/v1/models/{model}", "/v1/models/{model}/versions/{version}"
+        return Starlette(
+            routes=[
+                Route(f"{version}:predict", self._predict, methods=["POST"]),
+                Route(f"{model}:predict", self._predict, methods=["POST"]),
+                Route(f"{version}/metadata", self._metadata),
+                Route(f"{model}/metadata", self._metadata),
+                Route(version, self._status),
+                Route(model, self._status),
+                Route("/healthz", self._health),
+                Route("/metrics", self._prometheus),
+                Route("/", self._page),
+            ],
+            middleware=[Middleware(TrustedHostMiddleware, hosts, False)],
+            exception_handlers=dict.fromkeys((HTTPException, *_REFUSALS, Exception), self._refuse),
+        )
+
+    async def _predict(self, request: Request) -> Response:
+        started = time.monotonic()
+        if _is_from_another_site(request):
+            raise HTTPException(403, "web pages of other sites may not use this server")
+        version = self._version(request)
+        try:
+            async with asyncio.timeout(self._limits.request_seconds):
+                body = self._body(request)
+                signature, texts, is_row = parse(await body, version.model.signatures)
+                request.state.signature = signature
+                outputs = await self._run(request, version, signature, texts)
+        except asyncio.CancelledError:
+            self.cut_off += 1
+            raise HTTPException(503, "the server has stopped") from None
+        answer = _json(predictions(outputs, is_row))
+        self._requests.labels(signature, 200).inc()
+        self._seconds.labels(signature).observe(time.monotonic() - started)
+        return answer
+
+    def _version(self, request: Request) -> Version:
+        """Returns the version that a request asks for."""
+        current, wanted = self._versions.current, request.path_params.get("version")
+        is_known = request.path_params["model"] == self._versions.name
+        if not is_known or current is None or wanted not in (None, str(current.number)):
+            raise HTTPException(404, f"nothing is served at {request.url.path}")
+        return current
+
+    async def _body(self, request: Request) -> bytes:
+        """Returns the body, unless it is too long."""
+        body = bytearray()
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > self._limits.max_body_bytes:
+                limit = self._limits.max_body_bytes
+                raise HTTPException(413, f"the request is larger than {limit} bytes")
+        return bytes(body)
+
+    async def _run(
+        self, request: Request, version: Version, signature: str, texts: dict[str, list[str]]
+    ) -> Outputs:
+        """Runs a request, unless it is too large or its client leaves."""
+        most, most_characters = self._limits.max_texts, self._limits.max_characters
+        characters = sum(len(text) for column in texts.values() for text in column)
+        if max(map(len, texts.values())) > most or characters > most_characters:
+            limits = f"{most} texts and {most_characters} characters"
+            raise HTTPException(413, f"a request may have {limits}")
+        inputs = {name: [text.encode() for text in column] for name, column in texts.items()}
+        run = self.batcher.run(version.model, signature, inputs, characters)
+        running, gone = asyncio.create_task(run), asyncio.create_task(_disconnected(request))
+        try:
+            await asyncio.wait((running, gone), return_when=asyncio.FIRST_COMPLETED)
+            if not running.done():
+                raise ClientDisconnect
+            self._characters.labels(signature).inc(characters)
+            return running.result()
+        finally:
+            running.cancel()  # so that it leaves the queue
+            gone.cancel()
+
+    async def _status(self, request: Request) -> Response:
+        wanted = request.path_params.get("version")
+        is_known = request.path_params["model"] == self._versions.name
+        states = self._versions.status() if is_known else []
+        states = [state for state in states if wanted in (None, state["version"])]
+        if not states:
+            raise HTTPException(404, f"nothing is served at {request.url.path}")
+        return _json({"model_version_status": states})
+
+    async def _metadata(self, request: Request) -> Response:
+        version = self._version(request)
+        signatures = get_model_metadata_pb2.SignatureDefMap(
+            signature_def=version.model.meta_graph.signature_def
+        )
+        content = json_format.MessageToDict(
+            signatures, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+        )
+        spec = {"name": self._versions.name, "signature_name": "", "version": str(version.number)}
+        return _json({"model_spec": spec, "metadata": {"signature_def": content}})
+
+    async def _health(self, request: Request) -> Response:
+        version = self._versions.current
+        content = {"model": self._versions.name, "version": version and version.number}
+        return _json(content, 200 if version else 503)
+
+    async def _prometheus(self, request: Request) -> Response:
+        content = prometheus.generate_latest(self._registry)
+        return Response(content, headers={"Content-Type": prometheus.CONTENT_TYPE_LATEST})
+
+    async def _page(self, request: Request) -> Response:
+        text = _PAGE.read_text(encoding="utf-8")
+        text = text.replace("{{model}}", html.escape(self._versions.name))
+        return HTMLResponse(text, headers=_PAGE_HEADERS)
+
+    async def _refuse(self, request: Request, error: Exception) -> Response:
+        """Answers a request that is refused or has failed."""
+        status, message, headers = 500, "internal error; the log of the server has it", None
+        if isinstance(error, HTTPException):
+            status, message, headers = error.status_code, error.detail, error.headers
+        elif type(error) in _REFUSALS:
+            status, message, headers = _REFUSALS[type(error)]
+        else:
+            _logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
+        if request.method == "POST":
+            self._requests.labels(getattr(request.state, "signature", ""), status).inc()
+        return _json({"error": message}, status, headers)
+
+
+def parse(
+    body: bytes, signatures: Mapping[str, Signature]
+) -> tuple[str, dict[str, list[str]], bool]:
+    """Reads the body of a predict request.
+
+    Returns:
+        The signature, the same number of texts for each of its inputs, and whether the request has
+        the row form, which its answer has then too.
+
+    Raises:
+        HTTPException: The body is not a request of this model.
+    """
+    try:
+        content = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise HTTPException(400, f"the body is not JSON: {error}") from None
+    if not isinstance(content, dict) or ("instances" in content) == ("inputs" in content):
+        raise HTTPException(400, "the body must be an object with either 'instances' or 'inputs'")
+    name = content.get("signature_name") or "serving_default"
+    if not isinstance(name, str) or name not in signatures:
+        raise HTTPException(400, f"unknown signature; the model has {', '.join(signatures)}")
+    inputs = signatures[name].inputs
+    if any(spec.dtype != "string" or len(spec.shape) != 1 for spec in inputs.values()):
+        raise HTTPException(501, f"{name} has inputs that are not lists of texts")
+    names = ", ".join(inputs)
+    form = f"{name} needs {names}: lists in 'inputs', or texts in each object of 'instances'"
+    is_row = "instances" in content
+    if is_row:
+        rows = content["instances"]
+        if not isinstance(rows, list) or not rows:
+            raise HTTPException(400, form)
+        rows = [_by_name(row, inputs) for row in rows]
+        if any(row.keys() != inputs.keys() for row in rows):
+            raise HTTPException(400, form)
+        columns = {key: [row[key] for row in rows] for key in inputs}
+    else:
+        columns = _by_name(content["inputs"], inputs)
+        lists = [columns.get(key) for key in inputs]
+        if not all(isinstance(each, list) and len(each) == len(lists[0]) for each in lists):
+            raise HTTPException(400, form)
+    return name, {key: [_text(value) for value in columns[key]] for key in inputs}, is_row
+
+
+def predictions(outputs: Outputs, is_row: bool) -> dict[str, Any]:
+    """Returns the content of an answer; a single output comes without its name.
+
+    Raises:
+        ValueError: A number is not finite, which JSON cannot say; or the row form is wanted, and
+            the outputs differ in their number of rows.
+    """
+    for name, array in outputs.items():
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            raise ValueError(f"{name} is not finite")
+    if len(outputs) == 1:
+        (values,) = outputs.values()
+        return {"predictions" if is_row else "outputs": values}
+    if not is_row:
+        return {"outputs": outputs}
+    rows = zip(*outputs.values(), strict=True)
+    return {"predictions": [dict(zip(outputs, row, strict=True)) for row in rows]}
+
+
+def to_json(content: Any) -> bytes:
+    """Writes JSON of plain values, NumPy arrays, and bytes, which are texts."""
+    return orjson.dumps(content, default=_plain, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist() if isinstance(value, np.ndarray) else value.decode("utf-8", "replace")
+
+
+def _by_name(value: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns an object as it is; any other value is that of the only input."""
+    if isinstance(value, dict) and value.keys() != {"b64"}:
+        return value
+    return {next(iter(inputs)): value}
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, dict) and value.keys() == {"b64"}:
+        try:
+            return base64.b64decode(value["b64"], validate=True).decode()
+        except (TypeError, ValueError):
+            raise HTTPException(400, "a text in base64 must be UTF-8") from None
+    if not isinstance(value, str):
+        raise HTTPException(400, f"a text must be a string, not {type(value).__name__}")
+    return value
+
+
+def _json(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(to_json(content), status, headers, media_type="application/json")
+
+
+def _is_from_another_site(request: Request) -> bool:
+    """Returns whether a browser sent a request for a page that this server did not serve."""
+    site, origin, host = (request.headers.get(n) for n in ("sec-fetch-site", "origin", "host"))
+    if site is not None:
+        return site not in ("same-origin", "none")
+    return origin is not None and urllib.parse.urlsplit(origin).netloc != host
+
+
+async def _disconnected(request: Request) -> None:
+    """Returns when the client of a request has gone."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,166 @@
+"""The local server: a model behind TensorFlow Serving's REST API, in this process."""
+
+import ipaddress
+import os
+import signal
+import socket
+import threading
+import urllib.parse
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import uvicorn
+
+from tf_transformer.errors import InputError
+from tf_transformer.inference.streams import num_cores
+from tf_transformer.serving.batching import Limits
+from tf_transformer.serving.rest import RestApi
+from tf_transformer.serving.versions import Versions
+
+_ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+_LOOPBACK = ["127.0.0.1", "localhost", "[::1]"]
+_KEEP_ALIVE = 75  # seconds between two requests of a connection
+
+
+class LocalServer:
+    """Serves the versions of a model by HTTP, for notebooks, tests and machines without Docker.
+
+    `with LocalServer("saved_models/demo") as server:` serves from a thread while the block runs;
+    `run()` serves from the main thread until a signal comes. An object serves once.
+
+    Args:
+        path: Folder of the versions, such as `saved_models/demo`; its name is the model's.
+        host: The address to listen on. Only this machine reaches the default.
+        port: The port; 0 is any that is free.
+        limits: What requests may ask, and how long the server waits.
+        threads: The number of batches that run at a time; None is one for each core.
+        batching: Whether requests that wait for the same model run together.
+        unverified: Whether a version without a manifest may be served. Files that differ from a
+            manifest are never served.
+        allowed_hosts: The names by which clients may call the server, so that no web site can reach
+            it through a browser by a name of its own. None allows the names of this machine if
+            `host` is a loopback address, and any name otherwise.
+
+    Attributes:
+        versions: The versions of the model.
+
+    Raises:
+        InputError: When it starts: the address cannot be used, or no version can be served.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        host: str = "127.0.0.1",
+        port: int = 0,
+        *,
+        limits: Limits | None = None,
+        threads: int | None = None,
+        batching: bool = True,
+        unverified: bool = False,
+        allowed_hosts: Sequence[str] | None = None,
+    ) -> None:
+        self.versions = Versions(path, unverified)
+        self._host, self._port = host, port
+        self._limits = limits or Limits()
+        self._threads = threads or num_cores()
+        self._batching = batching
+        self._allowed_hosts = allowed_hosts
+
+    @property
+    def address(self) -> str:
+        """The URL of the server, such as `http://127.0.0.1:8501`; known once it serves."""
+        host = _ANY_ADDRESS.get(self._host, self._host)
+        return f"http://{f'[{host}]' if ':' in host else host}:{self._port}"
+
+    @property
+    def url(self) -> str:
+        """The URL of the model, as clients take it: `http://127.0.0.1:8501/v1/models/demo`."""
+        return f"{self.address}/v1/models/{urllib.parse.quote(self.versions.name)}"
+
+    def __enter__(self) -> "LocalServer":
+        """Serves from a thread."""
+        self._start()
+        self._thread = threading.Thread(target=self._serve, name="server", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Answers what has been asked, and ends."""
+        self._server.should_exit = True
+        self._thread.join()
+
+    def run(self, started: Callable[[], None] = lambda: None) -> bool:
+        """Serves until SIGTERM or SIGINT comes, and then until all requests are answered.
+
+        Args:
+            started: Is called when the server listens.
+
+        Returns:
+            Whether all requests were answered in time.
+
+        Raises:
+            InputError: See the class.
+        """
+        self._start()
+
+        def stop(number: int, frame: Any) -> None:
+            self._server.should_exit = True
+
+        # uvicorn raises the signal again at its end, for these handlers to ignore.
+        handlers = {n: signal.signal(n, stop) for n in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            started()
+            self._serve()
+        finally:
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+        return not self._api.cut_off
+
+    def _start(self) -> None:
+        # The address first: it fails at once, and loading takes seconds.
+        self._socket = _listen(self._host, self._port)
+        address, self._port = self._socket.getsockname()[:2]
+        try:
+            self.versions.start()
+        except BaseException:
+            self._socket.close()
+            raise
+        hosts = self._allowed_hosts
+        if hosts is None:
+            is_loopback = ipaddress.ip_address(address).is_loopback
+            hosts = [*_LOOPBACK, self._host] if is_loopback else ["*"]
+        self._api = RestApi(self.versions, self._limits, self._threads, self._batching)
+        config = uvicorn.Config(
+            self._api.application(hosts),
+            loop="asyncio",
+            http="h11",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            log_level="critical",  # the application logs what fails
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            headers=[("X-Content-Type-Options", "nosniff")],
+            limit_concurrency=self._limits.max_connections + 1,
+            timeout_keep_alive=_KEEP_ALIVE,
+            timeout_graceful_shutdown=self._limits.drain_seconds,
+        )
+        self._server = uvicorn.Server(config)
+
+    def _serve(self) -> None:
+        self._server.run(sockets=[self._socket])
+        self.versions.stop()
+        self._api.batcher.close()
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=2048)
+    except OSError as error:
+        raise InputError(
+            f"{host} port {port} cannot be used ({error.strerror}). "
+            f"Give another --port, or another --host."
+        ) from None

@@ -1,1 +1,0 @@
-"""The local server: TensorFlow Serving's REST API, in this process."""
