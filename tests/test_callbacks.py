@@ -179,6 +179,7 @@ def lines_of_steps(monkeypatch, tmp_path, capfd):
             printed.append(capfd.readouterr().err)
         logs = {"loss": 2.5}
         shown.on_epoch_end(0, logs)
+        assert capfd.readouterr().err == f"step {len(seconds)}: loss 2.5\n"
         return printed, logs.get("tokens_per_second")
 
     return lines
