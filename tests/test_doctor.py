@@ -165,7 +165,9 @@ def flip_byte(path):
             {"session": "does not load: "},
         ),
         (
-            lambda folder: change_graph(folder, lambda m: m.graph_def.node.add(op="NoSuchOp")),
+            lambda folder: change_graph(
+                folder, lambda m: m.graph_def.node.add(name="x", op="NoSuchOp")
+            ),
             "saved_model.pb",
             {"session": "does not load: .*NoSuchOp"},
         ),
