@@ -173,7 +173,7 @@ def test_the_batches_are_those_of_earlier_versions():
         batches = make_batches(random_lengths(500, longest=40), budget, seed)
         for epoch in (0, 1, 17):
             digest.update(json.dumps(epoch_of(batches, epoch)).encode())
-    assert digest.hexdigest()[:16] == "DIGEST"
+    assert digest.hexdigest()[:16] == "b3787adfc5e26703"
 
 
 def test_batches_are_shuffled_by_seed_and_epoch():
@@ -305,8 +305,8 @@ def test_longer_sentences_make_batches_of_as_many_more_tokens():
     used = [len(batch) * (other[batch].max() + 1) for batch in batches.batch_indices(3)]
     assert len(used) == len(batches)
     # Of nearly equal size, and nothing but the longer text makes them larger.
-    assert 1.3 * 4096 < max(used) < 1.6 * 4096
-    assert np.mean(used) > 0.9 * max(used)
+    assert 1.3 * 4096 < max(used) < 1.5 * 4096
+    assert np.mean(used) > 0.95 * max(used)
 
 
 PAIRS = [(f"der Hund {n} läuft nach Haus", f"the dog {n} runs home") for n in range(90)]

@@ -320,10 +320,15 @@ def _split_into(lengths: np.ndarray, count: int) -> np.ndarray:
     Returns:
         As `_split`.
     """
-    ends = np.cumsum(lengths, dtype=np.int64)
-    numbers = np.arange(count)
-    starts = np.searchsorted(ends, numbers * ends[-1] // count, side="right")
-    # Each batch has at least one sentence: starts rise, and leave some to the batches after.
-    starts = np.maximum.accumulate(starts - numbers) + numbers
-    starts = np.minimum(starts, len(lengths) - count + numbers)
-    return np.stack([starts, np.append(starts[1:], len(lengths))], axis=1)
+    tokens, step = int(lengths.sum()) // count, 1  # as if there were no padding
+    while (excess := len(bounds := _split(lengths, max(1, tokens))) - count) > 0:
+        # The budget is nearly inverse to the number of batches; doubling ends all other cases.
+        tokens += max(step, tokens * excess // count)
+        step *= 2
+    while missing := count - len(bounds):
+        sizes = bounds[:, 1] - bounds[:, 0]
+        halved = np.argsort(-sizes, kind="stable")[:missing]
+        middles = bounds[halved].sum(axis=1) // 2
+        starts = np.sort(np.concatenate([bounds[:, 0], middles[sizes[halved] > 1]]))
+        bounds = np.stack([starts, np.append(starts[1:], len(lengths))], axis=1)
+    return bounds
