@@ -127,8 +127,8 @@ def test_the_hypotheses_of_a_beam_are_decoded_as_sentences_of_their_own(name, nu
         np.testing.assert_allclose(logits, expected[:, index], atol=1e-5)
 
 
-# Operations of a greedy step of one layer with the cache that grows, as a portable graph runs it.
-STEP_OPERATIONS = 118
+# Operations of a greedy step of three layers with the cache that grows, as a portable graph runs.
+STEP_OPERATIONS = 249
 
 
 def test_a_decoding_step_has_few_operations():
@@ -138,8 +138,8 @@ def test_a_decoding_step_has_few_operations():
         tf.constant([2, 2]), tf.constant(0), cache
     )
     kinds = [op.type for op in step.graph.get_operations()]
-    computed = [kind for kind in kinds if kind not in ("Const", "Placeholder", "Identity", "NoOp")]
-    assert len(computed) <= STEP_OPERATIONS
+    free = ("Const", "Placeholder", "Identity", "NoOp", "ReadVariableOp")
+    assert len([kind for kind in kinds if kind not in free]) <= STEP_OPERATIONS
 
 
 @every([n for n in GENERATING if n in FEW])

@@ -36,8 +36,8 @@ class DecoderLayer(TransformerLayer):
 
     self_attention_class = CausalSelfAttention
 
-    def _create_sublayers(self) -> None:
-        super()._create_sublayers()
+    def _create_attention(self) -> None:
+        super()._create_attention()
         self.cross_attention = self._attention(CrossAttention, "cross_attention")
         self.cross_residual = self._residual("cross_residual")
 

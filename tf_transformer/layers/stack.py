@@ -44,15 +44,15 @@ class TransformerLayer(keras.layers.Layer):
         self.norm_first, self.activation = norm_first, activation
         self.input_spec = keras.layers.InputSpec(ndim=3, axes={-1: d_model})
         self.supports_masking = True
-        self._create_sublayers()
-
-    def _create_sublayers(self) -> None:
-        self.self_attention = self._attention(self.self_attention_class, "self_attention")
-        self.self_residual = self._residual("self_residual")
+        self._create_attention()
         self.feed_forward = FeedForward(
-            self.d_model, self.d_ff, self.activation, dtype=self.dtype_policy, name="feed_forward"
+            d_model, d_ff, activation, dtype=self.dtype_policy, name="feed_forward"
         )
         self.feed_forward_residual = self._residual("feed_forward_residual")
+
+    def _create_attention(self) -> None:
+        self.self_attention = self._attention(self.self_attention_class, "self_attention")
+        self.self_residual = self._residual("self_residual")
 
     def _attention(self, kind: type, name: str) -> keras.layers.Layer:
         sizes = self.num_heads, self.d_model, self.attention_dropout_rate

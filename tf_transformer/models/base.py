@@ -75,7 +75,9 @@ class SequenceModel(keras.Model):
         layer.build((None, None))
         return layer
 
-    def _layers(self, kind: type[TransformerLayer], **options: Any) -> list[TransformerLayer]:
+    def _transformer_layers(
+        self, kind: type[TransformerLayer], **options: Any
+    ) -> list[TransformerLayer]:
         """The layers of a stack, not built yet."""
         options = {**self.config.layer_options, "dtype": self.dtype_policy, **options}
         return [kind(**options, name=f"layer_{index}") for index in range(self.config.num_layers)]

@@ -49,7 +49,7 @@ class LanguageModel(SequenceModel):
             )
             self.segment_embedding.build((None,))
         self.dropout = keras.layers.Dropout(config.dropout_rate, dtype=policy)
-        self.stack = PrefixStack(self._layers(PrefixLayer), dtype=policy, name="stack")
+        self.stack = PrefixStack(self._transformer_layers(PrefixLayer), dtype=policy, name="stack")
         self.stack.build((None, None, config.d_model))
         self.output_projection = self._output_projection(shared)
 

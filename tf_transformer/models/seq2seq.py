@@ -141,8 +141,10 @@ class Seq2Seq(SequenceModel):
         if config.context_feeding:
             last = self.encoder.top(state)
             if config.attention_score is None:
-                last = source["summary"] = self.summary(last)
+                summary = last = self.summary(last)
             state = dict.fromkeys(state, self.first_state(last))
+            if config.attention_score is None:
+                state["summary"] = summary
         if config.input_feeding:
             state["attentional"] = ops.zeros_like(x[:, 0])
         if config.attention_score is not None:
@@ -160,7 +162,7 @@ class Seq2Seq(SequenceModel):
         if not config.input_feeding and not (config.context_feeding and attends):
             # No step reads what another attends to: the decoder runs over all positions at once.
             if config.context_feeding:
-                summaries = ops.repeat(source["summary"][:, None], ops.shape(x)[1], axis=1)
+                summaries = ops.repeat(state["summary"][:, None], ops.shape(x)[1], axis=1)
                 x = ops.concatenate([x, summaries], axis=-1)
             h, _ = self.decoder(x, states=state, training=training)
             if config.context_feeding:
@@ -197,16 +199,14 @@ class Seq2Seq(SequenceModel):
         """
         config, weights = self.config, None
         if config.context_feeding:
-            if config.attention_score is None:
-                context = source["summary"]
-                if beams is not None:
-                    context = ops.repeat(context, ops.shape(beams)[0], axis=0)
-            else:
+            context = state.get("summary")
+            if context is None:
                 context, weights = self._attend(self.decoder.top(state), source, beams)
             x = ops.concatenate([x, context], axis=-1)
         elif config.input_feeding:
             x = ops.concatenate([x, state["attentional"]], axis=-1)
-        h, state = self.decoder.step(x, state, factors)
+        h, after = self.decoder.step(x, state, factors)
+        state = {**state, **after}
         if config.context_feeding:
             return ops.concatenate([h, x], axis=-1), state, weights
         if config.attention_score is not None:

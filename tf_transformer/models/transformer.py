@@ -46,10 +46,10 @@ class Transformer(SequenceModel):
         self.source_embedding = embedding("source", config.source_vocab_size, rate, shared)
         self.target_embedding = embedding("target", config.target_vocab_size, rate, tied)
         activation = ACTIVATIONS[config.activation]
-        layers = self._layers(EncoderLayer, activation=activation)
+        layers = self._transformer_layers(EncoderLayer, activation=activation)
         self.encoder = Encoder(layers, dtype=policy, name="encoder")
         self.encoder.build(hidden_shape)
-        layers = self._layers(DecoderLayer, activation=activation)
+        layers = self._transformer_layers(DecoderLayer, activation=activation)
         self.decoder = Decoder(layers, dtype=policy, name="decoder")
         self.decoder.build(hidden_shape, hidden_shape)
         self.output_projection = self._output_projection(tied)
