@@ -263,7 +263,7 @@ LABELS = {
     "\ud800": "<U+D800>",
     "\u202eab": "<U+202E>ab",
     "\n\u2028\u3000\u00a0": "▁▁▁▁",
-    "Z\u0338\u0359\u030f": "Z\u0338\u0359\u030f",
+    "Z\u0338\u030f": "Z\u0338\u030f",
     "abcdefghijklmnopqrstuvwxyz": "abcdefghij…vwxyz",
 }
 

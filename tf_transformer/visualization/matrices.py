@@ -83,7 +83,7 @@ def draw_matrices(
         names: What the tokens of the rows are, and those of the columns.
         title: Above the figure.
         column_titles: C titles, above the first row of matrices.
-        cell: The largest size of a cell in inches.
+        cell: The size of a cell in inches, unless there are few tokens or many.
         how: Options of `imshow`.
 
     Returns:
@@ -100,10 +100,14 @@ def draw_matrices(
             f"one for each token; received shape {grid.shape[2:]}."
         )
     above, beside = grid.shape[:2]
+    cell = max(cell, 1.2 / max(len(rows), len(columns)))
     cell = min(cell, 24 / (beside * len(columns)), 15 / (above * len(rows)))
     figure = new_figure(
-        beside * (max(cell * len(columns), 1.2) + 0.15) + _margin(rows) + 0.85,
-        above * (max(cell * len(rows), 1.2) + 0.15) + _margin(columns) + 0.6,
+        beside * (max(cell * len(columns), 0.8) + 0.15) + _margin(rows) + 0.85,
+        above * (max(cell * len(rows), 0.8) + 0.15)
+        + _margin(columns)
+        + 0.3 * bool(title)
+        + 0.3 * any(column_titles),
         title,
     )
     panels = figure.subplots(above, beside, sharex=True, sharey=True, squeeze=False)
@@ -120,8 +124,10 @@ def draw_matrices(
 
 def add_colour_bar(figure: Figure, axes: Any, label: str) -> None:
     """Draws the scale of the first image beside the axes."""
-    image = np.ravel(axes)[0].images[0]
-    figure.colorbar(image, ax=axes, label=label, pad=0.02, fraction=0.05, aspect=25)
+    axes = list(np.ravel(axes))
+    # Beside single axes the bar is as high as the image.
+    where = axes if len(axes) > 1 else axes[0]
+    figure.colorbar(axes[0].images[0], ax=where, label=label, pad=0.02, fraction=0.05, aspect=25)
 
 
 def _draw_matrix(axes: Axes, matrix: np.ndarray, how: Mapping[str, Any]) -> None:
