@@ -141,7 +141,7 @@ def resumed_config(
 
 
 def _option(key: str, value: Any, short: bool = False) -> str:
-    """Returns a setting, such as `"training.steps"`, as on the command line; or short, its value."""
+    """Returns a setting as it is written on the command line; in short its value alone."""
     name = key.partition(".")[2]
     if value is None:
         return f"no {flag(name)}"
