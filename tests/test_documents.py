@@ -126,9 +126,7 @@ def test_command_lines_are_found():
 def known_options():
     parser = cli.make_parser()
     [subparsers] = [a for a in parser._actions if hasattr(a, "choices") and a.choices]
-    for name, command in subparsers.choices.items():
-        if command.add_late_options:
-            command.add_late_options([name])
+    for command in subparsers.choices.values():
         yield from itertools.chain.from_iterable(a.option_strings for a in command._actions)
 
 

@@ -13,21 +13,15 @@ class Parser(argparse.ArgumentParser):
     """A parser whose errors are one line, and name the most similar option for an unknown one.
 
     Attributes:
-        add_late_options: Adds options that depend on others; called with the arguments before
-            they are parsed.
         advice_for_text: What to do with a text that the command does not take.
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, allow_abbrev=False, **options)
-        self.add_late_options: Callable[[Sequence[str]], None] | None = None
         self.advice_for_text = ""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple:
         """Parses arguments; an unknown option is an error of the command, not of the program."""
-        if self.add_late_options is not None:
-            self.add_late_options(args or ())
-            self.add_late_options = None
         namespace, unknown = super().parse_known_args(args, namespace)
         if unknown:
             known = [option for action in self._actions for option in action.option_strings]
