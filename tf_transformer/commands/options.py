@@ -1,7 +1,6 @@
 """The parser of the command line, and options that several commands share."""
 
 import argparse
-from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from tf_transformer.errors import did_you_mean

@@ -1,20 +1,20 @@
 """`tf-transformer translate`: a line for each line, from a file or standard input."""
 
 import argparse
-import codecs
 import collections
 import contextlib
 import itertools
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import track
 
 from tf_transformer.commands.models import open_translator, search_errors
 from tf_transformer.commands.options import MODEL, add_search_options, positive
+from tf_transformer.data.text import decode_lines
 from tf_transformer.errors import InputError
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def run(options: argparse.Namespace, started: float) -> int:
         source, output = sys.stdin.buffer, sys.stdout.buffer
         if options.input:
             source = files.enter_context(open(options.input, "rb"))
-        lines = _decoded(source, options.input or "standard input")
+        lines = decode_lines(source, options.input or "standard input")
         translator = open_translator(options.model, options)
 
         def translate(lines: Iterable[str]) -> Iterator[list["Translation"]]:
@@ -114,20 +114,6 @@ def _check_output(options: argparse.Namespace) -> None:
             f"{output}: exists already. Give --overwrite to replace it, or --continue to "
             f"translate the lines that it lacks."
         )
-
-
-def _decoded(source: BinaryIO, name: str) -> Iterator[str]:
-    for number, line in enumerate(source, start=1):
-        if number == 1:
-            line = line.removeprefix(codecs.BOM_UTF8)
-        try:
-            # No text has NULs, and UTF-16 has many.
-            yield line.rstrip(b"\r\n").replace(b"\0", b"\xff").decode()
-        except UnicodeDecodeError:
-            raise InputError(
-                f"{name}, line {number}: not valid UTF-8; convert the text to UTF-8 (for example "
-                f"with iconv), or unpack it"
-            ) from None
 
 
 def _written(number: int, translations: list["Translation"], n_best: int | None) -> Iterator[bytes]:
