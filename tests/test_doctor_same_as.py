@@ -154,17 +154,6 @@ def test_another_model_fails_with_its_first_lines(tmp_path, beam, source, loads,
     assert cli.main(["doctor", *arguments, "--max-different=1"]) == 0
 
 
-def test_a_damaged_saved_model_is_a_line(saved_model, tmp_path, beam, source, loads, capfd):
-    (beam / "variables" / "variables.index").unlink()
-    arguments = [f"--same-as={beam}", f"--source={source}"]
-    status, checks = doctor(capfd, saved_model, *arguments)
-    assert status == 1
-    assert "does not translate" in checks["same"]["message"]
-    status, checks = doctor(capfd, beam, *arguments)
-    assert status == 1
-    assert "does not translate" in checks["same"]["message"]
-
-
 def test_a_saved_model_that_does_not_load_is_not_compared(
     saved_model, run_dir, source, capfd, monkeypatch
 ):

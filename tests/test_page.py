@@ -92,16 +92,6 @@ def test_a_translation_follows_a_pause(page, server):
     assert server.asked("translate_document") == [["Wo ist"]]
 
 
-@pytest.mark.slow
-def test_a_request_that_is_out_of_date_is_given_up(page, server):
-    server.delays["translate_document"] = 1
-    with page.expect_request("**:predict"):
-        page.fill("#source", "Nein")
-    with page.expect_event("requestfailed") as failed:
-        write(page, "Ja")
-    assert "Nein" in failed.value.post_data
-
-
 def test_paragraphs_keep_their_layout_and_only_changed_lines_are_asked_again(page, server):
     write(page, THREE)
     assert page.locator("#output").text_content() == THREE.upper()
@@ -112,34 +102,6 @@ def test_paragraphs_keep_their_layout_and_only_changed_lines_are_asked_again(pag
     assert server.asked("translate_document") == asked
     write(page, THREE.replace("Ende", "Schluss"))
     assert server.asked("translate_document") == [*asked, ["Schluss."]]
-
-
-# Where the two sides of a sentence begin, in pixels from the upper edges of what is seen.
-PLACES = """(index) => ["#mirror", "#output"].map((text) => {
-  const span = document.querySelectorAll(`${text} .sentence`)[index];
-  const section = span.closest("section").getBoundingClientRect();
-  return span.getBoundingClientRect().top - section.top;
-})"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("width", [1280, 390])
-def test_both_texts_scroll_together(open_page, width):
-    page = open_page(viewport={"width": width, "height": 844})
-    write(page, "\n\n".join(f"Satz {number}" + " und mehr" * (number % 30) for number in range(60)))
-    sections = page.locator("section").filter(has=page.locator("#output, #source"))
-    ends = "e => e.scrollHeight - e.clientHeight - e.scrollTop"
-    for section in sections.all():
-        for share in (0, 0.3, 0.6):
-            top = section.evaluate("(e, share) => e.scrollTop = share * e.scrollHeight | 0", share)
-            page.wait_for_timeout(100)
-            places = [page.evaluate(PLACES, index) for index in range(60)]
-            seen = [(here, there) for here, there in places if abs(here) < 400]
-            assert min(abs(here - there) for here, there in seen) < 35  # a line
-            assert section.evaluate("e => e.scrollTop") == top
-        section.evaluate("e => e.scrollTo(0, e.scrollHeight)")
-        page.wait_for_timeout(100)
-        assert max(one.evaluate(ends) for one in sections.all()) < 2
 
 
 @pytest.mark.slow
@@ -240,18 +202,6 @@ def test_words_are_reached_with_tab_and_arrow_keys(page):
 
 
 @pytest.mark.slow
-def test_tapping_a_word_lights_its_partners(open_page, server):
-    page = open_page(viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
-    write(page, "Wo ist er? Er ist da.")
-    expect(page.locator("#output .sentence").nth(0).locator(".word")).to_have_count(0)
-    page.locator("#output .sentence").nth(0).tap(position={"x": 5, "y": 10})
-    expect(page.locator("#mirror .lit")).to_have_text("Wo")
-    expect(page.locator("#place-title")).to_have_text("Sentence 1 of 2")
-    page.locator("#output .word", has_text="IST").nth(0).tap()
-    expect(page.locator("#mirror .lit")).to_have_text("ist")
-
-
-@pytest.mark.slow
 def test_lines_end_at_their_words(page, server):
     """Also where the alternatives, which stand beside them, come later."""
     server.delays["translate_nbest"] = 0.3
@@ -291,20 +241,6 @@ def test_an_alternative_can_be_chosen(page, server):
     assert len(server.asked("translate_nbest")) == 1
     options.nth(0).check()
     expect(page.locator("#output")).to_have_text(SENTENCE.upper())
-
-
-@pytest.mark.slow
-def test_no_other_sentences_details_are_shown(page, server):
-    write(page, "Wo ist er? Er ist da.")
-    expect(page.get_by_role("radio")).to_have_count(3)
-    server.delays.update(align=1, translate_nbest=1)
-    page.get_by_role("button", name="Previous sentence").click()
-    expect(page.locator("#place-title")).to_have_text("Sentence 1 of 2")
-    both = [page.locator(place) for place in ("#alternatives", "#alignment")]
-    assert [place.is_visible() for place in both] == [False, False]
-    for place in both:
-        expect(place).to_be_visible()
-        expect(place).to_contain_text("WO")
 
 
 @pytest.mark.slow

@@ -1,6 +1,5 @@
 """The benchmark of the server: what asks it, and with the smallest sizes the whole."""
 
-import argparse
 import gzip
 import importlib
 import json
@@ -68,34 +67,6 @@ def test_a_server_that_fails_is_no_measurement(benchmark, server, answer, messag
     server.script = [answer]
     with pytest.raises(RuntimeError, match=message):
         benchmark("load").load(server.server_port, PATH, TEXTS, 1, 0.3)
-
-
-def test_askers_take_turns_and_medians_are_compared(benchmark):
-    serve = benchmark("serve")
-    turns = []
-
-    def asker(name, latency):
-        def ask(texts, clients, seconds):
-            turns.append((name, clients))
-            factor = turns.count((name, 64)) or turns.count((name, 1)) - 1  # each round is slower
-            return {"latencies": [latency * factor] * 10, "seconds": latency, "cpu_seconds": 0}
-
-        return ask
-
-    latencies = {
-        "batching": 0.004, "no_batching": 0.02, "direct": 0.01, "direct_one_thread": 0.002,
-    }  # fmt: skip
-    askers = {name: asker(name, latency) for name, latency in latencies.items()}
-    options = argparse.Namespace(clients=[1, 64], rounds=3, seconds=1, warm_up=5)
-    results = serve.measure(askers, TEXTS, options)
-    assert turns == [(name, 1) for _ in range(5) for name in askers] + [
-        (name, 64) for _ in range(4) for name in serve.SERVERS
-    ]
-    assert results["clients_1"].keys() == askers.keys()
-    assert results["clients_64"]["batching"] == {
-        "requests_per_second": 2500, "p50_ms": 12, "p99_ms": 12, "asking_cpu": 0,
-    }  # fmt: skip
-    assert serve.ratios(results) == {"batching_gain": 5.0, "p50_ratio": 2.0}
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import sys
 from tf_transformer.commands.models import quiet
 from tf_transformer.commands.options import positive
 from tf_transformer.errors import InputError
-from tf_transformer.serving.batching import Limits
+from tf_transformer.serving.limits import Limits
 
 HELP = "serve a SavedModel by HTTP: TensorFlow Serving's REST API, and a page to try it"
 DESCRIPTION = (

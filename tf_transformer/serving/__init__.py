@@ -5,8 +5,8 @@ import lazy_loader
 __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submod_attrs={
-        "batching": ["Limits"],
         "client": ["Client", "DocumentTranslation", "Hypothesis"],
+        "limits": ["Limits"],
         "server": ["LocalServer"],
         "transports": [
             "BadRequestError",

@@ -23,7 +23,8 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 from tensorflow_serving.apis import get_model_metadata_pb2
 
-from tf_transformer.serving.batching import Batcher, Limits, Outputs, QueueFullError
+from tf_transformer.serving.batching import Batcher, Outputs, QueueFullError
+from tf_transformer.serving.limits import Limits
 from tf_transformer.serving.session import Signature
 from tf_transformer.serving.versions import Version, Versions
 

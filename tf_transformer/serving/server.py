@@ -13,7 +13,7 @@ import uvicorn
 
 from tf_transformer.errors import InputError
 from tf_transformer.inference.streams import num_cores
-from tf_transformer.serving.batching import Limits
+from tf_transformer.serving.limits import Limits
 from tf_transformer.serving.rest import RestApi
 from tf_transformer.serving.versions import Versions
 

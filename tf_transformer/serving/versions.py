@@ -124,6 +124,8 @@ class Versions:
         try:
             self._serve(number, look)
         except InputError as error:
+            if self._stopped.is_set():
+                return
             current = self.current.number
             state = "AVAILABLE" if number == current else "END"
             self._states = {current: ("AVAILABLE", ""), number: (state, str(error))}
