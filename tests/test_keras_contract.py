@@ -6,7 +6,6 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from lengths import make_batches
 
 import tf_transformer as tt
 from tf_transformer.training.metrics import Perplexity, TokenAccuracy, TokenLoss
@@ -83,22 +82,6 @@ def test_compile_refuses_another_padding_id(measure):
         else:
             model.compile("sgd", loss(), metrics=[loss(), measure(pad_id=3)])
     model.compile("sgd", loss(), metrics=[TokenAccuracy()])
-
-
-def test_data_with_another_padding_id_than_the_model_are_refused_before_training():
-    model = tt.Transformer(tt.TransformerConfig(
-        **{**CONFIG.to_dict(), "pad_id": 5, "source_vocab_size": 99, "target_vocab_size": 99}
-    ))  # fmt: skip
-    model.compile("sgd", tt.SmoothedCrossEntropy(pad_id=5), jit_compile=False)
-    data = make_batches([(2, 3), (4, 1)], 20)
-    for method, arguments in (
-        (model.fit, {"x": data.dataset(num_epochs=1)}),
-        (model.fit, {"x": None, "validation_data": data.dataset(num_epochs=1)}),
-        (model.evaluate, {"x": data.dataset(num_epochs=1)}),
-    ):
-        with pytest.raises(ValueError, match="Dataset with pad_id=0, but the model has pad_id=5"):
-            method(**arguments)
-    assert int(model.optimizer.iterations) == 0
 
 
 def test_a_compiled_model_is_loaded_compiled(tmp_path):

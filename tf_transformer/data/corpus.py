@@ -185,7 +185,7 @@ def hold_out(text: ParallelText | TextFiles, where: str) -> tuple[Remainder, Par
             num_removed += occurrences[source]
     if not held_out:
         raise DataError(
-            f"{where}: none of {len(text)} lines is rare enough to be held out for validation; "
+            f"{where}: no line of {len(text)} is rare enough to be held out for validation; "
             f"give more text, or files for validation"
         )
     train = Remainder(text, held_out.keys(), num_removed - len(held_out))
