@@ -25,7 +25,7 @@ def assert_none_held_out(text):
         hold_out(text, "a.tsv")
     message = str(caught.value)
     assert "\n" not in message
-    assert message.startswith(f"a.tsv: none of {len(text)} lines is rare enough to be held out")
+    assert message.startswith(f"a.tsv: no line of {len(text)} is rare enough to be held out")
 
 
 @pytest.mark.parametrize(

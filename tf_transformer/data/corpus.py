@@ -85,12 +85,12 @@ def load_validation(config: DataConfig) -> ParallelText:
     Raises:
         DataError: If the files cannot be read or are not aligned.
     """
+    if config.has_validation_files:
+        return _read_validation(config)
     if config.corpus.startswith("tfds:"):
         name = config.corpus.removeprefix("tfds:")
         return _read_tfds(_tfds_builder(name, config.tfds_dir), "validation")
-    return (
-        _read_validation(config) if config.has_validation_files else load_corpus(config).validation
-    )
+    return load_corpus(config).validation
 
 
 def _read_validation(config: DataConfig) -> ParallelText:
@@ -150,10 +150,10 @@ class Remainder:
 def hold_out(text: ParallelText | TextFiles, where: str) -> tuple[Remainder, ParallelText]:
     """Splits a text for training and validation; the same text gives the same parts.
 
-    The hash of a source decides, so that pairs with the same source, but for white space, are on
-    one side; one of them is held out, and the others are dropped. Where sources are empty, the
-    sentence takes their place. Sources that occur rarely are preferred: in a text of subtitles many
-    lines are `"Yes."`, which would not be trained. Only candidates are kept in memory.
+    The hash of a source decides, white space aside, so no source is in both parts: one of its pairs
+    is held out, and the others are dropped. Text without sources is split by its sentences. Rare
+    sources are preferred: many lines of subtitles are `"Yes."`, and the model should learn that.
+    Only candidates are kept in memory.
 
     Args:
         text: The pairs.
@@ -185,7 +185,7 @@ def hold_out(text: ParallelText | TextFiles, where: str) -> tuple[Remainder, Par
             num_removed += occurrences[source]
     if not held_out:
         raise DataError(
-            f"{where}: none of {len(text)} lines is rare enough to be held out for validation; "
+            f"{where}: no line of {len(text)} is rare enough to be held out for validation; "
             f"give more text, or files for validation"
         )
     train = Remainder(text, held_out.keys(), num_removed - len(held_out))
