@@ -192,24 +192,6 @@ def test_every_policy_is_near_float32(make, inputs, policy, randomise):
     assert error < 0.1 * np.abs(expected).max()
 
 
-@pytest.mark.parametrize(
-    ("layer", "count"),
-    [
-        # 4 projections of 512 * 512 + 512
-        (MultiHeadAttention(8, 512), 1_050_624),
-        (CausalSelfAttention(8, 512), 1_050_624),
-        # 512 * 2048 + 2048 + 2048 * 512 + 512
-        (FeedForward(512, 2048), 2_099_712),
-        # and 2 or 3 norms of 2 * 512
-        (EncoderLayer(512, 8, 2048), 3_152_384),
-        (DecoderLayer(512, 8, 2048), 4_204_032),
-    ],
-    ids=lambda value: type(value).__name__ if isinstance(value, keras.Layer) else "",
-)
-def test_number_of_parameters(layer, count):
-    assert built(layer).count_params() == count
-
-
 def test_projections_start_with_glorots_limit_for_a_square_matrix():
     # Glorot & Bengio 2010: sqrt(6 / (fan in + fan out)) = sqrt(6 / 128), for each of the three.
     for layer in (MultiHeadAttention(4, 64), GlobalSelfAttention(4, 64)):
