@@ -1,6 +1,5 @@
 """The functions `score` and `align` of a translator: known answers, and every kind of text."""
 
-
 import numpy as np
 import pytest
 import tensorflow as tf
