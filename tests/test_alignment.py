@@ -8,6 +8,7 @@ from letters import MAX_LENGTH, random_model
 
 import tf_transformer as tt
 from tf_transformer.inference import Alignment, alignment, choose_alignment
+from tf_transformer.inference.alignment import linked_tokens
 from tf_transformer.inference.scoring import TeacherForcing
 
 
@@ -20,33 +21,70 @@ def choose(model, tokenizer, pairs):
     return choose_alignment(model, tokenizer, tokenizer, pairs, MAX_LENGTH)
 
 
-PAIRS = [("a b c", "c a b"), ("d e f g", "e d g f"), ("a b", "a c")]
-# The place in the source of each target token, where both have it.
-PLACES = [[2, 0, 1], [1, 0, 3, 2], [0, None]]
+# A known dictionary; "zu" and "do" are in every sentence.
+WORDS = {"das": "the", "Haus": "building", "Buch": "book", "ein": "a", "alt": "old", "rot": "red"}
+
+
+def toy_corpus(num_pairs=60, seed=0):
+    """Sentences of three words in random order on both sides, and the links between them."""
+    rng = np.random.default_rng(seed)
+    sources, targets, links = [], [], []
+    for _ in range(num_pairs):
+        words = [str(word) for word in rng.permutation(list(WORDS))[:3]]
+        order = rng.permutation(3).tolist()
+        sources.append([*words, "zu"])
+        targets.append(["do", *(WORDS[words[index]] for index in order)])
+        links.append({(3, 0), *((index, place + 1) for place, index in enumerate(order))})
+    return sources, targets, links
+
+
+def test_a_known_dictionary_is_found():
+    sources, targets, links = toy_corpus()
+    assert [set(found) for found in linked_tokens(sources, targets)] == links
+
+
+def test_repeated_and_rare_tokens_and_empty_sentences_have_no_links():
+    sources, targets, links = toy_corpus()
+    # A name that comes once, a comma that one side has twice.
+    sources[0], targets[0] = ["Anna", ",", *sources[0]], [*targets[0], ",", "Anna", ","]
+    found = linked_tokens([*sources, [], ["das"]], [*targets, ["the"], []])
+    assert set(found[0]) == {(source + 2, target) for source, target in links[0]}
+    assert found[-2:] == [[], []]
 
 
 @pytest.mark.parametrize("shifted", [False, True])
 @pytest.mark.parametrize("layer", [0, 1, 2])
 def test_the_planted_layer_is_found(untrained, letter_tokenizer, monkeypatch, layer, shifted):
-    """One layer attends to the equal token, when it predicts or reads it, and others to the end."""
-    most_attended = TeacherForcing.most_attended
+    """One layer attends to the linked token when it predicts or reads it, others to the end."""
+    sources, targets, links = toy_corpus()
+    pairs = [(" ".join(s), " ".join(t)) for s, t in zip(sources, targets, strict=True)]
 
     def planted(forced, source, target):
-        found = most_attended(forced, source, target)
-        index = np.full((len(PAIRS), 5, 3), 7)
-        order = [[text.decode() for text in source.numpy()].index(pair[0]) for pair in PAIRS]
-        for row, places in zip(order, PLACES, strict=True):
-            for target_place, place in enumerate(places):
-                index[row, target_place + shifted, layer] = 7 if place is None else place
-        return {**found, "source_index": tf.constant(index)}
+        rows = [pairs.index(pair) for pair in zip(*map(decoded, (source, target)), strict=True)]
+        index = np.full((len(rows), 5, 3), 4)
+        for row, number in enumerate(rows):
+            for source_place, target_place in links[number]:
+                index[row, target_place + shifted, layer] = source_place
+        lengths = np.full(len(rows), 4)
+        return {
+            "source_subwords": tf.constant([[w.encode() for w in sources[n]] for n in rows]),
+            "target_subwords": tf.constant([[w.encode() for w in targets[n]] for n in rows]),
+            "source_lengths": tf.constant(lengths + 1),
+            "target_lengths": tf.constant(lengths),
+            "source_index": tf.constant(index),
+        }
+
+    def decoded(texts):
+        return [text.decode() for text in texts.numpy()]
 
     monkeypatch.setattr(TeacherForcing, "most_attended", planted)
     monkeypatch.setattr(tf, "function", lambda function, *_, **__: function)
-    assert choose(untrained, letter_tokenizer, PAIRS) == Alignment(layer, shifted, 1.0, 8)
+    found = choose(untrained, letter_tokenizer, pairs)
+    assert found == Alignment(layer, shifted, 1.0, sum(map(len, links)))
 
 
-@pytest.mark.parametrize("pairs", [[], [("", "")], [("a b", "")], [("", "a")], [("a a", "a b b")]])
-def test_without_shared_tokens_the_default_is_taken(untrained, letter_tokenizer, pairs):
+@pytest.mark.parametrize("pairs", [[], [("", "")], [("a b", "")], [("", "a")], [("a a", "b b b")]])
+def test_without_links_the_default_is_taken(untrained, letter_tokenizer, pairs):
     assert choose(untrained, letter_tokenizer, pairs) == Alignment(0, False, None, 0)
 
 
@@ -57,7 +95,7 @@ def test_a_model_without_attention_scores_has_no_alignment(echo_model, letter_to
 def test_of_many_pairs_a_sample_of_all_parts_is_used(untrained, letter_tokenizer, monkeypatch):
     monkeypatch.setattr(alignment, "_MAX_PAIRS", 10)
     pairs = [("a", "a")] * 500 + [("a a", "a a")] * 500
-    assert choose(untrained, letter_tokenizer, pairs).tokens == 5
+    assert choose(untrained, letter_tokenizer, pairs).links == 5
 
 
 def trained(task):

@@ -50,7 +50,7 @@ def test_the_alignment_is_chosen_on_validation_text(trained_run, exported_run, c
     pairs = zip(*(lines_of(copy_files / f"validation.{s}") for s in SIDES), strict=True)
     expected = choose_alignment(model, *tokenizers, pairs, max_length=32)
     found = read_manifest(exported_run[0] / "1")["alignment"]
-    assert found == expected._asdict() and found["tokens"] > 0
+    assert found == expected._asdict() and found["links"] > 0
     loaded = tt.Translator.load(exported_run[0])
     search = tt.Search(max_length=32, alignment=expected)
     in_memory = tt.Translator.from_model(model, *tokenizers, search)
@@ -101,7 +101,7 @@ def test_without_validation_text_the_default_is_exported(
     settings, manifest = export(run_without_validation, *options)
     assert_one_line(capfd.readouterr().err, "not chosen on validation text", "gone.source")
     assert settings["beam_size"] == beam_size
-    default = {"layer": 0, "shifted": False, "agreement": None, "tokens": 0}
+    default = {"layer": 0, "shifted": False, "agreement": None, "links": 0}
     assert manifest["alignment"] == default
     assert manifest["search"] == {
         "beam_size": beam_size, "length_penalty": 0.6, "chosen": chosen, "scores": [],

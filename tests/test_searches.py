@@ -74,7 +74,7 @@ class FlatBag(Bag):
 
 
 def test_a_flat_cache_belongs_to_the_hypotheses(search):
-    assert_equal(tf.function(search)(FlatBag()), search(Bag()))
+    assert_equal(search(FlatBag()), search(Bag()))
 
 
 def test_a_cache_may_lack_any_part_and_constants_need_not_be_tensors(search):
@@ -177,7 +177,8 @@ def test_sentences_that_are_done_are_removed_from_the_batch(search):
     found = search(
         Markov(), decode_step=step, cache=cache, limits=tf.fill([8], 11), length_penalty=0.0
     )
-    assert sizes[:8] == [8, 8, 4, 4, 4, 4, 3, 3] and len(sizes) <= 11
+    # A beam goes on until its second best hypothesis has ended, too.
+    assert sizes in ([8, 8, 4, 4, 4, 4, 3, 3, 2, 2], [8, 8, 8, 4, 4, 4, 4, 3, 3, 2, 2])
     assert found.lengths[:, 0].numpy().tolist() == list(lengths)
 
 

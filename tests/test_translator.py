@@ -178,7 +178,7 @@ def test_a_wrong_type_leaves_no_lock_to_other_threads(in_memory):
     [
         ({"max_length": 1}, "max_length must be at least 2"),
         ({"max_length": 32}, "max_length must be less than max_positions=32"),
-        ({"beam_size": 0}, "beam_size must be from 1 to 13"),
+        ({"beam_size": 0, "max_length": 8}, "beam_size must be from 1 to 13"),
     ],
 )
 def test_a_search_that_does_not_fit_the_model_is_refused(letter_tokenizer, search, message):

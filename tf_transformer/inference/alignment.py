@@ -1,6 +1,8 @@
 """The choice of the layer whose attention aligns best, without alignments made by hand."""
 
-from collections.abc import Iterable
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -27,10 +29,7 @@ def choose_alignment(
     pairs: Iterable[tuple[str, str]],
     max_length: int = 128,
 ) -> Alignment | None:
-    """Chooses the layer whose attention agrees best on tokens that source and target share.
-
-    Names, numbers and punctuation translate to themselves. A token that its sentence has more than
-    once does not count.
+    """Chooses the layer whose attention agrees best with `linked_tokens`.
 
     Args:
         model: The model, built.
@@ -41,7 +40,7 @@ def choose_alignment(
         max_length: Tokens that each side may have, its end included.
 
     Returns:
-        The alignment; `default_alignment` where the pairs share no token; None where model or
+        The alignment; `default_alignment` where no tokens are linked; None where model or
         tokenizers lack something, see `can_align`.
     """
     readers = [TextReader(each, max_length) for each in (source_tokenizer, target_tokenizer)]
@@ -54,24 +53,64 @@ def choose_alignment(
     # Like lengths go together; an empty pair tells the number of layers, too.
     sample = sorted((pairs[index] for index in sample), key=lambda pair: len(pair[0]))
     sample = sample or [("", "")]
-    right, num_tokens = 0, 0
+    sources, targets, indices = [], [], []
     for start in range(0, len(sample), _BATCH_SIZE):
-        sources, targets = zip(*sample[start : start + _BATCH_SIZE], strict=True)
-        found = most_attended(tf.constant(sources), tf.constant(targets))
+        batch = zip(*sample[start : start + _BATCH_SIZE], strict=True)
+        found = most_attended(*(tf.constant(side) for side in batch))
         found = {name: tensor.numpy() for name, tensor in found.items()}
-        for row, source_index in enumerate(found["source_index"]):
-            source, target = (
-                found[f"{side}_subwords"][row, : found[f"{side}_lengths"][row]].tolist()
-                for side in ("source", "target")
-            )
-            for place, token in enumerate(target):
-                if source.count(token) == target.count(token) == 1:
-                    # The attention that predicts the token, and the one that reads it.
-                    right += source_index[place : place + 2] == source.index(token)
-                    num_tokens += 1
-    if not num_tokens:
-        return default_alignment(found["source_index"].shape[2])
-    agreement = right.T / num_tokens
+        for side, subwords, ends in (("source", sources, 1), ("target", targets, 0)):
+            rows = zip(found[f"{side}_subwords"], found[f"{side}_lengths"], strict=True)
+            subwords += [row[: length - ends].tolist() for row, length in rows]
+        indices += list(found["source_index"])
+    # The attention that predicts the target token of each link, and the one that reads it.
+    right = [
+        source_index[target : target + 2] == source
+        for source_index, links in zip(indices, linked_tokens(sources, targets), strict=True)
+        for source, target in links
+    ]
+    if not right:
+        return default_alignment(indices[0].shape[1])
+    agreement = np.mean(right, axis=0).T
     layer, shifted = np.unravel_index(agreement.argmax(), agreement.shape)
     best = round(float(agreement[layer, shifted]), 4)
-    return Alignment(int(layer), bool(shifted), best, num_tokens)
+    return Alignment(int(layer), bool(shifted), best, len(right))
+
+
+def linked_tokens(
+    sources: Sequence[Sequence[bytes]], targets: Sequence[Sequence[bytes]]
+) -> list[list[tuple[int, int]]]:
+    """Links tokens that are most often together in the pairs, each the best for the other.
+
+    How often is measured by Dice's coefficient: twice the number of pairs that have both, over the
+    numbers of pairs that have each. A token that its sentence has more than once has no link.
+
+    Args:
+        sources: Tokens of sentences.
+        targets: Tokens of their translations.
+
+    Returns:
+        The indices of source and target tokens in each pair.
+    """
+    num_sources, num_targets, num_both = Counter(), Counter(), Counter()
+    for source, target in zip(map(set, sources), map(set, targets), strict=True):
+        num_sources.update(source)
+        num_targets.update(target)
+        num_both.update(itertools.product(source, target))
+
+    def dice(source, target):
+        both = num_both[source, target]
+        return 2 * both / (num_sources[source] + num_targets[target]) if both > 1 else 0.0
+
+    links = []
+    for source, target in zip(sources, targets, strict=True):
+        table = np.array([[dice(s, t) for t in target] for s in source])
+        best = table.argmax(0) if table.size else []
+        links.append(
+            [
+                (int(i), j)
+                for j, i in enumerate(best)
+                if table[i].argmax() == j and table[i, j] > 0
+                if source.count(source[i]) == target.count(target[j]) == 1
+            ]
+        )
+    return links

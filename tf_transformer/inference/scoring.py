@@ -17,15 +17,15 @@ class Alignment(NamedTuple):
         layer: Index of the decoder layer.
         shifted: Whether a token is aligned by the attention with which the decoder reads it, one
             step after the attention that predicts it (Chen et al. 2020).
-        agreement: On what fraction of the tokens that source and target share the attention is the
-            highest; None where nothing was compared.
-        tokens: Number of these tokens.
+        agreement: On what fraction of linked tokens the attention is the highest; None where
+            nothing was compared.
+        links: Number of links, see `linked_tokens`.
     """
 
     layer: int
     shifted: bool = False
     agreement: float | None = None
-    tokens: int = 0
+    links: int = 0
 
 
 def default_alignment(num_layers: int) -> Alignment:
