@@ -9,8 +9,6 @@ from matplotlib.patches import Rectangle
 
 from tf_transformer.visualization.matrices import add_colour_bar, draw_matrices
 
-_ROUNDING = 0.02  # of bfloat16
-
 
 def plot_attention(
     weights: Any, queries: Sequence[str], keys: Sequence[str] | None = None, title: str = ""
@@ -97,7 +95,7 @@ def plot_alignments(
 def _draw(grid, tokens, names, title, column_titles, largest=1.0, cell=0.3):
     """Draws a grid of attention weights with its scale; returns the figure and its panels."""
     grid = np.array(grid)
-    if ((grid < 0) | (grid > 1 + _ROUNDING)).any():
+    if ((grid < 0) | (grid > 1.02)).any():  # bfloat16 rounds
         raise ValueError("attention weights must be from 0 to 1, as the softmax returns them.")
     scale = {"cmap": "Greys", "vmin": 0.0, "vmax": largest}
     figure, panels = draw_matrices(grid, tokens, names, title, column_titles, cell, **scale)

@@ -102,12 +102,10 @@ def draw_matrices(
     above, beside = grid.shape[:2]
     cell = max(cell, 1.2 / max(len(rows), len(columns)))
     cell = min(cell, 24 / (beside * len(columns)), 15 / (above * len(rows)))
+    titles = 0.3 * (bool(title) + any(column_titles))
     figure = new_figure(
         beside * (max(cell * len(columns), 0.8) + 0.15) + _margin(rows) + 0.85,
-        above * (max(cell * len(rows), 0.8) + 0.15)
-        + _margin(columns)
-        + 0.3 * bool(title)
-        + 0.3 * any(column_titles),
+        above * (max(cell * len(rows), 0.8) + 0.15) + _margin(columns) + titles,
         title,
     )
     panels = figure.subplots(above, beside, sharex=True, sharey=True, squeeze=False)
