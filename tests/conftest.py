@@ -33,7 +33,7 @@ import tf_transformer as tt
 from tf_transformer.runs import callbacks
 from tf_transformer.training import stopping
 
-LOAD_CORPUS = "tf_transformer.training.run_data.load_corpus"
+LOAD_CORPUS = "tf_transformer.runs.run_data.load_corpus"
 
 
 def _randomise(layer, seed=0):

@@ -6,9 +6,9 @@ import tensorflow as tf
 import tf_transformer as tt
 from tf_transformer.config import RunConfig
 from tf_transformer.errors import ConfigError
+from tf_transformer.runs.run_data import prepare_data
 from tf_transformer.runs.run_directory import RunDirectory
 from tf_transformer.training.distribution import Workers
-from tf_transformer.training.run_data import prepare_data
 
 CHINESE = [chr(code) for code in range(0x4E00, 0x4E00 + 600)]
 

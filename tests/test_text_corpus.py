@@ -14,9 +14,9 @@ from tf_transformer.data.held_out import hold_out
 from tf_transformer.data.parallel import DataError
 from tf_transformer.data.text_files import TextFiles
 from tf_transformer.runs.recipe import Facts, choose, explain
+from tf_transformer.runs.run_data import prepare_data
 from tf_transformer.runs.run_directory import RunDirectory
 from tf_transformer.training.distribution import Workers
-from tf_transformer.training.run_data import prepare_data
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ from tf_transformer.runs.checkpoints import Checkpoints, tokenizer_metadata
 from tf_transformer.runs.compile import compile_model, make_schedule, seconds_per_batch
 from tf_transformer.runs.recipe import choose_by_updates, metric_of
 from tf_transformer.runs.restore import best_checkpoint, translator_of
+from tf_transformer.runs.run_data import prepare_data
 from tf_transformer.runs.run_directory import RunDirectory, say
 from tf_transformer.runs.trimming import require_untrimmed
 from tf_transformer.training import stopping
@@ -28,7 +29,6 @@ from tf_transformer.training.callbacks import TensorBoardLog, TranslationBleu
 from tf_transformer.training.cluster import Cluster, WorkerError, worker_failures_named
 from tf_transformer.training.distribution import Workers, separate_seeds, strategy_for
 from tf_transformer.training.optimizers import step_of
-from tf_transformer.training.run_data import prepare_data
 from tf_transformer.training.schedules import TimedTrapezoidSchedule
 
 _FEWEST_UPDATES = 10
