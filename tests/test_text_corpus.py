@@ -39,9 +39,9 @@ def config_of(path, **settings):
     [
         (
             {"model": {}},
-            "transformer learns. .* --architecture: causal_lm, permutation_lm, masked_lm",
+            "architecture transformer.* --architecture: causal_lm, permutation_lm, masked_lm",
         ),
-        ({"tokenizer": {"joint": False}}, "--no-joint .* has one side. Omit it"),
+        ({"tokenizer": {"joint": False}}, "--no-joint needs text of two sides"),
         ({"data": {"train_text": "x", "source_noise": 0.1}}, "source_noise changes sources"),
         ({"data": {"train_text": "x", "train_tsv": "y"}}, "--train-text has no use with"),
         ({"data": {"validation_text": "x"}}, "missing --train-text. "),

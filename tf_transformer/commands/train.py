@@ -71,13 +71,13 @@ def _add_setting(group: Any, name: str, field: FieldInfo) -> None:
 
 def run(options: argparse.Namespace, started: float) -> int:
     """Trains."""
+    if not options.resume and not options.explain:
+        RunDirectory.create(options.run_dir)  # names an existing run before a bad setting
     tables = read_toml(options.config) if options.config else {}
     where, given = options.config or "command line", given_settings(options)
     if options.resume:
         config = resumed_config(options.run_dir, merge(tables, given), where)
     else:
-        if not options.explain:
-            RunDirectory.create(options.run_dir)
         # What was chosen for another run is chosen again for this one, if it differs.
         tables = without_choices(tables) if given else tables
         config = RunConfig.from_dict(merge(tables, given), where)
