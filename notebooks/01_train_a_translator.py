@@ -114,7 +114,7 @@ model = tt.Transformer(config)
 print(f"{model.count_params():,} parameters")
 
 # %% [markdown]
-# The learning rate warms up, stays, and falls to zero at the last update, which leaves the weights at
+# The learning rate warms up, stays, and falls to zero after the last update, which leaves the weights at
 # rest. The paper's schedule (section 5.3) falls with the inverse square root of the step and has no
 # end; `tt.NoamSchedule` is that one, drawn here with the same peak. The loss smooths labels (section
 # 5.4) and counts real tokens only.
