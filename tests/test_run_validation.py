@@ -26,10 +26,10 @@ def test_validation_scores_what_evaluate_translates(small_copy_task, tmp_path, m
     """Both score the same translations of the same model."""
     translated = []
 
-    def spy(translations, references, **options):
+    def spy(translations, references, *options):
         if translations is not references:
             translated.append(translations)
-        return score(translations, references, **options)
+        return score(translations, references, *options)
 
     for module in ("training.callbacks", "evaluation"):
         monkeypatch.setattr(f"tf_transformer.{module}.score", spy)
