@@ -121,8 +121,13 @@ def test_log_probabilities_are_those_of_teacher_forcing(
 ):
     model, tokenizers = random_models(norm_first, tied, **changes)
     path = written(model, tokenizers, tmp_path, max_length=MAX_LENGTH)
-    sources = tokenizers[0].encode(phrases.test.sources[:30])
-    targets = tokenizers[1].encode(phrases.test.targets[:30])
+    # The models with learned positions have no more.
+    sources, targets = (
+        [ids[:MAX_LENGTH] for ids in tokenizer.encode(side[:30])]
+        for tokenizer, side in zip(
+            tokenizers, (phrases.test.sources, phrases.test.targets), strict=True
+        )
+    )
     scored = opened(path).score_batch(
         [tokenizers[0].subwords(ids) for ids in sources],
         [tokenizers[1].subwords(ids) for ids in targets],
@@ -162,7 +167,7 @@ def test_a_model_of_mixed_precision_is_exported_in_float32(
 
 
 # How far rounding may change a log-probability of these models, whose weights are large.
-ROUNDING = {"int8": 0.5, "int16": 0.2, "float16": 0.05, "bfloat16": 0.4}
+ROUNDING = {"int8": 1.0, "int16": 0.2, "float16": 0.05, "bfloat16": 0.4}
 
 
 @pytest.mark.parametrize("quantization", QUANTIZATIONS)
