@@ -95,7 +95,10 @@ def run(options: argparse.Namespace, started: float) -> int:
         output.flush()
     if options.resume and number < done:
         print(f"tf-transformer: {options.output}: nothing was left to translate.", file=sys.stderr)
-    _warn("source", "longer than the model's max_length and lost the rest", long_sources)
+    problem = "longer than the model's max_length and lost the rest"
+    if options.n_best:
+        problem = f"of several sentences, which --n-best searches as one, or {problem}"
+    _warn("source", problem, long_sources)
     _warn("translation", "stopped by the length limit before an end", long_translations)
     return 0
 
