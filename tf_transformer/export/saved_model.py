@@ -45,11 +45,17 @@ def export_saved_model(
         raise ExportError("this translator came from a SavedModel; copy that folder instead.")
 
     def write(folder: pathlib.Path) -> None:
+        # TensorFlow would log the folder, which has another name afterwards.
+        logger = tf.get_logger()
+        level = logger.level
+        logger.setLevel("ERROR")
         try:
             tf.saved_model.save(module, str(folder), signatures=module.signatures())
         except tf.errors.OpError as error:
             reason = str(error.message).splitlines()[0]
             raise ExportError(f"{path}: cannot be written: {reason}. Free some space.") from error
+        finally:
+            logger.setLevel(level)
         _remove_uuid(folder / "fingerprint.pb")
         write_version_files(folder)
         write_manifest(folder, manifest, EXTRA)
