@@ -368,7 +368,7 @@ for h, row, is_best in zip(hypotheses, scores, scores == scores.max(axis=0), str
 #
 # In self-attention the newest token attends to all before it. Their keys and values do not change,
 # so `decode_step` keeps them: its cache has parts, and the part says what a search may do with it
-# (see the [contract](../docs/architecture.md#cache)).
+# (see the [contract](../docs/architecture.md#kv-cache)).
 
 # %%
 cache = model.start_decoding(source_ids, beam_size=4)
