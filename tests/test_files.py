@@ -13,20 +13,9 @@ def names_in(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
-def write_folder(path, content, **options):
-    with atomic_folder(path, **options) as temporary:
-        (temporary / "nested").mkdir()
-        (temporary / "nested" / "file").write_text(content)
-        assert not path.exists() or content not in (path / "nested" / "file").read_text()
-
-
 def test_a_file_replaces_the_old_one_when_it_is_complete(tmp_path):
     path = tmp_path / "config.toml"
     path.write_text("old")
-    with pytest.raises(ValueError, match="full"), atomic_file(path) as temporary:
-        temporary.write_text("half")
-        raise ValueError("full")
-    assert path.read_text() == "old"
     with atomic_file(path) as temporary:
         temporary.write_text("new")
         assert path.read_text() == "old"
@@ -34,14 +23,28 @@ def test_a_file_replaces_the_old_one_when_it_is_complete(tmp_path):
     assert names_in(tmp_path) == ["config.toml"]
 
 
-def test_a_folder_appears_when_it_is_complete_and_is_readable_by_others(tmp_path):
-    path = tmp_path / "new" / "1"
-    with pytest.raises(ValueError, match="full"), atomic_folder(path):
+def test_a_file_that_fails_leaves_the_old_one(tmp_path):
+    path = tmp_path / "config.toml"
+    path.write_text("old")
+    with pytest.raises(ValueError, match="full"), atomic_file(path) as temporary:
+        temporary.write_text("half")
         raise ValueError("full")
-    assert names_in(path.parent) == []
-    write_folder(path, "x")
-    (tmp_path / "plain").mkdir()
-    assert path.stat().st_mode == (tmp_path / "plain").stat().st_mode
+    assert path.read_text() == "old"
+    assert names_in(tmp_path) == ["config.toml"]
+
+
+def write_folder(path, content, **options):
+    with atomic_folder(path, **options) as temporary:
+        (temporary / "nested").mkdir()
+        (temporary / "nested" / "file").write_text(content)
+
+
+def test_a_folder_appears_when_it_is_complete(tmp_path):
+    path = tmp_path / "new" / "1"
+    with atomic_folder(path) as temporary:
+        (temporary / "file").write_text("x")
+        assert not path.exists()
+    assert names_in(path) == ["file"]
     assert names_in(path.parent) == ["1"]
 
 
@@ -54,6 +57,12 @@ def test_a_folder_that_exists_is_kept_unless_it_may_be_replaced(tmp_path):
     write_folder(path, "new", overwrite=True)
     assert (path / "nested" / "file").read_text() == "new"
     assert names_in(tmp_path) == ["1"]
+
+
+def test_a_folder_that_fails_leaves_nothing(tmp_path):
+    with pytest.raises(ValueError, match="full"), atomic_folder(tmp_path / "1"):
+        raise ValueError("full")
+    assert names_in(tmp_path) == []
 
 
 KILLED = """
@@ -71,9 +80,16 @@ def test_the_next_writer_removes_leftovers_of_a_killed_process(tmp_path):
     assert done.returncode == -signal.SIGKILL
     (left,) = tmp_path.iterdir()
     assert left.name.startswith(".writing-1-")
-    with atomic_folder(path) as temporary:
-        write_folder(tmp_path / "2", "of another writer")
-        assert temporary.is_dir(), "what a running process writes is kept"
+    write_folder(path, "new")
+    assert names_in(tmp_path) == ["1"]
+
+
+def test_files_of_a_running_process_are_kept(tmp_path):
+    with atomic_folder(tmp_path / "1") as temporary:
+        (temporary / "file").write_text("x")
+        remove_leftovers(tmp_path)
+        write_folder(tmp_path / "2", "y")
+        assert (temporary / "file").read_text() == "x"
     assert names_in(tmp_path) == ["1", "2"]
 
 

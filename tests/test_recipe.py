@@ -139,7 +139,7 @@ def test_nothing_is_chosen_where_all_is_given(tmp_path, capfd):
     path.write_text(config.to_toml(), "utf-8")
     options = ["train", f"--run-dir={tmp_path / 'run'}", f"--config={path}", "--explain"]
     assert cli.main(options) == 0
-    assert capfd.readouterr().out.startswith("Nothing to choose for "), "a repetition"
+    assert "was chosen:" in capfd.readouterr().out.splitlines()[0], "a repetition"
     assert cli.main([*options, "--preset=base"]) == 0, "another run, for which is chosen anew"
     printed = capfd.readouterr().out
     assert "learning_rate           0.00075" in printed and "label_smoothing" not in printed
@@ -216,6 +216,13 @@ def test_facts_are_written_with_their_nouns():
     known = MULTI._replace(cores=1, minutes=None, steps=2_000_000)
     assert str(known) == "29,000 pairs, 2,000,000 updates, 1 core"
     assert str(MULTI._replace(gpus=1, minutes=1.5)) == "29,000 pairs, 1.5 minutes, 1 GPU"
+
+
+def test_choices_that_were_made_are_explained_too():
+    to_make = recipe.explain(RunConfig.from_dict(COPY), MULTI).splitlines()
+    made = recipe.explain(completed({}, MULTI), MULTI._replace(cores=64)).splitlines()
+    assert made[0] == f"For {MULTI} was chosen:"
+    assert made[1:] == to_make[1:]
 
 
 def test_explain_prints_the_choices_and_trains_nothing(copy_files, tmp_path, capfd):

@@ -4,7 +4,7 @@ import os
 import pathlib
 import tomllib
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 import tomli_w
 from pydantic import (
@@ -257,6 +257,9 @@ class RunConfig:
         if not isinstance(table, Mapping | None):
             raise ValueError("must be a table; write [model].")
         given = dict(table or {})
+        for name in ("architecture", "preset"):
+            if not isinstance(given.get(name, ""), str):
+                raise ValueError(f"{name} must be a string; received {given[name]!r}.")
         architecture = given.pop("architecture", "transformer")
         config = require_architecture(architecture).config
         sizes = require_preset(given.pop("preset", "tiny"), architecture)
@@ -315,6 +318,11 @@ class RunConfig:
         Raises:
             ConfigError: A setting is unknown (the nearest is named) or has an invalid value.
         """
+        # To pydantic, which reads the strings of the command line, true is the number 1, too.
+        for table, fields in SETTINGS.items():
+            for name, value in dict(tables.get(table, {})).items():
+                if isinstance(value, bool) and name in fields and not _is_bool(fields[name]):
+                    raise ConfigError(f"{where}: [{table}] {name} is not true or false.")
         try:
             return cls(**{"data": {}, **tables})
         except ValidationError as error:
@@ -375,6 +383,10 @@ SETTINGS: dict[str, dict[str, FieldInfo]] = {
     "training": fields_of(TrainingConfig),
 }
 """The settings of each table, those of `[model]` for all architectures."""
+
+
+def _is_bool(field: FieldInfo) -> bool:
+    return bool in (get_args(field.annotation) or (field.annotation,))
 
 
 def flag(name: str) -> str:

@@ -40,17 +40,19 @@ def run(options: argparse.Namespace, started: float) -> int:
     for name, text in (("TEXT", options.text), ("--target", options.target)):
         if text is not None and not text.split():
             raise InputError(f"{name} is empty, so there is nothing to draw.")
+    text, target = (
+        side and " ".join(side.split()) for side in (options.text, options.target)
+    )  # one line
     translator = open_translator(options.model, options)
     if getattr(translator.module, "align", None) is None:
         raise InputError(
             f"{options.model}: this model has no alignment, because it has no attention to the "
             f"source, or its SavedModel is of an earlier version."
         )
-    target = options.target
     if target is None:
-        target = translator(options.text)
+        target = translator(text)
         print(target)
-    [found] = translator.align([options.text], [target])
+    [found] = translator.align([text], [target])
     if not found.target_subwords:
         raise InputError("the translation is empty, so there is nothing to draw; give a --target.")
     if found.truncated:

@@ -245,16 +245,23 @@ def with_choices(config: RunConfig, choices: Choices, chosen_for: str) -> RunCon
 
 
 def explain(config: RunConfig, facts: Facts) -> str:
-    """Returns a text on the choices to make; a run notes them in `[chosen]` of config.toml."""
-    choices = choose(config, facts)
-    if not choices:
+    """Returns a text on the choices: those to make, and those that the configuration notes."""
+    values = config.settings()
+    made = {k: (values[k], reason) for k, reason in config.chosen.items() if k in values}
+    lines = []
+    for heading, choices in (
+        (f"For {facts} would be chosen:", choose(config, facts)),
+        (f"For {config.chosen.get('for', 'this run')} was chosen:", made),
+    ):
+        rows = [
+            f"{setting.partition('.')[2]:22}  {value!s:<8}  {reason}"
+            for setting, (value, reason) in choices.items()
+        ]
+        lines += [heading, *rows] if rows else []
+    if not lines:
         return f"Nothing to choose for {facts}: every setting is given."
-    rows = [
-        f"{setting.partition('.')[2]:22}  {value!s:<8}  {reason}"
-        for setting, (value, reason) in choices.items()
-    ]
     size = f"The size of the model is not chosen: d_model is {config.model.d_model}; see --preset."
-    return "\n".join([f"For {facts} would be chosen:", *rows, size])
+    return "\n".join([*lines, size])
 
 
 def gpus_by_driver(devices: str | None) -> int:
