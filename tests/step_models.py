@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import itertools
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,7 +9,9 @@ import pytest
 import tensorflow as tf
 from small_models import CONFIGS, GENERATING, architecture_of, has_setting
 
-from tf_transformer.decoding import Hypotheses, beam_search, greedy_search
+from tf_transformer.decoding.beam import beam_search
+from tf_transformer.decoding.greedy import greedy_search
+from tf_transformer.decoding.result import Hypotheses
 from tf_transformer.models.architectures import ARCHITECTURES, build_model
 from tf_transformer.models.seq2seq import Seq2Seq
 
@@ -39,10 +40,7 @@ def of_each(sources, token_ids):
 
 
 class Markov:
-    """Logits from a table of the last two tokens, plus biases of the source and of the position.
-
-    Its cache has a part that never changes and a nested part that each step changes.
-    """
+    """Logits from a table of the last two tokens, plus biases of the source and of the position."""
 
     def __init__(self):
         random = np.random.default_rng(1)
@@ -195,46 +193,31 @@ class Case(NamedTuple):
     sources: np.ndarray
     special: dict
 
-    def start(self, sources, **kwargs):
-        return self.model.start_decoding(sources, **kwargs)
-
-    def greedy(self, sources, limits, length_penalty=0.6, num_steps=None):
-        cache = self.start(sources, num_steps=num_steps)
-        return greedy_search(
-            self.model.decode_step, cache, limits, length_penalty=length_penalty,
-            num_steps=num_steps, **self.special,
-        )  # fmt: skip
-
-    def beam(self, sources, limits, beam_size, length_penalty=0.6, n_best=1, num_steps=None):
-        cache = self.start(sources, num_steps=num_steps, beam_size=beam_size)
-        return beam_search(
-            self.model.decode_step, cache, limits, beam_size=beam_size,
-            length_penalty=length_penalty, n_best=n_best, num_steps=num_steps, **self.special,
-        )  # fmt: skip
+    def search(self, sources, limits, beam_size=None, length_penalty=0.6, n_best=1, num_steps=None):
+        """Beam search, or greedy search where there is no size of a beam."""
+        cache = self.model.start_decoding(sources, num_steps=num_steps, beam_size=beam_size)
+        options = {"length_penalty": length_penalty, "num_steps": num_steps, **self.special}
+        if beam_size is None:
+            return greedy_search(self.model.decode_step, cache, limits, **options)
+        options |= {"beam_size": beam_size, "n_best": n_best}
+        return beam_search(self.model.decode_step, cache, limits, **options)
 
 
 def make_case(name):
-    if name in ("markov", "bag"):
+    if name in STEP_MODELS:
         model = {"markov": Markov, "bag": Bag}[name]()
         return Case(model, model.sources(40), SPECIAL)
     model, special = random_model(name)
     return Case(model, padded_sources(40), special)
 
 
-def cases(*names):
-    return pytest.mark.parametrize("case", [param(name) for name in names], indirect=True)
-
-
-def param(name):
-    """A case; slow if it is a model of another architecture than the Transformer's."""
-    is_fast = name in STEP_MODELS or architecture_of(name) == "transformer"
-    return pytest.param(name, marks=() if is_fast else pytest.mark.slow)
-
-
-def some_limits(num_rows):
-    return [np.full(num_rows, n, "int32") for n in (0, 1)] + [
-        np.arange(num_rows, dtype="int32") % NUM_STEPS
+def cases(names, fast=("transformer", "transformer, other choices")):
+    """Parametrizes by models; all but a few are slow."""
+    params = [
+        pytest.param(name, marks=() if name in (*STEP_MODELS, *fast) else pytest.mark.slow)
+        for name in names
     ]
+    return pytest.mark.parametrize("case", params, indirect=True)
 
 
 def arrays(found):
@@ -256,19 +239,40 @@ def hypotheses_of(found, sentence):
     return hypotheses
 
 
-def every_hypothesis(table, limit, length_penalty, eos_id):
-    """All possible hypotheses as `{ids: (log_prob, score)}`: those that ended, those truncated."""
-    ended, truncated = {}, {}
-    tokens = [i for i in range(table.shape[1]) if i != eos_id]
-    for length in range(limit + 1):
-        for ids in itertools.product(tokens, repeat=length):
-            prefix, log_prob = 0, 0.0
-            for i in ids:
-                log_prob += log_softmax(table[prefix])[i]
-                prefix = prefix * table.shape[1] + i + 1
-            end = log_prob + log_softmax(table[prefix])[eos_id]
-            if end > NEG_INF:
-                ended[ids] = end, end / ((5 + length + 1) / 6) ** length_penalty
-            elif log_prob > NEG_INF and length == limit:
-                truncated[ids] = log_prob, log_prob / ((5 + length) / 6) ** length_penalty
-    return ended, truncated
+def search_loop(logits_of, limit, beam_size, length_penalty=0.6, eos_id=EOS):
+    """All hypotheses of one sentence as (score, log_prob, ids, truncated), best first.
+
+    It stops when K hypotheses are finished, which is part of the algorithm, or at the limit.
+    """
+    live, finished = [(0.0, ())], []
+    for index in range(limit + 1):
+        continuations = [
+            (log_prob + more, ids, token)
+            for log_prob, ids in live
+            for token, more in enumerate(log_softmax(logits_of([BOS, *ids])))
+        ]
+        continuations = sorted(continuations, key=lambda c: -c[0])[: 2 * beam_size]
+        ending = [(p, ids) for p, ids, token in continuations[:beam_size] if token == eos_id]
+        penalty = ((5 + index + 1) / 6) ** length_penalty
+        finished += [(p / penalty, p, ids, False) for p, ids in ending]
+        finished = sorted(finished, key=lambda f: -f[0])[:beam_size]
+        if len(finished) == beam_size:
+            return finished
+        if index < limit:
+            live = [(p, (*ids, token)) for p, ids, token in continuations if token != eos_id]
+            live = live[:beam_size]
+    penalty, ended = ((5 + limit) / 6) ** length_penalty, {ids for _, ids in ending}
+    return finished + [(p / penalty, p, ids, True) for p, ids in live if ids not in ended]
+
+
+def assert_found(found, expected):
+    """Compares what a search found with the rows of `search_loop` for each sentence."""
+    n_best = found.scores.shape[1]
+    assert found.ids.shape == (len(expected), n_best, found.lengths.max(initial=0))
+    for sentence, rows in enumerate(expected):
+        rows = rows[:n_best]
+        missing = [((), False)] * (n_best - len(rows))
+        assert hypotheses_of(found, sentence) == [row[2:] for row in rows] + missing
+        for column, values in enumerate((found.scores, found.log_probs)):
+            wanted = [row[column] for row in rows] + [NEG_INF] * len(missing)
+            np.testing.assert_allclose(values[sentence], wanted, atol=1e-4)

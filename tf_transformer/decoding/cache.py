@@ -1,7 +1,7 @@
 """What a search needs of a model: its decoding step and its KV cache."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import tensorflow as tf
 
@@ -12,7 +12,6 @@ _FIXED = ("constants", "source")
 _PARTS = (*_FIXED, "history", "target")
 
 
-@runtime_checkable
 class TranslationModel(Protocol):
     """A model that a search can decode with, one token at a time.
 
@@ -44,7 +43,6 @@ class TranslationModel(Protocol):
     @property
     def weights(self) -> list[Any]:
         """All variables, which a SavedModel of the translator stores."""
-        ...
 
     def start_decoding(
         self,
@@ -59,7 +57,6 @@ class TranslationModel(Protocol):
             num_steps: Steps to allocate the cache for; None for tensors that grow.
             beam_size: K; None in greedy search, where N = B.
         """
-        ...
 
     def decode_step(
         self, token_ids: tf.Tensor, index: tf.Tensor, cache: Cache
@@ -75,7 +72,6 @@ class TranslationModel(Protocol):
         Returns:
             logits `(N, V)` of a float dtype, and the cache of the next step.
         """
-        ...
 
 
 def split_cache(decode_step: DecodeStep, cache: Cache) -> tuple[Callable, Cache, Cache]:
@@ -91,12 +87,12 @@ def split_cache(decode_step: DecodeStep, cache: Cache) -> tuple[Callable, Cache,
     is_flat = not cache.keys() & set(_PARTS)
 
     def split(cache):
-        parts = {"target": cache} if is_flat else cache
+        parts = {"target": cache} if is_flat else dict(cache)
         if unknown := sorted(parts.keys() - set(_PARTS)):  # would never be re-ordered
             raise ValueError(f"cache has the unknown part {unknown[0]!r}; known are {_PARTS}.")
-        constants = {name: part for name, part in parts.items() if name == "constants"}
-        parts = {name: part for name, part in parts.items() if name != "constants"}
-        parts = tf.nest.map_structure(tf.convert_to_tensor, parts) | constants
+        for name, part in parts.items():
+            if name != "constants":
+                parts[name] = tf.nest.map_structure(tf.convert_to_tensor, part)
         fixed = {name: parts.pop(name) for name in _FIXED if name in parts}
         return fixed, parts
 

@@ -33,9 +33,6 @@ def translate_sentences(
         tokenize: From sentences, string `(R,)`, to token ids `(R, None)`.
         translate: Translates at most 64 rows of token ids.
         limit: Tokens that a row may have; a longer sentence is translated in chunks.
-
-    Returns:
-        The outputs of the signature `translate_document`.
     """
     before, sentences, after = found
     tokens = tokenize(sentences.flat_values)
@@ -118,13 +115,7 @@ def in_sentences(
     translate: Callable[[Iterator[str]], Iterator[list[Translation]]],
     within_lines: bool = True,
 ) -> Iterator[list[Translation]]:
-    """Translates any number of texts sentence by sentence, in Python.
-
-    Args:
-        texts: The texts, some of which are read ahead.
-        translate: Translates any number of sentences, one translation of each.
-        within_lines: See `split_lines`.
-    """
+    """Translates texts, some of which are read ahead, sentence by sentence, in Python."""
     layouts: collections.deque = collections.deque()
 
     def sentences():

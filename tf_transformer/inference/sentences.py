@@ -159,17 +159,11 @@ def split_sentences(text: tf.Tensor, within_lines: bool = True) -> Sentences:
     parts = tf.strings.split(lines, _MARK).merge_dims(1, 2)
     parts = tf.strings.reduce_join(tf.strings.split(parts, _KEEP), axis=-1)
     # Every text is now white space, sentence, white space, …, sentence, white space.
-    values, starts = parts.flat_values, parts.row_starts()
-    column = tf.range(tf.size(values, tf.int64)) - tf.gather(starts, parts.value_rowids())
+    before, sentences, after = parts[:, :1].flat_values, parts[:, 1::2], parts[:, 2::2]
     # A text of white space alone has one sentence, which is empty.
-    index = tf.where((column % 2 == 1) & (values != ""))[:, 0]
-    rows, num_rows = tf.gather(parts.value_rowids(), index), parts.nrows()
-
-    def ragged(values):
-        return tf.RaggedTensor.from_value_rowids(values, rows, num_rows, validate=False)
-
-    after = tf.gather(values, index + 1)
-    return Sentences(tf.gather(values, starts), ragged(tf.gather(values, index)), ragged(after))
+    exists = sentences != ""
+    sentences, after = (tf.ragged.boolean_mask(rows, exists) for rows in (sentences, after))
+    return Sentences(before, sentences, after)
 
 
 def split_lines(text: tf.Tensor, within_lines: bool = True) -> Sentences:
@@ -185,12 +179,7 @@ def has_several(text: tf.Tensor) -> tf.Tensor:
 
 
 def parts_of(texts: Sequence[str], within_lines: bool = True) -> list[list[tuple[str, str]]]:
-    """For each text its sentences, one at least, each with what follows, as `split_lines` has them.
-
-    Args:
-        texts: The texts.
-        within_lines: As there.
-    """
+    """Returns each text's sentences by `split_lines`, one at least, each with what follows."""
     if not (within_lines and any(map(_MAY_BE_SEVERAL.search, texts))):
         lines = (text.split("\n") for text in texts)
         return [[*((line, "\n") for line in others), (last, "")] for *others, last in lines]

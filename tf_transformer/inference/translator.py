@@ -8,11 +8,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
-from tf_transformer.decoding import Hypotheses
 from tf_transformer.inference.document import in_sentences
-from tf_transformer.inference.graph import SEARCH_SPECS, ExportTranslator, Search, require_search
+from tf_transformer.inference.graph import ExportTranslator, Search, require_search
 from tf_transformer.inference.results import (
     MISSING_SCORE,
     AlignedPair,
@@ -22,10 +20,9 @@ from tf_transformer.inference.results import (
 from tf_transformer.inference.scoring import aligned_pairs, target_probabilities
 from tf_transformer.inference.streams import num_cores, translate_in_order
 from tf_transformer.inference.versions import SavedModelError, find_saved_model
+from tf_transformer.inference.xla import compiled_search
 from tf_transformer.tokenizers import GraphTokenizer
 
-_FEW_WEIGHTS = 8_000_000
-_SHORTEST = 16  # tokens; XLA's searches pad shorter sources to it
 _process_of_tensorflow: int | None = None
 
 
@@ -60,28 +57,23 @@ class Translator:
         source_tokenizer: GraphTokenizer,
         target_tokenizer: GraphTokenizer,
         search: Search | None = None,
-        *,
-        xla: bool = False,
-        threads: int | None = None,
+        **options: Any,
     ) -> "Translator":
         """Makes a translator of a model in memory; it always uses the model's present weights.
 
-        Args: as `ExportTranslator`; `xla` and `threads` as above.
+        The arguments are those of `ExportTranslator`, the options are `xla` and `threads`.
         """
         module = ExportTranslator(model, source_tokenizer, target_tokenizer, search)
-        return cls(module, xla=xla, threads=threads)
+        return cls(module, **options)
 
     @classmethod
-    def load(
-        cls, path: str | os.PathLike[str], *, xla: bool = False, threads: int | None = None
-    ) -> "Translator":
+    def load(cls, path: str | os.PathLike[str], **options: Any) -> "Translator":
         """Loads a SavedModel.
 
         Args:
             path: A version, such as `saved_models/de_en/1`, or the folder of versions, of which
                 the highest is taken.
-            xla: As above.
-            threads: As above.
+            **options: `xla` and `threads`, as above.
 
         Raises:
             SavedModelError: There is no SavedModel, it is damaged, or it is no translator.
@@ -104,7 +96,7 @@ class Translator:
                 f"{folder}: the SavedModel is no translator of this version; "
                 f"write one with tf-transformer export."
             )
-        return cls(loaded, xla=xla, threads=threads)
+        return cls(loaded, **options)
 
     @property
     def search(self) -> dict[str, float]:
@@ -147,15 +139,11 @@ class Translator:
         White space and line breaks between sentences stay as they are, and a sentence of more than
         `max_length` tokens is translated in chunks.
 
-        Args:
-            texts: A string or a list of strings.
-
         Returns:
             A str for a str, a list of str for a list.
         """
         if isinstance(texts, str):
             return self.document([texts])[0]
-        _require_process_of_tensorflow()
         found = self.module.translate_document(_constant(_checked(texts)))
         return [text.decode("utf-8") for text in found["translation"].numpy()]
 
@@ -188,16 +176,13 @@ class Translator:
             texts: Strings.
             n_best: Translations of each text as `n_best` finds them, at most `beam_size`; None is
                 the one translation that a call makes, sentence by sentence.
-            batch_size: As in a call.
-            beam_size: As in a call.
-            length_penalty: As in a call.
+            batch_size, beam_size, length_penalty: As in a call.
 
         Raises:
             TypeError: As a call.
             ValueError: As a call; also where the model's logits are not finite.
         """
-        _require_process_of_tensorflow()
-        settings = self._settings
+        texts, settings = _checked(texts), self._settings
         # These conversions raise the type errors, because TensorFlow's error would keep a lock, and
         # every later search from another thread would wait forever.
         beam_size = operator.index(settings["beam_size"] if beam_size is None else beam_size)
@@ -219,7 +204,6 @@ class Translator:
                 self._threads or num_cores(),
             )
 
-        texts = _checked(texts)
         return search(texts) if n_best else in_sentences(texts, search, settings["by_sentence"])
 
     def score(
@@ -250,7 +234,6 @@ class Translator:
         return self._of_pairs("align", aligned_pairs, sources, targets, batch_size)
 
     def _of_pairs(self, name, objects_of, sources, targets, batch_size):
-        _require_process_of_tensorflow()
         function = getattr(self.module, name, None)
         if function is None:
             raise ValueError(f"the model of this translator has no {name}.")
@@ -266,27 +249,17 @@ class Translator:
 
     def _translate(self, texts, n_best, batch_size, beam_size, length_penalty):
         """Translates one batch; returns lists of `Translation`."""
-        batch = _constant(texts)
+        batch, sizes = _constant(texts), (beam_size, n_best)
         if self._compiled is not None:
-            found = self._compiled_search(beam_size, n_best)(batch, length_penalty, batch_size)
+            with self._compiling:
+                if sizes not in self._compiled:
+                    self._compiled[sizes] = compiled_search(self.module, *sizes)
+            found = self._compiled[sizes](batch, length_penalty, batch_size)
         elif beam_size == 1:
             found = self.module.greedy(batch, length_penalty)
         else:
             found = self.module.beam(batch, beam_size, length_penalty, n_best)
         return _translations(found)
-
-    def _compiled_search(self, beam_size, n_best):
-        """Returns the compiled search for these sizes, which the first call compiles."""
-        with self._compiling:
-            if (beam_size, n_best) not in self._compiled:
-                # The weights of a SavedModel do not change, so they are constants where they are
-                # few: a weight that is an argument costs 3 µs a call.
-                is_fixed = not isinstance(self.module, ExportTranslator)
-                num_weights = sum(weight.shape.num_elements() for weight in self.module.weights)
-                self._compiled[beam_size, n_best] = _compiled_search(
-                    self.module, beam_size, n_best, is_fixed and num_weights <= _FEW_WEIGHTS
-                )
-            return self._compiled[beam_size, n_best]
 
 
 def run_in_callers_thread() -> None:
@@ -298,50 +271,6 @@ def run_in_callers_thread() -> None:
     with contextlib.suppress(RuntimeError):
         tf.config.threading.set_intra_op_parallelism_threads(1)
         tf.config.threading.set_inter_op_parallelism_threads(-1)
-
-
-def _compiled_search(
-    module: Any, beam_size: int, n_best: int, constant_weights: bool
-) -> Callable[[tf.Tensor, float, int], dict[str, tf.Tensor]]:
-    """Compiles the search of a translator for one beam size.
-
-    Returns:
-        `(text (B,), length_penalty, batch_size)` to what `module.beam` returns. Batches are padded
-        to one of few shapes, of at most `batch_size` rows, since XLA compiles for each of them.
-    """
-
-    @tf.function(input_signature=SEARCH_SPECS, autograph=False)
-    def search(source_ids, limits, length_penalty):
-        if beam_size == 1:
-            found = module.fixed_greedy(source_ids, limits, length_penalty)
-        else:
-            found = module.fixed_beam(source_ids, limits, beam_size, length_penalty, n_best)
-        return [found[name] for name in Hypotheses._fields]
-
-    if constant_weights:
-        search = convert_variables_to_constants_v2(
-            search.get_concrete_function(), lower_control_flow=False
-        )
-    compiled = tf.function(search, input_signature=SEARCH_SPECS, jit_compile=True, autograph=False)
-
-    def translate(text, length_penalty, batch_size):
-        source_ids, limits, source_truncated = module.tokenize(text)
-        num_rows, length = tf.unstack(tf.shape(source_ids))
-        padded_rows = tf.minimum(batch_size, _power_of_two(num_rows)) - num_rows
-        padded_length = tf.maximum(_SHORTEST, _power_of_two(length)) - length
-        paddings = [[0, padded_rows], [0, padded_length]]
-        source_ids = tf.pad(source_ids, paddings, constant_values=module.settings["source_pad_id"])
-        found = compiled(source_ids, tf.pad(limits, [[0, padded_rows]]), length_penalty)
-        return module.detokenize(*(field[:num_rows] for field in found), source_truncated)
-
-    specs = tf.TensorSpec([None], tf.string), tf.TensorSpec([]), tf.TensorSpec([], tf.int32)
-    return tf.function(translate, input_signature=specs, autograph=False)
-
-
-def _power_of_two(size: tf.Tensor) -> tf.Tensor:
-    """Returns the smallest power of two that is not less than an int32 scalar tensor."""
-    powers = tf.constant([1 << exponent for exponent in range(31)])
-    return powers[tf.searchsorted(powers, size[None])[0]]
 
 
 def _translations(found: dict[str, tf.Tensor]) -> list[list[Translation]]:
@@ -375,7 +304,8 @@ def _require_process_of_tensorflow() -> None:
 
 
 def _checked(texts: Iterable[str]) -> Iterator[str]:
-    """Raises for a str, whose characters would be translated one by one."""
+    """Raises for a str, whose characters would be translated one by one, and after a fork."""
+    _require_process_of_tensorflow()
     if isinstance(texts, str | bytes):
         raise TypeError(f"texts must be a list of str; received {type(texts).__name__}.")
     return iter(texts)
