@@ -2,7 +2,6 @@
 
 import itertools
 
-import numpy as np
 import pytest
 import tensorflow as tf
 from graph_session import Server, values
@@ -10,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from test_sentences import split
 
-from tf_transformer.inference.document import in_groups, split_long, translate_sentences
+from tf_transformer.inference.document import split_long, translate_sentences
 from tf_transformer.inference.sentences import split_sentences
 
 # A lone surrogate stands for a byte that is not UTF-8.
@@ -162,22 +161,3 @@ def test_chunks_fit_and_have_like_lengths(lengths):
         sizes = [len(chunk) for chunk in own]
         assert len(own) == max(1, -(-len(sentence) // 4)) and max(sizes) <= 4
         assert len(own) == 1 or (min(sizes) > 0 and len({*sizes[:-1]}) == 1)
-
-
-@pytest.mark.parametrize("num_rows", [1, 64, 65, 200])
-def test_groups_are_small_and_sorted_and_come_back_in_order(num_rows):
-    lengths = np.random.default_rng(0).integers(0, 9, num_rows)
-    rows = tf.RaggedTensor.from_row_lengths(np.repeat(np.arange(num_rows), lengths), lengths)
-    groups = []
-
-    def translate(group):
-        groups.append(group.row_lengths().numpy().tolist())
-        texts = tf.strings.reduce_join(tf.strings.as_string(group), axis=-1, separator=" ")
-        return texts, group.row_lengths() > 5
-
-    texts, truncated = in_groups(rows, translate)
-    expected = [" ".join([str(row)] * length) for row, length in enumerate(lengths)]
-    assert [text.decode() for text in texts.numpy()] == expected
-    assert truncated.numpy().tolist() == (lengths > 5).tolist()
-    assert all(len(group) == 64 for group in groups[:-1]) and len(groups[-1]) <= 64
-    assert list(itertools.chain(*groups)) == sorted(lengths, reverse=True)

@@ -8,7 +8,6 @@ from letters import MAX_LENGTH, VOCAB_SIZE, random_model
 from phrase_models import padded
 
 import tf_transformer as tt
-from tf_transformer.inference.results import MISSING_SCORE
 from tf_transformer.inference.scoring import Alignment
 
 
@@ -71,35 +70,6 @@ def test_scores_are_the_log_softmax_of_the_logits(module, known, pairs):
         assert found["log_prob"][row] == pytest.approx(expected, abs=1e-4)
         assert found["num_tokens"][row] == len(labels)
     assert found["truncated"].tolist() == [False] * (len(pairs[0]) - 3) + [True] * 3
-
-
-def test_a_search_reports_the_score_of_its_translation(randomise, letter_tokenizer, sentences):
-    model = random_model(randomise)
-    # Text has letters and no bytes, or tokenizing it would give other ids.
-    is_byte = np.arange(VOCAB_SIZE) < VOCAB_SIZE - 20
-    is_byte[letter_tokenizer.eos_id] = False
-    model.output_projection.bias.assign_add(np.where(is_byte, -9.0, 0.0))
-    translate = translator(model, letter_tokenizer)
-    module = translate.module
-    source_ids, limits, _ = module.tokenize(tf.constant(sentences))
-    hypotheses = module.fixed_beam(source_ids, limits, 3, 0.6, 3)
-    found = run(lambda text: module.beam(text, 3, 0.6, 3), sentences)
-    compared = []
-    for row, sentence in enumerate(sentences):
-        for hypothesis, text in enumerate(found["translations"][row]):
-            length = found["lengths"][row, hypothesis]
-            same_ids = letter_tokenizer.encode([text.decode()]) == [
-                hypotheses["ids"][row, hypothesis, :length].numpy().tolist()
-            ]
-            log_prob = found["log_probs"][row, hypothesis]
-            exists = log_prob > MISSING_SCORE and not found["truncated"][row, hypothesis]
-            if same_ids and exists and length < MAX_LENGTH:
-                compared.append((sentence, text.decode(), log_prob, length + 1, False))
-    assert len(compared) >= 20
-    sources, targets, *expected = zip(*compared, strict=True)
-    found = zip(*translate.score(sources, targets), strict=True)
-    for column, values in zip(found, expected, strict=True):
-        np.testing.assert_allclose(column, values, atol=1e-4)
 
 
 @pytest.mark.parametrize("alignment", [None, Alignment(0), Alignment(2, shifted=True)])

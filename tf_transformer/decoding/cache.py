@@ -80,9 +80,6 @@ def split_cache(decode_step: DecodeStep, cache: Cache) -> tuple[Callable, Cache,
     Returns:
         a step `(token_ids, index, fixed, changing) -> (logits float32 (N, V), changing)`, and the
         first `fixed` and `changing`.
-
-    Raises:
-        ValueError: The cache has parts of known and of unknown names.
     """
     is_flat = not cache.keys() & set(_PARTS)
 

@@ -80,9 +80,6 @@ def linked_tokens(
     How often is measured by Dice's coefficient: twice the number of pairs that have both, over the
     numbers of pairs that have each. A token that its sentence has more than once has no link.
 
-    Args:
-        sources, targets: Tokens of sentences and of their translations.
-
     Returns:
         The indices of source and target tokens in each pair.
     """

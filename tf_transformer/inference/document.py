@@ -69,11 +69,7 @@ def between(translations: tf.Tensor, spaces: tf.Tensor) -> tf.Tensor:
 
 
 def split_long(tokens: tf.RaggedTensor, limit: int) -> tuple[tf.RaggedTensor, tf.Tensor]:
-    """Splits rows of more than `limit` tokens into chunks of equal lengths, but for the last.
-
-    Args:
-        tokens: int32 `(R, None)`.
-        limit: Tokens that a chunk may have, at least 1.
+    """Splits rows `(R, None)` of more than `limit` tokens into chunks of like lengths.
 
     Returns:
         The chunks in order, int32 `(C, None)`, and the index of each one's row, int64 `(C,)`. A row

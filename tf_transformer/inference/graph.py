@@ -53,10 +53,8 @@ class Search:
         length_penalty: See `beam_score`.
         max_length: Tokens a source may have, its end included (the rest is dropped), and the limit
             of any translation.
-        max_length_ratio: Limit of a translation in tokens for each token of its source, see
-            `output_limits`.
-        fold_capitals: Whether to lower the case of a source that is mostly in capitals, see
-            `capitals.fold_capitals`.
+        max_length_ratio: See `output_limits`.
+        fold_capitals: Whether to apply `capitals.fold_capitals` to sources.
         by_sentence: Whether each sentence of a line is translated on its own. Otherwise a line is
             one sentence, such as the prompt of a language model.
         alignment: The attention that `align` returns; None for `default_alignment`.
@@ -75,19 +73,13 @@ class ExportTranslator(tf.Module):
     """The functions of a translator. All are saved; some of them are signatures.
 
     It holds the model's variables and nothing else of Keras, so a SavedModel of it loads wherever
-    TensorFlow and the ops of TensorFlow Text are.
+    TensorFlow and the ops of TensorFlow Text are. `score` and `align` are None where the model
+    lacks what they need, see `can_score` and `can_align`.
 
     Args:
         model: A translation model, built.
         source_tokenizer, target_tokenizer: Its tokenizers, such as `SentencePieceTokenizer`.
         search: How it searches.
-
-    Attributes:
-        score: The signature `score`; None where the model has no teacher forcing.
-        align: The signature `align`; None where model or tokenizers lack something, see
-            `can_align`.
-        settings: Scalar variables `beam_size`, `length_penalty`, `vocab_size` (the target's),
-            `source_pad_id` and `by_sentence`.
 
     Raises:
         ValueError: The tokenizers are not those of the model, the model has too few positions, or
@@ -290,20 +282,15 @@ def _require_fit(model, source_tokenizer, target_tokenizer, search):
             expected = getattr(config, of_model, value)
             if value != expected:
                 raise ValueError(
-                    f"the {side} tokenizer has {name}={value}, but the model was made for "
-                    f"{name}={expected}; give the tokenizers with which it was trained."
+                    f"the {side} tokenizer has {name}={value}, but the model was trained with "
+                    f"{name}={expected}; give the tokenizers of its training."
                 )
-    if search.max_length < 2:
-        raise ValueError(
-            f"max_length must be at least 2, a token and the end; received {search.max_length}."
-        )
+    max_length, limit = search.max_length, getattr(config, "position_limit", None)
+    if max_length < 2:  # a token and the end
+        raise ValueError(f"max_length must be at least 2; received {max_length}.")
     # A search gives the decoder the begin token and max_length tokens after it.
-    limit = getattr(config, "position_limit", None)
-    if limit is not None and search.max_length >= limit:
-        raise ValueError(
-            f"max_length must be less than max_positions={limit}, the positions that the model "
-            f"learned; received max_length={search.max_length}."
-        )
+    if limit is not None and max_length >= limit:
+        raise ValueError(f"max_length must be less than max_positions={limit}; got {max_length}.")
     require_search(search.beam_size, search.length_penalty, target_tokenizer.vocab_size)
 
 

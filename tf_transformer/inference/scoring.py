@@ -70,10 +70,8 @@ class TeacherForcing:
         """Computes the probability of each target.
 
         Returns:
-            `log_prob` float32 `(B,)`, the sum of the log-probabilities of the target's tokens, in
-            the segmentation of the tokenizer, and its end: a search may have found the same text
-            in other subwords. `num_tokens` int32 `(B,)`, the number of these tokens; `truncated`
-            bool `(B,)`, whether tokens of a side were dropped.
+            `log_prob` float32 `(B,)`, `num_tokens` int32 `(B,)` and `truncated` bool `(B,)`, see
+            `TargetProbability`.
         """
         source, target, truncated = self._tokens(source, target)
         labels = self._target.with_end(target)
@@ -91,14 +89,9 @@ class TeacherForcing:
     ) -> dict[str, tf.Tensor]:
         """Computes how much each token of the target attends to each of the source.
 
-        Args:
-            source: string `(B,)`.
-            target: string `(B,)`.
-            alignment: Which attention is taken; None for `default_alignment`.
-
         Returns:
-            The subwords that `attend` returns; `attention` float32 `(B, T, S)`, whose rows sum to 1
-            and are 0 in the padding.
+            What `attend` returns first, and the `attention` of `alignment` (None for
+            `default_alignment`), float32 `(B, T, S)`, whose rows sum to 1 and are 0 in the padding.
         """
         found, layers = self.attend(source, target)
         layer, shifted, *_ = alignment or default_alignment(len(layers))
@@ -119,10 +112,8 @@ class TeacherForcing:
         Returns:
             `source_subwords` string `(B, S)`, the end last, and `target_subwords` string `(B, T)`,
             without an end; both are padded with empty strings. `source_lengths` and
-            `target_lengths` int32 `(B,)`. `truncated` bool `(B,)`, whether tokens of a side were
-            dropped.
-            Second, for each layer the mean of its heads, float32 `(B, T + 1, S)`, whose row t
-            predicts token t of the target.
+            `target_lengths` int32 `(B,)`; `truncated` bool `(B,)`. Second, for each layer the mean
+            of its heads, float32 `(B, T + 1, S)`, whose row t predicts token t of the target.
         """
         source, target, truncated = self._tokens(source, target)
         inputs = self._inputs(source, target)

@@ -71,12 +71,11 @@ class Translator:
         """Loads a SavedModel.
 
         Args:
-            path: A version, such as `saved_models/de_en/1`, or the folder of versions, of which
-                the highest is taken.
+            path: A version such as `saved_models/de_en/1`, or the folder, for its highest version.
             **options: `xla` and `threads`, as above.
 
         Raises:
-            SavedModelError: There is no SavedModel, it is damaged, or it is no translator.
+            SavedModelError: There is no SavedModel, it is damaged, or it is not a translator.
         """
         _require_process_of_tensorflow()
         folder = find_saved_model(path)
@@ -123,10 +122,6 @@ class Translator:
 
         Returns:
             A str for a str, a list of str for a list.
-
-        Raises:
-            TypeError: `texts` holds something else than str, or a number is of a wrong type.
-            ValueError: A number is out of its range.
         """
         if isinstance(texts, str):
             return self([texts], batch_size, beam_size, length_penalty)[0]
@@ -138,9 +133,6 @@ class Translator:
 
         White space and line breaks between sentences stay as they are, and a sentence of more than
         `max_length` tokens is translated in chunks.
-
-        Returns:
-            A str for a str, a list of str for a list.
         """
         if isinstance(texts, str):
             return self.document([texts])[0]
@@ -179,8 +171,7 @@ class Translator:
             batch_size, beam_size, length_penalty: As in a call.
 
         Raises:
-            TypeError: As a call.
-            ValueError: As a call; also where the model's logits are not finite.
+            ValueError: A number is out of its range, or the model's logits are not finite.
         """
         texts, settings = _checked(texts), self._settings
         # These conversions raise the type errors, because TensorFlow's error would keep a lock, and
@@ -192,8 +183,7 @@ class Translator:
         require_search(beam_size, penalty, settings["vocab_size"])
         if not 1 <= number <= beam_size:
             raise ValueError(
-                f"n_best must be from 1 to the size of the beam, {beam_size}; received "
-                f"n_best={number}. Give a larger beam_size (--beam-size)."
+                f"n_best must be from 1 to the size of the beam, {beam_size} (--beam-size)."
             )
 
         def search(lines):
@@ -219,7 +209,6 @@ class Translator:
             batch_size: Pairs that go through the graph at once.
 
         Raises:
-            TypeError: As a call.
             ValueError: The numbers of sources and targets differ, or the model cannot score.
         """
         return self._of_pairs("score", target_probabilities, sources, targets, batch_size)
@@ -297,9 +286,8 @@ def _require_process_of_tensorflow() -> None:
     _process_of_tensorflow = _process_of_tensorflow or os.getpid()
     if _process_of_tensorflow != os.getpid():
         raise RuntimeError(
-            "this process was forked from one that had a Translator, and TensorFlow does not work "
-            "after a fork. Start processes with multiprocessing.get_context('spawn'), or make the "
-            "first Translator after the fork."
+            "TensorFlow does not work after a fork. Start processes with "
+            "multiprocessing.get_context('spawn'), or make the first Translator after the fork."
         )
 
 
