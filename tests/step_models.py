@@ -211,12 +211,10 @@ def make_case(name):
     return Case(model, padded_sources(40), special)
 
 
-def cases(names, fast=("transformer", "transformer, other choices")):
+def cases(names):
     """Parametrizes by models; all but a few are slow."""
-    params = [
-        pytest.param(name, marks=() if name in (*STEP_MODELS, *fast) else pytest.mark.slow)
-        for name in names
-    ]
+    fast = (*STEP_MODELS, "transformer")
+    params = [pytest.param(name, marks=() if name in fast else pytest.mark.slow) for name in names]
     return pytest.mark.parametrize("case", params, indirect=True)
 
 

@@ -65,7 +65,7 @@ def assert_same(found, expected, atol=1e-4):
     np.testing.assert_allclose(found.log_probs, expected.log_probs, atol=atol)
 
 
-@cases(MODELS, fast=("transformer",))
+@cases(MODELS)
 @pytest.mark.parametrize("beam_size", [None, 4])
 def test_eager_graph_and_compiled_find_the_same(case, beam_size):
     sources = tf.constant(case.sources)
@@ -112,13 +112,10 @@ def test_a_translation_depends_neither_on_its_batch_nor_on_padding(case):
     assert len(differing) <= 4, differing
 
 
-@pytest.mark.parametrize("num_layers", [1, 2])
-def test_a_graph_from_text_returns_every_sentence(num_layers):
+def test_a_graph_from_text_returns_every_sentence():
     # With queries scaled before attention's product, the graph of a one-layer model silently
     # returned no sentences; TensorFlow moves the scale behind the product.
-    model = Transformer(
-        TransformerConfig(11, 11, num_layers=num_layers, d_model=8, num_heads=2, d_ff=12)
-    )
+    model = Transformer(TransformerConfig(11, 11, num_layers=1, d_model=8, num_heads=2, d_ff=12))
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
     def find(texts):

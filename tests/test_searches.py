@@ -196,19 +196,18 @@ def assert_equal(found, expected):
         assert array.tolist() == getattr(arrays(expected), name).tolist(), name
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_logits_of_half_precision_are_computed_in_float32(search, dtype):
+def test_logits_of_half_precision_are_computed_in_float32(search):
     model = Markov()
 
     def rounded(to):
         def step(*args):
             logits, cache = model.decode_step(*args)
-            return tf.cast(tf.cast(logits, dtype), to), cache
+            return tf.cast(tf.cast(logits, "bfloat16"), to), cache
 
         return step
 
     run = tf.function(search)
-    found = run(model, decode_step=rounded(dtype))
+    found = run(model, decode_step=rounded("bfloat16"))
     assert_equal(found, run(model, decode_step=rounded("float32")))
 
 
