@@ -44,8 +44,9 @@ def test_xla_changes_no_translation(exported_version, in_memory, sentences, beam
     plain, compiled = (tt.Translator(module, xla=xla, threads=2) for xla in (False, True))
     # Batches of one, of a power of two, and not; texts that are too long and that are empty.
     for texts in (sentences[:1], sentences[:8], [*sentences[:4], "", "ab " * 200, sentences[9]]):
-        expected = plain.n_best(texts, beam_size, 4, beam_size)
-        found = compiled.n_best(texts, beam_size, 4, beam_size)
+        options = {"batch_size": 4, "beam_size": beam_size}
+        expected = plain.n_best(texts, beam_size, **options)
+        found = compiled.n_best(texts, beam_size, **options)
         for these, those in zip(found, expected, strict=True):
             assert [(t.text, t.length, t.truncated) for t in these] == [
                 (t.text, t.length, t.truncated) for t in those

@@ -45,7 +45,7 @@ class Translator:
     def __init__(self, module: Any, *, xla: bool = False, threads: int | None = None) -> None:
         _require_process_of_tensorflow()
         self.module = module
-        self._threads = threads
+        self._threads = threads or num_cores()
         self._settings = {name: value.numpy().item() for name, value in module.settings.items()}
         self._compiled: dict[tuple[int, int], Callable] | None = {} if xla else None
         self._compiling = threading.Lock()
@@ -87,13 +87,11 @@ class Translator:
         # TensorFlow raises errors of many classes for damaged files.
         except (OSError, IndexError, ValueError, RuntimeError, tf.errors.OpError) as error:
             raise SavedModelError(
-                f"{folder}: the SavedModel is damaged or incomplete. "
-                f"Copy it again, or write it again with tf-transformer export."
+                f"{folder}: the SavedModel is damaged; write it again with tf-transformer export."
             ) from error
         if "by_sentence" not in getattr(loaded, "settings", {}):
             raise SavedModelError(
-                f"{folder}: the SavedModel is no translator of this version; "
-                f"write one with tf-transformer export."
+                f"{folder}: no translator of this version; write one with tf-transformer export."
             )
         return cls(loaded, **options)
 
@@ -139,20 +137,18 @@ class Translator:
         found = self.module.translate_document(_constant(_checked(texts)))
         return [text.decode("utf-8") for text in found["translation"].numpy()]
 
-    def n_best(
-        self,
-        texts: Iterable[str],
-        n_best: int,
-        batch_size: int = 64,
-        beam_size: int | None = None,
-        length_penalty: float | None = None,
-    ) -> list[list[Translation]]:
+    def n_best(self, texts: Iterable[str], n_best: int, **options: Any) -> list[list[Translation]]:
         """Finds the best translations of each text, best first, no text twice.
 
         A text is searched as a whole: a model that has learned from single sentences may translate
         only the first of several. Fewer than `n_best` are returned where the search found no more.
+
+        Args:
+            texts: Strings.
+            n_best: The number of translations, at most `beam_size`.
+            **options: `batch_size`, `beam_size` and `length_penalty`, as in a call.
         """
-        return list(self.stream(texts, n_best, batch_size, beam_size, length_penalty))
+        return list(self.stream(texts, n_best, **options))
 
     def stream(
         self,
@@ -166,8 +162,8 @@ class Translator:
 
         Args:
             texts: Strings.
-            n_best: Translations of each text as `n_best` finds them, at most `beam_size`; None is
-                the one translation that a call makes, sentence by sentence.
+            n_best: Translations of each text as `n_best` finds them; None is the one translation
+                that a call makes, sentence by sentence.
             batch_size, beam_size, length_penalty: As in a call.
 
         Raises:
@@ -191,7 +187,7 @@ class Translator:
                 lines,
                 lambda batch: self._translate(batch, number, batch_size, beam_size, penalty),
                 batch_size,
-                self._threads or num_cores(),
+                self._threads,
             )
 
         return search(texts) if n_best else in_sentences(texts, search, settings["by_sentence"])
@@ -231,10 +227,10 @@ class Translator:
         def run_batch(batch):
             return objects_of(function(*(_constant(side) for side in zip(*batch, strict=True))))
 
-        threads = self._threads or num_cores()
-        return list(
-            translate_in_order(pairs, run_batch, batch_size, threads, lambda p: sum(map(len, p)))
-        )
+        def length(pair):
+            return sum(map(len, pair))
+
+        return list(translate_in_order(pairs, run_batch, batch_size, self._threads, length))
 
     def _translate(self, texts, n_best, batch_size, beam_size, length_penalty):
         """Translates one batch; returns lists of `Translation`."""
