@@ -120,14 +120,8 @@ def make_model(name):
     config = dataclasses.replace(
         CONFIGS[name], source_vocab_size=11, target_vocab_size=VOCAB_SIZE, tie_embeddings=False
     )
-    sizes = {
-        "num_layers": 2,
-        "d_model": 8,
-        "num_heads": 2,
-        "d_ff": 12,
-        "num_units": 10,
-        "tie_output": False,
-    }
+    sizes = {"num_layers": 2, "d_model": 8, "num_heads": 2, "d_ff": 12, "num_units": 10}
+    sizes["tie_output"] = False
     architecture = architecture_of(name)
     known = {size: sizes[size] for size in sizes if has_setting(architecture, size)}
     model = build_model(dataclasses.replace(config, **known))
@@ -176,13 +170,6 @@ def varied_end(model, num_steps=9):
     )
 
 
-@functools.cache
-def random_model(name):
-    """A small model with random weights, and the special ids to search it with."""
-    model = make_model(name)
-    return model, {"pad_id": PAD, "bos_id": BOS, "eos_id": varied_end(model)}
-
-
 # Searches with any of these models, and their results
 
 
@@ -203,12 +190,13 @@ class Case(NamedTuple):
         return beam_search(self.model.decode_step, cache, limits, **options)
 
 
+@functools.cache
 def make_case(name):
     if name in STEP_MODELS:
         model = {"markov": Markov, "bag": Bag}[name]()
         return Case(model, model.sources(40), SPECIAL)
-    model, special = random_model(name)
-    return Case(model, padded_sources(40), special)
+    model = make_model(name)
+    return Case(model, padded_sources(40), {**SPECIAL, "eos_id": varied_end(model)})
 
 
 def cases(names):

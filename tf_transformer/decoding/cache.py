@@ -15,9 +15,8 @@ _PARTS = (*_FIXED, "history", "target")
 class TranslationModel(Protocol):
     """A model that a search can decode with, one token at a time.
 
-    A batch of B sentences has K hypotheses each, N = B * K in all; those of a sentence are
-    consecutive. The cache is a dict of up to four parts, each a nested structure of tensors. A part
-    says what a search may do with its tensors:
+    A batch of B sentences has K consecutive hypotheses each, N = B * K in all. The cache is a dict
+    of up to four parts, nested structures of tensors, which say what a search may do with them:
 
     - `"constants"` belong to no sentence. They never change and need not be tensors.
     - `"source"` `(B, …)` belongs to the sentences and never changes, such as keys and values of the
@@ -102,10 +101,7 @@ def split_cache(decode_step: DecodeStep, cache: Cache) -> tuple[Callable, Cache,
 
 
 def open_shapes(structure: Any) -> Any:
-    """The shape invariants of a loop over `structure`: the first axis and growing axes are open.
-
-    An axis of size 0 grows with each step.
-    """
+    """Returns the shape invariants of a loop, open in the first axis and in those of size 0."""
 
     def open_shape(tensor):
         sizes = tensor.shape.as_list()

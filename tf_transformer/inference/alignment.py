@@ -29,13 +29,11 @@ def choose_alignment(
     Args:
         model: The model, built.
         source_tokenizer, target_tokenizer: Its tokenizers.
-        pairs: Sources and their translations, such as validation text. Of more than a thousand a
-            sample from all parts of the text is used.
+        pairs: Sources and their translations, of which at most a thousand are used.
         max_length: Tokens that each side may have, its end included.
 
     Returns:
-        The alignment; `default_alignment` where no tokens are linked; None where model or
-        tokenizers lack something, see `can_align`.
+        The alignment; `default_alignment` if no tokens are linked; None unless `can_align`.
     """
     readers = [TextReader(each, max_length) for each in (source_tokenizer, target_tokenizer)]
     if not can_align(model, *readers):

@@ -28,11 +28,8 @@ def translate_sentences(
 ) -> dict[str, tf.Tensor]:
     """Translates texts that were split into sentences, and keeps their white space.
 
-    Args:
-        found: The sentences of B texts.
-        tokenize: From sentences, string `(R,)`, to token ids `(R, None)`.
-        translate: Translates at most 64 rows of token ids.
-        limit: Tokens that a row may have; a longer sentence is translated in chunks.
+    `tokenize` makes token ids `(R, None)` of sentences, string `(R,)`; `translate` takes at most 64
+    rows of them. A sentence of more than `limit` tokens is translated in chunks.
     """
     before, sentences, after = found
     tokens = tokenize(sentences.flat_values)

@@ -54,11 +54,6 @@ class TeacherForcing:
 
     Every function takes `source` and `target`, string `(B,)`, and drops the tokens of a text beyond
     the limit of its reader. White space of any kind, line breaks too, separates words.
-
-    Args:
-        model: A model with a call, see `can_score`.
-        source: Reads sources.
-        target: Reads targets.
     """
 
     def __init__(self, model: TranslationModel, source: TextReader, target: TextReader) -> None:

@@ -132,16 +132,11 @@ class Sentences(NamedTuple):
 
     `before + sentences[0] + after[0] + sentences[1] + …` is the text. No sentence is empty or
     begins or ends with white space.
-
-    Attributes:
-        before: string `(B,)`.
-        sentences: string `tf.RaggedTensor` `(B, None)`.
-        after: string `tf.RaggedTensor` of the same shape.
     """
 
-    before: tf.Tensor
-    sentences: tf.RaggedTensor
-    after: tf.RaggedTensor
+    before: tf.Tensor  # string (B,)
+    sentences: tf.RaggedTensor  # string (B, None)
+    after: tf.RaggedTensor  # string (B, None)
 
 
 def split_sentences(text: tf.Tensor, within_lines: bool = True) -> Sentences:

@@ -29,7 +29,7 @@ def translate_in_order(
         translate: Translates a batch; it is called from several threads.
         batch_size: Texts in a batch. Texts of like length go together.
         threads: Batches at a time.
-        length: The length of a text.
+        length: Returns the length of a text.
     """
     if batch_size < 1:
         raise ValueError(f"batch_size must be at least 1; received {batch_size}.")

@@ -14,10 +14,7 @@ def valid_utf8(text: tf.Tensor) -> tf.Tensor:
 class TextReader:
     """Reads texts, valid UTF-8, as token ids. A text without a visible character has no tokens.
 
-    Args:
-        tokenizer: The tokenizer of a side of the model.
-        max_length: Tokens of a text, the end included.
-        folds_capitals: Whether to apply `fold_capitals`.
+    A text has at most `max_length` tokens, the end included.
     """
 
     def __init__(
