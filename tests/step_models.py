@@ -1,11 +1,9 @@
-"""Models to search with: two simple ones, which exist in NumPy too, and one of each kind."""
+"""Models to search with: a simple one, which exists in NumPy too, and one of each kind."""
 
 import dataclasses
-import functools
 from typing import Any, NamedTuple
 
 import numpy as np
-import pytest
 import tensorflow as tf
 from small_models import CONFIGS, GENERATING, architecture_of, has_setting
 
@@ -20,7 +18,6 @@ SPECIAL = {"pad_id": PAD, "bos_id": BOS, "eos_id": EOS}
 VOCAB_SIZE = 9
 NUM_STEPS = 11  # of a KV cache of fixed size; the largest limit is one less
 NEG_INF = float("-inf")
-STEP_MODELS = ("markov", "bag")
 TRANSFORMERS = ("transformer", "transformer, post-norm", "transformer, other choices")
 MODELS = tuple(dict.fromkeys([*TRANSFORMERS, *(n for n in GENERATING if n in ARCHITECTURES)]))
 
@@ -35,12 +32,11 @@ def of_each(sources, token_ids):
     return tf.repeat(sources, tf.shape(token_ids)[0] // tf.shape(sources)[0], axis=0)
 
 
-# Models that are no Transformer. Each keeps the model contract, and has `logits`, the same model in
-# NumPy without a cache: a function of one source and the tokens so far.
-
-
 class Markov:
-    """Logits from a table of the last two tokens, plus biases of the source and of the position."""
+    """Logits from a table of the last two tokens, plus biases of the source and of the position.
+
+    `logits` is the same in NumPy without a cache: a function of one source and the tokens so far.
+    """
 
     def __init__(self):
         random = np.random.default_rng(1)
@@ -74,41 +70,6 @@ class Markov:
     def logits(self, source, tokens):
         before = tokens[-2] if len(tokens) > 1 else BOS
         return self.table[before, tokens[-1]] + source + self.by_position[len(tokens) - 1]
-
-
-class Bag:
-    """Logits from the sum of the embeddings of all tokens so far: its cache grows by one a step."""
-
-    def __init__(self):
-        random = np.random.default_rng(3)
-        self.embeddings = random.normal(size=(VOCAB_SIZE, 4)).astype("float32")
-        self.output = random.normal(size=(4, VOCAB_SIZE)).astype("float32")
-        self.bias = np.where(np.arange(VOCAB_SIZE) == PAD, -99.0, 0.0).astype("float32")
-
-    def sources(self, num_rows):
-        return np.random.default_rng(4).normal(size=(num_rows, 4)).astype("float32")
-
-    def start_decoding(self, sources, num_steps=None, beam_size=None):
-        past = tf.zeros([num_hypotheses(sources, beam_size), num_steps or 0, 4])
-        constants = {} if num_steps is None else {"steps": tf.range(num_steps)}
-        return {"constants": constants, "source": {"bag": sources}, "target": {"past": past}}
-
-    def decode_step(self, token_ids, index, cache):
-        constants, past = cache["constants"], cache["target"]["past"]
-        new = tf.gather(self.embeddings, token_ids)[:, None]
-        if "steps" in constants:
-            past, checks = tf.where((constants["steps"] == index)[:, None], new, past), []
-        else:
-            past = tf.concat([past, new], axis=1)
-            checks = [tf.debugging.assert_equal(tf.shape(past)[1], index + 1)]
-        with tf.control_dependencies(checks):
-            bag = of_each(cache["source"]["bag"], token_ids)
-            hidden = tf.tanh(bag + tf.reduce_sum(past, axis=1))
-        return hidden @ self.output + self.bias, {**cache, "target": {"past": past}}
-
-    def logits(self, source, tokens):
-        hidden = np.tanh(source + self.embeddings[tokens].sum(axis=0))
-        return hidden @ self.output + self.bias
 
 
 def log_softmax(logits):
@@ -190,20 +151,9 @@ class Case(NamedTuple):
         return beam_search(self.model.decode_step, cache, limits, **options)
 
 
-@functools.cache
 def make_case(name):
-    if name in STEP_MODELS:
-        model = {"markov": Markov, "bag": Bag}[name]()
-        return Case(model, model.sources(40), SPECIAL)
     model = make_model(name)
     return Case(model, padded_sources(40), {**SPECIAL, "eos_id": varied_end(model)})
-
-
-def cases(names):
-    """Parametrizes by models; all but a few are slow."""
-    fast = (*STEP_MODELS, "transformer")
-    params = [pytest.param(name, marks=() if name in fast else pytest.mark.slow) for name in names]
-    return pytest.mark.parametrize("case", params, indirect=True)
 
 
 def arrays(found):

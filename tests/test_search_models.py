@@ -12,7 +12,6 @@ from step_models import (
     SPECIAL,
     arrays,
     assert_found,
-    cases,
     hypotheses_of,
     make_case,
     search_loop,
@@ -26,12 +25,20 @@ from tf_transformer.models.transformer import Transformer
 IDS = tf.TensorSpec([None, None], tf.int32)
 
 
+# The fixture `case` of every model; all but the Transformer as it is by default are slow.
+EVERY_MODEL = pytest.mark.parametrize(
+    "case",
+    [MODELS[0], *(pytest.param(name, marks=pytest.mark.slow) for name in MODELS[1:])],
+    indirect=True,
+)
+
+
 @pytest.fixture(scope="module")
 def case(request):
     return make_case(request.param)
 
 
-@cases(MODELS)
+@EVERY_MODEL
 @pytest.mark.parametrize("beam_size", [None, 3])
 def test_the_cached_search_is_the_loop_of_a_model_without_a_cache(case, beam_size):
     call = tf.function(case.model, input_signature=[{"source_ids": IDS, "target_ids": IDS}])
@@ -65,7 +72,7 @@ def assert_same(found, expected, atol=1e-4):
     np.testing.assert_allclose(found.log_probs, expected.log_probs, atol=atol)
 
 
-@cases(MODELS)
+@EVERY_MODEL
 @pytest.mark.parametrize("beam_size", [None, 4])
 def test_eager_graph_and_compiled_find_the_same(case, beam_size):
     sources = tf.constant(case.sources)
@@ -84,7 +91,7 @@ def test_eager_graph_and_compiled_find_the_same(case, beam_size):
     assert_same(compiled, eager)
 
 
-@cases(MODELS)
+@EVERY_MODEL
 def test_a_translation_depends_neither_on_its_batch_nor_on_padding(case):
     @tf.function(input_signature=[IDS])
     def find(source_ids):

@@ -8,21 +8,18 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from step_models import (
+    BOS,
     EOS,
     NEG_INF,
     NUM_STEPS,
     SPECIAL,
-    STEP_MODELS,
     VOCAB_SIZE,
-    Bag,
     Case,
     Markov,
     arrays,
     assert_found,
-    cases,
     hypotheses_of,
     log_softmax,
-    make_case,
     num_hypotheses,
     of_each,
     search_loop,
@@ -36,24 +33,17 @@ from tf_transformer.decoding.top_k import blockwise_top_k, iterative_top_k
 LENGTH_PENALTIES = (0.0, 0.6, 1.0)
 
 
-@pytest.fixture(scope="module")
-def case(request):
-    return make_case(request.param)
-
-
 # Against a loop that never stops early; greedy search is that of one hypothesis
 
 
-@cases(STEP_MODELS)
 @pytest.mark.parametrize("length_penalty", LENGTH_PENALTIES)
 @pytest.mark.parametrize("beam_size", [None, 1, 2, 4, 7])
-def test_a_search_is_the_loop_without_an_early_stop(case, length_penalty, beam_size):
-    size = beam_size or 1
+def test_a_search_is_the_loop_without_an_early_stop(length_penalty, beam_size):
+    size, model = beam_size or 1, Markov()
+    case = Case(model, model.sources(60), SPECIAL)
     limits = np.arange(len(case.sources), dtype="int32") % NUM_STEPS
     expected = [
-        search_loop(
-            lambda tokens, s=source: case.model.logits(s, tokens), limit, size, length_penalty
-        )
+        search_loop(lambda tokens, s=source: model.logits(s, tokens), limit, size, length_penalty)
         for source, limit in zip(case.sources, limits, strict=True)
     ]
     # The sources cover all cases: ended, truncated and both; empty, and ended at the limit.
@@ -212,19 +202,16 @@ def test_logits_of_half_precision_are_computed_in_float32(search):
 
 
 def test_a_flat_cache_belongs_to_the_hypotheses(search):
-    model = Bag()
+    model, size = Markov(), len(LIMITS) * search.beam_size
 
     def step(token_ids, index, cache):
-        parts = {
-            "constants": {},
-            "source": {"bag": cache["bag"]},
-            "target": {"past": cache["past"]},
-        }
+        state = {name: cache[name] for name in ("previous", "steps")}
+        parts = {"source": {"bias": cache["bias"]}, "target": {"state": state}}
         logits, parts = model.decode_step(token_ids, index, parts)
-        return logits, {"bag": cache["bag"], **parts["target"]}
+        return logits, {"bias": cache["bias"], **parts["target"]["state"]}
 
-    bag = tf.repeat(model.sources(len(LIMITS)), search.beam_size, axis=0)
-    cache = {"bag": bag, "past": tf.zeros([len(bag), 0, 4])}
+    bias = tf.repeat(model.sources(len(LIMITS)), search.beam_size, axis=0)
+    cache = {"bias": bias, "previous": tf.fill([size], BOS), "steps": tf.zeros([size], tf.int32)}
     assert_equal(search(model, decode_step=step, cache=cache), search(model))
 
 
