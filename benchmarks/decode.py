@@ -130,7 +130,7 @@ def train_tokenizer(sentences: list[str]) -> Any:
 def ours(folder: str, name: str, xla: bool) -> Translate:
     """Returns our translator, loaded from a SavedModel."""
     from tf_transformer import Translator
-    from tf_transformer.inference import run_in_callers_thread
+    from tf_transformer.inference.translator import run_in_callers_thread
 
     run_in_callers_thread()
     translator = Translator.load(f"{folder}/{name}", xla=xla, threads=THREADS)
@@ -270,7 +270,7 @@ def costs(preset: str) -> dict[str, Any]:
     import tensorflow as tf
 
     import tf_transformer as tt
-    from tf_transformer.inference import run_in_callers_thread
+    from tf_transformer.inference.translator import run_in_callers_thread
     from tf_transformer.models.architectures import build_model
 
     run_in_callers_thread()

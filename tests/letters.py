@@ -3,7 +3,7 @@
 import numpy as np
 from small_models import has_setting, small_config
 
-from tf_transformer.inference import Search
+from tf_transformer.inference.graph import Search
 from tf_transformer.models.architectures import build_model
 
 VOCAB_SIZE = 280

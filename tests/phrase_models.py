@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 import tf_transformer as tt
-from tf_transformer.decoding import greedy_search
+from tf_transformer.decoding.greedy import greedy_search
 
 VOCAB_SIZE = 500
 MAX_LENGTH = 40

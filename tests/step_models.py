@@ -1,16 +1,15 @@
-"""Models to search with: two simple ones, which exist in NumPy too, and one of each kind."""
+"""Models to search with: a simple one, which exists in NumPy too, and one of each kind."""
 
 import dataclasses
-import functools
-import itertools
 from typing import Any, NamedTuple
 
 import numpy as np
-import pytest
 import tensorflow as tf
 from small_models import CONFIGS, GENERATING, architecture_of, has_setting
 
-from tf_transformer.decoding import Hypotheses, beam_search, greedy_search
+from tf_transformer.decoding.beam import beam_search
+from tf_transformer.decoding.greedy import greedy_search
+from tf_transformer.decoding.result import Hypotheses
 from tf_transformer.models.architectures import ARCHITECTURES, build_model
 from tf_transformer.models.seq2seq import Seq2Seq
 
@@ -19,7 +18,6 @@ SPECIAL = {"pad_id": PAD, "bos_id": BOS, "eos_id": EOS}
 VOCAB_SIZE = 9
 NUM_STEPS = 11  # of a KV cache of fixed size; the largest limit is one less
 NEG_INF = float("-inf")
-STEP_MODELS = ("markov", "bag")
 TRANSFORMERS = ("transformer", "transformer, post-norm", "transformer, other choices")
 MODELS = tuple(dict.fromkeys([*TRANSFORMERS, *(n for n in GENERATING if n in ARCHITECTURES)]))
 
@@ -34,14 +32,10 @@ def of_each(sources, token_ids):
     return tf.repeat(sources, tf.shape(token_ids)[0] // tf.shape(sources)[0], axis=0)
 
 
-# Models that are no Transformer. Each keeps the model contract, and has `logits`, the same model in
-# NumPy without a cache: a function of one source and the tokens so far.
-
-
 class Markov:
     """Logits from a table of the last two tokens, plus biases of the source and of the position.
 
-    Its cache has a part that never changes and a nested part that each step changes.
+    `logits` is the same in NumPy without a cache: a function of one source and the tokens so far.
     """
 
     def __init__(self):
@@ -78,41 +72,6 @@ class Markov:
         return self.table[before, tokens[-1]] + source + self.by_position[len(tokens) - 1]
 
 
-class Bag:
-    """Logits from the sum of the embeddings of all tokens so far: its cache grows by one a step."""
-
-    def __init__(self):
-        random = np.random.default_rng(3)
-        self.embeddings = random.normal(size=(VOCAB_SIZE, 4)).astype("float32")
-        self.output = random.normal(size=(4, VOCAB_SIZE)).astype("float32")
-        self.bias = np.where(np.arange(VOCAB_SIZE) == PAD, -99.0, 0.0).astype("float32")
-
-    def sources(self, num_rows):
-        return np.random.default_rng(4).normal(size=(num_rows, 4)).astype("float32")
-
-    def start_decoding(self, sources, num_steps=None, beam_size=None):
-        past = tf.zeros([num_hypotheses(sources, beam_size), num_steps or 0, 4])
-        constants = {} if num_steps is None else {"steps": tf.range(num_steps)}
-        return {"constants": constants, "source": {"bag": sources}, "target": {"past": past}}
-
-    def decode_step(self, token_ids, index, cache):
-        constants, past = cache["constants"], cache["target"]["past"]
-        new = tf.gather(self.embeddings, token_ids)[:, None]
-        if "steps" in constants:
-            past, checks = tf.where((constants["steps"] == index)[:, None], new, past), []
-        else:
-            past = tf.concat([past, new], axis=1)
-            checks = [tf.debugging.assert_equal(tf.shape(past)[1], index + 1)]
-        with tf.control_dependencies(checks):
-            bag = of_each(cache["source"]["bag"], token_ids)
-            hidden = tf.tanh(bag + tf.reduce_sum(past, axis=1))
-        return hidden @ self.output + self.bias, {**cache, "target": {"past": past}}
-
-    def logits(self, source, tokens):
-        hidden = np.tanh(source + self.embeddings[tokens].sum(axis=0))
-        return hidden @ self.output + self.bias
-
-
 def log_softmax(logits):
     logits = np.asarray(logits, "float64")
     return logits - logits.max() - np.log(np.exp(logits - logits.max()).sum())
@@ -122,14 +81,8 @@ def make_model(name):
     config = dataclasses.replace(
         CONFIGS[name], source_vocab_size=11, target_vocab_size=VOCAB_SIZE, tie_embeddings=False
     )
-    sizes = {
-        "num_layers": 2,
-        "d_model": 8,
-        "num_heads": 2,
-        "d_ff": 12,
-        "num_units": 10,
-        "tie_output": False,
-    }
+    sizes = {"num_layers": 2, "d_model": 8, "num_heads": 2, "d_ff": 12, "num_units": 10}
+    sizes["tie_output"] = False
     architecture = architecture_of(name)
     known = {size: sizes[size] for size in sizes if has_setting(architecture, size)}
     model = build_model(dataclasses.replace(config, **known))
@@ -178,13 +131,6 @@ def varied_end(model, num_steps=9):
     )
 
 
-@functools.cache
-def random_model(name):
-    """A small model with random weights, and the special ids to search it with."""
-    model = make_model(name)
-    return model, {"pad_id": PAD, "bos_id": BOS, "eos_id": varied_end(model)}
-
-
 # Searches with any of these models, and their results
 
 
@@ -195,46 +141,19 @@ class Case(NamedTuple):
     sources: np.ndarray
     special: dict
 
-    def start(self, sources, **kwargs):
-        return self.model.start_decoding(sources, **kwargs)
-
-    def greedy(self, sources, limits, length_penalty=0.6, num_steps=None):
-        cache = self.start(sources, num_steps=num_steps)
-        return greedy_search(
-            self.model.decode_step, cache, limits, length_penalty=length_penalty,
-            num_steps=num_steps, **self.special,
-        )  # fmt: skip
-
-    def beam(self, sources, limits, beam_size, length_penalty=0.6, n_best=1, num_steps=None):
-        cache = self.start(sources, num_steps=num_steps, beam_size=beam_size)
-        return beam_search(
-            self.model.decode_step, cache, limits, beam_size=beam_size,
-            length_penalty=length_penalty, n_best=n_best, num_steps=num_steps, **self.special,
-        )  # fmt: skip
+    def search(self, sources, limits, beam_size=None, length_penalty=0.6, n_best=1, num_steps=None):
+        """Beam search, or greedy search where there is no size of a beam."""
+        cache = self.model.start_decoding(sources, num_steps=num_steps, beam_size=beam_size)
+        options = {"length_penalty": length_penalty, "num_steps": num_steps, **self.special}
+        if beam_size is None:
+            return greedy_search(self.model.decode_step, cache, limits, **options)
+        options |= {"beam_size": beam_size, "n_best": n_best}
+        return beam_search(self.model.decode_step, cache, limits, **options)
 
 
 def make_case(name):
-    if name in ("markov", "bag"):
-        model = {"markov": Markov, "bag": Bag}[name]()
-        return Case(model, model.sources(40), SPECIAL)
-    model, special = random_model(name)
-    return Case(model, padded_sources(40), special)
-
-
-def cases(*names):
-    return pytest.mark.parametrize("case", [param(name) for name in names], indirect=True)
-
-
-def param(name):
-    """A case; slow if it is a model of another architecture than the Transformer's."""
-    is_fast = name in STEP_MODELS or architecture_of(name) == "transformer"
-    return pytest.param(name, marks=() if is_fast else pytest.mark.slow)
-
-
-def some_limits(num_rows):
-    return [np.full(num_rows, n, "int32") for n in (0, 1)] + [
-        np.arange(num_rows, dtype="int32") % NUM_STEPS
-    ]
+    model = make_model(name)
+    return Case(model, padded_sources(40), {**SPECIAL, "eos_id": varied_end(model)})
 
 
 def arrays(found):
@@ -256,19 +175,40 @@ def hypotheses_of(found, sentence):
     return hypotheses
 
 
-def every_hypothesis(table, limit, length_penalty, eos_id):
-    """All possible hypotheses as `{ids: (log_prob, score)}`: those that ended, those truncated."""
-    ended, truncated = {}, {}
-    tokens = [i for i in range(table.shape[1]) if i != eos_id]
-    for length in range(limit + 1):
-        for ids in itertools.product(tokens, repeat=length):
-            prefix, log_prob = 0, 0.0
-            for i in ids:
-                log_prob += log_softmax(table[prefix])[i]
-                prefix = prefix * table.shape[1] + i + 1
-            end = log_prob + log_softmax(table[prefix])[eos_id]
-            if end > NEG_INF:
-                ended[ids] = end, end / ((5 + length + 1) / 6) ** length_penalty
-            elif log_prob > NEG_INF and length == limit:
-                truncated[ids] = log_prob, log_prob / ((5 + length) / 6) ** length_penalty
-    return ended, truncated
+def search_loop(logits_of, limit, beam_size, length_penalty=0.6, eos_id=EOS):
+    """All hypotheses of one sentence as (score, log_prob, ids, truncated), best first.
+
+    It stops when K hypotheses are finished, which is part of the algorithm, or at the limit.
+    """
+    live, finished = [(0.0, ())], []
+    for index in range(limit + 1):
+        continuations = [
+            (log_prob + more, ids, token)
+            for log_prob, ids in live
+            for token, more in enumerate(log_softmax(logits_of([BOS, *ids])))
+        ]
+        continuations = sorted(continuations, key=lambda c: -c[0])[: 2 * beam_size]
+        ending = [(p, ids) for p, ids, token in continuations[:beam_size] if token == eos_id]
+        penalty = ((5 + index + 1) / 6) ** length_penalty
+        finished += [(p / penalty, p, ids, False) for p, ids in ending]
+        finished = sorted(finished, key=lambda f: -f[0])[:beam_size]
+        if len(finished) == beam_size:
+            return finished
+        if index < limit:
+            live = [(p, (*ids, token)) for p, ids, token in continuations if token != eos_id]
+            live = live[:beam_size]
+    penalty, ended = ((5 + limit) / 6) ** length_penalty, {ids for _, ids in ending}
+    return finished + [(p / penalty, p, ids, True) for p, ids in live if ids not in ended]
+
+
+def assert_found(found, expected):
+    """Compares what a search found with the rows of `search_loop` for each sentence."""
+    n_best = found.scores.shape[1]
+    assert found.ids.shape == (len(expected), n_best, found.lengths.max(initial=0))
+    for sentence, rows in enumerate(expected):
+        rows = rows[:n_best]
+        missing = [((), False)] * (n_best - len(rows))
+        assert hypotheses_of(found, sentence) == [row[2:] for row in rows] + missing
+        for column, values in enumerate((found.scores, found.log_probs)):
+            wanted = [row[column] for row in rows] + [NEG_INF] * len(missing)
+            np.testing.assert_allclose(values[sentence], wanted, atol=1e-4)

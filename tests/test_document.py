@@ -1,26 +1,20 @@
 """The signature `translate_document`: texts of any length, in eager Python and in a session."""
 
 import itertools
-import json
-import subprocess
-import sys
 
-import numpy as np
 import pytest
 import tensorflow as tf
-from graph_session import SCRIPT
+from graph_session import Server, values
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from test_sentences import split
 
-from tf_transformer.inference.document import in_groups, split_long, translate_sentences
+from tf_transformer.inference.document import split_long, translate_sentences
 from tf_transformer.inference.sentences import split_sentences
 
-OUTPUTS = {"translation", "sentences", "sentence_translations", "truncated"}
 # A lone surrogate stands for a byte that is not UTF-8.
 BATCHES = {
     "no texts": [],
-    "empty": [""],
     "white space": [" \n\u3000\r\n\t "],
     "not UTF-8": ["a \udcff b. Cd\udcfe\n\udcff"],
     "NULs": ["a\0b. Cd \0\n\0"],
@@ -29,50 +23,29 @@ BATCHES = {
     "long": ["a b c d e " * 100 + ". " + "Abc def. " * 100],
     "several": ["", " \n", "a b. Cd ef!\n\n g", "\udcff", "\0", "a b " * 20, "", "Ab 。好！b"],
 }
+OUTPUTS = ("translation", "sentences", "sentence_translations", "truncated")
 
 
-def decoded(value):
-    return value.decode() if isinstance(value, bytes) else [decoded(v) for v in value]
-
-
-@pytest.fixture(scope="module")
-def session(exported_version):
-    """The signature in a session, in a process that cannot import this package."""
-    command = [sys.executable, "-I", SCRIPT, exported_version, "translate_document"]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
-    ) as process:
-
-        def translate(texts):
-            process.stdin.write(json.dumps(texts) + "\n")
-            return json.loads(process.stdout.readline())
-
-        yield translate
-        process.stdin.close()
-
-
-@pytest.fixture(params=["eager", "session"])
-def translate(request, in_memory):
+@pytest.fixture(scope="module", params=["eager", "session"])
+def translate(request, in_memory, exported_version):
     """The signature of a random model, from texts to lists."""
     if request.param == "session":
-        return request.getfixturevalue("session")
+        server = Server(str(exported_version))
+        return lambda texts: server.run("translate_document", texts)
 
     def translate(texts):
         batch = [text.encode("utf-8", "surrogateescape") for text in texts]
         found = in_memory.module.translate_document(tf.constant(batch, tf.string))
-        arrays = {name: value.numpy() for name, value in found.items()}
-        return {
-            name: decoded(array) if array.dtype == object else array.tolist()
-            for name, array in arrays.items()
-        }
+        return {name: values(tensor.numpy()) for name, tensor in found.items()}
 
     return translate
 
 
 def rows_of(found):
     """The outputs of each text, without padding: what a batch adds."""
-    columns = [found[name] for name in sorted(OUTPUTS)]
-    for sentence_translations, sentences, translation, truncated in zip(*columns, strict=True):
+    assert set(found) == set(OUTPUTS)
+    columns = [found[name] for name in OUTPUTS]
+    for translation, sentences, sentence_translations, truncated in zip(*columns, strict=True):
         number = len([s for s in sentences if s])
         assert not any(sentences[number:]) and not any(sentence_translations[number:])
         yield translation, sentences[:number], sentence_translations[:number], truncated
@@ -80,11 +53,8 @@ def rows_of(found):
 
 @pytest.mark.parametrize("texts", BATCHES.values(), ids=BATCHES)
 def test_every_text_comes_back_with_its_sentences(translate, texts):
-    found = translate(texts)
-    assert set(found) == OUTPUTS
-    rows = list(rows_of(found))
-    assert len(rows) == len(texts)
-    for text, (translation, sentences, sentence_translations, _) in zip(texts, rows, strict=True):
+    for text, row in zip(texts, rows_of(translate(texts)), strict=True):
+        translation, sentences, sentence_translations, _ = row
         [(before, expected)] = split(text.replace("\udcff", "\ufffd").replace("\udcfe", "\ufffd"))
         assert sentences == [sentence for sentence, _ in expected]
         rest = translation.removeprefix(before)
@@ -99,15 +69,16 @@ def test_a_sentence_is_translated_as_it_is_alone(translate, in_memory, sentences
     # More than two groups, with white space of all kinds between them.
     alone = [f"{sentence.capitalize()}{end}" for end in "!?…" for sentence in sentences]
     layout = list(itertools.islice(itertools.cycle([" ", "\n", "  ", "\r\n\r\n\t", "\u3000"]), 180))
-    text = "\n " + "".join(itertools.chain.from_iterable(zip(alone, layout, strict=True)))
-    found = translate([text])
-    expected = [in_memory(sentence) for sentence in alone]
+
+    def joined(parts):
+        return "\n " + "".join(map("".join, zip(parts, layout, strict=True)))
+
+    found = translate([joined(alone)])
+    expected = in_memory(alone)
     assert len(set(expected)) > 40, "translations that differ, or equality says little"
     assert found["sentences"] == [alone]
     assert found["sentence_translations"] == [expected]
-    assert found["translation"] == [
-        "\n " + "".join(itertools.chain.from_iterable(zip(expected, layout, strict=True)))
-    ]
+    assert found["translation"] == [joined(expected)]
 
 
 def test_truncated_says_that_a_translation_met_its_limit(translate, in_memory, sentences):
@@ -123,16 +94,8 @@ def test_truncated_says_that_a_translation_met_its_limit(translate, in_memory, s
 def test_batches_concatenated_are_a_batch(translate):
     texts = [text for batch in BATCHES.values() for text in batch]
     together = list(rows_of(translate(texts)))
-    for size in (1, 3):
-        apart = [
-            row
-            for start in range(0, len(texts), size)
-            for row in rows_of(translate(texts[start : start + size]))
-        ]
-        assert apart == together
-
-
-# --- Translator.document --------------------------------------------------------------------
+    apart = [rows_of(translate(texts[start : start + 3])) for start in range(0, len(texts), 3)]
+    assert list(itertools.chain(*apart)) == together
 
 
 @pytest.mark.parametrize("text", ["a b c d e " * 200, "a" * 500])
@@ -171,7 +134,6 @@ def test_chinese_sentences_touch_and_their_translations_do_not():
 def test_chunks_are_joined_with_a_space_unless_one_is_empty():
     text = "a" * 20 + "b" * 20 + "c" * 20
     assert touching(text) == f"{'a' * 20} {'b' * 20} {'c' * 20}"
-    assert touching(text, ("a+", "")) == f"{'b' * 20} {'c' * 20}"
     assert touching(text, ("b+", "")) == f"{'a' * 20} {'c' * 20}"
     assert touching(text, ("[a-c]+", "")) == ""
 
@@ -184,7 +146,7 @@ def split_graph(tokens, lengths):
     return split_long(tf.RaggedTensor.from_row_lengths(tokens, lengths), 4)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @example([])
 @example([0, 9, 0, 4, 5, 0])
 @given(st.lists(st.integers(0, 30), max_size=5))
@@ -199,22 +161,3 @@ def test_chunks_fit_and_have_like_lengths(lengths):
         sizes = [len(chunk) for chunk in own]
         assert len(own) == max(1, -(-len(sentence) // 4)) and max(sizes) <= 4
         assert len(own) == 1 or (min(sizes) > 0 and len({*sizes[:-1]}) == 1)
-
-
-@pytest.mark.parametrize("num_rows", [1, 64, 65, 200])
-def test_groups_are_small_and_sorted_and_come_back_in_order(num_rows):
-    lengths = np.random.default_rng(0).integers(0, 9, num_rows)
-    rows = tf.RaggedTensor.from_row_lengths(np.repeat(np.arange(num_rows), lengths), lengths)
-    groups = []
-
-    def translate(group):
-        groups.append(group.row_lengths().numpy().tolist())
-        texts = tf.strings.reduce_join(tf.strings.as_string(group), axis=-1, separator=" ")
-        return texts, group.row_lengths() > 5
-
-    texts, truncated = in_groups(rows, translate)
-    expected = [" ".join([str(row)] * length) for row, length in enumerate(lengths)]
-    assert [text.decode() for text in texts.numpy()] == expected
-    assert truncated.numpy().tolist() == (lengths > 5).tolist()
-    assert all(len(group) == 64 for group in groups[:-1]) and len(groups[-1]) <= 64
-    assert list(itertools.chain(*groups)) == sorted(lengths, reverse=True)

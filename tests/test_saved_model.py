@@ -13,7 +13,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 import tf_transformer as tt
 from tf_transformer.export import ExportError
-from tf_transformer.inference import SavedModelError
+from tf_transformer.inference.versions import SavedModelError
 
 
 def test_the_saved_model_translates_as_the_model_in_memory(in_memory, loaded, sentences):

@@ -1,15 +1,161 @@
-"""What both searches share: the cache and its shapes, logits, scores, top k, impossible values."""
+"""Greedy and beam search: against a loop in NumPy and brute force; what both share."""
+
+import itertools
 
 import numpy as np
 import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from step_models import EOS, NEG_INF, PAD, SPECIAL, VOCAB_SIZE, Bag, Markov, arrays, of_each
+from step_models import (
+    BOS,
+    EOS,
+    NEG_INF,
+    NUM_STEPS,
+    SPECIAL,
+    VOCAB_SIZE,
+    Case,
+    Markov,
+    arrays,
+    assert_found,
+    hypotheses_of,
+    log_softmax,
+    num_hypotheses,
+    of_each,
+    search_loop,
+)
 
-from tf_transformer.decoding import beam_score, beam_search, greedy_search
-from tf_transformer.decoding.cache import open_shapes
+from tf_transformer.decoding.beam import beam_search
+from tf_transformer.decoding.greedy import greedy_search
+from tf_transformer.decoding.result import beam_score, output_limits
 from tf_transformer.decoding.top_k import blockwise_top_k, iterative_top_k
+
+LENGTH_PENALTIES = (0.0, 0.6, 1.0)
+
+
+# Against a loop that never stops early; greedy search is that of one hypothesis
+
+
+@pytest.mark.parametrize("length_penalty", LENGTH_PENALTIES)
+@pytest.mark.parametrize("beam_size", [None, 1, 2, 4, 7])
+def test_a_search_is_the_loop_without_an_early_stop(length_penalty, beam_size):
+    size, model = beam_size or 1, Markov()
+    case = Case(model, model.sources(60), SPECIAL)
+    limits = np.arange(len(case.sources), dtype="int32") % NUM_STEPS
+    expected = [
+        search_loop(lambda tokens, s=source: model.logits(s, tokens), limit, size, length_penalty)
+        for source, limit in zip(case.sources, limits, strict=True)
+    ]
+    # The sources cover all cases: ended, truncated and both; empty, and ended at the limit.
+    assert {truncated for rows in expected for *_, truncated in rows} == {True, False}
+    if size > 1:
+        assert any(rows[0][3] != rows[-1][3] for rows in expected)
+    else:
+        rows = zip(expected, limits, strict=True)
+        ended = {(len(ids), limit) for [(_, _, ids, truncated)], limit in rows if not truncated}
+        assert any(not n for n, _ in ended) and any(n == limit > 0 for n, limit in ended)
+    for n_best in sorted({1, 2, size} & set(range(size + 1))):
+        found = case.search(tf.constant(case.sources), limits, beam_size, length_penalty, n_best)
+        assert_found(arrays(found), expected)
+
+
+# Against brute force
+
+
+class Tables:
+    """Logits from a table of all prefixes, one table for each sentence."""
+
+    def start_decoding(self, tables, num_steps=None, beam_size=None):
+        return {
+            "source": {"tables": tables},
+            "target": {"prefix": tf.zeros([num_hypotheses(tables, beam_size)], tf.int32)},
+        }
+
+    def decode_step(self, token_ids, index, cache):
+        tables, prefix = of_each(cache["source"]["tables"], token_ids), cache["target"]["prefix"]
+        prefix = tf.where(index == 0, 0, prefix * tables.shape[2] + token_ids + 1)
+        logits = tf.gather(tables, prefix, batch_dims=1)
+        return logits, {"source": cache["source"], "target": {"prefix": prefix}}
+
+
+def every_hypothesis(table, limit, length_penalty, eos_id):
+    """All possible hypotheses as `{(ids, truncated): (log_prob, score)}`."""
+    every = {}
+    tokens = [i for i in range(table.shape[1]) if i != eos_id]
+    for length in range(limit + 1):
+        for ids in itertools.product(tokens, repeat=length):
+            prefix, log_prob = 0, 0.0
+            for i in ids:
+                log_prob += log_softmax(table[prefix])[i]
+                prefix = prefix * table.shape[1] + i + 1
+            end = log_prob + log_softmax(table[prefix])[eos_id]
+            if end > NEG_INF:
+                every[ids, False] = end, end / ((5 + length + 1) / 6) ** length_penalty
+            elif log_prob > NEG_INF and length == limit:
+                every[ids, True] = log_prob, log_prob / ((5 + length) / 6) ** length_penalty
+    return every
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    vocab_size=st.integers(3, 4),
+    length_penalty=st.sampled_from(LENGTH_PENALTIES),
+    n_best=st.sampled_from([1, 2, 5, 60]),
+    peak=st.sampled_from([0.3, 1.0, 4.0]),
+)
+@settings(max_examples=12, deadline=None)
+def test_an_exhaustive_beam_finds_the_best(seed, vocab_size, length_penalty, n_best, peak):
+    random = np.random.default_rng(seed)
+    limits = random.integers(1, 4, 4).astype("int32")
+    num_prefixes = sum(vocab_size**n for n in range(4))
+    tables = random.normal(scale=peak, size=(4, num_prefixes, vocab_size)).astype("float32")
+    pad, bos, eos = 0, 1, 2
+    # Where no end is possible, hypotheses are truncated.
+    tables[..., eos][random.random(tables.shape[:2]) < 0.4] = NEG_INF
+    tables[..., pad][random.random(tables.shape[:2]) < 0.1] = NEG_INF
+    case = Case(Tables(), tables, {"pad_id": pad, "bos_id": bos, "eos_id": eos})
+    beam_size = vocab_size * (vocab_size - 1) ** 3  # the largest number of continuations
+    n_best = min(n_best, beam_size)
+    found = arrays(case.search(tf.constant(tables), limits, beam_size, length_penalty, n_best))
+    for sentence, limit in enumerate(limits):
+        every = every_hypothesis(tables[sentence], limit, length_penalty, eos)
+        # Those that ended come first.
+        ranked = sorted((truncated, -score) for (_, truncated), (_, score) in every.items())
+        expected = [-score for _, score in ranked][:n_best]
+        missing = n_best - len(expected)
+        np.testing.assert_allclose(
+            found.scores[sentence], expected + [NEG_INF] * missing, atol=1e-5
+        )
+        hypotheses = hypotheses_of(found, sentence)
+        assert hypotheses[len(expected) :] == [((), False)] * missing
+        assert len({*hypotheses[: len(expected)]}) == len(expected)
+        for rank, hypothesis in enumerate(hypotheses[: len(expected)]):
+            values = found.log_probs[sentence, rank], found.scores[sentence, rank]
+            assert values == pytest.approx(every[hypothesis], abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("limit", "length_penalty", "n_best", "steps"),
+    # The end token has probability 0.9: log 0.9 is -0.105, and a live hypothesis scores at most
+    # log 0.0125 / ((5 + limit + 1) / 6) ** length_penalty.
+    [(30, 0.0, 1, 1), (30, 1.0, 1, 1), (243, 1.0, 1, 1), (244, 1.0, 1, 2), (30, 0.0, 2, 2)],
+)
+def test_the_search_stops_once_no_live_beam_can_reach_the_best(
+    limit, length_penalty, n_best, steps
+):
+    probabilities = np.where(np.arange(VOCAB_SIZE) == EOS, 0.9, 0.1 / (VOCAB_SIZE - 1))
+    calls = []
+
+    def step(token_ids, index, cache):
+        calls.append(int(index))
+        return tf.tile(tf.constant(np.log(probabilities)[None], tf.float32), [16, 1]), cache
+
+    options = {"length_penalty": length_penalty, "n_best": n_best, **SPECIAL}
+    beam_search(step, {"source": {}, "target": {}}, tf.fill([4], limit), beam_size=4, **options)
+    assert calls == list(range(steps))
+
+
+# What both searches share
 
 LIMITS = np.arange(12, dtype="int32") % 7
 
@@ -31,6 +177,7 @@ def search(request):
             return greedy_search(**{**arguments, **kwargs})
         return beam_search(**{**arguments, "beam_size": beam_size, "n_best": 2, **kwargs})
 
+    search.beam_size = beam_size or 1
     return search
 
 
@@ -39,71 +186,33 @@ def assert_equal(found, expected):
         assert array.tolist() == getattr(arrays(expected), name).tolist(), name
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_logits_of_half_precision_are_computed_in_float32(search, dtype):
+def test_logits_of_half_precision_are_computed_in_float32(search):
     model = Markov()
 
     def rounded(to):
         def step(*args):
             logits, cache = model.decode_step(*args)
-            return tf.cast(tf.cast(logits, dtype), to), cache
+            return tf.cast(tf.cast(logits, "bfloat16"), to), cache
 
         return step
 
     run = tf.function(search)
-    found = run(model, decode_step=rounded(dtype))
+    found = run(model, decode_step=rounded("bfloat16"))
     assert_equal(found, run(model, decode_step=rounded("float32")))
 
 
-# The cache
-
-
-class FlatBag(Bag):
-    """A `Bag` with its whole cache in one dict without parts."""
-
-    def start_decoding(self, sources, num_steps=None, beam_size=None):
-        cache = super().start_decoding(sources, num_steps, beam_size)
-        return {"bag": tf.repeat(sources, beam_size or 1, axis=0), **cache["target"]}
-
-    def decode_step(self, token_ids, index, cache):
-        assert cache.keys() == {"bag", "past"}
-        target = {"past": cache["past"]}
-        parts = {"constants": {}, "source": {"bag": cache["bag"]}, "target": target}
-        logits, parts = super().decode_step(token_ids, index, parts)
-        return logits, {"bag": cache["bag"], **parts["target"]}
-
-
 def test_a_flat_cache_belongs_to_the_hypotheses(search):
-    assert_equal(search(FlatBag()), search(Bag()))
-
-
-def test_a_cache_may_lack_any_part_and_constants_need_not_be_tensors(search):
-    bias = Markov().sources(len(LIMITS))
+    model, size = Markov(), len(LIMITS) * search.beam_size
 
     def step(token_ids, index, cache):
-        given.append(cache.keys())
-        logits = tf.zeros([len(token_ids), VOCAB_SIZE]) + cache.get("constants", 0.0)
-        if "source" in cache:
-            logits += of_each(cache["source"]["bias"], token_ids)
-        return logits - 99.0 * tf.one_hot([PAD] * len(token_ids), VOCAB_SIZE), cache
+        state = {name: cache[name] for name in ("previous", "steps")}
+        parts = {"source": {"bias": cache["bias"]}, "target": {"state": state}}
+        logits, parts = model.decode_step(token_ids, index, parts)
+        return logits, {"bias": cache["bias"], **parts["target"]["state"]}
 
-    for cache in ({}, {"source": {"bias": bias}}, {"constants": 2.0}, {"history": {}}):
-        given = []
-        found = search(Markov(), decode_step=step, cache=cache)
-        assert found.lengths.shape[0] == len(LIMITS)
-        assert given and all(keys == cache.keys() for keys in given)
-
-
-def test_only_the_first_and_empty_axes_are_open():
-    structure = {"keys": tf.zeros([3, 2, 0, 4]), "nested": [tf.zeros([1]), (tf.zeros([0, 5]),)]}
-    shapes = open_shapes(structure)
-    assert shapes["keys"].as_list() == [None, 2, None, 4]
-    assert shapes["nested"][0].as_list() == [None]
-    assert shapes["nested"][1][0].as_list() == [None, 5]
-    assert open_shapes(tf.constant(0)).as_list() == []
-
-
-# Values with which a search would silently be wrong
+    bias = tf.repeat(model.sources(len(LIMITS)), search.beam_size, axis=0)
+    cache = {"bias": bias, "previous": tf.fill([size], BOS), "steps": tf.zeros([size], tf.int32)}
+    assert_equal(search(model, decode_step=step, cache=cache), search(model))
 
 
 @pytest.mark.parametrize(
@@ -114,53 +223,16 @@ def test_only_the_first_and_empty_axes_are_open():
         ({"cache": {"target": {}, "sources": {}}}, "unknown part 'sources'"),
     ],
 )
-def test_impossible_values_are_refused(search, wrong, message):
+def test_values_with_which_a_search_would_silently_be_wrong_are_refused(search, wrong, message):
     with pytest.raises(ValueError, match=message):
         search(Markov(), **wrong)
 
 
-@pytest.mark.parametrize("n_best", [0, 4, tf.constant(4)])
+@pytest.mark.parametrize("n_best", [0, tf.constant(4)])
 @pytest.mark.parametrize("search", ["beam"], indirect=True)
 def test_more_than_the_beam_cannot_be_returned(search, n_best):
     with pytest.raises(ValueError, match="n_best must be from 1 to beam_size=3"):
         search(Markov(), n_best=n_best)
-
-
-def test_a_vocabulary_may_be_of_unknown_size(search):
-    model = Markov()
-
-    @tf.function(autograph=False)
-    def run(vocab_size):
-        def step(token_ids, index, cache):
-            logits, cache = model.decode_step(token_ids, index, cache)
-            return logits[:, :vocab_size], cache
-
-        return search(model, decode_step=step)
-
-    assert_equal(run(tf.constant(VOCAB_SIZE)), run(VOCAB_SIZE))
-
-
-@pytest.mark.parametrize("special", [(0, 2, 3), (8, 1, 0), (3, 0, 8)])
-@pytest.mark.parametrize("num_steps", [None, 5])
-def test_special_ids_are_the_arguments(search, special, num_steps):
-    pad_id, bos_id, eos_id = special
-    wanted, first = tf.constant([[5, 6, eos_id, 5], [eos_id, 5, 5, 5]]), []
-
-    def step(token_ids, index, cache):
-        first.append(token_ids.numpy())
-        logits = tf.one_hot(cache["source"]["wanted"][:, index], VOCAB_SIZE, on_value=20.0)
-        # Of the other tokens, the end is the least probable.
-        return of_each(logits - tf.one_hot(eos_id, VOCAB_SIZE), token_ids), cache
-
-    ids = {"pad_id": pad_id, "bos_id": bos_id, "eos_id": eos_id}
-    cache = {"source": {"wanted": wanted}, "target": {}}
-    arguments = {"decode_step": step, "cache": cache, "limits": [3, 3], "num_steps": num_steps}
-    found = search(Markov(), **arguments, **ids)
-    assert {*first[0].tolist()} == {bos_id}
-    ids = found.ids[:, 0].numpy()
-    assert ids[:, :2].tolist() == [[5, 6], [pad_id, pad_id]] and (ids[:, 2:] == pad_id).all()
-    assert num_steps is None or ids.shape[1] == num_steps
-    assert found.lengths[:, 0].numpy().tolist() == [2, 0]
 
 
 def test_sentences_that_are_done_are_removed_from_the_batch(search):
@@ -182,17 +254,17 @@ def test_sentences_that_are_done_are_removed_from_the_batch(search):
     assert found.lengths[:, 0].numpy().tolist() == list(lengths)
 
 
-# Scores and top k
+# Scores, limits and top k
 
 
-def test_known_scores():
+def test_known_scores_and_limits():
     scores = beam_score(tf.fill([3], -6.0), tf.constant([1, 7, 13]), 1.0)
     assert scores.numpy().tolist() == [-6, -3, -2]
-    assert float(beam_score(-2.0, 19, 0.5)) == -1.0
     assert float(beam_score(-1.0, 19, tf.constant(0.6))) == pytest.approx(-(4**-0.6))
-    for length_penalty in (0.0, 0.6, 1.0):
-        assert float(beam_score(-1.0, 1, length_penalty)) == -1.0
-        assert float(beam_score(NEG_INF, 3, length_penalty)) == NEG_INF
+    assert float(beam_score(NEG_INF, 3, 0.6)) == NEG_INF
+    limits = output_limits(tf.constant([0, 1, 7, 59, 60]), 128)
+    assert limits.numpy().tolist() == [10, 12, 24, 128, 128]
+    assert output_limits(tf.constant([3, 40]), 20, 0.5).numpy().tolist() == [11, 20]
 
 
 @given(
@@ -202,7 +274,7 @@ def test_known_scores():
     spread=st.sampled_from([0.1, 2.0, 4.0, 1e6]),
     seed=st.integers(0, 2**32 - 1),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_fast_top_k_equals_the_original(size, top_k, k, spread, seed):
     k = min(k, size)
     # Large values are rare, so that equal values also lie in blocks with unequal maxima.

@@ -12,26 +12,19 @@ def stream_of(dataset):
 @pytest.mark.parametrize("seed", [None, 0])
 def test_the_stream_resumes_exactly_at_any_batch(seed):
     batches = make_batches(random_lengths(60), 60, seed)
-    num_epochs = 3
-    stream = stream_of(batches.dataset(num_epochs=num_epochs))
-    size = len(batches)
+    num_epochs, size = 3, len(batches)
     assert size > 5
+    stream = stream_of(batches.dataset(num_epochs=num_epochs))
     assert stream == [batch for epoch in range(num_epochs) for batch in epoch_of(batches, epoch)]
     # The first, those about both ends of an epoch, the last, and one after the last.
-    for num_batches in {0, 1, 4, size - 1, size, size + 1, 2 * size - 1, 2 * size, 3 * size - 1}:
+    for num_batches in {0, 1, size - 1, size, size + 1, 2 * size, 3 * size - 1}:
         epoch, skip = divmod(num_batches, size)
         rest = batches.dataset(first_epoch=epoch, num_epochs=num_epochs - epoch, skip=skip)
+        assert int(rest.cardinality()) == num_epochs * size - num_batches
         assert stream_of(rest) == stream[num_batches:]
-
-
-def test_the_endless_stream_continues_across_epochs():
-    batches = make_batches(random_lengths(60), 60)
-    size = len(batches)
-    stream = stream_of(batches.dataset(num_epochs=4))
+    # Without a number of epochs it goes on for ever.
     endless = batches.dataset(first_epoch=1, skip=size - 2)
-    assert stream_of(endless.take(size + 5)) == stream[2 * size - 2 : 3 * size + 3]
-    # To skip a whole epoch is to begin with the next.
-    assert stream_of(batches.dataset(skip=size).take(3)) == stream[size : size + 3]
+    assert stream_of(endless.take(size + 2)) == stream[2 * size - 2 :]
 
 
 @pytest.mark.parametrize(("accumulation", "skip"), [(2, 1), (3, 1), (5, 0)])
@@ -54,19 +47,6 @@ def test_weights_make_the_mean_over_batches_the_mean_over_their_tokens(accumulat
     means = (losses * np.reshape([batch[0] for batch in weights], losses.shape)).mean(axis=1)
     expected = np.average(losses, axis=1, weights=tokens.reshape(losses.shape))
     np.testing.assert_allclose(means, expected, atol=1e-6)
-
-
-def test_a_dataset_can_be_read_twice():
-    dataset = make_batches(random_lengths(30), 60).dataset(first_epoch=2, num_epochs=1, skip=1)
-    assert stream_of(dataset) == stream_of(dataset)
-
-
-@pytest.mark.parametrize(("num_epochs", "skip"), [(1, 0), (3, 0), (1, 2), (4, 3)])
-def test_the_cardinality_is_the_number_of_batches(num_epochs, skip):
-    batches = make_batches(random_lengths(60), 60)
-    dataset = batches.dataset(first_epoch=5, num_epochs=num_epochs, skip=skip)
-    assert int(dataset.cardinality()) == num_epochs * len(batches) - skip
-    assert len(list(dataset)) == num_epochs * len(batches) - skip
 
 
 def test_the_dataset_has_open_shapes_of_int32():

@@ -1,6 +1,9 @@
-"""The translator: n texts in, n translations out, in order; and errors."""
+"""The translator: n texts in, n translations out, in order; sentence by sentence; and errors."""
 
 import functools
+import json
+import subprocess
+import sys
 import threading
 import types
 
@@ -8,21 +11,28 @@ import letters
 import numpy as np
 import pytest
 import tensorflow as tf
+from graph_session import Server
 from letters import MAX_LENGTH, VOCAB_SIZE, random_model
 
 import tf_transformer as tt
 from tf_transformer import ExportTranslator
 
 
-@pytest.mark.parametrize("batch_size", [1, 7, 64, 1000])
+def called(signature, texts):
+    """The translations of a signature."""
+    found = signature(text=tf.constant(texts))["translation"].numpy()
+    return [text.decode() for text in found]
+
+
+@pytest.mark.parametrize("batch_size", [1, 7, 64])
 def test_translations_come_back_in_the_order_of_their_texts(echo_translator, sentences, batch_size):
-    assert echo_translator(sentences, batch_size) == sentences
+    # More than one group of batches is read.
+    assert echo_translator(sentences * 3, batch_size) == sentences * 3
 
 
 def test_neighbours_and_batch_size_change_no_translation(loaded, sentences):
     alone = [loaded(sentence) for sentence in sentences]
     assert loaded(sentences) == alone
-    assert loaded(sentences, batch_size=9) == alone
     assert loaded(sentences[::-1], batch_size=9) == alone[::-1]
 
 
@@ -34,8 +44,9 @@ def test_xla_changes_no_translation(exported_version, in_memory, sentences, beam
     plain, compiled = (tt.Translator(module, xla=xla, threads=2) for xla in (False, True))
     # Batches of one, of a power of two, and not; texts that are too long and that are empty.
     for texts in (sentences[:1], sentences[:8], [*sentences[:4], "", "ab " * 200, sentences[9]]):
-        expected = plain.n_best(texts, beam_size, 4, beam_size)
-        found = compiled.n_best(texts, beam_size, 4, beam_size)
+        options = {"batch_size": 4, "beam_size": beam_size}
+        expected = plain.n_best(texts, beam_size, **options)
+        found = compiled.n_best(texts, beam_size, **options)
         for these, those in zip(found, expected, strict=True):
             assert [(t.text, t.length, t.truncated) for t in these] == [
                 (t.text, t.length, t.truncated) for t in those
@@ -43,7 +54,7 @@ def test_xla_changes_no_translation(exported_version, in_memory, sentences, beam
             assert [t.score for t in these] == pytest.approx([t.score for t in those], abs=1e-5)
 
 
-@pytest.mark.parametrize(("ratio", "num_tokens"), [(0.5, 15), (1.0, 20), (2.0, 20)])
+@pytest.mark.parametrize(("ratio", "num_tokens"), [(0.5, 15), (2.0, 20)])
 def test_a_translation_has_as_many_tokens_as_the_ratio_allows(echo_model, ratio, num_tokens):
     words = list("abcdefghij")
     tokenizer = tt.SentencePieceTokenizer.train(words, 280)
@@ -88,44 +99,86 @@ def test_a_long_text_is_truncated_and_changes_no_other(echo_translator):
 
 
 @pytest.mark.parametrize(
-    "text", ["", " ", "\t", "\u3000", "\xa0", "\u200b", "\ufeff", "\x00\u2060 \xad\u200e\x1b\x85"]
+    "text", ["", " \t", "\u3000\xa0", "\u200b\ufeff", "\x00\u2060\xad\x1b\x85"]
 )
 def test_a_text_without_words_has_an_empty_translation(echo_translator, loaded, text):
     for translate in (echo_translator, loaded):
         assert translate(text) == ""
-        assert translate([text]) == [""]
     assert echo_translator(["a b", text, "c"]) == ["a b", "", "c"]
     assert echo_translator.document(f"a b.\n{text}\nc").split() == ["a", "b.", "c"]
 
 
-@pytest.mark.parametrize(
-    ("raw", "expected"),
-    [
-        (b"a \xff b", "a \ufffd b"),
-        (b"a\xffb", "a\ufffdb"),
-        (b"\xc3", "\ufffd"),
-        (b"\xf0\x9f\x99 a", "\ufffd a"),
-    ],
-)
-def test_bytes_that_are_not_utf8_are_replaced(echo_model, letter_tokenizer, raw, expected):
-    translate = ExportTranslator(echo_model(VOCAB_SIZE), *[letter_tokenizer] * 2).translate
-    translations = translate(text=tf.constant([b"c d", raw, b"e"]))["translation"].numpy()
-    assert [text.decode("utf-8") for text in translations] == ["c d", expected, "e"]
+def test_bytes_that_are_not_utf8_are_replaced(echo_translator):
+    raw = {b"c d": "c d", b"a\xffb": "a\ufffdb", b"\xc3": "\ufffd", b"\xf0\x9f\x99 a": "\ufffd a"}
+    assert called(echo_translator.module.translate, [*raw]) == [*raw.values()]
 
 
-def test_translations_are_always_utf8(echo_model, letter_tokenizer):
-    """A model may emit incomplete characters; its translation is text nevertheless."""
+# --- Sentences and lines --------------------------------------------------------------------
 
-    class HalfModel(echo_model):
-        def decode_step(self, token_ids, index, cache):
-            # A first byte of three that never come, then the end.
-            half = letter_tokenizer.encode(["€"])[0][-3]
-            ids = tf.where(index == 0, half, letter_tokenizer.eos_id)
-            return tf.one_hot(tf.fill(tf.shape(token_ids), ids), VOCAB_SIZE), cache
 
-    assert letter_tokenizer.subwords([letter_tokenizer.encode(["€"])[0][-3]]) == ["<0xE2>"]
-    translate = tt.Translator.from_model(HalfModel(VOCAB_SIZE), *[letter_tokenizer] * 2)
-    assert translate("a") == "\ufffd"
+@pytest.mark.parametrize("text", ["a b\nc d\ne", "a\n\nb", "a\n", "\na", "\n", "a b c d\n" * 40])
+def test_each_line_of_a_text_is_translated_on_its_own(echo_translator, text):
+    assert echo_translator(["x", text, "y"]) == ["x", text, "y"]
+
+
+# Each with its first sentence, as a search of the whole line finds it.
+SEVERAL = {
+    "Ab cd. Ef gh": "Ab cd.",
+    "Ab cd!  Ef gh? \tIj kl. Mn op!": "Ab cd!",
+    "好ab. Cd": "好ab.",
+    "ab\n cd. Ef\n": "ab",
+}
+
+
+@pytest.fixture(params=["call", "stream", "signature", "session", "compiled"])
+def way(request, first_sentence_version):
+    """A way to translate texts with a model that translates the first sentence of a line."""
+    if request.param == "session":
+        server = Server(str(first_sentence_version))
+        return lambda texts: server.run("serving_default", texts)["translation"]
+    loaded = tt.Translator.load(first_sentence_version, xla=request.param == "compiled")
+    if request.param == "signature":
+        return functools.partial(called, loaded.module.translate)
+    if request.param == "stream":
+        return lambda texts: [best.text for (best,) in loaded.stream(texts, batch_size=3)]
+    return loaded
+
+
+def test_every_sentence_of_a_line_is_translated(way):
+    for texts in (list(SEVERAL), ["ab"], [*SEVERAL, "ab", ""] * 60):
+        assert way(texts) == [text.replace("\n ", "\n") for text in texts]
+
+
+def test_a_search_for_n_best_is_of_the_whole_line(first_sentence_version):
+    translator = tt.Translator.load(first_sentence_version)
+    texts = {text: first for text, first in SEVERAL.items() if "\n" not in text}
+    assert [best.text for (best,) in translator.n_best([*texts], 1)] == [*texts.values()]
+
+
+def test_the_numbers_of_several_sentences_are_sums(in_memory, sentences):
+    alone = [best for (best,) in in_memory.n_best(sentences, 1)]
+    assert not any(best.source_truncated for best in alone)
+    ended = [best.truncated for best in alone].index(False)
+    cut = [best.truncated for best in alone].index(True)
+    for indices in ([ended, ended], [ended, cut, ended]):
+        ((best,),) = in_memory.stream(["\n".join(sentences[index] for index in indices)])
+        parts = [alone[index] for index in indices]
+        assert best.text == "\n".join(part.text for part in parts)
+        for name in ("score", "log_prob", "length"):
+            expected = sum(getattr(part, name) for part in parts)
+            assert getattr(best, name) == pytest.approx(expected, abs=1e-4)
+        assert (best.truncated, best.source_truncated) == (cut in indices, False)
+    ((best,),) = in_memory.stream(["Ab. " + "ab " * MAX_LENGTH])
+    assert best.source_truncated
+
+
+def test_a_model_of_prompts_gets_each_line_whole(first_sentence_model, letter_tokenizer):
+    translate = tt.Translator.from_model(
+        first_sentence_model, letter_tokenizer, letter_tokenizer,
+        tt.Search(max_length=MAX_LENGTH, by_sentence=False),
+    )  # fmt: skip
+    texts, expected = ["\n".join(SEVERAL), "ab"], ["\n".join([*SEVERAL.values(), "cd.", ""]), "ab"]
+    assert translate(texts) == called(translate.module.translate, texts) == expected
 
 
 # --- Arguments ------------------------------------------------------------------------------
@@ -139,7 +192,7 @@ def test_any_iterable_of_texts_gives_a_list(echo_translator, loaded):
     assert echo_translator(["a", "\ud800", "é日🙂x\u0301"])[::2] == ["a", "é日🙂x\u0301"]
 
 
-@pytest.mark.parametrize("texts", [["a", None], [b"a"], b"a b", None, 3])
+@pytest.mark.parametrize("texts", [["a", None], b"a b", None])
 def test_what_is_no_text_is_refused(echo_translator, texts):
     for translate in (echo_translator, echo_translator.document):
         with pytest.raises((TypeError, AttributeError)):
@@ -154,11 +207,12 @@ def test_what_is_no_text_is_refused(echo_translator, texts):
         ({"batch_size": 0}, "batch_size must be at least 1; received 0"),
         ({"beam_size": VOCAB_SIZE + 1}, "beam_size must be from 1 to 280"),
         ({"length_penalty": -1}, "length_penalty must be from 0 to 10"),
+        ({"n_best": 2}, "n_best must be from 1 to the size of the beam, 1"),
     ],
 )
 def test_a_search_that_is_impossible_is_refused(echo_translator, options, message):
     with pytest.raises(ValueError, match=message):
-        echo_translator("a", **options)
+        list(echo_translator.stream(["a"], **options))
 
 
 def test_a_wrong_type_leaves_no_lock_to_other_threads(in_memory):
@@ -199,3 +253,41 @@ def test_weights_that_are_not_finite_are_named(randomise, letter_tokenizer):
     translator = tt.Translator.from_model(model, letter_tokenizer, letter_tokenizer)
     with pytest.raises(ValueError, match="logits are not finite"):
         translator("a b")
+
+
+# A process of its own, for a fork of this one would have its threads missing.
+FORKED = """
+import json, os, sys
+import tf_transformer as tt
+
+path, text = sys.argv[1:]
+translate = tt.Translator.load(path)
+expected = translate(text)
+errors = []
+for attempt in (lambda: translate(text), lambda: tt.Translator.load(path)):
+    read, write = os.pipe()
+    if os.fork() == 0:
+        try:
+            said = attempt()
+        except RuntimeError as error:
+            said = error
+        os.write(write, str(said).encode())
+        os._exit(0)
+    os.wait()
+    errors.append(os.read(read, 10_000).decode())
+print(json.dumps({"errors": errors, "alive": translate(text) == expected}))
+"""
+
+
+def test_a_forked_process_is_told_at_once(exported_version, sentences):
+    done = subprocess.run(
+        [sys.executable, "-c", FORKED, str(exported_version), sentences[0]],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["alive"]
+    for error in found["errors"]:
+        assert "does not work after a fork" in error and "spawn" in error

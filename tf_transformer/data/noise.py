@@ -89,7 +89,7 @@ def add_noise(
 
     Some lose their capital letters or their final punctuation, and words of any sentence may be
     mistyped (Karpukhin et al. 2019). Nothing is put into capitals: a translator folds them, see
-    `inference/tokens.py`.
+    `inference/capitals.py`.
 
     Args:
         sentences: The sentences.

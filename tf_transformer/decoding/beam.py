@@ -5,15 +5,8 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tf_transformer.decoding.cache import (
-    Cache,
-    DecodeStep,
-    append_ids,
-    empty_ids,
-    open_shapes,
-    split_cache,
-)
-from tf_transformer.decoding.compaction import any_live, decode_with_compaction
+from tf_transformer.decoding.cache import Cache, DecodeStep, append_ids, empty_ids, split_cache
+from tf_transformer.decoding.compaction import run_search
 from tf_transformer.decoding.result import (
     Hypotheses,
     beam_score,
@@ -75,18 +68,13 @@ def beam_search(
     Args:
         decode_step: `(token_ids (N,), index, cache) -> (logits (N, V), cache)`, N = B * K.
         cache: The cache that `start_decoding(…, beam_size=K)` returned, see `TranslationModel`.
-        limits: int32 `(B,)`, the most tokens of each hypothesis without the end token, 0 or more.
+        limits, pad_id, bos_id, eos_id, num_steps: See `greedy_search`.
         beam_size: K.
-        pad_id, bos_id, eos_id: Special tokens.
         length_penalty: See `beam_score`.
         n_best: Number of hypotheses to return, at most K.
-        num_steps: See `greedy_search`.
 
     Returns:
         `Hypotheses` with n = `n_best`.
-
-    Raises:
-        ValueError: See `require_possible`.
     """
     limits = tf.convert_to_tensor(limits, tf.int32)
     require_possible(limits, num_steps, length_penalty, n_best, beam_size)
@@ -110,9 +98,8 @@ def beam_search(
         ),
         cache=changing,
     )
-    shapes = open_shapes(start)
 
-    def decode(state, fixed, limits, condition):
+    def make_step(fixed, limits):
         # The best score that a live hypothesis can reach: it ends at the limit without losing
         # any more probability.
         largest_normalizer = length_normalizer(tf.cast(limits, tf.float32) + 1.0, length_penalty)
@@ -147,7 +134,7 @@ def beam_search(
             no_live = log_probs[:, 0] == NEG_INF
             ids = tf.gather(live.ids, parents, batch_dims=1)
             padding = tf.fill(tf.shape(token_ids), pad_id)
-            state = _BeamState(
+            return _BeamState(
                 index=state.index + 1,
                 done=stopped[:, 0] | no_better | all_finished | no_live,
                 live=_LiveBeams(
@@ -158,18 +145,18 @@ def beam_search(
                 ),
                 cache=_reorder_target(cache, parents),
             )
-            return (state,)
 
-        return tf.while_loop(condition, step, [state], shape_invariants=[shapes])[0]
+        return step
 
     def results_of(state, limits):
         return _rank(state, limits, length_penalty, n_best, pad_id)
 
-    if num_steps is not None:
-        return results_of(decode(start, fixed, limits, any_live), limits)
+    compact = num_steps is None
     found = Hypotheses(
-        *decode_with_compaction(decode, results_of, start, fixed, limits, pad_id, beam_size)
+        *run_search(make_step, results_of, start, fixed, limits, pad_id, beam_size, compact)
     )
+    if not compact:
+        return found
     longest = tf.reduce_max(tf.pad(tf.reshape(found.lengths, [-1]), [[1, 0]]))
     return found._replace(ids=found.ids[:, :, :longest])
 
@@ -182,7 +169,7 @@ def _continuations(logits, live_log_probs, beam_size, top_k):
         where the vocabulary is smaller.
     """
     # At most 2 K continuations of one hypothesis are among the first 2 K.
-    of_each = tf.minimum(2 * beam_size, logits.shape[-1] or tf.shape(logits)[-1])
+    of_each = tf.minimum(2 * beam_size, logits.shape[-1])
     best, token_ids = blockwise_top_k(logits, of_each, top_k)
     largest = best[:, :1]
     best = best - largest - tf.math.log(tf.reduce_sum(tf.exp(logits - largest), -1, keepdims=True))

@@ -1,7 +1,7 @@
 """What a search needs of a model: its decoding step and its KV cache."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import tensorflow as tf
 
@@ -12,13 +12,11 @@ _FIXED = ("constants", "source")
 _PARTS = (*_FIXED, "history", "target")
 
 
-@runtime_checkable
 class TranslationModel(Protocol):
     """A model that a search can decode with, one token at a time.
 
-    A batch of B sentences has K hypotheses each, N = B * K in all; those of a sentence are
-    consecutive. The cache is a dict of up to four parts, each a nested structure of tensors. A part
-    says what a search may do with its tensors:
+    A batch of B sentences has K consecutive hypotheses each, N = B * K in all. The cache is a dict
+    of up to four parts, nested structures of tensors, which say what a search may do with them:
 
     - `"constants"` belong to no sentence. They never change and need not be tensors.
     - `"source"` `(B, …)` belongs to the sentences and never changes, such as keys and values of the
@@ -44,7 +42,6 @@ class TranslationModel(Protocol):
     @property
     def weights(self) -> list[Any]:
         """All variables, which a SavedModel of the translator stores."""
-        ...
 
     def start_decoding(
         self,
@@ -59,7 +56,6 @@ class TranslationModel(Protocol):
             num_steps: Steps to allocate the cache for; None for tensors that grow.
             beam_size: K; None in greedy search, where N = B.
         """
-        ...
 
     def decode_step(
         self, token_ids: tf.Tensor, index: tf.Tensor, cache: Cache
@@ -75,7 +71,6 @@ class TranslationModel(Protocol):
         Returns:
             logits `(N, V)` of a float dtype, and the cache of the next step.
         """
-        ...
 
 
 def split_cache(decode_step: DecodeStep, cache: Cache) -> tuple[Callable, Cache, Cache]:
@@ -84,19 +79,16 @@ def split_cache(decode_step: DecodeStep, cache: Cache) -> tuple[Callable, Cache,
     Returns:
         a step `(token_ids, index, fixed, changing) -> (logits float32 (N, V), changing)`, and the
         first `fixed` and `changing`.
-
-    Raises:
-        ValueError: The cache has parts of known and of unknown names.
     """
     is_flat = not cache.keys() & set(_PARTS)
 
     def split(cache):
-        parts = {"target": cache} if is_flat else cache
+        parts = {"target": cache} if is_flat else dict(cache)
         if unknown := sorted(parts.keys() - set(_PARTS)):  # would never be re-ordered
             raise ValueError(f"cache has the unknown part {unknown[0]!r}; known are {_PARTS}.")
-        constants = {name: part for name, part in parts.items() if name == "constants"}
-        parts = {name: part for name, part in parts.items() if name != "constants"}
-        parts = tf.nest.map_structure(tf.convert_to_tensor, parts) | constants
+        for name, part in parts.items():
+            if name != "constants":
+                parts[name] = tf.nest.map_structure(tf.convert_to_tensor, part)
         fixed = {name: parts.pop(name) for name in _FIXED if name in parts}
         return fixed, parts
 
@@ -109,10 +101,7 @@ def split_cache(decode_step: DecodeStep, cache: Cache) -> tuple[Callable, Cache,
 
 
 def open_shapes(structure: Any) -> Any:
-    """The shape invariants of a loop over `structure`: the first axis and growing axes are open.
-
-    An axis of size 0 grows with each step.
-    """
+    """Returns the shape invariants of a loop, open in the first axis and in those of size 0."""
 
     def open_shape(tensor):
         sizes = tensor.shape.as_list()

@@ -11,7 +11,7 @@ from tf_transformer.decoding.cache import open_shapes
 class _Batch(NamedTuple):
     """The M sentences that are still decoded."""
 
-    state: Any  # as in `decode_with_compaction`
+    state: Any  # as in `run_search`
     source: Any  # that part of the cache
     limits: tf.Tensor  # int32 (M,)
     indices: tf.Tensor  # int32 (M,), of these sentences in the whole batch
@@ -36,31 +36,40 @@ class _Batch(NamedTuple):
         return _Batch(self.state._replace(**state, cache=cache), *gather(self[1:], kept))
 
 
-def decode_with_compaction(
-    decode: Callable,
+def run_search(
+    make_step: Callable,
     results_of: Callable,
     state: Any,
     fixed: dict[str, Any],
     limits: tf.Tensor,
     pad_id: int,
     beam_size: int | tf.Tensor = 1,
+    compact: bool = True,
 ) -> tuple[tf.Tensor, ...]:
-    """Runs a search and removes sentences from the batch once they are done.
+    """Runs a search, and removes sentences from the batch once they are done.
 
     Args:
-        decode: `(state, fixed, limits, condition) -> state`, runs steps while `condition(state)`.
+        make_step: `(fixed, limits) -> step`, where `step(state)` returns the next state.
         results_of: `(state, limits) -> tuple` of tensors `(B, …)`, the first of which are ids
             `(B, …, T)`. Results of unfinished sentences are overwritten later.
         state: NamedTuple with `index ()`, `done (B,)`, `cache` (the parts that steps change), and
             any other tensors `(B, …)`.
         fixed: The parts of the cache that never change.
         limits: int32 `(B,)`.
-        pad_id: Padding token.
-        beam_size: Hypotheses of each sentence in the cache's `"target"`.
+        pad_id, beam_size: Those of the search.
+        compact: Whether to remove sentences; XLA cannot.
 
     Returns:
         the results of all sentences; T is the number of steps.
     """
+    shapes = open_shapes(state)
+
+    def decode(state, fixed, limits, condition):
+        step = make_step(fixed, limits)
+        return tf.while_loop(condition, lambda s: (step(s),), [state], shape_invariants=[shapes])[0]
+
+    if not compact:
+        return results_of(decode(state, fixed, limits, _any_live), limits)
 
     def decode_and_compact(batch, results):
         parts = fixed | ({"source": batch.source} if "source" in fixed else {})
@@ -86,8 +95,7 @@ def decode_with_compaction(
     )[1]
 
 
-def any_live(state: Any) -> tf.Tensor:
-    """Returns whether any sentence is not done."""
+def _any_live(state):
     return tf.reduce_any(~state.done)
 
 

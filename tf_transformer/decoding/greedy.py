@@ -5,15 +5,8 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tf_transformer.decoding.cache import (
-    Cache,
-    DecodeStep,
-    append_ids,
-    empty_ids,
-    open_shapes,
-    split_cache,
-)
-from tf_transformer.decoding.compaction import any_live, decode_with_compaction
+from tf_transformer.decoding.cache import Cache, DecodeStep, append_ids, empty_ids, split_cache
+from tf_transformer.decoding.compaction import run_search
 from tf_transformer.decoding.result import Hypotheses, beam_score, require_possible
 
 
@@ -45,16 +38,13 @@ def greedy_search(
         decode_step: `(token_ids (B,), index, cache) -> (logits (B, V), cache)`.
         cache: The cache that `start_decoding` returned, see `TranslationModel`.
         limits: int32 `(B,)`, the most tokens of each hypothesis without the end token, 0 or more.
-        pad_id, bos_id, eos_id: Special tokens.
+        pad_id, bos_id, eos_id: Special token ids.
         length_penalty: See `beam_score`. It only affects the scores.
         num_steps: Size of the tensors that hold the ids, as XLA needs it: more than the largest
             limit, and what `start_decoding` received. With None the tensors grow in each step.
 
     Returns:
         `Hypotheses` with n = 1.
-
-    Raises:
-        ValueError: See `require_possible`.
     """
     limits = tf.convert_to_tensor(limits, tf.int32)
     require_possible(limits, num_steps, length_penalty)
@@ -72,9 +62,8 @@ def greedy_search(
         ids=empty_ids([num_sentences], num_steps, pad_id),
         cache=changing,
     )
-    shapes = open_shapes(start)
 
-    def decode(state, fixed, limits, condition):
+    def make_step(fixed, limits):
         def step(state):
             logits, cache = decode_step(state.token_ids, state.index, fixed, state.cache)
             best = tf.argmax(logits, axis=-1, output_type=tf.int32)
@@ -84,7 +73,7 @@ def greedy_search(
             truncated = ~state.done & ~ended & (state.index >= limits)
             emitted = ~state.done & ~ended & ~truncated
             token_ids = tf.where(emitted, best, pad_id)
-            state = _GreedyState(
+            return _GreedyState(
                 index=state.index + 1,
                 token_ids=token_ids,
                 done=~emitted,
@@ -94,19 +83,17 @@ def greedy_search(
                 ids=append_ids(state.ids, token_ids, state.index, num_steps),
                 cache=cache,
             )
-            return (state,)
 
-        return tf.while_loop(condition, step, [state], shape_invariants=[shapes])[0]
+        return step
 
     def results_of(state, limits):
         return state.ids, state.lengths, state.log_probs, state.truncated
 
-    if num_steps is not None:
-        results = results_of(decode(start, fixed, limits, any_live), limits)
-    else:
-        results = decode_with_compaction(decode, results_of, start, fixed, limits, pad_id)
-    ids, lengths, log_probs, truncated = results
-    if num_steps is None:
+    compact = num_steps is None
+    ids, lengths, log_probs, truncated = run_search(
+        make_step, results_of, start, fixed, limits, pad_id, compact=compact
+    )
+    if compact:
         # The last step of the longest sentence found its end and appended padding only.
         ids = ids[:, : tf.maximum(tf.shape(ids)[1] - 1, 0)]
     factors = lengths + tf.cast(~truncated, tf.int32)

@@ -34,13 +34,7 @@ def output_limits(
 ) -> tf.Tensor:
     """Limits each translation to `min(max_length_ratio * source_length + 10, max_length)` tokens.
 
-    Args:
-        source_lengths: int32 `(B,)`, tokens of each source.
-        max_length: The limit of every translation.
-        max_length_ratio: Target tokens for each source token.
-
-    Returns:
-        int32 `(B,)`.
+    Source lengths and limits are int32 `(B,)`.
     """
     limits = max_length_ratio * tf.cast(source_lengths, tf.float32) + 10
     return tf.minimum(tf.cast(limits, tf.int32), max_length)
@@ -55,8 +49,7 @@ def beam_score(
 
     Args:
         log_probs: float32 tensor.
-        lengths: Number of factors of each probability, which broadcasts to `log_probs`: the tokens,
-            and the end token where the hypothesis ended.
+        lengths: The number of tokens, with the end token if the hypothesis ended.
         length_penalty: 0 compares log-probabilities, 1 nearly their means.
     """
     return log_probs / length_normalizer(lengths, length_penalty)

@@ -9,15 +9,7 @@ _NEG_INF = float("-inf")
 
 
 def iterative_top_k(values: tf.Tensor, k: int | tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """`tf.math.top_k` as k maxima in turn: XLA compiles the original into a slow sort.
-
-    Args:
-        values: float tensor `(N, M)`.
-        k: at most M.
-
-    Returns:
-        the values, `(N, k)`, and their indices, int32 `(N, k)`.
-    """
+    """`tf.math.top_k` as k maxima in turn: XLA compiles the original into a slow sort."""
     columns, ranks = tf.range(tf.shape(values)[1]), tf.range(k)
 
     def step(rank, remaining, best, indices):
@@ -45,11 +37,11 @@ def blockwise_top_k(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """`top_k` of a large vocabulary in a third of the time or less, by way of the best blocks.
 
-    The k largest values lie in the k blocks with the largest maxima. Of equal values the one with
-    the lower index comes first, as in `tf.math.top_k`.
+    The k largest values lie in the k blocks with the largest maxima. If values are equal, the one
+    with the lower index comes first, as in `tf.math.top_k`.
 
     Args:
-        values: float tensor `(N, V)`.
+        values: float tensor `(N, V)`; V must be known.
         k: at most V.
         top_k: `tf.math.top_k` or `iterative_top_k`.
 
@@ -57,8 +49,6 @@ def blockwise_top_k(
         the values, `(N, k)`, and their indices, int32 `(N, k)`.
     """
     size = values.shape[-1]
-    if size is None:
-        return top_k(values, k)
     width = max(w for w in range(1, _BLOCK_SIZE + 1) if size % w == 0)
     num_blocks = size // width
     if size < 8 * _BLOCK_SIZE or width < _BLOCK_SIZE // 4:

@@ -7,13 +7,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import tensorflow as tf
 
-from tf_transformer.decoding import TranslationModel
-from tf_transformer.inference.scoring import (
-    Alignment,
-    TeacherForcing,
-    can_align,
-    default_alignment,
-)
+from tf_transformer.decoding.cache import TranslationModel
+from tf_transformer.inference.scoring import Alignment, TeacherForcing, can_align, default_alignment
 from tf_transformer.inference.tokens import TextReader
 from tf_transformer.tokenizers import GraphTokenizer
 
@@ -33,21 +28,18 @@ def choose_alignment(
 
     Args:
         model: The model, built.
-        source_tokenizer: Tokenizer of the source.
-        target_tokenizer: Tokenizer of the target.
-        pairs: Sources and their translations, such as validation text. Of more than a thousand a
-            sample from all parts of the text is used.
+        source_tokenizer, target_tokenizer: Its tokenizers.
+        pairs: Sources and their translations, of which at most a thousand are used.
         max_length: Tokens that each side may have, its end included.
 
     Returns:
-        The alignment; `default_alignment` where no tokens are linked; None where model or
-        tokenizers lack something, see `can_align`.
+        The alignment; `default_alignment` if no tokens are linked; None unless `can_align`.
     """
     readers = [TextReader(each, max_length) for each in (source_tokenizer, target_tokenizer)]
     if not can_align(model, *readers):
         return None
     forced = TeacherForcing(model, *readers)
-    most_attended = tf.function(forced.most_attended, [_TEXT, _TEXT], autograph=False)
+    attend = tf.function(forced.attend, [_TEXT, _TEXT], autograph=False)
     pairs = list(pairs)
     sample = np.linspace(0, len(pairs), min(len(pairs), _MAX_PAIRS), endpoint=False).astype(int)
     # Like lengths go together; an empty pair tells the number of layers, too.
@@ -56,12 +48,14 @@ def choose_alignment(
     sources, targets, indices = [], [], []
     for start in range(0, len(sample), _BATCH_SIZE):
         batch = zip(*sample[start : start + _BATCH_SIZE], strict=True)
-        found = most_attended(*(tf.constant(side) for side in batch))
-        found = {name: tensor.numpy() for name, tensor in found.items()}
-        for side, subwords, ends in (("source", sources, 1), ("target", targets, 0)):
-            rows = zip(found[f"{side}_subwords"], found[f"{side}_lengths"], strict=True)
-            subwords += [row[: length - ends].tolist() for row, length in rows]
-        indices += list(found["source_index"])
+        found, layers = attend(*(tf.constant(side) for side in batch))
+        # The source's end stays out.
+        lengths = found["source_lengths"] - 1
+        sources += tf.RaggedTensor.from_tensor(found["source_subwords"], lengths).to_list()
+        lengths = found["target_lengths"]
+        targets += tf.RaggedTensor.from_tensor(found["target_subwords"], lengths).to_list()
+        # The source token that each layer attends to most, `(T + 1, layers)` of each pair.
+        indices += list(np.stack([layer.numpy().argmax(axis=2) for layer in layers], axis=2))
     # The attention that predicts the target token of each link, and the one that reads it.
     right = [
         source_index[target : target + 2] == source
@@ -83,10 +77,6 @@ def linked_tokens(
 
     How often is measured by Dice's coefficient: twice the number of pairs that have both, over the
     numbers of pairs that have each. A token that its sentence has more than once has no link.
-
-    Args:
-        sources: Tokens of sentences.
-        targets: Tokens of their translations.
 
     Returns:
         The indices of source and target tokens in each pair.

@@ -28,14 +28,8 @@ def translate_sentences(
 ) -> dict[str, tf.Tensor]:
     """Translates texts that were split into sentences, and keeps their white space.
 
-    Args:
-        found: The sentences of B texts.
-        tokenize: From sentences, string `(R,)`, to token ids `(R, None)`.
-        translate: Translates at most 64 rows of token ids.
-        limit: Tokens that a row may have; a longer sentence is translated in chunks.
-
-    Returns:
-        The outputs of the signature `translate_document`.
+    `tokenize` makes token ids `(R, None)` of sentences, string `(R,)`; `translate` takes at most 64
+    rows of them. A sentence of more than `limit` tokens is translated in chunks.
     """
     before, sentences, after = found
     tokens = tokenize(sentences.flat_values)
@@ -72,11 +66,7 @@ def between(translations: tf.Tensor, spaces: tf.Tensor) -> tf.Tensor:
 
 
 def split_long(tokens: tf.RaggedTensor, limit: int) -> tuple[tf.RaggedTensor, tf.Tensor]:
-    """Splits rows of more than `limit` tokens into chunks of equal lengths, but for the last.
-
-    Args:
-        tokens: int32 `(R, None)`.
-        limit: Tokens that a chunk may have, at least 1.
+    """Splits rows `(R, None)` of more than `limit` tokens into chunks of like lengths.
 
     Returns:
         The chunks in order, int32 `(C, None)`, and the index of each one's row, int64 `(C,)`. A row
@@ -118,13 +108,7 @@ def in_sentences(
     translate: Callable[[Iterator[str]], Iterator[list[Translation]]],
     within_lines: bool = True,
 ) -> Iterator[list[Translation]]:
-    """Translates any number of texts sentence by sentence, in Python.
-
-    Args:
-        texts: The texts, some of which are read ahead.
-        translate: Translates any number of sentences, one translation of each.
-        within_lines: See `split_lines`.
-    """
+    """Translates texts, some of which are read ahead, sentence by sentence, in Python."""
     layouts: collections.deque = collections.deque()
 
     def sentences():

@@ -10,21 +10,13 @@ import tensorflow as tf
 # Registers the ops of SentencePiece; a SavedModel that holds them does not load without.
 import tensorflow_text  # noqa: F401
 
-from tf_transformer.decoding import (
-    Hypotheses,
-    TranslationModel,
-    beam_search,
-    greedy_search,
-    output_limits,
-)
+from tf_transformer.decoding.beam import beam_search
+from tf_transformer.decoding.cache import TranslationModel
+from tf_transformer.decoding.greedy import greedy_search
+from tf_transformer.decoding.result import Hypotheses, output_limits
 from tf_transformer.inference.document import translate_sentences
 from tf_transformer.inference.results import MISSING_SCORE
-from tf_transformer.inference.scoring import (
-    Alignment,
-    TeacherForcing,
-    can_align,
-    has_teacher_forcing,
-)
+from tf_transformer.inference.scoring import Alignment, TeacherForcing, can_align, can_score
 from tf_transformer.inference.sentences import has_several, split_lines, split_sentences
 from tf_transformer.inference.tokens import TextReader, valid_utf8
 from tf_transformer.tokenizers import GraphTokenizer
@@ -37,16 +29,16 @@ _SOURCE = (
     tf.TensorSpec([None, None], tf.int32, name="source_ids"),
     tf.TensorSpec([None], tf.int32, name="limits"),
 )
-_BEAM_SIZE = tf.TensorSpec([], tf.int32, name="beam_size")
 _LENGTH_PENALTY = tf.TensorSpec([], tf.float32, name="length_penalty")
-_N_BEST = tf.TensorSpec([], tf.int32, name="n_best")
-_BEAM = (_BEAM_SIZE, _LENGTH_PENALTY, _N_BEST)
+_BEAM = (
+    tf.TensorSpec([], tf.int32, name="beam_size"),
+    _LENGTH_PENALTY,
+    tf.TensorSpec([], tf.int32, name="n_best"),
+)
+# The fields of `Hypotheses`, ids `(B, n, T)` and the others `(B, n)`.
 _HYPOTHESES = (
-    tf.TensorSpec([None, None, None], tf.int32, name="ids"),
-    tf.TensorSpec([None, None], tf.int32, name="lengths"),
-    tf.TensorSpec([None, None], tf.float32, name="log_probs"),
-    tf.TensorSpec([None, None], tf.float32, name="scores"),
-    tf.TensorSpec([None, None], tf.bool, name="truncated"),
+    tf.TensorSpec([None, None, None], tf.int32),
+    *(tf.TensorSpec([None, None], dtype) for dtype in (tf.int32, tf.float32, tf.float32, tf.bool)),
 )
 # What a search compiled by XLA takes, whose beam has a constant size.
 SEARCH_SPECS = (*_SOURCE, _LENGTH_PENALTY)
@@ -61,10 +53,8 @@ class Search:
         length_penalty: See `beam_score`.
         max_length: Tokens a source may have, its end included (the rest is dropped), and the limit
             of any translation.
-        max_length_ratio: Limit of a translation in tokens for each token of its source, see
-            `output_limits`.
-        fold_capitals: Whether to lower the case of a source that is mostly in capitals, see
-            `tokens.fold_capitals`.
+        max_length_ratio: See `output_limits`.
+        fold_capitals: Whether to apply `capitals.fold_capitals` to sources.
         by_sentence: Whether each sentence of a line is translated on its own. Otherwise a line is
             one sentence, such as the prompt of a language model.
         alignment: The attention that `align` returns; None for `default_alignment`.
@@ -83,20 +73,13 @@ class ExportTranslator(tf.Module):
     """The functions of a translator. All are saved; some of them are signatures.
 
     It holds the model's variables and nothing else of Keras, so a SavedModel of it loads wherever
-    TensorFlow and the ops of TensorFlow Text are.
+    TensorFlow and the ops of TensorFlow Text are. `score` and `align` are None where the model
+    lacks what they need, see `can_score` and `can_align`.
 
     Args:
         model: A translation model, built.
-        source_tokenizer: Tokenizer of the source, such as a `SentencePieceTokenizer`.
-        target_tokenizer: Tokenizer of the target.
+        source_tokenizer, target_tokenizer: Its tokenizers, such as `SentencePieceTokenizer`.
         search: How it searches.
-
-    Attributes:
-        score: The signature `score`; None where the model has no teacher forcing.
-        align: The signature `align`; None where model or tokenizers lack something, see
-            `can_align`.
-        settings: Scalar variables `beam_size`, `length_penalty`, `vocab_size` (the target's),
-            `source_pad_id` and `by_sentence`.
 
     Raises:
         ValueError: The tokenizers are not those of the model, the model has too few positions, or
@@ -113,157 +96,146 @@ class ExportTranslator(tf.Module):
         super().__init__(name="translator")
         search = search or Search()
         _require_fit(model, source_tokenizer, target_tokenizer, search)
-        beam_size, length_penalty = search.beam_size, float(search.length_penalty)
         # The variables of TensorFlow: beside a `keras.Variable` that a module holds Keras saves
         # a second one, and a server would restore that and not the one that the graph reads.
         self.weights = [w.value if isinstance(w, keras.Variable) else w for w in model.weights]
         self.assets = [source_tokenizer.graph_resource, target_tokenizer.graph_resource]
-        self.settings = {
-            "beam_size": tf.Variable(beam_size, trainable=False),
-            "length_penalty": tf.Variable(length_penalty, trainable=False),
-            "vocab_size": tf.Variable(target_tokenizer.vocab_size, trainable=False),
-            "source_pad_id": tf.Variable(source_tokenizer.pad_id, trainable=False),
-            "by_sentence": tf.Variable(search.by_sentence, trainable=False),
+        settings = {
+            "beam_size": search.beam_size,
+            "length_penalty": float(search.length_penalty),
+            "vocab_size": target_tokenizer.vocab_size,
+            "source_pad_id": source_tokenizer.pad_id,
+            "by_sentence": search.by_sentence,
         }
-        source = TextReader(source_tokenizer, search.max_length, search.fold_capitals)
-        target = TextReader(target_tokenizer, search.max_length)
-        steps = _Steps(model, source, target_tokenizer, search)
+        self.settings = {n: tf.Variable(v, trainable=False) for n, v in settings.items()}
 
-        # The searches are functions of their own, so that a SavedModel holds each of them once.
-        def searches(is_fixed):
-            @_function(*_SOURCE, _LENGTH_PENALTY)
-            def greedy(source_ids, limits, length_penalty):
-                return steps.search(is_fixed, source_ids, limits, None, length_penalty)
-
-            @_function(*_SOURCE, *_BEAM)
-            def beam(source_ids, limits, beam_size, length_penalty, n_best):
-                return steps.search(is_fixed, source_ids, limits, beam_size, length_penalty, n_best)
-
-            return greedy, beam
-
-        search_greedily, search_beam = searches(is_fixed=False)
-
-        @_function(_TEXT, _LENGTH_PENALTY)
-        def greedy(text, length_penalty):
-            source_ids, limits, source_truncated = steps.tokenize(text)
-            found = search_greedily(source_ids, limits, length_penalty)
-            return steps.detokenize(Hypotheses(**found), source_truncated)
-
-        @_function(_TEXT, *_BEAM)
-        def beam(text, beam_size, length_penalty, n_best):
-            source_ids, limits, source_truncated = steps.tokenize(text)
-            found = search_beam(source_ids, limits, beam_size, length_penalty, n_best)
-            return steps.detokenize(Hypotheses(**found), source_truncated)
-
-        def translate_rows(tokens):
-            source_ids, limits = steps.search_inputs(tokens)
-            if beam_size == 1:
-                found = search_greedily(source_ids, limits, length_penalty)
-            else:
-                found = search_beam(source_ids, limits, beam_size, length_penalty, 1)
-            found = steps.detokenize(Hypotheses(**found), None)
-            return found["translations"][:, 0], found["truncated"][:, 0]
-
-        @_function(_TEXT)
-        def translate(text):
-            """The signature `serving_default`, with the one output that servers return flat."""
-
-            def first_tokens(text):
-                return source.first_tokens(text)[0]
-
-            def in_sentences():
-                sentences = split_lines(text, search.by_sentence)
-                return translate_sentences(
-                    sentences, first_tokens, translate_rows, source.max_tokens
-                )["translation"]
-
-            # Splitting and joining would cost a short greedy search 8 %, and one search of many
-            # texts needs memory for all.
-            several = tf.reduce_any(has_several(text)) | (tf.size(text) > _TEXTS_TOGETHER)
-            translation = tf.cond(
-                several, in_sentences, lambda: translate_rows(first_tokens(valid_utf8(text)))[0]
-            )
-            return {"translation": translation}
-
-        n_best = beam_size if beam_size > 1 else min(4, target_tokenizer.vocab_size)
-
-        @_function(_TEXT)
-        def translate_nbest(text):
-            """The signature `translate_nbest`: the best hypotheses, best first."""
-            found = beam(text, n_best, length_penalty, n_best)
-            truncated = found["source_truncated"] | tf.reduce_any(found["truncated"], axis=1)
-            outputs = {name: found[name] for name in ("translations", "scores", "lengths")}
-            return {**outputs, "truncated": truncated}
-
-        @_function(_TEXT)
-        def translate_document(text):
-            """The signature `translate_document`: texts of any length, sentence by sentence."""
-            return translate_sentences(
-                split_sentences(text), source.all_tokens, translate_rows, source.max_tokens
-            )
-
-        self.translate, self.translate_nbest = translate, translate_nbest
-        self.translate_document = translate_document
+        steps = _Steps(model, source_tokenizer, target_tokenizer, search)
+        self.translate = _function(_TEXT)(steps.translate)
+        self.translate_nbest = _function(_TEXT)(steps.translate_nbest)
+        self.translate_document = _function(_TEXT)(steps.translate_document)
         self.score = self.align = None
-        forced = TeacherForcing(model, source, target)
-        if has_teacher_forcing(model):
+        forced = TeacherForcing(model, steps.source, steps.target)
+        if can_score(model):
             self.score = _function(*_PAIRS)(forced.score)
-        if can_align(model, source, target):
+        if can_align(model, steps.source, steps.target):
             align = functools.partial(forced.align, alignment=search.alignment)
             self.align = _function(*_PAIRS)(align)
         # For those who call the loaded object: any beam, and the parts that XLA can compile.
-        self.greedy, self.beam = greedy, beam
-        self.fixed_greedy, self.fixed_beam = searches(is_fixed=True)
+        self.greedy = _function(_TEXT, _LENGTH_PENALTY)(steps.greedy)
+        self.beam = steps.beam
+        self.fixed_greedy, self.fixed_beam = steps.searches(is_fixed=True)
         self.tokenize = _function(_TEXT)(steps.tokenize)
         self.detokenize = _function(*_HYPOTHESES, tf.TensorSpec([None], tf.bool))(
-            lambda *args: steps.detokenize(Hypotheses(*args[:-1]), args[-1])
+            lambda *args: steps.detokenize(Hypotheses(*args[:-1])._asdict(), args[-1])
         )
 
     def signatures(self) -> dict[str, Callable]:
         """Returns the signatures of its SavedModel."""
-        signatures = {
-            "serving_default": self.translate,
-            "translate_nbest": self.translate_nbest,
-            "translate_document": self.translate_document,
-            "score": self.score,
-            "align": self.align,
-        }
-        return {name: function for name, function in signatures.items() if function is not None}
+        names = ("translate_nbest", "translate_document", "score", "align")
+        functions = {"serving_default": self.translate} | {n: getattr(self, n) for n in names}
+        return {name: function for name, function in functions.items() if function is not None}
 
 
 class _Steps:
     """The steps from text to text, as functions of tensors; not tracked, so not saved."""
 
-    def __init__(self, model, source, target_tokenizer, search):
+    def __init__(self, model, source_tokenizer, target_tokenizer, search):
         self._model = model
-        self._source = source
-        self._target_tokenizer = target_tokenizer
+        self._settings = search
         self._limits = search.max_length, search.max_length_ratio
-        names = ("pad_id", "bos_id", "eos_id")
-        self._special_ids = {name: getattr(target_tokenizer, name) for name in names}
+        self.source = TextReader(source_tokenizer, search.max_length, search.fold_capitals)
+        self.target = TextReader(target_tokenizer, search.max_length)
+        self._search_greedily, self._search_beam = self.searches(is_fixed=False)
+        self.beam = _function(_TEXT, *_BEAM)(self._beam)
+
+    def translate(self, text):
+        """The signature `serving_default`, with the one output that servers return flat."""
+
+        def first_tokens(text):
+            return self.source.first_tokens(text)[0]
+
+        def in_sentences():
+            sentences = split_lines(text, self._settings.by_sentence)
+            return self._translate_sentences(sentences, first_tokens)["translation"]
+
+        def whole():
+            return self._translate_rows(first_tokens(valid_utf8(text)))[0]
+
+        # Splitting and joining would cost a short greedy search 8 %, and one search of many texts
+        # needs memory for all.
+        several = tf.reduce_any(has_several(text)) | (tf.size(text) > _TEXTS_TOGETHER)
+        return {"translation": tf.cond(several, in_sentences, whole)}
+
+    def translate_nbest(self, text):
+        """The signature `translate_nbest`: the best hypotheses, best first."""
+        beam_size = self._settings.beam_size
+        n_best = beam_size if beam_size > 1 else min(4, self.target.tokenizer.vocab_size)
+        found = self.beam(text, n_best, self._settings.length_penalty, n_best)
+        truncated = found["source_truncated"] | tf.reduce_any(found["truncated"], axis=1)
+        outputs = {name: found[name] for name in ("translations", "scores", "lengths")}
+        return {**outputs, "truncated": truncated}
+
+    def translate_document(self, text):
+        """The signature `translate_document`: texts of any length, sentence by sentence."""
+        return self._translate_sentences(split_sentences(text), self.source.all_tokens)
+
+    def greedy(self, text, length_penalty):
+        source_ids, limits, source_truncated = self.tokenize(text)
+        found = self._search_greedily(source_ids, limits, length_penalty)
+        return self.detokenize(found, source_truncated)
+
+    def _beam(self, text, beam_size, length_penalty, n_best):
+        source_ids, limits, source_truncated = self.tokenize(text)
+        found = self._search_beam(source_ids, limits, beam_size, length_penalty, n_best)
+        return self.detokenize(found, source_truncated)
+
+    def _translate_sentences(self, sentences, tokenize):
+        limit = self.source.max_tokens
+        return translate_sentences(sentences, tokenize, self._translate_rows, limit)
+
+    def _translate_rows(self, tokens):
+        """The best translations of rows of tokens, and whether each was truncated."""
+        source_ids, limits = self._search_inputs(tokens)
+        beam_size, length_penalty = self._settings.beam_size, self._settings.length_penalty
+        if beam_size == 1:
+            found = self._search_greedily(source_ids, limits, length_penalty)
+        else:
+            found = self._search_beam(source_ids, limits, beam_size, length_penalty, 1)
+        found = self.detokenize(found, None)
+        return found["translations"][:, 0], found["truncated"][:, 0]
 
     def tokenize(self, text):
         """Source ids `(B, S)`, limits `(B,)`, and whether text was dropped `(B,)`."""
         text = valid_utf8(text)
-        tokens, truncated = self._source.first_tokens(text)
+        tokens, truncated = self.source.first_tokens(text)
         # A model of sentences translates the first of several lines, and often no more.
         several_lines = tf.strings.regex_full_match(text, r"(?s).*\S.*\n.*\S.*")
-        return *self.search_inputs(tokens), truncated | several_lines
+        return *self._search_inputs(tokens), truncated | several_lines
 
-    def search_inputs(self, tokens):
+    def _search_inputs(self, tokens):
         """Source ids `(B, S)`, padded, and limits `(B,)`, of rows of tokens."""
         lengths = tf.cast(tokens.row_lengths(), tf.int32)
-        source_ids = self._source.padded(self._source.with_end(tokens))
+        source_ids = self.source.padded(self.source.with_end(tokens))
         # A text without a token has an empty translation.
         return source_ids, tf.where(lengths == 0, 0, output_limits(lengths, *self._limits))
 
-    def search(self, is_fixed, source_ids, limits, beam_size, length_penalty, n_best=1):
+    def searches(self, is_fixed):
+        """Greedy and beam search as functions of their own, each of which a SavedModel has once."""
+
+        def greedy(source_ids, limits, length_penalty):
+            return self._search(is_fixed, source_ids, limits, None, length_penalty)
+
+        beam = functools.partial(self._search, is_fixed)
+        return _function(*SEARCH_SPECS)(greedy), _function(*_SOURCE, *_BEAM)(beam)
+
+    def _search(self, is_fixed, source_ids, limits, beam_size, length_penalty, n_best=1):
         """The fields of `Hypotheses`, by greedy search where `beam_size` is None."""
+        model, tokenizer = self._model, self.target.tokenizer
         num_steps = None
         if is_fixed:  # XLA needs to know the most steps from the shape
             num_steps = output_limits(tf.shape(source_ids)[1], *self._limits) + 1
-        options = {"length_penalty": length_penalty, "num_steps": num_steps, **self._special_ids}
-        model = self._model
+        options = {name: getattr(tokenizer, name) for name in ("pad_id", "bos_id", "eos_id")}
+        options |= {"length_penalty": length_penalty, "num_steps": num_steps}
         cache = model.start_decoding(source_ids, num_steps=num_steps, beam_size=beam_size)
         if beam_size is None:
             return greedy_search(model.decode_step, cache, limits, **options)._asdict()
@@ -271,29 +243,27 @@ class _Steps:
         return beam_search(model.decode_step, cache, limits, **options)._asdict()
 
     def detokenize(self, hypotheses, source_truncated):
-        """The texts of hypotheses `(B, n)`, and what is known of them.
+        """The texts of hypotheses, the fields `(B, n)` of `Hypotheses`, and what is known of them.
 
         Only the best of several hypotheses with the same text, in other subwords, is kept.
         """
-        batch_size, n_best = tf.unstack(tf.shape(hypotheses.lengths))
-        ids = tf.reshape(hypotheses.ids, [batch_size * n_best, tf.shape(hypotheses.ids)[2]])
-        rows = tf.RaggedTensor.from_tensor(ids, tf.reshape(hypotheses.lengths, [-1]))
-        texts = self._target_tokenizer.detokenize(rows)
-        texts, ranks = tf.reshape(texts, [batch_size, n_best]), tf.range(n_best)
+        ids, lengths = hypotheses["ids"], hypotheses["lengths"]
+        batch_size, n_best = tf.unstack(tf.shape(lengths))
+        ids = tf.reshape(ids, [batch_size * n_best, tf.shape(ids)[2]])
+        rows = tf.RaggedTensor.from_tensor(ids, tf.reshape(lengths, [-1]))
+        texts = tf.reshape(self.target.tokenizer.detokenize(rows), [batch_size, n_best])
+        ranks = tf.range(n_best)
         is_same = (texts[:, :, None] == texts[:, None]) & (ranks < ranks[:, None])
         repeats = tf.reduce_any(is_same, axis=2)
-        scores, log_probs = (
-            tf.maximum(tf.where(repeats, MISSING_SCORE, values), MISSING_SCORE)
-            for values in (hypotheses.scores, hypotheses.log_probs)
-        )
-        order = tf.argsort(tf.cast(repeats, tf.int32), axis=1, stable=True)
         found = {
             "translations": tf.where(repeats, "", texts),
-            "scores": scores,
-            "log_probs": log_probs,
-            "lengths": tf.where(repeats, 0, hypotheses.lengths),
-            "truncated": hypotheses.truncated & (hypotheses.lengths > 0) & ~repeats,
+            "lengths": tf.where(repeats, 0, lengths),
+            "truncated": hypotheses["truncated"] & (lengths > 0) & ~repeats,
         }
+        for name in ("scores", "log_probs"):
+            values = tf.where(repeats, MISSING_SCORE, hypotheses[name])
+            found[name] = tf.maximum(values, MISSING_SCORE)
+        order = tf.argsort(tf.cast(repeats, tf.int32), axis=1, stable=True)
         found = {name: tf.gather(field, order, batch_dims=1) for name, field in found.items()}
         return {**found, "source_truncated": source_truncated}
 
@@ -312,20 +282,15 @@ def _require_fit(model, source_tokenizer, target_tokenizer, search):
             expected = getattr(config, of_model, value)
             if value != expected:
                 raise ValueError(
-                    f"the {side} tokenizer has {name}={value}, but the model was made for "
-                    f"{name}={expected}; give the tokenizers with which it was trained."
+                    f"the {side} tokenizer has {name}={value}, but the model was trained with "
+                    f"{name}={expected}; give the tokenizers of its training."
                 )
-    if search.max_length < 2:
-        raise ValueError(
-            f"max_length must be at least 2, a token and the end; received {search.max_length}."
-        )
+    max_length, limit = search.max_length, getattr(config, "position_limit", None)
+    if max_length < 2:  # a token and the end
+        raise ValueError(f"max_length must be at least 2; received {max_length}.")
     # A search gives the decoder the begin token and max_length tokens after it.
-    limit = getattr(config, "position_limit", None)
-    if limit is not None and search.max_length >= limit:
-        raise ValueError(
-            f"max_length must be less than max_positions={limit}, the positions that the model "
-            f"learned; received max_length={search.max_length}."
-        )
+    if limit is not None and max_length >= limit:
+        raise ValueError(f"max_length must be less than max_positions={limit}; got {max_length}.")
     require_search(search.beam_size, search.length_penalty, target_tokenizer.vocab_size)
 
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tf_transformer.decoding import TranslationModel
+from tf_transformer.decoding.cache import TranslationModel
 from tf_transformer.inference.results import AlignedPair, TargetProbability
 from tf_transformer.inference.tokens import TextReader, valid_utf8
 
@@ -33,14 +33,15 @@ def default_alignment(num_layers: int) -> Alignment:
     return Alignment(max(num_layers - 2, 0))
 
 
-def has_teacher_forcing(model: TranslationModel) -> bool:
+def can_score(model: TranslationModel) -> bool:
     """Returns whether a model can be called with source and target, as in training."""
     return "training" in _call_arguments(model)
 
 
-def has_attention_scores(model: TranslationModel) -> bool:
-    """Returns whether the call of a model can return attention scores."""
-    return "return_attention_scores" in _call_arguments(model)
+def can_align(model: TranslationModel, *readers: TextReader) -> bool:
+    """Returns whether the model has attention scores and the tokenizers have `id_to_string`."""
+    are_readable = all(hasattr(reader.tokenizer, "id_to_string") for reader in readers)
+    return are_readable and "return_attention_scores" in _call_arguments(model)
 
 
 def _call_arguments(model):
@@ -48,22 +49,11 @@ def _call_arguments(model):
     return inspect.signature(call).parameters if callable(call) else ()
 
 
-def can_align(model: TranslationModel, *readers: TextReader) -> bool:
-    """Returns whether the model has attention scores and the tokenizers have `id_to_string`."""
-    are_readable = [hasattr(reader.tokenizer, "id_to_string") for reader in readers]
-    return has_attention_scores(model) and all(are_readable)
-
-
 class TeacherForcing:
     """Runs a model on sources and their translations, as functions of tensors.
 
     Every function takes `source` and `target`, string `(B,)`, and drops the tokens of a text beyond
     the limit of its reader. White space of any kind, line breaks too, separates words.
-
-    Args:
-        model: A model with a call, see `has_teacher_forcing`.
-        source: Reads sources.
-        target: Reads targets.
     """
 
     def __init__(self, model: TranslationModel, source: TextReader, target: TextReader) -> None:
@@ -75,10 +65,8 @@ class TeacherForcing:
         """Computes the probability of each target.
 
         Returns:
-            `log_prob` float32 `(B,)`, the sum of the log-probabilities of the target's tokens, in
-            the segmentation of the tokenizer, and its end: a search may have found the same text
-            in other subwords. `num_tokens` int32 `(B,)`, the number of these tokens; `truncated`
-            bool `(B,)`, whether tokens of a side were dropped.
+            `log_prob` float32 `(B,)`, `num_tokens` int32 `(B,)` and `truncated` bool `(B,)`, see
+            `TargetProbability`.
         """
         source, target, truncated = self._tokens(source, target)
         labels = self._target.with_end(target)
@@ -96,41 +84,43 @@ class TeacherForcing:
     ) -> dict[str, tf.Tensor]:
         """Computes how much each token of the target attends to each of the source.
 
-        Args:
-            source: string `(B,)`.
-            target: string `(B,)`.
-            alignment: Which attention is taken; None for `default_alignment`.
-
         Returns:
-            `source_subwords` string `(B, S)`, the end last, and `target_subwords` string `(B, T)`,
-            without an end; both are padded with empty strings. `attention` float32 `(B, T, S)`,
-            whose rows sum to 1 and are 0 in the padding. `source_lengths` and `target_lengths`
-            int32 `(B,)`. `truncated` bool `(B,)`, whether tokens of a side were dropped.
+            What `attend` returns first, and the `attention` of `alignment` (None for
+            `default_alignment`), float32 `(B, T, S)`, whose rows sum to 1 and are 0 in the padding.
         """
-        source, target, truncated = self._tokens(source, target)
-        layers = self._attention(source, target)
+        found, layers = self.attend(source, target)
         layer, shifted, *_ = alignment or default_alignment(len(layers))
         # Row t has token t - 1 as input, the begin first, and predicts token t.
         attention = layers[layer][:, 1:] if shifted else layers[layer][:, :-1]
-        subwords = self._subwords(source, target)
-        is_source = tf.sequence_mask(subwords["source_lengths"], tf.shape(attention)[2])
-        is_target = tf.sequence_mask(subwords["target_lengths"], tf.shape(attention)[1])
-        is_token = is_target[:, :, None] & is_source[:, None]
-        attention = tf.where(is_token, attention, 0.0)
+        is_source = tf.sequence_mask(found["source_lengths"], tf.shape(attention)[2])
+        is_target = tf.sequence_mask(found["target_lengths"], tf.shape(attention)[1])
+        attention = tf.where(is_target[:, :, None] & is_source[:, None], attention, 0.0)
         # In bfloat16 the sum of a row is only near 1.
         attention = tf.math.divide_no_nan(attention, tf.reduce_sum(attention, 2, keepdims=True))
-        return {**subwords, "attention": attention, "truncated": truncated}
+        return {**found, "attention": attention}
 
-    def most_attended(self, source: tf.Tensor, target: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Finds the source token that each layer attends to most when it predicts each token.
+    def attend(
+        self, source: tf.Tensor, target: tf.Tensor
+    ) -> tuple[dict[str, tf.Tensor], list[tf.Tensor]]:
+        """Computes the attention of every layer to the source.
 
         Returns:
-            Subwords and lengths of both sides as in `align`; `source_index` int64
-            `(B, T + 1, layers)`, whose row t predicts token t of the target.
+            `source_subwords` string `(B, S)`, the end last, and `target_subwords` string `(B, T)`,
+            without an end; both are padded with empty strings. `source_lengths` and
+            `target_lengths` int32 `(B,)`; `truncated` bool `(B,)`. Second, for each layer the mean
+            of its heads, float32 `(B, T + 1, S)`, whose row t predicts token t of the target.
         """
-        source, target, _ = self._tokens(source, target)
-        layers = tf.stack(self._attention(source, target), axis=2)
-        return {**self._subwords(source, target), "source_index": tf.argmax(layers, axis=3)}
+        source, target, truncated = self._tokens(source, target)
+        inputs = self._inputs(source, target)
+        cross = self._model(inputs, training=False, return_attention_scores=True)[1]["cross"]
+        layers = [tf.reduce_mean(tf.cast(scores, tf.float32), axis=1) for scores in cross]
+        subwords = {
+            "source_subwords": self._source.tokenizer.id_to_string(source).to_tensor(""),
+            "target_subwords": self._target.tokenizer.id_to_string(target).to_tensor(""),
+            "source_lengths": tf.cast(source.row_lengths(), tf.int32),
+            "target_lengths": tf.cast(target.row_lengths(), tf.int32),
+        }
+        return {**subwords, "truncated": truncated}, layers
 
     def _tokens(self, source, target):
         """Source ids with their ends and target ids without, ragged, and what was truncated."""
@@ -144,25 +134,10 @@ class TeacherForcing:
         target, target_truncated = self._target.first_tokens(valid_utf8(target))
         return self._source.with_end(source), target, source_truncated | target_truncated
 
-    def _subwords(self, source, target):
-        """Subwords and lengths of both sides."""
-        return {
-            "source_subwords": self._source.tokenizer.id_to_string(source).to_tensor(""),
-            "target_subwords": self._target.tokenizer.id_to_string(target).to_tensor(""),
-            "source_lengths": tf.cast(source.row_lengths(), tf.int32),
-            "target_lengths": tf.cast(target.row_lengths(), tf.int32),
-        }
-
     def _inputs(self, source, target):
         begins = tf.fill([target.nrows(), 1], self._target.tokenizer.bos_id)
         target_ids = self._target.padded(tf.concat([begins, target], axis=1))
         return {"source_ids": self._source.padded(source), "target_ids": target_ids}
-
-    def _attention(self, source, target):
-        """The mean attention of each layer's heads to the source, float32 `(B, T + 1, S)`."""
-        inputs = self._inputs(source, target)
-        cross = self._model(inputs, training=False, return_attention_scores=True)[1]["cross"]
-        return [tf.reduce_mean(tf.cast(scores, tf.float32), axis=1) for scores in cross]
 
 
 def target_probabilities(found: dict[str, tf.Tensor]) -> list[TargetProbability]:
@@ -174,7 +149,6 @@ def target_probabilities(found: dict[str, tf.Tensor]) -> list[TargetProbability]
 def aligned_pairs(found: dict[str, tf.Tensor]) -> list[AlignedPair]:
     """Makes Python objects of what `TeacherForcing.align` returns, without padding."""
     names = (*AlignedPair._fields, "source_lengths", "target_lengths")
-    columns = (found[name].numpy() for name in names)
     return [
         AlignedPair(
             [word.decode("utf-8", "replace") for word in source[:num_sources]],
@@ -183,6 +157,6 @@ def aligned_pairs(found: dict[str, tf.Tensor]) -> list[AlignedPair]:
             bool(truncated),
         )
         for source, target, attention, truncated, num_sources, num_targets in zip(
-            *columns, strict=True
+            *(found[name].numpy() for name in names), strict=True
         )
     ]

@@ -16,7 +16,7 @@ _SPACE = r"\t-\r \x{85}\p{Z}"  # Unicode's white space, to be put in brackets
 _BREAK = "[\n-\r\x85\u2028\u2029]"
 _W = f"[{_SPACE}]"
 _W_IN_LINE = r"[\t\v-\r \x{85}\p{Z}]"
-_LEFT = r"(^|[^\p{L}\p{M}\p{N}])"  # before a word
+_LEFT = r"(?:^|[^\p{L}\p{M}\p{N}])"  # before a word
 _NUMERAL = r"(?:\p{N}{1,3}|[IVXL]+)"
 
 _STOP = "[.!?…‼⁇⁈⁉؟۔।॥։።။។]"
@@ -78,45 +78,48 @@ _AFTER_ORDINAL = _any_of(
     "Klasse Liga Auflage Platz Geburtstag Dünya"
 )
 
-# Each has groups for all that it consumes, so nothing of a text is lost. First white space at the
-# ends of a text and around its line breaks; then, line by line, the rest in this order.
+
+def _keep(before: str, after: str = "") -> tuple[str, bytes]:
+    """A rule by which no sentence ends between two patterns."""
+    return f"({before})({after})", rb"\1" + _KEEP + rb"\2"
+
+
+def _end(before: str, after: str, space: str = f"{_W}+") -> tuple[str, bytes]:
+    """A rule by which a sentence ends between two patterns."""
+    return f"({before})({space})({after})", rb"\1" + _MARK + rb"\2" + _MARK + rb"\3"
+
+
+# First white space at the ends of a text and around its line breaks; then, line by line, the rest
+# in this order. A rule puts marks between what it finds, so nothing of a text is lost.
 _LINES = (
     (f"^({_W}*)", rb"\1" + _MARK),
     (f"({_W}*)$", _MARK + rb"\1"),
-    (f"([^{_SPACE}])({_W}*{_BREAK}{_W}*)", rb"\1" + _MARK + rb"\2" + _MARK),
+    _end(f"[^{_SPACE}]", "", f"{_W}*{_BREAK}{_W}*"),
 )
 _LETTERS = r"(?:(?:\p{L}{1,2}[.])+\p{L}{1,2}|[^\P{Lu}IЯ]|[^\P{Ll}я]|\p{Arabic}|\p{Hebrew})"
-_BETWEEN = rb"\1" + _MARK + rb"\2" + _MARK + rb"\3"
+_NUMBER = r"(?:[\p{N}+]|(?:[IVXL]{2,}|[VXL])\b|J[.]-?C)"
+_LIST_NUMBER = rf"(?:{_NUMERAL}(?:[.]\p{{N}}{{1,3}})*|\p{{L}})"
+_SHORT = rf"(?:\p{{Lu}}|\p{{N}}|[.{_SPACE}]\p{{Ll}}|\b{_MAYBE_LAST})"
 _RULES = (
-    (f"{_LEFT}({_NEVER_LAST}[.])", rb"\1\2" + _KEEP),
-    (
-        rf"{_LEFT}((?i:{_BEFORE_NUMBER})[.])({_W}*(?:[\p{{N}}+]|(?:[IVXL]{{2,}}|[VXL])\b|J[.]-?C))",
-        rb"\1\2" + _KEEP + rb"\3",
-    ),
+    _keep(f"{_LEFT}{_NEVER_LAST}[.]"),
+    _keep(f"{_LEFT}(?i:{_BEFORE_NUMBER})[.]", f"{_W}*{_NUMBER}"),
     # Numbers of a list: "1. First", "2.1. Second", "a. Third".
-    (
-        rf"^([^\p{{L}}\p{{N}}]{{0,4}}(?:{_NUMERAL}(?:[.]\p{{N}}{{1,3}})*|\p{{L}})[.])",
-        rb"\1" + _KEEP,
-    ),
-    (rf"({_STOP}{_W}+\p{{N}}{{1,3}}(?:[.]\p{{N}}{{1,3}})*[.])", rb"\1" + _KEEP),
-    (
-        rf"((?:\p{{Lu}}|\p{{N}}|[.{_SPACE}]\p{{Ll}}|\b{_MAYBE_LAST})[.]{_CLOSE})({_W}+)"
-        f"({_STARTERS}{_W})",
-        _BETWEEN,
-    ),
-    (f"{_LEFT}({_MAYBE_LAST}[.])", rb"\1\2" + _KEEP),
+    _keep(rf"^[^\p{{L}}\p{{N}}]{{0,4}}{_LIST_NUMBER}[.]"),
+    _keep(rf"{_STOP}{_W}+\p{{N}}{{1,3}}(?:[.]\p{{N}}{{1,3}})*[.]"),
+    _end(f"{_SHORT}[.]{_CLOSE}", f"{_STARTERS}{_W}"),
+    _keep(f"{_LEFT}{_MAYBE_LAST}[.]"),
     # Units end a sentence ("5 m. Then", "в 1999 г. Он"), but not in "44 v. Chr.".
-    (rf"(\p{{N}}{_W}?\p{{Ll}}[.])({_W}(?:\p{{L}}|Chr)[.])", rb"\1" + _KEEP + rb"\2"),
-    (rf"(\p{{N}}{_W}?\p{{Ll}}[.]{_CLOSE})({_W}+)({_OPEN}{_FIRST})", _BETWEEN),
+    _keep(rf"\p{{N}}{_W}?\p{{Ll}}[.]", rf"{_W}(?:\p{{L}}|Chr)[.]"),
+    _end(rf"\p{{N}}{_W}?\p{{Ll}}[.]{_CLOSE}", _OPEN + _FIRST),
     # Initials and words abbreviated to letters: "J. Smith", "U.S. Army", "в г. Москве"; not the
     # end of a contraction ("can't.") or a pronoun ("and I.").
-    (rf"(^|[^\p{{L}}\p{{M}}\p{{N}}'’])({_LETTERS}[.])", rb"\1\2" + _KEEP),
-    (f"({_BEFORE_ORDINAL}{_W}+{_NUMERAL}[.])", rb"\1" + _KEEP),
-    (rf"(^|[^\p{{N}}.,])(\p{{N}}{{1,2}}[.])({_W}+{_AFTER_ORDINAL}\b)", rb"\1\2" + _KEEP + rb"\3"),
+    _keep(rf"(?:^|[^\p{{L}}\p{{M}}\p{{N}}'’]){_LETTERS}[.]"),
+    _keep(f"{_BEFORE_ORDINAL}{_W}+{_NUMERAL}[.]"),
+    _keep(r"(?:^|[^\p{N}.,])\p{N}{1,2}[.]", rf"{_W}+{_AFTER_ORDINAL}\b"),
     # Where sentences end.
-    (f"({_STOP}+{_CLOSE}{_EMOJI})({_W}+)({_OPEN}{_FIRST})", _BETWEEN),
-    (f"({_CJK_STOP}[{_CJK_CLOSE}]+)({_W}*)([^{_CJK_GOES_ON}とっのがを])", _BETWEEN),
-    (f"({_CJK_STOP})({_W}*)([^{_CJK_GOES_ON}])", _BETWEEN),
+    _end(f"{_STOP}+{_CLOSE}{_EMOJI}", _OPEN + _FIRST),
+    _end(f"{_CJK_STOP}[{_CJK_CLOSE}]+", f"[^{_CJK_GOES_ON}とっのがを]", f"{_W}*"),
+    _end(_CJK_STOP, f"[^{_CJK_GOES_ON}]", f"{_W}*"),
 )
 # What every text of several lines or sentences has and most others have not, for TensorFlow; and,
 # with more of the others, for Python.
@@ -129,16 +132,11 @@ class Sentences(NamedTuple):
 
     `before + sentences[0] + after[0] + sentences[1] + …` is the text. No sentence is empty or
     begins or ends with white space.
-
-    Attributes:
-        before: string `(B,)`.
-        sentences: string `tf.RaggedTensor` `(B, None)`.
-        after: string `tf.RaggedTensor` of the same shape.
     """
 
-    before: tf.Tensor
-    sentences: tf.RaggedTensor
-    after: tf.RaggedTensor
+    before: tf.Tensor  # string (B,)
+    sentences: tf.RaggedTensor  # string (B, None)
+    after: tf.RaggedTensor  # string (B, None)
 
 
 def split_sentences(text: tf.Tensor, within_lines: bool = True) -> Sentences:
@@ -159,17 +157,11 @@ def split_sentences(text: tf.Tensor, within_lines: bool = True) -> Sentences:
     parts = tf.strings.split(lines, _MARK).merge_dims(1, 2)
     parts = tf.strings.reduce_join(tf.strings.split(parts, _KEEP), axis=-1)
     # Every text is now white space, sentence, white space, …, sentence, white space.
-    values, starts = parts.flat_values, parts.row_starts()
-    column = tf.range(tf.size(values, tf.int64)) - tf.gather(starts, parts.value_rowids())
+    before, sentences, after = parts[:, :1].flat_values, parts[:, 1::2], parts[:, 2::2]
     # A text of white space alone has one sentence, which is empty.
-    index = tf.where((column % 2 == 1) & (values != ""))[:, 0]
-    rows, num_rows = tf.gather(parts.value_rowids(), index), parts.nrows()
-
-    def ragged(values):
-        return tf.RaggedTensor.from_value_rowids(values, rows, num_rows, validate=False)
-
-    after = tf.gather(values, index + 1)
-    return Sentences(tf.gather(values, starts), ragged(tf.gather(values, index)), ragged(after))
+    exists = sentences != ""
+    sentences, after = (tf.ragged.boolean_mask(rows, exists) for rows in (sentences, after))
+    return Sentences(before, sentences, after)
 
 
 def split_lines(text: tf.Tensor, within_lines: bool = True) -> Sentences:
@@ -185,12 +177,7 @@ def has_several(text: tf.Tensor) -> tf.Tensor:
 
 
 def parts_of(texts: Sequence[str], within_lines: bool = True) -> list[list[tuple[str, str]]]:
-    """For each text its sentences, one at least, each with what follows, as `split_lines` has them.
-
-    Args:
-        texts: The texts.
-        within_lines: As there.
-    """
+    """Returns each text's sentences by `split_lines`, one at least, each with what follows."""
     if not (within_lines and any(map(_MAY_BE_SEVERAL.search, texts))):
         lines = (text.split("\n") for text in texts)
         return [[*((line, "\n") for line in others), (last, "")] for *others, last in lines]

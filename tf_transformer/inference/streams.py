@@ -1,6 +1,5 @@
 """Texts in parallel batches, in their order; importing this loads no TensorFlow."""
 
-import collections
 import concurrent.futures
 import contextlib
 import itertools
@@ -30,7 +29,7 @@ def translate_in_order(
         translate: Translates a batch; it is called from several threads.
         batch_size: Texts in a batch. Texts of like length go together.
         threads: Batches at a time.
-        length: The length of a text.
+        length: Returns the length of a text.
     """
     if batch_size < 1:
         raise ValueError(f"batch_size must be at least 1; received {batch_size}.")
@@ -40,26 +39,20 @@ def translate_in_order(
         # A thread for one batch would take a millisecond, as long as a short translation.
         yield from translate(group)
         return
-    pending: collections.deque = collections.deque()
     pool = concurrent.futures.ThreadPoolExecutor(threads)
+    before = []  # batches of the group before, as indices, and their futures
     try:
-        while group or pending:
-            if group:
-                by_length = sorted(range(len(group)), key=lambda i: length(group[i]), reverse=True)
-                batches = [
-                    by_length[start : start + batch_size]
-                    for start in range(0, len(group), batch_size)
-                ]
-                futures = [pool.submit(translate, [group[i] for i in batch]) for batch in batches]
-                pending.append((batches, futures))
-                group = list(itertools.islice(texts, group_size))
+        while group or before:
+            order = sorted(range(len(group)), key=lambda i: length(group[i]), reverse=True)
+            batches = [order[i : i + batch_size] for i in range(0, len(order), batch_size)]
+            jobs = [(batch, pool.submit(translate, [group[i] for i in batch])) for batch in batches]
+            group = list(itertools.islice(texts, group_size))
             # One group is submitted while another is translated, so that no thread waits.
-            while len(pending) > (1 if group else 0):
-                batches, futures = pending.popleft()
-                found = {}
-                for batch, future in zip(batches, futures, strict=True):
-                    found.update(zip(batch, future.result(), strict=True))
-                yield from (found[index] for index in range(len(found)))
+            found = {}
+            for batch, future in before:
+                found.update(zip(batch, future.result(), strict=True))
+            yield from (found[index] for index in range(len(found)))
+            before = jobs
     finally:
         pool.shutdown(cancel_futures=True)
 

@@ -8,11 +8,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
-from tf_transformer.decoding import Hypotheses
 from tf_transformer.inference.document import in_sentences
-from tf_transformer.inference.graph import SEARCH_SPECS, ExportTranslator, Search, require_search
+from tf_transformer.inference.graph import ExportTranslator, Search, require_search
 from tf_transformer.inference.results import (
     MISSING_SCORE,
     AlignedPair,
@@ -22,10 +20,9 @@ from tf_transformer.inference.results import (
 from tf_transformer.inference.scoring import aligned_pairs, target_probabilities
 from tf_transformer.inference.streams import num_cores, translate_in_order
 from tf_transformer.inference.versions import SavedModelError, find_saved_model
+from tf_transformer.inference.xla import compiled_search
 from tf_transformer.tokenizers import GraphTokenizer
 
-_FEW_WEIGHTS = 8_000_000
-_SHORTEST = 16  # tokens; XLA's searches pad shorter sources to it
 _process_of_tensorflow: int | None = None
 
 
@@ -48,7 +45,7 @@ class Translator:
     def __init__(self, module: Any, *, xla: bool = False, threads: int | None = None) -> None:
         _require_process_of_tensorflow()
         self.module = module
-        self._threads = threads
+        self._threads = threads or num_cores()
         self._settings = {name: value.numpy().item() for name, value in module.settings.items()}
         self._compiled: dict[tuple[int, int], Callable] | None = {} if xla else None
         self._compiling = threading.Lock()
@@ -60,31 +57,25 @@ class Translator:
         source_tokenizer: GraphTokenizer,
         target_tokenizer: GraphTokenizer,
         search: Search | None = None,
-        *,
-        xla: bool = False,
-        threads: int | None = None,
+        **options: Any,
     ) -> "Translator":
         """Makes a translator of a model in memory; it always uses the model's present weights.
 
-        Args: as `ExportTranslator`; `xla` and `threads` as above.
+        The arguments are those of `ExportTranslator`, the options are `xla` and `threads`.
         """
         module = ExportTranslator(model, source_tokenizer, target_tokenizer, search)
-        return cls(module, xla=xla, threads=threads)
+        return cls(module, **options)
 
     @classmethod
-    def load(
-        cls, path: str | os.PathLike[str], *, xla: bool = False, threads: int | None = None
-    ) -> "Translator":
+    def load(cls, path: str | os.PathLike[str], **options: Any) -> "Translator":
         """Loads a SavedModel.
 
         Args:
-            path: A version, such as `saved_models/de_en/1`, or the folder of versions, of which
-                the highest is taken.
-            xla: As above.
-            threads: As above.
+            path: A version such as `saved_models/de_en/1`, or the folder, for its highest version.
+            **options: `xla` and `threads`, as above.
 
         Raises:
-            SavedModelError: There is no SavedModel, it is damaged, or it is no translator.
+            SavedModelError: There is no SavedModel, it is damaged, or it is not a translator.
         """
         _require_process_of_tensorflow()
         folder = find_saved_model(path)
@@ -96,15 +87,13 @@ class Translator:
         # TensorFlow raises errors of many classes for damaged files.
         except (OSError, IndexError, ValueError, RuntimeError, tf.errors.OpError) as error:
             raise SavedModelError(
-                f"{folder}: the SavedModel is damaged or incomplete. "
-                f"Copy it again, or write it again with tf-transformer export."
+                f"{folder}: the SavedModel is damaged; write it again with tf-transformer export."
             ) from error
         if "by_sentence" not in getattr(loaded, "settings", {}):
             raise SavedModelError(
-                f"{folder}: the SavedModel is no translator of this version; "
-                f"write one with tf-transformer export."
+                f"{folder}: no translator of this version; write one with tf-transformer export."
             )
-        return cls(loaded, xla=xla, threads=threads)
+        return cls(loaded, **options)
 
     @property
     def search(self) -> dict[str, float]:
@@ -131,10 +120,6 @@ class Translator:
 
         Returns:
             A str for a str, a list of str for a list.
-
-        Raises:
-            TypeError: `texts` holds something else than str, or a number is of a wrong type.
-            ValueError: A number is out of its range.
         """
         if isinstance(texts, str):
             return self([texts], batch_size, beam_size, length_penalty)[0]
@@ -146,33 +131,24 @@ class Translator:
 
         White space and line breaks between sentences stay as they are, and a sentence of more than
         `max_length` tokens is translated in chunks.
-
-        Args:
-            texts: A string or a list of strings.
-
-        Returns:
-            A str for a str, a list of str for a list.
         """
         if isinstance(texts, str):
             return self.document([texts])[0]
-        _require_process_of_tensorflow()
         found = self.module.translate_document(_constant(_checked(texts)))
         return [text.decode("utf-8") for text in found["translation"].numpy()]
 
-    def n_best(
-        self,
-        texts: Iterable[str],
-        n_best: int,
-        batch_size: int = 64,
-        beam_size: int | None = None,
-        length_penalty: float | None = None,
-    ) -> list[list[Translation]]:
+    def n_best(self, texts: Iterable[str], n_best: int, **options: Any) -> list[list[Translation]]:
         """Finds the best translations of each text, best first, no text twice.
 
         A text is searched as a whole: a model that has learned from single sentences may translate
         only the first of several. Fewer than `n_best` are returned where the search found no more.
+
+        Args:
+            texts: Strings.
+            n_best: The number of translations, at most `beam_size`.
+            **options: `batch_size`, `beam_size` and `length_penalty`, as in a call.
         """
-        return list(self.stream(texts, n_best, batch_size, beam_size, length_penalty))
+        return list(self.stream(texts, n_best, **options))
 
     def stream(
         self,
@@ -186,18 +162,14 @@ class Translator:
 
         Args:
             texts: Strings.
-            n_best: Translations of each text as `n_best` finds them, at most `beam_size`; None is
-                the one translation that a call makes, sentence by sentence.
-            batch_size: As in a call.
-            beam_size: As in a call.
-            length_penalty: As in a call.
+            n_best: Translations of each text as `n_best` finds them; None is the one translation
+                that a call makes, sentence by sentence.
+            batch_size, beam_size, length_penalty: As in a call.
 
         Raises:
-            TypeError: As a call.
-            ValueError: As a call; also where the model's logits are not finite.
+            ValueError: A number is out of its range, or the model's logits are not finite.
         """
-        _require_process_of_tensorflow()
-        settings = self._settings
+        texts, settings = _checked(texts), self._settings
         # These conversions raise the type errors, because TensorFlow's error would keep a lock, and
         # every later search from another thread would wait forever.
         beam_size = operator.index(settings["beam_size"] if beam_size is None else beam_size)
@@ -207,8 +179,7 @@ class Translator:
         require_search(beam_size, penalty, settings["vocab_size"])
         if not 1 <= number <= beam_size:
             raise ValueError(
-                f"n_best must be from 1 to the size of the beam, {beam_size}; received "
-                f"n_best={number}. Give a larger beam_size (--beam-size)."
+                f"n_best must be from 1 to the size of the beam, {beam_size} (--beam-size)."
             )
 
         def search(lines):
@@ -216,10 +187,9 @@ class Translator:
                 lines,
                 lambda batch: self._translate(batch, number, batch_size, beam_size, penalty),
                 batch_size,
-                self._threads or num_cores(),
+                self._threads,
             )
 
-        texts = _checked(texts)
         return search(texts) if n_best else in_sentences(texts, search, settings["by_sentence"])
 
     def score(
@@ -235,7 +205,6 @@ class Translator:
             batch_size: Pairs that go through the graph at once.
 
         Raises:
-            TypeError: As a call.
             ValueError: The numbers of sources and targets differ, or the model cannot score.
         """
         return self._of_pairs("score", target_probabilities, sources, targets, batch_size)
@@ -250,7 +219,6 @@ class Translator:
         return self._of_pairs("align", aligned_pairs, sources, targets, batch_size)
 
     def _of_pairs(self, name, objects_of, sources, targets, batch_size):
-        _require_process_of_tensorflow()
         function = getattr(self.module, name, None)
         if function is None:
             raise ValueError(f"the model of this translator has no {name}.")
@@ -259,34 +227,24 @@ class Translator:
         def run_batch(batch):
             return objects_of(function(*(_constant(side) for side in zip(*batch, strict=True))))
 
-        threads = self._threads or num_cores()
-        return list(
-            translate_in_order(pairs, run_batch, batch_size, threads, lambda p: sum(map(len, p)))
-        )
+        def length(pair):
+            return sum(map(len, pair))
+
+        return list(translate_in_order(pairs, run_batch, batch_size, self._threads, length))
 
     def _translate(self, texts, n_best, batch_size, beam_size, length_penalty):
         """Translates one batch; returns lists of `Translation`."""
-        batch = _constant(texts)
+        batch, sizes = _constant(texts), (beam_size, n_best)
         if self._compiled is not None:
-            found = self._compiled_search(beam_size, n_best)(batch, length_penalty, batch_size)
+            with self._compiling:
+                if sizes not in self._compiled:
+                    self._compiled[sizes] = compiled_search(self.module, *sizes)
+            found = self._compiled[sizes](batch, length_penalty, batch_size)
         elif beam_size == 1:
             found = self.module.greedy(batch, length_penalty)
         else:
             found = self.module.beam(batch, beam_size, length_penalty, n_best)
         return _translations(found)
-
-    def _compiled_search(self, beam_size, n_best):
-        """Returns the compiled search for these sizes, which the first call compiles."""
-        with self._compiling:
-            if (beam_size, n_best) not in self._compiled:
-                # The weights of a SavedModel do not change, so they are constants where they are
-                # few: a weight that is an argument costs 3 µs a call.
-                is_fixed = not isinstance(self.module, ExportTranslator)
-                num_weights = sum(weight.shape.num_elements() for weight in self.module.weights)
-                self._compiled[beam_size, n_best] = _compiled_search(
-                    self.module, beam_size, n_best, is_fixed and num_weights <= _FEW_WEIGHTS
-                )
-            return self._compiled[beam_size, n_best]
 
 
 def run_in_callers_thread() -> None:
@@ -298,50 +256,6 @@ def run_in_callers_thread() -> None:
     with contextlib.suppress(RuntimeError):
         tf.config.threading.set_intra_op_parallelism_threads(1)
         tf.config.threading.set_inter_op_parallelism_threads(-1)
-
-
-def _compiled_search(
-    module: Any, beam_size: int, n_best: int, constant_weights: bool
-) -> Callable[[tf.Tensor, float, int], dict[str, tf.Tensor]]:
-    """Compiles the search of a translator for one beam size.
-
-    Returns:
-        `(text (B,), length_penalty, batch_size)` to what `module.beam` returns. Batches are padded
-        to one of few shapes, of at most `batch_size` rows, since XLA compiles for each of them.
-    """
-
-    @tf.function(input_signature=SEARCH_SPECS, autograph=False)
-    def search(source_ids, limits, length_penalty):
-        if beam_size == 1:
-            found = module.fixed_greedy(source_ids, limits, length_penalty)
-        else:
-            found = module.fixed_beam(source_ids, limits, beam_size, length_penalty, n_best)
-        return [found[name] for name in Hypotheses._fields]
-
-    if constant_weights:
-        search = convert_variables_to_constants_v2(
-            search.get_concrete_function(), lower_control_flow=False
-        )
-    compiled = tf.function(search, input_signature=SEARCH_SPECS, jit_compile=True, autograph=False)
-
-    def translate(text, length_penalty, batch_size):
-        source_ids, limits, source_truncated = module.tokenize(text)
-        num_rows, length = tf.unstack(tf.shape(source_ids))
-        padded_rows = tf.minimum(batch_size, _power_of_two(num_rows)) - num_rows
-        padded_length = tf.maximum(_SHORTEST, _power_of_two(length)) - length
-        paddings = [[0, padded_rows], [0, padded_length]]
-        source_ids = tf.pad(source_ids, paddings, constant_values=module.settings["source_pad_id"])
-        found = compiled(source_ids, tf.pad(limits, [[0, padded_rows]]), length_penalty)
-        return module.detokenize(*(field[:num_rows] for field in found), source_truncated)
-
-    specs = tf.TensorSpec([None], tf.string), tf.TensorSpec([]), tf.TensorSpec([], tf.int32)
-    return tf.function(translate, input_signature=specs, autograph=False)
-
-
-def _power_of_two(size: tf.Tensor) -> tf.Tensor:
-    """Returns the smallest power of two that is not less than an int32 scalar tensor."""
-    powers = tf.constant([1 << exponent for exponent in range(31)])
-    return powers[tf.searchsorted(powers, size[None])[0]]
 
 
 def _translations(found: dict[str, tf.Tensor]) -> list[list[Translation]]:
@@ -368,14 +282,14 @@ def _require_process_of_tensorflow() -> None:
     _process_of_tensorflow = _process_of_tensorflow or os.getpid()
     if _process_of_tensorflow != os.getpid():
         raise RuntimeError(
-            "this process was forked from one that had a Translator, and TensorFlow does not work "
-            "after a fork. Start processes with multiprocessing.get_context('spawn'), or make the "
-            "first Translator after the fork."
+            "TensorFlow does not work after a fork. Start processes with "
+            "multiprocessing.get_context('spawn'), or make the first Translator after the fork."
         )
 
 
 def _checked(texts: Iterable[str]) -> Iterator[str]:
-    """Raises for a str, whose characters would be translated one by one."""
+    """Raises for a str, whose characters would be translated one by one, and after a fork."""
+    _require_process_of_tensorflow()
     if isinstance(texts, str | bytes):
         raise TypeError(f"texts must be a list of str; received {type(texts).__name__}.")
     return iter(texts)

@@ -94,9 +94,9 @@ def translate_with_ctranslate2(
     import tensorflow as tf
 
     from tf_transformer.export.manifest import read_manifest
+    from tf_transformer.inference.capitals import fold_capitals
     from tf_transformer.inference.document import in_sentences
     from tf_transformer.inference.results import Translation
-    from tf_transformer.inference.tokens import fold_capitals
 
     data = read_manifest(folder)["config"]["data"]
     source, target = (

@@ -1,0 +1,135 @@
+"""Searches with every model: the uncached loop, the batch and its padding, graphs and XLA."""
+
+import functools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from step_models import (
+    MODELS,
+    NUM_STEPS,
+    PAD,
+    SPECIAL,
+    arrays,
+    assert_found,
+    hypotheses_of,
+    make_case,
+    search_loop,
+)
+
+from tf_transformer.decoding.greedy import greedy_search
+from tf_transformer.decoding.result import output_limits
+from tf_transformer.models.configs import TransformerConfig
+from tf_transformer.models.transformer import Transformer
+
+IDS = tf.TensorSpec([None, None], tf.int32)
+
+
+# The fixture `case` of every model; all but the Transformer as it is by default are slow.
+EVERY_MODEL = pytest.mark.parametrize(
+    "case",
+    [MODELS[0], *(pytest.param(name, marks=pytest.mark.slow) for name in MODELS[1:])],
+    indirect=True,
+)
+
+
+@pytest.fixture(scope="module")
+def case(request):
+    return make_case(request.param)
+
+
+@EVERY_MODEL
+@pytest.mark.parametrize("beam_size", [None, 3])
+def test_the_cached_search_is_the_loop_of_a_model_without_a_cache(case, beam_size):
+    call = tf.function(case.model, input_signature=[{"source_ids": IDS, "target_ids": IDS}])
+
+    def teacher_forced(source, tokens):
+        """The logits after the last token, of one source without its padding."""
+        source_ids, target_ids = source[source != PAD][None], np.array([tokens], "int32")
+        return call({"source_ids": source_ids, "target_ids": target_ids})[0, -1].numpy()
+
+    sources = case.sources[:16]
+    limits = np.where(np.arange(16) % 4, 9, 1).astype("int32")
+    limits[0] = 0
+    expected = [
+        search_loop(
+            functools.partial(teacher_forced, source), limit, beam_size or 1,
+            eos_id=case.special["eos_id"],
+        )
+        for source, limit in zip(sources, limits, strict=True)
+    ]  # fmt: skip
+    assert {truncated for rows in expected for *_, truncated in rows} == {True, False}
+    assert len({ids for rows in expected for _, _, ids, _ in rows}) >= 6
+    found = case.search(tf.constant(sources), limits, beam_size, n_best=beam_size or 1)
+    assert_found(arrays(found), expected)
+
+
+def assert_same(found, expected, atol=1e-4):
+    assert found.lengths.shape == expected.lengths.shape
+    for sentence in range(len(expected.lengths)):
+        assert hypotheses_of(found, sentence) == hypotheses_of(expected, sentence)
+    np.testing.assert_allclose(found.scores, expected.scores, atol=atol)
+    np.testing.assert_allclose(found.log_probs, expected.log_probs, atol=atol)
+
+
+@EVERY_MODEL
+@pytest.mark.parametrize("beam_size", [None, 4])
+def test_eager_graph_and_compiled_find_the_same(case, beam_size):
+    sources = tf.constant(case.sources)
+    limits = tf.range(len(case.sources)) % NUM_STEPS
+
+    def find(num_steps, size=beam_size):
+        return case.search(sources, limits, size, n_best=size or 1, num_steps=num_steps)
+
+    eager = arrays(find(None))
+    if beam_size is None:  # a beam of one is greedy search
+        assert_same(arrays(find(None, 1)), eager)
+    assert_same(arrays(tf.function(find)(None)), eager)
+    assert_same(arrays(tf.function(find)(NUM_STEPS)), eager)
+    compiled = arrays(tf.function(find, jit_compile=True)(NUM_STEPS))
+    assert compiled.ids.shape == (len(limits), beam_size or 1, NUM_STEPS)
+    assert_same(compiled, eager)
+
+
+@EVERY_MODEL
+def test_a_translation_depends_neither_on_its_batch_nor_on_padding(case):
+    @tf.function(input_signature=[IDS])
+    def find(source_ids):
+        lengths = tf.reduce_sum(tf.cast(source_ids != PAD, tf.int32), axis=1)
+        limits = output_limits(lengths, NUM_STEPS - 1) * tf.cast(lengths != 3, tf.int32)
+        return case.search(source_ids, limits, 4, n_best=4)
+
+    random, size = np.random.default_rng(9), 400
+    source_ids = random.integers(4, 11, (size, 7)).astype("int32")
+    source_ids[np.arange(7) >= random.integers(1, 8, size)[:, None]] = PAD
+    together, differing = arrays(find(source_ids)), []
+    assert len({tuple(hypotheses_of(together, row)) for row in range(size)}) >= 30
+    assert len(np.unique(together.scores[:, 0].round(4))) > 100
+
+    batches = [*np.array_split(random.permutation(size), 6), *random.permutation(size)[:30, None]]
+    for number, rows in enumerate(batches):
+        width = (source_ids[rows] != PAD).sum(axis=1).max()
+        batch = np.pad(source_ids[rows, :width], ((0, 0), (0, number % 5)))
+        found = arrays(find(batch))
+        for index, row in enumerate(rows):
+            if hypotheses_of(found, index) != hypotheses_of(together, row):
+                differing.append(int(row))
+            np.testing.assert_allclose(found.scores[index], together.scores[row], atol=1e-4)
+    # Rounding may decide between two that are equally probable.
+    assert len(differing) <= 4, differing
+
+
+def test_a_graph_from_text_returns_every_sentence():
+    # With queries scaled before attention's product, the graph of a one-layer model silently
+    # returned no sentences; TensorFlow moves the scale behind the product.
+    model = Transformer(TransformerConfig(11, 11, num_layers=1, d_model=8, num_heads=2, d_ff=12))
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+    def find(texts):
+        source_ids = tf.strings.to_number(tf.strings.split(texts), tf.int32).to_tensor()
+        cache = model.start_decoding(source_ids)
+        limits = output_limits(tf.math.count_nonzero(source_ids, axis=1, dtype=tf.int32), 6)
+        return greedy_search(model.decode_step, cache, limits, **SPECIAL)
+
+    for tensor in find(["5 6 7", "4", "8 9"]):
+        assert tensor.shape[0] == 3

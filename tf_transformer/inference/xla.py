@@ -1,0 +1,58 @@
+"""The search of a translator as XLA compiles it, for batches of a few sizes."""
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
+
+from tf_transformer.decoding.result import Hypotheses
+from tf_transformer.inference.graph import SEARCH_SPECS, ExportTranslator
+
+_FEW_WEIGHTS = 8_000_000
+_SHORTEST = 16  # tokens; shorter sources are padded to it
+
+
+def compiled_search(module: Any, beam_size: int, n_best: int) -> Callable:
+    """Returns the search of a translator for one beam size; XLA compiles it when it is called.
+
+    Returns:
+        `(text (B,), length_penalty, batch_size)` to what `module.beam` returns. Batches are padded
+        to one of few shapes, of at most `batch_size` rows, since XLA compiles for each of them.
+    """
+
+    @tf.function(input_signature=SEARCH_SPECS, autograph=False)
+    def search(source_ids, limits, length_penalty):
+        if beam_size == 1:
+            found = module.fixed_greedy(source_ids, limits, length_penalty)
+        else:
+            found = module.fixed_beam(source_ids, limits, beam_size, length_penalty, n_best)
+        return [found[name] for name in Hypotheses._fields]
+
+    # The weights of a SavedModel do not change, so they are constants where they are few: a weight
+    # that is an argument costs 3 µs a call.
+    num_weights = sum(weight.shape.num_elements() for weight in module.weights)
+    if not isinstance(module, ExportTranslator) and num_weights <= _FEW_WEIGHTS:
+        search = convert_variables_to_constants_v2(
+            search.get_concrete_function(), lower_control_flow=False
+        )
+    compiled = tf.function(search, input_signature=SEARCH_SPECS, jit_compile=True, autograph=False)
+
+    def translate(text, length_penalty, batch_size):
+        source_ids, limits, source_truncated = module.tokenize(text)
+        num_rows, length = tf.unstack(tf.shape(source_ids))
+        padded_rows = tf.minimum(batch_size, _power_of_two(num_rows)) - num_rows
+        padded_length = tf.maximum(_SHORTEST, _power_of_two(length)) - length
+        paddings = [[0, padded_rows], [0, padded_length]]
+        source_ids = tf.pad(source_ids, paddings, constant_values=module.settings["source_pad_id"])
+        found = compiled(source_ids, tf.pad(limits, [[0, padded_rows]]), length_penalty)
+        return module.detokenize(*(field[:num_rows] for field in found), source_truncated)
+
+    specs = tf.TensorSpec([None], tf.string), tf.TensorSpec([]), tf.TensorSpec([], tf.int32)
+    return tf.function(translate, input_signature=specs, autograph=False)
+
+
+def _power_of_two(size):
+    """Returns the smallest power of two that is not less than an int32 scalar tensor."""
+    powers = tf.constant([1 << exponent for exponent in range(31)])
+    return powers[tf.searchsorted(powers, size[None])[0]]
