@@ -112,3 +112,16 @@ def test_outputs_of_an_empty_batch_are_empty(layer_class):
     assert layer.weights == [], "weights come with the first call"
     output = layer(*[np.zeros((0, *shape[1:]), case.get("input_dtype")) for shape in shapes])
     assert tuple(output.shape) == (0, *case["expected_output_shape"][1:])
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: tt.MultiHeadAttention(5, 12), "d_model must be a multiple of num_heads"),
+        (lambda: tt.RestrictedSelfAttention(3, 12, 0), "radius must be at least 1"),
+        (lambda: tt.PredictedWindow(0, 8), "window must be at least 1"),
+    ],
+)
+def test_an_impossible_size_is_an_error(make, words):
+    with pytest.raises(ValueError, match=words):
+        make()

@@ -20,42 +20,12 @@ def as_bits(mask):
     return ["".join(str(int(allowed)) for allowed in row) for row in np.asarray(mask)]
 
 
-@pytest.mark.parametrize(
-    "mask",
-    [
-        padding_mask(np.array([[5, 6, 0, 0], [5, 6, 7, 8], [0, 0, 0, 0]]), pad_id=0),
-        causal_mask(4),
-        prefix_mask(np.array([[0, 0, 1, 1]] * 3)),
-        permutation_mask([[0, 2, 1, 3, 4]] * 3),
-        local_mask(4, 1),
-    ],
-    ids=["padding", "causal", "prefix", "permutation", "local"],
-)
-def test_every_mask_is_bool_and_broadcasts_to_batch_queries_keys(mask):
-    mask = np.asarray(mask)
-    assert mask.dtype == bool
-    assert mask.ndim == 3
-    assert np.broadcast_to(mask, (3, 4, 4)).shape == (3, 4, 4)
-
-
-@pytest.mark.parametrize(
-    "make_mask", [lambda rows: padding_mask(rows, 0), prefix_mask, permutation_mask]
-)
-def test_a_sentence_without_a_batch_is_an_error(make_mask):
-    with pytest.raises((ValueError, IndexError, tf.errors.InvalidArgumentError)):
-        make_mask(np.array([0, 1, 1]))
-
-
 @pytest.mark.parametrize("pad_id", [0, 7])
 def test_padding_mask_is_true_at_real_tokens_of_each_row(pad_id):
     ids = np.array([[4, 5, pad_id], [6, pad_id, pad_id], [1, 2, 3]])
     mask = np.asarray(padding_mask(ids, pad_id))
     assert mask.shape == (3, 1, 3)
     assert as_bits(mask[:, 0]) == ["110", "100", "111"]
-
-
-def test_causal_mask_is_the_lower_triangle():
-    assert as_bits(causal_mask(4)[0]) == ["1000", "1100", "1110", "1111"]
 
 
 def test_prefix_mask_of_six_source_and_four_target_tokens():
@@ -66,7 +36,7 @@ def test_prefix_mask_of_six_source_and_four_target_tokens():
     assert as_bits(mask) == ["1111110000"] * 6 + [
         "1111111000", "1111111100", "1111111110", "1111111111",
     ]  # fmt: skip
-    assert np.asarray(causal_mask(10)).sum() == 55
+    assert as_bits(causal_mask(4)[0]) == ["1000", "1100", "1110", "1111"]
 
 
 def test_prefix_mask_looks_at_each_row_of_the_batch():
@@ -112,11 +82,6 @@ def test_permutation_mask_shows_what_was_generated_before(order):
 )
 def test_local_mask_sees_so_far_to_each_side(radius, rows):
     assert as_bits(local_mask(4, radius)[0]) == rows
-
-
-def test_masks_join_with_and():
-    joined = causal_mask(3) & padding_mask(np.array([[5, 0, 6]]), 0) & local_mask(3, 1)
-    assert as_bits(joined[0]) == ["100", "100", "001"]
 
 
 def test_masks_of_an_unknown_length_work_in_a_graph():

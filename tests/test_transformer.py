@@ -21,7 +21,6 @@ TINY = CONFIGS["transformer"]
         # Encoder layer 3,152,384, decoder layer 4,204,032; norms of 1,024; the output 513 V.
         ({"num_layers": 2, "tie_embeddings": False}, 10, 14_730_250),
         ({"tie_embeddings": False}, 37_000, 101_009_544),
-        ({}, 37_000, 63_084_544),
         ({"norm_first": False}, 37_000, 63_082_496),
         # Two tables of 512 rows more; a source matrix apart from the others.
         ({"positions": "learned"}, 37_000, 63_084_544 + 2 * 512 * 512),

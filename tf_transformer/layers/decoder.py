@@ -7,7 +7,7 @@ from keras import ops
 
 from tf_transformer.layers.attention import CausalSelfAttention, CrossAttention
 from tf_transformer.layers.kv_cache import Cache, DecodingStep, empty_cache
-from tf_transformer.layers.masks import attention_bias, expand_mask
+from tf_transformer.layers.masks import attention_bias
 from tf_transformer.layers.stack import LayerStack, TransformerLayer
 from tf_transformer.layers.tensors import Int, Shape, Tensor
 
@@ -56,15 +56,15 @@ class DecoderLayer(TransformerLayer):
         return_attention_scores: bool = False,
     ) -> Tensor | tuple[Tensor, Tensor, Tensor]:
         x, self_weights = self._attend_to_self(x, attention_mask, training)
-        attended, cross_weights = self.cross_attention(
-            self.cross_residual.pre(x),
-            context,
-            attention_mask=cross_attention_mask,
-            training=training,
-            return_attention_scores=True,
-        )
+        options = {"training": training, "return_attention_scores": True}
+        x_in, mask = self.cross_residual.pre(x), cross_attention_mask
+        attended, cross_weights = self.cross_attention(x_in, context, mask, **options)
         x = self._transform(self.cross_residual.post(x, attended, training), training)
         return (x, self_weights, cross_weights) if return_attention_scores else x
+
+    def start_decoding(self, context: Tensor, attention_mask: None = None) -> tuple[Tensor, ...]:
+        """Returns the context `(B, S, D)`, and its keys and values for `decode_step`."""
+        return context, *self.cross_attention.start_decoding(context)
 
     def decode_step(
         self, x: Tensor, history: tuple[Tensor, Tensor], source: tuple[Any, ...], step: DecodingStep
@@ -89,8 +89,61 @@ class DecoderLayer(TransformerLayer):
         return self._transform(self.cross_residual.post(x, attended)), history
 
 
+class DecodingStack(LayerStack):
+    """Base class of stacks whose layers decode, given a context or after a prefix."""
+
+    def start_decoding(
+        self,
+        context: Tensor,
+        cross_attention_mask: Tensor,
+        num_steps: Int | None = None,
+        beam_size: Int | None = None,
+        attention_mask: Tensor | None = None,
+    ) -> Cache:
+        """Computes what depends on the context alone, and an empty KV cache.
+
+        Args:
+            context: float tensor `(B, S, D)`.
+            cross_attention_mask: bool tensor `(B, 1, S)`, where decoding may attend to.
+            num_steps, beam_size: as in `Transformer.start_decoding`.
+            attention_mask: what a context that is a prefix sees of itself, see `PrefixStack`.
+
+        Returns:
+            the cache, see `Transformer.start_decoding`.
+        """
+        dtype = self.compute_dtype
+        cache = empty_cache(self.layers, ops.shape(context)[0], dtype, num_steps, beam_size)
+        cache["source"]["bias"] = attention_bias(cross_attention_mask[:, None], dtype)
+        for number, layer in enumerate(self.layers):
+            context, keys, values = layer.start_decoding(context, attention_mask)
+            cache["source"].update({f"keys_{number}": keys, f"values_{number}": values})
+        return cache
+
+    def decode_step(self, x: Tensor, index: Int, cache: Cache) -> tuple[Tensor, Cache]:
+        """Computes the newest position of each hypothesis.
+
+        Args:
+            x: float tensor `(N, D)`.
+            index: int or int scalar tensor, its position.
+            cache: as returned by `start_decoding` or the previous step.
+
+        Returns:
+            hidden state `(N, D)` and the cache for the next step.
+        """
+        source, history = cache["source"], {}
+        step = DecodingStep.at(index, cache, self.compute_dtype)
+        for number, layer in enumerate(self.layers):
+            names = f"keys_{number}", f"values_{number}"
+            past = tuple(cache["history"][name] for name in names)
+            known = *(source[name] for name in names), source["bias"]
+            x, new = layer.decode_step(x, past, known, step)
+            history.update(zip(names, new, strict=True))
+        target = {} if step.ancestors is None else {"ancestors": step.ancestors}
+        return self._normalised(x), {**cache, "history": history, "target": target}
+
+
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class Decoder(LayerStack):
+class Decoder(DecodingStack):
     """A stack of `DecoderLayer`s, with a final norm where they are norm-first.
 
     Args: as in `LayerStack`.
@@ -114,65 +167,6 @@ class Decoder(LayerStack):
         training: bool | None = None,
         return_attention_scores: bool = False,
     ) -> Tensor | tuple[Tensor, list[Tensor], list[Tensor]]:
-        all_weights = []
-        for layer in self.layers:
-            x, *weights = layer(
-                x,
-                context,
-                attention_mask=attention_mask,
-                cross_attention_mask=cross_attention_mask,
-                training=training,
-                return_attention_scores=True,
-            )
-            all_weights.append(weights)
-        x = self._normalised(x)
-        self_weights, cross_weights = map(list, zip(*all_weights, strict=True))
-        return (x, self_weights, cross_weights) if return_attention_scores else x
-
-    def start_decoding(
-        self,
-        context: Tensor,
-        cross_attention_mask: Tensor,
-        num_steps: Int | None = None,
-        beam_size: Int | None = None,
-    ) -> Cache:
-        """Computes what depends on the context alone, and an empty KV cache.
-
-        Args:
-            context: float tensor `(B, S, D)`.
-            cross_attention_mask: bool tensor `(B, 1, S)`.
-            num_steps, beam_size: as in `Transformer.start_decoding`.
-
-        Returns:
-            the cache, see `Transformer.start_decoding`.
-        """
-        dtype, mask = self.compute_dtype, expand_mask(cross_attention_mask, (None,) * 4)
-        cache = empty_cache(self.layers, ops.shape(context)[0], dtype, num_steps, beam_size)
-        cache["source"]["bias"] = attention_bias(mask, dtype)
-        for number, layer in enumerate(self.layers):
-            keys, values = layer.cross_attention.start_decoding(context)
-            cache["source"].update({f"keys_{number}": keys, f"values_{number}": values})
-        return cache
-
-    def decode_step(self, x: Tensor, index: Int, cache: Cache) -> tuple[Tensor, Cache]:
-        """Computes the newest position of each hypothesis.
-
-        Args:
-            x: float tensor `(N, D)`.
-            index: int or int scalar tensor, its position.
-            cache: as returned by `start_decoding` or the previous step.
-
-        Returns:
-            hidden state `(N, D)` and the cache for the next step.
-        """
-        source, history = cache["source"], {}
-        step = DecodingStep.at(index, cache, self.compute_dtype)
-        for number, layer in enumerate(self.layers):
-            names = f"keys_{number}", f"values_{number}"
-            past = tuple(cache["history"][name] for name in names)
-            x, new = layer.decode_step(
-                x, past, (*(source[name] for name in names), source["bias"]), step
-            )
-            history.update(zip(names, new, strict=True))
-        target = {} if step.ancestors is None else {"ancestors": step.ancestors}
-        return self._normalised(x), {**cache, "history": history, "target": target}
+        masks = {"attention_mask": attention_mask, "cross_attention_mask": cross_attention_mask}
+        outputs = self._run(x, context, training=training, **masks)
+        return outputs if return_attention_scores else outputs[0]

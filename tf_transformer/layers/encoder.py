@@ -57,11 +57,5 @@ class Encoder(LayerStack):
         training: bool | None = None,
         return_attention_scores: bool = False,
     ) -> Tensor | tuple[Tensor, list[Tensor]]:
-        all_weights = []
-        for layer in self.layers:
-            x, weights = layer(
-                x, attention_mask=attention_mask, training=training, return_attention_scores=True
-            )
-            all_weights.append(weights)
-        x = self._normalised(x)
-        return (x, all_weights) if return_attention_scores else x
+        outputs = self._run(x, attention_mask=attention_mask, training=training)
+        return outputs if return_attention_scores else outputs[0]

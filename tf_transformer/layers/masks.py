@@ -21,6 +21,11 @@ def attention_bias(mask: Tensor, dtype: str) -> Tensor:
     return (1.0 - ops.cast(mask, dtype)) * ops.cast(lowest, dtype)
 
 
+def softmax(scores: Tensor) -> Tensor:
+    """The softmax of scores over the keys; 1 for a single key, of which Keras would warn."""
+    return ops.ones_like(scores) if scores.shape[-1] == 1 else ops.softmax(scores, axis=-1)
+
+
 def expand_mask(mask: Tensor, scores_shape: Shape) -> Tensor:
     """Checks an attention mask and gives it the four axes of attention scores.
 

@@ -4,11 +4,10 @@ import keras
 from keras import ops
 
 from tf_transformer.layers.attention import GlobalSelfAttention
-from tf_transformer.layers.decoder import Decoder
+from tf_transformer.layers.decoder import DecodingStack
 from tf_transformer.layers.encoder import Encoder, EncoderLayer
-from tf_transformer.layers.kv_cache import Cache, DecodingStep, empty_cache
-from tf_transformer.layers.masks import attention_bias, expand_mask
-from tf_transformer.layers.tensors import Int, Tensor
+from tf_transformer.layers.kv_cache import DecodingStep
+from tf_transformer.layers.tensors import Tensor
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -95,39 +94,12 @@ class PrefixLayer(EncoderLayer):
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class PrefixStack(Encoder):
+class PrefixStack(DecodingStack, Encoder):
     """A stack of `PrefixLayer`s, with a final norm where they are norm-first.
+
+    In `start_decoding` the context is the prefix, which sees of itself what `attention_mask` says.
 
     Args: as in `LayerStack`.
 
     Call arguments and returns: as in `Encoder`.
     """
-
-    decode_step = Decoder.decode_step  # the prefix is its context
-
-    def start_decoding(
-        self,
-        x: Tensor,
-        attention_mask: Tensor,
-        visible: Tensor,
-        num_steps: Int | None = None,
-        beam_size: Int | None = None,
-    ) -> Cache:
-        """Computes what depends on the prefix alone, and an empty history.
-
-        Args:
-            x: float tensor `(B, S, D)`, the prefix.
-            attention_mask: bool tensor that broadcasts to `(B, S, S)`, what it sees of itself.
-            visible: bool tensor `(B, 1, S)`, what the generated positions see of it.
-            num_steps, beam_size: as in `Transformer.start_decoding`.
-
-        Returns:
-            the cache, see `Transformer.start_decoding`.
-        """
-        dtype, mask = self.compute_dtype, expand_mask(visible, (None,) * 4)
-        cache = empty_cache(self.layers, ops.shape(x)[0], dtype, num_steps, beam_size)
-        cache["source"]["bias"] = attention_bias(mask, dtype)
-        for number, layer in enumerate(self.layers):
-            x, keys, values = layer.start_decoding(x, attention_mask)
-            cache["source"].update({f"keys_{number}": keys, f"values_{number}": values})
-        return cache

@@ -5,8 +5,9 @@ from typing import Any
 import keras
 from keras import ops
 
-from tf_transformer.layers.masks import attention_bias, expand_mask
-from tf_transformer.layers.tensors import Shape, Tensor, on_rows
+from tf_transformer.layers.base import Layer, on_rows
+from tf_transformer.layers.masks import attention_bias, expand_mask, softmax
+from tf_transformer.layers.tensors import Shape, Tensor
 
 
 def _expand_mask(mask: Tensor, query: Tensor, context: Tensor) -> Tensor:
@@ -14,12 +15,7 @@ def _expand_mask(mask: Tensor, query: Tensor, context: Tensor) -> Tensor:
     return expand_mask(mask, (query.shape[0], 1, query.shape[1], context.shape[1]))[:, 0]
 
 
-def _softmax(scores: Tensor) -> Tensor:
-    # Over a single key it is 1; Keras warns of it.
-    return ops.ones_like(scores) if scores.shape[-1] == 1 else ops.softmax(scores, axis=-1)
-
-
-class RecurrentAttention(keras.layers.Layer):
+class RecurrentAttention(Layer):
     """Base class: the mean of the context, weighted by the softmax of a score of query and key.
 
     Subclasses have `_scores`, and `project_keys` unless the context is the keys. A model with a
@@ -44,10 +40,6 @@ class RecurrentAttention(keras.layers.Layer):
         ValueError: the shape of an input or of the mask does not fit.
         TypeError: the mask is a float tensor.
     """
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.supports_masking = True
 
     def call(
         self,
@@ -88,11 +80,11 @@ class RecurrentAttention(keras.layers.Layer):
         scores = self._scores(query, keys)
         if bias is not None:
             scores = scores + bias
-        if position_weights is None:
-            weights = _softmax(scores)
-        else:
-            outside = attention_bias(position_weights > 0, self.compute_dtype)
-            weights = _softmax(scores + outside) * position_weights
+        if position_weights is not None:
+            scores = scores + attention_bias(position_weights > 0, self.compute_dtype)
+        weights = softmax(scores)
+        if position_weights is not None:
+            weights = weights * position_weights
         return ops.matmul(weights, context), weights
 
 
@@ -133,9 +125,6 @@ class AdditiveAttention(RecurrentAttention):
         hidden = ops.tanh(queries[:, :, None] + keys[:, None])
         return on_rows(self.score_projection, hidden)[..., 0]
 
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "units": self.units}
-
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class DotAttention(RecurrentAttention):
@@ -169,7 +158,7 @@ class GeneralAttention(DotAttention):
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class PredictedWindow(keras.layers.Layer):
+class PredictedWindow(Layer):
     """Where to attend: a Gaussian around a position that the query predicts.
 
     Local attention with predictive alignment, local-p (Luong et al. 2015, section 3.2): the centre
@@ -196,11 +185,8 @@ class PredictedWindow(keras.layers.Layer):
         if window < 1:
             raise ValueError(f"window must be at least 1; received {window=}.")
         self.window, self.units, policy = window, units, self.dtype_policy
-        self.hidden = keras.layers.Dense(
-            units, activation="tanh", use_bias=False, dtype=policy, name="hidden"
-        )
+        self.hidden = keras.layers.Dense(units, "tanh", False, dtype=policy, name="hidden")
         self.centre = keras.layers.Dense(1, use_bias=False, dtype=policy, name="centre")
-        self.supports_masking = True
 
     def build(self, query_shape: Shape, context_shape: Shape) -> None:
         self.hidden.build((None, query_shape[-1]))
@@ -219,6 +205,3 @@ class PredictedWindow(keras.layers.Layer):
         factors = ops.exp(-2.0 * ops.square(distances / self.window))
         inside = ops.abs(distances) <= self.window
         return ops.cast(ops.where(inside, factors, 0.0), self.compute_dtype)
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "window": self.window, "units": self.units}

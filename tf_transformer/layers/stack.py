@@ -1,17 +1,18 @@
 """What encoders and decoders have in common: the parts of their layers, and stacks of these."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import keras
 
 from tf_transformer.layers.attention import GlobalSelfAttention
+from tf_transformer.layers.base import Layer, built
 from tf_transformer.layers.feed_forward import FeedForward
 from tf_transformer.layers.residual import Residual, layer_norm
-from tf_transformer.layers.tensors import Shape, Tensor, built
+from tf_transformer.layers.tensors import Shape, Tensor
 
 
-class TransformerLayer(keras.layers.Layer):
+class TransformerLayer(Layer):
     """Base class of encoder and decoder layers: self-attention and a feed-forward network.
 
     Args:
@@ -43,7 +44,6 @@ class TransformerLayer(keras.layers.Layer):
         self.dropout_rate, self.attention_dropout_rate = dropout_rate, attention_dropout_rate
         self.norm_first, self.activation = norm_first, activation
         self.input_spec = keras.layers.InputSpec(ndim=3, axes={-1: d_model})
-        self.supports_masking = True
         self._create_attention()
         self.feed_forward = FeedForward(
             d_model, d_ff, activation, dtype=self.dtype_policy, name="feed_forward"
@@ -68,33 +68,20 @@ class TransformerLayer(keras.layers.Layer):
         ):  # fmt: skip
             layer.build(x_shape)
 
-    def _attend_to_self(
-        self, x: Tensor, mask: Tensor | None, training: bool | None
-    ) -> tuple[Tensor, Tensor]:
+    def _attend_to_self(self, x, mask, training):
         """The output of the first sub-layer `(B, T, D)`, and its weights `(B, H, T, T)`."""
         attended, weights = self.self_attention(
-            self.self_residual.pre(x),
-            attention_mask=mask,
-            training=training,
-            return_attention_scores=True,
+            self.self_residual.pre(x), mask, training=training, return_attention_scores=True
         )
         return self.self_residual.post(x, attended, training), weights
 
-    def _transform(self, x: Tensor, training: bool | None = None) -> Tensor:
+    def _transform(self, x, training=None):
         """The output of the last sub-layer, the feed-forward network."""
         transformed = self.feed_forward(self.feed_forward_residual.pre(x))
         return self.feed_forward_residual.post(x, transformed, training)
 
-    def get_config(self) -> dict[str, Any]:
-        names = (
-            "d_model", "num_heads", "d_ff", "dropout_rate", "attention_dropout_rate", "norm_first",
-        )  # fmt: skip
-        config = {**super().get_config(), **{name: getattr(self, name) for name in names}}
-        activation = keras.activations.get(self.activation)
-        return {**config, "activation": keras.activations.serialize(activation)}
 
-
-class LayerStack(keras.layers.Layer):
+class LayerStack(Layer):
     """Base class of stacks of layers, with a final norm where the layers are norm-first.
 
     Args:
@@ -108,7 +95,6 @@ class LayerStack(keras.layers.Layer):
         self.layers = list(layers)
         self.d_model = layers[0].d_model
         self.norm = layer_norm(self.dtype_policy) if layers[0].norm_first else None
-        self.supports_masking = True
 
     def _build_layers(self, *shapes: Shape) -> None:
         for layer in self.layers:
@@ -116,15 +102,14 @@ class LayerStack(keras.layers.Layer):
         if self.norm is not None:
             built(self.norm, shapes[0])
 
+    def _run(self, x: Tensor, *context: Tensor, **options: Any) -> tuple[Any, ...]:
+        """The output, and for each kind of attention a list of each layer's weights."""
+        all_weights = []
+        for layer in self.layers:
+            x, *weights = layer(x, *context, return_attention_scores=True, **options)
+            all_weights.append(weights)
+        return self._normalised(x), *map(list, zip(*all_weights, strict=True))
+
     def _normalised(self, x: Tensor) -> Tensor:
         """The stack's output, from that of its last layer."""
         return x if self.norm is None else self.norm(x)
-
-    def get_config(self) -> dict[str, Any]:
-        layers = [keras.saving.serialize_keras_object(layer) for layer in self.layers]
-        return {**super().get_config(), "layers": layers}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Self:
-        layers = [keras.saving.deserialize_keras_object(layer) for layer in config["layers"]]
-        return cls(**{**config, "layers": layers})

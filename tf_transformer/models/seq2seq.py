@@ -5,6 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from tf_transformer.layers.base import built, on_rows
 from tf_transformer.layers.kv_cache import Cache
 from tf_transformer.layers.masks import attention_bias
 from tf_transformer.layers.positions import token_embedding
@@ -15,11 +16,9 @@ from tf_transformer.layers.recurrent_attention import (
     GeneralAttention,
     PredictedWindow,
 )
-from tf_transformer.layers.tensors import Int, Tensor, on_rows
+from tf_transformer.layers.tensors import Int, Tensor
 from tf_transformer.models import configs
 from tf_transformer.models.base import Inputs, SequenceModel, split_inputs
-
-Tensors = dict[str, Tensor]
 
 
 class Seq2Seq(SequenceModel):
@@ -39,48 +38,43 @@ class Seq2Seq(SequenceModel):
 
         def embedding(side: str, vocab_size: int) -> keras.layers.Embedding:
             layer = token_embedding(vocab_size, width, dtype=policy, name=f"{side}_embedding")
-            layer.build((None, None))
-            return layer
+            return built(layer, (None, None))
 
         def dense(size: int, num_inputs: int, name: str, use_bias: bool = True) -> Any:
             layer = keras.layers.Dense(size, "tanh", use_bias, dtype=policy, name=name)
-            layer.build((None, num_inputs))
-            return layer
+            return built(layer, (None, num_inputs))
 
         self.target_embedding = embedding("target", config.target_vocab_size)
         shared = self.target_embedding if config.tie_embeddings else None
         self.source_embedding = shared or embedding("source", config.source_vocab_size)
         self.dropout = keras.layers.Dropout(config.dropout_rate, dtype=policy)
         sizes = config.cell, config.num_layers, units, config.dropout_rate
-        self.encoder = RecurrentStack(*sizes, config.bidirectional, dtype=policy, name="encoder")
-        self.encoder.build((None, None, width))
+        encoder = RecurrentStack(*sizes, config.bidirectional, dtype=policy, name="encoder")
+        self.encoder = built(encoder, (None, None, width))
         fed = width if config.input_feeding else 0
         if config.context_feeding:
-            fed = self.encoder.width
+            fed = encoder.width
             self.first_state = dense(units, units, "first_state")
-            self.readout = Maxout(width, dtype=policy, name="readout")
-            self.readout.build((None, None, units + width + fed))
+            readout = Maxout(width, dtype=policy, name="readout")
+            self.readout = built(readout, (None, None, units + width + fed))
             if score is None:
                 self.summary = dense(units, units, "summary")
         elif score is not None:
-            self.attentional = dense(width, self.encoder.width + units, "attentional", False)
-        self.decoder = RecurrentStack(*sizes, dtype=policy, name="decoder")
-        self.decoder.build((None, None, width + fed))
-        shapes = (None, None, units), (None, None, self.encoder.width)
+            self.attentional = dense(width, encoder.width + units, "attentional", False)
+        decoder = RecurrentStack(*sizes, dtype=policy, name="decoder")
+        self.decoder = built(decoder, (None, None, width + fed))
+        shapes = (None, None, units), (None, None, encoder.width)
         if score is not None:
-            options = {"dtype": policy, "name": "attention"}
-            self.attention = {
-                "concat": lambda: AdditiveAttention(units, **options),
-                "dot": lambda: DotAttention(**options),
-                "general": lambda: GeneralAttention(**options),
-            }[score]()
-            self.attention.build(*shapes)
+            kind, arguments = {
+                "concat": (AdditiveAttention, [units]),
+                "dot": (DotAttention, []),
+                "general": (GeneralAttention, []),
+            }[score]
+            self.attention = built(kind(*arguments, dtype=policy, name="attention"), *shapes)
         self.window = None
         if config.attention_window is not None:
-            self.window = PredictedWindow(
-                config.attention_window, units, dtype=policy, name="window"
-            )
-            self.window.build(*shapes)
+            window = PredictedWindow(config.attention_window, units, dtype=policy, name="window")
+            self.window = built(window, *shapes)
         self.output_projection = self._output_projection(shared)
 
     def call(self, inputs: Inputs, training: bool | None = None) -> Tensor:
@@ -118,9 +112,7 @@ class Seq2Seq(SequenceModel):
         logits = self.output_projection.decode_step(self._read_out(outputs), constants)
         return logits, {**cache, "target": state}
 
-    def _embed(
-        self, embedding: keras.layers.Embedding, token_ids: Tensor, training: bool | None
-    ) -> Tensor:
+    def _embed(self, embedding, token_ids, training):
         # Quantized embeddings are float32 under mixed policies (Keras 3.15.1). Scaled as in the
         # Transformer: rows small enough for the output would hardly move the gates.
         embedded = ops.cast(embedding(token_ids), self.compute_dtype) * self.config.d_model**0.5
@@ -131,7 +123,7 @@ class Seq2Seq(SequenceModel):
         is_first = ops.arange(ops.shape(source_ids)[1]) == 0
         return ops.not_equal(source_ids, self.config.pad_id) | is_first
 
-    def _encode(self, source_ids: Tensor, training: bool | None) -> tuple[Tensors, Tensors]:
+    def _encode(self, source_ids, training):
         """What each step reads of the source `(B, …)`, and the decoder's first state `(B, …)`."""
         config, mask, source = self.config, self._token_mask(source_ids), {}
         if config.reverse_source:
@@ -141,10 +133,10 @@ class Seq2Seq(SequenceModel):
         if config.context_feeding:
             last = self.encoder.top(state)
             if config.attention_score is None:
-                summary = last = self.summary(last)
+                last = self.summary(last)
             state = dict.fromkeys(state, self.first_state(last))
             if config.attention_score is None:
-                state["summary"] = summary
+                state["summary"] = last
         if config.input_feeding:
             state["attentional"] = ops.zeros_like(x[:, 0])
         if config.attention_score is not None:
@@ -154,9 +146,7 @@ class Seq2Seq(SequenceModel):
             source["mask"] = mask[:, None]
         return source, state
 
-    def _decode(
-        self, x: Tensor, state: Tensors, source: Tensors, training: bool | None
-    ) -> tuple[Tensor, Tensor | None]:
+    def _decode(self, x, state, source, training):
         """What `_read_out` reads `(B, T, E)` of embedded targets, and weights `(B, T, S)`."""
         config, attends = self.config, self.config.attention_score is not None
         if not config.input_feeding and not (config.context_feeding and attends):
@@ -175,7 +165,7 @@ class Seq2Seq(SequenceModel):
             if training
         ]
 
-        def step(inputs: Tensor, states: list[Tensor]) -> tuple[Tensor, Tensor, list[Tensor]]:
+        def step(inputs, states):
             x, *factors = ops.split(inputs, inputs.shape[-1] // config.d_model, axis=-1)
             before = dict(zip(state, states, strict=True))
             outputs, after, weights = self._step(x, before, source, factors=factors)
@@ -184,14 +174,7 @@ class Seq2Seq(SequenceModel):
         inputs = ops.concatenate([x, *factors], axis=-1)
         return over_time(step, list(state.values()), inputs, self.compute_dtype)
 
-    def _step(
-        self,
-        x: Tensor,
-        state: Tensors,
-        source: Tensors,
-        beams: Tensor | None = None,
-        factors: list[Tensor] | None = None,
-    ) -> tuple[Tensor, Tensors, Tensor | None]:
+    def _step(self, x, state, source, beams=None, factors=None):
         """One step of the decoder, from embedded tokens `(N, D)`; see `RecurrentStack.step`.
 
         Returns:
@@ -215,9 +198,7 @@ class Seq2Seq(SequenceModel):
             state["attentional"] = h
         return h, state, weights
 
-    def _attend(
-        self, states: Tensor, source: Tensors, beams: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
+    def _attend(self, states, source, beams=None):
         """The contexts of states `(B, T, D)`, or of a step's `(N, D)`, and the weights."""
         query, factors, in_step = states, None, len(states.shape) == 2
         if in_step:
@@ -233,9 +214,7 @@ class Seq2Seq(SequenceModel):
             weights = ops.reshape(weights, (-1, ops.shape(weights)[-1]))
         return attended, weights
 
-    def _attentional(
-        self, states: Tensor, source: Tensors, beams: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
+    def _attentional(self, states, source, beams=None):
         """The vectors `tanh(W [c; h])` of states h and their contexts c, and the weights."""
         attended, weights = self._attend(states, source, beams)
         return on_rows(self.attentional, ops.concatenate([attended, states], axis=-1)), weights

@@ -2,6 +2,7 @@
 
 import keras
 
+from tf_transformer.layers.base import built
 from tf_transformer.layers.decoder import Decoder, DecoderLayer
 from tf_transformer.layers.encoder import Encoder, EncoderLayer
 from tf_transformer.layers.kv_cache import Cache
@@ -10,12 +11,6 @@ from tf_transformer.layers.positions import token_embedding
 from tf_transformer.layers.tensors import Int, Tensor
 from tf_transformer.models.base import Inputs, SequenceModel, split_inputs
 from tf_transformer.models.configs import TransformerConfig
-
-ACTIVATIONS = {
-    "relu": keras.activations.relu,
-    "gelu": keras.activations.gelu,
-    "swish": keras.activations.silu,
-}
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -39,19 +34,16 @@ class Transformer(SequenceModel):
 
     def _create_layers(self) -> None:
         config, policy, tied = self.config, self.dtype_policy, None
-        hidden_shape, rate = (None, None, config.d_model), config.dropout_rate
+        hidden, rate = (None, None, config.d_model), config.dropout_rate
         if config.tie_embeddings or config.tie_output:
             tied = token_embedding(config.target_vocab_size, config.d_model, dtype=policy)
         shared, embedding = tied if config.tie_embeddings else None, self._positional_embedding
         self.source_embedding = embedding("source", config.source_vocab_size, rate, shared)
         self.target_embedding = embedding("target", config.target_vocab_size, rate, tied)
-        activation = ACTIVATIONS[config.activation]
-        layers = self._transformer_layers(EncoderLayer, activation=activation)
-        self.encoder = Encoder(layers, dtype=policy, name="encoder")
-        self.encoder.build(hidden_shape)
-        layers = self._transformer_layers(DecoderLayer, activation=activation)
-        self.decoder = Decoder(layers, dtype=policy, name="decoder")
-        self.decoder.build(hidden_shape, hidden_shape)
+        layers = self._transformer_layers(EncoderLayer, activation=config.activation)
+        self.encoder = built(Encoder(layers, dtype=policy, name="encoder"), hidden)
+        layers = self._transformer_layers(DecoderLayer, activation=config.activation)
+        self.decoder = built(Decoder(layers, dtype=policy, name="decoder"), hidden, hidden)
         self.output_projection = self._output_projection(tied)
 
     def call(

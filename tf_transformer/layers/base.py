@@ -1,0 +1,49 @@
+"""The base class of the layers, and how they build and call their parts."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any, Self
+
+import keras
+from keras import ops
+
+from tf_transformer.layers.tensors import Shape, Tensor
+
+
+class Layer(keras.layers.Layer):
+    """A layer that keeps each argument of its constructor as an attribute, to be saved by Keras.
+
+    Implicit Keras masks are passed on and not applied.
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.supports_masking = True
+
+    def get_config(self) -> dict[str, Any]:
+        names = [*inspect.signature(type(self).__init__).parameters][1:-1]  # self, **kwargs
+        arguments = {name: getattr(self, name) for name in names}
+        return {**super().get_config(), **keras.saving.serialize_keras_object(arguments)}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        return cls(**keras.saving.deserialize_keras_object(config))
+
+
+def built(layer: keras.Layer, *shapes: Shape) -> keras.Layer:
+    """Builds a layer that is not built yet, such as one that is shared, and returns it."""
+    if not layer.built:
+        layer.build(*shapes)
+    return layer
+
+
+def on_rows(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """Applies a position-wise function to `(..., D)` as to a matrix `(N, D)`: returns `(..., E)`.
+
+    TensorFlow runs a product with a rank-2 matrix, its bias and its activation as one operation;
+    with rank 3 it needs four or more.
+    """
+    if len(x.shape) == 2:
+        return function(x)
+    rows = function(ops.reshape(x, (-1, x.shape[-1])))
+    return ops.reshape(rows, (*ops.shape(x)[:-1], rows.shape[-1]))
