@@ -51,22 +51,29 @@ CONFIGS = {
     for name in ARCHITECTURES
     for variant, changes in {"": {}, **VARIANTS.get(name, {})}.items()
 }
-# The Transformer, one model of each other family, and those that differ in all that can differ.
-FEW = [
-    "transformer", "transformer, post-norm, untied, pad 3", "transformer, other choices",
-    "luong", "prefix_lm",
-]  # fmt: skip
+# The Transformer and one model of each other family, and those that differ in all that can differ.
+ONE_EACH = ["transformer", "luong", "prefix_lm"]
+FEW = [*ONE_EACH, "transformer, post-norm, untied, pad 3", "transformer, other choices"]
 
 SOURCE = np.array([[5, 6, 7, 8, 9], [4, 9, 0, 0, 0]], "int32")
 TARGET = np.array([[2, 7, 1, 10, 4, 6], [2, 8, 5, 0, 0, 0]], "int32")
 
 
-def every(names):
-    """Parametrizes by names of models; those of other architectures than the first are slow."""
-    marks = {
-        name: () if architecture_of(name) == "transformer" else pytest.mark.slow for name in names
-    }
-    return pytest.mark.parametrize("name", [pytest.param(n, marks=m) for n, m in marks.items()])
+def every(names, ways=None):
+    """Parametrizes by names of models; those of other architectures than the first are slow.
+
+    Every model is called in the first way, and one of each kind in the others.
+    """
+
+    def marks(name):
+        return () if architecture_of(name) == "transformer" else pytest.mark.slow
+
+    if ways is None:
+        return pytest.mark.parametrize("name", [pytest.param(n, marks=marks(n)) for n in names])
+    first, *others = ways
+    pairs = [(n, first) for n in names] + [(n, way) for n in ONE_EACH for way in others]
+    pairs = [pytest.param(*pair, marks=marks(pair[0])) for pair in pairs]
+    return pytest.mark.parametrize(("name", "way"), pairs)
 
 
 def batch(config, source=SOURCE, target=TARGET):

@@ -54,17 +54,6 @@ EVERY_TABLE = pytest.mark.parametrize("table", TABLES.values(), ids=TABLES.keys(
 
 
 @EVERY_TABLE
-def test_an_embedded_step_is_a_slice_of_the_whole(table):
-    layer = PositionalEmbedding(10, 6, position_embedding=table())
-    step_in_graph = tf.function(layer.decode_step)
-    for index in range(IDS.shape[1]):
-        step = layer.decode_step(IDS[:, index], index)
-        np.testing.assert_allclose(step, layer(IDS)[:, index], atol=1e-6)
-        in_graph = step_in_graph(IDS[:, index], tf.constant(index))
-        np.testing.assert_allclose(in_graph, step, atol=1e-6)
-
-
-@EVERY_TABLE
 def test_positions_may_be_given(table):
     layer = PositionalEmbedding(10, 6, position_embedding=table())
     whole = np.asarray(layer(np.full((1, 7), 3)))[0]
@@ -73,26 +62,6 @@ def test_positions_may_be_given(table):
     np.testing.assert_allclose(layer(np.full((2, 3), 3), given[0])[1], whole[given[0]], atol=1e-6)
     steps = layer.decode_step(np.full((3,), 3), given[0])
     np.testing.assert_allclose(steps, whole[given[0]], atol=1e-6)
-
-
-def test_tokens_are_scaled_by_the_root_of_the_width_and_positions_are_added(randomise):
-    layer = PositionalEmbedding(10, 6)
-    layer.build((None, None))
-    (tokens,) = (np.asarray(w) for w in randomise(layer).weights)
-    expected = np.sqrt(6) * tokens[IDS] + paper_positions(range(5), 6)
-    np.testing.assert_allclose(layer(IDS), expected, atol=1e-5)
-
-
-def test_learned_positions_are_rows_of_a_table_that_is_trained(randomise):
-    layer = PositionalEmbedding(10, 6, position_embedding=token_embedding(7, 6))
-    layer.build((None, None))
-    tokens, table = (np.asarray(w) for w in randomise(layer).weights)
-    with tf.GradientTape() as tape:
-        embedded = layer(IDS)
-    np.testing.assert_allclose(embedded, np.sqrt(6) * tokens[IDS] + table[:5], atol=1e-5)
-    gradient = tape.gradient(embedded, layer.position_embedding.embeddings.value)
-    # Each of the first five rows is added to two sentences.
-    np.testing.assert_array_equal(tf.convert_to_tensor(gradient), [[2.0] * 6] * 5 + [[0.0] * 6] * 2)
 
 
 def test_a_sentence_longer_than_the_table_is_an_error():

@@ -94,24 +94,6 @@ def test_equals_attention_under_a_mask(kind, mask, length, radius, pair):
 
 
 @EVERY_KIND
-def test_gradients_equal_those_under_a_mask(kind, pair):
-    ours, theirs = pair(kind, 4)
-    x, mask = hidden_states(11), padding(11)
-    wanted = np.where(real(mask, 11)[..., None], RNG.normal(size=x.shape), 0).astype("float32")
-
-    def gradients(layer, call):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            total = tf.reduce_sum(call() * wanted)
-        return tape.gradient(total, [x, *layer.trainable_variables])
-
-    found = gradients(ours, lambda: ours(x, attention_mask=mask))
-    expected = gradients(theirs, lambda: masked(theirs, x, mask, 4)[0])
-    for ours_part, theirs_part in zip(found, expected, strict=True):
-        np.testing.assert_allclose(ours_part, theirs_part, atol=1e-5)
-
-
-@EVERY_KIND
 @pytest.mark.parametrize("jit", [False, True], ids=["graph", "XLA"])
 def test_in_a_graph_the_lengths_may_be_unknown(kind, jit, pair):
     ours, theirs = pair(kind, 4)
