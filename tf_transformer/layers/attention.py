@@ -20,29 +20,19 @@ class MultiHeadAttention(Layer):
     `d_k = d_model / num_heads`, then one projection of the concatenated heads. Projections of the
     same input are one matrix: keys and values here, queries too in self-attention.
 
-    Masks are arguments only: implicit Keras masks are passed on but not applied.
-
     Args:
         num_heads: H.
         d_model: D, a multiple of `num_heads`.
         dropout_rate: dropout of the attention weights, in [0, 1).
-        **kwargs: as in `keras.layers.Layer`.
 
     Call arguments:
         query: float tensor `(B, T, D)`.
         context: float tensor `(B, S, D)`.
         attention_mask: bool or integer (0 and 1) tensor `(T, S)`, `(B, T, S)` or `(B, H, T, S)`
             whose axes may have size 1, True where attending is allowed; None for everywhere.
-        training: whether dropout is applied.
-        return_attention_scores: whether to return the attention weights too.
 
     Returns:
         float tensor `(B, T, D)`; with `return_attention_scores` also the weights `(B, H, T, S)`.
-
-    Raises:
-        ValueError: `d_model` is not a multiple of `num_heads`, or the shape of an input or of the
-            mask does not fit.
-        TypeError: the mask is a float tensor.
     """
 
     # The projections of inputs, and of how many parts of size D each is.
@@ -151,14 +141,7 @@ class MultiHeadAttention(Layer):
 class GlobalSelfAttention(MultiHeadAttention):
     """Self-attention in which every position may attend to every other: the encoder's attention.
 
-    Args: as in `MultiHeadAttention`.
-
-    Call arguments:
-        x: float tensor `(B, T, D)`.
-        attention_mask, training, return_attention_scores: as in `MultiHeadAttention`, S = T.
-
-    Returns:
-        as `MultiHeadAttention`, S = T.
+    Args, call arguments and returns: as in `MultiHeadAttention`, with one input `x` `(B, T, D)`.
     """
 
     input_projections: ClassVar[dict[str, int]] = {"query_key_value_projection": 3}
@@ -190,13 +173,8 @@ class GlobalSelfAttention(MultiHeadAttention):
 class CausalSelfAttention(GlobalSelfAttention):
     """Self-attention in which a position attends to itself and the past: the decoder's attention.
 
-    Args: as in `MultiHeadAttention`.
-
-    Call arguments: as in `GlobalSelfAttention`; `attention_mask` applies in addition to the causal
-        mask.
-
-    Returns:
-        as `GlobalSelfAttention`.
+    Args, call arguments and returns: as in `GlobalSelfAttention`; `attention_mask` applies in
+        addition to the causal mask.
     """
 
     def _mask(self, mask: Tensor | None, query: Tensor, context: Tensor) -> Tensor:

@@ -11,9 +11,10 @@ from tf_transformer.layers.tensors import Shape, Tensor
 
 
 class Layer(keras.layers.Layer):
-    """A layer that keeps each argument of its constructor as an attribute, to be saved by Keras.
+    """A layer that Keras saves by its constructor's arguments, kept as attributes of their names.
 
-    Implicit Keras masks are passed on and not applied.
+    All layers take the arguments of `keras.layers.Layer`, too, and pass on implicit Keras masks
+    without applying them. `training` says whether dropout is applied.
     """
 
     def __init__(self, **kwargs: Any) -> None:

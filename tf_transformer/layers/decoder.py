@@ -21,13 +21,8 @@ class DecoderLayer(TransformerLayer):
     Call arguments:
         x: float tensor `(B, T, D)`.
         context: float tensor `(B, S, D)`.
-        attention_mask: bool or integer tensor that broadcasts to `(B, H, T, T)`, see
-            `MultiHeadAttention`; it applies in addition to the causal mask. None for the causal
-            mask alone.
-        cross_attention_mask: bool or integer tensor that broadcasts to `(B, H, T, S)`, usually the
-            context's padding mask `(B, 1, S)`; None for everywhere.
-        training: whether dropout is applied.
-        return_attention_scores: whether to return the attention weights too.
+        attention_mask: see `MultiHeadAttention`; it applies in addition to the causal mask.
+        cross_attention_mask: the same for the context, usually its padding mask `(B, 1, S)`.
 
     Returns:
         float tensor `(B, T, D)`; with `return_attention_scores` also the weights of self-attention
@@ -78,8 +73,7 @@ class DecoderLayer(TransformerLayer):
                 that masks its padding.
             step: what all layers share in this step.
 
-        Returns:
-            output `(N, D)`, and the KV cache with the newest position.
+        Returns the output `(N, D)`, and the KV cache with the newest position.
         """
         attended, *history = self.self_attention.decode_step(
             self.self_residual.pre(x), *history, step
@@ -105,11 +99,8 @@ class DecodingStack(LayerStack):
         Args:
             context: float tensor `(B, S, D)`.
             cross_attention_mask: bool tensor `(B, 1, S)`, where decoding may attend to.
-            num_steps, beam_size: as in `Transformer.start_decoding`.
+            num_steps, beam_size: as in `Transformer.start_decoding`, and so is the returned cache.
             attention_mask: what a context that is a prefix sees of itself, see `PrefixStack`.
-
-        Returns:
-            the cache, see `Transformer.start_decoding`.
         """
         dtype = self.compute_dtype
         cache = empty_cache(self.layers, ops.shape(context)[0], dtype, num_steps, beam_size)
@@ -120,15 +111,9 @@ class DecodingStack(LayerStack):
         return cache
 
     def decode_step(self, x: Tensor, index: Int, cache: Cache) -> tuple[Tensor, Cache]:
-        """Computes the newest position of each hypothesis.
+        """Computes hidden states `(N, D)` from the inputs `(N, D)` at position `index`.
 
-        Args:
-            x: float tensor `(N, D)`.
-            index: int or int scalar tensor, its position.
-            cache: as returned by `start_decoding` or the previous step.
-
-        Returns:
-            hidden state `(N, D)` and the cache for the next step.
+        Takes the cache of `start_decoding` or of the previous step; returns that of the next, too.
         """
         source, history = cache["source"], {}
         step = DecodingStep.at(index, cache, self.compute_dtype)
@@ -148,11 +133,7 @@ class Decoder(DecodingStack):
 
     Args: as in `LayerStack`.
 
-    Call arguments: as in `DecoderLayer`.
-
-    Returns:
-        float tensor `(B, T, D)`; with `return_attention_scores` also two lists with the weights of
-        each layer: self-attention `(B, H, T, T)` and cross-attention `(B, H, T, S)`.
+    Call arguments and returns: as in `DecoderLayer`; weights are two lists, of each layer's.
     """
 
     def build(self, x_shape: Shape, context_shape: Shape) -> None:

@@ -14,9 +14,7 @@ class EncoderLayer(TransformerLayer):
 
     Call arguments:
         x: float tensor `(B, S, D)`.
-        attention_mask: bool or integer tensor, see `MultiHeadAttention`; None for everywhere.
-        training: whether dropout is applied.
-        return_attention_scores: whether to return the attention weights too.
+        attention_mask: see `MultiHeadAttention`; None for everywhere.
 
     Returns:
         float tensor `(B, S, D)`; with `return_attention_scores` also the weights `(B, H, S, S)`.
@@ -40,11 +38,7 @@ class Encoder(LayerStack):
 
     Args: as in `LayerStack`.
 
-    Call arguments: as in `EncoderLayer`.
-
-    Returns:
-        context, float tensor `(B, S, D)`; with `return_attention_scores` also a list of the
-        weights `(B, H, S, S)` of each layer.
+    Call arguments and returns: as in `EncoderLayer`; weights are a list, of each layer's.
     """
 
     def build(self, x_shape: Shape) -> None:

@@ -18,13 +18,8 @@ class FeedForward(Layer):
         d_ff: width of the hidden layer.
         activation: f, a function of `keras.activations` or the name of one; the paper's is
             `"relu"`, `max(0, x)`.
-        **kwargs: as in `keras.layers.Layer`.
 
-    Call arguments:
-        x: float tensor `(..., D)`.
-
-    Returns:
-        float tensor `(..., D)`.
+    Maps a float tensor `(..., D)` to one of the same shape.
     """
 
     def __init__(

@@ -32,7 +32,6 @@ class OutputProjection(Layer):
         embedding: `keras.layers.Embedding` of V rows whose transposed matrix projects (Press &
             Wolf 2016), without a bias; None for a kernel `(D, V)` and a bias `(V,)` of its own.
             The embedding may be quantized.
-        **kwargs: as in `keras.layers.Layer`.
 
     Call arguments:
         hidden: float tensor `(..., D)`; `(B, T, D)` with `labels`.
@@ -79,10 +78,7 @@ class OutputProjection(Layer):
         return ops.transpose(ops.cast(matrix, "float32")), None
 
     def start_decoding(self, num_steps: Int | None = None) -> dict[str, Tensor]:
-        """Returns constants of a cache: a tied matrix, transposed once for all steps.
-
-        XLA, which needs `num_steps`, transposes it once by itself.
-        """
+        """Returns constants of a cache: a tied matrix, transposed once; XLA does so by itself."""
         if self.embedding is None or num_steps is not None:
             return {}
         return {"output_kernel": self.kernel_and_bias()[0]}
@@ -141,14 +137,9 @@ def projected_token_statistics(
 
     Args:
         labels: int tensor `(B, T)`.
-        hidden: float tensor `(B, T, D)`.
-        kernel: float tensor `(D, V)`.
-        bias: float tensor `(V,)`, or None.
-        pad_id: the id of padding; statistics and gradients of this label are 0.
+        hidden, kernel, bias: float tensors `(B, T, D)`, `(D, V)` and `(V,)` or None.
+        pad_id: as in `token_statistics`.
         logits_at_once: the maximum number of logits in memory; at least those of one token.
-
-    Returns:
-        float32 tensor `(B, T, 3)`.
     """
     hidden, kernel = ops.cast(hidden, "float32"), ops.cast(kernel, "float32")
     if bias is not None:  # the weights of a feature that is always 1

@@ -20,8 +20,7 @@ def sinusoidal_positions(
     (Vaswani et al. 2017, section 3.5). Computed on the fly, so there is no maximum length.
 
     Args:
-        length: int or int scalar tensor, the number of positions.
-        d_model: D, even.
+        length, d_model: the number of positions, and D, even.
         offset: int or int scalar tensor, the first position.
         dtype: dtype of the result; the angles are always float32.
     """
@@ -51,23 +50,16 @@ class PositionalEmbedding(Layer):
         d_model: D, even.
         dropout_rate: dropout of the sum, in [0, 1).
         embedding: a built or unbuilt `keras.layers.Embedding` to share, or None for a new one.
-        mask_zero: whether the output has an implicit Keras mask, True where the id is not 0. The
-            layers of this package pass it on, but they apply masks given as arguments only.
+        mask_zero: whether the output has an implicit Keras mask, True where the id is not 0.
         position_embedding: a `keras.layers.Embedding` of positions, see `token_embedding`; None
             for sinusoids. At positions that it has not, TensorFlow raises an error on a CPU only.
-        **kwargs: as in `keras.layers.Layer`.
 
     Call arguments:
-        token_ids: int tensor `(B, T)`.
+        token_ids: int tensor `(B, T)`; the result is float `(B, T, D)`.
         positions: int tensor `(B, T)` or `(T,)`, the tokens' positions; None for 0, 1, 2, ….
-        training: whether dropout is applied.
-
-    Returns:
-        float tensor `(B, T, D)`.
 
     Raises:
-        ValueError: `token_ids` is not of rank 2, or is known to be longer than the table of
-            positions.
+        ValueError: `token_ids` is known to be longer than the table of positions.
     """
 
     def __init__(

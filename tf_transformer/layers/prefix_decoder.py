@@ -38,14 +38,8 @@ class PrefixSelfAttention(GlobalSelfAttention):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Attends from the newest position of each hypothesis to the prefix and its own history.
 
-        Args:
-            x: float tensor `(N, D)`.
-            history: keys and values `(B, H, t * K, d_k)`.
-            prefix: keys and values `(B, H, S, d_k)`, and a bias `(B, 1, 1, S)` that hides a part.
-            step: what all layers share in this step.
-
-        Returns:
-            output `(N, D)`, and the history's keys and values with the newest position.
+        Takes and returns what `DecoderLayer.decode_step` does, with a prefix for its source; the
+        bias `(B, 1, 1, S)` hides a part of it.
         """
         queries, keys, values = self._append(x, *history, step)
         prefix_keys, prefix_values, prefix_bias = prefix
@@ -86,7 +80,7 @@ class PrefixLayer(EncoderLayer):
         prefix: tuple[Tensor, Tensor, Tensor],
         step: DecodingStep,
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """Computes the newest position of each hypothesis; all as in `PrefixSelfAttention`."""
+        """Computes the newest position of each hypothesis, as `PrefixSelfAttention`."""
         attended, *history = self.self_attention.decode_step(
             self.self_residual.pre(x), history, prefix, step
         )
@@ -99,7 +93,5 @@ class PrefixStack(DecodingStack, Encoder):
 
     In `start_decoding` the context is the prefix, which sees of itself what `attention_mask` says.
 
-    Args: as in `LayerStack`.
-
-    Call arguments and returns: as in `Encoder`.
+    Args, call arguments and returns: as in `Encoder`.
     """

@@ -57,14 +57,12 @@ class RecurrentStack(keras.layers.Layer):
         units: D, the width of each, in each direction.
         dropout_rate: dropout of what a layer passes up to the next; its own state is never dropped.
         bidirectional: whether each layer reads in both directions.
-        **kwargs: as in `keras.layers.Layer`.
 
     Call arguments:
         x: float tensor `(B, T, E)`.
         states: as returned, the states to begin with; None for zeros.
         token_mask: bool tensor `(B, T)`, True at tokens, which come before the padding; padding
             changes no state. None where all are tokens.
-        training: whether dropout is applied.
 
     Returns:
         the top layer's states, float tensor `(B, T, D)`, or `(B, T, 2 * D)` of both directions; and
@@ -116,7 +114,7 @@ class RecurrentStack(keras.layers.Layer):
     def step(
         self, x: Tensor, states: States, factors: list[Tensor] | None = None
     ) -> tuple[Tensor, States]:
-        """One step of all layers, of one direction.
+        """Runs one step of all layers, of one direction.
 
         Args:
             x: float tensor `(N, E)`.
@@ -124,8 +122,7 @@ class RecurrentStack(keras.layers.Layer):
             factors: `(N, D)` for each layer but the first, which multiply what it reads, such as
                 dropout that is drawn before a loop; None for none.
 
-        Returns:
-            the top layer's state `(N, D)`, and all states after the step.
+        Returns the top layer's state `(N, D)`, and all states after the step.
         """
         last = {}
         for index, layer in enumerate(self.layers):
@@ -148,16 +145,7 @@ class RecurrentStack(keras.layers.Layer):
 class Maxout(Layer):
     """The largest of each `pool_size` neighbours of a projection (Goodfellow et al. 2013).
 
-    Args:
-        units: number of outputs.
-        pool_size: how many projections an output is the largest of.
-        **kwargs: as in `keras.layers.Layer`.
-
-    Call arguments:
-        x: float tensor `(..., D)`.
-
-    Returns:
-        float tensor `(..., units)`.
+    Maps a float tensor `(..., D)` to `(..., units)`.
     """
 
     def __init__(self, units: int, pool_size: int = 2, **kwargs: Any) -> None:
@@ -186,11 +174,8 @@ def over_time(
     Args:
         step: `(inputs (B, E), state) -> outputs (B, F), weights (B, S), state`.
         state: tensors `(B, D)`, before the first step.
-        inputs: tensor `(B, T, E)`.
+        inputs: tensor `(B, T, E)`; returned are outputs `(B, T, F)` and weights `(B, T, S)`.
         dtype: dtype of all these tensors.
-
-    Returns:
-        the outputs `(B, T, F)` and the weights `(B, T, S)`.
     """
 
     class Cell:

@@ -21,9 +21,6 @@ class RecurrentAttention(Layer):
     Subclasses have `_scores`, and `project_keys` unless the context is the keys. A model with a
     loop over time projects the keys once, before the loop, and then calls `attend`.
 
-    Args:
-        **kwargs: as in `keras.layers.Layer`.
-
     Call arguments:
         query: float tensor `(B, T, D)`.
         context: float tensor `(B, S, C)`.
@@ -31,14 +28,9 @@ class RecurrentAttention(Layer):
             where attending is allowed; None for everywhere.
         position_weights: float tensor `(B, T, S)`, factors of the weights after the softmax; those
             that are 0 hide the position before it, see `PredictedWindow`. None for 1.
-        return_attention_scores: whether to return the attention weights too.
 
     Returns:
         float tensor `(B, T, C)`; with `return_attention_scores` also the weights `(B, T, S)`.
-
-    Raises:
-        ValueError: the shape of an input or of the mask does not fit.
-        TypeError: the mask is a float tensor.
     """
 
     def call(
@@ -72,11 +64,7 @@ class RecurrentAttention(Layer):
         bias: Tensor | None = None,
         position_weights: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """As a call, with keys of `project_keys` and an `attention_bias` for the mask.
-
-        Returns:
-            the mean of the context `(B, T, C)`, and the weights `(B, T, S)`.
-        """
+        """As a call that returns weights, with keys of `project_keys` and a bias for the mask."""
         scores = self._scores(query, keys)
         if bias is not None:
             scores = scores + bias
@@ -92,13 +80,8 @@ class RecurrentAttention(Layer):
 class AdditiveAttention(RecurrentAttention):
     """The score `v · tanh(W query + U key)` (Bahdanau et al. 2015, appendix A.1.2).
 
-    Luong et al. 2015 (section 3.1) call it concat, with W and U as one matrix.
-
-    Args:
-        units: width of the hidden layer.
-        **kwargs: as in `keras.layers.Layer`.
-
-    Call arguments and returns: as in `RecurrentAttention`.
+    Luong et al. 2015 (section 3.1) call it concat, with W and U as one matrix. `units` is the width
+    of the hidden layer.
     """
 
     def __init__(self, units: int, **kwargs: Any) -> None:
@@ -128,10 +111,7 @@ class AdditiveAttention(RecurrentAttention):
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class DotAttention(RecurrentAttention):
-    """The score `query · key`, for a query and a context of one width (Luong et al. 2015, 3.1).
-
-    Args, call arguments and returns: as in `RecurrentAttention`.
-    """
+    """The score `query · key`, for a query and a context of one width (Luong et al. 2015, 3.1)."""
 
     def build(self, query_shape: Shape, context_shape: Shape) -> None:
         pass
@@ -142,10 +122,7 @@ class DotAttention(RecurrentAttention):
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class GeneralAttention(DotAttention):
-    """The score `query · W key` (Luong et al. 2015, section 3.1).
-
-    Args, call arguments and returns: as in `RecurrentAttention`.
-    """
+    """The score `query · W key` (Luong et al. 2015, section 3.1)."""
 
     def build(self, query_shape: Shape, context_shape: Shape) -> None:
         self.key_projection = keras.layers.Dense(
@@ -169,7 +146,6 @@ class PredictedWindow(Layer):
     Args:
         window: D of the paper, how many positions to each side can be attended to, at least 1.
         units: width of the hidden layer.
-        **kwargs: as in `keras.layers.Layer`.
 
     Call arguments:
         query: float tensor `(B, T, D)`.

@@ -28,15 +28,8 @@ class Residual(Layer):
         d_model: D.
         dropout_rate: dropout of the sub-layer's output, in [0, 1).
         norm_first: whether the sub-layer's input is normalised (pre-norm) or the sum (post-norm).
-        **kwargs: as in `keras.layers.Layer`.
 
-    Call arguments, as of `post`:
-        x: float tensor `(..., D)`, the input of the sub-layer and of `pre`.
-        sublayer_output: float tensor `(..., D)`.
-        training: whether dropout is applied.
-
-    Returns:
-        float tensor `(..., D)`.
+    A call is one of `post`.
     """
 
     def __init__(

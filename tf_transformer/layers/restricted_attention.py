@@ -53,8 +53,7 @@ class _Blocks(NamedTuple):
     def mask(self, mask: Tensor | None) -> Tensor:
         """What each position may attend to in its window, broadcasts to `(B, H, n, b, w)`.
 
-        Args:
-            mask: bool tensor that broadcasts to `(B, H, T, T)`; None for everywhere.
+        The mask is bool and broadcasts to `(B, H, T, T)`; None for everywhere.
         """
         starts = ops.arange(self.number)[:, None, None] * self.size
         queries = starts + ops.arange(self.size)[:, None]
@@ -95,17 +94,8 @@ class RestrictedSelfAttention(GlobalSelfAttention):
     equals `GlobalSelfAttention` with `local_mask`, but blocks of positions attend to neighbouring
     blocks, so that time and memory grow with `T * radius` and not with `T * T`.
 
-    Args:
-        num_heads, d_model, dropout_rate, **kwargs: as in `MultiHeadAttention`.
+    Args, call arguments and returns: as in `GlobalSelfAttention`, and
         radius: how far a position attends to each side, at least 1.
-
-    Call arguments: as in `GlobalSelfAttention`; `attention_mask` applies in addition.
-
-    Returns:
-        as `GlobalSelfAttention`. The weights `(B, H, T, T)` are made only on request.
-
-    Raises:
-        ValueError: `radius` is less than 1, or as in `MultiHeadAttention`.
     """
 
     _ahead = 1
@@ -141,9 +131,6 @@ class RestrictedSelfAttention(GlobalSelfAttention):
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class RestrictedCausalSelfAttention(RestrictedSelfAttention):
-    """Self-attention of each position to itself and the `radius` positions before it.
-
-    Args, call arguments and returns: as in `RestrictedSelfAttention`.
-    """
+    """Self-attention of each position to itself and the `radius` positions before it."""
 
     _ahead = 0

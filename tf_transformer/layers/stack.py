@@ -23,7 +23,6 @@ class TransformerLayer(Layer):
         attention_dropout_rate: dropout of the attention weights, in [0, 1).
         norm_first: whether each sub-layer's input is normalised, see `Residual`.
         activation: that of the feed-forward network, see `FeedForward`.
-        **kwargs: as in `keras.layers.Layer`.
     """
 
     self_attention_class: ClassVar[type[GlobalSelfAttention]] = GlobalSelfAttention

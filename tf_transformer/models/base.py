@@ -32,7 +32,6 @@ class SequenceModel(keras.Model):
             of both; the target starts with the begin id, and both are padded with
             `config.pad_id`. A dict may have `labels` int `(B, T)` too: the call then returns their
             statistics instead of logits, of which only 16 MiB are in memory at a time.
-        training: whether dropout is applied.
 
     Returns:
         logits float32 `(B, T, V)`: those at `t` predict the token after `target_ids[:, t]`; or,

@@ -126,7 +126,6 @@ class PrefixLanguageModel(GenerativeLanguageModel):
     Args: as in `SequenceModel`, with a `PrefixLanguageModelConfig`.
 
     Call arguments: as in `SequenceModel`, and
-        return_attention_scores: whether to return the attention weights too.
 
     Returns:
         as `SequenceModel`; with `return_attention_scores` also a dict with a list of each layer's

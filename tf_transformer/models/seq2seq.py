@@ -252,7 +252,6 @@ class AttentionalSeq2Seq(Seq2Seq):
     Args: as in `Seq2Seq`.
 
     Call arguments: as in `SequenceModel`, and
-        return_attention_scores: whether to return the attention weights too.
 
     Returns:
         as `SequenceModel`; with `return_attention_scores` also a dict whose `cross` is a list of

@@ -23,7 +23,6 @@ class Transformer(SequenceModel):
     Args: as in `SequenceModel`, with a `TransformerConfig`.
 
     Call arguments: as in `SequenceModel`, and
-        return_attention_scores: whether to return the attention weights too.
 
     Returns:
         as `SequenceModel`; with `return_attention_scores` also a dict with a list of each layer's
