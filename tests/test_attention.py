@@ -19,9 +19,7 @@ from tf_transformer.layers.encoder import Encoder, EncoderLayer
 from tf_transformer.layers.feed_forward import FeedForward
 from tf_transformer.layers.positions import PositionalEmbedding
 from tf_transformer.layers.residual import Residual
-from tf_transformer.layers.restricted_attention import (
-    RestrictedSelfAttention,
-)
+from tf_transformer.layers.restricted_attention import RestrictedSelfAttention
 
 RNG = np.random.default_rng(7)
 X = RNG.normal(size=(2, 5, 12))

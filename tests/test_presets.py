@@ -91,8 +91,7 @@ INVALID = {
 
 
 @pytest.mark.parametrize(
-    ("name", "changes", "words"),
-    [(name, *row) for name, rows in INVALID.items() for row in rows],
+    ("name", "changes", "words"), [(name, *row) for name, rows in INVALID.items() for row in rows]
 )
 def test_an_invalid_value_is_named(name, changes, words):
     with pytest.raises(ValidationError, match=words):

@@ -96,13 +96,9 @@ def preset(
     """The configuration of a preset; change single fields with `dataclasses.replace`.
 
     Args:
-        name: `"tiny"`; of some architectures also `"small"`, `"base"` or `"big"`.
-        source_vocab_size: V of the source.
-        target_vocab_size: V of the target; embeddings are tied where both are equal.
+        name: `"tiny"`; of the Transformer also `"small"`, `"base"` or `"big"`.
+        source_vocab_size, target_vocab_size: V of each; embeddings are tied where both are equal.
         architecture: A key of `ARCHITECTURES`.
-
-    Raises:
-        ConfigError: A name is unknown.
     """
     return require_architecture(architecture).config(
         source_vocab_size=source_vocab_size,

@@ -36,9 +36,6 @@ class SequenceModel(keras.Model):
     Returns:
         logits float32 `(B, T, V)`: those at `t` predict the token after `target_ids[:, t]`; or,
         with `labels`, their statistics float32 `(B, T, 3)`, see `layers/output.py`.
-
-    Raises:
-        ConfigError: `config` lacks the sizes of the vocabularies.
     """
 
     config_class: ClassVar[type[ModelConfig]]

@@ -123,12 +123,8 @@ class PrefixLanguageModel(GenerativeLanguageModel):
         model = PrefixLanguageModel(config)
         model.set_weights(masked_language_model.get_weights())
 
-    Args: as in `SequenceModel`, with a `PrefixLanguageModelConfig`.
-
-    Call arguments: as in `SequenceModel`, and
-
-    Returns:
-        as `SequenceModel`; with `return_attention_scores` also a dict with a list of each layer's
+    Args, call arguments and returns: as in `SequenceModel`, with a `PrefixLanguageModelConfig`.
+        With `return_attention_scores` a call also returns a dict with a list of each layer's
         weights: `decoder` `(B, H, T, T)`, the target's attention to the target, and `cross`
         `(B, H, T, S)`, that to the source. One softmax is over both; `cross` is scaled so that its
         rows sum to 1.
@@ -180,14 +176,9 @@ class CausalLanguageModel(GenerativeLanguageModel):
     empty (their end alone) it is trained as an ordinary language model. The loss is that of the
     target; a prompt is not learned.
 
-    Args: as in `SequenceModel`, with a `CausalLanguageModelConfig`.
-
-    Call arguments: as in `SequenceModel`; the target starts with `config.bos_id`, which the
-        embedding of the source embeds, as a part of the prompt.
-
-    Returns:
-        as `SequenceModel`. Logits at 0 follow the last token of the prompt, or the begin token
-        where it is empty.
+    Args, call arguments and returns: as in `SequenceModel`, with a `CausalLanguageModelConfig`. The
+        target starts with `config.bos_id`, which is embedded as a part of the prompt. Logits at 0
+        follow the last token of the prompt, or the begin token where it is empty.
     """
 
     config_class = configs.CausalLanguageModelConfig
@@ -221,10 +212,9 @@ class CausalLanguageModel(GenerativeLanguageModel):
         return cache
 
     def _embed_prompt(self, source_ids: Tensor, begin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The begin tokens `(B, 1)` and the sources without their ends, as a prompt.
+        """Embeds the begin tokens `(B, 1)` and the sources without their ends, as a prompt.
 
-        Returns:
-            embedded `(B, P, D)`, the last real position of each row `(B,)`, all positions `(P,)`.
+        Returns the embedded `(B, P, D)`, the last real position of each row `(B,)`, and all `(P,)`.
         """
         last = ops.maximum(self._lengths(source_ids) - 1, 0)
         begin = ops.cast(begin, source_ids.dtype)
@@ -287,14 +277,11 @@ class PermutationLanguageModel(LanguageModel):
 
 
 def two_stream_mask(is_source: Tensor, ranks: Tensor) -> Tensor:
-    """Returns the mask of a sequence of source, content and queries.
+    """Returns the mask of source, content and queries in a row, bool `(B, S + 2 T, S + 2 T)`.
 
     Args:
         is_source: bool tensor `(B, S)`, the real tokens of the source.
         ranks: int tensor `(B, T + 1)` or `(1, T + 1)`, see `permutation_mask`.
-
-    Returns:
-        bool tensor `(B, S + 2 T, S + 2 T)`.
     """
     size, length = ops.shape(is_source)[1], ops.shape(ranks)[1] - 1
     content = ranks[:, None, :-1] <= ranks[:, :-1, None]

@@ -249,13 +249,9 @@ class Cho(Seq2Seq):
 class AttentionalSeq2Seq(Seq2Seq):
     """A recurrent encoder and decoder with attention.
 
-    Args: as in `Seq2Seq`.
-
-    Call arguments: as in `SequenceModel`, and
-
-    Returns:
-        as `SequenceModel`; with `return_attention_scores` also a dict whose `cross` is a list of
-        the weights `(B, 1, T, S)`, in the order of the source.
+    Args, call arguments and returns: as in `Seq2Seq`. With `return_attention_scores` a call also
+        returns a dict whose `cross` is a list of the weights `(B, 1, T, S)`, in the order of the
+        source.
     """
 
     def call(
@@ -299,10 +295,7 @@ class Luong(AttentionalSeq2Seq):
 def reversed_order(token_mask: Tensor) -> Tensor:
     """Returns indices `(B, S)` that reverse the tokens of each row but its last, the end.
 
-    Applied twice they give the first order again.
-
-    Args:
-        token_mask: bool tensor `(B, S)`, True at the tokens, which come first.
+    Applied twice they give the first order again. `token_mask` `(B, S)` is true at the tokens.
     """
     last = ops.sum(ops.cast(token_mask, "int32"), axis=1, keepdims=True) - 1
     positions = ops.arange(ops.shape(token_mask)[1], dtype="int32")

@@ -20,13 +20,9 @@ class Transformer(SequenceModel):
     `model.quantize("int8")` quantizes all projections and the embeddings; an output projection
     with weights of its own (neither `tie_embeddings` nor `tie_output`) stays as it is.
 
-    Args: as in `SequenceModel`, with a `TransformerConfig`.
-
-    Call arguments: as in `SequenceModel`, and
-
-    Returns:
-        as `SequenceModel`; with `return_attention_scores` also a dict with a list of each layer's
-        weights: `encoder` `(B, H, S, S)`, `decoder` `(B, H, T, T)` and `cross` `(B, H, T, S)`.
+    Args, call arguments and returns: as in `SequenceModel`, with a `TransformerConfig`. With
+        `return_attention_scores` a call also returns a dict with a list of each layer's weights:
+        `encoder` `(B, H, S, S)`, `decoder` `(B, H, T, T)` and `cross` `(B, H, T, S)`.
     """
 
     config_class = TransformerConfig
