@@ -38,15 +38,6 @@ def test_compile_refuses_another_padding_id():
     model.compile("sgd", loss(), metrics=[TokenAccuracy()])
 
 
-def test_a_compiled_model_is_loaded_compiled(tmp_path):
-    model = tt.Transformer(CONFIG)
-    model.compile(tt.Adam(0.5), tt.SmoothedCrossEntropy(0.2), metrics=[TokenAccuracy()])
-    model.optimizer.build(model.trainable_variables)
-    model.save(tmp_path / "model.keras")
-    loaded = keras.models.load_model(tmp_path / "model.keras")
-    assert loaded.compiled and loaded.optimizer.built and loaded.loss.label_smoothing == 0.2
-
-
 class Tokenizer:
     """A tokenizer of letters without anything to save."""
 

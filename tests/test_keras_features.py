@@ -134,6 +134,7 @@ def check_save(make, folder):
     model.save(folder / "model.keras")
     loaded = keras.models.load_model(folder / "model.keras")
     check_same_logits(model, loaded)
+    assert loaded.compiled and loaded.optimizer.built
     assert loaded.loss.get_config() == model.loss.get_config()
 
 

@@ -5,7 +5,6 @@ import dataclasses
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 from small_models import CONFIGS, architecture_of, batch, small_model
 
 from tf_transformer.layers.output import token_statistics
@@ -86,31 +85,3 @@ def test_int8_logits_are_near_the_float_ones(changes, policy):
         for index in range(10):
             step, cache = model.decode_step(inputs["target_ids"][:, index], index, cache)
             np.testing.assert_allclose(step, logits[:, index], atol=tolerance)
-
-
-def test_one_shared_matrix_learns_from_source_target_and_output(randomise):
-    tied = randomise(Transformer(TINY))
-    untied = Transformer(dataclasses.replace(TINY, tie_embeddings=False))
-    (matrix,) = [v for v in tied.trainable_variables if v.shape == (13, 12)]
-    untied.encoder.set_weights(tied.encoder.get_weights())
-    untied.decoder.set_weights(tied.decoder.get_weights())
-    separate = (
-        untied.source_embedding.embedding.embeddings,
-        untied.target_embedding.embedding.embeddings,
-        untied.output_projection.kernel,
-    )
-    for variable, value in zip(separate, (matrix, matrix, np.transpose(matrix)), strict=True):
-        variable.assign(value)
-    wanted = np.random.default_rng(5).normal(size=(2, 6, 13))
-
-    def gradients(model, *variables):
-        with tf.GradientTape() as tape:
-            total = tf.reduce_sum(model(batch(TINY)) * wanted)
-        parts = tape.gradient(total, [variable.value for variable in variables])
-        return [np.asarray(tf.convert_to_tensor(part)) for part in parts]
-
-    source, target, output = gradients(untied, *separate)
-    for part in (source, target, output):
-        assert np.abs(part).max() > 1e-2
-    (shared,) = gradients(tied, matrix)
-    np.testing.assert_allclose(shared, source + target + output.T, rtol=1e-3, atol=1e-3)

@@ -6,10 +6,9 @@ from typing import Any, ClassVar
 import keras
 from keras import ops
 
-from tf_transformer.layers.base import Layer, on_rows
+from tf_transformer.layers.base import Layer, Shape, Tensor, on_rows
 from tf_transformer.layers.kv_cache import DecodingStep
 from tf_transformer.layers.masks import attention_bias, causal_mask, expand_mask, softmax
-from tf_transformer.layers.tensors import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -56,10 +55,7 @@ class MultiHeadAttention(Layer):
             layer = keras.layers.Dense(size, kernel_initializer=start, dtype=policy, name=name)
             setattr(self, name, layer)
 
-    def build(self, query_shape: Shape, context_shape: Shape) -> None:
-        self._build_projections()
-
-    def _build_projections(self) -> None:
+    def build(self, query_shape: Shape, context_shape: Shape | None = None) -> None:
         for name in (*self.input_projections, "output_projection"):
             getattr(self, name).build((None, self.d_model))
 
@@ -79,10 +75,8 @@ class MultiHeadAttention(Layer):
 
     def _mask(self, mask: Tensor | None, query: Tensor, context: Tensor) -> Tensor | None:
         """The mask of rank 4 that is applied to the scores of query and context, or None."""
-        if mask is None:
-            return None
         sizes = query.shape[0], self.num_heads, query.shape[1], context.shape[1]
-        return expand_mask(mask, sizes)
+        return None if mask is None else expand_mask(mask, sizes)
 
     def _scaled(self, keys: Tensor) -> Tensor:
         """Divides keys by `sqrt(d_k)`; keys in a KV cache are scaled once, when they are appended.
@@ -147,7 +141,7 @@ class GlobalSelfAttention(MultiHeadAttention):
     input_projections: ClassVar[dict[str, int]] = {"query_key_value_projection": 3}
 
     def build(self, x_shape: Shape) -> None:
-        self._build_projections()
+        super().build(x_shape)
 
     def call(
         self,

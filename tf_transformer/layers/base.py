@@ -1,13 +1,18 @@
-"""The base class of the layers, and how they build and call their parts."""
+"""The base class of the layers, the types of their tensors, and how they build and call parts."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import keras
 from keras import ops
 
-from tf_transformer.layers.tensors import Shape, Tensor
+# A tensor of the Keras backend, or an array that it converts.
+Tensor = Any
+# An int, or an int scalar tensor where it is known in the graph only.
+Int = int | Tensor
+# Sizes of the axes, None where unknown.
+Shape = Sequence[int | None]
 
 
 class Layer(keras.layers.Layer):

@@ -6,10 +6,10 @@ import keras
 from keras import ops
 
 from tf_transformer.layers.attention import CausalSelfAttention, CrossAttention
+from tf_transformer.layers.base import Int, Shape, Tensor
 from tf_transformer.layers.kv_cache import Cache, DecodingStep, empty_cache
 from tf_transformer.layers.masks import attention_bias
 from tf_transformer.layers.stack import LayerStack, TransformerLayer
-from tf_transformer.layers.tensors import Int, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")

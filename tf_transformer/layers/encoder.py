@@ -2,8 +2,8 @@
 
 import keras
 
+from tf_transformer.layers.base import Shape, Tensor
 from tf_transformer.layers.stack import LayerStack, TransformerLayer
-from tf_transformer.layers.tensors import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")

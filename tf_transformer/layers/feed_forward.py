@@ -5,8 +5,7 @@ from typing import Any
 
 import keras
 
-from tf_transformer.layers.base import Layer, on_rows
-from tf_transformer.layers.tensors import Shape, Tensor
+from tf_transformer.layers.base import Layer, Shape, Tensor, on_rows
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")

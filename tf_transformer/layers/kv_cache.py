@@ -5,18 +5,14 @@ from typing import Any, NamedTuple, Self
 
 from keras import ops
 
+from tf_transformer.layers.base import Int, Tensor
 from tf_transformer.layers.masks import attention_bias
-from tf_transformer.layers.tensors import Int, Tensor
 
 Cache = dict[str, dict[str, Tensor]]
 
 
 def empty_cache(
-    layers: Sequence[Any],
-    batch_size: Int,
-    dtype: str,
-    num_steps: Int | None = None,
-    beam_size: Int | None = None,
+    layers: Sequence[Any], batch_size: Int, dtype: str, num_steps: Int | None, beam_size: Int | None
 ) -> Cache:
     """Returns the cache of `Transformer.start_decoding`, without a source.
 

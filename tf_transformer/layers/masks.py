@@ -8,7 +8,7 @@ an encoder, a causal, a prefix or a permutation language model by its mask alone
 import keras
 from keras import ops
 
-from tf_transformer.layers.tensors import Int, Shape, Tensor
+from tf_transformer.layers.base import Int, Shape, Tensor
 
 
 def attention_bias(mask: Tensor, dtype: str) -> Tensor:

@@ -7,8 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from tf_transformer.layers.base import Layer, built
-from tf_transformer.layers.tensors import Int, Shape, Tensor
+from tf_transformer.layers.base import Int, Layer, Shape, Tensor, built
 
 
 def sinusoidal_positions(

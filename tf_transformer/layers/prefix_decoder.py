@@ -4,10 +4,10 @@ import keras
 from keras import ops
 
 from tf_transformer.layers.attention import GlobalSelfAttention
+from tf_transformer.layers.base import Tensor
 from tf_transformer.layers.decoder import DecodingStack
 from tf_transformer.layers.encoder import Encoder, EncoderLayer
 from tf_transformer.layers.kv_cache import DecodingStep
-from tf_transformer.layers.tensors import Tensor
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")

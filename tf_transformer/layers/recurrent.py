@@ -7,8 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from tf_transformer.layers.base import Layer, on_rows
-from tf_transformer.layers.tensors import Shape, Tensor
+from tf_transformer.layers.base import Layer, Shape, Tensor, on_rows
 
 States = dict[str, Tensor]
 

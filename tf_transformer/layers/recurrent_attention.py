@@ -5,9 +5,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from tf_transformer.layers.base import Layer, on_rows
+from tf_transformer.layers.base import Layer, Shape, Tensor, on_rows
 from tf_transformer.layers.masks import attention_bias, expand_mask, softmax
-from tf_transformer.layers.tensors import Shape, Tensor
 
 
 def _expand_mask(mask: Tensor, query: Tensor, context: Tensor) -> Tensor:

@@ -4,8 +4,7 @@ from typing import Any
 
 import keras
 
-from tf_transformer.layers.base import Layer
-from tf_transformer.layers.tensors import Shape, Tensor
+from tf_transformer.layers.base import Layer, Shape, Tensor
 
 # The epsilon of the paper's own code; Keras' default of 1e-3 is large beside small activations.
 LAYER_NORM_EPSILON = 1e-6

@@ -6,8 +6,8 @@ import keras
 from keras import ops
 
 from tf_transformer.layers.attention import GlobalSelfAttention
+from tf_transformer.layers.base import Int, Tensor
 from tf_transformer.layers.masks import attention_bias
-from tf_transformer.layers.tensors import Int, Tensor
 
 
 class _Blocks(NamedTuple):

@@ -6,10 +6,9 @@ from typing import Any, ClassVar
 import keras
 
 from tf_transformer.layers.attention import GlobalSelfAttention
-from tf_transformer.layers.base import Layer, built
+from tf_transformer.layers.base import Layer, Shape, Tensor, built
 from tf_transformer.layers.feed_forward import FeedForward
 from tf_transformer.layers.residual import Residual, layer_norm
-from tf_transformer.layers.tensors import Shape, Tensor
 
 
 class TransformerLayer(Layer):

@@ -6,10 +6,9 @@ from typing import Any, ClassVar
 
 import keras
 
-from tf_transformer.layers.base import built
+from tf_transformer.layers.base import Tensor, built
 from tf_transformer.layers.output import OutputProjection
 from tf_transformer.layers.positions import PositionalEmbedding, token_embedding
-from tf_transformer.layers.tensors import Tensor
 from tf_transformer.models.configs import ModelConfig
 
 Inputs = Mapping[str, Tensor] | tuple[Tensor, Tensor] | list[Tensor]

@@ -40,6 +40,8 @@ class ModelConfig:
         True, "one matrix for source, target and output; default: if the vocabulary is joint"
     )
     pad_id: NonNegativeInt = 0
+    # The most positions of a sequence, its begin token included; None for any number.
+    position_limit: ClassVar[int | None] = None
 
     @model_validator(mode="after")
     def _check_vocabularies(self) -> "ModelConfig":
@@ -56,11 +58,6 @@ class ModelConfig:
                 f"Train a joint tokenizer or set tie_embeddings=False."
             )
         return self
-
-    @property
-    def position_limit(self) -> int | None:
-        """The most positions of a sequence, its begin token included; None for any number."""
-        return None
 
     def require_complete(self) -> None:
         """Raises a ValueError unless the vocabularies and the dropout rates are known."""

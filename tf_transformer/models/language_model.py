@@ -11,12 +11,11 @@ from typing import ClassVar
 import keras
 from keras import ops
 
-from tf_transformer.layers.base import built
+from tf_transformer.layers.base import Int, Tensor, built
 from tf_transformer.layers.kv_cache import Cache
 from tf_transformer.layers.masks import causal_mask, padding_mask, permutation_mask, prefix_mask
 from tf_transformer.layers.positions import token_embedding
 from tf_transformer.layers.prefix_decoder import PrefixLayer, PrefixStack
-from tf_transformer.layers.tensors import Int, Tensor
 from tf_transformer.models import configs
 from tf_transformer.models.base import Inputs, SequenceModel, split_inputs
 

@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from tf_transformer.layers.tensors import Tensor
+from tf_transformer.layers.base import Tensor
 from tf_transformer.models.base import Inputs, split_inputs
 from tf_transformer.models.configs import MaskedLanguageModelConfig
 from tf_transformer.models.language_model import LanguageModel

@@ -1,11 +1,12 @@
 """Recurrent encoders and decoders: one model, and the four papers that it can be."""
 
+import functools
 from typing import Any
 
 import keras
 from keras import ops
 
-from tf_transformer.layers.base import built, on_rows
+from tf_transformer.layers.base import Int, Tensor, built, on_rows
 from tf_transformer.layers.kv_cache import Cache
 from tf_transformer.layers.masks import attention_bias
 from tf_transformer.layers.positions import token_embedding
@@ -16,7 +17,6 @@ from tf_transformer.layers.recurrent_attention import (
     GeneralAttention,
     PredictedWindow,
 )
-from tf_transformer.layers.tensors import Int, Tensor
 from tf_transformer.models import configs
 from tf_transformer.models.base import Inputs, SequenceModel, split_inputs
 
@@ -65,12 +65,9 @@ class Seq2Seq(SequenceModel):
         self.decoder = built(decoder, (None, None, width + fed))
         shapes = (None, None, units), (None, None, encoder.width)
         if score is not None:
-            kind, arguments = {
-                "concat": (AdditiveAttention, [units]),
-                "dot": (DotAttention, []),
-                "general": (GeneralAttention, []),
-            }[score]
-            self.attention = built(kind(*arguments, dtype=policy, name="attention"), *shapes)
+            concat = functools.partial(AdditiveAttention, units)
+            kinds = {"concat": concat, "dot": DotAttention, "general": GeneralAttention}
+            self.attention = built(kinds[score](dtype=policy, name="attention"), *shapes)
         self.window = None
         if config.attention_window is not None:
             window = PredictedWindow(config.attention_window, units, dtype=policy, name="window")

@@ -2,13 +2,12 @@
 
 import keras
 
-from tf_transformer.layers.base import built
+from tf_transformer.layers.base import Int, Tensor, built
 from tf_transformer.layers.decoder import Decoder, DecoderLayer
 from tf_transformer.layers.encoder import Encoder, EncoderLayer
 from tf_transformer.layers.kv_cache import Cache
 from tf_transformer.layers.masks import padding_mask
 from tf_transformer.layers.positions import token_embedding
-from tf_transformer.layers.tensors import Int, Tensor
 from tf_transformer.models.base import Inputs, SequenceModel, split_inputs
 from tf_transformer.models.configs import TransformerConfig
 
