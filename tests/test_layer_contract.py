@@ -93,6 +93,24 @@ def test_the_layer_passes_keras_test(layer_class):
     TestCase().run_layer_test(layer_class, **CASES[layer_class])
 
 
+class ScaledAttention(tt.GlobalSelfAttention):
+    """A user's layer, which passes on what it does not know."""
+
+    def __init__(self, scale, dtype=None, **kwargs):
+        super().__init__(dtype=dtype, **kwargs)
+        self.factor = scale
+
+    def get_config(self):
+        return {**super().get_config(), "scale": self.factor}
+
+
+def test_a_subclass_adds_an_argument_to_the_configuration():
+    layer = ScaledAttention(2.0, num_heads=3, d_model=12, dropout_rate=0.1, dtype="mixed_bfloat16")
+    twin = ScaledAttention.from_config(layer.get_config())
+    assert twin.get_config() == layer.get_config()
+    assert (twin.factor, twin.num_heads, twin.compute_dtype) == (2.0, 3, "bfloat16")
+
+
 @pytest.mark.parametrize(
     ("make", "words"),
     [

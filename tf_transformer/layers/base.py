@@ -27,9 +27,10 @@ class Layer(keras.layers.Layer):
         self.supports_masking = True
 
     def get_config(self) -> dict[str, Any]:
-        names = [*inspect.signature(type(self).__init__).parameters][1:-1]  # self, **kwargs
-        arguments = {name: getattr(self, name) for name in names}
-        return {**super().get_config(), **keras.saving.serialize_keras_object(arguments)}
+        kinds = [kind for kind in type(self).__mro__[::-1] if issubclass(kind, Layer)]
+        names = [name for kind in kinds for name in inspect.signature(kind.__init__).parameters]
+        arguments = {name: getattr(self, name) for name in names if hasattr(self, name)}
+        return {**keras.saving.serialize_keras_object(arguments), **super().get_config()}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:

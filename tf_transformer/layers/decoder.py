@@ -73,7 +73,8 @@ class DecoderLayer(TransformerLayer):
                 that masks its padding.
             step: what all layers share in this step.
 
-        Returns the output `(N, D)`, and the KV cache with the newest position.
+        Returns:
+            output `(N, D)`, and the KV cache with the newest position.
         """
         attended, *history = self.self_attention.decode_step(
             self.self_residual.pre(x), *history, step

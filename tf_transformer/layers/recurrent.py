@@ -121,7 +121,8 @@ class RecurrentStack(keras.layers.Layer):
             factors: `(N, D)` for each layer but the first, which multiply what it reads, such as
                 dropout that is drawn before a loop; None for none.
 
-        Returns the top layer's state `(N, D)`, and all states after the step.
+        Returns:
+            the top layer's state `(N, D)`, and all states after the step.
         """
         last = {}
         for index, layer in enumerate(self.layers):

@@ -52,9 +52,6 @@ class RecurrentAttention(Layer):
         """Returns what the score needs of the context: the keys, `(B, S, …)`."""
         return context
 
-    def _scores(self, query: Tensor, keys: Tensor) -> Tensor:
-        raise NotImplementedError
-
     def attend(
         self,
         query: Tensor,

@@ -17,9 +17,9 @@ Inputs = Mapping[str, Tensor] | tuple[Tensor, Tensor] | list[Tensor]
 class SequenceModel(keras.Model):
     """A model of target tokens, given source tokens, that Keras trains and saves.
 
-    Subclasses set `config_class`, create and build their layers, and have the three entry points
-    of the model contract: `call` (teacher forcing), `start_decoding` and `decode_step`. All weights
-    exist after the constructor.
+    Subclasses set `config_class`, create and build their layers in `_create_layers`, and have the
+    three entry points of the model contract: `call` (teacher forcing), `start_decoding` and
+    `decode_step`. All weights exist after the constructor.
 
     Args:
         config: an instance of `config_class`, or a dict of its fields.
@@ -52,10 +52,6 @@ class SequenceModel(keras.Model):
     def build(self, input_shape: Any = None) -> None:
         if not self.built:
             self._create_layers()
-
-    def _create_layers(self) -> None:
-        """Creates all layers, and builds them."""
-        raise NotImplementedError
 
     def _positional_embedding(self, name, vocab_size, dropout_rate, tokens):
         """An embedding with the configuration's positions; `tokens` is one to share, or None."""
