@@ -12,37 +12,16 @@ from tf_transformer.config import RunConfig
 from tf_transformer.models.architectures import build_model, preset, with_tokenizers
 from tf_transformer.models.configs import TransformerConfig
 
-# num_layers, d_model, d_ff, num_heads; base and big: Vaswani et al. 2017, table 3.
-TABLE = {
-    "tiny": (4, 128, 256, 4),
-    "small": (4, 128, 512, 8),
-    "base": (6, 512, 2048, 8),
-    "big": (6, 1024, 4096, 16),
-}
 
-
-@pytest.mark.parametrize("name", TABLE)
-def test_the_presets_have_the_sizes_of_the_papers(name):
-    config = preset(name, 300, 300)
-    assert (config.num_layers, config.d_model, config.d_ff, config.num_heads) == TABLE[name]
-    assert config.tie_embeddings
-    assert not preset(name, 300, 301).tie_embeddings
-    assert (config == TransformerConfig(300, 300)) == (name == "base")
+def test_the_default_sizes_are_those_of_the_base_model_and_one_vocabulary_is_tied():
+    assert TransformerConfig(300, 300) == preset("base", 300, 300)
+    assert not preset("base", 300, 301).tie_embeddings
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["sutskever", "cho", "bahdanau", "luong"])
 def test_the_tiny_recurrent_models_have_two_to_three_million_parameters(name):
     assert 2e6 < build_model(preset("tiny", 8000, 8000, architecture=name)).count_params() < 3e6
-
-
-def test_a_run_changes_single_sizes_of_its_preset():
-    model = {"preset": "small", "d_ff": 64, "dropout_rate": 0.3, "attention_dropout_rate": 0.2,
-             "norm_first": False}  # fmt: skip
-    tables = {"data": {"corpus": "copy"}, "tokenizer": {"joint": False}, "model": model}
-    sizes = {name: value for name, value in model.items() if name != "preset"}
-    expected = dataclasses.replace(preset("small"), **sizes, tie_embeddings=False)
-    assert RunConfig.from_dict(tables).model == expected
 
 
 @pytest.mark.parametrize("joint", [True, False])
@@ -54,16 +33,6 @@ def test_embeddings_are_tied_where_the_vocabulary_is_joint_unless_told(joint, ti
         assert "tie_embeddings needs one vocabulary" in refusal(RunConfig.from_dict, tables)
     else:
         assert RunConfig.from_dict(tables).model.tie_embeddings is (joint if tie is None else tie)
-
-
-def test_the_positions_of_a_run_are_enough_for_its_longest_sentence():
-    def config(max_length, **model):
-        data = {"corpus": "copy", "max_length": max_length}
-        return RunConfig.from_dict({"data": data, "model": {"max_positions": 31, **model}})
-
-    assert config(31).model.position_limit is None
-    assert config(30, positions="learned").model.position_limit == 31
-    assert "max_positions=32" in refusal(config, 31, positions="learned")
 
 
 def test_the_tokenizers_decide_vocabularies_and_special_ids(letter_tokenizer):

@@ -14,7 +14,7 @@ import tensorflow as tf
 from tf_transformer.layers.recurrent import RecurrentStack
 from tf_transformer.models.architectures import build_model
 from tf_transformer.models.configs import BahdanauConfig, ChoConfig, LuongConfig, SutskeverConfig
-from tf_transformer.models.seq2seq import AttentionalSeq2Seq, reversed_order
+from tf_transformer.models.seq2seq import AttentionalSeq2Seq
 
 pytestmark = pytest.mark.slow
 
@@ -85,11 +85,6 @@ def test_empty_sources_and_empty_batches_give_numbers(config, model_of):
         nothing = np.zeros(shape, "int32")
         assert call(nothing, nothing).shape == (*shape, config.target_vocab_size)
         assert {len(state) for state in start(nothing)["target"].values()} == {0}
-
-
-def test_only_the_tokens_but_the_last_are_reversed():
-    order = np.asarray(reversed_order(np.arange(5) < np.array([[5], [1], [3]])))
-    assert order.tolist() == [[3, 2, 1, 0, 4], [0, 1, 2, 3, 4], [1, 0, 2, 3, 4]]
 
 
 def test_dropout_drawn_before_a_loop_is_of_what_upper_layers_read(randomise):
