@@ -5,6 +5,7 @@ import inspect
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tf_transformer.models.architectures import ARCHITECTURES, build_model
 from tf_transformer.models.configs import ModelConfig
@@ -82,6 +83,19 @@ def batch(config, source=SOURCE, target=TARGET):
         "source_ids": np.where(source == 0, config.pad_id, source),
         "target_ids": np.where(target == 0, config.pad_id, target),
     }
+
+
+def decoded(model, source_ids, target_ids, num_steps=None, beam_size=None, in_graph=False):
+    """The logits `(N, T, V)` of given targets, by one decoding step after the other."""
+    start, step = model.start_decoding, model.decode_step
+    if in_graph:
+        start = tf.function(start)
+        step = tf.function(step, reduce_retracing=True)
+    cache, steps = start(tf.constant(source_ids), num_steps, beam_size), []
+    for index in range(target_ids.shape[1]):
+        logits, cache = step(tf.constant(target_ids[:, index]), tf.constant(index), cache)
+        steps.append(np.asarray(logits))
+    return np.stack(steps, axis=1)
 
 
 def architecture_of(name):

@@ -18,6 +18,7 @@ from small_models import (
     ONE_EACH,
     architecture_of,
     batch,
+    decoded,
     every,
     has_attention_scores,
     small_model,
@@ -32,16 +33,16 @@ def model_of(randomise):
     return functools.cache(lambda name: randomise(small_model(name)))
 
 
-def reloaded(model, folder):
-    model.save(folder / "model.keras")
-    return keras.models.load_model(folder / "model.keras")
+def exported(model, folder):
+    model.export(folder / "exported", verbose=False)
+    return tf.saved_model.load(folder / "exported").serve
 
 
 WAYS = {
     "eager": lambda model, folder: model,
     "graph": lambda model, folder: tf.function(model, reduce_retracing=True),
     "predict": lambda model, folder: functools.partial(model.predict, verbose=0),
-    "reloaded": reloaded,
+    "exported": exported,
 }
 
 
@@ -86,31 +87,20 @@ def test_later_target_tokens_change_later_logits_only(name, model_of):
 @pytest.mark.parametrize("num_steps", [None, 6])
 def test_cached_logits_equal_teacher_forcing(name, way, num_steps, model_of):
     model, inputs = model_of(name), batch(CONFIGS[name])
-    start = functools.partial(model.start_decoding, num_steps=num_steps)
-    step = model.decode_step
-    if way == "graph":
-        start, step = tf.function(start), tf.function(step, reduce_retracing=True)
-    expected = np.asarray(model(inputs))
-    cache = start(tf.constant(inputs["source_ids"]))
-    for index in range(6):
-        token_ids = tf.constant(inputs["target_ids"][:, index])
-        logits, cache = step(token_ids, tf.constant(index), cache)
-        assert logits.shape == (2, CONFIGS[name].target_vocab_size) and logits.dtype == "float32"
-        np.testing.assert_allclose(logits, expected[:, index], atol=1e-5)
+    logits = decoded(model, **inputs, num_steps=num_steps, in_graph=way == "graph")
+    assert logits.dtype == "float32"
+    np.testing.assert_allclose(logits, model(inputs), atol=1e-5)
 
 
 @every(GENERATING)
 @pytest.mark.parametrize("num_steps", [None, 6])
 def test_the_hypotheses_of_a_beam_are_decoded_as_sentences_of_their_own(name, num_steps, model_of):
-    model, inputs = model_of(name), batch(CONFIGS[name])
+    model, source_ids = model_of(name), batch(CONFIGS[name])["source_ids"]
     real = np.random.default_rng(0).integers(4, 11, (6, 5)).astype("int32")
     targets = np.concatenate([np.full((6, 1), 2, "int32"), real], axis=1)
-    sources = np.repeat(inputs["source_ids"], 3, axis=0)
-    expected = np.asarray(model({"source_ids": sources, "target_ids": targets}))
-    cache = model.start_decoding(tf.constant(inputs["source_ids"]), num_steps, 3)
-    for index in range(6):
-        logits, cache = model.decode_step(tf.constant(targets[:, index]), index, cache)
-        np.testing.assert_allclose(logits, expected[:, index], atol=1e-5)
+    logits = decoded(model, source_ids, targets, num_steps, beam_size=3)
+    expected = model({"source_ids": np.repeat(source_ids, 3, axis=0), "target_ids": targets})
+    np.testing.assert_allclose(logits, expected, atol=1e-5)
 
 
 # Operations of a greedy step of three layers with the cache that grows, as a portable graph runs.
@@ -136,14 +126,10 @@ def test_a_model_stored_as_bfloat16_decodes_to_nearly_the_same_logits(name, num_
     layers = [layer for layer in model.layers if layer is not model.output_projection]
     assert {w.dtype for layer in layers for w in layer.trainable_weights} == {"bfloat16"}
     inputs = batch(exact.config)
-    expected = exact(inputs)
-    cache = model.start_decoding(inputs["source_ids"], num_steps=num_steps)
-    for index in range(6):
-        token_ids = tf.constant(inputs["target_ids"][:, index])
-        logits, cache = model.decode_step(token_ids, index, cache)
-        assert logits.dtype == "float32"
-        # Logits have deviation 1 at the start; a position wrong by one would be far off.
-        np.testing.assert_allclose(logits, expected[:, index], atol=0.2)
+    logits = decoded(model, **inputs, num_steps=num_steps)
+    assert logits.dtype == "float32"
+    # Logits have deviation 1 at the start; a position wrong by one would be far off.
+    np.testing.assert_allclose(logits, exact(inputs), atol=0.2)
 
 
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
@@ -207,14 +193,6 @@ def test_config_round_trip(name, randomise):
     np.testing.assert_array_equal(twin(batch(config)), model(batch(config)))
 
 
-@every(ONE_EACH)
-def test_keras_exports_the_model(name, model_of, tmp_path):
-    model, inputs = model_of(name), batch(CONFIGS[name])
-    model.export(tmp_path / "exported", verbose=False)
-    exported = tf.saved_model.load(tmp_path / "exported")
-    np.testing.assert_allclose(exported.serve(inputs), model(inputs), atol=1e-5)
-
-
 @every(CONFIGS)
 def test_gradients_reach_every_variable(name, model_of):
     model = model_of(name)
@@ -254,7 +232,7 @@ def test_a_fresh_process_loads_the_saved_model(name, model_of, tmp_path):
     np.testing.assert_allclose(np.load(tmp_path / "logits.npy"), model(inputs), atol=1e-6)
 
 
-@every(ARCHITECTURES)
+@every(ONE_EACH)
 def test_the_model_is_a_part_of_a_functional_model(name, model_of):
     model, arrays = model_of(name), batch(CONFIGS[name])
     inputs = {key: keras.Input([None], dtype="int32", name=key) for key in arrays}

@@ -5,7 +5,7 @@ import dataclasses
 import keras
 import numpy as np
 import pytest
-from small_models import CONFIGS, architecture_of, batch, small_model
+from small_models import CONFIGS, architecture_of, batch, decoded, small_model
 
 from tf_transformer.layers.output import token_statistics
 from tf_transformer.models.configs import TransformerConfig
@@ -81,7 +81,5 @@ def test_int8_logits_are_near_the_float_ones(changes, policy):
     # An error in the last bit before rounding to int8 is one of 1/127 of the largest after it.
     tolerance = 0.02 if policy == "float32" else 0.2
     for num_steps in (None, 10):
-        cache = model.start_decoding(inputs["source_ids"], num_steps=num_steps)
-        for index in range(10):
-            step, cache = model.decode_step(inputs["target_ids"][:, index], index, cache)
-            np.testing.assert_allclose(step, logits[:, index], atol=tolerance)
+        steps = decoded(model, **inputs, num_steps=num_steps)
+        np.testing.assert_allclose(steps, logits, atol=tolerance)
