@@ -1,7 +1,8 @@
 """The architectures: each has a configuration, a model class and presets.
 
-A new architecture is a file in `models/` and a row of `ARCHITECTURES`. Nothing here imports Keras:
-the command line reads the settings long before a model is built.
+A new architecture is a file in `models/`, a row of `ARCHITECTURES` and two public names: that of
+its model, and the same with `Config` for its configuration. Nothing here imports Keras: the command
+line reads the settings long before a model is built.
 """
 
 import dataclasses
