@@ -1,6 +1,6 @@
 """Self-attention to near positions only, in time and memory that grow with the length alone."""
 
-from typing import Any, NamedTuple, Self
+from typing import Any
 
 import keras
 from keras import ops
@@ -10,29 +10,20 @@ from tf_transformer.layers.base import Int, Tensor
 from tf_transformer.layers.masks import attention_bias
 
 
-class _Blocks(NamedTuple):
+class _Blocks:
     """A sequence of T positions in n blocks of b, each of which attends to itself and neighbours.
 
     No block is longer than the radius, so what a position attends to is in its own block, in the
     one before and in the one after: its window of w = 3b positions, or of 2b without the one after.
     """
 
-    length: Int  # T
-    radius: int
-    ahead: int  # 1 if a block attends to the one after it, else 0
-    size: Int  # b
-    number: Int  # n
-
-    @classmethod
-    def of(cls, length: Int, radius: int, ahead: int) -> Self:
+    def __init__(self, length: Int, radius: int, ahead: int) -> None:
+        """`ahead` is 1 if a block attends to the one after it, else 0."""
         known = isinstance(length, int)
-        size = min(max(length, 1), radius) if known else ops.clip(length, 1, radius)
-        return cls(length, radius, ahead, size, -(-length // size))
-
-    @property
-    def window(self) -> Int:
-        """w, the positions that a block attends to."""
-        return (2 + self.ahead) * self.size
+        self.length, self.radius, self.ahead = length, radius, ahead
+        self.size = min(max(length, 1), radius) if known else ops.clip(length, 1, radius)
+        self.number = -(-length // self.size)
+        self.window = (2 + ahead) * self.size
 
     def queries(self, x: Tensor) -> Tensor:
         """Cuts `(B, H, T, E)` into the blocks `(B, H, n, b, E)`."""
@@ -117,7 +108,7 @@ class RestrictedSelfAttention(GlobalSelfAttention):
     ) -> Tensor | tuple[Tensor, Tensor]:
         mask = self._mask(attention_mask, x, x)
         queries, keys, values = self._heads(self.query_key_value_projection, x, 3)
-        blocks = _Blocks.of(ops.shape(x)[1], self.radius, self._ahead)
+        blocks = _Blocks(ops.shape(x)[1], self.radius, self._ahead)
         heads, weights = self._weigh(
             blocks.queries(queries),
             blocks.keys(self._scaled(keys)),
