@@ -35,7 +35,8 @@ def model_of(randomise):
 
 def exported(model, folder):
     model.export(folder / "exported", verbose=False)
-    return tf.saved_model.load(folder / "exported").serve
+    loaded = tf.saved_model.load(folder / "exported")
+    return lambda inputs: loaded.serve(inputs)  # which keeps the variables alive
 
 
 WAYS = {
