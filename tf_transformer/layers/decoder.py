@@ -138,7 +138,7 @@ class Decoder(DecodingStack):
     """
 
     def build(self, x_shape: Shape, context_shape: Shape) -> None:
-        self._build_layers(x_shape, context_shape)
+        super().build(x_shape, context_shape)
 
     def call(
         self,

@@ -2,7 +2,7 @@
 
 import keras
 
-from tf_transformer.layers.base import Shape, Tensor
+from tf_transformer.layers.base import Tensor
 from tf_transformer.layers.stack import LayerStack, TransformerLayer
 
 
@@ -40,9 +40,6 @@ class Encoder(LayerStack):
 
     Call arguments and returns: as in `EncoderLayer`; weights are a list, of each layer's.
     """
-
-    def build(self, x_shape: Shape) -> None:
-        self._build_layers(x_shape)
 
     def call(
         self,

@@ -94,11 +94,11 @@ class LayerStack(Layer):
         self.d_model = layers[0].d_model
         self.norm = layer_norm(self.dtype_policy) if layers[0].norm_first else None
 
-    def _build_layers(self, *shapes: Shape) -> None:
+    def build(self, x_shape: Shape, *context_shape: Shape) -> None:
         for layer in self.layers:
-            built(layer, *shapes)
+            built(layer, x_shape, *context_shape)
         if self.norm is not None:
-            built(self.norm, shapes[0])
+            built(self.norm, x_shape)
 
     def _run(self, x: Tensor, *context: Tensor, **options: Any) -> tuple[Any, ...]:
         """The output, and for each kind of attention a list of each layer's weights."""
