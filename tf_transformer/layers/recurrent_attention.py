@@ -144,12 +144,9 @@ class PredictedWindow(Layer):
         units: width of the hidden layer.
 
     Call arguments:
-        query: float tensor `(B, T, D)`.
+        query: float tensor `(B, T, D)`; the result is `(B, T, S)`.
         context: float tensor `(B, S, C)`, of which only S matters.
         attention_mask: as in `RecurrentAttention`; its tokens, which come first, are counted as L.
-
-    Returns:
-        float tensor `(B, T, S)`.
     """
 
     def __init__(self, window: int, units: int, **kwargs: Any) -> None:

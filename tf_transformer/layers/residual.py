@@ -21,14 +21,12 @@ class Residual(Layer):
 
     Post-norm, `LayerNorm(x + Dropout(f(x)))`, is the paper's (Vaswani et al. 2017, sections 3.1
     and 5.4). Pre-norm, `x + Dropout(f(LayerNorm(x)))`, needs less care in the warm-up (Xiong et
-    al. 2020). Both are `residual.post(x, f(residual.pre(x)))`.
+    al. 2020). Both are `residual.post(x, f(residual.pre(x)))`; a call is one of `post`.
 
     Args:
         d_model: D.
         dropout_rate: dropout of the sub-layer's output, in [0, 1).
         norm_first: whether the sub-layer's input is normalised (pre-norm) or the sum (post-norm).
-
-    A call is one of `post`.
     """
 
     def __init__(

@@ -15,13 +15,10 @@ class TransformerLayer(Layer):
     """Base class of encoder and decoder layers: self-attention and a feed-forward network.
 
     Args:
-        d_model: D.
-        num_heads: H.
-        d_ff: width of the feed-forward network.
-        dropout_rate: dropout of each sub-layer's output, in [0, 1).
-        attention_dropout_rate: dropout of the attention weights, in [0, 1).
-        norm_first: whether each sub-layer's input is normalised, see `Residual`.
-        activation: that of the feed-forward network, see `FeedForward`.
+        d_model, num_heads, d_ff: D, H, and the width of the feed-forward network.
+        dropout_rate, attention_dropout_rate: dropout of each sub-layer's output, and of the
+            attention weights, in [0, 1).
+        norm_first, activation: see `Residual` and `FeedForward`.
     """
 
     self_attention_class: ClassVar[type[GlobalSelfAttention]] = GlobalSelfAttention

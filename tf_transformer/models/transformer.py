@@ -88,15 +88,12 @@ class Transformer(SequenceModel):
         return cache
 
     def decode_step(self, token_ids: Tensor, index: Int, cache: Cache) -> tuple[Tensor, Cache]:
-        """Predicts the token after `token_ids`.
+        """Predicts the token after `token_ids`: logits float32 `(N, V)`, and the next step's cache.
 
         Args:
             token_ids: int tensor `(N,)`, the token at position `index` of each row.
             index: int or int scalar tensor, counted from 0 (the begin token).
             cache: as returned by `start_decoding` or the previous step.
-
-        Returns:
-            logits float32 `(N, V)`, and the cache for the next step.
         """
         x = self.target_embedding.decode_step(token_ids, index)
         hidden, cache = self.decoder.decode_step(x, index, cache)
