@@ -29,25 +29,15 @@ def attention(layer, query, context, allowed=None):
     }
     width = layer.d_model
     size = width // layer.num_heads
+    inputs = ("query_projection", "key_value_projection", "query_key_value_projection")
     joint, bias = (
-        np.concatenate(
-            [
-                weights[name]
-                for name in (
-                    f"query_projection/{kind}",
-                    f"key_value_projection/{kind}",
-                    f"query_key_value_projection/{kind}",
-                )
-                if name in weights
-            ],
-            axis=-1,
-        )
+        np.concatenate([weights[f"{x}/{kind}"] for x in inputs if f"{x}/{kind}" in weights], -1)
         for kind in ("kernel", "bias")
     )
-    part = [slice(i * width, (i + 1) * width) for i in range(3)]
-    queries = query @ joint[:, part[0]] + bias[part[0]]
-    keys = context @ joint[:, part[1]] + bias[part[1]]
-    values = context @ joint[:, part[2]] + bias[part[2]]
+    queries, keys, values = (
+        x @ joint[:, i * width : (i + 1) * width] + bias[i * width : (i + 1) * width]
+        for i, x in enumerate((query, context, context))
+    )
     heads, probabilities = [], []
     for head in range(layer.num_heads):
         columns = slice(head * size, (head + 1) * size)

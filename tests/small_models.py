@@ -5,6 +5,7 @@ import inspect
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tf_transformer.models.architectures import ARCHITECTURES, build_model
 from tf_transformer.models.configs import ModelConfig
@@ -51,22 +52,29 @@ CONFIGS = {
     for name in ARCHITECTURES
     for variant, changes in {"": {}, **VARIANTS.get(name, {})}.items()
 }
-# The Transformer, one model of each other family, and those that differ in all that can differ.
-FEW = [
-    "transformer", "transformer, post-norm, untied, pad 3", "transformer, other choices",
-    "luong", "prefix_lm",
-]  # fmt: skip
+# The Transformer and one model of each other family, and those that differ in all that can differ.
+ONE_EACH = ["transformer", "luong", "prefix_lm"]
+FEW = [*ONE_EACH, "transformer, post-norm, untied, pad 3", "transformer, other choices"]
 
 SOURCE = np.array([[5, 6, 7, 8, 9], [4, 9, 0, 0, 0]], "int32")
 TARGET = np.array([[2, 7, 1, 10, 4, 6], [2, 8, 5, 0, 0, 0]], "int32")
 
 
-def every(names):
-    """Parametrizes by names of models; those of other architectures than the first are slow."""
-    marks = {
-        name: () if architecture_of(name) == "transformer" else pytest.mark.slow for name in names
-    }
-    return pytest.mark.parametrize("name", [pytest.param(n, marks=m) for n, m in marks.items()])
+def every(names, ways=None):
+    """Parametrizes by names of models; those of other architectures than the first are slow.
+
+    Every model is called in the first way, and one of each kind in the others.
+    """
+
+    def marks(name):
+        return () if architecture_of(name) == "transformer" else pytest.mark.slow
+
+    if ways is None:
+        return pytest.mark.parametrize("name", [pytest.param(n, marks=marks(n)) for n in names])
+    first, *others = ways
+    pairs = [(n, first) for n in names] + [(n, way) for n in ONE_EACH for way in others]
+    pairs = [pytest.param(*pair, marks=marks(pair[0])) for pair in pairs]
+    return pytest.mark.parametrize(("name", "way"), pairs)
 
 
 def batch(config, source=SOURCE, target=TARGET):
@@ -75,6 +83,19 @@ def batch(config, source=SOURCE, target=TARGET):
         "source_ids": np.where(source == 0, config.pad_id, source),
         "target_ids": np.where(target == 0, config.pad_id, target),
     }
+
+
+def decoded(model, source_ids, target_ids, num_steps=None, beam_size=None, in_graph=False):
+    """The logits `(N, T, V)` of given targets, by one decoding step after the other."""
+    start, step = model.start_decoding, model.decode_step
+    if in_graph:
+        start = tf.function(start)
+        step = tf.function(step, reduce_retracing=True)
+    cache, steps = start(tf.constant(source_ids), num_steps, beam_size), []
+    for index in range(target_ids.shape[1]):
+        logits, cache = step(tf.constant(target_ids[:, index]), tf.constant(index), cache)
+        steps.append(np.asarray(logits))
+    return np.stack(steps, axis=1)
 
 
 def architecture_of(name):

@@ -15,9 +15,10 @@ from small_models import (
     CONFIGS,
     FEW,
     GENERATING,
-    TARGET,
+    ONE_EACH,
     architecture_of,
     batch,
+    decoded,
     every,
     has_attention_scores,
     small_model,
@@ -26,31 +27,31 @@ from small_models import (
 from tf_transformer.layers.output import token_statistics
 from tf_transformer.models.architectures import ARCHITECTURES, architecture_name
 
-SEES_THE_FUTURE = "masked_lm"  # its logits are those of each token given all others
-
 
 @pytest.fixture(scope="module")
 def model_of(randomise):
     return functools.cache(lambda name: randomise(small_model(name)))
 
 
-def reloaded(model, folder):
-    model.save(folder / "model.keras")
-    return keras.models.load_model(folder / "model.keras")
+def exported(model, folder):
+    model.export(folder / "exported", verbose=False)
+    loaded = tf.saved_model.load(folder / "exported")
+    return lambda inputs: loaded.serve(inputs)  # which keeps the variables alive
 
 
 WAYS = {
     "eager": lambda model, folder: model,
     "graph": lambda model, folder: tf.function(model, reduce_retracing=True),
     "predict": lambda model, folder: functools.partial(model.predict, verbose=0),
-    "reloaded": reloaded,
+    "exported": exported,
 }
 
 
-def check_padding(model, call):
-    """Whether padding or neighbours change the logits of a sentence."""
-    token = st.integers(4, 10)
-    sentence = st.lists(token, min_size=1, max_size=4)
+@every([*ARCHITECTURES, *(name for name in FEW if name not in ARCHITECTURES)], WAYS)
+def test_padding_and_neighbours_never_change_logits(name, way, model_of, tmp_path):
+    model = model_of(name)
+    call = WAYS[way](model, tmp_path)
+    sentence = st.lists(st.integers(4, 10), min_size=1, max_size=4)
 
     @settings(max_examples=4, deadline=None)
     @given(st.lists(st.tuples(sentence, sentence), min_size=2, max_size=2),
@@ -70,61 +71,37 @@ def check_padding(model, call):
     check()
 
 
-@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS.keys())
-@every(FEW)
-def test_padding_and_neighbours_never_change_logits(way, name, model_of, tmp_path):
-    model = model_of(name)
-    check_padding(model, way(model, tmp_path))
-
-
-@every([name for name in ARCHITECTURES if name not in FEW])
-def test_padding_and_neighbours_never_change_logits_of_others(name, model_of):
-    check_padding(model_of(name), model_of(name))
-
-
-@every([n for n in CONFIGS if architecture_of(n) != SEES_THE_FUTURE])
-@pytest.mark.parametrize("cut", [0, 3, 5])
-def test_later_target_tokens_change_later_logits_only(name, cut, model_of):
+@every([n for n in CONFIGS if architecture_of(n) != "masked_lm"])  # which sees the future
+def test_later_target_tokens_change_later_logits_only(name, model_of):
     model, inputs = model_of(name), batch(CONFIGS[name])
     before = np.asarray(model(inputs))
-    changed = inputs["target_ids"].copy()
-    changed[0, cut:] = (changed[0, cut:] + 3) % 6 + 4
-    after = np.asarray(model({**inputs, "target_ids": changed}))
-    np.testing.assert_allclose(after[:, :cut], before[:, :cut], atol=1e-5)
-    np.testing.assert_allclose(after[1], before[1], atol=1e-5)
-    assert (np.abs(after - before)[0, cut:].max(axis=-1) > 1e-3).all()
+    for cut in (0, 3, 5):
+        changed = inputs["target_ids"].copy()
+        changed[0, cut:] = (changed[0, cut:] + 3) % 6 + 4
+        after = np.asarray(model({**inputs, "target_ids": changed}))
+        np.testing.assert_allclose(after[:, :cut], before[:, :cut], atol=1e-5)
+        np.testing.assert_allclose(after[1], before[1], atol=1e-5)
+        assert (np.abs(after - before)[0, cut:].max(axis=-1) > 1e-3).all()
 
 
-@every(GENERATING)
-@pytest.mark.parametrize("in_graph", [False, True], ids=["eager", "graph"])
+@every(GENERATING, ["eager", "graph"])
 @pytest.mark.parametrize("num_steps", [None, 6])
-def test_cached_logits_equal_teacher_forcing(name, in_graph, num_steps, model_of):
+def test_cached_logits_equal_teacher_forcing(name, way, num_steps, model_of):
     model, inputs = model_of(name), batch(CONFIGS[name])
-    start = functools.partial(model.start_decoding, num_steps=num_steps)
-    step = model.decode_step
-    if in_graph:
-        start, step = tf.function(start), tf.function(step, reduce_retracing=True)
-    expected = np.asarray(model(inputs))
-    cache = start(tf.constant(inputs["source_ids"]))
-    for index in range(6):
-        token_ids = tf.constant(inputs["target_ids"][:, index])
-        logits, cache = step(token_ids, tf.constant(index), cache)
-        assert logits.shape == (2, CONFIGS[name].target_vocab_size) and logits.dtype == "float32"
-        np.testing.assert_allclose(logits, expected[:, index], atol=1e-5)
+    logits = decoded(model, **inputs, num_steps=num_steps, in_graph=way == "graph")
+    assert logits.dtype == "float32"
+    np.testing.assert_allclose(logits, model(inputs), atol=1e-5)
 
 
 @every(GENERATING)
 @pytest.mark.parametrize("num_steps", [None, 6])
 def test_the_hypotheses_of_a_beam_are_decoded_as_sentences_of_their_own(name, num_steps, model_of):
-    model, inputs = model_of(name), batch(CONFIGS[name])
+    model, source_ids = model_of(name), batch(CONFIGS[name])["source_ids"]
     real = np.random.default_rng(0).integers(4, 11, (6, 5)).astype("int32")
     targets = np.concatenate([np.full((6, 1), 2, "int32"), real], axis=1)
-    sources = np.repeat(inputs["source_ids"], 3, axis=0)
-    expected = np.asarray(model({"source_ids": sources, "target_ids": targets}))
-    cache = model.start_decoding(tf.constant(inputs["source_ids"]), num_steps, 3)
-    for index in range(6):
-        logits, cache = model.decode_step(tf.constant(targets[:, index]), index, cache)
-        np.testing.assert_allclose(logits, expected[:, index], atol=1e-5)
+    logits = decoded(model, source_ids, targets, num_steps, beam_size=3)
+    expected = model({"source_ids": np.repeat(source_ids, 3, axis=0), "target_ids": targets})
+    np.testing.assert_allclose(logits, expected, atol=1e-5)
 
 
 # Operations of a greedy step of three layers with the cache that grows, as a portable graph runs.
@@ -150,14 +127,10 @@ def test_a_model_stored_as_bfloat16_decodes_to_nearly_the_same_logits(name, num_
     layers = [layer for layer in model.layers if layer is not model.output_projection]
     assert {w.dtype for layer in layers for w in layer.trainable_weights} == {"bfloat16"}
     inputs = batch(exact.config)
-    expected = exact(inputs)
-    cache = model.start_decoding(inputs["source_ids"], num_steps=num_steps)
-    for index in range(6):
-        token_ids = tf.constant(inputs["target_ids"][:, index])
-        logits, cache = model.decode_step(token_ids, index, cache)
-        assert logits.dtype == "float32"
-        # Logits have deviation 1 at the start; a position wrong by one would be far off.
-        np.testing.assert_allclose(logits, expected[:, index], atol=0.2)
+    logits = decoded(model, **inputs, num_steps=num_steps)
+    assert logits.dtype == "float32"
+    # Logits have deviation 1 at the start; a position wrong by one would be far off.
+    np.testing.assert_allclose(logits, exact(inputs), atol=0.2)
 
 
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
@@ -208,7 +181,7 @@ def test_with_labels_it_returns_the_statistics_of_its_logits(name, policy, model
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
-@every(CONFIGS)
+@every([*ARCHITECTURES, "transformer, other choices"])
 def test_config_round_trip(name, randomise):
     config = CONFIGS[name]
     model = type(small_model(name))(config.to_dict(), name="here", dtype="mixed_bfloat16")
@@ -219,37 +192,6 @@ def test_config_round_trip(name, randomise):
     assert twin.name == "here" and twin.dtype_policy == model.dtype_policy
     twin.set_weights(model.get_weights())
     np.testing.assert_array_equal(twin(batch(config)), model(batch(config)))
-
-
-@every(FEW)
-def test_the_stacks_of_a_model_serve_another_vocabulary(name, model_of):
-    """Weights are transferred part by part, to a model with a head of its own."""
-    model = model_of(name)
-    changes = {**CONFIGS[name].to_dict(), "target_vocab_size": 10, "tie_embeddings": False}
-    other = type(model)(changes)
-    for part in model.layers:
-        if part.weights and not part.name.endswith(("embedding", "projection")):
-            getattr(other, part.name).set_weights(part.get_weights())
-    assert other(batch(CONFIGS[name], TARGET % 10, TARGET % 10)).shape == (2, 6, 10)
-    stack = "stack" if name == "prefix_lm" else "encoder"
-    for ours, theirs in zip(*(getattr(m, stack).weights for m in (model, other)), strict=True):
-        np.testing.assert_array_equal(ours, theirs)
-
-
-@every(FEW)
-def test_inputs_may_be_a_dict_or_a_tuple(name, model_of):
-    model, inputs = model_of(name), batch(CONFIGS[name])
-    np.testing.assert_array_equal(model(tuple(inputs.values())), model(inputs))
-    with pytest.raises(KeyError, match="source_ids"):
-        model({"source": TARGET, "target_ids": TARGET})
-
-
-@every(FEW)
-def test_keras_exports_the_model(name, model_of, tmp_path):
-    model, inputs = model_of(name), batch(CONFIGS[name])
-    model.export(tmp_path / "exported", verbose=False)
-    exported = tf.saved_model.load(tmp_path / "exported")
-    np.testing.assert_allclose(exported.serve(inputs), model(inputs), atol=1e-5)
 
 
 @every(CONFIGS)
@@ -277,7 +219,7 @@ def test_dropout_acts_in_training_only(name):
         assert np.abs(one - other).max() > 1e-2
 
 
-@every(["transformer", "luong", "prefix_lm", "masked_lm"])
+@every([*ONE_EACH, "masked_lm"])
 def test_a_fresh_process_loads_the_saved_model(name, model_of, tmp_path):
     model, inputs = model_of(name), batch(CONFIGS[name])
     model.save(tmp_path / "model.keras")
@@ -291,7 +233,7 @@ def test_a_fresh_process_loads_the_saved_model(name, model_of, tmp_path):
     np.testing.assert_allclose(np.load(tmp_path / "logits.npy"), model(inputs), atol=1e-6)
 
 
-@every(ARCHITECTURES)
+@every(ONE_EACH)
 def test_the_model_is_a_part_of_a_functional_model(name, model_of):
     model, arrays = model_of(name), batch(CONFIGS[name])
     inputs = {key: keras.Input([None], dtype="int32", name=key) for key in arrays}

@@ -7,8 +7,6 @@ import numpy as np
 import numpy_transformer
 import pytest
 import tensorflow as tf
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tf_transformer.layers.attention import (
     CausalSelfAttention,
@@ -19,15 +17,9 @@ from tf_transformer.layers.attention import (
 from tf_transformer.layers.decoder import Decoder, DecoderLayer
 from tf_transformer.layers.encoder import Encoder, EncoderLayer
 from tf_transformer.layers.feed_forward import FeedForward
-from tf_transformer.layers.kv_cache import DecodingStep
-from tf_transformer.layers.masks import attention_bias
 from tf_transformer.layers.positions import PositionalEmbedding
 from tf_transformer.layers.residual import Residual
-from tf_transformer.layers.restricted_attention import (
-    RestrictedCausalSelfAttention,
-    RestrictedSelfAttention,
-)
-from tf_transformer.models.transformer import ACTIVATIONS
+from tf_transformer.layers.restricted_attention import RestrictedSelfAttention
 
 RNG = np.random.default_rng(7)
 X = RNG.normal(size=(2, 5, 12))
@@ -39,15 +31,11 @@ ANY = RNG.random((2, 5, 4)) < 0.5
 ANY[:, :, 1] = True
 ANY_SELF = RNG.random((2, 5, 5)) < 0.5
 ANY_SELF[:, :, 0] = True
-POLICIES = pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16", "mixed_float16"])
 
 # name: class, inputs, mask given, what queries may then attend to
 CASES = {
-    "cross": (MultiHeadAttention, (X, CONTEXT), None, None),
     "cross, any mask": (MultiHeadAttention, (X, CONTEXT), ANY, ANY),
-    "self, one mask for the batch": (MultiHeadAttention, (X, X), TRIANGLE, TRIANGLE),
     "one key": (MultiHeadAttention, (X, CONTEXT[:, :1]), None, None),
-    "global": (GlobalSelfAttention, (X,), None, None),
     "global, any mask": (GlobalSelfAttention, (X,), ANY_SELF, ANY_SELF),
     "causal": (CausalSelfAttention, (X,), None, TRIANGLE),
     "causal, any mask": (CausalSelfAttention, (X,), ANY_SELF, ANY_SELF & TRIANGLE),
@@ -63,24 +51,10 @@ def layers_of(kind, dtype=None, name=None):
 LAYERS = {
     "MultiHeadAttention": (lambda **k: MultiHeadAttention(3, 12, **k), (X, CONTEXT)),
     "GlobalSelfAttention": (lambda **k: GlobalSelfAttention(3, 12, **k), (X,)),
-    "CausalSelfAttention": (lambda **k: CausalSelfAttention(3, 12, **k), (X,)),
-    "CrossAttention": (lambda **k: CrossAttention(3, 12, **k), (X, CONTEXT)),
     "RestrictedSelfAttention": (lambda **k: RestrictedSelfAttention(3, 12, 2, **k), (X,)),
-    "RestrictedCausalSelfAttention": (
-        lambda **k: RestrictedCausalSelfAttention(3, 12, 2, **k), (X,),
-    ),
-    "FeedForward": (lambda **k: FeedForward(12, 20, **k), (X,)),
-    "EncoderLayer": (lambda **k: EncoderLayer(*BLOCK, **k), (X,)),
-    "DecoderLayer": (lambda **k: DecoderLayer(*BLOCK, **k), (X, CONTEXT)),
     "Encoder": (lambda **k: Encoder(layers_of(EncoderLayer, **k), **k), (X,)),
     "Decoder": (lambda **k: Decoder(layers_of(DecoderLayer, **k), **k), (X, CONTEXT)),
-}  # fmt: skip
-EVERY_LAYER = pytest.mark.parametrize(("make", "inputs"), LAYERS.values(), ids=LAYERS.keys())
-EVERY_ATTENTION = pytest.mark.parametrize(
-    ("make", "inputs"),
-    [row for name, row in LAYERS.items() if name.endswith("Attention")],
-    ids=[name for name in LAYERS if name.endswith("Attention")],
-)
+}
 
 
 def built(layer):
@@ -118,8 +92,7 @@ PER_BATCH = np.stack([SELF_MASK, SELF_MASK[::-1, ::-1], np.eye(3, dtype=bool)])
 PER_HEAD = PER_BATCH[None].repeat(3, axis=0)
 
 
-@pytest.mark.parametrize("dtype", [bool, "int32"])
-@pytest.mark.parametrize("kind", [MultiHeadAttention, GlobalSelfAttention, CausalSelfAttention])
+@pytest.mark.parametrize("kind", [GlobalSelfAttention, CausalSelfAttention])
 @pytest.mark.parametrize(
     ("mask", "expanded"),
     [
@@ -133,10 +106,11 @@ PER_HEAD = PER_BATCH[None].repeat(3, axis=0)
     ],
     ids=["(T, S)", "(1, S)", "(B, T, S)", "(B, 1, S)", "(1, T, S)", "(B, 1, T, S)", "(B, H, T, S)"],
 )
-def test_each_axis_of_a_mask_means_what_its_rank_says(mask, expanded, kind, dtype, randomise):
+def test_each_axis_of_a_mask_means_what_its_rank_says(mask, expanded, kind, randomise):
     layer = randomise(built(kind(3, 12)))
-    inputs = (SQUARE, SQUARE) if kind is MultiHeadAttention else (SQUARE,)
-    _, weights = layer(*inputs, attention_mask=mask.astype(dtype), return_attention_scores=True)
+    _, weights = layer(SQUARE, attention_mask=mask, return_attention_scores=True)
+    _, same = layer(SQUARE, attention_mask=mask.astype("int32"), return_attention_scores=True)
+    np.testing.assert_array_equal(weights, same)
     allowed = np.broadcast_to(expanded, (3, 3, 3, 3))
     if kind is CausalSelfAttention:
         allowed = allowed & np.tri(3, dtype=bool)
@@ -145,10 +119,10 @@ def test_each_axis_of_a_mask_means_what_its_rank_says(mask, expanded, kind, dtyp
 
 
 @pytest.mark.parametrize("shape", [(3, 4), (2, 4), (4,), (1, 2, 3, 5, 4), (3, 5, 4), (2, 2, 5, 4)])
-@pytest.mark.parametrize("name", ["CrossAttention", "Decoder"])
+@pytest.mark.parametrize("name", ["MultiHeadAttention", "Decoder"])
 def test_a_mask_that_does_not_fit_is_an_error(name, shape):
     make, inputs = LAYERS[name]
-    argument = "attention_mask" if name == "CrossAttention" else "cross_attention_mask"
+    argument = "cross_attention_mask" if name == "Decoder" else "attention_mask"
     with pytest.raises(ValueError, match="broadcast to the attention scores"):
         make()(*inputs, **{argument: np.ones(shape, bool)})
 
@@ -159,14 +133,7 @@ def test_a_float_mask_is_an_error():
         CrossAttention(3, 12)(X, CONTEXT, attention_mask=np.zeros((2, 5, 4), "float32"))
 
 
-@pytest.mark.parametrize("inputs", [(X[0], CONTEXT), (X[..., :9], CONTEXT), (X, CONTEXT[..., :9])])
-@pytest.mark.parametrize("name", ["CrossAttention", "DecoderLayer", "Decoder"])
-def test_inputs_of_another_shape_are_an_error(name, inputs):
-    with pytest.raises(ValueError, match="incompatible"):
-        LAYERS[name][0]()(*inputs)
-
-
-@POLICIES
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16", "mixed_float16"])
 def test_attention_weights_sum_to_one_and_masked_ones_are_nothing(policy, randomise):
     layer = randomise(built(MultiHeadAttention(3, 12, dtype=policy)))
     _, scores = layer(X, CONTEXT, attention_mask=ANY, return_attention_scores=True)
@@ -179,19 +146,6 @@ def test_attention_weights_sum_to_one_and_masked_ones_are_nothing(policy, random
     assert scores[~forbidden].min() > 1e-8
 
 
-@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
-@EVERY_LAYER
-def test_every_policy_is_near_float32(make, inputs, policy, randomise):
-    exact = randomise(built(make()))
-    layer = built(make(dtype=policy))
-    layer.set_weights(exact.get_weights())
-    output, expected = layer(*inputs), np.asarray(exact(*inputs))
-    assert output.dtype == keras.DTypePolicy(policy).compute_dtype
-    # bfloat16 keeps 8 bits, and the sums are of a few dozen numbers.
-    error = np.abs(np.asarray(tf.cast(output, "float32")) - expected).max()
-    assert error < 0.1 * np.abs(expected).max()
-
-
 def test_projections_start_with_glorots_limit_for_a_square_matrix():
     # Glorot & Bengio 2010: sqrt(6 / (fan in + fan out)) = sqrt(6 / 128), for each of the three.
     for layer in (MultiHeadAttention(4, 64), GlobalSelfAttention(4, 64)):
@@ -200,73 +154,20 @@ def test_projections_start_with_glorots_limit_for_a_square_matrix():
             assert 0.98 * np.sqrt(6 / 128) < largest <= np.sqrt(6 / 128)
 
 
-@pytest.mark.parametrize("name", ACTIVATIONS)
+@pytest.mark.parametrize("name", numpy_transformer.ACTIVATIONS)
 def test_feed_forward_equals_the_papers_equation(name, randomise):
-    layer = randomise(built(FeedForward(12, 20, ACTIVATIONS[name])))
+    layer = randomise(built(FeedForward(12, 20, keras.activations.get(name))))
     w1, b1, w2, b2 = (np.asarray(v, "float64") for v in layer.variables)
     hidden = numpy_transformer.ACTIVATIONS[name](X @ w1 + b1)
     np.testing.assert_allclose(layer(X), hidden @ w2 + b2, atol=1e-5)
     twin = FeedForward.from_config(layer.get_config())
-    assert twin.expand.activation is ACTIVATIONS[name]
+    assert twin.expand.activation is layer.expand.activation
 
 
-@pytest.mark.parametrize(
-    ("name", "shapes"),
-    [
-        ("CausalSelfAttention", [(2, 3, 5, 5)]),
-        ("RestrictedSelfAttention", [(2, 3, 5, 5)]),
-        ("EncoderLayer", [(2, 3, 5, 5)]),
-        ("DecoderLayer", [(2, 3, 5, 5), (2, 3, 5, 4)]),
-        ("Encoder", [[(2, 3, 5, 5)] * 2]),
-        ("Decoder", [[(2, 3, 5, 5)] * 2, [(2, 3, 5, 4)] * 2]),
-    ],
-)
-def test_scores_are_returned_beside_the_same_output(name, shapes):
-    make, inputs = LAYERS[name]
-    layer = make()
-    output, *scores = layer(*inputs, return_attention_scores=True)
-    np.testing.assert_allclose(output, layer(*inputs), atol=1e-6)
-    assert tf.nest.map_structure(lambda tensor: tuple(tensor.shape), scores) == shapes
-
-
-@pytest.mark.parametrize(
-    "name", ["CausalSelfAttention", "RestrictedCausalSelfAttention", "DecoderLayer", "Decoder"]
-)
-def test_the_future_never_changes_the_past(name, randomise):
-    make, (_, *context) = LAYERS[name]
-    layer = randomise(built(make()))
-
-    @settings(max_examples=10, deadline=None)
-    @given(st.integers(0, 4), st.integers(0, 99))
-    def check(cut, seed):
-        changed = X.copy()
-        changed[:, cut:] += np.random.default_rng(seed).normal(size=changed[:, cut:].shape)
-        before, after = np.asarray(layer(X, *context)), np.asarray(layer(changed, *context))
-        np.testing.assert_allclose(after[:, :cut], before[:, :cut], atol=1e-6)
-        assert (np.abs(after - before)[:, cut:].max(axis=-1) > 1e-4).all()
-
-    check()
-
-
-def test_cached_attention_equals_attention_over_the_whole(randomise):
-    causal = randomise(built(CausalSelfAttention(3, 12)))
-    cross = randomise(built(CrossAttention(3, 12)))
-    whole, whole_cross = causal(X), cross(X, CONTEXT, attention_mask=PADDING)
-    keys = values = tf.zeros((2, 3, 0, 4))
-    cross_keys, cross_values = cross.start_decoding(tf.constant(CONTEXT, "float32"))
-    bias = attention_bias(PADDING[:, None], "float32")
-    for t in range(5):
-        x = tf.constant(X[:, t], "float32")
-        output, keys, values = causal.decode_step(x, keys, values, DecodingStep())
-        np.testing.assert_allclose(output, whole[:, t], atol=1e-5)
-        output = cross.decode_step(x, cross_keys, cross_values, bias, beams=None)
-        np.testing.assert_allclose(output, whole_cross[:, t], atol=1e-5)
-    assert keys.shape == values.shape == (2, 3, 5, 4)
-
-
-@EVERY_ATTENTION
-def test_attention_dropout_acts_in_training_only(make, inputs, randomise):
+@pytest.mark.parametrize("name", [name for name in LAYERS if name.endswith("Attention")])
+def test_attention_dropout_acts_in_training_only(name, randomise):
     keras.utils.set_random_seed(3)
+    make, inputs = LAYERS[name]
     layer, plain = randomise(built(make(dropout_rate=0.5))), built(make())
     plain.set_weights([np.asarray(v) for v in layer.trainable_variables])
     for training in (False, None):
@@ -284,15 +185,6 @@ def test_a_sub_layers_output_is_dropped_in_training_only():
     np.testing.assert_allclose(left[left != 0], 4 / 3, rtol=1e-6)
     # 12,000 positions, each dropped with probability 1/4: five deviations are 0.02.
     assert (left == 0).mean() == pytest.approx(0.25, abs=0.02)
-
-
-def test_a_stack_takes_built_layers_of_different_sizes(randomise):
-    layers = [randomise(built(EncoderLayer(12, 3, 20))), EncoderLayer(12, 2, 30)]
-    encoder = Encoder(layers)
-    output = encoder(X)
-    expected = encoder.norm(layers[1](layers[0](X)))
-    np.testing.assert_allclose(output, expected, atol=1e-6)
-    assert len(encoder.weights) == sum(len(layer.weights) for layer in layers) + 2
 
 
 def test_implicit_masks_are_passed_on_and_not_applied(recwarn):

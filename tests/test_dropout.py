@@ -1,7 +1,5 @@
 """Tests that each replica of a model draws its own dropout."""
 
-import pytest
-
 # TensorFlow creates its devices once, so this needs a process of its own.
 TWO_DEVICES = """
 import json, keras, tensorflow as tf
@@ -42,18 +40,9 @@ print(json.dumps([draws(two), draws(tf.distribute.get_strategy())]))
 """
 
 
-@pytest.fixture(scope="module")
-def logits(result_of):
-    """The dropout of two calls, on two devices and on one."""
-    return result_of(TWO_DEVICES)
-
-
-def test_each_replica_draws_its_own_dropout(logits):
-    (first, other), (first_again, other_again) = logits[0]
+def test_each_replica_draws_its_own_dropout_and_the_first_that_of_one_device(result_of):
+    on_two, on_one = result_of(TWO_DEVICES)
+    (first, other), (first_again, other_again) = on_two
     assert first != other
     assert first_again not in (first, other) and other_again not in (first, other, first_again)
-
-
-def test_the_first_replica_draws_the_dropout_of_one_device(logits):
-    for on_two, on_one in zip(*logits, strict=True):
-        assert on_two[0] == on_one[0]
+    assert [first, first_again] == [replicas[0] for replicas in on_one]

@@ -13,7 +13,6 @@ from tf_transformer.layers.masks import causal_mask
 from tf_transformer.layers.output import token_statistics
 from tf_transformer.layers.prefix_decoder import PrefixStack
 from tf_transformer.models.architectures import build_model
-from tf_transformer.models.language_model import two_stream_mask
 
 pytestmark = pytest.mark.slow
 
@@ -25,34 +24,11 @@ def model_of(randomise):
     return functools.cache(lambda name: randomise(small_model(name)))
 
 
-@pytest.fixture
-def stack_calls(monkeypatch):
-    """The masks, and the hidden states, of every call of a stack."""
-    calls, call = [], PrefixStack.call
-
-    @functools.wraps(call)
-    def recorded(self, x, attention_mask=None, **others):
-        result = call(self, x, attention_mask=attention_mask, **others)
-        hidden = result[0] if isinstance(result, tuple) else result
-        calls.append((np.asarray(attention_mask), np.asarray(hidden)))
-        return result
-
-    monkeypatch.setattr(PrefixStack, "call", recorded)
-    return calls
-
-
-def as_bits(rows):
-    return ["".join(str(int(allowed)) for allowed in row) for row in np.asarray(rows)]
-
-
 def labels_of(target_ids):
     """The tokens after `target_ids` `(B, T)`, then the end."""
     labels = np.pad(target_ids[:, 1:], [(0, 0), (0, 1)])
     labels[np.arange(len(labels)), (target_ids[:, 1:] != PAD).sum(axis=1)] = EOS
     return labels
-
-
-# The masks
 
 
 @pytest.mark.parametrize(
@@ -68,39 +44,18 @@ def labels_of(target_ids):
         ("masked_lm", 11 * 11),
     ],
 )
-def test_the_mask_is_the_task(name, ones, model_of, stack_calls):
-    source_ids, target_ids = np.arange(4, 10)[None], np.array([[BOS, 5, 6, 7]])
-    model_of(name)((source_ids, target_ids))
-    mask, hidden = stack_calls[0]
-    length = hidden.shape[1]
-    assert np.broadcast_to(mask, (1, length, length)).sum() == ones
+def test_the_mask_is_the_task(name, ones, model_of, monkeypatch):
+    counts, call = [], PrefixStack.call
 
+    @functools.wraps(call)
+    def count(self, x, attention_mask=None, **others):
+        shape = (1, x.shape[1], x.shape[1])
+        counts.append(np.broadcast_to(attention_mask, shape).sum())
+        return call(self, x, attention_mask=attention_mask, **others)
 
-def test_the_two_streams_of_a_chinese_sentence():
-    # XLNet: <s> 北 京 欢 迎 你, generated in the order <s> 迎 京 你 欢 北 <e>; two source tokens,
-    # of which the second is padding.
-    ranks = np.array([[0, 5, 2, 4, 1, 3, 6]])
-    mask = np.asarray(two_stream_mask(np.array([[True, False]]), ranks))[0]
-    bits = as_bits(mask)
-    assert bits[:2] == ["10" + 12 * "0"] * 2
-    # A content token sees itself and what the query that predicts it sees; none sees a query.
-    queries = ["101111", "100010", "101011", "100000", "101010", "111111"]
-    assert bits[8:] == [f"10{row}000000" for row in queries]
-    for token, row in enumerate(bits[2:8]):
-        assert row[:2] == "10" and row[8:] == "000000"
-        seen = list(queries[token - 1]) if token else list("000000")
-        seen[token] = "1"
-        assert row[2:8] == "".join(seen)
-
-
-@pytest.mark.parametrize("name", ["prefix_lm", "permutation_lm"])
-def test_no_edit_of_the_target_reaches_the_source(name, model_of, stack_calls):
-    inputs = batch(model_of(name).config)
-    for target_ids in (TARGET, (TARGET + 3) % 6 + 4):
-        model_of(name)({**inputs, "target_ids": target_ids})
-    (_, before), (_, after) = stack_calls
-    np.testing.assert_array_equal(after[:, :5], before[:, :5])
-    assert (np.abs(after - before)[:, 5:].max(axis=-1) > 1e-3).all()
+    monkeypatch.setattr(PrefixStack, "call", count)
+    model_of(name)((np.arange(4, 10)[None], np.array([[BOS, 5, 6, 7]])))
+    assert counts[0] == ones
 
 
 def test_a_prefix_of_one_token_is_a_prompt(model_of):
@@ -127,22 +82,6 @@ def test_a_prefix_model_begins_with_the_stack_of_a_masked_one(model_of):
     ]
 
 
-# The causal model
-
-
-def test_an_empty_source_makes_an_ordinary_language_model(model_of, stack_calls):
-    model = model_of("causal_lm")
-    empty = np.full((2, 1), EOS)
-    logits = np.asarray(model((empty, TARGET)))
-    [(_, hidden)] = stack_calls
-    assert hidden.shape == (2, 6, 12)
-    padded = np.pad(empty, [(0, 0), (0, 3)])
-    np.testing.assert_allclose(model((padded, TARGET)), logits, atol=1e-5)
-    np.testing.assert_allclose(
-        logits, model.output_projection(hidden), atol=1e-5, err_msg="the begin token predicts"
-    )
-
-
 @pytest.mark.parametrize("cut", [1, 2, 4])
 def test_a_prompt_is_continued_as_a_target_is(cut, model_of):
     # The begin of a text may be given as a prompt or as a target: the logits after it are the same.
@@ -151,9 +90,6 @@ def test_a_prompt_is_continued_as_a_target_is(cut, model_of):
     prompt = np.append(text[:, 1 : cut + 1], [[EOS]], axis=1)
     rest = np.append(text[:, :1], text[:, cut + 1 :], axis=1)
     np.testing.assert_allclose(model((prompt, rest)), whole[:, cut:], atol=1e-5)
-
-
-# The permutation model
 
 
 ORDERS = {
@@ -205,17 +141,6 @@ def test_drawn_orders_end_with_the_end():
     counts = (drawn[:, 0, 1:9, None] == np.arange(1, 9)).sum(axis=0)
     assert counts.min() > 8 and counts.max() < 50
     assert len({tuple(order) for order in drawn[:, 1, 1:4]}) == 6
-
-
-def test_an_order_is_drawn_in_training_only():
-    model = build_model(small_config("permutation_lm", dropout_rate=0.0))
-    inputs = batch(model.config)
-    quiet = model(inputs)
-    drawn = [np.asarray(model(inputs, training=True)) for _ in range(3)]
-    assert all(np.abs(logits - quiet).max() > 1e-3 for logits in drawn)
-
-
-# The masked model
 
 
 def test_what_is_drawn_and_shown():
@@ -301,18 +226,12 @@ def test_pseudo_log_likelihood_masks_one_token_at_a_time(in_graph, model_of):
         np.testing.assert_allclose(logits[row, t], expected, atol=1e-5)
 
 
-# All of them
-
-
 @pytest.mark.parametrize("name", ["permutation_lm", "masked_lm"])  # others: test_learning.py
 def test_it_learns(name):
     # Source and target are the same three of eight letters.
     keras.utils.set_random_seed(1)
-    model = build_model(
-        small_config(
-            name, num_layers=2, d_model=32, num_heads=2, d_ff=64, dropout_rate=0.0,
-        )
-    )  # fmt: skip
+    sizes = {"num_layers": 2, "d_model": 32, "num_heads": 2, "d_ff": 64, "dropout_rate": 0.0}
+    model = build_model(small_config(name, **sizes))
     model.compile(keras.optimizers.Adam(5e-3), loss=tt.SmoothedCrossEntropy(0.0))
     letters = np.random.default_rng(0).integers(4, 12, (6432, 3)).astype("int32")
     begin, end = np.full((6432, 1), BOS, "int32"), np.full((6432, 1), EOS, "int32")
@@ -320,11 +239,6 @@ def test_it_learns(name):
         "source_ids": np.concatenate([letters, end], axis=1),
         "target_ids": np.concatenate([begin, letters], axis=1),
     }
-    train, held_out = slice(6400), slice(6400, None)
-
-    def part(rows):
-        return {name: ids[rows] for name, ids in x.items()}, x["source_ids"][rows]
-
-    model.fit(*part(train), batch_size=64, epochs=3, verbose=0)
-    loss = model.evaluate(*part(held_out), verbose=0)
-    assert loss < 0.2  # ln 8 * 3 / 4 = 1.56 without the source
+    part = tf.data.Dataset.from_tensor_slices((x, x["source_ids"])).batch(64)
+    model.fit(part.take(100), epochs=3, shuffle=False, verbose=0)
+    assert model.evaluate(part.skip(100), verbose=0) < 0.2  # ln 8 * 3 / 4 = 1.56 without the source

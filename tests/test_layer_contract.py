@@ -3,7 +3,6 @@
 import inspect
 
 import keras
-import numpy as np
 import pytest
 from keras.src.testing import TestCase
 
@@ -79,36 +78,47 @@ CASES = {
     ),
     tt.Maxout: arguments({"units": 9, "pool_size": 3}, X, 2, 0, expected_output_shape=(2, 5, 9)),
 }  # fmt: skip
-EVERY_LAYER = pytest.mark.parametrize("layer_class", CASES, ids=lambda case: case.__name__)
-
-
-def is_layer(value):
-    return (
-        inspect.isclass(value)
-        and issubclass(value, keras.Layer)
-        and not issubclass(value, keras.Model)
-    )
 
 
 def test_every_public_layer_is_tested():
-    assert set(filter(is_layer, (getattr(tt, name) for name in tt.__all__))) == set(CASES)
+    classes = {value for name in tt.__all__ if inspect.isclass(value := getattr(tt, name))}
+    layers = {kind for kind in classes if issubclass(kind, keras.Layer)}
+    assert {kind for kind in layers if not issubclass(kind, keras.Model)} == set(CASES)
 
 
 # Keras trains on a generator.
 @pytest.mark.filterwarnings("ignore:`shuffle=True` was passed")
-@EVERY_LAYER
+@pytest.mark.parametrize("layer_class", CASES, ids=lambda case: case.__name__)
 def test_the_layer_passes_keras_test(layer_class):
     TestCase().run_layer_test(layer_class, **CASES[layer_class])
 
 
-@EVERY_LAYER
-def test_outputs_of_an_empty_batch_are_empty(layer_class):
-    case = CASES[layer_class]
-    kwargs, shapes = case["init_kwargs"], case["input_shape"]
-    if "layers" in kwargs:  # of its own
-        kwargs = stacked(type(kwargs["layers"][0]))
-    shapes = shapes.values() if isinstance(shapes, dict) else [shapes]
-    layer = layer_class(**kwargs)
-    assert layer.weights == [], "weights come with the first call"
-    output = layer(*[np.zeros((0, *shape[1:]), case.get("input_dtype")) for shape in shapes])
-    assert tuple(output.shape) == (0, *case["expected_output_shape"][1:])
+class ScaledAttention(tt.GlobalSelfAttention):
+    """A user's layer, which passes on what it does not know."""
+
+    def __init__(self, scale, dtype=None, **kwargs):
+        super().__init__(dtype=dtype, **kwargs)
+        self.factor = scale
+
+    def get_config(self):
+        return {**super().get_config(), "scale": self.factor}
+
+
+def test_a_subclass_adds_an_argument_to_the_configuration():
+    layer = ScaledAttention(2.0, num_heads=3, d_model=12, dropout_rate=0.1, dtype="mixed_bfloat16")
+    twin = ScaledAttention.from_config(layer.get_config())
+    assert twin.get_config() == layer.get_config()
+    assert (twin.factor, twin.num_heads, twin.compute_dtype) == (2.0, 3, "bfloat16")
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: tt.MultiHeadAttention(5, 12), "d_model must be a multiple of num_heads"),
+        (lambda: tt.RestrictedSelfAttention(3, 12, 0), "radius must be at least 1"),
+        (lambda: tt.PredictedWindow(0, 8), "window must be at least 1"),
+    ],
+)
+def test_an_impossible_size_is_an_error(make, words):
+    with pytest.raises(ValueError, match=words):
+        make()

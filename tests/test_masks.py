@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,42 +19,12 @@ def as_bits(mask):
     return ["".join(str(int(allowed)) for allowed in row) for row in np.asarray(mask)]
 
 
-@pytest.mark.parametrize(
-    "mask",
-    [
-        padding_mask(np.array([[5, 6, 0, 0], [5, 6, 7, 8], [0, 0, 0, 0]]), pad_id=0),
-        causal_mask(4),
-        prefix_mask(np.array([[0, 0, 1, 1]] * 3)),
-        permutation_mask([[0, 2, 1, 3, 4]] * 3),
-        local_mask(4, 1),
-    ],
-    ids=["padding", "causal", "prefix", "permutation", "local"],
-)
-def test_every_mask_is_bool_and_broadcasts_to_batch_queries_keys(mask):
-    mask = np.asarray(mask)
-    assert mask.dtype == bool
-    assert mask.ndim == 3
-    assert np.broadcast_to(mask, (3, 4, 4)).shape == (3, 4, 4)
-
-
-@pytest.mark.parametrize(
-    "make_mask", [lambda rows: padding_mask(rows, 0), prefix_mask, permutation_mask]
-)
-def test_a_sentence_without_a_batch_is_an_error(make_mask):
-    with pytest.raises((ValueError, IndexError, tf.errors.InvalidArgumentError)):
-        make_mask(np.array([0, 1, 1]))
-
-
 @pytest.mark.parametrize("pad_id", [0, 7])
 def test_padding_mask_is_true_at_real_tokens_of_each_row(pad_id):
     ids = np.array([[4, 5, pad_id], [6, pad_id, pad_id], [1, 2, 3]])
     mask = np.asarray(padding_mask(ids, pad_id))
     assert mask.shape == (3, 1, 3)
     assert as_bits(mask[:, 0]) == ["110", "100", "111"]
-
-
-def test_causal_mask_is_the_lower_triangle():
-    assert as_bits(causal_mask(4)[0]) == ["1000", "1100", "1110", "1111"]
 
 
 def test_prefix_mask_of_six_source_and_four_target_tokens():
@@ -66,25 +35,13 @@ def test_prefix_mask_of_six_source_and_four_target_tokens():
     assert as_bits(mask) == ["1111110000"] * 6 + [
         "1111111000", "1111111100", "1111111110", "1111111111",
     ]  # fmt: skip
-    assert np.asarray(causal_mask(10)).sum() == 55
+    assert as_bits(causal_mask(4)[0]) == ["1000", "1100", "1110", "1111"]
 
 
 def test_prefix_mask_looks_at_each_row_of_the_batch():
     mask = prefix_mask(np.array([[0, 0, 0], [1, 1, 1], [0, 1, 1]]))
     assert as_bits(mask[0]) == ["111", "111", "111"]
     assert as_bits(mask[1]) == as_bits(mask[2]) == ["100", "110", "111"]
-
-
-def test_permutation_mask_of_a_chinese_sentence():
-    # XLNet: columns <s> 北 京 欢 迎 你, generated in the order <s> 迎 京 你 欢 北 <e>.
-    generated = ["<s>", "迎", "京", "你", "欢", "北", "<e>"]
-    sentence = ["<s>", "北", "京", "欢", "迎", "你", "<e>"]
-    ranks = np.array([[generated.index(token) for token in sentence]])
-    rows = dict(zip(sentence[1:], as_bits(permutation_mask(ranks)[0]), strict=True))
-    assert rows == {
-        "北": "101111", "京": "100010", "欢": "101011",
-        "迎": "100000", "你": "101010", "<e>": "111111",
-    }  # fmt: skip
 
 
 @settings(max_examples=20, deadline=None)
@@ -112,21 +69,3 @@ def test_permutation_mask_shows_what_was_generated_before(order):
 )
 def test_local_mask_sees_so_far_to_each_side(radius, rows):
     assert as_bits(local_mask(4, radius)[0]) == rows
-
-
-def test_masks_join_with_and():
-    joined = causal_mask(3) & padding_mask(np.array([[5, 0, 6]]), 0) & local_mask(3, 1)
-    assert as_bits(joined[0]) == ["100", "100", "001"]
-
-
-def test_masks_of_an_unknown_length_work_in_a_graph():
-    def masks(ids, length):
-        return padding_mask(ids, 0), causal_mask(length), local_mask(length, 1), prefix_mask(ids)
-
-    @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)])
-    def in_graph(ids):
-        return masks(ids, tf.shape(ids)[1])
-
-    for ids in (np.array([[0, 1]], "int32"), np.array([[0, 0, 1, 1]], "int32")):
-        for graph, eager in zip(in_graph(ids), masks(ids, ids.shape[1]), strict=True):
-            np.testing.assert_array_equal(graph, eager)

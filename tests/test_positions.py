@@ -1,11 +1,8 @@
 """Tests of sinusoidal positions and of the embedding that adds them."""
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tf_transformer.layers.positions import (
     PositionalEmbedding,
@@ -26,33 +23,13 @@ def paper_positions(positions, depth):
     return table
 
 
-def test_known_values_at_depth_20():
-    # pe[1, 2] = sin(1 / 10000^(2/20)) = sin(.398107) = .387674, and so on; sine, cosine, sine, …
-    table = np.asarray(sinusoidal_positions(11, 20))
-    assert table.shape == (11, 20)
-    np.testing.assert_allclose(table[0], [0, 1] * 10, atol=1e-6)
-    np.testing.assert_allclose(table[1, :4], [0.841471, 0.540302, 0.387674, 0.921796], atol=2e-6)
-    np.testing.assert_allclose(table[10, 4:8], [0.999901, -0.014096, 0.589918, 0.807463], atol=2e-6)
-
-
 @pytest.mark.parametrize("depth", [2, 20, 128])
 def test_equals_the_papers_formula(depth):
-    table = sinusoidal_positions(100, depth)
-    np.testing.assert_allclose(table, paper_positions(range(100), depth), atol=2e-5)
-
-
-@settings(max_examples=30, deadline=None)
-@given(st.integers(0, 60), st.integers(0, 60))
-def test_a_shift_is_a_rotation_that_does_not_depend_on_the_position(position, shift):
-    # sin(a + b) = sin a cos b + cos a sin b and cos(a + b) = cos a cos b - sin a sin b.
-    depth = 12
-    rotation = np.zeros((depth, depth))
-    for pair in range(0, depth, 2):
-        b = shift * 10000 ** (-pair / depth)
-        rotation[pair : pair + 2, pair : pair + 2] = [[np.cos(b), np.sin(b)],
-                                                      [-np.sin(b), np.cos(b)]]  # fmt: skip
-    table = np.asarray(sinusoidal_positions(121, depth))
-    np.testing.assert_allclose(table[position + shift], rotation @ table[position], atol=3e-5)
+    table = np.asarray(sinusoidal_positions(5001, depth))
+    np.testing.assert_allclose(table[:100], paper_positions(range(100), depth), atol=2e-5)
+    # Angles are float32, whose rounding error at 5,000 is at most 2.4e-4.
+    far = [511, 512, 4999, 5000]
+    np.testing.assert_allclose(table[far], paper_positions(far, depth), atol=1e-3)
 
 
 @pytest.mark.parametrize("offset", [0, 37])
@@ -64,15 +41,6 @@ def test_offset_is_a_slice_of_the_longer_table(offset):
     np.testing.assert_allclose(in_graph(tf.constant(offset)), part, atol=1e-6)
 
 
-def test_no_length_is_too_long():
-    # Angles are float32, whose rounding error at 5,000 is at most 2.4e-4.
-    table = np.asarray(sinusoidal_positions(5001, 16))
-    far = [0, 511, 512, 4999, 5000]
-    np.testing.assert_allclose(table[far], paper_positions(far, 16), atol=1e-3)
-    layer = PositionalEmbedding(4, 16)
-    assert layer(np.ones((1, 3000), int)).shape == (1, 3000, 16)
-
-
 @pytest.mark.parametrize(("dtype", "rounding"), [("bfloat16", 2**-8), ("float16", 2**-11)])
 def test_low_precision_rounds_the_values_and_not_the_angles(dtype, rounding):
     table = sinusoidal_positions(1000, 16, dtype=dtype)
@@ -81,28 +49,8 @@ def test_low_precision_rounds_the_values_and_not_the_angles(dtype, rounding):
     np.testing.assert_allclose(values, paper_positions(range(1000), 16), atol=rounding)
 
 
-def test_embedding_is_scaled_by_the_root_of_the_width_and_positions_are_added():
-    layer = PositionalEmbedding(10, 6)
-    embedded = layer(IDS)
-    matrix = np.asarray(layer.embedding.embeddings, "float64")
-    assert matrix.shape == (10, 6)
-    expected = np.sqrt(6) * matrix[IDS] + paper_positions(range(5), 6)
-    np.testing.assert_allclose(embedded, expected, atol=1e-5)
-
-
 TABLES = {"sinusoidal": lambda: None, "learned": lambda: token_embedding(7, 6)}
 EVERY_TABLE = pytest.mark.parametrize("table", TABLES.values(), ids=TABLES.keys())
-
-
-@EVERY_TABLE
-def test_an_embedded_step_is_a_slice_of_the_whole(table):
-    layer = PositionalEmbedding(10, 6, position_embedding=table())
-    step_in_graph = tf.function(layer.decode_step)
-    for index in range(IDS.shape[1]):
-        step = layer.decode_step(IDS[:, index], index)
-        np.testing.assert_allclose(step, layer(IDS)[:, index], atol=1e-6)
-        in_graph = step_in_graph(IDS[:, index], tf.constant(index))
-        np.testing.assert_allclose(in_graph, step, atol=1e-6)
 
 
 @EVERY_TABLE
@@ -114,19 +62,6 @@ def test_positions_may_be_given(table):
     np.testing.assert_allclose(layer(np.full((2, 3), 3), given[0])[1], whole[given[0]], atol=1e-6)
     steps = layer.decode_step(np.full((3,), 3), given[0])
     np.testing.assert_allclose(steps, whole[given[0]], atol=1e-6)
-
-
-def test_learned_positions_are_rows_of_a_table_that_is_trained(randomise):
-    layer = PositionalEmbedding(10, 6, position_embedding=token_embedding(7, 6))
-    layer.build((None, None))
-    tokens, table = (np.asarray(w) for w in randomise(layer).weights)
-    assert table.shape == (7, 6)
-    with tf.GradientTape() as tape:
-        embedded = layer(IDS)
-    np.testing.assert_allclose(embedded, np.sqrt(6) * tokens[IDS] + table[:5], atol=1e-5)
-    gradient = tape.gradient(embedded, layer.position_embedding.embeddings.value)
-    # Each of the first five rows is added to two sentences.
-    np.testing.assert_array_equal(tf.convert_to_tensor(gradient), [[2.0] * 6] * 5 + [[0.0] * 6] * 2)
 
 
 def test_a_sentence_longer_than_the_table_is_an_error():
@@ -141,15 +76,3 @@ def test_initial_deviation_is_one_over_the_root_of_the_width():
     layer = PositionalEmbedding(2000, 64)
     layer.build((None, None))
     assert np.std(np.asarray(layer.embedding.embeddings)) == pytest.approx(1 / 8, rel=0.02)
-
-
-def test_dropout_acts_in_training_only():
-    keras.utils.set_random_seed(1)
-    layer = PositionalEmbedding(10, 64, dropout_rate=0.5)
-    quiet = np.asarray(layer(IDS))
-    np.testing.assert_array_equal(layer(IDS, training=False), quiet)
-    noisy = np.asarray(layer(IDS, training=True))
-    dropped = noisy == 0
-    # 640 positions, each dropped with probability 1/2: five deviations are 63.
-    assert abs(dropped.sum() - 320) < 64
-    np.testing.assert_allclose(noisy[~dropped], 2 * quiet[~dropped], rtol=1e-5)

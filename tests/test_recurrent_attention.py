@@ -1,4 +1,4 @@
-"""The attention of recurrent models, against the papers' formulas, query by query."""
+"""The attention of recurrent models as layers; the models' test compares them with the papers."""
 
 import keras
 import numpy as np
@@ -11,123 +11,55 @@ from tf_transformer.layers.recurrent_attention import (
     PredictedWindow,
 )
 
-B, T, S, D, C = 3, 4, 6, 5, 7
+RNG = np.random.default_rng(0)
+QUERY, CONTEXT = (RNG.normal(size=(3, length, 5)).astype("float32") for length in (4, 6))
 LENGTHS = [6, 1, 3]
-MASK = (np.arange(S) < np.array(LENGTHS)[:, None])[:, None]
-
-
-def additive_score(layer, query, key):
-    kernels = [np.asarray(weight) for weight in layer.weights]
-    w, u, bias, v = kernels
-    return (np.tanh(query @ w + key @ u + bias) @ v)[0]
-
-
+MASK = (np.arange(6) < np.array(LENGTHS)[:, None])[:, None]
 LAYERS = {
-    "additive": (lambda: AdditiveAttention(9), C, additive_score),
-    "dot": (DotAttention, D, lambda layer, query, key: query @ key),
-    "general": (
-        GeneralAttention, C,
-        lambda layer, query, key: query @ (key @ np.asarray(layer.weights[0])),
-    ),
-}  # fmt: skip
-EVERY_SCORE = pytest.mark.parametrize("name", LAYERS)
+    "additive": lambda **options: AdditiveAttention(9, **options),
+    "dot": DotAttention,
+    "general": GeneralAttention,
+}
+EVERY_SCORE = pytest.mark.parametrize("make", LAYERS.values(), ids=LAYERS.keys())
 
 
-def inputs(width, seed=0):
-    rng = np.random.default_rng(seed)
-    query = rng.normal(size=(B, T, D)).astype("float32")
-    return query, rng.normal(size=(B, S, width)).astype("float32")
-
-
-def softmax(scores):
-    exponentials = np.exp(scores - scores.max())
-    return exponentials / exponentials.sum()
-
-
-def check(attended, weights, context, expected_of):
-    """Compares with weights of the visible positions alone; `expected_of(b, t)` returns these."""
-    assert attended.shape == (B, T, context.shape[-1]) and weights.shape == (B, T, S)
-    for b, length in enumerate(LENGTHS):
-        for t in range(T):
-            expected = expected_of(b, t)
-            np.testing.assert_allclose(weights[b, t, :length], expected, atol=1e-5)
-            np.testing.assert_allclose(attended[b, t], expected @ context[b, :length], atol=1e-5)
-            np.testing.assert_array_equal(weights[b, t, length:], 0)
-
-
+@pytest.mark.parametrize("window", [None, 1, 10])
 @EVERY_SCORE
-def test_the_weights_are_the_softmax_of_the_score(name, randomise):
-    make, width, score = LAYERS[name]
-    layer, (query, context) = make(), inputs(width)
-    layer.build(query.shape, context.shape)
+def test_masked_positions_are_as_if_they_were_not_there(make, window, randomise):
+    layer, factors = make(), None
+    layer.build(QUERY.shape, CONTEXT.shape)
     randomise(layer)
-    attended, weights = layer(query, context, attention_mask=MASK, return_attention_scores=True)
-
-    def expected_of(b, t):
-        return softmax(np.array([score(layer, query[b, t], k) for k in context[b, : LENGTHS[b]]]))
-
-    check(attended, weights, context, expected_of)
-    everywhere = np.repeat(MASK, T, axis=1)
-    np.testing.assert_allclose(layer(query, context, attention_mask=everywhere), attended)
-    keys = layer.project_keys(context)
-    np.testing.assert_allclose(layer.attend(query, keys, context)[0], layer(query, context))
-
-
-@EVERY_SCORE
-def test_a_query_that_may_attend_to_nothing_gives_numbers(name):
-    make, width, _ = LAYERS[name]
-    query, context = inputs(width)
-    for dtype in ("float32", "mixed_float16"):
-        layer = make()
-        layer = type(layer).from_config({**layer.get_config(), "dtype": dtype})
-        attended = layer(query, context, attention_mask=np.zeros((B, 1, S), bool))
-        assert np.isfinite(np.asarray(attended)).all()
-
-
-@pytest.mark.parametrize("window", [1, 2, 10])
-@EVERY_SCORE
-def test_local_attention_is_a_softmax_in_the_window_times_a_gaussian(name, window, randomise):
-    make, width, score = LAYERS[name]
-    query, context = inputs(width, seed=window)
-    layer, local = make(), PredictedWindow(window, 8)
-    for part in (layer, local):
-        part.build(query.shape, context.shape)
-        randomise(part, seed=window)
-    factors = local(query, context, attention_mask=MASK)
-    attended, weights = layer(
-        query, context, attention_mask=MASK, position_weights=factors, return_attention_scores=True
+    if window is not None:
+        local = PredictedWindow(window, 8)
+        local.build(QUERY.shape, CONTEXT.shape)
+        factors = np.asarray(randomise(local)(QUERY, CONTEXT, attention_mask=MASK))
+        assert ((factors > 0).sum(axis=-1) <= 2 * window + 1).all()
+    output, weights = layer(
+        QUERY, CONTEXT, attention_mask=MASK, position_weights=factors, return_attention_scores=True
     )
-    hidden, centre = (np.asarray(weight) for weight in local.weights)
-    sizes = set()
+    for row, length in enumerate(LENGTHS):
+        alone = CONTEXT[row : row + 1, :length]
+        options = {} if window is None else {"position_weights": factors[row : row + 1, :, :length]}
+        expected = layer(QUERY[row : row + 1], alone, **options)
+        np.testing.assert_allclose(output[row], expected[0], atol=1e-6)
+        np.testing.assert_array_equal(weights[row, :, length:], 0)
 
-    def expected_of(b, t):
-        length = LENGTHS[b]
-        p = length / (1 + np.exp(-(np.tanh(query[b, t] @ hidden) @ centre)[0]))
-        inside = [s for s in range(length) if p - window <= s <= p + window]
-        sizes.add(len(inside))
-        expected = np.zeros(length)
-        expected[inside] = softmax(
-            np.array([score(layer, query[b, t], context[b, s]) for s in inside])
-        )
-        return expected * np.exp(-((np.arange(length) - p) ** 2) / (2 * (window / 2) ** 2))
 
-    check(attended, weights, context, expected_of)
-    assert min(sizes) >= 1 and max(sizes) <= 2 * window + 1
+@EVERY_SCORE
+@pytest.mark.parametrize("dtype", ["float32", "mixed_float16"])
+def test_a_query_that_may_attend_to_nothing_gives_numbers(make, dtype):
+    attended = make(dtype=dtype)(QUERY, CONTEXT, attention_mask=np.zeros((3, 1, 6), bool))
+    assert np.isfinite(np.asarray(attended)).all()
 
 
 def test_the_window_is_exact_far_into_a_long_source_in_bfloat16():
-    context = np.zeros((1, 900, C))
-    exact = PredictedWindow(1, 8)
-    local = PredictedWindow(1, 8, dtype="mixed_bfloat16")
-    for layer in (exact, local):
-        layer.build((1, 1, D), context.shape)
+    context, query = np.zeros((1, 900, 7)), np.ones((1, 1, 5))
+    layers = [PredictedWindow(1, 8), PredictedWindow(1, 8, dtype="mixed_bfloat16")]
+    for layer in layers:
+        layer.build(query.shape, context.shape)
         layer.centre.kernel.assign(np.zeros((8, 1)))  # the centre is position 450
-    query = np.ones((1, 1, D))
-    factors = np.asarray(keras.ops.cast(local(query, context), "float32"))
+    exact, factors = (
+        np.asarray(keras.ops.cast(layer(query, context), "float32")) for layer in layers
+    )
     assert np.flatnonzero(factors).tolist() == [449, 450, 451] and factors.max() == 1
-    np.testing.assert_allclose(factors, exact(query, context), atol=1e-3)
-
-
-def test_a_window_without_a_position_is_an_error():
-    with pytest.raises(ValueError, match="window must be at least 1"):
-        PredictedWindow(0, 8)
+    np.testing.assert_allclose(factors, exact, atol=1e-3)

@@ -19,8 +19,8 @@ KINDS = {
     "causal": (RestrictedCausalSelfAttention, CausalSelfAttention),
 }
 EVERY_KIND = pytest.mark.parametrize("kind", KINDS)
-# Shorter than the radius, as long, one more, multiples of it and not.
-SIZES = [(1, 1), (2, 3), (3, 3), (4, 3), (5, 1), (6, 3), (11, 4), (12, 4), (13, 4)]
+# One position, shorter than the radius, one more, multiples of it and not.
+SIZES = [(1, 1), (2, 3), (4, 3), (5, 1), (12, 4), (13, 4)]
 
 
 def hidden_states(length, batch_size=2):
@@ -94,24 +94,6 @@ def test_equals_attention_under_a_mask(kind, mask, length, radius, pair):
 
 
 @EVERY_KIND
-def test_gradients_equal_those_under_a_mask(kind, pair):
-    ours, theirs = pair(kind, 4)
-    x, mask = hidden_states(11), padding(11)
-    wanted = np.where(real(mask, 11)[..., None], RNG.normal(size=x.shape), 0).astype("float32")
-
-    def gradients(layer, call):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            total = tf.reduce_sum(call() * wanted)
-        return tape.gradient(total, [x, *layer.trainable_variables])
-
-    found = gradients(ours, lambda: ours(x, attention_mask=mask))
-    expected = gradients(theirs, lambda: masked(theirs, x, mask, 4)[0])
-    for ours_part, theirs_part in zip(found, expected, strict=True):
-        np.testing.assert_allclose(ours_part, theirs_part, atol=1e-5)
-
-
-@EVERY_KIND
 @pytest.mark.parametrize("jit", [False, True], ids=["graph", "XLA"])
 def test_in_a_graph_the_lengths_may_be_unknown(kind, jit, pair):
     ours, theirs = pair(kind, 4)
@@ -139,28 +121,18 @@ def test_a_position_with_nothing_to_attend_to_stays_finite(kind, policy, pair):
     assert np.isfinite(tf.cast(output, "float32")).all()
 
 
-def largest_tensor(function, x):
-    """The most elements of a tensor that a graph computes."""
-    graph = tf.function(function).get_concrete_function(x).graph
-    shapes = [tensor.shape for node in graph.get_operations() for tensor in node.outputs]
-    return max(shape.num_elements() or 0 for shape in shapes)
-
-
 @EVERY_KIND
 def test_no_tensor_grows_with_the_square_of_the_length(kind, pair):
     """But those that are asked for."""
     restricted, unrestricted = pair(kind, 2)
 
     def largest(layer, length, **options):
-        return largest_tensor(functools.partial(layer, **options), hidden_states(length))
+        function = tf.function(functools.partial(layer, **options))
+        graph = function.get_concrete_function(hidden_states(length)).graph
+        shapes = [tensor.shape for node in graph.get_operations() for tensor in node.outputs]
+        return max(shape.num_elements() or 0 for shape in shapes)
 
     assert largest(restricted, 400) == 2 * largest(restricted, 200)
     assert largest(unrestricted, 400) == 4 * largest(unrestricted, 200)
     scores = {"return_attention_scores": True}
     assert largest(restricted, 400, **scores) == 4 * largest(restricted, 200, **scores)
-
-
-@EVERY_KIND
-def test_a_radius_without_a_neighbour_is_an_error(kind):
-    with pytest.raises(ValueError, match="radius must be at least 1"):
-        KINDS[kind][0](3, 12, 0)

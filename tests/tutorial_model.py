@@ -17,15 +17,9 @@ class TutorialTransformer(keras.Model):
     """
 
     def __init__(
-        self,
-        vocab_size=VOCAB_SIZE,
-        num_layers=1,
-        d_model=8,
-        num_heads=2,
-        d_ff=16,
-        dropout_rate=0.0,
-        **kwargs,
-    ):
+        self, vocab_size=VOCAB_SIZE, num_layers=1, d_model=8, num_heads=2, d_ff=16,
+        dropout_rate=0.0, **kwargs,
+    ):  # fmt: skip
         super().__init__(**kwargs)
         self.settings = {
             "vocab_size": vocab_size, "num_layers": num_layers, "d_model": d_model,

@@ -1,48 +1,41 @@
 """Multi-head attention, and its three uses in a Transformer."""
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import keras
 from keras import ops
 
+from tf_transformer.layers.base import Layer, Shape, Tensor, on_rows
 from tf_transformer.layers.kv_cache import DecodingStep
-from tf_transformer.layers.masks import attention_bias, causal_mask, expand_mask
-from tf_transformer.layers.tensors import Shape, Tensor, on_rows
+from tf_transformer.layers.masks import attention_bias, causal_mask, expand_mask, softmax
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class MultiHeadAttention(keras.layers.Layer):
+class MultiHeadAttention(Layer):
     """Scaled dot-product attention in several heads (Vaswani et al. 2017, section 3.2).
 
     `softmax(Q K^T / sqrt(d_k)) V` in each of `num_heads` subspaces of size
     `d_k = d_model / num_heads`, then one projection of the concatenated heads. Projections of the
     same input are one matrix: keys and values here, queries too in self-attention.
 
-    Masks are arguments only: implicit Keras masks are passed on but not applied.
-
     Args:
         num_heads: H.
         d_model: D, a multiple of `num_heads`.
         dropout_rate: dropout of the attention weights, in [0, 1).
-        **kwargs: as in `keras.layers.Layer`.
 
     Call arguments:
         query: float tensor `(B, T, D)`.
         context: float tensor `(B, S, D)`.
         attention_mask: bool or integer (0 and 1) tensor `(T, S)`, `(B, T, S)` or `(B, H, T, S)`
             whose axes may have size 1, True where attending is allowed; None for everywhere.
-        training: whether dropout is applied.
-        return_attention_scores: whether to return the attention weights too.
 
     Returns:
         float tensor `(B, T, D)`; with `return_attention_scores` also the weights `(B, H, T, S)`.
-
-    Raises:
-        ValueError: `d_model` is not a multiple of `num_heads`, or the shape of an input or of the
-            mask does not fit.
-        TypeError: the mask is a float tensor.
     """
+
+    # The projections of inputs, and of how many parts of size D each is.
+    input_projections: ClassVar[dict[str, int]] = {"query_projection": 1, "key_value_projection": 2}
 
     def __init__(
         self, num_heads: int, d_model: int, dropout_rate: float = 0.0, **kwargs: Any
@@ -55,29 +48,16 @@ class MultiHeadAttention(keras.layers.Layer):
         self.num_heads, self.d_model, self.dropout_rate = num_heads, d_model, dropout_rate
         self.dropout = keras.layers.Dropout(dropout_rate, dtype=self.dtype_policy)
         self.input_spec = keras.layers.InputSpec(ndim=3, axes={-1: d_model})
-        self.supports_masking = True
-        self._create_projections()
+        limit = math.sqrt(3.0 / d_model)  # Glorot & Bengio 2010, of (D, D) for each part
+        for name, parts in {**self.input_projections, "output_projection": 1}.items():
+            start, policy = keras.initializers.RandomUniform(-limit, limit), self.dtype_policy
+            size = parts * d_model
+            layer = keras.layers.Dense(size, kernel_initializer=start, dtype=policy, name=name)
+            setattr(self, name, layer)
 
-    def _create_projections(self) -> None:
-        self.query_projection = self._projection(1, "query_projection")
-        self.key_value_projection = self._projection(2, "key_value_projection")
-        self.output_projection = self._projection(1, "output_projection")
-
-    def _projection(self, parts: int, name: str) -> keras.layers.Dense:
-        """A projection to `parts * D`, each part initialised as one square matrix."""
-        limit = math.sqrt(3.0 / self.d_model)  # Glorot & Bengio 2010, of (D, D)
-        return keras.layers.Dense(
-            parts * self.d_model,
-            kernel_initializer=keras.initializers.RandomUniform(-limit, limit),
-            dtype=self.dtype_policy,
-            name=name,
-        )
-
-    def build(self, query_shape: Shape, context_shape: Shape) -> None:
-        for projection in (
-            self.query_projection, self.key_value_projection, self.output_projection,
-        ):  # fmt: skip
-            projection.build((None, self.d_model))
+    def build(self, query_shape: Shape, context_shape: Shape | None = None) -> None:
+        for name in (*self.input_projections, "output_projection"):
+            getattr(self, name).build((None, self.d_model))
 
     def call(
         self,
@@ -95,10 +75,8 @@ class MultiHeadAttention(keras.layers.Layer):
 
     def _mask(self, mask: Tensor | None, query: Tensor, context: Tensor) -> Tensor | None:
         """The mask of rank 4 that is applied to the scores of query and context, or None."""
-        if mask is None:
-            return None
         sizes = query.shape[0], self.num_heads, query.shape[1], context.shape[1]
-        return expand_mask(mask, sizes)
+        return None if mask is None else expand_mask(mask, sizes)
 
     def _scaled(self, keys: Tensor) -> Tensor:
         """Divides keys by `sqrt(d_k)`; keys in a KV cache are scaled once, when they are appended.
@@ -116,14 +94,7 @@ class MultiHeadAttention(keras.layers.Layer):
         by_head = ops.transpose(ops.reshape(projected, shape), (0, 2, 1, 3))
         return ops.split(by_head, parts, axis=1)
 
-    def _attend(
-        self,
-        queries: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        mask: Tensor | None,
-        training: bool | None = None,
-    ) -> tuple[Tensor, Tensor]:
+    def _attend(self, queries, keys, values, mask, training):
         """The output `(B, T, D)` and the weights `(B, H, T, S)` of heads `(B, H, …, d_k)`."""
         bias = None if mask is None else attention_bias(mask, self.compute_dtype)
         heads, weights = self._weigh(queries, self._scaled(keys), values, bias, training)
@@ -135,20 +106,12 @@ class MultiHeadAttention(keras.layers.Layer):
         joined = ops.reshape(ops.transpose(heads, (0, 2, 1, 3)), (batch_size, length, self.d_model))
         return on_rows(self.output_projection, joined)
 
-    def _weigh(
-        self,
-        queries: Tensor,
-        scaled_keys: Tensor,
-        values: Tensor,
-        bias: Tensor | None,
-        training: bool | None,
-    ) -> tuple[Tensor, Tensor]:
+    def _weigh(self, queries, scaled_keys, values, bias, training):
         """The weighted values `(…, T, d_k)`, and the weights `(…, T, S)`."""
         scores = ops.matmul(queries, ops.swapaxes(scaled_keys, -1, -2))
         if bias is not None:
             scores = scores + bias
-        # The softmax over a single key is 1, as in the first step of decoding.
-        weights = ops.ones_like(scores) if scores.shape[-1] == 1 else ops.softmax(scores, axis=-1)
+        weights = softmax(scores)
         return ops.matmul(self.dropout(weights, training=training), values), weights
 
     def _step_heads(self, projected: Tensor, parts: int, beams: Tensor | None) -> list[Tensor]:
@@ -167,32 +130,18 @@ class MultiHeadAttention(keras.layers.Layer):
             heads = ops.transpose(heads, (0, 2, 1, 3))
         return self.output_projection(ops.reshape(heads, (-1, self.d_model)))
 
-    def get_config(self) -> dict[str, Any]:
-        names = ("num_heads", "d_model", "dropout_rate")
-        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
-
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class GlobalSelfAttention(MultiHeadAttention):
     """Self-attention in which every position may attend to every other: the encoder's attention.
 
-    Args: as in `MultiHeadAttention`.
-
-    Call arguments:
-        x: float tensor `(B, T, D)`.
-        attention_mask, training, return_attention_scores: as in `MultiHeadAttention`, S = T.
-
-    Returns:
-        as `MultiHeadAttention`, S = T.
+    Args, call arguments and returns: as in `MultiHeadAttention`, with one input `x` `(B, T, D)`.
     """
 
-    def _create_projections(self) -> None:
-        self.query_key_value_projection = self._projection(3, "query_key_value_projection")
-        self.output_projection = self._projection(1, "output_projection")
+    input_projections: ClassVar[dict[str, int]] = {"query_key_value_projection": 3}
 
     def build(self, x_shape: Shape) -> None:
-        self.query_key_value_projection.build((None, self.d_model))
-        self.output_projection.build((None, self.d_model))
+        super().build(x_shape)
 
     def call(
         self,
@@ -206,13 +155,10 @@ class GlobalSelfAttention(MultiHeadAttention):
         output, weights = self._attend(queries, keys, values, mask, training)
         return (output, weights) if return_attention_scores else output
 
-    def _append(
-        self, x: Tensor, keys: Tensor, values: Tensor, step: DecodingStep
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def _append(self, x, keys, values, step):
         """The queries of the rows `x` `(N, D)`, and the KV cache with their keys and values."""
-        queries, new_keys, new_values = self._step_heads(
-            self.query_key_value_projection(x), 3, step.beams
-        )
+        projected = self.query_key_value_projection(x)
+        queries, new_keys, new_values = self._step_heads(projected, 3, step.beams)
         keys = step.append(keys, self._scaled(new_keys))
         return queries, keys, step.append(values, new_values)
 
@@ -221,13 +167,8 @@ class GlobalSelfAttention(MultiHeadAttention):
 class CausalSelfAttention(GlobalSelfAttention):
     """Self-attention in which a position attends to itself and the past: the decoder's attention.
 
-    Args: as in `MultiHeadAttention`.
-
-    Call arguments: as in `GlobalSelfAttention`; `attention_mask` applies in addition to the causal
-        mask.
-
-    Returns:
-        as `GlobalSelfAttention`.
+    Args, call arguments and returns: as in `GlobalSelfAttention`; `attention_mask` applies in
+        addition to the causal mask.
     """
 
     def _mask(self, mask: Tensor | None, query: Tensor, context: Tensor) -> Tensor:

@@ -6,10 +6,10 @@ import keras
 from keras import ops
 
 from tf_transformer.layers.attention import CausalSelfAttention, CrossAttention
+from tf_transformer.layers.base import Int, Shape, Tensor
 from tf_transformer.layers.kv_cache import Cache, DecodingStep, empty_cache
-from tf_transformer.layers.masks import attention_bias, expand_mask
+from tf_transformer.layers.masks import attention_bias
 from tf_transformer.layers.stack import LayerStack, TransformerLayer
-from tf_transformer.layers.tensors import Int, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -21,13 +21,8 @@ class DecoderLayer(TransformerLayer):
     Call arguments:
         x: float tensor `(B, T, D)`.
         context: float tensor `(B, S, D)`.
-        attention_mask: bool or integer tensor that broadcasts to `(B, H, T, T)`, see
-            `MultiHeadAttention`; it applies in addition to the causal mask. None for the causal
-            mask alone.
-        cross_attention_mask: bool or integer tensor that broadcasts to `(B, H, T, S)`, usually the
-            context's padding mask `(B, 1, S)`; None for everywhere.
-        training: whether dropout is applied.
-        return_attention_scores: whether to return the attention weights too.
+        attention_mask: see `MultiHeadAttention`; it applies in addition to the causal mask.
+        cross_attention_mask: the same for the context, usually its padding mask `(B, 1, S)`.
 
     Returns:
         float tensor `(B, T, D)`; with `return_attention_scores` also the weights of self-attention
@@ -56,15 +51,15 @@ class DecoderLayer(TransformerLayer):
         return_attention_scores: bool = False,
     ) -> Tensor | tuple[Tensor, Tensor, Tensor]:
         x, self_weights = self._attend_to_self(x, attention_mask, training)
-        attended, cross_weights = self.cross_attention(
-            self.cross_residual.pre(x),
-            context,
-            attention_mask=cross_attention_mask,
-            training=training,
-            return_attention_scores=True,
-        )
+        options = {"training": training, "return_attention_scores": True}
+        x_in, mask = self.cross_residual.pre(x), cross_attention_mask
+        attended, cross_weights = self.cross_attention(x_in, context, mask, **options)
         x = self._transform(self.cross_residual.post(x, attended, training), training)
         return (x, self_weights, cross_weights) if return_attention_scores else x
+
+    def start_decoding(self, context: Tensor, attention_mask: None = None) -> tuple[Tensor, ...]:
+        """Returns the context `(B, S, D)`, and its keys and values for `decode_step`."""
+        return context, *self.cross_attention.start_decoding(context)
 
     def decode_step(
         self, x: Tensor, history: tuple[Tensor, Tensor], source: tuple[Any, ...], step: DecodingStep
@@ -89,21 +84,61 @@ class DecoderLayer(TransformerLayer):
         return self._transform(self.cross_residual.post(x, attended)), history
 
 
+class DecodingStack(LayerStack):
+    """Base class of stacks whose layers decode, given a context or after a prefix."""
+
+    def start_decoding(
+        self,
+        context: Tensor,
+        cross_attention_mask: Tensor,
+        num_steps: Int | None = None,
+        beam_size: Int | None = None,
+        attention_mask: Tensor | None = None,
+    ) -> Cache:
+        """Computes what depends on the context alone, and an empty KV cache.
+
+        Args:
+            context: float tensor `(B, S, D)`.
+            cross_attention_mask: bool tensor `(B, 1, S)`, where decoding may attend to.
+            num_steps, beam_size: as in `Transformer.start_decoding`, and so is the returned cache.
+            attention_mask: what a context that is a prefix sees of itself, see `PrefixStack`.
+        """
+        dtype = self.compute_dtype
+        cache = empty_cache(self.layers, ops.shape(context)[0], dtype, num_steps, beam_size)
+        cache["source"]["bias"] = attention_bias(cross_attention_mask[:, None], dtype)
+        for number, layer in enumerate(self.layers):
+            context, keys, values = layer.start_decoding(context, attention_mask)
+            cache["source"].update({f"keys_{number}": keys, f"values_{number}": values})
+        return cache
+
+    def decode_step(self, x: Tensor, index: Int, cache: Cache) -> tuple[Tensor, Cache]:
+        """Computes hidden states `(N, D)` from the inputs `(N, D)` at position `index`.
+
+        Takes the cache of `start_decoding` or of the previous step; returns that of the next, too.
+        """
+        source, history = cache["source"], {}
+        step = DecodingStep.at(index, cache, self.compute_dtype)
+        for number, layer in enumerate(self.layers):
+            names = f"keys_{number}", f"values_{number}"
+            past = tuple(cache["history"][name] for name in names)
+            known = *(source[name] for name in names), source["bias"]
+            x, new = layer.decode_step(x, past, known, step)
+            history.update(zip(names, new, strict=True))
+        target = {} if step.ancestors is None else {"ancestors": step.ancestors}
+        return self._normalised(x), {**cache, "history": history, "target": target}
+
+
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class Decoder(LayerStack):
+class Decoder(DecodingStack):
     """A stack of `DecoderLayer`s, with a final norm where they are norm-first.
 
     Args: as in `LayerStack`.
 
-    Call arguments: as in `DecoderLayer`.
-
-    Returns:
-        float tensor `(B, T, D)`; with `return_attention_scores` also two lists with the weights of
-        each layer: self-attention `(B, H, T, T)` and cross-attention `(B, H, T, S)`.
+    Call arguments and returns: as in `DecoderLayer`; weights are two lists, of each layer's.
     """
 
     def build(self, x_shape: Shape, context_shape: Shape) -> None:
-        self._build_layers(x_shape, context_shape)
+        super().build(x_shape, context_shape)
 
     def call(
         self,
@@ -114,65 +149,6 @@ class Decoder(LayerStack):
         training: bool | None = None,
         return_attention_scores: bool = False,
     ) -> Tensor | tuple[Tensor, list[Tensor], list[Tensor]]:
-        all_weights = []
-        for layer in self.layers:
-            x, *weights = layer(
-                x,
-                context,
-                attention_mask=attention_mask,
-                cross_attention_mask=cross_attention_mask,
-                training=training,
-                return_attention_scores=True,
-            )
-            all_weights.append(weights)
-        x = self._normalised(x)
-        self_weights, cross_weights = map(list, zip(*all_weights, strict=True))
-        return (x, self_weights, cross_weights) if return_attention_scores else x
-
-    def start_decoding(
-        self,
-        context: Tensor,
-        cross_attention_mask: Tensor,
-        num_steps: Int | None = None,
-        beam_size: Int | None = None,
-    ) -> Cache:
-        """Computes what depends on the context alone, and an empty KV cache.
-
-        Args:
-            context: float tensor `(B, S, D)`.
-            cross_attention_mask: bool tensor `(B, 1, S)`.
-            num_steps, beam_size: as in `Transformer.start_decoding`.
-
-        Returns:
-            the cache, see `Transformer.start_decoding`.
-        """
-        dtype, mask = self.compute_dtype, expand_mask(cross_attention_mask, (None,) * 4)
-        cache = empty_cache(self.layers, ops.shape(context)[0], dtype, num_steps, beam_size)
-        cache["source"]["bias"] = attention_bias(mask, dtype)
-        for number, layer in enumerate(self.layers):
-            keys, values = layer.cross_attention.start_decoding(context)
-            cache["source"].update({f"keys_{number}": keys, f"values_{number}": values})
-        return cache
-
-    def decode_step(self, x: Tensor, index: Int, cache: Cache) -> tuple[Tensor, Cache]:
-        """Computes the newest position of each hypothesis.
-
-        Args:
-            x: float tensor `(N, D)`.
-            index: int or int scalar tensor, its position.
-            cache: as returned by `start_decoding` or the previous step.
-
-        Returns:
-            hidden state `(N, D)` and the cache for the next step.
-        """
-        source, history = cache["source"], {}
-        step = DecodingStep.at(index, cache, self.compute_dtype)
-        for number, layer in enumerate(self.layers):
-            names = f"keys_{number}", f"values_{number}"
-            past = tuple(cache["history"][name] for name in names)
-            x, new = layer.decode_step(
-                x, past, (*(source[name] for name in names), source["bias"]), step
-            )
-            history.update(zip(names, new, strict=True))
-        target = {} if step.ancestors is None else {"ancestors": step.ancestors}
-        return self._normalised(x), {**cache, "history": history, "target": target}
+        masks = {"attention_mask": attention_mask, "cross_attention_mask": cross_attention_mask}
+        outputs = self._run(x, context, training=training, **masks)
+        return outputs if return_attention_scores else outputs[0]

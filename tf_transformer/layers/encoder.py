@@ -2,8 +2,8 @@
 
 import keras
 
+from tf_transformer.layers.base import Tensor
 from tf_transformer.layers.stack import LayerStack, TransformerLayer
-from tf_transformer.layers.tensors import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -14,9 +14,7 @@ class EncoderLayer(TransformerLayer):
 
     Call arguments:
         x: float tensor `(B, S, D)`.
-        attention_mask: bool or integer tensor, see `MultiHeadAttention`; None for everywhere.
-        training: whether dropout is applied.
-        return_attention_scores: whether to return the attention weights too.
+        attention_mask: see `MultiHeadAttention`; None for everywhere.
 
     Returns:
         float tensor `(B, S, D)`; with `return_attention_scores` also the weights `(B, H, S, S)`.
@@ -40,15 +38,8 @@ class Encoder(LayerStack):
 
     Args: as in `LayerStack`.
 
-    Call arguments: as in `EncoderLayer`.
-
-    Returns:
-        context, float tensor `(B, S, D)`; with `return_attention_scores` also a list of the
-        weights `(B, H, S, S)` of each layer.
+    Call arguments and returns: as in `EncoderLayer`; weights are a list, of each layer's.
     """
-
-    def build(self, x_shape: Shape) -> None:
-        self._build_layers(x_shape)
 
     def call(
         self,
@@ -57,11 +48,5 @@ class Encoder(LayerStack):
         training: bool | None = None,
         return_attention_scores: bool = False,
     ) -> Tensor | tuple[Tensor, list[Tensor]]:
-        all_weights = []
-        for layer in self.layers:
-            x, weights = layer(
-                x, attention_mask=attention_mask, training=training, return_attention_scores=True
-            )
-            all_weights.append(weights)
-        x = self._normalised(x)
-        return (x, all_weights) if return_attention_scores else x
+        outputs = self._run(x, attention_mask=attention_mask, training=training)
+        return outputs if return_attention_scores else outputs[0]

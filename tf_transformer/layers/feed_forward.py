@@ -5,25 +5,19 @@ from typing import Any
 
 import keras
 
-from tf_transformer.layers.tensors import Shape, Tensor, on_rows
+from tf_transformer.layers.base import Layer, Shape, Tensor, on_rows
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class FeedForward(keras.layers.Layer):
+class FeedForward(Layer):
     """`f(x W1 + b1) W2 + b2` at each position (Vaswani et al. 2017, section 3.3).
 
     Args:
-        d_model: D, width of input and output.
-        d_ff: width of the hidden layer.
+        d_model, d_ff: D, the width of input and output, and that of the hidden layer.
         activation: f, a function of `keras.activations` or the name of one; the paper's is
             `"relu"`, `max(0, x)`.
-        **kwargs: as in `keras.layers.Layer`.
 
-    Call arguments:
-        x: float tensor `(..., D)`.
-
-    Returns:
-        float tensor `(..., D)`.
+    Maps a float tensor `(..., D)` to one of the same shape.
     """
 
     def __init__(
@@ -34,10 +28,10 @@ class FeedForward(keras.layers.Layer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.d_model, self.d_ff, dtype = d_model, d_ff, self.dtype_policy
+        self.d_model, self.d_ff, self.activation = d_model, d_ff, activation
+        dtype = self.dtype_policy
         self.expand = keras.layers.Dense(d_ff, activation, dtype=dtype, name="expand")
         self.contract = keras.layers.Dense(d_model, dtype=dtype, name="contract")
-        self.supports_masking = True
 
     def build(self, x_shape: Shape) -> None:
         self.expand.build((None, self.d_model))
@@ -45,8 +39,3 @@ class FeedForward(keras.layers.Layer):
 
     def call(self, x: Tensor) -> Tensor:
         return on_rows(lambda rows: self.contract(self.expand(rows)), x)
-
-    def get_config(self) -> dict[str, Any]:
-        activation = keras.activations.serialize(self.expand.activation)
-        sizes = {"d_model": self.d_model, "d_ff": self.d_ff}
-        return {**super().get_config(), **sizes, "activation": activation}

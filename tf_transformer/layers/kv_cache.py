@@ -5,29 +5,22 @@ from typing import Any, NamedTuple, Self
 
 from keras import ops
 
+from tf_transformer.layers.base import Int, Tensor
 from tf_transformer.layers.masks import attention_bias
-from tf_transformer.layers.tensors import Int, Tensor
 
 Cache = dict[str, dict[str, Tensor]]
 
 
 def empty_cache(
-    layers: Sequence[Any],
-    batch_size: Int,
-    dtype: str,
-    num_steps: Int | None = None,
-    beam_size: Int | None = None,
+    layers: Sequence[Any], batch_size: Int, dtype: str, num_steps: Int | None, beam_size: Int | None
 ) -> Cache:
-    """Returns the cache of a stack of layers before the first step.
+    """Returns the cache of `Transformer.start_decoding`, without a source.
 
     Args:
-        layers: Layers with `num_heads` and `d_model`.
+        layers: layers with `num_heads` and `d_model`.
         batch_size: B.
         dtype: dtype of keys and values.
         num_steps, beam_size: as in `Transformer.start_decoding`.
-
-    Returns:
-        the cache as of `Transformer.start_decoding`, without a source.
     """
     constants, target, history, slots = {}, {}, {}, 0
     if num_steps is not None:
@@ -67,13 +60,7 @@ class DecodingStep(NamedTuple):
 
     @classmethod
     def at(cls, index: Int, cache: Cache, dtype: str) -> Self:
-        """Returns the step at position `index`, an int or int scalar tensor.
-
-        Args:
-            index: the newest position.
-            cache: as of `empty_cache`, or of the previous step.
-            dtype: dtype of the attention scores.
-        """
+        """Returns the step at the newest position `index`; `dtype` is that of the scores."""
         steps, beams = cache["constants"].get("steps"), cache["constants"].get("beams")
         if beams is None:
             if steps is None:
@@ -98,12 +85,7 @@ class DecodingStep(NamedTuple):
     def append(self, cached: Tensor, new: Tensor) -> Tensor:
         """Appends the newest position `(B, H, K, d_k)` to cached keys or values.
 
-        Args:
-            cached: float tensor `(B, H, t * K, d_k)`.
-            new: float tensor `(B, H, K, d_k)`.
-
-        Returns:
-            float tensor `(B, H, (t + 1) * K, d_k)`, or of the size of `cached` where it is fixed.
+        These are `(B, H, t * K, d_k)`; the result has K more, unless their size is fixed.
         """
         if self.is_newest is None:
             return ops.concatenate([cached, new], axis=2)

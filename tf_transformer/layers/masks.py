@@ -8,7 +8,7 @@ an encoder, a causal, a prefix or a permutation language model by its mask alone
 import keras
 from keras import ops
 
-from tf_transformer.layers.tensors import Int, Shape, Tensor
+from tf_transformer.layers.base import Int, Shape, Tensor
 
 
 def attention_bias(mask: Tensor, dtype: str) -> Tensor:
@@ -21,16 +21,18 @@ def attention_bias(mask: Tensor, dtype: str) -> Tensor:
     return (1.0 - ops.cast(mask, dtype)) * ops.cast(lowest, dtype)
 
 
+def softmax(scores: Tensor) -> Tensor:
+    """The softmax of scores over the keys; 1 for a single key, of which Keras would warn."""
+    return ops.ones_like(scores) if scores.shape[-1] == 1 else ops.softmax(scores, axis=-1)
+
+
 def expand_mask(mask: Tensor, scores_shape: Shape) -> Tensor:
-    """Checks an attention mask and gives it the four axes of attention scores.
+    """Gives an attention mask the four axes of attention scores; returns a bool tensor.
 
     Args:
         mask: bool or integer (0 and 1) tensor `(T, S)`, `(B, T, S)` or `(B, H, T, S)`. An axis may
             have size 1, such as T in a padding mask `(B, 1, S)`.
         scores_shape: `(B, H, T, S)`, None where unknown; only known sizes are checked.
-
-    Returns:
-        bool tensor of rank 4 that broadcasts to the scores.
 
     Raises:
         TypeError: the mask is a float tensor.
@@ -68,11 +70,7 @@ def padding_mask(token_ids: Tensor, pad_id: int) -> Tensor:
 def causal_mask(length: Int) -> Tensor:
     """Lets position `i` attend to positions `0` to `i` (Vaswani et al. 2017, section 3.2.3).
 
-    Args:
-        length: int or int scalar tensor, T.
-
-    Returns:
-        bool tensor `(1, T, T)`, the lower triangle.
+    Returns the lower triangle, bool `(1, T, T)`, of a length T.
     """
     positions = ops.arange(length)
     return (positions[:, None] >= positions)[None]
@@ -83,13 +81,7 @@ def prefix_mask(segment_ids: Tensor) -> Tensor:
 
     `segment_ids` is 0 in the prefix (attended in both directions) and 1 at each position that is
     generated (attended from left to right): `cumsum(segment)[key] <= cumsum(segment)[query]`, as
-    in UniLM (Dong et al. 2019, section 2.3).
-
-    Args:
-        segment_ids: int tensor `(B, T)` of zeros and ones.
-
-    Returns:
-        bool tensor `(B, T, T)`.
+    in UniLM (Dong et al. 2019, section 2.3). Takes int `(B, T)`, returns bool `(B, T, T)`.
     """
     groups = ops.cumsum(segment_ids, axis=-1)
     return groups[:, None, :] <= groups[:, :, None]
@@ -100,14 +92,11 @@ def permutation_mask(ranks: Tensor) -> Tensor:
 
     Row `i` predicts token `i + 1` of the sequence, column `j` is token `j`; the row may attend to
     the column when the column's token is generated earlier. `ranks = 0, 1, 2, …` gives the causal
-    triangle.
+    triangle. Returns bool `(B, T, T)`.
 
     Args:
         ranks: int tensor `(B, T + 1)`, when each token is generated, the begin token (rank 0) and
             the end token included.
-
-    Returns:
-        bool tensor `(B, T, T)`.
     """
     ranks = ops.convert_to_tensor(ranks)
     return ranks[:, None, :-1] < ranks[:, 1:, None]
@@ -116,12 +105,7 @@ def permutation_mask(ranks: Tensor) -> Tensor:
 def local_mask(length: Int, radius: int) -> Tensor:
     """Lets a position attend to its neighbours at most `radius` away (Vaswani et al., section 4).
 
-    Args:
-        length: int or int scalar tensor, T.
-        radius: how far a position sees to each side.
-
-    Returns:
-        bool tensor `(1, T, T)`.
+    Returns bool `(1, T, T)` of a length T.
     """
     positions = ops.arange(length)
     return (ops.abs(positions[:, None] - positions) <= radius)[None]

@@ -8,19 +8,19 @@ second number is then minus the log-sum-exp.)
 """
 
 import math
-from typing import Any, Self
+from typing import Any
 
 import keras
 from keras import ops
 
-from tf_transformer.layers.tensors import Int, Shape, Tensor, built
+from tf_transformer.layers.base import Int, Layer, Shape, Tensor, built
 
 # 16 MiB; four times as many were 1.15 times as fast for V = 32,000, and no faster for V = 8,000.
 LOGITS_AT_ONCE = 2**22
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class OutputProjection(keras.layers.Layer):
+class OutputProjection(Layer):
     """Projects hidden states to a logit for each token of the vocabulary.
 
     Computes in float32 whatever the dtype policy, which sets the dtype of the weights only.
@@ -31,7 +31,6 @@ class OutputProjection(keras.layers.Layer):
         embedding: `keras.layers.Embedding` of V rows whose transposed matrix projects (Press &
             Wolf 2016), without a bias; None for a kernel `(D, V)` and a bias `(V,)` of its own.
             The embedding may be quantized.
-        **kwargs: as in `keras.layers.Layer`.
 
     Call arguments:
         hidden: float tensor `(..., D)`; `(B, T, D)` with `labels`.
@@ -51,7 +50,6 @@ class OutputProjection(keras.layers.Layer):
     ) -> None:
         super().__init__(autocast=False, **kwargs)
         self.vocab_size, self.pad_id, self.embedding = vocab_size, pad_id, embedding
-        self.supports_masking = True
 
     def build(self, hidden_shape: Shape) -> None:
         if self.embedding is not None:
@@ -79,10 +77,7 @@ class OutputProjection(keras.layers.Layer):
         return ops.transpose(ops.cast(matrix, "float32")), None
 
     def start_decoding(self, num_steps: Int | None = None) -> dict[str, Tensor]:
-        """Returns constants of a cache: a tied matrix, transposed once for all steps.
-
-        XLA, which needs `num_steps`, transposes it once by itself.
-        """
+        """Returns constants of a cache: a tied matrix, transposed once; XLA does so by itself."""
         if self.embedding is None or num_steps is not None:
             return {}
         return {"output_kernel": self.kernel_and_bias()[0]}
@@ -92,16 +87,6 @@ class OutputProjection(keras.layers.Layer):
         if "output_kernel" not in constants:
             return self(hidden)
         return ops.matmul(ops.cast(hidden, "float32"), constants["output_kernel"])
-
-    def get_config(self) -> dict[str, Any]:
-        sizes = {"vocab_size": self.vocab_size, "pad_id": self.pad_id}
-        embedding = keras.saving.serialize_keras_object(self.embedding)
-        return {**super().get_config(), **sizes, "embedding": embedding}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Self:
-        embedding = keras.saving.deserialize_keras_object(config["embedding"])
-        return cls(**{**config, "embedding": embedding})
 
 
 def token_statistics(labels: Tensor, logits: Tensor, pad_id: int) -> Tensor:
@@ -151,14 +136,9 @@ def projected_token_statistics(
 
     Args:
         labels: int tensor `(B, T)`.
-        hidden: float tensor `(B, T, D)`.
-        kernel: float tensor `(D, V)`.
-        bias: float tensor `(V,)`, or None.
-        pad_id: the id of padding; statistics and gradients of this label are 0.
+        hidden, kernel, bias: float tensors `(B, T, D)`, `(D, V)` and `(V,)` or None.
+        pad_id: as in `token_statistics`.
         logits_at_once: the maximum number of logits in memory; at least those of one token.
-
-    Returns:
-        float32 tensor `(B, T, 3)`.
     """
     hidden, kernel = ops.cast(hidden, "float32"), ops.cast(kernel, "float32")
     if bias is not None:  # the weights of a feature that is always 1

@@ -1,31 +1,27 @@
 """Sinusoidal and learned positions, and the embedding layer that adds them."""
 
 import math
-from typing import Any, Self
+from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
-from tf_transformer.layers.tensors import DType, Int, Shape, Tensor, built
+from tf_transformer.layers.base import Int, Layer, Shape, Tensor, built
 
 
 def sinusoidal_positions(
     length: Int, d_model: int, offset: Int = 0, dtype: str = "float32"
 ) -> Tensor:
-    """Sinusoidal position encodings, sine and cosine interleaved.
+    """Returns sinusoidal position encodings `(length, D)`, sine and cosine interleaved.
 
     `PE(p, 2i) = sin(p / 10000^(2i/d))`, `PE(p, 2i+1) = cos(p / 10000^(2i/d))`
     (Vaswani et al. 2017, section 3.5). Computed on the fly, so there is no maximum length.
 
     Args:
-        length: int or int scalar tensor, the number of positions.
-        d_model: D, even.
+        length, d_model: the number of positions, and D, even.
         offset: int or int scalar tensor, the first position.
         dtype: dtype of the result; the angles are always float32.
-
-    Returns:
-        tensor `(length, D)`.
     """
     return _encode_positions(ops.arange(length) + offset, d_model, dtype)
 
@@ -41,7 +37,7 @@ def _encode_positions(positions: Tensor, d_model: int, dtype: str) -> Tensor:
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class PositionalEmbedding(keras.layers.Layer):
+class PositionalEmbedding(Layer):
     """Token embeddings times `sqrt(d_model)`, plus positions, then dropout.
 
     Vaswani et al. 2017, sections 3.4 and 3.5. Layers that are given the same `embedding` share its
@@ -53,23 +49,16 @@ class PositionalEmbedding(keras.layers.Layer):
         d_model: D, even.
         dropout_rate: dropout of the sum, in [0, 1).
         embedding: a built or unbuilt `keras.layers.Embedding` to share, or None for a new one.
-        mask_zero: whether the output has an implicit Keras mask, True where the id is not 0. The
-            layers of this package pass it on, but they apply masks given as arguments only.
+        mask_zero: whether the output has an implicit Keras mask, True where the id is not 0.
         position_embedding: a `keras.layers.Embedding` of positions, see `token_embedding`; None
             for sinusoids. At positions that it has not, TensorFlow raises an error on a CPU only.
-        **kwargs: as in `keras.layers.Layer`.
 
     Call arguments:
-        token_ids: int tensor `(B, T)`.
+        token_ids: int tensor `(B, T)`; the result is float `(B, T, D)`.
         positions: int tensor `(B, T)` or `(T,)`, the tokens' positions; None for 0, 1, 2, ….
-        training: whether dropout is applied.
-
-    Returns:
-        float tensor `(B, T, D)`.
 
     Raises:
-        ValueError: `token_ids` is not of rank 2, or is known to be longer than the table of
-            positions.
+        ValueError: `token_ids` is known to be longer than the table of positions.
     """
 
     def __init__(
@@ -89,7 +78,6 @@ class PositionalEmbedding(keras.layers.Layer):
         self.position_embedding = position_embedding
         self.dropout = keras.layers.Dropout(dropout_rate, dtype=self.dtype_policy)
         self.input_spec = keras.layers.InputSpec(ndim=2)
-        self.supports_masking = True
 
     def build(self, token_ids_shape: Shape) -> None:
         built(self.embedding, token_ids_shape)
@@ -100,7 +88,13 @@ class PositionalEmbedding(keras.layers.Layer):
         self, token_ids: Tensor, positions: Tensor | None = None, training: bool | None = None
     ) -> Tensor:
         if positions is None:
-            self._check_length(token_ids.shape[1])
+            length, table = token_ids.shape[1], self.position_embedding
+            # A GPU would read zeros at positions that the table does not have.
+            if table is not None and length is not None and length > table.input_dim:
+                raise ValueError(
+                    f"PositionalEmbedding has learned {table.input_dim} positions; received "
+                    f"token_ids of length {length}. Shorten them, or train a model with more."
+                )
             positions = ops.arange(ops.shape(token_ids)[1])
         return self.dropout(self._embed(token_ids) + self._encode(positions), training=training)
 
@@ -119,37 +113,12 @@ class PositionalEmbedding(keras.layers.Layer):
         encodings = self.position_embedding(ops.convert_to_tensor(positions, "int32"))
         return ops.cast(encodings, self.compute_dtype)
 
-    def _check_length(self, length: int | None) -> None:
-        """Raises an error for positions that the table has not; a GPU would read zeros."""
-        table = self.position_embedding
-        if table is not None and length is not None and length > table.input_dim:
-            raise ValueError(
-                f"PositionalEmbedding has learned {table.input_dim} positions; received token_ids "
-                f"of length {length}. Shorten them, or train a model with more positions."
-            )
-
     def compute_mask(self, token_ids: Tensor, previous_mask: Tensor | None = None) -> Tensor | None:
         return ops.not_equal(token_ids, 0) if self.mask_zero else previous_mask
 
-    def get_config(self) -> dict[str, Any]:
-        names = ("vocab_size", "d_model", "dropout_rate", "mask_zero")
-        layers = ("embedding", "position_embedding")
-        serialize = keras.saving.serialize_keras_object
-        return {
-            **super().get_config(),
-            **{name: getattr(self, name) for name in names},
-            **{name: serialize(getattr(self, name)) for name in layers},
-        }
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Self:
-        names = ("embedding", "position_embedding")
-        parts = {n: keras.saving.deserialize_keras_object(config[n]) for n in names}
-        return cls(**{**config, **parts})
-
 
 def token_embedding(
-    vocab_size: int, d_model: int, dtype: DType = None, name: str = "embedding"
+    vocab_size: int, d_model: int, dtype: Any = None, name: str = "embedding"
 ) -> keras.layers.Embedding:
     """An embedding matrix of tokens or positions, which can also project to logits.
 

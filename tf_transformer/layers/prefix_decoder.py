@@ -4,11 +4,10 @@ import keras
 from keras import ops
 
 from tf_transformer.layers.attention import GlobalSelfAttention
-from tf_transformer.layers.decoder import Decoder
+from tf_transformer.layers.base import Tensor
+from tf_transformer.layers.decoder import DecodingStack
 from tf_transformer.layers.encoder import Encoder, EncoderLayer
-from tf_transformer.layers.kv_cache import Cache, DecodingStep, empty_cache
-from tf_transformer.layers.masks import attention_bias, expand_mask
-from tf_transformer.layers.tensors import Int, Tensor
+from tf_transformer.layers.kv_cache import DecodingStep
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -39,14 +38,8 @@ class PrefixSelfAttention(GlobalSelfAttention):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Attends from the newest position of each hypothesis to the prefix and its own history.
 
-        Args:
-            x: float tensor `(N, D)`.
-            history: keys and values `(B, H, t * K, d_k)`.
-            prefix: keys and values `(B, H, S, d_k)`, and a bias `(B, 1, 1, S)` that hides a part.
-            step: what all layers share in this step.
-
-        Returns:
-            output `(N, D)`, and the history's keys and values with the newest position.
+        Takes and returns what `DecoderLayer.decode_step` does, with a prefix for its source; the
+        bias `(B, 1, 1, S)` hides a part of it.
         """
         queries, keys, values = self._append(x, *history, step)
         prefix_keys, prefix_values, prefix_bias = prefix
@@ -87,7 +80,7 @@ class PrefixLayer(EncoderLayer):
         prefix: tuple[Tensor, Tensor, Tensor],
         step: DecodingStep,
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """Computes the newest position of each hypothesis; all as in `PrefixSelfAttention`."""
+        """Computes the newest position of each hypothesis, as `PrefixSelfAttention`."""
         attended, *history = self.self_attention.decode_step(
             self.self_residual.pre(x), history, prefix, step
         )
@@ -95,39 +88,10 @@ class PrefixLayer(EncoderLayer):
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class PrefixStack(Encoder):
+class PrefixStack(DecodingStack, Encoder):
     """A stack of `PrefixLayer`s, with a final norm where they are norm-first.
 
-    Args: as in `LayerStack`.
+    In `start_decoding` the context is the prefix, which sees of itself what `attention_mask` says.
 
-    Call arguments and returns: as in `Encoder`.
+    Args, call arguments and returns: as in `Encoder`.
     """
-
-    decode_step = Decoder.decode_step  # the prefix is its context
-
-    def start_decoding(
-        self,
-        x: Tensor,
-        attention_mask: Tensor,
-        visible: Tensor,
-        num_steps: Int | None = None,
-        beam_size: Int | None = None,
-    ) -> Cache:
-        """Computes what depends on the prefix alone, and an empty history.
-
-        Args:
-            x: float tensor `(B, S, D)`, the prefix.
-            attention_mask: bool tensor that broadcasts to `(B, S, S)`, what it sees of itself.
-            visible: bool tensor `(B, 1, S)`, what the generated positions see of it.
-            num_steps, beam_size: as in `Transformer.start_decoding`.
-
-        Returns:
-            the cache, see `Transformer.start_decoding`.
-        """
-        dtype, mask = self.compute_dtype, expand_mask(visible, (None,) * 4)
-        cache = empty_cache(self.layers, ops.shape(x)[0], dtype, num_steps, beam_size)
-        cache["source"]["bias"] = attention_bias(mask, dtype)
-        for number, layer in enumerate(self.layers):
-            x, keys, values = layer.start_decoding(x, attention_mask)
-            cache["source"].update({f"keys_{number}": keys, f"values_{number}": values})
-        return cache

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from tf_transformer.layers.tensors import Shape, Tensor, on_rows
+from tf_transformer.layers.base import Layer, Shape, Tensor, on_rows
 
 States = dict[str, Tensor]
 
@@ -56,14 +56,12 @@ class RecurrentStack(keras.layers.Layer):
         units: D, the width of each, in each direction.
         dropout_rate: dropout of what a layer passes up to the next; its own state is never dropped.
         bidirectional: whether each layer reads in both directions.
-        **kwargs: as in `keras.layers.Layer`.
 
     Call arguments:
         x: float tensor `(B, T, E)`.
         states: as returned, the states to begin with; None for zeros.
         token_mask: bool tensor `(B, T)`, True at tokens, which come before the padding; padding
             changes no state. None where all are tokens.
-        training: whether dropout is applied.
 
     Returns:
         the top layer's states, float tensor `(B, T, D)`, or `(B, T, 2 * D)` of both directions; and
@@ -84,16 +82,10 @@ class RecurrentStack(keras.layers.Layer):
         kind, self._states = {"lstm": (LSTM, ("h", "c")), "gru": (GRU, ("h",))}[cell]
         self.width = 2 * units if bidirectional else units
         self.dropout = keras.layers.Dropout(dropout_rate, dtype=self.dtype_policy)
-        self.layers = []
+        self.layers, returned = [], {"return_sequences": True, "return_state": True}
         for index in range(num_layers):
             options = {"dtype": self.dtype_policy, "name": f"layer_{index}"}
-            layer = kind(
-                units,
-                return_sequences=True,
-                return_state=True,
-                recurrent_initializer=Orthogonal(),
-                **options,
-            )
+            layer = kind(units, recurrent_initializer=Orthogonal(), **returned, **options)
             both = keras.layers.Bidirectional(layer, **options) if bidirectional else layer
             self.layers.append(both)
 
@@ -121,7 +113,7 @@ class RecurrentStack(keras.layers.Layer):
     def step(
         self, x: Tensor, states: States, factors: list[Tensor] | None = None
     ) -> tuple[Tensor, States]:
-        """One step of all layers, of one direction.
+        """Runs one step of all layers, of one direction.
 
         Args:
             x: float tensor `(N, E)`.
@@ -150,28 +142,17 @@ class RecurrentStack(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class Maxout(keras.layers.Layer):
+class Maxout(Layer):
     """The largest of each `pool_size` neighbours of a projection (Goodfellow et al. 2013).
 
-    Args:
-        units: number of outputs.
-        pool_size: how many projections an output is the largest of.
-        **kwargs: as in `keras.layers.Layer`.
-
-    Call arguments:
-        x: float tensor `(..., D)`.
-
-    Returns:
-        float tensor `(..., units)`.
+    Maps a float tensor `(..., D)` to `(..., units)`.
     """
 
     def __init__(self, units: int, pool_size: int = 2, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.units, self.pool_size = units, pool_size
-        self.projection = keras.layers.Dense(
-            units * pool_size, dtype=self.dtype_policy, name="projection"
-        )
-        self.supports_masking = True
+        size, policy = units * pool_size, self.dtype_policy
+        self.projection = keras.layers.Dense(size, dtype=policy, name="projection")
 
     def build(self, x_shape: Shape) -> None:
         self.projection.build((None, x_shape[-1]))
@@ -184,49 +165,35 @@ class Maxout(keras.layers.Layer):
         # `ops.max` checks each time that no axis is empty.
         return functools.reduce(ops.maximum, ops.unstack(pools, self.pool_size, axis=-1))
 
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "units": self.units, "pool_size": self.pool_size}
-
-
-class _Cell:
-    """What `keras.layers.RNN` asks of a cell, around a function."""
-
-    def __init__(self, step: Callable, state: list[Tensor], dtype: str) -> None:
-        self.call = step
-        self.state_size = [tensor.shape[-1] for tensor in state]
-        self.compute_dtype = dtype
-
-    def __call__(self, inputs: Tensor, state: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
-        return self.call(inputs, state)
-
 
 def over_time(
-    step: Callable[[Tensor, list[Tensor]], tuple[Tensor, Tensor, list[Tensor]]],
-    state: list[Tensor],
-    inputs: Tensor,
-    dtype: str,
+    step: Callable, state: list[Tensor], inputs: Tensor, dtype: str
 ) -> tuple[Tensor, Tensor]:
     """Runs a step with attention at each position.
 
     Args:
         step: `(inputs (B, E), state) -> outputs (B, F), weights (B, S), state`.
         state: tensors `(B, D)`, before the first step.
-        inputs: tensor `(B, T, E)`.
+        inputs: tensor `(B, T, E)`; returned are outputs `(B, T, F)` and weights `(B, T, S)`.
         dtype: dtype of all these tensors.
-
-    Returns:
-        the outputs `(B, T, F)` and the weights `(B, T, S)`.
     """
-    sizes = []
 
-    def joined(inputs, state):
-        outputs, weights, state = step(inputs, state)
-        sizes.append(outputs.shape[-1])
-        return ops.concatenate([outputs, weights], axis=-1), state
+    class Cell:
+        """What `keras.layers.RNN` asks of a cell."""
 
+        state_size, compute_dtype = [tensor.shape[-1] for tensor in state], dtype
+
+        def call(self, inputs, states):
+            outputs, weights, states = step(inputs, states)
+            self.num_outputs = outputs.shape[-1]
+            return ops.concatenate([outputs, weights], axis=-1), states
+
+        __call__ = call
+
+    cell = Cell()
     # Keras' loop and not `ops.scan`, whose gradients XLA does not compile (Keras 3.15.1).
-    loop = keras.layers.RNN(_Cell(joined, state, dtype), return_sequences=True, dtype=dtype)
-    both, size = loop(inputs, initial_state=state), sizes[0]
+    loop = keras.layers.RNN(cell, return_sequences=True, dtype=dtype)
+    both, size = loop(inputs, initial_state=state), cell.num_outputs
     # TensorFlow knows no size of a slice of S unknown.
     outputs = ops.reshape(both[..., :size], (-1, ops.shape(inputs)[1], size))
     return outputs, both[..., size:]

@@ -5,8 +5,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from tf_transformer.layers.masks import attention_bias, expand_mask
-from tf_transformer.layers.tensors import Shape, Tensor, on_rows
+from tf_transformer.layers.base import Layer, Shape, Tensor, on_rows
+from tf_transformer.layers.masks import attention_bias, expand_mask, softmax
 
 
 def _expand_mask(mask: Tensor, query: Tensor, context: Tensor) -> Tensor:
@@ -14,19 +14,11 @@ def _expand_mask(mask: Tensor, query: Tensor, context: Tensor) -> Tensor:
     return expand_mask(mask, (query.shape[0], 1, query.shape[1], context.shape[1]))[:, 0]
 
 
-def _softmax(scores: Tensor) -> Tensor:
-    # Over a single key it is 1; Keras warns of it.
-    return ops.ones_like(scores) if scores.shape[-1] == 1 else ops.softmax(scores, axis=-1)
-
-
-class RecurrentAttention(keras.layers.Layer):
+class RecurrentAttention(Layer):
     """Base class: the mean of the context, weighted by the softmax of a score of query and key.
 
     Subclasses have `_scores`, and `project_keys` unless the context is the keys. A model with a
     loop over time projects the keys once, before the loop, and then calls `attend`.
-
-    Args:
-        **kwargs: as in `keras.layers.Layer`.
 
     Call arguments:
         query: float tensor `(B, T, D)`.
@@ -35,19 +27,10 @@ class RecurrentAttention(keras.layers.Layer):
             where attending is allowed; None for everywhere.
         position_weights: float tensor `(B, T, S)`, factors of the weights after the softmax; those
             that are 0 hide the position before it, see `PredictedWindow`. None for 1.
-        return_attention_scores: whether to return the attention weights too.
 
     Returns:
         float tensor `(B, T, C)`; with `return_attention_scores` also the weights `(B, T, S)`.
-
-    Raises:
-        ValueError: the shape of an input or of the mask does not fit.
-        TypeError: the mask is a float tensor.
     """
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.supports_masking = True
 
     def call(
         self,
@@ -69,9 +52,6 @@ class RecurrentAttention(keras.layers.Layer):
         """Returns what the score needs of the context: the keys, `(B, S, …)`."""
         return context
 
-    def _scores(self, query: Tensor, keys: Tensor) -> Tensor:
-        raise NotImplementedError
-
     def attend(
         self,
         query: Tensor,
@@ -80,19 +60,15 @@ class RecurrentAttention(keras.layers.Layer):
         bias: Tensor | None = None,
         position_weights: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """As a call, with keys of `project_keys` and an `attention_bias` for the mask.
-
-        Returns:
-            the mean of the context `(B, T, C)`, and the weights `(B, T, S)`.
-        """
+        """As a call that returns weights, with keys of `project_keys` and a bias for the mask."""
         scores = self._scores(query, keys)
         if bias is not None:
             scores = scores + bias
-        if position_weights is None:
-            weights = _softmax(scores)
-        else:
-            outside = attention_bias(position_weights > 0, self.compute_dtype)
-            weights = _softmax(scores + outside) * position_weights
+        if position_weights is not None:
+            scores = scores + attention_bias(position_weights > 0, self.compute_dtype)
+        weights = softmax(scores)
+        if position_weights is not None:
+            weights = weights * position_weights
         return ops.matmul(weights, context), weights
 
 
@@ -100,13 +76,8 @@ class RecurrentAttention(keras.layers.Layer):
 class AdditiveAttention(RecurrentAttention):
     """The score `v · tanh(W query + U key)` (Bahdanau et al. 2015, appendix A.1.2).
 
-    Luong et al. 2015 (section 3.1) call it concat, with W and U as one matrix.
-
-    Args:
-        units: width of the hidden layer.
-        **kwargs: as in `keras.layers.Layer`.
-
-    Call arguments and returns: as in `RecurrentAttention`.
+    Luong et al. 2015 (section 3.1) call it concat, with W and U as one matrix. `units` is the width
+    of the hidden layer.
     """
 
     def __init__(self, units: int, **kwargs: Any) -> None:
@@ -133,16 +104,10 @@ class AdditiveAttention(RecurrentAttention):
         hidden = ops.tanh(queries[:, :, None] + keys[:, None])
         return on_rows(self.score_projection, hidden)[..., 0]
 
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "units": self.units}
-
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class DotAttention(RecurrentAttention):
-    """The score `query · key`, for a query and a context of one width (Luong et al. 2015, 3.1).
-
-    Args, call arguments and returns: as in `RecurrentAttention`.
-    """
+    """The score `query · key`, for a query and a context of one width (Luong et al. 2015, 3.1)."""
 
     def build(self, query_shape: Shape, context_shape: Shape) -> None:
         pass
@@ -153,10 +118,7 @@ class DotAttention(RecurrentAttention):
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class GeneralAttention(DotAttention):
-    """The score `query · W key` (Luong et al. 2015, section 3.1).
-
-    Args, call arguments and returns: as in `RecurrentAttention`.
-    """
+    """The score `query · W key` (Luong et al. 2015, section 3.1)."""
 
     def build(self, query_shape: Shape, context_shape: Shape) -> None:
         self.key_projection = keras.layers.Dense(
@@ -169,7 +131,7 @@ class GeneralAttention(DotAttention):
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class PredictedWindow(keras.layers.Layer):
+class PredictedWindow(Layer):
     """Where to attend: a Gaussian around a position that the query predicts.
 
     Local attention with predictive alignment, local-p (Luong et al. 2015, section 3.2): the centre
@@ -180,15 +142,11 @@ class PredictedWindow(keras.layers.Layer):
     Args:
         window: D of the paper, how many positions to each side can be attended to, at least 1.
         units: width of the hidden layer.
-        **kwargs: as in `keras.layers.Layer`.
 
     Call arguments:
-        query: float tensor `(B, T, D)`.
+        query: float tensor `(B, T, D)`; the result is `(B, T, S)`.
         context: float tensor `(B, S, C)`, of which only S matters.
         attention_mask: as in `RecurrentAttention`; its tokens, which come first, are counted as L.
-
-    Returns:
-        float tensor `(B, T, S)`.
     """
 
     def __init__(self, window: int, units: int, **kwargs: Any) -> None:
@@ -196,11 +154,8 @@ class PredictedWindow(keras.layers.Layer):
         if window < 1:
             raise ValueError(f"window must be at least 1; received {window=}.")
         self.window, self.units, policy = window, units, self.dtype_policy
-        self.hidden = keras.layers.Dense(
-            units, activation="tanh", use_bias=False, dtype=policy, name="hidden"
-        )
+        self.hidden = keras.layers.Dense(units, "tanh", False, dtype=policy, name="hidden")
         self.centre = keras.layers.Dense(1, use_bias=False, dtype=policy, name="centre")
-        self.supports_masking = True
 
     def build(self, query_shape: Shape, context_shape: Shape) -> None:
         self.hidden.build((None, query_shape[-1]))
@@ -219,6 +174,3 @@ class PredictedWindow(keras.layers.Layer):
         factors = ops.exp(-2.0 * ops.square(distances / self.window))
         inside = ops.abs(distances) <= self.window
         return ops.cast(ops.where(inside, factors, 0.0), self.compute_dtype)
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "window": self.window, "units": self.units}

@@ -4,7 +4,7 @@ from typing import Any
 
 import keras
 
-from tf_transformer.layers.tensors import Shape, Tensor
+from tf_transformer.layers.base import Layer, Shape, Tensor
 
 # The epsilon of the paper's own code; Keras' default of 1e-3 is large beside small activations.
 LAYER_NORM_EPSILON = 1e-6
@@ -16,26 +16,17 @@ def layer_norm(dtype: keras.DTypePolicy, name: str = "norm") -> keras.layers.Lay
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class Residual(keras.layers.Layer):
+class Residual(Layer):
     """Dropout, residual connection and layer normalisation around one sub-layer.
 
     Post-norm, `LayerNorm(x + Dropout(f(x)))`, is the paper's (Vaswani et al. 2017, sections 3.1
     and 5.4). Pre-norm, `x + Dropout(f(LayerNorm(x)))`, needs less care in the warm-up (Xiong et
-    al. 2020). Both are `residual.post(x, f(residual.pre(x)))`.
+    al. 2020). Both are `residual.post(x, f(residual.pre(x)))`; a call is one of `post`.
 
     Args:
         d_model: D.
         dropout_rate: dropout of the sub-layer's output, in [0, 1).
         norm_first: whether the sub-layer's input is normalised (pre-norm) or the sum (post-norm).
-        **kwargs: as in `keras.layers.Layer`.
-
-    Call arguments, as of `post`:
-        x: float tensor `(..., D)`, the input of the sub-layer and of `pre`.
-        sublayer_output: float tensor `(..., D)`.
-        training: whether dropout is applied.
-
-    Returns:
-        float tensor `(..., D)`.
     """
 
     def __init__(
@@ -45,7 +36,6 @@ class Residual(keras.layers.Layer):
         self.d_model, self.dropout_rate, self.norm_first = d_model, dropout_rate, norm_first
         self.norm = layer_norm(self.dtype_policy)
         self.dropout = keras.layers.Dropout(dropout_rate, dtype=self.dtype_policy)
-        self.supports_masking = True
 
     def build(self, x_shape: Shape, sublayer_output_shape: Shape | None = None) -> None:
         self.norm.build((None, None, self.d_model))
@@ -61,7 +51,3 @@ class Residual(keras.layers.Layer):
 
     def call(self, x: Tensor, sublayer_output: Tensor, training: bool | None = None) -> Tensor:
         return self.post(x, sublayer_output, training)
-
-    def get_config(self) -> dict[str, Any]:
-        names = ("d_model", "dropout_rate", "norm_first")
-        return {**super().get_config(), **{name: getattr(self, name) for name in names}}

@@ -1,86 +1,64 @@
 """Self-attention to near positions only, in time and memory that grow with the length alone."""
 
-from typing import Any, NamedTuple, Self
+from typing import Any
 
 import keras
 from keras import ops
 
 from tf_transformer.layers.attention import GlobalSelfAttention
+from tf_transformer.layers.base import Int, Tensor
 from tf_transformer.layers.masks import attention_bias
-from tf_transformer.layers.tensors import Int, Tensor
 
 
-class _Blocks(NamedTuple):
-    """A sequence in blocks, each of which attends to itself and to its neighbours.
+class _Blocks:
+    """A sequence of T positions in n blocks of b, each of which attends to itself and neighbours.
 
     No block is longer than the radius, so what a position attends to is in its own block, in the
     one before and in the one after: its window of w = 3b positions, or of 2b without the one after.
-
-    Attributes:
-        length: T.
-        radius: how far a position attends.
-        ahead: 1 if a block attends to the one after it, else 0.
-        size: b, positions in a block.
-        number: n, blocks.
     """
 
-    length: Int
-    radius: int
-    ahead: int
-    size: Int
-    number: Int
-
-    @classmethod
-    def of(cls, length: Int, radius: int, ahead: int) -> Self:
-        """Returns the blocks of a sequence."""
+    def __init__(self, length: Int, radius: int, ahead: int) -> None:
+        """`ahead` is 1 if a block attends to the one after it, else 0."""
         known = isinstance(length, int)
-        size = min(max(length, 1), radius) if known else ops.clip(length, 1, radius)
-        return cls(length, radius, ahead, size, -(-length // size))
-
-    @property
-    def window(self) -> Int:
-        """w, the positions that a block attends to."""
-        return (2 + self.ahead) * self.size
+        self.length, self.radius, self.ahead = length, radius, ahead
+        self.size = min(max(length, 1), radius) if known else ops.clip(length, 1, radius)
+        self.number = -(-length // self.size)
+        self.window = (2 + ahead) * self.size
 
     def queries(self, x: Tensor) -> Tensor:
         """Cuts `(B, H, T, E)` into the blocks `(B, H, n, b, E)`."""
-        shape = ops.shape(x)
-        padded = _pad(x, 0, self.number * self.size - self.length)
-        return ops.reshape(padded, (*shape[:2], self.number, self.size, shape[3]))
+        return self._cut(x, 0, self.number)
 
     def keys(self, x: Tensor) -> Tensor:
         """Gathers from `(B, H, T, E)` the windows of all blocks, `(B, H, n, w, E)`."""
-        shape = ops.shape(x)
-        after = (self.number + self.ahead) * self.size - self.length
-        blocks = ops.reshape(
-            _pad(x, self.size, after),
-            (*shape[:2], 1 + self.number + self.ahead, self.size, shape[3]),
-        )
+        blocks = self._cut(x, self.size, 1 + self.number + self.ahead)
         neighbours = [blocks[:, :, i : i + self.number] for i in range(2 + self.ahead)]
         return ops.concatenate(neighbours, axis=3)
 
-    def mask(self, mask: Tensor | None) -> Tensor:
-        """What each position may attend to of its window, `(B, H, n, b, w)` with axes of size 1.
+    def _cut(self, x: Tensor, before: Int, number: Int) -> Tensor:
+        """Cuts `(B, H, T, E)` into blocks, with zeros before and after it."""
+        after = number * self.size - before - self.length
+        padded = ops.pad(x, ((0, 0), (0, 0), (before, after), (0, 0)))
+        return ops.reshape(padded, (*ops.shape(x)[:2], number, self.size, ops.shape(x)[3]))
 
-        Args:
-            mask: bool tensor that broadcasts to `(B, H, T, T)`; None for everywhere.
+    def mask(self, mask: Tensor | None) -> Tensor:
+        """What each position may attend to in its window, broadcasts to `(B, H, n, b, w)`.
+
+        The mask is bool and broadcasts to `(B, H, T, T)`; None for everywhere.
         """
+        starts = ops.arange(self.number)[:, None, None] * self.size
+        queries = starts + ops.arange(self.size)[:, None]
+        keys = starts + ops.arange(self.window) - self.size
+        near = ops.abs(keys - queries) <= self.radius
+        near = near & (keys <= queries + self.ahead * self.radius)
+        near = near & (keys >= 0) & (keys < self.length)
         if mask is None:
-            mask = ops.ones((1, 1, 1, 1), "bool")
-        same_for_all = mask.shape[2] == 1  # as a padding mask
-        length = 1 if same_for_all else self.length
-        mask = ops.logical_and(mask, ops.ones((length, self.length), "bool"))
-        by_key = ops.swapaxes(ops.cast(mask, "int32"), 2, 3)
-        windows = ops.swapaxes(self.keys(by_key), 3, 4)  # (B, H, n, T, w)
-        if not same_for_all:  # of the queries of all blocks, those of its own
-            batch_size, heads = ops.shape(windows)[:2]
-            merged = (batch_size, heads * self.number, self.length, self.window)
-            pairs = (batch_size, heads, self.number * self.number, self.size, self.window)
-            windows = ops.reshape(self.queries(ops.reshape(windows, merged)), pairs)
-            windows = ops.take(windows, ops.arange(self.number) * (self.number + 1), axis=2)
-        distances = ops.arange(self.window) - self.size - ops.arange(self.size)[:, None]
-        near = (ops.abs(distances) <= self.radius) & (distances <= self.ahead * self.radius)
-        return ops.logical_and(ops.cast(windows, "bool"), near)
+            return near
+        *leading, num_queries, num_keys = ops.shape(mask)
+        # An axis of size 1 has one index only.
+        rows, columns = ops.clip(queries, 0, num_queries - 1), ops.clip(keys, 0, num_keys - 1)
+        pairs = ops.reshape(mask, (*leading, num_queries * num_keys))
+        return near & ops.take(pairs, rows * num_keys + columns, axis=2)
 
     def joined(self, blocks: Tensor) -> Tensor:
         """Joins the blocks `(B, H, n, b, E)` to `(B, H, T, E)`."""
@@ -99,11 +77,6 @@ class _Blocks(NamedTuple):
         return ops.take_along_axis(rows, indices[None, None], axis=-1)
 
 
-def _pad(x: Tensor, before: Int, after: Int) -> Tensor:
-    """Adds zeros to the third of four axes."""
-    return ops.pad(x, ((0, 0), (0, 0), (before, after), (0, 0)))
-
-
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class RestrictedSelfAttention(GlobalSelfAttention):
     """Self-attention of each position to those at most `radius` away: restricted attention.
@@ -112,17 +85,8 @@ class RestrictedSelfAttention(GlobalSelfAttention):
     equals `GlobalSelfAttention` with `local_mask`, but blocks of positions attend to neighbouring
     blocks, so that time and memory grow with `T * radius` and not with `T * T`.
 
-    Args:
-        num_heads, d_model, dropout_rate, **kwargs: as in `MultiHeadAttention`.
+    Args, call arguments and returns: as in `GlobalSelfAttention`, and
         radius: how far a position attends to each side, at least 1.
-
-    Call arguments: as in `GlobalSelfAttention`; `attention_mask` applies in addition.
-
-    Returns:
-        as `GlobalSelfAttention`. The weights `(B, H, T, T)` are made only on request.
-
-    Raises:
-        ValueError: `radius` is less than 1, or as in `MultiHeadAttention`.
     """
 
     _ahead = 1
@@ -144,7 +108,7 @@ class RestrictedSelfAttention(GlobalSelfAttention):
     ) -> Tensor | tuple[Tensor, Tensor]:
         mask = self._mask(attention_mask, x, x)
         queries, keys, values = self._heads(self.query_key_value_projection, x, 3)
-        blocks = _Blocks.of(ops.shape(x)[1], self.radius, self._ahead)
+        blocks = _Blocks(ops.shape(x)[1], self.radius, self._ahead)
         heads, weights = self._weigh(
             blocks.queries(queries),
             blocks.keys(self._scaled(keys)),
@@ -155,15 +119,9 @@ class RestrictedSelfAttention(GlobalSelfAttention):
         output = self._join(blocks.joined(heads))
         return (output, blocks.weights(weights)) if return_attention_scores else output
 
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "radius": self.radius}
-
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class RestrictedCausalSelfAttention(RestrictedSelfAttention):
-    """Self-attention of each position to itself and the `radius` positions before it.
-
-    Args, call arguments and returns: as in `RestrictedSelfAttention`.
-    """
+    """Self-attention of each position to itself and the `radius` positions before it."""
 
     _ahead = 0

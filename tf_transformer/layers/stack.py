@@ -1,28 +1,24 @@
 """What encoders and decoders have in common: the parts of their layers, and stacks of these."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import keras
 
 from tf_transformer.layers.attention import GlobalSelfAttention
+from tf_transformer.layers.base import Layer, Shape, Tensor, built
 from tf_transformer.layers.feed_forward import FeedForward
 from tf_transformer.layers.residual import Residual, layer_norm
-from tf_transformer.layers.tensors import Shape, Tensor, built
 
 
-class TransformerLayer(keras.layers.Layer):
+class TransformerLayer(Layer):
     """Base class of encoder and decoder layers: self-attention and a feed-forward network.
 
     Args:
-        d_model: D.
-        num_heads: H.
-        d_ff: width of the feed-forward network.
-        dropout_rate: dropout of each sub-layer's output, in [0, 1).
-        attention_dropout_rate: dropout of the attention weights, in [0, 1).
-        norm_first: whether each sub-layer's input is normalised, see `Residual`.
-        activation: that of the feed-forward network, see `FeedForward`.
-        **kwargs: as in `keras.layers.Layer`.
+        d_model, num_heads, d_ff: D, H, and the width of the feed-forward network.
+        dropout_rate, attention_dropout_rate: dropout of each sub-layer's output, and of the
+            attention weights, in [0, 1).
+        norm_first, activation: see `Residual` and `FeedForward`.
     """
 
     self_attention_class: ClassVar[type[GlobalSelfAttention]] = GlobalSelfAttention
@@ -43,7 +39,6 @@ class TransformerLayer(keras.layers.Layer):
         self.dropout_rate, self.attention_dropout_rate = dropout_rate, attention_dropout_rate
         self.norm_first, self.activation = norm_first, activation
         self.input_spec = keras.layers.InputSpec(ndim=3, axes={-1: d_model})
-        self.supports_masking = True
         self._create_attention()
         self.feed_forward = FeedForward(
             d_model, d_ff, activation, dtype=self.dtype_policy, name="feed_forward"
@@ -68,33 +63,20 @@ class TransformerLayer(keras.layers.Layer):
         ):  # fmt: skip
             layer.build(x_shape)
 
-    def _attend_to_self(
-        self, x: Tensor, mask: Tensor | None, training: bool | None
-    ) -> tuple[Tensor, Tensor]:
+    def _attend_to_self(self, x, mask, training):
         """The output of the first sub-layer `(B, T, D)`, and its weights `(B, H, T, T)`."""
         attended, weights = self.self_attention(
-            self.self_residual.pre(x),
-            attention_mask=mask,
-            training=training,
-            return_attention_scores=True,
+            self.self_residual.pre(x), mask, training=training, return_attention_scores=True
         )
         return self.self_residual.post(x, attended, training), weights
 
-    def _transform(self, x: Tensor, training: bool | None = None) -> Tensor:
+    def _transform(self, x, training=None):
         """The output of the last sub-layer, the feed-forward network."""
         transformed = self.feed_forward(self.feed_forward_residual.pre(x))
         return self.feed_forward_residual.post(x, transformed, training)
 
-    def get_config(self) -> dict[str, Any]:
-        names = (
-            "d_model", "num_heads", "d_ff", "dropout_rate", "attention_dropout_rate", "norm_first",
-        )  # fmt: skip
-        config = {**super().get_config(), **{name: getattr(self, name) for name in names}}
-        activation = keras.activations.get(self.activation)
-        return {**config, "activation": keras.activations.serialize(activation)}
 
-
-class LayerStack(keras.layers.Layer):
+class LayerStack(Layer):
     """Base class of stacks of layers, with a final norm where the layers are norm-first.
 
     Args:
@@ -108,23 +90,21 @@ class LayerStack(keras.layers.Layer):
         self.layers = list(layers)
         self.d_model = layers[0].d_model
         self.norm = layer_norm(self.dtype_policy) if layers[0].norm_first else None
-        self.supports_masking = True
 
-    def _build_layers(self, *shapes: Shape) -> None:
+    def build(self, x_shape: Shape, *context_shape: Shape) -> None:
         for layer in self.layers:
-            built(layer, *shapes)
+            built(layer, x_shape, *context_shape)
         if self.norm is not None:
-            built(self.norm, shapes[0])
+            built(self.norm, x_shape)
+
+    def _run(self, x: Tensor, *context: Tensor, **options: Any) -> tuple[Any, ...]:
+        """The output, and for each kind of attention a list of each layer's weights."""
+        all_weights = []
+        for layer in self.layers:
+            x, *weights = layer(x, *context, return_attention_scores=True, **options)
+            all_weights.append(weights)
+        return self._normalised(x), *map(list, zip(*all_weights, strict=True))
 
     def _normalised(self, x: Tensor) -> Tensor:
         """The stack's output, from that of its last layer."""
         return x if self.norm is None else self.norm(x)
-
-    def get_config(self) -> dict[str, Any]:
-        layers = [keras.saving.serialize_keras_object(layer) for layer in self.layers]
-        return {**super().get_config(), "layers": layers}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Self:
-        layers = [keras.saving.deserialize_keras_object(layer) for layer in config["layers"]]
-        return cls(**{**config, "layers": layers})

@@ -1,7 +1,8 @@
 """The architectures: each has a configuration, a model class and presets.
 
-A new architecture is a file in `models/` and a row of `ARCHITECTURES`. Nothing here imports Keras:
-the command line reads the settings long before a model is built.
+A new architecture is a file in `models/`, a row of `ARCHITECTURES` and two public names: that of
+its model, and the same with `Config` for its configuration. Nothing here imports Keras: the command
+line reads the settings long before a model is built.
 """
 
 import dataclasses
@@ -14,45 +15,39 @@ from tf_transformer.models.configs import ModelConfig
 
 
 class Architecture(NamedTuple):
-    """One architecture.
-
-    Attributes:
-        config: The dataclass of its configuration.
-        class_name: The class of its model, a public name of `models`.
-        presets: The settings of each preset, by name.
-        trains_on_text: Whether text without translations is enough to train it: its source may be
-            the end alone.
-    """
+    """One architecture: its configuration, and the settings of each preset by name."""
 
     config: type[ModelConfig]
-    class_name: str
     presets: Mapping[str, Mapping[str, Any]]
+    # Whether text without translations is enough to train it: its source may be the end alone.
     trains_on_text: bool = False
 
     @property
     def translates(self) -> bool:
         """Whether its model can be decoded; one that cannot only scores text."""
-        methods = (getattr(self.model(), name, None) for name in ("start_decoding", "decode_step"))
-        return all(map(callable, methods))
+        return hasattr(self.model(), "start_decoding")
 
     def model(self) -> type:
-        """The class of its model; the first call imports it, and Keras."""
-        from tf_transformer import models
+        """The class of its model, a public name; the first call imports it, and Keras."""
+        import tf_transformer
 
-        return getattr(models, self.class_name)
+        return getattr(tf_transformer, self.config.__name__.removesuffix("Config"))
 
 
 def _sizes(num_layers: int, d_model: int, d_ff: int, num_heads: int) -> dict[str, int]:
     return {"num_layers": num_layers, "d_model": d_model, "d_ff": d_ff, "num_heads": num_heads}
 
 
-# About as many parameters as the Transformer's.
+# A stack of 8 layers has about as many parameters as the tiny Transformer. With 8,000 joint
+# subwords the recurrent models have 2.1 to 3 million, as it has, too. A second layer of LSTM is
+# the papers', and needs far more updates than a small corpus gives.
 _TINY_STACK = {"tiny": _sizes(8, 128, 256, 4)}
+_TINY_LSTM = {"tiny": {"num_layers": 1, "d_model": 224}}
+_TINY_GRU = {"tiny": {"d_model": 128, "num_units": 256}}
 
 ARCHITECTURES: dict[str, Architecture] = {
     "transformer": Architecture(
         configs.TransformerConfig,
-        "Transformer",
         {
             "tiny": _sizes(4, 128, 256, 4),  # Wu et al. 2021, for small corpora
             "small": _sizes(4, 128, 512, 8),  # TensorFlow's tutorial
@@ -60,33 +55,14 @@ ARCHITECTURES: dict[str, Architecture] = {
             "big": _sizes(6, 1024, 4096, 16),  # Vaswani et al. 2017
         },
     ),
-    # With 8,000 joint subwords these have 2.1 to 3 million parameters, as the Transformer's. A
-    # second layer of LSTM is the papers', and needs far more updates than a small corpus gives.
-    "sutskever": Architecture(
-        configs.SutskeverConfig, "Sutskever", {"tiny": {"num_layers": 1, "d_model": 224}}
-    ),
-    "cho": Architecture(configs.ChoConfig, "Cho", {"tiny": {"d_model": 128, "num_units": 256}}),
-    "bahdanau": Architecture(
-        configs.BahdanauConfig, "Bahdanau", {"tiny": {"d_model": 128, "num_units": 256}}
-    ),
-    "luong": Architecture(
-        configs.LuongConfig, "Luong", {"tiny": {"num_layers": 1, "d_model": 224}}
-    ),
-    "prefix_lm": Architecture(
-        configs.PrefixLanguageModelConfig, "PrefixLanguageModel", _TINY_STACK
-    ),
-    "causal_lm": Architecture(
-        configs.CausalLanguageModelConfig, "CausalLanguageModel", _TINY_STACK, trains_on_text=True
-    ),
-    "permutation_lm": Architecture(
-        configs.PermutationLanguageModelConfig,
-        "PermutationLanguageModel",
-        _TINY_STACK,
-        trains_on_text=True,
-    ),
-    "masked_lm": Architecture(
-        configs.MaskedLanguageModelConfig, "MaskedLanguageModel", _TINY_STACK, trains_on_text=True
-    ),
+    "sutskever": Architecture(configs.SutskeverConfig, _TINY_LSTM),
+    "cho": Architecture(configs.ChoConfig, _TINY_GRU),
+    "bahdanau": Architecture(configs.BahdanauConfig, _TINY_GRU),
+    "luong": Architecture(configs.LuongConfig, _TINY_LSTM),
+    "prefix_lm": Architecture(configs.PrefixLanguageModelConfig, _TINY_STACK),
+    "causal_lm": Architecture(configs.CausalLanguageModelConfig, _TINY_STACK, True),
+    "permutation_lm": Architecture(configs.PermutationLanguageModelConfig, _TINY_STACK, True),
+    "masked_lm": Architecture(configs.MaskedLanguageModelConfig, _TINY_STACK, True),
 }
 
 
@@ -96,22 +72,14 @@ def architecture_name(config: ModelConfig) -> str:
 
 
 def require_architecture(name: str) -> Architecture:
-    """The row of an architecture.
-
-    Raises:
-        ConfigError: The name is unknown.
-    """
+    """Returns the row of an architecture; a ConfigError names the nearest of an unknown one."""
     if name not in ARCHITECTURES:
         raise ConfigError(f"unknown architecture {name!r}: {did_you_mean(name, ARCHITECTURES)}")
     return ARCHITECTURES[name]
 
 
 def require_preset(name: str, architecture: str = "transformer") -> Mapping[str, Any]:
-    """The settings of a preset.
-
-    Raises:
-        ConfigError: The architecture is unknown, or has no such preset.
-    """
+    """Returns the settings of a preset; a ConfigError names the nearest of an unknown one."""
     presets = require_architecture(architecture).presets
     if name not in presets:
         which = "preset" if architecture == "transformer" else f"preset of {architecture}"
@@ -129,13 +97,9 @@ def preset(
     """The configuration of a preset; change single fields with `dataclasses.replace`.
 
     Args:
-        name: `"tiny"`; of some architectures also `"small"`, `"base"` or `"big"`.
-        source_vocab_size: V of the source.
-        target_vocab_size: V of the target; embeddings are tied where both are equal.
+        name: `"tiny"`; of the Transformer also `"small"`, `"base"` or `"big"`.
+        source_vocab_size, target_vocab_size: V of each; embeddings are tied where both are equal.
         architecture: A key of `ARCHITECTURES`.
-
-    Raises:
-        ConfigError: A name is unknown.
     """
     return require_architecture(architecture).config(
         source_vocab_size=source_vocab_size,
@@ -161,13 +125,10 @@ def with_tokenizers(
 
 
 def build_model(config: ModelConfig, dtype: Any = None) -> Any:
-    """An untrained model.
+    """Returns an untrained `keras.Model`.
 
     Args:
         config: The configuration of one of the `ARCHITECTURES`, vocabularies included.
         dtype: A Keras dtype policy, such as `"mixed_bfloat16"`; None is the global one.
-
-    Returns:
-        A `keras.Model`.
     """
     return ARCHITECTURES[architecture_name(config)].model()(config, dtype=dtype)

@@ -6,10 +6,9 @@ from typing import Any, ClassVar
 
 import keras
 
+from tf_transformer.layers.base import Tensor, built
 from tf_transformer.layers.output import OutputProjection
 from tf_transformer.layers.positions import PositionalEmbedding, token_embedding
-from tf_transformer.layers.stack import TransformerLayer
-from tf_transformer.layers.tensors import Tensor
 from tf_transformer.models.configs import ModelConfig
 
 Inputs = Mapping[str, Tensor] | tuple[Tensor, Tensor] | list[Tensor]
@@ -18,9 +17,9 @@ Inputs = Mapping[str, Tensor] | tuple[Tensor, Tensor] | list[Tensor]
 class SequenceModel(keras.Model):
     """A model of target tokens, given source tokens, that Keras trains and saves.
 
-    Subclasses set `config_class`, create and build their layers, and have the three entry points
-    of the model contract: `call` (teacher forcing), `start_decoding` and `decode_step`. All weights
-    exist after the constructor.
+    Subclasses set `config_class`, create and build their layers in `_create_layers`, and have the
+    three entry points of the model contract: `call` (teacher forcing), `start_decoding` and
+    `decode_step`. All weights exist after the constructor.
 
     Args:
         config: an instance of `config_class`, or a dict of its fields.
@@ -32,14 +31,10 @@ class SequenceModel(keras.Model):
             of both; the target starts with the begin id, and both are padded with
             `config.pad_id`. A dict may have `labels` int `(B, T)` too: the call then returns their
             statistics instead of logits, of which only 16 MiB are in memory at a time.
-        training: whether dropout is applied.
 
     Returns:
         logits float32 `(B, T, V)`: those at `t` predict the token after `target_ids[:, t]`; or,
         with `labels`, their statistics float32 `(B, T, 3)`, see `layers/output.py`.
-
-    Raises:
-        ConfigError: `config` lacks the sizes of the vocabularies.
     """
 
     config_class: ClassVar[type[ModelConfig]]
@@ -58,36 +53,26 @@ class SequenceModel(keras.Model):
         if not self.built:
             self._create_layers()
 
-    def _create_layers(self) -> None:
-        """Creates all layers, and builds them."""
-        raise NotImplementedError
-
-    def _positional_embedding(
-        self, name: str, vocab_size: int, dropout_rate: float, tokens: keras.layers.Embedding | None
-    ) -> PositionalEmbedding:
+    def _positional_embedding(self, name, vocab_size, dropout_rate, tokens):
         """An embedding with the configuration's positions; `tokens` is one to share, or None."""
-        width, policy, positions = self.config.d_model, self.dtype_policy, None
-        if self.config.position_limit is not None:
-            limit, kind = self.config.position_limit, "position_embedding"
-            positions = token_embedding(limit, width, dtype=policy, name=kind)
+        config, policy, positions = self.config, self.dtype_policy, None
+        if config.position_limit is not None:
+            sizes, kind = (config.position_limit, config.d_model), "position_embedding"
+            positions = token_embedding(*sizes, dtype=policy, name=kind)
         options = {"position_embedding": positions, "dtype": policy, "name": f"{name}_embedding"}
-        layer = PositionalEmbedding(vocab_size, width, dropout_rate, tokens, **options)
-        layer.build((None, None))
-        return layer
+        sizes = vocab_size, config.d_model, dropout_rate
+        return built(PositionalEmbedding(*sizes, tokens, **options), (None, None))
 
-    def _transformer_layers(
-        self, kind: type[TransformerLayer], **options: Any
-    ) -> list[TransformerLayer]:
+    def _transformer_layers(self, kind, **options):
         """The layers of a stack, not built yet."""
         options = {**self.config.layer_options, "dtype": self.dtype_policy, **options}
         return [kind(**options, name=f"layer_{index}") for index in range(self.config.num_layers)]
 
-    def _output_projection(self, embedding: keras.layers.Embedding | None) -> OutputProjection:
+    def _output_projection(self, embedding):
         """The projection to the target's vocabulary, tied to an embedding or not."""
         sizes, options = (self.config.target_vocab_size, self.config.pad_id), {"dtype": "float32"}
         projection = OutputProjection(*sizes, embedding, name="output_projection", **options)
-        projection.build((None, None, self.config.d_model))
-        return projection
+        return built(projection, (None, None, self.config.d_model))
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """As `keras.Model.compile`, but XLA compiles only with `jit_compile=True`, not by default.

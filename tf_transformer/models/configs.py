@@ -26,21 +26,10 @@ def fields_of(config: type) -> dict[str, FieldInfo]:
 class ModelConfig:
     """What the configurations of all architectures share.
 
-    The vocabularies and `pad_id` come from the tokenizers (`with_tokenizers`), all other fields
-    from the table `[model]` of run.toml.
-
-    Attributes:
-        source_vocab_size: V of the source; None until the tokenizer is known.
-        target_vocab_size: V of the target; None until the tokenizer is known.
-        d_model: D.
-        dropout_rate: Dropout of embeddings and layers; None in a run's configuration until it is
-            chosen.
-        tie_embeddings: Whether source, target and output share one matrix (Press & Wolf 2016).
-        pad_id: The id of padding in both vocabularies.
-
-    Raises:
-        pydantic.ValidationError: A value is out of range, `pad_id` is outside the vocabularies, or
-            these differ and are to be tied.
+    The sizes V of the vocabularies and `pad_id` come from the tokenizers (`with_tokenizers`), all
+    other fields from the table `[model]` of run.toml. The vocabularies and the dropout rates are
+    None until they are known. With `tie_embeddings` source, target and output share one matrix
+    (Press & Wolf 2016). An invalid value raises a `pydantic.ValidationError`.
     """
 
     source_vocab_size: PositiveInt | None = None
@@ -48,10 +37,11 @@ class ModelConfig:
     d_model: PositiveInt = setting(512, "width of the model")
     dropout_rate: Rate | None = setting(0.1, "dropout of embeddings and layers")
     tie_embeddings: bool = setting(
-        True,
-        "one matrix for source, target and output; default: if the vocabulary is joint",
+        True, "one matrix for source, target and output; default: if the vocabulary is joint"
     )
     pad_id: NonNegativeInt = 0
+    # The most positions of a sequence, its begin token included; None for any number.
+    position_limit: ClassVar[int | None] = None
 
     @model_validator(mode="after")
     def _check_vocabularies(self) -> "ModelConfig":
@@ -69,11 +59,6 @@ class ModelConfig:
             )
         return self
 
-    @property
-    def position_limit(self) -> int | None:
-        """The most positions of a sequence, its begin token included; None for any number."""
-        return None
-
     def require_complete(self) -> None:
         """Raises a ValueError unless the vocabularies and the dropout rates are known."""
         for name in ("source_vocab_size", "target_vocab_size", "dropout_rate"):
@@ -89,18 +74,8 @@ class ModelConfig:
 class AttentionConfig(ModelConfig):
     """What the configurations of all stacks of multi-head attention share.
 
-    Attributes:
-        d_model: D, even and a multiple of `num_heads`.
-        num_layers: Layers; of a Transformer's encoder, and as many of its decoder.
-        num_heads: H.
-        d_ff: Width of the feed-forward networks.
-        attention_dropout_rate: Dropout of the attention weights (not in the paper); None in a run's
-            configuration until it is chosen.
-        norm_first: Whether to normalise before each sub-layer; False is the paper's post-norm.
-
-    Raises:
-        pydantic.ValidationError: As in `ModelConfig`, or `d_model` is odd or no multiple of
-            `num_heads`.
+    `d_model` is even and a multiple of `num_heads`. Dropout of attention weights is not in the
+    paper, whose normalisation is that of `norm_first=False`.
     """
 
     num_layers: PositiveInt = setting(6, "layers; of an encoder and of its decoder each")
@@ -130,12 +105,9 @@ class AttentionConfig(ModelConfig):
 class TransformerConfig(AttentionConfig):
     """The configuration of a Transformer (Vaswani et al. 2017, table 3).
 
-    Attributes:
-        activation: Activation of the feed-forward networks; the paper's is relu.
-        positions: Sinusoids (section 3.5), or a trained table of each side (table 3, row E).
-        max_positions: Rows of these tables: one more than the tokens of the longest sentence.
-        tie_output: Whether target and output share one matrix where the source has its own (Press
-            & Wolf 2016); with `tie_embeddings` all three do.
+    Positions are sinusoids (section 3.5), or a trained table for each side (table 3, row E), whose
+    `max_positions` are one more than the tokens of the longest sentence. With `tie_output` target
+    and output share one matrix where the source has its own (Press & Wolf 2016).
     """
 
     activation: Literal["relu", "gelu", "swish"] = setting("relu", "of the feed-forward networks")
@@ -144,8 +116,7 @@ class TransformerConfig(AttentionConfig):
     )
     max_positions: PositiveInt = setting(512, "learned positions, above max_length")
     tie_output: bool = setting(
-        False,
-        "one matrix for target and output, where the source has its own vocabulary",
+        False, "one matrix for target and output, where the source has its own vocabulary"
     )
 
     @property
@@ -180,12 +151,10 @@ class PermutationLanguageModelConfig(LanguageModelConfig):
 
 @dataclass(frozen=True, config=CHECKED)
 class MaskedLanguageModelConfig(LanguageModelConfig):
-    """The configuration of a `MaskedLanguageModel`.
+    """The configuration of a `MaskedLanguageModel`; targets end with `eos_id`.
 
-    Attributes:
-        mask_id: What is shown in place of a masked token: an id that no text has, such as that of
-            unknown tokens if the tokenizer falls back to bytes.
-        eos_id: The token that targets end with.
+    A masked token is shown as `mask_id`, an id that no text has, such as that of unknown tokens if
+    the tokenizer falls back to bytes.
     """
 
     mask_id: NonNegativeInt = 1
@@ -200,10 +169,7 @@ class Seq2SeqConfig(ModelConfig):
 
     Attributes:
         cell: `"lstm"` or `"gru"`.
-        num_layers: Layers of the encoder, and as many of the decoder.
-        num_units: Width of the states; that of the embeddings unless the paper has another.
         bidirectional: Whether the encoder reads in both directions.
-        reverse_source: Whether the source is read from its last token to its first.
         attention_score: The score of query and key; None for no attention.
         attention_window: D of local attention (Luong et al. 2015, section 3.2, local-p), 10 in the
             paper; None for global attention.

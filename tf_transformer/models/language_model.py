@@ -11,11 +11,11 @@ from typing import ClassVar
 import keras
 from keras import ops
 
+from tf_transformer.layers.base import Int, Tensor, built
 from tf_transformer.layers.kv_cache import Cache
 from tf_transformer.layers.masks import causal_mask, padding_mask, permutation_mask, prefix_mask
 from tf_transformer.layers.positions import token_embedding
 from tf_transformer.layers.prefix_decoder import PrefixLayer, PrefixStack
-from tf_transformer.layers.tensors import Int, Tensor
 from tf_transformer.models import configs
 from tf_transformer.models.base import Inputs, SequenceModel, split_inputs
 
@@ -44,25 +44,20 @@ class LanguageModel(SequenceModel):
         self.target_embedding = embedding("target", config.target_vocab_size, 0.0, shared)
         if self.has_segments:
             deviation = keras.initializers.RandomNormal(stddev=1.0)  # as tokens'
-            self.segment_embedding = keras.layers.Embedding(
+            segments = keras.layers.Embedding(
                 2, config.d_model, deviation, dtype=policy, name="segment_embedding"
             )
-            self.segment_embedding.build((None,))
+            self.segment_embedding = built(segments, (None,))
         self.dropout = keras.layers.Dropout(config.dropout_rate, dtype=policy)
-        self.stack = PrefixStack(self._transformer_layers(PrefixLayer), dtype=policy, name="stack")
-        self.stack.build((None, None, config.d_model))
+        layers = self._transformer_layers(PrefixLayer)
+        stack = PrefixStack(layers, dtype=policy, name="stack")
+        self.stack = built(stack, (None, None, config.d_model))
         self.output_projection = self._output_projection(shared)
 
-    def _read(
-        self, parts: list[Tensor], mask: Tensor, training: bool | None
-    ) -> tuple[Tensor, list[Tensor]]:
+    def _read(self, parts, mask, training):
         """The hidden states of embedded parts `(B, …, D)` in a row, and each layer's weights."""
-        return self.stack(
-            self.dropout(ops.concatenate(parts, axis=1), training=training),
-            attention_mask=mask,
-            training=training,
-            return_attention_scores=True,
-        )
+        x = self.dropout(ops.concatenate(parts, axis=1), training=training)
+        return self.stack(x, mask, training=training, return_attention_scores=True)
 
     def _is_real(self, token_ids: Tensor) -> Tensor:
         """Where tokens are no padding, bool `(B, T)`."""
@@ -80,36 +75,43 @@ class LanguageModel(SequenceModel):
         positions = first[:, None] + ops.arange(ops.shape(target_ids)[1], dtype="int32")
         return self._in_segment(TARGET, self.target_embedding(target_ids, positions=positions))
 
+    def _embed_sides(self, source_ids: Tensor, target_ids: Tensor) -> list[Tensor]:
+        """The embedded source, and the target at the positions after it."""
+        target = self._embed_target(target_ids, self._lengths(source_ids))
+        return [self._embed_source(source_ids), target]
+
     def _in_segment(self, segment: int, x: Tensor) -> Tensor:
         if not self.has_segments:
             return x
         vector = self.segment_embedding(ops.full((1,), segment, "int32"))
         return x + ops.cast(vector, self.compute_dtype)
 
-    def _start(self, x: Tensor, mask: Tensor, visible: Tensor, lengths: Tensor, *sizes) -> Cache:
+
+class GenerativeLanguageModel(LanguageModel):
+    """A language model that decodes after a prefix; subclasses have `start_decoding`."""
+
+    def _start(self, x, mask, visible, lengths, num_steps, beam_size):
         """The cache after a prefix; `lengths` `(B,)` are the positions of the first new tokens."""
-        cache = self.stack.start_decoding(x, mask, visible, *sizes)
+        cache = self.stack.start_decoding(x, visible, num_steps, beam_size, mask)
         cache["source"]["lengths"] = lengths
-        cache["constants"].update(self.output_projection.start_decoding(sizes[0]))
+        cache["constants"].update(self.output_projection.start_decoding(num_steps))
         return cache
 
-    def _embed_step(self, token_ids: Tensor, index: Int, cache: Cache) -> Tensor:
-        """Embeds the newest tokens `(N,)` of all hypotheses as `(B, K, D)`."""
-        beams = cache["constants"].get("beams")
+    def decode_step(self, token_ids: Tensor, index: Int, cache: Cache) -> tuple[Tensor, Cache]:
+        """Predicts the token after `token_ids` `(N,)`; as `Transformer`."""
+        source, beams = cache["source"], cache["constants"].get("beams")
         of_sentences = ops.reshape(token_ids, (-1, 1 if beams is None else ops.shape(beams)[0]))
-        positions = cache["source"]["lengths"][:, None] + index
-        x = self.target_embedding.decode_step(of_sentences, positions)
-        return self._in_segment(TARGET, x)
-
-    def _decode_embedded(self, x: Tensor, index: Int, cache: Cache) -> tuple[Tensor, Cache]:
-        """The logits `(N, V)` after embedded tokens `(B, K, D)`, and the next step's cache."""
+        x = self.target_embedding.decode_step(of_sentences, source["lengths"][:, None] + index)
+        x = self._in_segment(TARGET, x)
+        if "last" in source:  # the last token of a prompt replaces the begin token
+            x = ops.where(ops.equal(index, 0), source["last"][:, None], x)
         rows = ops.reshape(x, (-1, self.config.d_model))
         hidden, cache = self.stack.decode_step(rows, index, cache)
         return self.output_projection.decode_step(hidden, cache["constants"]), cache
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class PrefixLanguageModel(LanguageModel):
+class PrefixLanguageModel(GenerativeLanguageModel):
     """A translation model of one stack (UniLM, Dong et al. 2019, section 2.3, "seq-to-seq LM").
 
     The source is a prefix that sees itself in both directions; a target token sees the source and
@@ -120,13 +122,8 @@ class PrefixLanguageModel(LanguageModel):
         model = PrefixLanguageModel(config)
         model.set_weights(masked_language_model.get_weights())
 
-    Args: as in `SequenceModel`, with a `PrefixLanguageModelConfig`.
-
-    Call arguments: as in `SequenceModel`, and
-        return_attention_scores: whether to return the attention weights too.
-
-    Returns:
-        as `SequenceModel`; with `return_attention_scores` also a dict with a list of each layer's
+    Args, call arguments and returns: as in `SequenceModel`, with a `PrefixLanguageModelConfig`.
+        With `return_attention_scores` a call also returns a dict with a list of each layer's
         weights: `decoder` `(B, H, T, T)`, the target's attention to the target, and `cross`
         `(B, H, T, S)`, that to the source. One softmax is over both; `cross` is scaled so that its
         rows sum to 1.
@@ -138,16 +135,12 @@ class PrefixLanguageModel(LanguageModel):
         self, inputs: Inputs, training: bool | None = None, return_attention_scores: bool = False
     ) -> Tensor | tuple[Tensor, dict[str, list[Tensor]]]:
         source_ids, target_ids, labels = split_inputs(inputs)
-        parts = [
-            self._embed_source(source_ids),
-            self._embed_target(target_ids, self._lengths(source_ids)),
-        ]
         # Real target tokens come first, so the mask hides the target's padding from all of them.
         is_target = ops.ones_like(target_ids, "bool")
         segment_ids = ops.concatenate([ops.zeros_like(source_ids), ops.ones_like(target_ids)], 1)
         visible = ops.concatenate([self._is_real(source_ids), is_target], axis=1)[:, None]
         mask = ops.logical_and(prefix_mask(segment_ids), visible)
-        hidden, weights = self._read(parts, mask, training)
+        hidden, weights = self._read(self._embed_sides(source_ids, target_ids), mask, training)
         size = ops.shape(source_ids)[1]
         output = self.output_projection(hidden[:, size:], labels)
         if not return_attention_scores:
@@ -165,10 +158,6 @@ class PrefixLanguageModel(LanguageModel):
         x = self._embed_source(source_ids)
         return self._start(x, mask, mask, lengths, num_steps, beam_size)
 
-    def decode_step(self, token_ids: Tensor, index: Int, cache: Cache) -> tuple[Tensor, Cache]:
-        """Predicts the token after `token_ids` `(N,)`; as `Transformer`."""
-        return self._decode_embedded(self._embed_step(token_ids, index, cache), index, cache)
-
 
 def _distribution(weights: Tensor) -> Tensor:
     """Scales rows to a sum of 1; in float32, for a half float may lose all of a small row."""
@@ -178,7 +167,7 @@ def _distribution(weights: Tensor) -> Tensor:
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class CausalLanguageModel(LanguageModel):
+class CausalLanguageModel(GenerativeLanguageModel):
     """A left-to-right language model (Radford et al. 2018, section 3.1).
 
     It reads the begin token, the source without its end, and the target, each token seeing those
@@ -186,14 +175,9 @@ class CausalLanguageModel(LanguageModel):
     empty (their end alone) it is trained as an ordinary language model. The loss is that of the
     target; a prompt is not learned.
 
-    Args: as in `SequenceModel`, with a `CausalLanguageModelConfig`.
-
-    Call arguments: as in `SequenceModel`; the target starts with `config.bos_id`, which the
-        embedding of the source embeds, as a part of the prompt.
-
-    Returns:
-        as `SequenceModel`. Logits at 0 follow the last token of the prompt, or the begin token
-        where it is empty.
+    Args, call arguments and returns: as in `SequenceModel`, with a `CausalLanguageModelConfig`. The
+        target starts with `config.bos_id`, which is embedded as a part of the prompt. Logits at 0
+        follow the last token of the prompt, or the begin token where it is empty.
     """
 
     config_class = configs.CausalLanguageModelConfig
@@ -226,17 +210,10 @@ class CausalLanguageModel(LanguageModel):
         cache["source"]["last"] = _at(x, columns, last)
         return cache
 
-    def decode_step(self, token_ids: Tensor, index: Int, cache: Cache) -> tuple[Tensor, Cache]:
-        """Predicts the token after `token_ids` `(N,)`; as `Transformer`."""
-        x = self._embed_step(token_ids, index, cache)
-        x = ops.where(ops.equal(index, 0), cache["source"]["last"][:, None], x)
-        return self._decode_embedded(x, index, cache)
-
     def _embed_prompt(self, source_ids: Tensor, begin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The begin tokens `(B, 1)` and the sources without their ends, as a prompt.
+        """Embeds the begin tokens `(B, 1)` and the sources without their ends, as a prompt.
 
-        Returns:
-            embedded `(B, P, D)`, the last real position of each row `(B,)`, all positions `(P,)`.
+        Returns the embedded `(B, P, D)`, the last real position of each row `(B,)`, and all `(P,)`.
         """
         last = ops.maximum(self._lengths(source_ids) - 1, 0)
         begin = ops.cast(begin, source_ids.dtype)
@@ -279,17 +256,11 @@ class PermutationLanguageModel(LanguageModel):
     def call(self, inputs: Inputs, training: bool | None = None) -> Tensor:
         source_ids, target_ids, labels = split_inputs(inputs)
         size, length = ops.shape(source_ids)[1], ops.shape(target_ids)[1]
-        ranks = ops.arange(length + 1, dtype="int32")[None]
-        if training:
-            ranks = self._draw_ranks(target_ids)
-        lengths = self._lengths(source_ids)
-        positions = lengths[:, None] + ops.arange(length, dtype="int32") + 1
+        in_order = ops.arange(length + 1, dtype="int32")[None]
+        ranks = self._draw_ranks(target_ids) if training else in_order
+        positions = self._lengths(source_ids)[:, None] + ops.arange(length, dtype="int32") + 1
         queries = self.query_embedding(ops.zeros_like(target_ids), positions=positions)
-        parts = [
-            self._embed_source(source_ids),
-            self._embed_target(target_ids, lengths),
-            self._in_segment(TARGET, queries),
-        ]
+        parts = [*self._embed_sides(source_ids, target_ids), self._in_segment(TARGET, queries)]
         mask = two_stream_mask(self._is_real(source_ids), ranks)
         hidden, _ = self._read(parts, mask, training)
         return self.output_projection(hidden[:, size + length :], labels)
@@ -305,14 +276,11 @@ class PermutationLanguageModel(LanguageModel):
 
 
 def two_stream_mask(is_source: Tensor, ranks: Tensor) -> Tensor:
-    """Returns the mask of a sequence of source, content and queries.
+    """Returns the mask of source, content and queries in a row, bool `(B, S + 2 T, S + 2 T)`.
 
     Args:
         is_source: bool tensor `(B, S)`, the real tokens of the source.
         ranks: int tensor `(B, T + 1)` or `(1, T + 1)`, see `permutation_mask`.
-
-    Returns:
-        bool tensor `(B, S + 2 T, S + 2 T)`.
     """
     size, length = ops.shape(is_source)[1], ops.shape(ranks)[1] - 1
     content = ranks[:, None, :-1] <= ranks[:, :-1, None]

@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from tf_transformer.layers.tensors import Tensor
+from tf_transformer.layers.base import Tensor
 from tf_transformer.models.base import Inputs, split_inputs
 from tf_transformer.models.configs import MaskedLanguageModelConfig
 from tf_transformer.models.language_model import LanguageModel
@@ -64,16 +64,10 @@ class MaskedLanguageModel(LanguageModel):
         return ops.where(drawn[..., None], self.output_projection(hidden), 0.0)
 
     def compute_loss(
-        self,
-        x: Any = None,
-        y: Any = None,
-        y_pred: Any = None,
-        sample_weight: Any = None,
-        training: bool = True,
+        self, x: Any = None, y: Any = None, y_pred: Any = None, *args: Any, **kwargs: Any
     ) -> Any:
         """As `keras.Model.compute_loss`, of the tokens that were drawn."""
-        y = self._counted(y, y_pred)
-        return super().compute_loss(x, y, y_pred, sample_weight, training)
+        return super().compute_loss(x, self._counted(y, y_pred), y_pred, *args, **kwargs)
 
     def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None) -> Any:
         """As `keras.Model.compute_metrics`, of the tokens that were drawn."""
@@ -116,14 +110,8 @@ class MaskedLanguageModel(LanguageModel):
         shape = (ops.shape(source_ids)[0], length, self.config.d_model)
         return ops.fori_loop(0, length, predict, ops.zeros(shape, self.compute_dtype))
 
-    def _hidden(
-        self, source_ids: Tensor, shown: Tensor, is_target: Tensor, training: bool | None
-    ) -> Tensor:
+    def _hidden(self, source_ids, shown, is_target, training):
         """The target's hidden states `(B, T + 1, D)`, all of which see all real tokens."""
-        parts = [
-            self._embed_source(source_ids),
-            self._embed_target(shown, self._lengths(source_ids)),
-        ]
-        visible = ops.concatenate([self._is_real(source_ids), is_target], axis=1)
-        hidden, _ = self._read(parts, visible[:, None], training)
+        visible = ops.concatenate([self._is_real(source_ids), is_target], axis=1)[:, None]
+        hidden, _ = self._read(self._embed_sides(source_ids, shown), visible, training)
         return hidden[:, ops.shape(source_ids)[1] :]

@@ -1,10 +1,12 @@
 """Recurrent encoders and decoders: one model, and the four papers that it can be."""
 
+import functools
 from typing import Any
 
 import keras
 from keras import ops
 
+from tf_transformer.layers.base import Int, Tensor, built, on_rows
 from tf_transformer.layers.kv_cache import Cache
 from tf_transformer.layers.masks import attention_bias
 from tf_transformer.layers.positions import token_embedding
@@ -15,11 +17,8 @@ from tf_transformer.layers.recurrent_attention import (
     GeneralAttention,
     PredictedWindow,
 )
-from tf_transformer.layers.tensors import Int, Tensor, on_rows
 from tf_transformer.models import configs
 from tf_transformer.models.base import Inputs, SequenceModel, split_inputs
-
-Tensors = dict[str, Tensor]
 
 
 class Seq2Seq(SequenceModel):
@@ -39,48 +38,40 @@ class Seq2Seq(SequenceModel):
 
         def embedding(side: str, vocab_size: int) -> keras.layers.Embedding:
             layer = token_embedding(vocab_size, width, dtype=policy, name=f"{side}_embedding")
-            layer.build((None, None))
-            return layer
+            return built(layer, (None, None))
 
         def dense(size: int, num_inputs: int, name: str, use_bias: bool = True) -> Any:
             layer = keras.layers.Dense(size, "tanh", use_bias, dtype=policy, name=name)
-            layer.build((None, num_inputs))
-            return layer
+            return built(layer, (None, num_inputs))
 
         self.target_embedding = embedding("target", config.target_vocab_size)
         shared = self.target_embedding if config.tie_embeddings else None
         self.source_embedding = shared or embedding("source", config.source_vocab_size)
         self.dropout = keras.layers.Dropout(config.dropout_rate, dtype=policy)
         sizes = config.cell, config.num_layers, units, config.dropout_rate
-        self.encoder = RecurrentStack(*sizes, config.bidirectional, dtype=policy, name="encoder")
-        self.encoder.build((None, None, width))
+        encoder = RecurrentStack(*sizes, config.bidirectional, dtype=policy, name="encoder")
+        self.encoder = built(encoder, (None, None, width))
         fed = width if config.input_feeding else 0
         if config.context_feeding:
-            fed = self.encoder.width
+            fed = encoder.width
             self.first_state = dense(units, units, "first_state")
-            self.readout = Maxout(width, dtype=policy, name="readout")
-            self.readout.build((None, None, units + width + fed))
+            readout = Maxout(width, dtype=policy, name="readout")
+            self.readout = built(readout, (None, None, units + width + fed))
             if score is None:
                 self.summary = dense(units, units, "summary")
         elif score is not None:
-            self.attentional = dense(width, self.encoder.width + units, "attentional", False)
-        self.decoder = RecurrentStack(*sizes, dtype=policy, name="decoder")
-        self.decoder.build((None, None, width + fed))
-        shapes = (None, None, units), (None, None, self.encoder.width)
+            self.attentional = dense(width, encoder.width + units, "attentional", False)
+        decoder = RecurrentStack(*sizes, dtype=policy, name="decoder")
+        self.decoder = built(decoder, (None, None, width + fed))
+        shapes = (None, None, units), (None, None, encoder.width)
         if score is not None:
-            options = {"dtype": policy, "name": "attention"}
-            self.attention = {
-                "concat": lambda: AdditiveAttention(units, **options),
-                "dot": lambda: DotAttention(**options),
-                "general": lambda: GeneralAttention(**options),
-            }[score]()
-            self.attention.build(*shapes)
+            concat = functools.partial(AdditiveAttention, units)
+            kinds = {"concat": concat, "dot": DotAttention, "general": GeneralAttention}
+            self.attention = built(kinds[score](dtype=policy, name="attention"), *shapes)
         self.window = None
         if config.attention_window is not None:
-            self.window = PredictedWindow(
-                config.attention_window, units, dtype=policy, name="window"
-            )
-            self.window.build(*shapes)
+            window = PredictedWindow(config.attention_window, units, dtype=policy, name="window")
+            self.window = built(window, *shapes)
         self.output_projection = self._output_projection(shared)
 
     def call(self, inputs: Inputs, training: bool | None = None) -> Tensor:
@@ -118,9 +109,7 @@ class Seq2Seq(SequenceModel):
         logits = self.output_projection.decode_step(self._read_out(outputs), constants)
         return logits, {**cache, "target": state}
 
-    def _embed(
-        self, embedding: keras.layers.Embedding, token_ids: Tensor, training: bool | None
-    ) -> Tensor:
+    def _embed(self, embedding, token_ids, training):
         # Quantized embeddings are float32 under mixed policies (Keras 3.15.1). Scaled as in the
         # Transformer: rows small enough for the output would hardly move the gates.
         embedded = ops.cast(embedding(token_ids), self.compute_dtype) * self.config.d_model**0.5
@@ -131,7 +120,7 @@ class Seq2Seq(SequenceModel):
         is_first = ops.arange(ops.shape(source_ids)[1]) == 0
         return ops.not_equal(source_ids, self.config.pad_id) | is_first
 
-    def _encode(self, source_ids: Tensor, training: bool | None) -> tuple[Tensors, Tensors]:
+    def _encode(self, source_ids, training):
         """What each step reads of the source `(B, …)`, and the decoder's first state `(B, …)`."""
         config, mask, source = self.config, self._token_mask(source_ids), {}
         if config.reverse_source:
@@ -141,10 +130,10 @@ class Seq2Seq(SequenceModel):
         if config.context_feeding:
             last = self.encoder.top(state)
             if config.attention_score is None:
-                summary = last = self.summary(last)
+                last = self.summary(last)
             state = dict.fromkeys(state, self.first_state(last))
             if config.attention_score is None:
-                state["summary"] = summary
+                state["summary"] = last
         if config.input_feeding:
             state["attentional"] = ops.zeros_like(x[:, 0])
         if config.attention_score is not None:
@@ -154,9 +143,7 @@ class Seq2Seq(SequenceModel):
             source["mask"] = mask[:, None]
         return source, state
 
-    def _decode(
-        self, x: Tensor, state: Tensors, source: Tensors, training: bool | None
-    ) -> tuple[Tensor, Tensor | None]:
+    def _decode(self, x, state, source, training):
         """What `_read_out` reads `(B, T, E)` of embedded targets, and weights `(B, T, S)`."""
         config, attends = self.config, self.config.attention_score is not None
         if not config.input_feeding and not (config.context_feeding and attends):
@@ -175,7 +162,7 @@ class Seq2Seq(SequenceModel):
             if training
         ]
 
-        def step(inputs: Tensor, states: list[Tensor]) -> tuple[Tensor, Tensor, list[Tensor]]:
+        def step(inputs, states):
             x, *factors = ops.split(inputs, inputs.shape[-1] // config.d_model, axis=-1)
             before = dict(zip(state, states, strict=True))
             outputs, after, weights = self._step(x, before, source, factors=factors)
@@ -184,14 +171,7 @@ class Seq2Seq(SequenceModel):
         inputs = ops.concatenate([x, *factors], axis=-1)
         return over_time(step, list(state.values()), inputs, self.compute_dtype)
 
-    def _step(
-        self,
-        x: Tensor,
-        state: Tensors,
-        source: Tensors,
-        beams: Tensor | None = None,
-        factors: list[Tensor] | None = None,
-    ) -> tuple[Tensor, Tensors, Tensor | None]:
+    def _step(self, x, state, source, beams=None, factors=None):
         """One step of the decoder, from embedded tokens `(N, D)`; see `RecurrentStack.step`.
 
         Returns:
@@ -215,9 +195,7 @@ class Seq2Seq(SequenceModel):
             state["attentional"] = h
         return h, state, weights
 
-    def _attend(
-        self, states: Tensor, source: Tensors, beams: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
+    def _attend(self, states, source, beams=None):
         """The contexts of states `(B, T, D)`, or of a step's `(N, D)`, and the weights."""
         query, factors, in_step = states, None, len(states.shape) == 2
         if in_step:
@@ -233,9 +211,7 @@ class Seq2Seq(SequenceModel):
             weights = ops.reshape(weights, (-1, ops.shape(weights)[-1]))
         return attended, weights
 
-    def _attentional(
-        self, states: Tensor, source: Tensors, beams: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
+    def _attentional(self, states, source, beams=None):
         """The vectors `tanh(W [c; h])` of states h and their contexts c, and the weights."""
         attended, weights = self._attend(states, source, beams)
         return on_rows(self.attentional, ops.concatenate([attended, states], axis=-1)), weights
@@ -270,14 +246,9 @@ class Cho(Seq2Seq):
 class AttentionalSeq2Seq(Seq2Seq):
     """A recurrent encoder and decoder with attention.
 
-    Args: as in `Seq2Seq`.
-
-    Call arguments: as in `SequenceModel`, and
-        return_attention_scores: whether to return the attention weights too.
-
-    Returns:
-        as `SequenceModel`; with `return_attention_scores` also a dict whose `cross` is a list of
-        the weights `(B, 1, T, S)`, in the order of the source.
+    Args, call arguments and returns: as in `Seq2Seq`. With `return_attention_scores` a call also
+        returns a dict whose `cross` is a list of the weights `(B, 1, T, S)`, in the order of the
+        source.
     """
 
     def call(
@@ -321,10 +292,7 @@ class Luong(AttentionalSeq2Seq):
 def reversed_order(token_mask: Tensor) -> Tensor:
     """Returns indices `(B, S)` that reverse the tokens of each row but its last, the end.
 
-    Applied twice they give the first order again.
-
-    Args:
-        token_mask: bool tensor `(B, S)`, True at the tokens, which come first.
+    Applied twice they give the first order again. `token_mask` `(B, S)` is true at the tokens.
     """
     last = ops.sum(ops.cast(token_mask, "int32"), axis=1, keepdims=True) - 1
     positions = ops.arange(ops.shape(token_mask)[1], dtype="int32")

@@ -2,20 +2,14 @@
 
 import keras
 
+from tf_transformer.layers.base import Int, Tensor, built
 from tf_transformer.layers.decoder import Decoder, DecoderLayer
 from tf_transformer.layers.encoder import Encoder, EncoderLayer
 from tf_transformer.layers.kv_cache import Cache
 from tf_transformer.layers.masks import padding_mask
 from tf_transformer.layers.positions import token_embedding
-from tf_transformer.layers.tensors import Int, Tensor
 from tf_transformer.models.base import Inputs, SequenceModel, split_inputs
 from tf_transformer.models.configs import TransformerConfig
-
-ACTIVATIONS = {
-    "relu": keras.activations.relu,
-    "gelu": keras.activations.gelu,
-    "swish": keras.activations.silu,
-}
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -25,33 +19,25 @@ class Transformer(SequenceModel):
     `model.quantize("int8")` quantizes all projections and the embeddings; an output projection
     with weights of its own (neither `tie_embeddings` nor `tie_output`) stays as it is.
 
-    Args: as in `SequenceModel`, with a `TransformerConfig`.
-
-    Call arguments: as in `SequenceModel`, and
-        return_attention_scores: whether to return the attention weights too.
-
-    Returns:
-        as `SequenceModel`; with `return_attention_scores` also a dict with a list of each layer's
-        weights: `encoder` `(B, H, S, S)`, `decoder` `(B, H, T, T)` and `cross` `(B, H, T, S)`.
+    Args, call arguments and returns: as in `SequenceModel`, with a `TransformerConfig`. With
+        `return_attention_scores` a call also returns a dict with a list of each layer's weights:
+        `encoder` `(B, H, S, S)`, `decoder` `(B, H, T, T)` and `cross` `(B, H, T, S)`.
     """
 
     config_class = TransformerConfig
 
     def _create_layers(self) -> None:
         config, policy, tied = self.config, self.dtype_policy, None
-        hidden_shape, rate = (None, None, config.d_model), config.dropout_rate
+        hidden, rate = (None, None, config.d_model), config.dropout_rate
         if config.tie_embeddings or config.tie_output:
             tied = token_embedding(config.target_vocab_size, config.d_model, dtype=policy)
         shared, embedding = tied if config.tie_embeddings else None, self._positional_embedding
         self.source_embedding = embedding("source", config.source_vocab_size, rate, shared)
         self.target_embedding = embedding("target", config.target_vocab_size, rate, tied)
-        activation = ACTIVATIONS[config.activation]
-        layers = self._transformer_layers(EncoderLayer, activation=activation)
-        self.encoder = Encoder(layers, dtype=policy, name="encoder")
-        self.encoder.build(hidden_shape)
-        layers = self._transformer_layers(DecoderLayer, activation=activation)
-        self.decoder = Decoder(layers, dtype=policy, name="decoder")
-        self.decoder.build(hidden_shape, hidden_shape)
+        layers = self._transformer_layers(EncoderLayer, activation=config.activation)
+        self.encoder = built(Encoder(layers, dtype=policy, name="encoder"), hidden)
+        layers = self._transformer_layers(DecoderLayer, activation=config.activation)
+        self.decoder = built(Decoder(layers, dtype=policy, name="decoder"), hidden, hidden)
         self.output_projection = self._output_projection(tied)
 
     def call(
@@ -102,15 +88,12 @@ class Transformer(SequenceModel):
         return cache
 
     def decode_step(self, token_ids: Tensor, index: Int, cache: Cache) -> tuple[Tensor, Cache]:
-        """Predicts the token after `token_ids`.
+        """Predicts the token after `token_ids`: logits float32 `(N, V)`, and the next step's cache.
 
         Args:
             token_ids: int tensor `(N,)`, the token at position `index` of each row.
             index: int or int scalar tensor, counted from 0 (the begin token).
             cache: as returned by `start_decoding` or the previous step.
-
-        Returns:
-            logits float32 `(N, V)`, and the cache for the next step.
         """
         x = self.target_embedding.decode_step(token_ids, index)
         hidden, cache = self.decoder.decode_step(x, index, cache)
