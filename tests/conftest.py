@@ -183,10 +183,10 @@ def copy_files(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def trained_run(copy_files, tmp_path_factory):
-    """A run of a few steps in a process of its own, and that finished process."""
+    """A run of a few steps, and what the command printed."""
     run_dir = tmp_path_factory.mktemp("runs") / "new" / "run"
     lengths = [f"--steps={commands.STEPS}", f"--validation-steps={commands.PERIOD}"]
-    done = commands.run(
+    done = commands.run_here(
         "train", "--run-dir", run_dir, *commands.files(copy_files), *commands.SMALL, *lengths
     )
     assert done.returncode == 0, done.stderr
@@ -195,9 +195,9 @@ def trained_run(copy_files, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def exported_run(trained_run, tmp_path_factory):
-    """The SavedModel of that run, exported by a process of its own, and that finished process."""
+    """The SavedModel of that run, and what the command printed."""
     saved = tmp_path_factory.mktemp("saved_models") / "demo"
-    done = commands.run("export", trained_run[0], saved, "--beam-size=1")
+    done = commands.run_here("export", trained_run[0], saved, "--beam-size=1")
     assert done.returncode == 0, done.stderr
     return saved, done
 

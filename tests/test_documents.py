@@ -17,9 +17,9 @@ import pytest
 
 import tf_transformer as tt
 from tf_transformer import cli
-from tf_transformer.commands.options import Parser
-from tf_transformer.commands.train import given_settings
+from tf_transformer.commands.options import Parser, read_options
 from tf_transformer.config import RunConfig
+from tf_transformer.errors import ConfigError
 
 ROOT = pages.ROOT
 # What was written of earlier code names what no longer exists.
@@ -91,7 +91,8 @@ def parse(monkeypatch):
 
     def parsed(arguments):
         try:
-            return cli.make_parser().parse_args([a for a in arguments if a != "…"])
+            values = vars(cli.make_parser().parse_args([a for a in arguments if a != "…"]))
+            return read_options(values.pop("command").Options, values)
         except SystemExit as end:  # --help
             assert end.code == 0
             return None
@@ -104,11 +105,11 @@ def test_command_lines_parse(path, parse, capsys):
     for arguments in commands_in_blocks(text_of(path)):
         try:
             options = parse(arguments)
-        except RefusedError as refusal:
+        except (RefusedError, ConfigError) as refusal:
             pytest.fail(f"tf-transformer {shlex.join(arguments)}: {refusal}")
         is_whole = not {"…", "--resume", "--config"} & set(arguments)
         if options is not None and arguments[0] == "train" and is_whole:
-            RunConfig.from_dict(given_settings(options), name_of(path))
+            options.run_config()
     for arguments in commands_inline(text_of(path)):
         try:
             parse(arguments)
