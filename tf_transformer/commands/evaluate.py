@@ -16,7 +16,7 @@ from pydantic.dataclasses import dataclass
 
 from tf_transformer.commands.models import open_translator, quiet, search_errors
 from tf_transformer.commands.options import MODEL, SearchOptions, argument, group, option
-from tf_transformer.data.text import DataError, TextFiles, read_lines
+from tf_transformer.data.text import TextFiles, stream_aligned
 from tf_transformer.errors import ConfigError
 from tf_transformer.models.architectures import ARCHITECTURES, architecture_name
 from tf_transformer.models.configs import CHECKED
@@ -65,12 +65,8 @@ def _scores(options: Options) -> dict:
     from tf_transformer.data.noise import robustness_variants
     from tf_transformer.evaluation import score
 
-    sources, references = read_lines(options.source), read_lines(options.reference)
-    if len(sources) != len(references):
-        raise DataError(
-            f"{options.source} has {len(sources):,} lines, {options.reference} has "
-            f"{len(references):,}: they must translate each other line by line."
-        )
+    pairs = stream_aligned(options.source, options.reference)
+    sources, references = map(list, zip(*pairs, strict=True))
     given = options.search
     translator = open_translator(options.model, xla=given.xla, threads=given.threads)
 
