@@ -1,4 +1,4 @@
-"""An architecture of each kind through the commands: trained, resumed, exported, translated with."""
+"""An architecture of each kind is trained, resumed, exported and translated with."""
 
 import pytest
 from small_models import GENERATING

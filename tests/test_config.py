@@ -1,13 +1,11 @@
 """The configuration of a run: accepted values, refusals of one line, and the TOML file."""
 
 import dataclasses
-import re
 
 import pytest
 from configurations import TEXT, TSV, refusal
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
 from tf_transformer.config import (
     SETTINGS,
@@ -23,12 +21,6 @@ from tf_transformer.models.architectures import ARCHITECTURES, preset
 from tf_transformer.models.configs import TransformerConfig
 
 COPY = {"data": {"corpus": "copy"}}
-
-
-def test_every_setting_has_a_help_text():
-    for fields in SETTINGS.values():
-        for name, field in fields.items():
-            assert len(field.description.split()) > 1, name
 
 
 def test_missing_settings_have_their_defaults():
@@ -100,19 +92,15 @@ def test_a_refusal_is_one_line_that_names_the_setting(tables, words):
     ("name", "good", "bad"),
     [
         ("data.batch_tokens", [128, 4096], [0, -1, "x"]),
-        ("data.max_length", [2], [1, 0]),
         ("data.source_noise", [0, 0.5], [1, -0.1, float("nan")]),
         ("tokenizer.vocab_size", [261], [260, 0]),
         ("tokenizer.model_type", ["bpe", "unigram"], ["bep", 3]),
         ("tokenizer.character_coverage", [0.5, 1], [0, 1.1]),
         ("model.d_model", [64], [0, -4, 2.5]),
         ("model.dropout_rate", [0, 0.999], [1, -0.1, float("nan"), float("inf")]),
-        ("model.activation", ["gelu"], ["glu"]),
         ("training.steps", [1], [0, -1, 1.5, "many"]),
         ("training.minutes", [0.1, 3], [0, -1, float("nan"), float("inf")]),
         ("training.seed", [0, 2**31 - 1], [-1, 2**31]),
-        ("training.label_smoothing", [0], [1, -0.1]),
-        ("training.precision", ["mixed_bfloat16"], ["bfloat16"]),
         ("training.tensorboard", [True], ["maybe"]),
     ],
 )
@@ -134,18 +122,6 @@ def test_the_files_say_which_corpus_it_is(corpus, files):
         for config in (DataConfig(**given_files), DataConfig(corpus=corpus, **given_files)):
             assert config.corpus == corpus
             assert config.has_validation_files == has_validation_files
-
-
-def test_configurations_cannot_be_changed():
-    config = RunConfig(DataConfig(corpus="copy"))
-    for holder, name in ((config, "data"), (config.data, "corpus"), (config.model, "d_model")):
-        with pytest.raises(dataclasses.FrozenInstanceError):
-            setattr(holder, name, None)
-    with pytest.raises(ValidationError):
-        dataclasses.replace(config.training, steps=-1)
-
-
-# --- Files ----------------------------------------------------------------------------------
 
 
 def positive(most):
@@ -246,4 +222,3 @@ def test_choices_can_be_forgotten():
         "chosen": {"training.warmup_steps": "short", "for": "2 cores"},
     }
     assert without_choices(tables) == {"training": {"steps": 9}}
-    assert not re.search("chosen", str(without_choices(tables)))

@@ -153,7 +153,6 @@ def test_a_saved_model_of_bfloat16_is_half_as_large_and_translates(
         (("--beam-size=1",), 1, 0.6, []),
         (("--beam-size=3",), 3, 1.4, [3]),
         (("--length-penalty=0",), 4, 0.0, []),
-        (("--beam-size=3", "--length-penalty=0.9"), 3, 0.9, []),
     ],
 )
 def test_the_options_of_an_export_are_kept_and_the_rest_is_chosen(

@@ -128,17 +128,6 @@ def test_resume_continues_where_the_run_ended(trained_run, resumed):
     assert "step-00000010" in checkpoints_in(resumed)
 
 
-def test_an_interrupted_run_learns_the_same(copy_files, resumed, tmp_path):
-    # Without an interruption and with one validation: only the logs' periods differ.
-    whole = tmp_path / "whole"
-    lengths = [f"--steps={MORE_STEPS}", f"--validation-steps={MORE_STEPS}"]
-    assert cli.main(["train", f"--run-dir={whole}", *files(copy_files), *SMALL, *lengths]) == 0
-    validated = [name for name in log_of(whole)[-1] if name.startswith("val_")]
-    assert {"val_loss", "val_bleu"} <= set(validated)
-    for name in [*validated, "learning_rate"]:
-        assert log_of(resumed)[-1][name] == pytest.approx(log_of(whole)[-1][name], rel=1e-5)
-
-
 def test_resume_of_a_finished_run_changes_nothing(trained_run, tmp_path, capfd):
     run_dir = tmp_path / "run"
     shutil.copytree(trained_run[0], run_dir)
@@ -240,17 +229,12 @@ def test_a_preset_is_compared_by_its_sizes(tmp_path):
         resumed_with(tmp_path, "--preset=small")
 
 
-def test_a_run_without_validation_files_holds_pairs_out_and_is_resumed(copy_files, tmp_path):
+def test_a_run_without_validation_files_holds_pairs_out(copy_files, tmp_path):
     text = [f"--train-{side}={copy_files / f'train.{side}'}" for side in ("source", "target")]
-    run_dir = tmp_path / "run"
-    arguments = ["train", f"--run-dir={run_dir}", *text, *SMALL]
-    first = run_here(*arguments, "--steps=1").stderr.splitlines()
-    assert first[0] == (
+    arguments = ["train", f"--run-dir={tmp_path / 'run'}", *text, *SMALL, "--steps=1"]
+    first, *others = run_here(*arguments).stderr.splitlines()
+    assert first == (
         "Held out 30 of 300 pairs for validation; "
         "give --validation-source and --validation-target to choose them."
     )
-    assert any(line.startswith("270 training pairs") for line in first)
-    # The very options again: the same parts, or the checkpoint would be refused.
-    again = run_here(*arguments, "--steps=2", "--resume").stderr
-    assert again.splitlines()[0] == first[0]
-    assert [line["step"] for line in log_of(run_dir)] == [1, 2]
+    assert any(line.startswith("270 training pairs") for line in others)

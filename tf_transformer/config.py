@@ -20,11 +20,7 @@ from pydantic.dataclasses import dataclass
 from pydantic.fields import FieldInfo
 
 from tf_transformer.errors import ConfigError, did_you_mean
-from tf_transformer.models.architectures import (
-    ARCHITECTURES,
-    architecture_name,
-    require_preset,
-)
+from tf_transformer.models.architectures import ARCHITECTURES, architecture_name, require_preset
 from tf_transformer.models.configs import CHECKED, ModelConfig, Rate, fields_of, setting
 
 Fraction = Annotated[float, Field(gt=0, le=1)]
@@ -33,7 +29,7 @@ CHOSEN_RATES = ("dropout_rate", "attention_dropout_rate")  # by the recipe, for 
 
 
 def _chosen(help_text: str) -> Any:
-    """A setting that `training/recipe.py` chooses where a run does not give it."""
+    """A setting that `runs/recipe.py` chooses where a run does not give it."""
     return setting(None, f"{help_text} (default: chosen for the corpus and the budget)")
 
 
@@ -227,12 +223,9 @@ class RunConfig:
     """Everything that defines a training run; `run.toml` has a table for each field.
 
     Attributes:
-        data: The corpus and its batches.
-        tokenizer: The vocabularies.
         model: The configuration of one of the architectures, as an object or as the table
             `[model]`; its vocabularies are None until the tokenizers exist. By default the preset
             tiny.
-        training: How the model is trained.
         chosen: Why each setting that a recipe chose was chosen, by names such as
             `"training.warmup_steps"`; `"for"` is what they were chosen for.
 
@@ -313,12 +306,9 @@ class RunConfig:
         """
         # To pydantic, which reads the strings of the command line, true is the number 1, too.
         for table, fields in SETTINGS.items():
-            for name, value in dict(tables.get(table, {})).items():
-                if (
-                    isinstance(value, bool)
-                    and name in fields
-                    and bool not in kinds_of(fields[name])
-                ):
+            for name, field in fields.items():
+                value = tables.get(table, {}).get(name)
+                if isinstance(value, bool) and bool not in kinds_of(field):
                     raise ConfigError(f"{where}: [{table}] {name} is not true or false.")
         try:
             return cls(**{"data": {}, **tables})
@@ -342,7 +332,7 @@ class RunConfig:
         """Returns the value of each setting, by names such as `"training.warmup_steps"`."""
         return {
             f"{table}.{name}": getattr(getattr(self, table), name)
-            for table in ("data", "tokenizer", "model", "training")
+            for table in SETTINGS
             for name in fields_of(type(getattr(self, table)))
         }
 

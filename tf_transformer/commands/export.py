@@ -89,8 +89,15 @@ def run(options: Options) -> int:
         },
         "precision": options.quantization or precision,
     }
-    export = _export_saved_model if options.format == "saved_model" else _export_ctranslate2
-    print(export(trained, config, manifest, options))
+    if options.format == "saved_model":
+        print(_export_saved_model(trained, config, manifest, options))
+        return 0
+    from tf_transformer.export.ctranslate2 import export_ctranslate2
+
+    model, *tokenizers, _ = trained
+    target = (options.saved_model, options.version, manifest, options.overwrite)
+    max_length = config.data.max_length
+    print(export_ctranslate2(model, *tokenizers, *target, options.quantization, max_length))
     return 0
 
 
@@ -159,16 +166,4 @@ def _export_saved_model(
         warn(f"alignment and search were not chosen on validation text: {problem}")
     return export_saved_model(
         translator, options.saved_model, options.version, manifest, options.overwrite
-    )
-
-
-def _export_ctranslate2(
-    trained: Any, config: RunConfig, manifest: dict, options: Options
-) -> pathlib.Path:
-    from tf_transformer.export.ctranslate2 import export_ctranslate2
-
-    model, *tokenizers, _ = trained
-    where = (options.saved_model, options.version, manifest, options.overwrite)
-    return export_ctranslate2(
-        model, *tokenizers, *where, options.quantization, config.data.max_length
     )

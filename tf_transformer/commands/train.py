@@ -75,23 +75,18 @@ def run(options: Options) -> int:
     if not options.resume and not options.explain:
         RunDirectory.create(options.run_dir)  # names an existing run before a bad setting
     config = options.run_config()
-    if options.explain:
-        _explain(config)
+    if options.explain:  # without TensorFlow
+        from tf_transformer.data.corpus import load_corpus
+        from tf_transformer.inference.streams import num_cores
+        from tf_transformer.runs.recipe import Facts, explain, gpus_by_driver
+
+        gpus = gpus_by_driver(config.training.devices)
+        print(explain(config, Facts.of(config, load_corpus(config.data), num_cores(), gpus)))
         return 0
     with quiet():
         from tf_transformer.runs.train import train
     signal = train(config, options.run_dir, resume=options.resume, started=started)
     return 128 + signal if signal else 0
-
-
-def _explain(config: RunConfig) -> None:
-    """Prints what training would choose, without TensorFlow."""
-    from tf_transformer.data.corpus import load_corpus
-    from tf_transformer.inference.streams import num_cores
-    from tf_transformer.runs.recipe import Facts, explain, gpus_by_driver
-
-    gpus = gpus_by_driver(config.training.devices)
-    print(explain(config, Facts.of(config, load_corpus(config.data), num_cores(), gpus)))
 
 
 def _resumed(run_dir: str, given: Tables, where: str) -> RunConfig:

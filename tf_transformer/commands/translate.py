@@ -10,7 +10,7 @@ import itertools
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 import rich.progress
 from pydantic import PositiveInt
@@ -76,11 +76,8 @@ def run(options: Options) -> int:
         translate([])  # refuses impossible options before anything is written
         done = 0
         if options.resume and os.path.exists(options.output):
-            finished = _finished(options.output, options.n_best)
-            done = _skip_finished(lines, finished, translate, options)
             output = files.enter_context(open(options.output, "rb+"))
-            output.seek(sum(map(len, finished)))
-            output.truncate()
+            done = _skip_finished(lines, output, translate, options)
         elif options.output:
             output = files.enter_context(open(options.output, "wb"))
         results = translate(lines)
@@ -90,7 +87,7 @@ def run(options: Options) -> int:
         long_sources, long_translations = [], []
         number = done - 1
         for number, translations in enumerate(results, done):
-            output.writelines(_written(number, translations, options.n_best))
+            output.writelines(_written(number, translations, options.n_best or 1))
             if translations[0].source_truncated:
                 long_sources.append(number + 1)
             elif translations[0].truncated:
@@ -126,49 +123,46 @@ def _check_output(options: Options) -> None:
         )
 
 
-def _written(number: int, translations: list["Translation"], n_best: int | None) -> Iterator[bytes]:
+def _written(number: int, translations: list["Translation"], n_best: int) -> Iterator[bytes]:
     """Yields the lines of the output for a line of the input."""
     for translation in translations:
         # Byte fallback can make a line break; a line in is a line out.
         text = " ".join(translation.text.splitlines())
-        if (n_best or 1) > 1:
+        if n_best > 1:
             text = f"{number} ||| {text} ||| {translation.score:.4f}"
         yield text.encode() + b"\n"
 
 
-def _finished(path: str, n_best: int | None) -> list[bytes]:
-    """Returns the lines of an interrupted output that need not be written again."""
-    with open(path, "rb") as file:
-        lines = [line for line in file if line.endswith(b"\n")]
-    if (n_best or 1) > 1 and lines:
-        # The last source may lack some of its translations.
-        last = lines[-1].split(b" ||| ")[0]
-        lines = [line for line in lines if line.split(b" ||| ")[0] != last]
-    return lines
-
-
 def _skip_finished(
-    lines: Iterator[str], finished: list[bytes], translate: "Translate", options: Options
+    lines: Iterator[str], output: BinaryIO, translate: "Translate", options: Options
 ) -> int:
-    """Skips the lines of the input that are finished, and returns their number.
+    """Skips the lines of the input that an interrupted output has, and returns their number.
+
+    Removes from the output what follows them: a line that is incomplete, and the translations of
+    the last source, of which some may be missing.
 
     Raises:
         InputError: The input has fewer lines, or none of the last lines is translated so.
     """
-    n_best = options.n_best
+    n_best = options.n_best or 1
+    finished = [line for line in output if line.endswith(b"\n")]
     done = len(finished)
-    if (n_best or 1) > 1:
-        done = len({line.split(b" ||| ")[0] for line in finished})
+    if n_best > 1 and finished:
+        numbers = [line.split(b" ||| ")[0] for line in finished]
+        finished = finished[: numbers.index(numbers[-1])]
+        done = len(set(numbers)) - 1
     skipped = collections.deque(enumerate(itertools.islice(lines, done)), _LINES_COMPARED)
     again = zip(skipped, translate(line for _, line in skipped), strict=True)
     expected = {text for (number, _), best in again for text in _written(number, best, n_best)}
-    last = finished[-_LINES_COMPARED * (n_best or 1) :]
     is_shorter = done and (not skipped or skipped[-1][0] + 1 < done)
+    last = finished[-_LINES_COMPARED * n_best :]
     if is_shorter or (expected - {b"\n"} and expected.isdisjoint(last)):
         raise InputError(
             f"{options.output}: holds no translations of {options.input} by this model and search. "
             f"It belongs to others; give another --output."
         )
+    output.seek(sum(map(len, finished)))
+    output.truncate()
     return done
 
 
