@@ -61,15 +61,9 @@ def run(options: Options) -> int:
     if options.reference and not options.source:
         raise ConfigError("--reference needs --source, the lines that it translates.")
     folder = find_saved_model(options.saved_model) if options.saved_model else None
-    translate = sources = references = None
-    if options.same_as:
-        # Read here, so that a wrong path is refused at once.
-        translate, sources = _other_form(options.same_as), read_lines(options.source)
-        if options.reference:
-            pairs = stream_aligned(options.source, options.reference)
-            references = [reference for _, reference in pairs]
+    comparison = _comparison(folder, options) if options.same_as else None
     failed, results = 0, []
-    for check in _checks(folder, translate, sources, references, options):
+    for check in _checks(folder, comparison, options):
         failed += check.status == "FAIL"
         results.append(check._asdict())
         if not options.json:
@@ -85,11 +79,7 @@ def run(options: Options) -> int:
 
 
 def _checks(
-    folder: pathlib.Path | None,
-    translate: Callable[[Sequence[str], int, float], Sequence[str]] | None,
-    sources: Sequence[str] | None,
-    references: Sequence[str] | None,
-    options: Options,
+    folder: pathlib.Path | None, comparison: Callable[[], Iterator[Check]] | None, options: Options
 ) -> Iterator[Check]:
     newest = max(versions(options.saved_model), default=None) if folder else None
     if newest is not None and folder != (highest := pathlib.Path(options.saved_model, str(newest))):
@@ -99,23 +89,34 @@ def _checks(
     for check in diagnose(folder):
         loads = loads or check[:2] == ("session", "ok")
         yield check
-    if translate is None:
-        return
-    if not loads:
+    if comparison and loads:
+        yield from comparison()
+    elif comparison:
         yield Check("same", "note", "not compared, since the SavedModel does not load")
-        return
-    failure = None
-    with quiet():
-        try:
-            theirs = translate(sources, *exported_search(folder))
-            ours = translate_in_session(folder, sources)
-        except Exception as error:  # of any of the libraries; outside, its notes would be shown
-            failure = str(error).strip().partition("\n")[0]
-    if failure is not None:
-        yield Check("same", "FAIL", f"a model does not translate: {failure}")
-        return
-    limits = options.max_different, options.max_bleu_difference
-    yield from compare(sources, ours, theirs, references, *limits)
+
+
+def _comparison(folder: pathlib.Path, options: Options) -> Callable[[], Iterator[Check]]:
+    """Returns what compares two forms of a model; reads at once what could be a wrong path."""
+    translate, sources = _other_form(options.same_as), read_lines(options.source)
+    references = None
+    if options.reference:
+        references = [line for _, line in stream_aligned(options.source, options.reference)]
+
+    def checks() -> Iterator[Check]:
+        failure = None
+        with quiet():
+            try:
+                theirs = translate(sources, *exported_search(folder))
+                ours = translate_in_session(folder, sources)
+            except Exception as error:  # outside of `quiet`, which would show the notes after all
+                failure = str(error).strip().partition("\n")[0]
+        if failure is not None:
+            yield Check("same", "FAIL", f"a model does not translate: {failure}")
+            return
+        limits = options.max_different, options.max_bleu_difference
+        yield from compare(sources, ours, theirs, references, *limits)
+
+    return checks
 
 
 def _other_form(path: str) -> Callable[[Sequence[str], int, float], Sequence[str]]:

@@ -111,15 +111,15 @@ def _add_option(
         options["action"] = bool_action
     else:
         choices = ",".join(kind for kind in kinds if isinstance(kind, str))
-        options["metavar"] = field.title or (choices and f"{{{choices}}}")
-        options["metavar"] = options["metavar"] or ("S" if str in kinds else "N")
+        by_type = f"{{{choices}}}" if choices else "S" if str in kinds else "N"
+        options["metavar"] = field.title or by_type
         options["nargs"] = "+" if any(get_origin(kind) is list for kind in kinds) else None
     if not field.json_schema_extra:
         parser.add_argument(flag(name), dest=group + name, required=field.is_required(), **options)
-    elif field.is_required():
-        parser.add_argument(name, **options)
-    else:
-        parser.add_argument(name, **{**options, "nargs": "?"})
+        return
+    if not field.is_required():
+        options["nargs"] = "?"
+    parser.add_argument(name, **options)
 
 
 def read_options(options: type, values: Mapping[str, Any]) -> Any:
