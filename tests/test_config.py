@@ -124,10 +124,6 @@ def test_the_files_say_which_corpus_it_is(corpus, files):
             assert config.has_validation_files == has_validation_files
 
 
-def positive(most):
-    return st.integers(1, most)
-
-
 def maybe(strategy):
     return st.none() | strategy
 
@@ -135,9 +131,6 @@ def maybe(strategy):
 rates = st.floats(0, 1, exclude_max=True, allow_subnormal=False)
 # Whatever a file name may hold; a lone surrogate is no Unicode, so no TOML file can hold it.
 paths = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
-lengths = st.fixed_dictionaries({}, optional={"minutes": st.floats(1e-3, 1e6)}) | st.builds(
-    lambda name, n: {name: n}, st.sampled_from(["steps", "epochs"]), positive(10**9)
-)
 run_configs = st.builds(
     RunConfig,
     data=st.builds(
@@ -149,28 +142,19 @@ run_configs = st.builds(
         fold_capitals=maybe(st.booleans()),
         batch_tokens=maybe(st.integers(128, 10**6)),
     ),
-    tokenizer=st.builds(
-        TokenizerConfig,
-        vocab_size=maybe(st.integers(261, 10**6)),
-        model_type=st.sampled_from(["bpe", "unigram"]),
-    ),
+    tokenizer=st.builds(TokenizerConfig, vocab_size=maybe(st.integers(261, 10**6))),
     model=st.builds(
-        lambda heads, width, **others: TransformerConfig(
-            num_heads=heads, d_model=2 * heads * width, **others
-        ),
-        positive(64),
-        positive(100),
+        TransformerConfig,
+        d_model=st.integers(1, 100).map(lambda width: 16 * width),
         dropout_rate=maybe(rates),
         norm_first=st.booleans(),
         tie_embeddings=st.booleans(),
     ),
-    training=lengths.flatmap(
-        lambda length: st.builds(
-            TrainingConfig,
-            **{name: st.just(value) for name, value in length.items()},
-            learning_rate=maybe(st.floats(1e-6, 1e3)),
-            label_smoothing=rates,
-        )
+    training=st.builds(
+        TrainingConfig,
+        minutes=maybe(st.floats(1e-3, 1e6)),
+        learning_rate=maybe(st.floats(1e-6, 1e3)),
+        label_smoothing=rates,
     ),
     chosen=st.dictionaries(paths, paths, max_size=2),
 )
