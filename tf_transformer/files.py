@@ -91,7 +91,8 @@ def remove_leftovers(folder: Path) -> None:
             if original.exists():
                 shutil.rmtree(entry, ignore_errors=True)
             else:
-                entry.rename(original)
+                with contextlib.suppress(OSError):  # another machine was faster
+                    entry.rename(original)
         # Locks may be invisible to other machines that share the folder.
         for entry in folder.glob(f"{_WRITING}*-{_HOST}-*"):
             with _locked(entry, _ALONE) as is_abandoned:
