@@ -1,11 +1,14 @@
 """Helpers of the tests of commands: running them, reading what they wrote, checking errors."""
 
+import contextlib
+import io
 import json
 import re
 import subprocess
 import sys
 
 from tf_transformer import cli
+from tf_transformer.commands.options import read_options
 
 SMALL = [
     "--vocab-size=280", "--num-layers=1", "--d-model=32", "--num-heads=2", "--d-ff=64",
@@ -22,6 +25,20 @@ def run(*arguments, **options):
     return subprocess.run(
         command(*arguments), capture_output=True, text=True, timeout=300, **options
     )
+
+
+def run_here(*arguments):
+    """Runs a command in this process; returns what `run` returns."""
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        with contextlib.redirect_stderr(io.StringIO()) as err:
+            status = cli.main([str(argument) for argument in arguments])
+    return subprocess.CompletedProcess(arguments, status, out.getvalue(), err.getvalue())
+
+
+def options_of(*arguments):
+    """The options that a command would get."""
+    values = vars(cli.make_parser().parse_args([str(argument) for argument in arguments]))
+    return read_options(values.pop("command").Options, values)
 
 
 def lines_of(path):

@@ -36,18 +36,6 @@ from tf_transformer.training import stopping
 LOAD_CORPUS = "tf_transformer.runs.data.load_corpus"
 
 
-def _randomise(layer, seed=0):
-    """Gives every variable a random value: a zero bias would hide that it is never added."""
-    rng = np.random.default_rng(seed)
-    for variable in layer.variables:
-        if variable.path.endswith("seed_generator_state"):
-            continue
-        # With small gammas, the output of post-norm layers would hardly depend on the input.
-        mean = 1.0 if variable.name == "gamma" else 0.0
-        variable.assign(rng.normal(mean, 0.3, variable.shape))
-    return layer
-
-
 class _EchoModel:
     """A translation model whose translation of a source is the source itself."""
 
@@ -83,26 +71,6 @@ class _FirstSentenceModel(_EchoModel):
         return tf.where(has_ended, tf.one_hot(self.eos_id, self.vocab_size), logits), cache
 
 
-def _result_of(script):
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
-
-
-def _write_copy_task(folder):
-    corpus = tt.copy_task(num_train=60, num_validation=4, num_test=0, max_length=6)
-    for part in ("train", "validation"):
-        text = getattr(corpus, part)
-        lines = [f"{s}\t{t}\n" for s, t in zip(text.sources, text.targets, strict=True)]
-        (folder / part).write_text("".join(lines), encoding="utf-8")
-
-
 class _Clock(keras.callbacks.Callback):
     """A clock on which a step takes 10 seconds and a validation 25."""
 
@@ -123,7 +91,19 @@ class _Clock(keras.callbacks.Callback):
 # Session scope, because hypothesis calls a test many times with one fixture.
 @pytest.fixture(scope="session")
 def randomise():
-    return _randomise
+    """Gives every variable a random value: a zero bias would hide that it is never added."""
+
+    def randomise(layer, seed=0):
+        rng = np.random.default_rng(seed)
+        for variable in layer.variables:
+            if variable.path.endswith("seed_generator_state"):
+                continue
+            # With small gammas, the output of post-norm layers would hardly depend on the input.
+            mean = 1.0 if variable.name == "gamma" else 0.0
+            variable.assign(rng.normal(mean, 0.3, variable.shape))
+        return layer
+
+    return randomise
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -150,13 +130,28 @@ def numpy_logits():
 @pytest.fixture(scope="session")
 def result_of():
     """Runs a script in a new process without GPUs; returns the JSON of its last line."""
-    return _result_of
+
+    def run(script):
+        command = [sys.executable, "-c", script]
+        env = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr[-3000:]
+        return json.loads(done.stdout.splitlines()[-1])
+
+    return run
 
 
 @pytest.fixture(scope="session")
-def write_copy_task():
+def write_copy_task(small_copy_task):
     """Writes the small copy task into a folder, as the TSV files train and validation."""
-    return _write_copy_task
+
+    def write(folder):
+        for part in ("train", "validation"):
+            text = getattr(small_copy_task, part)
+            lines = [f"{s}\t{t}\n" for s, t in zip(text.sources, text.targets, strict=True)]
+            (folder / part).write_text("".join(lines), encoding="utf-8")
+
+    return write
 
 
 @pytest.fixture(scope="session")
@@ -183,10 +178,10 @@ def copy_files(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def trained_run(copy_files, tmp_path_factory):
-    """A run of a few steps in a process of its own, and that finished process."""
+    """A run of a few steps, and what the command printed."""
     run_dir = tmp_path_factory.mktemp("runs") / "new" / "run"
     lengths = [f"--steps={commands.STEPS}", f"--validation-steps={commands.PERIOD}"]
-    done = commands.run(
+    done = commands.run_here(
         "train", "--run-dir", run_dir, *commands.files(copy_files), *commands.SMALL, *lengths
     )
     assert done.returncode == 0, done.stderr
@@ -195,9 +190,9 @@ def trained_run(copy_files, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def exported_run(trained_run, tmp_path_factory):
-    """The SavedModel of that run, exported by a process of its own, and that finished process."""
+    """The SavedModel of that run, and what the command printed."""
     saved = tmp_path_factory.mktemp("saved_models") / "demo"
-    done = commands.run("export", trained_run[0], saved, "--beam-size=1")
+    done = commands.run_here("export", trained_run[0], saved, "--beam-size=1")
     assert done.returncode == 0, done.stderr
     return saved, done
 

@@ -5,10 +5,9 @@ import sys
 
 import numpy as np
 import pytest
-from commands import assert_refused, run
+from commands import assert_refused, run_here
 
 import tf_transformer as tt
-from tf_transformer import cli
 from tf_transformer.inference.results import AlignedPair
 from tf_transformer.visualization import attention
 
@@ -27,43 +26,37 @@ def drawn(monkeypatch):
     return calls
 
 
-def command(model, text, output, *options):
-    return cli.main(["attention", str(model), text, f"--output={output}", *options])
+def draw(model, text, output, *options):
+    done = run_here("attention", model, text, f"--output={output}", *options)
+    assert done.returncode == 0, done.stderr
+    return done
 
 
-def test_attention_draws_the_alignment_of_a_text_and_its_translation(exported_run, tmp_path):
+def test_attention_draws_what_align_returns(exported_run, trained_run, tmp_path, drawn):
     output = tmp_path / "new" / "a.png"
-    done = run("attention", exported_run[0], "a b c d", f"--output={output}", cwd=tmp_path)
-    translation = tt.Translator.load(exported_run[0])("a b c d")
-    assert (done.returncode, done.stdout) == (0, f"{translation}\n{output}\n")
+    translator = tt.Translator.load(exported_run[0])
+    done = draw(exported_run[0], "a b c d", output)
+    assert done.stdout == f"{translator('a b c d')}\n{output}\n"
     assert output.read_bytes().startswith(b"\x89PNG")
-
-
-@pytest.mark.parametrize("kind", ["a SavedModel", "a run"])
-def test_what_is_drawn_is_what_align_returns(
-    exported_run, trained_run, tmp_path, capfd, drawn, kind
-):
-    model = exported_run[0] if kind == "a SavedModel" else trained_run[0]
-    output = tmp_path / "a.svg"
-    assert command(model, " a b\nc ", output, "--target=b c d e") == 0
-    assert capfd.readouterr() == (f"{output}\n", "")
-    weights, source, target = drawn
-    assert ("".join(source), "".join(target)) == ("▁a▁b▁c</s>", "▁b▁c▁d▁e")
-    np.testing.assert_allclose(weights.sum(1), 1, atol=1e-5)
-    if kind == "a SavedModel":
-        [expected] = tt.Translator.load(model).align(["a b c"], ["b c d e"])
-        np.testing.assert_allclose(weights, expected.attention, atol=1e-6)
+    [expected] = translator.align(["a b c"], ["b c d e"])
+    for model in (exported_run[0], trained_run[0]):
+        done = draw(model, " a b\nc ", output, "--target=b c d e")
+        assert (done.stdout, done.stderr) == (f"{output}\n", "")
+        weights, source, target = drawn
+        assert ("".join(source), "".join(target)) == ("▁a▁b▁c</s>", "▁b▁c▁d▁e")
+        np.testing.assert_allclose(weights.sum(1), 1, atol=1e-5)
+        if model == exported_run[0]:
+            np.testing.assert_allclose(weights, expected.attention, atol=1e-6)
 
 
 def test_truncated_text_and_characters_without_a_font_are_noted(
-    exported_run, tmp_path, capfd, monkeypatch
+    exported_run, tmp_path, monkeypatch
 ):
     pair = AlignedPair(["▁\U00013000", "</s>"], ["▁b"], np.full((1, 2), 0.5), truncated=True)
     monkeypatch.setattr(tt.Translator, "align", lambda *texts: [pair])
-    assert command(exported_run[0], "a", tmp_path / "a.png", "--target=b") == 0
-    truncated, fonts = capfd.readouterr().err.splitlines()
-    assert truncated.startswith("tf-transformer attention: a side has more tokens")
-    assert fonts.startswith("tf-transformer attention: no installed font has some")
+    done = draw(exported_run[0], "a", tmp_path / "a.png", "--target=b")
+    truncated, fonts = done.stderr.splitlines()
+    assert "a side has more tokens" in truncated and "no installed font has some" in fonts
 
 
 @pytest.mark.parametrize(
@@ -72,7 +65,6 @@ def test_truncated_text_and_characters_without_a_font_are_noted(
         ("a", ["--output=a.xyz"], [r"a\.xyz: must end in one of", r"\.png"]),
         ("a", ["--output=a"], ["a: must end in one of"]),
         (" \n", [], ["TEXT is empty"]),
-        ("a", ["--target= "], ["--target is empty"]),
     ],
 )
 def test_what_cannot_be_drawn_is_refused_before_a_model_is_loaded(
@@ -87,16 +79,14 @@ def test_a_model_without_alignment_is_named(echo, tmp_path, capfd):
     assert_refused(["attention", echo, "a b"], words, capfd, tmp_path)
 
 
+def test_an_empty_translation_is_named(exported_run, tmp_path, capfd):
+    words = ["the translation is empty"]
+    assert_refused(["attention", exported_run[0], "a b", "--target= "], words, capfd, tmp_path)
+
+
 @pytest.mark.parametrize("arguments", [["attention", "nowhere", "a"], ["plot", "nowhere"]])
 def test_a_missing_matplotlib_is_named(tmp_path, capfd, monkeypatch, arguments):
     for name in [name for name in sys.modules if name.startswith("tf_transformer.visualization")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert_refused(arguments, ["pip install matplotlib"], capfd, tmp_path)
-
-
-def test_an_empty_translation_is_named(exported_run, tmp_path, capfd, monkeypatch):
-    monkeypatch.setattr(tt.Translator, "__call__", lambda self, text: "")
-    assert command(exported_run[0], "a b", tmp_path / "a.png") == 2
-    assert "the translation is empty" in capfd.readouterr().err
-    assert not list(tmp_path.iterdir())

@@ -1,6 +1,5 @@
-"""What all commands share: help, unknown options, interruptions, errors of one line."""
+"""What all commands share: help, options, interruptions, errors of one line."""
 
-import itertools
 import os
 import re
 import shutil
@@ -9,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from commands import assert_one_line, assert_refused, files, run
+from commands import assert_one_line, assert_refused, options_of
 
 from tf_transformer import cli
 from tf_transformer.config import SETTINGS, flag
@@ -17,76 +16,82 @@ from tf_transformer.config import SETTINGS, flag
 
 @pytest.mark.parametrize("folder", ["missing", "folder", "two"])
 def test_a_missing_saved_model_is_named(bad_files, capfd, folder):
-    path = bad_files / folder
     words = [f"{folder}: no SavedModel there", "tf-transformer export"]
     source = f"--input={bad_files / 'two'}"
-    output = f"--output={bad_files / 'out'}"
-    assert_refused(["translate", path, source, output], words, capfd, bad_files)
-    given = [f"--source={bad_files / 'two'}", f"--reference={bad_files / 'two'}"]
-    assert_refused(["evaluate", path, *given], words, capfd, bad_files)
+    assert_refused(["translate", bad_files / folder, source], words, capfd, bad_files)
 
 
-@pytest.mark.parametrize("option", ["--presett=tiny", "--step=3"])
-def test_an_unknown_option_is_named_with_the_nearest(tmp_path, capfd, option):
-    with pytest.raises(SystemExit) as caught:
-        cli.main(["train", f"--run-dir={tmp_path / 'run'}", option])
-    assert caught.value.code == 2
-    (line,) = capfd.readouterr().err.splitlines()
-    nearest = option.split("=")[0].removesuffix("t").replace("--step", "--steps")
-    assert line.startswith(f"tf-transformer train: unknown {option}; did you mean {nearest!r}?")
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], ["--help"]),
+        (["trian"], ["'trian'", "--help"]),
+        (["export"], ["RUN_DIR", "--help"]),
+        (["evaluate", "x"], ["--source and --reference", "--help"]),
+        (["train"], ["--run-dir", "--help"]),
+        (["train", "--run-dir=x", "--presett=tiny"], ["unknown --presett=tiny.*'--preset'[?]"]),
+        (["train", "--run-dir=x", "--step=3"], ["unknown --step=3; did you mean '--steps'[?]"]),
+        (["translate", "x", "--batch-size=0"], ["--batch-size: .*greater than 0; received '0'"]),
+        (["evaluate", "x", "--batch-size=x"], ["--batch-size: .*integer.*; received 'x'"]),
+        (["translate", "x", "--length-penalty=11"], ["--length-penalty: .*10; received '11'"]),
+        (["translate", "x", "Two dogs"], ["unknown Two dogs; texts come from standard input"]),
+        (["export", "x", "y", "--format=onnx"], ["--format: .*'ctranslate2'; received 'onnx'"]),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_bad_argument_is_named_in_one_line(tmp_path, capfd, arguments, words):
+    assert_refused(arguments, words, capfd, tmp_path)
+
+
+def test_options_are_read_into_checked_values():
+    options = options_of("translate", "model", "--n-best=3", "--continue", "--beam-size=4")
+    assert (options.model, options.input, options.n_best) == ("model", None, 3)
+    assert options.resume and not options.overwrite
+    assert (options.search.beam_size, options.search.batch_size, options.search.xla) == (
+        4,
+        64,
+        False,
+    )
+    options = options_of("train", "--run-dir=x", "--steps=3", "--no-joint", "--deterministic")
+    assert options.training == {"steps": "3", "deterministic": True}
+    assert options.tokenizer == {"joint": False} and options.model == options.data == {}
+    options = options_of("trim", "a", "b", "--keep", "c", "d")
+    assert options.keep == ["c", "d"]
+    assert options_of("doctor").saved_model is None
+    assert options_of("serve", "x", "--max-texts=5").limits.max_texts == 5
 
 
 def test_ctrl_c_is_an_interruption_even_where_a_library_raises_another_error(monkeypatch, capfd):
-    def library(options, started):
+    def library(options):
         try:
             signal.raise_signal(signal.SIGINT)
         except KeyboardInterrupt:
             raise SystemError("from C++") from None
 
-    monkeypatch.setattr(cli.train, "run", library)
+    monkeypatch.setattr(cli.COMMANDS["train"], "run", library)
     monkeypatch.setattr(signal, "getsignal", lambda number: signal.default_int_handler)
     assert cli.main(["train", "--run-dir=x"]) == 130
     assert capfd.readouterr().err == "tf-transformer: interrupted.\n"
 
 
-@pytest.mark.parametrize("size", ["0", "-1", "x"])
-@pytest.mark.parametrize("name", ["translate", "evaluate"])
-def test_a_batch_size_below_one_is_named(tmp_path, capfd, name, size):
-    given = ["--source=x", "--reference=x"] if name == "evaluate" else []
-    arguments = [name, "model", *given, f"--batch-size={size}"]
-    assert_refused(arguments, ["--batch-size", f"'{size}'"], capfd, tmp_path)
-
-
-@pytest.mark.parametrize("arguments", [[], ["trian"], ["train"], ["evaluate", "x"], ["export"]])
-def test_an_unknown_command_gets_one_line(tmp_path, capfd, arguments):
-    assert_refused(arguments, ["--help"], capfd, tmp_path)
-
-
-def test_an_error_is_one_line_in_a_process_of_its_own(bad_files):
-    given = files(bad_files, **{
-        name: bad_files / "two"
-        for name in ("train_source", "validation_source", "validation_target")
-    }, train_target=bad_files / "three")  # fmt: skip
-    done = run("train", f"--run-dir={bad_files / 'run'}", *given)
-    assert done.returncode == 2
-    assert_one_line(done.stderr, r"two has 2 ", r"three has 3\b")
-    assert done.stdout == ""
-    assert not (bad_files / "run").exists()
-
-
-def test_the_installed_command_is_main(tmp_path):
+def test_an_error_of_the_installed_command_is_one_line(bad_files):
     installed = shutil.which("tf-transformer", path=os.path.dirname(sys.executable))
     if installed is None:
         pytest.skip("the package is not installed in this environment")
+    text = [
+        f"--train-{side}={bad_files / name}"
+        for side, name in (("source", "two"), ("target", "three"))
+    ]
     done = subprocess.run(
-        [installed, "translate", "missing"], cwd=tmp_path, capture_output=True, text=True,
-        stdin=subprocess.DEVNULL, timeout=120,
+        [installed, "train", f"--run-dir={bad_files / 'run'}", *text],
+        capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=120,
     )  # fmt: skip
-    assert done.returncode == 2
-    assert_one_line(done.stderr, "missing: no SavedModel there")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert_one_line(done.stderr, "two has 2 but .*three has 3")
+    assert not (bad_files / "run").exists()
 
 
-@pytest.mark.parametrize("name", [None, "train", "evaluate", "export", "translate", "serve"])
+@pytest.mark.parametrize("name", [None, *cli.COMMANDS])
 def test_every_command_has_help(capfd, name):
     with pytest.raises(SystemExit) as end:
         cli.main([name, "--help"] if name else ["--help"])
@@ -95,9 +100,10 @@ def test_every_command_has_help(capfd, name):
     assert printed.out.startswith("usage: tf-transformer")
     assert printed.err == ""
     if name is None:
-        for other in ("train", "evaluate", "export", "translate", "serve"):
-            assert re.search(rf"^ +{other} +\w", printed.out, re.MULTILINE)
+        for other in cli.COMMANDS:
+            assert re.search(rf"^ +{other}\s+[A-Z]", printed.out, re.MULTILINE)
     if name == "train":
-        for name in itertools.chain.from_iterable(SETTINGS.values()):
-            assert flag(name) in printed.out
+        assert {flag(key) for fields in SETTINGS.values() for key in fields} <= {
+            *re.findall(r"--[\w-]+", printed.out)
+        }
         assert "--model-type {bpe,unigram}" in printed.out

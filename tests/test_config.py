@@ -1,13 +1,11 @@
 """The configuration of a run: accepted values, refusals of one line, and the TOML file."""
 
 import dataclasses
-import re
 
 import pytest
 from configurations import TEXT, TSV, refusal
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
 from tf_transformer.config import (
     SETTINGS,
@@ -23,12 +21,6 @@ from tf_transformer.models.architectures import ARCHITECTURES, preset
 from tf_transformer.models.configs import TransformerConfig
 
 COPY = {"data": {"corpus": "copy"}}
-
-
-def test_every_setting_has_a_help_text():
-    for fields in SETTINGS.values():
-        for name, field in fields.items():
-            assert len(field.description.split()) > 1, name
 
 
 def test_missing_settings_have_their_defaults():
@@ -100,19 +92,15 @@ def test_a_refusal_is_one_line_that_names_the_setting(tables, words):
     ("name", "good", "bad"),
     [
         ("data.batch_tokens", [128, 4096], [0, -1, "x"]),
-        ("data.max_length", [2], [1, 0]),
         ("data.source_noise", [0, 0.5], [1, -0.1, float("nan")]),
         ("tokenizer.vocab_size", [261], [260, 0]),
         ("tokenizer.model_type", ["bpe", "unigram"], ["bep", 3]),
         ("tokenizer.character_coverage", [0.5, 1], [0, 1.1]),
         ("model.d_model", [64], [0, -4, 2.5]),
         ("model.dropout_rate", [0, 0.999], [1, -0.1, float("nan"), float("inf")]),
-        ("model.activation", ["gelu"], ["glu"]),
         ("training.steps", [1], [0, -1, 1.5, "many"]),
         ("training.minutes", [0.1, 3], [0, -1, float("nan"), float("inf")]),
         ("training.seed", [0, 2**31 - 1], [-1, 2**31]),
-        ("training.label_smoothing", [0], [1, -0.1]),
-        ("training.precision", ["mixed_bfloat16"], ["bfloat16"]),
         ("training.tensorboard", [True], ["maybe"]),
     ],
 )
@@ -136,22 +124,6 @@ def test_the_files_say_which_corpus_it_is(corpus, files):
             assert config.has_validation_files == has_validation_files
 
 
-def test_configurations_cannot_be_changed():
-    config = RunConfig(DataConfig(corpus="copy"))
-    for holder, name in ((config, "data"), (config.data, "corpus"), (config.model, "d_model")):
-        with pytest.raises(dataclasses.FrozenInstanceError):
-            setattr(holder, name, None)
-    with pytest.raises(ValidationError):
-        dataclasses.replace(config.training, steps=-1)
-
-
-# --- Files ----------------------------------------------------------------------------------
-
-
-def positive(most):
-    return st.integers(1, most)
-
-
 def maybe(strategy):
     return st.none() | strategy
 
@@ -159,9 +131,6 @@ def maybe(strategy):
 rates = st.floats(0, 1, exclude_max=True, allow_subnormal=False)
 # Whatever a file name may hold; a lone surrogate is no Unicode, so no TOML file can hold it.
 paths = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
-lengths = st.fixed_dictionaries({}, optional={"minutes": st.floats(1e-3, 1e6)}) | st.builds(
-    lambda name, n: {name: n}, st.sampled_from(["steps", "epochs"]), positive(10**9)
-)
 run_configs = st.builds(
     RunConfig,
     data=st.builds(
@@ -173,28 +142,19 @@ run_configs = st.builds(
         fold_capitals=maybe(st.booleans()),
         batch_tokens=maybe(st.integers(128, 10**6)),
     ),
-    tokenizer=st.builds(
-        TokenizerConfig,
-        vocab_size=maybe(st.integers(261, 10**6)),
-        model_type=st.sampled_from(["bpe", "unigram"]),
-    ),
+    tokenizer=st.builds(TokenizerConfig, vocab_size=maybe(st.integers(261, 10**6))),
     model=st.builds(
-        lambda heads, width, **others: TransformerConfig(
-            num_heads=heads, d_model=2 * heads * width, **others
-        ),
-        positive(64),
-        positive(100),
+        TransformerConfig,
+        d_model=st.integers(1, 100).map(lambda width: 16 * width),
         dropout_rate=maybe(rates),
         norm_first=st.booleans(),
         tie_embeddings=st.booleans(),
     ),
-    training=lengths.flatmap(
-        lambda length: st.builds(
-            TrainingConfig,
-            **{name: st.just(value) for name, value in length.items()},
-            learning_rate=maybe(st.floats(1e-6, 1e3)),
-            label_smoothing=rates,
-        )
+    training=st.builds(
+        TrainingConfig,
+        minutes=maybe(st.floats(1e-3, 1e6)),
+        learning_rate=maybe(st.floats(1e-6, 1e3)),
+        label_smoothing=rates,
     ),
     chosen=st.dictionaries(paths, paths, max_size=2),
 )
@@ -246,4 +206,3 @@ def test_choices_can_be_forgotten():
         "chosen": {"training.warmup_steps": "short", "for": "2 cores"},
     }
     assert without_choices(tables) == {"training": {"steps": 9}}
-    assert not re.search("chosen", str(without_choices(tables)))

@@ -17,9 +17,8 @@ import pytest
 
 import tf_transformer as tt
 from tf_transformer import cli
-from tf_transformer.commands.options import Parser
-from tf_transformer.commands.train import given_settings
 from tf_transformer.config import RunConfig
+from tf_transformer.errors import ConfigError
 
 ROOT = pages.ROOT
 # What was written of earlier code names what no longer exists.
@@ -76,62 +75,49 @@ def commands_inline(text):
             yield from arguments_of(code.replace("(", "").replace(")", ""))
 
 
-class RefusedError(Exception):
-    pass
-
-
 @pytest.fixture
-def parse(monkeypatch):
-    """Parses with the parser of the command line; raises `RefusedError` where that would exit."""
-
-    def error(self, message):
-        raise RefusedError(message)
-
-    monkeypatch.setattr(Parser, "error", error)
+def parse(capsys):
+    """Returns the options of a command line, or None for --help, and why it was refused."""
 
     def parsed(arguments):
         try:
-            return cli.make_parser().parse_args([a for a in arguments if a != "…"])
-        except SystemExit as end:  # --help
-            assert end.code == 0
-            return None
+            return commands.options_of(*(a for a in arguments if a != "…")), ""
+        except SystemExit:
+            return None, capsys.readouterr().err
+        except ConfigError as error:
+            return None, str(error)
 
     return parsed
 
 
 @pytest.mark.parametrize("path", OF_TODAY, ids=name_of)
-def test_command_lines_parse(path, parse, capsys):
+def test_command_lines_parse(path, parse):
     for arguments in commands_in_blocks(text_of(path)):
-        try:
-            options = parse(arguments)
-        except RefusedError as refusal:
-            pytest.fail(f"tf-transformer {shlex.join(arguments)}: {refusal}")
+        options, error = parse(arguments)
+        assert not error, f"tf-transformer {shlex.join(arguments)}: {error}"
         is_whole = not {"…", "--resume", "--config"} & set(arguments)
         if options is not None and arguments[0] == "train" and is_whole:
-            RunConfig.from_dict(given_settings(options), name_of(path))
+            options.run_config()
     for arguments in commands_inline(text_of(path)):
-        try:
-            parse(arguments)
-        except RefusedError as refusal:  # in the middle of a sentence a command need not be whole
-            assert "are required" in str(refusal), f"{shlex.join(arguments)}: {refusal}"
+        _, error = parse(arguments)
+        # In the middle of a sentence a command need not be complete.
+        assert not error or "are required" in error, f"{shlex.join(arguments)}: {error}"
 
 
 def test_command_lines_are_found():
     found = {name_of(path): list(commands_in_blocks(text_of(path))) for path in OF_TODAY}
-    assert len(found["README.md"]) >= 5
-    assert len(found["docs/guide.md"]) >= 12
+    assert len(found["README.md"]) >= 5 and len(found["docs/guide.md"]) >= 12
     assert ["train", "--help"] in list(commands_inline(text_of(ROOT / "README.md")))
 
 
-def known_options():
-    parser = cli.make_parser()
-    [subparsers] = [a for a in parser._actions if hasattr(a, "choices") and a.choices]
-    for command in subparsers.choices.values():
-        yield from itertools.chain.from_iterable(a.option_strings for a in command._actions)
+def parsers_of_commands():
+    [subparsers] = [action for action in cli.make_parser()._actions if action.choices]
+    return subparsers.choices.values()
 
 
 def test_options_in_the_text_exist():
-    known = {*known_options(), "--version"}
+    helps = [parser.format_help() for parser in parsers_of_commands()]
+    known = {"--version", *re.findall(r"--[a-z][\w-]*", " ".join(helps))}
     texts = [text_of(path) for path in OF_TODAY if path.name in ("README.md", "guide.md")]
     texts += [text_of(ROOT / "docs" / "training.md")]
     # The last column is what is here; the others are of other libraries.

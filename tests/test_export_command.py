@@ -24,7 +24,7 @@ SIDES = ("source", "target")
 
 def test_export_writes_the_next_version_with_a_manifest(trained_run, exported_run):
     saved, done = exported_run
-    assert done.stdout.splitlines() == [str(saved / "1")]
+    assert done.stdout == f"{saved / '1'}\n"
     assert done.stderr == ""
     beside = {
         "models.config", "batching_parameters.pbtxt", "monitoring.config", "compose.yaml",
@@ -45,8 +45,7 @@ def test_export_writes_the_next_version_with_a_manifest(trained_run, exported_ru
 
 
 def test_the_alignment_is_chosen_on_validation_text(trained_run, exported_run, copy_files):
-    run_directory = RunDirectory.open(trained_run[0])
-    model, *tokenizers, _ = restore_model(run_directory)
+    model, *tokenizers, _ = restore_model(RunDirectory.open(trained_run[0]))
     pairs = zip(*(lines_of(copy_files / f"validation.{s}") for s in SIDES), strict=True)
     expected = choose_alignment(model, *tokenizers, pairs, max_length=32)
     found = read_manifest(exported_run[0] / "1")["alignment"]
@@ -79,34 +78,24 @@ def export(tmp_path, monkeypatch):
     return export
 
 
-@pytest.fixture
-def run_without_validation(trained_run, tmp_path):
+@pytest.mark.parametrize(
+    ("options", "beam_size", "chosen"),
+    [((), 4, "by default, without validation text"), (("--beam-size=1",), 1, "given")],
+)
+def test_without_validation_text_the_default_is_exported(
+    trained_run, tmp_path, export, capfd, options, beam_size, chosen
+):
     run_dir = shutil.copytree(trained_run[0], tmp_path / "run")
     config = (run_dir / "config.toml").read_text(encoding="utf-8")
     (run_dir / "config.toml").write_text(config.replace("validation.source", "gone.source"))
-    return run_dir
-
-
-@pytest.mark.parametrize(
-    ("options", "beam_size", "chosen"),
-    [
-        ((), 4, "by default, without validation text"),
-        (("--beam-size=3",), 3, "by default, without validation text"),
-        (("--beam-size=1",), 1, "given"),
-    ],
-)
-def test_without_validation_text_the_default_is_exported(
-    run_without_validation, export, capfd, options, beam_size, chosen
-):
-    settings, manifest = export(run_without_validation, *options)
+    settings, manifest = export(run_dir, *options)
     assert_one_line(capfd.readouterr().err, "not chosen on validation text", "gone.source")
     assert settings["beam_size"] == beam_size
     default = {"layer": 0, "shifted": False, "agreement": None, "links": 0}
     assert manifest["alignment"] == default
-    assert manifest["search"] == {
-        "beam_size": beam_size, "length_penalty": 0.6, "chosen": chosen, "scores": [],
-        "metric": "BLEU", "sentences": 0, "signature": None,
-    }  # fmt: skip
+    search = manifest["search"]
+    assert (search["beam_size"], search["length_penalty"]) == (beam_size, 0.6)
+    assert (search["chosen"], search["scores"], search["signature"]) == (chosen, [], None)
 
 
 def test_the_search_is_chosen_on_validation_text(trained_run, copy_files, export, capfd):
@@ -158,7 +147,6 @@ def test_a_saved_model_of_bfloat16_is_half_as_large_and_translates(
         (("--beam-size=1",), 1, 0.6, []),
         (("--beam-size=3",), 3, 1.4, [3]),
         (("--length-penalty=0",), 4, 0.0, []),
-        (("--beam-size=3", "--length-penalty=0.9"), 3, 0.9, []),
     ],
 )
 def test_the_options_of_an_export_are_kept_and_the_rest_is_chosen(
@@ -193,11 +181,9 @@ def test_the_options_of_an_export_are_kept_and_the_rest_is_chosen(
         (["--format=ctranslate2", "--precision=bfloat16"], ["does not have --precision; omit it"]),
         (["--format=ctranslate2", "--beam-size=4"], ["does not have --beam-size; omit it"]),
         (["--format=ctranslate2", "--quantization=int9"], ["'int8'"]),
-        (["--format=onnx"], ["'onnx'"]),
         (["--precision=int8"], ["int8", "bfloat16"]),
         (["--beam-size=99999"], ["from 1 to", "99999"]),
         (["--version=0"], ["0"]),
-        (["--version=one"], ["one"]),
     ],
     ids=str,
 )
@@ -211,12 +197,8 @@ def test_a_version_that_exists_is_named(trained_run, exported_run, capfd):
     assert_refused(["export", trained_run[0], saved, "--version=1"], words, capfd, saved)
 
 
-def test_a_run_in_training_is_named_with_the_step_that_is_exported(trained_run, tmp_path, capfd):
-    arguments = ["export", str(trained_run[0]), str(tmp_path / "saved"), "--beam-size=1"]
+def test_a_run_in_training_is_named_with_the_step_that_is_exported(trained_run, export, capfd):
     with RunDirectory(trained_run[0]).lock():
-        assert cli.main(arguments) == 0
+        _, manifest = export(trained_run[0], "--beam-size=1")
     warned = capfd.readouterr().err
-    step = read_manifest(tmp_path / "saved" / "1")["step"]
-    assert re.search(rf"still being trained; .* of step {step}\.", warned)
-    assert cli.main(arguments) == 0
-    assert "being trained" not in capfd.readouterr().err
+    assert re.search(rf"still being trained; .* of step {manifest['step']}\.", warned)

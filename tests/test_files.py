@@ -1,11 +1,13 @@
 """Files and folders are written atomically, and leftovers of killed processes are removed."""
 
+import fcntl
 import signal
 import subprocess
 import sys
 
 import pytest
 
+from tf_transformer import files
 from tf_transformer.files import atomic_file, atomic_folder, remove_leftovers
 
 
@@ -16,20 +18,14 @@ def names_in(folder):
 def test_a_file_replaces_the_old_one_when_it_is_complete(tmp_path):
     path = tmp_path / "config.toml"
     path.write_text("old")
-    with atomic_file(path) as temporary:
-        temporary.write_text("new")
-        assert path.read_text() == "old"
-    assert path.read_text() == "new"
-    assert names_in(tmp_path) == ["config.toml"]
-
-
-def test_a_file_that_fails_leaves_the_old_one(tmp_path):
-    path = tmp_path / "config.toml"
-    path.write_text("old")
     with pytest.raises(ValueError, match="full"), atomic_file(path) as temporary:
         temporary.write_text("half")
         raise ValueError("full")
     assert path.read_text() == "old"
+    with atomic_file(path) as temporary:
+        temporary.write_text("new")
+        assert path.read_text() == "old"
+    assert path.read_text() == "new"
     assert names_in(tmp_path) == ["config.toml"]
 
 
@@ -39,30 +35,35 @@ def write_folder(path, content, **options):
         (temporary / "nested" / "file").write_text(content)
 
 
+def content_of(path):
+    return (path / "nested" / "file").read_text()
+
+
 def test_a_folder_appears_when_it_is_complete(tmp_path):
     path = tmp_path / "new" / "1"
-    with atomic_folder(path) as temporary:
-        (temporary / "file").write_text("x")
-        assert not path.exists()
-    assert names_in(path) == ["file"]
+    write_folder(path, "x")
+    assert content_of(path) == "x"
+    with pytest.raises(ValueError, match="full"), atomic_folder(path.with_name("2")):
+        raise ValueError("full")
     assert names_in(path.parent) == ["1"]
 
 
 def test_a_folder_that_exists_is_kept_unless_it_may_be_replaced(tmp_path):
     path = tmp_path / "1"
     write_folder(path, "old")
-    with pytest.raises(OSError, match="1"):
-        write_folder(path, "new")
-    assert (path / "nested" / "file").read_text() == "old"
+    with pytest.raises(OSError, match="1"), atomic_folder(path):
+        pass
+    assert content_of(path) == "old"
     write_folder(path, "new", overwrite=True)
-    assert (path / "nested" / "file").read_text() == "new"
+    assert content_of(path) == "new"
     assert names_in(tmp_path) == ["1"]
 
 
-def test_a_folder_that_fails_leaves_nothing(tmp_path):
-    with pytest.raises(ValueError, match="full"), atomic_folder(tmp_path / "1"):
-        raise ValueError("full")
-    assert names_in(tmp_path) == []
+def test_a_folder_can_be_written_within_another(tmp_path):
+    with atomic_folder(tmp_path / "run") as run:
+        write_folder(run / "tokenizers", "inner", overwrite=True)
+    assert content_of(tmp_path / "run" / "tokenizers") == "inner"
+    assert names_in(tmp_path / "run") == ["tokenizers"]
 
 
 KILLED = """
@@ -80,6 +81,10 @@ def test_the_next_writer_removes_leftovers_of_a_killed_process(tmp_path):
     assert done.returncode == -signal.SIGKILL
     (left,) = tmp_path.iterdir()
     assert left.name.startswith(".writing-1-")
+    # It may also be a folder that is about to be locked, if somebody holds its parent.
+    with files._locked(tmp_path, fcntl.LOCK_SH):
+        remove_leftovers(tmp_path)
+        assert left.is_dir()
     write_folder(path, "new")
     assert names_in(tmp_path) == ["1"]
 
@@ -98,7 +103,7 @@ def test_an_interrupted_replacement_loses_nothing(tmp_path):
     write_folder(tmp_path / "7", "old")
     (tmp_path / "7").rename(tmp_path / ".replaced-7-0123abcd")
     remove_leftovers(tmp_path)
-    assert (tmp_path / "7" / "nested" / "file").read_text() == "old"
+    assert content_of(tmp_path / "7") == "old"
     # Killed after the second: the old folder is no longer needed.
     write_folder(tmp_path / ".replaced-7-4567cdef", "older")
     remove_leftovers(tmp_path)

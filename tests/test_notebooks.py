@@ -22,13 +22,8 @@ spec = importlib.util.spec_from_file_location("run_notebooks", ROOT / "dev" / "r
 run_notebooks = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(run_notebooks)
 
+NOTEBOOKS_READ = {path: jupytext.read(path) for path in NOTEBOOKS}
 each = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-
-
-def code_of(notebook):
-    """The code cells as Python, without the lines for IPython."""
-    cells = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
-    return "\n".join(line for line in "\n".join(cells).splitlines() if line[:1] not in "%!")
 
 
 def test_each_script_has_its_notebook():
@@ -38,31 +33,24 @@ def test_each_script_has_its_notebook():
 
 
 @each
-def test_notebook_equals_its_script(path):
-    notebook, script = jupytext.read(path), jupytext.read(path.with_suffix(".py"))
+def test_a_notebook_is_its_script_run_in_full(path):
+    notebook, script = NOTEBOOKS_READ[path], jupytext.read(path.with_suffix(".py"))
     assert [(c.cell_type, c.source) for c in notebook.cells] == [
         (c.cell_type, c.source) for c in script.cells
     ]
-
-
-@each
-def test_outputs_are_of_this_source(path):
-    notebook = jupytext.read(path)
-    digest = run_notebooks.source_digest(jupytext.read(path.with_suffix(".py")))
-    assert notebook.metadata.get("source_sha256") == digest, (
-        f"run python dev/run_notebooks.py {path.stem}"
-    )
+    digest = run_notebooks.source_digest(script)
+    advice = f"run python dev/run_notebooks.py {path.stem}"
+    assert notebook.metadata.get("source_sha256") == digest, advice
     counts = [cell.execution_count for cell in notebook.cells if cell.cell_type == "code"]
     assert counts == list(range(1, len(counts) + 1)), "run in full, from top to bottom"
 
 
 @each
 def test_outputs_hold_no_error_no_noise_and_no_path_of_a_machine(path):
-    notebook = jupytext.read(path)
-    outputs = [out for cell in notebook.cells for out in cell.get("outputs", ())]
-    assert any("image/png" in out.get("data", {}) for out in outputs), "no picture"
+    outputs = [out for cell in NOTEBOOKS_READ[path].cells for out in cell.get("outputs", ())]
+    pictures = [out["data"].pop("image/png", None) for out in outputs if "data" in out]
+    assert any(pictures), "no picture"
     for out in outputs:
-        out.get("data", {}).pop("image/png", None)
         assert out.output_type != "error"
         assert out.get("name") != "stderr", out.text
         assert not re.search(r"/(home|root|tmp|work|var)/|Traceback", json.dumps(out))
@@ -71,29 +59,28 @@ def test_outputs_hold_no_error_no_noise_and_no_path_of_a_machine(path):
 
 @each
 def test_only_public_names_are_used(path):
-    tree = ast.parse(code_of(jupytext.read(path)))
-    for node in ast.walk(tree):
+    cells = [cell.source for cell in NOTEBOOKS_READ[path].cells if cell.cell_type == "code"]
+    # Without the lines for IPython.
+    code = [line for line in "\n".join(cells).splitlines() if line[:1] not in "%!"]
+    for node in ast.walk(ast.parse("\n".join(code))):
         if isinstance(node, ast.Attribute):
             assert not node.attr.startswith("_"), ast.unparse(node)
             if isinstance(node.value, ast.Name) and node.value.id == "tt":
                 assert node.attr in tt.__all__, node.attr
-        if isinstance(node, ast.Import):
-            modules = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            modules = [node.module]
+        elif isinstance(node, ast.Import | ast.ImportFrom):
             names = [alias.name for alias in node.names]
+            modules = names if isinstance(node, ast.Import) else [node.module]
             assert not any(name.startswith("_") for name in names), ast.unparse(node)
-            if node.module == "tf_transformer":
+            if modules == ["tf_transformer"] and isinstance(node, ast.ImportFrom):
                 assert {*names} <= {*tt.__all__, *PARTS}, ast.unparse(node)
-        else:
-            continue
-        for module in modules:
-            assert not module.startswith("tf_transformer") or module in MODULES, module
+            for module in modules:
+                assert not module.startswith("tf_transformer") or module in MODULES, module
 
 
 @each
 def test_words_for_readers_have_headings_and_links_that_lead_somewhere(path):
-    text = "\n\n".join(c.source for c in jupytext.read(path).cells if c.cell_type == "markdown")
+    cells = NOTEBOOKS_READ[path].cells
+    text = "\n\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
     assert text.startswith("# ") and len(re.findall(r"^## ", text, re.MULTILINE)) >= 4
     for target in re.findall(r"\]\(([^)\s]+)\)", text):
         assert ":" in target or (path.parent / target.partition("#")[0]).exists(), target

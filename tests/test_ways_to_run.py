@@ -74,11 +74,16 @@ print(json.dumps([text.decode() for text in found.numpy()]))
 """
 
 
-@pytest.mark.parametrize("code", [LOADED_EAGERLY, KERAS_LAYER], ids=["eager", "TFSMLayer"])
+@pytest.mark.parametrize(
+    "code",
+    [LOADED_EAGERLY, pytest.param(KERAS_LAYER, marks=pytest.mark.slow)],
+    ids=["eager", "TFSMLayer"],
+)
 def test_python_without_this_package(code, model, texts, expected):
     assert python(code, model, texts=texts) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux" or not shutil.which("cc"), reason="no C compiler")
 def test_the_c_api(model, texts, expected, tmp_path):
     program = tmp_path / "translate"

@@ -1,40 +1,24 @@
 """The command line: `tf-transformer COMMAND`."""
 
 import contextlib
+import importlib
 import importlib.metadata
 import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tf_transformer.commands import (
-    attention,
-    doctor,
-    evaluate,
-    export,
-    plot,
-    serve,
-    train,
-    translate,
-    trim,
-)
-from tf_transformer.commands.options import Parser
+from tf_transformer.commands.options import Parser, add_options, read_options
 from tf_transformer.errors import InputError
 
 COMMANDS = {
-    "train": train,
-    "plot": plot,
-    "attention": attention,
-    "evaluate": evaluate,
-    "export": export,
-    "translate": translate,
-    "trim": trim,
-    "doctor": doctor,
-    "serve": serve,
-}
+    name: importlib.import_module(f"tf_transformer.commands.{name}")
+    for name in (
+        "train", "plot", "attention", "evaluate", "export", "translate", "trim", "doctor", "serve",
+    )
+}  # fmt: skip
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -47,11 +31,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit status: 0; 1 if a check of `doctor` or an answer of `serve` failed; 2 for bad
         input; 130 after Ctrl-C; 143 after SIGTERM.
     """
-    options = make_parser().parse_args(arguments)
-    started = time.monotonic()
+    values = vars(make_parser().parse_args(arguments))
+    command = values.pop("command")
     try:
         with _interruptible():
-            return options.run(options, started)
+            return command.run(read_options(command.Options, values))
     except InputError as error:
         print(f"tf-transformer: {error}", file=sys.stderr)
         return 2
@@ -69,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def make_parser() -> Parser:
-    """Returns the parser; the options that it parses have the command's function as `run`."""
+    """Returns the parser; what it parses has the values of options and the module `command`."""
     parser = Parser(
         prog="tf-transformer",
         description="Train a Transformer on parallel text and translate with it.",
@@ -80,9 +64,13 @@ def make_parser() -> Parser:
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for name, command in COMMANDS.items():
-        options = commands.add_parser(name, help=command.HELP, description=command.DESCRIPTION)
-        options.set_defaults(run=command.run)
-        command.add_options(options)
+        summary, _, description = command.__doc__.partition("\n\n")
+        options = commands.add_parser(
+            name, help=summary, description=description, allow_abbrev=False
+        )
+        options.advice_for_text = getattr(command, "ADVICE_FOR_TEXT", "")
+        options.set_defaults(command=command)
+        add_options(options, command.Options)
     return parser
 
 

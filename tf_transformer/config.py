@@ -20,12 +20,7 @@ from pydantic.dataclasses import dataclass
 from pydantic.fields import FieldInfo
 
 from tf_transformer.errors import ConfigError, did_you_mean
-from tf_transformer.models.architectures import (
-    ARCHITECTURES,
-    architecture_name,
-    require_architecture,
-    require_preset,
-)
+from tf_transformer.models.architectures import ARCHITECTURES, architecture_name, require_preset
 from tf_transformer.models.configs import CHECKED, ModelConfig, Rate, fields_of, setting
 
 Fraction = Annotated[float, Field(gt=0, le=1)]
@@ -34,7 +29,7 @@ CHOSEN_RATES = ("dropout_rate", "attention_dropout_rate")  # by the recipe, for 
 
 
 def _chosen(help_text: str) -> Any:
-    """A setting that `training/recipe.py` chooses where a run does not give it."""
+    """A setting that `runs/recipe.py` chooses where a run does not give it."""
     return setting(None, f"{help_text} (default: chosen for the corpus and the budget)")
 
 
@@ -101,8 +96,8 @@ class DataConfig:
     def _check(self) -> "DataConfig":
         given = [name for name in self.FILES if getattr(self, name) is not None]
         if self.corpus is None:
-            kinds = [*self.TRAINING_FILES.items(), *self.VALIDATION_FILES.items()]
-            corpus = next((kind for kind, names in kinds if set(names) & set(given)), "text")
+            kinds = (*self.TRAINING_FILES.items(), *self.VALIDATION_FILES.items())
+            corpus = next((kind for kind, names in kinds if {*names} & {*given}), "text")
             object.__setattr__(self, "corpus", corpus)
         if self.corpus not in self.CORPORA and not self.corpus.startswith("tfds:"):
             hint = did_you_mean(self.corpus, [*self.CORPORA, "tfds:NAME"])
@@ -111,15 +106,14 @@ class DataConfig:
         validation = self.VALIDATION_FILES.get(self.corpus, ())
         if useless := [name for name in given if name not in training + validation]:
             raise ValueError(
-                f"{flag(useless[0])} has no use with the corpus {self.corpus!r}. Give one or the "
-                f"other."
+                f"{flag(useless[0])} has no use with the corpus {self.corpus!r}. Omit one of them."
             )
         if missing := [name for name in training if name not in given]:
             raise ValueError(
                 f"missing {', '.join(map(flag, missing))}. Give these files, or choose a corpus "
                 f"that needs none: --corpus phrasebook."
             )
-        if self.has_validation_files and not set(validation) <= set(given):
+        if self.has_validation_files and not {*validation} <= {*given}:
             raise ValueError(
                 f"give both {' and '.join(map(flag, validation))}, or neither: then a part of the "
                 f"training text is held out for validation."
@@ -229,12 +223,9 @@ class RunConfig:
     """Everything that defines a training run; `run.toml` has a table for each field.
 
     Attributes:
-        data: The corpus and its batches.
-        tokenizer: The vocabularies.
         model: The configuration of one of the architectures, as an object or as the table
             `[model]`; its vocabularies are None until the tokenizers exist. By default the preset
             tiny.
-        training: How the model is trained.
         chosen: Why each setting that a recipe chose was chosen, by names such as
             `"training.warmup_steps"`; `"for"` is what they were chosen for.
 
@@ -254,15 +245,10 @@ class RunConfig:
         """Builds the model's configuration from its table, whose preset has the missing sizes."""
         if isinstance(table, ModelConfig):
             return table
-        if not isinstance(table, Mapping | None):
-            raise ValueError("must be a table; write [model].")
         given = dict(table or {})
-        for name in ("architecture", "preset"):
-            if not isinstance(given.get(name, ""), str):
-                raise ValueError(f"{name} must be a string; received {given[name]!r}.")
-        architecture = given.pop("architecture", "transformer")
-        config = require_architecture(architecture).config
-        sizes = require_preset(given.pop("preset", "tiny"), architecture)
+        architecture = str(given.pop("architecture", "transformer"))
+        sizes = require_preset(str(given.pop("preset", "tiny")), architecture)
+        config = ARCHITECTURES[architecture].config
         known = fields_of(config)
         for name in set(given) - set(known):
             if others := [n for n, row in ARCHITECTURES.items() if name in fields_of(row.config)]:
@@ -320,14 +306,14 @@ class RunConfig:
         """
         # To pydantic, which reads the strings of the command line, true is the number 1, too.
         for table, fields in SETTINGS.items():
-            for name, value in dict(tables.get(table, {})).items():
-                if isinstance(value, bool) and name in fields and not _is_bool(fields[name]):
+            for name, field in fields.items():
+                value = tables.get(table, {}).get(name)
+                if isinstance(value, bool) and bool not in kinds_of(field):
                     raise ConfigError(f"{where}: [{table}] {name} is not true or false.")
         try:
             return cls(**{"data": {}, **tables})
         except ValidationError as error:
-            names = {name: list(settings) for name, settings in SETTINGS.items()}
-            raise ConfigError(f"{where}: {_one_line(error, names)}") from None
+            raise ConfigError(f"{where}: {_one_line(error, SETTINGS)}") from None
 
     def to_dict(self) -> dict[str, dict[str, Any]]:
         """Returns tables of plain values, without the settings that are None."""
@@ -346,7 +332,7 @@ class RunConfig:
         """Returns the value of each setting, by names such as `"training.warmup_steps"`."""
         return {
             f"{table}.{name}": getattr(getattr(self, table), name)
-            for table in ("data", "tokenizer", "model", "training")
+            for table in SETTINGS
             for name in fields_of(type(getattr(self, table)))
         }
 
@@ -385,8 +371,10 @@ SETTINGS: dict[str, dict[str, FieldInfo]] = {
 """The settings of each table, those of `[model]` for all architectures."""
 
 
-def _is_bool(field: FieldInfo) -> bool:
-    return bool in (get_args(field.annotation) or (field.annotation,))
+def kinds_of(field: FieldInfo) -> list[Any]:
+    """Returns the types of which the value of a field may be, and what a `Literal` allows."""
+    kinds = [field.annotation, *get_args(field.annotation)]
+    return [*kinds, *(each for kind in kinds[1:] for each in get_args(kind))]
 
 
 def flag(name: str) -> str:
@@ -402,15 +390,13 @@ def merge(tables: Tables, given: Tables) -> dict[str, Any]:
     """
     merged = dict(tables)
     for name, settings in given.items():
-        table, dropped = merged.get(name, {}), set()
-        if not isinstance(table, Mapping) or not isinstance(settings, Mapping):
-            raise ConfigError(f"{name} must be a table; write [{name}].")
+        table, dropped = tables.get(name, {}), set()
         architecture = table.get("architecture", "transformer")
-        other = settings.get("architecture", architecture) != architecture
-        if name == "model" and ("preset" in settings or other):
+        is_other = settings.get("architecture", architecture) != architecture
+        if name == "model" and ("preset" in settings or is_other):
             rows = ARCHITECTURES.values()
             dropped = {key for row in rows for sizes in row.presets.values() for key in sizes}
-        if name == "training" and set(TrainingConfig.LENGTHS) & set(settings):
+        if name == "training" and {*TrainingConfig.LENGTHS} & {*settings}:
             dropped = set(TrainingConfig.LENGTHS)
         merged[name] = {k: v for k, v in table.items() if k not in dropped} | dict(settings)
     return merged
@@ -444,17 +430,21 @@ def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
     return tables
 
 
-def _one_line(error: ValidationError, names: Mapping[str, Any]) -> str:
-    """Returns the first of the errors: the setting, what is wrong, and what was received."""
-    first = error.errors(include_url=False)[0]
-    message = first["msg"].removeprefix("Value error, ")
-    *tables, key = first["loc"] or (None,)
-    known = names[tables[0]] if tables and tables[0] in names else names
+def invalid(name: str, error: Mapping[str, Any]) -> str:
+    """Returns what pydantic finds wrong with a setting, and what was received."""
+    message = error["msg"]
+    return f"{name}: {message[0].lower()}{message[1:]}; received {error['input']!r}."
+
+
+def _one_line(error: ValidationError, known: Mapping[str, Any]) -> str:
+    """Returns the first of the errors; `known` has the settings, or the tables of settings."""
+    first = error.errors()[0]
+    *tables, name = first["loc"] or ("",)
     where = "".join(f"[{table}] " for table in tables)
-    if key is None or (first["type"] == "value_error" and key in SETTINGS):
-        return f"[{key}] {message}" if key else message
-    if first["type"] == "unexpected_keyword_argument":
-        return f"{where}{key!r} is unknown: {did_you_mean(key, known)}"
     if first["type"] == "value_error":
-        return f"{where}{key} {message}"
-    return f"{where}{key}: {message[0].lower()}{message[1:]}; received {first['input']!r}."
+        message = first["msg"].removeprefix("Value error, ")
+        return f"[{name}] {message}" if name else message
+    if first["type"] == "unexpected_keyword_argument":
+        advice = did_you_mean(name, known[tables[0]] if tables else known)
+        return f"{where}{name!r} is unknown: {advice}"
+    return invalid(f"{where}{name}", first)

@@ -43,9 +43,7 @@ class Metric(NamedTuple):
 
     Attributes:
         name: Its name in logs and checkpoints.
-        label: Its name for people.
-        lower_is_better: Whether the best value is the lowest.
-        decimals: How many decimals people are shown.
+        label: Its name for people, who are shown so many `decimals`.
     """
 
     name: str

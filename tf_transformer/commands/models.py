@@ -1,6 +1,5 @@
 """How commands load models: without TensorFlow's start-up notes, from a run or a SavedModel."""
 
-import argparse
 import contextlib
 import os
 import sys
@@ -11,7 +10,7 @@ from typing import Any
 from tf_transformer.errors import InputError
 
 
-def open_translator(path: str, options: argparse.Namespace) -> Any:
+def open_translator(path: str, *, xla: bool = False, threads: int | None = None) -> Any:
     """The `Translator` in a run directory (its best checkpoint) or in a SavedModel."""
     with quiet():
         from tf_transformer.inference.translator import Translator, run_in_callers_thread
@@ -19,12 +18,10 @@ def open_translator(path: str, options: argparse.Namespace) -> Any:
         from tf_transformer.runs.run_directory import RunDirectory
     run_in_callers_thread()
     if not RunDirectory.is_run(path):
-        return Translator.load(path, xla=options.xla, threads=options.threads)
+        return Translator.load(path, xla=xla, threads=threads)
     run = RunDirectory.open(path)
     model, *tokenizers, _ = restore_model(run)
-    return translator_of(
-        run.config().data, model, *tokenizers, xla=options.xla, threads=options.threads
-    )
+    return translator_of(run.config().data, model, *tokenizers, xla=xla, threads=threads)
 
 
 @contextlib.contextmanager

@@ -1,11 +1,23 @@
-"""The parser of the command line, and options that several commands share."""
+"""The options of commands: dataclasses from which the parser is made, and which check the values.
+
+A field made by `argument` is a positional argument, a field made by `option` an option, and a field
+made by `group` several options, with a heading of their own in the help.
+"""
 
 import argparse
-from typing import Any, NoReturn
+from collections.abc import Mapping
+from typing import Annotated, Any, NoReturn, get_origin
 
-from tf_transformer.errors import did_you_mean
+from pydantic import Field, PositiveInt, ValidationError
+from pydantic.dataclasses import dataclass
+from pydantic.fields import FieldInfo
+
+from tf_transformer.config import flag, invalid, kinds_of
+from tf_transformer.errors import ConfigError, did_you_mean
+from tf_transformer.models.configs import CHECKED, fields_of
 
 MODEL = "RUN_DIR_OR_SAVED_MODEL"
+LengthPenalty = Annotated[float, Field(ge=0, le=10)]
 
 
 class Parser(argparse.ArgumentParser):
@@ -15,9 +27,7 @@ class Parser(argparse.ArgumentParser):
         advice_for_text: What to do with a text that the command does not take.
     """
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, allow_abbrev=False, **options)
-        self.advice_for_text = ""
+    advice_for_text = ""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple:
         """Parses arguments; an unknown option is an error of the command, not of the program."""
@@ -36,48 +46,98 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message}{end} See {self.prog} --help\n")
 
 
-def positive(text: str) -> int:
-    """Converts the text of an option to a whole number from 1 on."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"must be a whole number from 1 on, not {text!r}")
-    return int(text)
+def argument(metavar: str, help_text: str = "", default: Any = ...) -> Any:
+    """A field that is a positional argument."""
+    is_argument = {"is_argument": True}
+    return Field(default, title=metavar, description=help_text, json_schema_extra=is_argument)
 
 
-def length_penalty(text: str) -> float:
-    """Converts the text of an option to a number from 0 to 10."""
+def option(
+    default: Any, help_text: str, metavar: str | None = None, name: str | None = None
+) -> Any:
+    """A field that is an option; it has a `name` where that is a word of Python."""
+    return Field(default, title=metavar, description=help_text, alias=name)
+
+
+def group(of: type, fields: Mapping[str, FieldInfo] | None = None) -> Any:
+    """A field that is a group of options.
+
+    Args:
+        of: The dataclass of the options, or `dict` for the given ones as they were written.
+        fields: The options of a `dict`.
+    """
+    return Field(default_factory=of, json_schema_extra={"group": fields or fields_of(of)})
+
+
+@dataclass(frozen=True, config=CHECKED)
+class SearchOptions:
+    """How a command searches translations."""
+
+    beam_size: PositiveInt | None = option(
+        None, "beam size, 1 is greedy search (default: as exported; for a run 1)", "K"
+    )
+    length_penalty: LengthPenalty | None = option(
+        None, "favour long translations, from 0 to 10 (default: as exported; for a run 0.6)", "A"
+    )
+    threads: PositiveInt | None = option(None, "parallel batches (default: one a core)")
+    xla: bool = option(False, "compile the search by XLA, which pays for many lines")
+    batch_size: PositiveInt = option(64, "sentences in a batch")
+
+
+def add_options(parser: argparse.ArgumentParser, options: type) -> None:
+    """Adds the options of a command to its parser, which keeps those that are given."""
+    for name, field in options.__pydantic_fields__.items():
+        fields = (field.json_schema_extra or {}).get("group")
+        if fields is None:
+            _add_option(parser, field.alias or name, field, "store_true")
+            continue
+        # A file of settings may say true, so that the command line must be able to say false.
+        is_dict = field.default_factory is dict
+        action = argparse.BooleanOptionalAction if is_dict else "store_true"
+        heading = parser.add_argument_group(f"[{name}]" if is_dict else name)
+        for key, each in fields.items():
+            _add_option(heading, key, each, action, f"{name}.")
+
+
+def _add_option(
+    parser: Any, name: str, field: FieldInfo, bool_action: Any, group: str = ""
+) -> None:
+    text, kinds = field.description, kinds_of(field)
+    is_flag = bool in kinds and bool_action == "store_true"
+    if not field.is_required() and field.default is not None and not is_flag:
+        text += "" if "default:" in text else f" (default: {field.default})"
+    options: dict[str, Any] = {"help": text.replace("%", "%%"), "default": argparse.SUPPRESS}
+    if bool in kinds:
+        options["action"] = bool_action
+    else:
+        choices = ",".join(kind for kind in kinds if isinstance(kind, str))
+        by_type = f"{{{choices}}}" if choices else "S" if str in kinds else "N"
+        options["metavar"] = field.title or by_type
+        options["nargs"] = "+" if any(get_origin(kind) is list for kind in kinds) else None
+    if not field.json_schema_extra:
+        parser.add_argument(flag(name), dest=group + name, required=field.is_required(), **options)
+        return
+    if not field.is_required():
+        options["nargs"] = "?"
+    parser.add_argument(name, **options)
+
+
+def read_options(options: type, values: Mapping[str, Any]) -> Any:
+    """Returns the options of a command.
+
+    Args:
+        options: The dataclass.
+        values: What the parser has read, by names such as `"input"` and `"search.xla"`.
+
+    Raises:
+        ConfigError: A value is invalid.
+    """
+    given: dict[str, Any] = {}
+    for key, value in values.items():
+        table, _, name = key.rpartition(".")
+        (given.setdefault(table, {}) if table else given)[name] = value
     try:
-        number = float(text)
-    except ValueError:
-        number = -1.0
-    if not 0 <= number <= 10:
-        raise argparse.ArgumentTypeError(f"must be a number from 0 to 10, not {text!r}")
-    return number
-
-
-def add_search_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of a search."""
-    parser.add_argument(
-        "--beam-size",
-        type=positive,
-        metavar="K",
-        help="beam size, 1 is greedy search (default: as exported; for a run 1)",
-    )
-    parser.add_argument(
-        "--length-penalty",
-        type=length_penalty,
-        metavar="A",
-        help="favour long translations, from 0 to 10 (default: as exported; for a run 0.6)",
-    )
-    parser.add_argument(
-        "--threads", type=positive, metavar="N", help="parallel batches (default: one a core)"
-    )
-    parser.add_argument(
-        "--xla", action="store_true", help="compile the search by XLA, which pays for many lines"
-    )
-    parser.add_argument(
-        "--batch-size",
-        type=positive,
-        default=64,
-        metavar="N",
-        help="sentences in a batch (default: 64)",
-    )
+        return options(**given)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ConfigError(invalid(flag(str(first["loc"][-1])), first)) from None

@@ -1,26 +1,26 @@
-"""`tf-transformer plot`: the curves of runs as a picture."""
+"""Draw the curves of runs.
 
-import argparse
+Draws loss, validation BLEU, validation perplexity and learning rate over the steps of one run or
+several. Needs matplotlib.
+"""
 
+from pydantic.dataclasses import dataclass
+
+from tf_transformer.commands.options import argument, option
 from tf_transformer.errors import InputError
+from tf_transformer.models.configs import CHECKED
 from tf_transformer.runs.run_directory import RunDirectory
 
-HELP = "draw the curves of runs"
-DESCRIPTION = (
-    "Draws loss, validation BLEU, validation perplexity and learning rate over the steps of one "
-    "run or several. Needs matplotlib."
-)
+
+@dataclass(frozen=True, config=CHECKED)
+class Options:
+    """The options of `plot`."""
+
+    run_dirs: list[str] = argument("RUN_DIR")
+    output: str = option("curves.png", "default: curves.png; also .svg, .pdf", "F")
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options."""
-    parser.add_argument("run_dirs", metavar="RUN_DIR", nargs="+")
-    parser.add_argument(
-        "--output", default="curves.png", metavar="F", help="default: curves.png; also .svg, .pdf"
-    )
-
-
-def run(options: argparse.Namespace, started: float) -> int:
+def run(options: Options) -> int:
     """Draws the curves into a file."""
     from tf_transformer.visualization.curves import plot_history
     from tf_transformer.visualization.figure import require_picture, save_figure

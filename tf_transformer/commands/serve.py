@@ -1,71 +1,47 @@
-"""`tf-transformer serve`: a local server with TensorFlow Serving's REST API, and a page."""
+"""Serve a SavedModel by HTTP: TensorFlow Serving's REST API, and a page to try it.
 
-import argparse
-import dataclasses
+Serves the highest version of a SavedModel with TensorFlow Serving's REST API, a page, /healthz and
+/metrics, and takes up new versions while it runs. SIGTERM or Ctrl-C ends it when what was asked is
+answered (exit status 0; 1 if something was not).
+"""
+
 import logging
 import os
 import sys
+from typing import Annotated
+
+from pydantic import Field, PositiveInt
+from pydantic.dataclasses import dataclass
 
 from tf_transformer.commands.models import quiet
-from tf_transformer.commands.options import positive
+from tf_transformer.commands.options import argument, group, option
 from tf_transformer.errors import InputError
+from tf_transformer.models.configs import CHECKED
+from tf_transformer.runs.run_directory import warn
 from tf_transformer.serving.limits import Limits
 
-HELP = "serve a SavedModel by HTTP: TensorFlow Serving's REST API, and a page to try it"
-DESCRIPTION = (
-    "Serves the highest version of a SavedModel with TensorFlow Serving's REST API, a page, "
-    "/healthz and /metrics, and takes up new versions while it runs. SIGTERM or Ctrl-C ends it "
-    "when what was asked is answered (exit status 0; 1 if something was not)."
-)
+
+@dataclass(frozen=True, config=CHECKED)
+class Options:
+    """The options of `serve`."""
+
+    saved_model: str = argument("SAVED_MODEL", "such as saved_models/NAME")
+    port: Annotated[int, Field(ge=0, le=65535)] = option(8501, "0 is any")
+    host: str = option("127.0.0.1", "where to listen; 0.0.0.0 lets other machines in", "ADDRESS")
+    allowed_hosts: list[str] | None = option(
+        None,
+        "the names by which clients may call it (default: those of this machine, or any where "
+        "other machines are let in)",
+        "NAME",
+    )
+    threads: PositiveInt | None = option(None, "batches in parallel (default: the cores)")
+    no_batching: bool = option(False, "run each request alone, also when many come at once")
+    unverified: bool = option(False, "serve also what has no manifest to check its files by")
+    limits: Limits = group(Limits)
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options."""
-    parser.add_argument("saved_model", metavar="SAVED_MODEL", help="such as saved_models/NAME")
-    parser.add_argument(
-        "--port", type=_port, default=8501, metavar="N", help="0 is any (default: 8501)"
-    )
-    parser.add_argument(
-        "--host",
-        default="127.0.0.1",
-        metavar="ADDRESS",
-        help="where to listen; 0.0.0.0 lets other machines in (default: 127.0.0.1)",
-    )
-    parser.add_argument(
-        "--allowed-hosts",
-        nargs="+",
-        metavar="NAME",
-        help="the names by which clients may call it (default: those of this machine, or any "
-        "where other machines are let in)",
-    )
-    parser.add_argument(
-        "--threads", type=positive, metavar="N", help="batches in parallel (default: the cores)"
-    )
-    parser.add_argument(
-        "--no-batching",
-        dest="batching",
-        action="store_false",
-        help="run each request alone, also when many come at once",
-    )
-    parser.add_argument(
-        "--unverified",
-        action="store_true",
-        help="serve also what has no manifest to check its files by",
-    )
-    limits = parser.add_argument_group("limits")
-    for field in dataclasses.fields(Limits):
-        limits.add_argument(
-            f"--{field.name.replace('_', '-')}",
-            type=positive,
-            default=field.default,
-            metavar="N",
-            help=f"{field.metadata['help']} (default: {field.default})",
-        )
-
-
-def run(options: argparse.Namespace, started: float) -> int:
+def run(options: Options) -> int:
     """Serves."""
-    limits = {field.name: getattr(options, field.name) for field in dataclasses.fields(Limits)}
     with quiet():
         try:
             from tf_transformer.serving.server import LocalServer
@@ -78,9 +54,9 @@ def run(options: argparse.Namespace, started: float) -> int:
         options.saved_model,
         options.host,
         options.port,
-        limits=Limits(**limits),
+        limits=options.limits,
         threads=options.threads,
-        batching=options.batching,
+        batching=not options.no_batching,
         unverified=options.unverified,
         allowed_hosts=options.allowed_hosts,
     )
@@ -96,13 +72,7 @@ def run(options: argparse.Namespace, started: float) -> int:
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
     answered = server.run(announce)
     if not answered:
-        print("tf-transformer: some requests were not answered in time.", file=sys.stderr)
+        warn("some requests were not answered in time.")
     sys.stderr.flush()
     # A version that still loads, or a batch that still runs, must not delay or crash the end.
     os._exit(0 if answered else 1)
-
-
-def _port(text: str) -> int:
-    if not text.isdecimal() or int(text) > 65535:
-        raise argparse.ArgumentTypeError(f"must be a whole number from 0 to 65535, not {text!r}")
-    return int(text)

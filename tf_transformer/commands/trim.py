@@ -1,50 +1,42 @@
-"""`tf-transformer trim`: a run with only the subwords that some texts need."""
+"""Write a smaller run, with only the subwords that some texts need.
 
-import argparse
+Writes the best checkpoint of a run as a new run that has fewer subwords: those of the given texts
+and of the model's translations of the source texts, single characters and bytes. It translates the
+source texts as before; with a beam a few translations may change, and are counted. The new run can
+be evaluated, exported and so on, but not resumed.
+"""
+
 from collections.abc import Sequence
 from typing import Any
 
+from pydantic.dataclasses import dataclass
+
 from tf_transformer.commands.models import quiet, search_errors
-from tf_transformer.commands.options import add_search_options
+from tf_transformer.commands.options import SearchOptions, argument, group, option
 from tf_transformer.data.text import read_lines
+from tf_transformer.models.configs import CHECKED
 from tf_transformer.runs.run_directory import RunDirectory, say
 
-HELP = "write a smaller run, with only the subwords that some texts need"
-DESCRIPTION = (
-    "Writes the best checkpoint of a run as a new run that has fewer subwords: those of the given "
-    "texts and of the model's translations of the source texts, single characters and bytes. It "
-    "translates the source texts as before; with a beam a few translations may change, and are "
-    "counted. The new run can be evaluated, exported and so on, but not resumed."
-)
 
+@dataclass(frozen=True, config=CHECKED)
+class Options:
+    """The options of `trim`."""
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options."""
-    parser.add_argument("run_dir", metavar="RUN_DIR")
-    parser.add_argument("new_run_dir", metavar="NEW_RUN_DIR")
-    parser.add_argument(
-        "--keep",
-        required=True,
-        nargs="+",
-        metavar="F",
-        help="sentences to translate as before, plain or gzip",
+    run_dir: str = argument("RUN_DIR")
+    new_run_dir: str = argument("NEW_RUN_DIR")
+    keep: list[str] = option(..., "sentences to translate as before, plain or gzip", "F")
+    keep_target: list[str] | None = option(
+        None, "text of the target language whose subwords are kept too, such as references", "F"
     )
-    parser.add_argument(
-        "--keep-target",
-        nargs="+",
-        default=[],
-        metavar="F",
-        help="text of the target language whose subwords are kept too, such as references",
-    )
-    add_search_options(parser)
+    search: SearchOptions = group(SearchOptions)
 
 
-def run(options: argparse.Namespace, started: float) -> int:
+def run(options: Options) -> int:
     """Trims."""
-    run_directory = RunDirectory.open(options.run_dir)
+    run_directory, search = RunDirectory.open(options.run_dir), options.search
     sources, targets = (
         [line for path in paths for line in read_lines(path)]
-        for paths in (options.keep, options.keep_target)
+        for paths in (options.keep, options.keep_target or [])
     )
     with quiet():
         from tf_transformer.inference.sentences import parts_of
@@ -54,21 +46,19 @@ def run(options: argparse.Namespace, started: float) -> int:
     # The parts that `translate` searches one by one.
     within_lines = run_directory.config().data.has_sources
     sources = [part for parts in parts_of(sources, within_lines) for part, _ in parts]
-    beam_size = options.beam_size or 1
+    beam_size = search.beam_size or 1
 
     def translate(translator: Any, lines: Sequence[str]) -> list[str]:
         found = translator.stream(
-            lines, beam_size, options.batch_size, beam_size, options.length_penalty
+            lines, beam_size, search.batch_size, beam_size, search.length_penalty
         )
         vocab_size = int(translator.module.settings["vocab_size"])
         say(f"Translating {len(lines):,} lines with {vocab_size:,} target subwords.")
         return [best.text for best, *_ in found]
 
+    new, device = options.new_run_dir, {"xla": search.xla, "threads": search.threads}
     with search_errors():
-        trimmed = trim_run(
-            run_directory, options.new_run_dir, sources, targets, translate,
-            xla=options.xla, threads=options.threads,
-        )  # fmt: skip
+        trimmed = trim_run(run_directory, new, sources, targets, translate, **device)
     for name, (after, before) in trimmed.items():
         if name == "bytes":
             print(f"{after / 1000:,.0f} of {before / 1000:,.0f} kB of weights and tokenizers")
