@@ -1,7 +1,6 @@
 """TensorFlow Serving's REST API as an ASGI application, with health, metrics and a page."""
 
 import asyncio
-import base64
 import html
 import logging
 import pathlib
@@ -35,16 +34,12 @@ _PAGE_HEADERS = {
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "Referrer-Policy": "no-referrer",
 }
-_SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
-_SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
-_METRIC = "tf_transformer"
 # Statuses of errors, with what the client is told and headers.
 _REFUSALS: dict[type[Exception], tuple[int, str, dict[str, str]]] = {
     ClientDisconnect: (499, "the client has gone", {}),
     QueueFullError: (429, "too many requests wait already; try again later", {"Retry-After": "1"}),
     TimeoutError: (504, "the request did not arrive, or was not answered, in time", {}),
 }
-
 
 _logger = logging.getLogger(__name__)
 
@@ -62,33 +57,24 @@ class RestApi:
         self._limits = limits
         self.cut_off = 0
         registry = self._registry = prometheus.CollectorRegistry()
-        self._requests = prometheus.Counter(
-            f"{_METRIC}_requests", "Predict requests.", ("signature", "status"), registry=registry
-        )
-        self._characters = prometheus.Counter(
-            f"{_METRIC}_characters", "Characters of texts.", ("signature",), registry=registry
-        )
-        self._seconds, batches = (
-            prometheus.Histogram(
-                f"{_METRIC}_{name}", text, ("signature",), buckets=buckets, registry=registry
-            )
-            for name, text, buckets in (
-                ("request_seconds", "Time to answer a request with status 200.", _SECONDS),
-                ("batch_texts", "Texts of the batches that ran.", _SIZES),
-            )
-        )
-        self.batcher = Batcher(
-            threads,
-            limits.max_queue,
-            batching,
-            lambda signature, texts: batches.labels(signature).observe(texts),
-        )
-        for name, text, value in (
-            ("queue_length", "Requests that wait.", self.batcher.__len__),
-            ("version", "The current version.", lambda: getattr(versions.current, "number", -1)),
-        ):
-            prometheus.Gauge(f"{_METRIC}_{name}", text, registry=registry).set_function(value)
         prometheus.ProcessCollector(registry=registry)
+        self._requests = prometheus.Counter(
+            "tf_transformer_requests", "Predict requests.", ("status",), registry=registry
+        )
+        self._seconds = prometheus.Histogram(
+            "tf_transformer_request_seconds", "Time of requests with status 200.", registry=registry
+        )
+        batches = prometheus.Histogram(
+            "tf_transformer_batch_texts",
+            "Texts of the batches that ran.",
+            buckets=(1, 2, 4, 8, 16, 32, 64),
+            registry=registry,
+        )
+        self.batcher = Batcher(threads, limits.max_queue, batching, batches.observe)
+        waiting = prometheus.Gauge(
+            "tf_transformer_queue_length", "Requests that wait.", registry=registry
+        )
+        waiting.set_function(self.batcher.__len__)
 
     def application(self, hosts: Sequence[str]) -> Starlette:
         """Returns the ASGI application for requests to these host names."""
@@ -116,16 +102,16 @@ class RestApi:
         version = self._version(request)
         try:
             async with asyncio.timeout(self._limits.request_seconds):
-                body = self._body(request)
-                signature, texts, is_row = parse(await body, version.model.signatures)
-                request.state.signature = signature
+                signature, texts, is_row = parse(
+                    await self._body(request), version.model.signatures
+                )
                 outputs = await self._run(request, version, signature, texts)
         except asyncio.CancelledError:
             self.cut_off += 1
             raise HTTPException(503, "the server has stopped") from None
         answer = _json(predictions(outputs, is_row))
-        self._requests.labels(signature, 200).inc()
-        self._seconds.labels(signature).observe(time.monotonic() - started)
+        self._requests.labels(200).inc()
+        self._seconds.observe(time.monotonic() - started)
         return answer
 
     def _version(self, request: Request) -> Version:
@@ -162,15 +148,14 @@ class RestApi:
             await asyncio.wait((running, gone), return_when=asyncio.FIRST_COMPLETED)
             if not running.done():
                 raise ClientDisconnect
-            self._characters.labels(signature).inc(characters)
             return running.result()
         finally:
             running.cancel()  # so that it leaves the queue
             gone.cancel()
 
     async def _status(self, request: Request) -> Response:
-        wanted = request.path_params.get("version")
         is_known = request.path_params["model"] == self._versions.name
+        wanted = request.path_params.get("version")
         states = self._versions.status() if is_known else []
         states = [state for state in states if wanted in (None, state["version"])]
         if not states:
@@ -212,7 +197,7 @@ class RestApi:
         else:
             _logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
         if request.method == "POST":
-            self._requests.labels(getattr(request.state, "signature", ""), status).inc()
+            self._requests.labels(status).inc()
         return _json({"error": message}, status, headers)
 
 
@@ -240,23 +225,18 @@ def parse(
     inputs = signatures[name].inputs
     if any(spec.dtype != "string" or len(spec.shape) != 1 for spec in inputs.values()):
         raise HTTPException(501, f"{name} has inputs that are not lists of texts")
-    names = ", ".join(inputs)
-    form = f"{name} needs {names}: lists in 'inputs', or texts in each object of 'instances'"
-    is_row = "instances" in content
-    if is_row:
-        rows = content["instances"]
-        if not isinstance(rows, list) or not rows:
-            raise HTTPException(400, form)
-        rows = [_by_name(row, inputs) for row in rows]
-        if any(row.keys() != inputs.keys() for row in rows):
-            raise HTTPException(400, form)
-        columns = {key: [row[key] for row in rows] for key in inputs}
-    else:
-        columns = _by_name(content["inputs"], inputs)
-        lists = [columns.get(key) for key in inputs]
-        if not all(isinstance(each, list) and len(each) == len(lists[0]) for each in lists):
-            raise HTTPException(400, form)
-    return name, {key: [_text(value) for value in columns[key]] for key in inputs}, is_row
+    first = next(iter(inputs))  # a value without a name is that of the only input
+    rows, columns = content.get("instances"), content.get("inputs")
+    if rows and isinstance(rows, list):
+        rows = [row if isinstance(row, dict) else {first: row} for row in rows]
+        columns = {key: [row.get(key) for row in rows] for key in inputs}
+    elif not isinstance(columns, dict):
+        columns = {first: columns}
+    texts = {key: columns.get(key) for key in inputs}
+    if not all(map(_are_texts, texts.values())) or len(set(map(len, texts.values()))) != 1:
+        form = "lists of texts in 'inputs', or texts in each object of 'instances'"
+        raise HTTPException(400, f"{name} needs {', '.join(inputs)}: {form}")
+    return name, texts, "instances" in content
 
 
 def predictions(outputs: Outputs, is_row: bool) -> dict[str, Any]:
@@ -287,22 +267,8 @@ def _plain(value: Any) -> Any:
     return value.tolist() if isinstance(value, np.ndarray) else value.decode("utf-8", "replace")
 
 
-def _by_name(value: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns an object as it is; any other value is that of the only input."""
-    if isinstance(value, dict) and value.keys() != {"b64"}:
-        return value
-    return {next(iter(inputs)): value}
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, dict) and value.keys() == {"b64"}:
-        try:
-            return base64.b64decode(value["b64"], validate=True).decode()
-        except (TypeError, ValueError):
-            raise HTTPException(400, "a text in base64 must be UTF-8") from None
-    if not isinstance(value, str):
-        raise HTTPException(400, f"a text must be a string, not {type(value).__name__}")
-    return value
+def _are_texts(values: Any) -> bool:
+    return isinstance(values, list) and all(isinstance(value, str) for value in values)
 
 
 def _json(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

@@ -21,12 +21,7 @@ _MOST_RECORDS = 1000  # TensorFlow Serving does not load a model with more
 
 
 class TensorSpec(NamedTuple):
-    """An input or output of a signature.
-
-    Attributes:
-        dtype: NumPy's name of the type, or `"string"`.
-        shape: Sizes of the axes, None where any is allowed.
-    """
+    """An input or output: NumPy's name of its type or `"string"`, and its shape, None if any."""
 
     dtype: str
     shape: tuple[int | None, ...]
@@ -49,11 +44,6 @@ class SavedModelSession:
         folder: A SavedModel, such as `saved_models/de_en/1`.
         threads: Threads of one operation, and operations at a time; None is TensorFlow's choice.
             With 1, everything runs in the thread that calls `run`.
-
-    Attributes:
-        folder: The path of the SavedModel.
-        meta_graph: The `MetaGraphDef` that was loaded.
-        signatures: The signatures by name.
 
     Raises:
         OSError: The SavedModel cannot be read.
@@ -83,19 +73,7 @@ class SavedModelSession:
             )
 
     def run(self, signature: str, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """Runs a signature.
-
-        Args:
-            signature: A key of `signatures`.
-            inputs: An array, or nested lists, for each input of the signature.
-
-        Returns:
-            An array for each output; strings are bytes.
-
-        Raises:
-            KeyError: There is no such signature, or an input is missing.
-            tf.errors.OpError: An operation failed.
-        """
+        """Runs a signature on an array or nested lists for each input; strings are bytes."""
         # Objects, because NumPy's own strings would drop NULs at the end of a text.
         arrays = [
             np.asarray(inputs[name], dtype=object if spec.dtype == "string" else spec.dtype)
@@ -125,15 +103,11 @@ class SavedModelSession:
                 raise ValueError(f"there are more than {_MOST_RECORDS:,} warm-up records")
             request = prediction_log_pb2.PredictionLog.FromString(record).predict_log.request
             name = request.model_spec.signature_name or "serving_default"
-            if name not in self.signatures:
-                raise ValueError(f"warm-up record {number} asks for the unknown signature {name!r}")
-            expected = {key: spec.dtype for key, spec in self.signatures[name].inputs.items()}
             given = {key: tf.as_dtype(tensor.dtype).name for key, tensor in request.inputs.items()}
-            if given != expected:
-                raise ValueError(
-                    f"warm-up record {number} gives {given} to {name}, which takes {expected}"
-                )
-            yield name, {key: tf.make_ndarray(request.inputs[key]) for key in expected}
+            inputs = self.signatures[name].inputs if name in self.signatures else {}
+            if not inputs or given != {key: spec.dtype for key, spec in inputs.items()}:
+                raise ValueError(f"warm-up record {number} gives {given} to the signature {name}")
+            yield name, {key: tf.make_ndarray(tensor) for key, tensor in request.inputs.items()}
 
     def close(self) -> None:
         """Frees the memory. No call may be running."""

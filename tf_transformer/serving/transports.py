@@ -105,14 +105,12 @@ class RestServer:
             ),
         )
 
-    def predict(
-        self, signature: str, inputs: Mapping[str, Sequence[str]], outputs: Sequence[str]
-    ) -> dict[str, list]:
+    def predict(self, signature: str, inputs: Mapping[str, Sequence[str]]) -> dict[str, list]:
         # The column form, since the rows of a signature with several outputs repeat their names.
         content = {"signature_name": signature, "inputs": inputs}
         found = self._request("POST", f"{self._path}:predict", content).get("outputs")
-        # A single output comes without its name.
-        return {outputs[0]: found} if len(outputs) == 1 else found
+        # A single output, which is the translation, comes without its name.
+        return found if isinstance(found, dict) else {"translation": found}
 
     def status(self) -> dict[str, Any]:
         return self._request("GET", self._path)
@@ -179,9 +177,7 @@ class GrpcServer:
         self._prediction = PredictionServiceStub(self._channel)
         self._models = ModelServiceStub(self._channel)
 
-    def predict(
-        self, signature: str, inputs: Mapping[str, Sequence[str]], outputs: Sequence[str]
-    ) -> dict[str, list]:
+    def predict(self, signature: str, inputs: Mapping[str, Sequence[str]]) -> dict[str, list]:
         import tensorflow as tf
         from tensorflow_serving.apis import predict_pb2
 
