@@ -9,13 +9,7 @@ import threading
 import grpc
 import numpy as np
 import tensorflow as tf
-from tensorflow_serving.apis import (
-    get_model_metadata_pb2,
-    get_model_status_pb2,
-    model_service_pb2_grpc,
-    predict_pb2,
-    prediction_service_pb2_grpc,
-)
+from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
 
 class Answer:
@@ -112,10 +106,7 @@ def rest_server():
         thread.join()
 
 
-class GrpcServer(
-    prediction_service_pb2_grpc.PredictionServiceServicer,
-    model_service_pb2_grpc.ModelServiceServicer,
-):
+class GrpcServer(prediction_service_pb2_grpc.PredictionServiceServicer):
     """A model by gRPC.
 
     Attributes:
@@ -138,18 +129,6 @@ class GrpcServer(
             response.outputs[name].CopyFrom(tf.make_tensor_proto(np.asarray(array)))
         return response
 
-    def GetModelMetadata(self, request, context):  # noqa: N802
-        response = get_model_metadata_pb2.GetModelMetadataResponse()
-        definitions = self.model.meta_graph.signature_def
-        signatures = get_model_metadata_pb2.SignatureDefMap(signature_def=definitions)
-        response.metadata["signature_def"].Pack(signatures)
-        return response
-
-    def GetModelStatus(self, request, context):  # noqa: N802
-        response = get_model_status_pb2.GetModelStatusResponse()
-        response.model_version_status.add(version=1, state="AVAILABLE")
-        return response
-
 
 @contextlib.contextmanager
 def grpc_server(model):
@@ -157,7 +136,6 @@ def grpc_server(model):
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         server = grpc.server(pool)
         prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(servicer, server)
-        model_service_pb2_grpc.add_ModelServiceServicer_to_server(servicer, server)
         port = server.add_insecure_port("127.0.0.1:0")
         servicer.url = f"grpc://127.0.0.1:{port}/demo"
         server.start()

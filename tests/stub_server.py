@@ -15,10 +15,8 @@ from tensorflow.core.protobuf import meta_graph_pb2
 
 from tf_transformer.export import manifest
 from tf_transformer.serving import Limits, LocalServer
-from tf_transformer.serving.session import Signature, TensorSpec
 from tf_transformer.serving.versions import Versions
 
-TEXT = TensorSpec("string", (None,))
 MODEL = "/v1/models/demo"
 PREDICT = f"{MODEL}:predict"
 
@@ -89,6 +87,12 @@ def stacked(rows):
     return (found.to_tensor() if isinstance(found, tf.RaggedTensor) else found).numpy()
 
 
+def signature_of(name):
+    inputs = ("source", "target") if name in ("score", "align") else ("text",)
+    text = meta_graph_pb2.TensorInfo(dtype=tf.string.as_datatype_enum)
+    return meta_graph_pb2.SignatureDef(inputs=dict.fromkeys(inputs, text))
+
+
 class StubModel:
     """Translates by upper case; a text "fail" fails, and "wait" waits for `go`.
 
@@ -102,26 +106,18 @@ class StubModel:
         self.prefix = prefix
         self.batches, self.asked, self.delays = [], [], {}
         self.go = threading.Event()
-        self.signatures = {
-            name: Signature({"text": TEXT}, {})
-            if name not in ("score", "align")
-            else Signature({"source": TEXT, "target": TEXT}, {})
-            for name in ROWS
-        }
+        self.signatures = {name: signature_of(name) for name in ROWS}
 
     @property
     def meta_graph(self):
-        graph = meta_graph_pb2.MetaGraphDef()
-        for name in self.signatures:
-            graph.signature_def[name].method_name = "tensorflow/serving/predict"
-        return graph
+        return meta_graph_pb2.MetaGraphDef(signature_def=self.signatures)
 
     def warm_up_requests(self):
         return iter(())
 
     def run(self, signature, inputs):
-        columns = [[text.decode() for text in column] for column in inputs.values()]
-        self.batches.append(list(next(iter(inputs.values()))))
+        columns = [[text.decode() for text in inputs[name]] for name in sorted(inputs)]
+        self.batches.append(list(inputs[min(inputs)]))
         self.asked.append((signature, columns[0]))
         time.sleep(self.delays.get(signature, 0))
         if "wait" in columns[0]:

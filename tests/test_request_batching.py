@@ -1,9 +1,7 @@
 """The queue of a server: which requests run together, and that each gets its own answer."""
 
 import asyncio
-import gc
 import random
-import weakref
 
 import numpy as np
 import pytest
@@ -51,24 +49,6 @@ async def behind_a_batch(batcher, model):
     first = submit(batcher, model, "wait")
     await until(lambda: model.batches)
     return first
-
-
-def test_what_waits_is_one_batch_and_each_gets_its_rows(model):
-    sizes = []
-
-    async def main():
-        batcher = Batcher(1, 100, observe=sizes.append)
-        first = await behind_a_batch(batcher, model)
-        tasks = [submit(batcher, model, *texts) for texts in (["a", "b"], [], ["c"])]
-        await until(lambda: len(batcher) == 3)
-        model.go.set()
-        assert [await rows(task) for task in tasks] == [[b"A", b"B"], [], [b"C"]]
-        assert await rows(first) == [b"WAIT"]
-        assert len(batcher) == 0
-
-    in_loop(main())
-    assert model.batches == [[b"wait"], [b"a", b"b", b"c"]]
-    assert sizes == [1, 3]
 
 
 LONG = "x" * (MAX_CHARACTERS // 12)
@@ -120,24 +100,6 @@ def test_models_and_signatures_do_not_mix(model):
     assert model.batches[1:] == [[b"a"], [b"c"]] and other.batches == [[b"b", b"d"]]
 
 
-def test_a_request_that_fails_fails_alone(model):
-    async def main():
-        batcher = Batcher(1, 100)
-        await behind_a_batch(batcher, model)
-        good, bad, gone, fine = (submit(batcher, model, t) for t in ("a", "fail", "gone", "b"))
-        await until(lambda: len(batcher) == 4)
-        model.go.set()
-        await until(lambda: len(model.batches) >= 2)
-        gone.cancel()
-        assert await rows(good) == [b"A"] and await rows(fine) == [b"B"]
-        with pytest.raises(ValueError, match="a text fails"):
-            await bad
-
-    in_loop(main())
-    alone = [[b"a"], [b"fail"], [b"b"]]
-    assert [batch for batch in model.batches[2:] if batch != [b"gone"]] == alone
-
-
 def test_a_model_that_cannot_be_batched_runs_requests_alone(model):
     async def main():
         batcher = Batcher(1, 100)
@@ -168,39 +130,6 @@ def test_a_request_that_is_cancelled_leaves_the_queue(model):
 
     in_loop(main())
     assert model.batches[1:] == [[b"a", b"d"]]
-
-
-@pytest.mark.parametrize("threads", [1, 2])
-def test_sentences_do_not_wait_for_documents(model, threads):
-    async def main():
-        batcher = Batcher(threads, 100)
-        documents = [submit(batcher, model, "wait", "x" * LARGE) for _ in range(30)]
-        await until(lambda: len(model.batches) == threads)
-        assert await rows(submit(batcher, model, "a")) == [b"A"]
-        assert not any(task.done() for task in documents)
-        model.go.set()
-        for task in documents:
-            assert len(await rows(task)) == 2
-
-    in_loop(main())
-
-
-def test_a_model_is_free_when_its_last_request_ends():
-    model = StubModel()
-    freed = weakref.ref(model)
-
-    async def main():
-        nonlocal model
-        batcher = Batcher(1, 100)
-        first = await behind_a_batch(batcher, model)
-        go = model.go
-        del model
-        go.set()
-        await rows(first)
-        del first
-        await until(lambda: gc.collect() is not None and freed() is None)
-
-    in_loop(main())
 
 
 def test_many_threads_get_their_own_rows(model):

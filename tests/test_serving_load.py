@@ -5,6 +5,7 @@ import contextlib
 import http.client
 import itertools
 import json
+import pathlib
 import random
 import re
 import shutil
@@ -50,8 +51,8 @@ class Process:
             return self.ask(connection, "GET", path)[1].decode()
 
     def megabytes(self):
-        (value,) = re.findall(r"^process_resident_memory_bytes (\S+)", self.get("/metrics"), re.M)
-        return float(value) / 1e6
+        text = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(re.search(r"^VmRSS:\s+(\d+) kB", text, re.M)[1]) / 1000
 
     def version(self):
         return json.loads(self.get("/healthz"))["version"]
@@ -151,33 +152,6 @@ def test_memory_stays_over_20000_requests(start):
     print("MB after each tenth:", [round(value) for value in megabytes])
     # The first rounds fill TensorFlow's caches and the allocator's arenas.
     assert max(megabytes[5:]) - min(megabytes[3:5]) < 25
-    assert server.end() == (0, "")
-
-
-@pytest.mark.slow
-def test_bodies_of_10_megabytes_do_not_stay(start):
-    server = start()
-    body = json.dumps({"instances": ["x" * 10_000_000]}).encode()
-
-    def ask(_):
-        with contextlib.closing(server.connect()) as connection:
-            return server.ask(connection, "POST", PREDICT, body)[0]
-
-    def drip(_):
-        """A part of a chunked body without end."""
-        with socket.create_connection(("127.0.0.1", server.port), timeout=60) as client:
-            head = head_of(0).replace(b"Content-Length: 0", b"Transfer-Encoding: chunked")
-            client.sendall(head + b"98967f\r\n" + b"x" * 3_000_000)
-            return int(client.recv(65536).split()[1])
-
-    megabytes = []
-    with concurrent.futures.ThreadPoolExecutor(16) as pool:
-        for _ in range(6):
-            assert set(pool.map(ask, range(50))) == {413}
-            assert set(pool.map(drip, range(50))) == {413}
-            megabytes.append(server.megabytes())
-    print("MB after each round:", [round(value) for value in megabytes])
-    assert max(megabytes[3:]) - max(megabytes[:3]) < 40
     assert server.end() == (0, "")
 
 

@@ -83,16 +83,15 @@ class Batcher:
         return len(self._queue)
 
     async def run(self, model: Any, signature: str, inputs: Inputs, characters: int) -> Outputs:
-        """Runs a request, which leaves the queue if the caller is cancelled.
+        """Runs a request on a `SavedModelSession`; the arrays have a row for each text.
+
+        The request leaves the queue if the caller is cancelled.
 
         Args:
-            model: A `SavedModelSession`.
+            model: The model.
             signature: A signature of the model.
             inputs: The same number of texts for each input of the signature.
             characters: The number of characters of all texts together.
-
-        Returns:
-            Arrays with a row for each text.
 
         Raises:
             QueueFullError: Too many requests wait already.

@@ -112,7 +112,10 @@ class Client:
         return self._results("align", _aligned, sources, targets)
 
     def status(self) -> list[dict[str, Any]]:
-        """Returns the state of the versions, as TensorFlow Serving's REST API has it."""
+        """Returns the state of the versions, as TensorFlow Serving's REST API has it.
+
+        The gRPC API is asked for predictions only, so this and `metadata` need REST.
+        """
         return self._server.status()["model_version_status"]
 
     def metadata(self) -> dict[str, Any]:

@@ -223,8 +223,9 @@ def check_session(folder: str | None) -> Iterator[Check]:
 def _problems(model: Any, name: str) -> Iterator[str]:
     """Yields what a server would stumble over in the outputs of a signature."""
     signature = model.signatures[name]
-    for key, spec in (signature.inputs | signature.outputs).items():
-        if not spec.shape or spec.shape[0] is not None:
+    for key, tensor in [*signature.inputs.items(), *signature.outputs.items()]:
+        axes = tensor.tensor_shape.dim
+        if not axes or axes[0].size >= 0:
             yield f"{key} has no axis for the batch, so a server cannot batch requests."
     try:
         outputs = model.run(name, {key: [_STAND_IN] * _ROWS for key in signature.inputs})
@@ -254,10 +255,7 @@ def _failures(name: str, problems: Sequence[str], otherwise: str) -> Iterator[Ch
     """Yields a failure for each of the first problems, or a success if there is none."""
     if not problems:
         yield Check(name, "ok", otherwise)
-    for problem in problems[:_MOST_LINES]:
-        yield Check(name, "FAIL", problem)
-    if len(problems) > _MOST_LINES:
-        yield Check(name, "FAIL", f"and {len(problems) - _MOST_LINES} more of the same kind")
+    yield from (Check(name, "FAIL", problem) for problem in problems[:_MOST_LINES])
 
 
 if __name__ == "__main__":

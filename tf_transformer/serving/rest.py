@@ -1,6 +1,7 @@
 """TensorFlow Serving's REST API as an ASGI application, with health, metrics and a page."""
 
 import asyncio
+import collections
 import html
 import logging
 import pathlib
@@ -11,20 +12,19 @@ from typing import Any
 
 import numpy as np
 import orjson
-import prometheus_client as prometheus
 from google.protobuf import json_format
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
+from tensorflow.core.protobuf.meta_graph_pb2 import SignatureDef
 from tensorflow_serving.apis import get_model_metadata_pb2
 
 from tf_transformer.serving.batching import Batcher, Outputs, QueueFullError
 from tf_transformer.serving.limits import Limits
-from tf_transformer.serving.session import Signature
 from tf_transformer.serving.versions import Version, Versions
 
 _PAGE = pathlib.Path(__file__).with_name("page.html")
@@ -45,36 +45,14 @@ _logger = logging.getLogger(__name__)
 
 
 class RestApi:
-    """The handlers of one server.
-
-    Attributes:
-        batcher: Runs the requests.
-        cut_off: The number of requests that were not answered before the server had to end.
-    """
+    """The handlers of one server; `cut_off` counts requests that its end left unanswered."""
 
     def __init__(self, versions: Versions, limits: Limits, threads: int, batching: bool) -> None:
         self._versions = versions
         self._limits = limits
         self.cut_off = 0
-        registry = self._registry = prometheus.CollectorRegistry()
-        prometheus.ProcessCollector(registry=registry)
-        self._requests = prometheus.Counter(
-            "tf_transformer_requests", "Predict requests.", ("status",), registry=registry
-        )
-        self._seconds = prometheus.Histogram(
-            "tf_transformer_request_seconds", "Time of requests with status 200.", registry=registry
-        )
-        batches = prometheus.Histogram(
-            "tf_transformer_batch_texts",
-            "Texts of the batches that ran.",
-            buckets=(1, 2, 4, 8, 16, 32, 64),
-            registry=registry,
-        )
-        self.batcher = Batcher(threads, limits.max_queue, batching, batches.observe)
-        waiting = prometheus.Gauge(
-            "tf_transformer_queue_length", "Requests that wait.", registry=registry
-        )
-        waiting.set_function(self.batcher.__len__)
+        self._counts: collections.Counter[str] = collections.Counter()
+        self.batcher = Batcher(threads, limits.max_queue, batching, self._count_batch)
 
     def application(self, hosts: Sequence[str]) -> Starlette:
         """Returns the ASGI application for requests to these host names."""
@@ -88,7 +66,7 @@ class RestApi:
                 Route(version, self._status),
                 Route(model, self._status),
                 Route("/healthz", self._health),
-                Route("/metrics", self._prometheus),
+                Route("/metrics", self._metrics),
                 Route("/", self._page),
             ],
             middleware=[Middleware(TrustedHostMiddleware, hosts, False)],
@@ -110,8 +88,8 @@ class RestApi:
             self.cut_off += 1
             raise HTTPException(503, "the server has stopped") from None
         answer = _json(predictions(outputs, is_row))
-        self._requests.labels(200).inc()
-        self._seconds.observe(time.monotonic() - started)
+        self._counts['requests_total{status="200"}'] += 1
+        self._counts["request_seconds_total"] += time.monotonic() - started
         return answer
 
     def _version(self, request: Request) -> Version:
@@ -154,13 +132,10 @@ class RestApi:
             gone.cancel()
 
     async def _status(self, request: Request) -> Response:
-        is_known = request.path_params["model"] == self._versions.name
-        wanted = request.path_params.get("version")
-        states = self._versions.status() if is_known else []
-        states = [state for state in states if wanted in (None, state["version"])]
-        if not states:
-            raise HTTPException(404, f"nothing is served at {request.url.path}")
-        return _json({"model_version_status": states})
+        number = str(self._version(request).number)
+        status = {"error_code": "OK", "error_message": ""}
+        state = {"version": number, "state": "AVAILABLE", "status": status}
+        return _json({"model_version_status": [state]})
 
     async def _metadata(self, request: Request) -> Response:
         version = self._version(request)
@@ -178,9 +153,14 @@ class RestApi:
         content = {"model": self._versions.name, "version": version and version.number}
         return _json(content, 200 if version else 503)
 
-    async def _prometheus(self, request: Request) -> Response:
-        content = prometheus.generate_latest(self._registry)
-        return Response(content, headers={"Content-Type": prometheus.CONTENT_TYPE_LATEST})
+    async def _metrics(self, request: Request) -> Response:
+        """Answers in the text format of Prometheus."""
+        metrics = {**self._counts, "queue_length": len(self.batcher)}
+        return PlainTextResponse("".join(f"tf_transformer_{k} {v}\n" for k, v in metrics.items()))
+
+    def _count_batch(self, texts: int) -> None:
+        self._counts["batches_total"] += 1
+        self._counts["batch_texts_total"] += texts
 
     async def _page(self, request: Request) -> Response:
         text = _PAGE.read_text(encoding="utf-8")
@@ -197,12 +177,12 @@ class RestApi:
         else:
             _logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
         if request.method == "POST":
-            self._requests.labels(status).inc()
+            self._counts[f'requests_total{{status="{status}"}}'] += 1
         return _json({"error": message}, status, headers)
 
 
 def parse(
-    body: bytes, signatures: Mapping[str, Signature]
+    body: bytes, signatures: Mapping[str, SignatureDef]
 ) -> tuple[str, dict[str, list[str]], bool]:
     """Reads the body of a predict request.
 
@@ -222,10 +202,8 @@ def parse(
     name = content.get("signature_name") or "serving_default"
     if not isinstance(name, str) or name not in signatures:
         raise HTTPException(400, f"unknown signature; the model has {', '.join(signatures)}")
-    inputs = signatures[name].inputs
-    if any(spec.dtype != "string" or len(spec.shape) != 1 for spec in inputs.values()):
-        raise HTTPException(501, f"{name} has inputs that are not lists of texts")
-    first = next(iter(inputs))  # a value without a name is that of the only input
+    inputs = sorted(signatures[name].inputs)
+    first = inputs[0]  # a value without a name is that of the only input
     rows, columns = content.get("instances"), content.get("inputs")
     if rows and isinstance(rows, list):
         rows = [row if isinstance(row, dict) else {first: row} for row in rows]

@@ -95,9 +95,6 @@ class LocalServer:
 
         Returns:
             Whether all requests were answered in time.
-
-        Raises:
-            InputError: See the class.
         """
         self._start()
 
@@ -126,7 +123,11 @@ class LocalServer:
                 f"Give another --port, or another --host."
             ) from None
         address, self._port = self._socket.getsockname()[:2]
-        self.versions.start()
+        try:
+            self.versions.start()
+        except BaseException:
+            self._socket.close()
+            raise
         hosts = self._allowed_hosts
         if hosts is None:
             is_loopback = ipaddress.ip_address(address).is_loopback

@@ -6,7 +6,7 @@ This file imports nothing else of the package, so that the doctor's clean proces
 import os
 import pathlib
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -20,20 +20,6 @@ _INIT_SIGNATURE = "__saved_model_init_op"
 _MOST_RECORDS = 1000  # TensorFlow Serving does not load a model with more
 
 
-class TensorSpec(NamedTuple):
-    """An input or output: NumPy's name of its type or `"string"`, and its shape, None if any."""
-
-    dtype: str
-    shape: tuple[int | None, ...]
-
-
-class Signature(NamedTuple):
-    """What a signature takes and returns, by name."""
-
-    inputs: dict[str, TensorSpec]
-    outputs: dict[str, TensorSpec]
-
-
 class SavedModelSession:
     """One version of a model, loaded. Threads may share it.
 
@@ -44,6 +30,9 @@ class SavedModelSession:
         folder: A SavedModel, such as `saved_models/de_en/1`.
         threads: Threads of one operation, and operations at a time; None is TensorFlow's choice.
             With 1, everything runs in the thread that calls `run`.
+
+    Attributes:
+        signatures: The `SignatureDef` of each signature, whose `inputs` and `outputs` are named.
 
     Raises:
         OSError: The SavedModel cannot be read.
@@ -62,30 +51,27 @@ class SavedModelSession:
             self.meta_graph = tf.compat.v1.saved_model.loader.load(
                 self._session, ["serve"], os.path.realpath(folder)
             )
-        self.signatures, self._functions = {}, {}
-        for name, definition in self.meta_graph.signature_def.items():
-            if name == _INIT_SIGNATURE:
-                continue
-            self.signatures[name] = Signature(_specs(definition.inputs), _specs(definition.outputs))
-            self._functions[name] = self._session.make_callable(
+        self.signatures = dict(self.meta_graph.signature_def)
+        self.signatures.pop(_INIT_SIGNATURE, None)
+        self._functions = {
+            name: self._session.make_callable(
                 {key: tensor.name for key, tensor in definition.outputs.items()},
-                [tensor.name for tensor in definition.inputs.values()],
+                [definition.inputs[key].name for key in sorted(definition.inputs)],
             )
+            for name, definition in self.signatures.items()
+        }
 
     def run(self, signature: str, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """Runs a signature on an array or nested lists for each input; strings are bytes."""
-        # Objects, because NumPy's own strings would drop NULs at the end of a text.
+        # Strings are objects, because NumPy's own would drop NULs at the end of a text.
         arrays = [
-            np.asarray(inputs[name], dtype=object if spec.dtype == "string" else spec.dtype)
-            for name, spec in self.signatures[signature].inputs.items()
+            np.asarray(inputs[name], dtype=tf.as_dtype(tensor.dtype).as_numpy_dtype)
+            for name, tensor in sorted(self.signatures[signature].inputs.items())
         ]
         return self._functions[signature](*arrays)
 
     def warm_up_requests(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yields the recorded warm-up requests, or one for each signature if none are recorded.
-
-        Yields:
-            The name of a signature and its inputs.
+        """Yields a signature and its inputs for each record, or for each signature without records.
 
         Raises:
             ValueError: TensorFlow Serving could not replay a record, or there are too many.
@@ -105,20 +91,6 @@ class SavedModelSession:
             name = request.model_spec.signature_name or "serving_default"
             given = {key: tf.as_dtype(tensor.dtype).name for key, tensor in request.inputs.items()}
             inputs = self.signatures[name].inputs if name in self.signatures else {}
-            if not inputs or given != {key: spec.dtype for key, spec in inputs.items()}:
+            if not inputs or given != {k: tf.as_dtype(v.dtype).name for k, v in inputs.items()}:
                 raise ValueError(f"warm-up record {number} gives {given} to the signature {name}")
             yield name, {key: tf.make_ndarray(tensor) for key, tensor in request.inputs.items()}
-
-    def close(self) -> None:
-        """Frees the memory. No call may be running."""
-        self._session.close()
-
-
-def _specs(tensors: Mapping[str, Any]) -> dict[str, TensorSpec]:
-    return {
-        name: TensorSpec(
-            tf.as_dtype(tensor.dtype).name,
-            tuple(None if axis.size < 0 else axis.size for axis in tensor.tensor_shape.dim),
-        )
-        for name, tensor in tensors.items()
-    }

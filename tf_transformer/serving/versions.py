@@ -44,7 +44,6 @@ class Versions:
         load: Returns the model in the folder of a version.
 
     Attributes:
-        name: The model's name.
         current: The version that serves; None before `start` and after `stop`.
     """
 
@@ -63,7 +62,6 @@ class Versions:
         self._load = load
         self._seen: object = None  # what the highest version looked like at the last look
         self._tried: tuple[object, float] = (None, 0.0)  # the last one, and when to try it again
-        self._failed: dict[int, str] = {}  # why a version does not serve
         self._old: weakref.ref | None = None
         self._stopped = threading.Event()
 
@@ -89,17 +87,6 @@ class Versions:
         self._stopped.set()
         self.current = None
 
-    def status(self) -> list[dict[str, Any]]:
-        """Returns the state of the current version, and of a higher one that cannot be served."""
-        current = self.current
-        errors = {**({current.number: ""} if current else {}), **self._failed}
-        found = []
-        for number, error in errors.items():
-            state = "AVAILABLE" if current and number == current.number else "END"
-            status = {"error_code": "UNKNOWN" if error else "OK", "error_message": error}
-            found.append({"version": str(number), "state": state, "status": status})
-        return found
-
     def check(self) -> None:
         """Looks at the folder once; a change counts when it has been seen twice."""
         if self._old and self._old() is None:
@@ -114,13 +101,10 @@ class Versions:
         if number is None or not has_settled:
             return
         tried, retry_at = self._tried
-        if look == self.current.look:
-            self._failed = {}  # a version that failed is gone
-        elif look != tried or time.monotonic() >= retry_at:
+        if look != self.current.look and (look != tried or time.monotonic() >= retry_at):
             try:
                 self._replace(number, look)
             except InputError as error:
-                self._failed = {number: str(error)}
                 _logger.error("%s Version %s stays.", error, self.current.number)
 
     def _watch(self) -> None:
@@ -158,7 +142,6 @@ class Versions:
         if self._stopped.is_set():
             return
         old, self.current = self.current, Version(number, model, look)
-        self._failed = {}
         if old:
             _logger.info("version %s serves in place of %s", number, old.number)
             self._old = weakref.ref(old.model)
