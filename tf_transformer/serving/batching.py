@@ -122,13 +122,14 @@ class Batcher:
 
     def _take(self) -> list[_Job]:
         """Takes the request that has waited longest, of those that may run now, and its like."""
-        spare = self._running_large == self._threads
+        is_free = self._running < self._threads
+        # While large requests occupy all threads, small ones have another.
+        if not is_free and not self._running == self._running_large == self._threads:
+            return []
         jobs: list[_Job] = []
         texts = characters = 0
         for job in self._queue:
-            if jobs and job.key != jobs[0].key:
-                continue
-            if self._running >= self._threads + (spare and not job.key.is_large):
+            if (job.key.is_large and not is_free) or (jobs and job.key != jobs[0].key):
                 continue
             texts += job.texts
             characters += job.characters
