@@ -15,13 +15,9 @@ Texts = str | Iterable[str]  # a text or several, for one result or a list
 
 
 class Hypothesis(NamedTuple):
-    """One of the best translations of a text.
+    """One of the best translations of a text, its beam score and its number of tokens.
 
-    Attributes:
-        text: The translation.
-        score: Its beam score.
-        length: The number of tokens.
-        truncated: Whether the text, or any of its hypotheses, met the length limit.
+    `truncated` says whether the text, or any of its hypotheses, met the length limit.
     """
 
     text: str
@@ -31,13 +27,9 @@ class Hypothesis(NamedTuple):
 
 
 class DocumentTranslation(NamedTuple):
-    """A translated document.
+    """A translated document, with the white space and the line breaks of the source.
 
-    Attributes:
-        translation: The translation, with the white space and line breaks of the source.
-        sentences: The sentences that were found.
-        sentence_translations: The translation of each.
-        truncated: Whether a sentence met the length limit.
+    `truncated` says whether a sentence met the length limit.
     """
 
     translation: str

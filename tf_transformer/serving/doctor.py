@@ -24,13 +24,7 @@ _EXAMPLES = 3
 
 
 class Check(NamedTuple):
-    """The result of a check.
-
-    Attributes:
-        name: What was checked, a word.
-        status: `"ok"`, `"FAIL"`, or `"note"` for what is worth knowing and no failure.
-        message: One line; that of a failure says what to do.
-    """
+    """The result of a check; the message is one line, and that of a failure says what to do."""
 
     name: str
     status: Literal["ok", "FAIL", "note"]
@@ -135,7 +129,7 @@ def compare(
         theirs: Their translations by the other form of the model.
         references: What BLEU is measured against; None does not measure it.
         max_different: The fraction of the lines that may differ.
-        max_bleu_difference: The difference of BLEU that is allowed.
+        max_bleu_difference: The BLEU that may be between the two.
     """
     pairs = zip(sources, ours, theirs, strict=True)
     different = [(n, *texts) for n, texts in enumerate(pairs, start=1) if texts[1] != texts[2]]
@@ -186,11 +180,7 @@ def _main() -> None:
 
 
 def check_session(folder: str | None) -> Iterator[Check]:
-    """Yields the checks of TensorFlow and of a SavedModel in a session.
-
-    Args:
-        folder: A SavedModel; None checks TensorFlow only.
-    """
+    """Yields the checks of TensorFlow and, where one is given, of a SavedModel in a session."""
     name, advice = "tensorflow", "Install it again."
     try:
         import tensorflow as tf

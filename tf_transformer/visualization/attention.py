@@ -35,11 +35,10 @@ def plot_heads(
     """Plots the attention weights of every head: a row of panels for each layer.
 
     Args:
-        weights: float `(layers, H, T, S)`, or a list of each layer's `(H, T, S)`; see
-            `plot_attention`.
-        queries: The T tokens that attend.
-        keys: The S tokens attended to; None for the same tokens.
-        title: Above the figure.
+        weights: float `(layers, H, T, S)`, or a list of each layer's `(H, T, S)`.
+        queries: See `plot_attention`, also for the next two.
+        keys: See there.
+        title: See there.
         largest: The weight that is black.
     """
     grid = np.array([_array(layer) for layer in weights])
