@@ -1,4 +1,4 @@
-"""Writes the list of ops that a stock TensorFlow Serving links, for `tests/test_served_ops.py`.
+"""Writes the list of ops that a stock TensorFlow Serving links, for `tests/test_saved_model.py`.
 
     python3.11 -m venv /tmp/tf220
     /tmp/tf220/bin/pip install tensorflow==2.20.0 tensorflow-text==2.20.0

@@ -1,64 +1,139 @@
-"""A server of a model that is no network: it answers what is known, waits or fails on demand."""
+"""A server of a model that is no network: its answers are known, it waits or fails on demand."""
 
 import concurrent.futures
 import contextlib
 import http.client
 import json
+import re
 import socket
 import threading
 import time
 
 import numpy as np
+import tensorflow as tf
+from tensorflow.core.protobuf import meta_graph_pb2
 
 from tf_transformer.export import manifest
-from tf_transformer.files import sha256
 from tf_transformer.serving import Limits, LocalServer
-from tf_transformer.serving.session import Signature, TensorSpec
 from tf_transformer.serving.versions import Versions
 
-TEXT = TensorSpec("string", (None,))
-FLOAT = TensorSpec("float32", (None,))
 MODEL = "/v1/models/demo"
 PREDICT = f"{MODEL}:predict"
 
 
-class StubModel:
-    """Upper case for translations; a text "fail" fails, and "wait" waits for `go`.
+def subwords(text):
+    """A word of more than four letters has two."""
+    found = []
+    for word in text.split():
+        found += ["▁" + word[:4], word[4:]] if len(word) > 4 else ["▁" + word]
+    return found
 
-    `batches` has the texts of each call.
-    """
 
-    signatures = {
-        "serving_default": Signature({"text": TEXT}, {"translation": TEXT}),
-        "other": Signature({"text": TEXT}, {"translation": TEXT}),
-        "score": Signature({"source": TEXT, "target": TEXT}, {"ratio": FLOAT, "same": FLOAT}),
-        "numbers": Signature({"x": FLOAT}, {"y": FLOAT}),
+def n_best(text):
+    """Three hypotheses of four, or one for a letter; the others are missing."""
+    count = 3 if len(text) > 1 else 1
+    texts = [text.upper() + "!" * rank for rank in range(count)]
+    missing = 4 - count
+    return {
+        "translations": [*texts, *[""] * missing],
+        "scores": [*[-0.25, -0.5, -1.75][:count], *[-1e9] * missing],
+        "lengths": [*map(len, texts), *[0] * missing],
+        "truncated": len(text) > 200,
     }
 
+
+def document(text):
+    sentences = [sentence.rstrip() for sentence in re.findall(r"\S[^.!?]*[.!?]*", text)]
+    translations = [sentence.upper() for sentence in sentences]
+    return {
+        "translation": text.upper(), "sentences": sentences,
+        "sentence_translations": translations, "truncated": len(text) > 200,
+    }  # fmt: skip
+
+
+def alignment(source, target):
+    """Each subword attends to the one in its position, and a tenth to the end."""
+    sources, targets = [*subwords(source), "</s>"], subwords(target)
+    rows = [
+        [0.9 if s == min(t, len(sources) - 2) else 0.0 for s in range(len(sources) - 1)] + [0.1]
+        for t in range(len(targets))
+    ]
+    return {
+        "source_subwords": sources, "target_subwords": targets, "attention": rows,
+        "source_lengths": len(sources), "target_lengths": len(targets), "truncated": False,
+    }  # fmt: skip
+
+
+def probability(source, target):
+    return {
+        "log_prob": -float(len(target)), "num_tokens": len(target.split()) + 1,
+        "truncated": len(source + target) > 200,
+    }  # fmt: skip
+
+
+ROWS = {
+    "serving_default": lambda text: {"translation": text.upper()},
+    "other": lambda text: {"translation": text.upper()},
+    "translate_nbest": n_best,
+    "translate_document": document,
+    "score": probability,
+    "align": alignment,
+}
+
+
+def stacked(rows):
+    """An array of rows, padded to one shape as in a graph; texts are bytes."""
+    found = tf.ragged.constant(rows)
+    return (found.to_tensor() if isinstance(found, tf.RaggedTensor) else found).numpy()
+
+
+def signature_of(name):
+    inputs = ("source", "target") if name in ("score", "align") else ("text",)
+    text = meta_graph_pb2.TensorInfo(dtype=tf.string.as_datatype_enum)
+    return meta_graph_pb2.SignatureDef(inputs=dict.fromkeys(inputs, text))
+
+
+class StubModel:
+    """Translates by upper case; a text "fail" fails, and "wait" waits for `go`.
+
+    Attributes:
+        batches: The texts of each call, of the first input.
+        asked: The signature of each call, and its texts as str.
+        delays: Seconds that a call takes, by signature.
+    """
+
     def __init__(self, prefix=""):
-        self.prefix = prefix.encode()
-        self.batches = []
+        self.prefix = prefix
+        self.batches, self.asked, self.delays = [], [], {}
         self.go = threading.Event()
+        self.signatures = {name: signature_of(name) for name in ROWS}
+
+    @property
+    def meta_graph(self):
+        return meta_graph_pb2.MetaGraphDef(signature_def=self.signatures)
 
     def warm_up_requests(self):
         return iter(())
 
     def run(self, signature, inputs):
-        columns = [list(column) for column in inputs.values()]
-        self.batches.append(columns[0])
-        if b"wait" in columns[0]:
+        columns = [[text.decode() for text in inputs[name]] for name in sorted(inputs)]
+        self.batches.append(list(inputs[min(inputs)]))
+        self.asked.append((signature, columns[0]))
+        time.sleep(self.delays.get(signature, 0))
+        if "wait" in columns[0]:
             assert self.go.wait(20)
-        if b"fail" in columns[0]:
+        if "fail" in columns[0]:
             raise ValueError("a text fails")
-        if signature == "score":
-            pairs = list(zip(inputs["source"], inputs["target"], strict=True))
-            ratios = [len(s) / len(t) if t else np.inf for s, t in pairs]
-            return {
-                "ratio": np.array(ratios, np.float32),
-                "same": np.array([s == t for s, t in pairs], bool),
-            }
-        rows = [self.prefix + text.upper() for text in columns[0]]
-        return {"translation": np.array(rows, object)}
+        rows = [ROWS[signature](*texts) for texts in zip(*columns, strict=True)]
+        outputs = {name: stacked([row[name] for row in rows]) for name in (rows or [{}])[0]}
+        if "translation" in outputs:
+            outputs["translation"] = np.array(
+                [self.prefix.encode() + text for text in outputs["translation"]], object
+            )
+        if signature == "align":  # also as wide as the longest source of an empty target
+            missing = outputs["source_subwords"].shape[1] - outputs["attention"].shape[2]
+            outputs["attention"] = np.pad(outputs["attention"], [(0, 0), (0, 0), (0, missing)])
+        return outputs or {"translation": np.array([], object)}
 
 
 def eventually(condition, seconds=10):
@@ -69,11 +144,11 @@ def eventually(condition, seconds=10):
         time.sleep(0.005)
 
 
-def make_server(tmp_path, load=None, threads=2, batching=True, **limits):
+def make_server(tmp_path, load=None, name="demo", number=1, threads=2, batching=True, **limits):
     """A `LocalServer` of a stub that is not started, and that stub."""
     model = StubModel()
-    folder = tmp_path / "demo"
-    make_version(folder, 1)
+    folder = tmp_path / name
+    make_version(folder, number)
     server = LocalServer(folder, limits=Limits(**limits), threads=threads, batching=batching)
     server.versions = Versions(folder, True, poll_seconds=0.02, load=load or (lambda _: model))
     return server, model
@@ -99,12 +174,8 @@ def make_version(folder, number):
 
 def write_manifest(version):
     """Writes the digests of a version's files, as an export does."""
-    path = version / manifest.EXTRA / manifest.MANIFEST
-    path.parent.mkdir(exist_ok=True)
-    path.unlink(missing_ok=True)
-    files = [file for file in version.rglob("*") if file.is_file()]
-    digests = {str(file.relative_to(version)): sha256(file) for file in files}
-    path.write_text(json.dumps({"files": digests}))
+    manifest.manifest_path(version).unlink(missing_ok=True)
+    manifest.write_manifest(version, None, manifest.EXTRA)
 
 
 def port_of(server):
@@ -157,17 +228,9 @@ def head_of(length):
     return head.encode()
 
 
-@contextlib.contextmanager
 def connection_to(server):
     """A socket, for what a decent client does not send."""
-    with socket.create_connection(("127.0.0.1", port_of(server)), timeout=20) as client:
-        yield client
-
-
-def send(client, content):
-    """Sends a predict request."""
-    body = json.dumps(content).encode()
-    client.sendall(head_of(len(body)) + body)
+    return socket.create_connection(("127.0.0.1", port_of(server)), timeout=20)
 
 
 def response(client):

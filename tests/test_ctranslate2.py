@@ -1,8 +1,13 @@
 """The export to CTranslate2, which gives the same scores and translations."""
 
 import dataclasses
+import json
+import pathlib
+import re
+import subprocess
 import sys
 
+import commands
 import ctranslate2
 import keras
 import numpy as np
@@ -11,8 +16,12 @@ import tensorflow as tf
 from phrase_models import MAX_LENGTH, VOCAB_SIZE, model_of, our_greedy, padded
 
 import tf_transformer as tt
-from tf_transformer.export.ctranslate2 import QUANTIZATIONS, export_ctranslate2
+from tf_transformer.config import DataConfig, RunConfig, TokenizerConfig
+from tf_transformer.export.ctranslate2 import export_ctranslate2
 from tf_transformer.export.manifest import ExportError, read_manifest, verify_files
+from tf_transformer.models.configs import TransformerConfig
+from tf_transformer.runs.checkpoints import Checkpoints
+from tf_transformer.runs.run_directory import RunDirectory
 
 # The engines add in different orders. Of two best tokens nearer than this, either may win.
 TIE = 1e-4
@@ -95,20 +104,6 @@ def is_a_tie(model, source, ours, theirs, tokenizers):
     return abs(scores[a] - scores[b]) < TIE
 
 
-def assert_same_greedy_tokens(model, tokenizers, sources, path):
-    source_ids = tokenizers[0].encode(sources)
-    ours, truncated = our_greedy(model, source_ids, tokenizers[1])
-    theirs = their_greedy(path, source_ids, tokenizers)
-    assert len({tuple(row) for row in ours}) > 20, "translations that differ, or it says little"
-    # At the limit one may end where the other is truncated; the tokens before must be the same.
-    rows = zip(source_ids, ours, theirs, strict=True)
-    parted = [row for row in rows if row[1] != row[2]]
-    assert len(parted) <= 2, "ties are rare"
-    for source, our, their in parted:
-        assert is_a_tie(model, source, our, their, tokenizers)
-    return truncated
-
-
 @pytest.mark.parametrize(
     ("norm_first", "tied", "changes"),
     [
@@ -141,17 +136,16 @@ def test_log_probabilities_are_those_of_teacher_forcing(
 def test_translations_of_random_weights_are_the_same(random_models, phrases, tmp_path):
     model, tokenizers = random_models(False, False)
     path = written(model, tokenizers, tmp_path)
-    assert_same_greedy_tokens(model, tokenizers, phrases.test.sources, path)
-
-
-def test_translations_of_a_trained_model_are_the_same_and_end_alike(
-    phrase_model, phrase_tokenizer, phrases, tmp_path
-):
-    path = written(phrase_model, (phrase_tokenizer, phrase_tokenizer), tmp_path)
-    truncated = assert_same_greedy_tokens(
-        phrase_model, (phrase_tokenizer, phrase_tokenizer), phrases.test.sources, path
-    )
-    assert truncated.mean() < 0.2, "most end by themselves, or their ends are not compared"
+    source_ids = tokenizers[0].encode(phrases.test.sources)
+    ours, _ = our_greedy(model, source_ids, tokenizers[1])
+    theirs = their_greedy(path, source_ids, tokenizers)
+    assert len({tuple(row) for row in ours}) > 20, "translations that differ, or it says little"
+    # At the limit one may end where the other is truncated; the tokens before must be the same.
+    rows = zip(source_ids, ours, theirs, strict=True)
+    parted = [row for row in rows if row[1] != row[2]]
+    assert len(parted) <= 2, "ties are rare"
+    for source, our, their in parted:
+        assert is_a_tie(model, source, our, their, tokenizers)
 
 
 def test_a_model_of_mixed_precision_is_exported_in_float32(
@@ -167,39 +161,38 @@ def test_a_model_of_mixed_precision_is_exported_in_float32(
 
 
 # How far rounding may change a log-probability of these models, whose weights are large.
-ROUNDING = {"int8": 1.0, "int16": 0.2, "float16": 0.05, "bfloat16": 0.4}
-
-
-@pytest.mark.parametrize("quantization", QUANTIZATIONS)
+@pytest.mark.parametrize(
+    ("quantization", "rounding"),
+    [
+        ("int8", 1.0),
+        ("bfloat16", 0.4),
+        *(
+            pytest.param(*each, marks=pytest.mark.slow)
+            for each in (("int16", 0.2), ("float16", 0.05))
+        ),
+    ],
+)
 def test_quantized_weights_are_smaller_and_give_nearly_the_same_scores(
-    random_models, phrases, tmp_path, quantization
+    random_models, phrases, tmp_path, quantization, rounding
 ):
-    model, tokenizers = random_models(True, True)
+    model, (tokenizer, _) = random_models(True, True)
     before = [keras.ops.convert_to_numpy(weight).copy() for weight in model.weights]
-    full = written(model, tokenizers, tmp_path)
-    path = written(model, tokenizers, tmp_path, quantization=quantization)
+    full = written(model, (tokenizer, tokenizer), tmp_path)
+    path = written(model, (tokenizer, tokenizer), tmp_path, quantization=quantization)
     assert path.name == "2"
     ratio = (path / "model.bin").stat().st_size / (full / "model.bin").stat().st_size
     # The table of positions stays float32 where weights are integers.
     assert ratio < 0.95
     for weight, kept in zip(model.weights, before, strict=True):
         np.testing.assert_array_equal(keras.ops.convert_to_numpy(weight), kept)
-    subwords = [
-        tokenizers[0].subwords(ids) for ids in tokenizers[0].encode(phrases.test.sources[:20])
-    ]
-    targets = [
-        tokenizers[1].subwords(ids) for ids in tokenizers[1].encode(phrases.test.targets[:20])
-    ]
-    exact = opened(full).score_batch(subwords, targets)
-    rounded = opened(path).score_batch(subwords, targets)
+    sides = (phrases.test.sources[:20], phrases.test.targets[:20])
+    pairs = [[tokenizer.subwords(ids) for ids in tokenizer.encode(side)] for side in sides]
+    exact, rounded = (opened(folder).score_batch(*pairs) for folder in (full, path))
     differences = [
         np.abs(np.subtract(a.log_probs, b.log_probs)).max()
         for a, b in zip(exact, rounded, strict=True)
     ]
-    assert 1e-4 < max(differences) < ROUNDING[quantization]
-
-
-# --- The folder -----------------------------------------------------------------------------
+    assert 1e-4 < max(differences) < rounding
 
 
 def test_the_folder_holds_model_tokenizers_and_manifest(random_models, tmp_path):
@@ -213,34 +206,82 @@ def test_the_folder_holds_model_tokenizers_and_manifest(random_models, tmp_path)
     assert read_manifest(path)["step"] == 7 and verify_files(path) == []
     for side, tokenizer in zip(("source", "target"), tokenizers, strict=True):
         assert (path / f"{side}.model").read_bytes() == tokenizer.model
-    assert written(model, tokenizers, tmp_path).name == "2"
 
 
-# --- Errors ---------------------------------------------------------------------------------
-
-
-def refused(model, tokenizers, folder, **options):
-    """The one-line error of an export, which leaves nothing behind."""
-    with pytest.raises(ExportError) as caught:
-        written(model, tokenizers, folder, **options)
-    assert list(folder.iterdir()) == []
-    (line,) = str(caught.value).splitlines()
-    return line
-
-
-def test_without_the_library_the_error_says_how_to_install_it(random_models, tmp_path, monkeypatch):
-    for name in [name for name in sys.modules if name.split(".")[0] == "ctranslate2"]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "ctranslate2", None)
-    assert "pip install ctranslate2" in refused(*random_models(True, True), tmp_path)
-
-
-def test_what_the_library_cannot_compute_is_refused(random_models, tmp_path):
+def test_what_cannot_be_exported_is_one_line(random_models, tmp_path, monkeypatch):
     model, tokenizers = random_models(True, True)
-    line = refused(model, tokenizers, tmp_path, quantization="int9")
-    assert "'int9': did you mean 'int8'?" in line
+
+    def refused(model, **options):
+        with pytest.raises(ExportError) as caught:
+            written(model, tokenizers, tmp_path, **options)
+        assert list(tmp_path.iterdir()) == []
+        (line,) = str(caught.value).splitlines()
+        return line
 
     class Other(tt.Transformer):
         pass
 
-    assert "this model is a Other" in refused(Other(model.config), tokenizers, tmp_path)
+    assert "'int9': did you mean 'int8'?" in refused(model, quantization="int9")
+    assert "this model is a Other" in refused(Other(model.config))
+    for name in [name for name in sys.modules if name.split(".")[0] == "ctranslate2"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "ctranslate2", None)
+    assert "pip install ctranslate2" in refused(model)
+
+
+# The command, and the example of saved_models/README.md
+
+
+@pytest.fixture(scope="module")
+def run_dir(phrase_model, phrase_tokenizer, tmp_path_factory):
+    """A run directory with the trained model."""
+    run = RunDirectory.create(tmp_path_factory.mktemp("runs") / "run")
+    config = RunConfig(
+        data=DataConfig(corpus="phrasebook", max_length=MAX_LENGTH, fold_capitals=True),
+        tokenizer=TokenizerConfig(vocab_size=VOCAB_SIZE),
+        model=TransformerConfig(num_layers=1, d_model=48, num_heads=4, d_ff=96),
+    )
+    run.begin(config, phrase_tokenizer, phrase_tokenizer)
+    Checkpoints(run.checkpoints_path).write(phrase_model, 300, {"val_bleu": 1.5})
+    return run.path
+
+
+def readme_example():
+    """The lines of saved_models/README.md that translate with CTranslate2."""
+    readme = pathlib.Path(__file__).parents[1] / "saved_models" / "README.md"
+    blocks = re.findall(r"```python\n(.*?)```", readme.read_text("utf-8"), re.DOTALL)
+    (block,) = [block for block in blocks if "import ctranslate2" in block]
+    return block
+
+
+@pytest.mark.slow
+def test_the_readme_translates_as_the_saved_model_and_without_tensorflow(
+    run_dir, phrase_model, phrase_tokenizer, phrases, tmp_path
+):
+    saved = tmp_path / "slow"
+    assert commands.run("export", run_dir, saved, "--beam-size=1").returncode == 0
+    done = commands.run("export", run_dir, tmp_path / "fast", "--format=ctranslate2")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [str(tmp_path / "fast" / "1")]
+    translate = tt.Translator.load(saved)
+    # Only those that end by themselves, because the engines have different limits.
+    candidates = [s.lower() for s in phrases.test.sources[:60] if "ß" not in s and s.count(" ") > 1]
+    _, truncated = our_greedy(phrase_model, phrase_tokenizer.encode(candidates), phrase_tokenizer)
+    lines = [line for line, cut in zip(candidates, truncated, strict=True) if not cut][:15]
+    assert len(lines) == 15
+    lines[::2] = map(str.upper, lines[::2])
+
+    *setup, last = readme_example().splitlines()
+    code = "\n".join(["import json, sys", "sys.modules['tensorflow'] = None", *setup])
+    code = re.sub(r'"saved_models/[^"]*"', repr(str(tmp_path / "fast" / "1")), code)
+    code = re.sub(r'\["Wo ist[^\]]*\]', "json.load(sys.stdin)", code)
+    code += f"\nprint(json.dumps({last}))"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        input=json.dumps(lines),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == translate(lines)

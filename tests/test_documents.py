@@ -1,6 +1,6 @@
 """The documents: their commands parse, their code runs, and what they link to and name exists.
 
-`test_serving_doc.py` and `test_client_server.py` run those of docs/serving.md.
+`test_serving_doc.py` and `test_client.py` run those of docs/serving.md.
 """
 
 import itertools

@@ -1,15 +1,16 @@
-"""The page of the local server, in a real Chromium, in front of a small server of the tests."""
+"""The page of the local server of a stub, in a real Chromium."""
 
 import re
 import shutil
 
-import page_server
 import pytest
+import stub_server
 
 sync_api = pytest.importorskip("playwright.sync_api")
 CHROMIUM = shutil.which("chromium")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt install chromium")
 
+MODEL = 'de & "en"'
 SENTENCE = "Wo ist der Bahnhof?"
 THREE = "Wo ist er? Er ist da.\n\n  Das ist  gut.\n\nEnde.\n"
 expect = sync_api.expect
@@ -27,15 +28,22 @@ def browser():
 
 
 @pytest.fixture
-def server():
-    with page_server.PageServer() as server:
-        yield server
+def served(tmp_path):
+    """The server, whose model has a difficult name and the version 7, and the model."""
+    with stub_server.serving(tmp_path, name=MODEL, number=7) as served:
+        yield served
 
 
 @pytest.fixture
-def open_page(browser, server):
+def model(served):
+    return served[1]
+
+
+@pytest.fixture
+def open_page(browser, served):
     """Opens the page in a new window. At the end, nothing but this server was asked."""
     contexts, asked, problems = [], [], []
+    address = f"{served[0].address}/"
 
     def open_page(**options):
         context = browser.new_context(**{"viewport": {"width": 1280, "height": 800}, **options})
@@ -45,13 +53,13 @@ def open_page(browser, server):
         page.set_default_timeout(PATIENCE)
         page.on("pageerror", lambda error: problems.append(str(error)))
         page.on("console", lambda message: problems.append(message.text))
-        page.goto(server.url)
+        page.goto(address)
         return page
 
     yield open_page
     for context in contexts:
         context.close()
-    assert asked and all(url.startswith(server.url) for url in asked)
+    assert asked and all(url.startswith(address) for url in asked)
     # The tests of errors let requests fail; all else, such as a refused style, is a fault.
     assert [text for text in problems if "Failed to load resource" not in text] == []
 
@@ -72,11 +80,22 @@ def lit(page, place):
     return [page.locator(f"{place} .{name}").all_text_contents() for name in ("lit", "picked")]
 
 
+def documents(model):
+    """The texts of each request for a translation."""
+    return [texts for signature, texts in model.asked if signature == "translate_document"]
+
+
+def refuse(page, status):
+    """Lets every prediction be refused."""
+    refusal = {"error": "what the <server> says"}
+    page.route("**/*:predict", lambda route: route.fulfill(status=status, json=refusal))
+
+
 # Translation
 
 
-def test_a_translation_follows_a_pause(page, server):
-    expect(page).to_have_title(page_server.MODEL)
+def test_a_translation_follows_a_pause(page, model):
+    expect(page).to_have_title(MODEL)
     expect(page.locator("header")).to_have_text(re.compile(r"version 7$"))
     page.clock.install(time=0)
     page.clock.pause_at(3600)
@@ -84,24 +103,24 @@ def test_a_translation_follows_a_pause(page, server):
     for letter in "Wo ist":
         page.keyboard.press(letter)
         page.clock.run_for(300)
-    assert server.requests == []
+    assert model.asked == []
     page.clock.resume()
     expect(page.locator("#output")).to_have_text("WO IST")
     expect(page.locator("#spoken")).to_have_text("WO IST")
     expect(page.locator("#time")).to_have_text(re.compile(r"^\d+ ms$"))
-    assert server.asked("translate_document") == [["Wo ist"]]
+    assert documents(model) == [["Wo ist"]]
 
 
-def test_paragraphs_keep_their_layout_and_only_changed_lines_are_asked_again(page, server):
+def test_paragraphs_keep_their_layout_and_only_changed_lines_are_asked_again(page, model):
     write(page, THREE)
     assert page.locator("#output").text_content() == THREE.upper()
     assert page.locator("#output .sentence").all_text_contents() == [
         "WO IST ER?", "ER IST DA.", "DAS IST  GUT.", "ENDE."
     ]  # fmt: skip
     asked = [["Wo ist er? Er ist da.", "  Das ist  gut.", "Ende."]]
-    assert server.asked("translate_document") == asked
+    assert documents(model) == asked
     write(page, THREE.replace("Ende", "Schluss"))
-    assert server.asked("translate_document") == [*asked, ["Schluss."]]
+    assert documents(model) == [*asked, ["Schluss."]]
 
 
 @pytest.mark.slow
@@ -115,13 +134,14 @@ def test_copy_takes_the_translation(open_page):
 
 
 @pytest.mark.slow
-def test_a_new_version_of_the_model_is_asked_again(page, server):
+def test_a_new_version_of_the_model_is_asked_again(page, served):
+    server, model = served
     write(page, SENTENCE)
-    server.version = 8
+    server.versions.current = server.versions.current._replace(number=8)
     page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
     expect(page.locator("#version")).to_have_text("version 8")
     page.wait_for_timeout(100)
-    assert server.asked("translate_document") == [[SENTENCE], [SENTENCE]]
+    assert documents(model) == [[SENTENCE], [SENTENCE]]
 
 
 # Alignment
@@ -202,9 +222,9 @@ def test_words_are_reached_with_tab_and_arrow_keys(page):
 
 
 @pytest.mark.slow
-def test_lines_end_at_their_words(page, server):
+def test_lines_end_at_their_words(page, model):
     """Also where the alternatives, which stand beside them, come later."""
-    server.delays["translate_nbest"] = 0.3
+    model.delays["translate_nbest"] = 0.3
     for text in ("Und " * 60 + "Ende.", SENTENCE):
         write(page, text)
         expect(page.get_by_role("radio")).to_have_count(3)
@@ -227,7 +247,7 @@ def test_subwords_become_words(page):
 # n-best
 
 
-def test_an_alternative_can_be_chosen(page, server):
+def test_an_alternative_can_be_chosen(page, model):
     write(page, SENTENCE)
     options = page.get_by_role("radio")
     expect(options).to_have_count(3)  # a hypothesis that does not exist is no alternative
@@ -238,21 +258,21 @@ def test_an_alternative_can_be_chosen(page, server):
     expect(page.locator("#output")).to_have_text(SENTENCE.upper() + "!")
     expect(options.nth(1)).to_be_focused()
     expect(page.locator("#drawing .row").nth(1)).to_have_text("WOISTDERBAHNHOF?!")
-    assert len(server.asked("translate_nbest")) == 1
+    assert [name for name, _ in model.asked].count("translate_nbest") == 1
     options.nth(0).check()
     expect(page.locator("#output")).to_have_text(SENTENCE.upper())
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("missing", ["align", "translate_nbest", "translate_document"])
-def test_a_model_without_a_signature_has_the_rest(open_page, server, missing):
-    server.signatures = tuple(name for name in page_server.SIGNATURES if name != missing)
+def test_a_model_without_a_signature_has_the_rest(open_page, model, missing):
+    del model.signatures[missing]
     page = open_page()
     write(page, SENTENCE)
     page.locator("#output .sentence").hover()
     expect(page.locator("#alignment")).to_be_visible(visible=missing != "align")
     expect(page.locator("#alternatives")).to_be_visible(visible=missing != "translate_nbest")
-    assert not server.asked(missing)
+    assert missing not in [name for name, _ in model.asked]
 
 
 # Errors
@@ -262,13 +282,13 @@ def test_a_model_without_a_signature_has_the_rest(open_page, server, missing):
 @pytest.mark.parametrize(
     ("status", "words"), [(413, "longer"), (429, "busy"), (504, "too long"), (400, "not translate")]
 )
-def test_an_error_is_said_in_plain_words_and_can_be_tried_again(page, server, status, words):
-    server.failure = status
+def test_an_error_is_said_in_plain_words_and_can_be_tried_again(page, status, words):
+    refuse(page, status)
     page.fill("#source", SENTENCE)
     alert = page.get_by_role("alert")
     expect(alert).to_contain_text(words)
     expect(alert).to_contain_text("what the <server> says")
-    server.failure = None
+    page.unroute("**/*:predict")
     alert.get_by_role("button").click()
     expect(page.locator("#output")).to_have_text(SENTENCE.upper())
     expect(alert).to_be_hidden()
@@ -373,13 +393,13 @@ CONTRASTS = """() => {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_texts_have_contrast(open_page, server, scheme):
+def test_texts_have_contrast(open_page, scheme):
     page = open_page(color_scheme=scheme, reduced_motion="reduce")
     write(page, THREE)
     page.locator("#output .sentence").nth(0).click()
     expect(page.get_by_role("radio")).to_have_count(3)
     page.locator("#drawing .row button").nth(0).hover()
-    server.failure = 429
+    refuse(page, 429)
     page.locator("#source").press_sequentially("und")
     expect(page.get_by_role("alert")).to_be_visible()
     page.locator("#drawing .row button").nth(0).hover()

@@ -1,9 +1,7 @@
 """The queue of a server: which requests run together, and that each gets its own answer."""
 
 import asyncio
-import gc
 import random
-import weakref
 
 import numpy as np
 import pytest
@@ -53,32 +51,6 @@ async def behind_a_batch(batcher, model):
     return first
 
 
-def test_a_request_alone_waits_for_nobody(model):
-    async def main():
-        assert await rows(submit(Batcher(1, 100), model, "a")) == [b"A"]
-
-    in_loop(main())
-    assert model.batches == [[b"a"]]
-
-
-def test_what_waits_is_one_batch_and_each_gets_its_rows(model):
-    sizes = []
-
-    async def main():
-        batcher = Batcher(1, 100, observe=lambda *batch: sizes.append(batch))
-        first = await behind_a_batch(batcher, model)
-        tasks = [submit(batcher, model, *texts) for texts in (["a", "b"], [], ["c"])]
-        await until(lambda: len(batcher) == 3)
-        model.go.set()
-        assert [await rows(task) for task in tasks] == [[b"A", b"B"], [], [b"C"]]
-        assert await rows(first) == [b"WAIT"]
-        assert len(batcher) == 0
-
-    in_loop(main())
-    assert model.batches == [[b"wait"], [b"a", b"b", b"c"]]
-    assert sizes == [("serving_default", 1), ("serving_default", 3)]
-
-
 LONG = "x" * (MAX_CHARACTERS // 12)
 
 
@@ -108,46 +80,24 @@ def test_a_batch_has_limits(model, gather, requests, sizes):
     assert [len(batch) for batch in model.batches[1:]] == sizes
 
 
-def test_models_and_signatures_do_not_mix_and_take_turns(model):
+def test_models_and_signatures_do_not_mix(model):
     other = StubModel("2 ")
-    order = []
 
     async def main():
-        batcher = Batcher(1, 1000, observe=lambda signature, _: order.append(signature))
+        batcher = Batcher(1, 1000)
         await behind_a_batch(batcher, model)
-        many = [submit(batcher, model, "a") for _ in range(3 * MAX_TEXTS)]
         tasks = [
+            submit(batcher, model, "a"),
             submit(batcher, other, "b"),
             submit(batcher, model, "c", signature="other"),
             submit(batcher, other, "d"),
         ]
-        await until(lambda: len(batcher) == len(many) + 3)
-        model.go.set()
-        assert [await rows(task) for task in tasks] == [[b"2 B"], [b"C"], [b"2 D"]]
-        assert not many[-1].done(), "a busy model let the others wait"
-        await asyncio.gather(*many)
-
-    in_loop(main())
-    assert other.batches == [[b"b", b"d"]]
-    assert order.index("other") == 3
-
-
-def test_a_request_that_fails_fails_alone(model):
-    async def main():
-        batcher = Batcher(1, 100)
-        await behind_a_batch(batcher, model)
-        good, bad, gone, fine = (submit(batcher, model, t) for t in ("a", "fail", "gone", "b"))
         await until(lambda: len(batcher) == 4)
         model.go.set()
-        await until(lambda: len(model.batches) >= 2)
-        gone.cancel()
-        assert await rows(good) == [b"A"] and await rows(fine) == [b"B"]
-        with pytest.raises(ValueError, match="a text fails"):
-            await bad
+        assert [await rows(task) for task in tasks] == [[b"A"], [b"2 B"], [b"C"], [b"2 D"]]
 
     in_loop(main())
-    alone = [[b"a"], [b"fail"], [b"b"]]
-    assert [batch for batch in model.batches[2:] if batch != [b"gone"]] == alone
+    assert model.batches[1:] == [[b"a"], [b"c"]] and other.batches == [[b"b", b"d"]]
 
 
 def test_a_model_that_cannot_be_batched_runs_requests_alone(model):
@@ -180,39 +130,6 @@ def test_a_request_that_is_cancelled_leaves_the_queue(model):
 
     in_loop(main())
     assert model.batches[1:] == [[b"a", b"d"]]
-
-
-@pytest.mark.parametrize("threads", [1, 2])
-def test_sentences_do_not_wait_for_documents(model, threads):
-    async def main():
-        batcher = Batcher(threads, 100)
-        documents = [submit(batcher, model, "wait", "x" * LARGE) for _ in range(30)]
-        await until(lambda: len(model.batches) == threads)
-        assert await rows(submit(batcher, model, "a")) == [b"A"]
-        assert not any(task.done() for task in documents)
-        model.go.set()
-        for task in documents:
-            assert len(await rows(task)) == 2
-
-    in_loop(main())
-
-
-def test_a_model_is_free_when_its_last_request_ends():
-    model = StubModel()
-    freed = weakref.ref(model)
-
-    async def main():
-        nonlocal model
-        batcher = Batcher(1, 100)
-        first = await behind_a_batch(batcher, model)
-        go = model.go
-        del model
-        go.set()
-        await rows(first)
-        del first
-        await until(lambda: gc.collect() is not None and freed() is None)
-
-    in_loop(main())
 
 
 def test_many_threads_get_their_own_rows(model):

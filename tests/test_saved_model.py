@@ -1,19 +1,30 @@
-"""The SavedModel: loads anywhere, translates as the model in memory, and has the right content."""
+"""The SavedModel: it translates as in memory, loads anywhere, and a server has what it needs."""
 
+import functools
 import json
 import pathlib
 import resource
 import shutil
+import subprocess
+import sys
 
 import keras
+import numpy as np
 import pytest
 import tensorflow as tf
+from graph_session import SCRIPT
 from letters import MAX_LENGTH, give_weights, random_model
+from small_models import ALIGNING, GENERATING
+from tensorflow.core.framework import node_def_pb2
 from tensorflow.core.protobuf import saved_model_pb2
 
 import tf_transformer as tt
 from tf_transformer.export import ExportError
 from tf_transformer.inference.versions import SavedModelError
+from tf_transformer.models.architectures import ARCHITECTURES
+
+# What a stock TensorFlow Serving has registered; dev/list_served_ops.py writes it.
+SERVED_OPS = pathlib.Path(__file__).with_name("tf_serving_2.20_ops.txt")
 
 
 def test_the_saved_model_translates_as_the_model_in_memory(in_memory, loaded, sentences):
@@ -25,39 +36,218 @@ def test_the_saved_model_translates_as_the_model_in_memory(in_memory, loaded, se
 def test_a_translator_uses_the_present_weights_and_an_export_those_of_its_time(
     randomise, letter_tokenizer, sentences, tmp_path
 ):
+    """Also, a path behind a link is that of the file system: TensorFlow would take out its `..`."""
+
     def translator_of(model):
         search = tt.Search(max_length=MAX_LENGTH)
         return tt.Translator.from_model(model, letter_tokenizer, letter_tokenizer, search)
 
+    (tmp_path / "far" / "away").mkdir(parents=True)
+    (tmp_path / "near").symlink_to(tmp_path / "far" / "away")
     model = random_model(randomise)
     translate = translator_of(model)
     before = translate(sentences)
-    tt.export_saved_model(translate, tmp_path / "demo")
+    manifest = {"scores": {"val_bleu": 12.5}, "name": "Übung"}
+    folder = tmp_path / "near" / ".." / "saved"
+    path = tt.export_saved_model(translate, folder, manifest=manifest)
+    assert path == tmp_path / "far" / "saved" / "1"
+    assert {path.name for path in tmp_path.iterdir()} == {"far", "near"}
+    text = (path / "assets.extra" / "tf_transformer.json").read_text(encoding="utf-8")
+    assert json.loads(text).items() >= manifest.items() and "Übung" in text
     give_weights(randomise, model, seed=1)
     after = translate(sentences)
     assert after == translator_of(random_model(randomise, seed=1))(sentences) != before
-    loaded = tt.Translator.load(tmp_path / "demo")
+    loaded = tt.Translator.load(folder)
     keras.utils.set_random_seed(1)  # which makes TensorFlow forget some resources
     assert loaded(sentences) == before
 
 
-# --- Errors ---------------------------------------------------------------------------------
+# In a graph session, without this package. Kinds: architecture, dtype and beam size.
+GREEDY = ("transformer", "float32", 1)
+OTHERS = [(name, "float32", 3) for name in GENERATING if name in ARCHITECTURES][1:]
+OTHERS.append(("transformer", "bfloat16", 3))
+EVERY_KIND = pytest.mark.parametrize(
+    "kind", [GREEDY, *(pytest.param(kind, marks=pytest.mark.slow) for kind in OTHERS)], ids=str
+)
 
 
-def test_a_translator_from_disk_cannot_be_exported(loaded, tmp_path):
+def in_session(path, texts):
+    """The results of `graph_session.py` for a SavedModel."""
+    done = subprocess.run(
+        [sys.executable, "-I", str(SCRIPT)],
+        input=json.dumps({"paths": [str(path)], "texts": texts}),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    [result] = json.loads(done.stdout.splitlines()[-1])
+    assert result["unset"] == [], "restoring sets every variable"
+    return result["outputs"]
+
+
+@pytest.fixture(scope="module")
+def texts(sentences):
+    # One of them is empty, and one is truncated.
+    return [*sentences[:30], "", "a " * 200]
+
+
+@pytest.fixture(scope="module")
+def translators(in_memory, randomise, letter_tokenizer):
+    """Returns the translator of a kind, of random weights."""
+
+    @functools.cache
+    def translator_of(kind):
+        if kind == GREEDY:
+            return in_memory
+        architecture, dtype, beam_size = kind
+        model = random_model(randomise, dtype=dtype, architecture=architecture)
+        tokenizers = (letter_tokenizer, letter_tokenizer)
+        search = tt.Search(max_length=MAX_LENGTH, beam_size=beam_size)
+        return tt.Translator.from_model(model, *tokenizers, search)
+
+    return translator_of
+
+
+@pytest.fixture(scope="module")
+def sessions(translators, exported_version, texts, tmp_path_factory):
+    """Returns the outputs of a server for the SavedModel of a kind."""
+
+    @functools.cache
+    def session_of(kind):
+        if kind == GREEDY:
+            return in_session(exported_version, texts)
+        folder = tmp_path_factory.mktemp("saved_models") / "model"
+        return in_session(tt.export_saved_model(translators(kind), folder), texts)
+
+    return session_of
+
+
+@EVERY_KIND
+def test_a_session_translates_as_the_translator(sessions, translators, texts, kind):
+    expected = translators(kind)(texts)
+    assert len(set(expected)) >= 15, "translations that differ, or equality says little"
+    assert sessions(kind)["serving_default"] == {"translation": expected}
+
+
+@EVERY_KIND
+def test_a_session_gives_the_n_best_of_the_translator(sessions, translators, texts, kind):
+    found = sessions(kind)["translate_nbest"]
+    assert set(found) == {"translations", "scores", "lengths", "truncated"}
+    n_best = 3 if kind[2] == 3 else 4
+    expected = translators(kind).n_best(texts, n_best, beam_size=n_best)
+    for row, hypotheses in enumerate(expected):
+        missing = n_best - len(hypotheses)
+        assert found["translations"][row] == [h.text for h in hypotheses] + [""] * missing
+        assert found["lengths"][row] == [h.length for h in hypotheses] + [0] * missing
+        scores = found["scores"][row]
+        assert scores[: len(hypotheses)] == pytest.approx([h.score for h in hypotheses], rel=1e-5)
+        # A missing hypothesis has a score that JSON can hold and that sorts last.
+        assert all(score < min(scores[: len(hypotheses)]) for score in scores[len(hypotheses) :])
+    assert any(len(hypotheses) < n_best for hypotheses in expected), "some are missing"
+    assert found["truncated"][-1] and not all(found["truncated"])
+
+
+@EVERY_KIND
+@pytest.mark.parametrize("name", ["score", "align"])
+def test_a_session_scores_and_aligns_as_the_translator(sessions, translators, texts, kind, name):
+    signature = getattr(translators(kind).module, name)
+    if signature is None:
+        assert name == "align" and kind[0] not in ALIGNING
+        return
+    found = sessions(kind)[name]
+    expected = signature(*[tf.constant(texts)] * 2)
+    assert set(found) == set(expected)
+    for key, values in expected.items():
+        if values.dtype == tf.string:
+            decoded = [[subword.decode() for subword in row] for row in values.numpy().tolist()]
+            assert found[key] == decoded
+        else:
+            np.testing.assert_allclose(found[key], values.numpy(), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_the_export_of_the_command_runs_in_a_session(exported_run, copy_files):
+    saved, _ = exported_run
+    texts = (copy_files / "test.source").read_text(encoding="utf-8").splitlines()
+    found = in_session(saved / "1", texts)["serving_default"]["translation"]
+    assert found == tt.Translator.load(saved)(texts)
+
+
+# The graph, in whose functions, too, a server refuses an operation that it lacks
+
+
+@pytest.fixture(scope="module")
+def meta_graph(exported_version):
+    content = (exported_version / "saved_model.pb").read_bytes()
+    (meta_graph,) = saved_model_pb2.SavedModel.FromString(content).meta_graphs
+    return meta_graph
+
+
+def called_functions(graph):
+    """The functions that the nodes of the graph call, at any depth, by name."""
+    functions = {f.signature.name: f for f in graph.library.function}
+    called, waiting = {}, list(graph.node)
+    while waiting:
+        node = waiting.pop()
+        values = node.attr.values()
+        names = {node.op, *(value.func.name for value in values)}
+        names.update(function.name for value in values for function in value.list.func)
+        for name in names & functions.keys() - called.keys():
+            called[name] = functions[name]
+            waiting.extend(functions[name].node_def)
+    return called
+
+
+def unserved(graph):
+    """The operations that run, and that a stock server lacks or has switched off, such as XLA."""
+    served = {line for line in SERVED_OPS.read_text().splitlines() if not line.startswith("#")}
+    assert 1300 < len(served) < 1400
+    assert not {"PyFunc", "EagerPyFunc", "XlaDynamicUpdateSlice", "TPUExecute"} & served
+    called = called_functions(graph)
+    bodies = [graph.node, *(function.node_def for function in called.values())]
+    nodes = [node for body in bodies for node in body if node.op not in called]
+    assert len({node.op for node in nodes}) > 50
+    return {n.op for n in nodes if n.op not in served or n.attr["_XlaMustCompile"].b}
+
+
+def test_a_server_has_all_operations_and_would_miss_any(meta_graph):
+    graph = type(meta_graph.graph_def).FromString(meta_graph.graph_def.SerializeToString())
+    called = called_functions(graph)
+    (inner,) = (f for name, f in called.items() if "translate_nbest" in name and "wrap" not in name)
+    others = [f for f in graph.library.function if f.signature.name not in called]
+    for op, must_compile in (("PyFunc", False), ("NoOp", True)):
+        # A function that no signature calls, such as the search that XLA compiles, does not count.
+        added = node_def_pb2.NodeDef(name="added", op=op)
+        added.attr["_XlaMustCompile"].b = must_compile
+        for function in others:
+            function.node_def.append(added)
+        assert unserved(graph) == set()
+        inner.node_def.append(added)
+        assert unserved(graph) == {op}
+        inner.node_def.pop()
+
+
+def test_the_signature_is_text_to_translation(meta_graph):
+    signature = meta_graph.signature_def["serving_default"]
+    names = {"serving_default", "translate_nbest", "translate_document", "score", "align"}
+    assert names <= set(meta_graph.signature_def) <= names | {"__saved_model_init_op"}
+    for tensors, name in ((signature.inputs, "text"), (signature.outputs, "translation")):
+        assert list(tensors) == [name]
+        assert tensors[name].dtype == tf.string.as_datatype_enum
+        assert [dim.size for dim in tensors[name].tensor_shape.dim] == [-1]
+
+
+# Errors and paths
+
+
+def test_what_is_no_export_of_a_model_is_refused(loaded, tmp_path):
     with pytest.raises(ExportError, match="copy that folder"):
         tt.export_saved_model(loaded, tmp_path / "demo")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_another_saved_model_is_refused(tmp_path):
     tf.saved_model.save(tf.Module(), str(tmp_path / "1"))
     with pytest.raises(SavedModelError, match="no translator"):
         tt.Translator.load(tmp_path)
-
-
-def junk(path):
-    path.write_bytes(b"junk" * 10)
 
 
 def half(path):
@@ -66,7 +256,7 @@ def half(path):
 
 
 @pytest.mark.parametrize("name", ["saved_model.pb", "variables/variables.index"])
-@pytest.mark.parametrize("damage", [junk, half, pathlib.Path.unlink])
+@pytest.mark.parametrize("damage", [half, pathlib.Path.unlink])
 def test_a_damaged_saved_model_is_named(exported_version, tmp_path, name, damage):
     folder = tmp_path / "damaged"
     shutil.copytree(exported_version, folder)
@@ -77,62 +267,6 @@ def test_a_damaged_saved_model_is_named(exported_version, tmp_path, name, damage
     assert line.startswith(f"{folder}: ")
     assert "tf-transformer export" in line
     assert "b'" not in line
-
-
-# --- The file -------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def graph(exported_version):
-    content = saved_model_pb2.SavedModel.FromString(
-        (exported_version / "saved_model.pb").read_bytes()
-    )
-    (meta_graph,) = content.meta_graphs
-    return meta_graph
-
-
-def test_the_signature_is_text_to_translation(graph):
-    signature = graph.signature_def["serving_default"]
-    names = {"serving_default", "translate_nbest", "translate_document", "score", "align"}
-    assert names <= set(graph.signature_def) <= names | {"__saved_model_init_op"}
-    for tensors, name in ((signature.inputs, "text"), (signature.outputs, "translation")):
-        assert list(tensors) == [name]
-        assert tensors[name].dtype == tf.string.as_datatype_enum
-        assert [dim.size for dim in tensors[name].tensor_shape.dim] == [-1]
-
-
-def test_no_op_needs_xla_or_python(graph):
-    functions = graph.graph_def.library.function
-    nodes = [*graph.graph_def.node, *(node for f in functions for node in f.node_def)]
-    ops = {node.op for node in nodes}
-    assert {"SentencepieceOp", "MatMul"} <= ops, "the whole way is in the graph"
-    assert {op for op in ops if "piece" in op or op.startswith("TFText")} <= {
-        "SentencepieceDetokenizeOp", "SentencepieceIdToStringOp", "SentencepieceOp",
-        "SentencepieceTokenizeOp",
-    }, "all others are of TensorFlow itself"  # fmt: skip
-    assert not [op for op in ops if op.startswith("Xla") or "PyFunc" in op or "Random" in op]
-    for holder in [*nodes, *functions]:
-        assert not holder.attr["_XlaMustCompile"].b
-        assert not holder.attr["_xla_compile_id"].s
-
-
-def test_assets_hold_the_manifest(echo_translator, tmp_path):
-    manifest = {"scores": {"val_bleu": 12.5}, "name": "Übung"}
-    path = tt.export_saved_model(echo_translator, tmp_path / "demo", manifest=manifest)
-    text = (path / "assets.extra" / "tf_transformer.json").read_text(encoding="utf-8")
-    assert json.loads(text).items() >= manifest.items()
-    assert "Übung" in text, "readable, not escaped"
-
-
-def test_a_path_behind_a_link_is_that_of_the_file_system(in_memory, tmp_path, sentences):
-    """TensorFlow takes `..` out of a path by its text."""
-    (tmp_path / "far" / "away").mkdir(parents=True)
-    (tmp_path / "near").symlink_to(tmp_path / "far" / "away")
-    version = tt.export_saved_model(in_memory, tmp_path / "near" / ".." / "saved")
-    assert version == tmp_path / "far" / "saved" / "1"
-    loaded = tt.Translator.load(tmp_path / "near" / ".." / "saved")
-    assert loaded(sentences[:3]) == in_memory(sentences[:3])
-    assert {path.name for path in tmp_path.iterdir()} == {"far", "near"}
 
 
 def test_a_full_disk_is_one_line_and_leaves_nothing(in_memory, tmp_path):

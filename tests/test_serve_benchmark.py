@@ -1,6 +1,5 @@
 """The benchmark of the server: what asks it, and with the smallest sizes the whole."""
 
-import gzip
 import importlib
 import json
 import os
@@ -10,7 +9,7 @@ from pathlib import Path
 
 import model_servers
 import pytest
-from model_servers import Answer, Closed, Late, RestServer
+from model_servers import Answer, Broken, Late
 
 ROOT = Path(__file__).parents[1]
 PATH = "/v1/models/demo:predict"
@@ -18,10 +17,10 @@ TEXTS = [f"text {index}" for index in range(10)]
 
 
 @pytest.fixture
-def benchmark(monkeypatch):
-    """Imports a module of the benchmarks."""
+def load(monkeypatch):
+    """The function of the benchmarks that asks a server."""
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
-    return importlib.import_module
+    return importlib.import_module("load").load
 
 
 @pytest.fixture
@@ -30,21 +29,9 @@ def server():
         yield server
 
 
-@pytest.mark.parametrize("script", ["decode", "serve"])
-def test_sentences_are_read_as_by_the_package(benchmark, tmp_path, script):
-    content = "Größe\u2028 eins\r\nzwei\n".encode()
-    for name, data in (("plain", content), ("packed.gz", gzip.compress(content))):
-        (tmp_path / name).write_bytes(data)
-        found = benchmark(script).read_texts(str(tmp_path / name))
-        assert found == ["Größe\u2028 eins", "zwei"]
-    with pytest.raises(SystemExit, match="missing: no such file"):
-        benchmark(script).read_texts(str(tmp_path / "missing"))
-    assert len(benchmark(script).read_texts(None)) == 500
-
-
 @pytest.mark.parametrize("clients", [1, 5])
-def test_each_client_asks_again_when_it_is_answered(benchmark, server: RestServer, clients):
-    found = benchmark("load").load(server.server_port, PATH, TEXTS, clients, 0.5)
+def test_each_client_asks_again_when_it_is_answered(load, server, clients):
+    found = load(server.server_port, PATH, TEXTS, clients, 0.5)
     assert server.connections == clients
     answered = len(found["latencies"])
     assert 0 <= len(server.requests) - answered <= clients
@@ -59,14 +46,14 @@ def test_each_client_asks_again_when_it_is_answered(benchmark, server: RestServe
     ("answer", "message"),
     [
         (Answer(503, {"error": "queue is full"}), "queue is full"),
-        (Closed(), "closed a connection"),
+        (Broken(0, b""), "closed a connection"),
         (Late(0, b""), "no answer in 0.3 seconds"),
     ],
 )
-def test_a_server_that_fails_is_no_measurement(benchmark, server, answer, message):
+def test_a_server_that_fails_is_no_measurement(load, server, answer, message):
     server.script = [answer]
     with pytest.raises(RuntimeError, match=message):
-        benchmark("load").load(server.server_port, PATH, TEXTS, 1, 0.3)
+        load(server.server_port, PATH, TEXTS, 1, 0.3)
 
 
 @pytest.mark.slow

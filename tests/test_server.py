@@ -2,7 +2,6 @@
 
 import concurrent.futures
 import contextlib
-import http.client
 import json
 import os
 import re
@@ -15,10 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.exceptions import HTTPException
 from stub_server import (
-    FLOAT,
     MODEL,
     PREDICT,
-    TEXT,
     ask,
     connection_to,
     eventually,
@@ -26,23 +23,18 @@ from stub_server import (
     in_background,
     make_server,
     metric,
-    port_of,
     response,
-    send,
     serving,
+    signature_of,
     translate,
     waiting,
 )
 
 from tf_transformer.serving import rest
 from tf_transformer.serving.batching import LARGE
-from tf_transformer.serving.session import SavedModelSession, Signature, TensorSpec
 
 A = json.dumps({"instances": ["a"]}).encode()
-SIGNATURES = {
-    "serving_default": Signature({"text": TEXT}, {}),
-    "score": Signature({"source": TEXT, "target": TEXT}, {}),
-}
+SIGNATURES = {name: signature_of(name) for name in ("serving_default", "score")}
 
 
 @pytest.fixture
@@ -67,6 +59,9 @@ def parsed(content, name="serving_default"):
     return rest.parse(content, SIGNATURES)
 
 
+PAIR = {"source": ["a"], "target": ["b"]}
+
+
 @pytest.mark.parametrize(
     ("content", "name", "texts"),
     [
@@ -75,19 +70,9 @@ def parsed(content, name="serving_default"):
         ({"inputs": ["a", "b"]}, "", {"text": ["a", "b"]}),
         ({"inputs": []}, "", {"text": []}),
         ({"inputs": {"text": ["a"], "more": [1]}}, "", {"text": ["a"]}),
-        (
-            {"instances": [{"source": "a", "target": "b"}]},
-            "score",
-            {"source": ["a"], "target": ["b"]},
-        ),
-        (
-            {"inputs": {"target": ["b"], "source": ["a"]}},
-            "score",
-            {"source": ["a"], "target": ["b"]},
-        ),
+        ({"instances": [{"source": "a", "target": "b"}]}, "score", PAIR),
+        ({"inputs": {"target": ["b"], "source": ["a"]}}, "score", PAIR),
         (b'{"instances": ["a\\u0000\\ud83d\\ude00"]}', "", {"text": ["a\0😀"]}),
-        ({"instances": [{"b64": "w7wA"}, {"text": {"b64": "w7wA"}}]}, "", {"text": ["ü\0"] * 2}),
-        ({"inputs": {"text": [{"b64": "w7wA"}, "b"]}}, "", {"text": ["ü\0", "b"]}),
     ],
 )
 def test_both_forms_are_read(content, name, texts):
@@ -98,11 +83,9 @@ def test_both_forms_are_read(content, name, texts):
     ("content", "name", "message"),
     [
         (b"", "", "not JSON"),
-        (b'{"instances": ["a"', "", "not JSON"),
         (b'{"instances": ["\xff"]}', "", "not JSON"),
         (b'{"instances": ["\\ud800"]}', "", "not JSON"),
         (b"[" * 100_000, "", "not JSON"),
-        (b'{"instances": [' + b"1" * 10_000 + b"]}", "", "a string, not float|not JSON"),
         (b"[1]", "", "either 'instances' or 'inputs'"),
         ({}, "", "either 'instances' or 'inputs'"),
         ({"instances": ["a"], "inputs": ["a"]}, "", "either 'instances' or 'inputs'"),
@@ -110,16 +93,11 @@ def test_both_forms_are_read(content, name, texts):
         ({"instances": ["a"]}, ["score"], "unknown signature"),
         ({"instances": "abc"}, "", "serving_default needs text"),
         ({"instances": []}, "", "serving_default needs text"),
-        ({"instances": [{"txt": "a"}]}, "", "serving_default needs text"),
         ({"instances": [{"text": "a"}, {}]}, "", "serving_default needs text"),
-        ({"instances": ["a", 5]}, "", "a string, not int"),
-        ({"instances": [None]}, "", "a string, not NoneType"),
-        ({"instances": [["a"]]}, "", "a string, not list"),
-        ({"instances": [{"b64": "a"}]}, "", "base64"),
-        ({"instances": [{"b64": "7aCA"}]}, "", "base64 must be UTF-8"),
-        ({"instances": [{"b64": 5}]}, "", "base64"),
+        ({"instances": ["a", 5]}, "", "serving_default needs text"),
+        ({"instances": [["a"]]}, "", "serving_default needs text"),
         ({"inputs": "a"}, "", "serving_default needs text"),
-        ({"inputs": [1.5]}, "", "a string, not float"),
+        ({"inputs": [1.5]}, "", "serving_default needs text"),
         ({"instances": ["a"]}, "score", "score needs source, target"),
         ({"inputs": {"source": ["a"]}}, "score", "score needs source, target"),
         ({"inputs": {"source": ["a"], "target": []}}, "score", "score needs source, target"),
@@ -133,15 +111,6 @@ def test_a_bad_body_is_named(content, name, message):
     assert re.search(message, caught.value.detail) and len(caught.value.detail) < 300
 
 
-@pytest.mark.parametrize(
-    "spec", [FLOAT, TensorSpec("string", (None, None)), TensorSpec("string", ())]
-)
-def test_inputs_that_are_no_texts_are_refused(spec):
-    with pytest.raises(HTTPException) as caught:
-        rest.parse(A, {"serving_default": Signature({"x": spec}, {})})
-    assert caught.value.status_code == 501
-
-
 # What is answered
 
 
@@ -152,29 +121,26 @@ def written(outputs, is_row):
 def test_several_outputs_are_objects_in_both_forms():
     outputs = {
         "texts": np.array([[b"a", 'ü"\n\u2028'.encode()], [b"", b"\0\xff"]], object),
-        "scores": np.array([0.1, -1e9], np.float32),
         "weights": np.zeros((2, 0, 3), np.float32),
         "lengths": np.array([3, 4], np.int32),
         "truncated": np.array([True, False]),
     }
-    (first, second) = rows = json.loads(written(outputs, True))["predictions"]
-    assert first == {
-        "texts": ["a", 'ü"\n\u2028'], "scores": 0.1, "weights": [], "lengths": 3, "truncated": True,
-    }  # fmt: skip
-    assert second["texts"] == ["", "\0\ufffd"]
+    rows = json.loads(written(outputs, True))["predictions"]
+    assert rows == [
+        {"texts": ["a", 'ü"\n\u2028'], "weights": [], "lengths": 3, "truncated": True},
+        {"texts": ["", "\0\ufffd"], "weights": [], "lengths": 4, "truncated": False},
+    ]
     columns = json.loads(written(outputs, False))["outputs"]
-    assert columns == {name: [row[name] for row in rows] for name in first}
+    assert columns == {name: [row[name] for row in rows] for name in outputs}
 
 
 @given(st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=1))
 def test_floats_are_short_and_exact(values):
     array = np.array([values], np.float32)
-    for is_row in (True, False):
-        content = written({"scores": array, "same": array}, is_row)
-        found = next(iter(json.loads(content).values()))
-        scores = found[0]["scores"] if is_row else found["scores"][0]
-        np.testing.assert_array_equal(np.array(scores, np.float32), array[0])
-        assert len(content) < 50 * len(values) + 100
+    content = written({"scores": array}, True)
+    (found,) = json.loads(content)["predictions"]
+    np.testing.assert_array_equal(np.array(found, np.float32), array[0])
+    assert len(content) < 25 * len(values) + 50
 
 
 @pytest.mark.parametrize("value", [np.nan, -np.inf])
@@ -183,15 +149,18 @@ def test_a_number_that_json_does_not_have_is_no_null(value):
         written({"scores": np.array([0, value], np.float32)}, False)
 
 
-@given(st.lists(st.lists(st.text(st.characters(exclude_categories=["Cs"])), max_size=3)))
-def test_any_text_comes_back(rows):
-    width = max(map(len, rows), default=0)
-    rows = [row + [""] * (width - len(row)) for row in rows]
-    array = np.empty((len(rows), width), object)
-    array[:] = [[text.encode() for text in row] for row in rows] or array
-    assert json.loads(written({"texts": array}, True)) == {"predictions": rows}
-    assert json.loads(written({"texts": array}, False)) == {"outputs": rows}
-    texts = [text for row in rows for text in row]
+def test_floats_are_written_without_stopping_the_server():
+    """The loop writes them itself, so what takes long stops all other requests."""
+    weights = np.random.default_rng(0).random((64, 80, 80), np.float32)
+    started = time.monotonic()
+    assert len(written({"weights": weights}, False)) > 64 * 80 * 80
+    assert time.monotonic() - started < 1, "NumPy's own digits took a few seconds"
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=1))
+def test_any_text_comes_back(texts):
+    array = np.array([text.encode() for text in texts], object)
+    assert json.loads(written({"texts": array}, True)) == {"predictions": texts}
     assert parsed({"inputs": texts})[1] == {"text": texts}
 
 
@@ -199,14 +168,12 @@ def test_any_text_comes_back(rows):
     ("method", "path", "status"),
     [
         ("POST", "/v1/models/other:predict", 404),
-        ("POST", "/v1/models/demo/versions/7:predict", 404),
         ("POST", f"/v1/models/demo/versions/{'1' * 5000}:predict", 404),
         ("POST", "/v1/models/demo:classify", 405),
         ("GET", "/v1/models/other", 404),
         ("GET", "/v1/models/demo/versions/7", 404),
         ("GET", "/v1/models/demo/versions/7/metadata", 404),
         ("GET", "/v1/models", 404),
-        ("POST", "/healthz", 405),
     ],
 )
 def test_a_bad_path_is_refused(stub, method, path, status):
@@ -219,39 +186,13 @@ def test_each_path_answers(stub):
     for path in (PREDICT, f"{MODEL}/versions/1:predict"):
         assert ask(stub, path, A)[::2] == (200, {"predictions": ["A"]})
     body = {"signature_name": "score", "instances": [{"source": "ab", "target": "c"}] * 2}
-    assert ask(stub, body=body)[::2] == (200, {"predictions": [{"ratio": 2, "same": False}] * 2})
+    row = {"log_prob": -1.0, "num_tokens": 2, "truncated": False}
+    assert ask(stub, body=body)[::2] == (200, {"predictions": [row] * 2})
     status = {"error_code": "OK", "error_message": ""}
     states = [{"version": "1", "state": "AVAILABLE", "status": status}]
     for path in (MODEL, f"{MODEL}/versions/1"):
         assert ask(stub, path)[::2] == (200, {"model_version_status": states})
     assert ask(stub, "/healthz")[::2] == (200, {"model": "demo", "version": 1})
-    assert metric(stub, "tf_transformer_version") == 1
-
-
-def test_an_export_answers_as_in_a_session(echo, tmp_path):
-    model = SavedModelSession(echo / "1", threads=1)
-    texts = ["eins zwei", "", "drei\nvier", "ü</s> 😀\0", "x" * 300]
-    expected = model.run("serving_default", {"text": [text.encode() for text in texts]})
-    expected = [text.decode() for text in expected["translation"]]
-    columns = model.run("translate_nbest", {"text": ["eins zwei", "drei"]})
-    with serving(tmp_path, load=lambda _: model) as (server, _):
-        assert ask(server, body={"instances": texts})[::2] == (200, {"predictions": expected})
-        assert ask(server, body={"inputs": texts})[::2] == (200, {"outputs": expected})
-        body = {"signature_name": "translate_nbest", "inputs": {"text": ["eins zwei", "drei"]}}
-        found = ask(server, body=body)[2]["outputs"]
-        _, _, metadata = ask(server, f"{MODEL}/metadata")
-    for name, array in columns.items():
-        if array.dtype == object:
-            assert found[name] == [[text.decode() for text in row] for row in array]
-        else:
-            np.testing.assert_array_equal(np.array(found[name], array.dtype), array)
-    assert metadata["model_spec"] == {"name": "demo", "signature_name": "", "version": "1"}
-    signatures = metadata["metadata"]["signature_def"]["signature_def"]
-    assert set(signatures) == {"__saved_model_init_op", *model.signatures}
-    text = signatures["serving_default"]["inputs"]["text"]
-    shape = {"dim": [{"size": "-1", "name": ""}], "unknown_rank": False}
-    assert (text["dtype"], text["tensor_shape"]) == ("DT_STRING", shape)
-    assert signatures["serving_default"]["method_name"] == "tensorflow/serving/predict"
 
 
 # Limits
@@ -296,8 +237,7 @@ def test_a_full_queue_is_429_while_health_and_metrics_answer(serve):
         status, headers, _ = ask(server, body=A)
         assert (status, headers["Retry-After"]) == (429, "1")
         assert ask(server, "/healthz")[0] == 200
-    counted = 'tf_transformer_requests_total{signature="serving_default",status="429"}'
-    assert metric(server, counted) == 1
+    assert metric(server, 'tf_transformer_requests_total{status="429"}') == 1
     model.go.set()
     assert [future.result(20) for future in (first, *others)] == [
         (200, ["WAIT"]), (200, ["A"]), (200, ["B"])
@@ -308,7 +248,7 @@ def test_more_connections_than_the_limit_are_503(serve):
     server, _ = serve(max_connections=3)
     with contextlib.ExitStack() as stack:
         *_, client = (stack.enter_context(connection_to(server)) for _ in range(4))
-        send(client, {"instances": ["a"]})
+        client.sendall(head_of(len(A)) + A)
         assert response(client)[0] == 503
     eventually(lambda: translate(server, "a") == (200, ["A"]))
 
@@ -333,8 +273,11 @@ def test_a_body_that_does_not_arrive_is_not_waited_for(serve):
     assert not model.batches
 
 
-@pytest.mark.parametrize("size", [1, 200_000], ids=["small", "body of several reads"])
-@pytest.mark.parametrize("upgrade", ["", "Connection: Upgrade\r\nUpgrade: h2c\r\n"])
+@pytest.mark.parametrize(
+    ("size", "upgrade"),
+    [(1, ""), (200_000, ""), (1, "Connection: Upgrade\r\nUpgrade: h2c\r\n")],
+    ids=["small", "body of several reads", "upgrade"],
+)
 def test_a_request_whose_client_has_gone_leaves_the_queue(serve, size, upgrade):
     server, model = serve(threads=1, max_characters=10**6)
     first = in_background(translate, server, "wait")
@@ -380,13 +323,9 @@ def test_64_clients_get_their_own_answers(serve, batching):
     server, model = serve(threads=1, batching=batching)
 
     def work(client):
-        connection = http.client.HTTPConnection("127.0.0.1", port_of(server), timeout=30)
-        for number in range(5):
+        for number in range(3):
             text = f"text {client} {number}"
-            connection.request("POST", PREDICT, json.dumps({"instances": [text]}))
-            answer = connection.getresponse()
-            assert json.loads(answer.read()) == {"predictions": [text.upper()]}
-        connection.close()
+            assert translate(server, text) == (200, [text.upper()])
 
     first = in_background(translate, server, "wait")
     eventually(lambda: model.batches)
@@ -398,9 +337,7 @@ def test_64_clients_get_their_own_answers(serve, batching):
             future.result(60)
     assert first.result(20) == (200, ["WAIT"])
     assert max(map(len, model.batches)) == (64 if batching else 1)
-    assert metric(server, 'tf_transformer_batch_texts_sum{signature="serving_default"}') == 321
-    counted = 'tf_transformer_requests_total{signature="serving_default",status="200"}'
-    assert metric(server, counted) == 321
+    assert metric(server, "tf_transformer_batch_texts_total") == 193
 
 
 def test_a_sentence_does_not_wait_for_documents(serve):
@@ -429,22 +366,16 @@ def test_a_failure_of_the_model_is_logged_and_is_that_of_one_request(serve, capl
 # What is served beside the API
 
 
-def test_metrics_count_requests_and_characters(serve):
+def test_metrics_count_requests(serve):
     server, _ = serve()
     translate(server, "ü", "ab")
     translate(server, 5)
     ask(server, f"{MODEL}x:predict", A)
-    page = ask(server, "/metrics")[2].decode()
-    for line in (
-        'tf_transformer_requests_total{signature="serving_default",status="200"} 1.0',
-        'tf_transformer_requests_total{signature="",status="400"} 1.0',
-        'tf_transformer_requests_total{signature="",status="404"} 1.0',
-        'tf_transformer_characters_total{signature="serving_default"} 3.0',
-        'tf_transformer_batch_texts_bucket{le="2.0",signature="serving_default"} 1.0',
-        'tf_transformer_request_seconds_count{signature="serving_default"} 1.0',
-    ):
-        assert line in page
-    assert "process_resident_memory_bytes" in page
+    for status in (200, 400, 404):
+        assert metric(server, f'tf_transformer_requests_total{{status="{status}"}}') == 1
+    assert metric(server, "tf_transformer_batches_total") == 1
+    assert metric(server, "tf_transformer_batch_texts_total") == 2
+    assert 0 < metric(server, "tf_transformer_request_seconds_total") < 10
 
 
 def test_the_page_names_the_model_and_may_ask_nobody_else(serve):
@@ -458,10 +389,8 @@ def test_the_page_names_the_model_and_may_ask_nobody_else(serve):
 
 
 @pytest.mark.parametrize(
-    ("host", "status"),
-    [("localhost", 200), ("127.0.0.1:8501", 200), ("[::1]:1", 200), ("LOCALHOST:1", 200),
-     ("evil.example", 400), ("localhost.evil.example", 400), ("", 400)],
-)  # fmt: skip
+    ("host", "status"), [("localhost", 200), ("[::1]:1", 200), ("evil.example", 400)]
+)
 def test_a_browser_cannot_be_led_here_by_another_name(stub, host, status):
     assert ask(stub, "/healthz", headers={"Host": host})[0] == status
 
@@ -475,7 +404,6 @@ def test_a_browser_cannot_be_led_here_by_another_name(stub, host, status):
         ({"Origin": "http://localhost:1"}, 200),
         ({"Sec-Fetch-Site": "cross-site"}, 403),
         ({"Sec-Fetch-Site": "same-site", "Origin": "http://localhost:1"}, 403),
-        ({"Origin": "http://evil.example"}, 403),
         ({"Origin": "http://localhost:2"}, 403),
         ({"Origin": "null"}, 403),
     ],
@@ -500,14 +428,14 @@ def refuses(server):
         return True
 
 
-def run_until(server, clients, number=signal.SIGTERM):
+def run_until(server, clients):
     """Runs a server in this thread and its clients in another; if these fail, a signal ends it."""
 
     def watched():
         try:
             clients()
         except BaseException:
-            os.kill(os.getpid(), number)
+            os.kill(os.getpid(), signal.SIGTERM)
             raise
 
     futures = []
@@ -516,8 +444,7 @@ def run_until(server, clients, number=signal.SIGTERM):
     return answered
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it_when_all_is_answered(tmp_path, number):
+def test_a_signal_ends_it_when_all_is_answered(tmp_path):
     server, model = make_server(tmp_path, threads=1)
     asked = []
 
@@ -527,16 +454,16 @@ def test_a_signal_ends_it_when_all_is_answered(tmp_path, number):
             eventually(lambda: model.batches)
             asked.append(in_background(translate, server, "a"))
             eventually(lambda: waiting(server))
-            os.kill(os.getpid(), number)
+            os.kill(os.getpid(), signal.SIGTERM)
             eventually(lambda: refuses(server))
             assert not asked[0].done()
             model.go.set()
 
-    before = signal.getsignal(number)
-    assert run_until(server, clients, number) is True
+    before = signal.getsignal(signal.SIGTERM)
+    assert run_until(server, clients) is True
     assert [future.result(20) for future in asked] == [(200, ["WAIT"]), (200, ["A"])]
     assert server.versions.current is None
-    assert signal.getsignal(number) is before
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_what_takes_too_long_is_cut_off_at_the_end(tmp_path):
@@ -555,7 +482,6 @@ def test_what_takes_too_long_is_cut_off_at_the_end(tmp_path):
     model.go.set()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_before_the_first_request_counts(tmp_path, number):
+def test_a_signal_before_the_first_request_counts(tmp_path):
     server, _ = make_server(tmp_path)
-    assert server.run(lambda: os.kill(os.getpid(), number)) is True
+    assert server.run(lambda: os.kill(os.getpid(), signal.SIGINT)) is True

@@ -1,6 +1,6 @@
 """Every command of docs/serving.md works as it stands there.
 
-Those of its section on clients are in `test_client_server.py`.
+Those of its section on clients are in `test_client.py`.
 """
 
 import json

@@ -48,7 +48,7 @@ def run(options: Options) -> int:
         except ModuleNotFoundError as error:
             raise InputError(
                 f"the server needs the package {error.name}. "
-                f"Install what it needs: pip install starlette uvicorn orjson prometheus_client"
+                f"Install what it needs: pip install starlette uvicorn orjson"
             ) from None
     server = LocalServer(
         options.saved_model,

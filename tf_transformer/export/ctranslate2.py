@@ -16,6 +16,7 @@ from tf_transformer.export.manifest import (
     write_manifest,
     write_version,
 )
+from tf_transformer.layers.decoder import DecoderLayer
 from tf_transformer.layers.positions import sinusoidal_positions
 from tf_transformer.layers.residual import LAYER_NORM_EPSILON
 from tf_transformer.models.transformer import Transformer
@@ -44,15 +45,12 @@ def export_ctranslate2(
         model: A model in any precision; its weights are read as float32.
         source_tokenizer: Tokenizer of the source.
         target_tokenizer: Tokenizer of the target.
-        path: Folder of the versions, such as `saved_models/de_en`.
-        version: A number from 1 on; None is one more than the highest there.
-        manifest: Plain values that describe it, see `write_manifest`.
-        overwrite: Whether a version that exists may be replaced.
+        path: Folder of the versions, as for `export_saved_model`, and so the next three.
+        version: See there.
+        manifest: See there.
+        overwrite: See there.
         quantization: One of `QUANTIZATIONS`, or None for float32.
         max_length: The longest source in tokens; the table of positions is at least as long.
-
-    Returns:
-        The folder of the version.
 
     Raises:
         ExportError: The library is missing, the model is no `Transformer`, the quantization is
@@ -98,8 +96,15 @@ def _specification(model, source_tokenizer, target_tokenizer, quantization, max_
     dtype = tf.bfloat16.as_numpy_dtype if quantization == "bfloat16" else np.float32
     # Position `max_length` is the end id of a translation at its limit.
     fill = _Filler(dtype, max(_POSITIONS, max_length + 1))
-    fill.encoder(spec.encoder, model)
-    fill.decoder(spec.decoder, model)
+    fill.embedding(spec.encoder, spec.encoder.embeddings[0], model.source_embedding)
+    fill.stack(spec.encoder, model.encoder)
+    fill.embedding(spec.decoder, spec.decoder.embeddings, model.target_embedding)
+    fill.stack(spec.decoder, model.decoder)
+    if getattr(model.output_projection, "embedding", None) is not None:
+        embeddings = model.target_embedding.embedding.embeddings
+        spec.decoder.projection.weight = fill.array(embeddings)
+    else:
+        fill.dense(spec.decoder.projection, model.output_projection)
 
     spec.register_source_vocabulary(_vocabulary(source_tokenizer))
     spec.register_target_vocabulary(_vocabulary(target_tokenizer))
@@ -123,42 +128,29 @@ def _vocabulary(tokenizer):
 
 
 class _Filler:
-    """Copies the weights of Keras layers into the library's specifications.
-
-    Keras keeps a kernel as `(inputs, outputs)`, the library as `(outputs, inputs)`.
-
-    Args:
-        dtype: NumPy type of the arrays.
-        num_positions: Length of a table of sinusoidal positions.
-    """
+    """Copies the weights of Keras layers into the library's specifications."""
 
     def __init__(self, dtype, num_positions):
         self.dtype = dtype
         self.num_positions = num_positions
 
-    def encoder(self, spec, model):
-        self.embedding(spec, spec.embeddings[0], model.source_embedding)
-        for layer_spec, layer in zip(spec.layer, model.encoder.layers, strict=True):
-            self.self_attention(layer_spec.self_attention, layer.self_attention)
+    def stack(self, spec, stack):
+        for layer_spec, layer in zip(spec.layer, stack.layers, strict=True):
+            attention, linear = layer.self_attention, layer_spec.self_attention.linear
+            self.dense(linear[0], attention.query_key_value_projection)
+            self.dense(linear[1], attention.output_projection)
             self.norm(layer_spec.self_attention.layer_norm, layer.self_residual.norm)
-            self.feed_forward(layer_spec.ffn, layer)
-        if model.encoder.norm is not None:
-            self.norm(spec.layer_norm, model.encoder.norm)
-
-    def decoder(self, spec, model):
-        self.embedding(spec, spec.embeddings, model.target_embedding)
-        for layer_spec, layer in zip(spec.layer, model.decoder.layers, strict=True):
-            self.self_attention(layer_spec.self_attention, layer.self_attention)
-            self.norm(layer_spec.self_attention.layer_norm, layer.self_residual.norm)
-            self.cross_attention(layer_spec.attention, layer.cross_attention)
-            self.norm(layer_spec.attention.layer_norm, layer.cross_residual.norm)
-            self.feed_forward(layer_spec.ffn, layer)
-        if model.decoder.norm is not None:
-            self.norm(spec.layer_norm, model.decoder.norm)
-        if getattr(model.output_projection, "embedding", None) is not None:
-            spec.projection.weight = self.array(model.target_embedding.embedding.embeddings)
-        else:
-            self.dense(spec.projection, model.output_projection)
+            if isinstance(layer, DecoderLayer):
+                attention, linear = layer.cross_attention, layer_spec.attention.linear
+                self.dense(linear[0], attention.query_projection)
+                self.dense(linear[1], attention.key_value_projection)
+                self.dense(linear[2], attention.output_projection)
+                self.norm(layer_spec.attention.layer_norm, layer.cross_residual.norm)
+            self.dense(layer_spec.ffn.linear_0, layer.feed_forward.expand)
+            self.dense(layer_spec.ffn.linear_1, layer.feed_forward.contract)
+            self.norm(layer_spec.ffn.layer_norm, layer.feed_forward_residual.norm)
+        if stack.norm is not None:
+            self.norm(spec.layer_norm, stack.norm)
 
     def embedding(self, spec, embedding_spec, layer):
         embedding_spec.weight = self.array(layer.embedding.embeddings)
@@ -170,25 +162,12 @@ class _Filler:
             table = layer.position_embedding.embeddings
         spec.position_encodings.encodings = self.array(table)
 
-    def self_attention(self, spec, layer):
-        self.dense(spec.linear[0], layer.query_key_value_projection)
-        self.dense(spec.linear[1], layer.output_projection)
-
-    def cross_attention(self, spec, layer):
-        self.dense(spec.linear[0], layer.query_projection)
-        self.dense(spec.linear[1], layer.key_value_projection)
-        self.dense(spec.linear[2], layer.output_projection)
-
-    def feed_forward(self, spec, layer):
-        self.dense(spec.linear_0, layer.feed_forward.expand)
-        self.dense(spec.linear_1, layer.feed_forward.contract)
-        self.norm(spec.layer_norm, layer.feed_forward_residual.norm)
-
     def norm(self, spec, layer):
         spec.gamma = self.array(layer.gamma)
         spec.beta = self.array(layer.beta)
 
     def dense(self, spec, layer):
+        # Keras keeps a kernel as (inputs, outputs), the library as (outputs, inputs).
         spec.weight = self.array(ops.transpose(layer.kernel))
         spec.bias = self.array(layer.bias)
 

@@ -5,7 +5,6 @@ careless changes; who can change a file can change the manifest too, so it is no
 """
 
 import datetime
-import errno
 import importlib.metadata
 import json
 import os
@@ -43,7 +42,7 @@ def write_version(
     version: int | None = None,
     overwrite: bool = False,
 ) -> pathlib.Path:
-    """Writes a version.
+    """Writes a version and returns its folder.
 
     Args:
         write: Fills an empty folder.
@@ -53,21 +52,14 @@ def write_version(
         version: A number from 1 on; None is one more than the highest there.
         overwrite: Whether a version that exists may be replaced.
 
-    Returns:
-        The folder of the version.
-
     Raises:
-        ExportError: See `version_folder`; or another process has just written the version.
+        ExportError: See `version_folder`.
+        OSError: The disk cannot be written, or another process has just written the version.
     """
     target = version_folder(file_format, path, version, overwrite)
     # TF Serving reads only folders named by a number, so it does not see an incomplete version.
-    try:
-        with atomic_folder(target, overwrite=overwrite) as temporary:
-            write(temporary)
-    except OSError as error:
-        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-            raise
-        raise ExportError(f"{target}: another process has just written it. Export again.") from None
+    with atomic_folder(target, overwrite=overwrite) as temporary:
+        write(temporary)
     return target
 
 
@@ -115,8 +107,7 @@ def write_manifest(
 
     Args:
         folder: The folder of the version.
-        manifest: Plain values that describe the version. Added are `schema`, `versions` of
-            libraries, `created`, and `files`, the SHA-256 of each by its path.
+        manifest: Plain values that describe it. `files`, the SHA-256 of each, is added, and more.
         subfolder: Where in the folder: `EXTRA`, or beside the files.
     """
     path = folder / subfolder / MANIFEST
@@ -133,11 +124,7 @@ def write_manifest(
 
 
 def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Any]:
-    """Reads the manifest of a version, such as `saved_models/NAME/1`.
-
-    Raises:
-        ManifestError: It is missing, is not JSON, or names no files.
-    """
+    """Reads the manifest of a version; without a usable one, raises a `ManifestError`."""
     path = manifest_path(folder)
     try:
         manifest = json.loads(path.read_bytes())
@@ -150,11 +137,7 @@ def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def verify_files(folder: str | os.PathLike[str]) -> list[str]:
-    """Returns a line for each file of a version that is not as its manifest says.
-
-    Raises:
-        OSError: A file cannot be read.
-    """
+    """Returns a line for each file of a version that is not as its manifest says."""
     try:
         expected = read_manifest(folder)["files"]
     except ManifestError as error:

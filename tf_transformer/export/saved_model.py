@@ -22,7 +22,7 @@ def export_saved_model(
     manifest: Mapping[str, Any] | None = None,
     overwrite: bool = False,
 ) -> pathlib.Path:
-    """Writes a translator as `path/VERSION`, and beside it what starts TensorFlow Serving.
+    """Writes a translator as `path/VERSION`, which is returned, and TensorFlow Serving's settings.
 
     Two processes that do the same write the same bytes, but for the time in the manifest. (Names of
     functions count up while a process lives, so a second export of one process has other bytes.)
@@ -33,9 +33,6 @@ def export_saved_model(
         version: A number from 1 on; None is one more than the highest there.
         manifest: Plain values that describe it, see `write_manifest`.
         overwrite: Whether a version that exists may be replaced.
-
-    Returns:
-        The folder of the version.
 
     Raises:
         ExportError: The translator came from a SavedModel; or see `write_version`.
@@ -56,17 +53,14 @@ def export_saved_model(
             raise ExportError(f"{path}: cannot be written: {reason}. Free some space.") from error
         finally:
             logger.setLevel(level)
-        _remove_uuid(folder / "fingerprint.pb")
+        # Only the digests stay of a fingerprint; nothing reads its random number.
+        digests = folder / "fingerprint.pb"
+        fingerprint = fingerprint_pb2.FingerprintDef.FromString(digests.read_bytes())
+        fingerprint.ClearField("uuid")
+        digests.write_bytes(fingerprint.SerializeToString(deterministic=True))
         write_version_files(folder)
         write_manifest(folder, manifest, EXTRA)
 
     version_folder = write_version(write, SAVED_MODEL, path, version, overwrite)
     write_server_files(path)
     return version_folder
-
-
-def _remove_uuid(path: pathlib.Path) -> None:
-    """Removes a random number, which nothing reads, from a fingerprint; the digests stay."""
-    fingerprint = fingerprint_pb2.FingerprintDef.FromString(path.read_bytes())
-    fingerprint.ClearField("uuid")
-    path.write_bytes(fingerprint.SerializeToString(deterministic=True))

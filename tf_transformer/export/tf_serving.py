@@ -23,11 +23,6 @@ from tf_transformer.files import atomic_file, without_parents
 from tf_transformer.inference.versions import SAVED_MODEL
 
 WARM_UP = "tf_serving_warmup_requests"
-VERSION_BATCHING = "batching_params.pbtxt"
-SERVER_BATCHING = "batching_parameters.pbtxt"
-MODELS = "models.config"
-MONITORING = "monitoring.config"
-COMPOSE = "compose.yaml"
 
 _TEMPLATES = pathlib.Path(__file__).parent / "server"
 _INIT_SIGNATURE = "__saved_model_init_op"
@@ -42,7 +37,7 @@ def write_version_files(folder: pathlib.Path) -> None:
     There are requests for every signature, whose inputs must all be string `(B,)`. Their texts are
     numbers, which reveal nothing of the training data.
     """
-    shutil.copyfile(_TEMPLATES / SERVER_BATCHING, folder / VERSION_BATCHING)
+    shutil.copyfile(_TEMPLATES / "batching_parameters.pbtxt", folder / "batching_params.pbtxt")
     content = saved_model_pb2.SavedModel.FromString((folder / SAVED_MODEL).read_bytes())
     signatures = content.meta_graphs[0].signature_def
     (folder / EXTRA).mkdir(exist_ok=True)
@@ -56,23 +51,21 @@ def write_version_files(folder: pathlib.Path) -> None:
 
 
 def write_server_files(path: str | os.PathLike[str]) -> None:
-    """Writes what starts a server on a folder of versions.
+    """Writes what starts a server on a folder of versions, whose name is the model's.
 
     A file that exists may have been changed by its owner, so it stays as it is.
-
-    Args:
-        path: Folder of the versions, such as `saved_models/de_en`; its name is the model's.
     """
     folder = without_parents(path).absolute()
-    compose = (_TEMPLATES / COMPOSE).read_text(encoding="utf-8")
+    texts = {file.name: file.read_text(encoding="utf-8") for file in _TEMPLATES.iterdir()}
     # JSON is YAML; Compose replaces what follows a single dollar sign.
     name = json.dumps(folder.name.replace("$", "$$"), ensure_ascii=False)[1:-1]
-    texts = {
-        MODELS: _models_config(folder.name),
-        SERVER_BATCHING: (_TEMPLATES / SERVER_BATCHING).read_text(encoding="utf-8"),
-        MONITORING: (_TEMPLATES / MONITORING).read_text(encoding="utf-8"),
-        COMPOSE: compose.replace("@URL@", urllib.parse.quote(folder.name)).replace("@NAME@", name),
-    }
+    compose = texts["compose.yaml"].replace("@URL@", urllib.parse.quote(folder.name))
+    texts["compose.yaml"] = compose.replace("@NAME@", name)
+    models = model_server_config_pb2.ModelServerConfig()
+    models.model_config_list.config.add(
+        name=folder.name, base_path=f"/models/{folder.name}", model_platform="tensorflow"
+    )
+    texts["models.config"] = text_format.MessageToString(models, as_utf8=True)
     for name, text in texts.items():
         if not (folder / name).exists():
             # Another export may be writing the same text, and be faster.
@@ -92,11 +85,3 @@ def _requests(
         for key in signature.inputs:
             request.inputs[key].CopyFrom(tf.make_tensor_proto(texts, tf.string))
         yield request
-
-
-def _models_config(name: str) -> str:
-    config = model_server_config_pb2.ModelServerConfig()
-    config.model_config_list.config.add(
-        name=name, base_path=f"/models/{name}", model_platform="tensorflow"
-    )
-    return text_format.MessageToString(config, as_utf8=True)

@@ -2,12 +2,10 @@
 
 import asyncio
 import concurrent.futures
-import contextlib
 import dataclasses
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,14 +22,6 @@ Inputs = Mapping[str, Sequence[bytes]]
 Outputs = dict[str, np.ndarray]
 
 
-class Model(Protocol):
-    """What runs a batch; see `session.SavedModelSession`."""
-
-    def run(self, signature: str, inputs: Inputs) -> Outputs:
-        """Runs a signature on n texts; each output has n rows."""
-        ...
-
-
 class QueueFullError(Exception):
     """Too many requests wait already."""
 
@@ -39,13 +29,14 @@ class QueueFullError(Exception):
 class _Key(NamedTuple):
     """What the requests of one batch have in common."""
 
-    model: Model
+    model: Any
     signature: str
     is_large: bool
 
 
 @dataclasses.dataclass(eq=False)
 class _Job:
+    key: _Key
     inputs: Inputs
     texts: int
     characters: int
@@ -68,7 +59,7 @@ class Batcher:
         threads: The number of batches that run at a time.
         max_queue: The number of requests that may wait.
         gather: Whether requests share batches at all.
-        observe: Is called with the signature and the number of texts of each batch that has run.
+        observe: Is called with the number of texts of each batch that has run.
     """
 
     def __init__(
@@ -76,7 +67,7 @@ class Batcher:
         threads: int,
         max_queue: int,
         gather: bool = True,
-        observe: Callable[[str, int], None] = lambda signature, texts: None,
+        observe: Callable[[int], None] = lambda texts: None,
     ) -> None:
         self._pool = concurrent.futures.ThreadPoolExecutor(threads + 1, "batches")
         self._threads = threads
@@ -84,15 +75,17 @@ class Batcher:
         self._max_queue = max_queue
         self._max_texts = MAX_TEXTS if gather else 0
         self._observe = observe
-        self._queues: dict[_Key, deque[_Job]] = {}
+        self._queue: dict[_Job, None] = {}  # in the order of their arrival
         self._tasks: set[asyncio.Task] = set()
 
     def __len__(self) -> int:
         """Returns the number of requests that wait."""
-        return sum(map(len, list(self._queues.values())))
+        return len(self._queue)
 
-    async def run(self, model: Model, signature: str, inputs: Inputs, characters: int) -> Outputs:
-        """Runs a request, which leaves the queue if the caller is cancelled.
+    async def run(self, model: Any, signature: str, inputs: Inputs, characters: int) -> Outputs:
+        """Runs a request on a `SavedModelSession`; the arrays have a row for each text.
+
+        The request leaves the queue if the caller is cancelled.
 
         Args:
             model: The model.
@@ -100,97 +93,86 @@ class Batcher:
             inputs: The same number of texts for each input of the signature.
             characters: The number of characters of all texts together.
 
-        Returns:
-            Arrays with a row for each text.
-
         Raises:
             QueueFullError: Too many requests wait already.
         """
-        if len(self) >= self._max_queue:
+        if len(self._queue) >= self._max_queue:
             raise QueueFullError
         texts = len(next(iter(inputs.values())))
-        job = _Job(inputs, texts, characters, asyncio.get_running_loop().create_future())
-        key = _Key(model, signature, characters > LARGE)
-        self._queues.setdefault(key, deque()).append(job)
+        outputs = asyncio.get_running_loop().create_future()
+        job = _Job(_Key(model, signature, characters > LARGE), inputs, texts, characters, outputs)
+        self._queue[job] = None
         self._start_batches()
         try:
-            return await job.outputs
+            return await outputs
         finally:
-            self._remove(key, job)
+            self._queue.pop(job, None)
 
     def close(self) -> None:
         """Ends the threads that have nothing to do, and the others after their batch."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _remove(self, key: _Key, job: _Job) -> None:
-        with contextlib.suppress(KeyError, ValueError):  # it is running, or was answered
-            self._queues[key].remove(job)
-            if not self._queues[key]:
-                del self._queues[key]
-
     def _start_batches(self) -> None:
-        while (key := self._next_key()) is not None:
+        while jobs := self._take():
             self._running += 1
-            self._running_large += key.is_large
-            task = asyncio.create_task(self._work(key, self._take(key)))
+            self._running_large += jobs[0].key.is_large
+            task = asyncio.create_task(self._work(jobs))
             self._tasks.add(task)  # the loop itself keeps only weak references
             task.add_done_callback(self._tasks.discard)
 
-    def _next_key(self) -> _Key | None:
-        """Returns what may run now; the first has waited longest."""
-        has_spare_thread = self._running_large == self._threads
-        for key in self._queues:
-            if self._running < self._threads + (has_spare_thread and not key.is_large):
-                return key
-        return None
-
-    def _take(self, key: _Key) -> list[_Job]:
-        """Takes the next batch from a queue."""
-        queue = self._queues.pop(key)
-        jobs = [queue.popleft()]
-        texts, characters = jobs[0].texts, jobs[0].characters
-        while queue:
-            texts += queue[0].texts
-            characters += queue[0].characters
-            if texts > self._max_texts or characters > MAX_CHARACTERS:
-                self._queues[key] = queue  # behind all others, so that models take turns
+    def _take(self) -> list[_Job]:
+        """Takes the request that has waited longest, of those that may run now, and its like."""
+        is_free = self._running < self._threads
+        # While large requests occupy all threads, small ones have another.
+        if not is_free and not self._running == self._running_large == self._threads:
+            return []
+        jobs: list[_Job] = []
+        texts = characters = 0
+        for job in self._queue:
+            if (job.key.is_large and not is_free) or (jobs and job.key != jobs[0].key):
+                continue
+            texts += job.texts
+            characters += job.characters
+            if jobs and (texts > self._max_texts or characters > MAX_CHARACTERS):
                 break
-            jobs.append(queue.popleft())
+            jobs.append(job)
+        for job in jobs:
+            del self._queue[job]
         return jobs
 
-    async def _work(self, key: _Key, jobs: list[_Job]) -> None:
+    async def _work(self, jobs: list[_Job]) -> None:
         started = time.monotonic()
         try:
-            await self._answer(key, jobs)
+            await self._answer(jobs)
             if len(jobs) > 1:
                 await asyncio.sleep(min(_PAUSE * (time.monotonic() - started), _LONGEST_PAUSE))
         finally:
             self._running -= 1
-            self._running_large -= key.is_large
+            self._running_large -= jobs[0].key.is_large
             self._start_batches()
 
-    async def _answer(self, key: _Key, jobs: list[_Job]) -> None:
+    async def _answer(self, jobs: list[_Job]) -> None:
+        model, signature, _ = jobs[0].key
         inputs = {name: [x for job in jobs for x in job.inputs[name]] for name in jobs[0].inputs}
         total = sum(job.texts for job in jobs)
-        run = asyncio.get_running_loop().run_in_executor
+        loop = asyncio.get_running_loop()
         try:
-            outputs = await run(self._pool, key.model.run, key.signature, inputs)
+            outputs = await loop.run_in_executor(self._pool, model.run, signature, inputs)
             if len(jobs) > 1 and any(array.shape[:1] != (total,) for array in outputs.values()):
-                raise ValueError(f"{key.signature} does not return a row for each text")
+                raise ValueError(f"{signature} does not return a row for each text")
         except Exception as error:
-            if len(jobs) == 1:
-                if not jobs[0].outputs.done():
-                    jobs[0].outputs.set_exception(error)
-                return
             for job in jobs:
-                if not job.outputs.done():  # somebody still waits for it
-                    await self._answer(key, [job])
+                if job.outputs.done():  # nobody waits for it
+                    continue
+                if len(jobs) == 1:
+                    job.outputs.set_exception(error)
+                else:
+                    await self._answer([job])
             return
-        self._observe(key.signature, total)
+        self._observe(total)
         start = 0
         for job in jobs:
-            end = start + job.texts
+            rows = {name: array[start : start + job.texts] for name, array in outputs.items()}
+            start += job.texts
             if not job.outputs.done():
-                rows = {name: array[start:end] for name, array in outputs.items()}
                 job.outputs.set_result(outputs if len(jobs) == 1 else rows)
-            start = end

@@ -1,6 +1,6 @@
 """The client of a translator that TensorFlow Serving or `tf-transformer serve` serves."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,13 +15,9 @@ Texts = str | Iterable[str]  # a text or several, for one result or a list
 
 
 class Hypothesis(NamedTuple):
-    """One of the best translations of a text.
+    """One of the best translations of a text, its beam score and its number of tokens.
 
-    Attributes:
-        text: The translation.
-        score: Its beam score.
-        length: The number of tokens.
-        truncated: Whether the text, or any of its hypotheses, met the length limit.
+    `truncated` says whether the text, or any of its hypotheses, met the length limit.
     """
 
     text: str
@@ -31,13 +27,9 @@ class Hypothesis(NamedTuple):
 
 
 class DocumentTranslation(NamedTuple):
-    """A translated document.
+    """A translated document, with the white space and the line breaks of the source.
 
-    Attributes:
-        translation: The translation, with the white space and line breaks of the source.
-        sentences: The sentences that were found.
-        sentence_translations: The translation of each.
-        truncated: Whether a sentence met the length limit.
+    `truncated` says whether a sentence met the length limit.
     """
 
     translation: str
@@ -89,30 +81,33 @@ class Client:
 
     def translate(self, texts: Texts) -> str | list[str]:
         """Translates a text or a list of texts, sentence by sentence."""
-        return self._results(_TRANSLATE, texts)
+        return self._results("serving_default", _translation, texts)
 
     def stream(self, texts: Iterable[str]) -> Iterator[str]:
         """Translates any number of texts in their order, in bounded memory."""
-        return self._in_order(_TRANSLATE, texts)
+        return self._in_order("serving_default", _translation, texts)
 
     def translate_nbest(self, texts: Texts) -> list[Hypothesis] | list[list[Hypothesis]]:
         """Returns the best translations of a text, which is one line, or of each text of a list."""
-        return self._results(_TRANSLATE_NBEST, texts)
+        return self._results("translate_nbest", _hypotheses, texts)
 
     def translate_document(self, texts: Texts) -> DocumentTranslation | list[DocumentTranslation]:
         """Translates texts of any length sentence by sentence, and keeps their layout."""
-        return self._results(_TRANSLATE_DOCUMENT, texts)
+        return self._results("translate_document", _document, texts)
 
     def score(self, sources: Texts, targets: Texts) -> TargetProbability | list[TargetProbability]:
         """Returns the probability of a given translation, or of each in a list."""
-        return self._results(_SCORE, sources, targets)
+        return self._results("score", _probability, sources, targets)
 
     def align(self, sources: Texts, targets: Texts) -> AlignedPair | list[AlignedPair]:
         """Returns which words of a source belong to which words of a given translation."""
-        return self._results(_ALIGN, sources, targets)
+        return self._results("align", _aligned, sources, targets)
 
     def status(self) -> list[dict[str, Any]]:
-        """Returns the state of the versions, as TensorFlow Serving's REST API has it."""
+        """Returns the state of the versions, as TensorFlow Serving's REST API has it.
+
+        The gRPC API is asked for predictions only, so this and `metadata` need REST.
+        """
         return self._server.status()["model_version_status"]
 
     def metadata(self) -> dict[str, Any]:
@@ -129,110 +124,80 @@ class Client:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _results(self, query: "_Query", *columns: Texts) -> Any:
+    def _results(self, signature: str, result: "_Result", *columns: Texts) -> Any:
         if all(isinstance(column, str) for column in columns):
-            return self._request(query, [tuple(map(_valid, columns))])[0]
-        return list(self._in_order(query, *columns))
+            return self._request(signature, result, [tuple(map(_valid, columns))])[0]
+        return list(self._in_order(signature, result, *columns))
 
-    def _in_order(self, query: "_Query", *columns: Iterable[str]) -> Iterator[Any]:
+    def _in_order(
+        self, signature: str, result: "_Result", *columns: Iterable[str]
+    ) -> Iterator[Any]:
         if any(isinstance(column, str) for column in columns):
             raise TypeError("give lists of str; a str would be read letter by letter.")
         rows = (tuple(map(_valid, row)) for row in zip(*columns, strict=True))
 
-        def translate(batch: list[tuple[str, ...]]) -> list[Any]:
-            return [result for part in _parts(batch) for result in self._request(query, part)]
+        def request(batch: list[tuple[str, ...]]) -> list[Any]:
+            return self._request(signature, result, batch)
 
-        return translate_in_order(rows, translate, self._batch_size, self._connections, _length)
+        return translate_in_order(rows, request, self._batch_size, self._connections, _length)
 
-    def _request(self, query: "_Query", rows: Sequence[tuple[str, ...]]) -> list[Any]:
-        """Returns the result of each row, from one request."""
-        inputs = dict(zip(query.inputs, map(list, zip(*rows, strict=True)), strict=True))
-        outputs = self._server.predict(query.signature, inputs, query.outputs)
+    def _request(self, signature: str, result: "_Result", rows: list[tuple[str, ...]]) -> list[Any]:
+        """Returns the result of each row, from one request unless they have many characters."""
+        if len(rows) > 1 and sum(map(_length, rows)) > _REQUEST_CHARACTERS:
+            halves = rows[: len(rows) // 2], rows[len(rows) // 2 :]
+            return [found for half in halves for found in self._request(signature, result, half)]
+        names = ("text",) if len(rows[0]) == 1 else ("source", "target")
+        inputs = dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
+        outputs = self._server.predict(signature, inputs)
         try:
-            columns = [outputs[name] for name in query.outputs]
-            return [query.result(*found) for _, *found in zip(rows, *columns, strict=True)]
-        except (KeyError, TypeError, ValueError):
-            what = f"the answer to {query.signature} is not as expected: {outputs!r}"
+            columns = zip(rows, *outputs.values(), strict=True)
+            return [result(dict(zip(outputs, row, strict=True))) for _, *row in columns]
+        except (AttributeError, KeyError, TypeError, ValueError):
+            what = f"the answer to {signature} is not as expected: {outputs!r}"
             raise UnexpectedAnswerError(self._server.where, what) from None
 
 
-class _Query(NamedTuple):
-    """What to ask of a signature; `result` takes a row of each output."""
-
-    signature: str
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    result: Callable[..., Any]
+# Makes the result of a text from the outputs of a signature for it, by name.
+_Result = Callable[[dict[str, Any]], Any]
 
 
-def _hypotheses(
-    texts: list[str], scores: list[float], lengths: list[int], truncated: bool
-) -> list[Hypothesis]:
-    found = zip(texts, scores, lengths, strict=True)
-    return [Hypothesis(*each, truncated) for each in found if each[1] > MISSING_SCORE]
+def _translation(row: dict[str, Any]) -> str:
+    return row["translation"]
 
 
-def _document(
-    translation: str, sentences: list[str], translations: list[str], truncated: bool
-) -> DocumentTranslation:
+def _hypotheses(row: dict[str, Any]) -> list[Hypothesis]:
+    found = zip(row["translations"], row["scores"], row["lengths"], strict=True)
+    return [Hypothesis(*each, row["truncated"]) for each in found if each[1] > MISSING_SCORE]
+
+
+def _document(row: dict[str, Any]) -> DocumentTranslation:
     # A batch pads its documents to the same number of sentences.
-    found = [pair for pair in zip(sentences, translations, strict=True) if pair[0]]
-    return DocumentTranslation(translation, [s for s, _ in found], [t for _, t in found], truncated)
+    pairs = zip(row["sentences"], row["sentence_translations"], strict=True)
+    sentences = [pair for pair in pairs if pair[0]]
+    sources, translations = [s for s, _ in sentences], [t for _, t in sentences]
+    return DocumentTranslation(row["translation"], sources, translations, row["truncated"])
 
 
-def _aligned(source, target, attention, source_length, target_length, truncated) -> AlignedPair:
+def _probability(row: dict[str, Any]) -> TargetProbability:
+    return TargetProbability(row["log_prob"], row["num_tokens"], row["truncated"])
+
+
+def _aligned(row: dict[str, Any]) -> AlignedPair:
+    source, target = row["source_subwords"], row["target_subwords"]
+    source_length, target_length = row["source_lengths"], row["target_lengths"]
     # Without any target there is no row that tells the number of columns.
-    weights = np.array(attention, np.float32).reshape(len(target), len(source))
+    weights = np.array(row["attention"], np.float32).reshape(len(target), len(source))
     return AlignedPair(
         source[:source_length],
         target[:target_length],
         weights[:target_length, :source_length],
-        truncated,
+        row["truncated"],
     )
-
-
-_TRANSLATE = _Query("serving_default", ("text",), ("translation",), str)
-_TRANSLATE_NBEST = _Query(
-    "translate_nbest", ("text",), ("translations", "scores", "lengths", "truncated"), _hypotheses
-)
-_TRANSLATE_DOCUMENT = _Query(
-    "translate_document",
-    ("text",),
-    ("translation", "sentences", "sentence_translations", "truncated"),
-    _document,
-)
-_SCORE = _Query(
-    "score", ("source", "target"), ("log_prob", "num_tokens", "truncated"), TargetProbability
-)
-_ALIGN = _Query(
-    "align",
-    ("source", "target"),
-    (
-        "source_subwords",
-        "target_subwords",
-        "attention",
-        "source_lengths",
-        "target_lengths",
-        "truncated",
-    ),
-    _aligned,
-)
 
 
 def _valid(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-def _length(row: Sequence[str]) -> int:
+def _length(row: tuple[str, ...]) -> int:
     return sum(map(len, row))
-
-
-def _parts(rows: Iterable[tuple[str, ...]]) -> Iterator[list[tuple[str, ...]]]:
-    """Divides a batch that has too many characters for one request."""
-    part: list[tuple[str, ...]] = []
-    for row in rows:
-        if part and sum(map(_length, part)) + _length(row) > _REQUEST_CHARACTERS:
-            yield part
-            part = []
-        part.append(row)
-    yield part

@@ -6,12 +6,10 @@ therefore imports the package in functions only.
 """
 
 import importlib.util
-import itertools
 import json
 import os
 import pathlib
 import platform
-import signal
 import subprocess
 import sys
 import time
@@ -23,20 +21,10 @@ _STAND_IN = b"This is a text."
 _MOST_LINES = 5
 _BATCH_SIZE = 64
 _EXAMPLES = 3
-_DEATHS = {
-    -signal.SIGILL: "the processor lacks instructions that this TensorFlow was compiled for",
-    -signal.SIGKILL: "it was killed, probably because the memory was full",
-}
 
 
 class Check(NamedTuple):
-    """The result of a check.
-
-    Attributes:
-        name: What was checked, a word.
-        status: `"ok"`, `"FAIL"`, or `"note"` for what is worth knowing and no failure.
-        message: One line; that of a failure says what to do.
-    """
+    """The result of a check; the message is one line, and that of a failure says what to do."""
 
     name: str
     status: Literal["ok", "FAIL", "note"]
@@ -53,7 +41,7 @@ def diagnose(folder: pathlib.Path | None = None) -> Iterator[Check]:
             problems = verify_files(folder)
         except OSError as error:
             problems = [f"{error.filename}: {error.strerror}. Make it readable."]
-        yield from _lines("files", problems, f"all in {folder} are as exported")
+        yield from _failures("files", problems, f"all in {folder} are as exported")
         if problems and manifest_path(folder).is_file():
             yield Check("session", "note", "not run, since its files are not as exported")
             folder = None
@@ -130,8 +118,8 @@ def compare(
     ours: Sequence[str],
     theirs: Sequence[str],
     references: Sequence[str] | None,
-    max_different: float = 0.01,
-    max_bleu_difference: float = 0.1,
+    max_different: float,
+    max_bleu_difference: float,
 ) -> Iterator[Check]:
     """Yields the checks of two translations of the same lines.
 
@@ -141,29 +129,23 @@ def compare(
         theirs: Their translations by the other form of the model.
         references: What BLEU is measured against; None does not measure it.
         max_different: The fraction of the lines that may differ.
-        max_bleu_difference: The difference of BLEU that is allowed.
+        max_bleu_difference: The BLEU that may be between the two.
     """
     pairs = zip(sources, ours, theirs, strict=True)
     different = [(n, *texts) for n, texts in enumerate(pairs, start=1) if texts[1] != texts[2]]
     share = len(different) / len(sources)
-    yield Check(
-        "same",
-        "ok" if share <= max_different else "FAIL",
-        f"{len(different):,} of {len(sources):,} lines differ, {share:.2%}; --max-different allows "
-        f"{max_different:.2%}",
-    )
-    for number, source, our, their in itertools.islice(different, _EXAMPLES):
+    counts = f"{len(different):,} of {len(sources):,} lines differ, {share:.2%}"
+    message = f"{counts}; --max-different allows {max_different:.2%}"
+    yield Check("same", "ok" if share <= max_different else "FAIL", message)
+    for number, source, our, their in different[:_EXAMPLES]:
         yield Check("same", "note", f"line {number}: {source!r} gives {our!r} and {their!r}")
     if references is not None:
         from tf_transformer.evaluation import score
 
-        bleu = [score(texts, references).bleu for texts in (ours, theirs)]
-        yield Check(
-            "bleu",
-            "ok" if round(abs(bleu[0] - bleu[1]), 6) <= max_bleu_difference else "FAIL",
-            f"BLEU {bleu[0]:.2f} and {bleu[1]:.2f}; --max-bleu-difference allows "
-            f"{max_bleu_difference:g}",
-        )
+        one, other = (score(texts, references).bleu for texts in (ours, theirs))
+        is_near = round(abs(one - other), 6) <= max_bleu_difference
+        limit = f"--max-bleu-difference allows {max_bleu_difference:g}"
+        yield Check("bleu", "ok" if is_near else "FAIL", f"BLEU {one:.2f} and {other:.2f}; {limit}")
 
 
 def _in_clean_process(folder: pathlib.Path | None) -> Iterator[Check]:
@@ -179,9 +161,10 @@ def _in_clean_process(folder: pathlib.Path | None) -> Iterator[Check]:
     )
     yield from (Check(*json.loads(line)) for line in done.stdout.splitlines())
     if done.returncode:
+        # A full memory is SIGKILL; a processor without instructions that TensorFlow needs, SIGILL.
+        how = subprocess.CalledProcessError(done.returncode, "TensorFlow's process")
         said = ["nothing", *done.stderr.strip().splitlines()][-1]
-        reason = _DEATHS.get(done.returncode, f"status {done.returncode}; it said last: {said}")
-        yield Check("process", "FAIL", f"TensorFlow's process ended: {reason[:300]}")
+        yield Check("process", "FAIL", f"{how} It said last: {said[:300]}")
 
 
 def _main() -> None:
@@ -197,11 +180,8 @@ def _main() -> None:
 
 
 def check_session(folder: str | None) -> Iterator[Check]:
-    """Yields the checks of TensorFlow and of a SavedModel in a session.
-
-    Args:
-        folder: A SavedModel; None checks TensorFlow only.
-    """
+    """Yields the checks of TensorFlow and, where one is given, of a SavedModel in a session."""
+    name, advice = "tensorflow", "Install it again."
     try:
         import tensorflow as tf
 
@@ -209,38 +189,33 @@ def check_session(folder: str | None) -> Iterator[Check]:
         spec = importlib.util.spec_from_file_location("session", path)
         session = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(session)
-    except Exception as error:  # whatever a wheel that does not fit raises
-        yield Check("tensorflow", "FAIL", f"does not load: {_line(error)} Install it again.")
-        return
-    gpus = len(tf.config.list_physical_devices("GPU"))
-    yield Check("tensorflow", "ok", f"{tf.__version__} loads, with {gpus} GPUs")
-    if folder is None:
-        return
-    started = time.monotonic()
-    try:
+        gpus = len(tf.config.list_physical_devices("GPU"))
+        yield Check(name, "ok", f"{tf.__version__} loads, with {gpus} GPUs")
+        if folder is None:
+            return
+        name, advice = "session", "Export it again."
+        started = time.monotonic()
         model = session.SavedModelSession(folder)
+        yield Check(name, "ok", f"loads in {time.monotonic() - started:.1f} s")
+        name, advice = "warm-up", "A server does not load such a model: export it again."
+        if not (model.folder / session.WARM_UP).is_file():
+            yield Check(name, "note", "no records: the first requests to a server are slow")
+        for signature, inputs in model.warm_up_requests():
+            model.run(signature, inputs)
+        yield Check(name, "ok", "all requests run")
     except Exception as error:  # as many classes of error as there are kinds of damage
-        yield Check("session", "FAIL", f"does not load: {_line(error)} Export it again.")
+        yield Check(name, "FAIL", f"does not load or run: {_line(error)} {advice}")
         return
-    yield Check("session", "ok", f"loads in {time.monotonic() - started:.1f} s")
-    if not (model.folder / session.WARM_UP).is_file():
-        yield Check("warm-up", "note", "no records: the first requests to a server are slow")
-    try:
-        for name, inputs in model.warm_up_requests():
-            model.run(name, inputs)
-        yield Check("warm-up", "ok", "all requests run")
-    except Exception as error:
-        advice = "A server does not load such a model: export it again."
-        yield Check("warm-up", "FAIL", f"{_line(error)} {advice}")
     problems = [f"{name}: {x}" for name in model.signatures for x in _problems(model, name)]
-    yield from _lines("signatures", problems, f"{', '.join(model.signatures)} run")
+    yield from _failures("signatures", problems, f"{', '.join(model.signatures)} run")
 
 
 def _problems(model: Any, name: str) -> Iterator[str]:
     """Yields what a server would stumble over in the outputs of a signature."""
     signature = model.signatures[name]
-    for key, spec in (signature.inputs | signature.outputs).items():
-        if not spec.shape or spec.shape[0] is not None:
+    for key, tensor in [*signature.inputs.items(), *signature.outputs.items()]:
+        axes = tensor.tensor_shape.dim
+        if not axes or axes[0].size >= 0:
             yield f"{key} has no axis for the batch, so a server cannot batch requests."
     try:
         outputs = model.run(name, {key: [_STAND_IN] * _ROWS for key in signature.inputs})
@@ -263,17 +238,14 @@ def _line(error: BaseException) -> str:
     # A session puts a headline before the message, and where in the graph it was.
     headlines = ("Graph execution error", "Detected at node", "<stack traces", "File ")
     told = (line for line in lines if line and not line.startswith(headlines))
-    return next(told, type(error).__name__)[:300].rstrip(".") + "."
+    return f"{type(error).__name__}: {next(told, '')[:300].rstrip('.')}."
 
 
-def _lines(name: str, problems: Sequence[str], otherwise: str) -> Iterator[Check]:
-    """Yields a failure for each problem, or a success if there is none."""
+def _failures(name: str, problems: Sequence[str], otherwise: str) -> Iterator[Check]:
+    """Yields a failure for each of the first problems, or a success if there is none."""
     if not problems:
         yield Check(name, "ok", otherwise)
-    for problem in problems[:_MOST_LINES]:
-        yield Check(name, "FAIL", problem)
-    if len(problems) > _MOST_LINES:
-        yield Check(name, "FAIL", f"and {len(problems) - _MOST_LINES} more of the same kind")
+    yield from (Check(name, "FAIL", problem) for problem in problems[:_MOST_LINES])
 
 
 if __name__ == "__main__":

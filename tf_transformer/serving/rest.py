@@ -1,7 +1,7 @@
 """TensorFlow Serving's REST API as an ASGI application, with health, metrics and a page."""
 
 import asyncio
-import base64
+import collections
 import html
 import logging
 import pathlib
@@ -12,20 +12,19 @@ from typing import Any
 
 import numpy as np
 import orjson
-import prometheus_client as prometheus
 from google.protobuf import json_format
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
+from tensorflow.core.protobuf.meta_graph_pb2 import SignatureDef
 from tensorflow_serving.apis import get_model_metadata_pb2
 
 from tf_transformer.serving.batching import Batcher, Outputs, QueueFullError
 from tf_transformer.serving.limits import Limits
-from tf_transformer.serving.session import Signature
 from tf_transformer.serving.versions import Version, Versions
 
 _PAGE = pathlib.Path(__file__).with_name("page.html")
@@ -35,9 +34,6 @@ _PAGE_HEADERS = {
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "Referrer-Policy": "no-referrer",
 }
-_SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
-_SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
-_METRIC = "tf_transformer"
 # Statuses of errors, with what the client is told and headers.
 _REFUSALS: dict[type[Exception], tuple[int, str, dict[str, str]]] = {
     ClientDisconnect: (499, "the client has gone", {}),
@@ -45,50 +41,18 @@ _REFUSALS: dict[type[Exception], tuple[int, str, dict[str, str]]] = {
     TimeoutError: (504, "the request did not arrive, or was not answered, in time", {}),
 }
 
-
 _logger = logging.getLogger(__name__)
 
 
 class RestApi:
-    """The handlers of one server.
-
-    Attributes:
-        batcher: Runs the requests.
-        cut_off: The number of requests that were not answered before the server had to end.
-    """
+    """The handlers of one server; `cut_off` counts requests that its end left unanswered."""
 
     def __init__(self, versions: Versions, limits: Limits, threads: int, batching: bool) -> None:
         self._versions = versions
         self._limits = limits
         self.cut_off = 0
-        registry = self._registry = prometheus.CollectorRegistry()
-        self._requests = prometheus.Counter(
-            f"{_METRIC}_requests", "Predict requests.", ("signature", "status"), registry=registry
-        )
-        self._characters = prometheus.Counter(
-            f"{_METRIC}_characters", "Characters of texts.", ("signature",), registry=registry
-        )
-        self._seconds, batches = (
-            prometheus.Histogram(
-                f"{_METRIC}_{name}", text, ("signature",), buckets=buckets, registry=registry
-            )
-            for name, text, buckets in (
-                ("request_seconds", "Time to answer a request with status 200.", _SECONDS),
-                ("batch_texts", "Texts of the batches that ran.", _SIZES),
-            )
-        )
-        self.batcher = Batcher(
-            threads,
-            limits.max_queue,
-            batching,
-            lambda signature, texts: batches.labels(signature).observe(texts),
-        )
-        for name, text, value in (
-            ("queue_length", "Requests that wait.", self.batcher.__len__),
-            ("version", "The current version.", lambda: getattr(versions.current, "number", -1)),
-        ):
-            prometheus.Gauge(f"{_METRIC}_{name}", text, registry=registry).set_function(value)
-        prometheus.ProcessCollector(registry=registry)
+        self._counts: collections.Counter[str] = collections.Counter()
+        self.batcher = Batcher(threads, limits.max_queue, batching, self._count_batch)
 
     def application(self, hosts: Sequence[str]) -> Starlette:
         """Returns the ASGI application for requests to these host names."""
@@ -102,7 +66,7 @@ class RestApi:
                 Route(version, self._status),
                 Route(model, self._status),
                 Route("/healthz", self._health),
-                Route("/metrics", self._prometheus),
+                Route("/metrics", self._metrics),
                 Route("/", self._page),
             ],
             middleware=[Middleware(TrustedHostMiddleware, hosts, False)],
@@ -116,16 +80,16 @@ class RestApi:
         version = self._version(request)
         try:
             async with asyncio.timeout(self._limits.request_seconds):
-                body = self._body(request)
-                signature, texts, is_row = parse(await body, version.model.signatures)
-                request.state.signature = signature
+                signature, texts, is_row = parse(
+                    await self._body(request), version.model.signatures
+                )
                 outputs = await self._run(request, version, signature, texts)
         except asyncio.CancelledError:
             self.cut_off += 1
             raise HTTPException(503, "the server has stopped") from None
         answer = _json(predictions(outputs, is_row))
-        self._requests.labels(signature, 200).inc()
-        self._seconds.labels(signature).observe(time.monotonic() - started)
+        self._counts['requests_total{status="200"}'] += 1
+        self._counts["request_seconds_total"] += time.monotonic() - started
         return answer
 
     def _version(self, request: Request) -> Version:
@@ -162,20 +126,16 @@ class RestApi:
             await asyncio.wait((running, gone), return_when=asyncio.FIRST_COMPLETED)
             if not running.done():
                 raise ClientDisconnect
-            self._characters.labels(signature).inc(characters)
             return running.result()
         finally:
             running.cancel()  # so that it leaves the queue
             gone.cancel()
 
     async def _status(self, request: Request) -> Response:
-        wanted = request.path_params.get("version")
-        is_known = request.path_params["model"] == self._versions.name
-        states = self._versions.status() if is_known else []
-        states = [state for state in states if wanted in (None, state["version"])]
-        if not states:
-            raise HTTPException(404, f"nothing is served at {request.url.path}")
-        return _json({"model_version_status": states})
+        number = str(self._version(request).number)
+        status = {"error_code": "OK", "error_message": ""}
+        state = {"version": number, "state": "AVAILABLE", "status": status}
+        return _json({"model_version_status": [state]})
 
     async def _metadata(self, request: Request) -> Response:
         version = self._version(request)
@@ -193,9 +153,14 @@ class RestApi:
         content = {"model": self._versions.name, "version": version and version.number}
         return _json(content, 200 if version else 503)
 
-    async def _prometheus(self, request: Request) -> Response:
-        content = prometheus.generate_latest(self._registry)
-        return Response(content, headers={"Content-Type": prometheus.CONTENT_TYPE_LATEST})
+    async def _metrics(self, request: Request) -> Response:
+        """Answers in the text format of Prometheus."""
+        metrics = {**self._counts, "queue_length": len(self.batcher)}
+        return PlainTextResponse("".join(f"tf_transformer_{k} {v}\n" for k, v in metrics.items()))
+
+    def _count_batch(self, texts: int) -> None:
+        self._counts["batches_total"] += 1
+        self._counts["batch_texts_total"] += texts
 
     async def _page(self, request: Request) -> Response:
         text = _PAGE.read_text(encoding="utf-8")
@@ -212,12 +177,12 @@ class RestApi:
         else:
             _logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
         if request.method == "POST":
-            self._requests.labels(getattr(request.state, "signature", ""), status).inc()
+            self._counts[f'requests_total{{status="{status}"}}'] += 1
         return _json({"error": message}, status, headers)
 
 
 def parse(
-    body: bytes, signatures: Mapping[str, Signature]
+    body: bytes, signatures: Mapping[str, SignatureDef]
 ) -> tuple[str, dict[str, list[str]], bool]:
     """Reads the body of a predict request.
 
@@ -237,26 +202,19 @@ def parse(
     name = content.get("signature_name") or "serving_default"
     if not isinstance(name, str) or name not in signatures:
         raise HTTPException(400, f"unknown signature; the model has {', '.join(signatures)}")
-    inputs = signatures[name].inputs
-    if any(spec.dtype != "string" or len(spec.shape) != 1 for spec in inputs.values()):
-        raise HTTPException(501, f"{name} has inputs that are not lists of texts")
-    names = ", ".join(inputs)
-    form = f"{name} needs {names}: lists in 'inputs', or texts in each object of 'instances'"
-    is_row = "instances" in content
-    if is_row:
-        rows = content["instances"]
-        if not isinstance(rows, list) or not rows:
-            raise HTTPException(400, form)
-        rows = [_by_name(row, inputs) for row in rows]
-        if any(row.keys() != inputs.keys() for row in rows):
-            raise HTTPException(400, form)
-        columns = {key: [row[key] for row in rows] for key in inputs}
-    else:
-        columns = _by_name(content["inputs"], inputs)
-        lists = [columns.get(key) for key in inputs]
-        if not all(isinstance(each, list) and len(each) == len(lists[0]) for each in lists):
-            raise HTTPException(400, form)
-    return name, {key: [_text(value) for value in columns[key]] for key in inputs}, is_row
+    inputs = sorted(signatures[name].inputs)
+    first = inputs[0]  # a value without a name is that of the only input
+    rows, columns = content.get("instances"), content.get("inputs")
+    if rows and isinstance(rows, list):
+        rows = [row if isinstance(row, dict) else {first: row} for row in rows]
+        columns = {key: [row.get(key) for row in rows] for key in inputs}
+    elif not isinstance(columns, dict):
+        columns = {first: columns}
+    texts = {key: columns.get(key) for key in inputs}
+    if not all(map(_are_texts, texts.values())) or len(set(map(len, texts.values()))) != 1:
+        form = "lists of texts in 'inputs', or texts in each object of 'instances'"
+        raise HTTPException(400, f"{name} needs {', '.join(inputs)}: {form}")
+    return name, texts, "instances" in content
 
 
 def predictions(outputs: Outputs, is_row: bool) -> dict[str, Any]:
@@ -287,22 +245,8 @@ def _plain(value: Any) -> Any:
     return value.tolist() if isinstance(value, np.ndarray) else value.decode("utf-8", "replace")
 
 
-def _by_name(value: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns an object as it is; any other value is that of the only input."""
-    if isinstance(value, dict) and value.keys() != {"b64"}:
-        return value
-    return {next(iter(inputs)): value}
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, dict) and value.keys() == {"b64"}:
-        try:
-            return base64.b64decode(value["b64"], validate=True).decode()
-        except (TypeError, ValueError):
-            raise HTTPException(400, "a text in base64 must be UTF-8") from None
-    if not isinstance(value, str):
-        raise HTTPException(400, f"a text must be a string, not {type(value).__name__}")
-    return value
+def _are_texts(values: Any) -> bool:
+    return isinstance(values, list) and all(isinstance(value, str) for value in values)
 
 
 def _json(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

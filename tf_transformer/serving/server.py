@@ -41,9 +41,6 @@ class LocalServer:
             it through a browser by a name of its own. None allows the names of this machine if
             `host` is a loopback address, and any name otherwise.
 
-    Attributes:
-        versions: The versions of the model.
-
     Raises:
         InputError: When it starts: the address cannot be used, or no version can be served.
     """
@@ -98,9 +95,6 @@ class LocalServer:
 
         Returns:
             Whether all requests were answered in time.
-
-        Raises:
-            InputError: See the class.
         """
         self._start()
 
@@ -119,7 +113,15 @@ class LocalServer:
 
     def _start(self) -> None:
         # The address first: it fails at once, and loading takes seconds.
-        self._socket = _listen(self._host, self._port)
+        family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
+        place = self._host, self._port
+        try:
+            self._socket = socket.create_server(place, family=family, backlog=2048)
+        except OSError as error:
+            raise InputError(
+                f"{self._host} port {self._port} cannot be used ({error.strerror}). "
+                f"Give another --port, or another --host."
+            ) from None
         address, self._port = self._socket.getsockname()[:2]
         try:
             self.versions.start()
@@ -133,15 +135,11 @@ class LocalServer:
         self._api = RestApi(self.versions, self._limits, self._threads, self._batching)
         config = uvicorn.Config(
             self._api.application(hosts),
-            loop="asyncio",
             http="h11",
-            ws="none",
             lifespan="off",
             log_config=None,
             log_level="critical",  # the application logs what fails
             access_log=False,
-            proxy_headers=False,
-            server_header=False,
             headers=[("X-Content-Type-Options", "nosniff")],
             limit_concurrency=self._limits.max_connections + 1,
             timeout_keep_alive=_KEEP_ALIVE,
@@ -153,14 +151,3 @@ class LocalServer:
         self._server.run(sockets=[self._socket])
         self.versions.stop()
         self._api.batcher.close()
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        return socket.create_server((host, port), family=family, backlog=2048)
-    except OSError as error:
-        raise InputError(
-            f"{host} port {port} cannot be used ({error.strerror}). "
-            f"Give another --port, or another --host."
-        ) from None

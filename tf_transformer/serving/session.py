@@ -6,7 +6,7 @@ This file imports nothing else of the package, so that the doctor's clean proces
 import os
 import pathlib
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -18,25 +18,6 @@ from tensorflow_serving.apis import prediction_log_pb2
 WARM_UP = "assets.extra/tf_serving_warmup_requests"
 _INIT_SIGNATURE = "__saved_model_init_op"
 _MOST_RECORDS = 1000  # TensorFlow Serving does not load a model with more
-
-
-class TensorSpec(NamedTuple):
-    """An input or output of a signature.
-
-    Attributes:
-        dtype: NumPy's name of the type, or `"string"`.
-        shape: Sizes of the axes, None where any is allowed.
-    """
-
-    dtype: str
-    shape: tuple[int | None, ...]
-
-
-class Signature(NamedTuple):
-    """What a signature takes and returns, by name."""
-
-    inputs: dict[str, TensorSpec]
-    outputs: dict[str, TensorSpec]
 
 
 class SavedModelSession:
@@ -51,9 +32,7 @@ class SavedModelSession:
             With 1, everything runs in the thread that calls `run`.
 
     Attributes:
-        folder: The path of the SavedModel.
-        meta_graph: The `MetaGraphDef` that was loaded.
-        signatures: The signatures by name.
+        signatures: The `SignatureDef` of each signature, whose `inputs` and `outputs` are named.
 
     Raises:
         OSError: The SavedModel cannot be read.
@@ -72,42 +51,27 @@ class SavedModelSession:
             self.meta_graph = tf.compat.v1.saved_model.loader.load(
                 self._session, ["serve"], os.path.realpath(folder)
             )
-        self.signatures, self._functions = {}, {}
-        for name, definition in self.meta_graph.signature_def.items():
-            if name == _INIT_SIGNATURE:
-                continue
-            self.signatures[name] = Signature(_specs(definition.inputs), _specs(definition.outputs))
-            self._functions[name] = self._session.make_callable(
+        self.signatures = dict(self.meta_graph.signature_def)
+        self.signatures.pop(_INIT_SIGNATURE, None)
+        self._functions = {
+            name: self._session.make_callable(
                 {key: tensor.name for key, tensor in definition.outputs.items()},
-                [tensor.name for tensor in definition.inputs.values()],
+                [definition.inputs[key].name for key in sorted(definition.inputs)],
             )
+            for name, definition in self.signatures.items()
+        }
 
     def run(self, signature: str, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """Runs a signature.
-
-        Args:
-            signature: A key of `signatures`.
-            inputs: An array, or nested lists, for each input of the signature.
-
-        Returns:
-            An array for each output; strings are bytes.
-
-        Raises:
-            KeyError: There is no such signature, or an input is missing.
-            tf.errors.OpError: An operation failed.
-        """
-        # Objects, because NumPy's own strings would drop NULs at the end of a text.
+        """Runs a signature on an array or nested lists for each input; strings are bytes."""
+        # Strings are objects, because NumPy's own would drop NULs at the end of a text.
         arrays = [
-            np.asarray(inputs[name], dtype=object if spec.dtype == "string" else spec.dtype)
-            for name, spec in self.signatures[signature].inputs.items()
+            np.asarray(inputs[name], dtype=tf.as_dtype(tensor.dtype).as_numpy_dtype)
+            for name, tensor in sorted(self.signatures[signature].inputs.items())
         ]
         return self._functions[signature](*arrays)
 
     def warm_up_requests(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yields the recorded warm-up requests, or one for each signature if none are recorded.
-
-        Yields:
-            The name of a signature and its inputs.
+        """Yields a signature and its inputs for each record, or for each signature without records.
 
         Raises:
             ValueError: TensorFlow Serving could not replay a record, or there are too many.
@@ -125,26 +89,8 @@ class SavedModelSession:
                 raise ValueError(f"there are more than {_MOST_RECORDS:,} warm-up records")
             request = prediction_log_pb2.PredictionLog.FromString(record).predict_log.request
             name = request.model_spec.signature_name or "serving_default"
-            if name not in self.signatures:
-                raise ValueError(f"warm-up record {number} asks for the unknown signature {name!r}")
-            expected = {key: spec.dtype for key, spec in self.signatures[name].inputs.items()}
             given = {key: tf.as_dtype(tensor.dtype).name for key, tensor in request.inputs.items()}
-            if given != expected:
-                raise ValueError(
-                    f"warm-up record {number} gives {given} to {name}, which takes {expected}"
-                )
-            yield name, {key: tf.make_ndarray(request.inputs[key]) for key in expected}
-
-    def close(self) -> None:
-        """Frees the memory. No call may be running."""
-        self._session.close()
-
-
-def _specs(tensors: Mapping[str, Any]) -> dict[str, TensorSpec]:
-    return {
-        name: TensorSpec(
-            tf.as_dtype(tensor.dtype).name,
-            tuple(None if axis.size < 0 else axis.size for axis in tensor.tensor_shape.dim),
-        )
-        for name, tensor in tensors.items()
-    }
+            inputs = self.signatures[name].inputs if name in self.signatures else {}
+            if not inputs or given != {k: tf.as_dtype(v.dtype).name for k, v in inputs.items()}:
+                raise ValueError(f"warm-up record {number} gives {given} to the signature {name}")
+            yield name, {key: tf.make_ndarray(tensor) for key, tensor in request.inputs.items()}

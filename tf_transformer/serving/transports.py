@@ -4,7 +4,7 @@ import json
 import random
 import re
 import urllib.parse
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -105,14 +105,12 @@ class RestServer:
             ),
         )
 
-    def predict(
-        self, signature: str, inputs: Mapping[str, Sequence[str]], outputs: Sequence[str]
-    ) -> dict[str, list]:
+    def predict(self, signature: str, inputs: Mapping[str, Sequence[str]]) -> dict[str, list]:
         # The column form, since the rows of a signature with several outputs repeat their names.
         content = {"signature_name": signature, "inputs": inputs}
         found = self._request("POST", f"{self._path}:predict", content).get("outputs")
-        # A single output comes without its name.
-        return {outputs[0]: found} if len(outputs) == 1 else found
+        # A single output, which is the translation, comes without its name.
+        return found if isinstance(found, dict) else {"translation": found}
 
     def status(self) -> dict[str, Any]:
         return self._request("GET", self._path)
@@ -151,7 +149,6 @@ class GrpcServer:
     def __init__(self, url: str, version: int | None, timeout: float, retries: int) -> None:
         import grpc
         from tensorflow_serving.apis import model_pb2
-        from tensorflow_serving.apis.model_service_pb2_grpc import ModelServiceStub
         from tensorflow_serving.apis.prediction_service_pb2_grpc import PredictionServiceStub
 
         match = re.fullmatch(r"grpc://([^/?#@]+:\d+)/([^/?#]+)", url)
@@ -176,12 +173,10 @@ class GrpcServer:
             "grpc.enable_http_proxy": 0,  # as by REST
         }
         self._channel = grpc.insecure_channel(match[1], list(options.items()))
-        self._prediction = PredictionServiceStub(self._channel)
-        self._models = ModelServiceStub(self._channel)
+        self._stub = PredictionServiceStub(self._channel)
 
-    def predict(
-        self, signature: str, inputs: Mapping[str, Sequence[str]], outputs: Sequence[str]
-    ) -> dict[str, list]:
+    def predict(self, signature: str, inputs: Mapping[str, Sequence[str]]) -> dict[str, list]:
+        import grpc
         import tensorflow as tf
         from tensorflow_serving.apis import predict_pb2
 
@@ -190,45 +185,18 @@ class GrpcServer:
         for name, texts in inputs.items():
             encoded = np.array([text.encode() for text in texts], object)
             request.inputs[name].CopyFrom(tf.make_tensor_proto(encoded, tf.string))
-        found = self._call(self._prediction.Predict, request).outputs
+        try:
+            found = self._stub.Predict(request, timeout=self._timeout).outputs
+        except grpc.RpcError as error:
+            code, message = error.code().name, error.details()
+            kind = _ERRORS.get(code, UnexpectedAnswerError)
+            # A full server and an absent one have the same code.
+            if code == "UNAVAILABLE" and "connect" in message:
+                kind = UnreachableError
+            raise kind(self.where, f"{code}: {message}") from None
         arrays = {name: tf.make_ndarray(tensor) for name, tensor in found.items()}
         text = np.vectorize(bytes.decode, otypes=[object])
         return {k: (text(a) if a.dtype == object else a).tolist() for k, a in arrays.items()}
 
-    def status(self) -> dict[str, Any]:
-        from tensorflow_serving.apis import get_model_status_pb2
-
-        request = get_model_status_pb2.GetModelStatusRequest(model_spec=self._spec)
-        return _as_json(self._call(self._models.GetModelStatus, request))
-
-    def metadata(self) -> dict[str, Any]:
-        from tensorflow_serving.apis import get_model_metadata_pb2
-
-        request = get_model_metadata_pb2.GetModelMetadataRequest(
-            model_spec=self._spec, metadata_field=["signature_def"]
-        )
-        return _as_json(self._call(self._prediction.GetModelMetadata, request))
-
     def close(self) -> None:
         self._channel.close()
-
-    def _call(self, method: Callable, request: Any) -> Any:
-        import grpc
-
-        try:
-            return method(request, timeout=self._timeout)
-        except grpc.RpcError as error:
-            code, message = error.code().name, error.details()
-        kind = _ERRORS.get(code, UnexpectedAnswerError)
-        # A full server and an absent one have the same code.
-        if code == "UNAVAILABLE" and "connect" in message:
-            kind = UnreachableError
-        raise kind(self.where, f"{code}: {message}")
-
-
-def _as_json(message: Any) -> dict[str, Any]:
-    from google.protobuf import json_format
-
-    return json_format.MessageToDict(
-        message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
-    )

@@ -20,15 +20,12 @@ _RETRY_SECONDS = 60.0
 _logger = logging.getLogger(__name__)
 
 
-class VersionError(InputError):
-    """A version that cannot be served."""
-
-
 class Version(NamedTuple):
-    """A version that is loaded."""
+    """A version that is loaded, and what its files looked like, see `_look`."""
 
     number: int
     model: SavedModelSession
+    look: object
 
 
 class Versions:
@@ -47,7 +44,6 @@ class Versions:
         load: Returns the model in the folder of a version.
 
     Attributes:
-        name: The model's name.
         current: The version that serves; None before `start` and after `stop`.
     """
 
@@ -64,12 +60,8 @@ class Versions:
         self._unverified = unverified
         self._poll_seconds = poll_seconds
         self._load = load
-        self._states: dict[int, tuple[str, str]] = {}
-        # What the files looked like: of the current version, at the last try, at the last look.
-        self._served: object = None
-        self._tried: object = None
-        self._seen: object = None
-        self._retry_at = 0.0
+        self._seen: object = None  # what the highest version looked like at the last look
+        self._tried: tuple[object, float] = (None, 0.0)  # the last one, and when to try it again
         self._old: weakref.ref | None = None
         self._stopped = threading.Event()
 
@@ -80,13 +72,13 @@ class Versions:
             InputError: There is no version, or the highest cannot be served.
         """
         if (self._path / SAVED_MODEL).is_file():
-            raise VersionError(
+            raise InputError(
                 f"{self._path}: is one version of a model. Give the folder of its versions: "
                 f"{self._path.resolve().parent}"
             )
         find_saved_model(self._path)
         number = versions(self._path)[-1]
-        self._serve(number, _look(self._path / str(number)))
+        self._replace(number, _look(self._path / str(number)))
         # A daemon, because nobody should wait for a version that still loads at the end.
         threading.Thread(target=self._watch, name="versions", daemon=True).start()
 
@@ -94,14 +86,6 @@ class Versions:
         """Ends looking, and forgets the version."""
         self._stopped.set()
         self.current = None
-
-    def status(self) -> list[dict[str, Any]]:
-        """Returns the state of the current version, and of a higher one that cannot be served."""
-        found = []
-        for number, (state, error) in self._states.items():
-            status = {"error_code": "UNKNOWN" if error else "OK", "error_message": error}
-            found.append({"version": str(number), "state": state, "status": status})
-        return found
 
     def check(self) -> None:
         """Looks at the folder once; a change counts when it has been seen twice."""
@@ -113,54 +97,36 @@ class Versions:
             look = _look(self._path / str(number))
         except OSError:  # it is being replaced
             return
-        settled, self._seen = look == self._seen, look
-        if number is None or not settled:
+        has_settled, self._seen = look == self._seen, look
+        if number is None or not has_settled:
             return
-        if look == self._served:
-            self._states = {number: ("AVAILABLE", "")}  # a version that failed is gone
-            return
-        if look == self._tried and time.monotonic() < self._retry_at:
-            return
-        try:
-            self._serve(number, look)
-        except InputError as error:
-            if self._stopped.is_set():
-                return
-            current = self.current.number
-            state = "AVAILABLE" if number == current else "END"
-            self._states = {current: ("AVAILABLE", ""), number: (state, str(error))}
-            _logger.error("%s Version %s stays.", error, current)
+        tried, retry_at = self._tried
+        if look != self.current.look and (look != tried or time.monotonic() >= retry_at):
+            try:
+                self._replace(number, look)
+            except InputError as error:
+                _logger.error("%s Version %s stays.", error, self.current.number)
 
     def _watch(self) -> None:
         while not self._stopped.wait(self._poll_seconds):
             try:
                 self.check()
             except Exception:
-                _logger.exception("looking for versions in %s failed", self._path)
+                if not self._stopped.is_set():
+                    _logger.exception("looking for versions in %s failed", self._path)
 
-    def _serve(self, number: int, look: object) -> None:
-        """Loads a version and lets it serve."""
-        self._tried, self._retry_at = look, time.monotonic() + _RETRY_SECONDS
-        model = self._open(self._path / str(number))
-        if self._stopped.is_set():
-            return
-        old, self.current = self.current, Version(number, model)
-        self._served, self._states = look, {number: ("AVAILABLE", "")}
-        if old:
-            _logger.info("version %s serves in place of %s", number, old.number)
-            self._old = weakref.ref(old.model)
-
-    def _open(self, folder: pathlib.Path) -> Any:
-        """Verifies, loads and warms up a version."""
-        has_manifest = manifest.manifest_path(folder).is_file()
-        if not has_manifest and not self._unverified:
-            raise VersionError(
-                f"{folder}: has no manifest, so its files cannot be checked. Copy or export it "
-                f"again, or serve it as it is with --unverified."
-            )
+    def _replace(self, number: int, look: object) -> None:
+        """Verifies, loads and warms up a version, and lets it serve."""
+        self._tried = look, time.monotonic() + _RETRY_SECONDS
+        folder = self._path / str(number)
         try:
-            if has_manifest:
+            if manifest.manifest_path(folder).is_file():
                 manifest.verify(folder)
+            elif not self._unverified:
+                raise InputError(
+                    f"{folder}: has no manifest, so its files cannot be checked. Copy or export it "
+                    f"again, or serve it as it is with --unverified."
+                )
             model = self._load(folder)
             for signature, inputs in model.warm_up_requests():
                 model.run(signature, inputs)
@@ -169,11 +135,16 @@ class Versions:
         # TensorFlow has as many classes of error as a SavedModel has files.
         except Exception as error:
             reason = str(error).strip().partition("\n")[0] or type(error).__name__
-            raise VersionError(
+            raise InputError(
                 f"{folder}: cannot be served ({reason[:200]}). "
                 f"Copy it again, or write it again with tf-transformer export."
             ) from error
-        return model
+        if self._stopped.is_set():
+            return
+        old, self.current = self.current, Version(number, model, look)
+        if old:
+            _logger.info("version %s serves in place of %s", number, old.number)
+            self._old = weakref.ref(old.model)
 
 
 def _look(folder: pathlib.Path) -> object:

@@ -20,9 +20,6 @@ def plot_attention(
         queries: The T tokens that attend.
         keys: The S tokens attended to; None for the same tokens.
         title: Above the figure.
-
-    Raises:
-        ValueError: The weights do not fit the tokens, or are not from 0 to 1.
     """
     tokens = queries, queries if keys is None else keys
     return _draw([[_array(weights)]], tokens, ("query", "key"), title, [""])[0]
@@ -38,15 +35,11 @@ def plot_heads(
     """Plots the attention weights of every head: a row of panels for each layer.
 
     Args:
-        weights: float `(layers, H, T, S)`, or a list of each layer's `(H, T, S)`; see
-            `plot_attention`.
-        queries: The T tokens that attend.
-        keys: The S tokens attended to; None for the same tokens.
-        title: Above the figure.
+        weights: float `(layers, H, T, S)`, or a list of each layer's `(H, T, S)`.
+        queries: See `plot_attention`, also for the next two.
+        keys: See there.
+        title: See there.
         largest: The weight that is black.
-
-    Raises:
-        ValueError: The weights do not fit the tokens, or are not from 0 to 1.
     """
     grid = np.array([_array(layer) for layer in weights])
     tokens = queries, queries if keys is None else keys
@@ -70,9 +63,6 @@ def plot_alignment(
         source: The S subwords of the source.
         target: The T subwords of the target.
         title: Above the figure.
-
-    Raises:
-        ValueError: The weights do not fit the tokens, or are not from 0 to 1.
     """
     return plot_alignments({"": weights}, source, target, title)
 

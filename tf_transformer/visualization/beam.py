@@ -14,14 +14,10 @@ _LEVEL = 0.7  # the part of an edge that is level, for its token
 
 
 class BeamHypothesis(NamedTuple):
-    """A path from the root of the tree.
+    """A path from the root of the tree; its last token is the end token if it is finished.
 
-    Attributes:
-        tokens: Its tokens, with the end token if it is finished.
-        log_probs: The log-probability of each token.
-        finished: Whether it ended; the others were pruned.
-        score: The score by which the best is chosen, see `beam_score`; None for the sum of
-            `log_probs`.
+    A hypothesis that is not finished was pruned. The best one has the highest `score`, which is the
+    sum of `log_probs` where it is None.
     """
 
     tokens: Sequence[str]
@@ -58,9 +54,6 @@ def plot_beam(hypotheses: Sequence[BeamHypothesis], title: str = "") -> Figure:
     Args:
         hypotheses: Those that begin alike share the path of the tokens that they share.
         title: Above the figure.
-
-    Raises:
-        ValueError: A hypothesis has not one log-probability for each token.
     """
     totals: dict[_Prefix, float] = {(): 0.0}
     kinds: dict[_Prefix, _Kind] = {(): _PRUNED}

@@ -28,9 +28,6 @@ def plot_mask(
         queries: The T tokens that attend.
         keys: The S tokens attended to; None for the same tokens.
         title: Above the figure.
-
-    Raises:
-        ValueError: The mask does not fit the tokens.
     """
     return plot_masks({"": mask}, queries, keys, title)
 
@@ -88,9 +85,6 @@ def draw_matrices(
 
     Returns:
         The figure, and an array `(R, C)` of its axes.
-
-    Raises:
-        ValueError: The matrices do not fit the tokens, or there are no tokens.
     """
     grid = np.asarray(grid, "float64")
     rows, columns = ([spell(token) for token in side] for side in tokens)
