@@ -1,4 +1,4 @@
-"""Callbacks of a run: checkpoints, the stop at a loss that is not finite, the log and the progress.
+"""Callbacks of a run: checkpoints, the log and the progress.
 
 Each takes the `Run` and reads its plain attributes.
 """
@@ -14,7 +14,6 @@ import keras
 import numpy as np
 
 from tf_transformer.errors import InputError
-from tf_transformer.runs.checkpoints import Checkpoints
 from tf_transformer.training.optimizers import ends_update, step_of
 
 if TYPE_CHECKING:
@@ -29,38 +28,6 @@ Logs = dict[str, Any] | None
 class DivergedError(InputError):
     """Training whose loss or weights are no longer finite."""
 
-    def __init__(self, what: str, step: int, checkpoints: Checkpoints) -> None:
-        latest = checkpoints.latest()
-        last = (
-            f"The last good checkpoint is {latest.path}" if latest else "There is no checkpoint yet"
-        )
-        super().__init__(
-            f"step {step}: {what} no longer finite. {last}. Start a new run with a lower "
-            f"--learning-rate or more --warmup-steps."
-        )
-
-
-class StopOnNan(keras.callbacks.Callback):
-    """Ends training with a `DivergedError` at the step at which the loss is not finite."""
-
-    def __init__(self, run: "Run") -> None:
-        super().__init__()
-        self._run = run
-
-    def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
-        """Looks at the loss, a mean since the last validation: once NaN it stays so."""
-        if not math.isfinite(logs["loss"]):
-            raise DivergedError("the loss is", step_of(self.model), self._run.checkpoints)
-
-    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        """Looks at the weights, before a callback translates with them."""
-        _require_finite_weights(self.model, self._run.checkpoints)
-
-
-def _require_finite_weights(model: keras.Model, checkpoints: Checkpoints) -> None:
-    if not all(np.isfinite(v.numpy()).all() for v in model.trainable_variables):
-        raise DivergedError("weights are", step_of(model), checkpoints)
-
 
 class SaveCheckpoints(keras.callbacks.Callback):
     """Writes a checkpoint before each validation, and adds its metrics after it.
@@ -70,7 +37,7 @@ class SaveCheckpoints(keras.callbacks.Callback):
 
     Raises:
         CheckpointError: In `fit`: the disk refuses the checkpoint.
-        DivergedError: In `fit`: a weight is not finite; such a checkpoint is not written.
+        DivergedError: In `fit`: the loss or a weight is not finite; no such checkpoint is written.
     """
 
     def __init__(self, run: "Run") -> None:
@@ -81,6 +48,8 @@ class SaveCheckpoints(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
         """Counts the batch, and saves where a checkpoint between validations is due."""
+        # The loss is a mean since the last validation: once NaN it stays so.
+        self._require_finite(math.isfinite(logs["loss"]), "the loss is")
         self._run.batches_seen += 1
         self._is_saved = False
         every = self._run.config.training.checkpoint_steps
@@ -98,30 +67,36 @@ class SaveCheckpoints(keras.callbacks.Callback):
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         """Adds the metrics of the validation."""
         self.save()  # where `fit` does not validate
-        if self._run.workers.is_chief:
-            self._run.checkpoints.add_metrics(
-                logs or {}, signatures=self._run.signatures, seconds=self._seconds()
-            )
+        run = self._run
+        if run.workers.is_chief:
+            seconds = time.monotonic() - run.started
+            run.checkpoints.add_metrics(logs or {}, signatures=run.signatures, seconds=seconds)
 
     def save(self) -> None:
         """Writes a checkpoint without metrics, if anything was trained since the last one."""
         if self._is_saved:
             return
-        self._last_step = step_of(self.model)
-        _require_finite_weights(self.model, self._run.checkpoints)
-        if self._run.workers.is_chief:
-            self._run.checkpoints.write(
-                self.model,
-                self._last_step,
-                {},
-                batches_seen=self._run.batches_seen,
-                run_metadata=self._run.metadata,
-                seconds=self._seconds(),
-            )
-        self._is_saved = True
+        run, step = self._run, step_of(self.model)
+        weights = (variable.numpy() for variable in self.model.trainable_variables)
+        self._require_finite(all(np.isfinite(weight).all() for weight in weights), "weights are")
+        if run.workers.is_chief:
+            run.checkpoints.write(
+                self.model, step, {}, batches_seen=run.batches_seen, run_metadata=run.metadata,
+                seconds=time.monotonic() - run.started,
+            )  # fmt: skip
+        self._last_step, self._is_saved = step, True
 
-    def _seconds(self) -> float:
-        return time.monotonic() - self._run.started
+    def _require_finite(self, is_finite: bool, what: str) -> None:
+        if is_finite:
+            return
+        latest = self._run.checkpoints.latest()
+        last = (
+            f"The last good checkpoint is {latest.path}" if latest else "There is no checkpoint yet"
+        )
+        raise DivergedError(
+            f"step {step_of(self.model)}: {what} no longer finite. {last}. Start a new run with a "
+            f"lower --learning-rate or more --warmup-steps."
+        )
 
 
 class RunLog(keras.callbacks.Callback):
@@ -171,7 +146,7 @@ class Progress(keras.callbacks.Callback):
         super().__init__()
         self._run = run
         self._batches = 0
-        self._first = (0, 0.0)  # the step at, and the time of, the end of the first batch
+        self._first = (0.0, 0.0)  # the fraction at, and the time of, the end of the first batch
         self._seconds = 0.0  # in all batches but the first, which is traced
         self._batch_started = 0.0
         self._last_line = 0.0
@@ -182,29 +157,32 @@ class Progress(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
         """Shows the line."""
-        step, now = step_of(self.model), time.monotonic()
+        run, step, now = self._run, step_of(self.model), time.monotonic()
+        elapsed = now - run.started
+        minutes, steps = run.config.training.minutes, run.total_steps
+        fraction = min(1.0, step / steps if minutes is None else elapsed / (60 * minutes))
         if self._batches:
             self._seconds += now - self._batch_started
         else:
-            self._first = step, now
+            self._first = fraction, now
         self._batch_started = now
         self._batches += 1
         is_terminal = sys.stderr.isatty()
         if now - self._last_line <= (0.1 if is_terminal else _SECONDS_BETWEEN_LINES):
             return
         self._last_line = now
-        fraction, seconds_left = self._fraction_and_seconds_left(step, now)
         line = f"{fraction:4.0%}  step {step:,}, loss {logs['loss']:.3f}"
         if self._seconds:
             line += f", {self._tokens_per_second():,.0f} tokens/s"
-        line += f", {_clock(now - self._run.started)} elapsed"
-        if seconds_left is not None:
-            line += f", {_clock(seconds_left)} left"
+        line += f", {_clock(elapsed)} elapsed"
+        first_fraction, first_ended = self._first
+        if fraction > first_fraction:
+            # Validations in between count; the tracing of the first batch does not.
+            left = (now - first_ended) * (1 - fraction) / (fraction - first_fraction)
+            line += f", {_clock(left)} left"
         if is_terminal:
-            width = shutil.get_terminal_size().columns - 1
-            print(f"{_ERASE_LINE}{line[:width]}", end="", file=sys.stderr, flush=True)
-        else:
-            print(line, file=sys.stderr, flush=True)
+            line = _ERASE_LINE + line[: shutil.get_terminal_size().columns - 1]
+        print(line, end="" if is_terminal else "\n", file=sys.stderr, flush=True)
 
     def on_test_begin(self, logs: Logs = None) -> None:
         """Erases the line, below which a validation prints."""
@@ -228,19 +206,6 @@ class Progress(keras.callbacks.Callback):
         batches = self._run.data.batches
         num_tokens = (self._batches - 1) * batches.num_target_tokens / len(batches)
         return num_tokens / self._seconds
-
-    def _fraction_and_seconds_left(self, step: int, now: float) -> tuple[float, float | None]:
-        minutes, total_steps = self._run.config.training.minutes, self._run.total_steps
-        if total_steps is None:
-            left = max(0.0, 60 * minutes - (now - self._run.started))
-            return 1 - left / (60 * minutes), left
-        fraction = min(1.0, step / total_steps)
-        first_step, first_ended = self._first
-        if step <= first_step:
-            return fraction, None
-        # Validations in between count; the tracing of the first batch does not.
-        seconds_per_step = (now - first_ended) / (step - first_step)
-        return fraction, max(0, total_steps - step) * seconds_per_step
 
 
 def _clock(seconds: float) -> str:

@@ -93,7 +93,8 @@ class Checkpoint:
         """Writes `state.json` atomically."""
         state = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)[1:]}
         with atomic_file(self.path / STATE) as temporary:
-            temporary.write_text(json.dumps(state, indent=2) + "\n", encoding="utf-8")
+            # NumPy's numbers, which metrics may be, are no JSON.
+            temporary.write_text(json.dumps(state, indent=2, default=float) + "\n", "utf-8")
 
 
 class Checkpoints:
@@ -105,12 +106,8 @@ class Checkpoints:
         keep: How many of the newest to keep, and of the newest that were validated.
     """
 
-    def __init__(
-        self, directory: str | os.PathLike[str], metric: Metric = BLEU, keep: int = 5
-    ) -> None:
-        self.directory = pathlib.Path(directory)
-        self.metric = metric
-        self.keep = keep
+    def __init__(self, directory: pathlib.Path, metric: Metric = BLEU, keep: int = 5) -> None:
+        self.directory, self.metric, self.keep = directory, metric, keep
 
     def all(self) -> list[Checkpoint]:
         """Returns the checkpoints that have a state, oldest first."""
@@ -134,14 +131,10 @@ class Checkpoints:
         Raises:
             CheckpointError: There are checkpoints, and none of them is intact.
         """
-        folders = self._folders()
-        readable = self.all()
-        order = sorted(readable, key=self._rank) if best_first else readable
-        num_intact = 0
-        for folder in folders:
-            if folder not in [checkpoint.path for checkpoint in readable]:
-                warn(f"{folder}: is damaged, and skipped.")
-        for checkpoint in reversed(order):
+        folders, found, num_intact = self._folders(), self.all(), 0
+        for folder in sorted(set(folders).difference(checkpoint.path for checkpoint in found)):
+            warn(f"{folder}: is damaged, and skipped.")
+        for checkpoint in reversed(sorted(found, key=self._rank) if best_first else found):
             if checkpoint.is_intact():
                 num_intact += 1
                 yield checkpoint
@@ -181,14 +174,14 @@ class Checkpoints:
             _require_space(folder, model)
             model.save_weights(folder / WEIGHTS)
             digest = sha256(folder / WEIGHTS)
-            Checkpoint(folder, step, _as_floats(metrics), seeds, digest, **state).write_state()
+            Checkpoint(folder, step, dict(metrics), seeds, digest, **state).write_state()
         self._prune()
 
     def add_metrics(self, metrics: Mapping[str, float], **state: Any) -> None:
         """Adds the metrics of its validation to the newest checkpoint; see `write`."""
         latest = self.latest()
         with self._disk_errors(latest.step):
-            dataclasses.replace(latest, metrics=_as_floats(metrics), **state).write_state()
+            dataclasses.replace(latest, metrics=dict(metrics), **state).write_state()
         self._prune()
 
     @contextlib.contextmanager
@@ -237,10 +230,6 @@ def _read(folder: pathlib.Path) -> Checkpoint | None:
         return Checkpoint(folder, **json.loads((folder / STATE).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
         return None
-
-
-def _as_floats(metrics: Mapping[str, float]) -> dict[str, float]:
-    return {name: float(value) for name, value in metrics.items()}
 
 
 def _require_space(folder: pathlib.Path, model: keras.Model) -> None:

@@ -4,7 +4,7 @@ import itertools
 import math
 import statistics
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import keras
@@ -13,7 +13,6 @@ from keras.optimizers.schedules import LearningRateSchedule
 
 from tf_transformer.config import RunConfig, TrainingConfig
 from tf_transformer.data.batching import TokenBatches
-from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer
 from tf_transformer.training.losses import SmoothedCrossEntropy
 from tf_transformer.training.metrics import Perplexity, TokenAccuracy, TokenLoss
 from tf_transformer.training.optimizers import Adam, GradientAccumulation, LossScaleOptimizer
@@ -31,17 +30,13 @@ def make_schedule(config: RunConfig, total_steps: int | None) -> LearningRateSch
         config: The configuration.
         total_steps: Updates of the whole training; None where time ends it.
     """
-    training = config.training
+    training, d_model = config.training, config.model.d_model
+    peak, warmup_steps = training.learning_rate, training.warmup_steps
     if training.schedule == "noam":
-        factor = training.learning_rate * math.sqrt(config.model.d_model * training.warmup_steps)
-        return NoamSchedule(config.model.d_model, training.warmup_steps, factor)
+        return NoamSchedule(d_model, warmup_steps, peak * math.sqrt(d_model * warmup_steps))
     if total_steps is None:
-        return TimedTrapezoidSchedule(
-            training.learning_rate, training.warmup_steps, training.decay_fraction
-        )
-    return TrapezoidSchedule(
-        training.learning_rate, total_steps, training.warmup_steps, training.decay_fraction
-    )
+        return TimedTrapezoidSchedule(peak, warmup_steps, training.decay_fraction)
+    return TrapezoidSchedule(peak, total_steps, warmup_steps, training.decay_fraction)
 
 
 def compile_model(
@@ -63,14 +58,11 @@ def compile_model(
         if config.accumulation_steps > 1:
             optimizer = GradientAccumulation(optimizer, config.accumulation_steps)
     options = {"pad_id": model.config.pad_id, "from_statistics": config.chunked_logits}
+    measures = [TokenAccuracy(**options), Perplexity(**options)]
     model.compile(
         optimizer=optimizer,
         loss=SmoothedCrossEntropy(config.label_smoothing, **options),
-        metrics=[
-            TokenLoss(config.label_smoothing, **options),
-            TokenAccuracy(**options),
-            Perplexity(**options),
-        ],
+        metrics=[TokenLoss(config.label_smoothing, **options), *measures],
         auto_scale_loss=False,
     )
     if optimizer is not None:
@@ -95,21 +87,13 @@ class Validation:
     """
 
     def __init__(
-        self,
-        config: RunConfig,
-        model: keras.Model,
-        tokenizers: tuple[SentencePieceTokenizer, SentencePieceTokenizer],
-        text: Iterable[tuple[str, str]],
+        self, config: RunConfig, model: keras.Model, tokenizers: Sequence[Any], text: Iterable
     ) -> None:
         compile_model(model, config.training, schedule=None)
         self._model = model
         self._labels_as_input = config.training.chunked_logits
-        self.batches = TokenBatches.from_text(
-            text,
-            *tokenizers,
-            batch_tokens=config.data.batch_tokens,
-            max_length=config.data.max_length,
-        )
+        sizes = {"batch_tokens": config.data.batch_tokens, "max_length": config.data.max_length}
+        self.batches = TokenBatches.from_text(text, *tokenizers, **sizes)
 
     def __call__(self) -> dict[str, float]:
         """Returns `loss`, `accuracy` and `perplexity`: means over all tokens, ends included."""

@@ -14,7 +14,7 @@ from tf_transformer.data.text import Corpus
 from tf_transformer.inference.streams import num_cores
 from tf_transformer.models.architectures import with_tokenizers
 from tf_transformer.runs.recipe import Facts, choose, with_choices
-from tf_transformer.runs.restore import restore_tokenizers
+from tf_transformer.runs.restore import Tokenizers, restore_tokenizers
 from tf_transformer.runs.run_directory import RunDirectory, say
 from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer, VocabularySizeError
 from tf_transformer.training.distribution import Workers
@@ -25,36 +25,28 @@ class RunData(NamedTuple):
 
     Attributes:
         corpus: The sentences.
-        source_tokenizer: Tokenizer of the source.
-        target_tokenizer: Tokenizer of the target; the same where the vocabulary is joint.
+        tokenizers: Those of source and target; the same where the vocabulary is joint.
         batches: The training batches.
         validation: The validation batches.
         seconds: What it took to tokenize and batch.
     """
 
     corpus: Corpus
-    source_tokenizer: SentencePieceTokenizer
-    target_tokenizer: SentencePieceTokenizer
+    tokenizers: Tokenizers
     batches: TokenBatches
     validation: TokenBatches
     seconds: float
 
     @property
-    def tokenizers(self) -> tuple[SentencePieceTokenizer, SentencePieceTokenizer]:
-        """The tokenizers of source and target."""
-        return self.source_tokenizer, self.target_tokenizer
-
-    @property
     def description(self) -> str:
         """How much data there is, in a few lines."""
         corpus, batches, units = self.corpus, self.batches, f"{self.corpus.unit}s"
+        parts = {"training": (corpus.train, batches)}
+        parts["validation"] = corpus.validation, self.validation
         lines = [
             f"{len(text) - part.num_too_long:,} {name} {units} of {corpus.name}; dropped: "
             f"{text.num_blank:,} blank, {part.num_too_long:,} too long."
-            for name, text, part in (
-                ("training", corpus.train, batches),
-                ("validation", corpus.validation, self.validation),
-            )
+            for name, (text, part) in parts.items()
         ]
         rate = len(corpus.train) / self.seconds
         lines.append(f"Tokenized and batched in {self.seconds:.1f} s, {rate:,.0f} {units}/s.")
@@ -101,25 +93,21 @@ def prepare_data(
         tokenizer = dataclasses.replace(config.tokenizer, vocab_size=size)
         config = dataclasses.replace(config, tokenizer=tokenizer)
     config = dataclasses.replace(config, model=with_tokenizers(config.model, *tokenizers))
-    began = time.monotonic()
-    options = {"batch_tokens": config.data.batch_tokens, "max_length": config.data.max_length}
+    data, began = config.data, time.monotonic()
+    options = {"batch_tokens": data.batch_tokens, "max_length": data.max_length}
+    once = {"cache_dir": data.data_cache, "source_noise": data.source_noise}
     batches = TokenBatches.from_text(
-        corpus.train,
-        *tokenizers,
-        seed=config.training.seed,
-        cache_dir=config.data.data_cache,
-        source_noise=config.data.source_noise,
-        **options,
+        corpus.train, *tokenizers, seed=config.training.seed, **once, **options
     )
     validation = TokenBatches.from_text(corpus.validation, *tokenizers, **options)
-    return config, RunData(corpus, *tokenizers, batches, validation, time.monotonic() - began)
+    return config, RunData(corpus, tokenizers, batches, validation, time.monotonic() - began)
 
 
 def _with_recipe(config: RunConfig, corpus: Corpus, workers: Workers) -> RunConfig:
     """Returns the configuration with the choices of the recipe, those of the chief."""
     facts = Facts.of(config, corpus, num_cores() * workers.count, workers.num_gpus)
     # The machines of other workers may have more cores.
-    content = json.dumps([str(facts), choose(config, facts)]).encode()
+    content = json.dumps([facts.summary(config), choose(config, facts)]).encode()
     chosen_for, choices = json.loads(workers.broadcast(content))
     return with_choices(config, choices, chosen_for)
 

@@ -20,6 +20,8 @@ from tf_transformer.runs.recipe import metric_of
 from tf_transformer.runs.run_directory import RunDirectory, RunError, warn
 from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer
 
+Tokenizers = tuple[SentencePieceTokenizer, SentencePieceTokenizer]  # of source and target
+
 
 class TrainedModel(NamedTuple):
     """A model with the weights of a checkpoint, and the tokenizers it was trained with."""
@@ -62,10 +64,8 @@ def restore_model(run: RunDirectory, precision: str | None = None) -> TrainedMod
     """
     checkpoint = best_checkpoint(run)
     if checkpoint is None:
-        raise RunError(
-            f"{run.checkpoints_path}: there is no checkpoint yet. "
-            f"Train with: {run.resume_command()}"
-        )
+        train = run.resume_command()
+        raise RunError(f"{run.checkpoints_path}: there is no checkpoint yet. Train with: {train}")
     config = run.config()
     tokenizers = restore_tokenizers(run)
     sizes = with_tokenizers(config.model, *tokenizers)
@@ -76,28 +76,21 @@ def restore_model(run: RunDirectory, precision: str | None = None) -> TrainedMod
 
 
 def translator_of(
-    data: DataConfig,
-    model: keras.Model,
-    source_tokenizer: SentencePieceTokenizer,
-    target_tokenizer: SentencePieceTokenizer,
-    **options: Any,
+    data: DataConfig, model: keras.Model, *tokenizers: SentencePieceTokenizer, **options: Any
 ) -> Translator:
     """Makes a greedy translator of a model that reads sources as an export of its run does.
 
     Args:
         data: The table `[data]` of the run.
         model: The model of a run.
-        source_tokenizer: Tokenizer of the source.
-        target_tokenizer: Tokenizer of the target.
+        *tokenizers: Tokenizers of source and target.
         **options: `xla` and `threads`, see `Translator`.
 
     Raises:
         RunError: The model only scores text.
     """
     require_translator(model.config)
-    return Translator.from_model(
-        model, source_tokenizer, target_tokenizer, search_of(data), **options
-    )
+    return Translator.from_model(model, *tokenizers, search_of(data), **options)
 
 
 def search_of(data: DataConfig) -> Search:
@@ -120,20 +113,16 @@ def require_translator(config: ModelConfig) -> None:
         )
 
 
-def restore_tokenizers(
-    run: RunDirectory,
-) -> tuple[SentencePieceTokenizer, SentencePieceTokenizer]:
+def restore_tokenizers(run: RunDirectory) -> Tokenizers:
     """Loads the source and the target tokenizer of a run.
 
     Raises:
         RunError: They are missing.
         TokenizerError: One of them is damaged.
     """
+    paths = [run.tokenizers_path / f"{side}.model" for side in ("source", "target")]
     try:
-        source, target = (
-            SentencePieceTokenizer.load(run.tokenizers_path / f"{side}.model")
-            for side in ("source", "target")
-        )
+        source, target = map(SentencePieceTokenizer.load, paths)
     except FileNotFoundError:
         raise RunError(
             f"{run.tokenizers_path}: a tokenizer is missing. Restore the folder from a copy; "

@@ -90,6 +90,8 @@ def choose_search(
     Raises:
         ValueError: There is no pair, or the model cannot search so.
     """
+    metric = BLEU if metric == LOSS else metric
+    name = metric.label.lower()
     sources, targets, translations = [], [], []
     began = time.monotonic()
     for part in _parts(list(validation)):
@@ -98,22 +100,17 @@ def choose_search(
         sources += [source for source, _ in part]
         targets += [target for _, target in part]
         translations += translator(sources[len(translations) :], beam_size=1)
-    metric = BLEU if metric == LOSS else metric
-    name = metric.label.lower()
-    greedy = getattr(score(translations, targets), name)
-    beams = []
+    scores = [SearchScore(1, None, getattr(score(translations, targets), name))]
     for penalty in LENGTH_PENALTIES:
         translations = translator(sources, beam_size=beam_size, length_penalty=penalty)
-        beams.append(SearchScore(beam_size, penalty, getattr(score(translations, targets), name)))
+        value = getattr(score(translations, targets), name)
+        scores.append(SearchScore(beam_size, penalty, value))
+    greedy, *beams = scores
     best = max(beams, key=lambda beam: (beam.score, -_distance_from_default(beam)))
     return SearchChoice(
-        1 if greedy > best.score else beam_size,
-        best.length_penalty,
-        (SearchScore(1, None, greedy), *beams),
-        metric.label,
-        len(sources),
-        signatures(targets)[name],
-    )
+        1 if greedy.score > best.score else beam_size, best.length_penalty, tuple(scores),
+        metric.label, len(sources), signatures(targets)[name],
+    )  # fmt: skip
 
 
 def _parts(pairs: list[tuple[str, str]]) -> list[Sequence[tuple[str, str]]]:

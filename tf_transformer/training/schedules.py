@@ -11,9 +11,7 @@ class _Trapezoid(keras.optimizers.schedules.LearningRateSchedule):
 
     def __init__(self, peak: float, warmup_steps: int, decay_fraction: float) -> None:
         _require_positive(peak=peak, warmup_steps=warmup_steps, decay_fraction=decay_fraction)
-        self.peak = peak
-        self.warmup_steps = warmup_steps
-        self.decay_fraction = decay_fraction
+        self.peak, self.warmup_steps, self.decay_fraction = peak, warmup_steps, decay_fraction
 
     def _done(self, step: Any) -> Any:
         """Returns the fraction of the training that is done after `step` updates."""
@@ -72,10 +70,7 @@ class TrapezoidSchedule(_Trapezoid):
 class TimedTrapezoidSchedule(_Trapezoid):
     """`TrapezoidSchedule` for training that ends by the clock, at an update not known before.
 
-    Args:
-        peak: The constant rate.
-        warmup_steps: Updates until the peak.
-        decay_fraction: The part of the time in which the rate decays, up to 1.
+    The arguments are those of `TrapezoidSchedule`; the decay is a fraction of the time.
 
     Attributes:
         peak: A variable, since the recipe chooses it by the speed of training.
@@ -119,9 +114,7 @@ class NoamSchedule(keras.optimizers.schedules.LearningRateSchedule):
 
     def __init__(self, d_model: int, warmup_steps: int = 4000, factor: float = 1.0) -> None:
         _require_positive(d_model=d_model, warmup_steps=warmup_steps, factor=factor)
-        self.d_model = d_model
-        self.warmup_steps = warmup_steps
-        self.factor = factor
+        self.d_model, self.warmup_steps, self.factor = d_model, warmup_steps, factor
 
     def __call__(self, step: Any) -> Any:
         """Computes the learning rate of the update after `step` others, a float32 scalar."""
@@ -132,11 +125,7 @@ class NoamSchedule(keras.optimizers.schedules.LearningRateSchedule):
 
     def get_config(self) -> dict[str, Any]:
         """Returns the arguments of the constructor."""
-        return {
-            "d_model": self.d_model,
-            "warmup_steps": self.warmup_steps,
-            "factor": self.factor,
-        }
+        return {"d_model": self.d_model, "warmup_steps": self.warmup_steps, "factor": self.factor}
 
 
 def _require_positive(**values: float) -> None:

@@ -1,15 +1,15 @@
 """Callbacks that stop `fit`: after updates, minutes or validations, or when a signal comes.
 
-On several workers all must stop at the same update, or one waits forever for the others. So the
-callbacks take `all_reduce_max`, see `Workers.all_reduce_max`.
+All workers must stop at the same update, or one waits forever for the others. So the callbacks
+take `all_reduce_max`, see `Workers.all_reduce_max`.
 """
 
 import math
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Self
 
 import keras
 
@@ -30,18 +30,15 @@ class EarlyStopping(keras.callbacks.Callback):
     Args:
         patience: Validations, greater than 0.
         metric: The metric in the logs.
-        earlier: The value of the metric and the learning rate at each validation before `fit`.
+        earlier: The logs, with `learning_rate`, of the validations before `fit`.
         all_reduce_max: See above; a worker whose logs lack the metric follows the others.
-
-    Attributes:
-        is_due: Whether patience is exhausted.
     """
 
     def __init__(
         self,
         patience: int,
         metric: Metric = BLEU,
-        earlier: Iterable[tuple[float, float]] = (),
+        earlier: Iterable[Mapping[str, float]] = (),
         all_reduce_max: Callable[[int], int] = int,
     ) -> None:
         super().__init__()
@@ -51,25 +48,28 @@ class EarlyStopping(keras.callbacks.Callback):
         self._best = -math.inf
         self._highest_rate = 0.0
         self._since_best = 0
-        for value, learning_rate in earlier:
-            self._add(value, learning_rate)
+        for logs in earlier:
+            self._add(logs)
 
     @property
     def is_due(self) -> bool:
+        """Whether patience is exhausted."""
         return self._since_best >= self._patience
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         """Compares the metric with the best."""
-        if self._metric.name in logs:
-            self._add(logs[self._metric.name], float(self.model.optimizer.learning_rate))
+        self._add({**logs, "learning_rate": float(self.model.optimizer.learning_rate)})
         if self._all_reduce_max(self.is_due):
             self.model.stop_training = True
 
-    def _add(self, value: float, learning_rate: float) -> None:
-        rank, falls = self._metric.rank(value), learning_rate < self._highest_rate
-        self._since_best = self._since_best + 1 if falls and rank <= self._best else 0
+    def _add(self, logs: Mapping[str, float]) -> None:
+        if self._metric.name not in logs:
+            return
+        rank, rate = self._metric.rank(logs[self._metric.name]), logs["learning_rate"]
+        is_counted = rate < self._highest_rate and rank <= self._best
+        self._since_best = self._since_best + 1 if is_counted else 0
         self._best = max(rank, self._best)
-        self._highest_rate = max(learning_rate, self._highest_rate)
+        self._highest_rate = max(rate, self._highest_rate)
 
 
 class StepLimit(keras.callbacks.Callback):
@@ -80,7 +80,7 @@ class StepLimit(keras.callbacks.Callback):
         self._steps = steps
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
-        """Looks at the number of updates."""
+        """Compares the number of updates."""
         if step_of(self.model) >= self._steps:
             self.model.stop_training = True
 
@@ -120,40 +120,35 @@ class TimeLimit(keras.callbacks.Callback):
         self._step_ended = time.monotonic()
 
     @property
-    def is_due(self) -> bool:
-        """Whether the time is over."""
-        return self._time_spent(time.monotonic()) >= 1
+    def time_spent(self) -> float:
+        """The fraction of the time for training that is spent, the same on all workers."""
+        after = min(self._validations_after * self._validation_seconds, 0.05 * self._seconds)
+        seconds = max(self._seconds - self._validation_seconds - after, 1e-9)
+        spent = min((time.monotonic() - self._started) / seconds, 1.0)
+        # Millionths, because the workers agree on an int.
+        return self._all_reduce_max(int(1e6 * spent)) / 1e6
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
         """Looks at the clock before the first update."""
-        self._look(time.monotonic())
+        self._look()
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
         """Looks at the clock after each update."""
         self._step_ended = time.monotonic()
         if ends_update(self.model, batch):
-            self._look(self._step_ended)
+            self._look()
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         """Measures how long the validation took."""
-        now = time.monotonic()
-        self._validation_seconds = now - self._step_ended
-        self._look(now)
+        self._validation_seconds = time.monotonic() - self._step_ended
+        self._look()
 
-    def _look(self, now: float) -> None:
-        spent = self._time_spent(now)
+    def _look(self) -> None:
+        spent = self.time_spent
         if self._schedule is not None:
             self._schedule.time_spent.assign(spent)
         if spent >= 1:
             self.model.stop_training = True
-
-    def _time_spent(self, now: float) -> float:
-        """Returns the fraction of the time for training that is spent, the same on all workers."""
-        after = min(self._validations_after * self._validation_seconds, 0.05 * self._seconds)
-        training_seconds = self._seconds - self._validation_seconds - after
-        spent = (now - self._started) / max(training_seconds, 1e-9)
-        # Millionths, because the workers agree on an int.
-        return self._all_reduce_max(int(1e6 * min(spent, 1.0))) / 1e6
 
 
 class Terminated(Exception):  # noqa: N818, a request, not an error
@@ -161,13 +156,12 @@ class Terminated(Exception):  # noqa: N818, a request, not an error
 
 
 class StopOnSignal(keras.callbacks.Callback):
-    """Stops training after the current update when Ctrl-C or SIGTERM comes.
+    """Stops training after the current update when Ctrl-C or SIGTERM comes in a `with` block.
 
     After Ctrl-C `fit` ends with a validation. SIGTERM, which is sent before a machine is preempted,
     leaves no time for one that is not due anyway: `fit` raises `Terminated`, and its caller saves a
-    checkpoint. A second signal of either kind is handled as before `fit`, which ends the process.
-
-    Put it after the callback that saves.
+    checkpoint. A second signal of either kind is handled as before the block, which ends the
+    process. Put the callback after the one that saves.
 
     Args:
         all_reduce_max: See above; a signal to one worker stops all.
@@ -183,11 +177,17 @@ class StopOnSignal(keras.callbacks.Callback):
         self._received = 0
         self._previous: dict[int, Any] = {}
 
-    def on_train_begin(self, logs: Logs = None) -> None:
+    def __enter__(self) -> Self:
         """Handles the signals from now on."""
-        self._previous = {
-            number: signal.signal(number, self._stop) for number in (signal.SIGINT, signal.SIGTERM)
-        }
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._previous[number] = signal.signal(number, self._stop)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Restores the earlier handlers."""
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+        self._previous = {}
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
         """Stops after an update if a signal came."""
@@ -203,18 +203,8 @@ class StopOnSignal(keras.callbacks.Callback):
         if self.signal:
             self.model.stop_training = True
 
-    def on_train_end(self, logs: Logs = None) -> None:
-        """Restores the earlier handlers."""
-        self.restore()
-
-    def restore(self) -> None:
-        """Restores the earlier handlers, also after an exception in `fit`."""
-        for number, handler in self._previous.items():
-            signal.signal(number, handler)
-        self._previous = {}
-
     def _stop(self, number: int, frame: Any) -> None:
         and_then = " and a validation" if number == signal.SIGINT else ""
         print(f"\nStopping after this step{and_then}; once more to stop at once.", file=sys.stderr)
         self._received = number
-        self.restore()
+        self.__exit__()
