@@ -36,22 +36,17 @@ WORKERS = '"worker": ["a:1", "b:1"]'
         "host:1234",
         "[]",
         f'{{"cluster": {{{WORKERS}}}}}',
-        f'{{"cluster": {{{WORKERS}}}, "task": {{"type": "worker"}}}}',
         f'{{"cluster": {{{WORKERS}}}, "task": {{"type": "worker", "index": 2}}}}',
-        f'{{"cluster": {{{WORKERS}}}, "task": {{"type": "chief", "index": 0}}}}',
         f'{{"cluster": {{{WORKERS}, "ps": ["c:1"]}}, "task": {{"type": "worker", "index": 0}}}}',
         '{"cluster": {"worker": ["a", "b"]}, "task": {"type": "worker", "index": 0}}',
         '{"cluster": {"worker": "a:1"}, "task": {"type": "worker", "index": 0}}',
     ],
 )
-def test_a_tf_config_that_names_no_cluster_is_refused(text, environment, tmp_path, capsys):
+def test_a_tf_config_that_names_no_cluster_is_refused(text, environment):
     environment(TF_CONFIG=text)
     with pytest.raises(ConfigError, match="TF_CONFIG must be JSON like") as error:
         Cluster.from_environment()
     assert "\n" not in str(error.value)
-    assert cli.main(["train", "--corpus=copy", f"--run-dir={tmp_path / 'run'}"]) == 2
-    assert "TF_CONFIG must be JSON like" in capsys.readouterr().err.splitlines()[-1]
-    assert not (tmp_path / "run").exists()
 
 
 def test_a_chief_is_the_first_worker(environment):
@@ -80,14 +75,11 @@ def test_one_worker_is_no_cluster(environment, variables):
     assert Cluster.from_environment() is None
 
 
-def test_slurm_tasks_are_a_cluster(environment):
+def test_slurm_tasks_are_a_cluster(environment, monkeypatch):
     environment(**SLURM)
     addresses = ("node2:8888", "node2:8889", "node10:8888", "node10:8889")
     assert Cluster.from_environment() == Cluster(addresses, 2)
-
-
-def test_slurm_without_its_variables_is_refused(environment):
-    environment(SLURM_PROCID="0", SLURM_STEP_NUM_TASKS="2")
+    monkeypatch.delenv("SLURM_STEP_NODELIST")
     with pytest.raises(ConfigError, match="Slurm"):
         Cluster.from_environment()
 
@@ -111,13 +103,10 @@ def test_a_port_that_is_taken_is_named():
             Cluster((f"127.0.0.1:{port}", "127.0.0.1:1"), 0).wait_for_workers(seconds=0)
 
 
-def test_a_worker_failure_is_one_line():
+def test_a_worker_failure_is_one_line_and_other_errors_keep_their_names():
     with pytest.raises(WorkerError, match=r"another worker .* --resume .* in run\.") as error:
         with worker_failures_named("run"):
             raise tf.errors.UnavailableError(None, None, "Connection\nreset")
     assert "\n" not in str(error.value)
-
-
-def test_other_errors_of_tensorflow_keep_their_names():
     with pytest.raises(tf.errors.InvalidArgumentError), worker_failures_named("run"):
         raise tf.errors.InvalidArgumentError(None, None, "a bug")

@@ -65,22 +65,19 @@ def interrupted(tmp_path_factory, write_copy_task):
     }  # fmt: skip
 
 
-def test_a_killed_worker_ends_the_others_with_one_line(interrupted):
+def test_a_killed_worker_ends_the_others_with_one_line_and_all_resume(interrupted):
     assert "another worker failed" in interrupted["failure"].splitlines()[-1]
     assert "--resume" in interrupted["failure"] and "Traceback" not in interrupted["failure"]
     assert interrupted["seconds"] < 120
+    for checkpoint in interrupted["checkpoints"]:
+        assert checkpoint.batches_seen == checkpoint.step
+        assert checkpoint.is_intact()
+    assert interrupted["checkpoints"][-1].step >= interrupted["stopped_at"] + 3
 
 
 def test_the_chief_alone_writes(interrupted):
     assert not interrupted["elsewhere"].exists()
     assert "the chief writes the run" in interrupted["stopped"][1]
-
-
-def test_workers_resume_at_their_last_checkpoint(interrupted):
-    for checkpoint in interrupted["checkpoints"]:
-        assert checkpoint.batches_seen == checkpoint.step
-        assert checkpoint.is_intact()
-    assert interrupted["checkpoints"][-1].step >= interrupted["stopped_at"] + 3
 
 
 def test_a_signal_to_one_worker_stops_all_at_the_same_step(interrupted):
