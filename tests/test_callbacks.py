@@ -74,7 +74,7 @@ def test_run_log_has_a_line_of_metrics_for_each_validation(fit, step_clock, tmp_
     path = tmp_path / "log.jsonl"
     path.write_text('{"step": 0}\n', encoding="utf-8")
     run = a_run(tmp_path, started=STARTED - 60, earlier_log=[{"validation_seconds": 10.0}])
-    fit(metrics_of("val_bleu", 3.0, 5.5), step_clock, callbacks.RunLog(run), epochs=2)
+    fit(metrics_of("val_bleu", 3.0, 5.5), step_clock, callbacks.Progress(run), epochs=2)
     first, *lines = map(json.loads, path.read_text(encoding="utf-8").splitlines())
     assert first == {"step": 0}, "a resumed run appends"
     expected = {
@@ -173,7 +173,7 @@ def lines_of_steps(monkeypatch, tmp_path, capfd):
         monkeypatch.setattr(callbacks, "time", clock)
         run = a_run(tmp_path, **end)
         run.config.training.minutes = minutes
-        shown, optimizer = callbacks.Progress(run), types.SimpleNamespace()
+        shown, optimizer = callbacks.Progress(run), types.SimpleNamespace(learning_rate=0.1)
         shown.set_model(types.SimpleNamespace(optimizer=optimizer))
         shown.on_epoch_begin(0)
         printed = []
@@ -182,10 +182,10 @@ def lines_of_steps(monkeypatch, tmp_path, capfd):
             optimizer.iterations = tf.constant(batch + 1)
             shown.on_train_batch_end(batch, {"loss": 2.5})
             printed.append(capfd.readouterr().err)
-        logs = {"loss": 2.5}
-        shown.on_epoch_end(0, logs)
+        shown.on_epoch_end(0, {"loss": 2.5})
         assert capfd.readouterr().err == f"step {len(seconds)}: loss 2.5\n"
-        return printed, logs.get("tokens_per_second")
+        logged = json.loads(run.directory.log_path.read_text("utf-8").splitlines()[-1])
+        return printed, logged.get("tokens_per_second")
 
     return lines
 

@@ -51,50 +51,30 @@ def everything(model):
     return state
 
 
-def updates_in(state):
-    return next(int(value) for name, value in state.items() if name.endswith("adam/iteration"))
-
-
-@pytest.fixture(scope="module")
-def stopped_and_not(tmp_path_factory, batches):
-    """States of a run without an interruption, of one where it stops, and of its continuation."""
+def test_a_resumed_training_ends_bitwise_like_the_other(tmp_path, batches):
     whole = new_transformer(seed=1)
-    data = batches.dataset()
-    whole.fit(data, steps_per_epoch=BEFORE + AFTER, shuffle=False, verbose=0)
+    whole.fit(batches.dataset(), steps_per_epoch=BEFORE + AFTER, shuffle=False, verbose=0)
 
-    checkpoints = Checkpoints(tmp_path_factory.mktemp("checkpoints"))
+    checkpoints = Checkpoints(tmp_path)
     stopped = new_transformer(seed=1)
     train(stopped, batches, BEFORE)
     checkpoints.write(stopped, BEFORE, {})
+    at_stop, end = everything(stopped), everything(whole)
 
     resumed = new_transformer(seed=2)  # other weights and dropout, all to be restored
     checkpoints.latest().restore(resumed)
-    restored = everything(resumed)
+    assert int(resumed.optimizer.iterations) == BEFORE
+    for name in ("momentum", "velocity", "seed_generator"):
+        assert any(name in path for path in at_stop)
+    assert_same(everything(resumed), at_stop)
+    unmoved = [path for path in at_stop if np.array_equal(at_stop[path], end[path])]
+    assert not [path for path in unmoved if "kernel" in path or "seed" in path]
+
     train(resumed, batches, AFTER)
-    return {
-        "at_stop": everything(stopped),
-        "restored": restored,
-        "end": everything(whole),
-        "resumed_end": everything(resumed),
-    }
+    assert int(resumed.optimizer.iterations) == BEFORE + AFTER
+    assert_same(everything(resumed), end)
 
 
 def assert_same(one, other):
     assert one.keys() == other.keys()
     assert not [path for path in one if not np.array_equal(one[path], other[path])]
-
-
-def test_a_checkpoint_holds_weights_optimizer_and_seeds(stopped_and_not):
-    state = stopped_and_not["at_stop"]
-    assert updates_in(state) == BEFORE
-    for name in ("momentum", "velocity", "seed_generator"):
-        assert any(name in path for path in state)
-    assert_same(stopped_and_not["restored"], state)
-
-
-def test_a_resumed_run_ends_bitwise_like_the_other(stopped_and_not):
-    before, end = stopped_and_not["at_stop"], stopped_and_not["end"]
-    unmoved = [path for path in before if np.array_equal(before[path], end[path])]
-    assert not [path for path in unmoved if "kernel" in path or "seed" in path]
-    assert updates_in(end) == BEFORE + AFTER
-    assert_same(stopped_and_not["resumed_end"], end)

@@ -61,12 +61,10 @@ def runs(texts, tmp_path_factory):
 @pytest.mark.parametrize(
     ("architecture", "kind"),
     [
-        ("causal_lm", "text"),
-        ("masked_lm", "text"),
-        ("permutation_lm", "tsv"),
+        ("causal_lm", "text"), ("masked_lm", "text"), ("permutation_lm", "tsv"),
         ("causal_lm", "tsv"),
     ],
-)
+)  # fmt: skip
 def test_the_best_checkpoint_is_that_of_the_criterion(runs, capfd, architecture, kind):
     run, printed = runs(architecture, kind, capfd)
     log, config = log_of(run.path), run.config()
@@ -86,19 +84,6 @@ def test_the_best_checkpoint_is_that_of_the_criterion(runs, capfd, architecture,
         model, *tokenizers, _ = restore_model(run)
         validate = Validation(config, model, tokenizers, load_validation(config.data))
         assert validate()["loss"] == pytest.approx(value, rel=1e-5)
-
-
-def test_a_run_of_text_can_be_resumed_and_stops_early(texts, tmp_path, capfd):
-    options = [f"--train-text={texts / 'train'}", "--architecture=masked_lm"]
-    never = ["--patience=2", "--learning-rate=1e-12", "--validation-steps=1", "--steps=1"]
-    never.append("--decay-fraction=1")  # patience counts while the rate falls
-    train(tmp_path / "run", *options, *SETTINGS, *never)
-    train(tmp_path / "run", "--resume", "--steps=50")
-    steps = [line["step"] for line in log_of(tmp_path / "run")]
-    assert steps[0] == 1 and len(steps) < 50
-    capfd.readouterr()
-    train(tmp_path / "run", "--resume", "--steps=50")
-    assert "Nothing to do: the last 2 validations" in capfd.readouterr().err
 
 
 def test_evaluate_reports_the_perplexity_of_text_and_of_references(runs, texts, tmp_path, capfd):

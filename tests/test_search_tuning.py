@@ -46,15 +46,12 @@ class Translator:
         # Equals: the one nearest 0.6.
         ({None: 5, 0.2: 2, 0.6: 2, 1.0: 2, 1.4: 2}, 4, 0.6),
         ({None: 5, 0.2: 4, 0.6: 3, 1.0: 2, 1.4: 2}, 4, 1.0),
-        ({None: 5, 0.2: 2, 0.6: 3, 1.0: 4, 1.4: 2}, 4, 0.2),
         ({None: 2, 0.2: 2, 0.6: 2, 1.0: 2, 1.4: 2}, 4, 0.6),
         # Greedy search where it is better than all.
         ({None: 1, 0.2: 4, 0.6: 4, 1.0: 4, 1.4: 2}, 1, 1.4),
     ],
 )
-@pytest.mark.parametrize(
-    ("words", "metric"), [(WORDS, BLEU), (WORDS, CHRF), (CHINESE, BLEU), (WORDS, LOSS)]
-)
+@pytest.mark.parametrize(("words", "metric"), [(WORDS, CHRF), (CHINESE, BLEU), (WORDS, LOSS)])
 def test_the_best_search_is_chosen(lacking, beam_size, length_penalty, words, metric):
     validation = text(20, words)
     translator = Translator(lacking, words)
@@ -80,9 +77,8 @@ def test_the_best_search_is_chosen(lacking, beam_size, length_penalty, words, me
 
 @pytest.mark.parametrize(
     ("num_pairs", "max_seconds", "least", "most"),
-    [(12, 60, 12, 12), (999, 60, 999, 999), (3500, 60, 1000, 1000), (12, 0, 12, 12),
-     (999, 0, 50, 150), (3500, 0, 50, 150)],
-)  # fmt: skip
+    [(999, 60, 999, 999), (3500, 60, 1000, 1000), (12, 0, 12, 12), (3500, 0, 50, 150)],
+)
 def test_the_sentences_are_bounded_and_come_from_all_of_the_text(
     num_pairs, max_seconds, least, most
 ):

@@ -1,4 +1,4 @@
-"""Callbacks of a run: checkpoints, the log and the progress.
+"""Callbacks of a run: checkpoints, and the progress with its log.
 
 Each takes the `Run` and reads its plain attributes.
 """
@@ -99,47 +99,15 @@ class SaveCheckpoints(keras.callbacks.Callback):
         )
 
 
-class RunLog(keras.callbacks.Callback):
-    """Appends a line of JSON to the log after each validation: step, minutes, and all metrics.
+class Progress(keras.callbacks.Callback):
+    """Shows how training goes, and appends a line of JSON to the log after each validation.
 
+    Step, loss, target tokens a second, time elapsed and time left are shown: on a terminal in one
+    line that is written again and again, elsewhere in a line every half minute. In the log,
     `validation_seconds` is the duration of this validation, translations included, and
     `validation_fraction` the fraction of the time of the run that validations took.
-    """
 
-    def __init__(self, run: "Run") -> None:
-        super().__init__()
-        self._run = run
-        self._step_ended = time.monotonic()
-        self._validation_seconds = sum(line["validation_seconds"] for line in run.earlier_log)
-
-    def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
-        """Takes the time."""
-        self._step_ended = time.monotonic()
-
-    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        """Writes the line."""
-        run, now = self._run, time.monotonic()
-        self._validation_seconds += now - self._step_ended
-        line = {
-            "step": step_of(self.model),
-            "minutes": round((now - run.started) / 60, 2),
-            "validation_seconds": round(now - self._step_ended, 2),
-            "validation_fraction": round(self._validation_seconds / (now - run.started), 3),
-            "padding_fraction": round(run.data.batches.padding_fraction, 4),
-            "learning_rate": float(self.model.optimizer.learning_rate),
-            **{name: float(value) for name, value in (logs or {}).items()},
-            "criterion": run.metric.name,
-            "signature": run.signatures.get(run.metric.name, ""),
-        }
-        with run.directory.log_path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
-
-
-class Progress(keras.callbacks.Callback):
-    """Shows step, loss, target tokens a second, time elapsed and time left.
-
-    On a terminal one line is written again and again; elsewhere a line is printed every half
-    minute.
+    Put it after `SaveCheckpoints`: the metrics of a checkpoint say that its validation is complete.
     """
 
     def __init__(self, run: "Run") -> None:
@@ -148,24 +116,25 @@ class Progress(keras.callbacks.Callback):
         self._batches = 0
         self._first = (0.0, 0.0)  # the fraction at, and the time of, the end of the first batch
         self._seconds = 0.0  # in all batches but the first, which is traced
-        self._batch_started = 0.0
+        self._batch_ended = time.monotonic()
+        self._validation_seconds = sum(line["validation_seconds"] for line in run.earlier_log)
         self._last_line = 0.0
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
         """Takes the time."""
-        self._batch_started = time.monotonic()
+        self._batch_ended = time.monotonic()
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
         """Shows the line."""
         run, step, now = self._run, step_of(self.model), time.monotonic()
-        elapsed = now - run.started
-        minutes, steps = run.config.training.minutes, run.total_steps
-        fraction = min(1.0, step / steps if minutes is None else elapsed / (60 * minutes))
+        elapsed, minutes = now - run.started, run.config.training.minutes
+        fraction = step / run.total_steps if minutes is None else elapsed / (60 * minutes)
+        fraction = min(1.0, fraction)
         if self._batches:
-            self._seconds += now - self._batch_started
+            self._seconds += now - self._batch_ended
         else:
             self._first = fraction, now
-        self._batch_started = now
+        self._batch_ended = now
         self._batches += 1
         is_terminal = sys.stderr.isatty()
         if now - self._last_line <= (0.1 if is_terminal else _SECONDS_BETWEEN_LINES):
@@ -189,12 +158,27 @@ class Progress(keras.callbacks.Callback):
         self.close()
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        """Prints the metrics, and adds the speed to the logs."""
-        logs = logs or {}
-        metrics = [f"{name} {value:.4g}" for name, value in sorted(logs.items())]
-        print(f"step {step_of(self.model):,}: {', '.join(metrics)}", file=sys.stderr, flush=True)
+        """Prints the metrics, and writes them into the log with the speed."""
+        run, step, now = self._run, step_of(self.model), time.monotonic()
+        metrics = {name: float(value) for name, value in sorted((logs or {}).items())}
+        values = ", ".join(f"{name} {value:.4g}" for name, value in metrics.items())
+        print(f"step {step:,}: {values}", file=sys.stderr, flush=True)
+        self._validation_seconds += now - self._batch_ended
+        line = {
+            "step": step,
+            "minutes": round((now - run.started) / 60, 2),
+            "validation_seconds": round(now - self._batch_ended, 2),
+            "validation_fraction": round(self._validation_seconds / (now - run.started), 3),
+            "padding_fraction": round(run.data.batches.padding_fraction, 4),
+            "learning_rate": float(self.model.optimizer.learning_rate),
+            **metrics,
+            "criterion": run.metric.name,
+            "signature": run.signatures.get(run.metric.name, ""),
+        }
         if self._seconds:
-            logs["tokens_per_second"] = round(self._tokens_per_second(), 1)
+            line["tokens_per_second"] = round(self._tokens_per_second(), 1)
+        with run.directory.log_path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
 
     def close(self) -> None:
         """Erases the line, also after an exception in `fit`."""

@@ -119,7 +119,12 @@ class Checkpoints:
 
     def best(self) -> Checkpoint | None:
         """Returns the best checkpoint by the metric; the newest where none was validated."""
-        return max(self.all(), key=self._rank, default=None)
+        return max(self.all(), key=self.rank, default=None)
+
+    def rank(self, checkpoint: Checkpoint) -> tuple[float, int]:
+        """Returns a key that is highest for the best checkpoint, and lowest without the metric."""
+        value = checkpoint.metrics.get(self.metric.name)
+        return -math.inf if value is None else self.metric.rank(value), checkpoint.step
 
     def intact(self, warn: Callable[[str], None], best_first: bool = False) -> Iterator[Checkpoint]:
         """Yields the checkpoints whose weights are the bytes that were written.
@@ -134,7 +139,7 @@ class Checkpoints:
         folders, found, num_intact = self._folders(), self.all(), 0
         for folder in sorted(set(folders).difference(checkpoint.path for checkpoint in found)):
             warn(f"{folder}: is damaged, and skipped.")
-        for checkpoint in reversed(sorted(found, key=self._rank) if best_first else found):
+        for checkpoint in reversed(sorted(found, key=self.rank) if best_first else found):
             if checkpoint.is_intact():
                 num_intact += 1
                 yield checkpoint
@@ -202,15 +207,11 @@ class Checkpoints:
         steps = {path: path.name.removeprefix("step-") for path in self.directory.glob("step-*")}
         return sorted((p for p in steps if steps[p].isdecimal()), key=lambda p: int(steps[p]))
 
-    def _rank(self, checkpoint: Checkpoint) -> tuple[float, int]:
-        value = checkpoint.metrics.get(self.metric.name)
-        return -math.inf if value is None else self.metric.rank(value), checkpoint.step
-
     def _prune(self) -> None:
         found = self.all()
         # Those between validations must not crowd out those that are averaged at the end.
         validated = [checkpoint for checkpoint in found if checkpoint.metrics]
-        kept = [*found[-self.keep :], *validated[-self.keep :], max(found, key=self._rank)]
+        kept = [*found[-self.keep :], *validated[-self.keep :], max(found, key=self.rank)]
         for checkpoint in found:
             if checkpoint not in kept:
                 shutil.rmtree(checkpoint.path)

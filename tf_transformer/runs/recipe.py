@@ -206,16 +206,12 @@ def with_choices(config: RunConfig, choices: Choices, chosen_for: str) -> RunCon
         choices: The choices.
         chosen_for: What they were chosen for, such as `facts.summary(config)`.
     """
-    if not choices:
-        return config
-    sections = {}
-    for setting, (value, _) in choices.items():
+    for setting, (value, reason) in choices.items():
         table, name = setting.split(".")
-        section = sections.get(table, getattr(config, table))
-        sections[table] = dataclasses.replace(section, **{name: value})
-    reasons = {setting: reason for setting, (_, reason) in choices.items()}
-    chosen = {**config.chosen, "for": chosen_for, **reasons}
-    return dataclasses.replace(config, **sections, chosen=chosen)
+        section = dataclasses.replace(getattr(config, table), **{name: value})
+        chosen = {**config.chosen, "for": chosen_for, setting: reason}
+        config = dataclasses.replace(config, chosen=chosen, **{table: section})
+    return config
 
 
 def explain(config: RunConfig, facts: Facts) -> str:

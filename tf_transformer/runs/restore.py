@@ -41,14 +41,11 @@ def best_checkpoint(run: RunDirectory) -> Checkpoint | None:
         CheckpointError: There are checkpoints, and none of them is intact.
     """
     metric = metric_of(run.config())
-    best = next(Checkpoints(run.checkpoints_path, metric).intact(warn, best_first=True), None)
-    average = None
+    checkpoints = Checkpoints(run.checkpoints_path, metric)
+    candidates = [next(checkpoints.intact(warn, best_first=True), None)]
     with contextlib.suppress(CheckpointError):  # a damaged average is skipped, too
-        average = next(Checkpoints(run.average_path, metric).intact(warn), None)
-    if best is None or average is None:
-        return best or average
-    value, record = (checkpoint.metrics.get(metric.name) for checkpoint in (average, best))
-    return average if record is None or metric.rank(value) > metric.rank(record) else best
+        candidates.append(next(Checkpoints(run.average_path, metric).intact(warn), None))
+    return max(filter(None, candidates), key=lambda c: checkpoints.rank(c)[0], default=None)
 
 
 def restore_model(run: RunDirectory, precision: str | None = None) -> TrainedModel:

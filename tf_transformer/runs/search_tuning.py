@@ -15,7 +15,6 @@ DEFAULT_LENGTH_PENALTY = 0.6
 LENGTH_PENALTIES = (0.2, 0.6, 1.0, 1.4)
 _MAX_PAIRS = 1000
 _PAIRS_AT_A_TIME = 125  # after so many the clock is read
-_MAX_SECONDS = 20.0
 
 
 class SearchScore(NamedTuple):
@@ -67,7 +66,7 @@ def choose_search(
     translator: Callable[..., list[str]],
     validation: ParallelText,
     beam_size: int = DEFAULT_BEAM_SIZE,
-    max_seconds: float = _MAX_SECONDS,
+    max_seconds: float = 20.0,
     metric: Metric = BLEU,
 ) -> SearchChoice:
     """Chooses greedy search, or a beam with one of `LENGTH_PENALTIES`, by BLEU or chrF.
@@ -106,7 +105,9 @@ def choose_search(
         value = getattr(score(translations, targets), name)
         scores.append(SearchScore(beam_size, penalty, value))
     greedy, *beams = scores
-    best = max(beams, key=lambda beam: (beam.score, -_distance_from_default(beam)))
+    # Rounded, since 0.2 and 1.0 are equally far from 0.6 but for the last bit.
+    distances = {p: round(abs(p - DEFAULT_LENGTH_PENALTY), 6) for p in LENGTH_PENALTIES}
+    best = max(beams, key=lambda beam: (beam.score, -distances[beam.length_penalty]))
     return SearchChoice(
         1 if greedy.score > best.score else beam_size, best.length_penalty, tuple(scores),
         metric.label, len(sources), signatures(targets)[name],
@@ -119,8 +120,3 @@ def _parts(pairs: list[tuple[str, str]]) -> list[Sequence[tuple[str, str]]]:
     sample = [pairs[index] for index in chosen]
     num_parts = math.ceil(len(sample) / _PAIRS_AT_A_TIME)
     return [sample[start::num_parts] for start in range(num_parts)]
-
-
-def _distance_from_default(beam: SearchScore) -> float:
-    # Rounded, since 0.2 and 1.0 are equally far from 0.6 but for the last bit.
-    return round(abs(beam.length_penalty - DEFAULT_LENGTH_PENALTY), 6)

@@ -16,7 +16,7 @@ from tf_transformer.evaluation import LOSS, signatures
 from tf_transformer.files import remove_leftovers
 from tf_transformer.models.architectures import build_model
 from tf_transformer.runs.averaging import write_best_average
-from tf_transformer.runs.callbacks import Progress, RunLog, SaveCheckpoints
+from tf_transformer.runs.callbacks import Progress, SaveCheckpoints
 from tf_transformer.runs.checkpoints import Checkpoints, tokenizer_metadata
 from tf_transformer.runs.compile import compile_model, make_schedule, seconds_per_batch
 from tf_transformer.runs.data import prepare_data
@@ -182,24 +182,28 @@ class Run:
             if self.config.to_dict() != self.directory.config().to_dict():
                 self.directory.save_config(self.config)  # resumed with another budget
             self.directory.truncate_log(step_of(self.model))
-            # The log comes after the checkpoint, whose metrics say that a validation is complete.
-            callbacks[:1] = [*self._make_bleu(), progress, save, RunLog(self)]
+            callbacks.insert(1, progress)
             if training.tensorboard:
-                callbacks.insert(-2, TensorBoardLog(self.directory.tensorboard_path))
+                callbacks.insert(2, TensorBoardLog(self.directory.tensorboard_path))
+            if self.metric != LOSS:
+                translator = translator_of(self.config.data, self.model, *self.data.tokenizers)
+                validation = self.data.corpus.validation
+                bleu = TranslationBleu(translator, validation, num_samples=2, show=say)
+                callbacks.insert(0, bleu)
         signals = stopping.StopOnSignal(self.workers.all_reduce_max)
         callbacks.append(signals)
-        validation = self.data.validation.dataset(num_epochs=1, labels_as_input=labels_as_input)
+        batches = self.data.validation.dataset(num_epochs=1, labels_as_input=labels_as_input)
         self.model.stop_training = is_over
         with contextlib.closing(progress), signals:
             try:
                 # The validation that belongs to the newest checkpoint may have been interrupted.
                 if not self.is_validated and (is_over or not rest):
-                    self._validate(validation, callbacks)
+                    self._validate(batches, callbacks)
                 for steps, epochs in ((rest, 1), (period, 2**31)):  # the limit ends the second
                     if steps and not self.model.stop_training:
                         self.model.fit(
                             self._training_dataset(),
-                            validation_data=validation,
+                            validation_data=batches,
                             steps_per_epoch=steps,
                             shuffle=False,  # the batches are in their order already
                             epochs=epochs,
@@ -306,12 +310,6 @@ class Run:
                 # Building the graph and all else that starts it again takes none of its time.
                 self._measure(3)
             self.started = time.monotonic() - checkpoint.seconds
-
-    def _make_bleu(self) -> list[TranslationBleu]:
-        if self.metric == LOSS:
-            return []
-        translator = translator_of(self.config.data, self.model, *self.data.tokenizers)
-        return [TranslationBleu(translator, self.data.corpus.validation, num_samples=2, show=say)]
 
     def _reason_to_stop(self) -> str:
         """Returns why a resumed run has reached its end already, or an empty str."""
