@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import pytest
 
-from tf_transformer.evaluation import CHRF, LOSS
+from tf_transformer.evaluation import BLEU, CHRF, LOSS
 from tf_transformer.files import remove_leftovers
 from tf_transformer.runs.checkpoints import CheckpointError, Checkpoints
 
@@ -61,23 +61,11 @@ def test_a_checkpoint_is_found_with_its_state(checkpoints, model):
     }  # fmt: skip
     checkpoints.write(model, 12, {"val_bleu": np.float32(12.5), "loss": 2}, **state)
     (found,) = checkpoints.all()
-    assert names_in(checkpoints) == ["step-00000012"]
     assert found.step == 12 and found.metrics == {"val_bleu": 12.5, "loss": 2.0}
     assert {name: getattr(found, name) for name in state} == state
     assert found.seeds == [model.layers[0].variables[0].numpy().tolist()]
     checkpoints.add_metrics(bleu(2), seconds=3.0)
     assert (checkpoints.latest().metrics, checkpoints.latest().seconds) == (bleu(2), 3.0)
-
-
-def test_each_checkpoint_keeps_its_own_weights(checkpoints, model):
-    # Past 8 digits the names no longer sort as the numbers do.
-    for step in (1, 99_999_999, 100_000_000):
-        set_weights(model, step % 7)
-        checkpoints.write(model, step, {})
-    assert checkpoints.latest().step == checkpoints.best().step == 100_000_000
-    for checkpoint in checkpoints.all():
-        checkpoint.restore(model)
-        assert has_weights(model, checkpoint.step % 7)
 
 
 @pytest.mark.parametrize("best", [1, 3, 6])
@@ -91,13 +79,17 @@ def test_the_newest_few_and_the_best_are_kept(checkpoints, model, best):
 
 
 def test_the_best_is_that_of_the_metric_and_of_equals_the_newest(checkpoints, model):
-    values = {1: (9, 1, 5), 2: (9, 2, 3), 3: (1, 7, 3), 4: (2, 0, 4)}
+    # Past 8 digits the names no longer sort as the numbers do.
+    values = {1: (9, 1, 5), 99_999_999: (9, 2, 3), 100_000_000: (1, 7, 3)}
     for step, (first, second, loss) in values.items():
-        metrics = {**bleu(first), "val_chrf": second, "val_loss": loss}
-        Checkpoints(checkpoints.directory).write(model, step, metrics)
-    Checkpoints(checkpoints.directory).write(model, 5, {})
-    best = {m: Checkpoints(checkpoints.directory, m).best().step for m in (CHRF, LOSS)}
-    assert best == {CHRF: 3, LOSS: 3} and Checkpoints(checkpoints.directory).best().step == 2
+        set_weights(model, step % 7)
+        checkpoints.write(model, step, {**bleu(first), "val_chrf": second, "val_loss": loss})
+    best = {m: Checkpoints(checkpoints.directory, m).best().step for m in (BLEU, CHRF, LOSS)}
+    assert best == {BLEU: 99_999_999, CHRF: 100_000_000, LOSS: 100_000_000}
+    assert checkpoints.latest().step == 100_000_000
+    for checkpoint in checkpoints.all():
+        checkpoint.restore(model)
+        assert has_weights(model, checkpoint.step % 7)
 
 
 def test_checkpoints_between_validations_leave_the_validated_ones(checkpoints, model):
@@ -119,26 +111,23 @@ HARMS = {
     "no weights": lambda folder: (folder / "model.weights.h5").unlink(),
     "no state": lambda folder: (folder / "state.json").unlink(),
     "torn state": lambda folder: os.truncate(folder / "state.json", 7),
-    "other state": lambda folder: (folder / "state.json").write_text("[1, 2]"),
     "no keys": lambda folder: (folder / "state.json").write_text("{}"),
 }
 
 
 @pytest.mark.parametrize("harm", HARMS.values(), ids=HARMS)
-@pytest.mark.parametrize("best_first", [False, True])
-def test_another_checkpoint_is_used_where_the_first_is_damaged(
-    checkpoints, model, harm, best_first
-):
+def test_another_checkpoint_is_used_where_the_first_is_damaged(checkpoints, model, harm):
     for step in (1, 2, 3):
         checkpoints.write(model, step, bleu(step))
     harm(checkpoints.directory / "step-00000003")
-    warnings = []
-    assert next(checkpoints.intact(warnings.append, best_first)).step == 2
-    assert ["step-00000003: is damaged" in line for line in warnings] == [True]
+    for best_first in (False, True):
+        warnings = []
+        assert next(checkpoints.intact(warnings.append, best_first)).step == 2
+        assert ["step-00000003: is damaged" in line for line in warnings] == [True]
     for step in (1, 2):
         harm(checkpoints.directory / f"step-{step:08d}")
     with pytest.raises(CheckpointError, match="none of its 3 checkpoints can be read"):
-        next(checkpoints.intact(warnings.append, best_first))
+        next(checkpoints.intact(warnings.append))
 
 
 def test_damaged_checkpoints_set_aside_are_no_longer_the_newest(checkpoints, model):
@@ -158,11 +147,10 @@ def test_all_differences_to_the_run_metadata_are_named(checkpoints, model):
     checkpoints.write(model, 1, {}, run_metadata=metadata)
     latest = checkpoints.latest()
     latest.require({"d_model": 8, "seed": 0, "of later versions": True})
-    with pytest.raises(CheckpointError) as refusal:
+    with pytest.raises(
+        CheckpointError, match="d_model was 8 and is 16; num_heads was 2 and is 4\\."
+    ):
         latest.require({"d_model": 16, "num_heads": 4, "seed": 0})
-    for part in ("step-00000001", "d_model was 8 and is 16", "num_heads was 2 and is 4"):
-        assert part in str(refusal.value)
-    assert "seed" not in str(refusal.value)
 
 
 class KilledError(BaseException):
@@ -207,11 +195,9 @@ def test_a_full_disk_is_one_line_and_keeps_the_checkpoints(checkpoints, model, m
         else:
             patch.setattr(model, "save_weights", fail)
         for step in (1, 2):
-            with pytest.raises(CheckpointError, match="No space left") as refusal:
+            line = f"step {step} could not be written: No space left .* last good one is of step 1"
+            with pytest.raises(CheckpointError, match=line):
                 checkpoints.write(model, step, bleu(9))
-            assert f"step {step} could not be written" in str(refusal.value)
-            assert "last good one is of step 1" in str(refusal.value)
-            assert "\n" not in str(refusal.value)
     assert names_in(checkpoints) == ["step-00000001"]
     set_weights(model, 99)
     next(checkpoints.intact(pytest.fail)).restore(model)

@@ -32,7 +32,7 @@ def test_step_limit_stops_at_its_step_whatever_the_period(fit, periods, steps):
 @pytest.mark.parametrize(
     ("seconds", "steps", "taken"),
     [
-        (120, 7, 120), (130, 8, 130), (175, 10, 175), (195, 12, 195),
+        (120, 7, 120), (175, 10, 175), (195, 12, 195),
         (1, 1, 35),  # over before the first step ends
         (60, 4, 65),  # over after the first validation, whose time is not known before
         (90, 4, 65),  # not over, but another step and validation would take longer
@@ -45,26 +45,21 @@ def test_time_limit_is_met_with_the_last_validation(fit, step_clock, seconds, st
 
 
 def test_time_drives_the_learning_rate_to_zero_at_the_end(fit, step_clock):
-    seen = []
-
-    def times_of(started, **options):
-        schedule = TimedTrapezoidSchedule(1.0, warmup_steps=1, decay_fraction=1.0)
-        look = keras.callbacks.LambdaCallback(
-            on_train_batch_begin=lambda batch, logs: seen.append(float(schedule.time_spent.numpy()))
-        )
-        seen.clear()
-        fit(look, step_clock, stopping.TimeLimit(195 / 60, started, schedule=schedule, **options))
-        assert float(schedule.time_spent.numpy()) == 1
-        return seen
-
-    times = times_of(1000.0)
-    assert times[0] == 0 and times == sorted(times)
-    assert times[3] == pytest.approx(30 / 195, abs=1e-5)
+    schedule, seen = TimedTrapezoidSchedule(1.0, warmup_steps=1, decay_fraction=1.0), []
+    look = keras.callbacks.LambdaCallback(
+        on_train_batch_begin=lambda batch, logs: seen.append(float(schedule.time_spent.numpy()))
+    )
+    fit(look, step_clock, stopping.TimeLimit(195 / 60, 1000.0, schedule=schedule))
+    assert seen[0] == 0 and seen == sorted(seen)
+    assert seen[3] == pytest.approx(30 / 195, abs=1e-5)
     # The time of the last validation is known after the first: 170 seconds are for the rest.
-    assert times[4] == pytest.approx(65 / 170, abs=1e-5)
+    assert seen[4] == pytest.approx(65 / 170, abs=1e-5)
+    assert float(schedule.time_spent.numpy()) == 1
     # A resumed run knows it from the beginning.
-    times = times_of(step_clock.now - 65, validation_seconds=25.0)
-    assert times[0] == pytest.approx(65 / 170, abs=1e-5)
+    seen.clear()
+    options = {"schedule": schedule, "validation_seconds": 25.0}
+    fit(look, step_clock, stopping.TimeLimit(195 / 60, step_clock.now - 65, **options))
+    assert seen[0] == pytest.approx(65 / 170, abs=1e-5)
 
 
 class Send(keras.callbacks.Callback):
@@ -115,18 +110,14 @@ def test_sigterm_stops_after_the_step_and_validates_only_if_due(
     assert periods[0] == validated
 
 
-class SecondSignalError(Exception):
-    """What the earlier handler raises."""
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_second_signal_is_handled_as_before(fit_with_signal, number):
     def interrupt(number, frame):
-        raise SecondSignalError
+        raise BrokenPipeError  # as good as any
 
     before = signal.signal(number, interrupt)
     try:
-        with pytest.raises(SecondSignalError):
+        with pytest.raises(BrokenPipeError):
             fit_with_signal(number, 2, times=2)
         assert signal.getsignal(number) is interrupt
     finally:
@@ -135,21 +126,20 @@ def test_a_second_signal_is_handled_as_before(fit_with_signal, number):
 
 @pytest.mark.parametrize("ender", ["limit", "signal"])
 def test_training_never_stops_between_the_batches_of_an_update(fit, step_clock, line_model, ender):
-    adam = line_model.optimizer
+    adam, begun = line_model.optimizer, []
+
+    def interrupt(batch, logs):
+        begun.append(batch)
+        if len(begun) == 3:
+            signal.raise_signal(signal.SIGINT)
+
+    once = keras.callbacks.LambdaCallback(on_train_batch_begin=interrupt)
     line_model.compile(tt.GradientAccumulation(keras.optimizers.SGD(0.1), 2), "mse")
     try:
-        if ender == "limit":  # over after the 3rd batch of 10 seconds
-            fit(step_clock, stopping.TimeLimit(25 / 60, started=1000.0))
-        else:  # in the 3rd batch
-            begun = []
-
-            def interrupt(batch, logs):
-                begun.append(batch)
-                if len(begun) == 3:
-                    signal.raise_signal(signal.SIGINT)
-
-            once = keras.callbacks.LambdaCallback(on_train_batch_begin=interrupt)
-            with stopping.StopOnSignal() as stop:
+        with stopping.StopOnSignal() as stop:
+            if ender == "limit":  # over after the 3rd batch of 10 seconds
+                fit(step_clock, stopping.TimeLimit(25 / 60, started=1000.0))
+            else:  # in the 3rd batch
                 fit(once, stop)
         assert int(line_model.optimizer.iterations) == 2
         assert int(line_model.optimizer.variables[0].numpy()) == 4

@@ -119,11 +119,6 @@ print(json.dumps(result))
 METRICS = {f"{part}{name}" for part in ("", "val_") for name in ("loss", "accuracy", "perplexity")}
 
 
-@pytest.fixture(scope="module")
-def two_devices(result_of):
-    return result_of(LOSS_AND_OPTIMIZER)
-
-
 def assert_two_are_as_one(result):
     assert result["moved"] > 0.01
     assert result["apart"] < 1e-6
@@ -133,17 +128,14 @@ def assert_two_are_as_one(result):
         assert two[name] == pytest.approx(one[name], rel=1e-5), name
 
 
-@pytest.mark.parametrize(
-    "case",
-    ["uneven tokens", "uneven rows", "an empty replica", "a Transformer's scores"],
-)
-def test_two_devices_give_the_weights_and_metrics_of_one(two_devices, case):
-    assert two_devices["replicas"] == 2
-    assert_two_are_as_one(two_devices[case])
-
-
-def test_accumulated_batches_give_the_weights_of_their_union(two_devices):
-    accumulated = two_devices["accumulated"]
+def test_two_devices_give_the_weights_and_metrics_of_one(result_of):
+    result = result_of(LOSS_AND_OPTIMIZER)
+    assert result.pop("replicas") == 2
+    accumulated = result.pop("accumulated")
+    assert len(result) == 4
+    for case in result.values():
+        assert_two_are_as_one(case)
+    # Accumulated batches give the weights of their union.
     assert accumulated.pop("moved") > 0.01 and len(accumulated) == 6
     assert max(accumulated.values()) < 1e-6, accumulated
 

@@ -75,20 +75,11 @@ def test_a_killed_worker_ends_the_others_with_one_line_and_all_resume(interrupte
     assert interrupted["checkpoints"][-1].step >= interrupted["stopped_at"] + 3
 
 
-def test_the_chief_alone_writes(interrupted):
+def test_the_chief_alone_writes_and_a_signal_to_one_worker_stops_all(interrupted):
     assert not interrupted["elsewhere"].exists()
     assert "the chief writes the run" in interrupted["stopped"][1]
-
-
-def test_a_signal_to_one_worker_stops_all_at_the_same_step(interrupted):
-    steps = [
-        line.split()[3]
-        for printed in interrupted["stopped"]
-        for line in printed.splitlines()
-        if line.startswith("Stopped at step")
-    ]
-    assert steps[0] == steps[1]
-    assert int(steps[0].replace(",", "")) == interrupted["checkpoints"][-1].step
+    last = f"Stopped at step {interrupted['checkpoints'][-1].step:,} "
+    assert all(last in printed for printed in interrupted["stopped"])
 
 
 # The command, with a clock that advances with the updates, half as fast on the chief. It notes at
@@ -143,14 +134,11 @@ def timed_runs(tmp_path_factory, write_copy_task):
     return workers, [json.loads(line) for line in log]
 
 
-def test_the_first_worker_at_its_time_limit_stops_all_at_the_same_update(timed_runs):
-    for worker in timed_runs[0]:
+def test_the_first_worker_at_its_time_limit_stops_all_with_identical_variables(timed_runs):
+    one, other = timed_runs[0]
+    for worker in (one, other):
         assert (worker["status"], worker["step"]) == (0, 7)
-
-
-def test_workers_in_bfloat16_have_identical_variables(timed_runs):
-    (one, other), _ = timed_runs
-    assert one["policy"] == other["policy"] == "mixed_bfloat16"
+        assert worker["policy"] == "mixed_bfloat16"
     assert one["variables"].keys() == other["variables"].keys()
     assert not [v for v in one["variables"] if one["variables"][v] != other["variables"][v]]
 
@@ -164,6 +152,5 @@ def test_each_worker_draws_its_own_dropout(timed_runs):
 
 def test_the_chief_alone_measures_bleu_and_logs_it(timed_runs):
     (chief, other), log = timed_runs
-    assert chief["translated"] == [3, 6, 7]
-    assert other["translated"] == []
+    assert (chief["translated"], other["translated"]) == ([3, 6, 7], [])
     assert [line["step"] for line in log if "val_bleu" in line] == [3, 6, 7]
