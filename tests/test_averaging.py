@@ -110,9 +110,14 @@ def test_the_best_average_is_kept_and_is_what_is_exported(written, run, end_of_t
     assert Checkpoints(run.checkpoints_path).latest().step == 12
 
 
-def test_with_no_time_left_the_first_average_alone_is_tried(run, end_of_training):
+def test_with_no_time_left_the_first_average_alone_is_tried(run, written, end_of_training):
     end_of_training(run, {2: 40, 3: 40, 4: 40}, deadline=time.monotonic())
     assert best_checkpoint(run).run_metadata["averaged steps"] == [9, 12]
+    shutil.rmtree(run.average_path)
+    for step in VALIDATED[:-1]:
+        shutil.rmtree(run.checkpoints_path / f"step-{step:08d}")
+    averaging.write_best_average(run, (written[1],) * 2, VALIDATION, pytest.fail)
+    assert not run.average_path.exists(), "one checkpoint has no average"
 
 
 def test_an_average_is_kept_only_if_it_is_better(run, end_of_training, capfd):
@@ -132,10 +137,3 @@ def test_an_average_is_kept_only_if_it_is_better(run, end_of_training, capfd):
     file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     assert best_checkpoint(run).step == 5
     assert f"{file.parent}: is damaged, and skipped." in capfd.readouterr().err
-
-
-def test_one_checkpoint_has_no_average(run, written):
-    for step in VALIDATED[:-1]:
-        shutil.rmtree(run.checkpoints_path / f"step-{step:08d}")
-    averaging.write_best_average(run, (written[1],) * 2, VALIDATION, pytest.fail)
-    assert not run.average_path.exists()

@@ -38,29 +38,6 @@ def a_run(path, every=None, **attributes):
     })  # fmt: skip
 
 
-def test_translation_bleu_is_the_score_of_the_translations(copy_corpus, fit):
-    # Half of the sentences are right, half truncated, so that BLEU is neither 0 nor 100.
-    received, shown, history = [], [], []
-
-    def translate(sources):
-        received.append(sources)
-        return ["", *(s if i % 2 else s[: len(s) // 2] for i, s in enumerate(sources[1:], 1))]
-
-    fit(
-        tt.TranslationBleu(translate, copy_corpus.validation, num_samples=3, show=shown.append),
-        keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: history.append(dict(logs))),
-        epochs=2,
-    )
-    sources = list(copy_corpus.validation.sources)
-    translations = translate(sources)
-    expected = tt.score(translations, list(copy_corpus.validation.targets)).bleu
-    assert 0 < expected < 100
-    assert [logs["val_bleu"] for logs in history] == [expected, expected]
-    assert received[:2] == [sources, sources]
-    assert shown[:2] == [f"  {sources[0]}  →  (nothing)", f"  {sources[1]}  →  {sources[1]}"]
-    assert len(shown) == 6
-
-
 def metrics_of(name, *values):
     """Puts made-up values of a metric into the logs, one each period."""
 
@@ -148,17 +125,17 @@ def lines_of_steps(monkeypatch, tmp_path, capfd):
 
 @pytest.mark.parametrize(
     ("end", "fractions", "left"),
-    [({"total_steps": 5}, (20, 40, 60), ("2:00", "1:20")),
-     ({"minutes": 5.0, "total_steps": None}, (33, 47, 60), ("2:40", "2:00"))],
+    [({"total_steps": 5}, (20, 40, 60), ("0:02:00", "0:01:20")),
+     ({"minutes": 5.0, "total_steps": None}, (33, 47, 60), ("0:02:40", "0:02:00"))],
 )  # fmt: skip
 def test_speed_and_time_left_wait_until_they_are_known(lines_of_steps, end, fractions, left):
     assert lines_of_steps([100], **end)[1] is None
     # The first step takes as long as the tracing; the others 40 seconds.
     lines, speed = lines_of_steps([100, 40, 40], **end)
     assert lines == [
-        f" {fractions[0]}%  step 1, loss 2.500, 1:40 elapsed\n",
-        f" {fractions[1]}%  step 2, loss 2.500, 2 tokens/s, 2:20 elapsed, {left[0]} left\n",
-        f" {fractions[2]}%  step 3, loss 2.500, 2 tokens/s, 3:00 elapsed, {left[1]} left\n",
+        f" {fractions[0]}%  step 1, loss 2.500, 0:01:40 elapsed\n",
+        f" {fractions[1]}%  step 2, loss 2.500, 2 tokens/s, 0:02:20 elapsed, {left[0]} left\n",
+        f" {fractions[2]}%  step 3, loss 2.500, 2 tokens/s, 0:03:00 elapsed, {left[1]} left\n",
     ]
     assert speed == 2.5
 

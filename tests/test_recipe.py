@@ -125,23 +125,6 @@ def test_the_estimate_of_a_budget_is_that_of_measured_runs(
     assert budget_of(None, steps=updates).minutes == pytest.approx(45, 0.01), "and back"
 
 
-@pytest.mark.parametrize(
-    ("devices", "visible", "gpus"),
-    [
-        ("2", None, 2),
-        ("cpu", "0,1", 0),
-        ("gpu:0,gpu:3", None, 2),
-        (None, "-1", 0),
-        (None, "0,2", 2),
-    ],
-)
-def test_gpus_are_counted_without_tensorflow(monkeypatch, devices, visible, gpus):
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    if visible is not None:
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert recipe.gpus_by_driver(devices) == gpus
-
-
 def test_choices_are_explained_before_and_after_they_are_made(tmp_path, capfd):
     to_make = recipe.explain(config_of(), MULTI).splitlines()
     assert to_make[0] == "For 29,000 pairs, 45 minutes, 2 cores would be chosen:"

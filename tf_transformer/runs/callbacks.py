@@ -3,6 +3,7 @@
 Each takes the `Run` and reads its plain attributes.
 """
 
+import datetime
 import json
 import math
 import shutil
@@ -143,12 +144,12 @@ class Progress(keras.callbacks.Callback):
         line = f"{fraction:4.0%}  step {step:,}, loss {logs['loss']:.3f}"
         if self._seconds:
             line += f", {self._tokens_per_second():,.0f} tokens/s"
-        line += f", {_clock(elapsed)} elapsed"
+        line += f", {datetime.timedelta(seconds=round(elapsed))} elapsed"
         first_fraction, first_ended = self._first
         if fraction > first_fraction:
             # Validations in between count; the tracing of the first batch does not.
             left = (now - first_ended) * (1 - fraction) / (fraction - first_fraction)
-            line += f", {_clock(left)} left"
+            line += f", {datetime.timedelta(seconds=round(left))} left"
         if is_terminal:
             line = _ERASE_LINE + line[: shutil.get_terminal_size().columns - 1]
         print(line, end="" if is_terminal else "\n", file=sys.stderr, flush=True)
@@ -190,9 +191,3 @@ class Progress(keras.callbacks.Callback):
         batches = self._run.data.batches
         num_tokens = (self._batches - 1) * batches.num_target_tokens / len(batches)
         return num_tokens / self._seconds
-
-
-def _clock(seconds: float) -> str:
-    minutes, seconds = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"

@@ -41,12 +41,13 @@ class RunData(NamedTuple):
     def description(self) -> str:
         """How much data there is, in a few lines."""
         corpus, batches, units = self.corpus, self.batches, f"{self.corpus.unit}s"
-        parts = {"training": (corpus.train, batches)}
-        parts["validation"] = corpus.validation, self.validation
         lines = [
             f"{len(text) - part.num_too_long:,} {name} {units} of {corpus.name}; dropped: "
             f"{text.num_blank:,} blank, {part.num_too_long:,} too long."
-            for name, (text, part) in parts.items()
+            for name, text, part in (
+                ("training", corpus.train, batches),
+                ("validation", corpus.validation, self.validation),
+            )
         ]
         rate = len(corpus.train) / self.seconds
         lines.append(f"Tokenized and batched in {self.seconds:.1f} s, {rate:,.0f} {units}/s.")
@@ -94,12 +95,12 @@ def prepare_data(
         config = dataclasses.replace(config, tokenizer=tokenizer)
     config = dataclasses.replace(config, model=with_tokenizers(config.model, *tokenizers))
     data, began = config.data, time.monotonic()
-    options = {"batch_tokens": data.batch_tokens, "max_length": data.max_length}
-    once = {"cache_dir": data.data_cache, "source_noise": data.source_noise}
+    sizes = {"batch_tokens": data.batch_tokens, "max_length": data.max_length}
+    order = {"seed": config.training.seed, "source_noise": data.source_noise}
     batches = TokenBatches.from_text(
-        corpus.train, *tokenizers, seed=config.training.seed, **once, **options
+        corpus.train, *tokenizers, cache_dir=data.data_cache, **order, **sizes
     )
-    validation = TokenBatches.from_text(corpus.validation, *tokenizers, **options)
+    validation = TokenBatches.from_text(corpus.validation, *tokenizers, **sizes)
     return config, RunData(corpus, tokenizers, batches, validation, time.monotonic() - began)
 
 
