@@ -28,14 +28,7 @@ def write_best_average(
     validation text by greedy search, or computes its loss where nothing is translated. The best
     average is written to `run.average_path` if it is better by the metric of the run than every
     checkpoint, and than an average that is there already.
-
-    Args:
-        run: The run directory.
-        tokenizers: The tokenizers of source and target.
-        validation: The sentence pairs to compare by.
-        say: Shows a line.
-        deadline: `time.monotonic()` at which all but the first average must be done; None for no
-            limit.
+    All but the first must be done at the `deadline`, a value of `time.monotonic()`.
 
     Raises:
         CheckpointError: A checkpoint is of another model.

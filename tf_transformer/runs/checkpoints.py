@@ -63,8 +63,7 @@ class Checkpoint:
     def require(self, run_metadata: Mapping[str, Any]) -> None:
         """Raises a `CheckpointError` that names all differences from the run that wrote it.
 
-        Args:
-            run_metadata: What must be the same; keys that the checkpoint lacks are not compared.
+        Keys that the checkpoint lacks are not compared.
         """
         differences = [
             f"{name} was {self.run_metadata[name]} and is {value}"
@@ -127,11 +126,9 @@ class Checkpoints:
         return -math.inf if value is None else self.metric.rank(value), checkpoint.step
 
     def intact(self, warn: Callable[[str], None], best_first: bool = False) -> Iterator[Checkpoint]:
-        """Yields the checkpoints whose weights are the bytes that were written.
+        """Yields the checkpoints whose weights are as they were written, newest or best first.
 
-        Args:
-            warn: Called with a line for each checkpoint that is skipped.
-            best_first: Whether the order is from best to worst, not from newest to oldest.
+        `warn` is called with a line for each checkpoint that is skipped.
 
         Raises:
             CheckpointError: There are checkpoints, and none of them is intact.
@@ -164,11 +161,8 @@ class Checkpoints:
     ) -> None:
         """Writes a checkpoint atomically, then removes those that are no longer kept.
 
-        Args:
-            model: Its random seeds and, if it has one, its optimizer are saved with the weights.
-            step: Updates made so far.
-            metrics: The metrics of its validation.
-            **state: `batches_seen`, `run_metadata`, `signatures` and `seconds`, see `Checkpoint`.
+        The model's random seeds and, if it has one, its optimizer are saved with its weights, and
+        the other attributes of a `Checkpoint` as `state`.
 
         Raises:
             CheckpointError: It cannot be written; earlier checkpoints are kept.

@@ -24,12 +24,7 @@ from tf_transformer.training.schedules import (
 
 
 def make_schedule(config: RunConfig, total_steps: int | None) -> LearningRateSchedule:
-    """Makes the learning-rate schedule of a complete configuration.
-
-    Args:
-        config: The configuration.
-        total_steps: Updates of the whole training; None where time ends it.
-    """
+    """Makes the schedule of a complete configuration; `total_steps` is None where time ends it."""
     training, d_model = config.training, config.model.d_model
     peak, warmup_steps = training.learning_rate, training.warmup_steps
     if training.schedule == "noam":
@@ -73,14 +68,8 @@ def compile_model(
 class Validation:
     """Computes the metrics of a text that training logs as `val_loss` and so on.
 
-    Args:
-        config: The complete configuration of the run.
-        model: Its model, which is compiled anew; the present weights are always used.
-        tokenizers: Those of source and target.
-        text: The sentence pairs, as `TokenBatches.from_text` takes them; sources may be empty.
-
-    Attributes:
-        batches: The text.
+    The model is compiled anew, and its present weights are always used. The text, whose sources may
+    be empty, becomes the attribute `batches`.
 
     Raises:
         DataError: No pair is short enough.
@@ -102,14 +91,10 @@ class Validation:
 
 
 def seconds_per_batch(model: keras.Model, dataset: tf.data.Dataset, num_batches: int) -> float:
-    """Returns the median time of a batch, and leaves the model as it was.
+    """Returns the median time of all training batches but the first two, at least one more.
 
-    The graph of an update is built, which `fit` does not repeat. Call it before `separate_seeds`.
-
-    Args:
-        model: A compiled model, whose optimizer is built.
-        dataset: The training batches.
-        num_batches: How many to train, at least 3; the first two are not measured.
+    The model, whose optimizer is built, is left as it was. The graph of an update is built, which
+    `fit` does not repeat. Call this before `separate_seeds`.
     """
     variables = [*model.variables, *model.optimizer.variables]
     values = [variable.numpy() for variable in variables]

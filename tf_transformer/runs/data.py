@@ -21,15 +21,7 @@ from tf_transformer.training.distribution import Workers
 
 
 class RunData(NamedTuple):
-    """What a run learns from.
-
-    Attributes:
-        corpus: The sentences.
-        tokenizers: Those of source and target; the same where the vocabulary is joint.
-        batches: The training batches.
-        validation: The validation batches.
-        seconds: What it took to tokenize and batch.
-    """
+    """What a run learns from, and how many seconds it took to tokenize and batch it."""
 
     corpus: Corpus
     tokenizers: Tokenizers
@@ -61,20 +53,10 @@ class RunData(NamedTuple):
 def prepare_data(
     config: RunConfig, run: RunDirectory, workers: Workers, resume: bool
 ) -> tuple[RunConfig, RunData]:
-    """Reads, tokenizes and batches the corpus of a run.
+    """Reads, tokenizes and batches the corpus of a run, and completes its configuration.
 
-    Args:
-        config: The configuration of the run.
-        run: Its directory, whose tokenizers a resumed run has.
-        workers: The chief trains the tokenizers, and every worker gets the chief's.
-        resume: Whether the run is resumed.
-
-    Returns:
-        The complete configuration, with what the recipe chose and the sizes of its vocabularies,
-        and the data.
-
-    Raises:
-        InputError: With one line that says what to do.
+    The chief trains the tokenizers, and every worker gets the chief's; a resumed run has them in
+    its directory. The recipe and the sizes of the vocabularies complete the configuration.
     """
     corpus = load_corpus(config.data)
     if workers.is_chief:

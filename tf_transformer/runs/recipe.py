@@ -159,12 +159,7 @@ def choose(config: RunConfig, facts: Facts) -> Choices:
 
 
 def choose_by_updates(config: RunConfig, updates: int) -> RunConfig:
-    """Returns a complete configuration with `minutes` whose guesses are replaced.
-
-    Args:
-        config: The configuration.
-        updates: How many updates there is time for, by the measured speed.
-    """
+    """Replaces guesses in a complete configuration by the number of updates there is time for."""
     budget = Budget(updates, config.training.minutes)
     choices = _choices_of_budget(config, budget, " by the measured speed")
     if config.training.schedule == "noam":
@@ -199,13 +194,7 @@ def estimate_budget(config: RunConfig, facts: Facts) -> Budget:
 
 
 def with_choices(config: RunConfig, choices: Choices, chosen_for: str) -> RunConfig:
-    """Returns the configuration with choices, and a note of them in its table `[chosen]`.
-
-    Args:
-        config: A configuration in which they are open.
-        choices: The choices.
-        chosen_for: What they were chosen for, such as `facts.summary(config)`.
-    """
+    """Returns the configuration with choices, and a note of them in its table `[chosen]`."""
     for setting, (value, reason) in choices.items():
         table, name = setting.split(".")
         section = dataclasses.replace(getattr(config, table), **{name: value})
@@ -235,11 +224,7 @@ def explain(config: RunConfig, facts: Facts) -> str:
 
 
 def gpus_by_driver(devices: str | None) -> int:
-    """Counts the GPUs that training would use, as far as possible without TensorFlow.
-
-    Args:
-        devices: The setting `devices`.
-    """
+    """Counts the GPUs that training would use, as far as possible without TensorFlow."""
     if devices is not None:
         return int(devices) if devices.isdecimal() else devices.lower().count("gpu")
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")

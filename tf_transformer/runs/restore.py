@@ -51,9 +51,7 @@ def best_checkpoint(run: RunDirectory) -> Checkpoint | None:
 def restore_model(run: RunDirectory, precision: str | None = None) -> TrainedModel:
     """Builds the model of a run with the weights of its best checkpoint.
 
-    Args:
-        run: The run directory.
-        precision: A Keras dtype policy; None is that of training.
+    Its `precision` is a Keras dtype policy; None is that of training.
 
     Raises:
         RunError: There is no checkpoint.
@@ -75,13 +73,9 @@ def restore_model(run: RunDirectory, precision: str | None = None) -> TrainedMod
 def translator_of(
     data: DataConfig, model: keras.Model, *tokenizers: SentencePieceTokenizer, **options: Any
 ) -> Translator:
-    """Makes a greedy translator of a model that reads sources as an export of its run does.
+    """Makes a greedy translator that reads sources as an export of the run does.
 
-    Args:
-        data: The table `[data]` of the run.
-        model: The model of a run.
-        *tokenizers: Tokenizers of source and target.
-        **options: `xla` and `threads`, see `Translator`.
+    The options are `xla` and `threads`, see `Translator`.
 
     Raises:
         RunError: The model only scores text.

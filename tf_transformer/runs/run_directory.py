@@ -33,11 +33,7 @@ class RunError(InputError):
 
 
 class RunDirectory:
-    """A training run on disk.
-
-    Args:
-        path: The directory; `create` or `open` checks what it holds.
-    """
+    """A training run on disk; `create` or `open` checks what a path holds."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = pathlib.Path(path)
@@ -120,13 +116,7 @@ class RunDirectory:
     ) -> None:
         """Writes the tokenizers, test sentences and configuration.
 
-        The configuration comes last: a directory that holds it is a run that can be resumed.
-
-        Args:
-            config: The complete configuration.
-            source_tokenizer: Tokenizer of the source.
-            target_tokenizer: Tokenizer of the target; the same if the vocabulary is joint.
-            test: `ParallelText` that came with the corpus, or None.
+        The complete configuration comes last: a directory that holds it can be resumed.
         """
         with atomic_folder(self.tokenizers_path, overwrite=True) as folder:
             source_tokenizer.save(folder / "source.model")

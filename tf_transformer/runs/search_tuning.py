@@ -18,13 +18,7 @@ _PAIRS_AT_A_TIME = 125  # after so many the clock is read
 
 
 class SearchScore(NamedTuple):
-    """What a search reaches on validation text.
-
-    Attributes:
-        beam_size: Hypotheses that it follows; 1 is greedy search.
-        length_penalty: None for greedy search.
-        score: BLEU or chrF of its translations.
-    """
+    """The BLEU or chrF that a search reaches on validation text; greedy search has no penalty."""
 
     beam_size: int
     length_penalty: float | None
@@ -82,9 +76,6 @@ def choose_search(
         max_seconds: When greedy search has taken so long, the other sentences are not used. Each
             beam takes two to four times as long as greedy search.
         metric: That of the run; BLEU is taken in place of the loss, which no search changes.
-
-    Returns:
-        The choice.
 
     Raises:
         ValueError: There is no pair, or the model cannot search so.

@@ -59,9 +59,6 @@ class Cluster(NamedTuple):
         has reached all others; then it frees the port for TensorFlow's server, which answers the
         workers that still connect.
 
-        Args:
-            seconds: How long to wait.
-
         Raises:
             WorkerError: A worker does not answer, or this worker's own port is taken.
         """
