@@ -97,47 +97,34 @@ def test_what_is_not_finite_stops_training_and_is_not_saved(tmp_path, value):
     assert run.checkpoints.latest().step == 5
 
 
-@pytest.fixture
-def lines_of_steps(monkeypatch, tmp_path, capfd):
-    """What is printed after steps that take so many seconds each, of 100 target tokens a step."""
-
-    def lines(seconds, minutes=None, **end):
-        clock = types.SimpleNamespace(now=STARTED, monotonic=lambda: clock.now)
-        monkeypatch.setattr(callbacks, "time", clock)
-        run = a_run(tmp_path, **end)
-        run.config.training.minutes = minutes
-        shown, optimizer = callbacks.Progress(run), types.SimpleNamespace(learning_rate=0.1)
-        shown.set_model(types.SimpleNamespace(optimizer=optimizer))
-        shown.on_epoch_begin(0)
-        printed = []
-        for batch, passed in enumerate(seconds):
-            clock.now += passed
-            optimizer.iterations = tf.constant(batch + 1)
-            shown.on_train_batch_end(batch, {"loss": 2.5})
-            printed.append(capfd.readouterr().err)
-        shown.on_epoch_end(0, {"loss": 2.5})
-        assert capfd.readouterr().err == f"step {len(seconds)}: loss 2.5\n"
-        logged = json.loads(run.directory.log_path.read_text("utf-8").splitlines()[-1])
-        return printed, logged.get("tokens_per_second")
-
-    return lines
-
-
 @pytest.mark.parametrize(
-    ("end", "fractions", "left"),
-    [({"total_steps": 5}, (20, 40, 60), ("0:02:00", "0:01:20")),
-     ({"minutes": 5.0, "total_steps": None}, (33, 47, 60), ("0:02:40", "0:02:00"))],
+    ("minutes", "total_steps", "fractions", "left"),
+    [(None, 5, (20, 40, 60), ("0:02:00", "0:01:20")),
+     (5.0, None, (33, 47, 60), ("0:02:40", "0:02:00"))],
 )  # fmt: skip
-def test_speed_and_time_left_wait_until_they_are_known(lines_of_steps, end, fractions, left):
-    assert lines_of_steps([100], **end)[1] is None
-    # The first step takes as long as the tracing; the others 40 seconds.
-    lines, speed = lines_of_steps([100, 40, 40], **end)
-    assert lines == [
-        f" {fractions[0]}%  step 1, loss 2.500, 0:01:40 elapsed\n",
-        f" {fractions[1]}%  step 2, loss 2.500, 2 tokens/s, 0:02:20 elapsed, {left[0]} left\n",
-        f" {fractions[2]}%  step 3, loss 2.500, 2 tokens/s, 0:03:00 elapsed, {left[1]} left\n",
+def test_speed_and_time_left_wait_until_they_are_known(
+    monkeypatch, tmp_path, capfd, minutes, total_steps, fractions, left
+):
+    clock = types.SimpleNamespace(now=STARTED, monotonic=lambda: clock.now)
+    monkeypatch.setattr(callbacks, "time", clock)
+    run = a_run(tmp_path, total_steps=total_steps)
+    run.config.training.minutes = minutes
+    shown, optimizer = callbacks.Progress(run), types.SimpleNamespace(learning_rate=0.1)
+    shown.set_model(types.SimpleNamespace(optimizer=optimizer))
+    shown.on_epoch_begin(0)
+    # Each step has 100 target tokens; the first takes as long as the tracing.
+    for step, seconds in ((1, 100), (2, 40), (3, 40)):
+        clock.now += seconds
+        optimizer.iterations = tf.constant(step)
+        shown.on_train_batch_end(step - 1, {"loss": 2.5})
+    shown.on_epoch_end(0, {"loss": 2.5})
+    assert capfd.readouterr().err.splitlines() == [
+        f" {fractions[0]}%  step 1, loss 2.500, 0:01:40 elapsed",
+        f" {fractions[1]}%  step 2, loss 2.500, 2 tokens/s, 0:02:20 elapsed, {left[0]} left",
+        f" {fractions[2]}%  step 3, loss 2.500, 2 tokens/s, 0:03:00 elapsed, {left[1]} left",
+        "step 3: loss 2.5",
     ]
-    assert speed == 2.5
+    assert json.loads(run.directory.log_path.read_text("utf-8"))["tokens_per_second"] == 2.5
 
 
 def test_measuring_the_speed_leaves_the_model_as_it_was(copy_corpus, monkeypatch):

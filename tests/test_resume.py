@@ -100,7 +100,6 @@ def test_a_run_killed_at_any_moment_ends_with_the_same_weights_and_metrics(runs)
     whole, stopped, reached = runs
     assert 0 < reached[0] <= reached[1] < reached[2] < STEPS, "interrupted, each time later"
     one, other = (Checkpoints(run_dir / "checkpoints") for run_dir in (whole, stopped))
-    assert one.best().step == other.best().step
     one, other = one.latest(), other.latest()
     assert one.step == other.step == STEPS
     assert (one.batches_seen, one.seeds) == (other.batches_seen, other.seeds)

@@ -73,7 +73,7 @@ def test_the_best_checkpoint_is_that_of_the_criterion(runs, capfd, architecture,
     assert metric == (BLEU if translates else LOSS)
     assert [("val_bleu" in line) for line in log] == [translates] * 4
     ranks = {line["step"]: metric.rank(line[metric.name]) for line in log}
-    best = Checkpoints(run.checkpoints_path, metric).best()
+    best = next(Checkpoints(run.checkpoints_path, metric).intact(pytest.fail, best_first=True))
     assert ranks[best.step] == max(ranks.values())
     assert "(2: " in printed and f" {metric.label}) " in printed  # averages were compared
     # Of all, the average too.

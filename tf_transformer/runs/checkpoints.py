@@ -116,10 +116,6 @@ class Checkpoints:
         """Returns the newest checkpoint."""
         return next(reversed(self.all()), None)
 
-    def best(self) -> Checkpoint | None:
-        """Returns the best checkpoint by the metric; the newest where none was validated."""
-        return max(self.all(), key=self.rank, default=None)
-
     def rank(self, checkpoint: Checkpoint) -> tuple[float, int]:
         """Returns a key that is highest for the best checkpoint, and lowest without the metric."""
         value = checkpoint.metrics.get(self.metric.name)

@@ -58,7 +58,11 @@ class SmoothedCrossEntropy(keras.losses.Loss):
         if sample_weight is not None:
             losses = losses * token_weights(sample_weight, losses)
         is_token = ops.not_equal(ops.cast(y_true, "int32"), self.pad_id)
-        num_tokens = _sum_over_replicas(ops.sum(ops.cast(is_token, "float32")))
+        num_tokens = ops.sum(ops.cast(is_token, "float32"))
+        if keras.backend.backend() == "tensorflow":  # others see the global batch
+            from tf_transformer.training.distribution import sum_over_replicas
+
+            num_tokens = sum_over_replicas(num_tokens)
         return ops.sum(losses) / ops.maximum(num_tokens, 1.0)
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
@@ -75,14 +79,6 @@ class SmoothedCrossEntropy(keras.losses.Loss):
             "pad_id": self.pad_id,
             "from_statistics": self.from_statistics,
         }
-
-
-def _sum_over_replicas(count: Any) -> Any:
-    if keras.backend.backend() != "tensorflow":
-        return count  # other backends see the global batch
-    from tf_transformer.training.distribution import sum_over_replicas
-
-    return sum_over_replicas(count)
 
 
 def token_weights(sample_weight: Any, labels: Any) -> Any:
