@@ -226,7 +226,7 @@ def trained(make, optimizer, build):
     keras.utils.set_random_seed(0)
     with two.scope():
         model = make()
-        model.compile(optimizer, tt.SmoothedCrossEntropy(), jit_compile=False)
+        model.compile(optimizer(), tt.SmoothedCrossEntropy(), jit_compile=False)
         if build:
             model.optimizer.build(model.trainable_variables)
     start = model.get_weights()
@@ -244,8 +244,8 @@ for name, make, optimizer in (
         tt.Adam(0.1, global_clipnorm=1.0), 2)),
     ("scaled", Small, lambda: tt.GradientAccumulation(scaled(), 2)),
 ):
-    start, weights, updates = trained(make, optimizer(), build=False)
-    _, expected, _ = trained(make, optimizer(), build=True)
+    start, weights, updates = trained(make, optimizer, build=False)
+    _, expected, _ = trained(make, optimizer, build=True)
     result[name] = [updates, apart(start, weights), apart(weights, expected)]
 print(json.dumps(result))
 """
