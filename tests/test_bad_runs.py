@@ -1,5 +1,6 @@
 """Incomplete, damaged or changed runs: each gets one line that names the problem."""
 
+import dataclasses
 import shutil
 
 import pytest
@@ -80,10 +81,13 @@ def test_resume_refuses_other_training_settings(
     assert_refused(resume(run_dir), [difference], capfd, tmp_path)
 
 
-def test_resume_refuses_a_corpus_that_has_changed(run_dir, tmp_path, capfd, monkeypatch):
-    other = tt.copy_task(num_train=60, num_validation=4, num_test=0, max_length=6, seed=1)
+def test_resume_refuses_a_corpus_that_has_changed(
+    run_dir, tmp_path, capfd, monkeypatch, small_copy_task
+):
+    train = tt.copy_task(num_train=60, num_validation=4, num_test=0, max_length=6, seed=1).train
+    other = dataclasses.replace(small_copy_task, train=train)
     monkeypatch.setattr("tf_transformer.runs.data.load_corpus", lambda _: other)
-    words = ["training corpus was 60 pairs", "validation corpus was 4 pairs"]
+    words = ["run: training corpus was 60 pairs, SHA-256 .* and is 60 pairs"]
     assert_refused(resume(run_dir), words, capfd, tmp_path)
 
 

@@ -7,35 +7,11 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from small_runs import STARTED, a_run
 
 import tf_transformer as tt
-from tf_transformer.evaluation import BLEU
 from tf_transformer.runs import callbacks
-from tf_transformer.runs.checkpoints import Checkpoints
 from tf_transformer.runs.compile import seconds_per_batch
-
-STARTED = 1000.0
-
-
-def a_run(path, every=None, **attributes):
-    """What callbacks read of a `Run`."""
-    training = types.SimpleNamespace(checkpoint_steps=every, minutes=None)
-
-    class Batches:
-        padding_fraction, num_target_tokens = 0.03125, 300
-
-        def __len__(self):
-            return 3
-
-    return types.SimpleNamespace(**{
-        "checkpoints": Checkpoints(path / "checkpoints"),
-        "config": types.SimpleNamespace(training=training),
-        "workers": types.SimpleNamespace(is_chief=True),
-        "data": types.SimpleNamespace(batches=Batches()),
-        "directory": types.SimpleNamespace(log_path=path / "log.jsonl"),
-        "metric": BLEU, "signatures": {"val_bleu": "nrefs:1"}, "metadata": {"seed": 1},
-        "started": STARTED, "batches_seen": 0, "earlier_log": [], "total_steps": 100, **attributes,
-    })  # fmt: skip
 
 
 def metrics_of(name, *values):
@@ -68,7 +44,7 @@ def test_run_log_has_a_line_of_metrics_for_each_validation(fit, step_clock, tmp_
 
 
 def test_checkpoints_between_validations_count_batches(fit, tmp_path):
-    run = a_run(tmp_path, every=2, batches_seen=100)
+    run = a_run(tmp_path, {"checkpoint_steps": 2}, batches_seen=100)
     fit(metrics_of("val_bleu", 7.0, 3.0), callbacks.SaveCheckpoints(run), epochs=2)
     found = [(c.step, c.batches_seen, c.metrics.get("val_bleu")) for c in run.checkpoints.all()]
     assert found == [(2, 102, None), (4, 104, 7.0), (6, 106, None), (8, 108, 3.0)]
@@ -86,7 +62,7 @@ def test_what_is_not_finite_stops_training_and_is_not_saved(tmp_path, value):
         if int(model.optimizer.iterations) + 1 == 6:
             model.set_weights([np.full_like(weight, value) for weight in model.get_weights()])
 
-    save = callbacks.SaveCheckpoints(run := a_run(tmp_path, every=1))
+    save = callbacks.SaveCheckpoints(run := a_run(tmp_path, {"checkpoint_steps": 1}))
     spoil = keras.callbacks.LambdaCallback(on_train_batch_begin=poison)
     with pytest.raises(callbacks.DivergedError) as refusal:
         model.fit(np.ones((8, 1)), np.ones(8), batch_size=1, verbose=0, callbacks=[spoil, save])
@@ -107,8 +83,7 @@ def test_speed_and_time_left_wait_until_they_are_known(
 ):
     clock = types.SimpleNamespace(now=STARTED, monotonic=lambda: clock.now)
     monkeypatch.setattr(callbacks, "time", clock)
-    run = a_run(tmp_path, total_steps=total_steps)
-    run.config.training.minutes = minutes
+    run = a_run(tmp_path, {"minutes": minutes}, total_steps=total_steps)
     shown, optimizer = callbacks.Progress(run), types.SimpleNamespace(learning_rate=0.1)
     shown.set_model(types.SimpleNamespace(optimizer=optimizer))
     shown.on_epoch_begin(0)

@@ -4,10 +4,11 @@ import signal
 
 import keras
 import pytest
-from small_runs import train
+from small_runs import STARTED, a_run, train
 
 import tf_transformer as tt
 from tf_transformer.evaluation import BLEU, LOSS
+from tf_transformer.runs import callbacks
 from tf_transformer.runs.run_directory import RunDirectory
 from tf_transformer.training import stopping
 from tf_transformer.training.schedules import TimedTrapezoidSchedule
@@ -20,12 +21,16 @@ def periods():
     return noted, keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, _: noted.append(epoch))
 
 
+def limit(tmp_path, model, minutes=None, total_steps=None, **attributes):
+    run = a_run(tmp_path, {"minutes": minutes}, model=model, total_steps=total_steps, **attributes)
+    return callbacks.Limit(run)
+
+
 @pytest.mark.parametrize("steps", [1, 4, 6])
-def test_step_limit_stops_at_its_step_whatever_the_period(fit, periods, steps):
-    model = fit(stopping.StepLimit(steps), periods[1])
+def test_steps_end_training_whatever_the_period(fit, line_model, tmp_path, periods, steps):
+    model = fit(limit(tmp_path, line_model, total_steps=steps), periods[1])
     assert int(model.optimizer.iterations) == steps
     assert len(periods[0]) == -(-steps // 4), "an incomplete last period is validated too"
-    assert int(fit(stopping.StepLimit(steps + 2)).optimizer.iterations) == steps + 2, "of the run"
 
 
 # Periods of 4 steps and a validation take 65 seconds.
@@ -38,18 +43,20 @@ def test_step_limit_stops_at_its_step_whatever_the_period(fit, periods, steps):
         (90, 4, 65),  # not over, but another step and validation would take longer
     ],
 )  # fmt: skip
-def test_time_limit_is_met_with_the_last_validation(fit, step_clock, seconds, steps, taken):
-    model = fit(step_clock, stopping.TimeLimit(seconds / 60, started=1000.0))
+def test_minutes_end_with_the_last_validation(
+    fit, line_model, tmp_path, step_clock, seconds, steps, taken
+):
+    model = fit(step_clock, limit(tmp_path, line_model, seconds / 60))
     assert int(model.optimizer.iterations) == steps
-    assert step_clock.now == 1000 + taken
+    assert step_clock.now == STARTED + taken
 
 
-def test_time_drives_the_learning_rate_to_zero_at_the_end(fit, step_clock):
+def test_time_drives_the_learning_rate_to_zero_at_the_end(fit, line_model, tmp_path, step_clock):
     schedule, seen = TimedTrapezoidSchedule(1.0, warmup_steps=1, decay_fraction=1.0), []
     look = keras.callbacks.LambdaCallback(
         on_train_batch_begin=lambda batch, logs: seen.append(float(schedule.time_spent.numpy()))
     )
-    fit(look, step_clock, stopping.TimeLimit(195 / 60, 1000.0, schedule=schedule))
+    fit(look, step_clock, limit(tmp_path, line_model, 195 / 60, schedule=schedule))
     assert seen[0] == 0 and seen == sorted(seen)
     assert seen[3] == pytest.approx(30 / 195, abs=1e-5)
     # The time of the last validation is known after the first: 170 seconds are for the rest.
@@ -57,8 +64,8 @@ def test_time_drives_the_learning_rate_to_zero_at_the_end(fit, step_clock):
     assert float(schedule.time_spent.numpy()) == 1
     # A resumed run knows it from the beginning.
     seen.clear()
-    options = {"schedule": schedule, "validation_seconds": 25.0}
-    fit(look, step_clock, stopping.TimeLimit(195 / 60, step_clock.now - 65, **options))
+    earlier = {"started": step_clock.now - 65, "earlier_log": [{"validation_seconds": 25.0}]}
+    fit(look, step_clock, limit(tmp_path, line_model, 195 / 60, schedule=schedule, **earlier))
     assert seen[0] == pytest.approx(65 / 170, abs=1e-5)
 
 
@@ -76,14 +83,19 @@ class Send(keras.callbacks.Callback):
 
 
 @pytest.fixture
-def fit_with_signal(fit):
+def fit_with_signal(fit, line_model, tmp_path):
     """Trains, where a signal comes in a step, until it stops; returns the signal that was seen."""
 
     def run(number, step, *others, times=1):
         before = signal.getsignal(number)
         with stopping.StopOnSignal() as stop:
             try:
-                fit(Send(number, step, times), *others, stop, stopping.StepLimit(50))
+                fit(
+                    Send(number, step, times),
+                    *others,
+                    stop,
+                    limit(tmp_path, line_model, total_steps=50),
+                )
             except stopping.Terminated:
                 assert number == signal.SIGTERM
         assert signal.getsignal(number) is before
@@ -125,7 +137,9 @@ def test_a_second_signal_is_handled_as_before(fit_with_signal, number):
 
 
 @pytest.mark.parametrize("ender", ["limit", "signal"])
-def test_training_never_stops_between_the_batches_of_an_update(fit, step_clock, line_model, ender):
+def test_training_never_stops_between_the_batches_of_an_update(
+    fit, step_clock, line_model, tmp_path, ender
+):
     adam, begun = line_model.optimizer, []
 
     def interrupt(batch, logs):
@@ -138,7 +152,7 @@ def test_training_never_stops_between_the_batches_of_an_update(fit, step_clock, 
     try:
         with stopping.StopOnSignal() as stop:
             if ender == "limit":  # over after the 3rd batch of 10 seconds
-                fit(step_clock, stopping.TimeLimit(25 / 60, started=1000.0))
+                fit(step_clock, limit(tmp_path, line_model, 25 / 60))
             else:  # in the 3rd batch
                 fit(once, stop)
         assert int(line_model.optimizer.iterations) == 2
@@ -165,15 +179,18 @@ FALLING = (5.0, 4.0, 3.0, 2.0, 1.0)
     ],
 )
 def test_patience_counts_validations_since_the_best_while_the_rate_falls(
-    fit, metric, values, rates, is_due
+    fit, tmp_path, metric, values, rates, is_due
 ):
+    def patience_after(log):
+        return callbacks.EarlyStopping(a_run(tmp_path, {"patience": 2}, metric, earlier_log=log))
+
     earlier = [
         {metric.name: value, "learning_rate": rate}
         for value, rate in zip(values, rates, strict=False)
     ]
-    assert stopping.EarlyStopping(2, metric, earlier).is_due == is_due
+    assert patience_after(earlier).is_due == is_due
     put = keras.callbacks.LambdaCallback(on_epoch_end=lambda _, logs: logs.update(earlier[-1]))
-    patience = stopping.EarlyStopping(2, metric, earlier[:-1])
+    patience = patience_after(earlier[:-1])
     model = fit(put, patience, epochs=1)
     assert model.stop_training == patience.is_due
 

@@ -87,8 +87,8 @@ def test_the_chief_alone_writes_and_a_signal_to_one_worker_stops_all(interrupted
 WITH_CLOCK = """
 import json, sys, time, types
 from tf_transformer import cli
-from tf_transformer.runs import train
-from tf_transformer.training import callbacks, stopping
+from tf_transformer.runs import callbacks as run_callbacks, train
+from tf_transformer.training import callbacks
 from tf_transformer.training.distribution import seeds_of
 compile_model, bleu, seen = train.compile_model, callbacks.TranslationBleu.on_epoch_end, {}
 seen["translated"] = []
@@ -99,7 +99,7 @@ def compile_and_set_clock(model, config, schedule):
     pace = 30 if sys.argv[1] == "chief" else 60  # seconds an update
     started = time.monotonic()
     clock = lambda: started + pace * int(updates.numpy())
-    stopping.time = types.SimpleNamespace(monotonic=clock)
+    run_callbacks.time = types.SimpleNamespace(monotonic=clock)
     seen["model"] = model
 
 def note_and_translate(self, epoch, logs=None):

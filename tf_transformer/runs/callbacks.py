@@ -1,4 +1,4 @@
-"""Callbacks of a run: checkpoints, and the progress with its log.
+"""Callbacks of a run: checkpoints, the progress with its log, and what ends training.
 
 Each takes the `Run` and reads its plain attributes.
 """
@@ -16,6 +16,7 @@ import numpy as np
 
 from tf_transformer.errors import InputError
 from tf_transformer.training.optimizers import ends_update, step_of
+from tf_transformer.training.schedules import TimedTrapezoidSchedule
 
 if TYPE_CHECKING:
     from tf_transformer.runs.train import Run
@@ -98,6 +99,97 @@ class SaveCheckpoints(keras.callbacks.Callback):
             f"step {step_of(self.model)}: {what} no longer finite. {last}. Start a new run with a "
             f"lower --learning-rate or more --warmup-steps."
         )
+
+
+class Limit(keras.callbacks.Callback):
+    """Stops training at its number of updates, or so that the last validation ends in its minutes.
+
+    Of the minutes, at most 5 % are kept for the validations of averages. A schedule that is driven
+    by time is told how much of it is spent. Put the callback after those that take time at the end
+    of an epoch.
+    """
+
+    def __init__(self, run: "Run") -> None:
+        super().__init__()
+        self._run = run
+        last_line = run.earlier_log[-1] if run.earlier_log else {}
+        self._validation_seconds = last_line.get("validation_seconds", 0.0)
+        self._step_ended = time.monotonic()
+
+    @property
+    def fraction(self) -> float:
+        """How much of the training is done, up to 1, the same on all workers."""
+        run, training = self._run, self._run.config.training
+        if run.total_steps is not None:
+            return min(step_of(run.model) / run.total_steps, 1.0)
+        seconds = 60 * training.minutes
+        averages = min(training.keep_checkpoints * self._validation_seconds, 0.05 * seconds)
+        seconds = max(seconds - self._validation_seconds - averages, 1e-9)
+        spent = min((time.monotonic() - run.started) / seconds, 1.0)
+        # Millionths, because the workers, whose clocks differ, agree on an int.
+        return run.workers.all_reduce_max(int(1e6 * spent)) / 1e6
+
+    def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
+        """Looks at the clock before the first update."""
+        self._look()
+
+    def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
+        """Looks at clock and step after each update."""
+        self._step_ended = time.monotonic()
+        if ends_update(self.model, batch):
+            self._look()
+
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
+        """Measures how long the validation took."""
+        self._validation_seconds = time.monotonic() - self._step_ended
+        self._look()
+
+    def _look(self) -> None:
+        fraction = self.fraction
+        if isinstance(self._run.schedule, TimedTrapezoidSchedule):
+            self._run.schedule.time_spent.assign(fraction)
+        if fraction >= 1:
+            self.model.stop_training = True
+
+
+class EarlyStopping(keras.callbacks.Callback):
+    """Stops training after `patience` validations in a row without a new best, once the rate falls.
+
+    Validations at the highest learning rate so far are not counted, because most is gained in the
+    decay. Unlike Keras' own callback it knows the validations before a resumed `fit`, and works on
+    several workers: one whose logs lack the metric follows the others.
+    """
+
+    def __init__(self, run: "Run") -> None:
+        super().__init__()
+        self._run = run
+        self._best = -math.inf
+        self._highest_rate = 0.0
+        self._since_best = 0
+        for line in run.earlier_log:
+            self._add(line)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether patience is exhausted."""
+        patience = self._run.config.training.patience
+        return patience is not None and self._since_best >= patience
+
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
+        """Compares the metric with the best."""
+        self._add({**logs, "learning_rate": float(self.model.optimizer.learning_rate)})
+        if self._run.workers.all_reduce_max(self.is_due):
+            self.model.stop_training = True
+
+    def _add(self, logs: dict[str, Any]) -> None:
+        metric = self._run.metric
+        if metric.name not in logs:
+            return
+        rank, rate = metric.rank(logs[metric.name]), logs["learning_rate"]
+        is_counted = rate < self._highest_rate and rank <= self._best
+        self._since_best = self._since_best + 1 if is_counted else 0
+        self._best = max(rank, self._best)
+        self._highest_rate = max(rate, self._highest_rate)
 
 
 class Progress(keras.callbacks.Callback):

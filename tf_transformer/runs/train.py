@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import importlib.util
-import math
 import time
 from typing import Any
 
@@ -16,7 +15,7 @@ from tf_transformer.evaluation import LOSS, signatures
 from tf_transformer.files import remove_leftovers
 from tf_transformer.models.architectures import build_model
 from tf_transformer.runs.averaging import write_best_average
-from tf_transformer.runs.callbacks import Progress, SaveCheckpoints
+from tf_transformer.runs.callbacks import EarlyStopping, Limit, Progress, SaveCheckpoints
 from tf_transformer.runs.checkpoints import Checkpoints, tokenizer_metadata
 from tf_transformer.runs.compile import compile_model, make_schedule, seconds_per_batch
 from tf_transformer.runs.data import prepare_data
@@ -24,12 +23,12 @@ from tf_transformer.runs.recipe import choose_by_updates, metric_of
 from tf_transformer.runs.restore import best_checkpoint, translator_of
 from tf_transformer.runs.run_directory import RunDirectory, say
 from tf_transformer.runs.trimming import require_untrimmed
-from tf_transformer.training import stopping
 from tf_transformer.training.callbacks import TensorBoardLog, TranslationBleu
 from tf_transformer.training.cluster import Cluster, WorkerError, worker_failures_named
 from tf_transformer.training.distribution import Workers, separate_seeds, strategy_for
 from tf_transformer.training.optimizers import step_of
 from tf_transformer.training.schedules import TimedTrapezoidSchedule
+from tf_transformer.training.stopping import StopOnSignal, Terminated
 
 _FEWEST_UPDATES = 10
 _FRACTION_OF_UPDATES = 0.93  # of the time; the rest is validation
@@ -147,28 +146,14 @@ class Run:
             RunDirectory.create(self.directory.path)  # another process may have been faster
             self.directory.begin(self.config, *self.data.tokenizers, self.data.corpus.test)
         separate_seeds(self.model)
-        training, step = self.config.training, step_of(self.model)
+        step = step_of(self.model)
         self.earlier_log = [line for line in self.directory.log() if line["step"] <= step]
         self.signatures = {}
         if self.metric != LOSS and self.workers.is_chief:
             self.signatures = signatures(list(self.data.corpus.validation.targets), "val_")
             signature = self.signatures[self.metric.name]
             say(f"Validation {self.metric.label} ({signature}) chooses the best checkpoint.")
-        all_reduce_max = self.workers.all_reduce_max
-        self._patience = stopping.EarlyStopping(
-            training.patience or math.inf, self.metric, self.earlier_log, all_reduce_max
-        )
-        if self.total_steps is not None:
-            self._limit = stopping.StepLimit(self.total_steps)
-            return
-        self._limit = stopping.TimeLimit(
-            training.minutes,
-            self.started,
-            all_reduce_max,
-            self.schedule if isinstance(self.schedule, TimedTrapezoidSchedule) else None,
-            self.earlier_log[-1]["validation_seconds"] if self.earlier_log else 0.0,
-            training.keep_checkpoints,  # the validations of averages
-        )
+        self._limit, self._patience = Limit(self), EarlyStopping(self)
 
     def fit(self, is_over: bool = False) -> None:
         """Trains until a limit or a signal; if it is over, validates the newest checkpoint only."""
@@ -190,7 +175,7 @@ class Run:
                 validation = self.data.corpus.validation
                 bleu = TranslationBleu(translator, validation, num_samples=2, show=say)
                 callbacks.insert(0, bleu)
-        signals = stopping.StopOnSignal(self.workers.all_reduce_max)
+        signals = StopOnSignal(self.workers.all_reduce_max)
         callbacks.append(signals)
         batches = self.data.validation.dataset(num_epochs=1, labels_as_input=labels_as_input)
         self.model.stop_training = is_over
@@ -210,7 +195,7 @@ class Run:
                             verbose=0,
                             callbacks=callbacks,
                         )
-            except stopping.Terminated:
+            except Terminated:
                 save.save()
         self.signal = signals.signal
 
@@ -314,11 +299,11 @@ class Run:
     def _reason_to_stop(self) -> str:
         """Returns why a resumed run has reached its end already, or an empty str."""
         training, step = self.config.training, step_of(self.model)
-        if self.total_steps is not None and step >= self.total_steps:
+        if self._limit.fraction >= 1:
+            if self.total_steps is None:
+                return f"its {training.minutes:g} minutes are over; give more --minutes"
             total = f"{self.total_steps:,}"
             return f"the run is at step {step:,} of {total}; give more --epochs or --steps"
-        if self.total_steps is None and self._limit.time_spent >= 1:
-            return f"its {training.minutes:g} minutes are over; give more --minutes"
         if self._patience.is_due:
             return (
                 f"the last {training.patience} validations up to step {step:,} were not better "

@@ -58,7 +58,7 @@ class TimedTrapezoidSchedule(TrapezoidSchedule):
     Attributes:
         peak: A variable, since the recipe chooses it by the speed of training.
         warmup_steps: A variable, for the same reason.
-        time_spent: The fraction of the time that is spent, a scalar variable that `TimeLimit` sets
+        time_spent: The fraction of the time that is spent, a scalar variable that `Limit` sets
             before each update.
     """
 
