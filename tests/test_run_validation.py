@@ -87,10 +87,6 @@ def test_validation_has_the_loss_of_all_tokens_and_scores_what_evaluate_translat
     assert evaluation["bleu"] == first.metrics["val_bleu"]
 
 
-class LostError(Exception):
-    """What ends the process during a validation."""
-
-
 @pytest.mark.parametrize("lost", [3, None])
 def test_a_lost_validation_loses_no_training_and_is_made_up_for(whole, tmp_path, monkeypatch, lost):
     """`lost` is the step whose validation ends the process; None is the last one."""
@@ -100,10 +96,10 @@ def test_a_lost_validation_loses_no_training_and_is_made_up_for(whole, tmp_path,
 
     def fail(self, epoch, logs=None):
         if step_of(self.model) == lost:
-            raise LostError
+            raise BrokenPipeError  # as good as any
         validate(self, epoch, logs)
 
-    with monkeypatch.context() as patch, pytest.raises(LostError):
+    with monkeypatch.context() as patch, pytest.raises(BrokenPipeError):
         patch.setattr(callbacks.TranslationBleu, "on_epoch_end", fail)
         train(tmp_path / "stopped", *WHOLE, "--epochs=2")
     latest = Checkpoints(tmp_path / "stopped" / "checkpoints").latest()
@@ -162,15 +158,9 @@ def test_tensorboard_has_the_metrics_of_the_log(early_stopped_run):
         for event in tf.compat.v1.train.summary_iterator(str(file)):
             for value in event.summary.value:
                 found[value.tag, event.step] = tf.make_ndarray(value.tensor).item()
-    lines = RunDirectory(early_stopped_run).log()
-    for line in lines:
+    for line in RunDirectory(early_stopped_run).log():
         for name in ("loss", "val_loss", "val_bleu", "learning_rate"):
             assert found[name, line["step"]] == pytest.approx(line[name], rel=1e-6)
-    assert {step for _, step in found} == {2, 4, 6}
-
-
-class StoppedError(Exception):
-    """What ends a run before its first update."""
 
 
 @pytest.mark.parametrize(("seconds", "warmup_steps"), [(0.5, 28), (1e9, None)])
@@ -179,7 +169,7 @@ def test_the_number_of_updates_is_measured(tmp_path, monkeypatch, capfd, seconds
 
     def stop(*_, **__):
         written.update(RunDirectory(tmp_path / "run").config().to_dict()["training"])
-        raise StoppedError
+        raise BrokenPipeError  # as good as any
 
     written = {}
     monkeypatch.setattr("tf_transformer.runs.train.seconds_per_batch", lambda *_: seconds)
@@ -192,7 +182,7 @@ def test_the_number_of_updates_is_measured(tmp_path, monkeypatch, capfd, seconds
         assert not (tmp_path / "run").exists(), "the same command with more minutes trains"
         return
     for _ in range(2):  # the run has no checkpoint, so the command may be repeated
-        with pytest.raises(StoppedError):
+        with pytest.raises(BrokenPipeError):
             cli.main(command)
     assert written["warmup_steps"] == pytest.approx(warmup_steps, abs=2)
     # Ten validations.

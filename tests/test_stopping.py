@@ -104,20 +104,14 @@ def fit_with_signal(fit, line_model, tmp_path):
     return run
 
 
-def test_ctrl_c_stops_after_the_step_and_still_validates(
-    fit_with_signal, line_model, periods, capfd
+@pytest.mark.parametrize(
+    ("number", "step", "validated"),
+    [(signal.SIGINT, 6, [0, 1]), (signal.SIGTERM, 6, [0]), (signal.SIGTERM, 8, [0, 1])],
+)
+def test_a_signal_stops_after_the_step_and_sigterm_validates_only_if_it_is_due(
+    fit_with_signal, line_model, periods, number, step, validated
 ):
-    assert fit_with_signal(signal.SIGINT, 6, periods[1]) == signal.SIGINT
-    assert int(line_model.optimizer.iterations) == 6
-    assert periods[0] == [0, 1]
-    assert "once more" in capfd.readouterr().err
-
-
-@pytest.mark.parametrize(("step", "validated"), [(6, [0]), (8, [0, 1])])
-def test_sigterm_stops_after_the_step_and_validates_only_if_due(
-    fit_with_signal, line_model, periods, step, validated
-):
-    assert fit_with_signal(signal.SIGTERM, step, periods[1]) == signal.SIGTERM
+    assert fit_with_signal(number, step, periods[1]) == number
     assert int(line_model.optimizer.iterations) == step
     assert periods[0] == validated
 
@@ -179,20 +173,14 @@ FALLING = (5.0, 4.0, 3.0, 2.0, 1.0)
     ],
 )
 def test_patience_counts_validations_since_the_best_while_the_rate_falls(
-    fit, tmp_path, metric, values, rates, is_due
+    tmp_path, metric, values, rates, is_due
 ):
-    def patience_after(log):
-        return callbacks.EarlyStopping(a_run(tmp_path, {"patience": 2}, metric, earlier_log=log))
-
-    earlier = [
+    log = [
         {metric.name: value, "learning_rate": rate}
         for value, rate in zip(values, rates, strict=False)
     ]
-    assert patience_after(earlier).is_due == is_due
-    put = keras.callbacks.LambdaCallback(on_epoch_end=lambda _, logs: logs.update(earlier[-1]))
-    patience = patience_after(earlier[:-1])
-    model = fit(put, patience, epochs=1)
-    assert model.stop_training == patience.is_due
+    run = a_run(tmp_path, {"patience": 2}, metric, earlier_log=log)
+    assert callbacks.EarlyStopping(run).is_due == is_due
 
 
 @pytest.mark.usefixtures("use_small_copy_task")
