@@ -156,7 +156,7 @@ class Run:
         self._limit, self._patience = Limit(self), EarlyStopping(self)
 
     def fit(self, is_over: bool = False) -> None:
-        """Trains until a limit or a signal; if it is over, validates the newest checkpoint only."""
+        """Trains until a limit or a signal; where training is over, validates what was trained."""
         training = self.config.training
         labels_as_input = training.chunked_logits
         period = training.validation_steps * training.accumulation_steps
