@@ -112,75 +112,60 @@ import json, keras, numpy as np, tensorflow as tf
 cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
 import tf_transformer as tt
-GRADIENTS = np.random.default_rng(0).normal(0, [[1], [9]], (6, 2, 3)).astype("float32")
+one, two = tf.distribute.get_strategy(), tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
 
-def result(strategy, accumulated):
+def trained(strategy, make, shape, batches, gradient_of):
+    # Updates a variable with the gradients that the replicas make of their parts of each batch.
     with strategy.scope():
-        variable = keras.Variable(np.zeros(3))
-        adam = tt.Adam(0.1, global_clipnorm=2.0)
-        optimizer = tt.GradientAccumulation(adam, 2) if accumulated else adam
+        variable, optimizer = keras.Variable(np.zeros(shape)), make()
         optimizer.build([variable])
-    def step(parts):
+    def step(batch):
         def replica():
             context = tf.distribute.get_replica_context()
-            mine = (tf.reduce_sum(parts, axis=0) if context.num_replicas_in_sync == 1
-                    else parts[context.replica_id_in_sync_group])
-            optimizer.apply([mine], [variable])
+            mine = slice(context.replica_id_in_sync_group, None, context.num_replicas_in_sync)
+            optimizer.apply([gradient_of(batch, mine)], [variable])
         strategy.run(replica)
     step = tf.function(step)
-    for parts in GRADIENTS:
-        step(tf.constant(parts))
-    return variable.numpy().tolist()
+    for batch in batches:
+        step(tf.constant(batch, "float32"))
+    return variable, optimizer
+
+def total(batch, mine):
+    return tf.reduce_sum(batch[mine], axis=0)
+
+def clipped(strategy, accumulated):
+    def make():
+        adam = tt.Adam(0.1, global_clipnorm=2.0)
+        return tt.GradientAccumulation(adam, 2) if accumulated else adam
+    batches = np.random.default_rng(0).normal(0, [[1], [9]], (6, 2, 3))
+    return trained(strategy, make, 3, batches, total)[0].numpy().tolist()
 
 def looked_up(strategy, dense=False):
-    with strategy.scope():
-        variable = keras.Variable(np.zeros((4, 3)))
-        optimizer = tt.Adam(0.1)
-        optimizer.build([variable])
-    def step(parts):
-        def replica():
-            context = tf.distribute.get_replica_context()
-            index, number = context.replica_id_in_sync_group, context.num_replicas_in_sync
-            rows = tf.reshape(tf.constant([[0, 1, 1], [1, 2, 0]])[index::number], [-1])
-            values = tf.reshape(parts[index::number], [-1, 3])
-            gradient = tf.IndexedSlices(values, rows, tf.constant([4, 3]))
-            if dense:
-                gradient = tf.math.unsorted_segment_sum(values, rows, 4)
-            optimizer.apply([gradient], [variable])
-        strategy.run(replica)
-    step = tf.function(step)
-    for parts in np.random.default_rng(1).normal(size=(4, 2, 3, 3)).astype("float32"):
-        step(tf.constant(parts))
-    return variable.numpy().tolist()
+    def gradient(batch, mine):
+        rows = tf.reshape(tf.constant([[0, 1, 1], [1, 2, 0]])[mine], [-1])
+        values = tf.reshape(batch[mine], [-1, 3])
+        if dense:
+            return tf.math.unsorted_segment_sum(values, rows, 4)
+        return tf.IndexedSlices(values, rows, tf.constant([4, 3]))
+    batches = np.random.default_rng(1).normal(size=(4, 2, 3, 3))
+    return trained(strategy, lambda: tt.Adam(0.1), (4, 3), batches, gradient)[0].numpy().tolist()
 
-def after_overflow(replica_of_overflow, steps=2):
+def after_overflow(replica):
     # One update with an infinite gradient in its last batch, and one without.
-    with two.scope():
-        variable = keras.Variable([0.0, 0.0])
+    def make():
         scaled = tt.LossScaleOptimizer(tt.Adam(0.1, global_clipnorm=2.0), initial_scale=8.0)
-        optimizer = tt.GradientAccumulation(scaled, steps)
-        optimizer.build([variable])
-    def step(parts):
-        def replica():
-            index = tf.distribute.get_replica_context().replica_id_in_sync_group
-            optimizer.apply([parts[index]], [variable])
-        two.run(replica)
-    step = tf.function(step)
-    good = np.ones((2, 2), "float32")
-    bad = good.copy()
-    bad[replica_of_overflow, 1] = np.inf
+        return tt.GradientAccumulation(scaled, 2)
+    good, bad = np.ones((2, 2, 2))
+    bad[replica, 1] = np.inf
     found = []
-    for parts in (bad, good):
-        for batch in [good] * (steps - 1) + [parts]:
-            step(tf.constant(batch))
+    for batches in ([good, bad], [good, bad, good, good]):
+        variable, optimizer = trained(two, make, 2, batches, total)
         weights = [w.numpy().tolist() for w in two.experimental_local_results(variable.value)]
-        scale, updates = scaled.dynamic_scale.numpy(), optimizer.iterations.numpy()
-        found.append([weights, float(scale), int(updates)])
+        scale = optimizer.inner_optimizer.dynamic_scale.numpy()
+        found.append([weights, float(scale), int(optimizer.iterations.numpy())])
     return found
 
-two = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-one = tf.distribute.get_strategy()
-results = [[result(s, a) for s in (one, two)] for a in (False, True)]
+results = [[clipped(s, a) for s in (one, two)] for a in (False, True)]
 results.append([looked_up(one, dense=True), looked_up(one), looked_up(two)])
 results.append([after_overflow(replica) for replica in (0, 1)])
 print(json.dumps(results))

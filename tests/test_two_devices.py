@@ -80,7 +80,6 @@ result = {"replicas": two.num_replicas_in_sync}
 # Stock Keras needs a first batch that divides evenly among the replicas; a Transformer does not.
 cases = {
     "uneven tokens": (small, [batch(9, 8, 9, 1, 2, 1), batch(1, 2, 1, 10)]),
-    "uneven rows": (small, [batch(2, 2, 8, 3), batch(4, 9, 1)]),
     "an empty replica": (small, [batch(2, 6), batch(7), batch(4)]),
     # A model that is given the labels returns scores instead of logits.
     "a Transformer's scores": (transformer, [
@@ -102,7 +101,7 @@ def parts(bounds):
             for a, b in zip(bounds, bounds[1:])]
 start, union, _ = fit(one, dataset([whole, whole]), small)
 result["accumulated"] = {"moved": apart(start, union)}
-for bounds in ([0, 12], [0, 2, 12], [0, 2, 3, 12]):
+for bounds in ([0, 2, 12], [0, 2, 3, 12]):
     batch_parts = parts(bounds)
     tokens = [int((labels != 0).sum()) for _, labels in batch_parts]
     weights = [len(batch_parts) * count / sum(tokens) for count in tokens]
@@ -132,11 +131,11 @@ def test_two_devices_give_the_weights_and_metrics_of_one(result_of):
     result = result_of(LOSS_AND_OPTIMIZER)
     assert result.pop("replicas") == 2
     accumulated = result.pop("accumulated")
-    assert len(result) == 4
+    assert len(result) == 3
     for case in result.values():
         assert_two_are_as_one(case)
     # Accumulated batches give the weights of their union.
-    assert accumulated.pop("moved") > 0.01 and len(accumulated) == 6
+    assert accumulated.pop("moved") > 0.01 and len(accumulated) == 4
     assert max(accumulated.values()) < 1e-6, accumulated
 
 
@@ -154,11 +153,6 @@ def make():
             drawn = is_token & (token_ids % 3 < 2)
             return drawn, tf.where(drawn & (token_ids % 2 == 0), model.config.mask_id, token_ids)
         model._draw = draw
-    if hasattr(model, "_draw_ranks"):
-        def draw_ranks(target_ids):
-            order = tf.argsort(tf.argsort(target_ids * 7 % 31, stable=True), stable=True) + 1
-            return tf.pad(order, [[0, 0], [1, 0]])
-        model._draw_ranks = draw_ranks
     return model
 
 batches = [batch(9, 8, 1), batch(5), batch(1, 2, 1, 10)]
@@ -174,7 +168,7 @@ print(json.dumps(result))
 
 
 # One of each family but the Transformer, which is above.
-@pytest.mark.parametrize("name", ["bahdanau", "permutation_lm", "masked_lm"])
+@pytest.mark.parametrize("name", ["bahdanau", "masked_lm"])
 def test_two_devices_train_other_architectures_as_one_does(result_of, name):
     sizes = {"source_vocab_size": 30, "target_vocab_size": 30, "dropout_rate": 0.0}
     if has_setting(name, "num_layers"):
@@ -226,7 +220,6 @@ def scaled():
 
 result = {}
 for name, make, optimizer in (
-    ("adam", transformer, lambda: "adam"),
     ("accumulated", transformer, lambda: tt.GradientAccumulation(
         tt.Adam(0.1, global_clipnorm=1.0), 2)),
     ("scaled", Small, lambda: tt.GradientAccumulation(scaled(), 2)),
@@ -241,11 +234,9 @@ print(json.dumps(result))
 
 def test_an_optimizer_that_is_not_built_makes_the_updates_of_one_that_is(result_of):
     result = result_of(UNBUILT)
-    assert {name: updates for name, (updates, *_) in result.items()} == {
-        "adam": 4, "accumulated": 2, "scaled": 2,
-    }  # fmt: skip
-    for _, moved, apart in result.values():
-        assert moved > 0.001 and apart < 1e-6
+    assert len(result) == 2
+    for updates, moved, apart in result.values():
+        assert updates == 2 and moved > 0.001 and apart < 1e-6
 
 
 # The command on two devices: accumulation, validation, a checkpoint; there also with the logits
