@@ -96,10 +96,10 @@ def test_a_lost_validation_loses_no_training_and_is_made_up_for(whole, tmp_path,
 
     def fail(self, epoch, logs=None):
         if step_of(self.model) == lost:
-            raise BrokenPipeError  # as good as any
+            raise ArithmeticError  # as good as any
         validate(self, epoch, logs)
 
-    with monkeypatch.context() as patch, pytest.raises(BrokenPipeError):
+    with monkeypatch.context() as patch, pytest.raises(ArithmeticError):
         patch.setattr(callbacks.TranslationBleu, "on_epoch_end", fail)
         train(tmp_path / "stopped", *WHOLE, "--epochs=2")
     latest = Checkpoints(tmp_path / "stopped" / "checkpoints").latest()
@@ -169,7 +169,7 @@ def test_the_number_of_updates_is_measured(tmp_path, monkeypatch, capfd, seconds
 
     def stop(*_, **__):
         written.update(RunDirectory(tmp_path / "run").config().to_dict()["training"])
-        raise BrokenPipeError  # as good as any
+        raise ArithmeticError  # as good as any
 
     written = {}
     monkeypatch.setattr("tf_transformer.runs.train.seconds_per_batch", lambda *_: seconds)
@@ -182,7 +182,7 @@ def test_the_number_of_updates_is_measured(tmp_path, monkeypatch, capfd, seconds
         assert not (tmp_path / "run").exists(), "the same command with more minutes trains"
         return
     for _ in range(2):  # the run has no checkpoint, so the command may be repeated
-        with pytest.raises(BrokenPipeError):
+        with pytest.raises(ArithmeticError):
             cli.main(command)
     assert written["warmup_steps"] == pytest.approx(warmup_steps, abs=2)
     # Ten validations.
