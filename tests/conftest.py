@@ -31,7 +31,6 @@ from tensorflow.python.framework.config import disable_op_determinism
 
 import tf_transformer as tt
 from tf_transformer.runs import callbacks
-from tf_transformer.training import stopping
 
 LOAD_CORPUS = "tf_transformer.runs.data.load_corpus"
 
@@ -303,8 +302,7 @@ def fit(line_model):
 def step_clock(monkeypatch):
     """The clock of limits and logs: a step takes 10 seconds and a validation 25."""
     clock = _Clock()
-    for module in (stopping, callbacks):
-        monkeypatch.setattr(module, "time", types.SimpleNamespace(monotonic=clock.monotonic))
+    monkeypatch.setattr(callbacks, "time", types.SimpleNamespace(monotonic=clock.monotonic))
     return clock
 
 

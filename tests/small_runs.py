@@ -1,4 +1,6 @@
-"""Runs of a second or two on a small copy task, trained in this process."""
+"""Runs of a second or two on a small copy task, and what callbacks read of a run."""
+
+import types
 
 import h5py
 import numpy as np
@@ -6,8 +8,10 @@ from small_models import has_setting
 
 from tf_transformer import cli
 from tf_transformer.config import flag
+from tf_transformer.evaluation import BLEU
 from tf_transformer.runs.checkpoints import Checkpoints
 
+STARTED = 1000.0  # where the clock of `a_run` begins
 SIZES = {"num_layers": 1, "d_model": 16, "num_heads": 2, "d_ff": 32, "num_units": 16}
 
 
@@ -22,6 +26,29 @@ def settings(architecture):
 
 
 SETTINGS = settings("transformer")
+
+
+def a_run(path, training=None, metric=BLEU, **attributes):
+    """What callbacks read of a `Run`."""
+    given = {"checkpoint_steps": None, "minutes": None, "patience": None, "keep_checkpoints": 0}
+    given |= training or {}
+
+    class Batches:
+        padding_fraction, num_target_tokens = 0.03125, 300
+
+        def __len__(self):
+            return 3
+
+    return types.SimpleNamespace(**{
+        "checkpoints": Checkpoints(path / "checkpoints"),
+        "config": types.SimpleNamespace(training=types.SimpleNamespace(**given)),
+        "workers": types.SimpleNamespace(is_chief=True, all_reduce_max=int),
+        "data": types.SimpleNamespace(batches=Batches()),
+        "directory": types.SimpleNamespace(log_path=path / "log.jsonl"),
+        "metric": metric, "signatures": {"val_bleu": "nrefs:1"}, "metadata": {"seed": 1},
+        "started": STARTED, "batches_seen": 0, "earlier_log": [], "total_steps": 100,
+        "schedule": None, **attributes,
+    })  # fmt: skip
 
 
 def train(run_dir, *options):

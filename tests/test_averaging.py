@@ -110,19 +110,20 @@ def test_the_best_average_is_kept_and_is_what_is_exported(written, run, end_of_t
     assert Checkpoints(run.checkpoints_path).latest().step == 12
 
 
-def test_with_no_time_left_the_first_average_alone_is_tried(run, end_of_training):
+def test_with_no_time_left_the_first_average_alone_is_tried(run, written, end_of_training):
     end_of_training(run, {2: 40, 3: 40, 4: 40}, deadline=time.monotonic())
     assert best_checkpoint(run).run_metadata["averaged steps"] == [9, 12]
+    shutil.rmtree(run.average_path)
+    for step in VALIDATED[:-1]:
+        shutil.rmtree(run.checkpoints_path / f"step-{step:08d}")
+    averaging.write_best_average(run, (written[1],) * 2, VALIDATION, pytest.fail)
+    assert not run.average_path.exists(), "one checkpoint has no average"
 
 
-def test_an_average_that_is_no_better_is_not_kept(run, end_of_training):
+def test_an_average_is_kept_only_if_it_is_better(run, end_of_training, capfd):
     (said,) = end_of_training(run, {2: 3, 3: 5, 4: 2})
     assert said.startswith("Averages of the last checkpoints (2: ") and "no better" in said
-    assert not run.average_path.exists()
-    assert best_checkpoint(run).step == 5
-
-
-def test_a_better_average_replaces_that_of_before(run, end_of_training):
+    assert not run.average_path.exists() and best_checkpoint(run).step == 5
     end_of_training(run, {2: 36, 3: 30, 4: 30})
     first = best_checkpoint(run)
     (said,) = end_of_training(run, {2: 30, 3: 35, 4: 30})
@@ -130,19 +131,9 @@ def test_a_better_average_replaces_that_of_before(run, end_of_training):
     end_of_training(run, {2: 30, 3: 30, 4: 40})
     assert best_checkpoint(run).metrics["val_bleu"] == 100
     assert len(list(run.average_path.iterdir())) == 1
-
-
-def test_a_damaged_average_is_skipped_with_a_warning(run, end_of_training, capfd):
-    end_of_training(run, {2: 40, 3: 30, 4: 30})
+    # A damaged one is skipped with a warning.
     file = best_checkpoint(run).path / "model.weights.h5"
     content = file.read_bytes()
     file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     assert best_checkpoint(run).step == 5
     assert f"{file.parent}: is damaged, and skipped." in capfd.readouterr().err
-
-
-def test_one_checkpoint_has_no_average(run, written):
-    for step in VALIDATED[:-1]:
-        shutil.rmtree(run.checkpoints_path / f"step-{step:08d}")
-    averaging.write_best_average(run, (written[1],) * 2, VALIDATION, pytest.fail)
-    assert not run.average_path.exists()

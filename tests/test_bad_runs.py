@@ -1,76 +1,109 @@
 """Incomplete, damaged or changed runs: each gets one line that names the problem."""
 
+import dataclasses
 import shutil
 
 import pytest
 from commands import assert_refused
 
+import tf_transformer as tt
 from tf_transformer import cli
 
+pytestmark = pytest.mark.usefixtures("use_small_copy_task")
 
-@pytest.mark.parametrize(
-    "arguments", [["train", "--resume", "--run-dir={}"], ["export", "{}", "{}/saved"]]
-)
+
+@pytest.fixture
+def run_dir(early_stopped_run, tmp_path):
+    return shutil.copytree(early_stopped_run, tmp_path / "run")
+
+
+def resume(run_dir):
+    return ["train", f"--run-dir={run_dir}", "--resume", "--steps=99"]
+
+
+@pytest.fixture
+def assert_both_refused(run_dir, tmp_path, capfd):
+    """Exporting the run and resuming it give one line with these words, and change nothing."""
+
+    def check(*words):
+        for arguments in (["export", run_dir, tmp_path / "saved"], resume(run_dir)):
+            assert_refused(arguments, words, capfd, tmp_path)
+
+    return check
+
+
+@pytest.mark.parametrize("command", [resume, lambda path: ["export", path, f"{path}/saved"]])
 @pytest.mark.parametrize("folder", ["missing", "folder"])
-def test_a_folder_without_a_run_is_named(bad_files, capfd, arguments, folder):
-    filled = [argument.format(bad_files / folder) for argument in arguments]
-    assert_refused(filled, [f"{folder}: holds no run", "tf-transformer train"], capfd, bad_files)
+def test_a_folder_without_a_run_is_named(bad_files, capfd, command, folder):
+    words = [f"{folder}: holds no run", "tf-transformer train"]
+    assert_refused(command(bad_files / folder), words, capfd, bad_files)
 
 
-def test_a_run_without_a_checkpoint_is_named(trained_run, tmp_path, capfd):
-    run_dir = tmp_path / "run"
-    shutil.copytree(trained_run[0], run_dir)
+def test_a_run_without_a_checkpoint_is_named(run_dir, tmp_path, capfd):
     shutil.rmtree(run_dir / "checkpoints")
+    shutil.rmtree(run_dir / "average", ignore_errors=True)
     words = ["no checkpoint yet", "--resume"]
     assert_refused(["export", run_dir, tmp_path / "saved"], words, capfd, tmp_path)
 
 
-def test_a_damaged_tokenizer_is_named(trained_run, tmp_path, capfd):
-    run_dir = tmp_path / "run"
-    shutil.copytree(trained_run[0], run_dir)
+def test_a_damaged_tokenizer_is_named(run_dir, assert_both_refused):
     (run_dir / "tokenizers" / "source.model").write_bytes(b"junk")
-    for arguments in (
-        ["export", run_dir, tmp_path / "saved"],
-        ["train", f"--run-dir={run_dir}", "--resume", "--steps=99"],
-    ):
-        words = ["tokenizers/source.model: no SentencePiece model", "Restore"]
-        assert_refused(arguments, words, capfd, tmp_path)
+    assert_both_refused("tokenizers/source.model: no SentencePiece model", "Restore")
+
+
+def replace_in_config(run_dir, old, new):
+    path = run_dir / "config.toml"
+    text = path.read_text("utf-8")
+    assert f"\n{old}\n" in text
+    path.write_text(text.replace(f"\n{old}\n", f"\n{new}\n"), encoding="utf-8")
+
+
+def test_a_model_unlike_the_checkpoints_is_named(run_dir, assert_both_refused):
+    replace_in_config(run_dir, "norm_first = true", "norm_first = false")
+    words = "norm_first was True and is False", "Restore the earlier values"
+    assert_both_refused(r"(step|average).*: ", *words)
 
 
 @pytest.mark.parametrize(
     ("before", "after", "difference"),
     [
-        ("d_model = 32", "d_model = 64", "d_model was 32 and is 64"),
-        ("d_ff = 64", "d_ff = 128", "d_ff was 64 and is 128"),
-        ("norm_first = true", "norm_first = false", "norm_first was True and is False"),
+        ("accumulation_steps = 2", "accumulation_steps = 1", "GradientAccumulation and is Adam"),
+        ("label_smoothing = 0.1", "label_smoothing = 0.2", "label_smoothing was 0.1 and is 0.2"),
+        ('precision = "float32"', 'precision = "mixed_bfloat16"', "precision was float32 and is"),
+        ("seed = 0", "seed = 1", "seed was 0 and is 1"),
+        ("batch_tokens = 400", "batch_tokens = 401", "batch_tokens was 400 and is 401"),
     ],
 )
-def test_a_configuration_unlike_the_checkpoints_is_named(
-    trained_run, tmp_path, capfd, before, after, difference
+def test_resume_refuses_other_training_settings(
+    run_dir, tmp_path, capfd, before, after, difference
 ):
-    run_dir = tmp_path / "run"
-    shutil.copytree(trained_run[0], run_dir)
-    config = (run_dir / "config.toml").read_text(encoding="utf-8")
-    assert f"\n{before}\n" in config
-    changed = config.replace(f"\n{before}\n", f"\n{after}\n")
-    (run_dir / "config.toml").write_text(changed, encoding="utf-8")
-    words = [r"checkpoints/step-\d+: ", difference, "Restore the earlier values"]
-    for arguments in (
-        ["export", run_dir, tmp_path / "saved"],
-        ["train", f"--run-dir={run_dir}", "--resume", "--minutes=1"],
-    ):
-        assert_refused(arguments, words, capfd, tmp_path)
+    replace_in_config(run_dir, before, after)
+    assert_refused(resume(run_dir), [difference], capfd, tmp_path)
 
 
-def test_damaged_weights_are_named(trained_run, tmp_path, capfd):
-    run_dir = tmp_path / "run"
-    shutil.copytree(trained_run[0], run_dir)
-    for path in run_dir.glob("checkpoints/*/*.h5"):
+def test_resume_refuses_a_corpus_that_has_changed(
+    run_dir, tmp_path, capfd, monkeypatch, small_copy_task
+):
+    train = tt.copy_task(num_train=60, num_validation=4, num_test=0, max_length=6, seed=1).train
+    other = dataclasses.replace(small_copy_task, train=train)
+    monkeypatch.setattr("tf_transformer.runs.data.load_corpus", lambda _: other)
+    words = ["run: training corpus was 60 pairs, SHA-256 .* and is 60 pairs"]
+    assert_refused(resume(run_dir), words, capfd, tmp_path)
+
+
+def test_resume_refuses_another_tokenizer(run_dir, tmp_path, capfd, small_copy_task):
+    sentences = small_copy_task.train.sources
+    for side in ("source", "target"):
+        tokenizer = tt.SentencePieceTokenizer.train(sentences[: len(sentences) // 2], 272)
+        tokenizer.save(run_dir / "tokenizers" / f"{side}.model")
+    words = ["source tokenizer was SHA-256", "target tokenizer was SHA-256"]
+    assert_refused(resume(run_dir), words, capfd, tmp_path)
+
+
+def test_damaged_weights_are_named(run_dir, tmp_path, capfd):
+    for path in run_dir.glob("*/*/*.h5"):
         path.write_bytes(bytes(path.stat().st_size))
-    for arguments in (
-        ["export", run_dir, tmp_path / "saved"],
-        ["train", f"--run-dir={run_dir}", "--resume", "--minutes=1"],
-    ):
+    for arguments in (["export", run_dir, tmp_path / "saved"], resume(run_dir)):
         assert cli.main(list(map(str, arguments))) == 2
         *warnings, error = capfd.readouterr().err.splitlines()
         assert warnings and all("is damaged, and skipped" in line for line in warnings)

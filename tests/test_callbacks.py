@@ -7,58 +7,11 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from small_runs import STARTED, a_run
 
 import tf_transformer as tt
-from tf_transformer.evaluation import BLEU, LOSS
 from tf_transformer.runs import callbacks
-from tf_transformer.runs.checkpoints import Checkpoints
 from tf_transformer.runs.compile import seconds_per_batch
-
-STARTED = 1000.0
-
-
-def a_run(path, metric=BLEU, every=None, keep=5, **attributes):
-    """What callbacks read of a `Run`."""
-    training = types.SimpleNamespace(checkpoint_steps=every, minutes=None)
-
-    class Batches:
-        padding_fraction, num_target_tokens = 0.03125, 300
-
-        def __len__(self):
-            return 3
-
-    return types.SimpleNamespace(**{
-        "checkpoints": Checkpoints(path / "checkpoints", metric, keep),
-        "config": types.SimpleNamespace(training=training),
-        "workers": types.SimpleNamespace(is_chief=True),
-        "data": types.SimpleNamespace(batches=Batches()),
-        "directory": types.SimpleNamespace(log_path=path / "log.jsonl"),
-        "metric": metric, "signatures": {"val_bleu": "nrefs:1"}, "metadata": {"seed": 1},
-        "started": STARTED, "batches_seen": 0, "earlier_log": [], "total_steps": 100, **attributes,
-    })  # fmt: skip
-
-
-def test_translation_bleu_is_the_score_of_the_translations(copy_corpus, fit):
-    # Half of the sentences are right, half truncated, so that BLEU is neither 0 nor 100.
-    received, shown, history = [], [], []
-
-    def translate(sources):
-        received.append(sources)
-        return ["", *(s if i % 2 else s[: len(s) // 2] for i, s in enumerate(sources[1:], 1))]
-
-    fit(
-        tt.TranslationBleu(translate, copy_corpus.validation, num_samples=3, show=shown.append),
-        keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: history.append(dict(logs))),
-        epochs=2,
-    )
-    sources = list(copy_corpus.validation.sources)
-    translations = translate(sources)
-    expected = tt.score(translations, list(copy_corpus.validation.targets)).bleu
-    assert 0 < expected < 100
-    assert [logs["val_bleu"] for logs in history] == [expected, expected]
-    assert received[:2] == [sources, sources]
-    assert shown[:2] == [f"  {sources[0]}  →  (nothing)", f"  {sources[1]}  →  {sources[1]}"]
-    assert len(shown) == 6
 
 
 def metrics_of(name, *values):
@@ -74,7 +27,7 @@ def test_run_log_has_a_line_of_metrics_for_each_validation(fit, step_clock, tmp_
     path = tmp_path / "log.jsonl"
     path.write_text('{"step": 0}\n', encoding="utf-8")
     run = a_run(tmp_path, started=STARTED - 60, earlier_log=[{"validation_seconds": 10.0}])
-    fit(metrics_of("val_bleu", 3.0, 5.5), step_clock, callbacks.RunLog(run), epochs=2)
+    fit(metrics_of("val_bleu", 3.0, 5.5), step_clock, callbacks.Progress(run), epochs=2)
     first, *lines = map(json.loads, path.read_text(encoding="utf-8").splitlines())
     assert first == {"step": 0}, "a resumed run appends"
     expected = {
@@ -90,128 +43,71 @@ def test_run_log_has_a_line_of_metrics_for_each_validation(fit, step_clock, tmp_
     assert all(np.isfinite(line["loss"]) for line in lines)
 
 
-@pytest.mark.parametrize(
-    ("metric", "values", "best"),
-    [(BLEU, (1.0, 7.0, 7.0, 2.0, 3.0), 12), (LOSS, (2.0, 1.0, 1.0, 1.5, 3.0), 12),
-     (BLEU, (9.0, 4.0, 1.0, 2.0, 3.0), 4)],
-)  # fmt: skip
-def test_checkpoints_hold_metrics_and_the_best_is_kept(fit, tmp_path, metric, values, best):
-    # Every period here has a new callback and a new `Checkpoints`, as a new process would.
-    for value in values:
-        save = callbacks.SaveCheckpoints(a_run(tmp_path, metric, keep=2))
-        model = fit(metrics_of(metric.name, value), save, epochs=1)
-    found = Checkpoints(tmp_path / "checkpoints", metric)
-    kept = {checkpoint.step: checkpoint.metrics[metric.name] for checkpoint in found.all()}
-    assert kept == {step: values[step // 4 - 1] for step in sorted({best, 16, 20})}
-    assert found.best().step == best and found.latest().signatures == {"val_bleu": "nrefs:1"}
-    assert int(model.optimizer.iterations) == 20
-
-
 def test_checkpoints_between_validations_count_batches(fit, tmp_path):
-    run = a_run(tmp_path, every=2, keep=9, batches_seen=100)
+    run = a_run(tmp_path, {"checkpoint_steps": 2}, batches_seen=100)
     fit(metrics_of("val_bleu", 7.0, 3.0), callbacks.SaveCheckpoints(run), epochs=2)
     found = [(c.step, c.batches_seen, c.metrics.get("val_bleu")) for c in run.checkpoints.all()]
     assert found == [(2, 102, None), (4, 104, 7.0), (6, 106, None), (8, 108, 3.0)]
     assert run.batches_seen == 108
     assert {checkpoint.run_metadata["seed"] for checkpoint in run.checkpoints.all()} == {1}
+    assert run.checkpoints.latest().signatures == {"val_bleu": "nrefs:1"}
 
 
-def test_a_worker_that_is_not_the_chief_counts_and_writes_nothing(fit, tmp_path):
-    run = a_run(tmp_path, every=2, workers=types.SimpleNamespace(is_chief=False))
-    fit(callbacks.SaveCheckpoints(run), epochs=2)
-    assert run.batches_seen == 8 and not any(tmp_path.iterdir())
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_what_is_not_finite_stops_training_and_is_not_saved(tmp_path, value):
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile("adam", "mse")
 
+    def poison(batch, logs):
+        if int(model.optimizer.iterations) + 1 == 6:
+            model.set_weights([np.full_like(weight, value) for weight in model.get_weights()])
 
-@pytest.fixture
-def poisoned(line_model):
-    """Makes the weights NaN before a given step, and restores them after the test."""
-    weights = line_model.get_weights()
-
-    def before(step, value=np.nan):
-        def poison(batch, logs):
-            if int(line_model.optimizer.iterations) + 1 == step:
-                line_model.set_weights([np.full_like(w, value) for w in weights])
-
-        return keras.callbacks.LambdaCallback(on_train_batch_begin=poison)
-
-    yield before
-    line_model.set_weights(weights)
-    for variable in line_model.optimizer.variables:
-        variable.assign(np.zeros(variable.shape))
-
-
-@pytest.mark.parametrize("value", [np.nan, 1e30])  # whose square is infinite
-def test_a_loss_that_is_not_finite_stops_training_and_names_the_last_checkpoint(
-    fit, poisoned, tmp_path, value
-):
-    run = a_run(tmp_path, every=1)
+    save = callbacks.SaveCheckpoints(run := a_run(tmp_path, {"checkpoint_steps": 1}))
+    spoil = keras.callbacks.LambdaCallback(on_train_batch_begin=poison)
     with pytest.raises(callbacks.DivergedError) as refusal:
-        fit(poisoned(6, value), callbacks.StopOnNan(run), callbacks.SaveCheckpoints(run))
+        model.fit(np.ones((8, 1)), np.ones(8), batch_size=1, verbose=0, callbacks=[spoil, save])
     for part in ("step 6: the loss is", "step-00000005", "--learning-rate"):
         assert part in str(refusal.value)
+    with pytest.raises(callbacks.DivergedError, match="weights are no longer finite"):
+        save.on_train_batch_end(0, {"loss": 1.0})  # that of the batch before
     assert run.checkpoints.latest().step == 5
 
 
-def test_weights_that_are_not_finite_are_not_saved(fit, poisoned, tmp_path):
-    run = a_run(tmp_path, every=1)
-    with pytest.raises(callbacks.DivergedError, match="step 6: weights are no longer finite"):
-        fit(poisoned(6), callbacks.SaveCheckpoints(run))
-    assert run.checkpoints.latest().step == 5
-
-
-@pytest.fixture
-def lines_of_steps(monkeypatch, tmp_path, capfd):
-    """What is printed after steps that take so many seconds each, of 100 target tokens a step."""
-
-    def lines(seconds, minutes=None, **end):
-        clock = types.SimpleNamespace(now=STARTED, monotonic=lambda: clock.now)
-        monkeypatch.setattr(callbacks, "time", clock)
-        run = a_run(tmp_path, **end)
-        run.config.training.minutes = minutes
-        shown, optimizer = callbacks.Progress(run), types.SimpleNamespace()
-        shown.set_model(types.SimpleNamespace(optimizer=optimizer))
-        shown.on_epoch_begin(0)
-        printed = []
-        for batch, passed in enumerate(seconds):
-            clock.now += passed
-            optimizer.iterations = tf.constant(batch + 1)
-            shown.on_train_batch_end(batch, {"loss": 2.5})
-            printed.append(capfd.readouterr().err)
-        logs = {"loss": 2.5}
-        shown.on_epoch_end(0, logs)
-        assert capfd.readouterr().err == f"step {len(seconds)}: loss 2.5\n"
-        return printed, logs.get("tokens_per_second")
-
-    return lines
-
-
-def test_speed_and_time_left_wait_until_they_are_known(lines_of_steps):
-    assert lines_of_steps([100], total_steps=5)[1] is None
-    # The first step takes as long as the tracing; the others 40 seconds.
-    lines, speed = lines_of_steps([100, 40, 40], total_steps=5)
-    assert lines == [
-        " 20%  step 1, loss 2.500, 1:40 elapsed\n",
-        " 40%  step 2, loss 2.500, 2 tokens/s, 2:20 elapsed, 2:00 left\n",
-        " 60%  step 3, loss 2.500, 2 tokens/s, 3:00 elapsed, 1:20 left\n",
+@pytest.mark.parametrize(
+    ("minutes", "total_steps", "fractions", "left"),
+    [(None, 5, (20, 40, 60), ("0:02:00", "0:01:20")),
+     (5.0, None, (33, 47, 60), ("0:02:40", "0:02:00"))],
+)  # fmt: skip
+def test_speed_and_time_left_wait_until_they_are_known(
+    monkeypatch, tmp_path, capfd, minutes, total_steps, fractions, left
+):
+    clock = types.SimpleNamespace(now=STARTED, monotonic=lambda: clock.now)
+    monkeypatch.setattr(callbacks, "time", clock)
+    run = a_run(tmp_path, {"minutes": minutes}, total_steps=total_steps)
+    shown, optimizer = callbacks.Progress(run), types.SimpleNamespace(learning_rate=0.1)
+    shown.set_model(types.SimpleNamespace(optimizer=optimizer))
+    shown.on_epoch_begin(0)
+    # Each step has 100 target tokens; the first takes as long as the tracing.
+    for step, seconds in ((1, 100), (2, 40), (3, 40)):
+        clock.now += seconds
+        optimizer.iterations = tf.constant(step)
+        shown.on_train_batch_end(step - 1, {"loss": 2.5})
+    shown.on_epoch_end(0, {"loss": 2.5})
+    assert capfd.readouterr().err.splitlines() == [
+        f" {fractions[0]}%  step 1, loss 2.500, 0:01:40 elapsed",
+        f" {fractions[1]}%  step 2, loss 2.500, 2 tokens/s, 0:02:20 elapsed, {left[0]} left",
+        f" {fractions[2]}%  step 3, loss 2.500, 2 tokens/s, 0:03:00 elapsed, {left[1]} left",
+        "step 3: loss 2.5",
     ]
-    assert speed == 2.5
+    assert json.loads(run.directory.log_path.read_text("utf-8"))["tokens_per_second"] == 2.5
 
 
-def test_where_minutes_end_training_the_time_left_is_always_known(lines_of_steps):
-    lines, _ = lines_of_steps([150, 60], minutes=5.0, total_steps=None)
-    assert lines == [
-        " 50%  step 1, loss 2.500, 2:30 elapsed, 2:30 left\n",
-        " 70%  step 2, loss 2.500, 2 tokens/s, 3:30 elapsed, 1:30 left\n",
-    ]
-
-
-@pytest.mark.parametrize("accumulation", [1, 2])
-def test_measuring_the_speed_leaves_the_model_as_it_was(copy_corpus, accumulation, monkeypatch):
+def test_measuring_the_speed_leaves_the_model_as_it_was(copy_corpus, monkeypatch):
     tokenizer = tt.SentencePieceTokenizer.train(copy_corpus.train.sources, 280)
     batches = tt.TokenBatches.from_text(copy_corpus.train, tokenizer, tokenizer, seed=0)
     config = tt.TransformerConfig(280, 280, num_layers=1, d_model=16, num_heads=2, d_ff=16)
     model = tt.Transformer(config)
-    model.compile(tt.GradientAccumulation(tt.Adam(0.01), accumulation), tt.SmoothedCrossEntropy())
+    model.compile(tt.GradientAccumulation(tt.Adam(0.01), 2), tt.SmoothedCrossEntropy())
     model.optimizer.build(model.trainable_variables)
     variables = [*model.variables, *model.optimizer.variables]
     before = [variable.numpy() for variable in variables]
@@ -222,10 +118,10 @@ def test_measuring_the_speed_leaves_the_model_as_it_was(copy_corpus, accumulatio
         return step(self, data)
 
     monkeypatch.setattr(type(model), "train_step", train_step)
-    data = batches.dataset(accumulation=accumulation)
+    data = batches.dataset(accumulation=2)
     assert seconds_per_batch(model, data, 4) > 0
     for variable, value in zip(variables, before, strict=True):
         np.testing.assert_array_equal(variable.numpy(), value, err_msg=variable.path)
     model.fit(data, steps_per_epoch=4, shuffle=False, verbose=0)
     assert len(traces) == 1, "the graph is built once"
-    assert model.optimizer.iterations.numpy() == 4 // accumulation
+    assert model.optimizer.iterations.numpy() == 2

@@ -1,15 +1,15 @@
 """Checkpoints survive kills, full disks and flipped bits, and keep the newest and the best."""
 
-import json
 import os
 import pathlib
 import shutil
+import types
 
 import keras
 import numpy as np
 import pytest
 
-from tf_transformer.evaluation import CHRF, LOSS
+from tf_transformer.evaluation import BLEU, CHRF, LOSS
 from tf_transformer.files import remove_leftovers
 from tf_transformer.runs.checkpoints import CheckpointError, Checkpoints
 
@@ -52,60 +52,46 @@ def bleu(value):
     return {"val_bleu": float(value)}
 
 
-def test_without_checkpoints_none_is_found(checkpoints):
-    assert checkpoints.all() == list(checkpoints.intact(pytest.fail)) == []
-    assert checkpoints.latest() is checkpoints.best() is None
-    assert not checkpoints.directory.exists(), "looking makes no folder"
-
-
 def test_a_checkpoint_is_found_with_its_state(checkpoints, model):
+    assert checkpoints.all() == list(checkpoints.intact(pytest.fail)) == []
+    assert checkpoints.latest() is None
+    assert not checkpoints.directory.exists(), "looking makes no folder"
     state = {
         "batches_seen": 24, "run_metadata": {"d_model": 8}, "signatures": {"val_bleu": "nrefs:1"},
         "seconds": 2.5,
     }  # fmt: skip
     checkpoints.write(model, 12, {"val_bleu": np.float32(12.5), "loss": 2}, **state)
     (found,) = checkpoints.all()
-    assert names_in(checkpoints) == ["step-00000012"]
     assert found.step == 12 and found.metrics == {"val_bleu": 12.5, "loss": 2.0}
     assert {name: getattr(found, name) for name in state} == state
     assert found.seeds == [model.layers[0].variables[0].numpy().tolist()]
+    checkpoints.add_metrics(bleu(2), seconds=3.0)
+    assert (checkpoints.latest().metrics, checkpoints.latest().seconds) == (bleu(2), 3.0)
 
 
-def test_each_checkpoint_keeps_its_own_weights(checkpoints, model):
+def test_the_best_is_that_of_the_metric_and_of_equals_the_newest(checkpoints, model):
     # Past 8 digits the names no longer sort as the numbers do.
-    for step in (1, 99_999_999, 100_000_000):
+    values = {1: (9, 1, 5), 99_999_999: (9, 2, 3), 100_000_000: (1, 7, 3)}
+    for step, (first, second, loss) in values.items():
         set_weights(model, step % 7)
-        checkpoints.write(model, step, {})
-    assert checkpoints.latest().step == checkpoints.best().step == 100_000_000
+        checkpoints.write(model, step, {**bleu(first), "val_chrf": second, "val_loss": loss})
+    best = {
+        metric: next(Checkpoints(checkpoints.directory, metric).intact(pytest.fail, True)).step
+        for metric in (BLEU, CHRF, LOSS)
+    }
+    assert best == {BLEU: 99_999_999, CHRF: 100_000_000, LOSS: 100_000_000}
+    assert checkpoints.latest().step == 100_000_000
     for checkpoint in checkpoints.all():
         checkpoint.restore(model)
         assert has_weights(model, checkpoint.step % 7)
 
 
-@pytest.mark.parametrize("best", [1, 3, 6])
-def test_the_newest_few_and_the_best_are_kept(checkpoints, model, best):
-    for step in range(1, 7):
-        checkpoints.write(model, step, bleu(9 if step == best else 1))
+def test_the_best_the_newest_and_the_newest_validated_checkpoints_are_kept(checkpoints, model):
+    for step in range(1, 21):
+        checkpoints.write(model, step, bleu(-step) if step % 4 == 0 else {})
         assert step in steps_in(checkpoints)
-        assert step < best or best in steps_in(checkpoints), "never pruned, not for a moment"
-    assert steps_in(checkpoints) == sorted({best, 4, 5, 6})
-    assert checkpoints.best().step == best
-
-
-def test_the_best_is_that_of_the_metric_and_of_equals_the_newest(checkpoints, model):
-    values = {1: (9, 1, 5), 2: (9, 2, 3), 3: (1, 7, 3), 4: (2, 0, 4)}
-    for step, (first, second, loss) in values.items():
-        metrics = {**bleu(first), "val_chrf": second, "val_loss": loss}
-        Checkpoints(checkpoints.directory).write(model, step, metrics)
-    Checkpoints(checkpoints.directory).write(model, 5, {})
-    best = {m: Checkpoints(checkpoints.directory, m).best().step for m in (CHRF, LOSS)}
-    assert best == {CHRF: 3, LOSS: 3} and Checkpoints(checkpoints.directory).best().step == 2
-
-
-def test_checkpoints_between_validations_leave_the_validated_ones(checkpoints, model):
-    for step in range(1, 41):
-        checkpoints.write(model, step, bleu(-step) if step % 10 == 0 else {})
-    assert steps_in(checkpoints) == [10, 20, 30, 38, 39, 40]
+        assert step < 4 or 4 in steps_in(checkpoints), "the best is never pruned"
+    assert steps_in(checkpoints) == [4, 12, 16, 18, 19, 20]
 
 
 def damage_weights(folder):
@@ -119,30 +105,25 @@ def damage_weights(folder):
 HARMS = {
     "flipped bit": damage_weights,
     "no weights": lambda folder: (folder / "model.weights.h5").unlink(),
-    "half the weights": lambda folder: os.truncate(folder / "model.weights.h5", 1000),
     "no state": lambda folder: (folder / "state.json").unlink(),
     "torn state": lambda folder: os.truncate(folder / "state.json", 7),
-    "other state": lambda folder: (folder / "state.json").write_text("[1, 2]"),
-    "junk": lambda folder: (folder / "state.json").write_bytes(b"\xff\xfe\x00"),
     "no keys": lambda folder: (folder / "state.json").write_text("{}"),
 }
 
 
 @pytest.mark.parametrize("harm", HARMS.values(), ids=HARMS)
-@pytest.mark.parametrize("best_first", [False, True])
-def test_another_checkpoint_is_used_where_the_first_is_damaged(
-    checkpoints, model, harm, best_first
-):
+def test_another_checkpoint_is_used_where_the_first_is_damaged(checkpoints, model, harm):
     for step in (1, 2, 3):
         checkpoints.write(model, step, bleu(step))
     harm(checkpoints.directory / "step-00000003")
-    warnings = []
-    assert next(checkpoints.intact(warnings.append, best_first)).step == 2
-    assert ["step-00000003: is damaged" in line for line in warnings] == [True]
+    for best_first in (False, True):
+        warnings = []
+        assert next(checkpoints.intact(warnings.append, best_first)).step == 2
+        assert ["step-00000003: is damaged" in line for line in warnings] == [True]
     for step in (1, 2):
         harm(checkpoints.directory / f"step-{step:08d}")
     with pytest.raises(CheckpointError, match="none of its 3 checkpoints can be read"):
-        next(checkpoints.intact(warnings.append, best_first))
+        next(checkpoints.intact(warnings.append))
 
 
 def test_damaged_checkpoints_set_aside_are_no_longer_the_newest(checkpoints, model):
@@ -162,15 +143,10 @@ def test_all_differences_to_the_run_metadata_are_named(checkpoints, model):
     checkpoints.write(model, 1, {}, run_metadata=metadata)
     latest = checkpoints.latest()
     latest.require({"d_model": 8, "seed": 0, "of later versions": True})
-    with pytest.raises(CheckpointError) as refusal:
+    with pytest.raises(
+        CheckpointError, match="d_model was 8 and is 16; num_heads was 2 and is 4\\."
+    ):
         latest.require({"d_model": 16, "num_heads": 4, "seed": 0})
-    for part in ("step-00000001", "d_model was 8 and is 16", "num_heads was 2 and is 4"):
-        assert part in str(refusal.value)
-    assert "seed" not in str(refusal.value)
-
-
-class KilledError(BaseException):
-    """What ends the process."""
 
 
 @pytest.mark.parametrize("call", ["pathlib.Path.rename", "shutil.rmtree", "os.fsync"])
@@ -179,25 +155,17 @@ def test_a_kill_at_any_change_of_the_disk_loses_no_checkpoint(
     checkpoints, model, monkeypatch, call, step
 ):
     def die(*_, **__):
-        raise KilledError
+        raise KeyboardInterrupt
 
     checkpoints.write(model, 5, bleu(1))
-    with monkeypatch.context() as patch, pytest.raises(KilledError):
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(call, die)
         checkpoints.write(model, step, bleu(1))
     remove_leftovers(checkpoints.directory)
     assert next(checkpoints.intact(lambda line: None)).step in (5, step)
-
-
-def test_a_step_written_again_replaces_the_first(checkpoints, model):
-    for value in (1, 2):
-        checkpoints.write(model, 5, bleu(value))
-    assert [checkpoint.metrics for checkpoint in checkpoints.all()] == [bleu(2)]
-    assert names_in(checkpoints) == ["step-00000005"]
-
-
-def full_disk(path):
-    return shutil._ntuple_diskusage(10**6, 10**6, 0)
+    checkpoints.write(model, step, bleu(2))
+    assert checkpoints.latest().metrics == bleu(2), "a step written again replaces the first"
+    assert names_in(checkpoints) == [f"step-0000000{number}" for number in sorted({5, step})]
 
 
 def fail(path, *_, **__):
@@ -211,15 +179,13 @@ def test_a_full_disk_is_one_line_and_keeps_the_checkpoints(checkpoints, model, m
     checkpoints.write(model, 1, bleu(1))
     with monkeypatch.context() as patch:
         if full == "before":
-            patch.setattr(shutil, "disk_usage", full_disk)
+            patch.setattr(shutil, "disk_usage", lambda _: types.SimpleNamespace(free=0))
         else:
             patch.setattr(model, "save_weights", fail)
         for step in (1, 2):
-            with pytest.raises(CheckpointError, match="No space left") as refusal:
+            line = f"step {step} could not be written: No space left .* last good one is of step 1"
+            with pytest.raises(CheckpointError, match=line):
                 checkpoints.write(model, step, bleu(9))
-            assert f"step {step} could not be written" in str(refusal.value)
-            assert "last good one is of step 1" in str(refusal.value)
-            assert "\n" not in str(refusal.value)
     assert names_in(checkpoints) == ["step-00000001"]
     set_weights(model, 99)
     next(checkpoints.intact(pytest.fail)).restore(model)
@@ -246,17 +212,3 @@ def test_files_are_flushed_before_they_are_renamed(checkpoints, model, monkeypat
     assert {"model.weights.h5", "state.json", ".writing-step"} <= {*done[:moved]}
     assert done[moved - 1] == ".writing-step"
     assert done[moved + 1 :] == ["checkpoints"]
-
-
-def test_a_model_of_other_sizes_is_refused(checkpoints, model):
-    checkpoints.write(model, 1, {})
-    other = keras.Sequential([keras.Input((3,)), keras.layers.Dense(4)])
-    with pytest.raises(ValueError):
-        checkpoints.latest().restore(other)
-
-
-def test_the_state_is_plain_json(checkpoints, model):
-    checkpoints.write(model, 1, bleu(1))
-    checkpoints.add_metrics(bleu(2), seconds=3.0)
-    state = json.loads((checkpoints.latest().path / "state.json").read_text(encoding="utf-8"))
-    assert state["step"] == 1 and state["metrics"] == bleu(2) and state["seconds"] == 3.0

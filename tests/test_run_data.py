@@ -1,4 +1,4 @@
-"""Tests of a run's data: the vocabulary that a text allows, and the line on held-out pairs."""
+"""The data of a run: the vocabulary that a text allows, and the line on held-out pairs."""
 
 import pytest
 import tensorflow as tf
@@ -17,14 +17,10 @@ CHINESE = [chr(code) for code in range(0x4E00, 0x4E00 + 600)]
 def prepare(tmp_path, capfd):
     """Returns a function: configuration, data and printed lines of a run with these pairs."""
 
-    def prepare_pairs(pairs, source_noise=None, data=None, **tokenizer):
-        if data is None:
-            path = tmp_path / "pairs.tsv"
-            path.write_text("".join(f"{s}\t{t}\n" for s, t in pairs), encoding="utf-8")
-            data = {"train_tsv": str(path)} | (
-                {} if source_noise is None else {"source_noise": source_noise}
-            )
-        tables = {"data": data, "tokenizer": tokenizer}
+    def prepare_pairs(pairs, data=None, **tokenizer):
+        path = tmp_path / "pairs.tsv"
+        path.write_text("".join(f"{s}\t{t}\n" for s, t in pairs), encoding="utf-8")
+        tables = {"data": {"train_tsv": str(path), **(data or {})}, "tokenizer": tokenizer}
         workers = Workers(tf.distribute.get_strategy())
         found = prepare_data(
             RunConfig.from_dict(tables), RunDirectory(tmp_path / "run"), workers, resume=False
@@ -39,25 +35,13 @@ def phrases():
     return list(tt.phrasebook(500, 1, 0).train)
 
 
-def pairs_of(count):
-    """So many pairs with few subwords, no source twice."""
-    return [(f"a{i} b", f"c{i} d") for i in range(count)]
-
-
 @pytest.mark.parametrize(("num_pairs", "held_out", "size"), [(50, 5, 400), (500, 50, 1_000)])
 def test_small_corpora_have_a_default_vocabulary(prepare, phrases, num_pairs, held_out, size):
-    config, data, printed = prepare(phrases[:num_pairs])
-    assert printed == [
-        f"Held out {held_out} of {num_pairs} pairs for validation; give --validation-tsv to "
-        "choose them.",
-        f"Training a tokenizer of {size:,} subwords on {num_pairs - held_out} sentence pairs.",
-    ]
-    assert config.tokenizer.vocab_size == data.source_tokenizer.vocab_size == size
+    config, data, _ = prepare(phrases[:num_pairs])
+    assert config.tokenizer.vocab_size == data.tokenizers[0].vocab_size == size
     assert config.model.source_vocab_size == config.model.target_vocab_size == size
-    assert (len(data.corpus.train), len(data.corpus.validation)) == (
-        num_pairs - held_out,
-        held_out,
-    )
+    assert len(data.corpus.train) == num_pairs - held_out
+    assert len(data.corpus.validation) == held_out
 
 
 @pytest.mark.parametrize("joint", [True, False])
@@ -66,7 +50,7 @@ def test_a_vocabulary_shrinks_to_what_the_text_allows(prepare, joint):
     config, data, printed = prepare(pairs, joint=joint)
     sizes = [tokenizer.vocab_size for tokenizer in data.tokenizers]
     assert 260 < sizes[0] <= sizes[1] < 400 and (sizes[0] == sizes[1]) == joint
-    assert (data.source_tokenizer is data.target_tokenizer) == joint
+    assert (data.tokenizers[0] is data.tokenizers[1]) == joint
     assert printed[-len(set(sizes)) :] == [
         f"The text has {size} different subwords." for size in dict.fromkeys(sizes)
     ]
@@ -86,23 +70,23 @@ def test_a_default_vocabulary_grows_where_the_text_has_many_characters(prepare, 
     sides = [map("".join, data.corpus.train), (source for source, _ in data.corpus.train)]
     needed = 260 + len(set("".join(sides[not joint])) | {" "})
     assert f"The characters of the text alone need {needed:,} subwords." in printed
-    assert data.source_tokenizer.vocab_size == config.model.source_vocab_size == needed + 200
+    tokenizer = data.tokenizers[0]
+    assert tokenizer.vocab_size == config.model.source_vocab_size == needed + 200
     assert config.tokenizer.vocab_size == needed + 200
-    ids = data.source_tokenizer.encode([pairs[0][0]])[0]
-    assert not any(p.startswith("<0x") for p in data.source_tokenizer.subwords(ids))
+    ids = tokenizer.encode([pairs[0][0]])[0]
+    assert not any(p.startswith("<0x") for p in tokenizer.subwords(ids))
     with pytest.raises(ConfigError, match=f"=400 is too small .* at least {needed}"):
         prepare(pairs, vocab_size=400, joint=joint)
 
 
 def test_the_sources_of_an_epoch_have_the_noise_of_the_configuration(prepare, phrases):
-    def sources(**options):
-        _, data, _ = prepare(phrases, **options)
+    def sources(source_noise):
+        _, data, _ = prepare(phrases, {"source_noise": source_noise})
         batches = [inputs["source_ids"].numpy() for inputs, *_ in data.batches.dataset(0, 1)]
-        return {text for ids in batches for text in data.source_tokenizer.decode(ids.tolist())}
+        return {text for ids in batches for text in data.tokenizers[0].decode(ids.tolist())}
 
     plain = {source for source, _ in phrases}
-    assert sources() <= plain and sources(source_noise=0.0) <= plain
-    assert len(sources(source_noise=0.5) - plain) > 200
+    assert sources(0.0) <= plain and len(sources(0.5) - plain) > 200
 
 
 def test_pairs_dropped_for_their_source_are_counted(prepare):
@@ -115,35 +99,10 @@ def test_pairs_dropped_for_their_source_are_counted(prepare):
     assert data.description.startswith("40 training pairs of tsv; dropped: 0 blank")
 
 
-def test_the_first_and_the_last_pair_of_files_are_named(prepare, tmp_path):
-    for number, (source, target) in enumerate(pairs_of(11), 1):
-        (tmp_path / f"part{number}.en").write_text(source)
-        (tmp_path / f"fr-{number:02}.txt").write_text(target)
-    patterns = f"{tmp_path}/part*.en", f"{tmp_path}/fr-*.txt"
-    *_, printed = prepare(
-        None, data=dict(zip(("train_source", "train_target"), patterns, strict=True))
-    )
+def test_validation_pairs_that_are_trained_are_counted(prepare, tmp_path):
+    (tmp_path / "validation.tsv").write_text("a1 b\tc1 d\na1  b\tc1 d \na2 b\tother\nnew\tnew")
+    pairs = [(f"a{i} b", f"c{i} d") for i in range(11)]
+    *_, printed = prepare(pairs, {"validation_tsv": f"{tmp_path}/validation.tsv"})
     assert printed[0] == (
-        f"11 files on each side: {tmp_path}/part1.en with {tmp_path}/fr-01.txt, …, "
-        f"{tmp_path}/part11.en with {tmp_path}/fr-11.txt."
-    )
-
-
-@pytest.mark.parametrize(
-    ("validation", "expected"),
-    [
-        (
-            ["a1 b\tc1 d", "a1  b\tc1 d ", "a2 b\tother", "new\tnew"],
-            "Validation pairs that are training pairs too: 2 of 4; their scores are too good.",
-        ),
-        (["a1 b c1\td", "new\tnew"], None),
-    ],
-)
-def test_validation_pairs_that_are_trained_are_counted(prepare, tmp_path, validation, expected):
-    (tmp_path / "pairs.tsv").write_text("".join(f"{s}\t{t}\n" for s, t in pairs_of(11)))
-    (tmp_path / "validation.tsv").write_text("\n".join(validation))
-    files = {"train_tsv": f"{tmp_path}/pairs.tsv", "validation_tsv": f"{tmp_path}/validation.tsv"}
-    *_, printed = prepare(None, data=files)
-    assert [line for line in printed if line.startswith("Validation")] == (
-        [expected] if expected else []
+        "Validation pairs that are training pairs too: 2 of 4; their scores are too good."
     )

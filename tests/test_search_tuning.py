@@ -46,15 +46,12 @@ class Translator:
         # Equals: the one nearest 0.6.
         ({None: 5, 0.2: 2, 0.6: 2, 1.0: 2, 1.4: 2}, 4, 0.6),
         ({None: 5, 0.2: 4, 0.6: 3, 1.0: 2, 1.4: 2}, 4, 1.0),
-        ({None: 5, 0.2: 2, 0.6: 3, 1.0: 4, 1.4: 2}, 4, 0.2),
         ({None: 2, 0.2: 2, 0.6: 2, 1.0: 2, 1.4: 2}, 4, 0.6),
         # Greedy search where it is better than all.
         ({None: 1, 0.2: 4, 0.6: 4, 1.0: 4, 1.4: 2}, 1, 1.4),
     ],
 )
-@pytest.mark.parametrize(
-    ("words", "metric"), [(WORDS, BLEU), (WORDS, CHRF), (CHINESE, BLEU), (WORDS, LOSS)]
-)
+@pytest.mark.parametrize(("words", "metric"), [(WORDS, CHRF), (CHINESE, BLEU), (WORDS, LOSS)])
 def test_the_best_search_is_chosen(lacking, beam_size, length_penalty, words, metric):
     validation = text(20, words)
     translator = Translator(lacking, words)
@@ -62,27 +59,23 @@ def test_the_best_search_is_chosen(lacking, beam_size, length_penalty, words, me
     assert choice.metric == ("chrF" if metric == CHRF else "BLEU")
     assert (choice.beam_size, choice.length_penalty) == (beam_size, length_penalty)
     assert choice.sentences == 20
-    found = {score.length_penalty: score for score in choice.scores}
-    assert set(found) == set(lacking)
-    assert {p: score.beam_size for p, score in found.items()} == {None: 1} | dict.fromkeys(
-        LENGTH_PENALTIES, 4
-    )
-    for penalty, score in found.items():
-        search = (1, None) if penalty is None else (4, penalty)
-        expected = tt.score(translator(validation.sources, *search), validation.targets)
+    assert {score.length_penalty: score.beam_size for score in choice.scores} == {
+        None: 1, **dict.fromkeys(LENGTH_PENALTIES, 4)
+    }  # fmt: skip
+    for found in choice.scores:
+        translations = translator(validation.sources, found.beam_size, found.length_penalty)
+        expected = tt.score(translations, validation.targets)
         wanted = (expected.bleu, expected.signature)
         if metric == CHRF:
             wanted = (expected.chrf, expected.chrf_signature)
-        assert (score.score, choice.signature) == wanted
-        assert f"{score.score:.2f}" in str(choice)
-    assert "\n" not in str(choice)
+        assert (found.score, choice.signature) == wanted
+        assert f"{found.score:.2f}" in str(choice)
 
 
 @pytest.mark.parametrize(
     ("num_pairs", "max_seconds", "least", "most"),
-    [(12, 60, 12, 12), (999, 60, 999, 999), (3500, 60, 1000, 1000), (12, 0, 12, 12),
-     (999, 0, 50, 150), (3500, 0, 50, 150)],
-)  # fmt: skip
+    [(999, 60, 999, 999), (3500, 60, 1000, 1000), (12, 0, 12, 12), (3500, 0, 50, 150)],
+)
 def test_the_sentences_are_bounded_and_come_from_all_of_the_text(
     num_pairs, max_seconds, least, most
 ):
@@ -102,8 +95,3 @@ def test_the_sentences_are_bounded_and_come_from_all_of_the_text(
     again = Translator(translator.lacking)
     assert choose_search(again, validation, max_seconds=max_seconds) == choice
     assert again.calls == translator.calls
-
-
-def test_without_a_pair_nothing_can_be_chosen():
-    with pytest.raises(ValueError, match="at least one"):
-        choose_search(Translator({}), tt.ParallelText((), ()))

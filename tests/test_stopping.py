@@ -4,9 +4,11 @@ import signal
 
 import keras
 import pytest
-from small_runs import train
+from small_runs import STARTED, a_run, train
 
+import tf_transformer as tt
 from tf_transformer.evaluation import BLEU, LOSS
+from tf_transformer.runs import callbacks
 from tf_transformer.runs.run_directory import RunDirectory
 from tf_transformer.training import stopping
 from tf_transformer.training.schedules import TimedTrapezoidSchedule
@@ -19,51 +21,52 @@ def periods():
     return noted, keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, _: noted.append(epoch))
 
 
-@pytest.mark.parametrize("steps", [1, 4, 6, 9])
-def test_step_limit_stops_at_its_step_whatever_the_period(fit, periods, steps):
-    model = fit(stopping.StepLimit(steps), periods[1])
+def limit(tmp_path, model, minutes=None, total_steps=None, **attributes):
+    run = a_run(tmp_path, {"minutes": minutes}, model=model, total_steps=total_steps, **attributes)
+    return callbacks.Limit(run)
+
+
+@pytest.mark.parametrize("steps", [1, 4, 6])
+def test_steps_end_training_whatever_the_period(fit, line_model, tmp_path, periods, steps):
+    model = fit(limit(tmp_path, line_model, total_steps=steps), periods[1])
     assert int(model.optimizer.iterations) == steps
     assert len(periods[0]) == -(-steps // 4), "an incomplete last period is validated too"
-    assert int(fit(stopping.StepLimit(steps + 2)).optimizer.iterations) == steps + 2, "of the run"
 
 
 # Periods of 4 steps and a validation take 65 seconds.
 @pytest.mark.parametrize(
     ("seconds", "steps", "taken"),
     [
-        (120, 7, 120), (130, 8, 130), (175, 10, 175), (195, 12, 195),
+        (120, 7, 120), (175, 10, 175), (195, 12, 195),
         (1, 1, 35),  # over before the first step ends
         (60, 4, 65),  # over after the first validation, whose time is not known before
         (90, 4, 65),  # not over, but another step and validation would take longer
     ],
 )  # fmt: skip
-def test_time_limit_is_met_with_the_last_validation(fit, step_clock, seconds, steps, taken):
-    model = fit(step_clock, stopping.TimeLimit(seconds / 60, started=1000.0))
+def test_minutes_end_with_the_last_validation(
+    fit, line_model, tmp_path, step_clock, seconds, steps, taken
+):
+    model = fit(step_clock, limit(tmp_path, line_model, seconds / 60))
     assert int(model.optimizer.iterations) == steps
-    assert step_clock.now == 1000 + taken
+    assert step_clock.now == STARTED + taken
 
 
-def test_time_drives_the_learning_rate_to_zero_at_the_end(fit, step_clock):
-    seen = []
-
-    def times_of(started, **options):
-        schedule = TimedTrapezoidSchedule(1.0, warmup_steps=1, decay_fraction=1.0)
-        look = keras.callbacks.LambdaCallback(
-            on_train_batch_begin=lambda batch, logs: seen.append(float(schedule.time_spent.numpy()))
-        )
-        seen.clear()
-        fit(look, step_clock, stopping.TimeLimit(195 / 60, started, schedule=schedule, **options))
-        assert float(schedule.time_spent.numpy()) == 1
-        return seen
-
-    times = times_of(1000.0)
-    assert times[0] == 0 and times == sorted(times)
-    assert times[3] == pytest.approx(30 / 195, abs=1e-5)
+def test_time_drives_the_learning_rate_to_zero_at_the_end(fit, line_model, tmp_path, step_clock):
+    schedule, seen = TimedTrapezoidSchedule(1.0, warmup_steps=1, decay_fraction=1.0), []
+    look = keras.callbacks.LambdaCallback(
+        on_train_batch_begin=lambda batch, logs: seen.append(float(schedule.time_spent.numpy()))
+    )
+    fit(look, step_clock, limit(tmp_path, line_model, 195 / 60, schedule=schedule))
+    assert seen[0] == 0 and seen == sorted(seen)
+    assert seen[3] == pytest.approx(30 / 195, abs=1e-5)
     # The time of the last validation is known after the first: 170 seconds are for the rest.
-    assert times[4] == pytest.approx(65 / 170, abs=1e-5)
+    assert seen[4] == pytest.approx(65 / 170, abs=1e-5)
+    assert float(schedule.time_spent.numpy()) == 1
     # A resumed run knows it from the beginning.
-    times = times_of(step_clock.now - 65, validation_seconds=25.0)
-    assert times[0] == pytest.approx(65 / 170, abs=1e-5)
+    seen.clear()
+    earlier = {"started": step_clock.now - 65, "earlier_log": [{"validation_seconds": 25.0}]}
+    fit(look, step_clock, limit(tmp_path, line_model, 195 / 60, schedule=schedule, **earlier))
+    assert seen[0] == pytest.approx(65 / 170, abs=1e-5)
 
 
 class Send(keras.callbacks.Callback):
@@ -79,59 +82,77 @@ class Send(keras.callbacks.Callback):
                 signal.raise_signal(self._number)
 
 
-def test_ctrl_c_stops_after_the_step_and_still_validates(fit, periods, capfd):
-    before = signal.getsignal(signal.SIGINT)
-    stop = stopping.StopOnSignal()
-    model = fit(Send(signal.SIGINT, 6), stop, periods[1], stopping.StepLimit(50))
-    assert stop.signal == signal.SIGINT
-    assert int(model.optimizer.iterations) == 6
-    assert periods[0] == [0, 1]
-    assert signal.getsignal(signal.SIGINT) is before
-    assert "once more" in capfd.readouterr().err
+@pytest.fixture
+def fit_with_signal(fit, line_model, tmp_path):
+    """Trains, where a signal comes in a step, until it stops; returns the signal that was seen."""
+
+    def run(number, step, *others, times=1):
+        before = signal.getsignal(number)
+        with stopping.StopOnSignal() as stop:
+            try:
+                fit(
+                    Send(number, step, times),
+                    *others,
+                    stop,
+                    limit(tmp_path, line_model, total_steps=50),
+                )
+            except stopping.Terminated:
+                assert number == signal.SIGTERM
+        assert signal.getsignal(number) is before
+        return stop.signal
+
+    return run
 
 
-@pytest.mark.parametrize(("step", "validated"), [(6, [0]), (8, [0, 1])])
-def test_sigterm_stops_after_the_step_and_validates_only_if_due(
-    fit, line_model, periods, step, validated
+@pytest.mark.parametrize(
+    ("number", "step", "validated"),
+    [(signal.SIGINT, 6, [0, 1]), (signal.SIGTERM, 6, [0]), (signal.SIGTERM, 8, [0, 1])],
+)
+def test_a_signal_stops_after_the_step_and_sigterm_validates_only_if_it_is_due(
+    fit_with_signal, line_model, periods, number, step, validated
 ):
-    before = signal.getsignal(signal.SIGTERM)
-    stop = stopping.StopOnSignal()
-    try:
-        fit(Send(signal.SIGTERM, step), periods[1], stop)
-        assert step == 8, "the end of a period"
-    except stopping.Terminated:
-        assert step == 6
-    assert stop.signal == signal.SIGTERM
+    assert fit_with_signal(number, step, periods[1]) == number
     assert int(line_model.optimizer.iterations) == step
     assert periods[0] == validated
-    stop.restore()
-    assert signal.getsignal(signal.SIGTERM) is before
-
-
-class SecondSignalError(Exception):
-    """What the earlier handler raises."""
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_second_signal_is_handled_as_before(fit, number):
+def test_a_second_signal_is_handled_as_before(fit_with_signal, number):
     def interrupt(number, frame):
-        raise SecondSignalError
+        raise BrokenPipeError  # as good as any
 
     before = signal.signal(number, interrupt)
     try:
-        with pytest.raises(SecondSignalError):
-            fit(stopping.StopOnSignal(), Send(number, 2, times=2), stopping.StepLimit(50))
+        with pytest.raises(BrokenPipeError):
+            fit_with_signal(number, 2, times=2)
         assert signal.getsignal(number) is interrupt
     finally:
         signal.signal(number, before)
 
 
-def test_without_a_signal_nothing_is_stopped(fit):
-    before = signal.getsignal(signal.SIGINT)
-    stop = stopping.StopOnSignal()
-    model = fit(stop, stopping.StepLimit(5))
-    assert signal.getsignal(signal.SIGINT) is before
-    assert not stop.signal and int(model.optimizer.iterations) == 5
+@pytest.mark.parametrize("ender", ["limit", "signal"])
+def test_training_never_stops_between_the_batches_of_an_update(
+    fit, step_clock, line_model, tmp_path, ender
+):
+    adam, begun = line_model.optimizer, []
+
+    def interrupt(batch, logs):
+        begun.append(batch)
+        if len(begun) == 3:
+            signal.raise_signal(signal.SIGINT)
+
+    once = keras.callbacks.LambdaCallback(on_train_batch_begin=interrupt)
+    line_model.compile(tt.GradientAccumulation(keras.optimizers.SGD(0.1), 2), "mse")
+    try:
+        with stopping.StopOnSignal() as stop:
+            if ender == "limit":  # over after the 3rd batch of 10 seconds
+                fit(step_clock, limit(tmp_path, line_model, 25 / 60))
+            else:  # in the 3rd batch
+                fit(once, stop)
+        assert int(line_model.optimizer.iterations) == 2
+        assert int(line_model.optimizer.variables[0].numpy()) == 4
+    finally:
+        line_model.compile(adam, "mse")
 
 
 FALLING = (5.0, 4.0, 3.0, 2.0, 1.0)
@@ -152,16 +173,14 @@ FALLING = (5.0, 4.0, 3.0, 2.0, 1.0)
     ],
 )
 def test_patience_counts_validations_since_the_best_while_the_rate_falls(
-    fit, metric, values, rates, is_due
+    tmp_path, metric, values, rates, is_due
 ):
-    earlier = list(zip(values, rates, strict=False))
-    assert stopping.EarlyStopping(2, metric, earlier).is_due == is_due
-    put = keras.callbacks.LambdaCallback(
-        on_epoch_end=lambda epoch, logs: logs.update({metric.name: earlier[-1][0]})
-    )
-    patience = stopping.EarlyStopping(2, metric, earlier[:-1])
-    model = fit(put, patience, epochs=1)
-    assert model.stop_training == patience.is_due
+    log = [
+        {metric.name: value, "learning_rate": rate}
+        for value, rate in zip(values, rates, strict=False)
+    ]
+    run = a_run(tmp_path, {"patience": 2}, metric, earlier_log=log)
+    assert callbacks.EarlyStopping(run).is_due == is_due
 
 
 @pytest.mark.usefixtures("use_small_copy_task")
@@ -171,7 +190,5 @@ def test_early_stopping_ends_a_run_and_counts_earlier_validations_when_it_resume
     assert [line["step"] for line in RunDirectory(early_stopped_run).log()] == [2, 4, 6]
     before = {p: p.stat().st_mtime_ns for p in early_stopped_run.rglob("*")}
     train(early_stopped_run, "--resume", "--steps=1000")
-    printed = capfd.readouterr().err
-    assert "Nothing to do: the last 2 validations up to step 6" in printed
-    assert "without --patience" in printed
+    assert "Nothing to do: the last 2 validations up to step 6" in capfd.readouterr().err
     assert {p: p.stat().st_mtime_ns for p in early_stopped_run.rglob("*")} == before

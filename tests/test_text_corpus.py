@@ -81,8 +81,8 @@ def test_the_data_of_a_run(text_file, tmp_path, capfd, cached):
     assert found.description.startswith(
         "54 training sentences of monolingual; dropped: 1 blank, 0 too long."
     )
-    tokenizer = found.source_tokenizer
-    assert tokenizer is found.target_tokenizer or tokenizer.model == found.target_tokenizer.model
+    tokenizer, of_target = found.tokenizers
+    assert tokenizer.model == of_target.model
     sentences = [target for _, target in found.corpus.train]
     for epoch in (0, 1):
         seen = []

@@ -1,9 +1,5 @@
 """Tests of the output projection and of statistics of labels, from all logits or in parts."""
 
-import json
-import subprocess
-import sys
-
 import keras
 import numpy as np
 import pytest
@@ -24,9 +20,6 @@ BIAS = RNG.normal(size=VOCAB_SIZE).astype("float32")
 LABELS = np.array([[1, 5, 2, 0, 0], [4, 0, 0, 0, 0], [3, 6, 1, 2, 5]], "int32")
 # Functions of the statistics, such as the loss; the last has no gradient.
 UPSTREAM = RNG.normal(size=(BATCH, LENGTH, 3)).astype("float32")
-PADDINGS = pytest.mark.parametrize("pad_id", [0, 3])
-BIASES = pytest.mark.parametrize("bias", [BIAS, None], ids=["bias", "no bias"])
-WAYS = pytest.mark.parametrize("wrap", [lambda f: f, tf.function], ids=["eager", "graph"])
 
 
 def plain_statistics(labels, logits, pad_id):
@@ -50,8 +43,7 @@ def with_gradients(function, *tensors):
     return [statistics, *tape.gradient(total, tensors)]
 
 
-@WAYS
-@PADDINGS
+@pytest.mark.parametrize(("pad_id", "wrap"), [(0, lambda function: function), (3, tf.function)])
 def test_statistics_and_their_gradients_are_what_their_definition_says(pad_id, wrap):
     logits = HIDDEN @ KERNEL
 
@@ -68,10 +60,12 @@ def test_statistics_and_their_gradients_are_what_their_definition_says(pad_id, w
 
 
 # 15 tokens of 7 logits: one token at a time, 4 parts, 2 parts with the last incomplete, 1 part.
-@pytest.mark.parametrize("logits_at_once", [1, 28, 60, 10_000])
-@WAYS
-@BIASES
-@PADDINGS
+@pytest.mark.parametrize(
+    ("logits_at_once", "wrap"),
+    [(1, tf.function), (28, tf.function), (60, tf.function), (10_000, tf.function),
+     (60, lambda function: function)],
+)  # fmt: skip
+@pytest.mark.parametrize(("bias", "pad_id"), [(BIAS, 3), (None, 0)], ids=["bias", "no bias"])
 def test_projected_statistics_are_those_of_the_product(pad_id, bias, wrap, logits_at_once):
     weights = [KERNEL] if bias is None else [KERNEL, bias]
 
@@ -88,9 +82,8 @@ def test_projected_statistics_are_those_of_the_product(pad_id, bias, wrap, logit
         np.testing.assert_allclose(ours, theirs, atol=5e-6)
 
 
-@WAYS
 @pytest.mark.parametrize("shape", [(0, 5), (2, 0)])
-def test_no_tokens_give_no_statistics(shape, wrap):
+def test_no_tokens_give_no_statistics(shape):
     # As on a replica that gets no sentence of a batch.
     def with_gradient(labels, hidden, kernel):
         with tf.GradientTape() as tape:
@@ -99,7 +92,7 @@ def test_no_tokens_give_no_statistics(shape, wrap):
         return statistics, tape.gradient(statistics, kernel)
 
     tensors = tf.zeros(shape, "int32"), tf.zeros((*shape, D_MODEL)), tf.constant(KERNEL)
-    statistics, gradient = wrap(with_gradient)(*tensors)
+    statistics, gradient = tf.function(with_gradient)(*tensors)
     assert statistics.shape == (*shape, 3)
     assert gradient.shape == KERNEL.shape and not gradient.numpy().any()
 
@@ -122,46 +115,42 @@ def test_output_projection_round_trip(tied, randomise):
 
 
 MEMORY_SCRIPT = """
-import json, sys
+import json
 import tensorflow as tf
 from tf_transformer.layers.output import projected_token_statistics
 
-kernel = tf.ones((256, 16384))
-
-@tf.function(input_signature=[tf.TensorSpec((64, None), tf.int32)])
-def step(labels):
-    hidden = tf.ones((64, tf.shape(labels)[1], 256))
-    with tf.GradientTape() as tape:
-        tape.watch(kernel)
-        statistics = projected_token_statistics(labels, hidden, kernel, None, 0, int(sys.argv[1]))
-    return tape.gradient(statistics, kernel)
+kernel = tf.ones((16, 16384))
 
 def peak():
     # Not getrusage: a process inherits that from the one that started it.
     status = open("/proc/self/status").read()
     return int(status.split("VmHWM:")[1].split()[0]) / 1024
 
-step(tf.ones((64, 1), tf.int32))
-before = peak()
-step(tf.ones((64, 64), tf.int32))
-print(json.dumps(peak() - before))
+def growth(logits_at_once):
+    @tf.function(input_signature=[tf.TensorSpec((64, None), tf.int32)])
+    def step(labels):
+        hidden = tf.ones((64, tf.shape(labels)[1], 16))
+        with tf.GradientTape() as tape:
+            tape.watch(kernel)
+            statistics = projected_token_statistics(labels, hidden, kernel, None, 0, logits_at_once)
+        return tape.gradient(statistics, kernel)
+
+    step(tf.ones((64, 1), tf.int32))
+    before = peak()
+    step(tf.ones((64, 64), tf.int32))
+    return peak() - before
+
+print(json.dumps([growth(2**20), growth(2**30)]))
 """
 
 
-@pytest.mark.parametrize(
-    ("logits_at_once", "least", "most"), [(2**20, 0, 120), (2**30, 256, 1024)], ids=["few", "all"]
-)
-def test_few_logits_are_in_memory_at_a_time(logits_at_once, least, most):
-    # All logits are 256 MiB, of which a step needs two or more; 2^20 of them are 4, the kernel 16.
-    # Were parts computed side by side, on two cores it would be 180.
-    command = [sys.executable, "-c", MEMORY_SCRIPT, str(logits_at_once)]
-    result = subprocess.run(command, capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
-    assert least <= json.loads(result.stdout.splitlines()[-1]) <= most
+def test_few_logits_are_in_memory_at_a_time(result_of):
+    # All logits are 256 MiB, of which a step needs two or more; 2^20 of them are 4.
+    few, all_of_them = result_of(MEMORY_SCRIPT)
+    assert few <= 120 < 256 <= all_of_them <= 1024
 
 
-@pytest.mark.parametrize("accumulation_steps", [1, 2])
-def test_training_on_statistics_is_training_on_logits(accumulation_steps):
+def test_training_on_statistics_is_training_on_logits():
     sizes = dict(num_layers=1, d_model=16, num_heads=2, d_ff=32, dropout_rate=0.0)
     ids = RNG.integers(4, 40, (6, 8, 9))
     weights, logs = [], []
@@ -172,10 +161,7 @@ def test_training_on_statistics_is_training_on_logits(accumulation_steps):
             measure(from_statistics=chunked)
             for measure in (tt.SmoothedCrossEntropy, tt.Perplexity, tt.TokenAccuracy)
         )
-        optimizer = tt.Adam(0.01)
-        if accumulation_steps > 1:
-            optimizer = tt.GradientAccumulation(optimizer, accumulation_steps)
-        model.compile(optimizer, loss, metrics=metrics)
+        model.compile(tt.GradientAccumulation(tt.Adam(0.01), 2), loss, metrics=metrics)
         inputs = {"source_ids": ids, "target_ids": ids[..., :-1]}
         inputs = {**inputs, "labels": ids[..., 1:]} if chunked else inputs
         data = tf.data.Dataset.from_tensor_slices((inputs, ids[..., 1:]))

@@ -65,33 +65,21 @@ def interrupted(tmp_path_factory, write_copy_task):
     }  # fmt: skip
 
 
-def test_a_killed_worker_ends_the_others_with_one_line(interrupted):
+def test_a_killed_worker_ends_the_others_with_one_line_and_all_resume(interrupted):
     assert "another worker failed" in interrupted["failure"].splitlines()[-1]
     assert "--resume" in interrupted["failure"] and "Traceback" not in interrupted["failure"]
     assert interrupted["seconds"] < 120
-
-
-def test_the_chief_alone_writes(interrupted):
-    assert not interrupted["elsewhere"].exists()
-    assert "the chief writes the run" in interrupted["stopped"][1]
-
-
-def test_workers_resume_at_their_last_checkpoint(interrupted):
     for checkpoint in interrupted["checkpoints"]:
         assert checkpoint.batches_seen == checkpoint.step
         assert checkpoint.is_intact()
     assert interrupted["checkpoints"][-1].step >= interrupted["stopped_at"] + 3
 
 
-def test_a_signal_to_one_worker_stops_all_at_the_same_step(interrupted):
-    steps = [
-        line.split()[3]
-        for printed in interrupted["stopped"]
-        for line in printed.splitlines()
-        if line.startswith("Stopped at step")
-    ]
-    assert steps[0] == steps[1]
-    assert int(steps[0].replace(",", "")) == interrupted["checkpoints"][-1].step
+def test_the_chief_alone_writes_and_a_signal_to_one_worker_stops_all(interrupted):
+    assert not interrupted["elsewhere"].exists()
+    assert "the chief writes the run" in interrupted["stopped"][1]
+    last = f"Stopped at step {interrupted['checkpoints'][-1].step:,} "
+    assert all(last in printed for printed in interrupted["stopped"])
 
 
 # The command, with a clock that advances with the updates, half as fast on the chief. It notes at
@@ -99,8 +87,8 @@ def test_a_signal_to_one_worker_stops_all_at_the_same_step(interrupted):
 WITH_CLOCK = """
 import json, sys, time, types
 from tf_transformer import cli
-from tf_transformer.runs import train
-from tf_transformer.training import callbacks, stopping
+from tf_transformer.runs import callbacks as run_callbacks, train
+from tf_transformer.training import callbacks
 from tf_transformer.training.distribution import seeds_of
 compile_model, bleu, seen = train.compile_model, callbacks.TranslationBleu.on_epoch_end, {}
 seen["translated"] = []
@@ -111,7 +99,7 @@ def compile_and_set_clock(model, config, schedule):
     pace = 30 if sys.argv[1] == "chief" else 60  # seconds an update
     started = time.monotonic()
     clock = lambda: started + pace * int(updates.numpy())
-    stopping.time = types.SimpleNamespace(monotonic=clock)
+    run_callbacks.time = types.SimpleNamespace(monotonic=clock)
     seen["model"] = model
 
 def note_and_translate(self, epoch, logs=None):
@@ -146,14 +134,11 @@ def timed_runs(tmp_path_factory, write_copy_task):
     return workers, [json.loads(line) for line in log]
 
 
-def test_the_first_worker_at_its_time_limit_stops_all_at_the_same_update(timed_runs):
-    for worker in timed_runs[0]:
+def test_the_first_worker_at_its_time_limit_stops_all_with_identical_variables(timed_runs):
+    one, other = timed_runs[0]
+    for worker in (one, other):
         assert (worker["status"], worker["step"]) == (0, 7)
-
-
-def test_workers_in_bfloat16_have_identical_variables(timed_runs):
-    (one, other), _ = timed_runs
-    assert one["policy"] == other["policy"] == "mixed_bfloat16"
+        assert worker["policy"] == "mixed_bfloat16"
     assert one["variables"].keys() == other["variables"].keys()
     assert not [v for v in one["variables"] if one["variables"][v] != other["variables"][v]]
 
@@ -167,6 +152,5 @@ def test_each_worker_draws_its_own_dropout(timed_runs):
 
 def test_the_chief_alone_measures_bleu_and_logs_it(timed_runs):
     (chief, other), log = timed_runs
-    assert chief["translated"] == [3, 6, 7]
-    assert other["translated"] == []
+    assert (chief["translated"], other["translated"]) == ([3, 6, 7], [])
     assert [line["step"] for line in log if "val_bleu" in line] == [3, 6, 7]

@@ -1,55 +1,47 @@
 """The average of a run's last checkpoints, which is often better than each of them."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 
-import keras
 import numpy as np
 
 from tf_transformer.data.text import ParallelText
 from tf_transformer.evaluation import LOSS, score, signatures
 from tf_transformer.models.architectures import build_model, with_tokenizers
-from tf_transformer.runs.checkpoints import Checkpoint, Checkpoints
+from tf_transformer.runs.checkpoints import Checkpoints
 from tf_transformer.runs.compile import Validation
 from tf_transformer.runs.recipe import metric_of
-from tf_transformer.runs.restore import best_checkpoint, translator_of
+from tf_transformer.runs.restore import Tokenizers, best_checkpoint, translator_of
 from tf_transformer.runs.run_directory import RunDirectory, warn
-from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer
 
 
 def write_best_average(
     run: RunDirectory,
-    tokenizers: tuple[SentencePieceTokenizer, SentencePieceTokenizer],
+    tokenizers: Tokenizers,
     validation: ParallelText,
     say: Callable[[str], None],
     deadline: float | None = None,
 ) -> None:
     """Averages the last checkpoints of a run that has ended, and keeps the average if it is better.
 
-    The newest 2, 3, … validated checkpoints are averaged. Each average translates the validation
-    text by greedy search, or computes its loss where nothing is translated. The best average is
-    written to `run.average_path` if it is better by the metric of the run than every checkpoint,
-    and than an average that is there already.
+    The newest 2, 3, … validated checkpoints are averaged, in float64. Each average translates the
+    validation text by greedy search, or computes its loss where nothing is translated. The best
+    average is written to `run.average_path` if it is better by the metric of the run than every
+    checkpoint, and than an average that is there already.
+    All but the first must be done at the `deadline`, a value of `time.monotonic()`.
 
-    Args:
-        run: The run directory.
-        tokenizers: The tokenizers of source and target.
-        validation: The sentence pairs to compare by.
-        say: Shows a line.
-        deadline: `time.monotonic()` at which all but the first average must be done; None for no
-            limit.
+    Raises:
+        CheckpointError: A checkpoint is of another model.
     """
     config = run.config()
     metric = metric_of(config)
-    newest = [
-        checkpoint
-        for checkpoint in Checkpoints(run.checkpoints_path).intact(warn)
-        if metric.name in checkpoint.metrics
-    ]
+    intact = Checkpoints(run.checkpoints_path).intact(warn)
+    newest = [checkpoint for checkpoint in intact if metric.name in checkpoint.metrics]
     if len(newest) < 2:
         return
     say("Trying averages of the last checkpoints on the validation text.")
     model = build_model(with_tokenizers(config.model, *tokenizers), config.training.precision)
+    sources, targets = list(validation.sources), list(validation.targets)
     if metric == LOSS:
         validate = Validation(config, model, tokenizers, validation)
     else:
@@ -58,15 +50,20 @@ def write_best_average(
     def measure() -> float:
         if metric == LOSS:
             return validate()["loss"]
-        scores = score(translate(list(validation.sources)), list(validation.targets))
-        return getattr(scores, metric.label.lower())
+        return getattr(score(translate(sources), targets), metric.label.lower())
 
     values: dict[int, float] = {}
     seconds = 0.0  # of the last average
-    for count in running_averages(model, newest):
+    sums = [np.zeros(variable.shape) for variable in model.trainable_variables]
+    for count, checkpoint in enumerate(newest, start=1):
         began = time.monotonic()
         if values and deadline is not None and began + seconds > deadline:
             break
+        checkpoint.require(model.config.to_dict())
+        checkpoint.restore(model)
+        for total, variable in zip(sums, model.trainable_variables, strict=True):
+            total += variable.numpy()
+            variable.assign((total / count).astype(variable.dtype))
         if count > 1:
             values[count] = measure()
             seconds = time.monotonic() - began
@@ -82,41 +79,13 @@ def write_best_average(
     for variable, weight in zip(model.trainable_variables, weights, strict=True):
         variable.assign(weight)
     steps = sorted(checkpoint.step for checkpoint in newest[:best])
-    signed = {}
-    if metric != LOSS:
-        signed[metric.name] = signatures(list(validation.targets), "val_")[metric.name]
     Checkpoints(run.average_path, metric, keep=1).write(
         model,
         newest[0].step,
         {metric.name: values[best]},
         batches_seen=newest[0].batches_seen,
         run_metadata={**newest[0].run_metadata, "averaged steps": steps},
-        signatures=signed,
+        signatures={} if metric == LOSS else signatures(targets, "val_"),
         seconds=newest[0].seconds,
     )
     say(f"The average of the last {best} checkpoints is the best {listed}.")
-
-
-def running_averages(model: keras.Model, checkpoints: Iterable[Checkpoint]) -> Iterator[int]:
-    """Gives a model the average of the weights in the first checkpoint, the first two, and so on.
-
-    Random seeds become those of the last checkpoint. Weights are summed in float64.
-
-    Args:
-        model: An uncompiled model.
-        checkpoints: At least one.
-
-    Yields:
-        How many are averaged.
-
-    Raises:
-        CheckpointError: One of them is of another model.
-    """
-    sums = [np.zeros(variable.shape) for variable in model.trainable_variables]
-    for count, checkpoint in enumerate(checkpoints, start=1):
-        checkpoint.require(model.config.to_dict())
-        checkpoint.restore(model)
-        for total, variable in zip(sums, model.trainable_variables, strict=True):
-            total += variable.numpy()
-            variable.assign((total / count).astype(variable.dtype))
-        yield count

@@ -1,8 +1,9 @@
-"""Callbacks of a run: checkpoints, the stop at a loss that is not finite, the log and the progress.
+"""Callbacks of a run: checkpoints, the progress with its log, and what ends training.
 
 Each takes the `Run` and reads its plain attributes.
 """
 
+import datetime
 import json
 import math
 import shutil
@@ -14,8 +15,8 @@ import keras
 import numpy as np
 
 from tf_transformer.errors import InputError
-from tf_transformer.runs.checkpoints import Checkpoints
 from tf_transformer.training.optimizers import ends_update, step_of
+from tf_transformer.training.schedules import TimedTrapezoidSchedule
 
 if TYPE_CHECKING:
     from tf_transformer.runs.train import Run
@@ -29,38 +30,6 @@ Logs = dict[str, Any] | None
 class DivergedError(InputError):
     """Training whose loss or weights are no longer finite."""
 
-    def __init__(self, what: str, step: int, checkpoints: Checkpoints) -> None:
-        latest = checkpoints.latest()
-        last = (
-            f"The last good checkpoint is {latest.path}" if latest else "There is no checkpoint yet"
-        )
-        super().__init__(
-            f"step {step}: {what} no longer finite. {last}. Start a new run with a lower "
-            f"--learning-rate or more --warmup-steps."
-        )
-
-
-class StopOnNan(keras.callbacks.Callback):
-    """Ends training with a `DivergedError` at the step at which the loss is not finite."""
-
-    def __init__(self, run: "Run") -> None:
-        super().__init__()
-        self._run = run
-
-    def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
-        """Looks at the loss, a mean since the last validation: once NaN it stays so."""
-        if not math.isfinite(logs["loss"]):
-            raise DivergedError("the loss is", step_of(self.model), self._run.checkpoints)
-
-    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        """Looks at the weights, before a callback translates with them."""
-        _require_finite_weights(self.model, self._run.checkpoints)
-
-
-def _require_finite_weights(model: keras.Model, checkpoints: Checkpoints) -> None:
-    if not all(np.isfinite(v.numpy()).all() for v in model.trainable_variables):
-        raise DivergedError("weights are", step_of(model), checkpoints)
-
 
 class SaveCheckpoints(keras.callbacks.Callback):
     """Writes a checkpoint before each validation, and adds its metrics after it.
@@ -70,7 +39,7 @@ class SaveCheckpoints(keras.callbacks.Callback):
 
     Raises:
         CheckpointError: In `fit`: the disk refuses the checkpoint.
-        DivergedError: In `fit`: a weight is not finite; such a checkpoint is not written.
+        DivergedError: In `fit`: the loss or a weight is not finite; no such checkpoint is written.
     """
 
     def __init__(self, run: "Run") -> None:
@@ -81,6 +50,8 @@ class SaveCheckpoints(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
         """Counts the batch, and saves where a checkpoint between validations is due."""
+        # The loss is a mean since the last validation: once NaN it stays so.
+        self._require_finite(math.isfinite(logs["loss"]), "the loss is")
         self._run.batches_seen += 1
         self._is_saved = False
         every = self._run.config.training.checkpoint_steps
@@ -98,125 +69,209 @@ class SaveCheckpoints(keras.callbacks.Callback):
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         """Adds the metrics of the validation."""
         self.save()  # where `fit` does not validate
-        if self._run.workers.is_chief:
-            self._run.checkpoints.add_metrics(
-                logs or {}, signatures=self._run.signatures, seconds=self._seconds()
-            )
+        run = self._run
+        if run.workers.is_chief:
+            seconds = time.monotonic() - run.started
+            run.checkpoints.add_metrics(logs or {}, signatures=run.signatures, seconds=seconds)
 
     def save(self) -> None:
         """Writes a checkpoint without metrics, if anything was trained since the last one."""
         if self._is_saved:
             return
-        self._last_step = step_of(self.model)
-        _require_finite_weights(self.model, self._run.checkpoints)
-        if self._run.workers.is_chief:
-            self._run.checkpoints.write(
-                self.model,
-                self._last_step,
-                {},
-                batches_seen=self._run.batches_seen,
-                run_metadata=self._run.metadata,
-                seconds=self._seconds(),
-            )
-        self._is_saved = True
+        run, step = self._run, step_of(self.model)
+        weights = (variable.numpy() for variable in self.model.trainable_variables)
+        self._require_finite(all(np.isfinite(weight).all() for weight in weights), "weights are")
+        if run.workers.is_chief:
+            run.checkpoints.write(
+                self.model, step, {}, batches_seen=run.batches_seen, run_metadata=run.metadata,
+                seconds=time.monotonic() - run.started,
+            )  # fmt: skip
+        self._last_step, self._is_saved = step, True
 
-    def _seconds(self) -> float:
-        return time.monotonic() - self._run.started
+    def _require_finite(self, is_finite: bool, what: str) -> None:
+        if is_finite:
+            return
+        latest = self._run.checkpoints.latest()
+        last = (
+            f"The last good checkpoint is {latest.path}" if latest else "There is no checkpoint yet"
+        )
+        raise DivergedError(
+            f"step {step_of(self.model)}: {what} no longer finite. {last}. Start a new run with a "
+            f"lower --learning-rate or more --warmup-steps."
+        )
 
 
-class RunLog(keras.callbacks.Callback):
-    """Appends a line of JSON to the log after each validation: step, minutes, and all metrics.
+class Limit(keras.callbacks.Callback):
+    """Stops training at its number of updates, or so that the last validation ends in its minutes.
 
-    `validation_seconds` is the duration of this validation, translations included, and
-    `validation_fraction` the fraction of the time of the run that validations took.
+    Of the minutes, at most 5 % are kept for the validations of averages. A schedule that is driven
+    by time is told how much of it is spent. Put the callback after those that take time at the end
+    of an epoch.
     """
 
     def __init__(self, run: "Run") -> None:
         super().__init__()
         self._run = run
+        last_line = run.earlier_log[-1] if run.earlier_log else {}
+        self._validation_seconds = last_line.get("validation_seconds", 0.0)
         self._step_ended = time.monotonic()
-        self._validation_seconds = sum(line["validation_seconds"] for line in run.earlier_log)
+
+    @property
+    def fraction(self) -> float:
+        """How much of the training is done, up to 1, the same on all workers."""
+        run, training = self._run, self._run.config.training
+        if run.total_steps is not None:
+            return min(step_of(run.model) / run.total_steps, 1.0)
+        seconds = 60 * training.minutes
+        averages = min(training.keep_checkpoints * self._validation_seconds, 0.05 * seconds)
+        seconds = max(seconds - self._validation_seconds - averages, 1e-9)
+        spent = min((time.monotonic() - run.started) / seconds, 1.0)
+        # Millionths, because the workers, whose clocks differ, agree on an int.
+        return run.workers.all_reduce_max(int(1e6 * spent)) / 1e6
+
+    def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
+        """Looks at the clock before the first update."""
+        self._look()
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
-        """Takes the time."""
+        """Looks at clock and step after each update."""
         self._step_ended = time.monotonic()
+        if ends_update(self.model, batch):
+            self._look()
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        """Writes the line."""
-        run, now = self._run, time.monotonic()
-        self._validation_seconds += now - self._step_ended
-        line = {
-            "step": step_of(self.model),
-            "minutes": round((now - run.started) / 60, 2),
-            "validation_seconds": round(now - self._step_ended, 2),
-            "validation_fraction": round(self._validation_seconds / (now - run.started), 3),
-            "padding_fraction": round(run.data.batches.padding_fraction, 4),
-            "learning_rate": float(self.model.optimizer.learning_rate),
-            **{name: float(value) for name, value in (logs or {}).items()},
-            "criterion": run.metric.name,
-            "signature": run.signatures.get(run.metric.name, ""),
-        }
-        with run.directory.log_path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
+        """Measures how long the validation took."""
+        self._validation_seconds = time.monotonic() - self._step_ended
+        self._look()
+
+    def _look(self) -> None:
+        fraction = self.fraction
+        if isinstance(self._run.schedule, TimedTrapezoidSchedule):
+            self._run.schedule.time_spent.assign(fraction)
+        if fraction >= 1:
+            self.model.stop_training = True
+
+
+class EarlyStopping(keras.callbacks.Callback):
+    """Stops training after `patience` validations in a row without a new best, once the rate falls.
+
+    Validations at the highest learning rate so far are not counted, because most is gained in the
+    decay. Unlike Keras' own callback it knows the validations before a resumed `fit`, and works on
+    several workers: one whose logs lack the metric follows the others.
+    """
+
+    def __init__(self, run: "Run") -> None:
+        super().__init__()
+        self._run = run
+        self._best = -math.inf
+        self._highest_rate = 0.0
+        self._since_best = 0
+        for line in run.earlier_log:
+            self._add(line)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether patience is exhausted."""
+        patience = self._run.config.training.patience
+        return patience is not None and self._since_best >= patience
+
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
+        """Compares the metric with the best."""
+        self._add({**logs, "learning_rate": float(self.model.optimizer.learning_rate)})
+        if self._run.workers.all_reduce_max(self.is_due):
+            self.model.stop_training = True
+
+    def _add(self, logs: dict[str, Any]) -> None:
+        metric = self._run.metric
+        if metric.name not in logs:
+            return
+        rank, rate = metric.rank(logs[metric.name]), logs["learning_rate"]
+        is_counted = rate < self._highest_rate and rank <= self._best
+        self._since_best = self._since_best + 1 if is_counted else 0
+        self._best = max(rank, self._best)
+        self._highest_rate = max(rate, self._highest_rate)
 
 
 class Progress(keras.callbacks.Callback):
-    """Shows step, loss, target tokens a second, time elapsed and time left.
+    """Shows how training goes, and appends a line of JSON to the log after each validation.
 
-    On a terminal one line is written again and again; elsewhere a line is printed every half
-    minute.
+    Step, loss, target tokens a second, time elapsed and time left are shown: on a terminal in one
+    line that is written again and again, elsewhere in a line every half minute. In the log,
+    `validation_seconds` is the duration of this validation, translations included, and
+    `validation_fraction` the fraction of the time of the run that validations took.
+
+    Put it after `SaveCheckpoints`: the metrics of a checkpoint say that its validation is complete.
     """
 
     def __init__(self, run: "Run") -> None:
         super().__init__()
         self._run = run
         self._batches = 0
-        self._first = (0, 0.0)  # the step at, and the time of, the end of the first batch
+        self._first = (0.0, 0.0)  # the fraction at, and the time of, the end of the first batch
         self._seconds = 0.0  # in all batches but the first, which is traced
-        self._batch_started = 0.0
+        self._batch_ended = time.monotonic()
+        self._validation_seconds = sum(line["validation_seconds"] for line in run.earlier_log)
         self._last_line = 0.0
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
         """Takes the time."""
-        self._batch_started = time.monotonic()
+        self._batch_ended = time.monotonic()
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
         """Shows the line."""
-        step, now = step_of(self.model), time.monotonic()
+        run, step, now = self._run, step_of(self.model), time.monotonic()
+        elapsed, minutes = now - run.started, run.config.training.minutes
+        fraction = step / run.total_steps if minutes is None else elapsed / (60 * minutes)
+        fraction = min(1.0, fraction)
         if self._batches:
-            self._seconds += now - self._batch_started
+            self._seconds += now - self._batch_ended
         else:
-            self._first = step, now
-        self._batch_started = now
+            self._first = fraction, now
+        self._batch_ended = now
         self._batches += 1
         is_terminal = sys.stderr.isatty()
         if now - self._last_line <= (0.1 if is_terminal else _SECONDS_BETWEEN_LINES):
             return
         self._last_line = now
-        fraction, seconds_left = self._fraction_and_seconds_left(step, now)
         line = f"{fraction:4.0%}  step {step:,}, loss {logs['loss']:.3f}"
         if self._seconds:
             line += f", {self._tokens_per_second():,.0f} tokens/s"
-        line += f", {_clock(now - self._run.started)} elapsed"
-        if seconds_left is not None:
-            line += f", {_clock(seconds_left)} left"
+        line += f", {datetime.timedelta(seconds=round(elapsed))} elapsed"
+        first_fraction, first_ended = self._first
+        if fraction > first_fraction:
+            # Validations in between count; the tracing of the first batch does not.
+            left = (now - first_ended) * (1 - fraction) / (fraction - first_fraction)
+            line += f", {datetime.timedelta(seconds=round(left))} left"
         if is_terminal:
-            width = shutil.get_terminal_size().columns - 1
-            print(f"{_ERASE_LINE}{line[:width]}", end="", file=sys.stderr, flush=True)
-        else:
-            print(line, file=sys.stderr, flush=True)
+            line = _ERASE_LINE + line[: shutil.get_terminal_size().columns - 1]
+        print(line, end="" if is_terminal else "\n", file=sys.stderr, flush=True)
 
     def on_test_begin(self, logs: Logs = None) -> None:
         """Erases the line, below which a validation prints."""
         self.close()
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        """Prints the metrics, and adds the speed to the logs."""
-        logs = logs or {}
-        metrics = [f"{name} {value:.4g}" for name, value in sorted(logs.items())]
-        print(f"step {step_of(self.model):,}: {', '.join(metrics)}", file=sys.stderr, flush=True)
+        """Prints the metrics, and writes them into the log with the speed."""
+        run, step, now = self._run, step_of(self.model), time.monotonic()
+        metrics = {name: float(value) for name, value in sorted((logs or {}).items())}
+        values = ", ".join(f"{name} {value:.4g}" for name, value in metrics.items())
+        print(f"step {step:,}: {values}", file=sys.stderr, flush=True)
+        self._validation_seconds += now - self._batch_ended
+        line = {
+            "step": step,
+            "minutes": round((now - run.started) / 60, 2),
+            "validation_seconds": round(now - self._batch_ended, 2),
+            "validation_fraction": round(self._validation_seconds / (now - run.started), 3),
+            "padding_fraction": round(run.data.batches.padding_fraction, 4),
+            "learning_rate": float(self.model.optimizer.learning_rate),
+            **metrics,
+            "criterion": run.metric.name,
+            "signature": run.signatures.get(run.metric.name, ""),
+        }
         if self._seconds:
-            logs["tokens_per_second"] = round(self._tokens_per_second(), 1)
+            line["tokens_per_second"] = round(self._tokens_per_second(), 1)
+        with run.directory.log_path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
 
     def close(self) -> None:
         """Erases the line, also after an exception in `fit`."""
@@ -228,22 +283,3 @@ class Progress(keras.callbacks.Callback):
         batches = self._run.data.batches
         num_tokens = (self._batches - 1) * batches.num_target_tokens / len(batches)
         return num_tokens / self._seconds
-
-    def _fraction_and_seconds_left(self, step: int, now: float) -> tuple[float, float | None]:
-        minutes, total_steps = self._run.config.training.minutes, self._run.total_steps
-        if total_steps is None:
-            left = max(0.0, 60 * minutes - (now - self._run.started))
-            return 1 - left / (60 * minutes), left
-        fraction = min(1.0, step / total_steps)
-        first_step, first_ended = self._first
-        if step <= first_step:
-            return fraction, None
-        # Validations in between count; the tracing of the first batch does not.
-        seconds_per_step = (now - first_ended) / (step - first_step)
-        return fraction, max(0, total_steps - step) * seconds_per_step
-
-
-def _clock(seconds: float) -> str:
-    minutes, seconds = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"

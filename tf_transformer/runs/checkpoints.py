@@ -63,8 +63,7 @@ class Checkpoint:
     def require(self, run_metadata: Mapping[str, Any]) -> None:
         """Raises a `CheckpointError` that names all differences from the run that wrote it.
 
-        Args:
-            run_metadata: What must be the same; keys that the checkpoint lacks are not compared.
+        Keys that the checkpoint lacks are not compared.
         """
         differences = [
             f"{name} was {self.run_metadata[name]} and is {value}"
@@ -93,7 +92,8 @@ class Checkpoint:
         """Writes `state.json` atomically."""
         state = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)[1:]}
         with atomic_file(self.path / STATE) as temporary:
-            temporary.write_text(json.dumps(state, indent=2) + "\n", encoding="utf-8")
+            # NumPy's numbers, which metrics may be, are no JSON.
+            temporary.write_text(json.dumps(state, indent=2, default=float) + "\n", "utf-8")
 
 
 class Checkpoints:
@@ -105,12 +105,8 @@ class Checkpoints:
         keep: How many of the newest to keep, and of the newest that were validated.
     """
 
-    def __init__(
-        self, directory: str | os.PathLike[str], metric: Metric = BLEU, keep: int = 5
-    ) -> None:
-        self.directory = pathlib.Path(directory)
-        self.metric = metric
-        self.keep = keep
+    def __init__(self, directory: pathlib.Path, metric: Metric = BLEU, keep: int = 5) -> None:
+        self.directory, self.metric, self.keep = directory, metric, keep
 
     def all(self) -> list[Checkpoint]:
         """Returns the checkpoints that have a state, oldest first."""
@@ -120,28 +116,23 @@ class Checkpoints:
         """Returns the newest checkpoint."""
         return next(reversed(self.all()), None)
 
-    def best(self) -> Checkpoint | None:
-        """Returns the best checkpoint by the metric; the newest where none was validated."""
-        return max(self.all(), key=self._rank, default=None)
+    def rank(self, checkpoint: Checkpoint) -> tuple[float, int]:
+        """Returns a key that is highest for the best checkpoint, and lowest without the metric."""
+        value = checkpoint.metrics.get(self.metric.name)
+        return -math.inf if value is None else self.metric.rank(value), checkpoint.step
 
     def intact(self, warn: Callable[[str], None], best_first: bool = False) -> Iterator[Checkpoint]:
-        """Yields the checkpoints whose weights are the bytes that were written.
+        """Yields the checkpoints whose weights are as they were written, newest or best first.
 
-        Args:
-            warn: Called with a line for each checkpoint that is skipped.
-            best_first: Whether the order is from best to worst, not from newest to oldest.
+        `warn` is called with a line for each checkpoint that is skipped.
 
         Raises:
             CheckpointError: There are checkpoints, and none of them is intact.
         """
-        folders = self._folders()
-        readable = self.all()
-        order = sorted(readable, key=self._rank) if best_first else readable
-        num_intact = 0
-        for folder in folders:
-            if folder not in [checkpoint.path for checkpoint in readable]:
-                warn(f"{folder}: is damaged, and skipped.")
-        for checkpoint in reversed(order):
+        folders, found, num_intact = self._folders(), self.all(), 0
+        for folder in sorted(set(folders).difference(checkpoint.path for checkpoint in found)):
+            warn(f"{folder}: is damaged, and skipped.")
+        for checkpoint in reversed(sorted(found, key=self.rank) if best_first else found):
             if checkpoint.is_intact():
                 num_intact += 1
                 yield checkpoint
@@ -166,11 +157,8 @@ class Checkpoints:
     ) -> None:
         """Writes a checkpoint atomically, then removes those that are no longer kept.
 
-        Args:
-            model: Its random seeds and, if it has one, its optimizer are saved with the weights.
-            step: Updates made so far.
-            metrics: The metrics of its validation.
-            **state: `batches_seen`, `run_metadata`, `signatures` and `seconds`, see `Checkpoint`.
+        The model's random seeds and, if it has one, its optimizer are saved with its weights, and
+        the other attributes of a `Checkpoint` as `state`.
 
         Raises:
             CheckpointError: It cannot be written; earlier checkpoints are kept.
@@ -181,14 +169,14 @@ class Checkpoints:
             _require_space(folder, model)
             model.save_weights(folder / WEIGHTS)
             digest = sha256(folder / WEIGHTS)
-            Checkpoint(folder, step, _as_floats(metrics), seeds, digest, **state).write_state()
+            Checkpoint(folder, step, dict(metrics), seeds, digest, **state).write_state()
         self._prune()
 
     def add_metrics(self, metrics: Mapping[str, float], **state: Any) -> None:
         """Adds the metrics of its validation to the newest checkpoint; see `write`."""
         latest = self.latest()
         with self._disk_errors(latest.step):
-            dataclasses.replace(latest, metrics=_as_floats(metrics), **state).write_state()
+            dataclasses.replace(latest, metrics=dict(metrics), **state).write_state()
         self._prune()
 
     @contextlib.contextmanager
@@ -209,15 +197,11 @@ class Checkpoints:
         steps = {path: path.name.removeprefix("step-") for path in self.directory.glob("step-*")}
         return sorted((p for p in steps if steps[p].isdecimal()), key=lambda p: int(steps[p]))
 
-    def _rank(self, checkpoint: Checkpoint) -> tuple[float, int]:
-        value = checkpoint.metrics.get(self.metric.name)
-        return -math.inf if value is None else self.metric.rank(value), checkpoint.step
-
     def _prune(self) -> None:
         found = self.all()
         # Those between validations must not crowd out those that are averaged at the end.
         validated = [checkpoint for checkpoint in found if checkpoint.metrics]
-        kept = [*found[-self.keep :], *validated[-self.keep :], max(found, key=self._rank)]
+        kept = [*found[-self.keep :], *validated[-self.keep :], max(found, key=self.rank)]
         for checkpoint in found:
             if checkpoint not in kept:
                 shutil.rmtree(checkpoint.path)
@@ -237,10 +221,6 @@ def _read(folder: pathlib.Path) -> Checkpoint | None:
         return Checkpoint(folder, **json.loads((folder / STATE).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
         return None
-
-
-def _as_floats(metrics: Mapping[str, float]) -> dict[str, float]:
-    return {name: float(value) for name, value in metrics.items()}
 
 
 def _require_space(folder: pathlib.Path, model: keras.Model) -> None:

@@ -4,7 +4,7 @@ import itertools
 import math
 import statistics
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import keras
@@ -13,7 +13,6 @@ from keras.optimizers.schedules import LearningRateSchedule
 
 from tf_transformer.config import RunConfig, TrainingConfig
 from tf_transformer.data.batching import TokenBatches
-from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer
 from tf_transformer.training.losses import SmoothedCrossEntropy
 from tf_transformer.training.metrics import Perplexity, TokenAccuracy, TokenLoss
 from tf_transformer.training.optimizers import Adam, GradientAccumulation, LossScaleOptimizer
@@ -25,23 +24,14 @@ from tf_transformer.training.schedules import (
 
 
 def make_schedule(config: RunConfig, total_steps: int | None) -> LearningRateSchedule:
-    """Makes the learning-rate schedule of a complete configuration.
-
-    Args:
-        config: The configuration.
-        total_steps: Updates of the whole training; None where time ends it.
-    """
-    training = config.training
+    """Makes the schedule of a complete configuration; `total_steps` is None where time ends it."""
+    training, d_model = config.training, config.model.d_model
+    peak, warmup_steps = training.learning_rate, training.warmup_steps
     if training.schedule == "noam":
-        factor = training.learning_rate * math.sqrt(config.model.d_model * training.warmup_steps)
-        return NoamSchedule(config.model.d_model, training.warmup_steps, factor)
+        return NoamSchedule(d_model, warmup_steps, peak * math.sqrt(d_model * warmup_steps))
     if total_steps is None:
-        return TimedTrapezoidSchedule(
-            training.learning_rate, training.warmup_steps, training.decay_fraction
-        )
-    return TrapezoidSchedule(
-        training.learning_rate, total_steps, training.warmup_steps, training.decay_fraction
-    )
+        return TimedTrapezoidSchedule(peak, warmup_steps, training.decay_fraction)
+    return TrapezoidSchedule(peak, total_steps, warmup_steps, training.decay_fraction)
 
 
 def compile_model(
@@ -63,14 +53,11 @@ def compile_model(
         if config.accumulation_steps > 1:
             optimizer = GradientAccumulation(optimizer, config.accumulation_steps)
     options = {"pad_id": model.config.pad_id, "from_statistics": config.chunked_logits}
+    measures = [TokenAccuracy(**options), Perplexity(**options)]
     model.compile(
         optimizer=optimizer,
         loss=SmoothedCrossEntropy(config.label_smoothing, **options),
-        metrics=[
-            TokenLoss(config.label_smoothing, **options),
-            TokenAccuracy(**options),
-            Perplexity(**options),
-        ],
+        metrics=[TokenLoss(config.label_smoothing, **options), *measures],
         auto_scale_loss=False,
     )
     if optimizer is not None:
@@ -81,35 +68,21 @@ def compile_model(
 class Validation:
     """Computes the metrics of a text that training logs as `val_loss` and so on.
 
-    Args:
-        config: The complete configuration of the run.
-        model: Its model, which is compiled anew; the present weights are always used.
-        tokenizers: Those of source and target.
-        text: The sentence pairs, as `TokenBatches.from_text` takes them; sources may be empty.
-
-    Attributes:
-        batches: The text.
+    The model is compiled anew, and its present weights are always used. The text, whose sources may
+    be empty, becomes the attribute `batches`.
 
     Raises:
         DataError: No pair is short enough.
     """
 
     def __init__(
-        self,
-        config: RunConfig,
-        model: keras.Model,
-        tokenizers: tuple[SentencePieceTokenizer, SentencePieceTokenizer],
-        text: Iterable[tuple[str, str]],
+        self, config: RunConfig, model: keras.Model, tokenizers: Sequence[Any], text: Iterable
     ) -> None:
         compile_model(model, config.training, schedule=None)
         self._model = model
         self._labels_as_input = config.training.chunked_logits
-        self.batches = TokenBatches.from_text(
-            text,
-            *tokenizers,
-            batch_tokens=config.data.batch_tokens,
-            max_length=config.data.max_length,
-        )
+        sizes = {"batch_tokens": config.data.batch_tokens, "max_length": config.data.max_length}
+        self.batches = TokenBatches.from_text(text, *tokenizers, **sizes)
 
     def __call__(self) -> dict[str, float]:
         """Returns `loss`, `accuracy` and `perplexity`: means over all tokens, ends included."""
@@ -118,14 +91,10 @@ class Validation:
 
 
 def seconds_per_batch(model: keras.Model, dataset: tf.data.Dataset, num_batches: int) -> float:
-    """Returns the median time of a batch, and leaves the model as it was.
+    """Returns the median time of all training batches but the first two, at least one more.
 
-    The graph of an update is built, which `fit` does not repeat. Call it before `separate_seeds`.
-
-    Args:
-        model: A compiled model, whose optimizer is built.
-        dataset: The training batches.
-        num_batches: How many to train, at least 3; the first two are not measured.
+    The model, whose optimizer is built, is left as it was. The graph of an update is built, which
+    `fit` does not repeat. Call this before `separate_seeds`.
     """
     variables = [*model.variables, *model.optimizer.variables]
     values = [variable.numpy() for variable in variables]

@@ -14,35 +14,20 @@ from tf_transformer.data.text import Corpus
 from tf_transformer.inference.streams import num_cores
 from tf_transformer.models.architectures import with_tokenizers
 from tf_transformer.runs.recipe import Facts, choose, with_choices
-from tf_transformer.runs.restore import restore_tokenizers
+from tf_transformer.runs.restore import Tokenizers, restore_tokenizers
 from tf_transformer.runs.run_directory import RunDirectory, say
 from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer, VocabularySizeError
 from tf_transformer.training.distribution import Workers
 
 
 class RunData(NamedTuple):
-    """What a run learns from.
-
-    Attributes:
-        corpus: The sentences.
-        source_tokenizer: Tokenizer of the source.
-        target_tokenizer: Tokenizer of the target; the same where the vocabulary is joint.
-        batches: The training batches.
-        validation: The validation batches.
-        seconds: What it took to tokenize and batch.
-    """
+    """What a run learns from, and how many seconds it took to tokenize and batch it."""
 
     corpus: Corpus
-    source_tokenizer: SentencePieceTokenizer
-    target_tokenizer: SentencePieceTokenizer
+    tokenizers: Tokenizers
     batches: TokenBatches
     validation: TokenBatches
     seconds: float
-
-    @property
-    def tokenizers(self) -> tuple[SentencePieceTokenizer, SentencePieceTokenizer]:
-        """The tokenizers of source and target."""
-        return self.source_tokenizer, self.target_tokenizer
 
     @property
     def description(self) -> str:
@@ -68,20 +53,10 @@ class RunData(NamedTuple):
 def prepare_data(
     config: RunConfig, run: RunDirectory, workers: Workers, resume: bool
 ) -> tuple[RunConfig, RunData]:
-    """Reads, tokenizes and batches the corpus of a run.
+    """Reads, tokenizes and batches the corpus of a run, and completes its configuration.
 
-    Args:
-        config: The configuration of the run.
-        run: Its directory, whose tokenizers a resumed run has.
-        workers: The chief trains the tokenizers, and every worker gets the chief's.
-        resume: Whether the run is resumed.
-
-    Returns:
-        The complete configuration, with what the recipe chose and the sizes of its vocabularies,
-        and the data.
-
-    Raises:
-        InputError: With one line that says what to do.
+    The chief trains the tokenizers, and every worker gets the chief's; a resumed run has them in
+    its directory. The recipe and the sizes of the vocabularies complete the configuration.
     """
     corpus = load_corpus(config.data)
     if workers.is_chief:
@@ -101,25 +76,21 @@ def prepare_data(
         tokenizer = dataclasses.replace(config.tokenizer, vocab_size=size)
         config = dataclasses.replace(config, tokenizer=tokenizer)
     config = dataclasses.replace(config, model=with_tokenizers(config.model, *tokenizers))
-    began = time.monotonic()
-    options = {"batch_tokens": config.data.batch_tokens, "max_length": config.data.max_length}
+    data, began = config.data, time.monotonic()
+    sizes = {"batch_tokens": data.batch_tokens, "max_length": data.max_length}
+    order = {"seed": config.training.seed, "source_noise": data.source_noise}
     batches = TokenBatches.from_text(
-        corpus.train,
-        *tokenizers,
-        seed=config.training.seed,
-        cache_dir=config.data.data_cache,
-        source_noise=config.data.source_noise,
-        **options,
+        corpus.train, *tokenizers, cache_dir=data.data_cache, **order, **sizes
     )
-    validation = TokenBatches.from_text(corpus.validation, *tokenizers, **options)
-    return config, RunData(corpus, *tokenizers, batches, validation, time.monotonic() - began)
+    validation = TokenBatches.from_text(corpus.validation, *tokenizers, **sizes)
+    return config, RunData(corpus, tokenizers, batches, validation, time.monotonic() - began)
 
 
 def _with_recipe(config: RunConfig, corpus: Corpus, workers: Workers) -> RunConfig:
     """Returns the configuration with the choices of the recipe, those of the chief."""
     facts = Facts.of(config, corpus, num_cores() * workers.count, workers.num_gpus)
     # The machines of other workers may have more cores.
-    content = json.dumps([str(facts), choose(config, facts)]).encode()
+    content = json.dumps([facts.summary(config), choose(config, facts)]).encode()
     chosen_for, choices = json.loads(workers.broadcast(content))
     return with_choices(config, choices, chosen_for)
 

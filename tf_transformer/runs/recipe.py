@@ -17,7 +17,7 @@ from tf_transformer.data.corpus import default_vocab_size
 from tf_transformer.data.text import Corpus
 from tf_transformer.errors import ConfigError
 from tf_transformer.evaluation import BLEU, CHRF, LOSS, Metric, bleu_tokenizer
-from tf_transformer.models.architectures import ARCHITECTURES, architecture_name
+from tf_transformer.models.architectures import ARCHITECTURES
 
 # The value of each chosen setting and the reason for it, by names such as "training.warmup_steps".
 Choices = Mapping[str, tuple[Any, str]]
@@ -38,31 +38,23 @@ _METRICS = {
 
 
 class Facts(NamedTuple):
-    """What the recipe knows.
+    """What the recipe knows of the training text and of the machines.
 
     Attributes:
-        corpus: Name of the corpus.
         num_pairs: Training pairs.
         tokens_per_pair: Estimated target tokens of a pair.
         has_small_letters: Whether nearly all source sentences have small letters.
         cores: CPU cores, on all machines together.
         gpus: GPUs, on all machines together.
-        minutes: The budget of time, or None.
-        epochs: The budget of passes, or None.
-        steps: The budget of updates, or None.
         unit: What is counted in the corpus, see `Corpus.unit`.
         criterion: The validation metric that tells checkpoints of such text apart.
     """
 
-    corpus: str
     num_pairs: int
     tokens_per_pair: float
     has_small_letters: bool
     cores: int
     gpus: int
-    minutes: float | None
-    epochs: int | None
-    steps: int | None
     unit: str = "pair"
     criterion: str = "bleu"
 
@@ -71,46 +63,35 @@ class Facts(NamedTuple):
         """Looks at a sample of the training text."""
         # A sample from all of the text, because a corpus may be sorted.
         step = -(-len(corpus.train) // _SAMPLE_PAIRS)
-        sample = list(itertools.islice(corpus.train, 0, None, step))
-        targets = [target for _, target in sample]
+        sources, targets = zip(*itertools.islice(corpus.train, 0, None, step), strict=True)
         criterion = "bleu" if translates(config) else "loss"
         # BLEU compares four words in a row.
         num_short = sum(len(target.split()) < 4 for target in targets)
-        if criterion == "bleu" and num_short > 0.75 * len(sample):
+        if criterion == "bleu" and num_short > 0.75 * len(targets):
             criterion = "chrf" if bleu_tokenizer(targets) == "13a" else "bleu"
+        tokens_per_pair = sum(map(len, targets)) / len(targets) / _CHARACTERS_PER_TOKEN + 1
+        num_with_small = sum(source != source.upper() for source in sources)
+        has_small_letters = num_with_small > 0.9 * len(sources)
         return cls(
-            config.data.corpus,
-            len(corpus.train),
-            sum(map(len, targets)) / len(sample) / _CHARACTERS_PER_TOKEN + 1,
-            sum(source != source.upper() for source, _ in sample) > 0.9 * len(sample),
-            cores,
-            gpus,
-            config.training.minutes,
-            config.training.epochs,
-            config.training.steps,
-            corpus.unit,
+            len(corpus.train), tokens_per_pair, has_small_letters, cores, gpus, corpus.unit,
             criterion,
-        )
+        )  # fmt: skip
 
-    def __str__(self) -> str:
+    def summary(self, config: RunConfig) -> str:
         """Returns one line, such as `"29,000 pairs, 45 minutes, 2 cores"`."""
+        training = config.training
         counts = [
             (self.num_pairs, self.unit),
-            (self.minutes, "minute"),
-            (self.epochs, "epoch"),
-            (self.steps, "update"),
+            (training.minutes, "minute"),
+            (training.epochs, "epoch"),
+            (training.steps, "update"),
             (self.gpus, "GPU") if self.gpus else (self.cores, "core"),
         ]
         return ", ".join(_counted(count, noun) for count, noun in counts if count is not None)
 
 
 class Budget(NamedTuple):
-    """How much training a budget is, as far as can be said before.
-
-    Attributes:
-        updates: Updates of the weights.
-        minutes: Minutes.
-    """
+    """How much training a run has, as far as can be said before."""
 
     updates: int
     minutes: float
@@ -118,7 +99,7 @@ class Budget(NamedTuple):
 
 def translates(config: RunConfig) -> bool:
     """Returns whether a run translates its validation text, rather than only score it."""
-    return config.data.has_sources and ARCHITECTURES[architecture_name(config.model)].translates
+    return config.data.has_sources and ARCHITECTURES[config.architecture].translates
 
 
 def metric_of(config: RunConfig) -> Metric:
@@ -137,111 +118,89 @@ def metric_of(config: RunConfig) -> Metric:
 
 def choose(config: RunConfig, facts: Facts) -> Choices:
     """Returns the settings that are open in a configuration, with values and reasons."""
-    choices: dict[str, tuple[Any, str]] = {}
-
-    def add(setting: str, value: Any, reason: str) -> Any:
-        """Returns the value that is given; else chooses this one."""
-        table, name = setting.split(".")
-        section = getattr(config, table)
-        if not hasattr(section, name):
-            return value  # a model may lack it
-        if (given := getattr(section, name)) is not None:
-            return given
-        choices[setting] = value, reason
-        return value
-
-    num_pairs = facts.num_pairs
-    if facts.minutes is None and facts.steps is None and facts.epochs is None:
-        facts = facts._replace(epochs=min(100, max(10, round(1_200_000 / num_pairs))))
-        reason = "no length was given, and small text needs more passes"
-        add("training.epochs", facts.epochs, reason)
-    vocab_size = add(
-        "tokenizer.vocab_size",
-        default_vocab_size(facts.corpus, num_pairs),
-        "rare subwords of little text would hardly be trained",
-    )
-    batch_tokens = add(
-        "data.batch_tokens",
-        _batch_tokens(facts, config.data.max_length),
-        "many updates are worth more than large batches, while the device is busy",
-    )
-    budget = estimate_budget(facts, config, vocab_size, batch_tokens)
-    source = "" if facts.minutes is None else " by a guess of the speed"
-    for setting, (value, reason) in _choices_of_budget(config, budget, source).items():
-        add(setting, value, reason)
-    add("training.criterion", facts.criterion, _METRICS[facts.criterion][1])
+    data, training, num_pairs = config.data, config.training, facts.num_pairs
+    rules = {
+        "tokenizer.vocab_size": (
+            default_vocab_size(data.corpus, num_pairs),
+            "rare subwords of little text would hardly be trained",
+        ),
+        "data.batch_tokens": (
+            _batch_tokens(facts, data.max_length),
+            "many updates are worth more than large batches, while the device is busy",
+        ),
+    }
+    if not any(getattr(training, length) for length in training.LENGTHS):
+        epochs = min(100, max(10, round(1_200_000 / num_pairs)))
+        rules = {
+            "training.epochs": (epochs, "no length was given, and small text needs more passes"),
+            **rules,
+        }
+    budget = estimate_budget(with_choices(config, _open(config, rules), ""), facts)
+    source = "" if training.minutes is None else " by a guess of the speed"
     dropout_rate = 0.3 if num_pairs < 10_000 else 0.2 if num_pairs < 100_000 else 0.1
-    add("model.dropout_rate", dropout_rate, "the less text, the sooner it is known by heart")
-    add(
-        "model.attention_dropout_rate",
-        0.1 if num_pairs < 100_000 else 0.0,
-        "likewise, of the attention weights",
-    )
+    attention_rate = 0.1 if num_pairs < 100_000 else 0.0
     noise, reason = 0.0, "there are no sources"
-    if config.data.has_sources:
+    if data.has_sources:
         # Very little text has too few examples of each word; a cache holds ids made only once.
         reason = "none, since it is for 2,000 to 1,000,000 pairs without a cache of token ids"
-        if 2_000 <= num_pairs < 1_000_000 and config.data.data_cache is None:
+        if 2_000 <= num_pairs < 1_000_000 and data.data_cache is None:
             noise, reason = 0.1, "so that small letters or typing errors do not ruin a translation"
-    add("data.source_noise", noise, reason)
-    add(
-        "data.fold_capitals",
-        facts.has_small_letters,
-        "so that headlines are read as sentences, if the text has small letters",
-    )
-    return choices
+    rules |= _choices_of_budget(config, budget, source) | {
+        "training.criterion": (facts.criterion, _METRICS[facts.criterion][1]),
+        "model.dropout_rate": (dropout_rate, "the less text, the sooner it is known by heart"),
+        "model.attention_dropout_rate": (attention_rate, "likewise, of the attention weights"),
+        "data.source_noise": (noise, reason),
+        "data.fold_capitals": (
+            facts.has_small_letters,
+            "so that headlines are read as sentences, if the text has small letters",
+        ),
+    }
+    return _open(config, rules)
 
 
 def choose_by_updates(config: RunConfig, updates: int) -> RunConfig:
-    """Returns the configuration with what was chosen by a guess chosen by the measured speed.
-
-    Args:
-        config: A complete configuration, with `minutes`.
-        updates: How many updates there is time for.
-    """
+    """Replaces guesses in a complete configuration by the number of updates there is time for."""
     budget = Budget(updates, config.training.minutes)
-    choices = {
-        setting: choice
-        for setting, choice in _choices_of_budget(config, budget, " by the measured speed").items()
-        if setting in config.chosen
+    choices = _choices_of_budget(config, budget, " by the measured speed")
+    if config.training.schedule == "noam":
         # Noam's schedule was made from the other two before the speed was known.
-        and (config.training.schedule != "noam" or setting == "training.validation_steps")
-    }
+        choices = {"training.validation_steps": choices["training.validation_steps"]}
+    choices = {name: choice for name, choice in choices.items() if name in config.chosen}
     return with_choices(config, choices, config.chosen.get("for", ""))
 
 
-def estimate_budget(facts: Facts, config: RunConfig, vocab_size: int, batch_tokens: int) -> Budget:
-    """Guesses updates from minutes, or minutes from updates, by the speed of similar machines."""
-    accumulation = config.training.accumulation_steps
-    tokens_per_batch = 0.95 * batch_tokens  # the rest is padding
-    seconds = accumulation * _seconds_per_batch(facts, config.model, vocab_size, tokens_per_batch)
-    updates = facts.steps
-    if facts.epochs is not None:
-        tokens = facts.epochs * facts.num_pairs * facts.tokens_per_pair
-        updates = tokens / (tokens_per_batch * accumulation)
-    if facts.minutes is not None:
-        updates = facts.minutes * 60 / seconds
-    return Budget(max(1, round(updates)), facts.minutes or updates * seconds / 60)
+def estimate_budget(config: RunConfig, facts: Facts) -> Budget:
+    """Guesses updates from minutes, or minutes from updates, by the speed of similar machines.
+
+    The guess of the speed is within a fifth for `tiny` and `base` on one and two cores
+    (dev/LOG.md). For a GPU it is rough: 300 cores, and a fifth of what threads do not share. Where
+    minutes are given, training measures the speed.
+    """
+    training, model = config.training, config.model
+    tokens = 0.95 * config.data.batch_tokens  # the rest is padding
+    num_layers, d_ff = getattr(model, "num_layers", 1), getattr(model, "d_ff", model.d_model)
+    weights = num_layers * model.d_model * (12 * model.d_model + 4 * d_ff)
+    weights += config.tokenizer.vocab_size * model.d_model
+    seconds = tokens * weights / (_WEIGHTS_PER_SECOND * (300 * facts.gpus or facts.cores))
+    seconds += _SECONDS_NOT_SHARED / 5 if facts.gpus else _SECONDS_NOT_SHARED
+    seconds *= training.accumulation_steps
+    updates = training.steps
+    if training.epochs is not None:
+        all_tokens = training.epochs * facts.num_pairs * facts.tokens_per_pair
+        updates = all_tokens / (tokens * training.accumulation_steps)
+    if training.minutes is not None:
+        updates = training.minutes * 60 / seconds
+    return Budget(max(1, round(updates)), training.minutes or updates * seconds / 60)
 
 
 def with_choices(config: RunConfig, choices: Choices, chosen_for: str) -> RunConfig:
-    """Returns the configuration with choices, and a note of them in its table `[chosen]`.
-
-    Args:
-        config: A configuration in which they are open.
-        choices: The choices.
-        chosen_for: What they were chosen for, such as `str(facts)`.
-    """
-    if not choices:
-        return config
-    sections = {}
-    for setting, (value, _) in choices.items():
+    """Returns the configuration with choices, and a note of them in its table `[chosen]`."""
+    for setting, (value, reason) in choices.items():
         table, name = setting.split(".")
-        section = sections.get(table, getattr(config, table))
-        sections[table] = dataclasses.replace(section, **{name: value})
-    reasons = {setting: reason for setting, (_, reason) in choices.items()}
-    chosen = {**config.chosen, "for": chosen_for, **reasons}
-    return dataclasses.replace(config, **sections, chosen=chosen)
+        section = dataclasses.replace(getattr(config, table), **{name: value})
+        chosen = {**config.chosen, "for": chosen_for, setting: reason}
+        config = dataclasses.replace(config, chosen=chosen, **{table: section})
+    return config
 
 
 def explain(config: RunConfig, facts: Facts) -> str:
@@ -250,7 +209,7 @@ def explain(config: RunConfig, facts: Facts) -> str:
     made = {k: (values[k], reason) for k, reason in config.chosen.items() if k in values}
     lines = []
     for heading, choices in (
-        (f"For {facts} would be chosen:", choose(config, facts)),
+        (f"For {facts.summary(config)} would be chosen:", choose(config, facts)),
         (f"For {config.chosen.get('for', 'this run')} was chosen:", made),
     ):
         rows = [
@@ -259,23 +218,25 @@ def explain(config: RunConfig, facts: Facts) -> str:
         ]
         lines += [heading, *rows] if rows else []
     if not lines:
-        return f"Nothing to choose for {facts}: every setting is given."
+        return f"Nothing to choose for {facts.summary(config)}: every setting is given."
     size = f"The size of the model is not chosen: d_model is {config.model.d_model}; see --preset."
     return "\n".join([*lines, size])
 
 
 def gpus_by_driver(devices: str | None) -> int:
-    """Counts the GPUs that training would use, as far as possible without TensorFlow.
-
-    Args:
-        devices: The setting `devices`.
-    """
+    """Counts the GPUs that training would use, as far as possible without TensorFlow."""
     if devices is not None:
         return int(devices) if devices.isdecimal() else devices.lower().count("gpu")
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         return len([name for name in visible.split(",") if name.strip() not in ("", "-1")])
     return len(glob.glob("/dev/nvidia[0-9]*"))
+
+
+def _open(config: RunConfig, rules: Choices) -> Choices:
+    """Returns the rules for settings that the configuration has and nobody has given."""
+    settings = config.settings()
+    return {k: rule for k, rule in rules.items() if k in settings and settings[k] is None}
 
 
 def _batch_tokens(facts: Facts, max_length: int) -> int:
@@ -311,20 +272,6 @@ def _choices_of_budget(config: RunConfig, budget: Budget, source: str) -> Choice
         ),
         "training.validation_steps": (interval, f"for about {number} in what may take {time}"),
     }
-
-
-def _seconds_per_batch(facts: Facts, model: Any, vocab_size: int, tokens: float) -> float:
-    """Guesses the seconds of a batch of so many target tokens.
-
-    The guess is within a fifth for `tiny` and `base` on one and two cores (dev/LOG.md). For a GPU
-    it is rough: 300 cores, and a fifth of what threads do not share. Where minutes are given,
-    training measures the speed.
-    """
-    num_layers, d_ff = getattr(model, "num_layers", 1), getattr(model, "d_ff", model.d_model)
-    weights = num_layers * model.d_model * (12 * model.d_model + 4 * d_ff)
-    weights += vocab_size * model.d_model
-    shared = tokens * weights / (_WEIGHTS_PER_SECOND * (300 * facts.gpus or facts.cores))
-    return shared + (_SECONDS_NOT_SHARED / 5 if facts.gpus else _SECONDS_NOT_SHARED)
 
 
 def _counted(count: float, noun: str) -> str:

@@ -20,6 +20,8 @@ from tf_transformer.runs.recipe import metric_of
 from tf_transformer.runs.run_directory import RunDirectory, RunError, warn
 from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer
 
+Tokenizers = tuple[SentencePieceTokenizer, SentencePieceTokenizer]  # of source and target
+
 
 class TrainedModel(NamedTuple):
     """A model with the weights of a checkpoint, and the tokenizers it was trained with."""
@@ -39,22 +41,17 @@ def best_checkpoint(run: RunDirectory) -> Checkpoint | None:
         CheckpointError: There are checkpoints, and none of them is intact.
     """
     metric = metric_of(run.config())
-    best = next(Checkpoints(run.checkpoints_path, metric).intact(warn, best_first=True), None)
-    average = None
+    checkpoints = Checkpoints(run.checkpoints_path, metric)
+    candidates = [next(checkpoints.intact(warn, best_first=True), None)]
     with contextlib.suppress(CheckpointError):  # a damaged average is skipped, too
-        average = next(Checkpoints(run.average_path, metric).intact(warn), None)
-    if best is None or average is None:
-        return best or average
-    value, record = (checkpoint.metrics.get(metric.name) for checkpoint in (average, best))
-    return average if record is None or metric.rank(value) > metric.rank(record) else best
+        candidates.append(next(Checkpoints(run.average_path, metric).intact(warn), None))
+    return max(filter(None, candidates), key=lambda c: checkpoints.rank(c)[0], default=None)
 
 
 def restore_model(run: RunDirectory, precision: str | None = None) -> TrainedModel:
     """Builds the model of a run with the weights of its best checkpoint.
 
-    Args:
-        run: The run directory.
-        precision: A Keras dtype policy; None is that of training.
+    Its `precision` is a Keras dtype policy; None is that of training.
 
     Raises:
         RunError: There is no checkpoint.
@@ -62,10 +59,8 @@ def restore_model(run: RunDirectory, precision: str | None = None) -> TrainedMod
     """
     checkpoint = best_checkpoint(run)
     if checkpoint is None:
-        raise RunError(
-            f"{run.checkpoints_path}: there is no checkpoint yet. "
-            f"Train with: {run.resume_command()}"
-        )
+        train = run.resume_command()
+        raise RunError(f"{run.checkpoints_path}: there is no checkpoint yet. Train with: {train}")
     config = run.config()
     tokenizers = restore_tokenizers(run)
     sizes = with_tokenizers(config.model, *tokenizers)
@@ -76,28 +71,17 @@ def restore_model(run: RunDirectory, precision: str | None = None) -> TrainedMod
 
 
 def translator_of(
-    data: DataConfig,
-    model: keras.Model,
-    source_tokenizer: SentencePieceTokenizer,
-    target_tokenizer: SentencePieceTokenizer,
-    **options: Any,
+    data: DataConfig, model: keras.Model, *tokenizers: SentencePieceTokenizer, **options: Any
 ) -> Translator:
-    """Makes a greedy translator of a model that reads sources as an export of its run does.
+    """Makes a greedy translator that reads sources as an export of the run does.
 
-    Args:
-        data: The table `[data]` of the run.
-        model: The model of a run.
-        source_tokenizer: Tokenizer of the source.
-        target_tokenizer: Tokenizer of the target.
-        **options: `xla` and `threads`, see `Translator`.
+    The options are `xla` and `threads`, see `Translator`.
 
     Raises:
         RunError: The model only scores text.
     """
     require_translator(model.config)
-    return Translator.from_model(
-        model, source_tokenizer, target_tokenizer, search_of(data), **options
-    )
+    return Translator.from_model(model, *tokenizers, search_of(data), **options)
 
 
 def search_of(data: DataConfig) -> Search:
@@ -120,20 +104,16 @@ def require_translator(config: ModelConfig) -> None:
         )
 
 
-def restore_tokenizers(
-    run: RunDirectory,
-) -> tuple[SentencePieceTokenizer, SentencePieceTokenizer]:
+def restore_tokenizers(run: RunDirectory) -> Tokenizers:
     """Loads the source and the target tokenizer of a run.
 
     Raises:
         RunError: They are missing.
         TokenizerError: One of them is damaged.
     """
+    paths = [run.tokenizers_path / f"{side}.model" for side in ("source", "target")]
     try:
-        source, target = (
-            SentencePieceTokenizer.load(run.tokenizers_path / f"{side}.model")
-            for side in ("source", "target")
-        )
+        source, target = map(SentencePieceTokenizer.load, paths)
     except FileNotFoundError:
         raise RunError(
             f"{run.tokenizers_path}: a tokenizer is missing. Restore the folder from a copy; "

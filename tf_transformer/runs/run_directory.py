@@ -25,7 +25,7 @@ from typing import Any
 from tf_transformer.config import RunConfig, read_toml
 from tf_transformer.errors import InputError
 from tf_transformer.files import atomic_file, atomic_folder
-from tf_transformer.models.architectures import ARCHITECTURES, architecture_name
+from tf_transformer.models.architectures import ARCHITECTURES
 
 
 class RunError(InputError):
@@ -33,11 +33,7 @@ class RunError(InputError):
 
 
 class RunDirectory:
-    """A training run on disk.
-
-    Args:
-        path: The directory; `create` or `open` checks what it holds.
-    """
+    """A training run on disk; `create` or `open` checks what a path holds."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = pathlib.Path(path)
@@ -58,10 +54,7 @@ class RunDirectory:
         run = cls(path)
         # A run that stopped before its first checkpoint has nothing to lose.
         if any(run.checkpoints_path.glob("step-*")) or run.average_path.is_dir():
-            raise RunError(
-                f"{path}: holds a run already. Continue it with --resume, or give another "
-                f"--run-dir."
-            )
+            raise RunError(f"{path}: holds a run already. Use --resume, or give another --run-dir.")
         existing = next(p for p in (run.path, *run.path.absolute().parents) if p.exists())
         if not existing.is_dir() or not os.access(existing, os.W_OK):
             raise RunError(f"{path}: cannot be made, since {existing} is no writable folder.")
@@ -75,10 +68,8 @@ class RunDirectory:
             RunError: It holds no run.
         """
         if not cls.is_run(path):
-            raise RunError(
-                f"{path}: holds no run (there is no config.toml). "
-                f"Start one with tf-transformer train --run-dir {path}"
-            )
+            start = f"Start one with tf-transformer train --run-dir {path}"
+            raise RunError(f"{path}: holds no run (there is no config.toml). {start}")
         return cls(path)
 
     @classmethod
@@ -107,10 +98,8 @@ class RunDirectory:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise RunError(
-                    f"{self.path}: another process is training there. Wait until it ends, or "
-                    f"give another --run-dir."
-                ) from None
+                wait = "Wait until it ends, or give another --run-dir"
+                raise RunError(f"{self.path}: another process is training there. {wait}.") from None
             yield
 
     def config(self) -> RunConfig:
@@ -127,13 +116,7 @@ class RunDirectory:
     ) -> None:
         """Writes the tokenizers, test sentences and configuration.
 
-        The configuration comes last: a directory that holds it is a run that can be resumed.
-
-        Args:
-            config: The complete configuration.
-            source_tokenizer: Tokenizer of the source.
-            target_tokenizer: Tokenizer of the target; the same if the vocabulary is joint.
-            test: `ParallelText` that came with the corpus, or None.
+        The complete configuration comes last: a directory that holds it can be resumed.
         """
         with atomic_folder(self.tokenizers_path, overwrite=True) as folder:
             source_tokenizer.save(folder / "source.model")
@@ -152,17 +135,15 @@ class RunDirectory:
     def next_commands(self, config: RunConfig) -> str:
         """Returns what to do with a run that has ended; with its own test sentences, if any."""
         path = shlex.quote(str(self.path))
-        translates = ARCHITECTURES[architecture_name(config.model)].translates
+        translates = ARCHITECTURES[config.architecture].translates
         export = f"tf-transformer export {path} saved_models/NAME, or " if translates else ""
+        evaluate = f"{export}tf-transformer evaluate {path}"
         if not config.data.has_sources:
-            return f"{export}tf-transformer evaluate {path} --text F"
+            return f"{evaluate} --text F"
         test = [self.path / "test" / f"{side}.txt" for side in ("source", "target")]
         source, reference = (shlex.quote(str(p)) if p.is_file() else "F" for p in test)
         perplexity = "" if translates else " --perplexity"
-        return (
-            f"{export}tf-transformer evaluate {path} --source {source} --reference {reference}"
-            f"{perplexity}"
-        )
+        return f"{evaluate} --source {source} --reference {reference}{perplexity}"
 
     def log(self) -> list[dict[str, float]]:
         """Reads the lines of the log, oldest first.
@@ -178,13 +159,11 @@ class RunDirectory:
             if not line.endswith("\n"):
                 break  # incomplete, because the process was killed
             try:
-                metrics = json.loads(line)
-                metrics["step"]
+                found.append(json.loads(line))
+                found[-1]["step"]
             except (ValueError, KeyError, TypeError):
-                raise RunError(
-                    f"{self.log_path}: line {number} is no line of metrics. Remove that line."
-                ) from None
-            found.append(metrics)
+                where = f"{self.log_path}: line {number}"
+                raise RunError(f"{where} is no line of metrics. Remove that line.") from None
         return found
 
     def truncate_log(self, step: int) -> None:

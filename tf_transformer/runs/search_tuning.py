@@ -15,17 +15,10 @@ DEFAULT_LENGTH_PENALTY = 0.6
 LENGTH_PENALTIES = (0.2, 0.6, 1.0, 1.4)
 _MAX_PAIRS = 1000
 _PAIRS_AT_A_TIME = 125  # after so many the clock is read
-_MAX_SECONDS = 20.0
 
 
 class SearchScore(NamedTuple):
-    """What a search reaches on validation text.
-
-    Attributes:
-        beam_size: Hypotheses that it follows; 1 is greedy search.
-        length_penalty: None for greedy search.
-        score: BLEU or chrF of its translations.
-    """
+    """The BLEU or chrF that a search reaches on validation text; greedy search has no penalty."""
 
     beam_size: int
     length_penalty: float | None
@@ -67,7 +60,7 @@ def choose_search(
     translator: Callable[..., list[str]],
     validation: ParallelText,
     beam_size: int = DEFAULT_BEAM_SIZE,
-    max_seconds: float = _MAX_SECONDS,
+    max_seconds: float = 20.0,
     metric: Metric = BLEU,
 ) -> SearchChoice:
     """Chooses greedy search, or a beam with one of `LENGTH_PENALTIES`, by BLEU or chrF.
@@ -84,12 +77,11 @@ def choose_search(
             beam takes two to four times as long as greedy search.
         metric: That of the run; BLEU is taken in place of the loss, which no search changes.
 
-    Returns:
-        The choice.
-
     Raises:
         ValueError: There is no pair, or the model cannot search so.
     """
+    metric = BLEU if metric == LOSS else metric
+    name = metric.label.lower()
     sources, targets, translations = [], [], []
     began = time.monotonic()
     for part in _parts(list(validation)):
@@ -98,22 +90,19 @@ def choose_search(
         sources += [source for source, _ in part]
         targets += [target for _, target in part]
         translations += translator(sources[len(translations) :], beam_size=1)
-    metric = BLEU if metric == LOSS else metric
-    name = metric.label.lower()
-    greedy = getattr(score(translations, targets), name)
-    beams = []
+    scores = [SearchScore(1, None, getattr(score(translations, targets), name))]
     for penalty in LENGTH_PENALTIES:
         translations = translator(sources, beam_size=beam_size, length_penalty=penalty)
-        beams.append(SearchScore(beam_size, penalty, getattr(score(translations, targets), name)))
-    best = max(beams, key=lambda beam: (beam.score, -_distance_from_default(beam)))
+        value = getattr(score(translations, targets), name)
+        scores.append(SearchScore(beam_size, penalty, value))
+    greedy, *beams = scores
+    # Rounded, since 0.2 and 1.0 are equally far from 0.6 but for the last bit.
+    distances = {p: round(abs(p - DEFAULT_LENGTH_PENALTY), 6) for p in LENGTH_PENALTIES}
+    best = max(beams, key=lambda beam: (beam.score, -distances[beam.length_penalty]))
     return SearchChoice(
-        1 if greedy > best.score else beam_size,
-        best.length_penalty,
-        (SearchScore(1, None, greedy), *beams),
-        metric.label,
-        len(sources),
-        signatures(targets)[name],
-    )
+        1 if greedy.score > best.score else beam_size, best.length_penalty, tuple(scores),
+        metric.label, len(sources), signatures(targets)[name],
+    )  # fmt: skip
 
 
 def _parts(pairs: list[tuple[str, str]]) -> list[Sequence[tuple[str, str]]]:
@@ -122,8 +111,3 @@ def _parts(pairs: list[tuple[str, str]]) -> list[Sequence[tuple[str, str]]]:
     sample = [pairs[index] for index in chosen]
     num_parts = math.ceil(len(sample) / _PAIRS_AT_A_TIME)
     return [sample[start::num_parts] for start in range(num_parts)]
-
-
-def _distance_from_default(beam: SearchScore) -> float:
-    # Rounded, since 0.2 and 1.0 are equally far from 0.6 but for the last bit.
-    return round(abs(beam.length_penalty - DEFAULT_LENGTH_PENALTY), 6)

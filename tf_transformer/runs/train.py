@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import importlib.util
-import os
 import time
 from typing import Any
 
@@ -16,7 +15,7 @@ from tf_transformer.evaluation import LOSS, signatures
 from tf_transformer.files import remove_leftovers
 from tf_transformer.models.architectures import build_model
 from tf_transformer.runs.averaging import write_best_average
-from tf_transformer.runs.callbacks import Progress, RunLog, SaveCheckpoints, StopOnNan
+from tf_transformer.runs.callbacks import EarlyStopping, Limit, Progress, SaveCheckpoints
 from tf_transformer.runs.checkpoints import Checkpoints, tokenizer_metadata
 from tf_transformer.runs.compile import compile_model, make_schedule, seconds_per_batch
 from tf_transformer.runs.data import prepare_data
@@ -24,12 +23,12 @@ from tf_transformer.runs.recipe import choose_by_updates, metric_of
 from tf_transformer.runs.restore import best_checkpoint, translator_of
 from tf_transformer.runs.run_directory import RunDirectory, say
 from tf_transformer.runs.trimming import require_untrimmed
-from tf_transformer.training import stopping
 from tf_transformer.training.callbacks import TensorBoardLog, TranslationBleu
 from tf_transformer.training.cluster import Cluster, WorkerError, worker_failures_named
 from tf_transformer.training.distribution import Workers, separate_seeds, strategy_for
 from tf_transformer.training.optimizers import step_of
 from tf_transformer.training.schedules import TimedTrapezoidSchedule
+from tf_transformer.training.stopping import StopOnSignal, Terminated
 
 _FEWEST_UPDATES = 10
 _FRACTION_OF_UPDATES = 0.93  # of the time; the rest is validation
@@ -40,41 +39,29 @@ _SHARED_SETTINGS = (
 )  # fmt: skip
 
 
-def train(
-    config: RunConfig | None,
-    run_dir: str | os.PathLike[str],
-    *,
-    resume: bool = False,
-    started: float | None = None,
-) -> int:
+def train(config: RunConfig, run_dir: str, *, resume: bool, started: float) -> int:
     """Trains a model and writes everything into its run directory.
 
     Where `TF_CONFIG` or Slurm names several workers, each of them calls this with the same
     arguments. The chief alone writes; to resume, all must see its run directory.
 
     Args:
-        config: The configuration; None is that of the run to resume.
+        config: The configuration.
         run_dir: The run directory.
         resume: Whether to continue the run in `run_dir` from its newest checkpoint.
-        started: `time.monotonic()` from which `minutes` counts; None is now.
+        started: `time.monotonic()` from which `minutes` counts.
 
     Returns:
         The number of the signal that ended training early (Ctrl-C, SIGTERM), or 0.
-
-    Raises:
-        InputError: With one line that says what to do.
     """
-    started = time.monotonic() if started is None else started
     directory = RunDirectory.open(run_dir) if resume else RunDirectory.create(run_dir)
     require_untrimmed(directory)
-    config = config or directory.config()
     if config.training.tensorboard and importlib.util.find_spec("tensorboard") is None:
         raise ConfigError("--tensorboard needs its package. Install it: pip install tensorboard")
     cluster = Cluster.from_environment()
-    with contextlib.ExitStack() as stack:
-        if cluster is not None:
-            cluster.wait_for_workers()
-            stack.enter_context(worker_failures_named(directory.path))
+    if cluster is not None:
+        cluster.wait_for_workers()
+    with worker_failures_named(directory.path) if cluster else contextlib.nullcontext():
         workers = Workers(strategy_for(config.training.devices, cluster))
         return Run(config, directory, workers, resume, started).train()
 
@@ -85,23 +72,15 @@ class Run:
 
     Attributes:
         config: The configuration, complete after `setup`.
-        directory: The run directory.
-        workers: The processes that train together.
         resume: Whether the run has begun in an earlier process.
         started: `time.monotonic()` from which `minutes` counts; for a resumed run, earlier by the
             time that it had taken before.
-        data: Corpus, tokenizers and batches.
-        metric: What selects the best checkpoint.
-        model: The model, compiled.
-        schedule: Its learning rate.
-        total_steps: Updates of the whole training; None where time ends it.
-        metadata: What a run that resumes must share with the one that stopped.
-        checkpoints: The checkpoints of the run.
         batches_seen: Batches of training data consumed so far.
-        earlier_log: The lines of the log up to the step at which this process begins.
-        signatures: sacreBLEU's signatures of the metrics of translations, on the chief.
         is_validated: Whether the newest checkpoint has its metrics.
         signal: The number of the signal that ended training, or 0.
+        total_steps: Updates of the whole training; None where time ends it.
+        earlier_log: The lines of the log up to the step at which this process begins.
+        signatures: sacreBLEU's signatures of the metrics of translations, on the chief.
     """
 
     config: RunConfig
@@ -110,6 +89,7 @@ class Run:
     resume: bool
     started: float
     batches_seen: int = 0
+    is_validated: bool = True
     signal: int = 0
 
     def train(self) -> int:
@@ -140,11 +120,9 @@ class Run:
         self.config, self.data = prepare_data(
             self.config, self.directory, self.workers, self.resume
         )
-        training = self.config.training
-        self.metric = metric_of(self.config)
-        self.checkpoints = Checkpoints(
-            self.directory.checkpoints_path, self.metric, training.keep_checkpoints
-        )
+        training, self.metric = self.config.training, metric_of(self.config)
+        path = self.directory.checkpoints_path
+        self.checkpoints = Checkpoints(path, self.metric, training.keep_checkpoints)
         self.total_steps = training.steps
         if training.epochs is not None:
             # The batches of one update may be of two epochs.
@@ -154,17 +132,14 @@ class Run:
             self.model = build_model(self.config.model, training.precision)
             self.schedule = make_schedule(self.config, self.total_steps)
             compile_model(self.model, training, self.schedule)
+        self.workers.require_same({**self.metadata, **vars(training), "devices": None})
         if not self.resume:
             self._announce()
-        self.metadata = self._make_metadata()
-        self.workers.require_same({**self.metadata, **vars(training), "devices": None})
-        if not self.resume and training.minutes is not None:
-            self._choose_by_speed()
-            self.metadata = self._make_metadata()
+            if training.minutes is not None:
+                self._choose_by_speed()
 
     def begin(self) -> None:
         """Creates the files of the run, or restores the checkpoint from which it resumes."""
-        self.is_validated = True
         if self.resume:
             self._restore()
         elif self.workers.is_chief:
@@ -178,45 +153,51 @@ class Run:
             self.signatures = signatures(list(self.data.corpus.validation.targets), "val_")
             signature = self.signatures[self.metric.name]
             say(f"Validation {self.metric.label} ({signature}) chooses the best checkpoint.")
-        self._patience, self._limit = self._make_early_stopping(), self._make_limit()
+        self._limit, self._patience = Limit(self), EarlyStopping(self)
 
     def fit(self, is_over: bool = False) -> None:
-        """Trains until a limit or a signal, with a validation at the end of each period.
-
-        Args:
-            is_over: Whether only the validation of the newest checkpoint is to be made.
-        """
+        """Trains until a limit or a signal; where training is over, validates what was trained."""
         training = self.config.training
+        labels_as_input = training.chunked_logits
         period = training.validation_steps * training.accumulation_steps
-        # The validation that belongs to the newest checkpoint may have been interrupted.
-        validates_first = not self.is_validated and (is_over or self.batches_seen % period == 0)
+        rest = -self.batches_seen % period  # of the period in which the run was stopped
         save, progress = SaveCheckpoints(self), Progress(self)
-        stop_on_signal = stopping.StopOnSignal(self.workers.all_reduce_max)
-        callbacks = [StopOnNan(self), save, self._patience, self._limit, stop_on_signal]
+        callbacks = [save, self._patience, self._limit]
         if self.workers.is_chief:
             if self.config.to_dict() != self.directory.config().to_dict():
                 self.directory.save_config(self.config)  # resumed with another budget
             self.directory.truncate_log(step_of(self.model))
-            # The log comes after the checkpoint, whose metrics say that a validation is complete.
-            callbacks[1:2] = [self._make_bleu(), progress, save, RunLog(self)]
+            callbacks.insert(1, progress)
             if training.tensorboard:
-                callbacks.insert(5, TensorBoardLog(self.directory.tensorboard_path))
-        callbacks = [callback for callback in callbacks if callback is not None]
-        try:
-            if validates_first:
-                self._validate(callbacks)
-            if not (validates_first and (is_over or self.model.stop_training)):
-                interrupted = self.batches_seen % period
-                if interrupted:  # first the rest of the period in which the run was stopped
-                    self._fit(callbacks, period - interrupted, epochs=1)
-                if not (interrupted and self.model.stop_training):
-                    self._fit(callbacks, period, epochs=2**31)  # the limit ends it
-        except stopping.Terminated:
-            save.save()
-        finally:
-            stop_on_signal.restore()
-            progress.close()
-        self.signal = stop_on_signal.signal
+                callbacks.insert(2, TensorBoardLog(self.directory.tensorboard_path))
+            if self.metric != LOSS:
+                translator = translator_of(self.config.data, self.model, *self.data.tokenizers)
+                validation = self.data.corpus.validation
+                bleu = TranslationBleu(translator, validation, num_samples=2, show=say)
+                callbacks.insert(0, bleu)
+        signals = StopOnSignal(self.workers.all_reduce_max)
+        callbacks.append(signals)
+        batches = self.data.validation.dataset(num_epochs=1, labels_as_input=labels_as_input)
+        self.model.stop_training = is_over
+        with contextlib.closing(progress), signals:
+            try:
+                # The validation that belongs to the newest checkpoint may have been interrupted.
+                if not self.is_validated and (is_over or not rest):
+                    self._validate(batches, callbacks)
+                for steps, epochs in ((rest, 1), (period, 2**31)):  # the limit ends the second
+                    if steps and not self.model.stop_training:
+                        self.model.fit(
+                            self._training_dataset(),
+                            validation_data=batches,
+                            steps_per_epoch=steps,
+                            shuffle=False,  # the batches are in their order already
+                            epochs=epochs,
+                            verbose=0,
+                            callbacks=callbacks,
+                        )
+            except Terminated:
+                save.save()
+        self.signal = signals.signal
 
     def finish(self) -> None:
         """Averages the last checkpoints, and says how training ended and what to do next."""
@@ -225,25 +206,24 @@ class Run:
             self._average(None if minutes is None else self.started + 60 * minutes)
         step, minutes = step_of(self.model), (time.monotonic() - self.started) / 60
         passes = step * self.config.training.accumulation_steps / len(self.data.batches)
-        ended = (
-            f"{'Stopped' if self.signal else 'Done'} at step {step:,} after {minutes:.1f} minutes, "
-            f"{passes:.1f} passes of the text."
-        )
+        ended = f"{'Stopped' if self.signal else 'Done'} at step {step:,} after {minutes:.1f} "
+        ended += f"minutes, {passes:.1f} passes of the text."
         if not self.workers.is_chief:
             say(f"{ended} This was worker {self.workers.index}; the chief writes the run.")
             return
-        directory, best = self.directory, best_checkpoint(self.directory)
+        directory, metric, best = self.directory, self.metric, best_checkpoint(self.directory)
         what = "The average" if best.path.parent == directory.average_path else "Best checkpoint"
-        value = best.metrics.get(self.metric.name)
-        if value is not None:
-            value = f", validation {self.metric.label} {self.metric.text(value)}"
-        say(f"{ended} {what}: step {best.step:,}{value or ''}, in {directory.path}.")
+        value = best.metrics.get(metric.name)
+        reached = "" if value is None else f", validation {metric.label} {metric.text(value)}"
+        say(f"{ended} {what}: step {best.step:,}{reached}, in {directory.path}.")
         if self.signal:
             say(f"To go on: {directory.resume_command()}")
         else:
             say(f"Next: {directory.next_commands(self.config)}")
 
-    def _make_metadata(self) -> dict[str, Any]:
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """What a run that resumes must share with the one that stopped."""
         settings = {**vars(self.config.data), **vars(self.config.training)}
         return {
             **self.model.config.to_dict(),
@@ -259,16 +239,13 @@ class Run:
             return
         say(self.data.description)
         if "training.epochs" in self.config.chosen:
-            say(
-                f"No --minutes, --epochs or --steps is given: training for "
-                f"{self.config.training.epochs} epochs, {self.total_steps:,} updates."
-            )
+            length = f"{self.config.training.epochs} epochs, {self.total_steps:,} updates"
+            say(f"No --minutes, --epochs or --steps is given: training for {length}.")
         say(f"{self.model.count_params():,} parameters. Building the graph of an update.")
 
     def _choose_by_speed(self) -> None:
         """Chooses by the measured speed what depends on the number of updates."""
         minutes = self.config.training.minutes
-        # A longer run may measure for longer.
         seconds_per_update = self._measure(max(4, min(20, round(minutes))))
         seconds_spent = time.monotonic() - self.started
         seconds = _FRACTION_OF_UPDATES * max(0.0, 60 * minutes - seconds_spent)
@@ -286,7 +263,7 @@ class Run:
 
     def _measure(self, num_batches: int) -> float:
         """Returns the seconds of an update, the same on all workers, measured on some batches."""
-        seconds = seconds_per_batch(self.model, self._training_dataset(skip=0), num_batches)
+        seconds = seconds_per_batch(self.model, self._training_dataset(), num_batches)
         seconds *= self.config.training.accumulation_steps
         return self.workers.all_reduce_max(max(1, round(1e6 * seconds))) / 1e6
 
@@ -298,8 +275,8 @@ class Run:
             checkpoint = next(self.checkpoints.intact(say), None)
         name = self.workers.broadcast(checkpoint.path.name.encode() if checkpoint else b"").decode()
         if name and not self.workers.is_chief:
-            found = {checkpoint.path.name: checkpoint for checkpoint in self.checkpoints.all()}
-            checkpoint = found.get(name)
+            names = {checkpoint.path.name: checkpoint for checkpoint in self.checkpoints.all()}
+            checkpoint = names.get(name)
             if checkpoint is None:
                 raise WorkerError(
                     f"{self.checkpoints.directory}: this worker does not see the chief's {name}. "
@@ -308,93 +285,48 @@ class Run:
         if checkpoint is not None:
             checkpoint.require(self.metadata)
             checkpoint.restore(self.model)
+            self.batches_seen = checkpoint.batches_seen
+            self.is_validated = bool(checkpoint.metrics)
             if self.workers.is_chief:
                 self.checkpoints.set_aside_after(checkpoint)
         self._announce()
         if checkpoint is not None:
-            self.batches_seen = checkpoint.batches_seen
-            self.is_validated = bool(checkpoint.metrics)
             if checkpoint.seconds < 60 * (self.config.training.minutes or 0):
                 # Building the graph and all else that starts it again takes none of its time.
                 self._measure(3)
             self.started = time.monotonic() - checkpoint.seconds
 
-    def _make_early_stopping(self) -> stopping.EarlyStopping | None:
-        """Makes the callback of `patience`, which knows earlier validations."""
-        if self.config.training.patience is None:
-            return None
-        earlier = [
-            (line[self.metric.name], line["learning_rate"])
-            for line in self.earlier_log
-            if self.metric.name in line
-        ]
-        return stopping.EarlyStopping(
-            self.config.training.patience, self.metric, earlier, self.workers.all_reduce_max
-        )
-
-    def _make_limit(self) -> stopping.StepLimit | stopping.TimeLimit:
-        if self.total_steps is not None:
-            return stopping.StepLimit(self.total_steps)
-        return stopping.TimeLimit(
-            self.config.training.minutes,
-            self.started,
-            self.workers.all_reduce_max,
-            self.schedule if isinstance(self.schedule, TimedTrapezoidSchedule) else None,
-            self.earlier_log[-1]["validation_seconds"] if self.earlier_log else 0.0,
-            self.config.training.keep_checkpoints,  # the validations of averages
-        )
-
-    def _make_bleu(self) -> TranslationBleu | None:
-        if self.metric == LOSS:
-            return None
-        translator = translator_of(self.config.data, self.model, *self.data.tokenizers)
-        return TranslationBleu(translator, self.data.corpus.validation, num_samples=2, show=say)
-
     def _reason_to_stop(self) -> str:
         """Returns why a resumed run has reached its end already, or an empty str."""
         training, step = self.config.training, step_of(self.model)
-        if self.total_steps is not None and step >= self.total_steps:
+        if self._limit.fraction >= 1:
+            if self.total_steps is None:
+                return f"its {training.minutes:g} minutes are over; give more --minutes"
             total = f"{self.total_steps:,}"
             return f"the run is at step {step:,} of {total}; give more --epochs or --steps"
-        if isinstance(self._limit, stopping.TimeLimit) and self._limit.is_due:
-            return f"its {training.minutes:g} minutes are over; give more --minutes"
-        if self._patience and self._patience.is_due:
+        if self._patience.is_due:
             return (
                 f"the last {training.patience} validations up to step {step:,} were not better "
                 f"than one before; a new run without --patience would go on"
             )
         return ""
 
-    def _validate(self, callbacks: list[keras.callbacks.Callback]) -> None:
+    def _validate(
+        self, dataset: tf.data.Dataset, callbacks: list[keras.callbacks.Callback]
+    ) -> None:
         """Makes the validation that belongs to the newest checkpoint."""
         together = keras.callbacks.CallbackList(callbacks, model=self.model)
-        logs = self.model.evaluate(
-            self._validation_dataset(), verbose=0, return_dict=True, callbacks=together
-        )
+        logs = self.model.evaluate(dataset, verbose=0, return_dict=True, callbacks=together)
         together.on_epoch_end(0, {f"val_{name}": value for name, value in logs.items()})
 
-    def _fit(self, callbacks: list[keras.callbacks.Callback], steps: int, epochs: int) -> None:
-        self.model.fit(
-            self._training_dataset(skip=self.batches_seen % len(self.data.batches)),
-            validation_data=self._validation_dataset(),
-            steps_per_epoch=steps,
-            shuffle=False,  # the batches are in their order already
-            epochs=epochs,
-            verbose=0,
-            callbacks=callbacks,
-        )
-
-    def _training_dataset(self, skip: int) -> tf.data.Dataset:
+    def _training_dataset(self) -> tf.data.Dataset:
         # The order of the data is a function of the epoch, so a resumed run sees the batches that
         # the other one would have seen.
-        training, epoch = self.config.training, self.batches_seen // len(self.data.batches)
+        epoch, skip = divmod(self.batches_seen, len(self.data.batches))
+        training = self.config.training
         return self.data.batches.dataset(
             epoch, None, skip, training.accumulation_steps, training.chunked_logits
         )
-
-    def _validation_dataset(self) -> tf.data.Dataset:
-        labels_as_input = self.config.training.chunked_logits
-        return self.data.validation.dataset(num_epochs=1, labels_as_input=labels_as_input)
 
     def _average(self, deadline: float | None = None) -> None:
         validation = self.data.corpus.validation

@@ -36,10 +36,8 @@ class TranslationBleu(keras.callbacks.Callback):
         show: Callable[[str], None] = print,
     ) -> None:
         super().__init__()
-        self._translate = translate
-        self._text = parallel_text
-        self._num_samples = num_samples
-        self._show = show
+        self._translate, self._text = translate, parallel_text
+        self._num_samples, self._show = num_samples, show
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         """Translates and scores."""
@@ -57,10 +55,7 @@ class TensorBoardLog(keras.callbacks.Callback):
     """Writes the learning rate and all metrics for TensorBoard after each validation.
 
     `keras.callbacks.TensorBoard` counts epochs; this callback counts updates. It needs the package
-    `tensorboard`.
-
-    Args:
-        path: The folder, as in `tensorboard --logdir path`.
+    `tensorboard`, which shows them with `tensorboard --logdir path`.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:

@@ -13,20 +13,12 @@ import tensorflow as tf
 
 from tf_transformer.errors import ConfigError, InputError
 
-_EXPECTED = (
-    'TF_CONFIG must be JSON like {"cluster": {"worker": ["host0:12345", "host1:12345"]}, '
-    '"task": {"type": "worker", "index": 0}}'
-)
 _SECONDS_BETWEEN_CALLS = 0.5
 # Which error the other workers get depends on the moment at which one fails.
 _FAILURES = (
-    tf.errors.UnavailableError,
-    tf.errors.AbortedError,
-    tf.errors.CancelledError,
-    tf.errors.DeadlineExceededError,
-    tf.errors.FailedPreconditionError,
-    tf.errors.InternalError,
-)
+    tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError,
+    tf.errors.DeadlineExceededError, tf.errors.FailedPreconditionError, tf.errors.InternalError,
+)  # fmt: skip
 
 
 class WorkerError(InputError):
@@ -66,9 +58,6 @@ class Cluster(NamedTuple):
         TensorFlow's own servers wait for an hour. So each worker listens on its address until it
         has reached all others; then it frees the port for TensorFlow's server, which answers the
         workers that still connect.
-
-        Args:
-            seconds: How long to wait.
 
         Raises:
             WorkerError: A worker does not answer, or this worker's own port is taken.
@@ -123,7 +112,10 @@ def _of_tf_config() -> Cluster:
             return Cluster(addresses, index)
     except (ValueError, KeyError, TypeError, AttributeError, IndexError):
         pass
-    raise ConfigError(f"{_EXPECTED}; received {' '.join(os.environ['TF_CONFIG'].split())}.")
+    raise ConfigError(
+        f'TF_CONFIG must be JSON like {{"cluster": {{"worker": ["host0:12345", "host1:12345"]}}, '
+        f'"task": {{"type": "worker", "index": 0}}}}; received {os.environ["TF_CONFIG"]!r}.'
+    )
 
 
 def _of_slurm() -> Cluster:

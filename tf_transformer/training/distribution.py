@@ -33,13 +33,11 @@ def strategy_for(
             chosen = _chosen(devices, tf.config.list_physical_devices())
             gpus = [device for device in chosen if device.device_type == "GPU"]
             tf.config.set_visible_devices(gpus, "GPU")
-        return WorkersStrategy(cluster.resolver())
+        return WorkersStrategy(cluster_resolver=cluster.resolver())
     everything = tf.config.list_logical_devices()
-    if devices is None:
-        chosen = tf.config.list_logical_devices("GPU")
-    else:
-        chosen = _chosen(devices, everything)
-    if len(chosen) > 1 or (chosen and len(everything) > 1 and devices is not None):
+    gpus = tf.config.list_logical_devices("GPU")
+    chosen = gpus if devices is None else _chosen(devices, everything)
+    if len(chosen) > 1 or (devices is not None and len(everything) > 1):
         return tf.distribute.MirroredStrategy([device.name for device in chosen])
     # TensorFlow's default puts everything on the one device, without the cost of a strategy.
     return tf.distribute.get_strategy()
@@ -51,13 +49,7 @@ class WorkersStrategy(tf.distribute.MultiWorkerMirroredStrategy):
     Give `fit` the same global batches on every worker, in the same order. Each replica takes its
     share of the sentences of each, which may be none, so that training does not depend on the
     number of workers.
-
-    Args:
-        cluster_resolver: The cluster, see `Cluster.resolver`.
     """
-
-    def __init__(self, cluster_resolver: tf.distribute.cluster_resolver.ClusterResolver) -> None:
-        super().__init__(cluster_resolver=cluster_resolver)
 
     def experimental_distribute_dataset(
         self, dataset: tf.data.Dataset, options: Any = None
@@ -65,18 +57,13 @@ class WorkersStrategy(tf.distribute.MultiWorkerMirroredStrategy):
         """Returns the batches of this worker's replicas, given a dataset of global batches."""
         replicas = len(self.extended.worker_devices)
         first = self.cluster_resolver.task_id * replicas
-        shares = range(first, first + replicas)
+
+        def share_of(batch, index):
+            part = tf.nest.map_structure(lambda t: t[index :: self.num_replicas_in_sync], batch)
+            return tf.data.Dataset.from_tensors(part)
 
         def batches_of_replicas(*batch):
-            parts = [
-                tf.data.Dataset.from_tensors(
-                    tf.nest.map_structure(
-                        lambda tensor, share=share: tensor[share :: self.num_replicas_in_sync],
-                        batch,
-                    )
-                )
-                for share in shares
-            ]
+            parts = [share_of(batch, index) for index in range(first, first + replicas)]
             return functools.reduce(tf.data.Dataset.concatenate, parts)
 
         # TensorFlow would split every batch of a worker again, and lose sentences if it is uneven.
@@ -93,11 +80,8 @@ class WorkersStrategy(tf.distribute.MultiWorkerMirroredStrategy):
 class Workers:
     """The processes that train together; one process where training is on one machine.
 
-    Args:
-        strategy: The strategy of this process.
-
     Attributes:
-        strategy: The same.
+        strategy: The strategy of this process.
         index: The number of this process among them; 0 is the chief, which alone writes.
         count: How many workers there are.
     """
@@ -112,9 +96,7 @@ class Workers:
     @property
     def num_gpus(self) -> int:
         """The number of GPUs that train, on all machines together."""
-        mirrored = (tf.distribute.MirroredStrategy, tf.distribute.MultiWorkerMirroredStrategy)
-        if not isinstance(self.strategy, mirrored):
-            # TensorFlow's default strategy uses one GPU.
+        if self.strategy is tf.distribute.get_strategy():  # TensorFlow's default uses one GPU
             return min(1, len(tf.config.list_logical_devices("GPU")))
         on_gpus = "GPU" in self.strategy.extended.worker_devices[0].upper()
         return self.strategy.num_replicas_in_sync if on_gpus else 0

@@ -35,7 +35,7 @@ class SmoothedCrossEntropy(keras.losses.Loss):
         float32 scalar; 0 for a batch of padding alone.
 
     Raises:
-        ValueError: `label_smoothing` is not in [0, 1), or a shape is wrong.
+        ValueError: `label_smoothing` is not in [0, 1), or shapes do not fit each other.
     """
 
     def __init__(
@@ -48,12 +48,8 @@ class SmoothedCrossEntropy(keras.losses.Loss):
     ) -> None:
         super().__init__(name=name, reduction=None, dtype="float32")
         if not 0 <= label_smoothing < 1:
-            raise ValueError(
-                f"label_smoothing must be at least 0 and less than 1; "
-                f"received label_smoothing={label_smoothing}."
-            )
-        self.label_smoothing = label_smoothing
-        self.pad_id = pad_id
+            raise ValueError(f"label_smoothing must be in [0, 1); received {label_smoothing}.")
+        self.label_smoothing, self.pad_id = label_smoothing, pad_id
         self.from_statistics = from_statistics
 
     def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
@@ -62,7 +58,11 @@ class SmoothedCrossEntropy(keras.losses.Loss):
         if sample_weight is not None:
             losses = losses * token_weights(sample_weight, losses)
         is_token = ops.not_equal(ops.cast(y_true, "int32"), self.pad_id)
-        num_tokens = _sum_over_replicas(ops.sum(ops.cast(is_token, "float32")))
+        num_tokens = ops.sum(ops.cast(is_token, "float32"))
+        if keras.backend.backend() == "tensorflow":  # others see the global batch
+            from tf_transformer.training.distribution import sum_over_replicas
+
+            num_tokens = sum_over_replicas(num_tokens)
         return ops.sum(losses) / ops.maximum(num_tokens, 1.0)
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
@@ -81,44 +81,25 @@ class SmoothedCrossEntropy(keras.losses.Loss):
         }
 
 
-def _sum_over_replicas(count: Any) -> Any:
-    if keras.backend.backend() != "tensorflow":
-        return count  # other backends see the global batch
-    from tf_transformer.training.distribution import sum_over_replicas
-
-    return sum_over_replicas(count)
-
-
 def token_weights(sample_weight: Any, labels: Any) -> Any:
-    """Returns weights that broadcast with labels `(B, T)`.
-
-    Raises:
-        ValueError: The weights are neither `(B,)` nor `(B, 1)` nor `(B, T)`.
-    """
+    """Returns weights `(B,)`, `(B, 1)` or `(B, T)` in the shape of labels `(B, T)`, float32."""
     weights = ops.cast(sample_weight, "float32")
     if len(weights.shape) == 1:
         weights = weights[:, None]
-    batch_size, length = labels.shape
-    if not any(_may_equal(weights.shape, shape) for shape in (labels.shape, (batch_size, 1))):
-        raise ValueError(
-            f"sample_weight must have the shape (B,), (B, 1) or (B, T), here with B={batch_size} "
-            f"and T={length}; received shape {tuple(sample_weight.shape)}."
-        )
-    return weights
+    # A product would broadcast the labels, too.
+    return ops.broadcast_to(weights, ops.shape(labels))
 
 
 def statistics_of(labels: Any, y_pred: Any, pad_id: int, from_statistics: bool) -> Any:
     """Returns the token statistics `(B, T, 3)` of what a model returned.
 
     Raises:
-        ValueError: The model returned logits with `from_statistics`, token statistics without it,
-            or a shape that does not fit the labels.
+        ValueError: The model returned logits with `from_statistics` or token statistics without it,
+            or the shapes differ, such as those of time-major logits.
     """
-    if len(labels.shape) != 2 or not _may_equal(y_pred.shape, (*labels.shape, None)):
-        raise ValueError(
-            f"y_true must have the shape (B, T) and y_pred (B, T, V); received y_true of shape "
-            f"{tuple(labels.shape)} and y_pred of shape {tuple(y_pred.shape)}."
-        )
+    sizes = zip(labels.shape, y_pred.shape[:-1], strict=False)
+    if any(None not in pair and len({*pair}) == 2 for pair in sizes):
+        raise ValueError(f"labels {tuple(labels.shape)} do not fit {tuple(y_pred.shape)}.")
     # A vocabulary has more than three tokens: padding, begin, end and the words.
     if (y_pred.shape[-1] == 3) != from_statistics:
         raise ValueError(
@@ -128,12 +109,6 @@ def statistics_of(labels: Any, y_pred: Any, pad_id: int, from_statistics: bool) 
             f"for validation too, or neither."
         )
     return y_pred if from_statistics else token_statistics(labels, y_pred, pad_id)
-
-
-def _may_equal(shape: Any, other: Any) -> bool:
-    """Returns whether two shapes are equal where both are known."""
-    pairs = zip(shape, other, strict=False)
-    return len(shape) == len(other) and all(None in pair or len({*pair}) == 1 for pair in pairs)
 
 
 def smoothed_cross_entropy(statistics: Any, label_smoothing: float) -> Any:

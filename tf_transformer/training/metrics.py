@@ -32,13 +32,10 @@ class _TokenMean(keras.metrics.Mean):
     ) -> None:
         # Sums of 16 million tokens leave no digits of float32 for those of a batch. Other backends
         # may have no float64.
-        on_tensorflow = keras.backend.backend() == "tensorflow"
-        super().__init__(
-            name=name or self.default_name, dtype="float64" if on_tensorflow else "float32"
-        )
+        dtype = "float64" if keras.backend.backend() == "tensorflow" else "float32"
+        super().__init__(name=name or self.default_name, dtype=dtype)
         self._direction = self.direction
-        self.pad_id = pad_id
-        self.from_statistics = from_statistics
+        self.pad_id, self.from_statistics = pad_id, from_statistics
 
     def token_values(self, statistics: Any) -> Any:
         """Computes what is averaged, `(B, T)`, from token statistics `(B, T, 3)`."""
@@ -66,11 +63,7 @@ class TokenLoss(_TokenMean):
     Keras reports the mean of the batches' losses, weighted by their numbers of sentences. A metric
     of the name `loss` in `compile` takes its place.
 
-    Args:
-        label_smoothing: That of the loss.
-        pad_id: That of the loss.
-        from_statistics: That of the loss.
-        name: Name of the metric.
+    Its arguments are those of the loss.
     """
 
     default_name = "loss"

@@ -1,6 +1,6 @@
 """Optimizers: Adam with global clipping, loss scaling, and gradient accumulation."""
 
-from typing import Any
+from typing import Any, Self
 
 import keras
 import tensorflow as tf
@@ -196,20 +196,13 @@ class GradientAccumulation(keras.optimizers.Optimizer):
 
     def get_config(self) -> dict[str, Any]:
         """Returns the arguments of the constructor."""
-        return {
-            "name": self.name,
-            "inner_optimizer": keras.saving.serialize_keras_object(self.inner_optimizer),
-            "steps": self.steps,
-        }
+        inner = keras.saving.serialize_keras_object(self.inner_optimizer)
+        return {"name": self.name, "inner_optimizer": inner, "steps": self.steps}
 
     @classmethod
-    def from_config(
-        cls, config: dict[str, Any], custom_objects: Any = None
-    ) -> "GradientAccumulation":
+    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Self:
         """Makes the optimizer of a configuration."""
-        inner = keras.saving.deserialize_keras_object(
-            config["inner_optimizer"], custom_objects=custom_objects
-        )
+        inner = keras.saving.deserialize_keras_object(config["inner_optimizer"], custom_objects)
         return cls(inner, config["steps"], name=config["name"])
 
 

@@ -6,37 +6,8 @@ import keras
 from keras import ops
 
 
-class _Trapezoid(keras.optimizers.schedules.LearningRateSchedule):
-    """The trapezoids' rate; subclasses know how much of the training is done."""
-
-    def __init__(self, peak: float, warmup_steps: int, decay_fraction: float) -> None:
-        _require_positive(peak=peak, warmup_steps=warmup_steps, decay_fraction=decay_fraction)
-        self.peak = peak
-        self.warmup_steps = warmup_steps
-        self.decay_fraction = decay_fraction
-
-    def _done(self, step: Any) -> Any:
-        """Returns the fraction of the training that is done after `step` updates."""
-        raise NotImplementedError
-
-    def __call__(self, step: Any) -> Any:
-        """Computes the learning rate of the update after `step` others, a float32 scalar."""
-        step = ops.cast(step, "float32")
-        warm = (step + 1.0) / self.warmup_steps
-        left = ops.maximum(1.0 - self._done(step), 0.0) / self.decay_fraction
-        return self.peak * ops.minimum(1.0, ops.minimum(warm, left))
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the arguments of the constructor."""
-        return {
-            "peak": float(self.peak),
-            "warmup_steps": int(self.warmup_steps),
-            "decay_fraction": self.decay_fraction,
-        }
-
-
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class TrapezoidSchedule(_Trapezoid):
+class TrapezoidSchedule(keras.optimizers.schedules.LearningRateSchedule):
     """Linear warm-up, a constant rate, and linear decay that is zero after the last update.
 
     Also known as warm-up, stable, decay. With a known end it beats schedules that decay with the
@@ -56,39 +27,43 @@ class TrapezoidSchedule(_Trapezoid):
     def __init__(
         self, peak: float, total_steps: int, warmup_steps: int, decay_fraction: float = 0.4
     ) -> None:
-        super().__init__(peak, warmup_steps, decay_fraction)
+        _require_positive(peak=peak, warmup_steps=warmup_steps, decay_fraction=decay_fraction)
         _require_positive(total_steps=total_steps)
+        self.peak, self.warmup_steps, self.decay_fraction = peak, warmup_steps, decay_fraction
         self.total_steps = total_steps
 
+    def __call__(self, step: Any) -> Any:
+        """Computes the learning rate of the update after `step` others, a float32 scalar."""
+        step = ops.cast(step, "float32")
+        warm = (step + 1.0) / self.warmup_steps
+        left = ops.maximum(1.0 - self._done(step), 0.0) / self.decay_fraction
+        return self.peak * ops.minimum(1.0, ops.minimum(warm, left))
+
     def _done(self, step: Any) -> Any:
+        """Returns the fraction of the training that is done after `step` updates."""
         return step / self.total_steps
 
     def get_config(self) -> dict[str, Any]:
         """Returns the arguments of the constructor."""
-        return {**super().get_config(), "total_steps": self.total_steps}
+        names = ("peak", "total_steps", "warmup_steps", "decay_fraction")
+        return {name: getattr(self, name) for name in names}
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class TimedTrapezoidSchedule(_Trapezoid):
+class TimedTrapezoidSchedule(TrapezoidSchedule):
     """`TrapezoidSchedule` for training that ends by the clock, at an update not known before.
 
-    Args:
-        peak: The constant rate.
-        warmup_steps: Updates until the peak.
-        decay_fraction: The part of the time in which the rate decays, up to 1.
+    The arguments are those of `TrapezoidSchedule`; the decay is a fraction of the time.
 
     Attributes:
         peak: A variable, since the recipe chooses it by the speed of training.
         warmup_steps: A variable, for the same reason.
-        time_spent: The fraction of the time that is spent, a scalar variable that `TimeLimit` sets
+        time_spent: The fraction of the time that is spent, a scalar variable that `Limit` sets
             before each update.
-
-    Raises:
-        ValueError: As `TrapezoidSchedule`.
     """
 
     def __init__(self, peak: float, warmup_steps: int, decay_fraction: float = 0.4) -> None:
-        super().__init__(peak, warmup_steps, decay_fraction)
+        super().__init__(peak, 1, warmup_steps, decay_fraction)
         self.peak, self.warmup_steps, self.time_spent = (
             keras.Variable(value, dtype="float32", trainable=False, name=name)
             for name, value in (
@@ -98,6 +73,11 @@ class TimedTrapezoidSchedule(_Trapezoid):
 
     def _done(self, step: Any) -> Any:
         return ops.convert_to_tensor(self.time_spent)
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the arguments of the constructor."""
+        peak, warmup_steps = float(self.peak), int(self.warmup_steps)
+        return {"peak": peak, "warmup_steps": warmup_steps, "decay_fraction": self.decay_fraction}
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -119,9 +99,7 @@ class NoamSchedule(keras.optimizers.schedules.LearningRateSchedule):
 
     def __init__(self, d_model: int, warmup_steps: int = 4000, factor: float = 1.0) -> None:
         _require_positive(d_model=d_model, warmup_steps=warmup_steps, factor=factor)
-        self.d_model = d_model
-        self.warmup_steps = warmup_steps
-        self.factor = factor
+        self.d_model, self.warmup_steps, self.factor = d_model, warmup_steps, factor
 
     def __call__(self, step: Any) -> Any:
         """Computes the learning rate of the update after `step` others, a float32 scalar."""
@@ -132,11 +110,7 @@ class NoamSchedule(keras.optimizers.schedules.LearningRateSchedule):
 
     def get_config(self) -> dict[str, Any]:
         """Returns the arguments of the constructor."""
-        return {
-            "d_model": self.d_model,
-            "warmup_steps": self.warmup_steps,
-            "factor": self.factor,
-        }
+        return {"d_model": self.d_model, "warmup_steps": self.warmup_steps, "factor": self.factor}
 
 
 def _require_positive(**values: float) -> None:
