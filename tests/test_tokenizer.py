@@ -22,7 +22,7 @@ WORDS = (
 ).split()
 
 # No test shall fail because the machine is busy.
-unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+unhurried = settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
 TYPES = pytest.mark.parametrize("model_type", ["bpe", "unigram"])
 NUM_BYTES, NUM_SPECIAL = 256, 4
 
@@ -93,13 +93,6 @@ def test_the_graph_and_the_library_detokenize_any_ids_alike(tokenizer, seed):
     assert decode_in_graph(tokenizer, [*ids, []]) == tokenizer.decode([*ids, []])
 
 
-def test_empty_sentences_and_empty_batches(tokenizer):
-    (haus,) = tokenizer.encode(["Haus"])
-    for ids, texts in (([[], haus, []], ["", "Haus", ""]), ([], [])):
-        assert decode_in_graph(tokenizer, ids) == tokenizer.decode(ids) == texts
-        assert tokenizer.tokenize(tf.constant(texts, tf.string)).to_list() == ids
-
-
 def test_inside_a_function_that_is_traced_first():
     # The tokenizer's resource is created during a trace and must outlive it.
     fresh = SentencePieceTokenizer.train(SENTENCES, 330)
@@ -111,9 +104,9 @@ def test_inside_a_function_that_is_traced_first():
 
     for texts in (SENTENCES[:3], [], ["das Haus", ""]):
         ids, back = there_and_back(tf.constant(texts, tf.string))
+        assert ids.to_list() == fresh.tokenize(tf.constant(texts, tf.string)).to_list()
         assert ids.to_list() == fresh.encode(texts)
         assert [text.decode() for text in back.numpy()] == texts
-    assert fresh.tokenize(SENTENCES[:3]).to_list() == fresh.encode(SENTENCES[:3])
 
 
 # No text is lost
@@ -143,17 +136,6 @@ def test_white_space_is_one_space_and_an_unseen_character_is_its_bytes(tokenizer
     assert subwords[-3:] == [f"<0x{byte:02X}>" for byte in "界".encode()]
 
 
-@TYPES
-def test_training_twice_gives_the_same_bytes_and_its_text_survives(model_type):
-    tokenizer, again = (SentencePieceTokenizer.train(SENTENCES, 300, model_type) for _ in "ab")
-    assert tokenizer.model == again.model
-    assert SentencePieceTokenizer.train(SENTENCES, 301, model_type).model != again.model
-    ids = tokenizer.encode(SENTENCES)
-    assert tokenizer.decode(ids) == decode_in_graph(tokenizer, ids) == SENTENCES
-    # No bytes: every character was in the training text.
-    assert not any(re.match("<0x", p) for row in ids for p in tokenizer.subwords(row))
-
-
 RARE = "".join(map(chr, range(0x4E00, 0x4E00 + 40)))
 
 
@@ -170,15 +152,11 @@ def test_rare_characters_take_no_place_in_the_vocabulary(coverage, size, num_rar
 def test_user_symbols_are_one_subword_each():
     sentences = ["<BT> der Hund und die Katze", "der Hund >>deu<<"] * 50
     symbols = ["<BT>", ">>deu<<"]
-    plain = SentencePieceTokenizer.train(sentences, 290)
     tokenizer = SentencePieceTokenizer.train(sentences, 290, user_symbols=symbols)
-    for text in ("<BT> der Hund", "die>>deu<< Katze"):
-        symbol = symbols[">>deu<<" in text]
-        assert symbol in tokenizer.subwords(tokenizer.encode([text])[0])
-        assert tokenizer.decode(tokenizer.encode([text])) == [text]
-        graph = tokenizer.tokenize([text])
-        assert graph.to_list() == tokenizer.encode([text])
-    assert ">>deu<<" not in plain.subwords(plain.encode(["die>>deu<< Katze"])[0])
+    for symbol, text in zip(symbols, ("<BT> der Hund", "die>>deu<< Katze"), strict=True):
+        ids = tokenizer.encode([text])
+        assert symbol in tokenizer.subwords(ids[0])
+        assert tokenizer.decode(ids) == [text] and tokenizer.tokenize([text]).to_list() == ids
 
 
 # Training
@@ -219,7 +197,6 @@ def test_save_and_load(tokenizer, tmp_path):
     tokenizer.save(path)
     loaded = SentencePieceTokenizer.load(path)
     assert loaded.model == tokenizer.model == path.read_bytes()
-    assert loaded.encode(SENTENCES) == tokenizer.encode(SENTENCES)
     # Any SentencePiece reads the file.
     library = sentencepiece.SentencePieceProcessor(model_file=str(path))
     assert library.encode(SENTENCES) == tokenizer.encode(SENTENCES)
@@ -235,9 +212,6 @@ def test_a_large_text_is_sampled_always_alike(monkeypatch):
     assert trained[0].model == trained[1].model
     subwords = "".join(trained[0].subwords(range(260, 400)))
     assert any(map(str.islower, subwords)) and any(map(str.isupper, subwords))
-    monkeypatch.undo()
-    whole = SentencePieceTokenizer.train(iter(text), 400)
-    assert whole.subwords(range(400)) != trained[0].subwords(range(400))
 
 
 def test_an_error_while_reading_the_sentences_is_not_replaced():
@@ -258,10 +232,11 @@ def test_a_vocabulary_has_as_many_subwords_as_the_text_allows(model_type):
     assert 300 < tokenizer.vocab_size < 1000
     ids = tokenizer.tokenize(SENTENCES)
     assert ids.to_list() == tokenizer.encode(SENTENCES)
-    assert tokenizer.decode(ids.to_list()) == SENTENCES
-    again = SentencePieceTokenizer.train(SENTENCES, tokenizer.vocab_size, model_type)
-    assert again.vocab_size == tokenizer.vocab_size
-    assert model_type == "unigram" or again.model == tokenizer.model
+    assert tokenizer.decode(ids.to_list()) == decode_in_graph(tokenizer, ids.to_list()) == SENTENCES
+    # No bytes: every character was in the training text.
+    assert not any(re.match("<0x", p) for row in ids.to_list() for p in tokenizer.subwords(row))
+    again = SentencePieceTokenizer.train(SENTENCES, 5000, model_type)
+    assert again.model == tokenizer.model
 
 
 NUM_CHARACTERS = len(set("".join(SENTENCES)))  # with the space

@@ -1,13 +1,11 @@
 """`tf-transformer trim`: a run with only the subwords that some texts need."""
 
 import argparse
-from collections.abc import Sequence
-from typing import Any
 
 from tf_transformer.commands.models import quiet, search_errors
 from tf_transformer.commands.options import add_search_options
 from tf_transformer.data.text import read_lines
-from tf_transformer.runs.run_directory import RunDirectory, say
+from tf_transformer.runs.run_directory import RunDirectory
 
 HELP = "write a smaller run, with only the subwords that some texts need"
 DESCRIPTION = (
@@ -47,33 +45,20 @@ def run(options: argparse.Namespace, started: float) -> int:
         for paths in (options.keep, options.keep_target)
     )
     with quiet():
-        from tf_transformer.inference.sentences import parts_of
         from tf_transformer.inference.translator import run_in_callers_thread
         from tf_transformer.runs.trimming import trim_run
     run_in_callers_thread()
-    # The parts that `translate` searches one by one.
-    within_lines = run_directory.config().data.has_sources
-    sources = [part for parts in parts_of(sources, within_lines) for part, _ in parts]
-    beam_size = options.beam_size or 1
-
-    def translate(translator: Any, lines: Sequence[str]) -> list[str]:
-        found = translator.stream(
-            lines, beam_size, options.batch_size, beam_size, options.length_penalty
-        )
-        vocab_size = int(translator.module.settings["vocab_size"])
-        say(f"Translating {len(lines):,} lines with {vocab_size:,} target subwords.")
-        return [best.text for best, *_ in found]
-
     with search_errors():
-        trimmed = trim_run(
-            run_directory, options.new_run_dir, sources, targets, translate,
-            xla=options.xla, threads=options.threads,
-        )  # fmt: skip
-    for name, (after, before) in trimmed.items():
-        if name == "bytes":
-            print(f"{after / 1000:,.0f} of {before / 1000:,.0f} kB of weights and tokenizers")
-        elif name == "translations":
-            print(f"{after or 'none'} of {before:,} translations changed")
-        else:
-            print(f"{after:,} of {before:,} {name}")
+        report = trim_run(
+            run_directory,
+            options.new_run_dir,
+            sources,
+            targets,
+            beam_size=options.beam_size or 1,
+            length_penalty=options.length_penalty,
+            batch_size=options.batch_size,
+            xla=options.xla,
+            threads=options.threads,
+        )
+    print(*report, sep="\n")
     return 0

@@ -11,9 +11,8 @@ import os
 import re
 import unicodedata
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sized
 from pathlib import Path
-from typing import NamedTuple
 
 from tf_transformer.errors import InputError
 
@@ -28,34 +27,28 @@ class DataError(InputError):
     """Data that cannot be used."""
 
 
-class Fingerprint(NamedTuple):
-    """Identifies a text by its content; as str `"29,000 pairs, SHA-256 5f3c0a…"`.
+class SentencePairs(Sized, Iterable[tuple[str, str]]):
+    """Pairs of sentences, (source, target), that can be read again and again.
 
     Attributes:
-        num_pairs: Number of sentence pairs.
-        sha256: Start of the digest of all pairs, in order.
+        num_blank: Number of pairs that the reader dropped because a side was blank.
     """
 
-    num_pairs: int
-    sha256: str
+    num_blank: int
 
-    @classmethod
-    def of(cls, pairs: Iterable[tuple[str, str]]) -> "Fingerprint":
-        """Reads all pairs once, without keeping them."""
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """Identifies the pairs by their content: `"29,000 pairs, SHA-256 5f3c0a…"`."""
         digest, num_pairs = hashlib.sha256(), 0
-        for source, target in pairs:
+        for source, target in self:
             # The lengths separate the fields, whatever characters these have.
             digest.update(f"{len(source)} {len(target)} {source}{target}".encode())
             num_pairs += 1
-        return cls(num_pairs, digest.hexdigest()[:16])
-
-    def __str__(self) -> str:
-        """Returns both in a line, for messages and run metadata."""
-        return f"{self.num_pairs:,} pairs, SHA-256 {self.sha256}"
+        return f"{num_pairs:,} pairs, SHA-256 {digest.hexdigest()[:16]}"
 
 
 @dataclasses.dataclass(frozen=True)
-class ParallelText:
+class ParallelText(SentencePairs):
     """Aligned sentences: `targets[i]` is the translation of `sources[i]`.
 
     Attributes:
@@ -64,7 +57,7 @@ class ParallelText:
         num_blank: Number of pairs that the reader dropped because a side was blank.
 
     Raises:
-        TypeError: If a side is one str.
+        TypeError: If a side is one str, whose characters would be taken for sentences.
         ValueError: If the sides are not equally long.
     """
 
@@ -83,17 +76,10 @@ class ParallelText:
             )
 
     def __len__(self) -> int:
-        """Returns the number of pairs."""
         return len(self.sources)
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
-        """Yields the pairs, (source, target)."""
         return zip(self.sources, self.targets, strict=True)
-
-    @functools.cached_property
-    def fingerprint(self) -> Fingerprint:
-        """Identifies these sentences by their content."""
-        return Fingerprint.of(self)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,15 +88,14 @@ class Corpus:
 
     Attributes:
         name: Name of the corpus in messages.
-        train: Training pairs: `ParallelText`, `TextFiles` that stay on disk, or the `Remainder` of
-            either.
+        train: Training pairs, in memory or left on disk.
         validation: Pairs by which the best checkpoint is chosen.
         test: Pairs for the final evaluation, if there are any.
         notes: What a user should know about the parts, one line each.
     """
 
     name: str
-    train: Iterable[tuple[str, str]]
+    train: SentencePairs
     validation: ParallelText
     test: ParallelText | None = None
     notes: tuple[str, ...] = ()
@@ -121,7 +106,7 @@ class Corpus:
         return "pair" if any(self.validation.sources) else "sentence"
 
 
-class TextFiles:
+class TextFiles(SentencePairs):
     """Aligned sentences in text files, read again for each iteration.
 
     Few sentences are in memory at a time, so the text may be larger than memory. The constructor
@@ -136,8 +121,6 @@ class TextFiles:
 
     Attributes:
         shards: The files that belong together.
-        num_blank: Number of pairs dropped because a side is blank; of text alone, blank lines.
-        fingerprint: Identifies these sentences, however they are split into files.
 
     Raises:
         DataError: If the files cannot be paired or read, or no pair is left.
@@ -157,41 +140,35 @@ class TextFiles:
                     f"patterns match must be the same; name files and translations alike"
                 )
         self.shards = list(zip(*([path for _, path in side] for side in sides), strict=True))
-        self._has_sources = source is not None
-        self._stamps = [[_stamp(path) for path in shard] for shard in self.shards]
-        self.fingerprint = Fingerprint.of(self)
-        if not self.fingerprint.num_pairs:
+        self._stamps = {path: _stamp(path) for shard in self.shards for path in shard}
+        self._num_pairs = self.num_blank = 0
+        _ = self.fingerprint  # reads all files
+        if not self._num_pairs:
             raise no_pair_left(" and ".join(str(s) for s in (source, target) if s), self.num_blank)
 
     def __len__(self) -> int:
-        """Returns the number of pairs."""
-        return self.fingerprint.num_pairs
+        return self._num_pairs
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
-        """Yields the pairs, (source, target), in the order of the files.
+        """Yields the pairs in the order of the files.
 
         Raises:
             DataError: If a file has changed since it was first read.
         """
-        num_blank = 0
-        for pair in self._lines():
-            if is_blank(pair[1]) or (self._has_sources and is_blank(pair[0])):
-                num_blank += 1
-            else:
-                yield pair
-        self.num_blank = num_blank  # the same each time
-
-    def _lines(self) -> Iterator[tuple[str, str]]:
-        for shard, stamps in zip(self.shards, self._stamps, strict=True):
-            if self._has_sources:
-                yield from stream_aligned(*shard)
-            else:
-                yield from zip(itertools.repeat(""), stream_lines(*shard))
-            for path, stamp in zip(shard, stamps, strict=True):
-                if _stamp(path) != stamp:
+        num_pairs = num_blank = 0
+        for shard in self.shards:
+            for lines in stream_aligned(*shard):
+                if any(map(is_blank, lines)):
+                    num_blank += 1
+                else:
+                    num_pairs += 1
+                    yield lines if len(lines) == 2 else ("", *lines)
+            for path in shard:
+                if _stamp(path) != self._stamps[path]:
                     raise DataError(
                         f"{path}: was changed while it was in use; start again when it is complete"
                     )
+        self._num_pairs, self.num_blank = num_pairs, num_blank  # the same each time
 
 
 def read_parallel(source_path: FilePath, target_path: FilePath) -> ParallelText:
@@ -286,23 +263,25 @@ def decode_lines(lines: Iterable[bytes], name: str) -> Iterator[str]:
         yield text.removesuffix("\n").removesuffix("\r")
 
 
-def stream_aligned(source_path: FilePath, target_path: FilePath) -> Iterator[tuple[str, str]]:
+def stream_aligned(*paths: FilePath) -> Iterator[tuple[str, ...]]:
     """Yields the lines of two files in pairs: line i of one translates line i of the other.
 
     Raises:
         DataError: If a file cannot be read, or one ends before the other.
     """
-    sources, targets = stream_lines(source_path), stream_lines(target_path)
-    for number, (source, target) in enumerate(itertools.zip_longest(sources, targets)):
-        if source is None or target is None:
+    files = [stream_lines(path) for path in paths]
+    for number, lines in enumerate(itertools.zip_longest(*files)):
+        if None in lines:
             # Both counts are more useful than the line where the shorter file ended.
-            num_sources = number + (source is not None) + sum(1 for _ in sources)
-            num_targets = number + (target is not None) + sum(1 for _ in targets)
+            counts = [
+                number + (line is not None) + sum(1 for _ in file)
+                for line, file in zip(lines, files, strict=True)
+            ]
             raise DataError(
-                f"{source_path} has {num_sources} but {target_path} has {num_targets} lines; "
+                f"{paths[0]} has {counts[0]} but {paths[1]} has {counts[1]} lines; "
                 f"line i of one must be the translation of line i of the other"
             )
-        yield source, target
+        yield lines
 
 
 def is_blank(text: str) -> bool:
@@ -344,12 +323,9 @@ def _matching_files(pattern: FilePath) -> list[tuple[list[str | int], Path]]:
 
 def _stamp(path: Path) -> tuple[int, int] | None:
     """Returns size and modification time of a file; None if it is missing."""
-    if not path.exists():
-        return None
-    if not (path.is_file() or path.is_dir()):
+    if path.is_fifo():
         raise DataError(
             f"{path}: can be read only once, and training text is read several times; write it to "
             f"a file (gzip will do)"
         )
-    status = path.stat()
-    return status.st_size, status.st_mtime_ns
+    return (path.stat().st_size, path.stat().st_mtime_ns) if path.exists() else None
