@@ -90,12 +90,10 @@ class TokenBatches:
             parallel_text: The sentence pairs.
             source_tokenizer: Tokenizer of the source sentences.
             target_tokenizer: Tokenizer of the target sentences; the same for a joint vocabulary.
-            batch_tokens: Most tokens in one batch on the longer side, padding included.
+            batch_tokens: As in the constructor, and so is `seed`.
             max_length: Most tokens of a sentence, the end included; pairs with a longer side are
                 dropped and counted in `num_too_long`.
-            seed: Seed of the order; None for batches sorted by length, unshuffled (validation).
-            cache_dir: Directory in which the token ids are kept, see `TokenizedText.build`; None
-                to keep them in memory.
+            cache_dir: See `TokenizedText.build`.
             source_noise: Probability of noise in a source, other noise in each epoch, see
                 `noise.add_noise`; it needs a seed.
 
@@ -154,11 +152,7 @@ class TokenBatches:
     def batch(
         self, indices: np.ndarray, epoch: int = 0
     ) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        """Returns the arrays of one batch.
-
-        Args:
-            indices: int array `(B,)` of sentence indices.
-            epoch: The epoch, by which the noise of the text may differ.
+        """Returns the arrays of one batch, that of the sentence indices `(B,)` in an epoch.
 
         Returns:
             Inputs, a dict of `source_ids (B, S)` and `target_ids (B, T)`, and labels `(B, T)`, all
@@ -275,15 +269,7 @@ def _split(lengths: np.ndarray, batch_tokens: int) -> np.ndarray:
 
 
 def _split_into(lengths: np.ndarray, count: int) -> np.ndarray:
-    """Splits sorted sentences into exactly `count` batches, with about as many tokens in each.
-
-    Args:
-        lengths: int array `(sentences,)`, at least `count` of them.
-        count: How many batches.
-
-    Returns:
-        As `_split`.
-    """
+    """Splits sorted sentences as `_split` does, into `count` batches of about as many tokens."""
     tokens, step = int(lengths.sum()) // count, 1  # as if there were no padding
     while (excess := len(bounds := _split(lengths, max(1, tokens))) - count) > 0:
         # The budget is nearly inverse to the number of batches; doubling ends all other cases.

@@ -35,15 +35,11 @@ _TFDS_CATALOG = "https://www.tensorflow.org/datasets/catalog/overview"
 
 
 def load_corpus(config: DataConfig) -> Corpus:
-    """Reads or generates the sentences of a run.
+    """Reads or generates the sentences of a run; raises a `DataError` if that is impossible.
 
-    Returns:
-        The corpus. Training text of `corpus="text"` and `corpus="monolingual"` stays in its files,
-        and the sources of the latter are empty. Without validation files a part of the training
-        text is held out, always the same.
-
-    Raises:
-        DataError: If the files cannot be read or are not aligned, or none can be held out.
+    Training text of `corpus="text"` and `corpus="monolingual"` stays in its files, and the sources
+    of the latter are empty. Without validation files a part of the training text is held out,
+    always the same.
     """
     if config.corpus in _BUILT_IN:
         return _BUILT_IN[config.corpus]()
@@ -80,11 +76,7 @@ def load_corpus(config: DataConfig) -> Corpus:
 
 
 def load_validation(config: DataConfig) -> ParallelText:
-    """Reads or generates the validation sentences of a run alone, without the network.
-
-    Raises:
-        DataError: If the files cannot be read or are not aligned.
-    """
+    """Reads or generates the validation sentences of a run alone, without the network."""
     if config.has_validation_files:
         return _read_validation(config)
     if config.corpus.startswith("tfds:"):
@@ -117,7 +109,6 @@ class Remainder(SentencePairs):
     """The pairs of a text whose sources are not held out, read again for each iteration.
 
     Attributes:
-        text: The text. It stays where it is, in files or in memory.
         held_out: The sources that are held out, see `hold_out`.
         num_same_source: Number of other pairs with these sources.
     """
@@ -128,7 +119,7 @@ class Remainder(SentencePairs):
 
     @property
     def num_blank(self) -> int:
-        """Number of pairs that the text dropped because a side is blank."""
+        """As that of the text."""
         return self.text.num_blank
 
     def __len__(self) -> int:
@@ -144,18 +135,10 @@ def hold_out(text: SentencePairs, where: str) -> tuple[Remainder, ParallelText]:
     The hash of a source decides, white space aside, so no source is in both parts: one of its pairs
     is held out, and the others are dropped. Text without sources is split by its sentences. Rare
     sources are preferred: many lines of subtitles are `"Yes."`, and the model should learn that.
-    Only candidates are kept in memory.
-
-    Args:
-        text: The pairs.
-        where: What errors name, such as the files.
-
-    Returns:
-        The training text, at least a half of the pairs, and the validation text of about a
-        twentieth (see `num_held_out`).
+    Only candidates are kept in memory. At least a half of the pairs stay in the training text.
 
     Raises:
-        DataError: If none can be held out.
+        DataError: If no pair can be held out; it names `where`, such as the files.
     """
     count = num_held_out(len(text))
     candidates: list[tuple[bytes, str, tuple[str, str]]] = []  # a heap: those of greatest hash
@@ -211,16 +194,13 @@ def _normalized_source(pair: tuple[str, str]) -> str:
 
 
 def load_tfds(name: str, data_dir: FilePath | None = None, download: bool = False) -> Corpus:
-    """Loads a translation corpus of TensorFlow Datasets.
+    """Loads a corpus of TensorFlow Datasets; its supervised keys are source and target.
 
     Args:
         name: Dataset and configuration, such as `"ted_hrlr_translate/pt_to_en"`.
         data_dir: Directory of prepared datasets; TFDS' default if None.
         download: Whether to download and prepare the dataset if it is not there. Otherwise the
             network is not used.
-
-    Returns:
-        The corpus. Source and target are the dataset's supervised keys, in their order.
 
     Raises:
         DataError: If the dataset is unknown, not prepared, or not of pairs of texts.

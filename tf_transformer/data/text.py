@@ -49,12 +49,7 @@ class SentencePairs(Sized, Iterable[tuple[str, str]]):
 
 @dataclasses.dataclass(frozen=True)
 class ParallelText(SentencePairs):
-    """Aligned sentences: `targets[i]` is the translation of `sources[i]`.
-
-    Attributes:
-        sources: Sentences of the source language.
-        targets: Sentences of the target language.
-        num_blank: Number of pairs that the reader dropped because a side was blank.
+    """Aligned sentences in memory: `targets[i]` is the translation of `sources[i]`.
 
     Raises:
         TypeError: If a side is one str, whose characters would be taken for sentences.
@@ -66,7 +61,6 @@ class ParallelText(SentencePairs):
     num_blank: int = 0
 
     def __post_init__(self) -> None:
-        """Checks that the sides are aligned sentences."""
         if isinstance(self.sources, str) or isinstance(self.targets, str):
             raise TypeError("sources and targets must be tuples of str, not a str; give (text,)")
         if len(self.sources) != len(self.targets):
@@ -128,13 +122,9 @@ class TextFiles(SentencePairs):
 
     def __init__(self, source: FilePath | None, target: FilePath) -> None:
         sides = [_matching_files(side) for side in (source, target) if side is not None]
-        if len(sides[0]) != len(sides[-1]):
-            raise DataError(
-                f"{source} matches {len(sides[0])} but {target} matches {len(sides[1])} files; "
-                f"give each file of sentences its file of translations"
-            )
-        for (matched, path), (other_matched, other_path) in zip(sides[0], sides[-1], strict=True):
-            if matched and other_matched and matched != other_matched:
+        partners = itertools.zip_longest(sides[0], sides[-1], fillvalue=(None, "no file"))
+        for (matched, path), (other_matched, other_path) in partners:
+            if matched != other_matched:
                 raise DataError(
                     f"{path} would be paired with {other_path}: what the wildcards of the two "
                     f"patterns match must be the same; name files and translations alike"
@@ -150,11 +140,7 @@ class TextFiles(SentencePairs):
         return self._num_pairs
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
-        """Yields the pairs in the order of the files.
-
-        Raises:
-            DataError: If a file has changed since it was first read.
-        """
+        """Yields the pairs; raises a `DataError` if a file has changed since it was first read."""
         num_pairs = num_blank = 0
         for shard in self.shards:
             for lines in stream_aligned(*shard):
@@ -172,24 +158,16 @@ class TextFiles(SentencePairs):
 
 
 def read_parallel(source_path: FilePath, target_path: FilePath) -> ParallelText:
-    """Reads two files in which line i of one is the translation of line i of the other.
-
-    Returns:
-        The pairs without blank sides; `num_blank` counts the dropped ones.
-
-    Raises:
-        DataError: If a file cannot be read, the files differ in length, or no pair is left.
-    """
+    """Reads two files, see `stream_aligned`, and drops the pairs with a blank side."""
     return without_blanks(
         stream_aligned(source_path, target_path), f"{source_path} and {target_path}"
     )
 
 
 def read_tsv(path: FilePath) -> ParallelText:
-    """Reads a file of lines `source TAB target`. Quotes and backslashes are ordinary characters.
+    """Reads a file of lines `source TAB target`, and drops blank lines and pairs with a blank side.
 
-    Returns:
-        The pairs without blank sides; `num_blank` counts the dropped ones, blank lines too.
+    Quotes and backslashes are ordinary characters.
 
     Raises:
         DataError: If the file cannot be read, a line has not exactly one tab, or no pair is left.
@@ -224,14 +202,9 @@ def stream_lines(path: FilePath) -> Iterator[str]:
             is_gzip = file.peek(len(_GZIP_MAGIC)).startswith(_GZIP_MAGIC)
             for line in decode_lines(gzip.open(file) if is_gzip else file, str(path)):
                 yield line
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise DataError(
-            f"{path}: damaged or incomplete gzip ({error}); copy or download it again"
-        ) from error
-    except OSError as error:
-        raise DataError(
-            f"{path}: {error.strerror.lower()}; check the path (from {Path.cwd()})"
-        ) from error
+    except (OSError, EOFError, zlib.error) as error:
+        reason = getattr(error, "strerror", None) or f"damaged or incomplete gzip ({error})"
+        raise DataError(f"{path}: {reason.lower()}; check the file (from {Path.cwd()})") from error
     if line is None:
         raise DataError(f"{path}: the file is empty; give a file with one sentence on each line")
 
@@ -244,10 +217,7 @@ def decode_lines(lines: Iterable[bytes], name: str) -> Iterator[str]:
 
     Args:
         lines: A file that is open for reading bytes.
-        name: Its name in errors.
-
-    Raises:
-        DataError: If a line is not UTF-8, or has a NUL character.
+        name: Its name in errors, which say which line is not UTF-8.
     """
     for number, line in enumerate(lines, start=1):
         if number == 1:
@@ -257,8 +227,7 @@ def decode_lines(lines: Iterable[bytes], name: str) -> Iterator[str]:
             text = line.replace(b"\0", b"\xff").decode()
         except UnicodeDecodeError:
             raise DataError(
-                f"{name}, line {number}: not valid UTF-8; convert the text to UTF-8 (for example "
-                f"with iconv), or unpack it"
+                f"{name}, line {number}: not valid UTF-8; convert the text (iconv), or unpack it"
             ) from None
         yield text.removesuffix("\n").removesuffix("\r")
 
@@ -325,7 +294,6 @@ def _stamp(path: Path) -> tuple[int, int] | None:
     """Returns size and modification time of a file; None if it is missing."""
     if path.is_fifo():
         raise DataError(
-            f"{path}: can be read only once, and training text is read several times; write it to "
-            f"a file (gzip will do)"
+            f"{path}: can be read only once, and training text is read more often; give a file"
         )
     return (path.stat().st_size, path.stat().st_mtime_ns) if path.exists() else None

@@ -64,8 +64,8 @@ class TokenizedText:
 
         Args:
             parallel_text: The sentence pairs.
-            source_tokenizer: Tokenizer of the source sentences.
-            target_tokenizer: Tokenizer of the target sentences.
+            source_tokenizer: Tokenizer of the sources.
+            target_tokenizer: Tokenizer of the targets.
             max_length: Most tokens of a sentence, the end included.
             cache_dir: Directory in which the ids are kept, and found again by any run that needs
                 the same; None to keep them in memory.
@@ -131,14 +131,8 @@ class TokenizedText:
     ) -> "TokenizedText":
         """Returns the same pairs with noise in their sources, see `add_noise`.
 
-        A source that noise makes longer than `max_length` stays as it is.
-
-        Args:
-            parallel_text: The sentence pairs from which this was built.
-            source_tokenizer: Tokenizer of the source sentences.
-            max_length: As in `build`.
-            probability: Probability of noise in a sentence.
-            seed: Seed of the noise.
+        A source that noise makes too long stays as it is. The first three arguments are those of
+        `build`.
         """
         random, dropped = np.random.default_rng(seed), set(self.dropped)
         sources = (s for number, (s, _) in enumerate(parallel_text) if number not in dropped)

@@ -74,10 +74,10 @@ def trim_run(
     joint = tokenizers[0].model == tokenizers[1].model
 
     def translate(model: SequenceModel, tokenizers: Sequence[Any]) -> list[str]:
-        size = tokenizers[1].vocab_size
-        say(f"Translating {len(sources):,} lines with {size:,} target subwords.")
         translator = translator_of(data, model, *tokenizers, **options)
         found = translator.stream(sources, beam_size, batch_size, beam_size, length_penalty)
+        size = tokenizers[1].vocab_size
+        say(f"Translating {len(sources):,} lines with {size:,} target subwords.")
         return [best.text for best, *_ in found]
 
     recorders = [subset.Recorder(tokenizer) for tokenizer in tokenizers]
