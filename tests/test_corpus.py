@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from configurations import refusal
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tf_transformer.config import DataConfig, RunConfig
@@ -25,9 +25,6 @@ from tf_transformer.runs.data import prepare_data
 from tf_transformer.runs.recipe import Facts, choose, explain
 from tf_transformer.runs.run_directory import RunDirectory
 from tf_transformer.training.distribution import Workers
-
-# No test shall fail because the machine is busy.
-unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @pytest.mark.parametrize("corpus", ["copy", "reverse", "phrasebook"])
@@ -69,18 +66,6 @@ def test_without_validation_files_a_part_of_the_training_text_is_held_out(tmp_pa
         assert sorted([*corpus.train, *corpus.validation]) == sorted(pairs)
         assert load_validation(config) == corpus.validation
     assert load_corpus(text).validation == load_corpus(tsv).validation
-
-
-@pytest.mark.parametrize(
-    ("num_pairs", "least", "most"),
-    [
-        (45, 300, 500), (450, 500, 1_000), (3_000, 1_500, 3_000), (28_000, 4_000, 8_000),
-        (200_000, 8_000, 8_000), (2_000_000, 16_000, 16_000), (10**8, 32_000, 32_000),
-    ],
-)  # fmt: skip
-def test_the_default_vocabulary_suits_the_number_of_pairs(num_pairs, least, most):
-    for corpus in ("text", "tsv", "tfds:ted_hrlr_translate/pt_to_en"):
-        assert least <= default_vocab_size(corpus, num_pairs) <= most
 
 
 # What is held out
@@ -125,7 +110,6 @@ texts = st.lists(st.integers(0, 30), min_size=2, max_size=90).map(
 )
 
 
-@unhurried
 @given(text=texts)
 def test_no_source_is_in_both_parts_and_half_of_the_text_is_kept(text):
     count = collections.Counter(text.sources)
@@ -231,10 +215,7 @@ def test_text_alone_has_empty_sources(tmp_path):
 @pytest.mark.parametrize(
     ("tables", "words"),
     [
-        (
-            {"model": {}},
-            "architecture transformer.* --architecture: causal_lm, permutation_lm, masked_lm",
-        ),
+        ({"model": {}}, "architecture transformer.* --architecture: causal_lm, permutation_lm"),
         ({"tokenizer": {"joint": False}}, "--no-joint needs text of two sides"),
         ({"data": {"train_text": "x", "source_noise": 0.1}}, "source_noise changes sources"),
         ({"data": {"train_text": "x", "train_tsv": "y"}}, "--train-text has no use with"),

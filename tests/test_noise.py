@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tf_transformer.data.noise import (
@@ -15,9 +15,6 @@ from tf_transformer.data.noise import (
     with_typos,
     without_final_punctuation,
 )
-
-# No test shall fail because the machine is busy.
-unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def typos(text, rate=1.0, seed=0):
@@ -93,7 +90,6 @@ def test_a_word_of_any_script_gets_exactly_one_error(text):
     assert {len(result) - len(text) for result in results} == {-1, 0, 1}
 
 
-@unhurried
 @given(
     text=st.text(st.characters(exclude_categories=["Cs"]), max_size=40),
     rate=st.floats(0, 1),

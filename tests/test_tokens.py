@@ -5,17 +5,12 @@ import random
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tf_transformer.data.text import DataError, ParallelText, TextFiles
 from tf_transformer.data.tokens import TokenizedText
 from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer
-
-# No test shall fail because the machine is busy.
-unhurried = settings(
-    deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow]
-)  # with files in each
 
 
 class Letters:
@@ -24,8 +19,7 @@ class Letters:
     pad_id, bos_id, eos_id = 0, 1, 2
 
     def __init__(self, vocab_size=2**16, model=b"letters"):
-        self.vocab_size, self.model = vocab_size, model
-        self.calls = 0
+        self.vocab_size, self.model, self.calls = vocab_size, model, 0
 
     def encode(self, texts):
         self.calls += 1
@@ -50,7 +44,6 @@ letters = st.text(
 )
 
 
-@unhurried
 @given(
     pairs=st.lists(st.tuples(letters, letters), min_size=1, max_size=25),
     chunk=st.integers(1, 9),
