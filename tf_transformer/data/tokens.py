@@ -14,7 +14,6 @@ from tf_transformer.data.text import DataError, FilePath, SentencePairs
 from tf_transformer.files import atomic_folder
 
 _CHUNK_PAIRS = 10_000
-_IDS, _OFFSETS, _DROPPED = "ids", "offsets", "dropped.npy"  # files of a cache
 
 _Pairs = Iterable[tuple[Sequence[int], Sequence[int]]]
 
@@ -104,22 +103,20 @@ class TokenizedText:
         if not path.exists():
             try:
                 with atomic_folder(path) as folder:
-                    with (folder / _IDS).open("wb") as ids, (folder / _OFFSETS).open("wb") as ends:
-                        for parts in arrays:
-                            ids.write(parts[0].tobytes())
-                            ends.write(parts[1].tobytes())
-                    np.save(folder / _DROPPED, np.array(dropped, np.int64))
+                    with open(folder / "ids", "wb") as ids, open(folder / "offsets", "wb") as ends:
+                        for id_part, end_part in arrays:
+                            ids.write(id_part.tobytes())
+                            ends.write(end_part.tobytes())
+                    np.save(folder / "dropped.npy", np.array(dropped, np.int64))
             except OSError as error:
                 if not path.exists():  # Another process may have been faster.
                     raise DataError(
                         f"{cache_dir}: the ids of the training text cannot be kept there "
                         f"({error.strerror}); free some space, or give another --data-cache"
                     ) from error
-        ids, offsets = (
-            np.asarray(np.memmap(path / name, kind, "r"))
-            for name, kind in ((_IDS, dtype), (_OFFSETS, np.int64))
-        )
-        return cls(ids, offsets, np.load(path / _DROPPED))
+        ids = np.asarray(np.memmap(path / "ids", dtype, "r"))
+        offsets = np.asarray(np.memmap(path / "offsets", np.int64, "r"))
+        return cls(ids, offsets, np.load(path / "dropped.npy"))
 
     def with_noise(
         self,
