@@ -22,7 +22,6 @@ from tf_transformer.data.corpus import (
 )
 from tf_transformer.data.text import DataError, ParallelText, TextFiles
 from tf_transformer.runs.data import prepare_data
-from tf_transformer.runs.recipe import Facts, choose, explain
 from tf_transformer.runs.run_directory import RunDirectory
 from tf_transformer.training.distribution import Workers
 
@@ -80,17 +79,6 @@ def text_of(sources):
 def assert_none_held_out(text):
     with pytest.raises(DataError, match=rf"^a\.tsv: no line of {len(text)} is rare enough to be"):
         hold_out(text, "a.tsv")
-
-
-@pytest.mark.parametrize(
-    ("num_pairs", "expected"),
-    [
-        (2, 1), (10, 1), (20, 2), (200, 20), (500, 50), (999, 50), (2_000, 100), (19_999, 999),
-        (20_000, 1_000), (10**7, 1_000),
-    ],
-)  # fmt: skip
-def test_how_many_pairs_are_held_out(num_pairs, expected):
-    assert num_held_out(num_pairs) == expected
 
 
 def test_the_held_out_pairs_are_like_the_whole_text():
@@ -159,10 +147,9 @@ def test_the_same_text_in_files_and_in_memory_has_the_same_parts(tmp_path):
 def test_few_pairs_of_a_large_text_are_in_memory(tmp_path):
     path = tmp_path / "large"
     path.write_text("".join(f"sentence {i} of some words\n" for i in range(30_000)), "utf-8")
-    text = TextFiles(path, path)
     tracemalloc.start()
     try:
-        train, validation = hold_out(text, "")
+        train, validation = hold_out(TextFiles(path, path), "")
         assert sum(1 for _ in train) == len(train) == 29_000
         peak = tracemalloc.get_traced_memory()[1]
     finally:
@@ -224,15 +211,6 @@ def test_text_alone_has_empty_sources(tmp_path):
 )
 def test_what_cannot_be_learned_from_text_is_refused_at_once(tables, words):
     assert re.search(words, refusal(config_of, "x", **tables))
-
-
-def test_the_recipe_finds_no_source_to_change(text_file):
-    config = config_of(text_file)
-    assert RunConfig.from_dict(config.to_dict()) == config
-    facts = Facts.of(config, load_corpus(config.data), 1, 0)
-    chosen = {name: value for name, (value, _) in choose(config, facts).items()}
-    assert (chosen["data.source_noise"], chosen["data.fold_capitals"]) == (0.0, False)
-    assert explain(config, facts).startswith("For 54 sentences, 1 core would be chosen:")
 
 
 def test_the_data_of_a_run(text_file, tmp_path, capfd):

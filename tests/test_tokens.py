@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tf_transformer.data.text import DataError, ParallelText, TextFiles
+from tf_transformer.data.text import DataError, ParallelText
 from tf_transformer.data.tokens import TokenizedText
 from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer
 
@@ -200,9 +200,9 @@ def tokenizer():
     return SentencePieceTokenizer.train([*TEXT.sources, *TEXT.targets], 400)
 
 
-def noisy_pairs(tokenizer, text=TEXT, max_length=200, probability=0.3, seed=(1, 0), cache=None):
-    plain = TokenizedText.build(text, tokenizer, tokenizer, max_length, cache)
-    return pairs_of(plain.with_noise(text, tokenizer, max_length, probability, seed))
+def noisy_pairs(tokenizer, max_length=200, probability=0.3, seed=(1, 0)):
+    plain = TokenizedText.build(TEXT, tokenizer, tokenizer, max_length)
+    return pairs_of(plain.with_noise(TEXT, tokenizer, max_length, probability, seed))
 
 
 def test_noise_is_a_function_of_the_seed_and_changes_only_sources(tokenizer):
@@ -229,14 +229,3 @@ def test_a_pair_that_becomes_too_long_stays_as_it_is(tokenizer):
         for as_is, split in zip(plain, free, strict=True)
     ]
     assert made == expected != free and len(made) == len(TEXT)
-
-
-def test_text_in_files_has_the_same_noise_as_in_memory(tokenizer, tmp_path):
-    for name, side in (("source", TEXT.sources), ("target", TEXT.targets)):
-        for shard, lines in enumerate((side[:120], side[120:])):
-            (tmp_path / f"{name}.{shard}").write_text("\n".join([*lines, ""]), encoding="utf-8")
-    files = TextFiles(tmp_path / "source.*", tmp_path / "target.*")
-    expected = noisy_pairs(tokenizer, max_length=20)
-    assert 0 < len(expected) < 300  # some are too long
-    for cache in (None, tmp_path / "cache", tmp_path / "cache"):
-        assert noisy_pairs(tokenizer, files, 20, cache=cache) == expected
