@@ -8,7 +8,8 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer.data.text import FilePath, SentencePairs
-from tf_transformer.data.tokens import TokenizedText, Tokenizer
+from tf_transformer.data.tokens import TokenizedText
+from tf_transformer.tokenizers import GraphTokenizer
 
 _PREFETCHED_BATCHES = 8
 
@@ -75,8 +76,8 @@ class TokenBatches:
     def from_text(
         cls,
         parallel_text: SentencePairs,
-        source_tokenizer: Tokenizer,
-        target_tokenizer: Tokenizer,
+        source_tokenizer: GraphTokenizer,
+        target_tokenizer: GraphTokenizer,
         *,
         batch_tokens: int = 4096,
         max_length: int = 128,

@@ -5,30 +5,18 @@ import itertools
 import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from tf_transformer.data.noise import add_noise
 from tf_transformer.data.text import DataError, FilePath, SentencePairs
 from tf_transformer.files import atomic_folder
+from tf_transformer.tokenizers import GraphTokenizer
 
 _CHUNK_PAIRS = 10_000
 
 _Pairs = Iterable[tuple[Sequence[int], Sequence[int]]]
-
-
-class Tokenizer(Protocol):
-    """What tokenizing and batching need of a tokenizer; `model` identifies it in a cache."""
-
-    model: bytes
-    vocab_size: int
-    pad_id: int
-    bos_id: int
-    eos_id: int
-
-    def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Returns the token ids of each text, without begin and end ids."""
 
 
 class TokenizedText:
@@ -54,8 +42,8 @@ class TokenizedText:
     def build(
         cls,
         parallel_text: SentencePairs,
-        source_tokenizer: Tokenizer,
-        target_tokenizer: Tokenizer,
+        source_tokenizer: GraphTokenizer,
+        target_tokenizer: GraphTokenizer,
         max_length: int,
         cache_dir: FilePath | None = None,
     ) -> "TokenizedText":
@@ -121,7 +109,7 @@ class TokenizedText:
     def with_noise(
         self,
         parallel_text: SentencePairs,
-        source_tokenizer: Tokenizer,
+        source_tokenizer: GraphTokenizer,
         max_length: int,
         probability: float,
         seed: Sequence[int],
@@ -181,7 +169,7 @@ def _chunks(items: Iterable[Any]) -> Iterator[list[Any]]:
         yield chunk
 
 
-def _encode(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
+def _encode(tokenizer: GraphTokenizer, texts: Sequence[str]) -> list[list[int]]:
     """Tokenizes texts; as uint16, an id outside the vocabulary would silently become another."""
     rows = tokenizer.encode(texts)
     ids = np.fromiter(itertools.chain.from_iterable(rows), np.int64)
