@@ -223,7 +223,7 @@ def test_the_data_of_a_run(text_file, tmp_path, capfd):
     assert printed[1] == "Training a tokenizer of 400 subwords on 54 sentences."
     described = "54 training sentences of monolingual; dropped: 1 blank, 0 too long."
     assert found.description.startswith(described)
-    tokenizer = found.source_tokenizer
+    tokenizer = found.tokenizers[0]
     sentences = [target for _, target in found.corpus.train]
     for epoch in (0, 1):
         seen = []
