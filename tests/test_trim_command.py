@@ -174,11 +174,6 @@ def test_the_new_run_is_a_run_that_is_not_resumed(trained_run, copy_files, tmp_p
     [
         (["{run}", "{new}", "--keep", "{bad}/two", "{bad}/empty"], ["empty: the file is empty"]),
         (["{run}", "{new}", "--keep", "{bad}/blank"], ["have no text"]),
-        (
-            ["{run}", "{new}", "--keep", "{bad}/two", "--keep-target", "{bad}/latin1"],
-            ["latin1, line 2"],
-        ),
-        (["{run}", "{new}"], ["--keep"]),
         (["{run}", "{bad}/folder", "--keep", "{bad}/two"], ["folder: exists already"]),
         (["{run}", "{bad}/two/new", "--keep", "{bad}/two"], ["two is no writable folder"]),
         (["{bad}/folder", "{new}", "--keep", "{bad}/two"], ["folder: holds no run"]),

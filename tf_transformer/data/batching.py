@@ -91,7 +91,7 @@ class TokenBatches:
             parallel_text: The sentence pairs.
             source_tokenizer: Tokenizer of the source sentences.
             target_tokenizer: Tokenizer of the target sentences; the same for a joint vocabulary.
-            batch_tokens: As in the constructor, and so is `seed`.
+            batch_tokens: See the constructor, for `seed` too.
             max_length: Most tokens of a sentence, the end included; pairs with a longer side are
                 dropped and counted in `num_too_long`.
             cache_dir: See `TokenizedText.build`.

@@ -119,7 +119,7 @@ class Remainder(SentencePairs):
 
     @property
     def num_blank(self) -> int:
-        """As that of the text."""
+        """Number of pairs that the text dropped because a side is blank."""
         return self.text.num_blank
 
     def __len__(self) -> int:
