@@ -17,23 +17,8 @@
 # # Inside the Transformer
 #
 # Sections 3 to 5 of ["Attention is all you need"](https://arxiv.org/abs/1706.03762) (Vaswani et al.
-# 2017): the equation, the class that computes it, and a picture. You need the paper and some NumPy,
-# but no data and no GPU.
-#
-# | paper | here | class or function |
-# |---|---|---|
-# | 3.2.1 scaled dot-product attention | 1, 2 | `tt.MultiHeadAttention` with one head |
-# | 3.2.2 multi-head attention | 3 | `tt.MultiHeadAttention` |
-# | 3.2.3 masks | 4 | `tt.padding_mask`, `tt.causal_mask`, `tt.CausalSelfAttention` |
-# | 3.3 feed-forward networks | 5 | `tt.FeedForward` |
-# | 3.4 embeddings | 6 | `tt.PositionalEmbedding` |
-# | 3.5 positional encoding | 7 | `tt.sinusoidal_positions` |
-# | 3.1 residual connection and norm | 8 | `Residual` |
-# | 3.1 encoder and decoder stacks | 9 | `tt.Transformer` |
-# | 4 why self-attention | 10 | `RestrictedSelfAttention` and others |
-# | 5.3 optimizer | 11 | `tt.NoamSchedule` |
-# | 5.4 label smoothing | 12 | `tt.SmoothedCrossEntropy` |
-# | 5, and the appendix's pictures | 13, 14 | `model.fit`, `return_attention_scores=True` |
+# 2017): the equation, the class that computes it, and a picture. Headings have the numbers of the
+# paper's sections. You need the paper and some NumPy, but no data and no GPU.
 #
 # In shapes, B counts the sentences of a batch, T the queries or target tokens, S the keys or source
 # tokens, D is $d_\text{model}$, H the number of heads, and V the size of the vocabulary. Layers
@@ -160,8 +145,7 @@ assert plain[-1] < 0.1 * scaled[-1] and largest["$q \\cdot k$"][-1] > 0.9
 
 # %% [markdown]
 # With the division, both hardly change with the width. Without it, most queries of a wide head have
-# no gradient. (At the paper's own $d_k = 64$ they still have one; the paper, too, only says "we
-# suspect".)
+# no gradient.
 #
 # ## 3. Multi-head attention (3.2.2)
 #
@@ -211,8 +195,8 @@ show.plot_heads(
 )
 
 # %% [markdown]
-# Each head projects the same vectors in its own way, so each attends to something else. More heads
-# have no more weights, because they share $d_\text{model}$.
+# Each head attends to something else. More heads have no more weights, because they share
+# $d_\text{model}$.
 #
 # ## 4. Masks (3.2.3)
 #
@@ -226,9 +210,8 @@ show.plot_heads(
 # $-\infty$, so a query that may attend to nothing gets equal weights and not NaN.
 #
 # The paper has the **causal** mask: a position of the decoder attends to itself and to the
-# positions before it, because in translation the rest is not written yet. Batches also need a
-# **padding** mask: shorter sentences are filled up, and no query attends to the filling. `&`
-# combines them.
+# positions before it, because the rest is not written yet. Batches also need a **padding** mask,
+# which hides the filling of shorter sentences. `&` combines them.
 
 # %%
 tokens = ["the", "cat", "sat", "down", "<pad>", "<pad>"]
@@ -273,15 +256,14 @@ np.testing.assert_allclose(causal_layer(other_end)[:, :4], causal_layer(x)[:, :4
 show.plot_attention(weights[0, 0], tokens, title="attention weights, masked")
 
 # %% [markdown]
-# Hidden weights are 0, and each row sums to 1. (The rows of `<pad>` are computed too, and the loss
-# ignores them.)
+# Hidden weights are 0, and each row sums to 1. The loss ignores the rows of `<pad>`.
 #
 # ## 5. Feed-forward networks (3.3)
 #
 # $$\mathrm{FFN}(x) = \max(0, xW_1 + b_1)\,W_2 + b_2$$
 #
-# The network is applied "to each position separately and identically". "Another way of describing
-# this is as two convolutions with kernel size 1." The code checks both.
+# The network is applied "to each position separately and identically", or as "two convolutions with
+# kernel size 1". The code checks both.
 
 # %%
 feed_forward = tt.FeedForward(d_model=32, d_ff=128)
@@ -309,9 +291,9 @@ assert base.count_params() == 2_099_712
 # $$x_t = \sqrt{d_\text{model}}\;E_{w_t} + \mathrm{PE}_t$$
 #
 # $E_{w_t}$ is the embedding of the token $w_t$, and $\mathrm{PE}_t$ its position (section 7).
-# Source, target and output layer share the matrix $E$. The paper gives no reason for the factor. A
-# plausible one: entries of about $1/\sqrt{d_\text{model}}$ suit the output layer, and as embeddings
-# they would vanish beside the positions.
+# Source, target and output layer share the matrix $E$. A plausible reason for the factor is that
+# entries of about $1/\sqrt{d_\text{model}}$ suit the output layer, but would vanish beside the
+# positions.
 
 # %%
 layer = tt.PositionalEmbedding(vocab_size=1000, d_model=512)
@@ -342,8 +324,8 @@ np.testing.assert_allclose(pe[10, 4:8], [0.999901, -0.014096, 0.589918, 0.807463
 show.plot_positions(tt.sinusoidal_positions(100, 64), title="a row is the encoding of a position")
 
 # %% [markdown]
-# Sines and cosines alternate, hence the stripes. The dimensions on the left change fast, like the
-# last digit of a number, and those on the right hardly at all.
+# The dimensions on the left change fast, like the last digit of a number, and those on the right
+# hardly at all.
 #
 # **A shift is a rotation.** By the angle sum identities each pair of dimensions turns by the angle
 # $k\,\omega_i$ from $p$ to $p + k$, whatever $p$ is:
@@ -479,8 +461,7 @@ assert model.count_params() == 63_082_496 == sum(part.count_params() for part in
 del model
 
 # %% [markdown]
-# The paper's table 3 has $65 \times 10^6$, with a vocabulary of "about 37000 tokens"; it would be
-# exact with 40,700.
+# The paper's table 3 has $65 \times 10^6$, with a vocabulary of "about 37000 tokens".
 #
 # ## 10. Why self-attention (4)
 #
@@ -598,10 +579,9 @@ for name, times in milliseconds.items():
     print(f"{name:15} from n = {lengths[-3]} to {lengths[-1]} grows like n^{growth:.1f}")
 
 # %% [markdown]
-# The slope of a line is the power of $n$. Measured, only self-attention grows clearly faster than
-# $n$, and not yet like $n^2$, because its projections add $4 n d^2$ operations, which table 1
-# omits. Flat lines are the cost of the call itself. The recurrent layer is the slowest because its
-# $n$ small products follow one another (the column *sequential operations*).
+# The slope of a line is the power of $n$. Self-attention does not grow like $n^2$ yet, because its
+# projections add $4 n d^2$ operations, which table 1 omits. Flat lines are the cost of the call
+# itself. The recurrent layer is the slowest because its $n$ small products follow one another.
 #
 # ## 11. The learning rate (5.3)
 #
@@ -609,7 +589,7 @@ for name, times in milliseconds.items():
 # \min(\mathit{step}^{-0.5},\ \mathit{step} \cdot \mathit{warmup}^{-1.5})$$
 #
 # The rate rises linearly for `warmup_steps` updates and then falls with the inverse square root of
-# the step. It is known as Noam's schedule, after one of the authors.
+# the step (*Noam's schedule*).
 
 # %%
 steps = np.arange(1, 20_001)
@@ -628,23 +608,21 @@ for (d_model, warmup_steps), peak in peaks.items():
 show.plot_schedules(curves)
 
 # %% [markdown]
-# Twice the width divides all rates by $\sqrt{2}$. Twice the warm-up makes the peak later and lower;
-# after it, both curves agree.
+# Twice the width divides all rates by $\sqrt{2}$. Twice the warm-up makes the peak later and lower.
 #
 # ## 12. Label smoothing (5.4)
 #
 # The true token gets the probability $1 - \epsilon$ (the paper has $\epsilon = 0.1$), and the $V-2$
-# others share $\epsilon$, except padding. (The paper cites Szegedy et al., who share it among all
-# $V$.)
+# others share $\epsilon$, except padding.
 #
 # $$q_i = \begin{cases} 1 - \epsilon & i \text{ is the true token} \\ 0 & i \text{ is padding} \\
 # \epsilon / (V - 2) & \text{otherwise} \end{cases}
 # \qquad\qquad \mathrm{loss} = -\sum_i q_i \log p_i$$
 #
 # with $p$ the softmax of the logits. The gradient of the loss with respect to the logits is $p-q$,
-# so $q$ can be read from it (left, for $\epsilon = 0.4$; the last label is padding and counts
-# nothing). The right panel has the loss of a model that gives the true token the probability $p$
-# and three others equal shares of the rest.
+# so $q$ can be read from it (left, for $\epsilon = 0.4$; the last label is padding). The right panel
+# has the loss of a model that gives the true token the probability $p$ and three others equal shares
+# of the rest.
 
 # %%
 vocabulary = ["<pad>", "a", "b", "c", "d"]
@@ -702,12 +680,11 @@ np.testing.assert_allclose(divergence, [0.95135, 0, 0.05442], atol=2e-5)
 #
 # ## 13. Training: the copy task (5)
 #
-# A small proof that all parts work together: the translation of three to ten letters is the same
-# letters. A token is a letter with the space before it, written `▁`. As in the paper (5.1), a batch
-# has a budget of tokens, not of sentences. The labels are the target with `</s>` at its end; the
-# decoder's input is the same shifted one position to the right, with `<s>` at its beginning (figure
-# 1: "outputs (shifted right)"). So at each position the decoder predicts the next token from the
-# true tokens before it, and the causal mask hides the answer.
+# The translation of three to ten letters is the same letters. A token is a letter with the space
+# before it, written `▁`. As in the paper (5.1), a batch has a budget of tokens, not of sentences. The
+# labels are the target with `</s>` at its end; the decoder's input is the target with `<s>` at its
+# beginning (figure 1: "outputs (shifted right)"). So at each position the decoder predicts the next
+# token from the true tokens before it, and the causal mask hides the answer.
 
 # %%
 corpus = tt.copy_task(num_train=2_000 if quick else 20_000, num_validation=200, num_test=200)
@@ -726,7 +703,7 @@ print("labels ", tokenizer.subwords(labels[0].numpy()))
 
 # %% [markdown]
 # Adam, schedule and label smoothing are the paper's, with a shorter warm-up and all rates
-# multiplied by 0.3. The model is small and pre-norm, and training takes about a minute.
+# multiplied by 0.3. Training takes about a minute.
 
 # %%
 keras.utils.set_random_seed(0)
@@ -766,11 +743,11 @@ left.legend(frameon=False, fontsize=8)
 fig.tight_layout()
 
 # %% [markdown]
-# The loss ends near the least that is possible (section 12). Now the model translates test
-# sentences that training never saw, without a true target: it takes the most probable token, gets
-# it as its next input, and so on until `</s>` (greedy search; the paper's beam search, 6.1, is
-# `translator(texts, beam_size=4)`). The last line is a sentence longer than any in training: the
-# paper hopes that sinusoids "may allow the model to extrapolate" (3.5).
+# The loss ends near the least that is possible (section 12). Now the model translates new sentences
+# without a true target: it takes the most probable token, gets it as its next input, and so on until
+# `</s>` (greedy search; the paper's beam search, 6.1, is `translator(texts, beam_size=4)`). The last
+# sentence is longer than any in training: the paper hopes that sinusoids "may allow the model to
+# extrapolate" (3.5).
 
 # %%
 translator = tt.Translator.from_model(model, tokenizer, tokenizer, tt.Search(max_length=32))
@@ -825,11 +802,10 @@ show.plot_heads(
 )
 
 # %% [markdown]
-# Some heads of the encoder attend near the token itself, others to one place or to all. The
-# decoder's are triangles, by the causal mask. The encoder-decoder attention is a diagonal in nearly
-# every head: it looks at the letter that comes next. So with rows named after the predicted tokens,
-# the mean of these heads is an alignment of source and target. A red frame marks the largest weight
-# of a row.
+# The decoder's weights are triangles, by the causal mask. The encoder-decoder attention is a
+# diagonal in nearly every head: it looks at the letter that comes next. So with rows named after the
+# predicted tokens, the mean of these heads is an alignment of source and target. A red frame marks
+# the largest weight of a row.
 
 # %%
 mean = np.mean([np.mean(weights, axis=0) for weights in cross], axis=0)  # (T, S)

@@ -20,6 +20,7 @@ import pytest
 pytest.register_assert_rewrite("commands", "configurations", "small_runs")
 
 import commands
+import hypothesis
 import keras
 import letters
 import numpy as np
@@ -33,6 +34,15 @@ import tf_transformer as tt
 from tf_transformer.runs import callbacks
 
 LOAD_CORPUS = "tf_transformer.runs.data.load_corpus"
+
+# No property test shall fail because the machine is busy.
+hypothesis.settings.register_profile(
+    "unhurried",
+    deadline=None,
+    max_examples=50,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.load_profile("unhurried")
 
 
 class _EchoModel:

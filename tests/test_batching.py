@@ -4,12 +4,11 @@ import functools
 import hashlib
 import itertools
 import json
-import re
 from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from lengths import (
     BOS,
@@ -21,16 +20,12 @@ from lengths import (
     make_batches,
     make_text,
     random_lengths,
-    shape,
 )
 
 from tf_transformer.data.batching import TokenBatches
 from tf_transformer.data.text import ParallelText
 from tf_transformer.data.tokens import TokenizedText
 from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer
-
-# No test shall fail because the machine is busy.
-unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 lengths_lists = st.lists(st.tuples(st.integers(0, 15), st.integers(0, 15)), min_size=1, max_size=60)
 budgets = st.integers(1, 120)
@@ -40,34 +35,6 @@ seeds = st.none() | st.integers(0, 2**31 - 1)
 # What is in the batches
 
 
-@unhurried
-@given(lengths=lengths_lists, batch_tokens=budgets, seed=seeds, epoch=st.integers(0, 1000))
-def test_every_sentence_is_in_an_epoch_once_and_no_batch_exceeds_the_budget(
-    lengths, batch_tokens, seed, epoch
-):
-    batches = make_batches(lengths, batch_tokens, seed)
-    seen, padding, tokens, num_labels = [], 0, 0, 0
-    for source, target, labels in (epoch_batches := epoch_of(batches, epoch)):
-        assert len(source) == len(target) >= 1
-        size = len(source) * max(len(source[0]), len(target[0]))
-        assert size <= batch_tokens or len(source) == 1
-        for source_row, target_row, label_row in zip(source, target, labels, strict=True):
-            # Without padding, begin and end: the two sides of a pair stay together.
-            pair = [i for i in source_row if i >= FIRST_ID], [i for i in target_row if i != PAD][1:]
-            seen.append(pair)
-            padding += source_row.count(PAD) + target_row.count(PAD)
-            tokens += len(source_row) + len(target_row)
-            num_labels += sum(i != PAD for i in label_row)
-    expected = [
-        ([FIRST_ID + 2 * n] * source, [FIRST_ID + 2 * n + 1] * target)
-        for n, (source, target) in enumerate(lengths)
-    ]
-    assert sorted(seen) == sorted(expected)
-    assert len(epoch_batches) == len(batches)
-    assert batches.padding_fraction == pytest.approx(padding / tokens, abs=1e-12)
-    assert batches.num_target_tokens == num_labels
-
-
 def test_a_batch_by_hand():
     ids, offsets = np.array([7, 8, 9, 6, 5, 4, 4]), np.array([0, 3, 4, 5, 7])
     batches = TokenBatches(TokenizedText(ids, offsets), 100, pad_id=99, bos_id=1, eos_id=0)
@@ -75,8 +42,10 @@ def test_a_batch_by_hand():
     assert inputs["source_ids"].tolist() == [[7, 8, 9, 0], [5, 0, 99, 99]]
     assert inputs["target_ids"].tolist() == [[1, 6, 99], [1, 4, 4]]
     assert labels.tolist() == [[6, 0, 99], [4, 4, 0]]
+    assert {array.dtype for array in (*inputs.values(), labels)} == {np.dtype(np.int32)}
     # Three of 8 + 6 tokens are padding.
     assert batches.padding_fraction == pytest.approx(3 / 14)
+    assert (batches.num_target_tokens, batches.num_too_long) == (5, 0)
 
 
 def realistic_lengths(num_pairs, spread):
@@ -149,21 +118,26 @@ def padded(*rows):
     return [row + [PAD] * (longest - len(row)) for row in rows]
 
 
-@unhurried
 @given(lengths=lengths_lists, batch_tokens=budgets, seed=seeds, epoch=st.integers(0, 1000))
 @example(lengths=[(300, 300), (300, 199), (299, 0)] * 2, batch_tokens=700, seed=1, epoch=1)
 def test_the_batches_are_those_of_the_definition(lengths, batch_tokens, seed, epoch):
     batches = make_batches(lengths, batch_tokens, seed)
     indices = indices_by_definition(lengths, batch_tokens, seed, epoch)
     assert [batch.tolist() for batch in batches.batch_indices(epoch)] == indices
+    num_tokens = num_padding = 0
     for numbers in indices:
         inputs, labels = batches.batch(np.array(numbers), epoch)
-        assert {array.dtype for array in (*inputs.values(), labels)} == {np.dtype(np.int32)}
-        sources = [[FIRST_ID + 2 * n] * lengths[n][0] for n in numbers]
-        targets = [[FIRST_ID + 2 * n + 1] * lengths[n][1] for n in numbers]
+        sources, targets = (
+            [[FIRST_ID + 2 * n + side] * lengths[n][side] for n in numbers] for side in (0, 1)
+        )
         assert inputs["source_ids"].tolist() == padded(*([*ids, EOS] for ids in sources))
         assert inputs["target_ids"].tolist() == padded(*([BOS, *ids] for ids in targets))
         assert labels.tolist() == padded(*([*ids, EOS] for ids in targets))
+        for side in (inputs["source_ids"], labels):
+            num_tokens += side.size
+            num_padding += int((side == PAD).sum())
+    assert batches.padding_fraction == pytest.approx(num_padding / num_tokens, abs=1e-12)
+    assert batches.num_target_tokens == sum(target + 1 for _, target in lengths)
 
 
 def test_the_batches_are_those_of_earlier_versions():
@@ -176,69 +150,23 @@ def test_the_batches_are_those_of_earlier_versions():
     assert digest.hexdigest()[:16] == "b3787adfc5e26703"
 
 
-def test_batches_are_shuffled_by_seed_and_epoch():
-    lengths = random_lengths(300)
-    orders = [
-        epoch_of(make_batches(lengths, 60, seed=seed), epoch)
-        for seed in range(3)
-        for epoch in range(3)
-    ]
-    assert all(a != b for n, a in enumerate(orders) for b in orders[:n])
-    # Of 70 batches in random order about as many steps fall as rise.
-    target_lengths = [shape(batch)[2] for batch in orders[0]]
-    assert len(target_lengths) > 50 and 0.3 < np.mean(np.diff(target_lengths) > 0) < 0.7
-    # Sentences of equal lengths are shuffled among themselves.
-    batches = make_batches([(4, 4)] * 40, 20)
-    epochs = [frozenset(frozenset(b.tolist()) for b in batches.batch_indices(e)) for e in range(5)]
-    assert len(set(epochs)) == 5
-
-
-@unhurried
-@given(lengths=lengths_lists, batch_tokens=budgets, seed=seeds)
-def test_the_shapes_are_the_same_in_every_epoch_and_for_every_seed(lengths, batch_tokens, seed):
-    batches = make_batches(lengths, batch_tokens, seed)
-    epochs = [epoch_of(batches, epoch) for epoch in (0, 1, 17)]
-    in_order = epoch_of(make_batches(lengths, batch_tokens, None), 0)
-    shapes = Counter(map(shape, in_order))
-    assert all(Counter(map(shape, epoch)) == shapes for epoch in epochs)
-    target_lengths = [shape(batch)[2] for batch in in_order]
-    assert target_lengths == sorted(target_lengths)
-
-
-# Tokenizing
+# Bad input
 
 
 class Words:
     """A tokenizer whose token ids are the code points of the characters."""
 
-    pad_id, eos_id, vocab_size = 90, 92, 2**16
+    pad_id, bos_id, eos_id, vocab_size = 90, 91, 92, 2**16
 
     def encode(self, texts):
         return [list(map(ord, text)) for text in texts]
 
 
-def test_from_text_tokenizes_and_batches_with_the_tokenizers_ids():
-    class Marked(Words):
-        bos_id = 91
-
-    text = ParallelText(("abc", "xyz", "abcd", "ab"), ("a", "b", "a", "abc"))
-    batches = TokenBatches.from_text(text, Words(), Marked(), max_length=4, batch_tokens=9)
-    assert batches.num_too_long == 1
-    # Targets of 1 token before those of 3; a batch of 9 tokens has two sentences of 4, or one.
-    assert epoch_of(batches, 0) == [
-        [[[97, 98, 99, 92], [120, 121, 122, 92]], [[91, 97], [91, 98]], [[97, 92], [98, 92]]],
-        [[[97, 98, 92]], [[91, 97, 98, 99]], [[97, 98, 99, 92]]],
-    ]
-
-
-# Bad input
-
-
 def test_special_ids_that_would_be_trained_wrong_are_an_error():
     class Foreign(Words):
-        bos_id, eos_id = 91, 93
+        eos_id = 93
 
-    with pytest.raises(ValueError, match="92 and 90, 93"):
+    with pytest.raises(ValueError, match="ids 90 and 93, but the source tokenizer 90 and 92"):
         TokenBatches.from_text(ParallelText(("a",), ("b",)), Words(), Foreign())
     with pytest.raises(ValueError, match="pad_id and eos_id are both 0"):
         TokenBatches(make_text([(1, 2)]), 9, pad_id=0, bos_id=BOS, eos_id=0)
@@ -270,11 +198,10 @@ def batches_of_other(plain, other, batch_tokens, seed=0):
     )  # fmt: skip
 
 
-@unhurried
 @given(
     lengths=st.lists(st.tuples(pair_lengths, pair_lengths), min_size=1, max_size=60),
     batch_tokens=st.integers(1, 120),
-    seed=st.none() | st.integers(0, 2**31),
+    seed=seeds,
     epoch=st.integers(0, 1000),
 )
 @example([((1, 1), (1, 1)), ((1, 1), (1, 14))], 100, 0, 0)  # one batch, of unequal lengths
@@ -330,6 +257,11 @@ def stream(batches, **options):
     ]
 
 
+def test_the_noisy_batches_are_those_of_earlier_versions():
+    digest = hashlib.sha256(json.dumps(stream(noisy(), num_epochs=2)).encode())
+    assert digest.hexdigest()[:16] == "ea20647b464db837"
+
+
 def test_a_stream_begun_in_the_middle_of_an_epoch_goes_on_alike(tmp_path):
     whole = stream(noisy(), num_epochs=3)
     length = len(noisy())
@@ -344,30 +276,14 @@ def test_a_stream_begun_in_the_middle_of_an_epoch_goes_on_alike(tmp_path):
     assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_epochs_hold_the_same_sentences_with_other_noise():
-    batches, seen = noisy(1.0), []
-    for epoch in range(2):
-        ids = [
-            tuple(i for i in row if i not in (PAD, EOS))
-            for batch in stream(batches, first_epoch=epoch, num_epochs=1)
-            for row in batch[0][0]
-        ]
-        texts = tokenizer().decode(ids)
-        assert sorted(re.findall(r"\d+", " ".join(texts))) == sorted(map(str, range(90)))
-        seen.append(set(ids))
-    plain = {tuple(ids) for ids in tokenizer().encode(TEXT.sources)}
-    assert len(seen[0] & seen[1]) < len(TEXT) / 2 > len(seen[0] & plain)
-
-
 @pytest.mark.parametrize("accumulation", [2, 3])
 def test_the_weights_of_an_update_are_the_fractions_of_its_tokens(accumulation):
     batches = noisy()
     made = stream(batches, num_epochs=3, accumulation=accumulation)
     assert len(made) == 3 * len(batches) // accumulation * accumulation
     # The batches are those without accumulation.
-    assert [batch for batch, _ in made] == [batch for (batch,) in stream(batches, num_epochs=3)][
-        : len(made)
-    ]
+    plain = [batch for (batch,) in stream(batches, num_epochs=3)]
+    assert [batch for batch, _ in made] == plain[: len(made)]
     for start in range(0, len(made), accumulation):
         update = made[start : start + accumulation]
         tokens = [sum(i != PAD for row in labels for i in row) for (*_, labels), _ in update]

@@ -1,15 +1,29 @@
-"""Tests of the corpus of a run: its files, built-in text and the size of its vocabulary."""
+"""Tests of the corpus of a run: its files, what is held out, and text without translations."""
 
+import collections
 import gzip
+import re
+import tracemalloc
 
+import numpy as np
 import pytest
+import tensorflow as tf
+from configurations import refusal
+from hypothesis import given
+from hypothesis import strategies as st
 
-from tf_transformer.config import DataConfig
-from tf_transformer.data.corpus import default_vocab_size, load_corpus, load_validation
-from tf_transformer.data.text import TextFiles
-from tf_transformer.errors import InputError
-
-PAIRS = [("eins", "one"), ("zwei drei", "two three")]
+from tf_transformer.config import DataConfig, RunConfig
+from tf_transformer.data.corpus import (
+    default_vocab_size,
+    hold_out,
+    load_corpus,
+    load_validation,
+    num_held_out,
+)
+from tf_transformer.data.text import DataError, ParallelText, TextFiles
+from tf_transformer.runs.data import prepare_data
+from tf_transformer.runs.run_directory import RunDirectory
+from tf_transformer.training.distribution import Workers
 
 
 @pytest.mark.parametrize("corpus", ["copy", "reverse", "phrasebook"])
@@ -20,22 +34,16 @@ def test_a_built_in_corpus_has_validation_text_and_a_vocabulary_of_its_own(corpu
 
 
 def test_validation_files_are_read_without_the_training_files(tmp_path):
-    for side, text in (("source", "eins\nzwei drei\n"), ("target", "one\ntwo three\n")):
-        (tmp_path / side).write_text(text, encoding="utf-8")
-    config = DataConfig(
-        train_source="gone", train_target="gone",
-        validation_source=str(tmp_path / "source"), validation_target=str(tmp_path / "target"),
-    )  # fmt: skip
-    assert list(load_validation(config)) == PAIRS
-    (tmp_path / "both").write_text("eins\tone\nzwei drei\ttwo three\n", encoding="utf-8")
-    config = DataConfig(corpus="tsv", train_tsv="gone", validation_tsv=str(tmp_path / "both"))
-    assert list(load_validation(config)) == PAIRS
-
-
-@pytest.mark.parametrize("validation", [{}, {"validation_tsv": "gone.tsv"}])
-def test_a_missing_file_is_named(validation):
-    with pytest.raises(InputError, match=r"gone\.tsv: no such file"):
-        load_validation(DataConfig(corpus="tsv", train_tsv="gone.tsv", **validation))
+    files = {"source": "eins\nzwei\n", "target": "one\ntwo\n", "both": "eins\tone\nzwei\ttwo\n"}
+    for name, text in files.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    text = {"train_source": "gone", "train_target": "gone"}
+    text |= {f"validation_{side}": str(tmp_path / side) for side in ("source", "target")}
+    tsv = {"train_tsv": "gone.tsv", "validation_tsv": str(tmp_path / "both")}
+    for config in (DataConfig(**text), DataConfig(**tsv)):
+        assert list(load_validation(config)) == [("eins", "one"), ("zwei", "two")]
+    with pytest.raises(DataError, match=r"gone\.tsv: no such file"):
+        load_corpus(DataConfig(**tsv))
 
 
 def test_without_validation_files_a_part_of_the_training_text_is_held_out(tmp_path):
@@ -59,6 +67,122 @@ def test_without_validation_files_a_part_of_the_training_text_is_held_out(tmp_pa
     assert load_corpus(text).validation == load_corpus(tsv).validation
 
 
+# What is held out
+
+
+def text_of(sources):
+    """A text of these sources, in which each target tells the pair."""
+    sources = tuple(sources)
+    return ParallelText(sources, tuple(f"target {i}" for i in range(len(sources))), num_blank=3)
+
+
+def assert_none_held_out(text):
+    with pytest.raises(DataError, match=rf"^a\.tsv: no line of {len(text)} is rare enough to be"):
+        hold_out(text, "a.tsv")
+
+
+def test_the_held_out_pairs_are_like_the_whole_text():
+    # In 20 parts of the text, each with its own templates.
+    text = text_of(f"template {i // 1000} {i % 20}: {i}" for i in range(20_000))
+    train, validation = hold_out(text, "")
+    assert (len(train), len(validation), train.num_same_source) == (19_000, 1_000, 0)
+    assert sorted([*train, *validation]) == sorted(text)
+    for word in (1, 2):
+        counts = collections.Counter(source.split()[word] for source in validation.sources)
+        assert len(counts) == 20 and max(counts.values()) < 2 * min(counts.values())
+
+
+# Few different sources, so that they repeat.
+texts = st.lists(st.integers(0, 30), min_size=2, max_size=90).map(
+    lambda numbers: text_of(f"source {n}" for n in numbers)
+)
+
+
+@given(text=texts)
+def test_no_source_is_in_both_parts_and_half_of_the_text_is_kept(text):
+    count = collections.Counter(text.sources)
+    if min(count.values()) > len(text) // 2:
+        assert_none_held_out(text)
+        return
+    train, validation = hold_out(text, "a.tsv")
+    held_out = set(validation.sources)
+    assert 0 < len(validation) == len(held_out) <= num_held_out(len(text))
+    assert set(validation) <= set(text)
+    assert list(train) == list(train) == [pair for pair in text if pair[0] not in held_out]
+    assert len(train) == len(list(train)) >= len(text) / 2
+    assert train.num_same_source == len(text) - len(train) - len(validation)
+    assert train.num_blank == text.num_blank
+    assert train.fingerprint == ParallelText(*zip(*train, strict=True)).fingerprint
+
+
+def test_a_frequent_sentence_stays_in_the_training_text():
+    text = text_of(f"source {i}" if i % 3 else f"Yes, {i % 60}." for i in range(1_000))
+    train, validation = hold_out(text, "")
+    assert not any("Yes" in source for source in validation.sources)
+    assert train.num_same_source == 0 and len(validation) == 50
+
+
+@pytest.mark.parametrize("has_sources", [True, False])
+def test_pairs_that_differ_in_white_space_are_on_one_side(has_sources):
+    plain = [f"ein Satz {i}" for i in range(500)]
+    text = text_of([*plain, *(f"  ein\u00a0Satz \t{i} " for i in range(500))])
+    if not has_sources:
+        text = ParallelText(("",) * 1000, text.sources)
+    train, validation = hold_out(text, "")
+    seen, held_out = ({" ".join((s or t).split()) for s, t in part} for part in (train, validation))
+    assert seen | held_out == set(plain) and not seen & held_out
+    assert (len(train), len(validation), train.num_same_source) == (900, 50, 50)
+
+
+def test_the_same_text_in_files_and_in_memory_has_the_same_parts(tmp_path):
+    text = text_of(f"source {i * i % 150}" for i in range(300))
+    for name, side in (("source", text.sources), ("target", text.targets)):
+        (tmp_path / name).write_text("".join(f"{s}\n" for s in side), encoding="utf-8")
+    files = TextFiles(tmp_path / "source", tmp_path / "target")
+    (first, one), (second, other) = (hold_out(each, "") for each in (text, files))
+    assert one == other and list(first) == list(second)
+    assert first.fingerprint == second.fingerprint and first.num_same_source > 0
+
+
+def test_few_pairs_of_a_large_text_are_in_memory(tmp_path):
+    path = tmp_path / "large"
+    path.write_text("".join(f"sentence {i} of some words\n" for i in range(30_000)), "utf-8")
+    tracemalloc.start()
+    try:
+        train, validation = hold_out(TextFiles(path, path), "")
+        assert sum(1 for _ in train) == len(train) == 29_000
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert len(validation) == 1_000
+    assert peak < 3e6  # 2,000 candidates; all pairs would be 4.5 MB more
+
+
+def test_too_few_source_sentences():
+    assert_none_held_out(text_of(["eins"]))
+    for count in (2, 3, 100):
+        assert_none_held_out(text_of(["Ja."] * count))
+    train, validation = hold_out(text_of(["Ja.", "Nein.", "Gut."] * 40), "")
+    assert (len(train), len(validation), train.num_same_source) == (80, 1, 39)
+
+
+# Text without translations
+
+
+@pytest.fixture
+def text_file(tmp_path):
+    """A file of 60 sentences, two of which are the same, and a blank line."""
+    path = tmp_path / "text"
+    lines = [f"Der Hund {i * i} läuft nach Hause." for i in range(59)]
+    path.write_text("".join(f"{line}\n" for line in [*lines, lines[0], " "]), encoding="utf-8")
+    return path
+
+
+def config_of(path, **settings):
+    tables = {"data": {"train_text": str(path)}, "model": {"architecture": "causal_lm"}}
+    return RunConfig.from_dict({**tables, **settings})
+
+
 def test_text_alone_has_empty_sources(tmp_path):
     (tmp_path / "a.1").write_bytes(b"eins\n\n \nzwei\tdrei")
     (tmp_path / "a.2").write_bytes(gzip.compress(b"vier\r\n"))
@@ -76,12 +200,41 @@ def test_text_alone_has_empty_sources(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("num_pairs", "least", "most"),
+    ("tables", "words"),
     [
-        (45, 300, 500), (450, 500, 1_000), (3_000, 1_500, 3_000), (28_000, 4_000, 8_000),
-        (200_000, 8_000, 8_000), (2_000_000, 16_000, 16_000), (10**8, 32_000, 32_000),
+        ({"model": {}}, "architecture transformer.* --architecture: causal_lm, permutation_lm"),
+        ({"tokenizer": {"joint": False}}, "--no-joint needs text of two sides"),
+        ({"data": {"train_text": "x", "source_noise": 0.1}}, "source_noise changes sources"),
+        ({"data": {"train_text": "x", "train_tsv": "y"}}, "--train-text has no use with"),
+        ({"data": {"validation_text": "x"}}, "missing --train-text. "),
     ],
-)  # fmt: skip
-def test_the_default_vocabulary_suits_the_number_of_pairs(num_pairs, least, most):
-    for corpus in ("text", "tsv", "tfds:ted_hrlr_translate/pt_to_en"):
-        assert least <= default_vocab_size(corpus, num_pairs) <= most
+)
+def test_what_cannot_be_learned_from_text_is_refused_at_once(tables, words):
+    assert re.search(words, refusal(config_of, "x", **tables))
+
+
+def test_the_data_of_a_run(text_file, tmp_path, capfd):
+    data = {"train_text": str(text_file), "data_cache": str(tmp_path / "cache")}
+    config, run = config_of(text_file, data=data), RunDirectory(tmp_path / "run")
+    workers = Workers(tf.distribute.get_strategy())
+    config, found = prepare_data(config, run, workers, resume=False)
+    printed = capfd.readouterr().err.splitlines()
+    assert printed[0].startswith("Held out 6 of 60 sentences for validation; give --validation-tex")
+    assert printed[1] == "Training a tokenizer of 400 subwords on 54 sentences."
+    described = "54 training sentences of monolingual; dropped: 1 blank, 0 too long."
+    assert found.description.startswith(described)
+    tokenizer = found.tokenizers[0]
+    sentences = [target for _, target in found.corpus.train]
+    for epoch in (0, 1):
+        seen = []
+        for indices in found.batches.batch_indices(epoch):
+            inputs, labels = found.batches.batch(indices, epoch)
+            np.testing.assert_array_equal(inputs["source_ids"], [[tokenizer.eos_id]] * len(indices))
+            assert inputs["source_ids"].dtype == np.int32
+            special = (tokenizer.pad_id, tokenizer.eos_id)
+            seen += tokenizer.decode([[i for i in r if i not in special] for r in labels.tolist()])
+        assert sorted(seen) == sorted(sentences)
+    (folder,) = (tmp_path / "cache").iterdir()
+    before = folder.stat().st_mtime_ns
+    prepare_data(config, run, workers, resume=False)
+    assert folder.stat().st_mtime_ns == before

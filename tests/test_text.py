@@ -6,10 +6,9 @@ import gzip
 import os
 import subprocess
 import sys
-import tracemalloc
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tf_transformer.data.text import (
@@ -20,11 +19,7 @@ from tf_transformer.data.text import (
     read_lines,
     read_parallel,
     read_tsv,
-    stream_lines,
 )
-
-# No test shall fail because the machine is busy.
-unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @pytest.fixture
@@ -39,29 +34,21 @@ def write(tmp_path):
     return write_files
 
 
-def error_of(action):
+def error_of(action, *arguments):
     """The message of the DataError that `action` must raise, one line."""
     with pytest.raises(DataError) as caught:
-        action()
+        action(*arguments)
     message = str(caught.value)
     assert "\n" not in message
     return message
 
 
-# Parallel text
+@pytest.mark.parametrize("sides", [("ab", ("A", "B")), (("a", "b"), "AB"), (("a", "b"), ("A",))])
+def test_sides_that_are_not_aligned_sentences_are_an_error(sides):
+    with pytest.raises((TypeError, ValueError), match="give"):
+        ParallelText(*sides)
 
 
-def test_parallel_text_has_a_length_and_gives_pairs():
-    text = ParallelText(("a", "b"), ("A", "B"))
-    assert len(text) == 2 and list(text) == [("a", "A"), ("b", "B")]
-    with pytest.raises(ValueError, match="received 2 sources and 3 targets"):
-        ParallelText(("a", "b"), ("A", "B", "C"))
-    for sides in (("ab", ("A", "B")), (("a", "b"), "AB")):
-        with pytest.raises(TypeError, match=r"must be tuples of str.*give \(text,\)"):
-            ParallelText(*sides)
-
-
-@unhurried
 @given(
     texts=st.lists(
         st.lists(st.tuples(*[st.text("a\t\n1 ", max_size=4)] * 2), min_size=1, max_size=3),
@@ -72,7 +59,7 @@ def test_parallel_text_has_a_length_and_gives_pairs():
 @example(texts=[[("a", "b\na\tb")], [("a", "b\nb\na")], [("a", "b\n1 1 a\tb")]])
 def test_texts_that_differ_have_other_fingerprints(texts):
     parallel = [ParallelText(*zip(*text, strict=True)) for text in texts]
-    assert len({text.fingerprint.sha256 for text in parallel}) == len(texts)
+    assert len({text.fingerprint for text in parallel}) == len(texts)
 
 
 # Lines
@@ -81,16 +68,13 @@ def test_texts_that_differ_have_other_fingerprints(texts):
 @pytest.mark.parametrize(
     ("content", "lines"),
     [
-        (b"one\ntwo\n", ["one", "two"]),
         (b"one\ntwo", ["one", "two"]),
         (b"one\r\ntwo\n", ["one", "two"]),
         (b"\xef\xbb\xbfone\ntwo\n", ["one", "two"]),
         ("Grüße\n\ufeffzwei\n".encode(), ["Grüße", "\ufeffzwei"]),
-        (b"one\n\n\r\ntwo\n\n", ["one", "", "", "two", ""]),
-        (b" one \t\n", [" one \t"]),
+        (b"one\n\n\r\n two \t\n\n", ["one", "", "", " two \t", ""]),
         (b"one\rstill one\r\r\n", ["one\rstill one\r"]),
-        ("a\u2028b\nc\u2029d\n".encode(), ["a\u2028b", "c\u2029d"]),
-        ("a\x85b\nc\x0bd\x0ce\x1cf\n".encode(), ["a\x85b", "c\x0bd\x0ce\x1cf"]),
+        ("a\u2028b\nc\u2029d\x85\n\x0bf\x1c".encode(), ["a\u2028b", "c\u2029d\x85", "\x0bf\x1c"]),
         (f"{'x' * 3 * 2**20}\nü\n".encode(), ["x" * 3 * 2**20, "ü"]),
     ],
     ids=lambda value: "",
@@ -111,38 +95,29 @@ def test_the_content_and_not_the_name_says_whether_a_file_is_gzip(write):
 # The names are the tests' ids: gzip holds the time, and an id must be the same in every process.
 UNREADABLE = {
     "empty": (b"", "the file is empty"),
-    "empty gzip": (gzip.compress(b""), "the file is empty"),
     "not UTF-8": (b"one\ntwo\nthr\xffee\n", "line 3: not valid UTF-8"),
     "NUL": (b"one\ntw\0o\n", "line 2: not valid UTF-8"),
     "cut by a line end": (codecs.BOM_UTF8 + b"one\n\xe2\x82\nthree\n", "line 2: not valid UTF-8"),
     "cut by the end of gzip": (gzip.compress(b"one\n\xc3"), "line 2: not valid UTF-8"),
-    "UTF-16": ("one\n".encode("utf-16"), "line 1: not valid UTF-8"),
     "UTF-16 without a mark": ("one\n".encode("utf-16-be"), "line 1: not valid UTF-8"),
     "gzip without its end": (gzip.compress(b"one\n" * 100)[:-9], "damaged or incomplete gzip"),
-    "start of a gzip header": (gzip.compress(b"one\n" * 100)[:5], "damaged or incomplete gzip"),
     "gzip header, junk": (gzip.compress(b"1")[:10] + b"\xff" * 20, "damaged or incomplete gzip"),
     "wrong gzip checksum": (gzip.compress(b"1\n")[:-8] + bytes(8), "damaged or incomplete gzip"),
 }
 
 
 @pytest.mark.parametrize(("content", "words"), UNREADABLE.values(), ids=UNREADABLE)
-@pytest.mark.parametrize(
-    "read", [read_lines, lambda path: TextFiles(path, path)], ids=["lines", "text"]
-)
-def test_unreadable_content_is_an_error_that_says_where(write, read, content, words):
+def test_unreadable_content_is_an_error_that_says_where(write, content, words):
     path = write(bad=content) / "bad"
-    message = error_of(lambda: read(path))
+    message = error_of(TextFiles, path, path)
     assert message.startswith(str(path)) and words in message
 
 
 def test_a_path_that_cannot_be_read_is_named(write):
     folder = write(text=b"one\n")
-    for path, words in (
-        ("no", "no such file"),
-        ("", "is a directory"),
-        ("text/b", "not a directory"),
-    ):
-        assert f"{folder / path}: {words}" in error_of(lambda p=path: read_lines(folder / p))
+    for path, words in (("no", "no such file"), ("text/b", "not a directory")):
+        assert f"{folder / path}: {words}" in error_of(read_lines, folder / path)
+    assert f"{folder}: is a directory" in error_of(read_lines, folder)
 
 
 def test_one_text_may_come_from_a_pipe():
@@ -165,18 +140,10 @@ def test_pairs_with_a_blank_side_are_dropped_and_counted(write):
     assert read_tsv(folder / "tsv") == ParallelText(("eins", '"vier"'), ("one", "\\four"), 3)
 
 
-def test_a_line_without_a_visible_character_is_blank(write):
-    blank = ["\u200b", "\ufeff \u2060", "\xad", "\x1b", "\u200e\u202e"]
+def test_a_line_without_a_visible_character_is_blank():
+    assert all(map(is_blank, ["\u200b", "\ufeff \u2060", "\xad", "\x1b", "\u200e\u202e"]))
     visible = ["\u200ba", "🙂\ufe0f", "\u200d्", ".", "\ue000", "\U0001faff"]
-    texts = ["first", *blank, *visible]
-    folder = write(
-        lines="".join(f"{text}\n" for text in texts).encode(),
-        tsv="".join(f"{text}\t{text}\n" for text in [*texts]).encode(),
-    )
-    lines = folder / "lines"
-    for text in (read_parallel(lines, lines), read_tsv(folder / "tsv"), TextFiles(None, lines)):
-        assert [target for _, target in text] == ["first", *visible]
-        assert text.num_blank == len(blank)
+    assert not any(map(is_blank, visible))
 
 
 @pytest.mark.parametrize(
@@ -192,13 +159,9 @@ def test_a_line_without_a_visible_character_is_blank(write):
 )
 def test_bad_pairs_are_an_error_that_says_where(write, name, content, words):
     folder = write(**{name: content}, target=b"a\nb\nc\n")
-    if name == "tsv":
-        actions = [lambda: read_tsv(folder / "tsv")]
-    else:
-        paths = folder / "source", folder / "target"
-        actions = [lambda: read_parallel(*paths), lambda: TextFiles(*paths)]
-    for action in actions:
-        assert words.format(folder=folder) in error_of(action)
+    for read in (read_tsv,) if name == "tsv" else (read_parallel, TextFiles):
+        paths = [folder / name] if name == "tsv" else [folder / name, folder / "target"]
+        assert words.format(folder=folder) in error_of(read, *paths)
 
 
 # Shards
@@ -208,7 +171,6 @@ lines = st.text(st.characters(codec="utf-8", exclude_characters="\n\r\0"), max_s
 shards = st.lists(st.lists(st.tuples(lines, lines), min_size=1, max_size=9), min_size=1, max_size=4)
 
 
-@unhurried
 @given(
     shards=shards, packed=st.booleans(), end=st.sampled_from(["\n", "\r\n"]), is_ended=st.booleans()
 )
@@ -223,7 +185,7 @@ def test_shards_hold_what_one_text_in_memory_does(tmp_path_factory, shards, pack
     pairs = [pair for shard in shards for pair in shard]
     kept = [pair for pair in pairs if not any(map(is_blank, pair))]
     if not kept:
-        message = error_of(lambda: TextFiles(folder / "source.*", folder / "target.*"))
+        message = error_of(TextFiles, folder / "source.*", folder / "target.*")
         assert f"no pair is left, {len(pairs)} had a blank side" in message
         return
     text = TextFiles(folder / "source.*", folder / "target.*")
@@ -236,39 +198,17 @@ def test_shards_hold_what_one_text_in_memory_does(tmp_path_factory, shards, pack
         assert list(in_memory) == kept and in_memory.num_blank == text.num_blank
 
 
-def test_a_file_larger_than_the_allowed_memory_is_read(tmp_path):
-    path = tmp_path / "large"
-    with path.open("wb") as file:
-        for _ in range(20):
-            file.write(b"a sentence of some words\n" * 20_000)  # 0.5 MB
-    tracemalloc.start()
-    try:
-        assert sum(1 for _ in stream_lines(path)) == 400_000
-        assert len(TextFiles(path, path)) == 400_000
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert peak < 2e6  # all lines would be 30 MB
-
-
-def test_missing_files_patterns_and_partners_are_named(write):
-    folder = write(s1=b"a\n", s2=b"a\n", t1=b"a\n")
+def test_missing_partners_of_files_are_named(write):
+    folder = write(s1=b"a\nb\n", s2=b"c\n", t1=b"a\n", t2=b"b\nc\n", t10=b"")
 
     def message(source, target):
-        return error_of(lambda: TextFiles(folder / source, folder / target))
+        return error_of(TextFiles, folder / source, folder / target)
 
     assert f"{folder}/u: no such file" in message("s1", "u")
-    assert message("u*", "t1").startswith(
-        f"{folder}/u*: matches no file; check the pattern (from /"
-    )
-    assert f"{folder}/s? matches 2 but {folder}/t? matches 1 files;" in message("s?", "t?")
-
-
-def test_a_shard_of_another_length_is_named_with_its_partner(write):
+    assert f"{folder}/u*: matches no file; check the pattern (from /" in message("u*", "t1")
+    assert f"no file would be paired with {folder}/t10: what" in message("s?", "t*")
     # Together both sides have three lines.
-    folder = write(s1=b"a\nb\n", s2=b"c\n", t1=b"a\n", t2=b"b\nc\n")
-    message = error_of(lambda: TextFiles(folder / "s?", folder / "t?"))
-    assert f"{folder}/s1 has 2 but {folder}/t1 has 1 lines;" in message
+    assert f"{folder}/s1 has 2 but {folder}/t1 has 1 lines;" in message("s?", "t?")
 
 
 @pytest.mark.parametrize(
@@ -302,12 +242,11 @@ def test_shards_are_paired_by_what_their_patterns_leave_open(tmp_path, source, t
     [
         ("s1 s2 s3", "t1 t3 t4", "s2 would be paired with {}/t3"),
         ("s.a s.b", "t.a t.c", "s.b would be paired with {}/t.c"),
-        ("s1.en", "t1.fr", "s1.en would be paired with {}/t1.fr"),
     ],
 )
 def test_shards_that_do_not_belong_together_are_named(write, sources, targets, first):
     folder = write(**dict.fromkeys([*sources.split(), *targets.split()], b"a\n"))
-    message = error_of(lambda: TextFiles(folder / "s*", folder / "t*"))
+    message = error_of(TextFiles, folder / "s*", folder / "t*")
     assert message.startswith(f"{folder}/{first.format(folder)}: ")
 
 
@@ -321,20 +260,16 @@ def test_a_file_that_changes_in_use_or_is_a_pipe_is_named(write):
     text = TextFiles(folder / "source", folder / "target")
     (folder / "target").write_bytes(b"b\na\n")
     os.utime(folder / "target", ns=(1, 1))
-    assert f"{folder}/target: was changed" in error_of(lambda: list(text))
+    assert f"{folder}/target: was changed" in error_of(list, text)
     os.mkfifo(folder / "pipe")
-    message = error_of(lambda: TextFiles(folder / "source", folder / "pipe"))
+    message = error_of(TextFiles, folder / "source", folder / "pipe")
     assert f"{folder}/pipe: can be read only once" in message
-
-
-# Imports
 
 
 def test_the_readers_load_no_heavy_library():
     heavy = {"tensorflow", "tensorflow_datasets", "keras", "numpy"}
     code = (
-        "import sys, tf_transformer.data as data; assert data.read_tsv and data.load_tfds; "
-        f"assert not {heavy} & set(sys.modules); "
-        "assert data.TokenBatches and 'tensorflow' in sys.modules"
+        "import sys; from tf_transformer import load_tfds, read_tsv; "
+        f"assert not {heavy} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import sentencepiece
 import tensorflow as tf
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tf_transformer.errors import ConfigError, InputError
@@ -21,10 +21,8 @@ WORDS = (
     "the a house dog cat goes runs nice bigger is not and blue today tomorrow"
 ).split()
 
-# No test shall fail because the machine is busy.
-unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
 TYPES = pytest.mark.parametrize("model_type", ["bpe", "unigram"])
-NUM_BYTES, NUM_SPECIAL = 256, 4
 
 
 def make_sentences():
@@ -69,7 +67,6 @@ def test_the_graph_and_the_library_agree_and_no_text_depends_on_the_batch(tokeni
     assert decode_in_graph(tokenizer, ids) == tokenizer.decode(ids)
 
 
-@unhurried
 @given(texts=st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=1, max_size=4))
 @example(["\x00", "日本語 \U0001f9d1\u200d\U0001f680"])
 def test_any_text_is_tokenized_alike_and_never_unknown(tokenizer, texts):
@@ -81,23 +78,10 @@ def test_any_text_is_tokenized_alike_and_never_unknown(tokenizer, texts):
     assert tokenizer.decode(tokenizer.encode(once)) == once
 
 
-@unhurried
-@given(seed=st.integers(0, 2**32))
-def test_the_graph_and_the_library_detokenize_any_ids_alike(tokenizer, seed):
+@given(ids=st.lists(st.lists(st.integers(0, 329), max_size=9), max_size=5))
+def test_the_graph_and_the_library_detokenize_any_ids_alike(tokenizer, ids):
     # A model may emit any ids: special ones, and bytes that are no UTF-8.
-    generator = random.Random(seed)
-    ids = [
-        [generator.randrange(tokenizer.vocab_size) for _ in range(generator.randint(0, 9))]
-        for _ in range(5)
-    ]
     assert decode_in_graph(tokenizer, [*ids, []]) == tokenizer.decode([*ids, []])
-
-
-def test_empty_sentences_and_empty_batches(tokenizer):
-    (haus,) = tokenizer.encode(["Haus"])
-    for ids, texts in (([[], haus, []], ["", "Haus", ""]), ([], [])):
-        assert decode_in_graph(tokenizer, ids) == tokenizer.decode(ids) == texts
-        assert tokenizer.tokenize(tf.constant(texts, tf.string)).to_list() == ids
 
 
 def test_inside_a_function_that_is_traced_first():
@@ -111,9 +95,9 @@ def test_inside_a_function_that_is_traced_first():
 
     for texts in (SENTENCES[:3], [], ["das Haus", ""]):
         ids, back = there_and_back(tf.constant(texts, tf.string))
+        assert ids.to_list() == fresh.tokenize(tf.constant(texts, tf.string)).to_list()
         assert ids.to_list() == fresh.encode(texts)
         assert [text.decode() for text in back.numpy()] == texts
-    assert fresh.tokenize(SENTENCES[:3]).to_list() == fresh.encode(SENTENCES[:3])
 
 
 # No text is lost
@@ -121,16 +105,11 @@ def test_inside_a_function_that_is_traced_first():
 
 # Letters, marks, digits, punctuation and symbols, in words with one space between, since white
 # space is collapsed. Without U+2581, which is SentencePiece's sign for a space.
-word = st.text(
-    st.characters(categories=["L", "M", "N", "P", "S"], exclude_characters="\u2581"),
-    min_size=1,
-    max_size=8,
-)
-text_of_words = st.lists(word, max_size=5).map(" ".join)
+characters = st.characters(categories=["L", "M", "N", "P", "S"], exclude_characters="\u2581")
+words = st.lists(st.text(characters, min_size=1, max_size=8), max_size=5)
 
 
-@unhurried
-@given(text=text_of_words)
+@given(text=words.map(" ".join))
 @example("10 m² … ½ ™ ﬁ e\u0301 ① Ⅳ \ufffd")
 def test_text_survives_character_by_character(tokenizer, text):
     assert tokenizer.decode(tokenizer.encode([text])) == [text]
@@ -141,17 +120,6 @@ def test_white_space_is_one_space_and_an_unseen_character_is_its_bytes(tokenizer
     assert tokenizer.encode([text]) == tokenizer.encode(["a b c d e"])
     subwords = tokenizer.subwords(tokenizer.encode(["界"])[0])
     assert subwords[-3:] == [f"<0x{byte:02X}>" for byte in "界".encode()]
-
-
-@TYPES
-def test_training_twice_gives_the_same_bytes_and_its_text_survives(model_type):
-    tokenizer, again = (SentencePieceTokenizer.train(SENTENCES, 300, model_type) for _ in "ab")
-    assert tokenizer.model == again.model
-    assert SentencePieceTokenizer.train(SENTENCES, 301, model_type).model != again.model
-    ids = tokenizer.encode(SENTENCES)
-    assert tokenizer.decode(ids) == decode_in_graph(tokenizer, ids) == SENTENCES
-    # No bytes: every character was in the training text.
-    assert not any(re.match("<0x", p) for row in ids for p in tokenizer.subwords(row))
 
 
 RARE = "".join(map(chr, range(0x4E00, 0x4E00 + 40)))
@@ -170,15 +138,11 @@ def test_rare_characters_take_no_place_in_the_vocabulary(coverage, size, num_rar
 def test_user_symbols_are_one_subword_each():
     sentences = ["<BT> der Hund und die Katze", "der Hund >>deu<<"] * 50
     symbols = ["<BT>", ">>deu<<"]
-    plain = SentencePieceTokenizer.train(sentences, 290)
     tokenizer = SentencePieceTokenizer.train(sentences, 290, user_symbols=symbols)
-    for text in ("<BT> der Hund", "die>>deu<< Katze"):
-        symbol = symbols[">>deu<<" in text]
-        assert symbol in tokenizer.subwords(tokenizer.encode([text])[0])
-        assert tokenizer.decode(tokenizer.encode([text])) == [text]
-        graph = tokenizer.tokenize([text])
-        assert graph.to_list() == tokenizer.encode([text])
-    assert ">>deu<<" not in plain.subwords(plain.encode(["die>>deu<< Katze"])[0])
+    for symbol, text in zip(symbols, ("<BT> der Hund", "die>>deu<< Katze"), strict=True):
+        ids = tokenizer.encode([text])
+        assert symbol in tokenizer.subwords(ids[0])
+        assert tokenizer.decode(ids) == [text] and tokenizer.tokenize([text]).to_list() == ids
 
 
 # Training
@@ -200,10 +164,10 @@ def test_special_ids_are_read_from_the_model(tokenizer):
     assert special_ids(other) == (3, 2, 1, 0) and other.vocab_size == 310
 
 
-@pytest.mark.parametrize("content", ["nothing", "junk", "zeros", "half", "pad", "bos", "eos"])
+@pytest.mark.parametrize("content", ["nothing", "junk", "half", "pad", "bos", "eos"])
 def test_a_file_that_is_no_model_or_lacks_an_id_is_named(tokenizer, tmp_path, content, capfd):
     path = tmp_path / "source.model"
-    made = {"nothing": b"", "junk": b"junk", "zeros": bytes(100), "half": tokenizer.model[:3000]}
+    made = {"nothing": b"", "junk": b"junk", "half": tokenizer.model[:3000]}
     ids = {"pad_id": 3, "unk_id": 0, "bos_id": 1, "eos_id": 2, f"{content}_id": -1}
     path.write_bytes(made[content] if content in made else train_by_hand(**ids))
     with pytest.raises(InputError) as caught:
@@ -219,7 +183,6 @@ def test_save_and_load(tokenizer, tmp_path):
     tokenizer.save(path)
     loaded = SentencePieceTokenizer.load(path)
     assert loaded.model == tokenizer.model == path.read_bytes()
-    assert loaded.encode(SENTENCES) == tokenizer.encode(SENTENCES)
     # Any SentencePiece reads the file.
     library = sentencepiece.SentencePieceProcessor(model_file=str(path))
     assert library.encode(SENTENCES) == tokenizer.encode(SENTENCES)
@@ -235,9 +198,6 @@ def test_a_large_text_is_sampled_always_alike(monkeypatch):
     assert trained[0].model == trained[1].model
     subwords = "".join(trained[0].subwords(range(260, 400)))
     assert any(map(str.islower, subwords)) and any(map(str.isupper, subwords))
-    monkeypatch.undo()
-    whole = SentencePieceTokenizer.train(iter(text), 400)
-    assert whole.subwords(range(400)) != trained[0].subwords(range(400))
 
 
 def test_an_error_while_reading_the_sentences_is_not_replaced():
@@ -258,24 +218,21 @@ def test_a_vocabulary_has_as_many_subwords_as_the_text_allows(model_type):
     assert 300 < tokenizer.vocab_size < 1000
     ids = tokenizer.tokenize(SENTENCES)
     assert ids.to_list() == tokenizer.encode(SENTENCES)
-    assert tokenizer.decode(ids.to_list()) == SENTENCES
-    again = SentencePieceTokenizer.train(SENTENCES, tokenizer.vocab_size, model_type)
-    assert again.vocab_size == tokenizer.vocab_size
-    assert model_type == "unigram" or again.model == tokenizer.model
-
-
-NUM_CHARACTERS = len(set("".join(SENTENCES)))  # with the space
+    assert tokenizer.decode(ids.to_list()) == decode_in_graph(tokenizer, ids.to_list()) == SENTENCES
+    # No bytes: every character was in the training text.
+    assert not any(re.match("<0x", p) for row in ids.to_list() for p in tokenizer.subwords(row))
+    again = SentencePieceTokenizer.train(SENTENCES, 5000, model_type)
+    assert again.model == tokenizer.model
 
 
 @TYPES
 def test_a_vocabulary_smaller_than_the_characters_is_an_error(model_type):
-    needed = NUM_BYTES + NUM_SPECIAL + NUM_CHARACTERS
+    needed = 256 + 4 + len(set("".join(SENTENCES)))  # bytes, special ids and characters
     assert SentencePieceTokenizer.train(SENTENCES, needed, model_type).vocab_size == needed
-    for size in (262, needed - 1):
-        words = f"^vocab_size={size} is too small for the characters .* of at least {needed}"
-        with pytest.raises(VocabularySizeError, match=words) as caught:
-            SentencePieceTokenizer.train(SENTENCES, size, model_type)
-        assert caught.value.smallest == needed
+    words = f"^vocab_size={needed - 1} is too small for the characters .* of at least {needed}"
+    with pytest.raises(VocabularySizeError, match=words) as caught:
+        SentencePieceTokenizer.train(SENTENCES, needed - 1, model_type)
+    assert caught.value.smallest == needed
 
 
 def test_a_text_in_place_of_sentences_is_an_error(tokenizer):

@@ -25,7 +25,6 @@ KINDS = {
     "bpe, tied": ("bpe", True, True),
     "bpe, separate": ("bpe", False, False),
     "unigram, joint": ("unigram", True, False),
-    "unigram, separate": ("unigram", False, False),
 }
 
 
@@ -33,20 +32,16 @@ KINDS = {
 def run_of(phrases, phrase_tokenizer, randomise, request, tmp_path_factory):
     """Makes the run of a kind: of a trained model if it is tied, or else of random weights."""
 
-    def tokenizers_of(model_type, joint):
-        sides = phrases.train.sources, phrases.train.targets
-        texts = [[*sides[0], *sides[1]]] if joint else sides
-        train = tt.SentencePieceTokenizer.train
-        trained = [train(text, VOCAB_SIZE, model_type) for text in texts]
-        return trained[0], trained[-1]
-
     @functools.cache
     def run_of(name):
         model_type, joint, tied = KINDS[name]
         if tied:
             model, tokenizers = request.getfixturevalue("phrase_model"), [phrase_tokenizer] * 2
         else:
-            tokenizers = tokenizers_of(model_type, joint)
+            sides = phrases.train.sources, phrases.train.targets
+            texts = [[*sides[0], *sides[1]]] * 2 if joint else sides
+            train = tt.SentencePieceTokenizer.train
+            tokenizers = [train(text, VOCAB_SIZE, model_type) for text in texts]
             config = small_config("transformer", tie_embeddings=False)
             model = randomise(build_model(with_tokenizers(config, *tokenizers)))
         config = RunConfig(
@@ -115,11 +110,7 @@ def test_greedy_translations_stay_and_the_vocabularies_shrink(run_of, source, tr
         assert few.vocab_size < many.vocab_size
     assert subwords_of(trimmed[0], lines) == subwords_of(tokenizers[0], lines)
     assert (trimmed[0].model == trimmed[1].model) == KINDS[name][1]
-    parameters = (str(smaller.count_params()), str(model.count_params()))
-    assert report.pop("parameters") == parameters
-    few, many = map(float, report.pop("kB of weights and tokenizers"))
-    assert 0.004 * smaller.count_params() < few < many
-    assert report == {}
+    assert report == {"parameters": (str(smaller.count_params()), str(model.count_params()))}
 
 
 def test_a_beam_keeps_its_hypotheses_and_changed_translations_are_counted(
@@ -140,58 +131,40 @@ def test_a_beam_keeps_its_hypotheses_and_changed_translations_are_counted(
     assert few.vocab_size < VOCAB_SIZE
 
 
-@pytest.mark.parametrize(
-    "line",
-    ["WHERE IS THE STATION", "Where is the station? I am tired. Good morning!"],
-    ids=["capitals", "several sentences"],
-)
-def test_lines_are_kept_as_the_model_reads_them(run_of, tmp_path, trim, line):
-    new, report = trim(run_of("bpe, separate"), "--keep", write(tmp_path / "f", [line]))
+def test_lines_are_kept_as_the_model_reads_them(run_of, tmp_path, trim, phrases):
+    # In capitals, which are folded, and of several sentences.
+    lines = ["WHERE IS THE STATION", "Where is the station? I am tired. Good morning!"]
+    targets = list(phrases.test.targets)
+    (tmp_path / "target.gz").write_bytes(gzip.compress("\n".join(targets).encode()))
+    source = write(tmp_path / "f", lines)
+    files = ("--keep", source, source, "--keep-target", tmp_path / "target.gz", source)
+    new, report = trim(run_of("bpe, separate"), *files)
     before, after = (opened(run_dir) for run_dir in (run_of("bpe, separate"), new))
-    assert after[0](line) == before[0](line)
-    both = [line, line.lower()]
-    if line.isupper():  # it is read in small letters
-        assert subwords_of(after[2], both) == subwords_of(before[2], both)
-    assert report["translations changed"] == ("none", "1" if line.isupper() else "3")
+    assert after[0](lines) == before[0](lines)
+    both = [lines[0], lines[0].lower()]
+    assert subwords_of(after[2], both) == subwords_of(before[2], both)
+    assert report["translations changed"] == ("none", "8")
+    assert subwords_of(after[3], targets) == subwords_of(before[3], targets)
 
 
-def test_the_subwords_of_target_texts_are_kept(run_of, source, trim, tmp_path, phrases):
-    run_dir, lines = run_of("bpe, separate"), list(phrases.test.targets)
-    target = write(tmp_path / "target", lines)
-    gz = tmp_path / "target.gz"
-    gz.write_bytes(gzip.compress(target.read_bytes()))
-    new, report = trim(run_dir, "--keep", source, source, "--keep-target", gz, target)
-    assert report["translations changed"] == ("none", "40")
-    many, few = (opened(path)[3] for path in (run_dir, new))
-    assert subwords_of(few, lines) == subwords_of(many, lines)
-
-
-def test_the_new_run_is_a_run(trained_run, copy_files, tmp_path, trim, capfd):
+def test_the_new_run_is_a_run_that_is_not_resumed(trained_run, copy_files, tmp_path, trim, capfd):
     source, target = copy_files / "test.source", copy_files / "test.target"
     few = write(tmp_path / "few", ["a b c", "c b a"])
     new, _ = trim(trained_run[0], "--keep", few)
     translations, sizes = [], []
     for index, run_dir in enumerate((trained_run[0], new)):
-        assert cli.main(["translate", str(run_dir), f"--input={few}"]) == 0
-        translations.append(capfd.readouterr().out)
-        assert (
-            cli.main(["evaluate", str(run_dir), f"--source={source}", f"--reference={target}"]) == 0
-        )
+        scored = ["evaluate", str(run_dir), f"--source={source}", f"--reference={target}"]
+        assert cli.main(scored) == 0
         assert json.loads(capfd.readouterr().out.splitlines()[-1])["bleu"] >= 0
         saved = tmp_path / f"saved{index}"
         assert cli.main(["export", str(run_dir), str(saved), "--beam-size=1"]) == 0
         assert capfd.readouterr().out == f"{saved / '1'}\n"
         sizes.append(sum(path.stat().st_size for path in saved.rglob("variables*")))
-        translations.append("\n".join([*tt.Translator.load(saved)(lines_of(few)), ""]))
-    assert len(set(translations)) == 1
+        translations.append(tt.Translator.load(saved)(lines_of(few)))
+    assert translations[0] == translations[1]
     assert sizes[1] < sizes[0]
     state = json.loads(next(new.rglob("state.json")).read_text(encoding="utf-8"))
     assert state["metrics"] == {}
-    assert "trimmed" in state["run_metadata"]
-
-
-def test_the_new_run_is_not_resumed(run_of, source, trim, capfd, tmp_path):
-    new, _ = trim(run_of("bpe, tied"), "--keep", source)
     words = ["trimmed: was written by trim and cannot be resumed", "trim it again"]
     assert_refused(["train", f"--run-dir={new}", "--resume", "--steps=9"], words, capfd, tmp_path)
 
@@ -199,25 +172,15 @@ def test_the_new_run_is_not_resumed(run_of, source, trim, capfd, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["{run}", "{new}", "--keep", "{bad}/gone"], ["gone: no such file"]),
         (["{run}", "{new}", "--keep", "{bad}/two", "{bad}/empty"], ["empty: the file is empty"]),
         (["{run}", "{new}", "--keep", "{bad}/blank"], ["have no text"]),
-        (
-            ["{run}", "{new}", "--keep", "{bad}/two", "--keep-target", "{bad}/latin1"],
-            ["latin1, line 2"],
-        ),
-        (["{run}", "{new}"], ["--keep"]),
         (["{run}", "{bad}/folder", "--keep", "{bad}/two"], ["folder: exists already"]),
         (["{run}", "{bad}/two/new", "--keep", "{bad}/two"], ["two is no writable folder"]),
         (["{bad}/folder", "{new}", "--keep", "{bad}/two"], ["folder: holds no run"]),
-        (["{bad}/untrained", "{new}", "--keep", "{bad}/two"], ["there is no checkpoint yet"]),
         (["{run}", "{new}", "--keep", "{bad}/two", "--beam-size=2000"], ["beam_size must be"]),
     ],
 )
 def test_a_mistake_is_one_line(run_of, bad_files, capfd, arguments, words):
-    untrained = RunDirectory(bad_files / "untrained")
-    _, _, *tokenizers = opened(run_of("bpe, tied"))
-    untrained.begin(RunDirectory.open(run_of("bpe, tied")).config(), *tokenizers)
     names = {"run": run_of("bpe, tied"), "new": bad_files / "new", "bad": bad_files}
     given = [argument.format(**names) for argument in arguments]
     assert_refused(["trim", *given], words, capfd, bad_files)

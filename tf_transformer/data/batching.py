@@ -2,14 +2,14 @@
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
 
-from tf_transformer.data.corpus import Remainder
-from tf_transformer.data.text import FilePath, ParallelText, TextFiles
-from tf_transformer.data.tokens import TokenizedText, Tokenizer
+from tf_transformer.data.text import FilePath, SentencePairs
+from tf_transformer.data.tokens import TokenizedText
+from tf_transformer.tokenizers import GraphTokenizer
 
 _PREFETCHED_BATCHES = 8
 
@@ -35,6 +35,8 @@ class TokenBatches:
 
     Attributes:
         padding_fraction: Fraction of the tokens of both sides that are padding.
+        num_too_long: Number of pairs dropped because a side had too many tokens.
+        num_target_tokens: Number of tokens to predict in one epoch, the ends included.
 
     Raises:
         ValueError: If padding and end share an id.
@@ -60,24 +62,22 @@ class TokenBatches:
         self._pad_id, self._bos_id, self._eos_id = pad_id, bos_id, eos_id
         self._seed = seed
         self._text_of_epoch = functools.lru_cache(maxsize=1)(text_of_epoch or (lambda _: text))
-        source_lengths, target_lengths = _lengths(text)
-        self._length_classes = _length_classes(source_lengths, target_lengths)
-        order = np.argsort(self._length_classes, kind="stable")
-        self._bounds = _split(np.maximum(source_lengths, target_lengths)[order], batch_tokens)
+        lengths = text.lengths + 1  # with the end, or the begin in the decoder's input
+        self.num_too_long = len(text.dropped)
+        self.num_target_tokens = int(lengths[1].sum(dtype=np.int64))
+        self._length_classes = _length_classes(lengths)
+        in_order = lengths[:, np.argsort(self._length_classes, kind="stable")]
+        self._bounds = _split(in_order.max(axis=0), batch_tokens)
         starts, stops = self._bounds.T
-        padded = sum(
-            ((stops - starts) * np.maximum.reduceat(lengths[order], starts)).sum()
-            for lengths in (source_lengths, target_lengths)
-        )
-        unpadded = source_lengths.sum(dtype=np.int64) + target_lengths.sum(dtype=np.int64)
-        self.padding_fraction = float(1 - unpadded / padded)
+        padded = ((stops - starts) * np.maximum.reduceat(in_order, starts, axis=1)).sum()
+        self.padding_fraction = float(1 - lengths.sum(dtype=np.int64) / padded)
 
     @classmethod
     def from_text(
         cls,
-        parallel_text: ParallelText | TextFiles | Remainder,
-        source_tokenizer: Tokenizer,
-        target_tokenizer: Tokenizer,
+        parallel_text: SentencePairs,
+        source_tokenizer: GraphTokenizer,
+        target_tokenizer: GraphTokenizer,
         *,
         batch_tokens: int = 4096,
         max_length: int = 128,
@@ -91,12 +91,10 @@ class TokenBatches:
             parallel_text: The sentence pairs.
             source_tokenizer: Tokenizer of the source sentences.
             target_tokenizer: Tokenizer of the target sentences; the same for a joint vocabulary.
-            batch_tokens: Most tokens in one batch on the longer side, padding included.
+            batch_tokens: See the constructor, for `seed` too.
             max_length: Most tokens of a sentence, the end included; pairs with a longer side are
                 dropped and counted in `num_too_long`.
-            seed: Seed of the order; None for batches sorted by length, unshuffled (validation).
-            cache_dir: Directory in which the token ids are kept, see `TokenizedText.build`; None
-                to keep them in memory.
+            cache_dir: See `TokenizedText.build`.
             source_noise: Probability of noise in a source, other noise in each epoch, see
                 `noise.add_noise`; it needs a seed.
 
@@ -104,14 +102,12 @@ class TokenBatches:
             DataError: If no pair is left, or the cache cannot be written.
             ValueError: If the tokenizers have different padding or end ids.
         """
-        source_ids, target_ids = (
-            (tokenizer.pad_id, tokenizer.eos_id)
-            for tokenizer in (source_tokenizer, target_tokenizer)
-        )
-        if source_ids != target_ids:
+        pad_id, eos_id = target_tokenizer.pad_id, target_tokenizer.eos_id
+        if (source_tokenizer.pad_id, source_tokenizer.eos_id) != (pad_id, eos_id):
             raise ValueError(
-                "source and target tokenizer must have the same padding and end ids; received "
-                f"{source_ids[0]}, {source_ids[1]} and {target_ids[0]}, {target_ids[1]}."
+                f"the target tokenizer has the padding and end ids {pad_id} and {eos_id}, but the "
+                f"source tokenizer {source_tokenizer.pad_id} and {source_tokenizer.eos_id}; give "
+                "two tokenizers with the same special ids"
             )
         text = TokenizedText.build(
             parallel_text, source_tokenizer, target_tokenizer, max_length, cache_dir
@@ -126,9 +122,9 @@ class TokenBatches:
         return cls(
             text,
             batch_tokens,
-            pad_id=target_tokenizer.pad_id,
+            pad_id=pad_id,
             bos_id=target_tokenizer.bos_id,
-            eos_id=target_tokenizer.eos_id,
+            eos_id=eos_id,
             seed=seed,
             text_of_epoch=noisy if source_noise else None,
         )
@@ -137,19 +133,14 @@ class TokenBatches:
         """Number of batches in one epoch."""
         return len(self._bounds)
 
-    @property
-    def num_too_long(self) -> int:
-        """Number of pairs dropped because a side had too many tokens."""
-        return self._text.num_too_long
-
-    @property
-    def num_target_tokens(self) -> int:
-        """Number of tokens to predict in one epoch, the ends included."""
-        return self._text.num_target_tokens
-
     def batch_indices(self, epoch: int) -> list[np.ndarray]:
         """Returns the batches of one epoch, each an int array `(B,)` of sentence indices."""
-        classes, bounds = self._plan(epoch)
+        classes, bounds = self._length_classes, self._bounds
+        if (text := self._text_of_epoch(epoch)) is not self._text:
+            lengths = text.lengths + 1
+            classes = _length_classes(lengths)
+            longest = lengths.max(axis=0)[np.argsort(classes, kind="stable")]
+            bounds = _split_into(longest, len(self))
         if self._seed is None:
             order = np.argsort(classes, kind="stable")
         else:
@@ -159,37 +150,21 @@ class TokenBatches:
             bounds = random.permutation(bounds)
         return [order[start:stop] for start, stop in bounds]
 
-    def _plan(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the length classes of an epoch's sentences, and the bounds of its batches."""
-        text = self._text_of_epoch(epoch)
-        if text is self._text:
-            return self._length_classes, self._bounds
-        source_lengths, target_lengths = _lengths(text)
-        classes = _length_classes(source_lengths, target_lengths)
-        in_order = np.maximum(source_lengths, target_lengths)[np.argsort(classes, kind="stable")]
-        return classes, _split_into(in_order, len(self))
-
     def batch(
         self, indices: np.ndarray, epoch: int = 0
     ) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        """Returns the arrays of one batch.
-
-        Args:
-            indices: int array `(B,)` of sentence indices.
-            epoch: The epoch, by which the noise of the text may differ.
+        """Returns the arrays of one batch, that of the sentence indices `(B,)` in an epoch.
 
         Returns:
             Inputs, a dict of `source_ids (B, S)` and `target_ids (B, T)`, and labels `(B, T)`, all
             int32; `target_ids` begins with the begin id, `labels` ends with the end id.
         """
         text = self._text_of_epoch(epoch)
-        sources, source_lengths = text.padded_sources(indices, self._pad_id)
-        targets, target_lengths = text.padded_targets(indices, self._pad_id)
-        inputs = {
-            "source_ids": self._append_eos(sources, source_lengths),
-            "target_ids": np.insert(targets, 0, self._bos_id, axis=1),
-        }
-        return inputs, self._append_eos(targets, target_lengths)
+        source_ids, _ = text.padded(2 * indices, self._pad_id, self._eos_id)
+        labels, is_token = text.padded(2 * indices + 1, self._pad_id, self._eos_id)
+        targets = np.where(is_token, labels, self._pad_id)[:, :-1]  # without the ends
+        target_ids = np.insert(targets, 0, self._bos_id, axis=1)
+        return {"source_ids": source_ids, "target_ids": target_ids}, labels
 
     def dataset(
         self,
@@ -229,26 +204,28 @@ class TokenBatches:
         if accumulation > 1:
             signature = (*signature, tf.TensorSpec([None], tf.float32))
 
-        def batch(indices, epoch):
-            inputs, labels = self.batch(indices, epoch)
-            if labels_as_input:
-                # TensorFlow takes the array's memory without a copy, and an operation may write
-                # into an input that it believes to be the only one there.
-                inputs = {**inputs, "labels": labels.copy()}
-            return inputs, labels
+        def batches():
+            for epoch in itertools.islice(itertools.count(first_epoch), num_epochs):
+                for indices in self.batch_indices(epoch)[skip if epoch == first_epoch else 0 :]:
+                    inputs, labels = self.batch(indices, epoch)
+                    if labels_as_input:
+                        # TensorFlow takes the array's memory without a copy, and an operation may
+                        # write into an input that it believes to be the only one there.
+                        inputs["labels"] = labels.copy()
+                    yield inputs, labels
 
-        def generate():
+        def updates():
             # Lazy: an update may span epochs, and the ids of only one epoch are kept.
-            batches = itertools.starmap(batch, self._stream(first_epoch, num_epochs, skip))
-            if accumulation == 1:
-                yield from batches
-            while len(arrays := list(itertools.islice(batches, accumulation))) == accumulation > 1:
-                tokens = [int((labels != self._pad_id).sum()) for _, labels in arrays]
-                for (inputs, labels), count in zip(arrays, tokens, strict=True):
+            stream = batches()
+            while len(update := list(itertools.islice(stream, accumulation))) == accumulation:
+                tokens = [int((labels != self._pad_id).sum()) for _, labels in update]
+                for (inputs, labels), count in zip(update, tokens, strict=True):
                     weight = accumulation * count / sum(tokens)
                     yield inputs, labels, np.full(len(labels), weight, np.float32)
 
-        dataset = tf.data.Dataset.from_generator(generate, output_signature=signature)
+        dataset = tf.data.Dataset.from_generator(
+            batches if accumulation == 1 else updates, output_signature=signature
+        )
         if num_epochs is not None:
             count = (num_epochs * len(self) - skip) // accumulation * accumulation
             dataset = dataset.apply(tf.data.experimental.assert_cardinality(count))
@@ -257,33 +234,15 @@ class TokenBatches:
         options.autotune.enabled = False
         return dataset.prefetch(_PREFETCHED_BATCHES).with_options(options)
 
-    def _stream(
-        self, first_epoch: int, num_epochs: int | None, skip: int
-    ) -> Iterator[tuple[np.ndarray, int]]:
-        """Yields the sentence indices of one batch after the other, with their epoch."""
-        epochs = itertools.count(first_epoch)
-        for epoch in itertools.islice(epochs, num_epochs):
-            for indices in self.batch_indices(epoch)[skip if epoch == first_epoch else 0 :]:
-                yield indices, epoch
 
-    def _append_eos(self, ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        ids = np.insert(ids, ids.shape[1], self._pad_id, axis=1)
-        ids[np.arange(len(ids)), lengths] = self._eos_id
-        return ids
-
-
-def _lengths(text: TokenizedText) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the lengths of both sides with the end, or the begin in the decoder's input."""
-    return text.source_lengths + 1, text.target_lengths + 1
-
-
-def _length_classes(source_lengths: np.ndarray, target_lengths: np.ndarray) -> np.ndarray:
-    """Returns one sort key for each pair of lengths.
+def _length_classes(lengths: np.ndarray) -> np.ndarray:
+    """Returns one sort key for each pair of lengths, int `(2, pairs)`.
 
     Targets are sorted by length. Source lengths rise within one target length and fall within the
     next, so that neighbours never differ much. Up to 255 tokens a side the keys have 16 bits,
     which NumPy sorts in linear time.
     """
+    source_lengths, target_lengths = lengths
     longest = int(source_lengths.max())
     serpentine = np.where(target_lengths % 2, source_lengths, longest - source_lengths)
     num_keys = (int(target_lengths.max()) + 1) * (longest + 1)
@@ -311,15 +270,7 @@ def _split(lengths: np.ndarray, batch_tokens: int) -> np.ndarray:
 
 
 def _split_into(lengths: np.ndarray, count: int) -> np.ndarray:
-    """Splits sorted sentences into exactly `count` batches, with about as many tokens in each.
-
-    Args:
-        lengths: int array `(sentences,)`, at least `count` of them.
-        count: How many batches.
-
-    Returns:
-        As `_split`.
-    """
+    """Splits sorted sentences as `_split` does, into `count` batches of about as many tokens."""
     tokens, step = int(lengths.sum()) // count, 1  # as if there were no padding
     while (excess := len(bounds := _split(lengths, max(1, tokens))) - count) > 0:
         # The budget is nearly inverse to the number of batches; doubling ends all other cases.

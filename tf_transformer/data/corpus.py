@@ -1,7 +1,7 @@
 """The corpus of a run: its parts by the configuration, and what is held out for validation."""
 
 import collections
-import functools
+import dataclasses
 import hashlib
 import heapq
 import textwrap
@@ -15,8 +15,8 @@ from tf_transformer.data.text import (
     Corpus,
     DataError,
     FilePath,
-    Fingerprint,
     ParallelText,
+    SentencePairs,
     TextFiles,
     read_parallel,
     read_tsv,
@@ -35,15 +35,11 @@ _TFDS_CATALOG = "https://www.tensorflow.org/datasets/catalog/overview"
 
 
 def load_corpus(config: DataConfig) -> Corpus:
-    """Reads or generates the sentences of a run.
+    """Reads or generates the sentences of a run; raises a `DataError` if that is impossible.
 
-    Returns:
-        The corpus. Training text of `corpus="text"` and `corpus="monolingual"` stays in its files,
-        and the sources of the latter are empty. Without validation files a part of the training
-        text is held out, always the same.
-
-    Raises:
-        DataError: If the files cannot be read or are not aligned, or none can be held out.
+    Training text of `corpus="text"` and `corpus="monolingual"` stays in its files, and the sources
+    of the latter are empty. Without validation files a part of the training text is held out,
+    always the same.
     """
     if config.corpus in _BUILT_IN:
         return _BUILT_IN[config.corpus]()
@@ -80,11 +76,7 @@ def load_corpus(config: DataConfig) -> Corpus:
 
 
 def load_validation(config: DataConfig) -> ParallelText:
-    """Reads or generates the validation sentences of a run alone, without the network.
-
-    Raises:
-        DataError: If the files cannot be read or are not aligned.
-    """
+    """Reads or generates the validation sentences of a run alone, without the network."""
     if config.has_validation_files:
         return _read_validation(config)
     if config.corpus.startswith("tfds:"):
@@ -112,59 +104,41 @@ def default_vocab_size(corpus: str, num_pairs: int) -> int:
 # Validation pairs that are held out of the training text
 
 
-class Remainder:
+@dataclasses.dataclass
+class Remainder(SentencePairs):
     """The pairs of a text whose sources are not held out, read again for each iteration.
 
-    Args:
-        text: The text. It stays where it is, in files or in memory.
+    Attributes:
         held_out: The sources that are held out, see `hold_out`.
         num_same_source: Number of other pairs with these sources.
-
-    Attributes:
-        num_blank: Number of pairs that the text dropped because a side is blank.
-        num_same_source: As above.
     """
 
-    def __init__(
-        self, text: ParallelText | TextFiles, held_out: Collection[str], num_same_source: int
-    ) -> None:
-        self._text = text
-        self._held_out = held_out
-        self.num_blank = text.num_blank
-        self.num_same_source = num_same_source
+    text: SentencePairs
+    held_out: Collection[str]
+    num_same_source: int
+
+    @property
+    def num_blank(self) -> int:
+        """Number of pairs that the text dropped because a side is blank."""
+        return self.text.num_blank
 
     def __len__(self) -> int:
-        """Returns the number of pairs."""
-        return len(self._text) - len(self._held_out) - self.num_same_source
+        return len(self.text) - len(self.held_out) - self.num_same_source
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
-        """Yields the pairs, (source, target), in the order of the text."""
-        return (pair for pair in self._text if _normalized_source(pair) not in self._held_out)
-
-    @functools.cached_property
-    def fingerprint(self) -> Fingerprint:
-        """Identifies these sentences by their content."""
-        return Fingerprint.of(self)
+        return (pair for pair in self.text if _normalized_source(pair) not in self.held_out)
 
 
-def hold_out(text: ParallelText | TextFiles, where: str) -> tuple[Remainder, ParallelText]:
+def hold_out(text: SentencePairs, where: str) -> tuple[Remainder, ParallelText]:
     """Splits a text for training and validation; the same text gives the same parts.
 
     The hash of a source decides, white space aside, so no source is in both parts: one of its pairs
     is held out, and the others are dropped. Text without sources is split by its sentences. Rare
     sources are preferred: many lines of subtitles are `"Yes."`, and the model should learn that.
-    Only candidates are kept in memory.
-
-    Args:
-        text: The pairs.
-        where: What errors name, such as the files.
-
-    Returns:
-        The training text, at least a half of the pairs, and the validation text of about a
-        twentieth (see `num_held_out`).
+    Only candidates are kept in memory. At least a half of the pairs stay in the training text.
 
     Raises:
-        DataError: If none can be held out.
+        DataError: If no pair can be held out; it names `where`, such as the files.
     """
     count = num_held_out(len(text))
     candidates: list[tuple[bytes, str, tuple[str, str]]] = []  # a heap: those of greatest hash
@@ -201,7 +175,7 @@ def num_held_out(num_pairs: int) -> int:
     return max(1, min(max(num_pairs // 20, min(50, num_pairs // 10)), 1_000))
 
 
-def num_repeated(train: ParallelText | TextFiles, validation: ParallelText) -> int:
+def num_repeated(train: SentencePairs, validation: ParallelText) -> int:
     """Returns how many validation pairs are training pairs, but for white space."""
 
     def words(pair):
@@ -220,16 +194,13 @@ def _normalized_source(pair: tuple[str, str]) -> str:
 
 
 def load_tfds(name: str, data_dir: FilePath | None = None, download: bool = False) -> Corpus:
-    """Loads a translation corpus of TensorFlow Datasets.
+    """Loads a corpus of TensorFlow Datasets; its supervised keys are source and target.
 
     Args:
         name: Dataset and configuration, such as `"ted_hrlr_translate/pt_to_en"`.
         data_dir: Directory of prepared datasets; TFDS' default if None.
         download: Whether to download and prepare the dataset if it is not there. Otherwise the
             network is not used.
-
-    Returns:
-        The corpus. Source and target are the dataset's supervised keys, in their order.
 
     Raises:
         DataError: If the dataset is unknown, not prepared, or not of pairs of texts.
@@ -267,10 +238,10 @@ def _tfds_builder(name: str, data_dir: FilePath | None) -> Any:
             f"TFDS dataset {name!r} has several configurations; name one, such as "
             f"{name}/{builder.builder_config.name}"
         )
-    keys = builder.info.supervised_keys or ()
+    keys, features = builder.info.supervised_keys or (), builder.info.features
     # A key may be a tuple or a dict of keys.
-    features = [builder.info.features[key] for key in keys if isinstance(key, str)]
-    if [isinstance(feature, tfds.features.Text) for feature in features] != [True, True]:
+    texts = [key for key in keys if isinstance(key, str)]
+    if [isinstance(features[key], tfds.features.Text) for key in texts] != [True, True]:
         raise DataError(
             f"TFDS dataset {name!r} is not a translation dataset (its supervised keys are "
             f"{keys or None}); choose one whose supervised keys are two texts"
@@ -281,13 +252,14 @@ def _tfds_builder(name: str, data_dir: FilePath | None) -> Any:
 def _read_tfds(builder: Any, split: str) -> ParallelText:
     """Reads one split of a prepared dataset, in the same order each time."""
     where = f"TFDS dataset {builder.info.full_name!r}"
-    if not builder.data_path.exists():
+    try:
+        examples = builder.as_dataset(split=split, as_supervised=True, shuffle_files=False)
+    except ValueError as error:
+        raise DataError(f"{where} has no split {split}; choose one that has it") from error
+    except AssertionError as error:
         raise DataError(
             f"{where} is not prepared in {builder.data_dir}; download it with --tfds-download "
             f"(download=True), or say where it is with --tfds-dir (data_dir)"
-        )
-    if split not in builder.info.splits:
-        raise DataError(f"{where} has no split {split}; choose one with train and validation")
-    examples = builder.as_dataset(split=split, as_supervised=True, shuffle_files=False)
+        ) from error
     pairs = ((source.decode(), target.decode()) for source, target in examples.as_numpy_iterator())
     return without_blanks(pairs, f"{where}, split {split}")

@@ -73,12 +73,8 @@ def with_typos(text: str, random: np.random.Generator, rate: float) -> str:
 def _mistyped(word: str, letters: str, random: np.random.Generator) -> str:
     place, kind = int(random.integers(len(word) - 1)), int(random.integers(4))
     first, second = word[place], word[place + 1]
-    changed = (
-        second + first,
-        second,
-        first + first + second,
-        letters[int(random.integers(len(letters)))] + second,
-    )[kind]
+    other = letters[int(random.integers(len(letters)))]
+    changed = (second + first, second, first + first + second, other + second)[kind]
     return word[:place] + changed + word[place + 2 :]
 
 
@@ -100,11 +96,10 @@ def add_noise(
     kinds = (lower_case, without_final_punctuation)
     chosen = random.random(len(sentences)) < probability
     kind_of = random.integers(len(kinds), size=len(sentences))
-    changed = [
-        kinds[kind](sentence) if is_chosen else sentence
-        for sentence, is_chosen, kind in zip(sentences, chosen, kind_of, strict=True)
+    return [
+        with_typos(kinds[kind](text) if is_chosen else text, random, probability / 2)
+        for text, is_chosen, kind in zip(sentences, chosen, kind_of, strict=True)
     ]
-    return [with_typos(sentence, random, probability / 2) for sentence in changed]
 
 
 def robustness_variants(texts: Sequence[str], seed: int = 0) -> dict[str, list[str]]:

@@ -39,8 +39,7 @@ def copy_task(
     if sum(sizes) > num_possible:
         raise DataError(
             f"{sum(sizes)} distinct sentences are asked for, but {num_symbols} symbols in lengths "
-            f"{min_length} to {max_length} make only {num_possible}; ask for fewer sentences, "
-            f"more symbols or longer sentences"
+            f"{min_length} to {max_length} make only {num_possible}; ask for fewer sentences"
         )
     generator = random.Random(seed)
     symbols = string.ascii_lowercase[:num_symbols]

@@ -11,9 +11,8 @@ import os
 import re
 import unicodedata
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sized
 from pathlib import Path
-from typing import NamedTuple
 
 from tf_transformer.errors import InputError
 
@@ -28,43 +27,32 @@ class DataError(InputError):
     """Data that cannot be used."""
 
 
-class Fingerprint(NamedTuple):
-    """Identifies a text by its content; as str `"29,000 pairs, SHA-256 5f3c0a…"`.
+class SentencePairs(Sized, Iterable[tuple[str, str]]):
+    """Pairs of sentences, (source, target), that can be read again and again.
 
     Attributes:
-        num_pairs: Number of sentence pairs.
-        sha256: Start of the digest of all pairs, in order.
+        num_blank: Number of pairs that the reader dropped because a side was blank.
     """
 
-    num_pairs: int
-    sha256: str
+    num_blank: int
 
-    @classmethod
-    def of(cls, pairs: Iterable[tuple[str, str]]) -> "Fingerprint":
-        """Reads all pairs once, without keeping them."""
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """Identifies the pairs by their content: `"29,000 pairs, SHA-256 5f3c0a…"`."""
         digest, num_pairs = hashlib.sha256(), 0
-        for source, target in pairs:
+        for source, target in self:
             # The lengths separate the fields, whatever characters these have.
             digest.update(f"{len(source)} {len(target)} {source}{target}".encode())
             num_pairs += 1
-        return cls(num_pairs, digest.hexdigest()[:16])
-
-    def __str__(self) -> str:
-        """Returns both in a line, for messages and run metadata."""
-        return f"{self.num_pairs:,} pairs, SHA-256 {self.sha256}"
+        return f"{num_pairs:,} pairs, SHA-256 {digest.hexdigest()[:16]}"
 
 
 @dataclasses.dataclass(frozen=True)
-class ParallelText:
-    """Aligned sentences: `targets[i]` is the translation of `sources[i]`.
-
-    Attributes:
-        sources: Sentences of the source language.
-        targets: Sentences of the target language.
-        num_blank: Number of pairs that the reader dropped because a side was blank.
+class ParallelText(SentencePairs):
+    """Aligned sentences in memory: `targets[i]` is the translation of `sources[i]`.
 
     Raises:
-        TypeError: If a side is one str.
+        TypeError: If a side is one str, whose characters would be taken for sentences.
         ValueError: If the sides are not equally long.
     """
 
@@ -73,7 +61,6 @@ class ParallelText:
     num_blank: int = 0
 
     def __post_init__(self) -> None:
-        """Checks that the sides are aligned sentences."""
         if isinstance(self.sources, str) or isinstance(self.targets, str):
             raise TypeError("sources and targets must be tuples of str, not a str; give (text,)")
         if len(self.sources) != len(self.targets):
@@ -83,17 +70,10 @@ class ParallelText:
             )
 
     def __len__(self) -> int:
-        """Returns the number of pairs."""
         return len(self.sources)
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
-        """Yields the pairs, (source, target)."""
         return zip(self.sources, self.targets, strict=True)
-
-    @functools.cached_property
-    def fingerprint(self) -> Fingerprint:
-        """Identifies these sentences by their content."""
-        return Fingerprint.of(self)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,15 +82,14 @@ class Corpus:
 
     Attributes:
         name: Name of the corpus in messages.
-        train: Training pairs: `ParallelText`, `TextFiles` that stay on disk, or the `Remainder` of
-            either.
+        train: Training pairs, in memory or left on disk.
         validation: Pairs by which the best checkpoint is chosen.
         test: Pairs for the final evaluation, if there are any.
         notes: What a user should know about the parts, one line each.
     """
 
     name: str
-    train: Iterable[tuple[str, str]]
+    train: SentencePairs
     validation: ParallelText
     test: ParallelText | None = None
     notes: tuple[str, ...] = ()
@@ -121,7 +100,7 @@ class Corpus:
         return "pair" if any(self.validation.sources) else "sentence"
 
 
-class TextFiles:
+class TextFiles(SentencePairs):
     """Aligned sentences in text files, read again for each iteration.
 
     Few sentences are in memory at a time, so the text may be larger than memory. The constructor
@@ -136,8 +115,6 @@ class TextFiles:
 
     Attributes:
         shards: The files that belong together.
-        num_blank: Number of pairs dropped because a side is blank; of text alone, blank lines.
-        fingerprint: Identifies these sentences, however they are split into files.
 
     Raises:
         DataError: If the files cannot be paired or read, or no pair is left.
@@ -145,74 +122,52 @@ class TextFiles:
 
     def __init__(self, source: FilePath | None, target: FilePath) -> None:
         sides = [_matching_files(side) for side in (source, target) if side is not None]
-        if len(sides[0]) != len(sides[-1]):
-            raise DataError(
-                f"{source} matches {len(sides[0])} but {target} matches {len(sides[1])} files; "
-                f"give each file of sentences its file of translations"
-            )
-        for (matched, path), (other_matched, other_path) in zip(sides[0], sides[-1], strict=True):
-            if matched and other_matched and matched != other_matched:
+        partners = itertools.zip_longest(sides[0], sides[-1], fillvalue=(None, "no file"))
+        for (matched, path), (other_matched, other_path) in partners:
+            if matched != other_matched:
                 raise DataError(
                     f"{path} would be paired with {other_path}: what the wildcards of the two "
                     f"patterns match must be the same; name files and translations alike"
                 )
         self.shards = list(zip(*([path for _, path in side] for side in sides), strict=True))
-        self._has_sources = source is not None
-        self._stamps = [[_stamp(path) for path in shard] for shard in self.shards]
-        self.fingerprint = Fingerprint.of(self)
-        if not self.fingerprint.num_pairs:
+        self._stamps = {path: _stamp(path) for shard in self.shards for path in shard}
+        self._num_pairs = self.num_blank = 0
+        _ = self.fingerprint  # reads all files
+        if not self._num_pairs:
             raise no_pair_left(" and ".join(str(s) for s in (source, target) if s), self.num_blank)
 
     def __len__(self) -> int:
-        """Returns the number of pairs."""
-        return self.fingerprint.num_pairs
+        return self._num_pairs
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
-        """Yields the pairs, (source, target), in the order of the files.
-
-        Raises:
-            DataError: If a file has changed since it was first read.
-        """
-        num_blank = 0
-        for pair in self._lines():
-            if is_blank(pair[1]) or (self._has_sources and is_blank(pair[0])):
-                num_blank += 1
-            else:
-                yield pair
-        self.num_blank = num_blank  # the same each time
-
-    def _lines(self) -> Iterator[tuple[str, str]]:
-        for shard, stamps in zip(self.shards, self._stamps, strict=True):
-            if self._has_sources:
-                yield from stream_aligned(*shard)
-            else:
-                yield from zip(itertools.repeat(""), stream_lines(*shard))
-            for path, stamp in zip(shard, stamps, strict=True):
-                if _stamp(path) != stamp:
+        """Yields the pairs; raises a `DataError` if a file has changed since it was first read."""
+        num_pairs = num_blank = 0
+        for shard in self.shards:
+            for lines in stream_aligned(*shard):
+                if any(map(is_blank, lines)):
+                    num_blank += 1
+                else:
+                    num_pairs += 1
+                    yield lines if len(lines) == 2 else ("", *lines)
+            for path in shard:
+                if _stamp(path) != self._stamps[path]:
                     raise DataError(
                         f"{path}: was changed while it was in use; start again when it is complete"
                     )
+        self._num_pairs, self.num_blank = num_pairs, num_blank  # the same each time
 
 
 def read_parallel(source_path: FilePath, target_path: FilePath) -> ParallelText:
-    """Reads two files in which line i of one is the translation of line i of the other.
-
-    Returns:
-        The pairs without blank sides; `num_blank` counts the dropped ones.
-
-    Raises:
-        DataError: If a file cannot be read, the files differ in length, or no pair is left.
-    """
+    """Reads two files, see `stream_aligned`, and drops the pairs with a blank side."""
     return without_blanks(
         stream_aligned(source_path, target_path), f"{source_path} and {target_path}"
     )
 
 
 def read_tsv(path: FilePath) -> ParallelText:
-    """Reads a file of lines `source TAB target`. Quotes and backslashes are ordinary characters.
+    """Reads a file of lines `source TAB target`, and drops blank lines and pairs with a blank side.
 
-    Returns:
-        The pairs without blank sides; `num_blank` counts the dropped ones, blank lines too.
+    Quotes and backslashes are ordinary characters.
 
     Raises:
         DataError: If the file cannot be read, a line has not exactly one tab, or no pair is left.
@@ -247,14 +202,9 @@ def stream_lines(path: FilePath) -> Iterator[str]:
             is_gzip = file.peek(len(_GZIP_MAGIC)).startswith(_GZIP_MAGIC)
             for line in decode_lines(gzip.open(file) if is_gzip else file, str(path)):
                 yield line
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise DataError(
-            f"{path}: damaged or incomplete gzip ({error}); copy or download it again"
-        ) from error
-    except OSError as error:
-        raise DataError(
-            f"{path}: {error.strerror.lower()}; check the path (from {Path.cwd()})"
-        ) from error
+    except (OSError, EOFError, zlib.error) as error:
+        reason = getattr(error, "strerror", None) or f"damaged or incomplete gzip ({error})"
+        raise DataError(f"{path}: {reason.lower()}; check the file (from {Path.cwd()})") from error
     if line is None:
         raise DataError(f"{path}: the file is empty; give a file with one sentence on each line")
 
@@ -267,10 +217,7 @@ def decode_lines(lines: Iterable[bytes], name: str) -> Iterator[str]:
 
     Args:
         lines: A file that is open for reading bytes.
-        name: Its name in errors.
-
-    Raises:
-        DataError: If a line is not UTF-8, or has a NUL character.
+        name: Its name in errors, which say which line is not UTF-8.
     """
     for number, line in enumerate(lines, start=1):
         if number == 1:
@@ -280,29 +227,30 @@ def decode_lines(lines: Iterable[bytes], name: str) -> Iterator[str]:
             text = line.replace(b"\0", b"\xff").decode()
         except UnicodeDecodeError:
             raise DataError(
-                f"{name}, line {number}: not valid UTF-8; convert the text to UTF-8 (for example "
-                f"with iconv), or unpack it"
+                f"{name}, line {number}: not valid UTF-8; convert the text (iconv), or unpack it"
             ) from None
         yield text.removesuffix("\n").removesuffix("\r")
 
 
-def stream_aligned(source_path: FilePath, target_path: FilePath) -> Iterator[tuple[str, str]]:
+def stream_aligned(*paths: FilePath) -> Iterator[tuple[str, ...]]:
     """Yields the lines of two files in pairs: line i of one translates line i of the other.
 
     Raises:
         DataError: If a file cannot be read, or one ends before the other.
     """
-    sources, targets = stream_lines(source_path), stream_lines(target_path)
-    for number, (source, target) in enumerate(itertools.zip_longest(sources, targets)):
-        if source is None or target is None:
+    files = [stream_lines(path) for path in paths]
+    for number, lines in enumerate(itertools.zip_longest(*files)):
+        if None in lines:
             # Both counts are more useful than the line where the shorter file ended.
-            num_sources = number + (source is not None) + sum(1 for _ in sources)
-            num_targets = number + (target is not None) + sum(1 for _ in targets)
+            counts = [
+                number + (line is not None) + sum(1 for _ in file)
+                for line, file in zip(lines, files, strict=True)
+            ]
             raise DataError(
-                f"{source_path} has {num_sources} but {target_path} has {num_targets} lines; "
+                f"{paths[0]} has {counts[0]} but {paths[1]} has {counts[1]} lines; "
                 f"line i of one must be the translation of line i of the other"
             )
-        yield source, target
+        yield lines
 
 
 def is_blank(text: str) -> bool:
@@ -344,12 +292,8 @@ def _matching_files(pattern: FilePath) -> list[tuple[list[str | int], Path]]:
 
 def _stamp(path: Path) -> tuple[int, int] | None:
     """Returns size and modification time of a file; None if it is missing."""
-    if not path.exists():
-        return None
-    if not (path.is_file() or path.is_dir()):
+    if path.is_fifo():
         raise DataError(
-            f"{path}: can be read only once, and training text is read several times; write it to "
-            f"a file (gzip will do)"
+            f"{path}: can be read only once, and training text is read more often; give a file"
         )
-    status = path.stat()
-    return status.st_size, status.st_mtime_ns
+    return (path.stat().st_size, path.stat().st_mtime_ns) if path.exists() else None

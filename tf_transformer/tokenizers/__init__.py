@@ -1,5 +1,6 @@
 """Tokenizers: text to token ids and back, inside the TensorFlow graph."""
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import tensorflow as tf
@@ -10,13 +11,14 @@ __all__ = ["GraphTokenizer", "SentencePieceTokenizer", "TokenizerError"]
 
 
 class GraphTokenizer(Protocol):
-    """What the graph of a translator needs of a tokenizer; the ids are those of `encode`.
+    """What training and the graph of a translator need of a tokenizer.
 
     With a method `subwords(ids)`, which returns a list of str, a sentence that is too long for the
     model is split between words (those that begin with `▁`). With `id_to_string(ids)`, from int32
     ids `(B, None)` to subwords, string `(B, None)`, both ragged, a translator has `align`.
 
     Attributes:
+        model: Identifies the tokenizer in a cache of token ids; only training needs it.
         vocab_size: Number of tokens, V.
         pad_id: Token id of padding; the same for source and target, and that of the model.
         bos_id: Token id that begins the decoder's input.
@@ -25,14 +27,18 @@ class GraphTokenizer(Protocol):
             and assets, such as a `tf.lookup.StaticHashTable` or a layer; None if there are none.
     """
 
+    model: bytes
     vocab_size: int
     pad_id: int
     bos_id: int
     eos_id: int
     graph_resource: Any
 
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """Returns the token ids of each text, without begin and end ids; only for training."""
+
     def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Converts texts, string `(B,)`, to int32 ids `(B, None)`, without begin and end ids."""
+        """Converts texts, string `(B,)`, to int32 ids `(B, None)`, those of `encode`."""
 
     def detokenize(self, ids: tf.RaggedTensor) -> tf.Tensor:
         """Converts int32 ids `(B, None)`, without special ids, to texts, string `(B,)`."""

@@ -17,8 +17,6 @@ from tensorflow_text.python.ops.sentencepiece_tokenizer import gen_sentencepiece
 
 from tf_transformer.errors import ConfigError, InputError
 
-PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3
-
 # The only normalisation: white space of any kind becomes a space. SentencePiece's default, NFKC,
 # would turn m² into m2 and … into three dots.
 _WHITE_SPACE = (*range(0x9, 0xE), 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028, 0x2029,
@@ -40,12 +38,7 @@ class VocabularySizeError(ConfigError):
         smallest: The smallest size that they allow.
     """
 
-    def __init__(self, vocab_size: int, smallest: int) -> None:
-        super().__init__(
-            f"vocab_size={vocab_size} is too small for the characters of this corpus: give "
-            f"--vocab-size (vocab_size) of at least {smallest}."
-        )
-        self.smallest = smallest
+    smallest: int
 
 
 class SentencePieceTokenizer:
@@ -56,15 +49,10 @@ class SentencePieceTokenizer:
     Text inside the graph in `tokenize`, `detokenize` and `id_to_string`.
 
     Args:
-        model: A serialised SentencePiece model.
+        model: A serialised SentencePiece model, which has the ids of special tokens, too.
 
     Attributes:
-        model: The same bytes.
         vocab_size: Number of subwords, V, without those at the end that no text is split into.
-        pad_id: Token id of padding, as all ids read from the model.
-        unk_id: Token id of what the vocabulary cannot express.
-        bos_id: Token id that begins the decoder's input.
-        eos_id: Token id that ends a sentence.
 
     Raises:
         TokenizerError: If the bytes are no such model, or it lacks an id that translation needs.
@@ -82,10 +70,8 @@ class SentencePieceTokenizer:
         self.vocab_size = self._library.vocab_size()
         while self.vocab_size and self._library.is_unused(self.vocab_size - 1):
             self.vocab_size -= 1
-        self.pad_id = self._library.pad_id()
-        self.unk_id = self._library.unk_id()
-        self.bos_id = self._library.bos_id()
-        self.eos_id = self._library.eos_id()
+        self.pad_id, self.unk_id = self._library.pad_id(), self._library.unk_id()
+        self.bos_id, self.eos_id = self._library.bos_id(), self._library.eos_id()
         if min(self.pad_id, self.bos_id, self.eos_id) < 0:
             raise TokenizerError(
                 "the SentencePiece model lacks a padding, begin or end id. Train it with "
@@ -117,7 +103,6 @@ class SentencePieceTokenizer:
         Raises:
             VocabularySizeError: If the sentences have more characters.
             ConfigError: If there is no text, or SentencePiece refuses another argument.
-            TypeError: If `sentences` is a str.
         """
         _require_list(sentences)
         failed = []
@@ -146,14 +131,12 @@ class SentencePieceTokenizer:
                     character_coverage=character_coverage,
                     user_defined_symbols=list(user_symbols),
                     normalization_rule_tsv=rules.name,
-                    # The default would silently drop longer lines.
-                    max_sentence_length=2**20,
-                    # One thread and a fixed order: the same corpus gives the same model.
-                    num_threads=1,
-                    pad_id=PAD_ID,
-                    unk_id=UNK_ID,
-                    bos_id=BOS_ID,
-                    eos_id=EOS_ID,
+                    max_sentence_length=2**20,  # longer lines would be dropped silently
+                    num_threads=1,  # so that the same corpus gives the same model
+                    pad_id=0,
+                    unk_id=1,
+                    bos_id=2,
+                    eos_id=3,
                     minloglevel=2,
                 )
             except RuntimeError as error:
@@ -166,12 +149,7 @@ class SentencePieceTokenizer:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "SentencePieceTokenizer":
-        """Reads a `.model` file.
-
-        Raises:
-            OSError: If it cannot be read.
-            TokenizerError: If it is no SentencePiece model, or lacks an id; the file is named.
-        """
+        """Reads a `.model` file; raises a `TokenizerError` that names it if it is no such file."""
         try:
             return cls(pathlib.Path(path).read_bytes())
         except TokenizerError as error:
@@ -182,11 +160,7 @@ class SentencePieceTokenizer:
         pathlib.Path(path).write_bytes(self.model)
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Returns the token ids of texts, without begin and end ids.
-
-        Raises:
-            TypeError: If `texts` is a str.
-        """
+        """Returns the token ids of texts, without begin and end ids."""
         _require_list(texts)
         return self._library.encode(list(texts))
 
@@ -254,7 +228,12 @@ def _explained(error: RuntimeError, vocab_size: int) -> ConfigError:
     message = str(error).strip()
     # sentencepiece: "Vocabulary size is smaller than required_chars. 262 vs 498. Increase …"
     if found := re.search(r"smaller than required_chars.* vs (\d+)", message):
-        return VocabularySizeError(vocab_size, int(found[1]))
+        explained = VocabularySizeError(
+            f"vocab_size={vocab_size} is too small for the characters of this corpus: give "
+            f"--vocab-size (vocab_size) of at least {found[1]}."
+        )
+        explained.smallest = int(found[1])
+        return explained
     # sentencepiece: "[!sentences_.empty()]" and "[(all_chars_count) > (0)]".
     if "sentences_.empty" in message or "all_chars_count" in message:
         return ConfigError(

@@ -1,4 +1,4 @@
-"""Smaller vocabularies: a SentencePiece model without some subwords that splits texts as before."""
+"""A SentencePiece model with some of the subwords of another, which splits texts as that one."""
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,8 +10,6 @@ from sentencepiece import sentencepiece_model_pb2
 
 from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer, TokenizerError
 
-_LINES_AT_ONCE = 10_000  # their ids take memory
-
 
 class Recorder:
     """A tokenizer that marks the ids which are read from texts or made into texts in the graph."""
@@ -22,15 +20,15 @@ class Recorder:
             self._marks = tf.Variable(tf.zeros([tokenizer.vocab_size], tf.bool), trainable=False)
 
     def __getattr__(self, name: str) -> Any:
-        """All but the two methods below is that of the tokenizer."""
+        """Returns an attribute of the tokenizer, which this class does not replace."""
         return getattr(self._tokenizer, name)
 
     def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """As the tokenizer; marks the ids."""
+        """Tokenizes as the tokenizer does, and marks the ids."""
         return self._mark(self._tokenizer.tokenize(texts))
 
     def detokenize(self, ids: tf.RaggedTensor) -> tf.Tensor:
-        """As the tokenizer; marks the ids."""
+        """Detokenizes as the tokenizer does, and marks the ids."""
         return self._tokenizer.detokenize(self._mark(ids))
 
     def marked(self) -> set[int]:
@@ -45,10 +43,10 @@ class Recorder:
 
 def used_ids(tokenizer: SentencePieceTokenizer, texts: Sequence[str]) -> set[int]:
     """Returns the ids of all subwords in texts."""
-    return {index for batch in _batches(texts) for row in tokenizer.encode(batch) for index in row}
+    return set(itertools.chain.from_iterable(tokenizer.encode(texts)))
 
 
-def trim_tokenizer(
+def subset_tokenizer(
     tokenizer: SentencePieceTokenizer, used: Iterable[int]
 ) -> tuple[SentencePieceTokenizer, np.ndarray]:
     """Returns a tokenizer of fewer subwords, which splits texts of used ones exactly as before.
@@ -89,38 +87,22 @@ def trim_tokenizer(
 
 def require_same_splits(
     tokenizer: SentencePieceTokenizer,
-    trimmed: SentencePieceTokenizer,
+    subset: SentencePieceTokenizer,
     ids: np.ndarray,
     texts: Sequence[str],
 ) -> None:
-    """Raises unless a trimmed tokenizer splits texts into the subwords of the other.
-
-    Args:
-        tokenizer: The tokenizer.
-        trimmed: The trimmed one.
-        ids: The ids that its subwords had.
-        texts: The texts.
-
-    Raises:
-        TokenizerError: A text is split another way.
-    """
-    for batch in _batches(texts):
-        rows = zip(batch, tokenizer.encode(batch), trimmed.encode(batch), strict=True)
-        for text, before, after in rows:
-            if before != ids[after].tolist():
-                raise TokenizerError(
-                    f"this SentencePiece model cannot be trimmed: {text[:80]!r} would be split "
-                    f"another way."
-                )
-
-
-def _batches(texts: Sequence[str]) -> Iterator[Sequence[str]]:
-    for start in range(0, len(texts), _LINES_AT_ONCE):
-        yield texts[start : start + _LINES_AT_ONCE]
+    """Raises a `TokenizerError` unless a subset, of subwords with `ids`, splits texts as before."""
+    rows = zip(texts, tokenizer.encode(texts), subset.encode(texts), strict=True)
+    for text, before, after in rows:
+        if before != ids[after].tolist():
+            raise TokenizerError(
+                f"this SentencePiece model cannot be trimmed: {text[:80]!r} would be split "
+                f"another way."
+            )
 
 
 def _merges(piece: str, scores: Mapping[str, float]) -> Iterator[str]:
-    """The subwords that BPE merges on the way from characters to a subword, the last included.
+    """Yields the subwords that BPE merges on the way from characters to a subword, the last too.
 
     These are the same within any text: merges outside do not change their order, and none reached
     across the ends of the subword.
