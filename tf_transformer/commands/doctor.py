@@ -6,31 +6,31 @@ checks that another form of the model translates a file alike. Each check is a l
 what to do, or note. The exit status is 1 if one failed.
 """
 
+import functools
 import json
 import pathlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Annotated
 
-from pydantic import Field, NonNegativeFloat
+from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from tf_transformer.commands.models import open_translator, quiet
 from tf_transformer.commands.options import argument, option
-from tf_transformer.data.text import read_lines, stream_aligned
+from tf_transformer.data.text import read_lines
 from tf_transformer.errors import ConfigError
 from tf_transformer.inference.versions import find_saved_model, versions
 from tf_transformer.models.configs import CHECKED
 from tf_transformer.runs.run_directory import RunDirectory
 from tf_transformer.serving.doctor import (
     Check,
-    compare,
     diagnose,
-    exported_search,
     translate_in_session,
     translate_with_ctranslate2,
 )
 
 _CTRANSLATE2 = "model.bin"  # the file that every CTranslate2 export has
+_EXAMPLES = 3
 
 
 @dataclass(frozen=True, config=CHECKED)
@@ -45,11 +45,9 @@ class Options:
         "MODEL",
     )
     source: str | None = option(None, "lines to translate with both", "F")
-    reference: str | None = option(None, "their translations, to compare BLEU too", "F")
     max_different: Annotated[float, Field(ge=0, le=1)] = option(
         0.01, "share of the lines that may differ, from 0 to 1", "SHARE"
     )
-    max_bleu_difference: NonNegativeFloat = option(0.1, "BLEU that may be between the two", "B")
 
 
 def run(options: Options) -> int:
@@ -58,12 +56,13 @@ def run(options: Options) -> int:
         options.source and not options.saved_model
     ):
         raise ConfigError("--same-as needs SAVED_MODEL and --source, lines to translate with both.")
-    if options.reference and not options.source:
-        raise ConfigError("--reference needs --source, the lines that it translates.")
     folder = find_saved_model(options.saved_model) if options.saved_model else None
-    comparison = _comparison(folder, options) if options.same_as else None
+    comparison: Iterator[Check] = iter(())
+    if options.same_as:
+        other, sources = _other_form(options.same_as), read_lines(options.source)
+        comparison = _compare(folder, other, sources, options.max_different)
     failed, results = 0, []
-    for check in _checks(folder, comparison, options):
+    for check in _checks(folder, comparison, options.saved_model):
         failed += check.status == "FAIL"
         results.append(check._asdict())
         if not options.json:
@@ -79,59 +78,54 @@ def run(options: Options) -> int:
 
 
 def _checks(
-    folder: pathlib.Path | None, comparison: Callable[[], Iterator[Check]] | None, options: Options
+    folder: pathlib.Path | None, comparison: Iterator[Check], path: str | None
 ) -> Iterator[Check]:
-    newest = max(versions(options.saved_model), default=None) if folder else None
-    if newest is not None and folder != (highest := pathlib.Path(options.saved_model, str(newest))):
+    newest = max(versions(path), default=None) if folder else None
+    if newest is not None and folder != (highest := pathlib.Path(path, str(newest))):
         message = f"{highest}: a server takes this version, which holds no SavedModel. Remove it."
         yield Check("version", "FAIL", message)
     loads = False
     for check in diagnose(folder):
         loads = loads or check[:2] == ("session", "ok")
         yield check
-    if comparison and loads:
-        yield from comparison()
-    elif comparison:
-        yield Check("same", "note", "not compared, since the SavedModel does not load")
+    if loads:
+        yield from comparison
 
 
-def _comparison(folder: pathlib.Path, options: Options) -> Callable[[], Iterator[Check]]:
-    """Returns what compares two forms of a model; reads at once what could be a wrong path."""
-    translate, sources = _other_form(options.same_as), read_lines(options.source)
-    references = None
-    if options.reference:
-        references = [line for _, line in stream_aligned(options.source, options.reference)]
-
-    def checks() -> Iterator[Check]:
-        failure = None
-        with quiet():
-            try:
-                theirs = translate(sources, *exported_search(folder))
-                ours = translate_in_session(folder, sources)
-            except Exception as error:  # outside of `quiet`, which would show the notes after all
-                failure = str(error).strip().partition("\n")[0]
-        if failure is not None:
-            yield Check("same", "FAIL", f"a model does not translate: {failure}")
-            return
-        limits = options.max_different, options.max_bleu_difference
-        yield from compare(sources, ours, theirs, references, *limits)
-
-    return checks
-
-
-def _other_form(path: str) -> Callable[[Sequence[str], int, float], Sequence[str]]:
-    """Returns what translates lines with the model at a path, a beam size and a length penalty.
+def _other_form(path: str) -> Callable[..., list[str]]:
+    """Returns what translates lines with the model at a path, by `beam_size`, `length_penalty`.
 
     Raises:
         SavedModelError: There is no model.
     """
     if RunDirectory.is_run(path):
-        return lambda texts, beam_size, length_penalty: open_translator(path)(
-            texts, beam_size=beam_size, length_penalty=length_penalty
-        )
-    folders = [pathlib.Path(path), *(pathlib.Path(path, str(n)) for n in versions(path)[::-1])]
-    for folder in folders:
-        if (folder / _CTRANSLATE2).is_file():
-            return lambda texts, *search: translate_with_ctranslate2(folder, texts, *search)
+        return lambda texts, **search: open_translator(path)(texts, **search)
+    for folder in (path, *(pathlib.Path(path, str(n)) for n in reversed(versions(path)))):
+        if pathlib.Path(folder, _CTRANSLATE2).is_file():
+            return functools.partial(translate_with_ctranslate2, pathlib.Path(folder))
     other = find_saved_model(path)
-    return lambda texts, *search: translate_in_session(other, texts)
+    return lambda texts, **search: translate_in_session(other, texts)
+
+
+def _compare(
+    folder: pathlib.Path, translate: Callable[..., list[str]], sources: list[str], limit: float
+) -> Iterator[Check]:
+    """Yields the checks of what a SavedModel and another form of it make of the same lines."""
+    failure = None
+    with quiet():
+        try:
+            theirs = translate(sources, **open_translator(str(folder)).search)
+            ours = translate_in_session(folder, sources)
+        except Exception as error:  # outside of `quiet`, which would show the notes after all
+            failure = str(error).strip().partition("\n")[0]
+    if failure is not None:
+        yield Check("same", "FAIL", f"a model does not translate: {failure}")
+        return
+    lines = enumerate(zip(sources, ours, theirs, strict=True), start=1)
+    different = [(n, *texts) for n, texts in lines if texts[1] != texts[2]]
+    share = len(different) / len(sources)
+    counts = f"{len(different):,} of {len(sources):,} lines differ, {share:.2%}"
+    message = f"{counts}; --max-different allows {limit:.2%}"
+    yield Check("same", "ok" if share <= limit else "FAIL", message)
+    for number, source, our, their in different[:_EXAMPLES]:
+        yield Check("same", "note", f"line {number}: {source!r} gives {our!r} and {their!r}")

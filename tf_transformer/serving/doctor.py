@@ -1,4 +1,4 @@
-"""The checks of `tf-transformer doctor`: the installation, a SavedModel, and two forms of a model.
+"""The checks of `tf-transformer doctor`, and what translates with two forms of a model.
 
 A SavedModel is checked in a process that cannot import this package, so that nothing of the
 exporter helps it, as nothing will in a server. That process runs this file as a script, which
@@ -20,7 +20,6 @@ _ROWS = 7  # of a batch whose rows are counted: a size that no warm-up record ha
 _STAND_IN = b"This is a text."
 _MOST_LINES = 5
 _BATCH_SIZE = 64
-_EXAMPLES = 3
 
 
 class Check(NamedTuple):
@@ -46,18 +45,6 @@ def diagnose(folder: pathlib.Path | None = None) -> Iterator[Check]:
             yield Check("session", "note", "not run, since its files are not as exported")
             folder = None
     yield from _in_clean_process(folder)
-
-
-def exported_search(folder: pathlib.Path) -> tuple[int, float]:
-    """Returns the beam size and the length penalty of an exported translator."""
-    import tensorflow as tf
-
-    reader = tf.train.load_checkpoint(os.path.realpath(folder / "variables" / "variables"))
-    beam_size, length_penalty = (
-        reader.get_tensor(f"settings/{name}/.ATTRIBUTES/VARIABLE_VALUE")
-        for name in ("beam_size", "length_penalty")
-    )
-    return int(beam_size), float(length_penalty)
 
 
 def translate_in_session(folder: pathlib.Path, texts: Sequence[str]) -> list[str]:
@@ -94,10 +81,11 @@ def translate_with_ctranslate2(
     translator = ctranslate2.Translator(str(folder))
 
     def translate(sentences: Iterator[str]) -> Iterator[list[Translation]]:
-        lines = [sentence.encode("utf-8", "replace") for sentence in sentences]
-        if lines and data.get("fold_capitals"):
-            lines = fold_capitals(tf.constant(lines)).numpy().tolist()
-        subwords = source.encode([line.decode() for line in lines], out_type=str)
+        lines = list(sentences)
+        if data.get("fold_capitals"):
+            folded = fold_capitals(tf.constant(lines, tf.string)).numpy()
+            lines = [line.decode() for line in folded]
+        subwords = source.encode(lines, out_type=str)
         results = translator.translate_batch(
             [tokens for tokens in subwords if tokens],
             max_batch_size=_BATCH_SIZE,
@@ -111,41 +99,6 @@ def translate_with_ctranslate2(
             yield [Translation(next(found) if tokens else "", 0.0, 0.0, 0, False, False)]
 
     return [best.text for (best,) in in_sentences(iter(texts), translate)]
-
-
-def compare(
-    sources: Sequence[str],
-    ours: Sequence[str],
-    theirs: Sequence[str],
-    references: Sequence[str] | None,
-    max_different: float,
-    max_bleu_difference: float,
-) -> Iterator[Check]:
-    """Yields the checks of two translations of the same lines.
-
-    Args:
-        sources: The lines, at least one.
-        ours: Their translations by the SavedModel.
-        theirs: Their translations by the other form of the model.
-        references: What BLEU is measured against; None does not measure it.
-        max_different: The fraction of the lines that may differ.
-        max_bleu_difference: The BLEU that may be between the two.
-    """
-    pairs = zip(sources, ours, theirs, strict=True)
-    different = [(n, *texts) for n, texts in enumerate(pairs, start=1) if texts[1] != texts[2]]
-    share = len(different) / len(sources)
-    counts = f"{len(different):,} of {len(sources):,} lines differ, {share:.2%}"
-    message = f"{counts}; --max-different allows {max_different:.2%}"
-    yield Check("same", "ok" if share <= max_different else "FAIL", message)
-    for number, source, our, their in different[:_EXAMPLES]:
-        yield Check("same", "note", f"line {number}: {source!r} gives {our!r} and {their!r}")
-    if references is not None:
-        from tf_transformer.evaluation import score
-
-        one, other = (score(texts, references).bleu for texts in (ours, theirs))
-        is_near = round(abs(one - other), 6) <= max_bleu_difference
-        limit = f"--max-bleu-difference allows {max_bleu_difference:g}"
-        yield Check("bleu", "ok" if is_near else "FAIL", f"BLEU {one:.2f} and {other:.2f}; {limit}")
 
 
 def _in_clean_process(folder: pathlib.Path | None) -> Iterator[Check]:
