@@ -217,8 +217,7 @@ def test_words_are_reached_with_tab_and_arrow_keys(page):
     expect(rows.nth(0).locator("button").nth(0)).to_have_accessible_name(
         re.compile(r"^\W?Wo\W?: \W?WO\W? 90 %$")
     )
-    outline = "e => getComputedStyle(e).outlineStyle"
-    assert rows.nth(0).locator("button").nth(0).evaluate(outline) == "solid"
+    expect(rows.nth(0).locator("button").nth(0)).to_have_css("outline-style", "solid")
 
 
 @pytest.mark.slow
