@@ -47,10 +47,11 @@ def write_best_average(
     else:
         translate = translator_of(config.data, model, *tokenizers)
 
-    def measure() -> float:
+    def measure() -> dict[str, float]:
         if metric == LOSS:
-            return validate()["loss"]
-        return getattr(score(translate(sources), targets), metric.label.lower())
+            return {"val_loss": validate()["loss"]}
+        scores = score(translate(sources), targets)
+        return {"val_bleu": scores.bleu, "val_chrf": scores.chrf}
 
     values: dict[int, float] = {}
     seconds = 0.0  # of the last average
@@ -65,10 +66,12 @@ def write_best_average(
             total += variable.numpy()
             variable.assign((total / count).astype(variable.dtype))
         if count > 1:
-            values[count] = measure()
+            metrics = measure()
+            values[count] = metrics[metric.name]
             seconds = time.monotonic() - began
             best = max(values, key=lambda number: metric.rank(values[number]))
             if count == best:
+                best_metrics = metrics
                 weights = [variable.numpy() for variable in model.trainable_variables]
     listed = ", ".join(f"{number}: {metric.text(value)}" for number, value in values.items())
     listed = f"({listed} {metric.label})"
@@ -82,7 +85,7 @@ def write_best_average(
     Checkpoints(run.average_path, metric, keep=1).write(
         model,
         newest[0].step,
-        {metric.name: values[best]},
+        best_metrics,
         batches_seen=newest[0].batches_seen,
         run_metadata={**newest[0].run_metadata, "averaged steps": steps},
         signatures={} if metric == LOSS else signatures(targets, "val_"),
