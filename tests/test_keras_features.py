@@ -7,14 +7,15 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from tutorial_model import VOCAB_SIZE, TutorialTransformer, copy_batch
 
 import tf_transformer as tt
 
 pytestmark = pytest.mark.slow
 
 PAGE = pathlib.Path(__file__).parents[1] / "docs" / "keras.md"
-INPUTS, LABELS = copy_batch()
+VOCAB_SIZE = 16
+LABELS = np.array([[4, 5, 6, 3], [7, 3, 0, 0], [9, 8, 3, 0]])  # copies of the source
+INPUTS = (LABELS, np.array([[2, 4, 5, 6], [2, 7, 0, 0], [2, 9, 8, 0]]))
 DATA = tf.data.Dataset.from_tensors((INPUTS, LABELS)).repeat(2)
 
 
@@ -23,6 +24,28 @@ def transformer():
         VOCAB_SIZE, VOCAB_SIZE, num_layers=1, d_model=8, num_heads=2, d_ff=16, dropout_rate=0.0
     )
     return tt.Transformer(config)
+
+
+@keras.saving.register_keras_serializable(package="tests")
+class TutorialTransformer(keras.Model):
+    """The model of TensorFlow's tutorial, of our layers."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.source_embedding, self.target_embedding = (
+            tt.PositionalEmbedding(VOCAB_SIZE, 8) for _ in range(2)
+        )
+        self.encoder = tt.Encoder([tt.EncoderLayer(8, 2, 16, 0.0)])
+        self.decoder = tt.Decoder([tt.DecoderLayer(8, 2, 16, 0.0)])
+        self.final_layer = keras.layers.Dense(VOCAB_SIZE)
+
+    def call(self, inputs, training=None):
+        source_ids, target_ids = inputs
+        mask = tt.padding_mask(source_ids, pad_id=0)
+        source, target = self.source_embedding(source_ids), self.target_embedding(target_ids)
+        context = self.encoder(source, attention_mask=mask, training=training)
+        hidden = self.decoder(target, context, cross_attention_mask=mask, training=training)
+        return self.final_layer(hidden)
 
 
 def subclassed():

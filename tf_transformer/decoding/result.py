@@ -1,4 +1,4 @@
-"""The result of a search, beam scores, and the limits of translations."""
+"""The result of a search: hypotheses and their ids, scores and limits."""
 
 from typing import NamedTuple
 
@@ -27,6 +27,15 @@ class Hypotheses(NamedTuple):
     log_probs: tf.Tensor
     scores: tf.Tensor
     truncated: tf.Tensor
+
+
+def append_ids(
+    ids: tf.Tensor, token_ids: tf.Tensor, index: tf.Tensor, num_steps: int | tf.Tensor | None
+) -> tf.Tensor:
+    """Appends the tokens of step `index`, `(…)`, to ids `(…, T)`, or writes them if T is fixed."""
+    if num_steps is None:
+        return tf.concat([ids, token_ids[..., None]], axis=-1)
+    return tf.where(tf.range(num_steps) == index, token_ids[..., None], ids)
 
 
 def output_limits(

@@ -25,8 +25,8 @@ class PrefixSelfAttention(GlobalSelfAttention):
         self, x: Tensor, attention_mask: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """As a call, and returns also the scaled keys and the values `(B, H, S, d_k)`."""
-        queries, keys, values = self._heads(self.query_key_value_projection, x, 3)
-        output, _ = self._attend(queries, keys, values, self._mask(attention_mask, x, x), False)
+        mask, (queries, keys, values) = self._mask(attention_mask, x, x), self._project(x, x)
+        output, _ = self._attend(queries, keys, values, mask, training=False, return_weights=False)
         return output, self._scaled(keys), values
 
     def decode_step(

@@ -113,16 +113,10 @@ class RecurrentStack(keras.layers.Layer):
     def step(
         self, x: Tensor, states: States, factors: list[Tensor] | None = None
     ) -> tuple[Tensor, States]:
-        """Runs one step of all layers, of one direction.
+        """Runs one step of all layers: the top layer's state `(N, D)`, and all states after it.
 
-        Args:
-            x: float tensor `(N, E)`.
-            states: the states before the step, as in a call; other entries are ignored.
-            factors: `(N, D)` for each layer but the first, which multiply what it reads, such as
-                dropout that is drawn before a loop; None for none.
-
-        Returns:
-            the top layer's state `(N, D)`, and all states after the step.
+        Takes inputs `(N, E)` and the states before the step; other entries are ignored. `factors`
+        `(N, D)` multiply what each layer but the first reads, such as dropout drawn before a loop.
         """
         last = {}
         for index, layer in enumerate(self.layers):
