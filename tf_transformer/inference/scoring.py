@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tf_transformer.decoding.protocol import TranslationModel
+from tf_transformer.decoding.cache import TranslationModel
 from tf_transformer.inference.results import AlignedPair, TargetProbability
 from tf_transformer.inference.tokens import TextReader, valid_utf8
 

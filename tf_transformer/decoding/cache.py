@@ -1,4 +1,4 @@
-"""The protocol of models that a search can decode with: a decoding step and a cache."""
+"""What a search needs of a model: its decoding step and its cache."""
 
 from collections.abc import Callable
 from typing import Any, Protocol
