@@ -112,11 +112,12 @@ class MultiHeadAttention(Layer):
 
     def _weigh(self, queries, scaled_keys, values, bias, training):
         """The weighted values `(…, T, d_k)`, and the weights `(…, T, S)`."""
-        scores = ops.matmul(queries, ops.swapaxes(scaled_keys, -1, -2))
-        if bias is not None:
-            scores = scores + bias
-        weights = softmax(scores)
+        weights = softmax(self._scores(queries, scaled_keys, bias))
         return ops.matmul(self.dropout(weights, training=training), values), weights
+
+    def _scores(self, queries: Tensor, scaled_keys: Tensor, bias: Tensor | None) -> Tensor:
+        scores = ops.matmul(queries, ops.swapaxes(scaled_keys, -1, -2))
+        return scores if bias is None else scores + bias
 
     def _step_heads(self, projected: Tensor, parts: int, beams: Tensor | None) -> list[Tensor]:
         """Splits the rows `(N, parts * D)` of a decoding step into `parts` `(B, H, K, d_k)`."""

@@ -43,14 +43,10 @@ class PrefixSelfAttention(GlobalSelfAttention):
         """
         queries, keys, values = self._append(x, *history, step)
         prefix_keys, prefix_values, prefix_bias = prefix
-
-        def scores(scaled_keys: Tensor, bias: Tensor | None) -> Tensor:
-            products = ops.matmul(queries, ops.transpose(scaled_keys, (0, 1, 3, 2)))
-            return products if bias is None else products + bias
-
         # One softmax over both. Scores are small; to join the keys would copy the prefix.
-        both = [scores(prefix_keys, prefix_bias), scores(keys, step.bias)]
-        weights = ops.softmax(ops.concatenate(both, axis=-1), axis=-1)
+        of_prefix = self._scores(queries, prefix_keys, prefix_bias)
+        of_history = self._scores(queries, keys, step.bias)
+        weights = ops.softmax(ops.concatenate([of_prefix, of_history], axis=-1), axis=-1)
         size = ops.shape(prefix_keys)[2]
         heads = ops.matmul(weights[..., :size], prefix_values)
         heads = heads + ops.matmul(weights[..., size:], values)
