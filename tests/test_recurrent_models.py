@@ -111,8 +111,8 @@ def test_cudnn_can_run_the_encoder_and_does_in_training_only(name, model_of, mon
         calls.append((states_and_mask[-1], options))
         raise NotImplementedError  # as without a GPU
 
-    for name in ("lstm", "gru"):
-        monkeypatch.setattr(keras.src.backend, name, record)
+    for cell in ("lstm", "gru"):
+        monkeypatch.setattr(keras.src.backend, cell, record)
     model, inputs = model_of(VARIANTS[name]), batch(VARIANTS[name])
     inputs["source_ids"][1] = model.config.pad_id
     model(inputs)

@@ -54,12 +54,8 @@ def beam_score(
 ) -> tf.Tensor:
     """The score of hypotheses: `log_probs / ((5 + lengths) / 6) ** length_penalty`.
 
-    Wu et al. 2016, section 7, without the coverage penalty.
-
-    Args:
-        log_probs: float32 tensor.
-        lengths: The number of tokens, with the end token if the hypothesis ended.
-        length_penalty: 0 compares log-probabilities, 1 nearly their means.
+    Wu et al. 2016, section 7, without the coverage penalty. Lengths count the end token if the
+    hypothesis ended. A length penalty of 0 compares log-probabilities, 1 nearly their means.
     """
     return log_probs / length_normalizer(lengths, length_penalty)
 

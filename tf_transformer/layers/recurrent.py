@@ -163,13 +163,10 @@ class Maxout(Layer):
 def over_time(
     step: Callable, state: list[Tensor], inputs: Tensor, dtype: str
 ) -> tuple[Tensor, Tensor]:
-    """Runs a step with attention at each position.
+    """Runs a step with attention at each position of `(B, T, E)`, from the states `(B, D)` on.
 
-    Args:
-        step: `(inputs (B, E), state) -> outputs (B, F), weights (B, S), state`.
-        state: tensors `(B, D)`, before the first step.
-        inputs: tensor `(B, T, E)`; returned are outputs `(B, T, F)` and weights `(B, T, S)`.
-        dtype: dtype of all these tensors.
+    A step is `(inputs (B, E), state) -> outputs (B, F), weights (B, S), state`; returned are the
+    outputs `(B, T, F)` and the weights `(B, T, S)`. All these tensors have one dtype.
     """
 
     class Cell:
