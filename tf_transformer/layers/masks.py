@@ -22,7 +22,7 @@ def attention_bias(mask: Tensor, dtype: str) -> Tensor:
 
 
 def softmax(scores: Tensor) -> Tensor:
-    """The softmax of scores over the keys; 1 for a single key, of which Keras would warn."""
+    """Applies softmax over the keys; a single key, about which Keras would warn, has weight 1."""
     return ops.ones_like(scores) if scores.shape[-1] == 1 else ops.softmax(scores, axis=-1)
 
 

@@ -212,7 +212,7 @@ def _slopes(labels, exponentials, totals, upstream, pad_id):
     of_label, of_others = upstream[:, 0], upstream[:, 1]
     both = (of_label + of_others) / totals[:, 0]
     slopes = (of_others / _num_others(exponentials))[:, None] - exponentials * both[:, None]
-    # One scatter of both exceptions, for each copies the largest tensor there is.
+    # One scatter writes both exceptions, because each copies the model's largest tensor.
     rows = ops.arange(ops.shape(labels)[0])
     ids = ops.stack([ops.cast(labels, rows.dtype), ops.full_like(rows, pad_id)], axis=1)
     indices = ops.stack([ops.repeat(rows, 2), ops.reshape(ids, (-1,))], axis=1)

@@ -185,6 +185,6 @@ def over_time(
     # Keras' loop and not `ops.scan`, whose gradients XLA does not compile (Keras 3.15.1).
     loop = keras.layers.RNN(cell, return_sequences=True, dtype=dtype)
     both, size = loop(inputs, initial_state=state), cell.num_outputs
-    # TensorFlow knows no size of a slice of S unknown.
+    # TensorFlow does not infer the size of this slice where S is unknown.
     outputs = ops.reshape(both[..., :size], (-1, ops.shape(inputs)[1], size))
     return outputs, both[..., size:]
