@@ -1,7 +1,7 @@
 """Makes the pages of the site that are not in docs/: the front page, the reference, linked files.
 
 MkDocs calls the functions `on_…` (`hooks` in mkdocs.yml). On a code host a page links to a file
-such as `../dev/LOG.md` or `../tests/tutorial_model.py`; the site has a page for each of these
+such as `../dev/LOG.md` or `../tests/test_keras_features.py`; the site has a page for each of these
 files. The reference of public names is read from the sources, without importing the package.
 """
 

@@ -24,7 +24,6 @@ import hypothesis
 import keras
 import letters
 import numpy as np
-import numpy_transformer
 import phrase_models
 import small_runs
 import tensorflow as tf
@@ -124,16 +123,6 @@ def frozen_heap():
     gc.unfreeze()
     gc.collect()
     gc.freeze()
-
-
-@pytest.fixture(scope="session")
-def numpy_attention():
-    return numpy_transformer.attention
-
-
-@pytest.fixture(scope="session")
-def numpy_logits():
-    return numpy_transformer.logits
 
 
 @pytest.fixture(scope="session")

@@ -72,19 +72,8 @@ def logits(model, inputs):
         w1, b1, w2, b2 = (np.asarray(v, "float64") for v in layer.variables)
         return ACTIVATIONS[config.activation](x @ w1 + b1) @ w2 + b2
 
-    def transform(layer, x):
-        return sublayer(
-            layer.feed_forward_residual, x, lambda h: feed_forward(layer.feed_forward, h)
-        )
-
-    def self_attend(layer, kind, x, allowed):
-        return sublayer(
-            layer.self_residual, x,
-            lambda h: attend(layer.self_attention, kind, h, None, allowed),
-        )  # fmt: skip
-
-    def attend(layer, kind, x, context=None, allowed=None):
-        output, weights = attention(layer, x, x if context is None else context, allowed)
+    def attend(layer, kind, x, context, allowed):
+        output, weights = attention(layer, x, context, allowed)
         scores[kind].append(weights)
         return output
 
@@ -99,21 +88,29 @@ def logits(model, inputs):
         matrix = np.asarray(layer.embedding.embeddings, "float64")
         return matrix[ids] * np.sqrt(config.d_model) + positions
 
+    def transform(layer, kind, x, allowed, context=None):
+        x = sublayer(
+            layer.self_residual, x, lambda h: attend(layer.self_attention, kind, h, h, allowed)
+        )
+        if context is not None:
+            x = sublayer(
+                layer.cross_residual, x,
+                lambda h: attend(layer.cross_attention, "cross", h, context, context_allowed),
+            )  # fmt: skip
+        return sublayer(
+            layer.feed_forward_residual, x, lambda h: feed_forward(layer.feed_forward, h)
+        )
+
+    def run(stack, kind, x, allowed, context=None):
+        for layer in stack.layers:
+            x = transform(layer, kind, x, allowed, context)
+        return norm(stack.norm, x) if config.norm_first else x
+
     x = embed(model.source_embedding, inputs["source_ids"])
-    for layer in model.encoder.layers:
-        x = self_attend(layer, "encoder", x, context_allowed)
-        x = transform(layer, x)
-    context = norm(model.encoder.norm, x) if config.norm_first else x
+    context = run(model.encoder, "encoder", x, context_allowed)
     x = embed(model.target_embedding, inputs["target_ids"])
     triangle = np.tri(x.shape[1], dtype=bool)[None]
-    for layer in model.decoder.layers:
-        x = self_attend(layer, "decoder", x, triangle)
-        x = sublayer(
-            layer.cross_residual, x,
-            lambda h, at=layer: attend(at.cross_attention, "cross", h, context, context_allowed),
-        )  # fmt: skip
-        x = transform(layer, x)
-    x = norm(model.decoder.norm, x) if config.norm_first else x
+    x = run(model.decoder, "decoder", x, triangle, context)
     if config.tie_embeddings or config.tie_output:
         return x @ np.asarray(model.target_embedding.embedding.embeddings, "float64").T, scores
     kernel, bias = (np.asarray(v, "float64") for v in model.output_projection.variables)

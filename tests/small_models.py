@@ -23,7 +23,7 @@ VARIANTS = {
         "concat, local, untied": {**UNTIED, "attention_score": "concat", "attention_window": 2},
     },
     "transformer": {
-        "post-norm": {"norm_first": False},
+        "post-norm": {"norm_first": False, "activation": "swish"},
         "untied": UNTIED,
         "post-norm, untied, pad 3": OTHER_STACK,
         "other choices": {

@@ -7,14 +7,15 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from tutorial_model import VOCAB_SIZE, TutorialTransformer, copy_batch
 
 import tf_transformer as tt
 
 pytestmark = pytest.mark.slow
 
 PAGE = pathlib.Path(__file__).parents[1] / "docs" / "keras.md"
-INPUTS, LABELS = copy_batch()
+VOCAB_SIZE = 16
+LABELS = np.array([[4, 5, 6, 3], [7, 3, 0, 0], [9, 8, 3, 0]])  # copies of the source
+INPUTS = (LABELS, np.array([[2, 4, 5, 6], [2, 7, 0, 0], [2, 9, 8, 0]]))
 DATA = tf.data.Dataset.from_tensors((INPUTS, LABELS)).repeat(2)
 
 
@@ -23,6 +24,28 @@ def transformer():
         VOCAB_SIZE, VOCAB_SIZE, num_layers=1, d_model=8, num_heads=2, d_ff=16, dropout_rate=0.0
     )
     return tt.Transformer(config)
+
+
+@keras.saving.register_keras_serializable(package="tests")
+class TutorialTransformer(keras.Model):
+    """The model of TensorFlow's tutorial, of our layers."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.source_embedding, self.target_embedding = (
+            tt.PositionalEmbedding(VOCAB_SIZE, 8) for _ in range(2)
+        )
+        self.encoder = tt.Encoder([tt.EncoderLayer(8, 2, 16, 0.0)])
+        self.decoder = tt.Decoder([tt.DecoderLayer(8, 2, 16, 0.0)])
+        self.final_layer = keras.layers.Dense(VOCAB_SIZE)
+
+    def call(self, inputs, training=None):
+        source_ids, target_ids = inputs
+        mask = tt.padding_mask(source_ids, pad_id=0)
+        source, target = self.source_embedding(source_ids), self.target_embedding(target_ids)
+        context = self.encoder(source, attention_mask=mask, training=training)
+        hidden = self.decoder(target, context, cross_attention_mask=mask, training=training)
+        return self.final_layer(hidden)
 
 
 def subclassed():
@@ -63,12 +86,8 @@ def fit(model, optimizer=None, callbacks=(), eager=True, epochs=1, **options):
     return history
 
 
-def check_optimizer(kind, *args, **options):
-    return lambda make, folder: fit(make(), kind(*args, **options))
-
-
-def check_adam(schedule):
-    return lambda make, folder: fit(make(), keras.optimizers.Adam(schedule))
+def check_optimizer(make_optimizer):
+    return lambda make, folder: fit(make(), make_optimizer())
 
 
 def check_policy(policy):
@@ -98,25 +117,14 @@ def check_early_stopping(make, folder):
         assert stop.monitor_op(2, 1) == (monitor == "val_accuracy")
 
 
-def check_same_logits(model, other):
-    np.testing.assert_allclose(other(INPUTS), model(INPUTS), atol=1e-5)
-
-
 def check_save(make, folder):
     model = make()
     fit(model)
     model.save(folder / "model.keras")
     loaded = keras.models.load_model(folder / "model.keras")
-    check_same_logits(model, loaded)
+    np.testing.assert_allclose(loaded(INPUTS), model(INPUTS), atol=1e-5)
     assert loaded.compiled and loaded.optimizer.built
     assert loaded.loss.get_config() == model.loss.get_config()
-
-
-def check_save_weights(make, folder):
-    model, other = make(), make()
-    model.save_weights(folder / "model.weights.h5")
-    other.load_weights(folder / "model.weights.h5")
-    check_same_logits(model, other)
 
 
 def check_export(make, folder):
@@ -140,22 +148,19 @@ def check_quantize(make, folder):
 
 # Each feature is a row of the table, and what checks it, given a kind of model and a folder.
 CHECKS = {
-    "`AdamW`": check_optimizer(keras.optimizers.AdamW, 0.1),
-    "our `Adam`, default rate": check_optimizer(tt.Adam),
     "our `Adam`, `weight_decay` and `global_clipnorm`": check_optimizer(
-        tt.Adam, 0.1, weight_decay=0.1, global_clipnorm=1.0
+        lambda: tt.Adam(0.1, weight_decay=0.1, global_clipnorm=1.0)
     ),
-    "`GradientAccumulation`": lambda make, folder: fit(
-        make(), tt.GradientAccumulation(keras.optimizers.SGD(0.1), 2)
+    "`GradientAccumulation`": check_optimizer(
+        lambda: tt.GradientAccumulation(keras.optimizers.SGD(0.1), 2)
     ),
-    "`NoamSchedule`": check_adam(tt.NoamSchedule(8, 10)),
-    "`TrapezoidSchedule`": check_adam(tt.TrapezoidSchedule(0.1, 100, 10)),
+    "`NoamSchedule`": check_optimizer(lambda: tt.Adam(tt.NoamSchedule(8, 10))),
+    "`TrapezoidSchedule`": check_optimizer(lambda: tt.Adam(tt.TrapezoidSchedule(0.1, 100, 10))),
     "`jit_compile=True` (XLA)": lambda make, folder: fit(make(), eager=False, jit_compile=True),
     "`mixed_bfloat16`": check_policy("mixed_bfloat16"),
     "`mixed_float16`": check_policy("mixed_float16"),
     "`EarlyStopping`": check_early_stopping,
     "`save` to `.keras`, `load_model`": check_save,
-    "`save_weights`, `load_weights`": check_save_weights,
     "`export`": check_export,
     '`quantize("int8")`': check_quantize,
 }

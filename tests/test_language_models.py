@@ -58,19 +58,6 @@ def test_the_mask_is_the_task(name, ones, model_of, monkeypatch):
     assert counts[0] == ones
 
 
-def test_a_prefix_of_one_token_is_a_prompt(model_of):
-    # One token sees itself in both directions and in one: the prefix mask is the triangle. The
-    # prefix model reads a | b c d, the causal model a b | c d, and both go on alike.
-    prefix, causal = small_model("prefix_lm"), small_model("causal_lm")
-    prefix.segment_embedding.embeddings.assign(np.zeros((2, 12)))
-    causal.set_weights([w for w in prefix.get_weights() if w.shape != (2, 12)])
-    rows = np.random.default_rng(0).integers(4, 13, (3, 5))
-    expected = prefix((rows[:, :1], rows[:, 1:]))
-    prompts = np.pad(rows[:, 1:2], [(0, 0), (0, 1)], constant_values=EOS)
-    targets = np.concatenate([rows[:, :1], rows[:, 2:]], axis=1)
-    np.testing.assert_allclose(causal((prompts, targets)), expected, atol=1e-5)
-
-
 def test_a_prefix_model_begins_with_the_stack_of_a_masked_one(model_of):
     masked = model_of("masked_lm")
     model = small_model("prefix_lm")
@@ -181,32 +168,24 @@ def test_in_training_the_output_is_0_but_at_drawn_tokens(model_of):
 
 
 @pytest.mark.parametrize("from_statistics", [False, True], ids=["logits", "statistics"])
-def test_the_loss_is_that_of_the_drawn_tokens(from_statistics, model_of):
+def test_loss_and_metrics_are_those_of_the_drawn_tokens(from_statistics):
+    def measures(**options):
+        kinds = (tt.SmoothedCrossEntropy, tt.Perplexity, tt.TokenAccuracy)
+        return [kind(**options) for kind in kinds]
+
     model = build_model(small_config("masked_lm"))
-    options = {"from_statistics": from_statistics}
-    model.compile(
-        loss=tt.SmoothedCrossEntropy(0.1, **options),
-        metrics=[tt.Perplexity(**options), tt.TokenAccuracy(**options)],
-    )
-    labels = labels_of(TARGET)
+    loss, *metrics = measures(from_statistics=from_statistics)
+    model.compile(loss=loss, metrics=metrics)
+    labels, drawn = labels_of(TARGET), ([0, 1], [2, 1])
     logits = np.random.default_rng(0).normal(size=(2, 6, 13)).astype("float32")
-    drawn = np.zeros((2, 6, 1), bool)
-    drawn[0, 2], drawn[1, 1] = True, True
-    output = np.where(drawn, logits, 0.0).astype("float32")
+    output, counted = np.zeros_like(logits), np.full_like(labels, PAD)
+    output[drawn], counted[drawn] = logits[drawn], labels[drawn]
     if from_statistics:
-        counted = np.where(drawn[..., 0], labels, PAD)
         output = token_statistics(counted, logits, PAD)
-    rows = logits[[0, 1], [2, 1]][None], labels[[0, 1], [2, 1]][None]
-    found = model.compute_loss(y=labels, y_pred=output)
-    assert float(found) == pytest.approx(
-        float(tt.SmoothedCrossEntropy(0.1)(rows[1], rows[0])), abs=1e-5
-    )
-    metrics = model.compute_metrics(None, labels, output)
-    perplexity, accuracy = tt.Perplexity(), tt.TokenAccuracy()
-    perplexity.update_state(rows[1], rows[0])
-    accuracy.update_state(rows[1], rows[0])
-    assert float(metrics["perplexity"]) == pytest.approx(float(perplexity.result()), rel=1e-5)
-    assert float(metrics["accuracy"]) == float(accuracy.result())
+    found = model.compute_metrics(None, labels, output)
+    found = [model.compute_loss(y=labels, y_pred=output), found["perplexity"], found["accuracy"]]
+    expected = [measure(labels[drawn][None], logits[drawn][None]) for measure in measures()]
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize("in_graph", [False, True], ids=["eager", "graph"])

@@ -50,7 +50,9 @@ CASES = {
     tt.CausalSelfAttention: arguments(ATTENTION, X, 4, 1),
     tt.RestrictedSelfAttention: arguments({**ATTENTION, "radius": 2}, X, 4, 1),
     tt.RestrictedCausalSelfAttention: arguments({**ATTENTION, "radius": 2}, X, 4, 1),
-    tt.FeedForward: arguments({"d_model": 12, "d_ff": 20, "activation": "gelu"}, X, 4, 0),
+    tt.FeedForward: arguments(
+        {"d_model": 12, "d_ff": 20, "activation": keras.activations.gelu}, X, 4, 0
+    ),
     tt.PrefixSelfAttention: arguments(ATTENTION, X, 4, 1),
     tt.Residual: arguments({"d_model": 12, "dropout_rate": 0.1}, X_AND_OUTPUT, 2, 1),
     tt.EncoderLayer: arguments(BLOCK, X, ENCODER_WEIGHTS, 3),

@@ -39,8 +39,7 @@ def case(request):
 
 
 @EVERY_MODEL
-@pytest.mark.parametrize("beam_size", [None, 3])
-def test_the_cached_search_is_the_loop_of_a_model_without_a_cache(case, beam_size):
+def test_the_cached_search_is_the_loop_of_a_model_without_a_cache(case):
     call = tf.function(case.model, input_signature=[{"source_ids": IDS, "target_ids": IDS}])
 
     def teacher_forced(source, tokens):
@@ -53,14 +52,13 @@ def test_the_cached_search_is_the_loop_of_a_model_without_a_cache(case, beam_siz
     limits[0] = 0
     expected = [
         search_loop(
-            functools.partial(teacher_forced, source), limit, beam_size or 1,
-            eos_id=case.special["eos_id"],
+            functools.partial(teacher_forced, source), limit, 3, eos_id=case.special["eos_id"]
         )
         for source, limit in zip(sources, limits, strict=True)
-    ]  # fmt: skip
+    ]
     assert {truncated for rows in expected for *_, truncated in rows} == {True, False}
     assert len({ids for rows in expected for _, _, ids, _ in rows}) >= 6
-    found = case.search(tf.constant(sources), limits, beam_size, n_best=beam_size or 1)
+    found = case.search(tf.constant(sources), limits, 3, n_best=3)
     assert_found(arrays(found), expected)
 
 

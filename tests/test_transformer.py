@@ -1,9 +1,10 @@
-"""Tests of what is the Transformer's own: its sizes, its equations, its shared matrix, int8."""
+"""Tests of what is the Transformer's own: its equations, and int8."""
 
 import dataclasses
 
 import keras
 import numpy as np
+import numpy_transformer
 import pytest
 from small_models import CONFIGS, architecture_of, batch, decoded, small_model
 
@@ -11,31 +12,13 @@ from tf_transformer.layers.output import token_statistics
 from tf_transformer.models.configs import TransformerConfig
 from tf_transformer.models.transformer import Transformer
 
-TINY = CONFIGS["transformer"]
-
-
-@pytest.mark.parametrize(
-    ("changes", "vocabulary", "count"),
-    [
-        # Encoder layer 3,152,384, decoder layer 4,204,032; norms of 1,024; the output 513 V.
-        ({"num_layers": 2, "tie_embeddings": False}, 10, 14_730_250),
-        ({"tie_embeddings": False}, 37_000, 101_009_544),
-        ({"norm_first": False}, 37_000, 63_082_496),
-        # Two tables of 512 rows more; a source matrix apart from the others.
-        ({"positions": "learned"}, 37_000, 63_084_544 + 2 * 512 * 512),
-        ({"tie_embeddings": False, "tie_output": True}, 37_000, 63_084_544 + 37_000 * 512),
-    ],
-)
-def test_number_of_parameters(changes, vocabulary, count):
-    assert Transformer(TransformerConfig(vocabulary, vocabulary, **changes)).count_params() == count
-
 
 @pytest.mark.parametrize("name", [n for n in CONFIGS if architecture_of(n) == "transformer"])
-def test_logits_and_scores_equal_the_papers_equations(name, randomise, numpy_logits):
+def test_logits_and_scores_equal_the_papers_equations(name, randomise):
     model = randomise(small_model(name))
     config, inputs = model.config, batch(model.config)
     logits, scores = model(inputs, return_attention_scores=True)
-    expected, expected_scores = numpy_logits(model, inputs)
+    expected, expected_scores = numpy_transformer.logits(model, inputs)
     assert logits.shape == (2, 6, config.target_vocab_size)
     np.testing.assert_allclose(logits, expected, atol=2e-4)
     np.testing.assert_allclose(model(inputs), logits, atol=1e-6)

@@ -5,10 +5,11 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tf_transformer.decoding.cache import Cache, DecodeStep, append_ids, empty_ids, split_cache
+from tf_transformer.decoding.cache import Cache, DecodeStep, split_cache
 from tf_transformer.decoding.compaction import run_search
 from tf_transformer.decoding.result import (
     Hypotheses,
+    append_ids,
     beam_score,
     length_normalizer,
     require_possible,
@@ -83,7 +84,8 @@ def beam_search(
     top_k = tf.math.top_k if num_steps is None else iterative_top_k
     num_sentences, beams = tf.shape(limits)[0], tf.range(beam_size)
     missing = tf.fill([num_sentences, beam_size], NEG_INF)
-    no_ids = empty_ids([num_sentences, beam_size], num_steps, pad_id)
+    size = 0 if num_steps is None else num_steps
+    no_ids = tf.fill([num_sentences, beam_size, size], pad_id)
     start = _BeamState(
         index=tf.constant(0),
         done=tf.zeros([num_sentences], tf.bool),

@@ -1,6 +1,6 @@
-"""What a search needs of a model: its decoding step and its KV cache."""
+"""What a search needs of a model: its decoding step and its cache."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import tensorflow as tf
@@ -49,12 +49,10 @@ class TranslationModel(Protocol):
         num_steps: int | tf.Tensor | None = None,
         beam_size: int | tf.Tensor | None = None,
     ) -> Cache:
-        """Encodes the source, once for all steps.
+        """Encodes the source `(B, S)`, padded after the end token, once for all steps.
 
-        Args:
-            source_ids: int32 `(B, S)`, padded after the end token.
-            num_steps: Steps to allocate the cache for; None for tensors that grow.
-            beam_size: K; None in greedy search, where N = B.
+        `num_steps` are the steps to allocate the cache for, None for tensors that grow; `beam_size`
+        is K, None in greedy search, where N = B.
         """
 
     def decode_step(
@@ -62,14 +60,9 @@ class TranslationModel(Protocol):
     ) -> tuple[tf.Tensor, Cache]:
         """Predicts the token after `token_ids`. A sentence must not depend on its batch.
 
-        Args:
-            token_ids: int32 `(N,)`, the token at position `index` of each hypothesis: the begin
-                token at first, padding once a sentence is done.
-            index: int32 scalar, from 0 on.
-            cache: The cache that `start_decoding` or the previous step returned.
-
-        Returns:
-            logits `(N, V)` of a float dtype, and the cache of the next step.
+        Takes the tokens `(N,)` at position `index` of each hypothesis (the begin token at first,
+        padding once a sentence is done) and the cache of the previous step. Returns logits `(N, V)`
+        of a float dtype, and the cache of the next step.
         """
 
 
@@ -98,31 +91,3 @@ def split_cache(decode_step: DecodeStep, cache: Cache) -> tuple[Callable, Cache,
         return tf.cast(logits, tf.float32), split(cache)[1]
 
     return step, *split(cache)
-
-
-def open_shapes(structure: Any) -> Any:
-    """Returns the shape invariants of a loop, open in the first axis and in those of size 0."""
-
-    def open_shape(tensor):
-        sizes = tensor.shape.as_list()
-        return tf.TensorShape(
-            [None if axis == 0 or size == 0 else size for axis, size in enumerate(sizes)]
-        )
-
-    return tf.nest.map_structure(open_shape, structure)
-
-
-def empty_ids(
-    shape: Sequence[int | tf.Tensor], num_steps: int | tf.Tensor | None, pad_id: int
-) -> tf.Tensor:
-    """Padding for the ids of hypotheses, int32 `(*shape, num_steps)`, or 0 where ids grow."""
-    return tf.fill([*shape, 0 if num_steps is None else num_steps], pad_id)
-
-
-def append_ids(
-    ids: tf.Tensor, token_ids: tf.Tensor, index: tf.Tensor, num_steps: int | tf.Tensor | None
-) -> tf.Tensor:
-    """Appends the tokens of step `index`, `(…)`, to ids `(…, T)` made by `empty_ids`."""
-    if num_steps is None:
-        return tf.concat([ids, token_ids[..., None]], axis=-1)
-    return tf.where(tf.range(num_steps) == index, token_ids[..., None], ids)

@@ -5,8 +5,6 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tf_transformer.decoding.cache import open_shapes
-
 
 class _Batch(NamedTuple):
     """The M sentences that are still decoded."""
@@ -55,14 +53,12 @@ def run_search(
         state: NamedTuple with `index ()`, `done (B,)`, `cache` (the parts that steps change), and
             any other tensors `(B, …)`.
         fixed: The parts of the cache that never change.
-        limits: int32 `(B,)`.
-        pad_id, beam_size: Those of the search.
         compact: Whether to remove sentences; XLA cannot.
 
     Returns:
         the results of all sentences; T is the number of steps.
     """
-    shapes = open_shapes(state)
+    shapes = _open_shapes(state)
 
     def decode(state, fixed, limits, condition):
         step = make_step(fixed, limits)
@@ -91,8 +87,20 @@ def run_search(
         lambda batch, results: tf.shape(batch.indices)[0] > 0,
         decode_and_compact,
         [batch, results],
-        shape_invariants=[open_shapes(batch), open_shapes(results)],
+        shape_invariants=[_open_shapes(batch), _open_shapes(results)],
     )[1]
+
+
+def _open_shapes(structure: Any) -> Any:
+    """Returns the shape invariants of a loop, open in the first axis and in those of size 0."""
+
+    def open_shape(tensor):
+        sizes = tensor.shape.as_list()
+        return tf.TensorShape(
+            [None if axis == 0 or size == 0 else size for axis, size in enumerate(sizes)]
+        )
+
+    return tf.nest.map_structure(open_shape, structure)
 
 
 def _any_live(state):

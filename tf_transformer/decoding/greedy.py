@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tf_transformer.decoding.cache import Cache, DecodeStep, append_ids, empty_ids, split_cache
+from tf_transformer.decoding.cache import Cache, DecodeStep, split_cache
 from tf_transformer.decoding.compaction import run_search
-from tf_transformer.decoding.result import Hypotheses, beam_score, require_possible
+from tf_transformer.decoding.result import Hypotheses, append_ids, beam_score, require_possible
 
 
 class _GreedyState(NamedTuple):
@@ -59,7 +59,7 @@ def greedy_search(
         truncated=false,
         lengths=tf.zeros([num_sentences], tf.int32),
         log_probs=tf.zeros([num_sentences]),
-        ids=empty_ids([num_sentences], num_steps, pad_id),
+        ids=tf.fill([num_sentences, 0 if num_steps is None else num_steps], pad_id),
         cache=changing,
     )
 

@@ -1,4 +1,4 @@
-"""The result of a search, beam scores, and the limits of translations."""
+"""The result of a search: hypotheses and their ids, scores and limits."""
 
 from typing import NamedTuple
 
@@ -29,6 +29,15 @@ class Hypotheses(NamedTuple):
     truncated: tf.Tensor
 
 
+def append_ids(
+    ids: tf.Tensor, token_ids: tf.Tensor, index: tf.Tensor, num_steps: int | tf.Tensor | None
+) -> tf.Tensor:
+    """Appends the tokens of step `index`, `(…)`, to ids `(…, T)`, or writes them if T is fixed."""
+    if num_steps is None:
+        return tf.concat([ids, token_ids[..., None]], axis=-1)
+    return tf.where(tf.range(num_steps) == index, token_ids[..., None], ids)
+
+
 def output_limits(
     source_lengths: tf.Tensor, max_length: int, max_length_ratio: float = 2.0
 ) -> tf.Tensor:
@@ -45,12 +54,8 @@ def beam_score(
 ) -> tf.Tensor:
     """The score of hypotheses: `log_probs / ((5 + lengths) / 6) ** length_penalty`.
 
-    Wu et al. 2016, section 7, without the coverage penalty.
-
-    Args:
-        log_probs: float32 tensor.
-        lengths: The number of tokens, with the end token if the hypothesis ended.
-        length_penalty: 0 compares log-probabilities, 1 nearly their means.
+    Wu et al. 2016, section 7, without the coverage penalty. Lengths count the end token if the
+    hypothesis ended. A length penalty of 0 compares log-probabilities, 1 nearly their means.
     """
     return log_probs / length_normalizer(lengths, length_penalty)
 

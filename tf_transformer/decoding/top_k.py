@@ -38,15 +38,8 @@ def blockwise_top_k(
     """`top_k` of a large vocabulary in a third of the time or less, by way of the best blocks.
 
     The k largest values lie in the k blocks with the largest maxima. If values are equal, the one
-    with the lower index comes first, as in `tf.math.top_k`.
-
-    Args:
-        values: float tensor `(N, V)`; V must be known.
-        k: at most V.
-        top_k: `tf.math.top_k` or `iterative_top_k`.
-
-    Returns:
-        the values, `(N, k)`, and their indices, int32 `(N, k)`.
+    with the lower index comes first, as in `tf.math.top_k`. Takes values `(N, V)` with V known and
+    at least k; returns the largest and their indices, int32, both `(N, k)`.
     """
     size = values.shape[-1]
     width = max(w for w in range(1, _BLOCK_SIZE + 1) if size % w == 0)

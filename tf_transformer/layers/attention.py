@@ -68,10 +68,14 @@ class MultiHeadAttention(Layer):
         return_attention_scores: bool = False,
     ) -> Tensor | tuple[Tensor, Tensor]:
         mask = self._mask(attention_mask, query, context)
-        (queries,) = self._heads(self.query_projection, query, 1)
-        keys, values = self._heads(self.key_value_projection, context, 2)
-        output, weights = self._attend(queries, keys, values, mask, training)
-        return (output, weights) if return_attention_scores else output
+        heads = self._project(query, context)
+        output, weights = self._attend(*heads, mask, training, return_attention_scores)
+        return output if weights is None else (output, weights)
+
+    def _project(self, query: Tensor, context: Tensor) -> list[Tensor]:
+        """Queries `(B, H, T, d_k)`, and keys and values `(B, H, S, d_k)`."""
+        queries = self._heads(self.query_projection, query, 1)
+        return queries + self._heads(self.key_value_projection, context, 2)
 
     def _mask(self, mask: Tensor | None, query: Tensor, context: Tensor) -> Tensor | None:
         """The mask of rank 4 that is applied to the scores of query and context, or None."""
@@ -94,11 +98,11 @@ class MultiHeadAttention(Layer):
         by_head = ops.transpose(ops.reshape(projected, shape), (0, 2, 1, 3))
         return ops.split(by_head, parts, axis=1)
 
-    def _attend(self, queries, keys, values, mask, training):
-        """The output `(B, T, D)` and the weights `(B, H, T, S)` of heads `(B, H, …, d_k)`."""
+    def _attend(self, queries, keys, values, mask, training, return_weights):
+        """The output `(B, T, D)`, and the weights `(B, H, T, S)`, or None if they are not asked."""
         bias = None if mask is None else attention_bias(mask, self.compute_dtype)
         heads, weights = self._weigh(queries, self._scaled(keys), values, bias, training)
-        return self._join(heads), weights
+        return self._join(heads), weights if return_weights else None
 
     def _join(self, heads: Tensor) -> Tensor:
         """The output `(B, T, D)` of the heads `(B, H, T, d_k)`."""
@@ -108,11 +112,12 @@ class MultiHeadAttention(Layer):
 
     def _weigh(self, queries, scaled_keys, values, bias, training):
         """The weighted values `(…, T, d_k)`, and the weights `(…, T, S)`."""
-        scores = ops.matmul(queries, ops.swapaxes(scaled_keys, -1, -2))
-        if bias is not None:
-            scores = scores + bias
-        weights = softmax(scores)
+        weights = softmax(self._scores(queries, scaled_keys, bias))
         return ops.matmul(self.dropout(weights, training=training), values), weights
+
+    def _scores(self, queries: Tensor, scaled_keys: Tensor, bias: Tensor | None) -> Tensor:
+        scores = ops.matmul(queries, ops.swapaxes(scaled_keys, -1, -2))
+        return scores if bias is None else scores + bias
 
     def _step_heads(self, projected: Tensor, parts: int, beams: Tensor | None) -> list[Tensor]:
         """Splits the rows `(N, parts * D)` of a decoding step into `parts` `(B, H, K, d_k)`."""
@@ -150,10 +155,10 @@ class GlobalSelfAttention(MultiHeadAttention):
         training: bool | None = None,
         return_attention_scores: bool = False,
     ) -> Tensor | tuple[Tensor, Tensor]:
-        mask = self._mask(attention_mask, x, x)
-        queries, keys, values = self._heads(self.query_key_value_projection, x, 3)
-        output, weights = self._attend(queries, keys, values, mask, training)
-        return (output, weights) if return_attention_scores else output
+        return super().call(x, x, attention_mask, training, return_attention_scores)
+
+    def _project(self, query: Tensor, context: Tensor) -> list[Tensor]:
+        return self._heads(self.query_key_value_projection, query, 3)
 
     def _append(self, x, keys, values, step):
         """The queries of the rows `x` `(N, D)`, and the KV cache with their keys and values."""
@@ -180,13 +185,8 @@ class CausalSelfAttention(GlobalSelfAttention):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Attends from the newest position of each hypothesis to itself and the cached positions.
 
-        Args:
-            x: float tensor `(N, D)`.
-            keys, values: float tensors `(B, H, t * K, d_k)`, the KV cache.
-            step: what all layers share in this step.
-
-        Returns:
-            output `(N, D)`, and keys and values with the newest position.
+        Takes the rows `x` `(N, D)` and the KV cache, keys and values `(B, H, t * K, d_k)`; returns
+        the output `(N, D)`, and keys and values with the newest position.
         """
         queries, keys, values = self._append(x, keys, values, step)
         heads, _ = self._weigh(queries, keys, values, step.bias, training=False)

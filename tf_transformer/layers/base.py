@@ -16,7 +16,7 @@ Shape = Sequence[int | None]
 
 
 class Layer(keras.layers.Layer):
-    """A layer that Keras saves by its constructor's arguments, kept as attributes of their names.
+    """A layer that Keras saves by its constructor's arguments: attributes of the same names.
 
     All layers take the arguments of `keras.layers.Layer`, too, and pass on implicit Keras masks
     without applying them. `training` says whether dropout is applied.

@@ -66,15 +66,9 @@ class DecoderLayer(TransformerLayer):
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         """Computes the newest position of each hypothesis.
 
-        Args:
-            x: float tensor `(N, D)`.
-            history: the KV cache, keys and values `(B, H, t * K, d_k)`.
-            source: keys and values of the context `(B, H, S, d_k)`, and the bias `(B, 1, 1, S)`
-                that masks its padding.
-            step: what all layers share in this step.
-
-        Returns:
-            output `(N, D)`, and the KV cache with the newest position.
+        Takes the rows `x` `(N, D)`, the KV cache `history`, and of the source the keys and values
+        `(B, H, S, d_k)` and the bias `(B, 1, 1, S)` that masks its padding. Returns the output
+        `(N, D)`, and the KV cache with the newest position.
         """
         attended, *history = self.self_attention.decode_step(
             self.self_residual.pre(x), *history, step
@@ -95,13 +89,10 @@ class DecodingStack(LayerStack):
         beam_size: Int | None = None,
         attention_mask: Tensor | None = None,
     ) -> Cache:
-        """Computes what depends on the context alone, and an empty KV cache.
+        """Computes what depends on the context `(B, S, D)` alone, and an empty KV cache.
 
-        Args:
-            context: float tensor `(B, S, D)`.
-            cross_attention_mask: bool tensor `(B, 1, S)`, where decoding may attend to.
-            num_steps, beam_size: as in `Transformer.start_decoding`, and so is the returned cache.
-            attention_mask: what a context that is a prefix sees of itself, see `PrefixStack`.
+        `cross_attention_mask` `(B, 1, S)` says where decoding may attend to, `attention_mask` what
+        a context that is a prefix sees of itself. The rest is as in `Transformer.start_decoding`.
         """
         dtype = self.compute_dtype
         cache = empty_cache(self.layers, ops.shape(context)[0], dtype, num_steps, beam_size)

@@ -16,11 +16,7 @@ def empty_cache(
 ) -> Cache:
     """Returns the cache of `Transformer.start_decoding`, without a source.
 
-    Args:
-        layers: layers with `num_heads` and `d_model`.
-        batch_size: B.
-        dtype: dtype of keys and values.
-        num_steps, beam_size: as in `Transformer.start_decoding`.
+    The layers have `num_heads` and `d_model`; `dtype` is that of keys and values.
     """
     constants, target, history, slots = {}, {}, {}, 0
     if num_steps is not None:

@@ -22,21 +22,16 @@ def attention_bias(mask: Tensor, dtype: str) -> Tensor:
 
 
 def softmax(scores: Tensor) -> Tensor:
-    """The softmax of scores over the keys; 1 for a single key, of which Keras would warn."""
+    """Applies softmax over the keys; a single key, about which Keras would warn, has weight 1."""
     return ops.ones_like(scores) if scores.shape[-1] == 1 else ops.softmax(scores, axis=-1)
 
 
 def expand_mask(mask: Tensor, scores_shape: Shape) -> Tensor:
-    """Gives an attention mask the four axes of attention scores; returns a bool tensor.
+    """Gives an attention mask the axes of attention scores `(B, H, T, S)`; returns a bool tensor.
 
-    Args:
-        mask: bool or integer (0 and 1) tensor `(T, S)`, `(B, T, S)` or `(B, H, T, S)`. An axis may
-            have size 1, such as T in a padding mask `(B, 1, S)`.
-        scores_shape: `(B, H, T, S)`, None where unknown; only known sizes are checked.
-
-    Raises:
-        TypeError: the mask is a float tensor.
-        ValueError: the mask's rank is not 2, 3 or 4, or it does not broadcast to the scores.
+    The mask is bool or integer (0 and 1), `(T, S)`, `(B, T, S)` or `(B, H, T, S)`, where an axis
+    may have size 1. A TypeError refuses a float mask, a ValueError one that does not broadcast to
+    the scores; sizes of the scores that are not known, None, are not checked.
     """
     if not hasattr(mask, "dtype"):
         mask = ops.convert_to_tensor(mask)
@@ -94,9 +89,8 @@ def permutation_mask(ranks: Tensor) -> Tensor:
     the column when the column's token is generated earlier. `ranks = 0, 1, 2, …` gives the causal
     triangle. Returns bool `(B, T, T)`.
 
-    Args:
-        ranks: int tensor `(B, T + 1)`, when each token is generated, the begin token (rank 0) and
-            the end token included.
+    The ranks, int `(B, T + 1)`, say when each token is generated, the begin token (rank 0) and the
+    end token included.
     """
     ranks = ops.convert_to_tensor(ranks)
     return ranks[:, None, :-1] < ranks[:, 1:, None]

@@ -96,13 +96,8 @@ def token_statistics(labels: Tensor, logits: Tensor, pad_id: int) -> Tensor:
     `[neither label nor padding] / (V - 2) - p` of the second. Both reuse the exponentials of the
     forward pass, so that the largest tensor of the model is read only a few times.
 
-    Args:
-        labels: int tensor `(B, T)`.
-        logits: float tensor `(B, T, V)`.
-        pad_id: the id of padding; statistics and gradients of this label are 0.
-
-    Returns:
-        float32 tensor `(B, T, 3)`.
+    Takes int labels `(B, T)` and float logits `(B, T, V)`; returns float32 `(B, T, 3)`, 0 and
+    without a gradient where the label is `pad_id`.
     """
     flat_labels = ops.reshape(labels, (-1,))
 
@@ -134,11 +129,8 @@ def projected_token_statistics(
     are recomputed for the gradient (Chen et al. 2016), so that this product and its gradients take
     1.4 to 1.6 times as long.
 
-    Args:
-        labels: int tensor `(B, T)`.
-        hidden, kernel, bias: float tensors `(B, T, D)`, `(D, V)` and `(V,)` or None.
-        pad_id: as in `token_statistics`.
-        logits_at_once: the maximum number of logits in memory; at least those of one token.
+    Takes labels `(B, T)`, hidden states `(B, T, D)`, a kernel `(D, V)` and a bias `(V,)` or None.
+    No more than `logits_at_once` logits are in memory, but at least those of one token.
     """
     hidden, kernel = ops.cast(hidden, "float32"), ops.cast(kernel, "float32")
     if bias is not None:  # the weights of a feature that is always 1
@@ -220,7 +212,7 @@ def _slopes(labels, exponentials, totals, upstream, pad_id):
     of_label, of_others = upstream[:, 0], upstream[:, 1]
     both = (of_label + of_others) / totals[:, 0]
     slopes = (of_others / _num_others(exponentials))[:, None] - exponentials * both[:, None]
-    # One scatter of both exceptions, for each copies the largest tensor there is.
+    # One scatter writes both exceptions, because each copies the model's largest tensor.
     rows = ops.arange(ops.shape(labels)[0])
     ids = ops.stack([ops.cast(labels, rows.dtype), ops.full_like(rows, pad_id)], axis=1)
     indices = ops.stack([ops.repeat(rows, 2), ops.reshape(ids, (-1,))], axis=1)

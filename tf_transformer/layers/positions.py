@@ -51,7 +51,7 @@ class PositionalEmbedding(Layer):
         embedding: a built or unbuilt `keras.layers.Embedding` to share, or None for a new one.
         mask_zero: whether the output has an implicit Keras mask, True where the id is not 0.
         position_embedding: a `keras.layers.Embedding` of positions, see `token_embedding`; None
-            for sinusoids. At positions that it has not, TensorFlow raises an error on a CPU only.
+            for sinusoids. Beyond its last position, TensorFlow raises an error on a CPU only.
 
     Call arguments:
         token_ids: int tensor `(B, T)`; the result is float `(B, T, D)`.

@@ -25,8 +25,8 @@ class PrefixSelfAttention(GlobalSelfAttention):
         self, x: Tensor, attention_mask: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """As a call, and returns also the scaled keys and the values `(B, H, S, d_k)`."""
-        queries, keys, values = self._heads(self.query_key_value_projection, x, 3)
-        output, _ = self._attend(queries, keys, values, self._mask(attention_mask, x, x), False)
+        mask, (queries, keys, values) = self._mask(attention_mask, x, x), self._project(x, x)
+        output, _ = self._attend(queries, keys, values, mask, training=False, return_weights=False)
         return output, self._scaled(keys), values
 
     def decode_step(
@@ -43,14 +43,10 @@ class PrefixSelfAttention(GlobalSelfAttention):
         """
         queries, keys, values = self._append(x, *history, step)
         prefix_keys, prefix_values, prefix_bias = prefix
-
-        def scores(scaled_keys: Tensor, bias: Tensor | None) -> Tensor:
-            products = ops.matmul(queries, ops.transpose(scaled_keys, (0, 1, 3, 2)))
-            return products if bias is None else products + bias
-
         # One softmax over both. Scores are small; to join the keys would copy the prefix.
-        both = [scores(prefix_keys, prefix_bias), scores(keys, step.bias)]
-        weights = ops.softmax(ops.concatenate(both, axis=-1), axis=-1)
+        of_prefix = self._scores(queries, prefix_keys, prefix_bias)
+        of_history = self._scores(queries, keys, step.bias)
+        weights = ops.softmax(ops.concatenate([of_prefix, of_history], axis=-1), axis=-1)
         size = ops.shape(prefix_keys)[2]
         heads = ops.matmul(weights[..., :size], prefix_values)
         heads = heads + ops.matmul(weights[..., size:], values)

@@ -113,16 +113,10 @@ class RecurrentStack(keras.layers.Layer):
     def step(
         self, x: Tensor, states: States, factors: list[Tensor] | None = None
     ) -> tuple[Tensor, States]:
-        """Runs one step of all layers, of one direction.
+        """Runs one step of all layers: the top layer's state `(N, D)`, and all states after it.
 
-        Args:
-            x: float tensor `(N, E)`.
-            states: the states before the step, as in a call; other entries are ignored.
-            factors: `(N, D)` for each layer but the first, which multiply what it reads, such as
-                dropout that is drawn before a loop; None for none.
-
-        Returns:
-            the top layer's state `(N, D)`, and all states after the step.
+        Takes inputs `(N, E)` and the states before the step; other entries are ignored. `factors`
+        `(N, D)` multiply what each layer but the first reads, such as dropout drawn before a loop.
         """
         last = {}
         for index, layer in enumerate(self.layers):
@@ -169,13 +163,10 @@ class Maxout(Layer):
 def over_time(
     step: Callable, state: list[Tensor], inputs: Tensor, dtype: str
 ) -> tuple[Tensor, Tensor]:
-    """Runs a step with attention at each position.
+    """Runs a step with attention at each position of `(B, T, E)`, from the states `(B, D)` on.
 
-    Args:
-        step: `(inputs (B, E), state) -> outputs (B, F), weights (B, S), state`.
-        state: tensors `(B, D)`, before the first step.
-        inputs: tensor `(B, T, E)`; returned are outputs `(B, T, F)` and weights `(B, T, S)`.
-        dtype: dtype of all these tensors.
+    A step is `(inputs (B, E), state) -> outputs (B, F), weights (B, S), state`; returned are the
+    outputs `(B, T, F)` and the weights `(B, T, S)`. All these tensors have one dtype.
     """
 
     class Cell:
@@ -194,6 +185,6 @@ def over_time(
     # Keras' loop and not `ops.scan`, whose gradients XLA does not compile (Keras 3.15.1).
     loop = keras.layers.RNN(cell, return_sequences=True, dtype=dtype)
     both, size = loop(inputs, initial_state=state), cell.num_outputs
-    # TensorFlow knows no size of a slice of S unknown.
+    # TensorFlow does not infer the size of this slice where S is unknown.
     outputs = ops.reshape(both[..., :size], (-1, ops.shape(inputs)[1], size))
     return outputs, both[..., size:]

@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from tf_transformer.layers.base import Layer, Shape, Tensor, on_rows
+from tf_transformer.layers.base import Layer, Shape, Tensor, built, on_rows
 from tf_transformer.layers.masks import attention_bias, expand_mask, softmax
 
 
@@ -17,8 +17,9 @@ def _expand_mask(mask: Tensor, query: Tensor, context: Tensor) -> Tensor:
 class RecurrentAttention(Layer):
     """Base class: the mean of the context, weighted by the softmax of a score of query and key.
 
-    Subclasses have `_scores`, and `project_keys` unless the context is the keys. A model with a
-    loop over time projects the keys once, before the loop, and then calls `attend`.
+    The score is `query · key` unless a subclass has another, and the context is the keys unless a
+    subclass projects it. A model with a loop over time projects the keys once, before the loop, and
+    then calls `attend`.
 
     Call arguments:
         query: float tensor `(B, T, D)`.
@@ -31,6 +32,11 @@ class RecurrentAttention(Layer):
     Returns:
         float tensor `(B, T, C)`; with `return_attention_scores` also the weights `(B, T, S)`.
     """
+
+    key_projection: keras.layers.Dense | None = None
+
+    def build(self, query_shape: Shape, context_shape: Shape) -> None:
+        pass
 
     def call(
         self,
@@ -50,7 +56,17 @@ class RecurrentAttention(Layer):
 
     def project_keys(self, context: Tensor) -> Tensor:
         """Returns what the score needs of the context: the keys, `(B, S, …)`."""
-        return context
+        return context if self.key_projection is None else on_rows(self.key_projection, context)
+
+    def _projection(
+        self, name: str, size: int, num_inputs: int, use_bias: bool = False
+    ) -> keras.layers.Dense:
+        dtype = self.dtype_policy
+        layer = keras.layers.Dense(size, use_bias=use_bias, dtype=dtype, name=name)
+        return built(layer, (None, num_inputs))
+
+    def _scores(self, query: Tensor, keys: Tensor) -> Tensor:
+        return ops.matmul(query, ops.transpose(keys, (0, 2, 1)))
 
     def attend(
         self,
@@ -84,20 +100,11 @@ class AdditiveAttention(RecurrentAttention):
         super().__init__(**kwargs)
         self.units = units
 
-        def dense(size: int, use_bias: bool, name: str) -> keras.layers.Dense:
-            return keras.layers.Dense(size, use_bias=use_bias, dtype=self.dtype_policy, name=name)
-
-        self.query_projection = dense(units, False, "query_projection")
-        self.key_projection = dense(units, True, "key_projection")
-        self.score_projection = dense(1, False, "score_projection")
-
     def build(self, query_shape: Shape, context_shape: Shape) -> None:
-        self.query_projection.build((None, query_shape[-1]))
-        self.key_projection.build((None, context_shape[-1]))
-        self.score_projection.build((None, self.units))
-
-    def project_keys(self, context: Tensor) -> Tensor:
-        return on_rows(self.key_projection, context)
+        units, project = self.units, self._projection
+        self.query_projection = project("query_projection", units, query_shape[-1])
+        self.key_projection = project("key_projection", units, context_shape[-1], use_bias=True)
+        self.score_projection = project("score_projection", 1, units)
 
     def _scores(self, query: Tensor, keys: Tensor) -> Tensor:
         queries = on_rows(self.query_projection, query)
@@ -109,25 +116,14 @@ class AdditiveAttention(RecurrentAttention):
 class DotAttention(RecurrentAttention):
     """The score `query · key`, for a query and a context of one width (Luong et al. 2015, 3.1)."""
 
-    def build(self, query_shape: Shape, context_shape: Shape) -> None:
-        pass
-
-    def _scores(self, query: Tensor, keys: Tensor) -> Tensor:
-        return ops.matmul(query, ops.transpose(keys, (0, 2, 1)))
-
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
-class GeneralAttention(DotAttention):
+class GeneralAttention(RecurrentAttention):
     """The score `query · W key` (Luong et al. 2015, section 3.1)."""
 
     def build(self, query_shape: Shape, context_shape: Shape) -> None:
-        self.key_projection = keras.layers.Dense(
-            query_shape[-1], use_bias=False, dtype=self.dtype_policy, name="key_projection"
-        )
-        self.key_projection.build((None, context_shape[-1]))
-
-    def project_keys(self, context: Tensor) -> Tensor:
-        return on_rows(self.key_projection, context)
+        sizes = query_shape[-1], context_shape[-1]
+        self.key_projection = self._projection("key_projection", *sizes)
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")

@@ -99,16 +99,8 @@ class RestrictedSelfAttention(GlobalSelfAttention):
             raise ValueError(f"radius must be at least 1, a neighbour; received {radius=}.")
         self.radius = radius
 
-    def call(
-        self,
-        x: Tensor,
-        attention_mask: Tensor | None = None,
-        training: bool | None = None,
-        return_attention_scores: bool = False,
-    ) -> Tensor | tuple[Tensor, Tensor]:
-        mask = self._mask(attention_mask, x, x)
-        queries, keys, values = self._heads(self.query_key_value_projection, x, 3)
-        blocks = _Blocks(ops.shape(x)[1], self.radius, self._ahead)
+    def _attend(self, queries, keys, values, mask, training, return_weights):
+        blocks = _Blocks(ops.shape(queries)[2], self.radius, self._ahead)
         heads, weights = self._weigh(
             blocks.queries(queries),
             blocks.keys(self._scaled(keys)),
@@ -117,7 +109,7 @@ class RestrictedSelfAttention(GlobalSelfAttention):
             training,
         )
         output = self._join(blocks.joined(heads))
-        return (output, blocks.weights(weights)) if return_attention_scores else output
+        return output, blocks.weights(weights) if return_weights else None
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")

@@ -125,10 +125,5 @@ def with_tokenizers(
 
 
 def build_model(config: ModelConfig, dtype: Any = None) -> Any:
-    """Returns an untrained `keras.Model`.
-
-    Args:
-        config: The configuration of one of the `ARCHITECTURES`, vocabularies included.
-        dtype: A Keras dtype policy, such as `"mixed_bfloat16"`; None is the global one.
-    """
+    """Returns an untrained `keras.Model` of one of the `ARCHITECTURES`, in a Keras dtype policy."""
     return ARCHITECTURES[architecture_name(config)].model()(config, dtype=dtype)

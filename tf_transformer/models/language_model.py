@@ -278,9 +278,8 @@ class PermutationLanguageModel(LanguageModel):
 def two_stream_mask(is_source: Tensor, ranks: Tensor) -> Tensor:
     """Returns the mask of source, content and queries in a row, bool `(B, S + 2 T, S + 2 T)`.
 
-    Args:
-        is_source: bool tensor `(B, S)`, the real tokens of the source.
-        ranks: int tensor `(B, T + 1)` or `(1, T + 1)`, see `permutation_mask`.
+    `is_source` `(B, S)` is true at the real tokens of the source; `ranks` `(B, T + 1)` or
+    `(1, T + 1)` are those of `permutation_mask`.
     """
     size, length = ops.shape(is_source)[1], ops.shape(ranks)[1] - 1
     content = ranks[:, None, :-1] <= ranks[:, :-1, None]
