@@ -11,6 +11,8 @@ import numpy as np
 import urllib3
 from urllib3.exceptions import HTTPError, ReadTimeoutError
 
+from tf_transformer.inference.results import as_lists
+
 _CONNECT_SECONDS = 5.0
 _LONGEST_RETRY_AFTER = 30.0
 _LARGEST_MESSAGE = 64 << 20  # bytes of an answer by gRPC
@@ -194,9 +196,7 @@ class GrpcServer:
             if code == "UNAVAILABLE" and "connect" in message:
                 kind = UnreachableError
             raise kind(self.where, f"{code}: {message}") from None
-        arrays = {name: tf.make_ndarray(tensor) for name, tensor in found.items()}
-        text = np.vectorize(bytes.decode, otypes=[object])
-        return {k: (text(a) if a.dtype == object else a).tolist() for k, a in arrays.items()}
+        return {name: as_lists(tf.make_ndarray(tensor)) for name, tensor in found.items()}
 
     def close(self) -> None:
         self._channel.close()
