@@ -81,16 +81,8 @@ class Batcher:
     async def run(self, model: Any, signature: str, inputs: Inputs, characters: int) -> Outputs:
         """Runs a request on a `SavedModelSession`; the arrays have a row for each text.
 
-        The request leaves the queue if the caller is cancelled.
-
-        Args:
-            model: The model.
-            signature: A signature of the model.
-            inputs: The same number of texts for each input of the signature.
-            characters: The number of characters of all texts together.
-
-        Raises:
-            QueueFullError: Too many requests wait already.
+        `inputs` has the same number of texts for each input of the signature; `characters` is the
+        length of all together. The request leaves the queue if the caller is cancelled.
         """
         if len(self._queue) >= self._max_queue:
             raise QueueFullError

@@ -188,9 +188,6 @@ def parse(
     Returns:
         The signature, the same number of texts for each of its inputs, and whether the request has
         the row form, which its answer has then too.
-
-    Raises:
-        HTTPException: The body is not a request of this model.
     """
     try:
         content = orjson.loads(body)
