@@ -7,7 +7,6 @@ import urllib.parse
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import urllib3
 from urllib3.exceptions import HTTPError, ReadTimeoutError
 
@@ -185,8 +184,7 @@ class GrpcServer:
         request = predict_pb2.PredictRequest(model_spec=self._spec)
         request.model_spec.signature_name = signature
         for name, texts in inputs.items():
-            encoded = np.array([text.encode() for text in texts], object)
-            request.inputs[name].CopyFrom(tf.make_tensor_proto(encoded, tf.string))
+            request.inputs[name].CopyFrom(tf.make_tensor_proto(texts, tf.string))
         try:
             found = self._stub.Predict(request, timeout=self._timeout).outputs
         except grpc.RpcError as error:
