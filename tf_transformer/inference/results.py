@@ -83,6 +83,8 @@ def rows_of(outputs: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def as_lists(array: np.ndarray) -> list:
-    """Returns an array as nested lists, in which bytes are text."""
+    """Returns an array as nested lists, in which bytes are text; matrices of numbers stay."""
+    if array.dtype != object:
+        return array.tolist() if array.ndim < 3 else list(array)
     decode = np.vectorize(lambda text: text.decode("utf-8", "replace"), otypes=[object])
-    return (decode(array) if array.dtype == object else array).tolist()
+    return decode(array).tolist()

@@ -172,10 +172,9 @@ def _hypotheses(row: dict[str, Any]) -> list[Hypothesis]:
 
 def _document(row: dict[str, Any]) -> DocumentTranslation:
     # A batch pads its documents to the same number of sentences.
-    pairs = zip(row["sentences"], row["sentence_translations"], strict=True)
-    sentences = [pair for pair in pairs if pair[0]]
-    sources, translations = [s for s, _ in sentences], [t for _, t in sentences]
-    return DocumentTranslation(row["translation"], sources, translations, row["truncated"])
+    sentences = [sentence for sentence in row["sentences"] if sentence]
+    translations = row["sentence_translations"][: len(sentences)]
+    return DocumentTranslation(row["translation"], sentences, translations, row["truncated"])
 
 
 def _valid(text: str) -> str:
