@@ -1,6 +1,7 @@
 """Hostile texts through every signature, in a session: no crash, valid UTF-8 out, counts kept."""
 
-import numpy as np
+import json
+
 import pytest
 from graph_session import Server
 from hostile import hostile_texts
@@ -25,8 +26,7 @@ def check(server, signature, texts):
         sides = {name: batch[k:] + batch[:k] for k, name in enumerate(inputs)}
         for name, values in server.run(signature, sides).items():
             assert len(values) == len(batch), name
-            array = np.array(values)
-            assert array.dtype.kind == "U" or np.isfinite(array).all(), name
+            json.dumps(values, allow_nan=False)
 
 
 @pytest.mark.parametrize("signature", SIGNATURES)
