@@ -20,6 +20,7 @@ import pytest
 from commands import assert_refused, command
 from stub_server import MODEL, PREDICT, eventually, head_of, make_version
 
+from tf_transformer.export.manifest import EXTRA, MANIFEST
 from tf_transformer.serving import Limits, batching
 
 DOCUMENTATION = (pathlib.Path(__file__).parents[1] / "docs" / "serving.md").read_text(
@@ -45,8 +46,10 @@ def saved(echo, tmp_path_factory):
     return shutil.copytree(echo, tmp_path_factory.mktemp("saved_models") / "demo")
 
 
-def test_it_says_where_it_is_answers_curl_and_ends(saved):
-    with process(command("serve", saved, "--port=0")) as (started, lines):
+def test_it_says_where_it_is_answers_curl_and_ends(saved, tmp_path):
+    folder = shutil.copytree(saved, tmp_path / "demo")
+    (folder / "1" / EXTRA / MANIFEST).unlink()
+    with process(command("serve", folder, "--port=0", "--unverified")) as (started, lines):
         name, _, url = lines[0].rpartition(": ")
         assert name == "demo, version 1" and url.startswith("http://127.0.0.1:")
         assert lines[2] == "Ctrl-C ends it."
@@ -57,15 +60,6 @@ def test_it_says_where_it_is_answers_curl_and_ends(saved):
         started.send_signal(signal.SIGTERM)
         out, err = started.communicate(timeout=60)
         assert (started.returncode, out, err) == (0, "", "")
-
-
-def test_the_example_of_the_documentation_serves_and_asks(saved, tmp_path, monkeypatch, capsys):
-    (example,) = re.findall(r"```python\n(from [^`]*LocalServer[^`]*)```", DOCUMENTATION)
-    (tmp_path / "saved_models").mkdir()
-    (tmp_path / "saved_models" / "demo").symlink_to(saved)
-    monkeypatch.chdir(tmp_path)
-    exec(example, {})
-    assert len(capsys.readouterr().out.splitlines()) == 1
 
 
 def test_the_documentation_has_every_limit_and_its_default():
@@ -110,8 +104,7 @@ def test_what_is_cut_off_is_said(stub):
     host, port = url.removeprefix("http://").rstrip("/").split(":")
     with socket.create_connection((host, int(port)), timeout=60) as client:
         body = b'{"instances": ["wait"]}'
-        head = f"POST /v1/models/demo:predict HTTP/1.1\r\nHost: {host}\r\n"
-        client.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        client.sendall(head_of(len(body)) + body)
         with urllib.request.urlopen(f"{url}healthz", timeout=60) as response:
             assert response.status == 200
         started.send_signal(signal.SIGINT)
@@ -144,22 +137,9 @@ def test_a_port_that_is_in_use_is_named(saved, capfd):
         assert_refused(["serve", saved, f"--port={port}"], words, capfd, saved)
 
 
-def test_a_changed_file_is_named(saved, tmp_path, capfd):
-    path = tmp_path / "demo"
-    shutil.copytree(saved, path)
-    data = path / "1" / "variables" / "variables.index"
-    data.write_bytes(data.read_bytes() + b"x")
-    words = [r"variables.index: was changed after the export", "export it again"]
-    for option in ("--port=0", "--unverified"):
-        assert_refused(["serve", path, option], words, capfd, path)
-    (path / "1" / "assets.extra" / "tf_transformer.json").unlink()
-    assert_refused(["serve", path], ["has no manifest", "--unverified"], capfd, path)
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["missing"], ["missing: no SavedModel there", "tf-transformer export"]),
         (["x", "--port=70000"], ["--port", "'70000'"]),
         (["x", "--max-queue=0"], ["--max-queue", "'0'"]),
         (["x", "--max-text=1"], ["did you mean '--max-texts'"]),
