@@ -1,9 +1,8 @@
 """Runs SavedModels as a server does: restored by the graph's own operation, run in a session.
 
-A script for a process of its own, in which this package cannot be imported. Without arguments it
-reads JSON from standard input, `{"paths": […], "texts": […]}`, and prints as JSON, for each path,
-what every signature returns for the texts, and which variables restoring leaves unset. With a path
-and a signature it answers each line of standard input, texts as JSON, with a line of outputs.
+A script for a process of its own, in which this package cannot be imported. It reads
+JSON from standard input, `{"paths": […], "texts": […]}`, and prints as JSON, for each path, what
+every signature returns for the texts, and which variables restoring leaves unset.
 """
 
 import json
@@ -60,17 +59,11 @@ if __name__ == "__main__":
     sys.modules["tf_transformer"] = None  # makes importing it an error
     import tensorflow_text  # noqa: F401
 
-    if arguments := sys.argv[1:]:
-        path, name = arguments
+    job = json.load(sys.stdin)
+    results = []
+    for path in job["paths"]:
         server = Server(path)
-        for line in sys.stdin:
-            print(json.dumps(server.run(name, json.loads(line))), flush=True)
-    else:
-        job = json.load(sys.stdin)
-        results = []
-        for path in job["paths"]:
-            server = Server(path)
-            outputs = {name: server.run(name, job["texts"]) for name in server.signatures}
-            results.append({"unset": server.unset, "outputs": outputs})
-        # Standard JSON has no infinities: a server's answer must not hold one.
-        print(json.dumps(results, allow_nan=False))
+        outputs = {name: server.run(name, job["texts"]) for name in server.signatures}
+        results.append({"unset": server.unset, "outputs": outputs})
+    # Standard JSON has no infinities: a server's answer must not hold one.
+    print(json.dumps(results, allow_nan=False))

@@ -11,6 +11,13 @@ import numpy as np
 import tensorflow as tf
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
+# The codes by which gRPC says what statuses say by REST.
+CODES = {
+    400: grpc.StatusCode.INVALID_ARGUMENT, 404: grpc.StatusCode.NOT_FOUND,
+    429: grpc.StatusCode.RESOURCE_EXHAUSTED, 500: grpc.StatusCode.INTERNAL,
+    503: grpc.StatusCode.UNAVAILABLE, 504: grpc.StatusCode.DEADLINE_EXCEEDED,
+}  # fmt: skip
+
 
 class Answer:
     """An answer of the scripted server: a status, the content, and headers.
@@ -84,6 +91,10 @@ class RestServer(http.server.ThreadingHTTPServer):
         self.lock, self.over = threading.Lock(), threading.Event()
         self.url = f"http://127.0.0.1:{self.server_port}/v1/models/demo"
 
+    def refuse(self, status, message, times=1):
+        """Lets the next requests fail, as `GrpcServer.refuse` does."""
+        self.script = [Answer(status, {"error": message})] * times
+
     def process_request(self, request, client_address):
         self.connections += 1
         super().process_request(request, client_address)
@@ -111,13 +122,16 @@ class GrpcServer(prediction_service_pb2_grpc.PredictionServiceServicer):
 
     Attributes:
         requests: The messages of predictions, as they came.
-        script: (status code, details) for the next predictions.
-        url: Of the model `demo`.
+        script: Codes and details for the next predictions.
+        url: The URL of the model `demo`.
     """
 
     def __init__(self, model):
         self.model = model
         self.requests, self.script, self.url = [], [], None
+
+    def refuse(self, status, message, times=1):
+        self.script = [(CODES[status], message)] * times
 
     def Predict(self, request, context):  # noqa: N802
         self.requests.append(request)

@@ -1,10 +1,11 @@
-"""The signature `translate_document`: texts of any length, in eager Python and in a session."""
+"""The signature `translate_document`: texts of any length, in a session."""
 
+import functools
 import itertools
 
 import pytest
 import tensorflow as tf
-from graph_session import Server, values
+from graph_session import Server
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from test_sentences import split
@@ -26,19 +27,10 @@ BATCHES = {
 OUTPUTS = ("translation", "sentences", "sentence_translations", "truncated")
 
 
-@pytest.fixture(scope="module", params=["eager", "session"])
-def translate(request, in_memory, exported_version):
-    """The signature of a random model, from texts to lists."""
-    if request.param == "session":
-        server = Server(str(exported_version))
-        return lambda texts: server.run("translate_document", texts)
-
-    def translate(texts):
-        batch = [text.encode("utf-8", "surrogateescape") for text in texts]
-        found = in_memory.module.translate_document(tf.constant(batch, tf.string))
-        return {name: values(tensor.numpy()) for name, tensor in found.items()}
-
-    return translate
+@pytest.fixture(scope="module")
+def translate(exported_version):
+    """The signature of a random model in a session, from texts to lists."""
+    return functools.partial(Server(str(exported_version)).run, "translate_document")
 
 
 def rows_of(found):

@@ -3,7 +3,6 @@
 import asyncio
 import random
 
-import numpy as np
 import pytest
 from stub_server import StubModel
 
@@ -23,11 +22,7 @@ def model():
     model.go.set()
 
 
-def in_loop(coroutine):
-    asyncio.run(asyncio.wait_for(coroutine, 60))
-
-
-def submit(batcher, model, *texts, signature="serving_default"):
+def submit(batcher, model, texts, signature="serving_default"):
     """The task of a request."""
     encoded = [text.encode() for text in texts]
     request = batcher.run(model, signature, {"text": encoded}, sum(map(len, texts)))
@@ -44,11 +39,19 @@ async def until(condition):
             await asyncio.sleep(0.002)
 
 
-async def behind_a_batch(batcher, model):
-    """Keeps a thread at work until `model.go` is set."""
-    first = submit(batcher, model, "wait")
-    await until(lambda: model.batches)
-    return first
+def answers(model, requests, gather=True):
+    """The answers of requests that wait together: model, texts and perhaps a signature of each."""
+
+    async def main():
+        batcher = Batcher(1, 100, gather)
+        submit(batcher, model, ["wait"])
+        await until(lambda: model.batches)
+        tasks = [submit(batcher, *request) for request in requests]
+        await until(lambda: len(batcher) == len(requests))
+        model.go.set()
+        return [await rows(task) for task in tasks]
+
+    return asyncio.run(main())
 
 
 LONG = "x" * (MAX_CHARACTERS // 12)
@@ -66,57 +69,33 @@ LONG = "x" * (MAX_CHARACTERS // 12)
 )
 def test_a_batch_has_limits(model, gather, requests, sizes):
     assert len(LONG) < LARGE
-
-    async def main():
-        batcher = Batcher(1, 100, gather)
-        await behind_a_batch(batcher, model)
-        tasks = [submit(batcher, model, *texts) for texts in requests]
-        await until(lambda: len(batcher) == len(requests))
-        model.go.set()
-        for task, texts in zip(tasks, requests, strict=True):
-            assert await rows(task) == [text.upper().encode() for text in texts]
-
-    in_loop(main())
+    found = answers(model, [(model, texts) for texts in requests], gather)
+    assert found == [[text.upper().encode() for text in texts] for texts in requests]
     assert [len(batch) for batch in model.batches[1:]] == sizes
 
 
 def test_models_and_signatures_do_not_mix(model):
     other = StubModel("2 ")
-
-    async def main():
-        batcher = Batcher(1, 1000)
-        await behind_a_batch(batcher, model)
-        tasks = [
-            submit(batcher, model, "a"),
-            submit(batcher, other, "b"),
-            submit(batcher, model, "c", signature="other"),
-            submit(batcher, other, "d"),
-        ]
-        await until(lambda: len(batcher) == 4)
-        model.go.set()
-        assert [await rows(task) for task in tasks] == [[b"A"], [b"2 B"], [b"C"], [b"2 D"]]
-
-    in_loop(main())
+    requests = [(model, "a"), (other, "b"), (model, "c", "other"), (other, "d")]
+    assert answers(model, requests) == [[b"A"], [b"2 B"], [b"C"], [b"2 D"]]
     assert model.batches[1:] == [[b"a"], [b"c"]] and other.batches == [[b"b", b"d"]]
 
 
 def test_a_model_that_cannot_be_batched_runs_requests_alone(model):
-    async def main():
-        batcher = Batcher(1, 100)
-        await behind_a_batch(batcher, model)
-        model.run = lambda signature, inputs: {"translation": np.array([b"one row"], object)}
-        tasks = [submit(batcher, model, text) for text in "ab"]
-        await until(lambda: len(batcher) == 2)
-        model.go.set()
-        assert [await rows(task) for task in tasks] == [[b"one row"], [b"one row"]]
+    class OneRow(StubModel):
+        def run(self, *request):
+            return {name: array[:1] for name, array in super().run(*request).items()}
 
-    in_loop(main())
+    alone = OneRow()
+    assert answers(model, [(alone, "a"), (alone, "b")]) == [[b"A"], [b"B"]]
+    assert alone.batches == [[b"a", b"b"], [b"a"], [b"b"]]
 
 
 def test_a_request_that_is_cancelled_leaves_the_queue(model):
     async def main():
         batcher = Batcher(1, 2)
-        await behind_a_batch(batcher, model)
+        submit(batcher, model, ["wait"])
+        await until(lambda: model.batches)
         first, second = (submit(batcher, model, text) for text in "ab")
         await until(lambda: len(batcher) == 2)
         with pytest.raises(QueueFullError):
@@ -128,7 +107,7 @@ def test_a_request_that_is_cancelled_leaves_the_queue(model):
         model.go.set()
         assert await rows(first) == [b"A"] and await rows(third) == [b"D"]
 
-    in_loop(main())
+    asyncio.run(main())
     assert model.batches[1:] == [[b"a", b"d"]]
 
 
@@ -138,9 +117,7 @@ def test_many_threads_get_their_own_rows(model):
         for _ in range(60):
             texts = [str(rng.random()) for _ in range(rng.randint(0, 5))]
             texts += ["y" * LARGE] * (rng.random() < 0.1)
-            task = submit(
-                batcher, model, *texts, signature=rng.choice(["serving_default", "other"])
-            )
+            task = submit(batcher, model, texts, rng.choice(["serving_default", "other"]))
             if rng.random() < 0.2:
                 await asyncio.sleep(0)
                 task.cancel()
@@ -151,5 +128,5 @@ def test_many_threads_get_their_own_rows(model):
         batcher = Batcher(3, 1000)
         await asyncio.gather(*(ask(batcher, seed) for seed in range(16)))
 
-    in_loop(main())
+    asyncio.run(main())
     assert len(model.batches) < 16 * 60

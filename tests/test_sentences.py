@@ -115,11 +115,6 @@ def test_sentences_are_found():
         assert [sentence for sentence, _ in found] == [part.strip() for part in marked.split("¦")]
 
 
-def test_white_space_has_no_sentence():
-    for text in ("", " ", "\n", "\r\n \t\u3000\u2028\n"):
-        assert split(text) == [(text, [])]
-
-
 def test_every_line_break_ends_a_sentence():
     # Even where a full stop before it ends none.
     for text in ("a", "Mr.", "1.", "J.", "am 3.", "no."):

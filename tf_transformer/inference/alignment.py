@@ -26,14 +26,9 @@ def choose_alignment(
 ) -> Alignment | None:
     """Chooses the layer whose attention agrees best with `linked_tokens`.
 
-    Args:
-        model: The model, built.
-        source_tokenizer, target_tokenizer: Its tokenizers.
-        pairs: Sources and their translations, of which at most a thousand are used.
-        max_length: Tokens that each side may have, its end included.
-
-    Returns:
-        The alignment; `default_alignment` if no tokens are linked; None unless `can_align`.
+    At most a thousand of the `pairs` of sources and translations are used. Each side may have
+    `max_length` tokens, its end included. Returns `default_alignment` if no tokens are linked, and
+    None unless `can_align`.
     """
     readers = [TextReader(each, max_length) for each in (source_tokenizer, target_tokenizer)]
     if not can_align(model, *readers):
@@ -77,9 +72,7 @@ def linked_tokens(
 
     How often is measured by Dice's coefficient: twice the number of pairs that have both, over the
     numbers of pairs that have each. A token that its sentence has more than once has no link.
-
-    Returns:
-        The indices of source and target tokens in each pair.
+    Returns the indices of source and target tokens in each pair.
     """
     num_sources, num_targets, num_both = Counter(), Counter(), Counter()
     for source, target in zip(map(set, sources), map(set, targets), strict=True):

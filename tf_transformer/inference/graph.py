@@ -121,8 +121,7 @@ class ExportTranslator(tf.Module):
             align = functools.partial(forced.align, alignment=search.alignment)
             self.align = _function(*_PAIRS)(align)
         # For those who call the loaded object: any beam, and the parts that XLA can compile.
-        self.greedy = _function(_TEXT, _LENGTH_PENALTY)(steps.greedy)
-        self.beam = steps.beam
+        self.greedy, self.beam = steps.greedy, steps.beam
         self.fixed_greedy, self.fixed_beam = steps.searches(is_fixed=True)
         self.tokenize = _function(_TEXT)(steps.tokenize)
         self.detokenize = _function(*_HYPOTHESES, tf.TensorSpec([None], tf.bool))(
@@ -146,7 +145,10 @@ class _Steps:
         self.source = TextReader(source_tokenizer, search.max_length, search.fold_capitals)
         self.target = TextReader(target_tokenizer, search.max_length)
         self._search_greedily, self._search_beam = self.searches(is_fixed=False)
-        self.beam = _function(_TEXT, *_BEAM)(self._beam)
+        self.greedy = _function(_TEXT, _LENGTH_PENALTY)(
+            functools.partial(self._texts, self._search_greedily)
+        )
+        self.beam = _function(_TEXT, *_BEAM)(functools.partial(self._texts, self._search_beam))
 
     def translate(self, text):
         """The signature `serving_default`, with the one output that servers return flat."""
@@ -179,15 +181,10 @@ class _Steps:
         """The signature `translate_document`: texts of any length, sentence by sentence."""
         return self._translate_sentences(split_sentences(text), self.source.all_tokens)
 
-    def greedy(self, text, length_penalty):
+    def _texts(self, search, text, *options):
+        """The texts that a search finds, with their numbers: see `detokenize`."""
         source_ids, limits, source_truncated = self.tokenize(text)
-        found = self._search_greedily(source_ids, limits, length_penalty)
-        return self.detokenize(found, source_truncated)
-
-    def _beam(self, text, beam_size, length_penalty, n_best):
-        source_ids, limits, source_truncated = self.tokenize(text)
-        found = self._search_beam(source_ids, limits, beam_size, length_penalty, n_best)
-        return self.detokenize(found, source_truncated)
+        return self.detokenize(search(source_ids, limits, *options), source_truncated)
 
     def _translate_sentences(self, sentences, tokenize):
         limit = self.source.max_tokens

@@ -1,6 +1,7 @@
 """The results of a translator; importing them loads no TensorFlow, so a client uses them too."""
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -43,6 +44,11 @@ class TargetProbability(NamedTuple):
     num_tokens: int
     truncated: bool
 
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> "TargetProbability":
+        """Makes one of what the signature `score` returns for a pair."""
+        return cls(*(row[name] for name in cls._fields))
+
 
 class AlignedPair(NamedTuple):
     """How much each token of a translation attends to each token of its source.
@@ -58,3 +64,27 @@ class AlignedPair(NamedTuple):
     target_subwords: list[str]
     attention: np.ndarray
     truncated: bool
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> "AlignedPair":
+        """Makes one of what the signature `align` returns for a pair, without padding."""
+        sources, targets = row["source_subwords"], row["target_subwords"]
+        num_sources, num_targets = row["source_lengths"], row["target_lengths"]
+        # Without any target there is no row that tells the number of columns.
+        weights = np.array(row["attention"], np.float32).reshape(len(targets), len(sources))
+        weights = weights[:num_targets, :num_sources]
+        return cls(sources[:num_sources], targets[:num_targets], weights, row["truncated"])
+
+
+def rows_of(outputs: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Returns the outputs of a signature, by name, for each text of its batch."""
+    rows = zip(*outputs.values(), strict=True)
+    return [dict(zip(outputs, row, strict=True)) for row in rows]
+
+
+def as_lists(array: np.ndarray) -> list:
+    """Returns an array as nested lists, in which bytes are text; matrices of numbers stay."""
+    if array.dtype != object:
+        return array.tolist() if array.ndim < 3 else list(array)
+    decode = np.vectorize(lambda text: text.decode("utf-8", "replace"), otypes=[object])
+    return decode(array).tolist()

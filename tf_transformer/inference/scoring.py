@@ -6,7 +6,6 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tf_transformer.decoding.cache import TranslationModel
-from tf_transformer.inference.results import AlignedPair, TargetProbability
 from tf_transformer.inference.tokens import TextReader, valid_utf8
 
 
@@ -138,25 +137,3 @@ class TeacherForcing:
         begins = tf.fill([target.nrows(), 1], self._target.tokenizer.bos_id)
         target_ids = self._target.padded(tf.concat([begins, target], axis=1))
         return {"source_ids": self._source.padded(source), "target_ids": target_ids}
-
-
-def target_probabilities(found: dict[str, tf.Tensor]) -> list[TargetProbability]:
-    """Makes Python objects of what `TeacherForcing.score` returns."""
-    columns = (found[name].numpy().tolist() for name in TargetProbability._fields)
-    return [TargetProbability(*row) for row in zip(*columns, strict=True)]
-
-
-def aligned_pairs(found: dict[str, tf.Tensor]) -> list[AlignedPair]:
-    """Makes Python objects of what `TeacherForcing.align` returns, without padding."""
-    names = (*AlignedPair._fields, "source_lengths", "target_lengths")
-    return [
-        AlignedPair(
-            [word.decode("utf-8", "replace") for word in source[:num_sources]],
-            [word.decode("utf-8", "replace") for word in target[:num_targets]],
-            attention[:num_targets, :num_sources],
-            bool(truncated),
-        )
-        for source, target, attention, truncated, num_sources, num_targets in zip(
-            *(found[name].numpy() for name in names), strict=True
-        )
-    ]

@@ -20,16 +20,14 @@ def translate_in_order(
     translate: Callable[[list[S]], list[T]],
     batch_size: int,
     threads: int,
-    length: Callable[[S], int] = len,
 ) -> Iterator[T]:
     """Translates any number of texts in parallel batches, and yields in the texts' order.
 
     Args:
-        texts: The texts, or pairs of texts, of which a few batches are read ahead.
+        texts: The texts, or tuples of texts, of which a few batches are read ahead.
         translate: Translates a batch; it is called from several threads.
         batch_size: Texts in a batch. Texts of like length go together.
         threads: Batches at a time.
-        length: Returns the length of a text.
     """
     if batch_size < 1:
         raise ValueError(f"batch_size must be at least 1; received {batch_size}.")
@@ -43,7 +41,7 @@ def translate_in_order(
     before = []  # batches of the group before, as indices, and their futures
     try:
         while group or before:
-            order = sorted(range(len(group)), key=lambda i: length(group[i]), reverse=True)
+            order = sorted(range(len(group)), key=lambda i: _length(group[i]), reverse=True)
             batches = [order[i : i + batch_size] for i in range(0, len(order), batch_size)]
             jobs = [(batch, pool.submit(translate, [group[i] for i in batch])) for batch in batches]
             group = list(itertools.islice(texts, group_size))
@@ -55,6 +53,10 @@ def translate_in_order(
             before = jobs
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def _length(row: str | tuple[str, ...]) -> int:
+    return len(row) if isinstance(row, str) else sum(map(len, row))
 
 
 def num_cores() -> int:

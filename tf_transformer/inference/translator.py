@@ -1,10 +1,11 @@
 """The translator: text in, text out, from a model in memory or a SavedModel on disk."""
 
 import contextlib
+import functools
 import operator
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -16,8 +17,9 @@ from tf_transformer.inference.results import (
     AlignedPair,
     TargetProbability,
     Translation,
+    as_lists,
+    rows_of,
 )
-from tf_transformer.inference.scoring import aligned_pairs, target_probabilities
 from tf_transformer.inference.streams import num_cores, translate_in_order
 from tf_transformer.inference.versions import SavedModelError, find_saved_model
 from tf_transformer.inference.xla import compiled_search
@@ -47,7 +49,9 @@ class Translator:
         self.module = module
         self._threads = threads or num_cores()
         self._settings = {name: value.numpy().item() for name, value in module.settings.items()}
-        self._compiled: dict[tuple[int, int], Callable] | None = {} if xla else None
+        self._compiled = (
+            functools.cache(functools.partial(compiled_search, module)) if xla else None
+        )
         self._compiling = threading.Lock()
 
     @classmethod
@@ -207,7 +211,7 @@ class Translator:
         Raises:
             ValueError: The numbers of sources and targets differ, or the model cannot score.
         """
-        return self._of_pairs("score", target_probabilities, sources, targets, batch_size)
+        return self._of_pairs("score", TargetProbability.of, sources, targets, batch_size)
 
     def align(
         self, sources: Iterable[str], targets: Iterable[str], batch_size: int = 64
@@ -216,30 +220,28 @@ class Translator:
 
         `visualization.plot_alignment` draws one. Arguments and errors are those of `score`.
         """
-        return self._of_pairs("align", aligned_pairs, sources, targets, batch_size)
+        return self._of_pairs("align", AlignedPair.of, sources, targets, batch_size)
 
-    def _of_pairs(self, name, objects_of, sources, targets, batch_size):
+    def _of_pairs(self, name, result_of, sources, targets, batch_size):
         function = getattr(self.module, name, None)
         if function is None:
             raise ValueError(f"the model of this translator has no {name}.")
         pairs = zip(_checked(sources), _checked(targets), strict=True)
 
         def run_batch(batch):
-            return objects_of(function(*(_constant(side) for side in zip(*batch, strict=True))))
+            found = function(*map(_constant, zip(*batch, strict=True)))
+            rows = rows_of({name: as_lists(tensor.numpy()) for name, tensor in found.items()})
+            return [result_of(row) for row in rows]
 
-        def length(pair):
-            return sum(map(len, pair))
-
-        return list(translate_in_order(pairs, run_batch, batch_size, self._threads, length))
+        return list(translate_in_order(pairs, run_batch, batch_size, self._threads))
 
     def _translate(self, texts, n_best, batch_size, beam_size, length_penalty):
         """Translates one batch; returns lists of `Translation`."""
-        batch, sizes = _constant(texts), (beam_size, n_best)
-        if self._compiled is not None:
+        batch = _constant(texts)
+        if self._compiled:
             with self._compiling:
-                if sizes not in self._compiled:
-                    self._compiled[sizes] = compiled_search(self.module, *sizes)
-            found = self._compiled[sizes](batch, length_penalty, batch_size)
+                search = self._compiled(beam_size, n_best)
+            found = search(batch, length_penalty, batch_size)
         elif beam_size == 1:
             found = self.module.greedy(batch, length_penalty)
         else:

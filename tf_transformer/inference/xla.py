@@ -16,9 +16,8 @@ _SHORTEST = 16  # tokens; shorter sources are padded to it
 def compiled_search(module: Any, beam_size: int, n_best: int) -> Callable:
     """Returns the search of a translator for one beam size; XLA compiles it when it is called.
 
-    Returns:
-        `(text (B,), length_penalty, batch_size)` to what `module.beam` returns. Batches are padded
-        to one of few shapes, of at most `batch_size` rows, since XLA compiles for each of them.
+    It takes `(text (B,), length_penalty, batch_size)` and returns what `module.beam` does. Batches
+    are padded to one of few shapes, of at most `batch_size` rows: XLA compiles for each of them.
     """
 
     @tf.function(input_signature=SEARCH_SPECS, autograph=False)

@@ -4,7 +4,7 @@ import asyncio
 import concurrent.futures
 import dataclasses
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -59,22 +59,18 @@ class Batcher:
         threads: The number of batches that run at a time.
         max_queue: The number of requests that may wait.
         gather: Whether requests share batches at all.
-        observe: Is called with the number of texts of each batch that has run.
+
+    Attributes:
+        num_batches, num_texts: What has run so far.
     """
 
-    def __init__(
-        self,
-        threads: int,
-        max_queue: int,
-        gather: bool = True,
-        observe: Callable[[int], None] = lambda texts: None,
-    ) -> None:
+    def __init__(self, threads: int, max_queue: int, gather: bool = True) -> None:
         self._pool = concurrent.futures.ThreadPoolExecutor(threads + 1, "batches")
         self._threads = threads
         self._running = self._running_large = 0
         self._max_queue = max_queue
         self._max_texts = MAX_TEXTS if gather else 0
-        self._observe = observe
+        self.num_batches = self.num_texts = 0
         self._queue: dict[_Job, None] = {}  # in the order of their arrival
         self._tasks: set[asyncio.Task] = set()
 
@@ -85,16 +81,8 @@ class Batcher:
     async def run(self, model: Any, signature: str, inputs: Inputs, characters: int) -> Outputs:
         """Runs a request on a `SavedModelSession`; the arrays have a row for each text.
 
-        The request leaves the queue if the caller is cancelled.
-
-        Args:
-            model: The model.
-            signature: A signature of the model.
-            inputs: The same number of texts for each input of the signature.
-            characters: The number of characters of all texts together.
-
-        Raises:
-            QueueFullError: Too many requests wait already.
+        `inputs` has the same number of texts for each input of the signature; `characters` is the
+        length of all together. The request leaves the queue if the caller is cancelled.
         """
         if len(self._queue) >= self._max_queue:
             raise QueueFullError
@@ -169,7 +157,8 @@ class Batcher:
                 else:
                     await self._answer([job])
             return
-        self._observe(total)
+        self.num_batches += 1
+        self.num_texts += total
         start = 0
         for job in jobs:
             rows = {name: array[start : start + job.texts] for name, array in outputs.items()}

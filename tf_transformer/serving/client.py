@@ -1,11 +1,15 @@
 """The client of a translator that TensorFlow Serving or `tf-transformer serve` serves."""
 
+import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from tf_transformer.inference.results import MISSING_SCORE, AlignedPair, TargetProbability
+from tf_transformer.inference.results import (
+    MISSING_SCORE,
+    AlignedPair,
+    TargetProbability,
+    rows_of,
+)
 from tf_transformer.inference.streams import translate_in_order
 from tf_transformer.serving.transports import GrpcServer, RestServer, UnexpectedAnswerError
 
@@ -97,11 +101,11 @@ class Client:
 
     def score(self, sources: Texts, targets: Texts) -> TargetProbability | list[TargetProbability]:
         """Returns the probability of a given translation, or of each in a list."""
-        return self._results("score", _probability, sources, targets)
+        return self._results("score", TargetProbability.of, sources, targets)
 
     def align(self, sources: Texts, targets: Texts) -> AlignedPair | list[AlignedPair]:
         """Returns which words of a source belong to which words of a given translation."""
-        return self._results("align", _aligned, sources, targets)
+        return self._results("align", AlignedPair.of, sources, targets)
 
     def status(self) -> list[dict[str, Any]]:
         """Returns the state of the versions, as TensorFlow Serving's REST API has it.
@@ -135,23 +139,19 @@ class Client:
         if any(isinstance(column, str) for column in columns):
             raise TypeError("give lists of str; a str would be read letter by letter.")
         rows = (tuple(map(_valid, row)) for row in zip(*columns, strict=True))
-
-        def request(batch: list[tuple[str, ...]]) -> list[Any]:
-            return self._request(signature, result, batch)
-
-        return translate_in_order(rows, request, self._batch_size, self._connections, _length)
+        request = functools.partial(self._request, signature, result)
+        return translate_in_order(rows, request, self._batch_size, self._connections)
 
     def _request(self, signature: str, result: "_Result", rows: list[tuple[str, ...]]) -> list[Any]:
         """Returns the result of each row, from one request unless they have many characters."""
-        if len(rows) > 1 and sum(map(_length, rows)) > _REQUEST_CHARACTERS:
+        if len(rows) > 1 and sum(len(text) for row in rows for text in row) > _REQUEST_CHARACTERS:
             halves = rows[: len(rows) // 2], rows[len(rows) // 2 :]
             return [found for half in halves for found in self._request(signature, result, half)]
         names = ("text",) if len(rows[0]) == 1 else ("source", "target")
         inputs = dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
         outputs = self._server.predict(signature, inputs)
         try:
-            columns = zip(rows, *outputs.values(), strict=True)
-            return [result(dict(zip(outputs, row, strict=True))) for _, *row in columns]
+            return [result(row) for _, row in zip(rows, rows_of(outputs), strict=True)]
         except (AttributeError, KeyError, TypeError, ValueError):
             what = f"the answer to {signature} is not as expected: {outputs!r}"
             raise UnexpectedAnswerError(self._server.where, what) from None
@@ -172,32 +172,10 @@ def _hypotheses(row: dict[str, Any]) -> list[Hypothesis]:
 
 def _document(row: dict[str, Any]) -> DocumentTranslation:
     # A batch pads its documents to the same number of sentences.
-    pairs = zip(row["sentences"], row["sentence_translations"], strict=True)
-    sentences = [pair for pair in pairs if pair[0]]
-    sources, translations = [s for s, _ in sentences], [t for _, t in sentences]
-    return DocumentTranslation(row["translation"], sources, translations, row["truncated"])
-
-
-def _probability(row: dict[str, Any]) -> TargetProbability:
-    return TargetProbability(row["log_prob"], row["num_tokens"], row["truncated"])
-
-
-def _aligned(row: dict[str, Any]) -> AlignedPair:
-    source, target = row["source_subwords"], row["target_subwords"]
-    source_length, target_length = row["source_lengths"], row["target_lengths"]
-    # Without any target there is no row that tells the number of columns.
-    weights = np.array(row["attention"], np.float32).reshape(len(target), len(source))
-    return AlignedPair(
-        source[:source_length],
-        target[:target_length],
-        weights[:target_length, :source_length],
-        row["truncated"],
-    )
+    sentences = [sentence for sentence in row["sentences"] if sentence]
+    translations = row["sentence_translations"][: len(sentences)]
+    return DocumentTranslation(row["translation"], sentences, translations, row["truncated"])
 
 
 def _valid(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
-
-
-def _length(row: tuple[str, ...]) -> int:
-    return sum(map(len, row))

@@ -85,18 +85,17 @@ def translate_with_ctranslate2(
         if data.get("fold_capitals"):
             folded = fold_capitals(tf.constant(lines, tf.string)).numpy()
             lines = [line.decode() for line in folded]
-        subwords = source.encode(lines, out_type=str)
         results = translator.translate_batch(
-            [tokens for tokens in subwords if tokens],
+            source.encode(lines, out_type=str),
             max_batch_size=_BATCH_SIZE,
             beam_size=beam_size,
             length_penalty=length_penalty,
             max_input_length=data["max_length"],
             max_decoding_length=data["max_length"],
         )
-        found = (target.decode(result.hypotheses[0]) for result in results)
-        for tokens in subwords:
-            yield [Translation(next(found) if tokens else "", 0.0, 0.0, 0, False, False)]
+        for result in results:
+            text = target.decode(result.hypotheses[0])
+            yield [Translation(text, 0.0, 0.0, 0, False, False)]
 
     return [best.text for (best,) in in_sentences(iter(texts), translate)]
 

@@ -23,6 +23,7 @@ from starlette.routing import Route
 from tensorflow.core.protobuf.meta_graph_pb2 import SignatureDef
 from tensorflow_serving.apis import get_model_metadata_pb2
 
+from tf_transformer.inference.results import rows_of
 from tf_transformer.serving.batching import Batcher, Outputs, QueueFullError
 from tf_transformer.serving.limits import Limits
 from tf_transformer.serving.versions import Version, Versions
@@ -52,23 +53,20 @@ class RestApi:
         self._limits = limits
         self.cut_off = 0
         self._counts: collections.Counter[str] = collections.Counter()
-        self.batcher = Batcher(threads, limits.max_queue, batching, self._count_batch)
+        self.batcher = Batcher(threads, limits.max_queue, batching)
 
     def application(self, hosts: Sequence[str]) -> Starlette:
         """Returns the ASGI application for requests to these host names."""
-        model, version = "/v1/models/{model}", "/v1/models/{model}/versions/{version}"
+        routes = [
+            Route("/healthz", self._health),
+            Route("/metrics", self._metrics),
+            Route("/", self._page),
+        ]
+        for path in ("/v1/models/{model}", "/v1/models/{model}/versions/{version}"):
+            routes.append(Route(f"{path}:predict", self._predict, methods=["POST"]))
+            routes += [Route(f"{path}/metadata", self._metadata), Route(path, self._status)]
         return Starlette(
-            routes=[
-                Route(f"{version}:predict", self._predict, methods=["POST"]),
-                Route(f"{model}:predict", self._predict, methods=["POST"]),
-                Route(f"{version}/metadata", self._metadata),
-                Route(f"{model}/metadata", self._metadata),
-                Route(version, self._status),
-                Route(model, self._status),
-                Route("/healthz", self._health),
-                Route("/metrics", self._metrics),
-                Route("/", self._page),
-            ],
+            routes=routes,
             middleware=[Middleware(TrustedHostMiddleware, hosts, False)],
             exception_handlers=dict.fromkeys((HTTPException, *_REFUSALS, Exception), self._refuse),
         )
@@ -155,12 +153,13 @@ class RestApi:
 
     async def _metrics(self, request: Request) -> Response:
         """Answers in the text format of Prometheus."""
-        metrics = {**self._counts, "queue_length": len(self.batcher)}
+        metrics = {
+            **self._counts,
+            "batches_total": self.batcher.num_batches,
+            "batch_texts_total": self.batcher.num_texts,
+            "queue_length": len(self.batcher),
+        }
         return PlainTextResponse("".join(f"tf_transformer_{k} {v}\n" for k, v in metrics.items()))
-
-    def _count_batch(self, texts: int) -> None:
-        self._counts["batches_total"] += 1
-        self._counts["batch_texts_total"] += texts
 
     async def _page(self, request: Request) -> Response:
         text = _PAGE.read_text(encoding="utf-8")
@@ -189,9 +188,6 @@ def parse(
     Returns:
         The signature, the same number of texts for each of its inputs, and whether the request has
         the row form, which its answer has then too.
-
-    Raises:
-        HTTPException: The body is not a request of this model.
     """
     try:
         content = orjson.loads(body)
@@ -232,8 +228,7 @@ def predictions(outputs: Outputs, is_row: bool) -> dict[str, Any]:
         return {"predictions" if is_row else "outputs": values}
     if not is_row:
         return {"outputs": outputs}
-    rows = zip(*outputs.values(), strict=True)
-    return {"predictions": [dict(zip(outputs, row, strict=True)) for row in rows]}
+    return {"predictions": rows_of(outputs)}
 
 
 def to_json(content: Any) -> bytes:

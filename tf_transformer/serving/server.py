@@ -90,11 +90,7 @@ class LocalServer:
     def run(self, started: Callable[[], None] = lambda: None) -> bool:
         """Serves until SIGTERM or SIGINT comes, and then until all requests are answered.
 
-        Args:
-            started: Is called when the server listens.
-
-        Returns:
-            Whether all requests were answered in time.
+        Calls `started` when the server listens. Returns whether all were answered in time.
         """
         self._start()
 

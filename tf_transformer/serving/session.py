@@ -33,11 +33,6 @@ class SavedModelSession:
 
     Attributes:
         signatures: The `SignatureDef` of each signature, whose `inputs` and `outputs` are named.
-
-    Raises:
-        OSError: The SavedModel cannot be read.
-        ValueError: The folder holds no SavedModel.
-        tf.errors.OpError: The SavedModel is damaged, or has an operation that is not registered.
     """
 
     def __init__(self, folder: str | os.PathLike[str], threads: int | None = None) -> None:
@@ -74,9 +69,8 @@ class SavedModelSession:
         """Yields a signature and its inputs for each record, or for each signature without records.
 
         Raises:
-            ValueError: TensorFlow Serving could not replay a record, or there are too many.
-            tf.errors.OpError: The file is damaged.
-            google.protobuf.message.DecodeError: A record is not a `PredictionLog`.
+            ValueError: TensorFlow Serving could not replay a record, or there are too many. Damaged
+                files and records raise the errors of TensorFlow and Protocol Buffers.
         """
         path = self.folder / WARM_UP
         if not path.exists():

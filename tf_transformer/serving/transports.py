@@ -7,9 +7,10 @@ import urllib.parse
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import urllib3
 from urllib3.exceptions import HTTPError, ReadTimeoutError
+
+from tf_transformer.inference.results import as_lists
 
 _CONNECT_SECONDS = 5.0
 _LONGEST_RETRY_AFTER = 30.0
@@ -183,8 +184,7 @@ class GrpcServer:
         request = predict_pb2.PredictRequest(model_spec=self._spec)
         request.model_spec.signature_name = signature
         for name, texts in inputs.items():
-            encoded = np.array([text.encode() for text in texts], object)
-            request.inputs[name].CopyFrom(tf.make_tensor_proto(encoded, tf.string))
+            request.inputs[name].CopyFrom(tf.make_tensor_proto(texts, tf.string))
         try:
             found = self._stub.Predict(request, timeout=self._timeout).outputs
         except grpc.RpcError as error:
@@ -194,9 +194,7 @@ class GrpcServer:
             if code == "UNAVAILABLE" and "connect" in message:
                 kind = UnreachableError
             raise kind(self.where, f"{code}: {message}") from None
-        arrays = {name: tf.make_ndarray(tensor) for name, tensor in found.items()}
-        text = np.vectorize(bytes.decode, otypes=[object])
-        return {k: (text(a) if a.dtype == object else a).tolist() for k, a in arrays.items()}
+        return {name: as_lists(tf.make_ndarray(tensor)) for name, tensor in found.items()}
 
     def close(self) -> None:
         self._channel.close()
