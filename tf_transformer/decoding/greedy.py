@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tf_transformer.decoding.cache import Cache, DecodeStep, split_cache
 from tf_transformer.decoding.compaction import run_search
+from tf_transformer.decoding.protocol import Cache, DecodeStep, split_cache
 from tf_transformer.decoding.result import Hypotheses, append_ids, beam_score, require_possible
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import tensorflow as tf
 
-from tf_transformer.decoding.cache import TranslationModel
+from tf_transformer.decoding.protocol import TranslationModel
 from tf_transformer.inference.scoring import Alignment, TeacherForcing, can_align, default_alignment
 from tf_transformer.inference.tokens import TextReader
 from tf_transformer.tokenizers import GraphTokenizer

@@ -11,8 +11,8 @@ import tensorflow as tf
 import tensorflow_text  # noqa: F401
 
 from tf_transformer.decoding.beam import beam_search
-from tf_transformer.decoding.cache import TranslationModel
 from tf_transformer.decoding.greedy import greedy_search
+from tf_transformer.decoding.protocol import TranslationModel
 from tf_transformer.decoding.result import Hypotheses, output_limits
 from tf_transformer.inference.document import translate_sentences
 from tf_transformer.inference.results import MISSING_SCORE
