@@ -5,12 +5,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-<<<<<<< ours
-from tf_transformer.decoding.cache import TranslationModel
-=======
 from tf_transformer.decoding.protocol import TranslationModel
-from tf_transformer.inference.results import AlignedPair, TargetProbability
->>>>>>> theirs
 from tf_transformer.inference.tokens import TextReader, valid_utf8
 
 
