@@ -54,8 +54,8 @@ class TokenizedText:
             source_tokenizer: Tokenizer of the sources.
             target_tokenizer: Tokenizer of the targets.
             max_length: Most tokens of a sentence, the end included.
-            cache_dir: Directory in which the ids are kept, and found again by any run that needs
-                the same; None to keep them in memory.
+            cache_dir: Directory of ids, which any run with the same input finds again; None to
+                keep the ids in memory.
 
         Raises:
             DataError: If all pairs are too long, the cache cannot be written, or a tokenizer gives
