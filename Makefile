@@ -27,9 +27,10 @@ $(VENV)/.installed: $(VENV)/bin/pip pyproject.toml requirements.txt
 	@$(VENV)/bin/pip install --quiet --disable-pip-version-check --editable .
 	@touch $@
 
-$(VENV)/.installed-dev: $(VENV)/.installed requirements-dev.txt
-	@echo "== installing what the tests need"
-	@$(VENV)/bin/pip install --quiet --disable-pip-version-check --editable .[dev]
+# For the tests (dev) and the server (serve).
+$(VENV)/.installed-%: $(VENV)/.installed requirements-%.txt
+	@echo "== installing the packages of requirements-$*.txt"
+	@$(VENV)/bin/pip install --quiet --disable-pip-version-check --editable .[$*]
 	@touch $@
 
 demo: $(VENV)/.installed
@@ -50,10 +51,6 @@ demo: $(VENV)/.installed
 	@paste -d '|' $(RUN)/sample.txt $(RUN)/sample.out.txt | awk -F'|' '{print $$1; print "    " $$2}'
 	@echo "== your turn: echo 'Wo ist der Bahnhof?' | $(VENV)/bin/tf-transformer translate $(SAVED)"
 	@echo "== or in a browser: make serve"
-
-$(VENV)/.installed-serve: $(VENV)/.installed requirements-serve.txt
-	@$(VENV)/bin/pip install --quiet --disable-pip-version-check --editable .[serve]
-	@touch $@
 
 serve: $(VENV)/.installed-serve
 	@$(VENV)/bin/tf-transformer serve $(SAVED)

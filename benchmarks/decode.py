@@ -12,18 +12,18 @@ engine truncates them after `--tokens` tokens.
 """
 
 import argparse
+import contextlib
 import json
 import multiprocessing
 import pathlib
-import re
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable
-from multiprocessing.connection import Connection
 from typing import Any
 
+import engine
 from texts import read_texts
 
 Translate = Callable[[list[str], int, int], int]  # (texts, batch size, beam size) -> tokens
@@ -86,7 +86,7 @@ def write_models(
         if run:
             source, target = restore_tokenizers(run)
         else:
-            source = target = train_tokenizer(sentences)
+            source = target = tt.SentencePieceTokenizer.train(sentences, 8000)
         config = tt.preset(preset, source.vocab_size, target.vocab_size)
         model = build_model(with_tokenizers(config, source, target))
         max_length = options.tokens + 1
@@ -110,18 +110,6 @@ def has_sizes_of(preset: str, config: Any) -> bool:
     from sizes import PRESETS
 
     return all(getattr(config, name) == size for name, size in PRESETS[preset].items())
-
-
-def train_tokenizer(sentences: list[str]) -> Any:
-    """Trains a tokenizer of 8,000 subwords, or of fewer if the sentences do not have that many."""
-    from tf_transformer import SentencePieceTokenizer
-    from tf_transformer.errors import ConfigError
-
-    try:
-        return SentencePieceTokenizer.train(sentences, 8000)
-    except ConfigError as error:
-        limit = re.findall(r"\d+", str(error))[-1]  # the message ends with it
-        return SentencePieceTokenizer.train(sentences, int(limit))
 
 
 # Engines: functions that open a folder and return a `Translate`
@@ -192,40 +180,44 @@ def engines() -> dict[str, tuple]:
     return table
 
 
-def serve(
-    pipe: Connection, function: Callable[..., Translate], folder: str, arguments: list
-) -> None:
-    """Runs one engine in its process, and answers each job with tokens and seconds."""
-    translate = function(folder, *arguments)
-    while (job := pipe.recv()) is not None:
+def timed(function: Callable[..., Translate], *arguments: Any) -> Callable:
+    """Opens one engine; returns a function that gives the tokens and seconds of a job."""
+    translate = function(*arguments)
+
+    def run(*job):
         started = time.perf_counter()
         tokens = translate(*job)
-        pipe.send((tokens, time.perf_counter() - started))
+        return tokens, time.perf_counter() - started
+
+    return run
 
 
 def compare(
     preset: str, options: argparse.Namespace, sentences: list[str], folder: str
 ) -> dict[str, Any]:
     """Returns the tokens a second of all engines for each beam size and batch size."""
-    context = multiprocessing.get_context("spawn")
-    pipes, processes = {}, []
-    for name, (function, *arguments) in engines().items():
-        pipes[name], theirs = context.Pipe()
-        processes.append(
-            context.Process(target=serve, args=(theirs, function, folder, arguments), daemon=True)
-        )
-        processes[-1].start()
+    with contextlib.ExitStack() as processes:
+        asked = {
+            name: processes.enter_context(engine.process(timed, function, folder, *arguments))
+            for name, (function, *arguments) in engines().items()
+        }
+        return measure(asked, preset, options, sentences)
+
+
+def measure(
+    asked: dict[str, Callable], preset: str, options: argparse.Namespace, sentences: list[str]
+) -> dict[str, Any]:
+    """Returns the cells of `compare`, for engines that take turns."""
     cells = {}
     for batch_size in options.batch_sizes:
         count = SENTENCES.get(batch_size, 4 * batch_size)
         count = max(batch_size, int(count * options.share / (4 if preset == "base" else 1)))
         texts = sentences[:count]
         for beam_size in options.beam_sizes:
-            speeds = {name: [] for name in pipes}
+            speeds = {name: [] for name in asked}
             for round_number in range(-1, options.rounds):  # the first warms up
-                for name, pipe in pipes.items():
-                    pipe.send((texts, batch_size, beam_size))
-                    tokens, seconds = pipe.recv()
+                for name, translate in asked.items():
+                    tokens, seconds = translate(texts, batch_size, beam_size)
                     if round_number >= 0:
                         speeds[name].append(tokens / seconds)
             search = "greedy" if beam_size == 1 else f"beam{beam_size}"
@@ -234,10 +226,6 @@ def compare(
             print(
                 f"{cell:20s} " + "  ".join(f"{k} {v}" for k, v in cells[cell].items()), flush=True
             )
-    for pipe in pipes.values():
-        pipe.send(None)
-    for process in processes:
-        process.join()
     return cells
 
 

@@ -28,7 +28,7 @@ LENGTHS = (6, 9, 12, 15, 18, 22, 30, 1000)
 # Sentences in a group; BLEU of fewer means little.
 FEWEST = 20
 # The parts of the package that decide what a run learns.
-OF_TRAINING = ("config", "data", "layers", "models", "tokenizers", "training")
+OF_TRAINING = ("data", "layers", "models", "runs", "tokenizers", "training")
 FILES = ("train_source", "train_target", "validation_source", "validation_target")
 
 
@@ -108,7 +108,8 @@ def train(name: str, run_dir: pathlib.Path, options: argparse.Namespace) -> None
 def made_by(options: argparse.Namespace) -> str:
     """Returns what decides the result of a training: budget, files and code."""
     package, digest = pathlib.Path(tf_transformer.__file__).parent, hashlib.sha256()
-    for path in sorted(path for part in OF_TRAINING for path in (package / part).rglob("*.py")):
+    parts = (path for part in OF_TRAINING for path in (package / part).rglob("*.py"))
+    for path in (package / "config.py", *sorted(parts)):
         digest.update(path.read_bytes())
     given = {name: getattr(options, name) for name in ("minutes", "steps", *FILES)}
     return json.dumps({**given, "code": digest.hexdigest()})

@@ -11,7 +11,6 @@ rounds are compared. The last line of the output is JSON.
 import argparse
 import contextlib
 import json
-import multiprocessing
 import os
 import pathlib
 import signal
@@ -24,6 +23,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import engine
 import load
 import numpy as np
 from texts import read_texts
@@ -45,7 +45,7 @@ def main() -> None:
         }
         for name, in_callers_thread in DIRECT.items():
             askers[name] = processes.enter_context(
-                process(direct, options.saved_model, in_callers_thread)
+                engine.process(direct, options.saved_model, in_callers_thread)
             )
         results = measure(askers, texts, options)
     print(json.dumps({**results, **ratios(results)}))
@@ -82,7 +82,7 @@ def server(saved_model: str, arguments: list[str]) -> Iterator[Ask]:
         try:
             wait_until_ready(started, f"http://127.0.0.1:{port}/v1/models/{name}", log)
             path = f"/v1/models/{name}:predict"
-            with process(ask_server, port, path) as ask:
+            with engine.process(ask_server, port, path) as ask:
                 yield ask
         finally:
             started.send_signal(signal.SIGTERM)
@@ -142,37 +142,6 @@ def direct(saved_model: str, in_callers_thread: bool) -> Ask:
         }  # fmt: skip
 
     return ask
-
-
-@contextlib.contextmanager
-def process(make: Callable[..., Ask], *arguments: Any) -> Iterator[Ask]:
-    """Starts a process that makes an `Ask` and runs it."""
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    worker = context.Process(target=work, args=(theirs, make, arguments), daemon=True)
-    worker.start()
-    theirs.close()  # otherwise reading would not end when the process does
-
-    def ask(*job):
-        ours.send(job)
-        try:
-            return ours.recv()
-        except EOFError:
-            sys.exit("a process of the benchmark failed; its error is above.")
-
-    try:
-        yield ask
-    finally:
-        ours.close()
-        worker.join()
-
-
-def work(pipe: Any, make: Callable[..., Ask], arguments: tuple) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    ask = make(*arguments)
-    with contextlib.suppress(EOFError):
-        while True:
-            pipe.send(ask(*pipe.recv()))
 
 
 # Measuring

@@ -1,7 +1,6 @@
 """The sizes of the measured model, from a preset or the command line."""
 
 import argparse
-from collections.abc import Callable
 
 from tf_transformer.models.architectures import ARCHITECTURES
 
@@ -9,12 +8,11 @@ PRESETS = ARCHITECTURES["transformer"].presets
 NAMES = ("num_layers", "d_model", "num_heads", "d_ff")
 
 
-def add_size_options(parser: argparse.ArgumentParser, kind: Callable[[str], int]) -> None:
-    """Adds an option for each size, parsed by `kind` (such as `int`)."""
+def add_size_options(parser: argparse.ArgumentParser) -> None:
+    """Adds an option for each size."""
     for name in NAMES:
-        parser.add_argument(
-            f"--{name.replace('_', '-')}", type=kind, help="default: that of the preset"
-        )
+        option = f"--{name.replace('_', '-')}"
+        parser.add_argument(option, type=int, help="default: that of the preset")
 
 
 def sizes_of(preset: str, options: argparse.Namespace) -> dict[str, int]:

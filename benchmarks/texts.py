@@ -1,17 +1,9 @@
 """The sentences that benchmarks translate."""
 
-import sys
-
-from tf_transformer.data.text import DataError, read_lines
+from tf_transformer.data.phrasebook import phrasebook
+from tf_transformer.data.text import read_lines
 
 
 def read_texts(path: str | None) -> list[str]:
     """Returns the lines of a file, plain or gzip, or the phrasebook's test part."""
-    if path:
-        try:
-            return read_lines(path)
-        except DataError as error:
-            sys.exit(str(error))
-    from tf_transformer.data.phrasebook import phrasebook
-
-    return list(phrasebook().test.sources)
+    return read_lines(path) if path else list(phrasebook().test.sources)

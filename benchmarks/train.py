@@ -8,7 +8,6 @@ JSON.
 import argparse
 import importlib.util
 import json
-import pathlib
 import statistics
 import sys
 import tempfile
@@ -43,15 +42,9 @@ def main() -> None:
     }
     with tempfile.TemporaryDirectory() as folder:
         job = {
+            **vars(options),
             "folder": folder,
             "num_batches": max(map(sum, steps.values())),
-            "source": options.source,
-            "target": options.target,
-            "vocab_size": options.vocab_size,
-            "batch_tokens": options.batch_tokens,
-            "max_length": options.max_length,
-            "threads": options.threads,
-            "dropout": options.dropout,
             "seed": 0,
         }
         say(f"tokenizing {options.source or 'the built-in phrasebook'}")
@@ -70,38 +63,24 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--presets", nargs="+", choices=STEPS, default=["tiny", "base"])
     parser.add_argument("--precisions", nargs="+", choices=PRECISIONS, default=PRECISIONS)
     parser.add_argument("--engines", nargs="+", choices=ENGINES, default=DEFAULT_ENGINES)
-    parser.add_argument("--rounds", type=positive, default=3, help="turns of each engine")
+    parser.add_argument("--rounds", type=int, default=3, help="turns of each engine")
     parser.add_argument(
-        "--steps", type=positive, help="measured steps in a round; default: 40 for tiny, 6 for base"
+        "--steps", type=int, help="measured steps in a round; default: 40 for tiny, 6 for base"
     )
     parser.add_argument(
-        "--warm-up", type=positive, help="steps before them; default: 8 for tiny, 2 for base"
+        "--warm-up", type=int, help="steps before them; default: 8 for tiny, 2 for base"
     )
-    parser.add_argument("--threads", type=positive, default=2)
+    parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--source", help="source sentences, one a line, plain or gzip")
     parser.add_argument("--target", help="their translations; default of both: the phrasebook")
     parser.add_argument(
-        "--vocab-size", type=positive, help="subwords; default: 8000, for the phrasebook 2000"
+        "--vocab-size", type=int, help="subwords; default: 8000, for the phrasebook 2000"
     )
-    parser.add_argument("--batch-tokens", type=positive, default=4096)
-    parser.add_argument("--max-length", type=positive, default=128)
+    parser.add_argument("--batch-tokens", type=int, default=4096)
+    parser.add_argument("--max-length", type=int, default=128)
     parser.add_argument("--dropout", type=float, default=0.1)
-    add_size_options(parser, positive)
-    options = parser.parse_args()
-    if bool(options.source) != bool(options.target):
-        parser.error("--source and --target belong together: give both or neither")
-    for path in filter(None, (options.source, options.target)):
-        if not pathlib.Path(path).is_file():
-            parser.error(f"no such file: {path}")
-    return options
-
-
-def positive(text: str) -> int:
-    """Converts the text of an option to an integer from 1 on."""
-    number = int(text)
-    if number <= 0:
-        raise argparse.ArgumentTypeError(f"{text} is not greater than 0")
-    return number
+    add_size_options(parser)
+    return parser.parse_args()
 
 
 def measure_preset(

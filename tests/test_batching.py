@@ -4,30 +4,52 @@ import functools
 import hashlib
 import itertools
 import json
+import types
 from collections import Counter
 
 import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from lengths import (
-    BOS,
-    EOS,
-    FIRST_ID,
-    PAD,
-    epoch_of,
-    flat,
-    make_batches,
-    make_text,
-    random_lengths,
-)
 
 from tf_transformer.data.batching import TokenBatches
 from tf_transformer.data.text import ParallelText
 from tf_transformer.data.tokens import TokenizedText
 from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer
 
-lengths_lists = st.lists(st.tuples(st.integers(0, 15), st.integers(0, 15)), min_size=1, max_size=60)
+PAD, BOS, EOS, FIRST_ID = 0, 2, 3, 4
+
+
+def make_text(lengths):
+    """Sentences of these (source, target) lengths; each repeats a token id of its own."""
+    lengths = np.ravel(lengths).astype(int)
+    ids = np.repeat(np.arange(len(lengths), dtype=np.int32) + FIRST_ID, lengths)
+    return TokenizedText(ids, np.insert(np.cumsum(lengths), 0, 0))
+
+
+def make_batches(lengths, batch_tokens, seed=0, other=None):
+    """Batches of synthetic sentences; in every epoch these have the lengths `other`, if given."""
+    options = {} if other is None else {"text_of_epoch": lambda epoch: make_text(other)}
+    ids = {"pad_id": PAD, "bos_id": BOS, "eos_id": EOS}
+    return TokenBatches(make_text(lengths), batch_tokens, **ids, seed=seed, **options)
+
+
+def random_lengths(num_pairs, longest=12):
+    return np.random.default_rng(0).integers(0, longest + 1, (num_pairs, 2)).tolist()
+
+
+def flat(batch):
+    """A batch as plain lists, to compare."""
+    inputs, labels = batch
+    return [np.asarray(a).tolist() for a in (inputs["source_ids"], inputs["target_ids"], labels)]
+
+
+def epoch_of(batches, epoch):
+    return [flat(batches.batch(indices, epoch)) for indices in batches.batch_indices(epoch)]
+
+
+pair_lengths = st.tuples(st.integers(0, 15), st.integers(0, 15))
+lengths_lists = st.lists(pair_lengths, min_size=1, max_size=60)
 budgets = st.integers(1, 120)
 seeds = st.none() | st.integers(0, 2**31 - 1)
 
@@ -63,17 +85,10 @@ def realistic_lengths(num_pairs, spread):
     return np.stack([source, target.astype(int)], axis=1)
 
 
-@pytest.mark.parametrize(
-    ("num_pairs", "spread"),
-    [
-        (20_000, 0.05),
-        # The less the two lengths of a pair are correlated, the more pairs it takes to fill
-        # batches of similar lengths on both sides.
-        (100_000, 0.2),
-    ],
-)
-def test_at_most_a_twentieth_of_the_tokens_is_padding(num_pairs, spread):
-    lengths = realistic_lengths(num_pairs, spread)
+def test_at_most_a_twentieth_of_the_tokens_is_padding():
+    # The less the two lengths of a pair are correlated, the more pairs it takes to fill batches of
+    # similar lengths on both sides.
+    lengths = realistic_lengths(100_000, 0.2)
     batches = make_batches(lengths, 4096)
     assert batches.padding_fraction <= 0.05
     # Without sorting it would be far more: the distribution is not an easy one.
@@ -153,21 +168,10 @@ def test_the_batches_are_those_of_earlier_versions():
 # Bad input
 
 
-class Words:
-    """A tokenizer whose token ids are the code points of the characters."""
-
-    pad_id, bos_id, eos_id, vocab_size = 90, 91, 92, 2**16
-
-    def encode(self, texts):
-        return [list(map(ord, text)) for text in texts]
-
-
 def test_special_ids_that_would_be_trained_wrong_are_an_error():
-    class Foreign(Words):
-        eos_id = 93
-
+    source, target = (types.SimpleNamespace(pad_id=90, eos_id=eos) for eos in (92, 93))
     with pytest.raises(ValueError, match="ids 90 and 93, but the source tokenizer 90 and 92"):
-        TokenBatches.from_text(ParallelText(("a",), ("b",)), Words(), Foreign())
+        TokenBatches.from_text(TEXT, source, target)
     with pytest.raises(ValueError, match="pad_id and eos_id are both 0"):
         TokenBatches(make_text([(1, 2)]), 9, pad_id=0, bos_id=BOS, eos_id=0)
 
@@ -178,24 +182,7 @@ def test_a_position_outside_the_epoch_is_an_error(skip):
         make_batches([(1, 2)] * 9, 9).dataset(skip=skip)
 
 
-def test_no_thread_of_autotuning_delays_the_end_of_training():
-    # Deleting an iterator waits for it, up to a minute.
-    assert make_batches([(1, 2)] * 9, 9).dataset().options().autotune.enabled is False
-
-
 # Epochs with a text of their own
-
-
-pair_lengths = st.tuples(st.integers(0, 15), st.integers(0, 15))
-
-
-def batches_of_other(plain, other, batch_tokens, seed=0):
-    """Batches of sentences of the lengths `plain`, which have the lengths `other` in all epochs."""
-    text = make_text(other)
-    return TokenBatches(
-        make_text(plain), batch_tokens, pad_id=PAD, bos_id=BOS, eos_id=EOS, seed=seed,
-        text_of_epoch=lambda epoch: text,
-    )  # fmt: skip
 
 
 @given(
@@ -210,7 +197,7 @@ def batches_of_other(plain, other, batch_tokens, seed=0):
 @example([((9, 9), (99, 99))] * 59 + [((4, 4), (99, 99))] * 2, 10, 0, 0)  # a batch of two
 def test_every_epoch_has_as_many_batches_and_each_pair_once(lengths, batch_tokens, seed, epoch):
     plain, other = zip(*lengths, strict=True)
-    batches = batches_of_other(plain, other, batch_tokens, seed)
+    batches = make_batches(plain, batch_tokens, seed, other)
     indices = batches.batch_indices(epoch)
     assert len(indices) == len(batches)
     assert all(len(batch) for batch in indices)
@@ -228,7 +215,7 @@ def test_longer_sentences_make_batches_of_as_many_more_tokens():
     random = np.random.default_rng(0)
     plain = random.poisson(20, (20_000, 2))
     other = np.round(plain * random.uniform(1.3, 1.5, plain.shape)).astype(int)
-    batches = batches_of_other(plain.tolist(), other.tolist(), 4096)
+    batches = make_batches(plain, 4096, other=other)
     used = [len(batch) * (other[batch].max() + 1) for batch in batches.batch_indices(3)]
     assert len(used) == len(batches)
     # Of nearly equal size, and nothing but the longer text makes them larger.
@@ -245,51 +232,63 @@ def tokenizer():
     return SentencePieceTokenizer.train([*TEXT.sources, *TEXT.targets], 330)
 
 
-def noisy(source_noise=0.6, **options):
-    options = {"batch_tokens": 90, "seed": 1, "source_noise": source_noise, **options}
+def noisy():
+    options = {"batch_tokens": 90, "seed": 1, "source_noise": 0.6}
     return TokenBatches.from_text(TEXT, tokenizer(), tokenizer(), **options)
 
 
 def stream(batches, **options):
-    return [
-        (flat((inputs, labels)), *(weight.numpy().tolist() for weight in rest))
-        for inputs, labels, *rest in batches.dataset(**options)
-    ]
+    return [flat(batch[:2]) for batch in batches.dataset(**options)]
 
 
 def test_the_noisy_batches_are_those_of_earlier_versions():
-    digest = hashlib.sha256(json.dumps(stream(noisy(), num_epochs=2)).encode())
+    made = [[batch] for batch in stream(noisy(), num_epochs=2)]
+    digest = hashlib.sha256(json.dumps(made).encode())
     assert digest.hexdigest()[:16] == "ea20647b464db837"
 
 
-def test_a_stream_begun_in_the_middle_of_an_epoch_goes_on_alike(tmp_path):
-    whole = stream(noisy(), num_epochs=3)
-    length = len(noisy())
-    assert len(whole) == 3 * length and length > 5
-    for epoch, skip in ((0, 3), (1, 0), (1, length - 1), (2, length)):
-        # New batches, as in a new process; with a cache of the plain ids.
-        batches = noisy(cache_dir=tmp_path)
-        assert (
-            stream(batches, first_epoch=epoch, skip=skip, num_epochs=3 - epoch)
-            == (whole[epoch * length + skip :])
-        )
-    assert len(list(tmp_path.iterdir())) == 1
+@pytest.mark.parametrize("kind", ["sorted", "shuffled", "noisy"])
+def test_the_stream_resumes_exactly_at_any_batch(kind):
+    def make():
+        seed = 0 if kind == "shuffled" else None
+        return noisy() if kind == "noisy" else make_batches(random_lengths(60), 60, seed)
+
+    size = len(make())
+    assert size > 5
+    whole = stream(make(), num_epochs=3)
+    assert whole == [batch for epoch in range(3) for batch in epoch_of(make(), epoch)]
+    # The first, those about both ends of an epoch, the last, and one after the last.
+    for num_batches in {0, 1, size - 1, size, size + 1, 2 * size, 3 * size - 1}:
+        epoch, skip = divmod(num_batches, size)
+        # New batches, as in a new process.
+        rest = make().dataset(first_epoch=epoch, num_epochs=3 - epoch, skip=skip)
+        assert int(rest.cardinality()) == 3 * size - num_batches
+        assert list(map(flat, rest)) == whole[num_batches:]
+    # Without a number of epochs it goes on for ever.
+    endless = make().dataset(first_epoch=1, skip=size - 2)
+    assert list(map(flat, endless.take(size + 2))) == whole[2 * size - 2 :]
 
 
-@pytest.mark.parametrize("accumulation", [2, 3])
-def test_the_weights_of_an_update_are_the_fractions_of_its_tokens(accumulation):
-    batches = noisy()
-    made = stream(batches, num_epochs=3, accumulation=accumulation)
-    assert len(made) == 3 * len(batches) // accumulation * accumulation
-    # The batches are those without accumulation.
-    plain = [batch for (batch,) in stream(batches, num_epochs=3)]
-    assert [batch for batch, _ in made] == plain[: len(made)]
-    for start in range(0, len(made), accumulation):
-        update = made[start : start + accumulation]
-        tokens = [sum(i != PAD for row in labels for i in row) for (*_, labels), _ in update]
-        for ((*_, labels), weights), count in zip(update, tokens, strict=True):
-            assert len(weights) == len(labels) and len(set(weights)) == 1
-            assert weights[0] == pytest.approx(accumulation * count / sum(tokens))
+@pytest.mark.parametrize(("accumulation", "skip"), [(2, 1), (3, 1), (5, 0)])
+def test_weights_make_the_mean_over_batches_the_mean_over_their_tokens(accumulation, skip):
+    batches = make_batches(random_lengths(60), 60)
+    options = {"num_epochs": 2, "skip": skip}
+    dataset = batches.dataset(accumulation=accumulation, **options)
+    *made, weights = zip(*dataset.as_numpy_iterator(), strict=True)
+    tokens = np.array([(labels != PAD).sum() for labels in made[1]])
+    assert len({*tokens[:accumulation]}) > 1, "uneven, or the mean of the means would do"
+    # Updates span epochs; an incomplete one at the end is dropped.
+    num = (2 * len(batches) - skip) // accumulation * accumulation
+    assert (len(batches) - skip) % accumulation and num < 2 * len(batches) - skip
+    assert int(dataset.cardinality()) == len(tokens) == num
+    plain = stream(batches, **options)
+    assert [flat(batch) for batch in zip(*made, strict=True)] == plain[:num]
+    # The mean of any losses, weighted batch by batch, is the mean over the tokens of an update.
+    losses = np.random.default_rng(0).normal(size=(num // accumulation, accumulation))
+    assert all((batch == batch[0]).all() and batch.dtype == "float32" for batch in weights)
+    means = (losses * np.reshape([batch[0] for batch in weights], losses.shape)).mean(axis=1)
+    expected = np.average(losses, axis=1, weights=tokens.reshape(losses.shape))
+    np.testing.assert_allclose(means, expected, atol=1e-6)
 
 
 def test_each_epoch_is_tokenized_once_also_where_an_update_spans_two(monkeypatch):
@@ -304,3 +303,12 @@ def test_each_epoch_is_tokenized_once_also_where_an_update_spans_two(monkeypatch
     assert len(batches) % 4  # so that an update has batches of two epochs
     stream(batches, num_epochs=3, accumulation=4)
     assert calls == {(1, 0, 1): 1, (1, 1, 1): 1, (1, 2, 1): 1}
+
+
+def test_the_dataset_has_open_shapes_of_int32_and_no_thread_of_autotuning():
+    dataset = make_batches([(1, 1)], 10).dataset()
+    # Deleting an iterator would wait for the thread, up to a minute.
+    assert dataset.options().autotune.enabled is False
+    inputs, labels = dataset.element_spec
+    for spec in (inputs["source_ids"], inputs["target_ids"], labels):
+        assert spec.shape.as_list() == [None, None] and spec.dtype == "int32"

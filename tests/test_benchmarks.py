@@ -100,17 +100,6 @@ def test_text_of_many_pairs():
     assert results["cache_bytes_per_pair"] > 16
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [(["--source", "one-side"], "--source and --target belong together"),
-     (["--rounds", "0"], "0 is not greater than 0")],
-)  # fmt: skip
-def test_invalid_options_are_named(options, message):
-    process = run("train.py", *options)
-    assert process.returncode == 2
-    assert message in process.stderr
-
-
 @pytest.fixture
 def synthetic(monkeypatch):
     monkeypatch.syspath_prepend(FOLDER)

@@ -63,22 +63,15 @@ def test_the_same_seed_makes_the_same_corpus_and_another_seed_another(task):
 # Phrasebook
 
 
-@pytest.fixture(scope="module")
-def corpus():
-    return phrasebook()
-
-
-def test_the_corpus_is_the_one_that_the_grammar_gave(corpus):
+def test_the_corpus_is_the_one_that_the_grammar_gave():
+    corpus, small = phrasebook(), phrasebook(10, 5, 0)
     parts = (corpus.train, corpus.validation, corpus.test)
     assert corpus.name == "phrasebook" and [len(part) for part in parts] == [20_000, 500, 500]
     digests = [hashlib.sha256(repr(list(part)).encode()).hexdigest()[:16] for part in parts]
     assert digests == ["32f1bf165191c267", "e03d95c20bd08cd6", "1680788b7c0a59d2"]
     for side in zip(*itertools.chain(*parts), strict=True):
         assert len(side) == len(set(side)) == 21_000
-
-
-def test_a_smaller_corpus_has_the_first_pairs_of_each_part(corpus):
-    small = phrasebook(10, 5, 0)
+    # A smaller corpus has the first pairs of each part.
     assert list(small.train) == list(corpus.train)[:10]
     assert list(small.validation) == list(corpus.validation)[:5] and small.test is None
     with pytest.raises(DataError, match="20001 pairs are asked for where the phrasebook has 20000"):

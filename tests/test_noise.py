@@ -1,5 +1,6 @@
 """Tests of noise: sentences of any script stay readable, and errors are as many as asked for."""
 
+import itertools
 import re
 
 import numpy as np
@@ -75,19 +76,20 @@ def test_tags_have_no_noise(tag):
 
 @pytest.mark.parametrize("text", ["größer", "Привет", "你好世界", "مرحبا", "καλημέρα", "ǅabc"])
 def test_a_word_of_any_script_gets_exactly_one_error(text):
+    # Two neighbours are swapped, or one is omitted, doubled or replaced by a letter of the text.
+    expected = {
+        text[:i] + changed + text[i + 2 :]
+        for i, (a, b) in enumerate(itertools.pairwise(text))
+        for changed in (b + a, b, a + a + b, *(letter + b for letter in text))
+    }
+    results = {typos(text, seed=seed) for seed in range(200)}
+    assert results <= expected
+    assert {len(result) - len(text) for result in results} == {-1, 0, 1}
+
+
+def test_words_without_three_letters_have_no_errors():
     short = "a bc 12345 a_b_c 1a2b3c 👩\u200d👧"
     assert typos(short) == short
-    results = {typos(text, seed=seed) for seed in range(200)} - {text}
-    assert len(results) > 3
-    for result in results:
-        # Swapped, omitted, doubled or replaced by a letter of the text: nothing else.
-        assert set(result) <= set(text) and abs(len(result) - len(text)) <= 1
-        same_start = next(
-            (i for i, (a, b) in enumerate(zip(text, result, strict=False)) if a != b),
-            min(len(text), len(result)),
-        )
-        assert text[same_start + 2 :] in result
-    assert {len(result) - len(text) for result in results} == {-1, 0, 1}
 
 
 @given(
@@ -134,13 +136,9 @@ def test_noise_is_as_frequent_as_documented(probability):
 def test_the_variants_are_the_same_each_time():
     texts = ["Ein großer Hund.", "", "...", "Die Katze läuft über das nasse Dach!"] * 20
     variants = robustness_variants(texts)
-    assert variants == robustness_variants(texts)
-    assert variants["upper case"][0] == "EIN GROSSER HUND."
-    assert variants["lower case"][0] == "ein großer hund."
-    assert variants["no final punctuation"][:4] == [
-        "Ein großer Hund", "", "...", "Die Katze läuft über das nasse Dach",
-    ]  # fmt: skip
+    assert variants == robustness_variants(texts) != robustness_variants(texts, seed=1)
+    firsts = [found[0] for found in variants.values()]
+    assert firsts[:3] == ["EIN GROSSER HUND.", "ein großer hund.", "Ein großer Hund"]
     mistyped = variants["5 % of words mistyped"]
     assert len(mistyped) == len(texts) and mistyped[1:3] == ["", "..."]
     assert 0 < sum(a != b for a, b in zip(mistyped, texts, strict=True)) < 40
-    assert robustness_variants(texts, seed=1) != variants

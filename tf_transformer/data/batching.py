@@ -89,14 +89,13 @@ class TokenBatches:
 
         Args:
             parallel_text: The sentence pairs.
-            source_tokenizer: Tokenizer of the source sentences.
-            target_tokenizer: Tokenizer of the target sentences; the same for a joint vocabulary.
+            source_tokenizer: Tokenizer of the sources.
+            target_tokenizer: Tokenizer of the targets; the same for a joint vocabulary.
             batch_tokens: See the constructor, for `seed` too.
             max_length: Most tokens of a sentence, the end included; pairs with a longer side are
                 dropped and counted in `num_too_long`.
             cache_dir: See `TokenizedText.build`.
-            source_noise: Probability of noise in a source, other noise in each epoch, see
-                `noise.add_noise`; it needs a seed.
+            source_noise: Probability of `add_noise` in a source, new in each epoch; needs a seed.
 
         Raises:
             DataError: If no pair is left, or the cache cannot be written.
@@ -114,7 +113,7 @@ class TokenBatches:
         )
 
         def noisy(epoch: int) -> TokenizedText:
-            # (seed, epoch) is the seed of the order.
+            # The order has the seed (seed, epoch); the noise needs another.
             return text.with_noise(
                 parallel_text, source_tokenizer, max_length, source_noise, (seed, epoch, 1)
             )
@@ -176,22 +175,23 @@ class TokenBatches:
     ) -> tf.data.Dataset:
         """Returns the batches as a `tf.data.Dataset` for `model.fit`.
 
+        tf.data autotuning is disabled; pass integers, not AUTOTUNE, to later transformations.
+
         Args:
             first_epoch: Epoch to begin with.
-            num_epochs: Number of epochs; None for an endless dataset (give `fit` a
-                `steps_per_epoch`).
+            num_epochs: Number of epochs; None for an endless dataset, which needs `fit`'s
+                `steps_per_epoch`.
             skip: Number of batches of the first epoch to skip.
-            accumulation: Number of batches whose gradients make one update. If it is greater than
-                1, each batch has a weight, `accumulation` times its fraction of the tokens of the
-                update, with which the mean over the batches is the mean over their tokens.
-                Updates span epochs; an incomplete one at the end is dropped.
-            labels_as_input: Whether the inputs hold the labels too, for a model that computes
+            accumulation: Number of batches whose gradients make one update, which may span epochs;
+                an incomplete one at the end is dropped. If it is greater than 1, the dataset also
+                has weights: those with which the mean over an update's batches is the mean over
+                its tokens.
+            labels_as_input: Whether the inputs have the labels too, for a model that computes
                 token statistics itself.
 
         Returns:
             Dataset of (inputs, labels), see `batch`; with accumulation of (inputs, labels,
-            sample_weight `(B,)` float32). tf.data autotuning is disabled; pass integers, not
-            AUTOTUNE, to later transformations.
+            sample_weight `(B,)` float32).
 
         Raises:
             ValueError: If `skip` is out of range.
@@ -209,8 +209,8 @@ class TokenBatches:
                 for indices in self.batch_indices(epoch)[skip if epoch == first_epoch else 0 :]:
                     inputs, labels = self.batch(indices, epoch)
                     if labels_as_input:
-                        # TensorFlow takes the array's memory without a copy, and an operation may
-                        # write into an input that it believes to be the only one there.
+                        # TensorFlow does not copy the array, and an operation may overwrite an
+                        # input that nothing else seems to read.
                         inputs["labels"] = labels.copy()
                     yield inputs, labels
 
@@ -258,11 +258,11 @@ def _split(lengths: np.ndarray, batch_tokens: int) -> np.ndarray:
     """
     bounds, start = [], 0
     while start < len(lengths):
-        # As many as would fit if none were longer than the first.
+        # At most as many as fit if none is longer than the first.
         most = max(1, batch_tokens // int(lengths[start]))
         longest = np.maximum.accumulate(lengths[start : start + most])
         fits = np.arange(1, len(longest) + 1) * longest <= batch_tokens
-        # The product rises, so those that fit come first; a batch has at least one sentence.
+        # The product rises, so the sentences that fit come first; a batch has at least one.
         stop = start + max(1, int(fits.sum()))
         bounds.append((start, stop))
         start = stop
@@ -271,9 +271,9 @@ def _split(lengths: np.ndarray, batch_tokens: int) -> np.ndarray:
 
 def _split_into(lengths: np.ndarray, count: int) -> np.ndarray:
     """Splits sorted sentences as `_split` does, into `count` batches of about as many tokens."""
-    tokens, step = int(lengths.sum()) // count, 1  # as if there were no padding
+    tokens, step = int(lengths.sum()) // count, 1  # enough if there were no padding
     while (excess := len(bounds := _split(lengths, max(1, tokens))) - count) > 0:
-        # The budget is nearly inverse to the number of batches; doubling ends all other cases.
+        # The number of batches is nearly inverse to the budget; doubling makes the loop end.
         tokens += max(step, tokens * excess // count)
         step *= 2
     while missing := count - len(bounds):

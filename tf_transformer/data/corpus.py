@@ -26,7 +26,7 @@ from tf_transformer.data.text import (
 _BUILT_IN = {"phrasebook": phrasebook, "copy": copy_task, "reverse": reverse_task}
 # The built-in corpora have few distinct subwords.
 _VOCAB_SIZES = {"phrasebook": 2000, "copy": 280, "reverse": 280}
-# Of other corpora: the fewest pairs for a vocabulary of so many subwords.
+# For other corpora: the fewest pairs for which a vocabulary of this size is chosen.
 _VOCAB_SIZES_BY_PAIRS = {
     0: 400, 300: 1_000, 2_000: 2_000, 10_000: 4_000, 25_000: 8_000, 1_000_000: 16_000,
     5_000_000: 32_000,
@@ -37,9 +37,8 @@ _TFDS_CATALOG = "https://www.tensorflow.org/datasets/catalog/overview"
 def load_corpus(config: DataConfig) -> Corpus:
     """Reads or generates the sentences of a run; raises a `DataError` if that is impossible.
 
-    Training text of `corpus="text"` and `corpus="monolingual"` stays in its files, and the sources
-    of the latter are empty. Without validation files a part of the training text is held out,
-    always the same.
+    Training text of `corpus="text"` and `corpus="monolingual"` stays in its files; the latter has
+    empty sources. Without validation files, `hold_out` chooses a part of the training text.
     """
     if config.corpus in _BUILT_IN:
         return _BUILT_IN[config.corpus]()
@@ -135,7 +134,7 @@ def hold_out(text: SentencePairs, where: str) -> tuple[Remainder, ParallelText]:
     The hash of a source decides, white space aside, so no source is in both parts: one of its pairs
     is held out, and the others are dropped. Text without sources is split by its sentences. Rare
     sources are preferred: many lines of subtitles are `"Yes."`, and the model should learn that.
-    Only candidates are kept in memory. At least a half of the pairs stay in the training text.
+    Only candidates are kept in memory. At least half of the pairs stay in the training text.
 
     Raises:
         DataError: If no pair can be held out; it names `where`, such as the files.
@@ -167,10 +166,9 @@ def hold_out(text: SentencePairs, where: str) -> tuple[Remainder, ParallelText]:
 
 
 def num_held_out(num_pairs: int) -> int:
-    """Returns how many of so many pairs are held out.
+    """Returns how many pairs of a text are held out: a twentieth, but at most 1,000.
 
-    It is a twentieth, but at least 50 where that is at most a tenth: BLEU of fewer sentences says
-    little. 1,000 are enough for any text.
+    A small text gives up to a tenth for 50 pairs, because BLEU of fewer sentences says little.
     """
     return max(1, min(max(num_pairs // 20, min(50, num_pairs // 10)), 1_000))
 

@@ -47,15 +47,10 @@ def _is_punctuation(character: str) -> bool:
 
 
 def with_typos(text: str, random: np.random.Generator, rate: float) -> str:
-    """Returns the text with typing errors.
+    """Returns the text with one error in a fraction `rate` of its words of three letters or more.
 
     An error swaps two neighbouring letters, omits, doubles or replaces one; a replacement is a
     letter of the same text, so that no alphabet need be known.
-
-    Args:
-        text: The text.
-        random: Chooses the words and the errors.
-        rate: The fraction of words, of three letters or more, that get one error.
     """
     words = [found for found in _TAG_OR_WORD.finditer(text) if found[1] is None]
     has_errors = random.random(len(words)) < rate
@@ -83,15 +78,9 @@ def add_noise(
 ) -> list[str]:
     """Returns sentences of which some have noise, so that a model learns to translate it.
 
-    Some lose their capital letters or their final punctuation, and words of any sentence may be
-    mistyped (Karpukhin et al. 2019). Nothing is put into capitals: a translator folds them, see
-    `inference/capitals.py`.
-
-    Args:
-        sentences: The sentences.
-        probability: That a sentence loses its capitals or its final punctuation, 0 to 1; half of
-            it is the probability that a word of three letters or more is mistyped.
-        random: Chooses.
+    With `probability`, a sentence loses its capitals or its final punctuation; with half of it, a
+    word of three letters or more is mistyped (Karpukhin et al. 2019). Nothing is put into capitals:
+    a translator folds them, see `inference/capitals.py`.
     """
     kinds = (lower_case, without_final_punctuation)
     chosen = random.random(len(sentences)) < probability

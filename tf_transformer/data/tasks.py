@@ -18,18 +18,10 @@ def copy_task(
 ) -> Corpus:
     """Generates a corpus in which every target equals its source, such as `a c b` and `a c b`.
 
-    No sentence occurs twice, within a part or across the parts. The usual smoke test in the
-    literature is ten symbols and `min_length=10, max_length=10`.
-
-    Args:
-        num_train: Number of training sentences.
-        num_validation: Number of validation sentences.
-        num_test: Number of test sentences; with 0 the corpus has no test part.
-        num_symbols: Number of distinct symbols, the first letters of a to z.
-        min_length: Fewest symbols in a sentence.
-        max_length: Most symbols in a sentence. Lengths are uniform in this range, as far as there
-            are enough distinct short sentences.
-        seed: Seed of the sentences; the same arguments give the same corpus.
+    No sentence occurs twice, within a part or across the parts; with `num_test=0` there is no test
+    part. The symbols are the first letters of the alphabet, and the lengths are uniform as far as
+    there are enough distinct short sentences. The same arguments give the same corpus. The usual
+    smoke test in the literature is ten symbols and `min_length=10, max_length=10`.
 
     Raises:
         DataError: If more distinct sentences are asked for than exist.

@@ -84,8 +84,8 @@ class Corpus:
         name: Name of the corpus in messages.
         train: Training pairs, in memory or left on disk.
         validation: Pairs by which the best checkpoint is chosen.
-        test: Pairs for the final evaluation, if there are any.
-        notes: What a user should know about the parts, one line each.
+        test: Pairs for the final evaluation; None if there are none.
+        notes: Lines that tell a user what is special about the parts.
     """
 
     name: str
@@ -103,8 +103,7 @@ class Corpus:
 class TextFiles(SentencePairs):
     """Aligned sentences in text files, read again for each iteration.
 
-    Few sentences are in memory at a time, so the text may be larger than memory. The constructor
-    reads and checks all files once.
+    The text may be larger than memory. The constructor reads and checks all files once.
 
     Args:
         source: A file, plain or gzip, one sentence a line; or a pattern such as `train.*.en.gz`
@@ -114,7 +113,7 @@ class TextFiles(SentencePairs):
             the wildcards match must be the same on both sides, but for zeros before a number.
 
     Attributes:
-        shards: The files that belong together.
+        shards: The files that belong together, one tuple of paths for each shard.
 
     Raises:
         DataError: If the files cannot be paired or read, or no pair is left.

@@ -22,15 +22,15 @@ _Pairs = Iterable[tuple[Sequence[int], Sequence[int]]]
 class TokenizedText:
     """Sentence pairs as token ids, in memory or mapped from disk.
 
-    One array holds all ids, each source before its target, so that a pair is contiguous on disk.
-    That takes two bytes a token, and 16 a pair for the offsets.
+    Each source is before its target, so that a pair is contiguous on disk. A token takes two bytes,
+    and a pair 16 for its offsets.
 
     Args:
-        ids: integer array of token ids, uint16 where the vocabularies allow, without begin and
+        ids: integer array of all token ids, uint16 where the vocabularies allow, without begin and
             end ids.
         offsets: int64 array `(2 * pairs + 1,)`: side k is `ids[offsets[k] : offsets[k + 1]]`, where
             sources and targets are counted in turn.
-        dropped: Which pairs of the text were dropped because a side had too many tokens.
+        dropped: Indices of the pairs that were dropped because a side had too many tokens.
     """
 
     def __init__(self, ids: np.ndarray, offsets: np.ndarray, dropped: Collection[int] = ()) -> None:
@@ -54,12 +54,12 @@ class TokenizedText:
             source_tokenizer: Tokenizer of the sources.
             target_tokenizer: Tokenizer of the targets.
             max_length: Most tokens of a sentence, the end included.
-            cache_dir: Directory in which the ids are kept, and found again by any run that needs
-                the same; None to keep them in memory.
+            cache_dir: Directory of ids, which any run with the same input finds again; None to
+                keep the ids in memory.
 
         Raises:
-            DataError: If the text cannot be read, all pairs are too long, the cache cannot be
-                written, or a tokenizer gives an id outside its vocabulary.
+            DataError: If all pairs are too long, the cache cannot be written, or a tokenizer gives
+                an id outside its vocabulary.
         """
         tokenizers = (source_tokenizer, target_tokenizer)
         dropped: list[int] = []
@@ -114,10 +114,9 @@ class TokenizedText:
         probability: float,
         seed: Sequence[int],
     ) -> "TokenizedText":
-        """Returns the same pairs with noise in their sources, see `add_noise`.
+        """Returns the same pairs with noise in their sources, unless it makes a source too long.
 
-        A source that noise makes too long stays as it is. The first three arguments are those of
-        `build`.
+        The first three arguments are those of `build`; for `probability` see `add_noise`.
         """
         random, dropped = np.random.default_rng(seed), set(self.dropped)
         sources = (s for number, (s, _) in enumerate(parallel_text) if number not in dropped)
@@ -142,7 +141,7 @@ class TokenizedText:
         return np.diff(self.offsets).reshape(-1, 2).T.astype(np.int32, order="C")
 
     def padded(self, sides: np.ndarray, pad_id: int, eos_id: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns some sentences as one array, each with its end.
+        """Returns some sentences as one array, each with its end, padded to the longest.
 
         Args:
             sides: int array `(B,)`: 2n is the source of pair n, and 2n + 1 its target.
@@ -150,8 +149,8 @@ class TokenizedText:
             eos_id: Token id that ends a sentence.
 
         Returns:
-            int32 array `(B, length)` of token ids, padded to the longest, and which of them are
-            neither ends nor padding, bool `(B, length)`.
+            Token ids, int32 `(B, length)`, and which of them are neither ends nor padding, bool
+            `(B, length)`.
         """
         starts = self.offsets[sides, None]
         lengths = self.offsets[sides + 1, None] - starts

@@ -23,7 +23,7 @@ _WHITE_SPACE = (*range(0x9, 0xE), 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x
                 0x202F, 0x205F, 0x3000)  # fmt: skip
 _NORMALISATION = "".join(f"{character:X}\t20\n" for character in _WHITE_SPACE)
 
-# SentencePiece keeps its training sentences in memory; a sample of so many is representative.
+# SentencePiece keeps its training sentences in memory; a sample of this size is representative.
 _MAX_SENTENCES = 4_000_000
 
 
@@ -90,19 +90,18 @@ class SentencePieceTokenizer:
         """Trains a tokenizer.
 
         Args:
-            sentences: Training sentences, read once and not kept; of both languages for a joint
-                vocabulary. Of more than four million a random sample of four million is used,
-                always the same one.
+            sentences: Training sentences, read once; of both languages for a joint vocabulary. If
+                there are more than four million, the same random sample of four million is used.
             vocab_size: Number of subwords, the 256 bytes and 4 special ids included; fewer if the
                 sentences do not have that many different ones.
             model_type: `"bpe"` or `"unigram"`.
             character_coverage: Part of the text whose characters have subwords of their own; the
-                rare others become bytes, which are trained so.
+                rare others become bytes, also in training.
             user_symbols: Texts that are one subword wherever they stand, such as `"<BT>"`.
 
         Raises:
             VocabularySizeError: If the sentences have more characters.
-            ConfigError: If there is no text, or SentencePiece refuses another argument.
+            ConfigError: If SentencePiece refuses, such as sentences without text.
         """
         _require_list(sentences)
         failed = []
@@ -234,9 +233,4 @@ def _explained(error: RuntimeError, vocab_size: int) -> ConfigError:
         )
         explained.smallest = int(found[1])
         return explained
-    # sentencepiece: "[!sentences_.empty()]" and "[(all_chars_count) > (0)]".
-    if "sentences_.empty" in message or "all_chars_count" in message:
-        return ConfigError(
-            "the training sentences have no text: give at least one that is not blank."
-        )
-    return ConfigError(f"the tokenizer cannot be trained with vocab_size={vocab_size}: {message}")
+    return ConfigError(f"no tokenizer of vocab_size={vocab_size} can be trained: {message}")

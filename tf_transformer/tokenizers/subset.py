@@ -58,10 +58,6 @@ def subset_tokenizer(
     that a model need not know them, and are "unused", as in SentencePiece's own `SetVocabulary`:
     one that is not merged further is taken apart again.
 
-    Args:
-        tokenizer: The tokenizer.
-        used: The ids that must be kept.
-
     Returns:
         The smaller tokenizer, and the ids that its subwords had, int64, in their order.
     """
