@@ -54,12 +54,6 @@ def trim_run(
     Returns:
         Lines of numbers after and before: subwords of each vocabulary and parameters; and the
         changed translations beside all.
-
-    Raises:
-        RunError: There is something at `path`, or there is no checkpoint.
-        CheckpointError: No checkpoint can be read.
-        DataError: The sources have no text.
-        TokenizerError: A text would be split another way.
     """
     if os.path.lexists(path):
         raise RunError(f"{path}: exists already. Give a folder that is to be made.")

@@ -72,7 +72,6 @@ class SmoothedCrossEntropy(keras.losses.Loss):
         return smoothed_cross_entropy(statistics, self.label_smoothing)
 
     def get_config(self) -> dict[str, Any]:
-        """Returns the arguments of the constructor."""
         return {
             "name": self.name,
             "label_smoothing": self.label_smoothing,
