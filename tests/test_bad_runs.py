@@ -64,21 +64,15 @@ def test_a_model_unlike_the_checkpoints_is_named(run_dir, assert_both_refused):
     assert_both_refused(r"(step|average).*: ", *words)
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "difference"),
-    [
-        ("accumulation_steps = 2", "accumulation_steps = 1", "GradientAccumulation and is Adam"),
-        ("label_smoothing = 0.1", "label_smoothing = 0.2", "label_smoothing was 0.1 and is 0.2"),
-        ('precision = "float32"', 'precision = "mixed_bfloat16"', "precision was float32 and is"),
-        ("seed = 0", "seed = 1", "seed was 0 and is 1"),
-        ("batch_tokens = 400", "batch_tokens = 401", "batch_tokens was 400 and is 401"),
-    ],
-)
-def test_resume_refuses_other_training_settings(
-    run_dir, tmp_path, capfd, before, after, difference
-):
-    replace_in_config(run_dir, before, after)
-    assert_refused(resume(run_dir), [difference], capfd, tmp_path)
+def test_resume_names_all_differences_in_training(run_dir, tmp_path, capfd):
+    replace_in_config(run_dir, "accumulation_steps = 2", "accumulation_steps = 1")
+    replace_in_config(run_dir, "label_smoothing = 0.1", "label_smoothing = 0.2")
+    replace_in_config(run_dir, "seed = 0", "seed = 1")
+    words = [
+        "GradientAccumulation and is Adam", "label_smoothing was 0.1 and is 0.2",
+        "seed was 0 and is 1",
+    ]  # fmt: skip
+    assert_refused(resume(run_dir), words, capfd, tmp_path)
 
 
 def test_resume_refuses_a_corpus_that_has_changed(

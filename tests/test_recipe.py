@@ -99,9 +99,7 @@ def test_what_depends_on_the_updates_is_chosen_by_their_number(schedule):
     assert recipe.choose_by_updates(given, 2_000).training.warmup_steps == 7
 
 
-@pytest.mark.parametrize(
-    ("updates", "peak"), [(100, 3e-3), (4000, 3e-3), (8000, 2.38e-3), (13_500, 2e-3), (10**6, 2e-3)]
-)
+@pytest.mark.parametrize(("updates", "peak"), [(4000, 3e-3), (8000, 2.38e-3), (10**6, 2e-3)])
 def test_the_peak_is_what_was_tried_with_so_many_updates(updates, peak):
     assert completed(minutes=None, steps=updates).training.learning_rate == peak
 

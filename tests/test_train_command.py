@@ -1,11 +1,7 @@
 """`tf-transformer train`: the files of a run, its output, and resuming."""
 
-import dataclasses
 import gzip
 import shutil
-import signal
-import subprocess
-import time
 
 import pytest
 from commands import (
@@ -15,7 +11,6 @@ from commands import (
     STEPS,
     assert_refused,
     checkpoints_in,
-    command,
     files,
     lines_of,
     log_of,
@@ -25,9 +20,8 @@ from commands import (
 )
 
 from tf_transformer import cli
-from tf_transformer.config import RunConfig, read_toml
+from tf_transformer.config import read_toml
 from tf_transformer.errors import ConfigError
-from tf_transformer.models.architectures import preset
 from tf_transformer.runs.run_directory import RunDirectory
 
 LENGTHS = [f"--steps={STEPS}", f"--validation-steps={PERIOD}"]
@@ -128,47 +122,9 @@ def test_resume_continues_where_the_run_ended(trained_run, resumed):
     assert "step-00000010" in checkpoints_in(resumed)
 
 
-def test_resume_of_a_finished_run_changes_nothing(trained_run, tmp_path, capfd):
-    run_dir = tmp_path / "run"
-    shutil.copytree(trained_run[0], run_dir)
-    before = {p: p.stat().st_mtime_ns for p in run_dir.rglob("*")}
-    assert cli.main(["train", f"--run-dir={run_dir}", "--resume"]) == 0
-    assert {p: p.stat().st_mtime_ns for p in run_dir.rglob("*")} == before
-    assert "Nothing to do" in capfd.readouterr().err
-
-
-@pytest.mark.slow
-def test_ctrl_c_saves_a_checkpoint_and_resume_continues(copy_files, tmp_path):
-    run_dir = tmp_path / "run"
-    process = subprocess.Popen(
-        command("train", "--run-dir", run_dir, *files(copy_files), *SMALL, "--steps=1000000",
-                "--validation-steps=3"),
-        stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    try:
-        deadline = time.monotonic() + 200
-        while not (run_dir / "log.jsonl").is_file() and time.monotonic() < deadline:
-            time.sleep(0.1)
-        process.send_signal(signal.SIGINT)
-        _, printed = process.communicate(timeout=100)
-    finally:
-        process.kill()
-    assert process.returncode == 130
-    assert "Stopped at step" in printed
-    for noise in ("Warning", "WARNING", "oneDNN", "cuda", "Traceback", "Next:"):
-        assert noise not in printed
-    assert f"To go on: tf-transformer train --run-dir {run_dir} --resume" in printed
-    stopped = log_of(run_dir)[-1]["step"]
-    assert f"step-{stopped:08d}" in checkpoints_in(run_dir)
-    arguments = ["train", f"--run-dir={run_dir}", "--resume", f"--steps={stopped + 2}"]
-    assert cli.main(arguments) == 0
-    assert log_of(run_dir)[-1]["step"] == stopped + 2
-
-
-@pytest.mark.parametrize("extra", [["--steps=0"], ["--config=missing.toml"], []])
-def test_a_run_is_not_overwritten(trained_run, copy_files, capfd, extra):
+def test_a_run_is_not_overwritten(trained_run, copy_files, capfd):
     run_dir, _ = trained_run
-    arguments = ["train", f"--run-dir={run_dir}", *files(copy_files), *extra]
+    arguments = ["train", f"--run-dir={run_dir}", *files(copy_files)]
     assert_refused(arguments, ["holds a run already", "--resume"], capfd, run_dir)
 
 
@@ -176,14 +132,10 @@ def test_a_run_is_not_overwritten(trained_run, copy_files, capfd, extra):
     ("extra", "words"),
     [
         (["--d-model=64"], ["the run has --d-model 32, not 64", "--steps"]),
-        (["--seed=5", "--steps=99"], ["--seed 0, not 5"]),
         (["--d-ff=64", "--num-heads=4", "--warmup-steps=9"],
          ["has --num-heads 2, not 4; --warmup-steps 50, not 9"]),
-        (["--deterministic"], ["--deterministic False, not True"]),
-        (["--corpus=copy"], ["--train-source", "'copy'"]),
         (["--architecture=cho"], ["has --architecture transformer"]),
         (["--train-source=other file"], ["--train-source '.*source', not 'other file'"]),
-        (["--clip-norm=1"], ["has --clip-norm None, not 1.0"]),
         (["--preset=tiny", "--num-layers=1", "--d-model=32"],
          ["has --num-heads 2, not 4; --d-ff 64, not 256"]),
     ],
@@ -215,18 +167,8 @@ def test_resume_accepts_the_options_of_the_run(trained_run, copy_files, tmp_path
     assert (longer.training.steps, longer.training.minutes) == (MORE_STEPS, None)
     assert longer.data == config.data and longer.model == config.model
     file.write_text("[model]\nd_ff = 65\n[training]\nseed = 7\n", encoding="utf-8")
-    with pytest.raises(ConfigError, match="has --d-ff 64, not 65; --seed 0, not 7"):
-        resumed_with(run_dir, f"--config={file}")
-    with pytest.raises(ConfigError, match="has --seed 0, not 7"):
+    with pytest.raises(ConfigError, match="has --seed 0, not 7"):  # the command line has d_ff
         resumed_with(run_dir, f"--config={file}", "--d-ff=64")
-
-
-def test_a_preset_is_compared_by_its_sizes(tmp_path):
-    RunDirectory(tmp_path).save_config(RunConfig.from_dict({"data": {"corpus": "copy"}}))
-    sizes = dataclasses.replace(preset("tiny"), dropout_rate=None, attention_dropout_rate=None)
-    assert resumed_with(tmp_path, "--preset=tiny").model == sizes
-    with pytest.raises(ConfigError, match="has --num-heads 4, not 8; --d-ff 256, not 512"):
-        resumed_with(tmp_path, "--preset=small")
 
 
 def test_a_run_without_validation_files_holds_pairs_out(copy_files, tmp_path):
