@@ -262,8 +262,11 @@ def optimizers_on_two_devices():
                 return tf.math.unsorted_segment_sum(values, rows, 4)
             return tf.IndexedSlices(values, rows, tf.constant([4, 3]))
 
+        def make():
+            return tt.Adam(0.1, weight_decay=0.5)
+
         batches = np.random.default_rng(1).normal(size=(4, 2, 3, 3))
-        variable, _ = trained(strategy, lambda: tt.Adam(0.1), (4, 3), batches, gradient)
+        variable, _ = trained(strategy, make, (4, 3), batches, gradient)
         return variable.numpy().tolist()
 
     def after_overflow(replica):

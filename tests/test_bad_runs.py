@@ -7,7 +7,6 @@ import pytest
 from commands import assert_refused
 
 import tf_transformer as tt
-from tf_transformer import cli
 
 pytestmark = pytest.mark.usefixtures("use_small_copy_task")
 
@@ -92,13 +91,3 @@ def test_resume_refuses_another_tokenizer(run_dir, tmp_path, capfd, small_copy_t
         tokenizer.save(run_dir / "tokenizers" / f"{side}.model")
     words = ["source tokenizer was SHA-256", "target tokenizer was SHA-256"]
     assert_refused(resume(run_dir), words, capfd, tmp_path)
-
-
-def test_damaged_weights_are_named(run_dir, tmp_path, capfd):
-    for path in run_dir.glob("*/*/*.h5"):
-        path.write_bytes(bytes(path.stat().st_size))
-    for arguments in (["export", run_dir, tmp_path / "saved"], resume(run_dir)):
-        assert cli.main(list(map(str, arguments))) == 2
-        *warnings, error = capfd.readouterr().err.splitlines()
-        assert warnings and all("is damaged, and skipped" in line for line in warnings)
-        assert "can be read. Restore" in error and str(run_dir) in error

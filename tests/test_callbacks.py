@@ -53,14 +53,13 @@ def test_checkpoints_between_validations_count_batches(fit, tmp_path):
     assert run.checkpoints.latest().signatures == {"val_bleu": "nrefs:1"}
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_what_is_not_finite_stops_training_and_is_not_saved(tmp_path, value):
+def test_what_is_not_finite_stops_training_and_is_not_saved(tmp_path):
     model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
     model.compile("adam", "mse")
 
     def poison(batch, logs):
         if int(model.optimizer.iterations) + 1 == 6:
-            model.set_weights([np.full_like(weight, value) for weight in model.get_weights()])
+            model.set_weights([np.full_like(weight, np.inf) for weight in model.get_weights()])
 
     save = callbacks.SaveCheckpoints(run := a_run(tmp_path, {"checkpoint_steps": 1}))
     spoil = keras.callbacks.LambdaCallback(on_train_batch_begin=poison)

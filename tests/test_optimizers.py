@@ -59,30 +59,6 @@ def test_the_first_update_is_the_rate_however_often_a_row_is_looked_up(make):
     np.testing.assert_allclose(embedding.embeddings.numpy(), expected, rtol=1e-5)
 
 
-def test_repeated_rows_are_their_sum_with_decay_too():
-    random = np.random.default_rng(1)
-    rows = tf.constant(random.integers(0, 3, (4, 7)))
-    values = tf.constant(random.normal(size=(4, 7, 2)), "float32")
-
-    def state_after(gradient_of):
-        variable = keras.Variable(np.ones((4, 2)))
-        optimizer = tt.Adam(0.1, weight_decay=0.5)
-        optimizer.build([variable])
-
-        @tf.function
-        def update(rows, values):
-            optimizer.apply([gradient_of(rows, values)], [variable])
-
-        for step in range(4):
-            update(rows[step], values[step])
-        return [v.numpy() for v in (variable, *optimizer.variables)]
-
-    sparse = state_after(lambda r, v: tf.IndexedSlices(v, r, tf.constant([4, 2], "int64")))
-    dense = state_after(lambda r, v: tf.math.unsorted_segment_sum(v, r, 4))
-    for one, other in zip(sparse, dense, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-5)
-
-
 @pytest.mark.parametrize(("norm", "scale"), [(10.0, 0.2), (0.5, 1.0), (0.0, 1.0)])
 def test_gradients_are_scaled_down_to_the_norm_together(norm, scale):
     variables = [keras.Variable(np.zeros(2)), keras.Variable(np.zeros((2, 2)))]

@@ -123,16 +123,6 @@ def test_the_estimate_of_a_budget_is_that_of_measured_runs(
     assert budget_of(None, steps=updates).minutes == pytest.approx(45, 0.01), "and back"
 
 
-def test_choices_are_explained_before_and_after_they_are_made(tmp_path, capfd):
-    to_make = recipe.explain(config_of(), MULTI).splitlines()
-    assert to_make[0] == "For 29,000 pairs, 45 minutes, 2 cores would be chosen:"
-    config = completed()
-    made = recipe.explain(config, MULTI._replace(gpus=1)).splitlines()
-    assert made[0] == "For 29,000 pairs, 45 minutes, 2 cores was chosen:"
-    assert made[1:] == to_make[1:]
-    assert recipe.choose(config, MULTI) == {}
-
-
 def test_explain_prints_the_choices_and_trains_nothing(copy_files, tmp_path, capfd):
     run_dir = tmp_path / "run"
     options = ["train", *commands.files(copy_files), f"--run-dir={run_dir}", "--explain"]

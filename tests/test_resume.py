@@ -1,12 +1,12 @@
 """A run killed at any moment and resumed is, bit for bit, the run that was never killed."""
 
-import json
 import random
 import shutil
 import signal
 import time
 
 import pytest
+from commands import log_of
 from small_runs import same_checkpoints
 from worker_processes import TRAIN, copy_task_options, end, newest_step, start, wait_for
 
@@ -76,35 +76,44 @@ def runs(options, tmp_path_factory):
 def test_a_run_killed_at_any_moment_ends_with_the_same_weights_and_metrics(runs):
     whole, stopped, reached = runs
     assert 0 < reached[0] <= reached[1] < reached[2] < STEPS, "interrupted, each time later"
-    one, other = (Checkpoints(run_dir / "checkpoints") for run_dir in (whole, stopped))
-    one, other = one.latest(), other.latest()
-    assert one.step == other.step == STEPS
-    assert (one.batches_seen, one.seeds) == (other.batches_seen, other.seeds)
+    one, other = (Checkpoints(run_dir / "checkpoints").latest() for run_dir in (whole, stopped))
+    assert (one.step, one.batches_seen) == (other.step, other.batches_seen) == (STEPS, 2 * STEPS)
+    assert one.seeds == other.seeds
     assert same_checkpoints(whole, stopped)
+    of_whole, of_stopped = (
+        [(line["step"], line["val_loss"], line["val_bleu"]) for line in log_of(run_dir)]
+        for run_dir in (whole, stopped)
+    )
+    assert of_stopped == of_whole
+    assert [step for step, *_ in of_whole] == [16, 32, STEPS]
 
-    def validations(run_dir):
-        lines = map(json.loads, (run_dir / "log.jsonl").read_text("utf-8").splitlines())
-        return [(line["step"], line["val_loss"], line["val_bleu"]) for line in lines]
 
-    assert validations(stopped) == validations(whole)
-    assert [step for step, *_ in validations(whole)] == [16, 32, STEPS]
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_saves_a_checkpoint_of_the_last_step(
-    options, tmp_path, monkeypatch, capfd, number
+# No checkpoint is due at step 5, and a validation at step 16.
+@pytest.mark.parametrize(
+    ("number", "step", "is_validated"),
+    [
+        (signal.SIGINT, 5, True),
+        (signal.SIGTERM, 5, False),
+        pytest.param(signal.SIGTERM, 16, True, marks=pytest.mark.slow),
+    ],
+)
+def test_a_signal_ends_with_a_checkpoint_and_sigterm_validates_only_if_it_is_due(
+    options, tmp_path, monkeypatch, capfd, number, step, is_validated
 ):
+    before = signal.getsignal(number)
+
     class Progress(callbacks.Progress):
         def on_train_batch_end(self, batch, logs=None):
-            if int(self.model.optimizer.iterations.numpy()) == 5:  # where no checkpoint is due
+            if int(self.model.optimizer.iterations.numpy()) == step:
                 signal.raise_signal(number)
 
     monkeypatch.setattr("tf_transformer.runs.train.Progress", Progress)
     run_dir = tmp_path / "run"
     assert cli.main(["train", f"--run-dir={run_dir}", *options]) == 128 + number
     latest = Checkpoints(run_dir / "checkpoints").latest()
-    assert (latest.step, latest.batches_seen) == (5, 10)
-    assert bool(latest.metrics) == (number == signal.SIGINT), "SIGTERM leaves no time to validate"
+    assert (latest.step, latest.batches_seen) == (step, 2 * step)
+    assert bool(latest.metrics) == is_validated
+    assert signal.getsignal(number) is before
     last = capfd.readouterr().err.splitlines()[-1]
     assert last == f"To go on: tf-transformer train --run-dir {run_dir} --resume"
 

@@ -1,6 +1,5 @@
 """`tf-transformer train`: the files of a run, its output, and resuming."""
 
-import gzip
 import shutil
 
 import pytest
@@ -12,7 +11,6 @@ from commands import (
     assert_refused,
     checkpoints_in,
     files,
-    lines_of,
     log_of,
     options_of,
     run_here,
@@ -83,36 +81,6 @@ def test_the_command_line_wins_over_the_file(tmp_path):
     assert (config.training.steps, config.training.minutes) == (3, None)
 
 
-@pytest.fixture
-def shards(copy_files, tmp_path):
-    """The training files of `copy_files` as three gzip shards each."""
-    for side in ("source", "target"):
-        lines = lines_of(copy_files / f"train.{side}")
-        for part, (start, stop) in enumerate([(0, 7), (7, 200), (200, 300)]):
-            text = "".join(f"{line}\n" for line in lines[start:stop])
-            (tmp_path / f"{part}.{side}.gz").write_bytes(gzip.compress(text.encode()))
-    return {f"train_{side}": tmp_path / f"*.{side}.gz" for side in ("source", "target")}
-
-
-@pytest.mark.slow
-def test_shards_and_a_cache_train_what_two_files_in_memory_do(
-    trained_run, copy_files, shards, tmp_path
-):
-    run_dir, cache = tmp_path / "run", tmp_path / "cache"
-    given = [*files(copy_files, **shards), *SMALL, *LENGTHS]
-    assert cli.main(["train", f"--run-dir={run_dir}", *given, f"--data-cache={cache}"]) == 0
-    assert without_times(log_of(run_dir)) == without_times(log_of(trained_run[0]))
-    (ids,) = cache.iterdir()
-    written = ids.stat().st_mtime_ns
-    # A resumed run uses the cache, or writes one elsewhere.
-    assert cli.main(["train", f"--run-dir={run_dir}", "--resume", f"--steps={STEPS + 1}"]) == 0
-    assert list(cache.iterdir()) == [ids] and ids.stat().st_mtime_ns == written
-    moved = ["--resume", f"--steps={STEPS + 2}", f"--data-cache={tmp_path / 'other'}"]
-    assert cli.main(["train", f"--run-dir={run_dir}", *moved]) == 0
-    assert [path.name for path in (tmp_path / "other").iterdir()] == [ids.name]
-    assert read_toml(run_dir / "config.toml")["data"]["data_cache"] == str(tmp_path / "other")
-
-
 def test_resume_continues_where_the_run_ended(trained_run, resumed):
     log = log_of(resumed)
     assert log[:2] == log_of(trained_run[0])
@@ -169,14 +137,3 @@ def test_resume_accepts_the_options_of_the_run(trained_run, copy_files, tmp_path
     file.write_text("[model]\nd_ff = 65\n[training]\nseed = 7\n", encoding="utf-8")
     with pytest.raises(ConfigError, match="has --seed 0, not 7"):  # the command line has d_ff
         resumed_with(run_dir, f"--config={file}", "--d-ff=64")
-
-
-def test_a_run_without_validation_files_holds_pairs_out(copy_files, tmp_path):
-    text = [f"--train-{side}={copy_files / f'train.{side}'}" for side in ("source", "target")]
-    arguments = ["train", f"--run-dir={tmp_path / 'run'}", *text, *SMALL, "--steps=1"]
-    first, *others = run_here(*arguments).stderr.splitlines()
-    assert first == (
-        "Held out 30 of 300 pairs for validation; "
-        "give --validation-source and --validation-target to choose them."
-    )
-    assert any(line.startswith("270 training pairs") for line in others)
