@@ -68,9 +68,6 @@ class Validation:
 
     The model is compiled anew, and its present weights are always used. The text, whose sources may
     be empty, becomes the attribute `batches`.
-
-    Raises:
-        DataError: No pair is short enough.
     """
 
     def __init__(

@@ -102,11 +102,7 @@ def translates(config: RunConfig) -> bool:
 
 
 def metric_of(config: RunConfig) -> Metric:
-    """Returns the metric that selects the best checkpoint of a run.
-
-    Raises:
-        ConfigError: It needs translations, which the run does not make.
-    """
+    """Returns the metric that selects the best checkpoint of a run."""
     name = config.training.criterion or ("bleu" if translates(config) else "loss")
     if name != "loss" and not translates(config):
         raise ConfigError(

@@ -50,10 +50,6 @@ def restore_model(run: RunDirectory, precision: str | None = None) -> TrainedMod
     """Builds the model of a run with the weights of its best checkpoint.
 
     Its `precision` is a Keras dtype policy; None is that of training.
-
-    Raises:
-        RunError: There is no checkpoint.
-        CheckpointError: None can be read, or it is of another model.
     """
     checkpoint = best_checkpoint(run)
     if checkpoint is None:

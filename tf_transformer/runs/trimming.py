@@ -128,9 +128,6 @@ def trim_model(
         config: Its configuration with the smaller vocabularies and their `pad_id`.
         source_ids: The source ids to keep, in the order of their new ids.
         target_ids: The same for the target; those of the source where the vocabulary is joint.
-
-    Raises:
-        ValueError: The size of some weight depends on a vocabulary in another way.
     """
     sizes = model.config.source_vocab_size, model.config.target_vocab_size
     is_joint = sizes[0] == sizes[1] and np.array_equal(source_ids, target_ids)

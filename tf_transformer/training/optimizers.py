@@ -98,9 +98,6 @@ class GradientAccumulation(keras.optimizers.Optimizer):
             are its own, which count updates.
         steps: Batches in one update.
         name: Name of the optimizer.
-
-    Raises:
-        ValueError: `steps` is less than 1.
     """
 
     def __init__(

@@ -19,9 +19,6 @@ class TrapezoidSchedule(keras.optimizers.schedules.LearningRateSchedule):
         total_steps: Updates of the whole training.
         warmup_steps: Updates until the peak.
         decay_fraction: The part of training in which the rate decays, up to 1.
-
-    Raises:
-        ValueError: A number is not greater than 0.
     """
 
     def __init__(
@@ -88,9 +85,6 @@ class NoamSchedule(keras.optimizers.schedules.LearningRateSchedule):
         d_model: D of the model.
         warmup_steps: Updates until the peak.
         factor: Scale of the whole schedule.
-
-    Raises:
-        ValueError: One of them is not greater than 0.
     """
 
     def __init__(self, d_model: int, warmup_steps: int = 4000, factor: float = 1.0) -> None:
