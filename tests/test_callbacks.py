@@ -72,17 +72,10 @@ def test_what_is_not_finite_stops_training_and_is_not_saved(tmp_path):
     assert run.checkpoints.latest().step == 5
 
 
-@pytest.mark.parametrize(
-    ("minutes", "total_steps", "fractions", "left"),
-    [(None, 5, (20, 40, 60), ("0:02:00", "0:01:20")),
-     (5.0, None, (33, 47, 60), ("0:02:40", "0:02:00"))],
-)  # fmt: skip
-def test_speed_and_time_left_wait_until_they_are_known(
-    monkeypatch, tmp_path, capfd, minutes, total_steps, fractions, left
-):
+def test_speed_and_time_left_wait_until_they_are_known(monkeypatch, tmp_path, capfd):
     clock = types.SimpleNamespace(now=STARTED, monotonic=lambda: clock.now)
     monkeypatch.setattr(callbacks, "time", clock)
-    run = a_run(tmp_path, {"minutes": minutes}, total_steps=total_steps)
+    run = a_run(tmp_path, {"minutes": 5.0}, total_steps=None)
     shown, optimizer = callbacks.Progress(run), types.SimpleNamespace(learning_rate=0.1)
     shown.set_model(types.SimpleNamespace(optimizer=optimizer))
     shown.on_epoch_begin(0)
@@ -93,9 +86,9 @@ def test_speed_and_time_left_wait_until_they_are_known(
         shown.on_train_batch_end(step - 1, {"loss": 2.5})
     shown.on_epoch_end(0, {"loss": 2.5})
     assert capfd.readouterr().err.splitlines() == [
-        f" {fractions[0]}%  step 1, loss 2.500, 0:01:40 elapsed",
-        f" {fractions[1]}%  step 2, loss 2.500, 2 tokens/s, 0:02:20 elapsed, {left[0]} left",
-        f" {fractions[2]}%  step 3, loss 2.500, 2 tokens/s, 0:03:00 elapsed, {left[1]} left",
+        " 33%  step 1, loss 2.500, 0:01:40 elapsed",
+        " 47%  step 2, loss 2.500, 2 tokens/s, 0:02:20 elapsed, 0:02:40 left",
+        " 60%  step 3, loss 2.500, 2 tokens/s, 0:03:00 elapsed, 0:02:00 left",
         "step 3: loss 2.5",
     ]
     assert json.loads(run.directory.log_path.read_text("utf-8"))["tokens_per_second"] == 2.5

@@ -72,15 +72,6 @@ def test_the_configuration_of_a_run_repeats_it(trained_run, tmp_path):
     assert without_times(log_of(again)) == without_times(log_of(run_dir))
 
 
-def test_the_command_line_wins_over_the_file(tmp_path):
-    path = tmp_path / "run.toml"
-    path.write_text("[data]\ncorpus = 'copy'\n[model]\nd_model = 8\n[training]\nminutes = 9.0\n")
-    given = ["--run-dir=x", f"--config={path}", "--steps=3", "--no-norm-first"]
-    config = options_of("train", *given).run_config()
-    assert (config.model.d_model, config.model.norm_first) == (8, False)
-    assert (config.training.steps, config.training.minutes) == (3, None)
-
-
 def test_resume_continues_where_the_run_ended(trained_run, resumed):
     log = log_of(resumed)
     assert log[:2] == log_of(trained_run[0])
