@@ -263,12 +263,6 @@ def bad_files(tmp_path):
 # Callbacks
 
 
-@pytest.fixture(scope="session")
-def copy_corpus():
-    """The copy task in memory."""
-    return tt.copy_task(num_train=600, num_validation=40, num_test=0)
-
-
 @pytest.fixture(scope="module")
 def line_model():
     """A tiny Keras model; the callbacks take any, and the smallest is traced the fastest."""

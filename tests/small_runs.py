@@ -3,7 +3,6 @@
 import types
 
 import h5py
-import numpy as np
 from small_models import has_setting
 
 from tf_transformer import cli
@@ -57,20 +56,14 @@ def train(run_dir, *options):
 
 def same_checkpoints(run_dir, other_dir):
     """Whether the newest checkpoints of two runs are the same, bit for bit."""
-    one, other = _datasets(run_dir), _datasets(other_dir)
-    assert one and one.keys() == other.keys()
-    return all(one[name].tobytes() == other[name].tobytes() for name in one)
+    one, other = _arrays(run_dir), _arrays(other_dir)
+    return len(one) > 0 and one == other
 
 
-def _datasets(run_dir):
-    """The arrays in the newest checkpoint's file, by name."""
-    found = {}
-
-    def add(name, item):
-        if isinstance(item, h5py.Dataset):
-            found[name] = np.asarray(item)
-
-    latest = Checkpoints(run_dir / "checkpoints").latest()
+def _arrays(run_dir):
+    """The bytes of the arrays in the newest checkpoint's file, by name."""
+    names, latest = [], Checkpoints(run_dir / "checkpoints").latest()
     with h5py.File(latest.path / "model.weights.h5") as file:
-        file.visititems(add)
-    return found
+        file.visit(names.append)
+        arrays = {name: file[name] for name in names if isinstance(file[name], h5py.Dataset)}
+        return {name: array[()].tobytes() for name, array in arrays.items()}

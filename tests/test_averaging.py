@@ -1,12 +1,16 @@
 """At the end of training, the average of the last checkpoints takes part as a candidate."""
 
+import dataclasses
+import os
 import shutil
 import time
+import types
 
 import numpy as np
 import pytest
 
 import tf_transformer as tt
+from tf_transformer.evaluation import BLEU as METRIC
 from tf_transformer.models.architectures import build_model, with_tokenizers
 from tf_transformer.runs import averaging
 from tf_transformer.runs.checkpoints import Checkpoints
@@ -50,7 +54,19 @@ def written(randomise, tmp_path_factory):
 
 @pytest.fixture
 def run(written, tmp_path):
-    return RunDirectory(shutil.copytree(written[0], tmp_path / "run"))
+    """What averaging reads of a `Run` that has ended."""
+    directory = RunDirectory(shutil.copytree(written[0], tmp_path / "run"))
+    _, tokenizer, _ = written
+    config = directory.config()
+    sizes = with_tokenizers(config.model, tokenizer, tokenizer)
+    data = {"tokenizers": (tokenizer,) * 2, "corpus": types.SimpleNamespace(validation=VALIDATION)}
+    return types.SimpleNamespace(
+        directory=directory,
+        config=dataclasses.replace(config, model=sizes),
+        checkpoints=Checkpoints(directory.checkpoints_path),
+        data=types.SimpleNamespace(**data),
+        metric=METRIC,
+    )
 
 
 def mean(weights, steps):
@@ -58,23 +74,18 @@ def mean(weights, steps):
     return [np.mean(column, axis=0, dtype="float64").astype("float32") for column in columns]
 
 
-def assert_equal(weights, others):
-    for one, other in zip(weights, others, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-6)
-
-
 @pytest.fixture
-def end_of_training(written, monkeypatch):
+def end_of_training(written, run, monkeypatch):
     """Ends training, where an average of so many checkpoints translates so many sentences right."""
 
-    def end(run, right, deadline=None):
-        seen = []
+    def end(right, tried=(2, 3, 4), **deadline):
+        seen, said = [], []
 
         def from_model(model, *_, **__):
             def translate(texts):
-                weights = [variable.numpy() for variable in model.trainable_variables]
+                weights = model.trainable_variables[0].numpy()
                 for count in range(2, len(VALIDATED) + 1):
-                    if np.allclose(weights[0], mean(written[2], VALIDATED[-count:])[0]):
+                    if np.allclose(weights, mean(written[2], VALIDATED[-count:])[0]):
                         seen.append(count)
                 number = right[seen[-1]]
                 return [*VALIDATION.targets[:number], *["x"] * (len(texts) - number)]
@@ -82,11 +93,9 @@ def end_of_training(written, monkeypatch):
             return translate
 
         monkeypatch.setattr(tt.Translator, "from_model", from_model)
-        said = []
-        tokenizers = (written[1], written[1])
-        averaging.write_best_average(run, tokenizers, VALIDATION, said.append, deadline)
-        tried = [2] if deadline is not None else [2, 3, 4]
-        assert seen == tried, "unvalidated checkpoints are not"
+        monkeypatch.setattr(averaging, "say", said.append)
+        averaging.write_best_average(run, **deadline)
+        assert seen == list(tried), "unvalidated checkpoints are not"
         assert said.pop(0).startswith("Trying averages of the last checkpoints")
         return said
 
@@ -94,48 +103,46 @@ def end_of_training(written, monkeypatch):
 
 
 def test_the_best_average_is_kept_and_is_what_is_exported(written, run, end_of_training):
-    before = {path: path.read_bytes() for path in run.checkpoints_path.rglob("*") if path.is_file()}
-    (said,) = end_of_training(run, {2: 30, 3: 38, 4: 20})
+    folder = run.directory.checkpoints_path
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    (said,) = end_of_training({2: 30, 3: 38, 4: 20})
     assert said.startswith("The average of the last 3 checkpoints is the best (2: ")
-    trained = restore_model(run)
-    assert trained.checkpoint.path.parent == run.average_path
+    trained = restore_model(run.directory)
+    assert trained.checkpoint.path.parent == run.directory.average_path
     assert trained.checkpoint.metrics["val_bleu"] > 60
     assert trained.checkpoint.step == 12
     # `export` writes both scores with their signatures into the manifest.
     assert set(trained.checkpoint.metrics) == set(trained.checkpoint.signatures)
-    assert_equal(
-        [variable.numpy() for variable in trained.model.trainable_variables],
-        mean(written[2], VALIDATED[-3:]),
-    )
-    after = {path: path.read_bytes() for path in run.checkpoints_path.rglob("*") if path.is_file()}
+    averaged = mean(written[2], VALIDATED[-3:])
+    for variable, value in zip(trained.model.trainable_variables, averaged, strict=True):
+        np.testing.assert_allclose(variable.numpy(), value, rtol=1e-6)
+    after = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     assert before == after, "training continues from the checkpoints as they were"
-    assert Checkpoints(run.checkpoints_path).latest().step == 12
 
 
-def test_with_no_time_left_the_first_average_alone_is_tried(run, written, end_of_training):
-    end_of_training(run, {2: 40, 3: 40, 4: 40}, deadline=time.monotonic())
-    assert best_checkpoint(run).run_metadata["averaged steps"] == [9, 12]
-    shutil.rmtree(run.average_path)
+def test_with_no_time_left_the_first_average_alone_is_tried(run, end_of_training):
+    end_of_training({2: 40}, tried=[2], deadline=time.monotonic())
+    assert best_checkpoint(run.directory).run_metadata["averaged steps"] == [9, 12]
+    shutil.rmtree(run.directory.average_path)
     for step in VALIDATED[:-1]:
-        shutil.rmtree(run.checkpoints_path / f"step-{step:08d}")
-    averaging.write_best_average(run, (written[1],) * 2, VALIDATION, pytest.fail)
-    assert not run.average_path.exists(), "one checkpoint has no average"
+        shutil.rmtree(run.directory.checkpoints_path / f"step-{step:08d}")
+    averaging.write_best_average(run)
+    assert not run.directory.average_path.exists(), "one checkpoint has no average"
 
 
 def test_an_average_is_kept_only_if_it_is_better(run, end_of_training, capfd):
-    (said,) = end_of_training(run, {2: 3, 3: 5, 4: 2})
+    (said,) = end_of_training({2: 3, 3: 5, 4: 2})
     assert said.startswith("Averages of the last checkpoints (2: ") and "no better" in said
-    assert not run.average_path.exists() and best_checkpoint(run).step == 5
-    end_of_training(run, {2: 36, 3: 30, 4: 30})
-    first = best_checkpoint(run)
-    (said,) = end_of_training(run, {2: 30, 3: 35, 4: 30})
-    assert "no better" in said and best_checkpoint(run) == first
-    end_of_training(run, {2: 30, 3: 30, 4: 40})
-    assert best_checkpoint(run).metrics["val_bleu"] == 100
-    assert len(list(run.average_path.iterdir())) == 1
+    assert best_checkpoint(run.directory).step == 5
+    end_of_training({2: 36, 3: 30, 4: 30})
+    first = best_checkpoint(run.directory)
+    (said,) = end_of_training({2: 30, 3: 35, 4: 30})
+    assert "no better" in said and best_checkpoint(run.directory) == first
+    end_of_training({2: 30, 3: 30, 4: 40})
+    assert best_checkpoint(run.directory).metrics["val_bleu"] == 100
+    assert len(list(run.directory.average_path.iterdir())) == 1
     # A damaged one is skipped with a warning.
-    file = best_checkpoint(run).path / "model.weights.h5"
-    content = file.read_bytes()
-    file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    assert best_checkpoint(run).step == 5
+    file = best_checkpoint(run.directory).path / "model.weights.h5"
+    os.truncate(file, 99)
+    assert best_checkpoint(run.directory).step == 5
     assert f"{file.parent}: is damaged, and skipped." in capfd.readouterr().err

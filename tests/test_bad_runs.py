@@ -7,7 +7,6 @@ import pytest
 from commands import assert_refused
 
 import tf_transformer as tt
-from tf_transformer import cli
 
 pytestmark = pytest.mark.usefixtures("use_small_copy_task")
 
@@ -64,21 +63,15 @@ def test_a_model_unlike_the_checkpoints_is_named(run_dir, assert_both_refused):
     assert_both_refused(r"(step|average).*: ", *words)
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "difference"),
-    [
-        ("accumulation_steps = 2", "accumulation_steps = 1", "GradientAccumulation and is Adam"),
-        ("label_smoothing = 0.1", "label_smoothing = 0.2", "label_smoothing was 0.1 and is 0.2"),
-        ('precision = "float32"', 'precision = "mixed_bfloat16"', "precision was float32 and is"),
-        ("seed = 0", "seed = 1", "seed was 0 and is 1"),
-        ("batch_tokens = 400", "batch_tokens = 401", "batch_tokens was 400 and is 401"),
-    ],
-)
-def test_resume_refuses_other_training_settings(
-    run_dir, tmp_path, capfd, before, after, difference
-):
-    replace_in_config(run_dir, before, after)
-    assert_refused(resume(run_dir), [difference], capfd, tmp_path)
+def test_resume_names_all_differences_in_training(run_dir, tmp_path, capfd):
+    replace_in_config(run_dir, "accumulation_steps = 2", "accumulation_steps = 1")
+    replace_in_config(run_dir, "label_smoothing = 0.1", "label_smoothing = 0.2")
+    replace_in_config(run_dir, "seed = 0", "seed = 1")
+    words = [
+        "GradientAccumulation and is Adam", "label_smoothing was 0.1 and is 0.2",
+        "seed was 0 and is 1",
+    ]  # fmt: skip
+    assert_refused(resume(run_dir), words, capfd, tmp_path)
 
 
 def test_resume_refuses_a_corpus_that_has_changed(
@@ -98,13 +91,3 @@ def test_resume_refuses_another_tokenizer(run_dir, tmp_path, capfd, small_copy_t
         tokenizer.save(run_dir / "tokenizers" / f"{side}.model")
     words = ["source tokenizer was SHA-256", "target tokenizer was SHA-256"]
     assert_refused(resume(run_dir), words, capfd, tmp_path)
-
-
-def test_damaged_weights_are_named(run_dir, tmp_path, capfd):
-    for path in run_dir.glob("*/*/*.h5"):
-        path.write_bytes(bytes(path.stat().st_size))
-    for arguments in (["export", run_dir, tmp_path / "saved"], resume(run_dir)):
-        assert cli.main(list(map(str, arguments))) == 2
-        *warnings, error = capfd.readouterr().err.splitlines()
-        assert warnings and all("is damaged, and skipped" in line for line in warnings)
-        assert "can be read. Restore" in error and str(run_dir) in error

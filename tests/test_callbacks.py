@@ -53,14 +53,13 @@ def test_checkpoints_between_validations_count_batches(fit, tmp_path):
     assert run.checkpoints.latest().signatures == {"val_bleu": "nrefs:1"}
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_what_is_not_finite_stops_training_and_is_not_saved(tmp_path, value):
+def test_what_is_not_finite_stops_training_and_is_not_saved(tmp_path):
     model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
     model.compile("adam", "mse")
 
     def poison(batch, logs):
         if int(model.optimizer.iterations) + 1 == 6:
-            model.set_weights([np.full_like(weight, value) for weight in model.get_weights()])
+            model.set_weights([np.full_like(weight, np.inf) for weight in model.get_weights()])
 
     save = callbacks.SaveCheckpoints(run := a_run(tmp_path, {"checkpoint_steps": 1}))
     spoil = keras.callbacks.LambdaCallback(on_train_batch_begin=poison)
@@ -73,17 +72,10 @@ def test_what_is_not_finite_stops_training_and_is_not_saved(tmp_path, value):
     assert run.checkpoints.latest().step == 5
 
 
-@pytest.mark.parametrize(
-    ("minutes", "total_steps", "fractions", "left"),
-    [(None, 5, (20, 40, 60), ("0:02:00", "0:01:20")),
-     (5.0, None, (33, 47, 60), ("0:02:40", "0:02:00"))],
-)  # fmt: skip
-def test_speed_and_time_left_wait_until_they_are_known(
-    monkeypatch, tmp_path, capfd, minutes, total_steps, fractions, left
-):
+def test_speed_and_time_left_wait_until_they_are_known(monkeypatch, tmp_path, capfd):
     clock = types.SimpleNamespace(now=STARTED, monotonic=lambda: clock.now)
     monkeypatch.setattr(callbacks, "time", clock)
-    run = a_run(tmp_path, {"minutes": minutes}, total_steps=total_steps)
+    run = a_run(tmp_path, {"minutes": 5.0}, total_steps=None)
     shown, optimizer = callbacks.Progress(run), types.SimpleNamespace(learning_rate=0.1)
     shown.set_model(types.SimpleNamespace(optimizer=optimizer))
     shown.on_epoch_begin(0)
@@ -94,18 +86,20 @@ def test_speed_and_time_left_wait_until_they_are_known(
         shown.on_train_batch_end(step - 1, {"loss": 2.5})
     shown.on_epoch_end(0, {"loss": 2.5})
     assert capfd.readouterr().err.splitlines() == [
-        f" {fractions[0]}%  step 1, loss 2.500, 0:01:40 elapsed",
-        f" {fractions[1]}%  step 2, loss 2.500, 2 tokens/s, 0:02:20 elapsed, {left[0]} left",
-        f" {fractions[2]}%  step 3, loss 2.500, 2 tokens/s, 0:03:00 elapsed, {left[1]} left",
+        " 33%  step 1, loss 2.500, 0:01:40 elapsed",
+        " 47%  step 2, loss 2.500, 2 tokens/s, 0:02:20 elapsed, 0:02:40 left",
+        " 60%  step 3, loss 2.500, 2 tokens/s, 0:03:00 elapsed, 0:02:00 left",
         "step 3: loss 2.5",
     ]
     assert json.loads(run.directory.log_path.read_text("utf-8"))["tokens_per_second"] == 2.5
 
 
-def test_measuring_the_speed_leaves_the_model_as_it_was(copy_corpus, monkeypatch):
-    tokenizer = tt.SentencePieceTokenizer.train(copy_corpus.train.sources, 280)
-    batches = tt.TokenBatches.from_text(copy_corpus.train, tokenizer, tokenizer, seed=0)
-    config = tt.TransformerConfig(280, 280, num_layers=1, d_model=16, num_heads=2, d_ff=16)
+def test_measuring_the_speed_leaves_the_model_as_it_was(small_copy_task, monkeypatch):
+    tokenizer = tt.SentencePieceTokenizer.train(small_copy_task.train.sources, 272)
+    batches = tt.TokenBatches.from_text(
+        small_copy_task.train, tokenizer, tokenizer, batch_tokens=100, seed=0
+    )
+    config = tt.TransformerConfig(272, 272, num_layers=1, d_model=16, num_heads=2, d_ff=16)
     model = tt.Transformer(config)
     model.compile(tt.GradientAccumulation(tt.Adam(0.01), 2), tt.SmoothedCrossEntropy())
     model.optimizer.build(model.trainable_variables)

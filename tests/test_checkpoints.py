@@ -138,17 +138,6 @@ def test_damaged_checkpoints_set_aside_are_no_longer_the_newest(checkpoints, mod
     assert "damaged-step-00000003" in names_in(checkpoints), "and nothing is lost"
 
 
-def test_all_differences_to_the_run_metadata_are_named(checkpoints, model):
-    metadata = {"d_model": 8, "num_heads": 2, "seed": 0}
-    checkpoints.write(model, 1, {}, run_metadata=metadata)
-    latest = checkpoints.latest()
-    latest.require({"d_model": 8, "seed": 0, "of later versions": True})
-    with pytest.raises(
-        CheckpointError, match="d_model was 8 and is 16; num_heads was 2 and is 4\\."
-    ):
-        latest.require({"d_model": 16, "num_heads": 4, "seed": 0})
-
-
 @pytest.mark.parametrize("call", ["pathlib.Path.rename", "shutil.rmtree", "os.fsync"])
 @pytest.mark.parametrize("step", [5, 6])
 def test_a_kill_at_any_change_of_the_disk_loses_no_checkpoint(

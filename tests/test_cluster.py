@@ -32,7 +32,6 @@ WORKERS = '"worker": ["a:1", "b:1"]'
     "text",
     [
         "host:1234",
-        "[]",
         f'{{"cluster": {{{WORKERS}}}}}',
         f'{{"cluster": {{{WORKERS}}}, "task": {{"type": "worker", "index": 2}}}}',
         f'{{"cluster": {{{WORKERS}, "ps": ["c:1"]}}, "task": {{"type": "worker", "index": 0}}}}',

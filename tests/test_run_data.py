@@ -89,16 +89,6 @@ def test_the_sources_of_an_epoch_have_the_noise_of_the_configuration(prepare, ph
     assert sources(0.0) <= plain and len(sources(0.5) - plain) > 200
 
 
-def test_pairs_dropped_for_their_source_are_counted(prepare):
-    pairs = [(f"a{i % 25} b", f"c{i} d") for i in range(50)]
-    _, data, printed = prepare(pairs)
-    assert printed[0] == (
-        "Held out 5 of 50 pairs for validation and dropped 5 with the same source; "
-        "give --validation-tsv to choose them."
-    )
-    assert data.description.startswith("40 training pairs of tsv; dropped: 0 blank")
-
-
 def test_validation_pairs_that_are_trained_are_counted(prepare, tmp_path):
     (tmp_path / "validation.tsv").write_text("a1 b\tc1 d\na1  b\tc1 d \na2 b\tother\nnew\tnew")
     pairs = [(f"a{i} b", f"c{i} d") for i in range(11)]

@@ -38,20 +38,17 @@ class Translator:
 
 
 @pytest.mark.parametrize(
-    ("lacking", "beam_size", "length_penalty"),
+    ("lacking", "beam_size", "length_penalty", "words", "metric"),
     [
-        ({None: 5, 0.2: 2, 0.6: 3, 1.0: 4, 1.4: 5}, 4, 0.2),
-        ({None: 5, 0.2: 3, 0.6: 2, 1.0: 1, 1.4: 2}, 4, 1.0),
-        ({None: 5, 0.2: 4, 0.6: 3, 1.0: 2, 1.4: 1}, 4, 1.4),
+        ({None: 5, 0.2: 2, 0.6: 3, 1.0: 4, 1.4: 5}, 4, 0.2, WORDS, CHRF),
+        ({None: 5, 0.2: 4, 0.6: 3, 1.0: 2, 1.4: 1}, 4, 1.4, CHINESE, BLEU),
         # Equals: the one nearest 0.6.
-        ({None: 5, 0.2: 2, 0.6: 2, 1.0: 2, 1.4: 2}, 4, 0.6),
-        ({None: 5, 0.2: 4, 0.6: 3, 1.0: 2, 1.4: 2}, 4, 1.0),
-        ({None: 2, 0.2: 2, 0.6: 2, 1.0: 2, 1.4: 2}, 4, 0.6),
+        ({None: 5, 0.2: 4, 0.6: 3, 1.0: 2, 1.4: 2}, 4, 1.0, WORDS, LOSS),
+        ({None: 2, 0.2: 2, 0.6: 2, 1.0: 2, 1.4: 2}, 4, 0.6, WORDS, BLEU),
         # Greedy search where it is better than all.
-        ({None: 1, 0.2: 4, 0.6: 4, 1.0: 4, 1.4: 2}, 1, 1.4),
+        ({None: 1, 0.2: 4, 0.6: 4, 1.0: 4, 1.4: 2}, 1, 1.4, WORDS, CHRF),
     ],
 )
-@pytest.mark.parametrize(("words", "metric"), [(WORDS, CHRF), (CHINESE, BLEU), (WORDS, LOSS)])
 def test_the_best_search_is_chosen(lacking, beam_size, length_penalty, words, metric):
     validation = text(20, words)
     translator = Translator(lacking, words)

@@ -5,23 +5,12 @@ import signal
 import time
 
 import pytest
-from worker_processes import LONG, end, start_pair
+from commands import log_of
+from worker_processes import TRAIN, copy_task_options, end, newest_step, start_pair, wait_for
 
 from tf_transformer.runs.checkpoints import Checkpoints
 
 pytestmark = pytest.mark.slow
-
-TRAIN = ["-m", "tf_transformer.cli", "train"]
-
-
-def settings(folder, *others):
-    """Options of a training that takes a second or two, tracing aside."""
-    return [
-        "--corpus=tsv", f"--train-tsv={folder / 'train'}",
-        f"--validation-tsv={folder / 'validation'}", "--num-layers=1", "--d-model=16",
-        "--num-heads=2", "--d-ff=32", "--vocab-size=272", "--batch-tokens=60", "--max-length=30",
-        *others,
-    ]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -29,34 +18,23 @@ def interrupted(tmp_path_factory, write_copy_task):
     """One of two workers is killed; both resume; the one that is not the chief gets SIGTERM."""
     folder = tmp_path_factory.mktemp("interrupted")
     write_copy_task(folder)
-    endless = settings(folder, "--minutes=30", "--validation-steps=100000", "--checkpoint-steps=3")
+    endless = copy_task_options(
+        folder, "--minutes=30", "--validation-steps=100000", "--checkpoint-steps=3"
+    )
     run, elsewhere = folder / "run", folder / "elsewhere"
-
-    def newest():
-        latest = Checkpoints(run / "checkpoints").latest()
-        return latest.step if latest else 0
-
-    def wait_for_step(step, pair):
-        deadline = time.monotonic() + LONG
-        while newest() < step:
-            ended = [process for process in pair if process.poll() is not None]
-            assert not ended, ended[0].stderr.read()
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-
     # The other worker is given a folder of its own, to see whether it writes.
     pair = start_pair(
         [*TRAIN, f"--run-dir={run}", *endless],
         [*TRAIN, f"--run-dir={elsewhere}", *endless],
     )
-    wait_for_step(3, pair)
+    wait_for(lambda: newest_step(run) >= 3, *pair)
     pair[1].send_signal(signal.SIGKILL)
     killed = time.monotonic()
     _, failure = end(pair[0], 2)
-    seconds, stopped_at = time.monotonic() - killed, newest()
+    seconds, stopped_at = time.monotonic() - killed, newest_step(run)
 
     pair = start_pair(*[[*TRAIN, f"--run-dir={run}", "--resume"]] * 2)
-    wait_for_step(stopped_at + 3, pair)
+    wait_for(lambda: newest_step(run) >= stopped_at + 3, *pair)
     pair[1].send_signal(signal.SIGTERM)
     stopped = [end(process, 128 + signal.SIGTERM)[1] for process in pair]
     return {
@@ -124,14 +102,13 @@ def timed_runs(tmp_path_factory, write_copy_task):
     folder = tmp_path_factory.mktemp("clock")
     write_copy_task(folder)
     run = folder / "run"
-    train = ["train", f"--run-dir={run}", *settings(
+    train = ["train", f"--run-dir={run}", *copy_task_options(
         folder, "--minutes=7", "--validation-steps=3", "--accumulation-steps=2",
         "--precision=mixed_bfloat16",
     )]  # fmt: skip
     pair = start_pair(*[["-c", WITH_CLOCK, name, *train] for name in ("chief", "other")])
     workers = [json.loads(end(process, 0)[0].splitlines()[-1]) for process in pair]
-    log = (run / "log.jsonl").read_text("utf-8").splitlines()
-    return workers, [json.loads(line) for line in log]
+    return workers, log_of(run)
 
 
 def test_the_first_worker_at_its_time_limit_stops_all_with_identical_variables(timed_runs):

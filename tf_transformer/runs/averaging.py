@@ -1,46 +1,39 @@
 """The average of a run's last checkpoints, which is often better than each of them."""
 
+import math
 import time
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tf_transformer.data.text import ParallelText
 from tf_transformer.evaluation import LOSS, score, signatures
-from tf_transformer.models.architectures import build_model, with_tokenizers
+from tf_transformer.models.architectures import build_model
 from tf_transformer.runs.checkpoints import Checkpoints
 from tf_transformer.runs.compile import Validation
-from tf_transformer.runs.recipe import metric_of
-from tf_transformer.runs.restore import Tokenizers, best_checkpoint, translator_of
-from tf_transformer.runs.run_directory import RunDirectory, warn
+from tf_transformer.runs.restore import best_checkpoint, translator_of
+from tf_transformer.runs.run_directory import say, warn
+
+if TYPE_CHECKING:
+    from tf_transformer.runs.train import Run
 
 
-def write_best_average(
-    run: RunDirectory,
-    tokenizers: Tokenizers,
-    validation: ParallelText,
-    say: Callable[[str], None],
-    deadline: float | None = None,
-) -> None:
+def write_best_average(run: "Run", deadline: float = math.inf) -> None:
     """Averages the last checkpoints of a run that has ended, and keeps the average if it is better.
 
     The newest 2, 3, … validated checkpoints are averaged, in float64. Each average translates the
     validation text by greedy search, or computes its loss where nothing is translated. The best
-    average is written to `run.average_path` if it is better by the metric of the run than every
-    checkpoint, and than an average that is there already.
-    All but the first must be done at the `deadline`, a value of `time.monotonic()`.
-
-    Raises:
-        CheckpointError: A checkpoint is of another model.
+    average is written to `average/` if it is better by the metric of the run than every checkpoint,
+    and than an average that is there already. All averages but the first must be measured before
+    the `deadline`, a value of `time.monotonic()`.
     """
-    config = run.config()
-    metric = metric_of(config)
-    intact = Checkpoints(run.checkpoints_path).intact(warn)
+    config, metric, tokenizers = run.config, run.metric, run.data.tokenizers
+    validation = run.data.corpus.validation
+    intact = run.checkpoints.intact(warn)
     newest = [checkpoint for checkpoint in intact if metric.name in checkpoint.metrics]
     if len(newest) < 2:
         return
     say("Trying averages of the last checkpoints on the validation text.")
-    model = build_model(with_tokenizers(config.model, *tokenizers), config.training.precision)
+    model = build_model(config.model, config.training.precision)
     sources, targets = list(validation.sources), list(validation.targets)
     if metric == LOSS:
         validate = Validation(config, model, tokenizers, validation)
@@ -58,7 +51,7 @@ def write_best_average(
     sums = [np.zeros(variable.shape) for variable in model.trainable_variables]
     for count, checkpoint in enumerate(newest, start=1):
         began = time.monotonic()
-        if values and deadline is not None and began + seconds > deadline:
+        if values and began + seconds > deadline:
             break
         checkpoint.require(model.config.to_dict())
         checkpoint.restore(model)
@@ -75,14 +68,14 @@ def write_best_average(
                 weights = [variable.numpy() for variable in model.trainable_variables]
     listed = ", ".join(f"{number}: {metric.text(value)}" for number, value in values.items())
     listed = f"({listed} {metric.label})"
-    record = best_checkpoint(run).metrics.get(metric.name)
+    record = best_checkpoint(run.directory).metrics.get(metric.name)
     if record is not None and metric.rank(values[best]) <= metric.rank(record):
         say(f"Averages of the last checkpoints {listed} are no better.")
         return
     for variable, weight in zip(model.trainable_variables, weights, strict=True):
         variable.assign(weight)
     steps = sorted(checkpoint.step for checkpoint in newest[:best])
-    Checkpoints(run.average_path, metric, keep=1).write(
+    Checkpoints(run.directory.average_path, metric, keep=1).write(
         model,
         newest[0].step,
         best_metrics,

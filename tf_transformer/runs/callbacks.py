@@ -35,11 +35,8 @@ class SaveCheckpoints(keras.callbacks.Callback):
     """Writes a checkpoint before each validation, and adds its metrics after it.
 
     So training is not lost where the validation fails or is killed. It also counts
-    `run.batches_seen`, on all workers; the chief alone writes.
-
-    Raises:
-        CheckpointError: In `fit`: the disk refuses the checkpoint.
-        DivergedError: In `fit`: the loss or a weight is not finite; no such checkpoint is written.
+    `run.batches_seen`, on all workers; the chief alone writes. A loss or weight that is not finite
+    raises a `DivergedError`, and is not written.
     """
 
     def __init__(self, run: "Run") -> None:
@@ -49,7 +46,6 @@ class SaveCheckpoints(keras.callbacks.Callback):
         self._is_saved = True  # nothing is trained since
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
-        """Counts the batch, and saves where a checkpoint between validations is due."""
         # The loss is a mean since the last validation: once NaN it stays so.
         self._require_finite(math.isfinite(logs["loss"]), "the loss is")
         self._run.batches_seen += 1
@@ -63,11 +59,9 @@ class SaveCheckpoints(keras.callbacks.Callback):
             self.save()
 
     def on_test_begin(self, logs: Logs = None) -> None:
-        """Saves what the validation may lose."""
-        self.save()
+        self.save()  # what the validation may lose
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        """Adds the metrics of the validation."""
         self.save()  # where `fit` does not validate
         run = self._run
         if run.workers.is_chief:
@@ -130,17 +124,14 @@ class Limit(keras.callbacks.Callback):
         return run.workers.all_reduce_max(int(1e6 * spent)) / 1e6
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
-        """Looks at the clock before the first update."""
         self._look()
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
-        """Looks at clock and step after each update."""
         self._step_ended = time.monotonic()
         if ends_update(self.model, batch):
             self._look()
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        """Measures how long the validation took."""
         self._validation_seconds = time.monotonic() - self._step_ended
         self._look()
 
@@ -176,7 +167,6 @@ class EarlyStopping(keras.callbacks.Callback):
         return patience is not None and self._since_best >= patience
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        """Compares the metric with the best."""
         self._add({**logs, "learning_rate": float(self.model.optimizer.learning_rate)})
         if self._run.workers.all_reduce_max(self.is_due):
             self.model.stop_training = True
@@ -214,11 +204,9 @@ class Progress(keras.callbacks.Callback):
         self._last_line = 0.0
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
-        """Takes the time."""
         self._batch_ended = time.monotonic()
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
-        """Shows the line."""
         run, step, now = self._run, step_of(self.model), time.monotonic()
         elapsed, minutes = now - run.started, run.config.training.minutes
         fraction = step / run.total_steps if minutes is None else elapsed / (60 * minutes)
@@ -247,11 +235,9 @@ class Progress(keras.callbacks.Callback):
         print(line, end="" if is_terminal else "\n", file=sys.stderr, flush=True)
 
     def on_test_begin(self, logs: Logs = None) -> None:
-        """Erases the line, below which a validation prints."""
-        self.close()
+        self.close()  # a validation prints below the line
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        """Prints the metrics, and writes them into the log with the speed."""
         run, step, now = self._run, step_of(self.model), time.monotonic()
         metrics = {name: float(value) for name, value in sorted((logs or {}).items())}
         values = ", ".join(f"{name} {value:.4g}" for name, value in metrics.items())

@@ -32,12 +32,8 @@ class Checkpoint:
     """A checkpoint on disk: a folder with the weights, and the other attributes in `state.json`.
 
     Attributes:
-        path: Its folder.
-        step: Updates made to the weights.
         metrics: The metrics of its validation; empty between validations.
         seeds: The states of the model's random numbers (dropout), which Keras does not save.
-        weights_sha256: SHA-256 of the file of weights.
-        batches_seen: Batches of training data consumed.
         run_metadata: Settings that a run resumed from it must share.
         signatures: How a metric was computed, such as sacreBLEU's signature, by its name.
         seconds: How long the run had taken.
@@ -77,11 +73,7 @@ class Checkpoint:
             )
 
     def restore(self, model: keras.Model) -> None:
-        """Loads weights and random seeds; of a compiled model also the optimizer.
-
-        Raises:
-            ValueError: The model has other weights than the checkpoint.
-        """
+        """Loads weights and random seeds; of a compiled model also the optimizer."""
         if getattr(model, "optimizer", None) is not None and not model.optimizer.built:
             model.optimizer.build(model.trainable_variables)
         model.load_weights(self.path / WEIGHTS)
@@ -99,10 +91,8 @@ class Checkpoint:
 class Checkpoints:
     """The checkpoints of a run: the newest few, and always the best.
 
-    Args:
-        directory: Their folder; made when the first checkpoint is written.
-        metric: What makes one the best; of equals it is the newest.
-        keep: How many of the newest to keep, and of the newest that were validated.
+    The best is that of `metric`; of equals it is the newest. `keep` of the newest are kept, and of
+    the newest that were validated.
     """
 
     def __init__(self, directory: pathlib.Path, metric: Metric = BLEU, keep: int = 5) -> None:
@@ -158,10 +148,8 @@ class Checkpoints:
         """Writes a checkpoint atomically, then removes those that are no longer kept.
 
         The model's random seeds and, if it has one, its optimizer are saved with its weights, and
-        the other attributes of a `Checkpoint` as `state`.
-
-        Raises:
-            CheckpointError: It cannot be written; earlier checkpoints are kept.
+        the other attributes of a `Checkpoint` as `state`. A `CheckpointError` leaves the earlier
+        checkpoints as they are.
         """
         target = self.directory / f"step-{step:08d}"
         seeds = [variable.numpy().tolist() for variable in seeds_of(model)]

@@ -39,10 +39,8 @@ def compile_model(
 ) -> None:
     """Compiles a model for training as the paper does (Vaswani et al. 2017, sections 5.3, 5.4).
 
-    Args:
-        model: A model with `config.pad_id`; with `chunked_logits` its inputs hold the labels.
-        config: The table `[training]`.
-        schedule: The learning rate; None for a model that is only evaluated.
+    With `chunked_logits` the inputs of the model hold the labels. The schedule is None for a model
+    that is only evaluated.
     """
     optimizer = None
     if schedule is not None:
@@ -70,9 +68,6 @@ class Validation:
 
     The model is compiled anew, and its present weights are always used. The text, whose sources may
     be empty, becomes the attribute `batches`.
-
-    Raises:
-        DataError: No pair is short enough.
     """
 
     def __init__(

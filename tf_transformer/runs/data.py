@@ -66,7 +66,11 @@ def prepare_data(
         tokenizers = restore_tokenizers(run)
     else:
         may_grow = config.tokenizer.vocab_size is None  # The recipe chooses it.
-        config = _with_recipe(config, corpus, workers)
+        facts = Facts.of(config, corpus, num_cores() * workers.count, workers.num_gpus)
+        # Those of the chief, because the machines of other workers may have more cores.
+        content = json.dumps([facts.summary(config), choose(config, facts)]).encode()
+        chosen_for, choices = json.loads(workers.broadcast(content))
+        config = with_choices(config, choices, chosen_for)
         models = [b""] if config.tokenizer.joint else [b"", b""]
         if workers.is_chief:
             models = _train_tokenizers(config.tokenizer, corpus, may_grow)
@@ -84,15 +88,6 @@ def prepare_data(
     )
     validation = TokenBatches.from_text(corpus.validation, *tokenizers, **sizes)
     return config, RunData(corpus, tokenizers, batches, validation, time.monotonic() - began)
-
-
-def _with_recipe(config: RunConfig, corpus: Corpus, workers: Workers) -> RunConfig:
-    """Returns the configuration with the choices of the recipe, those of the chief."""
-    facts = Facts.of(config, corpus, num_cores() * workers.count, workers.num_gpus)
-    # The machines of other workers may have more cores.
-    content = json.dumps([facts.summary(config), choose(config, facts)]).encode()
-    chosen_for, choices = json.loads(workers.broadcast(content))
-    return with_choices(config, choices, chosen_for)
 
 
 def _train_tokenizers(config: TokenizerConfig, corpus: Corpus, may_grow: bool) -> list[bytes]:

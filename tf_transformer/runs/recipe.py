@@ -44,8 +44,7 @@ class Facts(NamedTuple):
         num_pairs: Training pairs.
         tokens_per_pair: Estimated target tokens of a pair.
         has_small_letters: Whether nearly all source sentences have small letters.
-        cores: CPU cores, on all machines together.
-        gpus: GPUs, on all machines together.
+        cores, gpus: On all machines together.
         unit: What is counted in the corpus, see `Corpus.unit`.
         criterion: The validation metric that tells checkpoints of such text apart.
     """
@@ -66,9 +65,9 @@ class Facts(NamedTuple):
         sources, targets = zip(*itertools.islice(corpus.train, 0, None, step), strict=True)
         criterion = "bleu" if translates(config) else "loss"
         # BLEU compares four words in a row.
-        num_short = sum(len(target.split()) < 4 for target in targets)
-        if criterion == "bleu" and num_short > 0.75 * len(targets):
-            criterion = "chrf" if bleu_tokenizer(targets) == "13a" else "bleu"
+        are_short = sum(len(target.split()) < 4 for target in targets) > 0.75 * len(targets)
+        if criterion == "bleu" and are_short and bleu_tokenizer(targets) == "13a":
+            criterion = "chrf"
         tokens_per_pair = sum(map(len, targets)) / len(targets) / _CHARACTERS_PER_TOKEN + 1
         num_with_small = sum(source != source.upper() for source in sources)
         has_small_letters = num_with_small > 0.9 * len(sources)
@@ -103,11 +102,7 @@ def translates(config: RunConfig) -> bool:
 
 
 def metric_of(config: RunConfig) -> Metric:
-    """Returns the metric that selects the best checkpoint of a run.
-
-    Raises:
-        ConfigError: It needs translations, which the run does not make.
-    """
+    """Returns the metric that selects the best checkpoint of a run."""
     name = config.training.criterion or ("bleu" if translates(config) else "loss")
     if name != "loss" and not translates(config):
         raise ConfigError(
@@ -119,7 +114,12 @@ def metric_of(config: RunConfig) -> Metric:
 def choose(config: RunConfig, facts: Facts) -> Choices:
     """Returns the settings that are open in a configuration, with values and reasons."""
     data, training, num_pairs = config.data, config.training, facts.num_pairs
-    rules = {
+    rules: Choices = {}
+    if not any(getattr(training, length) for length in training.LENGTHS):
+        epochs = min(100, max(10, round(1_200_000 / num_pairs)))
+        reason = "no length was given, and small text needs more passes"
+        rules = {"training.epochs": (epochs, reason)}
+    rules |= {
         "tokenizer.vocab_size": (
             default_vocab_size(data.corpus, num_pairs),
             "rare subwords of little text would hardly be trained",
@@ -129,12 +129,6 @@ def choose(config: RunConfig, facts: Facts) -> Choices:
             "many updates are worth more than large batches, while the device is busy",
         ),
     }
-    if not any(getattr(training, length) for length in training.LENGTHS):
-        epochs = min(100, max(10, round(1_200_000 / num_pairs)))
-        rules = {
-            "training.epochs": (epochs, "no length was given, and small text needs more passes"),
-            **rules,
-        }
     budget = estimate_budget(with_choices(config, _open(config, rules), ""), facts)
     source = "" if training.minutes is None else " by a guess of the speed"
     dropout_rate = 0.3 if num_pairs < 10_000 else 0.2 if num_pairs < 100_000 else 0.1

@@ -35,10 +35,8 @@ class TrainedModel(NamedTuple):
 def best_checkpoint(run: RunDirectory) -> Checkpoint | None:
     """Returns the best checkpoint of a run on validation text, or the average of its last ones.
 
-    Damaged checkpoints are skipped with a warning.
-
-    Raises:
-        CheckpointError: There are checkpoints, and none of them is intact.
+    Damaged checkpoints are skipped with a warning; where none is intact, a `CheckpointError` is
+    raised.
     """
     metric = metric_of(run.config())
     checkpoints = Checkpoints(run.checkpoints_path, metric)
@@ -52,10 +50,6 @@ def restore_model(run: RunDirectory, precision: str | None = None) -> TrainedMod
     """Builds the model of a run with the weights of its best checkpoint.
 
     Its `precision` is a Keras dtype policy; None is that of training.
-
-    Raises:
-        RunError: There is no checkpoint.
-        CheckpointError: None can be read, or it is of another model.
     """
     checkpoint = best_checkpoint(run)
     if checkpoint is None:
@@ -76,9 +70,6 @@ def translator_of(
     """Makes a greedy translator that reads sources as an export of the run does.
 
     The options are `xla` and `threads`, see `Translator`.
-
-    Raises:
-        RunError: The model only scores text.
     """
     require_translator(model.config)
     return Translator.from_model(model, *tokenizers, search_of(data), **options)
@@ -105,12 +96,7 @@ def require_translator(config: ModelConfig) -> None:
 
 
 def restore_tokenizers(run: RunDirectory) -> Tokenizers:
-    """Loads the source and the target tokenizer of a run.
-
-    Raises:
-        RunError: They are missing.
-        TokenizerError: One of them is damaged.
-    """
+    """Loads the source and the target tokenizer of a run."""
     paths = [run.tokenizers_path / f"{side}.model" for side in ("source", "target")]
     try:
         source, target = map(SentencePieceTokenizer.load, paths)

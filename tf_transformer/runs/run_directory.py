@@ -46,11 +46,7 @@ class RunDirectory:
 
     @classmethod
     def create(cls, path: str | os.PathLike[str]) -> "RunDirectory":
-        """Returns a directory for a new run; `begin` makes it, so that a failed start does not.
-
-        Raises:
-            RunError: A run cannot be created there.
-        """
+        """Returns a directory for a new run; `begin` makes it, so that a failed start does not."""
         run = cls(path)
         # A run that stopped before its first checkpoint has nothing to lose.
         if any(run.checkpoints_path.glob("step-*")) or run.average_path.is_dir():
@@ -62,11 +58,7 @@ class RunDirectory:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> "RunDirectory":
-        """Returns the directory of an earlier run.
-
-        Raises:
-            RunError: It holds no run.
-        """
+        """Returns the directory of an earlier run."""
         if not cls.is_run(path):
             start = f"Start one with tf-transformer train --run-dir {path}"
             raise RunError(f"{path}: holds no run (there is no config.toml). {start}")
@@ -88,11 +80,7 @@ class RunDirectory:
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Keeps other processes from training here; the system frees it when this one ends.
-
-        Raises:
-            RunError: Another process has it.
-        """
+        """Keeps other processes from training here; the system unlocks it when this one ends."""
         self.path.mkdir(parents=True, exist_ok=True)
         with (self.path / ".lock").open("a") as file:
             try:
@@ -146,11 +134,7 @@ class RunDirectory:
         return f"{evaluate} --source {source} --reference {reference}{perplexity}"
 
     def log(self) -> list[dict[str, float]]:
-        """Reads the lines of the log, oldest first.
-
-        Raises:
-            RunError: A line is not what `train` writes.
-        """
+        """Reads the lines of the log, oldest first."""
         if not self.log_path.is_file():
             return []
         found = []

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import importlib.util
+import math
 import time
 from typing import Any
 
@@ -43,13 +44,8 @@ def train(config: RunConfig, run_dir: str, *, resume: bool, started: float) -> i
     """Trains a model and writes everything into its run directory.
 
     Where `TF_CONFIG` or Slurm names several workers, each of them calls this with the same
-    arguments. The chief alone writes; to resume, all must see its run directory.
-
-    Args:
-        config: The configuration.
-        run_dir: The run directory.
-        resume: Whether to continue the run in `run_dir` from its newest checkpoint.
-        started: `time.monotonic()` from which `minutes` counts.
+    arguments. The chief alone writes; to resume, all must see its run directory. The `minutes`
+    count from `started`, a value of `time.monotonic()`.
 
     Returns:
         The number of the signal that ended training early (Ctrl-C, SIGTERM), or 0.
@@ -105,7 +101,7 @@ class Run:
                 say(f"Nothing to do: {reason}.")
                 # The end of the run may have been interrupted.
                 if self.workers.is_chief and not self.directory.average_path.is_dir():
-                    self._average()
+                    write_best_average(self)
             else:
                 self.fit(is_over=bool(reason))
                 self.finish()
@@ -203,7 +199,7 @@ class Run:
         """Averages the last checkpoints, and says how training ended and what to do next."""
         if self.workers.is_chief and not self.signal:
             minutes = self.config.training.minutes
-            self._average(None if minutes is None else self.started + 60 * minutes)
+            write_best_average(self, self.started + 60 * (minutes or math.inf))
         step, minutes = step_of(self.model), (time.monotonic() - self.started) / 60
         passes = step * self.config.training.accumulation_steps / len(self.data.batches)
         ended = f"{'Stopped' if self.signal else 'Done'} at step {step:,} after {minutes:.1f} "
@@ -275,8 +271,7 @@ class Run:
             checkpoint = next(self.checkpoints.intact(say), None)
         name = self.workers.broadcast(checkpoint.path.name.encode() if checkpoint else b"").decode()
         if name and not self.workers.is_chief:
-            names = {checkpoint.path.name: checkpoint for checkpoint in self.checkpoints.all()}
-            checkpoint = names.get(name)
+            checkpoint = next((c for c in self.checkpoints.all() if c.path.name == name), None)
             if checkpoint is None:
                 raise WorkerError(
                     f"{self.checkpoints.directory}: this worker does not see the chief's {name}. "
@@ -327,7 +322,3 @@ class Run:
         return self.data.batches.dataset(
             epoch, None, skip, training.accumulation_steps, training.chunked_logits
         )
-
-    def _average(self, deadline: float | None = None) -> None:
-        validation = self.data.corpus.validation
-        write_best_average(self.directory, self.data.tokenizers, validation, say, deadline)

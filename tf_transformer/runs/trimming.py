@@ -54,12 +54,6 @@ def trim_run(
     Returns:
         Lines of numbers after and before: subwords of each vocabulary and parameters; and the
         changed translations beside all.
-
-    Raises:
-        RunError: There is something at `path`, or there is no checkpoint.
-        CheckpointError: No checkpoint can be read.
-        DataError: The sources have no text.
-        TokenizerError: A text would be split another way.
     """
     if os.path.lexists(path):
         raise RunError(f"{path}: exists already. Give a folder that is to be made.")
@@ -134,9 +128,6 @@ def trim_model(
         config: Its configuration with the smaller vocabularies and their `pad_id`.
         source_ids: The source ids to keep, in the order of their new ids.
         target_ids: The same for the target; those of the source where the vocabulary is joint.
-
-    Raises:
-        ValueError: The size of some weight depends on a vocabulary in another way.
     """
     sizes = model.config.source_vocab_size, model.config.target_vocab_size
     is_joint = sizes[0] == sizes[1] and np.array_equal(source_ids, target_ids)

@@ -40,7 +40,6 @@ class TranslationBleu(keras.callbacks.Callback):
         self._num_samples, self._show = num_samples, show
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        """Translates and scores."""
         translations = self._translate(list(self._text.sources))
         scores = score(translations, list(self._text.targets))
         if logs is not None:
@@ -63,7 +62,6 @@ class TensorBoardLog(keras.callbacks.Callback):
         self._writer = tf.summary.create_file_writer(os.path.realpath(path))
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        """Writes the scalars."""
         learning_rate = float(self.model.optimizer.learning_rate)
         with self._writer.as_default(step=step_of(self.model)):
             for name, value in {"learning_rate": learning_rate, **(logs or {})}.items():

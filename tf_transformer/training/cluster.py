@@ -28,9 +28,7 @@ class WorkerError(InputError):
 class Cluster(NamedTuple):
     """The workers that train together, and which of them this process is.
 
-    Attributes:
-        addresses: `host:port` of each worker; the first is the chief.
-        index: The number of this process among them.
+    The `addresses` are `host:port`; the first is the chief's.
     """
 
     addresses: tuple[str, ...]
@@ -38,11 +36,7 @@ class Cluster(NamedTuple):
 
     @classmethod
     def from_environment(cls) -> "Cluster | None":
-        """Returns the cluster of `TF_CONFIG` or of a Slurm job step; None for a single process.
-
-        Raises:
-            ConfigError: The variables name no cluster.
-        """
+        """Returns the cluster of `TF_CONFIG` or of a Slurm job step; None for a single process."""
         if os.environ.get("TF_CONFIG"):
             cluster = _of_tf_config()
         # The shell of a job has no tasks; `srun` sets their number for each step.
@@ -58,9 +52,6 @@ class Cluster(NamedTuple):
         TensorFlow's own servers wait for an hour. So each worker listens on its address until it
         has reached all others; then it frees the port for TensorFlow's server, which answers the
         workers that still connect.
-
-        Raises:
-            WorkerError: A worker does not answer, or this worker's own port is taken.
         """
         missing = [a for i, a in enumerate(self.addresses) if i != self.index]
         deadline = time.monotonic() + seconds

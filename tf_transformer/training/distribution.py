@@ -161,10 +161,7 @@ def separate_seeds(model: keras.Model) -> None:
 
     Keras gives all replicas one seed, so that row i of each replica loses the same activations
     (Keras 3.15.1). The first replica keeps its seeds, which a checkpoint holds: call this once,
-    after a checkpoint is restored.
-
-    Args:
-        model: A model that was created in the scope of a strategy.
+    after a checkpoint is restored, with a model that was created in the scope of a strategy.
     """
     seeds = [variable.value for variable in seeds_of(model)]
 

@@ -72,13 +72,8 @@ class SmoothedCrossEntropy(keras.losses.Loss):
         return smoothed_cross_entropy(statistics, self.label_smoothing)
 
     def get_config(self) -> dict[str, Any]:
-        """Returns the arguments of the constructor."""
-        return {
-            "name": self.name,
-            "label_smoothing": self.label_smoothing,
-            "pad_id": self.pad_id,
-            "from_statistics": self.from_statistics,
-        }
+        names = ("name", "label_smoothing", "pad_id", "from_statistics")
+        return {name: getattr(self, name) for name in names}
 
 
 def token_weights(sample_weight: Any, labels: Any) -> Any:

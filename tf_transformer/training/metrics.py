@@ -42,7 +42,6 @@ class _TokenMean(keras.metrics.Mean):
         raise NotImplementedError
 
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
-        """Adds a batch."""
         labels = ops.cast(y_true, "int32")
         weights = ops.cast(ops.not_equal(labels, self.pad_id), "float32")
         if sample_weight is not None:
@@ -52,7 +51,6 @@ class _TokenMean(keras.metrics.Mean):
         super().update_state(ops.reshape(values, (-1,)), ops.reshape(weights, (-1,)))
 
     def get_config(self) -> dict[str, Any]:
-        """Returns the arguments of the constructor."""
         return {"name": self.name, "pad_id": self.pad_id, "from_statistics": self.from_statistics}
 
 
@@ -68,23 +66,14 @@ class TokenLoss(_TokenMean):
 
     default_name = "loss"
 
-    def __init__(
-        self,
-        label_smoothing: float = 0.1,
-        pad_id: int = 0,
-        from_statistics: bool = False,
-        *,
-        name: str | None = None,
-    ) -> None:
-        super().__init__(pad_id, from_statistics, name=name)
+    def __init__(self, label_smoothing: float = 0.1, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         self.label_smoothing = label_smoothing
 
     def token_values(self, statistics: Any) -> Any:
-        """Computes the smoothed cross-entropy."""
         return smoothed_cross_entropy(statistics, self.label_smoothing)
 
     def get_config(self) -> dict[str, Any]:
-        """Returns the arguments of the constructor."""
         return {**super().get_config(), "label_smoothing": self.label_smoothing}
 
 
@@ -107,9 +96,7 @@ class Perplexity(_TokenMean):
     default_name = "perplexity"
 
     def token_values(self, statistics: Any) -> Any:
-        """Computes the negative log-probability."""
         return -statistics[..., 0]
 
     def result(self) -> Any:
-        """Computes the perplexity."""
         return ops.exp(super().result())

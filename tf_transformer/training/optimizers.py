@@ -59,13 +59,11 @@ class Adam(keras.optimizers.Adam):
             super().apply(grads, trainable_variables)
 
     def update_step(self, gradient: Any, variable: keras.Variable, learning_rate: Any) -> None:
-        """Updates one variable."""
         # Keras would square the rows of an embedding's gradient one by one, and then add up those
         # of the same token (Keras 3.15.1); here the rows of all replicas are together.
         super().update_step(tf.convert_to_tensor(gradient), variable, learning_rate)
 
     def get_config(self) -> dict[str, Any]:
-        """Returns the arguments of the constructor."""
         names = ("name", "learning_rate", "beta_1", "beta_2", "epsilon", "weight_decay")
         config = super().get_config()
         return {**{name: config[name] for name in names}, "global_clipnorm": self.clip_norm}
@@ -100,9 +98,6 @@ class GradientAccumulation(keras.optimizers.Optimizer):
             are its own, which count updates.
         steps: Batches in one update.
         name: Name of the optimizer.
-
-    Raises:
-        ValueError: `steps` is less than 1.
     """
 
     def __init__(
@@ -195,13 +190,11 @@ class GradientAccumulation(keras.optimizers.Optimizer):
         replica.merge_call(accumulate, args=(grads,))
 
     def get_config(self) -> dict[str, Any]:
-        """Returns the arguments of the constructor."""
         inner = keras.saving.serialize_keras_object(self.inner_optimizer)
         return {"name": self.name, "inner_optimizer": inner, "steps": self.steps}
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Self:
-        """Makes the optimizer of a configuration."""
         inner = keras.saving.deserialize_keras_object(config["inner_optimizer"], custom_objects)
         return cls(inner, config["steps"], name=config["name"])
 

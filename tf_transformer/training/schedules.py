@@ -19,9 +19,6 @@ class TrapezoidSchedule(keras.optimizers.schedules.LearningRateSchedule):
         total_steps: Updates of the whole training.
         warmup_steps: Updates until the peak.
         decay_fraction: The part of training in which the rate decays, up to 1.
-
-    Raises:
-        ValueError: A number is not greater than 0.
     """
 
     def __init__(
@@ -44,7 +41,6 @@ class TrapezoidSchedule(keras.optimizers.schedules.LearningRateSchedule):
         return step / self.total_steps
 
     def get_config(self) -> dict[str, Any]:
-        """Returns the arguments of the constructor."""
         names = ("peak", "total_steps", "warmup_steps", "decay_fraction")
         return {name: getattr(self, name) for name in names}
 
@@ -64,18 +60,15 @@ class TimedTrapezoidSchedule(TrapezoidSchedule):
 
     def __init__(self, peak: float, warmup_steps: int, decay_fraction: float = 0.4) -> None:
         super().__init__(peak, 1, warmup_steps, decay_fraction)
-        self.peak, self.warmup_steps, self.time_spent = (
-            keras.Variable(value, dtype="float32", trainable=False, name=name)
-            for name, value in (
-                ("peak", peak), ("warmup_steps", warmup_steps), ("time_spent", 0.0)
-            )
-        )  # fmt: skip
+        options = {"dtype": "float32", "trainable": False}
+        self.peak = keras.Variable(peak, name="peak", **options)
+        self.warmup_steps = keras.Variable(warmup_steps, name="warmup_steps", **options)
+        self.time_spent = keras.Variable(0.0, name="time_spent", **options)
 
     def _done(self, step: Any) -> Any:
         return ops.convert_to_tensor(self.time_spent)
 
     def get_config(self) -> dict[str, Any]:
-        """Returns the arguments of the constructor."""
         peak, warmup_steps = float(self.peak), int(self.warmup_steps)
         return {"peak": peak, "warmup_steps": warmup_steps, "decay_fraction": self.decay_fraction}
 
@@ -92,9 +85,6 @@ class NoamSchedule(keras.optimizers.schedules.LearningRateSchedule):
         d_model: D of the model.
         warmup_steps: Updates until the peak.
         factor: Scale of the whole schedule.
-
-    Raises:
-        ValueError: One of them is not greater than 0.
     """
 
     def __init__(self, d_model: int, warmup_steps: int = 4000, factor: float = 1.0) -> None:
@@ -109,7 +99,6 @@ class NoamSchedule(keras.optimizers.schedules.LearningRateSchedule):
         return scale * ops.minimum(ops.rsqrt(step), step * self.warmup_steps**-1.5)
 
     def get_config(self) -> dict[str, Any]:
-        """Returns the arguments of the constructor."""
         return {"d_model": self.d_model, "warmup_steps": self.warmup_steps, "factor": self.factor}
 
 

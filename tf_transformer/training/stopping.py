@@ -43,19 +43,16 @@ class StopOnSignal(keras.callbacks.Callback):
         self._previous: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
-        """Handles the signals from now on."""
         for number in (signal.SIGINT, signal.SIGTERM):
             self._previous[number] = signal.signal(number, self._stop)
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Restores the earlier handlers."""
         for number, handler in self._previous.items():
             signal.signal(number, handler)
         self._previous = {}
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
-        """Stops after an update if a signal came."""
         if not ends_update(self.model, batch):
             return
         self.on_epoch_end(batch)

@@ -1,0 +1,292 @@
+"""What tests run in processes of their own: training on two devices, or as one of two workers.
+
+TensorFlow makes its devices once in a process, so that the tests themselves have one.
+"""
+
+import copy
+import itertools
+import pathlib
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import tf_transformer as tt
+from tf_transformer import cli
+
+RANDOM = np.random.default_rng(0)
+VOCAB_SIZE = 30
+
+
+def script(function, *arguments):
+    """Source code that calls a function of this file, and prints what it returns as JSON."""
+    folder = str(pathlib.Path(__file__).parent)
+    return (
+        f"import json, sys\nsys.path.insert(0, {folder!r})\nimport replicas\n"
+        f"print(json.dumps(replicas.{function.__name__}(*{list(map(str, arguments))!r})))"
+    )
+
+
+def two_strategies():
+    """Strategies of one device, and of two."""
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+    return tf.distribute.get_strategy(), tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+
+
+def batch(*lengths):
+    """Inputs and labels, with a row of random ids for each length."""
+    labels = np.zeros((len(lengths), max(lengths)), "int32")
+    for row, length in zip(labels, lengths, strict=True):
+        row[:length] = RANDOM.integers(4, VOCAB_SIZE, length)
+    begun = np.concatenate([np.full((len(lengths), 1), 2), labels[:, :-1]], axis=1)
+    return {"source_ids": labels.copy(), "target_ids": begun.astype("int32")}, labels
+
+
+def dataset(batches, steps=1):
+    """The batches, with the weights that `TokenBatches` gives the `steps` batches of an update."""
+    counts = np.array([(labels != 0).sum() for _, labels in batches]).reshape(-1, steps)
+    weights = (steps * counts / counts.sum(axis=1, keepdims=True)).flat
+    weighted = [
+        (*batch, np.full(len(batch[1]), weight, "float32"))
+        for batch, weight in zip(batches, weights, strict=True)
+    ]
+    ids = tf.TensorSpec([None, None], tf.int32)
+    # New arrays each time: a prefix model on two devices (TensorFlow 2.21) was seen to leave
+    # zeros in an array that a generator had given.
+    data = tf.data.Dataset.from_generator(
+        lambda: iter(copy.deepcopy(weighted)),
+        output_signature=(dict.fromkeys(batches[0][0], ids), ids, tf.TensorSpec([None], "float32")),
+    )
+    if steps == 1:
+        data = data.map(lambda inputs, labels, _: (inputs, labels))
+    return data.apply(tf.data.experimental.assert_cardinality(len(batches)))
+
+
+class Small(keras.Model):
+    """Loss, metrics and optimizer are tested; a small model is traced sooner."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.head = keras.layers.Embedding(VOCAB_SIZE, 8), keras.layers.Dense(30)
+        self.build()
+
+    def build(self, input_shape=None):
+        self.embedding.build()
+        self.head.build((None, None, 8))
+
+    def call(self, inputs):
+        return self.head(self.embedding(inputs["target_ids"]))
+
+    def _maybe_symbolic_build(self, iterator=None, data_batch=None):
+        pass  # as in `Transformer`: Keras builds no optimizer, and takes uneven first batches
+
+
+def sgd():
+    return keras.optimizers.SGD(0.5)
+
+
+def accumulated(steps):
+    # The scale is a power of two, so that it does not change the updates.
+    return lambda: tt.GradientAccumulation(tt.LossScaleOptimizer(sgd()), steps)
+
+
+def fit(strategy, make, data, optimizer=sgd, from_statistics=False):
+    """Trains; returns the weights before and after, and the metrics."""
+    keras.utils.set_random_seed(0)
+    options = {"from_statistics": from_statistics}
+    metrics = (tt.TokenLoss, tt.TokenAccuracy, tt.Perplexity)
+    with strategy.scope():
+        model = make()
+        model.compile(
+            optimizer(),
+            tt.SmoothedCrossEntropy(**options),
+            metrics=[metric(**options) for metric in metrics],
+            jit_compile=False,
+        )
+    start = [variable.numpy() for variable in model.trainable_variables]
+    history = model.fit(data, epochs=2, validation_data=data, shuffle=False, verbose=0).history
+    return start, [variable.numpy() for variable in model.trainable_variables], history
+
+
+def apart(some, others):
+    return max(float(abs(a - b).max()) for a, b in zip(some, others, strict=True))
+
+
+def compare(strategy, make, batches, steps=1, **options):
+    """How far training moves the weights, and how far those of a strategy are from one device's."""
+    data = dataset(batches, steps)
+    _, weights, history = fit(strategy, make, data, **options)
+    with tf.device("CPU:0"):
+        start, expected, expected_history = fit(tf.distribute.get_strategy(), make, data, **options)
+    return {
+        "moved": apart(start, expected), "apart": apart(weights, expected),
+        "metrics": [history, expected_history],
+        "weights": [weight.tobytes().hex() for weight in weights],
+    }  # fmt: skip
+
+
+def on_two_devices():
+    """Compares two devices with one."""
+    one, two = two_strategies()
+    from small_models import has_setting, small_config
+
+    from tf_transformer.models.architectures import build_model
+
+    def make(name):
+        sizes = {"source_vocab_size": VOCAB_SIZE, "target_vocab_size": VOCAB_SIZE}
+        if has_setting(name, "num_layers"):
+            sizes["num_layers"] = 1
+        model = build_model(small_config(name, dropout_rate=0.0, **sizes))
+        if hasattr(model, "_draw"):
+            # The same tokens on any device, and another share of them on each.
+            def draw(token_ids, is_token):
+                drawn = is_token & (token_ids % 3 < 2)
+                masked = drawn & (token_ids % 2 == 0)
+                return drawn, tf.where(masked, model.config.mask_id, token_ids)
+
+            model._draw = draw
+        return model
+
+    # Each replica gets half of the sentences, the first the larger half; one may get none.
+    batches = [batch(9, 8, 1), batch(5), batch(1, 2, 1, 10)]
+    with_labels = [({**inputs, "labels": labels}, labels) for inputs, labels in batches]
+    result = {
+        "uneven tokens": compare(two, Small, [batch(9, 8, 9, 1, 2, 1), batch(1, 2, 1, 10)]),
+        "an empty replica": compare(two, Small, [batch(2, 6), batch(7), batch(4)]),
+        # A model that is given the labels returns statistics instead of logits.
+        "transformer": compare(two, lambda: make("transformer"), with_labels, from_statistics=True),
+        # One of each other family.
+        "bahdanau": compare(two, lambda: make("bahdanau"), batches),
+        "masked_lm": compare(two, lambda: make("masked_lm"), batches),
+    }
+    # Batches whose union is one batch: padded to the same length, as many as fill the groups.
+    inputs, labels = whole = batch(9, 1, 5, 12, 2, 1, 7, 3, 3, 3, 12, 1)
+    _, union, _ = fit(one, Small, dataset([whole, whole]))
+    for bounds in ([0, 2, 12], [0, 2, 3, 12]):
+        parts = [
+            ({name: ids[a:b] for name, ids in inputs.items()}, labels[a:b])
+            for a, b in itertools.pairwise(bounds)
+        ]
+        steps = len(parts)
+        found = compare(two, Small, parts * 2, steps, optimizer=accumulated(steps))
+        weights = [
+            np.frombuffer(bytes.fromhex(weight), "float32").reshape(expected.shape)
+            for weight, expected in zip(found["weights"], union, strict=True)
+        ]
+        result[f"{steps} accumulated"] = {**found, "apart from the union": apart(weights, union)}
+    return result
+
+
+def as_worker():
+    """Trains with the other worker, and then alone, on the same batches."""
+    from tf_transformer.training.cluster import Cluster
+    from tf_transformer.training.distribution import Workers, strategy_for
+
+    cluster = Cluster.from_environment()
+    cluster.wait_for_workers()
+    workers = Workers(strategy_for(None, cluster))
+    # Uneven tokens, uneven batch sizes, a worker without a sentence, a smaller last batch.
+    batches = [batch(9, 1, 8, 1, 9, 2), batch(2, 2, 8), batch(7), batch(4, 9)]
+    shared = iter(workers.strategy.experimental_distribute_dataset(dataset(batches)))
+    local = workers.strategy.experimental_local_results
+    result = {
+        "1": compare(workers.strategy, Small, batches),
+        "2": compare(workers.strategy, Small, batches, 2, optimizer=accumulated(2)),
+        "mine": [local(next(shared)[1])[0].numpy().tolist() for _ in batches],
+        "all": [labels.tolist() for _, labels in batches],
+        "agreed": [
+            workers.all_reduce_max([3, 7][workers.index]),
+            workers.broadcast([b"chief", b""][workers.index]).decode(),
+        ],
+    }
+    workers.all_reduce_max(0)  # or one would wait for the other, which has ended
+    return result
+
+
+def command_on_two_devices(folder):
+    """Trains on one and on two devices, there also with the logits computed in parts."""
+    two_strategies()
+    options = [
+        *"--num-layers=1 --d-model=16 --num-heads=2 --d-ff=32 --corpus=copy --steps=3".split(),
+        *"--dropout-rate=0 --attention-dropout-rate=0 --batch-tokens=512".split(),
+        *"--accumulation-steps=2 --validation-steps=2".split(),
+        # Gradients that are zero but for rounding (biases of keys) move weights by the rate.
+        *"--learning-rate=0.001 --warmup-steps=100".split(),
+    ]
+    for devices, others in (("cpu:0", []), ("cpu:0,cpu:1", ["--chunked-logits"])):
+        train = ["train", f"--run-dir={folder}/{devices}", f"--devices={devices}"]
+        assert cli.main([*train, *options, *others]) == 0
+
+
+def optimizers_on_two_devices():
+    """Updates a variable with the gradients that replicas make of their parts of each batch."""
+    one, two = two_strategies()
+
+    def trained(strategy, make, shape, batches, gradient_of):
+        with strategy.scope():
+            variable, optimizer = keras.Variable(np.zeros(shape)), make()
+            optimizer.build([variable])
+
+        @tf.function
+        def step(batch):
+            def replica():
+                context = tf.distribute.get_replica_context()
+                mine = slice(context.replica_id_in_sync_group, None, context.num_replicas_in_sync)
+                optimizer.apply([gradient_of(batch, mine)], [variable])
+
+            strategy.run(replica)
+
+        for batch in batches:
+            step(tf.constant(batch, "float32"))
+        return variable, optimizer
+
+    def total(batch, mine):
+        return tf.reduce_sum(batch[mine], axis=0)
+
+    def clipped(strategy, steps):
+        # Each replica has its own gradient; clipped apart they differ from clipped together.
+        def make():
+            adam = tt.Adam(0.1, global_clipnorm=2.0)
+            return adam if steps == 1 else tt.GradientAccumulation(adam, steps)
+
+        batches = np.random.default_rng(0).normal(0, [[1], [9]], (6, 2, 3))
+        return trained(strategy, make, 3, batches, total)[0].numpy().tolist()
+
+    def looked_up(strategy, dense=False):
+        # Rows of one replica are some of the other's, and one twice.
+        def gradient(batch, mine):
+            rows = tf.reshape(tf.constant([[0, 1, 1], [1, 2, 0]])[mine], [-1])
+            values = tf.reshape(batch[mine], [-1, 3])
+            if dense:
+                return tf.math.unsorted_segment_sum(values, rows, 4)
+            return tf.IndexedSlices(values, rows, tf.constant([4, 3]))
+
+        def make():
+            return tt.Adam(0.1, weight_decay=0.5)
+
+        batches = np.random.default_rng(1).normal(size=(4, 2, 3, 3))
+        variable, _ = trained(strategy, make, (4, 3), batches, gradient)
+        return variable.numpy().tolist()
+
+    def after_overflow(replica):
+        # One update with an infinite gradient in its last batch, and one without.
+        def make():
+            scaled = tt.LossScaleOptimizer(tt.Adam(0.1, global_clipnorm=2.0), initial_scale=8.0)
+            return tt.GradientAccumulation(scaled, 2)
+
+        good, bad = np.ones((2, 2, 2))
+        bad[replica, 1] = np.inf
+        found = []
+        for batches in ([good, bad], [good, bad, good, good]):
+            variable, optimizer = trained(two, make, 2, batches, total)
+            weights = [w.numpy().tolist() for w in two.experimental_local_results(variable.value)]
+            scale = optimizer.inner_optimizer.dynamic_scale.numpy()
+            found.append([weights, float(scale), int(optimizer.iterations.numpy())])
+        return found
+
+    return {
+        "clipped": [[clipped(strategy, steps) for strategy in (one, two)] for steps in (1, 2)],
+        "looked up": [looked_up(one, dense=True), looked_up(one), looked_up(two)],
+        "overflow": [after_overflow(replica) for replica in (0, 1)],
+    }
