@@ -66,8 +66,15 @@ class TokenLoss(_TokenMean):
 
     default_name = "loss"
 
-    def __init__(self, label_smoothing: float = 0.1, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(
+        self,
+        label_smoothing: float = 0.1,
+        pad_id: int = 0,
+        from_statistics: bool = False,
+        *,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(pad_id, from_statistics, name=name)
         self.label_smoothing = label_smoothing
 
     def token_values(self, statistics: Any) -> Any:
