@@ -17,7 +17,7 @@ from tf_transformer.export.manifest import read_manifest, verify_files
 from tf_transformer.inference.alignment import choose_alignment
 from tf_transformer.runs.restore import restore_model
 from tf_transformer.runs.run_directory import RunDirectory
-from tf_transformer.runs.search_tuning import SearchChoice, SearchScore
+from tf_transformer.runs.search_tuning import SearchChoice
 
 SIDES = ("source", "target")
 
@@ -156,7 +156,8 @@ def test_the_options_of_an_export_are_kept_and_the_rest_is_chosen(
 
     def choose_greedy(translator, validation, beam_size, metric):
         beam_sizes.append(beam_size)
-        scores = (SearchScore(1, None, 9.0), SearchScore(beam_size, 1.4, 8.0))
+        rows = ((1, None, 9.0), (beam_size, 1.4, 8.0))
+        scores = [dict(zip(("beam_size", "length_penalty", "score"), r, strict=True)) for r in rows]
         return SearchChoice(1, 1.4, scores, metric.label, len(validation), "signature")
 
     monkeypatch.setattr("tf_transformer.runs.search_tuning.choose_search", choose_greedy)

@@ -12,19 +12,15 @@ import json
 import math
 import time
 
-from pydantic.dataclasses import dataclass
-
 from tf_transformer.commands.models import open_translator, quiet, search_errors
-from tf_transformer.commands.options import MODEL, SearchOptions, argument, group, option
+from tf_transformer.commands.options import MODEL, Checked, SearchOptions, argument, group, option
 from tf_transformer.data.text import TextFiles, stream_aligned
 from tf_transformer.errors import ConfigError
 from tf_transformer.models.architectures import ARCHITECTURES, architecture_name
-from tf_transformer.models.configs import CHECKED
 from tf_transformer.runs.run_directory import RunDirectory
 
 
-@dataclass(frozen=True, config=CHECKED)
-class Options:
+class Options(Checked):
     """The options of `evaluate`."""
 
     model: str = argument(MODEL)

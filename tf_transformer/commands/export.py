@@ -8,21 +8,18 @@ import pathlib
 from typing import Any, Literal
 
 from pydantic import PositiveInt
-from pydantic.dataclasses import dataclass
 
 from tf_transformer.commands.models import quiet, search_errors
-from tf_transformer.commands.options import LengthPenalty, argument, option
+from tf_transformer.commands.options import Checked, LengthPenalty, argument, option
 from tf_transformer.config import RunConfig, flag
 from tf_transformer.errors import ConfigError, InputError
-from tf_transformer.models.configs import CHECKED
 from tf_transformer.runs.run_directory import RunDirectory, say, warn
 
 # What the metadata of a run says of its data.
 _DATA = ("training corpus", "validation corpus", "source tokenizer", "target tokenizer")
 
 
-@dataclass(frozen=True, config=CHECKED)
-class Options:
+class Options(Checked):
     """The options of `export`."""
 
     run_dir: str = argument("RUN_DIR")
@@ -113,7 +110,12 @@ def _export_saved_model(
     from tf_transformer.inference.versions import SAVED_MODEL
     from tf_transformer.runs.recipe import metric_of
     from tf_transformer.runs.restore import search_of
-    from tf_transformer.runs.search_tuning import SearchChoice, choose_search
+    from tf_transformer.runs.search_tuning import (
+        DEFAULT_BEAM_SIZE,
+        DEFAULT_LENGTH_PENALTY,
+        SearchChoice,
+        choose_search,
+    )
 
     # Before the choices, which may take minutes.
     version_folder(SAVED_MODEL, options.saved_model, options.version, options.overwrite)
@@ -128,12 +130,11 @@ def _export_saved_model(
     alignment = choose_alignment(model, *tokenizers, validation, config.data.max_length)
     if alignment is not None:
         manifest["alignment"] = alignment._asdict()
-    given = {
-        name: value
-        for name in ("beam_size", "length_penalty")
-        if (value := getattr(options, name)) is not None
-    }
-    search = SearchChoice(**given)
+    beam_size, length_penalty = options.beam_size, options.length_penalty
+    search = SearchChoice(
+        beam_size or DEFAULT_BEAM_SIZE,
+        DEFAULT_LENGTH_PENALTY if length_penalty is None else length_penalty,
+    )
 
     def translator_with(search: SearchChoice) -> Translator:
         settings = dataclasses.replace(
@@ -148,20 +149,21 @@ def _export_saved_model(
 
     with search_errors():
         translator = translator_with(search)
-        if "length_penalty" in given or search.beam_size == 1:
-            chosen = "given" if "beam_size" in given else "beam_size by default"
+        if length_penalty is not None or beam_size == 1:
+            chosen = "given" if beam_size else "beam_size by default"
         elif not validation:
             chosen = "by default, without validation text"
         else:
             say("Choosing the search on the validation text.")
             metric = metric_of(config)
             search = choose_search(translator, validation, search.beam_size, metric=metric)
-            search = search._replace(**given)
-            chosen = f"{'length_penalty ' if given else ''}on validation text"
+            chosen = "on validation text"
+            if beam_size:
+                search = search._replace(beam_size=beam_size)
+                chosen = f"length_penalty {chosen}"
             say(str(search))
             translator = translator_with(search)
-    scores = [each._asdict() for each in search.scores]
-    manifest["search"] = {**search._asdict(), "scores": scores, "chosen": chosen}
+    manifest["search"] = {**search._asdict(), "chosen": chosen}
     if problem:
         warn(f"alignment and search were not chosen on validation text: {problem}")
     return export_saved_model(

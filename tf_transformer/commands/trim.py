@@ -6,17 +6,13 @@ source texts as before; with a beam a few translations may change, and are count
 be evaluated, exported and so on, but not resumed.
 """
 
-from pydantic.dataclasses import dataclass
-
 from tf_transformer.commands.models import quiet, search_errors
-from tf_transformer.commands.options import SearchOptions, argument, group, option
+from tf_transformer.commands.options import Checked, SearchOptions, argument, group, option
 from tf_transformer.data.text import read_lines
-from tf_transformer.models.configs import CHECKED
 from tf_transformer.runs.run_directory import RunDirectory
 
 
-@dataclass(frozen=True, config=CHECKED)
-class Options:
+class Options(Checked):
     """The options of `trim`."""
 
     run_dir: str = argument("RUN_DIR")

@@ -13,9 +13,10 @@ from tf_transformer.errors import did_you_mean
 from tf_transformer.export.manifest import (
     CTRANSLATE2,
     ExportError,
+    version_folder,
     write_manifest,
-    write_version,
 )
+from tf_transformer.files import atomic_folder
 from tf_transformer.layers.decoder import DecoderLayer
 from tf_transformer.layers.positions import sinusoidal_positions
 from tf_transformer.layers.residual import LAYER_NORM_EPSILON
@@ -43,28 +44,23 @@ def export_ctranslate2(
 
     Args:
         model: A model in any precision; its weights are read as float32.
-        source_tokenizer: Tokenizer of the source.
-        target_tokenizer: Tokenizer of the target.
-        path: Folder of the versions, as for `export_saved_model`, and so the next three.
-        version: See there.
-        manifest: See there.
-        overwrite: See there.
+        source_tokenizer, target_tokenizer: Its tokenizers.
+        path, version, manifest, overwrite: As for `export_saved_model`.
         quantization: One of `QUANTIZATIONS`, or None for float32.
         max_length: The longest source in tokens; the table of positions is at least as long.
 
     Raises:
         ExportError: The library is missing, the model is no `Transformer`, the quantization is
-            unknown, or see `write_version`.
+            unknown, or see `version_folder`.
     """
     spec = _specification(model, source_tokenizer, target_tokenizer, quantization, max_length)
-
-    def write(folder: pathlib.Path) -> None:
+    target = version_folder(CTRANSLATE2, path, version, overwrite)
+    with atomic_folder(target, overwrite=overwrite) as folder:
         spec.save(str(folder))
         source_tokenizer.save(folder / "source.model")
         target_tokenizer.save(folder / "target.model")
         write_manifest(folder, manifest)
-
-    return write_version(write, CTRANSLATE2, path, version, overwrite)
+    return target
 
 
 def _specification(model, source_tokenizer, target_tokenizer, quantization, max_length):
