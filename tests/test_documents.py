@@ -96,7 +96,7 @@ def parse(capsys):
 @EACH
 def test_command_lines_parse(path, parse):
     in_blocks = list(commands_in_blocks(text_of(path)))
-    assert len(in_blocks) >= {"README.md": 5, "guide.md": 12}.get(path.name, 0)
+    assert len(in_blocks) >= {"README.md": 5, "docs/guide.md": 12}.get(name_of(path), 0)
     for arguments in in_blocks:
         options, error = parse(arguments)
         assert not error, f"tf-transformer {shlex.join(arguments)}: {error}"

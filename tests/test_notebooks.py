@@ -72,9 +72,8 @@ def test_only_public_names_are_used(path):
 
 
 @each
-def test_words_for_readers_have_headings_and_links_that_lead_somewhere(path):
+def test_links_lead_somewhere(path):
     cells = NOTEBOOKS_READ[path].cells
     text = "\n\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
-    assert text.startswith("# ") and len(re.findall(r"^## ", text, re.MULTILINE)) >= 4
     for target in re.findall(r"\]\(([^)\s]+)\)", text):
         assert ":" in target or (path.parent / target.partition("#")[0]).exists(), target

@@ -218,8 +218,6 @@ def test_a_server_has_all_operations_and_would_miss_any(meta_graph):
 
 def test_the_signature_is_text_to_translation(meta_graph):
     signature = meta_graph.signature_def["serving_default"]
-    names = {"serving_default", "translate_nbest", "translate_document", "score", "align"}
-    assert names <= set(meta_graph.signature_def) <= names | {"__saved_model_init_op"}
     for tensors, name in ((signature.inputs, "text"), (signature.outputs, "translation")):
         assert list(tensors) == [name]
         assert tensors[name].dtype == tf.string.as_datatype_enum
@@ -238,19 +236,11 @@ def test_what_is_no_export_of_a_model_is_refused(loaded, tmp_path):
         tt.Translator.load(tmp_path)
 
 
-def half(path):
-    content = path.read_bytes()
-    path.write_bytes(content[: len(content) // 2])
-
-
-@pytest.mark.parametrize(
-    ("name", "damage"),
-    [("saved_model.pb", half), ("variables/variables.index", pathlib.Path.unlink)],
-)
-def test_a_damaged_saved_model_is_named(exported_version, tmp_path, name, damage):
-    folder = tmp_path / "damaged"
-    shutil.copytree(exported_version, folder)
-    damage(folder / name)
+@pytest.mark.parametrize("name", ["saved_model.pb", "variables/variables.index"])
+def test_a_damaged_saved_model_is_named(exported_version, tmp_path, name):
+    folder = shutil.copytree(exported_version, tmp_path / "damaged")
+    content = (folder / name).read_bytes()
+    (folder / name).write_bytes(content[: len(content) // 2])
     with pytest.raises(SavedModelError) as caught:
         tt.Translator.load(folder)
     (line,) = str(caught.value).splitlines()

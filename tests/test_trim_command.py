@@ -157,6 +157,7 @@ def test_the_new_run_is_a_run_that_is_not_resumed(
     assert cli.main(scored) == 0
     assert json.loads(capfd.readouterr().out.splitlines()[-1])["bleu"] >= 0
     assert cli.main(["export", str(new), str(tmp_path / "saved"), "--beam-size=1"]) == 0
+    assert capfd.readouterr().out == f"{tmp_path / 'saved' / '1'}\n"
     both = exported_run[0], tmp_path / "saved"
     large, small = (tt.Translator.load(saved)(lines_of(few)) for saved in both)
     assert small == large

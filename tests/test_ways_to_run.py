@@ -1,6 +1,6 @@
 """One SavedModel gives the same translations in every way to run it without this package.
 
-The server and its client are compared in `test_server.py`.
+A graph session is compared in `test_saved_model.py`, the server and its client in `test_server.py`.
 """
 
 import importlib.util
@@ -38,11 +38,6 @@ def expected(model, texts):
     return translations
 
 
-def test_a_session(model, texts, expected):
-    found = SavedModelSession(model).run("serving_default", {"text": texts})
-    assert [text.decode() for text in found["translation"]] == expected
-
-
 SCRIPT = """
 import json, keras, sys, tensorflow as tf, tensorflow_text
 sys.modules["tf_transformer"] = None
@@ -54,6 +49,7 @@ print(json.dumps([[text.decode() for text in each["translation"].numpy()] for ea
 """
 
 
+@pytest.mark.slow
 def test_python_without_this_package(model, texts, expected):
     done = subprocess.run(
         [sys.executable, "-I", "-c", SCRIPT, str(model)],

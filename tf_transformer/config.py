@@ -294,12 +294,9 @@ class RunConfig:
 
     @classmethod
     def from_dict(cls, tables: Tables, where: str = "configuration") -> "RunConfig":
-        """Builds a configuration from tables of plain values.
+        """Builds a configuration from tables of plain values, which errors call `where`.
 
-        Args:
-            tables: Table name to settings; missing settings have their defaults. `[model]` may
-                name a preset, whose sizes hold where the table gives none.
-            where: The name of the tables in errors, such as the file.
+        Missing settings have their defaults, and missing sizes of `[model]` those of its preset.
 
         Raises:
             ConfigError: A setting is unknown (the nearest is named) or has an invalid value.

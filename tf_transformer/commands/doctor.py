@@ -90,11 +90,7 @@ def _checks(
 
 
 def _other_form(path: str) -> Callable[..., list[str]]:
-    """Returns what translates lines with the model at a path, by `beam_size`, `length_penalty`.
-
-    Raises:
-        SavedModelError: There is no model.
-    """
+    """Returns what translates lines with the model at a path, by `beam_size`, `length_penalty`."""
     if RunDirectory.is_run(path):
         return lambda texts, **search: open_translator(path)(texts, **search)
     for folder in (path, *(pathlib.Path(path, str(n)) for n in reversed(versions(path)))):

@@ -42,10 +42,8 @@ class Options(Checked):
         "of the weights and the computation of a SavedModel (default: float32); bfloat16 is half "
         "as large, and faster in large models where the processor multiplies bfloat16",
     )
-    quantization: str | None = option(
-        None,
-        "how CTranslate2 stores weights (default: float32)",
-        "{int8,int16,float16,bfloat16}",
+    quantization: Literal["int8", "int16", "float16", "bfloat16"] | None = option(
+        None, "how CTranslate2 stores weights (default: float32)"
     )
     version: int | None = option(None, "default: the next free one")
     overwrite: bool = option(False, "replace a version that exists")

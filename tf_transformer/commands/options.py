@@ -20,13 +20,9 @@ LengthPenalty = Annotated[float, Field(ge=0, le=10)]
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line, and name the most similar option for an unknown one.
+    """A parser whose errors are one line, and name the most similar option for an unknown one."""
 
-    Attributes:
-        advice_for_text: What to do with a text that the command does not take.
-    """
-
-    advice_for_text = ""
+    advice_for_text = ""  # where a command that takes no text is given one
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple:
         """Parses arguments; an unknown option is an error of the command, not of the program."""
@@ -59,12 +55,7 @@ def option(
 
 
 def group(of: type, fields: Mapping[str, FieldInfo] | None = None) -> Any:
-    """A field that is a group of options.
-
-    Args:
-        of: The class of the options, or `dict` for the given ones as they were written.
-        fields: The options of a `dict`.
-    """
+    """A field that is a group of options: a class, or a `dict` of those that are given."""
     return Field(default_factory=of, json_schema_extra={"group": fields or fields_of(of)})
 
 
@@ -127,11 +118,7 @@ def _add_option(
 
 
 def read_options(options: type, values: Mapping[str, Any]) -> Any:
-    """Returns the options of a command.
-
-    Args:
-        options: The class.
-        values: What the parser has read, by names such as `"input"` and `"search.xla"`.
+    """Returns options of a class, whose values the parser has read as `"input"`, `"search.xla"`.
 
     Raises:
         ConfigError: A value is invalid.

@@ -9,13 +9,7 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
-from tf_transformer.errors import did_you_mean
-from tf_transformer.export.manifest import (
-    CTRANSLATE2,
-    ExportError,
-    version_folder,
-    write_manifest,
-)
+from tf_transformer.export.manifest import CTRANSLATE2, ExportError, version_folder, write_manifest
 from tf_transformer.files import atomic_folder
 from tf_transformer.layers.decoder import DecoderLayer
 from tf_transformer.layers.positions import sinusoidal_positions
@@ -23,7 +17,6 @@ from tf_transformer.layers.residual import LAYER_NORM_EPSILON
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer
 
-QUANTIZATIONS = ("int8", "int16", "float16", "bfloat16")
 # CTranslate2 reads positions from a table. Its users may ask for more than this model's
 # `max_length`; past the table's end the library raises an error.
 _POSITIONS = 2048
@@ -46,12 +39,12 @@ def export_ctranslate2(
         model: A model in any precision; its weights are read as float32.
         source_tokenizer, target_tokenizer: Its tokenizers.
         path, version, manifest, overwrite: As for `export_saved_model`.
-        quantization: One of `QUANTIZATIONS`, or None for float32.
+        quantization: `"int8"`, `"int16"`, `"float16"`, `"bfloat16"`, or None for float32.
         max_length: The longest source in tokens; the table of positions is at least as long.
 
     Raises:
-        ExportError: The library is missing, the model is no `Transformer`, the quantization is
-            unknown, or see `version_folder`.
+        ExportError: The library is missing, or the model is no `Transformer`; or see
+            `version_folder`.
     """
     spec = _specification(model, source_tokenizer, target_tokenizer, quantization, max_length)
     target = version_folder(CTRANSLATE2, path, version, overwrite)
@@ -71,10 +64,6 @@ def _specification(model, source_tokenizer, target_tokenizer, quantization, max_
         raise ExportError(
             "the format ctranslate2 needs its library. Install it with: pip install ctranslate2"
         ) from None
-    if quantization not in (None, *QUANTIZATIONS):
-        raise ExportError(
-            f"unknown quantization {quantization!r}: {did_you_mean(quantization, QUANTIZATIONS)}"
-        )
     # A subclass may compute something else with the same weights.
     if type(model) is not Transformer:
         raise ExportError(

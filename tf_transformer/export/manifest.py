@@ -86,10 +86,8 @@ def write_manifest(
 ) -> None:
     """Writes the manifest of a version whose other files are complete.
 
-    Args:
-        folder: The folder of the version.
-        manifest: Plain values that describe it. `files`, the SHA-256 of each, is added, and more.
-        subfolder: Where in the folder: `EXTRA`, or beside the files.
+    It has the plain values given, versions of packages and the SHA-256 of each file. Its
+    `subfolder` is `EXTRA`, or "" for beside the files.
     """
     path = folder / subfolder / MANIFEST
     path.parent.mkdir(exist_ok=True)

@@ -30,10 +30,8 @@ def export_saved_model(
 
     Args:
         translator: A translator of a model in memory, see `Translator.from_model`.
-        path: Folder of the versions, such as `saved_models/de_en`.
-        version: A number from 1 on; None is one more than the highest there.
+        path, version, overwrite: See `version_folder`.
         manifest: Plain values that describe it, see `write_manifest`.
-        overwrite: Whether a version that exists may be replaced.
 
     Raises:
         ExportError: The translator came from a SavedModel; or see `version_folder`.

@@ -21,13 +21,11 @@ class SearchChoice(NamedTuple):
     """A search, and what it was chosen by.
 
     Attributes:
-        beam_size: Hypotheses to follow; 1 is greedy search.
         length_penalty: That of the best beam; n-best lists need one beside greedy search, too.
         scores: The `beam_size`, `length_penalty` and `score` of each search that was compared,
             greedy search, which has no penalty, first; empty without a comparison.
-        metric: What the scores are, `"BLEU"` or `"chrF"`.
+        metric, signature: What the scores are, `"BLEU"` or `"chrF"`, and sacreBLEU's signature.
         sentences: Number of sentences that were translated.
-        signature: sacreBLEU's signature of the scores, or None.
     """
 
     beam_size: int = DEFAULT_BEAM_SIZE
@@ -65,7 +63,6 @@ def choose_search(
         translator: A `Translator`; called with a list of str, `beam_size` and `length_penalty`.
         validation: Sentences and their translations, at least one pair. From more than a thousand
             pairs a sample of all parts of the text is used, always the same.
-        beam_size: Size of the beam, 2 or more.
         max_seconds: When greedy search has taken so long, the other sentences are not used. Each
             beam takes two to four times as long as greedy search.
         metric: That of the run; BLEU is taken in place of the loss, which no search changes.

@@ -19,7 +19,6 @@ def plot_attention(
         weights: float `(T, S)`, from 0 to 1; NaN is hatched.
         queries: The T tokens that attend.
         keys: The S tokens attended to; None for the same tokens.
-        title: Above the figure.
     """
     tokens = queries, queries if keys is None else keys
     return _draw([[weights]], tokens, ("query", "key"), title, [""])[0]
@@ -36,9 +35,7 @@ def plot_heads(
 
     Args:
         weights: float `(layers, H, T, S)`, or a list of each layer's `(H, T, S)`.
-        queries: See `plot_attention`, also for the next two.
-        keys: See there.
-        title: See there.
+        queries, keys, title: See `plot_attention`.
         largest: The weight that is black.
     """
     tokens = queries, queries if keys is None else keys
@@ -59,9 +56,7 @@ def plot_alignment(
 
     Args:
         weights: float `(T, S)`, from 0 to 1; NaN is hatched.
-        source: The S subwords of the source.
-        target: The T subwords of the target.
-        title: Above the figure.
+        source, target: The S subwords of the source, and the T of the target.
     """
     return plot_alignments({"": weights}, source, target, title)
 

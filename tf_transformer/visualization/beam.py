@@ -49,11 +49,8 @@ def plot_beam(hypotheses: Sequence[BeamHypothesis], title: str = "") -> Figure:
 
     A token stands on its edge, and below it the sum of the log-probabilities from the root.
     Finished hypotheses end in a square, pruned ones in a cross on a dashed edge, and the finished
-    one of the highest score in a star.
-
-    Args:
-        hypotheses: Those that begin alike share the path of the tokens that they share.
-        title: Above the figure.
+    one of the highest score in a star. Hypotheses share the path of the tokens that they begin with
+    alike.
     """
     totals: dict[_Prefix, float] = {(): 0.0}
     kinds: dict[_Prefix, _Kind] = {(): _PRUNED}
