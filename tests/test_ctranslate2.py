@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import pathlib
 import re
 import subprocess
 import sys
@@ -11,6 +10,7 @@ import commands
 import ctranslate2
 import keras
 import numpy as np
+import pages
 import pytest
 import tensorflow as tf
 from phrase_models import MAX_LENGTH, VOCAB_SIZE, model_of, our_greedy, padded
@@ -216,23 +216,14 @@ def run_dir(phrase_model, phrase_tokenizer, tmp_path_factory):
     return run.path
 
 
-def readme_example():
-    """The lines of saved_models/README.md that translate with CTranslate2."""
-    readme = pathlib.Path(__file__).parents[1] / "saved_models" / "README.md"
-    blocks = re.findall(r"```python\n(.*?)```", readme.read_text("utf-8"), re.DOTALL)
-    (block,) = [block for block in blocks if "import ctranslate2" in block]
-    return block
-
-
 @pytest.mark.slow
 def test_the_readme_translates_as_the_saved_model_and_without_tensorflow(
     run_dir, phrase_model, phrase_tokenizer, phrases, tmp_path
 ):
     saved = tmp_path / "slow"
-    assert commands.run("export", run_dir, saved, "--beam-size=1").returncode == 0
-    done = commands.run("export", run_dir, tmp_path / "fast", "--format=ctranslate2")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.splitlines() == [str(tmp_path / "fast" / "1")]
+    assert commands.run_here("export", run_dir, saved, "--beam-size=1").returncode == 0
+    done = commands.run_here("export", run_dir, tmp_path / "fast", "--format=ctranslate2")
+    assert (done.stdout, done.stderr) == (f"{tmp_path / 'fast' / '1'}\n", "")
     translate = tt.Translator.load(saved)
     # Only those that end by themselves, because the engines have different limits.
     candidates = [s.lower() for s in phrases.test.sources[:60] if "ß" not in s and s.count(" ") > 1]
@@ -241,7 +232,9 @@ def test_the_readme_translates_as_the_saved_model_and_without_tensorflow(
     assert len(lines) == 15
     lines[::2] = map(str.upper, lines[::2])
 
-    *setup, last = readme_example().splitlines()
+    readme = (pages.ROOT / "saved_models" / "README.md").read_text("utf-8")
+    (example,) = [b for b in pages.blocks_of(readme, "python") if "import ctranslate2" in b]
+    *setup, last = example.splitlines()
     code = "\n".join(["import json, sys", "sys.modules['tensorflow'] = None", *setup])
     code = re.sub(r'"saved_models/[^"]*"', repr(str(tmp_path / "fast" / "1")), code)
     code = re.sub(r'\["Wo ist[^\]]*\]', "json.load(sys.stdin)", code)

@@ -7,7 +7,7 @@ import shutil
 import numpy as np
 import pytest
 import tensorflow as tf
-from commands import assert_one_line, assert_refused, lines_of, log_of, run
+from commands import assert_one_line, assert_refused, lines_of, log_of
 
 import tf_transformer as tt
 from tf_transformer import cli
@@ -117,16 +117,15 @@ def test_the_search_is_chosen_on_validation_text(trained_run, copy_files, export
 def test_a_saved_model_of_bfloat16_is_half_as_large_and_translates(
     trained_run, exported_run, tmp_path
 ):
-    done = run("export", trained_run[0], tmp_path / "saved", "--precision=bfloat16")
-    assert done.returncode == 0, done.stderr
+    arguments = ["export", trained_run[0], tmp_path / "saved", "--precision=bfloat16"]
+    assert cli.main(list(map(str, arguments))) == 0
     assert read_manifest(tmp_path / "saved/1")["precision"] == "bfloat16"
     sizes = [
         (saved / "1/variables/variables.data-00000-of-00001").stat().st_size
         for saved in (tmp_path / "saved", exported_run[0])
     ]
     assert sizes[0] < 0.55 * sizes[1]
-    done = run("translate", tmp_path / "saved", input="eins\n\nzwei drei\n")
-    assert done.returncode == 0 and len(done.stdout.splitlines()) == 3
+    assert len(tt.Translator.load(tmp_path / "saved")(["eins", "", "zwei drei"])) == 3
 
 
 @pytest.mark.parametrize(

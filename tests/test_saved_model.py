@@ -19,7 +19,7 @@ from tensorflow.core.framework import node_def_pb2
 from tensorflow.core.protobuf import saved_model_pb2
 
 import tf_transformer as tt
-from tf_transformer.export import ExportError
+from tf_transformer.export.manifest import ExportError
 from tf_transformer.inference.versions import SavedModelError
 from tf_transformer.models.architectures import ARCHITECTURES
 

@@ -78,10 +78,8 @@ def _scores(options: Options) -> dict:
         scores = score(translations, references)
         variants = robustness_variants(sources) if options.robustness else {}
         noisy = {name: score(translate(texts), references) for name, texts in variants.items()}
-    search = {
-        name: value if getattr(given, name) is None else getattr(given, name)
-        for name, value in translator.search.items()
-    }
+    search = translator.search
+    search |= given.model_dump(include=set(search), exclude_none=True)
     print(f"BLEU {scores.bleu:.2f}   {scores.signature}")
     print(f"chrF {scores.chrf:.2f}   {scores.chrf_signature}")
     beam = f"beam of {search['beam_size']}, length penalty {search['length_penalty']:.3g}"

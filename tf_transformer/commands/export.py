@@ -108,12 +108,7 @@ def _export_saved_model(
     from tf_transformer.inference.versions import SAVED_MODEL
     from tf_transformer.runs.recipe import metric_of
     from tf_transformer.runs.restore import search_of
-    from tf_transformer.runs.search_tuning import (
-        DEFAULT_BEAM_SIZE,
-        DEFAULT_LENGTH_PENALTY,
-        SearchChoice,
-        choose_search,
-    )
+    from tf_transformer.runs.search_tuning import SearchChoice, choose_search
 
     # Before the choices, which may take minutes.
     version_folder(SAVED_MODEL, options.saved_model, options.version, options.overwrite)
@@ -128,11 +123,8 @@ def _export_saved_model(
     alignment = choose_alignment(model, *tokenizers, validation, config.data.max_length)
     if alignment is not None:
         manifest["alignment"] = alignment._asdict()
-    beam_size, length_penalty = options.beam_size, options.length_penalty
-    search = SearchChoice(
-        beam_size or DEFAULT_BEAM_SIZE,
-        DEFAULT_LENGTH_PENALTY if length_penalty is None else length_penalty,
-    )
+    given = options.model_dump(include={"beam_size", "length_penalty"}, exclude_none=True)
+    search = SearchChoice(**given)
 
     def translator_with(search: SearchChoice) -> Translator:
         settings = dataclasses.replace(
@@ -147,18 +139,16 @@ def _export_saved_model(
 
     with search_errors():
         translator = translator_with(search)
-        if length_penalty is not None or beam_size == 1:
-            chosen = "given" if beam_size else "beam_size by default"
+        if "length_penalty" in given or search.beam_size == 1:
+            chosen = "given" if "beam_size" in given else "beam_size by default"
         elif not validation:
             chosen = "by default, without validation text"
         else:
             say("Choosing the search on the validation text.")
             metric = metric_of(config)
             search = choose_search(translator, validation, search.beam_size, metric=metric)
-            chosen = "on validation text"
-            if beam_size:
-                search = search._replace(beam_size=beam_size)
-                chosen = f"length_penalty {chosen}"
+            search = search._replace(**given)
+            chosen = f"{'length_penalty ' if given else ''}on validation text"
             say(str(search))
             translator = translator_with(search)
     manifest["search"] = {**search._asdict(), "chosen": chosen}
