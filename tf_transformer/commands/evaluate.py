@@ -12,7 +12,7 @@ import json
 import math
 import time
 
-from tf_transformer.commands.models import open_translator, quiet, search_errors
+from tf_transformer.commands.models import open_translator, quiet
 from tf_transformer.commands.options import MODEL, Checked, SearchOptions, argument, group, option
 from tf_transformer.data.text import TextFiles, stream_aligned
 from tf_transformer.errors import ConfigError
@@ -69,15 +69,14 @@ def _scores(options: Options) -> dict:
     def translate(texts: list[str]) -> list[str]:
         return translator(texts, given.batch_size, given.beam_size, given.length_penalty)
 
-    with search_errors():
-        # Traces and compiles, so that the speed below is the steady one.
-        translate(sources if given.xla else sources[:1])
-        began = time.monotonic()
-        translations = translate(sources)
-        seconds = time.monotonic() - began
-        scores = score(translations, references)
-        variants = robustness_variants(sources) if options.robustness else {}
-        noisy = {name: score(translate(texts), references) for name, texts in variants.items()}
+    # Traces and compiles, so that the speed below is the steady one.
+    translate(sources if given.xla else sources[:1])
+    began = time.monotonic()
+    translations = translate(sources)
+    seconds = time.monotonic() - began
+    scores = score(translations, references)
+    variants = robustness_variants(sources) if options.robustness else {}
+    noisy = {name: score(translate(texts), references) for name, texts in variants.items()}
     search = translator.search
     search |= given.model_dump(include=set(search), exclude_none=True)
     print(f"BLEU {scores.bleu:.2f}   {scores.signature}")

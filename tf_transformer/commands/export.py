@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import PositiveInt
 
-from tf_transformer.commands.models import quiet, search_errors
+from tf_transformer.commands.models import quiet
 from tf_transformer.commands.options import Checked, LengthPenalty, argument, option
 from tf_transformer.config import RunConfig, flag
 from tf_transformer.errors import ConfigError, InputError
@@ -137,20 +137,19 @@ def _export_saved_model(
         # several threads two exports of one run would not have the same bytes.
         return Translator.from_model(model, *tokenizers, settings, threads=1)
 
-    with search_errors():
+    translator = translator_with(search)
+    if "length_penalty" in given or search.beam_size == 1:
+        chosen = "given" if "beam_size" in given else "beam_size by default"
+    elif not validation:
+        chosen = "by default, without validation text"
+    else:
+        say("Choosing the search on the validation text.")
+        metric = metric_of(config)
+        search = choose_search(translator, validation, search.beam_size, metric=metric)
+        search = search._replace(**given)
+        chosen = f"{'length_penalty ' if given else ''}on validation text"
+        say(str(search))
         translator = translator_with(search)
-        if "length_penalty" in given or search.beam_size == 1:
-            chosen = "given" if "beam_size" in given else "beam_size by default"
-        elif not validation:
-            chosen = "by default, without validation text"
-        else:
-            say("Choosing the search on the validation text.")
-            metric = metric_of(config)
-            search = choose_search(translator, validation, search.beam_size, metric=metric)
-            search = search._replace(**given)
-            chosen = f"{'length_penalty ' if given else ''}on validation text"
-            say(str(search))
-            translator = translator_with(search)
     manifest["search"] = {**search._asdict(), "chosen": chosen}
     if problem:
         warn(f"alignment and search were not chosen on validation text: {problem}")

@@ -16,7 +16,7 @@ import rich.progress
 from pydantic import PositiveInt
 from rich.console import Console
 
-from tf_transformer.commands.models import open_translator, search_errors
+from tf_transformer.commands.models import open_translator
 from tf_transformer.commands.options import MODEL, Checked, SearchOptions, argument, group, option
 from tf_transformer.data.text import decode_lines
 from tf_transformer.errors import InputError
@@ -54,7 +54,7 @@ def run(options: Options) -> int:
     """Translates."""
     _check_output(options)
     search = options.search
-    with contextlib.ExitStack() as files, search_errors():
+    with contextlib.ExitStack() as files:
         source, output = sys.stdin.buffer, sys.stdout.buffer
         if options.input:
             # The progress bar is drawn on a terminal that shows nothing else.
