@@ -63,7 +63,6 @@ def test_truncated_text_and_characters_without_a_font_are_noted(
     ("text", "options", "words"),
     [
         ("a", ["--output=a.xyz"], [r"a\.xyz: must end in one of", r"\.png"]),
-        ("a", ["--output=a"], ["a: must end in one of"]),
         (" \n", [], ["TEXT is empty"]),
     ],
 )
@@ -74,12 +73,9 @@ def test_what_cannot_be_drawn_is_refused_before_a_model_is_loaded(
     assert_refused(["attention", "nowhere", text, *options], words, capfd, tmp_path)
 
 
-def test_a_model_without_alignment_is_named(echo, tmp_path, capfd):
+def test_what_has_no_alignment_is_named(echo, exported_run, tmp_path, capfd):
     words = [f"{echo}: this model has no alignment"]
     assert_refused(["attention", echo, "a b"], words, capfd, tmp_path)
-
-
-def test_an_empty_translation_is_named(exported_run, tmp_path, capfd):
     words = ["the translation is empty"]
     assert_refused(["attention", exported_run[0], "a b", "--target= "], words, capfd, tmp_path)
 

@@ -22,17 +22,13 @@ def needs(library):
     return pytest.mark.skipif(missing, reason=f"{library} is not installed")
 
 
-def run_python(*arguments):
+def run(script, *options):
     return subprocess.run(
-        [sys.executable, *map(str, arguments)],
+        [sys.executable, str(FOLDER / script), *map(str, options)],
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
-
-
-def run(script, *options):
-    return run_python(FOLDER / script, *options, *SMALLEST)
 
 
 def last_line(process):
@@ -57,9 +53,9 @@ def test_training_against_pytorch_on_a_cpu(text):
     results = last_line(
         run(
             "train.py", "--presets", "tiny", "--rounds", "1", "--steps", "2", "--warm-up", "1",
-            "--source", str(text / "source"), "--target", str(text / "target"),
+            "--source", text / "source", "--target", text / "target",
             "--vocab-size", "300", "--batch-tokens", "256",
-            "--engines", "ours", "pytorch",
+            "--engines", "ours", "pytorch", *SMALLEST,
         )
     )  # fmt: skip
     assert results.keys() == {"tiny"}
@@ -82,7 +78,7 @@ def test_training_against_pytorch_on_an_accelerator():
         run(
             "gpu_train.py", "--device", "cpu", "--presets", "tiny", "--steps", "2", "--blocks", "1",
             "--no-compile", "--vocab-size", "100", "--batch-tokens", "128",
-            "--engines", "ours", "pytorch", "--peak-tflops", "1",
+            "--engines", "ours", "pytorch", "--peak-tflops", "1", *SMALLEST,
         )
     )["tiny"]  # fmt: skip
     assert cell["ratio"] == pytest.approx(cell["ours"] / cell["pytorch"], abs=0.01)
@@ -91,7 +87,7 @@ def test_training_against_pytorch_on_an_accelerator():
 
 
 def test_text_of_many_pairs():
-    results = last_line(run_python(FOLDER / "data.py", "--pairs=3000", "--shards=2", "--batches=5"))
+    results = last_line(run("data.py", "--pairs=3000", "--shards=2", "--batches=5"))
     ways = [results[way] for way in ("cache_written", "cache_found", "in_memory")]
     assert len({way["padding_fraction"] for way in ways}) == 1
     for way in ways:
@@ -121,31 +117,14 @@ def test_synthetic_batches_look_like_real_ones(synthetic):
 
 def test_operations_are_those_of_the_matrix_products(synthetic):
     layers, width, hidden, vocabulary, source, target = 2, 8, 24, 11, 5, 3
-    ids = lambda length: np.ones((1, length), int)  # noqa: E731
-
-    def product(rows, inner, columns):
-        return 2 * rows * inner * columns
-
-    encoder_layer = (
-        4 * product(source, width, width)  # query, key, value, output
-        + 2 * product(source, width, source)  # scores, weighted values
-        + product(source, width, hidden)
-        + product(source, hidden, width)
-    )
-    decoder_layer = (
-        4 * product(target, width, width)
-        + 2 * product(target, width, target) / 2  # half, since attention is causal
-        + 2 * product(target, width, width)  # query and output of the cross-attention
-        + 2 * product(source, width, width)  # its key and value
-        + 2 * product(target, width, source)
-        + product(target, width, hidden)
-        + product(target, hidden, width)
-    )
-    forward = layers * (encoder_layer + decoder_layer) + product(target, width, vocabulary)
-    counted = synthetic.training_flops(
-        (ids(source), ids(target), ids(target)), vocabulary, layers, width, hidden
-    )
-    assert counted == 3 * forward
+    ids = [np.ones((1, length), int) for length in (source, target, target)]
+    # Query, key, value and output; scores and weighted values, half of them where attention is
+    # causal; the feed-forward network.
+    encoder = source * (4 * width**2 + 2 * source * width + 2 * width * hidden)
+    decoder = target * (4 * width**2 + target * width + 2 * width * hidden)
+    cross = 2 * target * width**2 + 2 * source * width**2 + 2 * target * source * width
+    forward = 2 * (layers * (encoder + decoder + cross) + target * width * vocabulary)
+    assert synthetic.training_flops(ids, vocabulary, layers, width, hidden) == 3 * forward
 
 
 def test_the_lineage_is_measured_again_and_never_mixed(text, tmp_path):
@@ -155,10 +134,8 @@ def test_the_lineage_is_measured_again_and_never_mixed(text, tmp_path):
             for part in ("train", "validation")
             for side in ("source", "target")
         ]
-        return run_python(
-            FOLDER / "lineage.py", f"--steps={steps}", *files,
-            f"--output={tmp_path}", "--architectures", "cho", "masked_lm",
-        )  # fmt: skip
+        architectures = ["--architectures", "cho", "masked_lm"]
+        return run("lineage.py", f"--steps={steps}", *files, f"--output={tmp_path}", *architectures)
 
     first = last_line(compare(2))
     assert first["cho"]["updates"] == 2 and first["cho"]["val_perplexity"] > 1
@@ -175,8 +152,8 @@ def test_the_lineage_is_measured_again_and_never_mixed(text, tmp_path):
 
 def test_a_masked_model_starts_a_prefix_model(tmp_path):
     results = last_line(
-        run_python(
-            FOLDER / "warm_start.py", "--steps=4", "--validations=2",
+        run(
+            "warm_start.py", "--steps=4", "--validations=2",
             "--pairs=600", "--vocab-size=400", "--batch-tokens=1024",
             f"--output={tmp_path / 'results.json'}", f"--figure={tmp_path / 'curves.svg'}",
         )

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 from configurations import TEXT, TSV, refusal
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tf_transformer.config import (
@@ -47,19 +47,13 @@ def test_every_setting_of_an_architecture_is_a_key_of_its_table(architecture):
     ("tables", "words"),
     [
         ({"trainning": {}}, ["trainning", "training"]),
-        ({"qqqq": {}}, ["qqqq", "data, model, tokenizer, training"]),
         ({"data": {"max_lenght": 3}}, ["[data]", "max_lenght", "max_length"]),
-        ({"tokenizer": {"vocabsize": 300}}, ["[tokenizer]", "vocabsize", "vocab_size"]),
-        ({"model": {"dropout": 0.1}}, ["[model]", "dropout", "dropout_rate"]),
         ({"model": {"num_units": 8}}, ["[model]", "num_units", "cho, bahdanau"]),
         ({"model": {"preset": "tniy"}}, ["[model]", "tniy", "tiny"]),
-        ({"model": {"preset": ["tiny"]}}, ["[model]", "preset", "['tiny']"]),
-        ({"model": {"architecture": 3}}, ["[model]", "architecture", "3"]),
         ({"training": {"steps": True}}, ["[training] steps", "true or false"]),
         ({"model": {"d_model": True}}, ["[model] d_model", "true or false"]),
         ({"model": {"architecture": "transfomer"}}, ["[model]", "transfomer", "transformer"]),
         ({"model": {"d_model": 30, "num_heads": 4}}, ["[model]", "d_model=30", "num_heads=4"]),
-        ({"model": {"d_model": 7, "num_heads": 7}}, ["[model]", "d_model=7", "even"]),
         ({"model": {"tie_embeddings": True}, "tokenizer": {"joint": False}}, ["tie_embeddings"]),
         ({"model": {"positions": "learned", "max_positions": 128}}, ["max_positions=129"]),
         ({"data": {"max_length": 101, "batch_tokens": 100}}, ["=101", "batch_tokens=100"]),
@@ -67,14 +61,11 @@ def test_every_setting_of_an_architecture_is_a_key_of_its_table(architecture):
         ({"data": {"corpus": "monolingual", "train_text": "x"}}, ["causal_lm"]),
         ({"data": {"corpus": "text", "train_tsv": "x"}}, ["--train-tsv", "'text'"]),
         ({"data": {"train_tsv": "x", "validation_source": "y"}}, ["--validation-source"]),
-        ({"data": {**TEXT, **TSV}}, ["--train-tsv", "'text'"]),
         ({"data": {"corpus": "copy", "train_source": "x"}}, ["--train-source", "'copy'"]),
         ({"data": {"corpus": None}}, ["--train-source, --train-target", "phrasebook"]),
-        ({"data": {"corpus": "tsv"}}, ["--train-tsv"]),
         ({"data": {"train_source": "x"}}, ["missing --train-target"]),
         ({"data": {k: v for k, v in TEXT.items() if k != "validation_source"}}, ["or neither"]),
         ({"training": {"steps": 1, "epochs": 1}}, ["--steps and --epochs"]),
-        ({"training": {"epochs": 1, "minutes": 1.0}}, ["--epochs and --minutes"]),
         ({"chosen": {"training.steps": 3}}, ["training.steps"]),
     ],
 )  # fmt: skip
@@ -92,13 +83,9 @@ def test_a_refusal_is_one_line_that_names_the_setting(tables, words):
     ("name", "good", "bad"),
     [
         ("data.batch_tokens", [128, 4096], [0, -1, "x"]),
-        ("data.source_noise", [0, 0.5], [1, -0.1, float("nan")]),
         ("tokenizer.vocab_size", [261], [260, 0]),
-        ("tokenizer.model_type", ["bpe", "unigram"], ["bep", 3]),
         ("tokenizer.character_coverage", [0.5, 1], [0, 1.1]),
-        ("model.d_model", [64], [0, -4, 2.5]),
         ("model.dropout_rate", [0, 0.999], [1, -0.1, float("nan"), float("inf")]),
-        ("training.steps", [1], [0, -1, 1.5, "many"]),
         ("training.minutes", [0.1, 3], [0, -1, float("nan"), float("inf")]),
         ("training.seed", [0, 2**31 - 1], [-1, 2**31]),
         ("training.tensorboard", [True], ["maybe"]),
@@ -137,30 +124,21 @@ run_configs = st.builds(
         DataConfig,
         train_source=paths,
         train_target=paths,
-        data_cache=maybe(paths),
         source_noise=maybe(rates),
         fold_capitals=maybe(st.booleans()),
-        batch_tokens=maybe(st.integers(128, 10**6)),
     ),
     tokenizer=st.builds(TokenizerConfig, vocab_size=maybe(st.integers(261, 10**6))),
     model=st.builds(
         TransformerConfig,
         d_model=st.integers(1, 100).map(lambda width: 16 * width),
         dropout_rate=maybe(rates),
-        norm_first=st.booleans(),
         tie_embeddings=st.booleans(),
     ),
-    training=st.builds(
-        TrainingConfig,
-        minutes=maybe(st.floats(1e-3, 1e6)),
-        learning_rate=maybe(st.floats(1e-6, 1e3)),
-        label_smoothing=rates,
-    ),
+    training=st.builds(TrainingConfig, minutes=maybe(st.floats(1e-3, 1e6)), label_smoothing=rates),
     chosen=st.dictionaries(paths, paths, max_size=2),
 )
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(config=run_configs)
 def test_a_saved_configuration_is_read_back_equal(config, tmp_path_factory):
     path = tmp_path_factory.mktemp("config") / "run.toml"
@@ -192,8 +170,6 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path, content, words):
          {"model": {"architecture": "cho"}}),
         ({"model": {"d_model": 8}}, {"model": {"architecture": "transformer"}},
          {"model": {"d_model": 8, "architecture": "transformer"}}),
-        ({"model": {"d_model": 8}}, {"data": {"max_length": 9}},
-         {"model": {"d_model": 8}, "data": {"max_length": 9}}),
     ],
 )  # fmt: skip
 def test_given_settings_win(tables, given_tables, merged):

@@ -34,6 +34,9 @@ def name_of(path):
     return path.relative_to(ROOT).as_posix()
 
 
+EACH = pytest.mark.parametrize("path", OF_TODAY, ids=name_of)
+
+
 def text_of(path):
     return path.read_text(encoding="utf-8")
 
@@ -90,9 +93,11 @@ def parse(capsys):
     return parsed
 
 
-@pytest.mark.parametrize("path", OF_TODAY, ids=name_of)
+@EACH
 def test_command_lines_parse(path, parse):
-    for arguments in commands_in_blocks(text_of(path)):
+    in_blocks = list(commands_in_blocks(text_of(path)))
+    assert len(in_blocks) >= {"README.md": 5, "docs/guide.md": 12}.get(name_of(path), 0)
+    for arguments in in_blocks:
         options, error = parse(arguments)
         assert not error, f"tf-transformer {shlex.join(arguments)}: {error}"
         is_whole = not {"…", "--resume", "--config"} & set(arguments)
@@ -104,19 +109,9 @@ def test_command_lines_parse(path, parse):
         assert not error or "are required" in error, f"{shlex.join(arguments)}: {error}"
 
 
-def test_command_lines_are_found():
-    found = {name_of(path): list(commands_in_blocks(text_of(path))) for path in OF_TODAY}
-    assert len(found["README.md"]) >= 5 and len(found["docs/guide.md"]) >= 12
-    assert ["train", "--help"] in list(commands_inline(text_of(ROOT / "README.md")))
-
-
-def parsers_of_commands():
-    [subparsers] = [action for action in cli.make_parser()._actions if action.choices]
-    return subparsers.choices.values()
-
-
 def test_options_in_the_text_exist():
-    helps = [parser.format_help() for parser in parsers_of_commands()]
+    [subparsers] = [action for action in cli.make_parser()._actions if action.choices]
+    helps = [parser.format_help() for parser in subparsers.choices.values()]
     known = {"--version", *re.findall(r"--[a-z][\w-]*", " ".join(helps))}
     texts = [text_of(path) for path in OF_TODAY if path.name in ("README.md", "guide.md")]
     texts += [text_of(ROOT / "docs" / "training.md")]
@@ -134,7 +129,7 @@ def test_options_in_the_text_exist():
     assert not found - known - of_others
 
 
-@pytest.mark.parametrize("path", OF_TODAY, ids=name_of)
+@EACH
 def test_blocks_are_valid(path):
     text = text_of(path)
     for block in pages.blocks_of(text, "python"):
@@ -174,7 +169,7 @@ def test_links_lead_somewhere(path):
             assert anchor in anchors_of(text_of(linked)), target
 
 
-@pytest.mark.parametrize("path", OF_TODAY, ids=name_of)
+@EACH
 def test_files_that_are_named_exist(path):
     """Such as `tests/pages.py`, and below `tf_transformer/` such as `layers/base.py`."""
     folders = ("tf_transformer", "tests", "benchmarks", "dev")
@@ -246,7 +241,7 @@ def test_python_blocks_run(page, trained_run, exported_run, tmp_path):
     shutil.copytree(exported_run[0], tmp_path / "saved_models" / "en_de")
     if page.startswith("saved_models"):
         fast = tmp_path / "saved_models" / "fast"
-        done = commands.run("export", trained_run[0], fast, "--format=ctranslate2")
+        done = commands.run_here("export", trained_run[0], fast, "--format=ctranslate2")
         assert done.returncode == 0, done.stderr
     blocks = pages.blocks_of(text_of(ROOT / page), "python")
     assert len(blocks) >= 2

@@ -53,6 +53,8 @@ def test_a_folder_that_exists_is_kept_unless_it_may_be_replaced(tmp_path):
     write_folder(path, "old")
     with pytest.raises(OSError, match="1"), atomic_folder(path):
         pass
+    with pytest.raises(ValueError, match="full"), atomic_folder(path, overwrite=True):
+        raise ValueError("full")
     assert content_of(path) == "old"
     write_folder(path, "new", overwrite=True)
     assert content_of(path) == "new"

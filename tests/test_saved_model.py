@@ -19,18 +19,12 @@ from tensorflow.core.framework import node_def_pb2
 from tensorflow.core.protobuf import saved_model_pb2
 
 import tf_transformer as tt
-from tf_transformer.export import ExportError
+from tf_transformer.export.manifest import ExportError
 from tf_transformer.inference.versions import SavedModelError
 from tf_transformer.models.architectures import ARCHITECTURES
 
 # What a stock TensorFlow Serving has registered; dev/list_served_ops.py writes it.
 SERVED_OPS = pathlib.Path(__file__).with_name("tf_serving_2.20_ops.txt")
-
-
-def test_the_saved_model_translates_as_the_model_in_memory(in_memory, loaded, sentences):
-    expected = in_memory(sentences)
-    assert len(set(expected)) > 30, "translations that differ, or equality says little"
-    assert loaded(sentences) == expected
 
 
 def test_a_translator_uses_the_present_weights_and_an_export_those_of_its_time(
@@ -124,10 +118,12 @@ def sessions(translators, exported_version, texts, tmp_path_factory):
 
 
 @EVERY_KIND
-def test_a_session_translates_as_the_translator(sessions, translators, texts, kind):
+def test_a_session_translates_as_the_translator(sessions, translators, loaded, texts, kind):
     expected = translators(kind)(texts)
     assert len(set(expected)) >= 15, "translations that differ, or equality says little"
     assert sessions(kind)["serving_default"] == {"translation": expected}
+    if kind == GREEDY:
+        assert loaded(texts) == expected
 
 
 @EVERY_KIND
@@ -164,14 +160,6 @@ def test_a_session_scores_and_aligns_as_the_translator(sessions, translators, te
             assert found[key] == decoded
         else:
             np.testing.assert_allclose(found[key], values.numpy(), rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.slow
-def test_the_export_of_the_command_runs_in_a_session(exported_run, copy_files):
-    saved, _ = exported_run
-    texts = (copy_files / "test.source").read_text(encoding="utf-8").splitlines()
-    found = in_session(saved / "1", texts)["serving_default"]["translation"]
-    assert found == tt.Translator.load(saved)(texts)
 
 
 # The graph, in whose functions, too, a server refuses an operation that it lacks
@@ -230,8 +218,6 @@ def test_a_server_has_all_operations_and_would_miss_any(meta_graph):
 
 def test_the_signature_is_text_to_translation(meta_graph):
     signature = meta_graph.signature_def["serving_default"]
-    names = {"serving_default", "translate_nbest", "translate_document", "score", "align"}
-    assert names <= set(meta_graph.signature_def) <= names | {"__saved_model_init_op"}
     for tensors, name in ((signature.inputs, "text"), (signature.outputs, "translation")):
         assert list(tensors) == [name]
         assert tensors[name].dtype == tf.string.as_datatype_enum
@@ -250,17 +236,11 @@ def test_what_is_no_export_of_a_model_is_refused(loaded, tmp_path):
         tt.Translator.load(tmp_path)
 
 
-def half(path):
-    content = path.read_bytes()
-    path.write_bytes(content[: len(content) // 2])
-
-
 @pytest.mark.parametrize("name", ["saved_model.pb", "variables/variables.index"])
-@pytest.mark.parametrize("damage", [half, pathlib.Path.unlink])
-def test_a_damaged_saved_model_is_named(exported_version, tmp_path, name, damage):
-    folder = tmp_path / "damaged"
-    shutil.copytree(exported_version, folder)
-    damage(folder / name)
+def test_a_damaged_saved_model_is_named(exported_version, tmp_path, name):
+    folder = shutil.copytree(exported_version, tmp_path / "damaged")
+    content = (folder / name).read_bytes()
+    (folder / name).write_bytes(content[: len(content) // 2])
     with pytest.raises(SavedModelError) as caught:
         tt.Translator.load(folder)
     (line,) = str(caught.value).splitlines()

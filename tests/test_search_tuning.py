@@ -10,12 +10,12 @@ WORDS = tuple("abcdefghijkl")
 CHINESE = tuple("两只棕色的狗在雪地里玩")
 
 
-def text(num_pairs, words=WORDS):
-    return tt.ParallelText(tuple(map(str, range(num_pairs))), (sentence(words),) * num_pairs)
-
-
 def sentence(words):
     return ("" if words[0] in CHINESE else " ").join(words)
+
+
+def text(num_pairs, words=WORDS):
+    return tt.ParallelText(tuple(map(str, range(num_pairs))), (sentence(words),) * num_pairs)
 
 
 class Translator:
@@ -56,22 +56,20 @@ def test_the_best_search_is_chosen(lacking, beam_size, length_penalty, words, me
     assert choice.metric == ("chrF" if metric == CHRF else "BLEU")
     assert (choice.beam_size, choice.length_penalty) == (beam_size, length_penalty)
     assert choice.sentences == 20
-    assert {score.length_penalty: score.beam_size for score in choice.scores} == {
-        None: 1, **dict.fromkeys(LENGTH_PENALTIES, 4)
-    }  # fmt: skip
-    for found in choice.scores:
-        translations = translator(validation.sources, found.beam_size, found.length_penalty)
-        expected = tt.score(translations, validation.targets)
+    searches = [(1, None), *((4, penalty) for penalty in LENGTH_PENALTIES)]
+    for search, found in zip(searches, choice.scores, strict=True):
+        assert (found["beam_size"], found["length_penalty"]) == search
+        expected = tt.score(translator(validation.sources, *search), validation.targets)
         wanted = (expected.bleu, expected.signature)
         if metric == CHRF:
             wanted = (expected.chrf, expected.chrf_signature)
-        assert (found.score, choice.signature) == wanted
-        assert f"{found.score:.2f}" in str(choice)
+        assert (found["score"], choice.signature) == wanted
+        assert f"{found['score']:.2f}" in str(choice)
 
 
 @pytest.mark.parametrize(
     ("num_pairs", "max_seconds", "least", "most"),
-    [(999, 60, 999, 999), (3500, 60, 1000, 1000), (12, 0, 12, 12), (3500, 0, 50, 150)],
+    [(3500, 60, 1000, 1000), (12, 0, 12, 12), (3500, 0, 50, 150)],
 )
 def test_the_sentences_are_bounded_and_come_from_all_of_the_text(
     num_pairs, max_seconds, least, most

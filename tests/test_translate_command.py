@@ -1,7 +1,6 @@
 """`tf-transformer translate`: lines in order, and errors."""
 
 import functools
-import gzip
 import os
 import threading
 
@@ -22,6 +21,12 @@ def opened_once(monkeypatch):
     monkeypatch.setattr(translate, "open_translator", _open)
 
 
+@pytest.fixture
+def arguments(echo, tmp_path):
+    """Translates the file `in` of the folder into `out` by the echoing model."""
+    return ["translate", str(echo), f"--input={tmp_path / 'in'}", f"--output={tmp_path / 'out'}"]
+
+
 def test_translate_answers_line_by_line_in_order(echo, tmp_path):
     done = run("translate", echo, input="a b c\n\nd e\r\n   \nf\n", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
@@ -32,19 +37,16 @@ def test_translate_answers_line_by_line_in_order(echo, tmp_path):
     ("text", "expected"),
     [
         (b"a b\n\nc d", b"a b\n\nc d\n"),  # no end of the last line
-        (b"", b""),
         ("é\u2028ü\n日本\n".encode(), "é ü\n日本\n".encode()),  # one line here, two to Python
         (b"a b\r\nc\r\n", b"a b\nc\n"),
         (b"\xef\xbb\xbfa b\nc d\n", b"a b\nc d\n"),  # a byte order mark
         (b"a b\nc\n\nd e f\n" * 9, b"a b\nc\n\nd e f\n" * 9),  # more than are read at once
     ],
 )
-def test_translate_reads_and_writes_files(echo, tmp_path, capfd, text, expected):
-    source, output = tmp_path / "in.txt", tmp_path / "out.txt"
-    source.write_bytes(text)
-    arguments = ["translate", str(echo), f"--input={source}", f"--output={output}"]
+def test_translate_reads_and_writes_files(arguments, tmp_path, capfd, text, expected):
+    (tmp_path / "in").write_bytes(text)
     assert cli.main([*arguments, "--batch-size=1", "--threads=3"]) == 0
-    assert output.read_bytes() == expected
+    assert (tmp_path / "out").read_bytes() == expected
     assert capfd.readouterr() == ("", "")
 
 
@@ -64,26 +66,24 @@ def test_every_sentence_of_a_line_is_translated(
 
 @pytest.mark.parametrize("n_best", [[], ["--n-best=2", "--beam-size=3"]], ids=["best", "n-best"])
 @pytest.mark.parametrize("kept", [0, 3, 5], ids="kept {}".format)
-def test_a_stopped_output_is_continued(echo, tmp_path, n_best, kept):
-    source, output = tmp_path / "in.txt", tmp_path / "out.txt"
-    source.write_text("a b\n\nc d e\nf\n", encoding="utf-8")
-    arguments = ["translate", str(echo), f"--input={source}", f"--output={output}", *n_best]
-    assert cli.main(arguments) == 0
+def test_a_stopped_output_is_continued(arguments, tmp_path, n_best, kept):
+    output = tmp_path / "out"
+    (tmp_path / "in").write_text("a b\n\nc d e\nf\n", encoding="utf-8")
+    assert cli.main([*arguments, *n_best]) == 0
     whole = output.read_bytes()
     lines = whole.splitlines(keepends=True)
     # An incomplete line is written again.
     output.write_bytes(b"".join(lines[:kept]) + (lines[kept][:1] if kept < len(lines) else b""))
-    assert cli.main([*arguments, "--continue"]) == 0
+    assert cli.main([*arguments, *n_best, "--continue"]) == 0
     assert output.read_bytes() == whole
 
 
-def test_a_line_end_in_a_translation_starts_no_line(echo, tmp_path, monkeypatch):
+def test_a_line_end_in_a_translation_starts_no_line(arguments, tmp_path, monkeypatch):
     found = Translation("a\nb\u2028c", 0.0, 0.0, 3, False, False)
     monkeypatch.setattr(tt.Translator, "stream", lambda self, lines, *_: ([found] for _ in lines))
-    source, output = tmp_path / "in.txt", tmp_path / "out.txt"
-    source.write_text("x\ny\n", encoding="utf-8")
-    assert cli.main(["translate", str(echo), f"--input={source}", f"--output={output}"]) == 0
-    assert output.read_text(encoding="utf-8") == "a b c\n" * 2
+    (tmp_path / "in").write_text("x\ny\n", encoding="utf-8")
+    assert cli.main(arguments) == 0
+    assert (tmp_path / "out").read_text(encoding="utf-8") == "a b c\n" * 2
 
 
 def test_an_output_is_written_over_only_when_told(echo, bad_files, capfd):
@@ -99,23 +99,13 @@ def test_an_output_is_written_over_only_when_told(echo, bad_files, capfd):
     assert cli.main([*arguments, "--output=/dev/null"]) == 0
 
 
-@pytest.mark.parametrize(
-    ("content", "line"),
-    [("a b\nd ü\n".encode("utf-16"), 1), ("a b\nd ü\n".encode("latin-1"), 2),
-     (gzip.compress(b"a b\n"), 1)],
-    ids=["UTF-16", "Latin-1", "gzip"],
-)  # fmt: skip
-@pytest.mark.parametrize("standard", [True, False], ids=["standard input", "file"])
-def test_an_input_that_is_not_utf8_is_refused(
-    echo, tmp_path, capfd, monkeypatch, content, line, standard
-):
-    path = tmp_path / "in"
-    path.write_bytes(content)
+def test_an_input_that_is_not_utf8_is_refused(echo, bad_files, capfd, monkeypatch):
+    path = bad_files / "latin1"
     with path.open() as file:
         monkeypatch.setattr("sys.stdin", file)
-        words = [f"{'standard input' if standard else path}, line {line}: not valid UTF-8; convert"]
-        given = [] if standard else [f"--input={path}"]
-        assert_refused(["translate", echo, *given], words, capfd, tmp_path)
+        for name, given in (("standard input", []), (path, [f"--input={path}"])):
+            words = [f"{name}, line 2: not valid UTF-8; convert"]
+            assert_refused(["translate", echo, *given], words, capfd, bad_files)
 
 
 @pytest.mark.parametrize(
@@ -128,26 +118,24 @@ def test_an_input_that_is_not_utf8_is_refused(
     ],
     ids=["longer", "another", "as long", "n-best"],
 )
-def test_an_output_of_another_input_is_not_continued(echo, tmp_path, capfd, given, written):
+def test_an_output_of_another_input_is_not_continued(arguments, tmp_path, capfd, given, written):
     (tmp_path / "in").write_text("a\nb\n")
     (tmp_path / "out").write_text(written)
-    files = [f"--input={tmp_path / 'in'}", f"--output={tmp_path / 'out'}", "--continue"]
     words = ["out: holds no translations of .*in by this", "another --output"]
-    assert_refused(["translate", echo, *files, *given], words, capfd, tmp_path)
+    assert_refused([*arguments, "--continue", *given], words, capfd, tmp_path)
     assert (tmp_path / "out").read_text() == written
 
 
 @pytest.mark.parametrize("begun", [["a"] * 40 + ["b"], ["", ""], ["a", "", "wrong"], []])
 def test_an_output_is_continued_though_some_lines_are_blank_or_corrected(
-    echo, tmp_path, capfd, begun
+    arguments, tmp_path, capfd, begun
 ):
-    source, output = tmp_path / "in", tmp_path / "out"
-    arguments = ["translate", str(echo), f"--input={source}", f"--output={output}", "--continue"]
-    source.write_text("".join(f"{text}\n" for text in [*begun, "c"]).replace("wrong", "d"))
+    output, texts = tmp_path / "out", [*begun, "c"]
+    (tmp_path / "in").write_text("".join(f"{text}\n" for text in texts).replace("wrong", "d"))
     output.write_text("".join(f"{text}\n" for text in begun))
     for notice in ("", f"tf-transformer: {output}: nothing was left to translate.\n"):
-        assert cli.main(arguments) == 0
-        assert lines_of(output) == [*begun, "c"]
+        assert cli.main([*arguments, "--continue"]) == 0
+        assert lines_of(output) == texts
         assert capfd.readouterr() == ("", notice)
 
 
@@ -158,7 +146,6 @@ def test_an_output_is_continued_though_some_lines_are_blank_or_corrected(
         (["--n-best=3"], ["n_best must be from 1 to the size of the beam, 1", "--beam-size"]),
         (["--continue"], ["--continue needs --input and --output"]),
         (["--input=a", "--output=b", "--continue", "--overwrite"], ["Omit one"]),
-        (["--input={}/missing"], ["missing: No such file"]),
         (["--input={}/folder"], ["folder: Is a directory"]),
         (["--input={}/two", "--output={}/missing/out"], ["missing/out: No such file"]),
         (["--input={}/two", "--output={}/folder"], ["folder: Is a directory"]),
@@ -177,12 +164,11 @@ def test_what_cannot_be_translated_is_named_and_changes_nothing(
     assert lines_of(bad_files / "two") == ["a b", "c d"]
 
 
-def test_notices_say_what_was_truncated(echo, tmp_path, capfd):
-    source, output = tmp_path / "in.txt", tmp_path / "out.txt"
+def test_notices_say_what_was_truncated(arguments, tmp_path, capfd):
+    source = tmp_path / "in"
     source.write_text("a b\n" + "c " * 50_000 + "\nd e\n", encoding="utf-8")
-    arguments = ["translate", str(echo), f"--input={source}", f"--output={output}"]
     assert cli.main(arguments) == 0
-    first, second, third = lines_of(output)
+    first, second, third = lines_of(tmp_path / "out")
     assert (first, third) == ("a b", "d e")
     assert 0 < len(second) < 1000 and set(second) <= {"c", " "}
     assert "lost the rest: line 2." in capfd.readouterr().err
@@ -192,11 +178,11 @@ def test_notices_say_what_was_truncated(echo, tmp_path, capfd):
     assert printed.endswith("lost the rest: line 2, 3, 4, 5, 6 ….\n")
 
 
-def test_a_pipe_is_translated(echo, tmp_path):
-    pipe, output = tmp_path / "pipe", tmp_path / "out.txt"
+def test_a_pipe_is_translated(arguments, tmp_path):
+    pipe = tmp_path / "in"
     os.mkfifo(pipe)
     writer = threading.Thread(target=lambda: pipe.write_text("a\nb\n", encoding="utf-8"))
     writer.start()
-    assert cli.main(["translate", str(echo), f"--input={pipe}", f"--output={output}"]) == 0
+    assert cli.main(arguments) == 0
     writer.join()
-    assert output.read_text() == "a\nb\n"
+    assert (tmp_path / "out").read_text() == "a\nb\n"

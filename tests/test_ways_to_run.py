@@ -1,6 +1,6 @@
 """One SavedModel gives the same translations in every way to run it without this package.
 
-The server and its client are compared in `test_server.py`.
+A graph session is compared in `test_saved_model.py`, the server and its client in `test_server.py`.
 """
 
 import importlib.util
@@ -38,49 +38,28 @@ def expected(model, texts):
     return translations
 
 
-def test_a_session(model, texts, expected):
-    found = SavedModelSession(model).run("serving_default", {"text": texts})
-    assert [text.decode() for text in found["translation"]] == expected
+SCRIPT = """
+import json, keras, sys, tensorflow as tf, tensorflow_text
+sys.modules["tf_transformer"] = None
+model = tf.saved_model.load(sys.argv[1])
+layer = keras.layers.TFSMLayer(sys.argv[1], call_endpoint="serving_default")
+texts = tf.constant(json.load(sys.stdin))
+found = [model.signatures["serving_default"](text=texts), layer(texts)]
+print(json.dumps([[text.decode() for text in each["translation"].numpy()] for each in found]))
+"""
 
 
-WITHOUT_PACKAGE = "import sys\nsys.modules['tf_transformer'] = None\n"
-
-
-def python(code, *arguments, texts):
+@pytest.mark.slow
+def test_python_without_this_package(model, texts, expected):
     done = subprocess.run(
-        [sys.executable, "-I", "-c", f"{WITHOUT_PACKAGE}{code}", *map(str, arguments)],
+        [sys.executable, "-I", "-c", SCRIPT, str(model)],
         input=json.dumps(texts),
         capture_output=True,
         text=True,
         timeout=300,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
-
-
-LOADED_EAGERLY = """
-import json, tensorflow as tf, tensorflow_text
-model = tf.saved_model.load(sys.argv[1])
-texts = tf.constant(json.load(sys.stdin))
-found = model.signatures["serving_default"](text=texts)["translation"]
-print(json.dumps([text.decode() for text in found.numpy()]))
-"""
-
-KERAS_LAYER = """
-import json, keras, tensorflow as tf, tensorflow_text
-layer = keras.layers.TFSMLayer(sys.argv[1], call_endpoint="serving_default")
-found = layer(tf.constant(json.load(sys.stdin)))["translation"]
-print(json.dumps([text.decode() for text in found.numpy()]))
-"""
-
-
-@pytest.mark.parametrize(
-    "code",
-    [LOADED_EAGERLY, pytest.param(KERAS_LAYER, marks=pytest.mark.slow)],
-    ids=["eager", "TFSMLayer"],
-)
-def test_python_without_this_package(code, model, texts, expected):
-    assert python(code, model, texts=texts) == expected
+    assert json.loads(done.stdout.splitlines()[-1]) == [expected, expected]
 
 
 @pytest.mark.slow

@@ -31,12 +31,8 @@ def installed(tmp_path_factory):
 def test_the_wheel_runs_outside_of_the_checkout(installed, tmp_path):
     environment = {**os.environ, "PYTHONPATH": str(installed), "CUDA_VISIBLE_DEVICES": ""}
     where = "import tf_transformer.layers.attention as a; print(a.__file__)"
-    for script, expected in (
-        (["-c", where], str(installed)),
-        (["-m", "tf_transformer.cli", "--version"], "0.1.0"),
-    ):
-        printed = run(sys.executable, *script, cwd=tmp_path, env=environment)
-        assert printed.splitlines()[-1].startswith(expected)
+    printed = run(sys.executable, "-c", where, cwd=tmp_path, env=environment)
+    assert printed.splitlines()[-1].startswith(str(installed))
     sizes = "--num-layers=1 --d-model=16 --num-heads=2 --d-ff=32 --vocab-size=280 --steps=2".split()
     train = ["train", "--corpus=copy", "--run-dir=run", *sizes]
     for arguments in (train, ["export", "run", "saved", "--beam-size=1"]):

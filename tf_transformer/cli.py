@@ -1,14 +1,10 @@
 """The command line: `tf-transformer COMMAND`."""
 
-import contextlib
 import importlib
 import importlib.metadata
 import os
-import signal
 import sys
-import threading
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from tf_transformer.commands.options import Parser, add_options, read_options
 from tf_transformer.errors import InputError
@@ -34,8 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     values = vars(make_parser().parse_args(arguments))
     command = values.pop("command")
     try:
-        with _interruptible():
-            return command.run(read_options(command.Options, values))
+        return command.run(read_options(command.Options, values))
     except InputError as error:
         print(f"tf-transformer: {error}", file=sys.stderr)
         return 2
@@ -47,9 +42,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         where = f"{error.filename}: " if error.filename else ""
         print(f"tf-transformer: {where}{error.strerror or error}.", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Exception) as error:
+        if not _is_interruption(error):
+            raise
         print("tf-transformer: interrupted.", file=sys.stderr)
         return 130
+
+
+def _is_interruption(error: BaseException | None) -> bool:
+    """Tells Ctrl-C, even if a library made another exception of it."""
+    return isinstance(error, KeyboardInterrupt) or (
+        error is not None and _is_interruption(error.__context__)
+    )
 
 
 def make_parser() -> Parser:
@@ -72,30 +76,6 @@ def make_parser() -> Parser:
         options.set_defaults(command=command)
         add_options(options, command.Options)
     return parser
-
-
-@contextlib.contextmanager
-def _interruptible() -> Iterator[None]:
-    """Makes Ctrl-C a KeyboardInterrupt, even if a library turns it into another exception."""
-    is_main = threading.current_thread() is threading.main_thread()
-    if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield  # SIGINT is ignored, as in background jobs of a shell, or has another handler
-        return
-    interrupts = []
-
-    def interrupt(number: int, frame: Any) -> None:
-        interrupts.append(number)
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGINT, interrupt)
-    try:
-        yield
-    except Exception:
-        if interrupts:
-            raise KeyboardInterrupt from None
-        raise
-    finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 if __name__ == "__main__":

@@ -79,31 +79,25 @@ class DataConfig:
     )
     batch_tokens: PositiveInt | None = _chosen("tokens in a batch on its longer side, padding too")
 
-    TRAINING_FILES: ClassVar = {
-        "text": ("train_source", "train_target"),
-        "tsv": ("train_tsv",),
-        "monolingual": ("train_text",),
-    }
-    VALIDATION_FILES: ClassVar = {
-        "text": ("validation_source", "validation_target"),
-        "tsv": ("validation_tsv",),
-        "monolingual": ("validation_text",),
-    }
-    FILES: ClassVar = sum((*TRAINING_FILES.values(), *VALIDATION_FILES.values()), ())
-    CORPORA: ClassVar = (*TRAINING_FILES, "phrasebook", "copy", "reverse")
+    # Each is a file for training and one for validation.
+    SIDES: ClassVar = {"text": ("source", "target"), "tsv": ("tsv",), "monolingual": ("text",)}
+    CORPORA: ClassVar = (*SIDES, "phrasebook", "copy", "reverse")
 
     @model_validator(mode="after")
     def _check(self) -> "DataConfig":
-        given = [name for name in self.FILES if getattr(self, name) is not None]
+        given = {
+            f"{part}_{side}": corpus
+            for part in ("train", "validation")
+            for corpus, sides in self.SIDES.items()
+            for side in sides
+            if getattr(self, f"{part}_{side}") is not None
+        }
         if self.corpus is None:
-            kinds = (*self.TRAINING_FILES.items(), *self.VALIDATION_FILES.items())
-            corpus = next((kind for kind, names in kinds if {*names} & {*given}), "text")
-            object.__setattr__(self, "corpus", corpus)
+            object.__setattr__(self, "corpus", next(iter(given.values()), "text"))
         if self.corpus not in self.CORPORA and not self.corpus.startswith("tfds:"):
             hint = did_you_mean(self.corpus, [*self.CORPORA, "tfds:NAME"])
             raise ValueError(f"unknown corpus {self.corpus!r}: {hint}")
-        training = self.TRAINING_FILES.get(self.corpus, ())
-        validation = self.VALIDATION_FILES.get(self.corpus, ())
+        training, validation = self.files("train"), self.files("validation")
         if useless := [name for name in given if name not in training + validation]:
             raise ValueError(
                 f"{flag(useless[0])} has no use with the corpus {self.corpus!r}. Omit one of them."
@@ -135,8 +129,11 @@ class DataConfig:
     @property
     def has_validation_files(self) -> bool:
         """Whether the validation text has files of its own."""
-        names = self.VALIDATION_FILES.get(self.corpus, ())
-        return any(getattr(self, name) is not None for name in names)
+        return any(getattr(self, name) is not None for name in self.files("validation"))
+
+    def files(self, part: str) -> list[str]:
+        """Returns the settings that name the files of the corpus, `part` is train or validation."""
+        return [f"{part}_{side}" for side in self.SIDES.get(self.corpus, ())]
 
 
 @dataclass(frozen=True, config=CHECKED)
@@ -294,12 +291,9 @@ class RunConfig:
 
     @classmethod
     def from_dict(cls, tables: Tables, where: str = "configuration") -> "RunConfig":
-        """Builds a configuration from tables of plain values.
+        """Builds a configuration from tables of plain values, which errors call `where`.
 
-        Args:
-            tables: Table name to settings; missing settings have their defaults. `[model]` may
-                name a preset, whose sizes hold where the table gives none.
-            where: The name of the tables in errors, such as the file.
+        Missing settings have their defaults, and missing sizes of `[model]` those of its preset.
 
         Raises:
             ConfigError: A setting is unknown (the nearest is named) or has an invalid value.

@@ -13,12 +13,9 @@ class ConfigError(InputError):
 
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: str | None = None) -> str:
-    """Returns advice for an unknown name: the most similar known name.
+    """Returns advice for an unknown name: the most similar known name, or else `otherwise`.
 
-    Args:
-        name: The unknown name.
-        known: The known names.
-        otherwise: The advice if no known name is similar; None lists all of them.
+    None for `otherwise` lists all known names.
     """
     known = list(known)
     matches = difflib.get_close_matches(name, known, n=1, cutoff=0.5)

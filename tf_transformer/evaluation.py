@@ -97,13 +97,12 @@ def score(
     """Computes BLEU and chrF of translations against one reference each.
 
     Args:
-        translations: Translated sentences, at least one.
-        references: The reference of each.
+        translations, references: As many of one as of the other, at least one.
         tokenizer: sacreBLEU's tokenizer for BLEU; None is that of `bleu_tokenizer(references)`.
 
     Raises:
-        TypeError: If either is a str, whose characters would be scored as sentences.
-        ValueError: If the lengths differ, or there is nothing to score.
+        TypeError: One is a str, whose characters would be scored as sentences.
+        ValueError: The lengths differ, or there is nothing to score.
     """
     if isinstance(translations, str) or isinstance(references, str):
         raise TypeError("translations and references must be lists of str, not a str; give [text]")

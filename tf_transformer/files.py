@@ -49,9 +49,7 @@ def atomic_file(path: Path) -> Iterator[Path]:
 def atomic_folder(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
     """Yields an empty folder that becomes `path` when the block ends without an error.
 
-    Args:
-        path: The folder to make; its parents are made where they are missing.
-        overwrite: Whether to replace a folder that exists by then.
+    Makes missing parents. With `overwrite` it replaces a folder that exists by then.
 
     Raises:
         OSError: `path` exists by then and is not empty, or the disk cannot be written.

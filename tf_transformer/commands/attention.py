@@ -6,17 +6,13 @@ exported. Needs matplotlib.
 
 import warnings
 
-from pydantic.dataclasses import dataclass
-
 from tf_transformer.commands.models import open_translator
-from tf_transformer.commands.options import MODEL, argument, option
+from tf_transformer.commands.options import MODEL, Checked, argument, option
 from tf_transformer.errors import InputError
-from tf_transformer.models.configs import CHECKED
 from tf_transformer.runs.run_directory import warn
 
 
-@dataclass(frozen=True, config=CHECKED)
-class Options:
+class Options(Checked):
     """The options of `attention`."""
 
     model: str = argument(MODEL)

@@ -13,14 +13,12 @@ from collections.abc import Callable, Iterator
 from typing import Annotated
 
 from pydantic import Field
-from pydantic.dataclasses import dataclass
 
 from tf_transformer.commands.models import open_translator, quiet
-from tf_transformer.commands.options import argument, option
+from tf_transformer.commands.options import Checked, argument, option
 from tf_transformer.data.text import read_lines
 from tf_transformer.errors import ConfigError
 from tf_transformer.inference.versions import find_saved_model, versions
-from tf_transformer.models.configs import CHECKED
 from tf_transformer.runs.run_directory import RunDirectory
 from tf_transformer.serving.doctor import (
     Check,
@@ -33,12 +31,11 @@ _CTRANSLATE2 = "model.bin"  # the file that every CTranslate2 export has
 _EXAMPLES = 3
 
 
-@dataclass(frozen=True, config=CHECKED)
-class Options:
+class Options(Checked):
     """The options of `doctor`."""
 
     saved_model: str | None = argument("SAVED_MODEL", "default: the installation only", None)
-    json: bool = option(False, "print one JSON object instead")
+    as_json: bool = option(False, "print one JSON object instead", name="json")
     same_as: str | None = option(
         None,
         "a run, a CTranslate2 export or another SavedModel that should translate alike",
@@ -65,11 +62,11 @@ def run(options: Options) -> int:
     for check in _checks(folder, comparison, options.saved_model):
         failed += check.status == "FAIL"
         results.append(check._asdict())
-        if not options.json:
+        if not options.as_json:
             # A damaged file or a bad translation may hold what confuses a terminal.
             message = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in check.message)
             print(f"{check.status:4}  {check.name:10}  {message}", flush=True)
-    if options.json:
+    if options.as_json:
         report = {"saved_model": folder and str(folder), "failed": failed, "checks": results}
         print(json.dumps(report))
     else:
@@ -93,11 +90,7 @@ def _checks(
 
 
 def _other_form(path: str) -> Callable[..., list[str]]:
-    """Returns what translates lines with the model at a path, by `beam_size`, `length_penalty`.
-
-    Raises:
-        SavedModelError: There is no model.
-    """
+    """Returns what translates lines with the model at a path, by `beam_size`, `length_penalty`."""
     if RunDirectory.is_run(path):
         return lambda texts, **search: open_translator(path)(texts, **search)
     for folder in (path, *(pathlib.Path(path, str(n)) for n in reversed(versions(path)))):

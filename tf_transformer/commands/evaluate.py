@@ -12,19 +12,15 @@ import json
 import math
 import time
 
-from pydantic.dataclasses import dataclass
-
-from tf_transformer.commands.models import open_translator, quiet, search_errors
-from tf_transformer.commands.options import MODEL, SearchOptions, argument, group, option
+from tf_transformer.commands.models import open_translator, quiet
+from tf_transformer.commands.options import MODEL, Checked, SearchOptions, argument, group, option
 from tf_transformer.data.text import TextFiles, stream_aligned
 from tf_transformer.errors import ConfigError
 from tf_transformer.models.architectures import ARCHITECTURES, architecture_name
-from tf_transformer.models.configs import CHECKED
 from tf_transformer.runs.run_directory import RunDirectory
 
 
-@dataclass(frozen=True, config=CHECKED)
-class Options:
+class Options(Checked):
     """The options of `evaluate`."""
 
     model: str = argument(MODEL)
@@ -73,19 +69,16 @@ def _scores(options: Options) -> dict:
     def translate(texts: list[str]) -> list[str]:
         return translator(texts, given.batch_size, given.beam_size, given.length_penalty)
 
-    with search_errors():
-        # Traces and compiles, so that the speed below is the steady one.
-        translate(sources if given.xla else sources[:1])
-        began = time.monotonic()
-        translations = translate(sources)
-        seconds = time.monotonic() - began
-        scores = score(translations, references)
-        variants = robustness_variants(sources) if options.robustness else {}
-        noisy = {name: score(translate(texts), references) for name, texts in variants.items()}
-    search = {
-        name: value if getattr(given, name) is None else getattr(given, name)
-        for name, value in translator.search.items()
-    }
+    # Traces and compiles, so that the speed below is the steady one.
+    translate(sources if given.xla else sources[:1])
+    began = time.monotonic()
+    translations = translate(sources)
+    seconds = time.monotonic() - began
+    scores = score(translations, references)
+    variants = robustness_variants(sources) if options.robustness else {}
+    noisy = {name: score(translate(texts), references) for name, texts in variants.items()}
+    search = translator.search
+    search |= given.model_dump(include=set(search), exclude_none=True)
     print(f"BLEU {scores.bleu:.2f}   {scores.signature}")
     print(f"chrF {scores.chrf:.2f}   {scores.chrf_signature}")
     beam = f"beam of {search['beam_size']}, length penalty {search['length_penalty']:.3g}"

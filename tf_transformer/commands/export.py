@@ -8,21 +8,18 @@ import pathlib
 from typing import Any, Literal
 
 from pydantic import PositiveInt
-from pydantic.dataclasses import dataclass
 
-from tf_transformer.commands.models import quiet, search_errors
-from tf_transformer.commands.options import LengthPenalty, argument, option
+from tf_transformer.commands.models import quiet
+from tf_transformer.commands.options import Checked, LengthPenalty, argument, option
 from tf_transformer.config import RunConfig, flag
 from tf_transformer.errors import ConfigError, InputError
-from tf_transformer.models.configs import CHECKED
 from tf_transformer.runs.run_directory import RunDirectory, say, warn
 
 # What the metadata of a run says of its data.
 _DATA = ("training corpus", "validation corpus", "source tokenizer", "target tokenizer")
 
 
-@dataclass(frozen=True, config=CHECKED)
-class Options:
+class Options(Checked):
     """The options of `export`."""
 
     run_dir: str = argument("RUN_DIR")
@@ -45,10 +42,8 @@ class Options:
         "of the weights and the computation of a SavedModel (default: float32); bfloat16 is half "
         "as large, and faster in large models where the processor multiplies bfloat16",
     )
-    quantization: str | None = option(
-        None,
-        "how CTranslate2 stores weights (default: float32)",
-        "{int8,int16,float16,bfloat16}",
+    quantization: Literal["int8", "int16", "float16", "bfloat16"] | None = option(
+        None, "how CTranslate2 stores weights (default: float32)"
     )
     version: int | None = option(None, "default: the next free one")
     overwrite: bool = option(False, "replace a version that exists")
@@ -128,11 +123,7 @@ def _export_saved_model(
     alignment = choose_alignment(model, *tokenizers, validation, config.data.max_length)
     if alignment is not None:
         manifest["alignment"] = alignment._asdict()
-    given = {
-        name: value
-        for name in ("beam_size", "length_penalty")
-        if (value := getattr(options, name)) is not None
-    }
+    given = options.model_dump(include={"beam_size", "length_penalty"}, exclude_none=True)
     search = SearchChoice(**given)
 
     def translator_with(search: SearchChoice) -> Translator:
@@ -146,22 +137,20 @@ def _export_saved_model(
         # several threads two exports of one run would not have the same bytes.
         return Translator.from_model(model, *tokenizers, settings, threads=1)
 
-    with search_errors():
+    translator = translator_with(search)
+    if "length_penalty" in given or search.beam_size == 1:
+        chosen = "given" if "beam_size" in given else "beam_size by default"
+    elif not validation:
+        chosen = "by default, without validation text"
+    else:
+        say("Choosing the search on the validation text.")
+        metric = metric_of(config)
+        search = choose_search(translator, validation, search.beam_size, metric=metric)
+        search = search._replace(**given)
+        chosen = f"{'length_penalty ' if given else ''}on validation text"
+        say(str(search))
         translator = translator_with(search)
-        if "length_penalty" in given or search.beam_size == 1:
-            chosen = "given" if "beam_size" in given else "beam_size by default"
-        elif not validation:
-            chosen = "by default, without validation text"
-        else:
-            say("Choosing the search on the validation text.")
-            metric = metric_of(config)
-            search = choose_search(translator, validation, search.beam_size, metric=metric)
-            search = search._replace(**given)
-            chosen = f"{'length_penalty ' if given else ''}on validation text"
-            say(str(search))
-            translator = translator_with(search)
-    scores = [each._asdict() for each in search.scores]
-    manifest["search"] = {**search._asdict(), "scores": scores, "chosen": chosen}
+    manifest["search"] = {**search._asdict(), "chosen": chosen}
     if problem:
         warn(f"alignment and search were not chosen on validation text: {problem}")
     return export_saved_model(

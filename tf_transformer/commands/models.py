@@ -7,8 +7,6 @@ import tempfile
 from collections.abc import Iterator
 from typing import Any
 
-from tf_transformer.errors import InputError
-
 
 def open_translator(path: str, *, xla: bool = False, threads: int | None = None) -> Any:
     """The `Translator` in a run directory (its best checkpoint) or in a SavedModel."""
@@ -22,15 +20,6 @@ def open_translator(path: str, *, xla: bool = False, threads: int | None = None)
     run = RunDirectory.open(path)
     model, *tokenizers, _ = restore_model(run)
     return translator_of(run.config().data, model, *tokenizers, xla=xla, threads=threads)
-
-
-@contextlib.contextmanager
-def search_errors() -> Iterator[None]:
-    """Makes an `InputError` of a size that the model refuses, since an option gave it."""
-    try:
-        yield
-    except ValueError as error:
-        raise InputError(str(error)) from None
 
 
 @contextlib.contextmanager

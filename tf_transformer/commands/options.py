@@ -1,4 +1,4 @@
-"""The options of commands: dataclasses from which the parser is made, and which check the values.
+"""The options of commands: classes from which the parser is made, and which check the values.
 
 A field made by `argument` is a positional argument, a field made by `option` an option, and a field
 made by `group` several options, with a heading of their own in the help.
@@ -8,8 +8,7 @@ import argparse
 from collections.abc import Mapping
 from typing import Annotated, Any, NoReturn, get_origin
 
-from pydantic import Field, PositiveInt, ValidationError
-from pydantic.dataclasses import dataclass
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
 from pydantic.fields import FieldInfo
 
 from tf_transformer.config import flag, invalid, kinds_of
@@ -21,13 +20,9 @@ LengthPenalty = Annotated[float, Field(ge=0, le=10)]
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line, and name the most similar option for an unknown one.
+    """A parser whose errors are one line, and name the most similar option for an unknown one."""
 
-    Attributes:
-        advice_for_text: What to do with a text that the command does not take.
-    """
-
-    advice_for_text = ""
+    advice_for_text = ""  # where a command that takes no text is given one
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple:
         """Parses arguments; an unknown option is an error of the command, not of the program."""
@@ -60,17 +55,17 @@ def option(
 
 
 def group(of: type, fields: Mapping[str, FieldInfo] | None = None) -> Any:
-    """A field that is a group of options.
-
-    Args:
-        of: The dataclass of the options, or `dict` for the given ones as they were written.
-        fields: The options of a `dict`.
-    """
+    """A field that is a group of options: a class, or a `dict` of those that are given."""
     return Field(default_factory=of, json_schema_extra={"group": fields or fields_of(of)})
 
 
-@dataclass(frozen=True, config=CHECKED)
-class SearchOptions:
+class Checked(BaseModel):
+    """Options whose values are checked, and which cannot be changed."""
+
+    model_config = ConfigDict(**CHECKED, frozen=True)
+
+
+class SearchOptions(Checked):
     """How a command searches translations."""
 
     beam_size: PositiveInt | None = option(
@@ -123,11 +118,7 @@ def _add_option(
 
 
 def read_options(options: type, values: Mapping[str, Any]) -> Any:
-    """Returns the options of a command.
-
-    Args:
-        options: The dataclass.
-        values: What the parser has read, by names such as `"input"` and `"search.xla"`.
+    """Returns options of a class, whose values the parser has read as `"input"`, `"search.xla"`.
 
     Raises:
         ConfigError: A value is invalid.

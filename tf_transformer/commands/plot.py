@@ -4,16 +4,12 @@ Draws loss, validation BLEU, validation perplexity and learning rate over the st
 several. Needs matplotlib.
 """
 
-from pydantic.dataclasses import dataclass
-
-from tf_transformer.commands.options import argument, option
+from tf_transformer.commands.options import Checked, argument, option
 from tf_transformer.errors import InputError
-from tf_transformer.models.configs import CHECKED
 from tf_transformer.runs.run_directory import RunDirectory
 
 
-@dataclass(frozen=True, config=CHECKED)
-class Options:
+class Options(Checked):
     """The options of `plot`."""
 
     run_dirs: list[str] = argument("RUN_DIR")

@@ -11,18 +11,15 @@ import sys
 from typing import Annotated
 
 from pydantic import Field, PositiveInt
-from pydantic.dataclasses import dataclass
 
 from tf_transformer.commands.models import quiet
-from tf_transformer.commands.options import argument, group, option
+from tf_transformer.commands.options import Checked, argument, group, option
 from tf_transformer.errors import InputError
-from tf_transformer.models.configs import CHECKED
 from tf_transformer.runs.run_directory import warn
 from tf_transformer.serving.limits import Limits
 
 
-@dataclass(frozen=True, config=CHECKED)
-class Options:
+class Options(Checked):
     """The options of `serve`."""
 
     saved_model: str = argument("SAVED_MODEL", "such as saved_models/NAME")

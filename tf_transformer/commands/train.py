@@ -10,10 +10,8 @@ import dataclasses
 import time
 from typing import Any
 
-from pydantic.dataclasses import dataclass
-
 from tf_transformer.commands.models import quiet
-from tf_transformer.commands.options import group, option
+from tf_transformer.commands.options import Checked, group, option
 from tf_transformer.config import (
     SETTINGS,
     RunConfig,
@@ -25,7 +23,6 @@ from tf_transformer.config import (
     without_choices,
 )
 from tf_transformer.errors import ConfigError
-from tf_transformer.models.configs import CHECKED
 from tf_transformer.runs.run_directory import RunDirectory
 
 # What a resumed run may change.
@@ -35,8 +32,7 @@ _MAY_CHANGE = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, config=CHECKED)
-class Options:
+class Options(Checked):
     """The options of `train`: its own, and every setting of run.toml."""
 
     run_dir: str = option(..., "the run directory", "DIR")

@@ -14,14 +14,12 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import rich.progress
 from pydantic import PositiveInt
-from pydantic.dataclasses import dataclass
 from rich.console import Console
 
-from tf_transformer.commands.models import open_translator, search_errors
-from tf_transformer.commands.options import MODEL, SearchOptions, argument, group, option
+from tf_transformer.commands.models import open_translator
+from tf_transformer.commands.options import MODEL, Checked, SearchOptions, argument, group, option
 from tf_transformer.data.text import decode_lines
 from tf_transformer.errors import InputError
-from tf_transformer.models.configs import CHECKED
 from tf_transformer.runs.run_directory import warn
 
 if TYPE_CHECKING:
@@ -34,8 +32,7 @@ _LINES_NAMED = 5
 _LINES_COMPARED = 8
 
 
-@dataclass(frozen=True, config=CHECKED)
-class Options:
+class Options(Checked):
     """The options of `translate`."""
 
     model: str = argument(MODEL)
@@ -57,7 +54,7 @@ def run(options: Options) -> int:
     """Translates."""
     _check_output(options)
     search = options.search
-    with contextlib.ExitStack() as files, search_errors():
+    with contextlib.ExitStack() as files:
         source, output = sys.stdin.buffer, sys.stdout.buffer
         if options.input:
             # The progress bar is drawn on a terminal that shows nothing else.

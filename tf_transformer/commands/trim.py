@@ -6,17 +6,13 @@ source texts as before; with a beam a few translations may change, and are count
 be evaluated, exported and so on, but not resumed.
 """
 
-from pydantic.dataclasses import dataclass
-
-from tf_transformer.commands.models import quiet, search_errors
-from tf_transformer.commands.options import SearchOptions, argument, group, option
+from tf_transformer.commands.models import quiet
+from tf_transformer.commands.options import Checked, SearchOptions, argument, group, option
 from tf_transformer.data.text import read_lines
-from tf_transformer.models.configs import CHECKED
 from tf_transformer.runs.run_directory import RunDirectory
 
 
-@dataclass(frozen=True, config=CHECKED)
-class Options:
+class Options(Checked):
     """The options of `trim`."""
 
     run_dir: str = argument("RUN_DIR")
@@ -39,17 +35,16 @@ def run(options: Options) -> int:
         from tf_transformer.inference.translator import run_in_callers_thread
         from tf_transformer.runs.trimming import trim_run
     run_in_callers_thread()
-    with search_errors():
-        report = trim_run(
-            run_directory,
-            options.new_run_dir,
-            sources,
-            targets,
-            beam_size=search.beam_size or 1,
-            length_penalty=search.length_penalty,
-            batch_size=search.batch_size,
-            xla=search.xla,
-            threads=search.threads,
-        )
+    report = trim_run(
+        run_directory,
+        options.new_run_dir,
+        sources,
+        targets,
+        beam_size=search.beam_size or 1,
+        length_penalty=search.length_penalty,
+        batch_size=search.batch_size,
+        xla=search.xla,
+        threads=search.threads,
+    )
     print(*report, sep="\n")
     return 0

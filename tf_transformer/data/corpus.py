@@ -47,7 +47,7 @@ def load_corpus(config: DataConfig) -> Corpus:
         return load_tfds(name, config.tfds_dir, config.tfds_download)
     # The small text first: an error in it need not wait for the large one.
     validation = _read_validation(config) if config.has_validation_files else None
-    paths = [getattr(config, name) for name in config.TRAINING_FILES[config.corpus]]
+    paths = [getattr(config, name) for name in config.files("train")]
     units, notes = "pairs" if config.has_sources else "sentences", []
     if config.corpus == "tsv":
         train = read_tsv(*paths)
@@ -60,7 +60,7 @@ def load_corpus(config: DataConfig) -> Corpus:
     if validation is None:
         total = len(train)
         train, validation = hold_out(train, " and ".join(paths))
-        options = (f"--{n.replace('_', '-')}" for n in config.VALIDATION_FILES[config.corpus])
+        options = (f"--{n.replace('_', '-')}" for n in config.files("validation"))
         same = f" and dropped {train.num_same_source:,} with the same source"
         notes.append(
             f"Held out {len(validation):,} of {total:,} {units} for validation"

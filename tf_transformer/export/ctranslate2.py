@@ -9,20 +9,14 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
-from tf_transformer.errors import did_you_mean
-from tf_transformer.export.manifest import (
-    CTRANSLATE2,
-    ExportError,
-    write_manifest,
-    write_version,
-)
+from tf_transformer.export.manifest import CTRANSLATE2, ExportError, version_folder, write_manifest
+from tf_transformer.files import atomic_folder
 from tf_transformer.layers.decoder import DecoderLayer
 from tf_transformer.layers.positions import sinusoidal_positions
 from tf_transformer.layers.residual import LAYER_NORM_EPSILON
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer
 
-QUANTIZATIONS = ("int8", "int16", "float16", "bfloat16")
 # CTranslate2 reads positions from a table. Its users may ask for more than this model's
 # `max_length`; past the table's end the library raises an error.
 _POSITIONS = 2048
@@ -43,28 +37,23 @@ def export_ctranslate2(
 
     Args:
         model: A model in any precision; its weights are read as float32.
-        source_tokenizer: Tokenizer of the source.
-        target_tokenizer: Tokenizer of the target.
-        path: Folder of the versions, as for `export_saved_model`, and so the next three.
-        version: See there.
-        manifest: See there.
-        overwrite: See there.
-        quantization: One of `QUANTIZATIONS`, or None for float32.
+        source_tokenizer, target_tokenizer: Its tokenizers.
+        path, version, manifest, overwrite: As for `export_saved_model`.
+        quantization: `"int8"`, `"int16"`, `"float16"`, `"bfloat16"`, or None for float32.
         max_length: The longest source in tokens; the table of positions is at least as long.
 
     Raises:
-        ExportError: The library is missing, the model is no `Transformer`, the quantization is
-            unknown, or see `write_version`.
+        ExportError: The library is missing, or the model is no `Transformer`; or see
+            `version_folder`.
     """
     spec = _specification(model, source_tokenizer, target_tokenizer, quantization, max_length)
-
-    def write(folder: pathlib.Path) -> None:
+    target = version_folder(CTRANSLATE2, path, version, overwrite)
+    with atomic_folder(target, overwrite=overwrite) as folder:
         spec.save(str(folder))
         source_tokenizer.save(folder / "source.model")
         target_tokenizer.save(folder / "target.model")
         write_manifest(folder, manifest)
-
-    return write_version(write, CTRANSLATE2, path, version, overwrite)
+    return target
 
 
 def _specification(model, source_tokenizer, target_tokenizer, quantization, max_length):
@@ -75,10 +64,6 @@ def _specification(model, source_tokenizer, target_tokenizer, quantization, max_
         raise ExportError(
             "the format ctranslate2 needs its library. Install it with: pip install ctranslate2"
         ) from None
-    if quantization not in (None, *QUANTIZATIONS):
-        raise ExportError(
-            f"unknown quantization {quantization!r}: {did_you_mean(quantization, QUANTIZATIONS)}"
-        )
     # A subclass may compute something else with the same weights.
     if type(model) is not Transformer:
         raise ExportError(

@@ -9,11 +9,11 @@ import importlib.metadata
 import json
 import os
 import pathlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tf_transformer.errors import InputError
-from tf_transformer.files import atomic_folder, sha256, without_parents
+from tf_transformer.files import sha256, without_parents
 from tf_transformer.inference.versions import SAVED_MODEL, versions
 
 # A folder of this name belongs to the model and is read by no loader of SavedModels.
@@ -35,41 +35,22 @@ class ManifestError(InputError):
     """A version that is not as it was exported, or has no manifest to tell."""
 
 
-def write_version(
-    write: Callable[[pathlib.Path], None],
-    file_format: str,
-    path: str | os.PathLike[str],
-    version: int | None = None,
-    overwrite: bool = False,
-) -> pathlib.Path:
-    """Writes a version and returns its folder.
-
-    Args:
-        write: Fills an empty folder.
-        file_format: `SAVED_MODEL` or `CTRANSLATE2`. A server takes the highest version of a
-            folder, so all in it are of one format.
-        path: Folder of the versions, such as `saved_models/de_en`.
-        version: A number from 1 on; None is one more than the highest there.
-        overwrite: Whether a version that exists may be replaced.
-
-    Raises:
-        ExportError: See `version_folder`.
-        OSError: The disk cannot be written, or another process has just written the version.
-    """
-    target = version_folder(file_format, path, version, overwrite)
-    # TF Serving reads only folders named by a number, so it does not see an incomplete version.
-    with atomic_folder(target, overwrite=overwrite) as temporary:
-        write(temporary)
-    return target
-
-
 def version_folder(
     file_format: str,
     path: str | os.PathLike[str],
     version: int | None = None,
     overwrite: bool = False,
 ) -> pathlib.Path:
-    """Returns the folder that `write_version` would write with these arguments.
+    """Returns the folder of a new version, which `atomic_folder` can write.
+
+    TensorFlow Serving reads only folders named by a number, so it sees no incomplete version.
+
+    Args:
+        file_format: `SAVED_MODEL` or `CTRANSLATE2`. A server takes the highest version of a
+            folder, so all in it are of one format.
+        path: Folder of the versions, such as `saved_models/de_en`.
+        version: A number from 1 on; None is one more than the highest there.
+        overwrite: Whether a version that exists may be replaced.
 
     Raises:
         ExportError: The version exists and may not be replaced, its number is invalid, or the
@@ -105,10 +86,8 @@ def write_manifest(
 ) -> None:
     """Writes the manifest of a version whose other files are complete.
 
-    Args:
-        folder: The folder of the version.
-        manifest: Plain values that describe it. `files`, the SHA-256 of each, is added, and more.
-        subfolder: Where in the folder: `EXTRA`, or beside the files.
+    It has the plain values given, versions of packages and the SHA-256 of each file. Its
+    `subfolder` is `EXTRA`, or "" for beside the files.
     """
     path = folder / subfolder / MANIFEST
     path.parent.mkdir(exist_ok=True)

@@ -8,8 +8,9 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.core.protobuf import fingerprint_pb2
 
-from tf_transformer.export.manifest import EXTRA, ExportError, write_manifest, write_version
+from tf_transformer.export.manifest import EXTRA, ExportError, version_folder, write_manifest
 from tf_transformer.export.tf_serving import write_server_files, write_version_files
+from tf_transformer.files import atomic_folder
 from tf_transformer.inference.graph import ExportTranslator
 from tf_transformer.inference.translator import Translator
 from tf_transformer.inference.versions import SAVED_MODEL
@@ -29,19 +30,17 @@ def export_saved_model(
 
     Args:
         translator: A translator of a model in memory, see `Translator.from_model`.
-        path: Folder of the versions, such as `saved_models/de_en`.
-        version: A number from 1 on; None is one more than the highest there.
+        path, version, overwrite: See `version_folder`.
         manifest: Plain values that describe it, see `write_manifest`.
-        overwrite: Whether a version that exists may be replaced.
 
     Raises:
-        ExportError: The translator came from a SavedModel; or see `write_version`.
+        ExportError: The translator came from a SavedModel; or see `version_folder`.
     """
     module = translator.module
     if not isinstance(module, ExportTranslator):
         raise ExportError("this translator came from a SavedModel; copy that folder instead.")
-
-    def write(folder: pathlib.Path) -> None:
+    target = version_folder(SAVED_MODEL, path, version, overwrite)
+    with atomic_folder(target, overwrite=overwrite) as folder:
         # TensorFlow would log the folder, which has another name afterwards.
         logger = tf.get_logger()
         level = logger.level
@@ -60,7 +59,5 @@ def export_saved_model(
         digests.write_bytes(fingerprint.SerializeToString(deterministic=True))
         write_version_files(folder)
         write_manifest(folder, manifest, EXTRA)
-
-    version_folder = write_version(write, SAVED_MODEL, path, version, overwrite)
     write_server_files(path)
-    return version_folder
+    return target

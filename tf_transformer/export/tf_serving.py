@@ -10,12 +10,11 @@ import os
 import pathlib
 import shutil
 import urllib.parse
-from collections.abc import Iterator
 
 import tensorflow as tf
 from google.protobuf import text_format
-from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
-from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
+from tensorflow.core.protobuf import saved_model_pb2
+from tensorflow_serving.apis import prediction_log_pb2
 from tensorflow_serving.config import model_server_config_pb2
 
 from tf_transformer.export.manifest import EXTRA
@@ -43,11 +42,18 @@ def write_version_files(folder: pathlib.Path) -> None:
     (folder / EXTRA).mkdir(exist_ok=True)
     with tf.io.TFRecordWriter(str(folder / EXTRA / WARM_UP)) as writer:
         for name in sorted(signatures):
-            if name != _INIT_SIGNATURE:
-                for request in _requests(name, signatures[name]):
-                    log = prediction_log_pb2.PredictionLog()
-                    log.predict_log.request.CopyFrom(request)
-                    writer.write(log.SerializeToString(deterministic=True))
+            if name == _INIT_SIGNATURE:
+                continue
+            for size, words in _WARM_UP:
+                texts = [" ".join(map(str, range(1, words + 1)))] * size
+                # Without the model's name, which no server compares: the same run exported under
+                # two names has the same files.
+                log = prediction_log_pb2.PredictionLog()
+                log.predict_log.request.model_spec.signature_name = name
+                for key in signatures[name].inputs:
+                    tensor = tf.make_tensor_proto(texts, tf.string)
+                    log.predict_log.request.inputs[key].CopyFrom(tensor)
+                writer.write(log.SerializeToString(deterministic=True))
 
 
 def write_server_files(path: str | os.PathLike[str]) -> None:
@@ -71,17 +77,3 @@ def write_server_files(path: str | os.PathLike[str]) -> None:
             # Another export may be writing the same text, and be faster.
             with contextlib.suppress(FileNotFoundError), atomic_file(folder / name) as temporary:
                 temporary.write_text(text, encoding="utf-8")
-
-
-def _requests(
-    name: str, signature: meta_graph_pb2.SignatureDef
-) -> Iterator[predict_pb2.PredictRequest]:
-    for size, words in _WARM_UP:
-        texts = [" ".join(map(str, range(1, words + 1)))] * size
-        # Without the model's name, which no server compares: the same run exported under two
-        # names has the same files.
-        request = predict_pb2.PredictRequest()
-        request.model_spec.signature_name = name
-        for key in signature.inputs:
-            request.inputs[key].CopyFrom(tf.make_tensor_proto(texts, tf.string))
-        yield request

@@ -14,6 +14,7 @@ from tf_transformer.decoding.beam import beam_search
 from tf_transformer.decoding.greedy import greedy_search
 from tf_transformer.decoding.protocol import TranslationModel
 from tf_transformer.decoding.result import Hypotheses, output_limits
+from tf_transformer.errors import InputError
 from tf_transformer.inference.document import translate_sentences
 from tf_transformer.inference.results import MISSING_SCORE
 from tf_transformer.inference.scoring import Alignment, TeacherForcing, can_align, can_score
@@ -295,6 +296,6 @@ def require_search(beam_size: int, length_penalty: float, vocab_size: int) -> No
     """Raises a `ValueError` unless a vocabulary can be searched with these values."""
     largest = min(_LARGEST_BEAM, vocab_size)
     if not 1 <= beam_size <= largest:
-        raise ValueError(f"beam_size must be from 1 to {largest}; received {beam_size}.")
+        raise InputError(f"beam_size must be from 1 to {largest}; received {beam_size}.")
     if not 0 <= length_penalty <= 10:
-        raise ValueError(f"length_penalty must be from 0 to 10; received {length_penalty}.")
+        raise InputError(f"length_penalty must be from 0 to 10; received {length_penalty}.")

@@ -10,6 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tf_transformer.errors import InputError
 from tf_transformer.inference.document import in_sentences
 from tf_transformer.inference.graph import ExportTranslator, Search, require_search
 from tf_transformer.inference.results import (
@@ -182,7 +183,7 @@ class Translator:
         batch_size = operator.index(batch_size)
         require_search(beam_size, penalty, settings["vocab_size"])
         if not 1 <= number <= beam_size:
-            raise ValueError(
+            raise InputError(
                 f"n_best must be from 1 to the size of the beam, {beam_size} (--beam-size)."
             )
 
@@ -274,7 +275,7 @@ def _translations(found: dict[str, tf.Tensor]) -> list[list[Translation]]:
         for row, source_truncated in zip(rows, found["source_truncated"], strict=True)
     ]
     if not all(translations):
-        raise ValueError("the model's logits are not finite, so its weights are not either.")
+        raise InputError("the model's logits are not finite, so its weights are not either.")
     return translations
 
 

@@ -2,8 +2,8 @@
 
 import math
 import time
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,29 +17,20 @@ _MAX_PAIRS = 1000
 _PAIRS_AT_A_TIME = 125  # after so many the clock is read
 
 
-class SearchScore(NamedTuple):
-    """The BLEU or chrF that a search reaches on validation text; greedy search has no penalty."""
-
-    beam_size: int
-    length_penalty: float | None
-    score: float
-
-
 class SearchChoice(NamedTuple):
     """A search, and what it was chosen by.
 
     Attributes:
-        beam_size: Hypotheses to follow; 1 is greedy search.
         length_penalty: That of the best beam; n-best lists need one beside greedy search, too.
-        scores: All searches that were compared, greedy search first; empty without a comparison.
-        metric: What the scores are, `"BLEU"` or `"chrF"`.
+        scores: The `beam_size`, `length_penalty` and `score` of each search that was compared,
+            greedy search, which has no penalty, first; empty without a comparison.
+        metric, signature: What the scores are, `"BLEU"` or `"chrF"`, and sacreBLEU's signature.
         sentences: Number of sentences that were translated.
-        signature: sacreBLEU's signature of the scores, or None.
     """
 
     beam_size: int = DEFAULT_BEAM_SIZE
     length_penalty: float = DEFAULT_LENGTH_PENALTY
-    scores: tuple[SearchScore, ...] = ()
+    scores: Sequence[Mapping[str, Any]] = ()
     metric: str = BLEU.label
     sentences: int = 0
     signature: str | None = None
@@ -48,11 +39,11 @@ class SearchChoice(NamedTuple):
         """Returns the choice and what it was chosen by in a line."""
         chosen = f"beam of {self.beam_size} with length penalty {self.length_penalty:g}"
         greedy, *beams = self.scores
-        scores = ", ".join(f"{beam.score:.2f} with {beam.length_penalty:g}" for beam in beams)
+        scores = ", ".join("{score:.2f} with {length_penalty:g}".format(**beam) for beam in beams)
         return (
             f"Search: {'greedy' if self.beam_size == 1 else chosen}. {self.metric} of "
-            f"{self.sentences:,} validation sentences: greedy {greedy.score:.2f}; "
-            f"beam of {beams[0].beam_size}, by length penalty: {scores}."
+            f"{self.sentences:,} validation sentences: greedy {greedy['score']:.2f}; "
+            f"beam of {beams[0]['beam_size']}, by length penalty: {scores}."
         )
 
 
@@ -72,7 +63,6 @@ def choose_search(
         translator: A `Translator`; called with a list of str, `beam_size` and `length_penalty`.
         validation: Sentences and their translations, at least one pair. From more than a thousand
             pairs a sample of all parts of the text is used, always the same.
-        beam_size: Size of the beam, 2 or more.
         max_seconds: When greedy search has taken so long, the other sentences are not used. Each
             beam takes two to four times as long as greedy search.
         metric: That of the run; BLEU is taken in place of the loss, which no search changes.
@@ -90,17 +80,18 @@ def choose_search(
         sources += [source for source, _ in part]
         targets += [target for _, target in part]
         translations += translator(sources[len(translations) :], beam_size=1)
-    scores = [SearchScore(1, None, getattr(score(translations, targets), name))]
+    value = getattr(score(translations, targets), name)
+    scores = [{"beam_size": 1, "length_penalty": None, "score": value}]
     for penalty in LENGTH_PENALTIES:
         translations = translator(sources, beam_size=beam_size, length_penalty=penalty)
         value = getattr(score(translations, targets), name)
-        scores.append(SearchScore(beam_size, penalty, value))
+        scores.append({"beam_size": beam_size, "length_penalty": penalty, "score": value})
     greedy, *beams = scores
     # Rounded, since 0.2 and 1.0 are equally far from 0.6 but for the last bit.
     distances = {p: round(abs(p - DEFAULT_LENGTH_PENALTY), 6) for p in LENGTH_PENALTIES}
-    best = max(beams, key=lambda beam: (beam.score, -distances[beam.length_penalty]))
+    best = max(beams, key=lambda beam: (beam["score"], -distances[beam["length_penalty"]]))
     return SearchChoice(
-        1 if greedy.score > best.score else beam_size, best.length_penalty, tuple(scores),
+        1 if greedy["score"] > best["score"] else beam_size, best["length_penalty"], scores,
         metric.label, len(sources), signatures(targets)[name],
     )  # fmt: skip
 

@@ -19,10 +19,9 @@ def plot_attention(
         weights: float `(T, S)`, from 0 to 1; NaN is hatched.
         queries: The T tokens that attend.
         keys: The S tokens attended to; None for the same tokens.
-        title: Above the figure.
     """
     tokens = queries, queries if keys is None else keys
-    return _draw([[_array(weights)]], tokens, ("query", "key"), title, [""])[0]
+    return _draw([[weights]], tokens, ("query", "key"), title, [""])[0]
 
 
 def plot_heads(
@@ -36,15 +35,12 @@ def plot_heads(
 
     Args:
         weights: float `(layers, H, T, S)`, or a list of each layer's `(H, T, S)`.
-        queries: See `plot_attention`, also for the next two.
-        keys: See there.
-        title: See there.
+        queries, keys, title: See `plot_attention`.
         largest: The weight that is black.
     """
-    grid = np.array([_array(layer) for layer in weights])
     tokens = queries, queries if keys is None else keys
-    heads = [f"head {head}" for head in range(grid.shape[1])]
-    figure, panels = _draw(grid, tokens, ("query", "key"), title, heads, largest, cell=0.14)
+    heads = [f"head {head}" for head in range(len(weights[0]))]
+    figure, panels = _draw(weights, tokens, ("query", "key"), title, heads, largest, cell=0.14)
     if len(panels) > 1:
         for layer, axes in enumerate(panels[:, 0]):
             axes.set_ylabel(f"layer {layer}\n{axes.get_ylabel()}")
@@ -60,9 +56,7 @@ def plot_alignment(
 
     Args:
         weights: float `(T, S)`, from 0 to 1; NaN is hatched.
-        source: The S subwords of the source.
-        target: The T subwords of the target.
-        title: Above the figure.
+        source, target: The S subwords of the source, and the T of the target.
     """
     return plot_alignments({"": weights}, source, target, title)
 
@@ -71,10 +65,10 @@ def plot_alignments(
     weights: Mapping[str, Any], source: Sequence[str], target: Sequence[str], title: str = ""
 ) -> Figure:
     """Plots alignments of one pair by several named models side by side; see `plot_alignment`."""
-    grid = [[_array(matrix) for matrix in weights.values()]]
-    figure, panels = _draw(grid, (target, source), ("target", "source"), title, list(weights))
-    for axes, matrix in zip(panels[0], grid[0], strict=True):
-        for row, line in enumerate(np.nan_to_num(matrix)):
+    matrices = list(weights.values())
+    figure, panels = _draw([matrices], (target, source), ("target", "source"), title, list(weights))
+    for axes, matrix in zip(panels[0], matrices, strict=True):
+        for row, line in enumerate(np.nan_to_num(np.asarray(matrix, "float64"))):
             if line.any():
                 corner = line.argmax() - 0.5, row - 0.5
                 style = {"fill": False, "edgecolor": "tab:red", "linewidth": 1.5, "zorder": 3}
@@ -84,15 +78,10 @@ def plot_alignments(
 
 def _draw(grid, tokens, names, title, column_titles, largest=1.0, cell=0.3):
     """Draws a grid of attention weights with its scale; returns the figure and its panels."""
-    grid = np.array(grid)
+    grid = np.stack([[np.asarray(matrix, "float64") for matrix in row] for row in grid])
     if ((grid < 0) | (grid > 1.02)).any():  # bfloat16 rounds
         raise ValueError("attention weights must be from 0 to 1, as the softmax returns them.")
     scale = {"cmap": "Greys", "vmin": 0.0, "vmax": largest}
     figure, panels = draw_matrices(grid, tokens, names, title, column_titles, cell, **scale)
     add_colour_bar(figure, panels, "attention weight")
     return figure, panels
-
-
-def _array(weights: Any) -> np.ndarray:
-    """Returns an array of float64, also of a tensor of bfloat16."""
-    return np.asarray(weights, "float64")

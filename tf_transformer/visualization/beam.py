@@ -49,17 +49,16 @@ def plot_beam(hypotheses: Sequence[BeamHypothesis], title: str = "") -> Figure:
 
     A token stands on its edge, and below it the sum of the log-probabilities from the root.
     Finished hypotheses end in a square, pruned ones in a cross on a dashed edge, and the finished
-    one of the highest score in a star.
-
-    Args:
-        hypotheses: Those that begin alike share the path of the tokens that they share.
-        title: Above the figure.
+    one of the highest score in a star. Hypotheses share the path of the tokens that they begin with
+    alike.
     """
     totals: dict[_Prefix, float] = {(): 0.0}
     kinds: dict[_Prefix, _Kind] = {(): _PRUNED}
     ends: dict[_Prefix, _Kind] = {}
     finished = [hypothesis for hypothesis in hypotheses if hypothesis.finished]
-    best = max(finished, key=_score, default=None)
+    best = max(
+        finished, key=lambda h: sum(h.log_probs) if h.score is None else h.score, default=None
+    )
     # The best hypothesis comes last, and the pruned ones first: a shared path is drawn as the last.
     for hypothesis in sorted(hypotheses, key=lambda other: (other is best, other.finished)):
         kind = _BEST if hypothesis is best else _FINISHED if hypothesis.finished else _PRUNED
@@ -102,10 +101,6 @@ def plot_beam(hypotheses: Sequence[BeamHypothesis], title: str = "") -> Figure:
     names = [kind.name for kind in shown]
     figure.legend(keys, names, loc="outside lower center", ncols=3, frameon=False)
     return figure
-
-
-def _score(hypothesis: BeamHypothesis) -> float:
-    return sum(hypothesis.log_probs) if hypothesis.score is None else hypothesis.score
 
 
 def _heights(totals: dict[_Prefix, float]) -> tuple[dict[_Prefix, float], int]:

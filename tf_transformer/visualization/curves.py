@@ -63,8 +63,7 @@ def plot_schedules(curves: Mapping[str, Sequence[float]]) -> Figure:
     """Plots learning rates over the steps of training.
 
     Args:
-        curves: Labels, such as "d_model 512, warm-up 4000", and the learning rates of each at
-            steps 1, 2, ….
+        curves: Labels, and the learning rates of each at steps 1, 2, ….
     """
     axes = _plot_curves(curves)
     axes.set(xlabel="step", ylabel="learning rate")

@@ -27,7 +27,6 @@ def plot_mask(
         mask: bool `(T, S)`; also `(1, T, S)` or `(1, 1, S)`, as the functions in `layers` return.
         queries: The T tokens that attend.
         keys: The S tokens attended to; None for the same tokens.
-        title: Above the figure.
     """
     return plot_masks({"": mask}, queries, keys, title)
 
@@ -78,8 +77,7 @@ def draw_matrices(
         grid: `(R, C, rows, columns)`: R rows of C matrices.
         tokens: One for each row of a matrix, and one for each column.
         names: What the tokens of the rows are, and those of the columns.
-        title: Above the figure.
-        column_titles: C titles, above the first row of matrices.
+        title, column_titles: Above the figure, and above each of the C columns of matrices.
         cell: The size of a cell in inches, unless there are few tokens or many.
         how: Options of `imshow`.
 
