@@ -296,6 +296,7 @@ def test_another_model_fails_with_its_first_lines(exported_version, tmp_path, so
     assert examples[0].endswith(rf"and '{line} \x1b[2J'")
 
 
+@pytest.mark.slow
 def test_a_ctranslate2_export_translates_as_the_saved_model(
     model, letter_tokenizer, root, exported_version, source, compared
 ):

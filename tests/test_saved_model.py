@@ -27,6 +27,7 @@ from tf_transformer.models.architectures import ARCHITECTURES
 SERVED_OPS = pathlib.Path(__file__).with_name("tf_serving_2.20_ops.txt")
 
 
+@pytest.mark.slow
 def test_a_translator_uses_the_present_weights_and_an_export_those_of_its_time(
     randomise, letter_tokenizer, sentences, tmp_path
 ):

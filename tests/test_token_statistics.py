@@ -128,12 +128,14 @@ print(json.dumps([growth(2**20), growth(2**30)]))
 """
 
 
+@pytest.mark.slow
 def test_few_logits_are_in_memory_at_a_time(result_of):
     # All logits are 256 MiB, of which a step needs two or more; 2^20 of them are 4.
     few, all_of_them = result_of(MEMORY_SCRIPT)
     assert few <= 120 < 256 <= all_of_them <= 1024
 
 
+@pytest.mark.slow
 def test_training_on_statistics_is_training_on_logits():
     sizes = dict(num_layers=1, d_model=16, num_heads=2, d_ff=32, dropout_rate=0.0)
     ids = RNG.integers(4, 40, (6, 8, 9))

@@ -61,6 +61,7 @@ def test_a_run_ends_with_the_next_commands(trained_run):
         assert options_of(*given.split())
 
 
+@pytest.mark.slow
 def test_the_configuration_of_a_run_repeats_it(trained_run, tmp_path):
     run_dir, _ = trained_run
     again = tmp_path / "again"

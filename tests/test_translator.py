@@ -279,6 +279,7 @@ print(json.dumps({"errors": errors, "alive": translate(text) == expected}))
 """
 
 
+@pytest.mark.slow
 def test_a_forked_process_is_told_at_once(exported_version, sentences):
     done = subprocess.run(
         [sys.executable, "-c", FORKED, str(exported_version), sentences[0]],
