@@ -44,14 +44,14 @@ def main() -> None:
 
 
 def run(*arguments: object) -> None:
-    """Runs a command of the command line."""
+    """Run a command of the command line."""
     status = tf_transformer([str(argument) for argument in arguments])
     if status:
         sys.exit(status)
 
 
 def recording(options: argparse.Namespace) -> str:
-    """Returns the end of `make demo` as SVG: scores and some translations."""
+    """Return the end of `make demo` as SVG: scores and some translations."""
     sources = (options.run / "test" / "source.txt").read_text(encoding="utf-8").splitlines()
     references = options.run / "test" / "target.txt"
     console = Console(record=True, width=WIDTH, file=io.StringIO(), color_system="truecolor")
@@ -79,7 +79,7 @@ def recording(options: argparse.Namespace) -> str:
 
 
 def masks():
-    """Returns a figure of four masks over one pair of sentences."""
+    """Return a figure of four masks over one pair of sentences."""
     length = len(TOKENS)
     segments = np.array([[0] * NUM_SOURCE + [1] * (length - NUM_SOURCE)])
     found = {

@@ -42,7 +42,7 @@ class _Buffer(ctypes.Structure):
 
 
 def main() -> None:
-    """Prints the list."""
+    """Print the list."""
     # A separate process, because this one loads the Python part of the wheel.
     with multiprocessing.get_context("fork").Pool(1) as pool:
         core = pool.apply(_registered)
@@ -63,7 +63,7 @@ def main() -> None:
 
 
 def _registered() -> bytes:
-    """Returns the kernels of all libraries loaded so far, a serialized `KernelList`."""
+    """Return the kernels of all libraries loaded so far, a serialized `KernelList`."""
     folder = pathlib.Path(importlib.util.find_spec("tensorflow").origin).parent
     ctypes.CDLL(str(folder / "libtensorflow_framework.so.2"))
     library = ctypes.CDLL(str(folder / "libtensorflow_cc.so.2"))
@@ -75,7 +75,7 @@ def _registered() -> bytes:
 
 
 def _on_cpus(kernels: bytes) -> set[str]:
-    """Returns the ops that have a kernel for CPUs."""
+    """Return the ops that have a kernel for CPUs."""
     from tensorflow.core.framework import kernel_def_pb2
 
     return {

@@ -27,13 +27,13 @@ LIMIT_S = 3600
 
 
 def source_digest(notebook: nbformat.NotebookNode) -> str:
-    """Returns a digest of the types and sources of all cells."""
+    """Return a digest of the types and sources of all cells."""
     text = "\0".join(f"{cell.cell_type}\0{cell.source}" for cell in notebook.cells)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def execute(script: pathlib.Path) -> nbformat.NotebookNode:
-    """Runs a script as a notebook in the folder of the notebooks."""
+    """Run a script as a notebook in the folder of the notebooks."""
     notebook = jupytext.read(script)
     client = nbclient.NotebookClient(
         notebook,
@@ -55,7 +55,7 @@ def with_few_colours(picture: str) -> str:
 
 
 def write(notebook: nbformat.NotebookNode, path: pathlib.Path) -> None:
-    """Writes a notebook that was run; the id of a cell is its number, which keeps diffs small.
+    """Write a notebook that was run; the id of a cell is its number, which keeps diffs small.
 
     Outputs to stderr are dropped: they are TensorFlow's messages about the machine.
     """
@@ -81,7 +81,7 @@ def write(notebook: nbformat.NotebookNode, path: pathlib.Path) -> None:
 
 
 def main() -> None:
-    """Runs the notebooks that the command line names."""
+    """Run the notebooks that the command line names."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", help="such as 01_train_a_translator; default: all")
     parser.add_argument("--quick", action="store_true", help="train little, and write nothing")
@@ -106,7 +106,7 @@ def main() -> None:
 
 
 def timed(script: pathlib.Path) -> nbformat.NotebookNode:
-    """Runs a script and prints how long it took."""
+    """Run a script and print how long it took."""
     began = time.monotonic()
     try:
         notebook = execute(script)

@@ -19,7 +19,7 @@ Warum hast du am Montag den Lehrer angerufen? Ich rufe meine Mutter an, wenn ich
 
 
 def screenshot(url: str) -> bytes:
-    """Returns the page as a PNG, with a translated text and the pointer on its fourth word."""
+    """Return the page as a PNG, with a translated text and the pointer on its fourth word."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=shutil.which("chromium"), args=["--no-sandbox"]
@@ -41,7 +41,7 @@ def screenshot(url: str) -> bytes:
 
 
 def main() -> None:
-    """Takes a picture and writes it with few colours."""
+    """Take a picture and write it with few colours."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("url")
     parser.add_argument("path", type=pathlib.Path)

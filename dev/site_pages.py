@@ -34,7 +34,7 @@ _log = get_plugin_logger(__name__)
 
 
 def on_files(files, config):
-    """Adds the pages that are not in docs/."""
+    """Add the pages that are not in docs/."""
     for path, text in _reference().items():
         files.append(File.generated(config, path, content=text))
     waiting, added = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md"], set()
@@ -60,7 +60,7 @@ def on_files(files, config):
 
 
 def on_page_markdown(markdown, page, config, files):
-    """Turns links between files of the repository into links between pages of the site."""
+    """Turn links between files of the repository into links between pages of the site."""
     here = _repository_file(page.file)
     if here is None:
         return markdown
@@ -108,12 +108,12 @@ class _Resources(html.parser.HTMLParser):
 
 
 def _is_own(file):
-    """Returns whether a file of the site is in docs/."""
+    """Return whether a file of the site is in docs/."""
     return file.abs_src_path is not None
 
 
 def _repository_file(file):
-    """Returns the file of the repository from which a page of the site is made, or None."""
+    """Return the file of the repository from which a page of the site is made, or None."""
     if _is_own(file):
         return f"docs/{file.src_uri}"
     if file.src_uri == "index.md":
@@ -123,7 +123,7 @@ def _repository_file(file):
 
 
 def _repository_path(here, target):
-    """Returns the file to which a link in the file `here` leads; None if there is none."""
+    """Return the file to which a link in the file `here` leads; None if there is none."""
     if ":" in target:
         return None
     path = posixpath.normpath(posixpath.join(posixpath.dirname(here), target))
@@ -133,7 +133,7 @@ def _repository_path(here, target):
 
 
 def _site_path(path):
-    """Returns the path in the site of a file of the repository."""
+    """Return the path in the site of a file of the repository."""
     if path == "README.md":
         return "index.md"
     if path.startswith("docs/"):
@@ -142,7 +142,7 @@ def _site_path(path):
 
 
 def _page_of(path):
-    """Returns a file of the repository as Markdown."""
+    """Return a file of the repository as Markdown."""
     text = (ROOT / path).read_text(encoding="utf-8")
     if path.endswith(".md"):
         return text
@@ -150,7 +150,7 @@ def _page_of(path):
 
 
 def _notebook(path):
-    """Returns a notebook as Markdown, with outputs after each cell, and its pictures by name."""
+    """Return a notebook as Markdown, with outputs after each cell, and its pictures by name."""
     stem, parts, pictures = pathlib.PurePath(path).stem, [], {}
     for cell in json.loads((ROOT / path).read_text(encoding="utf-8"))["cells"]:
         source = "".join(cell["source"])
@@ -176,7 +176,7 @@ def _has_picture(output):
 
 
 def _formula(match):
-    """Returns a formula as an image, inside the line of text unless it is displayed."""
+    """Return a formula as an image, inside the line of text unless it is displayed."""
     displayed, inline = match.groups()
     latex = " ".join((displayed or inline).split())
     drawn = ziamath.Latex(latex, size=16, inline=inline is not None)
@@ -193,7 +193,7 @@ def _fence(text, language):
 
 
 def _reference():
-    """Returns the pages of the reference by their paths."""
+    """Return the pages of the reference by their paths."""
     pages = {name: _public_names(f"{PACKAGE}.{name}") for name in SUBPACKAGES}
     modules = {object_: page for page, names in pages.items() for object_ in names.items()}
     rows = []
@@ -219,7 +219,7 @@ def _reference():
 
 
 def _source(module):
-    """Returns the syntax tree of a module or package."""
+    """Return the syntax tree of a module or package."""
     path = ROOT.joinpath(*module.split("."))
     path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
     return ast.parse(path.read_text(encoding="utf-8"))
@@ -230,7 +230,7 @@ def _docstring(module):
 
 
 def _public_names(module):
-    """Returns the public classes and functions of a package or module with their modules."""
+    """Return the public classes and functions of a package or module with their modules."""
     tree, names = _source(module), {}
     for node in ast.walk(tree):
         if isinstance(node, ast.keyword) and node.arg == "submod_attrs":
@@ -251,7 +251,7 @@ def _public_names(module):
 
 
 def _base_classes(names, package):
-    """Returns the base classes that are not public, to which docstrings of a subpackage refer."""
+    """Return the base classes that are not public, to which docstrings of a subpackage refer."""
     found, waiting = {}, list(names.items())
     while waiting:
         name, module = waiting.pop()

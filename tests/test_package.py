@@ -1,4 +1,4 @@
-"""The package as a whole: its public names, and how little an import loads."""
+"""The package as a whole: what an import loads, its public names and the reading path."""
 
 import re
 import subprocess

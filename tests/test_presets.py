@@ -1,4 +1,4 @@
-"""The configurations of the models: the presets, the defaults, and invalid values."""
+"""Model configurations: presets, defaults, the ids of the tokenizers, and invalid values."""
 
 import dataclasses
 

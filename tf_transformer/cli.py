@@ -18,14 +18,14 @@ COMMANDS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs a command.
+    """Run a command.
 
     Args:
-        arguments: The arguments of the command line; None takes those of the process.
+        arguments: The arguments of the command line. None means the arguments of the process.
 
     Returns:
-        The exit status: 0; 1 if a check of `doctor` or an answer of `serve` failed; 2 for bad
-        input; 130 after Ctrl-C; 143 after SIGTERM.
+        The exit status: 0 for success; 1 if a check of `doctor` failed or `serve` left a request
+        unanswered; 2 for invalid input; 130 after Ctrl-C; 143 after SIGTERM.
     """
     values = vars(make_parser().parse_args(arguments))
     command = values.pop("command")
@@ -35,7 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"tf-transformer: {error}", file=sys.stderr)
         return 2
     except BrokenPipeError:
-        # The reader of the output is gone. Python would flush into the closed pipe when it exits.
+        # The reader of the output has closed the pipe. Without this redirection, Python would fail
+        # to flush stdout at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
@@ -50,14 +51,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _is_interruption(error: BaseException | None) -> bool:
-    """Tells Ctrl-C, even if a library made another exception of it."""
+    """Return whether Ctrl-C caused an error, even if a library raised another exception."""
     return isinstance(error, KeyboardInterrupt) or (
         error is not None and _is_interruption(error.__context__)
     )
 
 
 def make_parser() -> Parser:
-    """Returns the parser; what it parses has the values of options and the module `command`."""
+    """Return the parser of the command line.
+
+    The parsed namespace holds the values of the options, and the module of the command as
+    `command`.
+    """
     parser = Parser(
         prog="tf-transformer",
         description="Train a Transformer on parallel text and translate with it.",

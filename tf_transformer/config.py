@@ -29,7 +29,7 @@ CHOSEN_RATES = ("dropout_rate", "attention_dropout_rate")  # by the recipe, for 
 
 
 def _chosen(help_text: str) -> Any:
-    """A setting that `runs/recipe.py` chooses where a run does not give it."""
+    """Return a setting that `runs/recipe.py` chooses where a run does not give it."""
     return setting(None, f"{help_text} (default: chosen for the corpus and the budget)")
 
 
@@ -132,7 +132,7 @@ class DataConfig:
         return any(getattr(self, name) is not None for name in self.files("validation"))
 
     def files(self, part: str) -> list[str]:
-        """Returns the settings that name the files of the corpus, `part` is train or validation."""
+        """Return the settings that name the files of the corpus, `part` is train or validation."""
         return [f"{part}_{side}" for side in self.SIDES.get(self.corpus, ())]
 
 
@@ -239,7 +239,7 @@ class RunConfig:
     @field_validator("model", mode="before")
     @classmethod
     def _model_of_table(cls, table: Any, info: ValidationInfo) -> ModelConfig:
-        """Builds the model's configuration from its table, whose preset has the missing sizes."""
+        """Build the model's configuration from its table, whose preset has the missing sizes."""
         if isinstance(table, ModelConfig):
             return table
         given = dict(table or {})
@@ -291,7 +291,7 @@ class RunConfig:
 
     @classmethod
     def from_dict(cls, tables: Tables, where: str = "configuration") -> "RunConfig":
-        """Builds a configuration from tables of plain values, which errors call `where`.
+        """Build a configuration from tables of plain values, which errors call `where`.
 
         Missing settings have their defaults, and missing sizes of `[model]` those of its preset.
 
@@ -310,7 +310,7 @@ class RunConfig:
             raise ConfigError(f"{where}: {_one_line(error, SETTINGS)}") from None
 
     def to_dict(self) -> dict[str, dict[str, Any]]:
-        """Returns tables of plain values, without the settings that are None."""
+        """Return tables of plain values, without the settings that are None."""
         tables = {"data": {}, "tokenizer": {}, "model": {"architecture": self.architecture}}
         for key, value in self.settings().items():
             table, _, name = key.partition(".")
@@ -319,11 +319,11 @@ class RunConfig:
         return {**tables, "chosen": self.chosen} if self.chosen else tables
 
     def to_toml(self) -> str:
-        """Returns the complete configuration as the text of a run.toml."""
+        """Return the complete configuration as the text of a run.toml."""
         return tomli_w.dumps(self.to_dict())
 
     def settings(self) -> dict[str, Any]:
-        """Returns the value of each setting, by names such as `"training.warmup_steps"`."""
+        """Return the value of each setting, by names such as `"training.warmup_steps"`."""
         return {
             f"{table}.{name}": getattr(getattr(self, table), name)
             for table in SETTINGS
@@ -332,7 +332,7 @@ class RunConfig:
 
 
 def _settings_of_all_architectures() -> dict[str, FieldInfo]:
-    """Returns the settings of `[model]`; help names the architectures if only some have one."""
+    """Return the settings of `[model]`; help names the architectures if only some have one."""
     choice = {
         "architecture": setting("transformer", f"one of {', '.join(ARCHITECTURES)}"),
         "preset": setting("tiny", "a table of sizes: tiny; or small, base, big"),
@@ -366,18 +366,18 @@ SETTINGS: dict[str, dict[str, FieldInfo]] = {
 
 
 def kinds_of(field: FieldInfo) -> list[Any]:
-    """Returns the types of which the value of a field may be, and what a `Literal` allows."""
+    """Return the types of which the value of a field may be, and what a `Literal` allows."""
     kinds = [field.annotation, *get_args(field.annotation)]
     return [*kinds, *(each for kind in kinds[1:] for each in get_args(kind))]
 
 
 def flag(name: str) -> str:
-    """Returns the command-line option of a setting."""
+    """Return the command-line option of a setting."""
     return f"--{name.replace('_', '-')}"
 
 
 def merge(tables: Tables, given: Tables) -> dict[str, Any]:
-    """Returns tables with the settings of others, which win.
+    """Return tables with the settings of others, which win.
 
     A given preset or architecture replaces the sizes in `tables`, and a given length of training
     (`steps`, `epochs`, `minutes`) the length there, whatever its unit.
@@ -397,7 +397,7 @@ def merge(tables: Tables, given: Tables) -> dict[str, Any]:
 
 
 def without_choices(tables: Tables) -> dict[str, Any]:
-    """Returns tables without the settings that a recipe chose, so that it chooses again."""
+    """Return tables without the settings that a recipe chose, so that it chooses again."""
     chosen = tables.get("chosen", {})
     return {
         name: {key: value for key, value in table.items() if f"{name}.{key}" not in chosen}
@@ -407,7 +407,7 @@ def without_choices(tables: Tables) -> dict[str, Any]:
 
 
 def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Reads a TOML file into tables.
+    """Read a TOML file into tables.
 
     Raises:
         ConfigError: The file cannot be read, or is not TOML.
@@ -425,13 +425,13 @@ def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def invalid(name: str, error: Mapping[str, Any]) -> str:
-    """Returns what pydantic finds wrong with a setting, and what was received."""
+    """Return what pydantic finds wrong with a setting, and what was received."""
     message = error["msg"]
     return f"{name}: {message[0].lower()}{message[1:]}; received {error['input']!r}."
 
 
 def _one_line(error: ValidationError, known: Mapping[str, Any]) -> str:
-    """Returns the first of the errors; `known` has the settings, or the tables of settings."""
+    """Return the first of the errors; `known` has the settings, or the tables of settings."""
     first = error.errors()[0]
     *tables, name = first["loc"] or ("",)
     where = "".join(f"[{table}] " for table in tables)

@@ -13,7 +13,7 @@ class ConfigError(InputError):
 
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: str | None = None) -> str:
-    """Returns advice for an unknown name: the most similar known name, or else `otherwise`.
+    """Return advice for an unknown name: the most similar known name, or else `otherwise`.
 
     None for `otherwise` lists all known names.
     """

@@ -52,11 +52,11 @@ class Metric(NamedTuple):
     decimals: int = 2
 
     def rank(self, value: float) -> float:
-        """Returns a number that is higher for a better value."""
+        """Return a number that is higher for a better value."""
         return -value if self.lower_is_better else value
 
     def text(self, value: float) -> str:
-        """Returns a value as people are shown it."""
+        """Return a value as people are shown it."""
         return f"{value:.{self.decimals}f}"
 
 
@@ -66,7 +66,7 @@ LOSS = Metric("val_loss", "loss", lower_is_better=True, decimals=3)
 
 
 def bleu_tokenizer(texts: Iterable[str]) -> str:
-    """Returns the sacreBLEU tokenizer for the script of some texts.
+    """Return the sacreBLEU tokenizer for the script of some texts.
 
     BLEU with `13a`, which splits at spaces, is 0 for text without them. `zh` is for Chinese,
     `ja-mecab` for Japanese where its package is installed, `char` otherwise and for Thai, Lao,
@@ -85,7 +85,7 @@ def bleu_tokenizer(texts: Iterable[str]) -> str:
 
 
 def signatures(references: Sequence[str], prefix: str = "") -> dict[str, str]:
-    """Returns sacreBLEU's signatures of the `bleu` and `chrf` that `score` computes, by name."""
+    """Return sacreBLEU's signatures of the `bleu` and `chrf` that `score` computes, by name."""
     first = references[:1]
     scores = score(first, first, bleu_tokenizer(references))
     return {f"{prefix}bleu": scores.signature, f"{prefix}chrf": scores.chrf_signature}
@@ -94,7 +94,7 @@ def signatures(references: Sequence[str], prefix: str = "") -> dict[str, str]:
 def score(
     translations: Sequence[str], references: Sequence[str], tokenizer: str | None = None
 ) -> Scores:
-    """Computes BLEU and chrF of translations against one reference each.
+    """Compute BLEU and chrF of translations against one reference each.
 
     Args:
         translations, references: As many of one as of the other, at least one.

@@ -22,19 +22,19 @@ _ALONE = fcntl.LOCK_EX | fcntl.LOCK_NB
 
 
 def sha256(path: Path) -> str:
-    """Returns the SHA-256 of a file, in hexadecimal."""
+    """Return the SHA-256 of a file, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def without_parents(path: str | os.PathLike[str]) -> Path:
-    """Resolves a path that has `..`, which TensorFlow removes without following links."""
+    """Resolve a path that has `..`, which TensorFlow removes without following links."""
     return Path(path).resolve() if ".." in Path(path).parts else Path(path)
 
 
 @contextlib.contextmanager
 def atomic_file(path: Path) -> Iterator[Path]:
-    """Yields a path to write to; the file replaces `path` when the block ends without an error."""
+    """Yield a path to write to; the file replaces `path` when the block ends without an error."""
     temporary = path.with_name(f"{_WRITING}{path.name}")
     try:
         yield temporary
@@ -47,7 +47,7 @@ def atomic_file(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def atomic_folder(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
-    """Yields an empty folder that becomes `path` when the block ends without an error.
+    """Yield an empty folder that becomes `path` when the block ends without an error.
 
     Makes missing parents. With `overwrite` it replaces a folder that exists by then.
 
@@ -77,7 +77,7 @@ def atomic_folder(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Removes leftovers of killed processes, and completes an interrupted replacement.
+    """Remove leftovers of killed processes, and complete an interrupted replacement.
 
     It does nothing while another process makes or renames a folder there.
     """
@@ -100,7 +100,7 @@ def remove_leftovers(folder: Path) -> None:
 
 @contextlib.contextmanager
 def _locked(folder: Path, operation: int) -> Iterator[bool]:
-    """Yields whether it could lock a folder, until the block ends or the process does."""
+    """Yield whether it could lock a folder, until the block ends or the process does."""
     is_locked = False
     with contextlib.ExitStack() as stack:
         # The folder may be gone, another process may have the lock, a file system may have none.

@@ -48,7 +48,7 @@ class Options(Checked):
 
 
 def run(options: Options) -> int:
-    """Checks."""
+    """Check."""
     if bool(options.same_as) != bool(options.source) or (
         options.source and not options.saved_model
     ):
@@ -90,7 +90,7 @@ def _checks(
 
 
 def _other_form(path: str) -> Callable[..., list[str]]:
-    """Returns what translates lines with the model at a path, by `beam_size`, `length_penalty`."""
+    """Return what translates lines with the model at a path, by `beam_size`, `length_penalty`."""
     if RunDirectory.is_run(path):
         return lambda texts, **search: open_translator(path)(texts, **search)
     for folder in (path, *(pathlib.Path(path, str(n)) for n in reversed(versions(path)))):
@@ -103,7 +103,7 @@ def _other_form(path: str) -> Callable[..., list[str]]:
 def _compare(
     folder: pathlib.Path, translate: Callable[..., list[str]], sources: list[str], limit: float
 ) -> Iterator[Check]:
-    """Yields the checks of what a SavedModel and another form of it make of the same lines."""
+    """Yield the checks of what a SavedModel and another form of it make of the same lines."""
     failure = None
     with quiet():
         try:

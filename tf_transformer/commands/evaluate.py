@@ -57,7 +57,7 @@ def run(options: Options) -> int:
 
 
 def _scores(options: Options) -> dict:
-    """Translates the sources, and prints and returns how good the translations are."""
+    """Translate the sources, and print and return how good the translations are."""
     from tf_transformer.data.noise import robustness_variants
     from tf_transformer.evaluation import score
 
@@ -99,7 +99,7 @@ def _scores(options: Options) -> dict:
 
 
 def _perplexity(options: Options) -> dict:
-    """Prints and returns how probable the sentences are; blank or too long ones are dropped."""
+    """Print and return how probable the sentences are; blank or too long ones are dropped."""
     run = RunDirectory.open(options.model)
     config = run.config()
     architecture = architecture_name(config.model)

@@ -50,7 +50,7 @@ class Options(Checked):
 
 
 def run(options: Options) -> int:
-    """Exports."""
+    """Export."""
     of_others = {
         "saved_model": ("quantization",),
         "ctranslate2": ("precision", "beam_size", "length_penalty"),

@@ -1,4 +1,4 @@
-"""How commands load models: without TensorFlow's start-up notes, from a run or a SavedModel."""
+"""Loading models from runs and SavedModels, without TensorFlow's start-up messages."""
 
 import contextlib
 import os
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def open_translator(path: str, *, xla: bool = False, threads: int | None = None) -> Any:
-    """The `Translator` in a run directory (its best checkpoint) or in a SavedModel."""
+    """Load a `Translator` from a SavedModel or from the best checkpoint of a run directory."""
     with quiet():
         from tf_transformer.inference.translator import Translator, run_in_callers_thread
         from tf_transformer.runs.restore import restore_model, translator_of
@@ -24,9 +24,10 @@ def open_translator(path: str, *, xla: bool = False, threads: int | None = None)
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Hides TensorFlow's start-up notes on CPUs and CUDA, which C++ writes.
+    """Hide the start-up messages about CPUs and CUDA that TensorFlow's C++ code writes.
 
-    What was written is shown after all if something fails.
+    Everything written to stderr in the `with` block is hidden, and shown only if an exception is
+    raised.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     sys.stderr.flush()

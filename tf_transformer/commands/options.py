@@ -25,7 +25,7 @@ class Parser(argparse.ArgumentParser):
     advice_for_text = ""  # where a command that takes no text is given one
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple:
-        """Parses arguments; an unknown option is an error of the command, not of the program."""
+        """Parse arguments; an unknown option is an error of the command, not of the program."""
         namespace, unknown = super().parse_known_args(args, namespace)
         if unknown:
             known = [option for action in self._actions for option in action.option_strings]
@@ -36,13 +36,13 @@ class Parser(argparse.ArgumentParser):
         return namespace, unknown
 
     def error(self, message: str) -> NoReturn:
-        """Exits with status 2."""
+        """Exit with status 2."""
         end = "" if message.endswith("?") else "."
         self.exit(2, f"{self.prog}: {message}{end} See {self.prog} --help\n")
 
 
 def argument(metavar: str, help_text: str = "", default: Any = ...) -> Any:
-    """A field that is a positional argument."""
+    """Return a field that is a positional argument."""
     is_argument = {"is_argument": True}
     return Field(default, title=metavar, description=help_text, json_schema_extra=is_argument)
 
@@ -50,12 +50,12 @@ def argument(metavar: str, help_text: str = "", default: Any = ...) -> Any:
 def option(
     default: Any, help_text: str, metavar: str | None = None, name: str | None = None
 ) -> Any:
-    """A field that is an option; it has a `name` where that is a word of Python."""
+    """Return a field that is an option; it has a `name` where that is a word of Python."""
     return Field(default, title=metavar, description=help_text, alias=name)
 
 
 def group(of: type, fields: Mapping[str, FieldInfo] | None = None) -> Any:
-    """A field that is a group of options: a class, or a `dict` of those that are given."""
+    """Return a field that is a group of options: a class, or a `dict` of those that are given."""
     return Field(default_factory=of, json_schema_extra={"group": fields or fields_of(of)})
 
 
@@ -80,7 +80,7 @@ class SearchOptions(Checked):
 
 
 def add_options(parser: argparse.ArgumentParser, options: type) -> None:
-    """Adds the options of a command to its parser, which keeps those that are given."""
+    """Add the options of a command to its parser, which keeps those that are given."""
     for name, field in options.__pydantic_fields__.items():
         fields = (field.json_schema_extra or {}).get("group")
         if fields is None:
@@ -118,7 +118,7 @@ def _add_option(
 
 
 def read_options(options: type, values: Mapping[str, Any]) -> Any:
-    """Returns options of a class, whose values the parser has read as `"input"`, `"search.xla"`.
+    """Return options of a class, whose values the parser has read as `"input"`, `"search.xla"`.
 
     Raises:
         ConfigError: A value is invalid.

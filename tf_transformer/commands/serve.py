@@ -38,7 +38,7 @@ class Options(Checked):
 
 
 def run(options: Options) -> int:
-    """Serves."""
+    """Serve."""
     with quiet():
         try:
             from tf_transformer.serving.server import LocalServer

@@ -49,7 +49,7 @@ class Options(Checked):
     training: dict[str, Any] = group(dict, SETTINGS["training"])
 
     def run_config(self) -> RunConfig:
-        """Returns the configuration of the run, whose values are checked here.
+        """Return the configuration of the run, whose values are checked here.
 
         Raises:
             ConfigError: A setting is invalid, or differs from that of the run to resume and must
@@ -86,7 +86,7 @@ def run(options: Options) -> int:
 
 
 def _resumed(run_dir: str, given: Tables, where: str) -> RunConfig:
-    """Returns the configuration of the run to resume, with the given settings."""
+    """Return the configuration of the run to resume, with the given settings."""
     config = RunDirectory.open(run_dir).config()
     architecture = given.get("model", {}).get("architecture", config.architecture)
     if architecture != config.architecture:

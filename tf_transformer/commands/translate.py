@@ -51,7 +51,7 @@ class Options(Checked):
 
 
 def run(options: Options) -> int:
-    """Translates."""
+    """Translate."""
     _check_output(options)
     search = options.search
     with contextlib.ExitStack() as files:
@@ -103,7 +103,7 @@ def run(options: Options) -> int:
 
 
 def _check_output(options: Options) -> None:
-    """Raises an `InputError` where the output would destroy something."""
+    """Raise an `InputError` where the output would destroy something."""
     output = options.output
     if options.resume and not (options.input and output):
         raise InputError("--continue needs --input and --output, files that can be read again.")
@@ -121,7 +121,7 @@ def _check_output(options: Options) -> None:
 
 
 def _written(number: int, translations: list["Translation"], n_best: int) -> Iterator[bytes]:
-    """Yields the lines of the output for a line of the input."""
+    """Yield the lines of the output for a line of the input."""
     for translation in translations:
         # Byte fallback can make a line break; a line in is a line out.
         text = " ".join(translation.text.splitlines())

@@ -129,11 +129,11 @@ class TokenBatches:
         )
 
     def __len__(self) -> int:
-        """Number of batches in one epoch."""
+        """Return the number of batches in one epoch."""
         return len(self._bounds)
 
     def batch_indices(self, epoch: int) -> list[np.ndarray]:
-        """Returns the batches of one epoch, each an int array `(B,)` of sentence indices."""
+        """Return the batches of one epoch, each an int array `(B,)` of sentence indices."""
         classes, bounds = self._length_classes, self._bounds
         if (text := self._text_of_epoch(epoch)) is not self._text:
             lengths = text.lengths + 1
@@ -152,7 +152,7 @@ class TokenBatches:
     def batch(
         self, indices: np.ndarray, epoch: int = 0
     ) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        """Returns the arrays of one batch, that of the sentence indices `(B,)` in an epoch.
+        """Return the arrays of one batch, that of the sentence indices `(B,)` in an epoch.
 
         Returns:
             Inputs, a dict of `source_ids (B, S)` and `target_ids (B, T)`, and labels `(B, T)`, all
@@ -173,7 +173,7 @@ class TokenBatches:
         accumulation: int = 1,
         labels_as_input: bool = False,
     ) -> tf.data.Dataset:
-        """Returns the batches as a `tf.data.Dataset` for `model.fit`.
+        """Return the batches as a `tf.data.Dataset` for `model.fit`.
 
         tf.data autotuning is disabled; pass integers, not AUTOTUNE, to later transformations.
 
@@ -236,7 +236,7 @@ class TokenBatches:
 
 
 def _length_classes(lengths: np.ndarray) -> np.ndarray:
-    """Returns one sort key for each pair of lengths, int `(2, pairs)`.
+    """Return one sort key for each pair of lengths, int `(2, pairs)`.
 
     Targets are sorted by length. Source lengths rise within one target length and fall within the
     next, so that neighbours never differ much. Up to 255 tokens a side the keys have 16 bits,
@@ -251,7 +251,7 @@ def _length_classes(lengths: np.ndarray) -> np.ndarray:
 
 
 def _split(lengths: np.ndarray, batch_tokens: int) -> np.ndarray:
-    """Splits sorted sentences into batches of at most `batch_tokens` tokens, padding included.
+    """Split sorted sentences into batches of at most `batch_tokens` tokens, padding included.
 
     Returns:
         int64 array `(batches, 2)`: where each batch starts and stops.
@@ -270,7 +270,7 @@ def _split(lengths: np.ndarray, batch_tokens: int) -> np.ndarray:
 
 
 def _split_into(lengths: np.ndarray, count: int) -> np.ndarray:
-    """Splits sorted sentences as `_split` does, into `count` batches of about as many tokens."""
+    """Split sorted sentences as `_split` does, into `count` batches of about as many tokens."""
     tokens, step = int(lengths.sum()) // count, 1  # enough if there were no padding
     while (excess := len(bounds := _split(lengths, max(1, tokens))) - count) > 0:
         # The number of batches is nearly inverse to the budget; doubling makes the loop end.

@@ -35,7 +35,7 @@ _TFDS_CATALOG = "https://www.tensorflow.org/datasets/catalog/overview"
 
 
 def load_corpus(config: DataConfig) -> Corpus:
-    """Reads or generates the sentences of a run; raises a `DataError` if that is impossible.
+    """Read or generate the sentences of a run; raise a `DataError` if that is impossible.
 
     Training text of `corpus="text"` and `corpus="monolingual"` stays in its files; the latter has
     empty sources. Without validation files, `hold_out` chooses a part of the training text.
@@ -75,7 +75,7 @@ def load_corpus(config: DataConfig) -> Corpus:
 
 
 def load_validation(config: DataConfig) -> ParallelText:
-    """Reads or generates the validation sentences of a run alone, without the network."""
+    """Read or generate the validation sentences of a run alone, without the network."""
     if config.has_validation_files:
         return _read_validation(config)
     if config.corpus.startswith("tfds:"):
@@ -94,7 +94,7 @@ def _read_validation(config: DataConfig) -> ParallelText:
 
 
 def default_vocab_size(corpus: str, num_pairs: int) -> int:
-    """Returns a vocabulary size that suits a corpus of `DataConfig` and its number of pairs."""
+    """Return a vocabulary size that suits a corpus of `DataConfig` and its number of pairs."""
     if corpus in _VOCAB_SIZES:
         return _VOCAB_SIZES[corpus]
     return max(size for fewest, size in _VOCAB_SIZES_BY_PAIRS.items() if num_pairs >= fewest)
@@ -129,7 +129,7 @@ class Remainder(SentencePairs):
 
 
 def hold_out(text: SentencePairs, where: str) -> tuple[Remainder, ParallelText]:
-    """Splits a text for training and validation; the same text gives the same parts.
+    """Split a text for training and validation; the same text gives the same parts.
 
     The hash of a source decides, white space aside, so no source is in both parts: one of its pairs
     is held out, and the others are dropped. Text without sources is split by its sentences. Rare
@@ -166,7 +166,7 @@ def hold_out(text: SentencePairs, where: str) -> tuple[Remainder, ParallelText]:
 
 
 def num_held_out(num_pairs: int) -> int:
-    """Returns how many pairs of a text are held out: a twentieth, but at most 1,000.
+    """Return how many pairs of a text are held out: a twentieth, but at most 1,000.
 
     A small text gives up to a tenth for 50 pairs, because BLEU of fewer sentences says little.
     """
@@ -174,7 +174,7 @@ def num_held_out(num_pairs: int) -> int:
 
 
 def num_repeated(train: SentencePairs, validation: ParallelText) -> int:
-    """Returns how many validation pairs are training pairs, but for white space."""
+    """Return how many validation pairs are training pairs, but for white space."""
 
     def words(pair):
         return tuple(tuple(side.split()) for side in pair)
@@ -184,7 +184,7 @@ def num_repeated(train: SentencePairs, validation: ParallelText) -> int:
 
 
 def _normalized_source(pair: tuple[str, str]) -> str:
-    """The source, or of text alone the sentence, with white space as a tokenizer reads it."""
+    """Return the source or the sentence, with white space as a tokenizer reads it."""
     return " ".join((pair[0] or pair[1]).split())
 
 
@@ -192,7 +192,7 @@ def _normalized_source(pair: tuple[str, str]) -> str:
 
 
 def load_tfds(name: str, data_dir: FilePath | None = None, download: bool = False) -> Corpus:
-    """Loads a corpus of TensorFlow Datasets; its supervised keys are source and target.
+    """Load a corpus of TensorFlow Datasets; its supervised keys are source and target.
 
     Args:
         name: Dataset and configuration, such as `"ted_hrlr_translate/pt_to_en"`.
@@ -218,7 +218,7 @@ def load_tfds(name: str, data_dir: FilePath | None = None, download: bool = Fals
 
 
 def _tfds_builder(name: str, data_dir: FilePath | None) -> Any:
-    """The builder of a dataset whose supervised keys are two texts."""
+    """Return the builder of a dataset whose supervised keys are two texts."""
     import tensorflow_datasets as tfds  # Slow to import, and only needed here.
 
     if name.partition(":")[2][:1].isalpha():
@@ -248,7 +248,7 @@ def _tfds_builder(name: str, data_dir: FilePath | None) -> Any:
 
 
 def _read_tfds(builder: Any, split: str) -> ParallelText:
-    """Reads one split of a prepared dataset, in the same order each time."""
+    """Read one split of a prepared dataset, in the same order each time."""
     where = f"TFDS dataset {builder.info.full_name!r}"
     try:
         examples = builder.as_dataset(split=split, as_supervised=True, shuffle_files=False)

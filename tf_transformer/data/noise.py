@@ -20,12 +20,12 @@ _SIGNS = "%‰٪％#＃&＆@＠*＊′″"
 
 
 def upper_case(text: str) -> str:
-    """Returns the text in capitals."""
+    """Return the text in capitals."""
     return _but_tags(str.upper, text)
 
 
 def lower_case(text: str) -> str:
-    """Returns the text without capitals."""
+    """Return the text without capitals."""
     return _but_tags(str.lower, text)
 
 
@@ -34,7 +34,7 @@ def _but_tags(change: Callable[[str], str], text: str) -> str:
 
 
 def without_final_punctuation(text: str) -> str:
-    """Returns the text without its final punctuation, or all of it if there is nothing else."""
+    """Return the text without its final punctuation, or all of it if there is nothing else."""
     end = len(text.rstrip())
     after_tag = max((tag.end() for tag in _TAG.finditer(text)), default=0)
     while end > after_tag and _is_punctuation(text[end - 1]):
@@ -47,7 +47,7 @@ def _is_punctuation(character: str) -> bool:
 
 
 def with_typos(text: str, random: np.random.Generator, rate: float) -> str:
-    """Returns the text with one error in a fraction `rate` of its words of three letters or more.
+    """Return the text with one error in a fraction `rate` of its words of three letters or more.
 
     An error swaps two neighbouring letters, omits, doubles or replaces one; a replacement is a
     letter of the same text, so that no alphabet need be known.
@@ -76,7 +76,7 @@ def _mistyped(word: str, letters: str, random: np.random.Generator) -> str:
 def add_noise(
     sentences: Sequence[str], probability: float, random: np.random.Generator
 ) -> list[str]:
-    """Returns sentences of which some have noise, so that a model learns to translate it.
+    """Return sentences of which some have noise, so that a model learns to translate it.
 
     With `probability`, a sentence loses its capitals or its final punctuation; with half of it, a
     word of three letters or more is mistyped (Karpukhin et al. 2019). Nothing is put into capitals:
@@ -92,7 +92,7 @@ def add_noise(
 
 
 def robustness_variants(texts: Sequence[str], seed: int = 0) -> dict[str, list[str]]:
-    """Returns noisy versions of texts, by names for people; a function of texts and seed."""
+    """Return noisy versions of texts, by names for people; a function of texts and seed."""
     random = np.random.default_rng(seed)
     return {
         "upper case": [upper_case(text) for text in texts],

@@ -14,7 +14,7 @@ _SIZES = (20_000, 500, 500)
 
 
 def phrasebook(num_train: int = 20_000, num_validation: int = 500, num_test: int = 500) -> Corpus:
-    """Returns the corpus, or the first pairs of its parts; with `num_test=0` it has no test part.
+    """Return the corpus, or the first pairs of its parts; with `num_test=0` it has no test part.
 
     No sentence of either language occurs twice, within a part or across the parts.
 

@@ -1,4 +1,4 @@
-"""Synthetic corpora, which any working model can learn."""
+"""Synthetic corpora that any working translation model can learn."""
 
 import random
 import string
@@ -16,31 +16,32 @@ def copy_task(
     max_length: int = 10,
     seed: int = 0,
 ) -> Corpus:
-    """Generates a corpus in which every target equals its source, such as `a c b` and `a c b`.
+    """Generate a corpus in which every target equals its source, such as `a c b` for `a c b`.
 
-    No sentence occurs twice, within a part or across the parts; with `num_test=0` there is no test
-    part. The symbols are the first letters of the alphabet, and the lengths are uniform as far as
-    there are enough distinct short sentences. The same arguments give the same corpus. The usual
-    smoke test in the literature is ten symbols and `min_length=10, max_length=10`.
+    All sentences of the corpus are distinct, within a part and across the parts. With `num_test=0`
+    the corpus has no test part. The symbols are the first letters of the alphabet. Lengths are
+    drawn uniformly, but a short length becomes rare once most of its sentences are in the corpus.
+    The same arguments give the same corpus. The usual smoke test in the literature has ten symbols
+    and sentences of length 10: `num_symbols=10, min_length=10, max_length=10`.
 
     Raises:
-        DataError: If more distinct sentences are asked for than exist.
+        DataError: If fewer distinct sentences exist than were requested.
     """
     sizes = (num_train, num_validation, num_test)
-    num_possible = sum(num_symbols**length for length in range(min_length, max_length + 1))
+    symbols = string.ascii_lowercase[:num_symbols]
+    num_possible = sum(len(symbols) ** length for length in range(min_length, max_length + 1))
     if sum(sizes) > num_possible:
         raise DataError(
-            f"{sum(sizes)} distinct sentences are asked for, but {num_symbols} symbols in lengths "
-            f"{min_length} to {max_length} make only {num_possible}; ask for fewer sentences"
+            f"{sum(sizes)} distinct sentences were requested, but {len(symbols)} symbols in "
+            f"lengths {min_length} to {max_length} make only {num_possible}; request fewer."
         )
     generator = random.Random(seed)
-    symbols = string.ascii_lowercase[:num_symbols]
-    distinct: dict[str, None] = {}  # A set would have another order in each process.
+    distinct: dict[str, None] = {}  # The order of a set differs between processes.
     while len(distinct) < sum(sizes):
         length = generator.randint(min_length, max_length)
         distinct[" ".join(generator.choices(symbols, k=length))] = None
     sentences = list(distinct)
-    # Short sentences run out first: unshuffled, the last parts would have fewer of them.
+    # Short sentences run out first, so without a shuffle the last parts would have fewer of them.
     generator.shuffle(sentences)
     parts = []
     for size in sizes:
@@ -50,15 +51,15 @@ def copy_task(
 
 
 def reverse_task(*arguments: int, **options: Any) -> Corpus:
-    """Generates a corpus in which every target is its source reversed: `a c b` and `b c a`.
+    """Generate a corpus in which every target is its source reversed, such as `b c a` for `a c b`.
 
-    The arguments and the sources are those of `copy_task`. Unlike copying, this cannot be learned
-    without positional information.
+    The arguments and the sources are the same as in `copy_task`. Unlike the copy task, the reverse
+    task cannot be learned without positional information.
     """
     copy = copy_task(*arguments, **options)
     # Every symbol is one letter, so reversing the characters reverses the symbols.
     parts = (
-        part and ParallelText(part.sources, tuple(source[::-1] for source in part.sources))
+        ParallelText(part.sources, tuple(source[::-1] for source in part.sources)) if part else None
         for part in (copy.train, copy.validation, copy.test)
     )
     return Corpus("reverse", *parts)

@@ -139,7 +139,7 @@ class TextFiles(SentencePairs):
         return self._num_pairs
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
-        """Yields the pairs; raises a `DataError` if a file has changed since it was first read."""
+        """Yield the pairs; raise a `DataError` if a file has changed since it was first read."""
         num_pairs = num_blank = 0
         for shard in self.shards:
             for lines in stream_aligned(*shard):
@@ -157,14 +157,14 @@ class TextFiles(SentencePairs):
 
 
 def read_parallel(source_path: FilePath, target_path: FilePath) -> ParallelText:
-    """Reads two files, see `stream_aligned`, and drops the pairs with a blank side."""
+    """Read two files, see `stream_aligned`, and drop the pairs with a blank side."""
     return without_blanks(
         stream_aligned(source_path, target_path), f"{source_path} and {target_path}"
     )
 
 
 def read_tsv(path: FilePath) -> ParallelText:
-    """Reads a file of lines `source TAB target`, and drops blank lines and pairs with a blank side.
+    """Read a file of lines `source TAB target`, and drop blank lines and pairs with a blank side.
 
     Quotes and backslashes are ordinary characters.
 
@@ -184,12 +184,12 @@ def read_tsv(path: FilePath) -> ParallelText:
 
 
 def read_lines(path: FilePath) -> list[str]:
-    """Reads all lines of a file, see `stream_lines`."""
+    """Read all lines of a file, see `stream_lines`."""
     return list(stream_lines(path))
 
 
 def stream_lines(path: FilePath) -> Iterator[str]:
-    """Yields the lines of a text file, plain or gzip, see `decode_lines`.
+    """Yield the lines of a text file, plain or gzip, see `decode_lines`.
 
     Raises:
         DataError: If the file cannot be read, is empty, or is not valid gzip or UTF-8.
@@ -209,7 +209,7 @@ def stream_lines(path: FilePath) -> Iterator[str]:
 
 
 def decode_lines(lines: Iterable[bytes], name: str) -> Iterator[str]:
-    r"""Decodes the lines of a binary file, without their ends and a byte order mark.
+    r"""Decode the lines of a binary file, without their ends and a byte order mark.
 
     Only `"\n"` and `"\r\n"` end a line. `str.splitlines` would also split at U+2028, `"\x0b"` or
     `"\x85"`, which occur inside real sentences, and so shift one language against the other.
@@ -232,7 +232,7 @@ def decode_lines(lines: Iterable[bytes], name: str) -> Iterator[str]:
 
 
 def stream_aligned(*paths: FilePath) -> Iterator[tuple[str, ...]]:
-    """Yields the lines of two files in pairs: line i of one translates line i of the other.
+    """Yield the lines of two files in pairs: line i of one translates line i of the other.
 
     Raises:
         DataError: If a file cannot be read, or one ends before the other.
@@ -253,12 +253,12 @@ def stream_aligned(*paths: FilePath) -> Iterator[tuple[str, ...]]:
 
 
 def is_blank(text: str) -> bool:
-    """Returns whether no character of a text is visible, such as U+200B or U+FEFF."""
+    """Return whether no character of a text is visible, such as U+200B or U+FEFF."""
     return all(unicodedata.category(character) in _INVISIBLE for character in text)
 
 
 def without_blanks(pairs: Iterable[tuple[str, str]], where: str) -> ParallelText:
-    """Drops the pairs with a blank side; raises a `DataError` if none is left."""
+    """Drop the pairs with a blank side; raise a `DataError` if none is left."""
     pairs = list(pairs)
     kept = [pair for pair in pairs if not any(map(is_blank, pair))]
     if not kept:
@@ -267,14 +267,14 @@ def without_blanks(pairs: Iterable[tuple[str, str]], where: str) -> ParallelText
 
 
 def no_pair_left(where: str, num_blank: int) -> DataError:
-    """Returns the error for a text without a usable line."""
+    """Return the error for a text without a usable line."""
     return DataError(
         f"{where}: no pair is left, {num_blank} had a blank side; give at least one line of text"
     )
 
 
 def _matching_files(pattern: FilePath) -> list[tuple[list[str | int], Path]]:
-    """Returns what the wildcards of a pattern match, numbers as such, and the files; sorted."""
+    """Return what the wildcards of a pattern match, numbers as such, and the files; sorted."""
     # A file may have a name that looks like a pattern.
     if not any(sign in str(pattern) for sign in "*?[") or os.path.exists(pattern):
         return [([], Path(pattern))]
@@ -290,7 +290,7 @@ def _matching_files(pattern: FilePath) -> list[tuple[list[str | int], Path]]:
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:
-    """Returns size and modification time of a file; None if it is missing."""
+    """Return size and modification time of a file; None if it is missing."""
     if path.is_fifo():
         raise DataError(
             f"{path}: can be read only once, and training text is read more often; give a file"

@@ -114,7 +114,7 @@ class TokenizedText:
         probability: float,
         seed: Sequence[int],
     ) -> "TokenizedText":
-        """Returns the same pairs with noise in their sources, unless it makes a source too long.
+        """Return the same pairs with noise in their sources, unless it makes a source too long.
 
         The first three arguments are those of `build`; for `probability` see `add_noise`.
         """
@@ -132,7 +132,7 @@ class TokenizedText:
         return TokenizedText(*map(np.concatenate, zip(*arrays, strict=True)), self.dropped)
 
     def __len__(self) -> int:
-        """Returns the number of pairs."""
+        """Return the number of pairs."""
         return len(self.offsets) // 2
 
     @property
@@ -141,7 +141,7 @@ class TokenizedText:
         return np.diff(self.offsets).reshape(-1, 2).T.astype(np.int32, order="C")
 
     def padded(self, sides: np.ndarray, pad_id: int, eos_id: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns some sentences as one array, each with its end, padded to the longest.
+        """Return some sentences as one array, each with its end, padded to the longest.
 
         Args:
             sides: int array `(B,)`: 2n is the source of pair n, and 2n + 1 its target.
@@ -162,7 +162,7 @@ class TokenizedText:
 
 
 def _chunks(items: Iterable[Any]) -> Iterator[list[Any]]:
-    """Yields lists of as many items as are tokenized at a time."""
+    """Yield lists of as many items as are tokenized at a time."""
     items = iter(items)
     while chunk := list(itertools.islice(items, _CHUNK_PAIRS)):
         yield chunk
@@ -181,7 +181,7 @@ def _encode(tokenizer: GraphTokenizer, texts: Sequence[str]) -> list[list[int]]:
 
 
 def _arrays(pairs: _Pairs, dtype: np.dtype) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yields the arrays `ids` and `offsets` of a `TokenizedText` in parts."""
+    """Yield the arrays `ids` and `offsets` of a `TokenizedText` in parts."""
     end = 0
     yield np.empty(0, dtype), np.zeros(1, np.int64)
     for chunk in _chunks(pairs):

@@ -57,7 +57,7 @@ def beam_search(
     n_best: int | tf.Tensor = 1,
     num_steps: int | tf.Tensor | None = None,
 ) -> Hypotheses:
-    """Decodes K hypotheses of each sentence at a time, for any model with a decoding step.
+    """Decode K hypotheses of each sentence at a time, for any model with a decoding step.
 
     Each step ranks the 2 K most probable continuations of a sentence. Those among the first K
     that end are finished, the first K of those that do not end stay live, so that the number of
@@ -164,7 +164,7 @@ def beam_search(
 
 
 def _continuations(logits, live_log_probs, beam_size, top_k):
-    """Finds the 2 K most probable continuations of each sentence, best first.
+    """Find the 2 K most probable continuations of each sentence, best first.
 
     Returns:
         log-probabilities, parents (indices of live beams) and token ids, each `(B, 2 K)`; fewer
@@ -183,7 +183,7 @@ def _continuations(logits, live_log_probs, beam_size, top_k):
 
 
 def _finish(finished, live, ended, log_probs, parents, index, length_penalty, top_k):
-    """Merges the continuations that have `ended` into the K best finished hypotheses."""
+    """Merge the continuations that have `ended` into the K best finished hypotheses."""
     scores = tf.where(ended, beam_score(log_probs, index + 1, length_penalty), NEG_INF)
     new = _FinishedBeams(
         scores,
@@ -198,7 +198,7 @@ def _finish(finished, live, ended, log_probs, parents, index, length_penalty, to
 
 
 def _reorder_target(cache, parents):
-    """Gives each hypothesis the `"target"` of its parent."""
+    """Give each hypothesis the `"target"` of its parent."""
     if "target" not in cache:
         return cache
     num_sentences, beam_size = tf.unstack(tf.shape(parents))

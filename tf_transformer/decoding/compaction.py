@@ -15,7 +15,7 @@ class _Batch(NamedTuple):
     indices: tf.Tensor  # int32 (M,), of these sentences in the whole batch
 
     def select(self, kept: tf.Tensor, beam_size: int | tf.Tensor) -> "_Batch":
-        """Returns the batch of the sentences with the indices `kept`, int64 `(L,)`."""
+        """Return the batch of the sentences with the indices `kept`, int64 `(L,)`."""
 
         def gather(structure, indices):
             return tf.nest.map_structure(lambda tensor: tf.gather(tensor, indices), structure)
@@ -44,7 +44,7 @@ def run_search(
     beam_size: int | tf.Tensor = 1,
     compact: bool = True,
 ) -> tuple[tf.Tensor, ...]:
-    """Runs a search, and removes sentences from the batch once they are done.
+    """Run a search, and remove sentences from the batch once they are done.
 
     Args:
         make_step: `(fixed, limits) -> step`, where `step(state)` returns the next state.
@@ -92,7 +92,7 @@ def run_search(
 
 
 def _open_shapes(structure: Any) -> Any:
-    """Returns the shape invariants of a loop, open in the first axis and in those of size 0."""
+    """Return the shape invariants of a loop, open in the first axis and in those of size 0."""
 
     def open_shape(tensor):
         sizes = tensor.shape.as_list()
@@ -108,6 +108,6 @@ def _any_live(state):
 
 
 def _most_live(state):
-    """Returns whether more than three quarters of the sentences are not done."""
+    """Return whether more than three quarters of the sentences are not done."""
     live = tf.reduce_sum(tf.cast(~state.done, tf.int32))
     return 4 * live > 3 * tf.shape(state.done)[0]

@@ -17,8 +17,8 @@ class _GreedyState(NamedTuple):
     truncated: tf.Tensor  # bool (B,)
     lengths: tf.Tensor  # int32 (B,)
     log_probs: tf.Tensor  # float32 (B,)
-    ids: tf.Tensor  # int32 (B, T); T is index, or num_steps where that is given
-    cache: Any  # the parts that steps change
+    ids: tf.Tensor  # int32 (B, T); T is num_steps if given, otherwise index
+    cache: Any  # the parts of the cache that each step changes
 
 
 def greedy_search(
@@ -32,16 +32,18 @@ def greedy_search(
     length_penalty: float | tf.Tensor = 0.6,
     num_steps: int | tf.Tensor | None = None,
 ) -> Hypotheses:
-    """Decodes the most probable token at each step, for any model with a decoding step.
+    """Decode by taking the most probable token at each step, with any model that can decode.
 
     Args:
         decode_step: `(token_ids (B,), index, cache) -> (logits (B, V), cache)`.
-        cache: The cache that `start_decoding` returned, see `TranslationModel`.
-        limits: int32 `(B,)`, the most tokens of each hypothesis without the end token, 0 or more.
+        cache: The cache that `start_decoding` returned; see `TranslationModel`.
+        limits: int32 `(B,)`, the maximum length of each hypothesis without the end token. A limit
+            of 0 is allowed.
         pad_id, bos_id, eos_id: Special token ids.
-        length_penalty: See `beam_score`. It only affects the scores.
-        num_steps: Size of the tensors that hold the ids, as XLA needs it: more than the largest
-            limit, and what `start_decoding` received. With None the tensors grow in each step.
+        length_penalty: See `beam_score`. The length penalty changes only the scores.
+        num_steps: The fixed size T of the ids, which XLA needs. `num_steps` must be greater than
+            every limit, and equal to the `num_steps` that `start_decoding` received. With None the
+            ids grow in each step.
 
     Returns:
         `Hypotheses` with n = 1.
@@ -94,9 +96,9 @@ def greedy_search(
         make_step, results_of, start, fixed, limits, pad_id, compact=compact
     )
     if compact:
-        # The last step of the longest sentence found its end and appended padding only.
+        # No sentence emits a token in the last step, so the last column holds only padding.
         ids = ids[:, : tf.maximum(tf.shape(ids)[1] - 1, 0)]
-    factors = lengths + tf.cast(~truncated, tf.int32)
-    scores = beam_score(log_probs, factors, length_penalty)
+    scored_lengths = lengths + tf.cast(~truncated, tf.int32)
+    scores = beam_score(log_probs, scored_lengths, length_penalty)
     fields = Hypotheses(ids, lengths, log_probs, scores, truncated)
     return Hypotheses(*(field[:, None] for field in fields))

@@ -49,7 +49,7 @@ class TranslationModel(Protocol):
         num_steps: int | tf.Tensor | None = None,
         beam_size: int | tf.Tensor | None = None,
     ) -> Cache:
-        """Encodes the source `(B, S)`, padded after the end token, once for all steps.
+        """Encode the source `(B, S)`, padded after the end token, once for all steps.
 
         `num_steps` are the steps to allocate the cache for, None for tensors that grow; `beam_size`
         is K, None in greedy search, where N = B.

@@ -32,7 +32,7 @@ class Hypotheses(NamedTuple):
 def append_ids(
     ids: tf.Tensor, token_ids: tf.Tensor, index: tf.Tensor, num_steps: int | tf.Tensor | None
 ) -> tf.Tensor:
-    """Appends the tokens of step `index`, `(…)`, to ids `(…, T)`, or writes them if T is fixed."""
+    """Append the tokens of step `index`, `(…)`, to ids `(…, T)`, or write them if T is fixed."""
     if num_steps is None:
         return tf.concat([ids, token_ids[..., None]], axis=-1)
     return tf.where(tf.range(num_steps) == index, token_ids[..., None], ids)
@@ -52,7 +52,7 @@ def output_limits(
 def beam_score(
     log_probs: tf.Tensor, lengths: tf.Tensor | int, length_penalty: tf.Tensor | float
 ) -> tf.Tensor:
-    """The score of hypotheses: `log_probs / ((5 + lengths) / 6) ** length_penalty`.
+    """Return the score of hypotheses: `log_probs / ((5 + lengths) / 6) ** length_penalty`.
 
     Wu et al. 2016, section 7, without the coverage penalty. Lengths count the end token if the
     hypothesis ended. A length penalty of 0 compares log-probabilities, 1 nearly their means.
@@ -61,7 +61,7 @@ def beam_score(
 
 
 def length_normalizer(lengths: tf.Tensor | int, length_penalty: tf.Tensor | float) -> tf.Tensor:
-    """The divisor of `beam_score`, float32 of the shape of `lengths`."""
+    """Return the divisor of `beam_score`, float32 of the shape of `lengths`."""
     return ((5.0 + tf.cast(lengths, tf.float32)) / 6.0) ** length_penalty
 
 
@@ -72,7 +72,7 @@ def require_possible(
     n_best: int | tf.Tensor = 1,
     beam_size: int | tf.Tensor = 1,
 ) -> None:
-    """Raises a `ValueError` for known values with which a search would silently be wrong."""
+    """Raise a `ValueError` for known values with which a search would silently be wrong."""
     limits, num_steps, length_penalty, n_best, beam_size = map(
         tf.get_static_value, (limits, num_steps, length_penalty, n_best, beam_size)
     )

@@ -33,7 +33,7 @@ def export_ctranslate2(
     quantization: str | None = None,
     max_length: int = 128,
 ) -> pathlib.Path:
-    """Writes a model as `path/VERSION`: CTranslate2's files, both tokenizers and the manifest.
+    """Write a model as `path/VERSION`: CTranslate2's files, both tokenizers and the manifest.
 
     Args:
         model: A model in any precision; its weights are read as float32.
@@ -57,7 +57,7 @@ def export_ctranslate2(
 
 
 def _specification(model, source_tokenizer, target_tokenizer, quantization, max_length):
-    """Makes the library's `TransformerSpec` of a model, filled, checked and quantized."""
+    """Make the library's `TransformerSpec` of a model, filled, checked and quantized."""
     try:
         from ctranslate2.specs import Activation, TransformerSpec
     except ImportError:

@@ -41,7 +41,7 @@ def version_folder(
     version: int | None = None,
     overwrite: bool = False,
 ) -> pathlib.Path:
-    """Returns the folder of a new version, which `atomic_folder` can write.
+    """Return the folder of a new version, which `atomic_folder` can write.
 
     TensorFlow Serving reads only folders named by a number, so it sees no incomplete version.
 
@@ -76,7 +76,7 @@ def version_folder(
 
 
 def manifest_path(folder: str | os.PathLike[str]) -> pathlib.Path:
-    """Returns the path of a manifest: beside the files of CTranslate2, else in a folder."""
+    """Return the path of a manifest: beside the files of CTranslate2, else in a folder."""
     inside, beside = (pathlib.Path(folder, *names) for names in ((EXTRA, MANIFEST), (MANIFEST,)))
     return beside if beside.is_file() and not inside.is_file() else inside
 
@@ -84,7 +84,7 @@ def manifest_path(folder: str | os.PathLike[str]) -> pathlib.Path:
 def write_manifest(
     folder: pathlib.Path, manifest: Mapping[str, Any] | None, subfolder: str = ""
 ) -> None:
-    """Writes the manifest of a version whose other files are complete.
+    """Write the manifest of a version whose other files are complete.
 
     It has the plain values given, versions of packages and the SHA-256 of each file. Its
     `subfolder` is `EXTRA`, or "" for beside the files.
@@ -103,7 +103,7 @@ def write_manifest(
 
 
 def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Any]:
-    """Reads the manifest of a version; without a usable one, raises a `ManifestError`."""
+    """Read the manifest of a version; without a usable one, raise a `ManifestError`."""
     path = manifest_path(folder)
     try:
         manifest = json.loads(path.read_bytes())
@@ -116,7 +116,7 @@ def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def verify_files(folder: str | os.PathLike[str]) -> list[str]:
-    """Returns a line for each file of a version that is not as its manifest says."""
+    """Return a line for each file of a version that is not as its manifest says."""
     try:
         expected = read_manifest(folder)["files"]
     except ManifestError as error:
@@ -137,13 +137,13 @@ def verify_files(folder: str | os.PathLike[str]) -> list[str]:
 
 
 def verify(folder: str | os.PathLike[str]) -> None:
-    """Raises a `ManifestError` unless every file of a version is as it was exported."""
+    """Raise a `ManifestError` unless every file of a version is as it was exported."""
     if problems := verify_files(folder):
         raise ManifestError(problems[0])
 
 
 def _entries(folder: pathlib.Path) -> Iterator[tuple[str, pathlib.Path]]:
-    """Yields all that is in a version but plain folders and its manifest, by relative path."""
+    """Yield all that is in a version but plain folders and its manifest, by relative path."""
     for path in sorted(folder.rglob("*")):
         # A link to a folder is not searched, so it counts as something that is there.
         if (path.is_symlink() or not path.is_dir()) and path != manifest_path(folder):

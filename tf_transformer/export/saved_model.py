@@ -23,7 +23,7 @@ def export_saved_model(
     manifest: Mapping[str, Any] | None = None,
     overwrite: bool = False,
 ) -> pathlib.Path:
-    """Writes a translator as `path/VERSION`, which is returned, and TensorFlow Serving's settings.
+    """Write a translator as `path/VERSION`, which is returned, and TensorFlow Serving's settings.
 
     Two processes that do the same write the same bytes, but for the time in the manifest. (Names of
     functions count up while a process lives, so a second export of one process has other bytes.)

@@ -31,7 +31,7 @@ _WARM_UP = ((1, 1), *((size, max(1, 32 // size)) for size in (1, 2, 4, 8, 16, 32
 
 
 def write_version_files(folder: pathlib.Path) -> None:
-    """Writes batching parameters and warm-up requests into the folder of a SavedModel.
+    """Write batching parameters and warm-up requests into the folder of a SavedModel.
 
     There are requests for every signature, whose inputs must all be string `(B,)`. Their texts are
     numbers, which reveal nothing of the training data.
@@ -57,7 +57,7 @@ def write_version_files(folder: pathlib.Path) -> None:
 
 
 def write_server_files(path: str | os.PathLike[str]) -> None:
-    """Writes what starts a server on a folder of versions, whose name is the model's.
+    """Write what starts a server on a folder of versions, whose name is the model's.
 
     A file that exists may have been changed by its owner, so it stays as it is.
     """

@@ -26,7 +26,7 @@ def translate_sentences(
     translate: Callable[[tf.RaggedTensor], Rows],
     limit: int,
 ) -> dict[str, tf.Tensor]:
-    """Translates texts that were split into sentences, and keeps their white space.
+    """Translate texts that were split into sentences, and keep their white space.
 
     `tokenize` makes token ids `(R, None)` of sentences, string `(R,)`; `translate` takes at most 64
     rows of them. A sentence of more than `limit` tokens is translated in chunks.
@@ -59,14 +59,14 @@ def translate_sentences(
 
 
 def between(translations: tf.Tensor, spaces: tf.Tensor) -> tf.Tensor:
-    """Returns what separates translations, given the white space between their sentences."""
+    """Return what separates translations, given the white space between their sentences."""
     # Chinese sentences touch; their translations should not, unless they are Chinese too.
     touches = (spaces == "") & ~tf.strings.regex_full_match(translations, _NO_SPACE_AFTER)
     return tf.where(touches, " ", spaces)
 
 
 def split_long(tokens: tf.RaggedTensor, limit: int) -> tuple[tf.RaggedTensor, tf.Tensor]:
-    """Splits rows `(R, None)` of more than `limit` tokens into chunks of like lengths.
+    """Split rows `(R, None)` of more than `limit` tokens into chunks of like lengths.
 
     Returns:
         The chunks in order, int32 `(C, None)`, and the index of each one's row, int64 `(C,)`. A row
@@ -82,7 +82,7 @@ def split_long(tokens: tf.RaggedTensor, limit: int) -> tuple[tf.RaggedTensor, tf
 
 
 def in_groups(rows: tf.RaggedTensor, translate: Callable[[tf.RaggedTensor], Rows]) -> Rows:
-    """Translates rows in groups of at most 64 of like lengths, so that memory is bounded."""
+    """Translate rows in groups of at most 64 of like lengths, so that memory is bounded."""
     order = tf.argsort(rows.row_lengths(), direction="DESCENDING", stable=True)
     num_groups = -(-tf.size(order) // _ROWS_TOGETHER)
 
@@ -108,7 +108,7 @@ def in_sentences(
     translate: Callable[[Iterator[str]], Iterator[list[Translation]]],
     within_lines: bool = True,
 ) -> Iterator[list[Translation]]:
-    """Translates texts, some of which are read ahead, sentence by sentence, in Python."""
+    """Translate texts, some of which are read ahead, sentence by sentence, in Python."""
     layouts: collections.deque = collections.deque()
 
     def sentences():

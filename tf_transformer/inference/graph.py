@@ -130,7 +130,7 @@ class ExportTranslator(tf.Module):
         )
 
     def signatures(self) -> dict[str, Callable]:
-        """Returns the signatures of its SavedModel."""
+        """Return the signatures of its SavedModel."""
         names = ("translate_nbest", "translate_document", "score", "align")
         functions = {"serving_default": self.translate} | {n: getattr(self, n) for n in names}
         return {name: function for name, function in functions.items() if function is not None}
@@ -152,7 +152,7 @@ class _Steps:
         self.beam = _function(_TEXT, *_BEAM)(functools.partial(self._texts, self._search_beam))
 
     def translate(self, text):
-        """The signature `serving_default`, with the one output that servers return flat."""
+        """Return the signature `serving_default`, with the one output that servers return flat."""
 
         def first_tokens(text):
             return self.source.first_tokens(text)[0]
@@ -170,7 +170,7 @@ class _Steps:
         return {"translation": tf.cond(several, in_sentences, whole)}
 
     def translate_nbest(self, text):
-        """The signature `translate_nbest`: the best hypotheses, best first."""
+        """Return the signature `translate_nbest`: the best hypotheses, best first."""
         beam_size = self._settings.beam_size
         n_best = beam_size if beam_size > 1 else min(4, self.target.tokenizer.vocab_size)
         found = self.beam(text, n_best, self._settings.length_penalty, n_best)
@@ -179,11 +179,11 @@ class _Steps:
         return {**outputs, "truncated": truncated}
 
     def translate_document(self, text):
-        """The signature `translate_document`: texts of any length, sentence by sentence."""
+        """Return the signature `translate_document`: texts of any length, sentence by sentence."""
         return self._translate_sentences(split_sentences(text), self.source.all_tokens)
 
     def _texts(self, search, text, *options):
-        """The texts that a search finds, with their numbers: see `detokenize`."""
+        """Return the texts that a search finds, with their numbers: see `detokenize`."""
         source_ids, limits, source_truncated = self.tokenize(text)
         return self.detokenize(search(source_ids, limits, *options), source_truncated)
 
@@ -192,7 +192,7 @@ class _Steps:
         return translate_sentences(sentences, tokenize, self._translate_rows, limit)
 
     def _translate_rows(self, tokens):
-        """The best translations of rows of tokens, and whether each was truncated."""
+        """Return the best translations of rows of tokens, and whether each was truncated."""
         source_ids, limits = self._search_inputs(tokens)
         beam_size, length_penalty = self._settings.beam_size, self._settings.length_penalty
         if beam_size == 1:
@@ -227,7 +227,7 @@ class _Steps:
         return _function(*SEARCH_SPECS)(greedy), _function(*_SOURCE, *_BEAM)(beam)
 
     def _search(self, is_fixed, source_ids, limits, beam_size, length_penalty, n_best=1):
-        """The fields of `Hypotheses`, by greedy search where `beam_size` is None."""
+        """Return the fields of `Hypotheses`, by greedy search where `beam_size` is None."""
         model, tokenizer = self._model, self.target.tokenizer
         num_steps = None
         if is_fixed:  # XLA needs to know the most steps from the shape
@@ -241,7 +241,7 @@ class _Steps:
         return beam_search(model.decode_step, cache, limits, **options)._asdict()
 
     def detokenize(self, hypotheses, source_truncated):
-        """The texts of hypotheses, the fields `(B, n)` of `Hypotheses`, and what is known of them.
+        """Return the texts of `Hypotheses` with their scores and lengths, and what is truncated.
 
         Only the best of several hypotheses with the same text, in other subwords, is kept.
         """
@@ -272,7 +272,7 @@ def _function(*specs):
 
 
 def _require_fit(model, source_tokenizer, target_tokenizer, search):
-    """Raises a `ValueError` where model, tokenizers and search do not go together."""
+    """Raise a `ValueError` where model, tokenizers and search do not go together."""
     config = getattr(model, "config", None)
     for side, tokenizer in (("source", source_tokenizer), ("target", target_tokenizer)):
         for of_model, name in ((f"{side}_vocab_size", "vocab_size"), ("pad_id", "pad_id")):
@@ -293,7 +293,7 @@ def _require_fit(model, source_tokenizer, target_tokenizer, search):
 
 
 def require_search(beam_size: int, length_penalty: float, vocab_size: int) -> None:
-    """Raises a `ValueError` unless a vocabulary can be searched with these values."""
+    """Raise a `ValueError` unless a vocabulary can be searched with these values."""
     largest = min(_LARGEST_BEAM, vocab_size)
     if not 1 <= beam_size <= largest:
         raise InputError(f"beam_size must be from 1 to {largest}; received {beam_size}.")

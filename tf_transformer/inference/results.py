@@ -46,7 +46,7 @@ class TargetProbability(NamedTuple):
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> "TargetProbability":
-        """Makes one of what the signature `score` returns for a pair."""
+        """Make one of what the signature `score` returns for a pair."""
         return cls(*(row[name] for name in cls._fields))
 
 
@@ -67,7 +67,7 @@ class AlignedPair(NamedTuple):
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> "AlignedPair":
-        """Makes one of what the signature `align` returns for a pair, without padding."""
+        """Make one of what the signature `align` returns for a pair, without padding."""
         sources, targets = row["source_subwords"], row["target_subwords"]
         num_sources, num_targets = row["source_lengths"], row["target_lengths"]
         # Without any target there is no row that tells the number of columns.
@@ -77,13 +77,13 @@ class AlignedPair(NamedTuple):
 
 
 def rows_of(outputs: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Returns the outputs of a signature, by name, for each text of its batch."""
+    """Return the outputs of a signature, by name, for each text of its batch."""
     rows = zip(*outputs.values(), strict=True)
     return [dict(zip(outputs, row, strict=True)) for row in rows]
 
 
 def as_lists(array: np.ndarray) -> list:
-    """Returns an array as nested lists, in which bytes are text; matrices of numbers stay."""
+    """Return an array as nested lists, in which bytes are text; matrices of numbers stay."""
     if array.dtype != object:
         return array.tolist() if array.ndim < 3 else list(array)
     decode = np.vectorize(lambda text: text.decode("utf-8", "replace"), otypes=[object])

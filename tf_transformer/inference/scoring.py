@@ -28,17 +28,17 @@ class Alignment(NamedTuple):
 
 
 def default_alignment(num_layers: int) -> Alignment:
-    """Returns the last layer but one, which aligns best as a rule (Garg et al. 2019)."""
+    """Return the last layer but one, which aligns best as a rule (Garg et al. 2019)."""
     return Alignment(max(num_layers - 2, 0))
 
 
 def can_score(model: TranslationModel) -> bool:
-    """Returns whether a model can be called with source and target, as in training."""
+    """Return whether a model can be called with source and target, as in training."""
     return "training" in _call_arguments(model)
 
 
 def can_align(model: TranslationModel, *readers: TextReader) -> bool:
-    """Returns whether the model has attention scores and the tokenizers have `id_to_string`."""
+    """Return whether the model has attention scores and the tokenizers have `id_to_string`."""
     are_readable = all(hasattr(reader.tokenizer, "id_to_string") for reader in readers)
     return are_readable and "return_attention_scores" in _call_arguments(model)
 
@@ -61,7 +61,7 @@ class TeacherForcing:
         self._target = target
 
     def score(self, source: tf.Tensor, target: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Computes the probability of each target.
+        """Compute the probability of each target.
 
         Returns:
             `log_prob` float32 `(B,)`, `num_tokens` int32 `(B,)` and `truncated` bool `(B,)`, see
@@ -81,7 +81,7 @@ class TeacherForcing:
     def align(
         self, source: tf.Tensor, target: tf.Tensor, alignment: Alignment | None = None
     ) -> dict[str, tf.Tensor]:
-        """Computes how much each token of the target attends to each of the source.
+        """Compute how much each token of the target attends to each of the source.
 
         Returns:
             What `attend` returns first, and the `attention` of `alignment` (None for
@@ -101,7 +101,7 @@ class TeacherForcing:
     def attend(
         self, source: tf.Tensor, target: tf.Tensor
     ) -> tuple[dict[str, tf.Tensor], list[tf.Tensor]]:
-        """Computes the attention of every layer to the source.
+        """Compute the attention of every layer to the source.
 
         Returns:
             `source_subwords` string `(B, S)`, the end last, and `target_subwords` string `(B, T)`,

@@ -80,12 +80,12 @@ _AFTER_ORDINAL = _any_of(
 
 
 def _keep(before: str, after: str = "") -> tuple[str, bytes]:
-    """A rule by which no sentence ends between two patterns."""
+    """Return a rule by which no sentence ends between two patterns."""
     return f"({before})({after})", rb"\1" + _KEEP + rb"\2"
 
 
 def _end(before: str, after: str, space: str = f"{_W}+") -> tuple[str, bytes]:
-    """A rule by which a sentence ends between two patterns."""
+    """Return a rule by which a sentence ends between two patterns."""
     return f"({before})({space})({after})", rb"\1" + _MARK + rb"\2" + _MARK + rb"\3"
 
 
@@ -140,7 +140,7 @@ class Sentences(NamedTuple):
 
 
 def split_sentences(text: tf.Tensor, within_lines: bool = True) -> Sentences:
-    """Splits texts into sentences.
+    """Split texts into sentences.
 
     A sentence ends at a line break; after `.`, `!`, `?`, `…` and their like in other scripts where
     white space and then an upper-case letter, a letter of a script without case or a digit follow;
@@ -177,7 +177,7 @@ def has_several(text: tf.Tensor) -> tf.Tensor:
 
 
 def parts_of(texts: Sequence[str], within_lines: bool = True) -> list[list[tuple[str, str]]]:
-    """Returns each text's sentences by `split_lines`, one at least, each with what follows."""
+    """Return each text's sentences by `split_lines`, one at least, each with what follows."""
     if not (within_lines and any(map(_MAY_BE_SEVERAL.search, texts))):
         lines = (text.split("\n") for text in texts)
         return [[*((line, "\n") for line in others), (last, "")] for *others, last in lines]

@@ -21,7 +21,7 @@ def translate_in_order(
     batch_size: int,
     threads: int,
 ) -> Iterator[T]:
-    """Translates any number of texts in parallel batches, and yields in the texts' order.
+    """Translate any number of texts in parallel batches, and yield in the texts' order.
 
     Args:
         texts: The texts, or tuples of texts, of which a few batches are read ahead.
@@ -60,7 +60,7 @@ def _length(row: str | tuple[str, ...]) -> int:
 
 
 def num_cores() -> int:
-    """Returns the cores that this process may use, a container's share of them rounded up."""
+    """Return the cores that this process may use, a container's share of them rounded up."""
     cores = os.cpu_count() or 1
     if hasattr(os, "sched_getaffinity"):  # not on macOS
         cores = len(os.sched_getaffinity(0))

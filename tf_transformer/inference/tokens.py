@@ -7,7 +7,7 @@ from tf_transformer.tokenizers import GraphTokenizer
 
 
 def valid_utf8(text: tf.Tensor) -> tf.Tensor:
-    """Replaces bytes that are not UTF-8 by U+FFFD in texts, string `(B,)`."""
+    """Replace bytes that are not UTF-8 by U+FFFD in texts, string `(B,)`."""
     return tf.strings.unicode_transcode(text, "UTF-8", "UTF-8", errors="replace")
 
 
@@ -25,19 +25,19 @@ class TextReader:
         self._folds_capitals = folds_capitals
 
     def all_tokens(self, text: tf.Tensor) -> tf.RaggedTensor:
-        """Returns int32 ids `(B, None)` of texts, string `(B,)`."""
+        """Return int32 ids `(B, None)` of texts, string `(B,)`."""
         text = tf.where(tf.strings.regex_full_match(text, r"[\p{Z}\p{Cc}\p{Cf}]*"), "", text)
         return self.tokenizer.tokenize(fold_capitals(text) if self._folds_capitals else text)
 
     def first_tokens(self, text: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
-        """Returns ids `(B, None)` that leave space for the end, and whether more were dropped."""
+        """Return ids `(B, None)` that leave space for the end, and whether more were dropped."""
         tokens = self.all_tokens(text)
         return tokens[:, : self.max_tokens], tokens.row_lengths() > self.max_tokens
 
     def with_end(self, tokens: tf.RaggedTensor) -> tf.RaggedTensor:
-        """Appends the end token to rows of ids."""
+        """Append the end token to rows of ids."""
         return tf.concat([tokens, tf.fill([tokens.nrows(), 1], self.tokenizer.eos_id)], axis=1)
 
     def padded(self, tokens: tf.RaggedTensor) -> tf.Tensor:
-        """Pads rows of ids to int32 `(B, S)`."""
+        """Pad rows of ids to int32 `(B, S)`."""
         return tokens.to_tensor(self.tokenizer.pad_id)

@@ -64,7 +64,7 @@ class Translator:
         search: Search | None = None,
         **options: Any,
     ) -> "Translator":
-        """Makes a translator of a model in memory; it always uses the model's present weights.
+        """Make a translator of a model in memory; it always uses the model's present weights.
 
         The arguments are those of `ExportTranslator`, the options are `xla` and `threads`.
         """
@@ -73,7 +73,7 @@ class Translator:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], **options: Any) -> "Translator":
-        """Loads a SavedModel.
+        """Load a SavedModel.
 
         Args:
             path: A version such as `saved_models/de_en/1`, or the folder, for its highest version.
@@ -112,7 +112,7 @@ class Translator:
         beam_size: int | None = None,
         length_penalty: float | None = None,
     ) -> str | list[str]:
-        """Translates; each sentence of a text is translated on its own.
+        """Translate; each sentence of a text is translated on its own.
 
         Line breaks and the white space between sentences stay as they are. A sentence of more than
         `max_length` tokens is truncated; `stream` says so, and `document` does not truncate.
@@ -132,7 +132,7 @@ class Translator:
         return [best.text for (best,) in found]
 
     def document(self, texts: str | Iterable[str]) -> str | list[str]:
-        """Translates texts of any length, sentence by sentence, with the search as exported.
+        """Translate texts of any length, sentence by sentence, with the search as exported.
 
         White space and line breaks between sentences stay as they are, and a sentence of more than
         `max_length` tokens is translated in chunks.
@@ -143,7 +143,7 @@ class Translator:
         return [text.decode("utf-8") for text in found["translation"].numpy()]
 
     def n_best(self, texts: Iterable[str], n_best: int, **options: Any) -> list[list[Translation]]:
-        """Finds the best translations of each text, best first, no text twice.
+        """Find the best translations of each text, best first, no text twice.
 
         A text is searched as a whole: a model that has learned from single sentences may translate
         only the first of several. Fewer than `n_best` are returned where the search found no more.
@@ -163,7 +163,7 @@ class Translator:
         beam_size: int | None = None,
         length_penalty: float | None = None,
     ) -> Iterator[list[Translation]]:
-        """Translates any number of texts, in their order and in bounded memory.
+        """Translate any number of texts, in their order and in bounded memory.
 
         Args:
             texts: Strings.
@@ -200,7 +200,7 @@ class Translator:
     def score(
         self, sources: Iterable[str], targets: Iterable[str], batch_size: int = 64
     ) -> list[TargetProbability]:
-        """Computes the probability of given translations, in the subwords of the tokenizer.
+        """Compute the probability of given translations, in the subwords of the tokenizer.
 
         A search may have found the same text in others, with another probability.
 
@@ -217,7 +217,7 @@ class Translator:
     def align(
         self, sources: Iterable[str], targets: Iterable[str], batch_size: int = 64
     ) -> list[AlignedPair]:
-        """Computes how much each token of given translations attends to each of their sources.
+        """Compute how much each token of given translations attends to each of their sources.
 
         `visualization.plot_alignment` draws one. Arguments and errors are those of `score`.
         """
@@ -237,7 +237,7 @@ class Translator:
         return list(translate_in_order(pairs, run_batch, batch_size, self._threads))
 
     def _translate(self, texts, n_best, batch_size, beam_size, length_penalty):
-        """Translates one batch; returns lists of `Translation`."""
+        """Translate one batch; return lists of `Translation`."""
         batch = _constant(texts)
         if self._compiled:
             with self._compiling:
@@ -262,7 +262,7 @@ def run_in_callers_thread() -> None:
 
 
 def _translations(found: dict[str, tf.Tensor]) -> list[list[Translation]]:
-    """Makes Python objects of the tensors that a search returns."""
+    """Make Python objects of the tensors that a search returns."""
     found = {name: tensor.numpy().tolist() for name, tensor in found.items()}
     columns = ("translations", "scores", "log_probs", "lengths", "truncated")
     rows = zip(*(found[name] for name in columns), strict=True)
@@ -280,7 +280,7 @@ def _translations(found: dict[str, tf.Tensor]) -> list[list[Translation]]:
 
 
 def _require_process_of_tensorflow() -> None:
-    """Raises in a forked process, in which TensorFlow would wait for threads forever."""
+    """Raise in a forked process, in which TensorFlow would wait for threads forever."""
     global _process_of_tensorflow
     _process_of_tensorflow = _process_of_tensorflow or os.getpid()
     if _process_of_tensorflow != os.getpid():
@@ -291,7 +291,7 @@ def _require_process_of_tensorflow() -> None:
 
 
 def _checked(texts: Iterable[str]) -> Iterator[str]:
-    """Raises for a str, whose characters would be translated one by one, and after a fork."""
+    """Raise for a str, whose characters would be translated one by one, and after a fork."""
     _require_process_of_tensorflow()
     if isinstance(texts, str | bytes):
         raise TypeError(f"texts must be a list of str; received {type(texts).__name__}.")

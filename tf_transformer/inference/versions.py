@@ -13,7 +13,7 @@ class SavedModelError(InputError):
 
 
 def versions(path: str | os.PathLike[str]) -> list[int]:
-    """Returns the version numbers in a folder such as `saved_models/NAME`, ascending."""
+    """Return the version numbers in a folder such as `saved_models/NAME`, ascending."""
     folder = pathlib.Path(path)
     if not folder.is_dir():
         return []
@@ -21,7 +21,7 @@ def versions(path: str | os.PathLike[str]) -> list[int]:
 
 
 def find_saved_model(path: str | os.PathLike[str]) -> pathlib.Path:
-    """Finds the SavedModel at `path`: `path` itself, or the highest version in it.
+    """Find the SavedModel at `path`: `path` itself, or the highest version in it.
 
     Raises:
         SavedModelError: There is no SavedModel.

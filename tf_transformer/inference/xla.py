@@ -14,7 +14,7 @@ _SHORTEST = 16  # tokens; shorter sources are padded to it
 
 
 def compiled_search(module: Any, beam_size: int, n_best: int) -> Callable:
-    """Returns the search of a translator for one beam size; XLA compiles it when it is called.
+    """Return the search of a translator for one beam size; XLA compiles it when it is called.
 
     It takes `(text (B,), length_penalty, batch_size)` and returns what `module.beam` does. Batches
     are padded to one of few shapes, of at most `batch_size` rows: XLA compiles for each of them.
@@ -52,6 +52,6 @@ def compiled_search(module: Any, beam_size: int, n_best: int) -> Callable:
 
 
 def _power_of_two(size):
-    """Returns the smallest power of two that is not less than an int32 scalar tensor."""
+    """Return the smallest power of two that is not less than an int32 scalar tensor."""
     powers = tf.constant([1 << exponent for exponent in range(31)])
     return powers[tf.searchsorted(powers, size[None])[0]]

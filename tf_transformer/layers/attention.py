@@ -73,12 +73,12 @@ class MultiHeadAttention(Layer):
         return output if weights is None else (output, weights)
 
     def _project(self, query: Tensor, context: Tensor) -> list[Tensor]:
-        """Queries `(B, H, T, d_k)`, and keys and values `(B, H, S, d_k)`."""
+        """Return queries `(B, H, T, d_k)`, and keys and values `(B, H, S, d_k)`."""
         queries = self._heads(self.query_projection, query, 1)
         return queries + self._heads(self.key_value_projection, context, 2)
 
     def _mask(self, mask: Tensor | None, query: Tensor, context: Tensor) -> Tensor | None:
-        """The mask of rank 4 that is applied to the scores of query and context, or None."""
+        """Return the mask of rank 4 that is applied to the scores of query and context, or None."""
         sizes = query.shape[0], self.num_heads, query.shape[1], context.shape[1]
         return None if mask is None else expand_mask(mask, sizes)
 
@@ -99,19 +99,19 @@ class MultiHeadAttention(Layer):
         return ops.split(by_head, parts, axis=1)
 
     def _attend(self, queries, keys, values, mask, training, return_weights):
-        """The output `(B, T, D)`, and the weights `(B, H, T, S)`, or None if they are not asked."""
+        """Return the output `(B, T, D)`, and the weights `(B, H, T, S)` or None."""
         bias = None if mask is None else attention_bias(mask, self.compute_dtype)
         heads, weights = self._weigh(queries, self._scaled(keys), values, bias, training)
         return self._join(heads), weights if return_weights else None
 
     def _join(self, heads: Tensor) -> Tensor:
-        """The output `(B, T, D)` of the heads `(B, H, T, d_k)`."""
+        """Return the output `(B, T, D)` of the heads `(B, H, T, d_k)`."""
         batch_size, _, length, _ = ops.shape(heads)
         joined = ops.reshape(ops.transpose(heads, (0, 2, 1, 3)), (batch_size, length, self.d_model))
         return on_rows(self.output_projection, joined)
 
     def _weigh(self, queries, scaled_keys, values, bias, training):
-        """The weighted values `(…, T, d_k)`, and the weights `(…, T, S)`."""
+        """Return the weighted values `(…, T, d_k)`, and the weights `(…, T, S)`."""
         weights = softmax(self._scores(queries, scaled_keys, bias))
         return ops.matmul(self.dropout(weights, training=training), values), weights
 
@@ -120,7 +120,7 @@ class MultiHeadAttention(Layer):
         return scores if bias is None else scores + bias
 
     def _step_heads(self, projected: Tensor, parts: int, beams: Tensor | None) -> list[Tensor]:
-        """Splits the rows `(N, parts * D)` of a decoding step into `parts` `(B, H, K, d_k)`."""
+        """Split the rows `(N, parts * D)` of a decoding step into `parts` `(B, H, K, d_k)`."""
         heads, width = parts * self.num_heads, self.d_model // self.num_heads
         if beams is None:
             by_head = ops.reshape(projected, (-1, heads, 1, width))
@@ -130,7 +130,7 @@ class MultiHeadAttention(Layer):
         return ops.split(by_head, parts, axis=1) if parts > 1 else [by_head]
 
     def _step_output(self, heads: Tensor, beams: Tensor | None) -> Tensor:
-        """The output `(N, D)` of the heads `(B, H, K, d_k)` of a decoding step."""
+        """Return the output `(N, D)` of the heads `(B, H, K, d_k)` of a decoding step."""
         if beams is not None:
             heads = ops.transpose(heads, (0, 2, 1, 3))
         return self.output_projection(ops.reshape(heads, (-1, self.d_model)))
@@ -161,7 +161,7 @@ class GlobalSelfAttention(MultiHeadAttention):
         return self._heads(self.query_key_value_projection, query, 3)
 
     def _append(self, x, keys, values, step):
-        """The queries of the rows `x` `(N, D)`, and the KV cache with their keys and values."""
+        """Return the queries of the rows `x` `(N, D)`, and the KV cache with the new position."""
         projected = self.query_key_value_projection(x)
         queries, new_keys, new_values = self._step_heads(projected, 3, step.beams)
         keys = step.append(keys, self._scaled(new_keys))

@@ -38,14 +38,14 @@ class Layer(keras.layers.Layer):
 
 
 def built(layer: keras.Layer, *shapes: Shape) -> keras.Layer:
-    """Builds a layer that is not built yet, such as one that is shared, and returns it."""
+    """Build a layer that is not built yet, such as one that is shared, and return it."""
     if not layer.built:
         layer.build(*shapes)
     return layer
 
 
 def on_rows(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    """Applies a position-wise function to `(..., D)` as to a matrix `(N, D)`: returns `(..., E)`.
+    """Apply a position-wise function to `(..., D)` as to a matrix `(N, D)`: returns `(..., E)`.
 
     TensorFlow runs a product with a rank-2 matrix, its bias and its activation as one operation;
     with rank 3 it needs four or more.

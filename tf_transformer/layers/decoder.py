@@ -58,13 +58,13 @@ class DecoderLayer(TransformerLayer):
         return (x, self_weights, cross_weights) if return_attention_scores else x
 
     def start_decoding(self, context: Tensor, attention_mask: None = None) -> tuple[Tensor, ...]:
-        """Returns the context `(B, S, D)`, and its keys and values for `decode_step`."""
+        """Return the context `(B, S, D)`, and its keys and values for `decode_step`."""
         return context, *self.cross_attention.start_decoding(context)
 
     def decode_step(
         self, x: Tensor, history: tuple[Tensor, Tensor], source: tuple[Any, ...], step: DecodingStep
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """Computes the newest position of each hypothesis.
+        """Compute the newest position of each hypothesis.
 
         Takes the rows `x` `(N, D)`, the KV cache `history`, and of the source the keys and values
         `(B, H, S, d_k)` and the bias `(B, 1, 1, S)` that masks its padding. Returns the output
@@ -89,7 +89,7 @@ class DecodingStack(LayerStack):
         beam_size: Int | None = None,
         attention_mask: Tensor | None = None,
     ) -> Cache:
-        """Computes what depends on the context `(B, S, D)` alone, and an empty KV cache.
+        """Compute what depends on the context `(B, S, D)` alone, and an empty KV cache.
 
         `cross_attention_mask` `(B, 1, S)` says where decoding may attend to, `attention_mask` what
         a context that is a prefix sees of itself. The rest is as in `Transformer.start_decoding`.
@@ -103,7 +103,7 @@ class DecodingStack(LayerStack):
         return cache
 
     def decode_step(self, x: Tensor, index: Int, cache: Cache) -> tuple[Tensor, Cache]:
-        """Computes hidden states `(N, D)` from the inputs `(N, D)` at position `index`.
+        """Compute hidden states `(N, D)` from the inputs `(N, D)` at position `index`.
 
         Takes the cache of `start_decoding` or of the previous step; returns that of the next, too.
         """

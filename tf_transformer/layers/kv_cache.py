@@ -14,7 +14,7 @@ Cache = dict[str, dict[str, Tensor]]
 def empty_cache(
     layers: Sequence[Any], batch_size: Int, dtype: str, num_steps: Int | None, beam_size: Int | None
 ) -> Cache:
-    """Returns the cache of `Transformer.start_decoding`, without a source.
+    """Return the cache of `Transformer.start_decoding`, without a source.
 
     The layers have `num_heads` and `d_model`; `dtype` is that of keys and values.
     """
@@ -56,7 +56,7 @@ class DecodingStep(NamedTuple):
 
     @classmethod
     def at(cls, index: Int, cache: Cache, dtype: str) -> Self:
-        """Returns the step at the newest position `index`; `dtype` is that of the scores."""
+        """Return the step at the newest position `index`; `dtype` is that of the scores."""
         steps, beams = cache["constants"].get("steps"), cache["constants"].get("beams")
         if beams is None:
             if steps is None:
@@ -79,7 +79,7 @@ class DecodingStep(NamedTuple):
         return cls(beams, ancestors, attention_bias(mask, dtype), is_newest)
 
     def append(self, cached: Tensor, new: Tensor) -> Tensor:
-        """Appends the newest position `(B, H, K, d_k)` to cached keys or values.
+        """Append the newest position `(B, H, K, d_k)` to cached keys or values.
 
         These are `(B, H, t * K, d_k)`; the result has K more, unless their size is fixed.
         """

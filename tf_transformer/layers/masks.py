@@ -12,7 +12,7 @@ from tf_transformer.layers.base import Int, Shape, Tensor
 
 
 def attention_bias(mask: Tensor, dtype: str) -> Tensor:
-    """Turns a mask into a bias of the scores: 0 where true, a large negative number elsewhere.
+    """Turn a mask into a bias of the scores: 0 where true, a large negative number elsewhere.
 
     The number is finite and fits `dtype`: a query that may attend to nothing attends to everything
     equally, where minus infinity would give NaN.
@@ -22,12 +22,12 @@ def attention_bias(mask: Tensor, dtype: str) -> Tensor:
 
 
 def softmax(scores: Tensor) -> Tensor:
-    """Applies softmax over the keys; a single key, about which Keras would warn, has weight 1."""
+    """Apply softmax over the keys; a single key, about which Keras would warn, has weight 1."""
     return ops.ones_like(scores) if scores.shape[-1] == 1 else ops.softmax(scores, axis=-1)
 
 
 def expand_mask(mask: Tensor, scores_shape: Shape) -> Tensor:
-    """Gives an attention mask the axes of attention scores `(B, H, T, S)`; returns a bool tensor.
+    """Give an attention mask the axes of attention scores `(B, H, T, S)`; return a bool tensor.
 
     The mask is bool or integer (0 and 1), `(T, S)`, `(B, T, S)` or `(B, H, T, S)`, where an axis
     may have size 1. A TypeError refuses a float mask, a ValueError one that does not broadcast to

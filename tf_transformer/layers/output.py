@@ -67,7 +67,7 @@ class OutputProjection(Layer):
         return logits if bias is None else logits + bias
 
     def kernel_and_bias(self) -> tuple[Tensor, Tensor | None]:
-        """Returns the kernel `(D, V)` and the bias `(V,)` or None, float32."""
+        """Return the kernel `(D, V)` and the bias `(V,)` or None, float32."""
         if self.embedding is None:
             return ops.cast(self.kernel, "float32"), ops.cast(self.bias, "float32")
         if self.embedding.quantization_mode is None:
@@ -77,20 +77,20 @@ class OutputProjection(Layer):
         return ops.transpose(ops.cast(matrix, "float32")), None
 
     def start_decoding(self, num_steps: Int | None = None) -> dict[str, Tensor]:
-        """Returns constants of a cache: a tied matrix, transposed once; XLA does so by itself."""
+        """Return constants of a cache: a tied matrix, transposed once; XLA does so by itself."""
         if self.embedding is None or num_steps is not None:
             return {}
         return {"output_kernel": self.kernel_and_bias()[0]}
 
     def decode_step(self, hidden: Tensor, constants: dict[str, Tensor]) -> Tensor:
-        """Returns the logits `(N, V)` of hidden states `(N, D)`, given a cache's constants."""
+        """Return the logits `(N, V)` of hidden states `(N, D)`, given a cache's constants."""
         if "output_kernel" not in constants:
             return self(hidden)
         return ops.matmul(ops.cast(hidden, "float32"), constants["output_kernel"])
 
 
 def token_statistics(labels: Tensor, logits: Tensor, pad_id: int) -> Tensor:
-    """Returns the statistics of labels, given logits.
+    """Return the statistics of labels, given logits.
 
     With `p` the softmax, the gradients are `[label] - p` of the first score and
     `[neither label nor padding] / (V - 2) - p` of the second. Both reuse the exponentials of the
@@ -123,7 +123,7 @@ def projected_token_statistics(
     pad_id: int,
     logits_at_once: int = LOGITS_AT_ONCE,
 ) -> Tensor:
-    """Returns the statistics of labels for the logits `hidden @ kernel + bias`, chunk by chunk.
+    """Return the statistics of labels for the logits `hidden @ kernel + bias`, chunk by chunk.
 
     Statistics and gradients equal those of `token_statistics`, without all logits in memory. Logits
     are recomputed for the gradient (Chen et al. 2016), so that this product and its gradients take
@@ -147,7 +147,7 @@ def projected_token_statistics(
         return ops.reshape(rows, (num_parts, part_size, rows.shape[1]))
 
     def loop(step, table, *others):
-        """Replaces each part `(size, E)` of a table by what a step makes of it.
+        """Replace each part `(size, E)` of a table by what a step makes of it.
 
         Each part is read from the table into which the one before was written, so that it waits
         for it; a loop is free to run its rounds side by side, with all their logits in memory.
@@ -191,8 +191,9 @@ def projected_token_statistics(
 
 
 def _statistics(labels, logits, pad_id):
-    """The statistics `(R, 3)` of labels `(R,)` and logits `(R, V)`, and the parts of their softmax:
-    the exponentials `(R, V)` and their totals `(R, 1)`.
+    """Return the statistics `(R, 3)` of labels `(R,)`, and the parts of the softmax of the logits.
+
+    The parts are the exponentials `(R, V)` and their totals `(R, 1)`.
     """
     # Without an initial value Keras refuses a batch without a token.
     largest = ops.max(logits, axis=-1, keepdims=True, initial=-math.inf)
@@ -207,7 +208,7 @@ def _statistics(labels, logits, pad_id):
 
 
 def _slopes(labels, exponentials, totals, upstream, pad_id):
-    """The gradient of the logits, `(R, V)`, given that of their statistics, `(R, 3)`."""
+    """Return the gradient of the logits, `(R, V)`, given that of their statistics, `(R, 3)`."""
     upstream = upstream * _is_real(labels, pad_id)
     of_label, of_others = upstream[:, 0], upstream[:, 1]
     both = (of_label + of_others) / totals[:, 0]

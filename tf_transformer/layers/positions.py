@@ -13,7 +13,7 @@ from tf_transformer.layers.base import Int, Layer, Shape, Tensor, built
 def sinusoidal_positions(
     length: Int, d_model: int, offset: Int = 0, dtype: str = "float32"
 ) -> Tensor:
-    """Returns sinusoidal position encodings `(length, D)`, sine and cosine interleaved.
+    """Return sinusoidal position encodings `(length, D)`, sine and cosine interleaved.
 
     `PE(p, 2i) = sin(p / 10000^(2i/d))`, `PE(p, 2i+1) = cos(p / 10000^(2i/d))`
     (Vaswani et al. 2017, section 3.5). Computed on the fly, so there is no maximum length.
@@ -27,7 +27,7 @@ def sinusoidal_positions(
 
 
 def _encode_positions(positions: Tensor, d_model: int, dtype: str) -> Tensor:
-    """The encodings `(…, D)` of positions `(…)`."""
+    """Return the encodings `(…, D)` of positions `(…)`."""
     exponents = np.arange(d_model) // 2 * 2 / d_model
     frequencies = (10000.0**-exponents).astype("float32")
     # cos(x) = sin(x + pi/2): one sine for both keeps the graph of a decoding step small.
@@ -120,7 +120,7 @@ class PositionalEmbedding(Layer):
 def token_embedding(
     vocab_size: int, d_model: int, dtype: Any = None, name: str = "embedding"
 ) -> keras.layers.Embedding:
-    """An embedding matrix of tokens or positions, which can also project to logits.
+    """Return an embedding matrix of tokens or positions, which can also project to logits.
 
     Rows start with standard deviation `d_model^-0.5`: times `sqrt(d_model)` those of tokens have
     the scale of the positions, and a normalised hidden state gives logits of standard deviation 1.

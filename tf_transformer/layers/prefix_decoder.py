@@ -76,7 +76,7 @@ class PrefixLayer(EncoderLayer):
         prefix: tuple[Tensor, Tensor, Tensor],
         step: DecodingStep,
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """Computes the newest position of each hypothesis, as `PrefixSelfAttention`."""
+        """Compute the newest position of each hypothesis, as `PrefixSelfAttention`."""
         attended, *history = self.self_attention.decode_step(
             self.self_residual.pre(x), history, prefix, step
         )

@@ -113,7 +113,7 @@ class RecurrentStack(keras.layers.Layer):
     def step(
         self, x: Tensor, states: States, factors: list[Tensor] | None = None
     ) -> tuple[Tensor, States]:
-        """Runs one step of all layers: the top layer's state `(N, D)`, and all states after it.
+        """Run one step of all layers: the top layer's state `(N, D)`, and all states after it.
 
         Takes inputs `(N, E)` and the states before the step; other entries are ignored. `factors`
         `(N, D)` multiply what each layer but the first reads, such as dropout drawn before a loop.
@@ -128,7 +128,7 @@ class RecurrentStack(keras.layers.Layer):
         return x, last
 
     def top(self, states: States) -> Tensor:
-        """Returns the top layer's state `(N, D)`."""
+        """Return the top layer's state `(N, D)`."""
         return states[f"h{len(self.layers) - 1}"]
 
     def _names(self, index: int) -> list[str]:
@@ -163,7 +163,7 @@ class Maxout(Layer):
 def over_time(
     step: Callable, state: list[Tensor], inputs: Tensor, dtype: str
 ) -> tuple[Tensor, Tensor]:
-    """Runs a step with attention at each position of `(B, T, E)`, from the states `(B, D)` on.
+    """Run a step with attention at each position of `(B, T, E)`, from the states `(B, D)` on.
 
     A step is `(inputs (B, E), state) -> outputs (B, F), weights (B, S), state`; returned are the
     outputs `(B, T, F)` and the weights `(B, T, S)`. All these tensors have one dtype.

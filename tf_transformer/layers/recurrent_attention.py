@@ -10,7 +10,7 @@ from tf_transformer.layers.masks import attention_bias, expand_mask, softmax
 
 
 def _expand_mask(mask: Tensor, query: Tensor, context: Tensor) -> Tensor:
-    """Checks a mask against query and context, and gives it the axes of the weights."""
+    """Check a mask against query and context, and give it the axes of the weights."""
     return expand_mask(mask, (query.shape[0], 1, query.shape[1], context.shape[1]))[:, 0]
 
 
@@ -55,7 +55,7 @@ class RecurrentAttention(Layer):
         return (output, weights) if return_attention_scores else output
 
     def project_keys(self, context: Tensor) -> Tensor:
-        """Returns what the score needs of the context: the keys, `(B, S, …)`."""
+        """Return what the score needs of the context: the keys, `(B, S, …)`."""
         return context if self.key_projection is None else on_rows(self.key_projection, context)
 
     def _projection(

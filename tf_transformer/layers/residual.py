@@ -41,11 +41,11 @@ class Residual(Layer):
         self.norm.build((None, None, self.d_model))
 
     def pre(self, x: Tensor) -> Tensor:
-        """Returns the sub-layer's input `(..., D)`."""
+        """Return the sub-layer's input `(..., D)`."""
         return self.norm(x) if self.norm_first else x
 
     def post(self, x: Tensor, sublayer_output: Tensor, training: bool | None = None) -> Tensor:
-        """Adds the sub-layer's output to `x`; both and the result are `(..., D)`."""
+        """Add the sub-layer's output to `x`; both and the result are `(..., D)`."""
         x = x + self.dropout(sublayer_output, training=training)
         return x if self.norm_first else self.norm(x)
 

@@ -42,7 +42,7 @@ class _Blocks:
         return ops.reshape(padded, (*ops.shape(x)[:2], number, self.size, ops.shape(x)[3]))
 
     def mask(self, mask: Tensor | None) -> Tensor:
-        """What each position may attend to in its window, broadcasts to `(B, H, n, b, w)`.
+        """Return what each position may attend to in its window, broadcasts to `(B, H, n, b, w)`.
 
         The mask is bool and broadcasts to `(B, H, T, T)`; None for everywhere.
         """
@@ -61,7 +61,7 @@ class _Blocks:
         return near & ops.take(pairs, rows * num_keys + columns, axis=2)
 
     def joined(self, blocks: Tensor) -> Tensor:
-        """Joins the blocks `(B, H, n, b, E)` to `(B, H, T, E)`."""
+        """Join the blocks `(B, H, n, b, E)` to `(B, H, T, E)`."""
         shape = ops.shape(blocks)
         joined = ops.reshape(blocks, (*shape[:2], self.number * self.size, *shape[4:]))
         return joined[:, :, : self.length]

@@ -64,14 +64,14 @@ class TransformerLayer(Layer):
             layer.build(x_shape)
 
     def _attend_to_self(self, x, mask, training):
-        """The output of the first sub-layer `(B, T, D)`, and its weights `(B, H, T, T)`."""
+        """Return the output of the first sub-layer `(B, T, D)`, and its weights `(B, H, T, T)`."""
         attended, weights = self.self_attention(
             self.self_residual.pre(x), mask, training=training, return_attention_scores=True
         )
         return self.self_residual.post(x, attended, training), weights
 
     def _transform(self, x, training=None):
-        """The output of the last sub-layer, the feed-forward network."""
+        """Return the output of the last sub-layer, the feed-forward network."""
         transformed = self.feed_forward(self.feed_forward_residual.pre(x))
         return self.feed_forward_residual.post(x, transformed, training)
 
@@ -98,7 +98,7 @@ class LayerStack(Layer):
             built(self.norm, x_shape)
 
     def _run(self, x: Tensor, *context: Tensor, **options: Any) -> tuple[Any, ...]:
-        """The output, and for each kind of attention a list of each layer's weights."""
+        """Return the output, and for each kind of attention a list of each layer's weights."""
         all_weights = []
         for layer in self.layers:
             x, *weights = layer(x, *context, return_attention_scores=True, **options)
@@ -106,5 +106,5 @@ class LayerStack(Layer):
         return self._normalised(x), *map(list, zip(*all_weights, strict=True))
 
     def _normalised(self, x: Tensor) -> Tensor:
-        """The stack's output, from that of its last layer."""
+        """Return the stack's output, from that of its last layer."""
         return x if self.norm is None else self.norm(x)

@@ -28,7 +28,7 @@ class Architecture(NamedTuple):
         return hasattr(self.model(), "start_decoding")
 
     def model(self) -> type:
-        """The class of its model, a public name; the first call imports it, and Keras."""
+        """Return the class of its model, a public name; the first call imports it, and Keras."""
         import tf_transformer
 
         return getattr(tf_transformer, self.config.__name__.removesuffix("Config"))
@@ -67,19 +67,19 @@ ARCHITECTURES: dict[str, Architecture] = {
 
 
 def architecture_name(config: ModelConfig) -> str:
-    """The name of the architecture that a configuration belongs to."""
+    """Return the name of the architecture that a configuration belongs to."""
     return next(name for name, row in ARCHITECTURES.items() if row.config is type(config))
 
 
 def require_architecture(name: str) -> Architecture:
-    """Returns the row of an architecture; a ConfigError names the nearest of an unknown one."""
+    """Return the row of an architecture; a ConfigError names the nearest of an unknown one."""
     if name not in ARCHITECTURES:
         raise ConfigError(f"unknown architecture {name!r}: {did_you_mean(name, ARCHITECTURES)}")
     return ARCHITECTURES[name]
 
 
 def require_preset(name: str, architecture: str = "transformer") -> Mapping[str, Any]:
-    """Returns the settings of a preset; a ConfigError names the nearest of an unknown one."""
+    """Return the settings of a preset; a ConfigError names the nearest of an unknown one."""
     presets = require_architecture(architecture).presets
     if name not in presets:
         which = "preset" if architecture == "transformer" else f"preset of {architecture}"
@@ -94,7 +94,7 @@ def preset(
     *,
     architecture: str = "transformer",
 ) -> ModelConfig:
-    """The configuration of a preset; change single fields with `dataclasses.replace`.
+    """Return the configuration of a preset; change single fields with `dataclasses.replace`.
 
     Args:
         name: `"tiny"`; of the Transformer also `"small"`, `"base"` or `"big"`.
@@ -112,7 +112,7 @@ def preset(
 def with_tokenizers(
     config: ModelConfig, source_tokenizer: Any, target_tokenizer: Any
 ) -> ModelConfig:
-    """The configuration with the vocabularies and the special ids of two tokenizers."""
+    """Return the configuration with the vocabularies and the special ids of two tokenizers."""
     # Unknown tokens have an id that no text has, since the tokenizers fall back to bytes.
     ids = {"pad_id": "pad_id", "bos_id": "bos_id", "eos_id": "eos_id", "mask_id": "unk_id"}
     fields = {field.name for field in dataclasses.fields(config)}
@@ -125,5 +125,5 @@ def with_tokenizers(
 
 
 def build_model(config: ModelConfig, dtype: Any = None) -> Any:
-    """Returns an untrained `keras.Model` of one of the `ARCHITECTURES`, in a Keras dtype policy."""
+    """Return an untrained `keras.Model` of one of the `ARCHITECTURES`, in a Keras dtype policy."""
     return ARCHITECTURES[architecture_name(config)].model()(config, dtype=dtype)

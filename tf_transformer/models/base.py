@@ -54,7 +54,7 @@ class SequenceModel(keras.Model):
             self._create_layers()
 
     def _positional_embedding(self, name, vocab_size, dropout_rate, tokens):
-        """An embedding with the configuration's positions; `tokens` is one to share, or None."""
+        """Return an embedding with positions; `tokens` is a token embedding to share, or None."""
         config, policy, positions = self.config, self.dtype_policy, None
         if config.position_limit is not None:
             sizes, kind = (config.position_limit, config.d_model), "position_embedding"
@@ -64,12 +64,12 @@ class SequenceModel(keras.Model):
         return built(PositionalEmbedding(*sizes, tokens, **options), (None, None))
 
     def _transformer_layers(self, kind, **options):
-        """The layers of a stack, not built yet."""
+        """Return the layers of a stack, not built yet."""
         options = {**self.config.layer_options, "dtype": self.dtype_policy, **options}
         return [kind(**options, name=f"layer_{index}") for index in range(self.config.num_layers)]
 
     def _output_projection(self, embedding):
-        """The projection to the target's vocabulary, tied to an embedding or not."""
+        """Return the projection to the target's vocabulary, tied to an embedding or not."""
         sizes, options = (self.config.target_vocab_size, self.config.pad_id), {"dtype": "float32"}
         projection = OutputProjection(*sizes, embedding, name="output_projection", **options)
         return built(projection, (None, None, self.config.d_model))
@@ -95,7 +95,7 @@ class SequenceModel(keras.Model):
         self.optimizer.build(self.trainable_variables)
 
     def _maybe_symbolic_build(self, iterator: Any = None, data_batch: Any = None) -> None:
-        """Builds the optimizer of a strategy, because all else is built.
+        """Build the optimizer of a strategy, because all else is built.
 
         Keras would average a batch over the replicas of a strategy first, which fails where the
         first batch does not divide evenly (Keras 3.15.1).
@@ -120,7 +120,7 @@ class SequenceModel(keras.Model):
 
 
 def split_inputs(inputs: Inputs) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Returns source ids, target ids, and labels or None, from the inputs of a model."""
+    """Return source ids, target ids, and labels or None, from the inputs of a model."""
     if not isinstance(inputs, Mapping):
         source_ids, target_ids = inputs
         return source_ids, target_ids, None

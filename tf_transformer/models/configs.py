@@ -12,12 +12,12 @@ Rate = Annotated[float, Field(ge=0, lt=1)]
 
 
 def setting(default: Any, help_text: str) -> Any:
-    """A field that is also a key of run.toml and an option of the command line."""
+    """Return a field that is also a key of run.toml and an option of the command line."""
     return Field(default, description=help_text)
 
 
 def fields_of(config: type) -> dict[str, FieldInfo]:
-    """Returns the settings of a configuration by name: its fields with a description."""
+    """Return the settings of a configuration by name: its fields with a description."""
     fields = config.__pydantic_fields__.items()
     return {name: field for name, field in fields if field.description}
 
@@ -60,13 +60,13 @@ class ModelConfig:
         return self
 
     def require_complete(self) -> None:
-        """Raises a ValueError unless the vocabularies and the dropout rates are known."""
+        """Raise a ValueError unless the vocabularies and the dropout rates are known."""
         for name in ("source_vocab_size", "target_vocab_size", "dropout_rate"):
             if getattr(self, name) is None:
                 raise ValueError(f"{name} must be given to build a model.")
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the fields as plain values; `type(config)(**d)` is the way back."""
+        """Return the fields as plain values; `type(config)(**d)` is the way back."""
         return dataclasses.asdict(self)
 
 

@@ -55,7 +55,7 @@ class LanguageModel(SequenceModel):
         self.output_projection = self._output_projection(shared)
 
     def _read(self, parts, mask, training):
-        """The hidden states of embedded parts `(B, …, D)` in a row, and each layer's weights."""
+        """Return the hidden states of concatenated parts `(B, …, D)`, and each layer's weights."""
         x = self.dropout(ops.concatenate(parts, axis=1), training=training)
         return self.stack(x, mask, training=training, return_attention_scores=True)
 
@@ -64,7 +64,7 @@ class LanguageModel(SequenceModel):
         return ops.not_equal(token_ids, self.config.pad_id)
 
     def _lengths(self, token_ids: Tensor) -> Tensor:
-        """The number of real tokens in each row, int32 `(B,)`."""
+        """Return the number of real tokens in each row, int32 `(B,)`."""
         return ops.sum(ops.cast(self._is_real(token_ids), "int32"), axis=1)
 
     def _embed_source(self, source_ids: Tensor) -> Tensor:
@@ -76,7 +76,7 @@ class LanguageModel(SequenceModel):
         return self._in_segment(TARGET, self.target_embedding(target_ids, positions=positions))
 
     def _embed_sides(self, source_ids: Tensor, target_ids: Tensor) -> list[Tensor]:
-        """The embedded source, and the target at the positions after it."""
+        """Return the embedded source, and the target at the positions after it."""
         target = self._embed_target(target_ids, self._lengths(source_ids))
         return [self._embed_source(source_ids), target]
 
@@ -91,7 +91,7 @@ class GenerativeLanguageModel(LanguageModel):
     """A language model that decodes after a prefix; subclasses have `start_decoding`."""
 
     def _start(self, x, mask, visible, lengths, num_steps, beam_size):
-        """The cache after a prefix; `lengths` `(B,)` are the positions of the first new tokens."""
+        """Return the cache after a prefix whose `lengths` `(B,)` are the next positions."""
         cache = self.stack.start_decoding(x, visible, num_steps, beam_size, mask)
         cache["source"]["lengths"] = lengths
         cache["constants"].update(self.output_projection.start_decoding(num_steps))
@@ -153,7 +153,7 @@ class PrefixLanguageModel(GenerativeLanguageModel):
     def start_decoding(
         self, source_ids: Tensor, num_steps: Int | None = None, beam_size: Int | None = None
     ) -> Cache:
-        """Computes the source and returns the cache for the first step; as `Transformer`."""
+        """Compute the source and return the cache for the first step; as `Transformer`."""
         mask, lengths = padding_mask(source_ids, self.config.pad_id), self._lengths(source_ids)
         x = self._embed_source(source_ids)
         return self._start(x, mask, mask, lengths, num_steps, beam_size)
@@ -199,7 +199,7 @@ class CausalLanguageModel(GenerativeLanguageModel):
     def start_decoding(
         self, source_ids: Tensor, num_steps: Int | None = None, beam_size: Int | None = None
     ) -> Cache:
-        """Computes the prompt but its last token; as `Transformer`.
+        """Compute the prompt but its last token; as `Transformer`.
 
         The last token is the input of the first step, in place of the begin token.
         """
@@ -222,7 +222,7 @@ class CausalLanguageModel(GenerativeLanguageModel):
 
 
 def _at(x: Tensor, columns: Tensor, indices: Tensor) -> Tensor:
-    """The position of each row of `(B, P, D)` that its index names, `(B, D)`."""
+    """Return the position of each row of `(B, P, D)` that its index names, `(B, D)`."""
     chosen = (columns == indices[:, None])[..., None]
     return ops.sum(ops.where(chosen, x, ops.zeros_like(x)), axis=1)
 
@@ -266,7 +266,7 @@ class PermutationLanguageModel(LanguageModel):
         return self.output_projection(hidden[:, size + length :], labels)
 
     def _draw_ranks(self, target_ids: Tensor) -> Tensor:
-        """A random order of each row's tokens, the begin first, end and padding last."""
+        """Return a random order of each row's tokens, the begin first, end and padding last."""
         tokens = ops.arange(ops.shape(target_ids)[1], dtype="int32") + 1
         is_token = tokens <= self._lengths(target_ids[:, 1:])[:, None]
         noise = keras.random.uniform(ops.shape(target_ids), seed=self.seed_generator)
@@ -276,7 +276,7 @@ class PermutationLanguageModel(LanguageModel):
 
 
 def two_stream_mask(is_source: Tensor, ranks: Tensor) -> Tensor:
-    """Returns the mask of source, content and queries in a row, bool `(B, S + 2 T, S + 2 T)`.
+    """Return the mask of source, content and queries in a row, bool `(B, S + 2 T, S + 2 T)`.
 
     `is_source` `(B, S)` is true at the real tokens of the source; `ranks` `(B, T + 1)` or
     `(1, T + 1)` are those of `permutation_mask`.

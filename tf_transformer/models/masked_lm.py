@@ -74,7 +74,7 @@ class MaskedLanguageModel(LanguageModel):
         return super().compute_metrics(x, self._counted(y, y_pred), y_pred, sample_weight)
 
     def _counted(self, labels: Any, output: Any) -> Any:
-        """The labels, those of tokens that do not count made padding."""
+        """Return the labels, those of tokens that do not count made padding."""
         if labels is None:
             return None
         return ops.where(ops.any(ops.not_equal(output, 0), axis=-1), labels, self.config.pad_id)
@@ -111,7 +111,7 @@ class MaskedLanguageModel(LanguageModel):
         return ops.fori_loop(0, length, predict, ops.zeros(shape, self.compute_dtype))
 
     def _hidden(self, source_ids, shown, is_target, training):
-        """The target's hidden states `(B, T + 1, D)`, all of which see all real tokens."""
+        """Return the target's hidden states `(B, T + 1, D)`, all of which see all real tokens."""
         visible = ops.concatenate([self._is_real(source_ids), is_target], axis=1)[:, None]
         hidden, _ = self._read(self._embed_sides(source_ids, shown), visible, training)
         return hidden[:, ops.shape(source_ids)[1] :]

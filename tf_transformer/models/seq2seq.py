@@ -78,7 +78,7 @@ class Seq2Seq(SequenceModel):
         return self._call(inputs, training)[0]
 
     def _call(self, inputs: Inputs, training: bool | None) -> tuple[Tensor, Tensor | None]:
-        """The output of a call, and attention weights `(B, T, S)` or None."""
+        """Return the output of a call, and attention weights `(B, T, S)` or None."""
         source_ids, target_ids, labels = split_inputs(inputs)
         source, state = self._encode(_at_least_one_column(source_ids), training)
         x = self._embed(self.target_embedding, _at_least_one_column(target_ids), training)
@@ -89,7 +89,7 @@ class Seq2Seq(SequenceModel):
     def start_decoding(
         self, source_ids: Tensor, num_steps: Int | None = None, beam_size: Int | None = None
     ) -> Cache:
-        """Encodes the source and returns the cache for the first step; as `Transformer`.
+        """Encode the source and return the cache for the first step; as `Transformer`.
 
         The cache has no history: `"source"` is what each step reads of the source, and `"target"`
         is the decoder's state.
@@ -116,12 +116,12 @@ class Seq2Seq(SequenceModel):
         return self.dropout(embedded, training=training)
 
     def _token_mask(self, source_ids: Tensor) -> Tensor:
-        """True at the tokens `(B, S)`, and always at the first: cuDNN reads no empty rows."""
+        """Return a mask `(B, S)` of the tokens; the first is never masked, as cuDNN needs it."""
         is_first = ops.arange(ops.shape(source_ids)[1]) == 0
         return ops.not_equal(source_ids, self.config.pad_id) | is_first
 
     def _encode(self, source_ids, training):
-        """What each step reads of the source `(B, …)`, and the decoder's first state `(B, …)`."""
+        """Return what steps read of the source, and the decoder's first state, both `(B, …)`."""
         config, mask, source = self.config, self._token_mask(source_ids), {}
         if config.reverse_source:
             source_ids = ops.take_along_axis(source_ids, reversed_order(mask), axis=1)
@@ -144,7 +144,7 @@ class Seq2Seq(SequenceModel):
         return source, state
 
     def _decode(self, x, state, source, training):
-        """What `_read_out` reads `(B, T, E)` of embedded targets, and weights `(B, T, S)`."""
+        """Return the input of `_read_out` `(B, T, E)`, and attention weights `(B, T, S)`."""
         config, attends = self.config, self.config.attention_score is not None
         if not config.input_feeding and not (config.context_feeding and attends):
             # No step reads what another attends to: the decoder runs over all positions at once.
@@ -196,7 +196,7 @@ class Seq2Seq(SequenceModel):
         return h, state, weights
 
     def _attend(self, states, source, beams=None):
-        """The contexts of states `(B, T, D)`, or of a step's `(N, D)`, and the weights."""
+        """Return the contexts of states `(B, T, D)`, or of a step's `(N, D)`, and the weights."""
         query, factors, in_step = states, None, len(states.shape) == 2
         if in_step:
             shape = (-1, 1 if beams is None else ops.shape(beams)[0], states.shape[-1])
@@ -212,12 +212,12 @@ class Seq2Seq(SequenceModel):
         return attended, weights
 
     def _attentional(self, states, source, beams=None):
-        """The vectors `tanh(W [c; h])` of states h and their contexts c, and the weights."""
+        """Return the vectors `tanh(W [c; h])` of states h and their contexts c, and the weights."""
         attended, weights = self._attend(states, source, beams)
         return on_rows(self.attentional, ops.concatenate([attended, states], axis=-1)), weights
 
     def _read_out(self, outputs: Tensor) -> Tensor:
-        """The hidden state that predicts a token, `(..., D)`."""
+        """Return the hidden state that predicts a token, `(..., D)`."""
         return self.readout(outputs) if self.config.context_feeding else outputs
 
 
@@ -290,7 +290,7 @@ class Luong(AttentionalSeq2Seq):
 
 
 def reversed_order(token_mask: Tensor) -> Tensor:
-    """Returns indices `(B, S)` that reverse the tokens of each row but its last, the end.
+    """Return indices `(B, S)` that reverse the tokens of each row but its last, the end.
 
     Applied twice they give the first order again. `token_mask` `(B, S)` is true at the tokens.
     """

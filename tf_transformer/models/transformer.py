@@ -66,7 +66,7 @@ class Transformer(SequenceModel):
     def start_decoding(
         self, source_ids: Tensor, num_steps: Int | None = None, beam_size: Int | None = None
     ) -> Cache:
-        """Encodes the source and returns the cache for the first step.
+        """Encode the source and return the cache for the first step.
 
         Args:
             source_ids: int tensor `(B, S)`.

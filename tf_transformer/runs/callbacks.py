@@ -69,7 +69,7 @@ class SaveCheckpoints(keras.callbacks.Callback):
             run.checkpoints.add_metrics(logs or {}, signatures=run.signatures, seconds=seconds)
 
     def save(self) -> None:
-        """Writes a checkpoint without metrics, if anything was trained since the last one."""
+        """Write a checkpoint without metrics, if anything was trained since the last one."""
         if self._is_saved:
             return
         run, step = self._run, step_of(self.model)
@@ -265,7 +265,7 @@ class Progress(keras.callbacks.Callback):
             print(_ERASE_LINE, end="", file=sys.stderr, flush=True)
 
     def _tokens_per_second(self) -> float:
-        """Computes target tokens a second in training, without tracing and validation."""
+        """Compute target tokens a second in training, without tracing and validation."""
         batches = self._run.data.batches
         num_tokens = (self._batches - 1) * batches.num_target_tokens / len(batches)
         return num_tokens / self._seconds

@@ -50,14 +50,14 @@ class Checkpoint:
     seconds: float = 0.0
 
     def is_intact(self) -> bool:
-        """Returns whether the file of weights holds the bytes that were written."""
+        """Return whether the file of weights holds the bytes that were written."""
         try:
             return self.weights_sha256 == sha256(self.path / WEIGHTS)
         except OSError:
             return False
 
     def require(self, run_metadata: Mapping[str, Any]) -> None:
-        """Raises a `CheckpointError` that names all differences from the run that wrote it.
+        """Raise a `CheckpointError` that names all differences from the run that wrote it.
 
         Keys that the checkpoint lacks are not compared.
         """
@@ -73,7 +73,7 @@ class Checkpoint:
             )
 
     def restore(self, model: keras.Model) -> None:
-        """Loads weights and random seeds; of a compiled model also the optimizer."""
+        """Load weights and random seeds; of a compiled model also the optimizer."""
         if getattr(model, "optimizer", None) is not None and not model.optimizer.built:
             model.optimizer.build(model.trainable_variables)
         model.load_weights(self.path / WEIGHTS)
@@ -81,7 +81,7 @@ class Checkpoint:
             variable.assign(value)
 
     def write_state(self) -> None:
-        """Writes `state.json` atomically."""
+        """Write `state.json` atomically."""
         state = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)[1:]}
         with atomic_file(self.path / STATE) as temporary:
             # NumPy's numbers, which metrics may be, are no JSON.
@@ -99,20 +99,20 @@ class Checkpoints:
         self.directory, self.metric, self.keep = directory, metric, keep
 
     def all(self) -> list[Checkpoint]:
-        """Returns the checkpoints that have a state, oldest first."""
+        """Return the checkpoints that have a state, oldest first."""
         return [checkpoint for folder in self._folders() if (checkpoint := _read(folder))]
 
     def latest(self) -> Checkpoint | None:
-        """Returns the newest checkpoint."""
+        """Return the newest checkpoint."""
         return next(reversed(self.all()), None)
 
     def rank(self, checkpoint: Checkpoint) -> tuple[float, int]:
-        """Returns a key that is highest for the best checkpoint, and lowest without the metric."""
+        """Return a key that is highest for the best checkpoint, and lowest without the metric."""
         value = checkpoint.metrics.get(self.metric.name)
         return -math.inf if value is None else self.metric.rank(value), checkpoint.step
 
     def intact(self, warn: Callable[[str], None], best_first: bool = False) -> Iterator[Checkpoint]:
-        """Yields the checkpoints whose weights are as they were written, newest or best first.
+        """Yield the checkpoints whose weights are as they were written, newest or best first.
 
         `warn` is called with a line for each checkpoint that is skipped.
 
@@ -135,7 +135,7 @@ class Checkpoints:
             )
 
     def set_aside_after(self, checkpoint: Checkpoint) -> None:
-        """Renames the newer folders, which are damaged, so that they no longer count as newest."""
+        """Rename the newer folders, which are damaged, so that they no longer count as newest."""
         folders = self._folders()
         for folder in folders[folders.index(checkpoint.path) + 1 :]:
             aside = folder.with_name(f"damaged-{folder.name}")
@@ -145,7 +145,7 @@ class Checkpoints:
     def write(
         self, model: keras.Model, step: int, metrics: Mapping[str, float], **state: Any
     ) -> None:
-        """Writes a checkpoint atomically, then removes those that are no longer kept.
+        """Write a checkpoint atomically, then remove those that are no longer kept.
 
         The model's random seeds and, if it has one, its optimizer are saved with its weights, and
         the other attributes of a `Checkpoint` as `state`. A `CheckpointError` leaves the earlier
@@ -161,7 +161,7 @@ class Checkpoints:
         self._prune()
 
     def add_metrics(self, metrics: Mapping[str, float], **state: Any) -> None:
-        """Adds the metrics of its validation to the newest checkpoint; see `write`."""
+        """Add the metrics of its validation to the newest checkpoint; see `write`."""
         latest = self.latest()
         with self._disk_errors(latest.step):
             dataclasses.replace(latest, metrics=dict(metrics), **state).write_state()
@@ -181,7 +181,7 @@ class Checkpoints:
             ) from error
 
     def _folders(self) -> list[pathlib.Path]:
-        """Returns the folders of checkpoints, readable or not, oldest first."""
+        """Return the folders of checkpoints, readable or not, oldest first."""
         steps = {path: path.name.removeprefix("step-") for path in self.directory.glob("step-*")}
         return sorted((p for p in steps if steps[p].isdecimal()), key=lambda p: int(steps[p]))
 
@@ -196,7 +196,7 @@ class Checkpoints:
 
 
 def tokenizer_metadata(source_tokenizer: Any, target_tokenizer: Any) -> dict[str, str]:
-    """Returns the part of the run metadata that identifies the tokenizers."""
+    """Return the part of the run metadata that identifies the tokenizers."""
     return {
         f"{side} tokenizer": f"SHA-256 {hashlib.sha256(tokenizer.model).hexdigest()[:16]}"
         for side, tokenizer in (("source", source_tokenizer), ("target", target_tokenizer))
@@ -204,7 +204,7 @@ def tokenizer_metadata(source_tokenizer: Any, target_tokenizer: Any) -> dict[str
 
 
 def _read(folder: pathlib.Path) -> Checkpoint | None:
-    """Returns the checkpoint in a folder; None if its state cannot be read."""
+    """Return the checkpoint in a folder; None if its state cannot be read."""
     try:
         return Checkpoint(folder, **json.loads((folder / STATE).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
@@ -212,7 +212,7 @@ def _read(folder: pathlib.Path) -> Checkpoint | None:
 
 
 def _require_space(folder: pathlib.Path, model: keras.Model) -> None:
-    """Raises an `OSError` where the disk is too full, because HDF5 then crashes the process."""
+    """Raise an `OSError` where the disk is too full, because HDF5 then crashes the process."""
     optimizer = getattr(model, "optimizer", None)
     variables = [*model.variables, *(optimizer.variables if optimizer else [])]
     # Twice, for HDF5's own needs and for wrapped optimizers, which Keras saves twice.

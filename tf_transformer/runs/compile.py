@@ -24,7 +24,7 @@ from tf_transformer.training.schedules import (
 
 
 def make_schedule(config: RunConfig, total_steps: int | None) -> LearningRateSchedule:
-    """Makes the schedule of a complete configuration; `total_steps` is None where time ends it."""
+    """Make the schedule of a complete configuration; `total_steps` is None where time ends it."""
     training, d_model = config.training, config.model.d_model
     peak, warmup_steps = training.learning_rate, training.warmup_steps
     if training.schedule == "noam":
@@ -80,13 +80,13 @@ class Validation:
         self.batches = TokenBatches.from_text(text, *tokenizers, **sizes)
 
     def __call__(self) -> dict[str, float]:
-        """Returns `loss`, `accuracy` and `perplexity`: means over all tokens, ends included."""
+        """Return `loss`, `accuracy` and `perplexity`: means over all tokens, ends included."""
         dataset = self.batches.dataset(num_epochs=1, labels_as_input=self._labels_as_input)
         return self._model.evaluate(dataset, verbose=0, return_dict=True)
 
 
 def seconds_per_batch(model: keras.Model, dataset: tf.data.Dataset, num_batches: int) -> float:
-    """Returns the median time of all training batches but the first two, at least one more.
+    """Return the median time of all training batches but the first two, at least one more.
 
     The model, whose optimizer is built, is left as it was. The graph of an update is built, which
     `fit` does not repeat. Call this before `separate_seeds`.

@@ -53,7 +53,7 @@ class RunData(NamedTuple):
 def prepare_data(
     config: RunConfig, run: RunDirectory, workers: Workers, resume: bool
 ) -> tuple[RunConfig, RunData]:
-    """Reads, tokenizes and batches the corpus of a run, and completes its configuration.
+    """Read, tokenize and batch the corpus of a run, and complete its configuration.
 
     The chief trains the tokenizers, and every worker gets the chief's; a resumed run has them in
     its directory. The recipe and the sizes of the vocabularies complete the configuration.
@@ -91,7 +91,7 @@ def prepare_data(
 
 
 def _train_tokenizers(config: TokenizerConfig, corpus: Corpus, may_grow: bool) -> list[bytes]:
-    """Returns one model, or those of source and target; they may be larger if the text needs it."""
+    """Return one model, or those of source and target; they may be larger if the text needs it."""
     units = "sentence pairs" if corpus.unit == "pair" else "sentences"
     say(f"Training a tokenizer of {config.vocab_size:,} subwords on {len(corpus.train):,} {units}.")
 

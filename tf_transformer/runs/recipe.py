@@ -59,7 +59,7 @@ class Facts(NamedTuple):
 
     @classmethod
     def of(cls, config: RunConfig, corpus: Corpus, cores: int, gpus: int) -> "Facts":
-        """Looks at a sample of the training text."""
+        """Look at a sample of the training text."""
         # A sample from all of the text, because a corpus may be sorted.
         step = -(-len(corpus.train) // _SAMPLE_PAIRS)
         sources, targets = zip(*itertools.islice(corpus.train, 0, None, step), strict=True)
@@ -77,7 +77,7 @@ class Facts(NamedTuple):
         )  # fmt: skip
 
     def summary(self, config: RunConfig) -> str:
-        """Returns one line, such as `"29,000 pairs, 45 minutes, 2 cores"`."""
+        """Return one line, such as `"29,000 pairs, 45 minutes, 2 cores"`."""
         training = config.training
         counts = [
             (self.num_pairs, self.unit),
@@ -97,12 +97,12 @@ class Budget(NamedTuple):
 
 
 def translates(config: RunConfig) -> bool:
-    """Returns whether a run translates its validation text, rather than only score it."""
+    """Return whether a run translates its validation text, rather than only score it."""
     return config.data.has_sources and ARCHITECTURES[config.architecture].translates
 
 
 def metric_of(config: RunConfig) -> Metric:
-    """Returns the metric that selects the best checkpoint of a run."""
+    """Return the metric that selects the best checkpoint of a run."""
     name = config.training.criterion or ("bleu" if translates(config) else "loss")
     if name != "loss" and not translates(config):
         raise ConfigError(
@@ -112,7 +112,7 @@ def metric_of(config: RunConfig) -> Metric:
 
 
 def choose(config: RunConfig, facts: Facts) -> Choices:
-    """Returns the settings that are open in a configuration, with values and reasons."""
+    """Return the settings that are open in a configuration, with values and reasons."""
     data, training, num_pairs = config.data, config.training, facts.num_pairs
     rules: Choices = {}
     if not any(getattr(training, length) for length in training.LENGTHS):
@@ -153,7 +153,7 @@ def choose(config: RunConfig, facts: Facts) -> Choices:
 
 
 def choose_by_updates(config: RunConfig, updates: int) -> RunConfig:
-    """Replaces guesses in a complete configuration by the number of updates there is time for."""
+    """Replace guesses in a complete configuration by the number of updates there is time for."""
     budget = Budget(updates, config.training.minutes)
     choices = _choices_of_budget(config, budget, " by the measured speed")
     if config.training.schedule == "noam":
@@ -188,7 +188,7 @@ def estimate_budget(config: RunConfig, facts: Facts) -> Budget:
 
 
 def with_choices(config: RunConfig, choices: Choices, chosen_for: str) -> RunConfig:
-    """Returns the configuration with choices, and a note of them in its table `[chosen]`."""
+    """Return the configuration with choices, and a note of them in its table `[chosen]`."""
     for setting, (value, reason) in choices.items():
         table, name = setting.split(".")
         section = dataclasses.replace(getattr(config, table), **{name: value})
@@ -198,7 +198,7 @@ def with_choices(config: RunConfig, choices: Choices, chosen_for: str) -> RunCon
 
 
 def explain(config: RunConfig, facts: Facts) -> str:
-    """Returns a text on the choices: those to make, and those that the configuration notes."""
+    """Return a text on the choices: those to make, and those that the configuration notes."""
     values = config.settings()
     made = {k: (values[k], reason) for k, reason in config.chosen.items() if k in values}
     lines = []
@@ -218,7 +218,7 @@ def explain(config: RunConfig, facts: Facts) -> str:
 
 
 def gpus_by_driver(devices: str | None) -> int:
-    """Counts the GPUs that training would use, as far as possible without TensorFlow."""
+    """Count the GPUs that training would use, as far as possible without TensorFlow."""
     if devices is not None:
         return int(devices) if devices.isdecimal() else devices.lower().count("gpu")
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -228,13 +228,13 @@ def gpus_by_driver(devices: str | None) -> int:
 
 
 def _open(config: RunConfig, rules: Choices) -> Choices:
-    """Returns the rules for settings that the configuration has and nobody has given."""
+    """Return the rules for settings that the configuration has and nobody has given."""
     settings = config.settings()
     return {k: rule for k, rule in rules.items() if k in settings and settings[k] is None}
 
 
 def _batch_tokens(facts: Facts, max_length: int) -> int:
-    """Returns a power of two for about 50 batches a pass, if the text allows."""
+    """Return a power of two for about 50 batches a pass, if the text allows."""
     most = 8192 * facts.gpus if facts.gpus else 1024
     wanted = min(most, facts.num_pairs * facts.tokens_per_pair / 50)
     least = math.ceil(math.log2(max(256, max_length)))  # every sentence must fit
@@ -242,7 +242,7 @@ def _batch_tokens(facts: Facts, max_length: int) -> int:
 
 
 def _choices_of_budget(config: RunConfig, budget: Budget, source: str) -> Choices:
-    """Returns what the number of updates decides."""
+    """Return what the number of updates decides."""
     updates, minutes = budget
     # The peak falls with the cube root of the updates, but no further than was tried, with `tiny`
     # and 13,000 updates.
@@ -269,6 +269,6 @@ def _choices_of_budget(config: RunConfig, budget: Budget, source: str) -> Choice
 
 
 def _counted(count: float, noun: str) -> str:
-    """Returns a text such as `"1 core"`, `"2,000 pairs"` or `"1.5 minutes"`."""
+    """Return a text such as `"1 core"`, `"2,000 pairs"` or `"1.5 minutes"`."""
     number = f"{count:,}" if isinstance(count, int) else f"{count:,.6g}"
     return f"{number} {noun}{'' if count == 1 else 's'}"

@@ -33,7 +33,7 @@ class TrainedModel(NamedTuple):
 
 
 def best_checkpoint(run: RunDirectory) -> Checkpoint | None:
-    """Returns the best checkpoint of a run on validation text, or the average of its last ones.
+    """Return the best checkpoint of a run on validation text, or the average of its last ones.
 
     Damaged checkpoints are skipped with a warning; where none is intact, a `CheckpointError` is
     raised.
@@ -47,7 +47,7 @@ def best_checkpoint(run: RunDirectory) -> Checkpoint | None:
 
 
 def restore_model(run: RunDirectory, precision: str | None = None) -> TrainedModel:
-    """Builds the model of a run with the weights of its best checkpoint.
+    """Build the model of a run with the weights of its best checkpoint.
 
     Its `precision` is a Keras dtype policy; None is that of training.
     """
@@ -67,7 +67,7 @@ def restore_model(run: RunDirectory, precision: str | None = None) -> TrainedMod
 def translator_of(
     data: DataConfig, model: keras.Model, *tokenizers: SentencePieceTokenizer, **options: Any
 ) -> Translator:
-    """Makes a greedy translator that reads sources as an export of the run does.
+    """Make a greedy translator that reads sources as an export of the run does.
 
     The options are `xla` and `threads`, see `Translator`.
     """
@@ -76,7 +76,7 @@ def translator_of(
 
 
 def search_of(data: DataConfig) -> Search:
-    """The greedy search of a model that reads sources as in training."""
+    """Return the greedy search of a model that reads sources as in training."""
     return Search(
         max_length=data.max_length,
         max_length_ratio=data.max_length_ratio,
@@ -86,7 +86,7 @@ def search_of(data: DataConfig) -> Search:
 
 
 def require_translator(config: ModelConfig) -> None:
-    """Raises a `RunError` unless models of this configuration translate."""
+    """Raise a `RunError` unless models of this configuration translate."""
     name = architecture_name(config)
     if not ARCHITECTURES[name].translates:
         raise RunError(
@@ -96,7 +96,7 @@ def require_translator(config: ModelConfig) -> None:
 
 
 def restore_tokenizers(run: RunDirectory) -> Tokenizers:
-    """Loads the source and the target tokenizer of a run."""
+    """Load the source and the target tokenizer of a run."""
     paths = [run.tokenizers_path / f"{side}.model" for side in ("source", "target")]
     try:
         source, target = map(SentencePieceTokenizer.load, paths)

@@ -46,7 +46,7 @@ class RunDirectory:
 
     @classmethod
     def create(cls, path: str | os.PathLike[str]) -> "RunDirectory":
-        """Returns a directory for a new run; `begin` makes it, so that a failed start does not."""
+        """Return a directory for a new run; `begin` makes it, so that a failed start does not."""
         run = cls(path)
         # A run that stopped before its first checkpoint has nothing to lose.
         if any(run.checkpoints_path.glob("step-*")) or run.average_path.is_dir():
@@ -58,7 +58,7 @@ class RunDirectory:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> "RunDirectory":
-        """Returns the directory of an earlier run."""
+        """Return the directory of an earlier run."""
         if not cls.is_run(path):
             start = f"Start one with tf-transformer train --run-dir {path}"
             raise RunError(f"{path}: holds no run (there is no config.toml). {start}")
@@ -66,11 +66,11 @@ class RunDirectory:
 
     @classmethod
     def is_run(cls, path: str | os.PathLike[str]) -> bool:
-        """Returns whether a directory holds a run."""
+        """Return whether a directory holds a run."""
         return cls(path).config_path.is_file()
 
     def is_in_training(self) -> bool:
-        """Returns whether a process trains here."""
+        """Return whether a process trains here."""
         try:
             with (self.path / ".lock").open() as file:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -80,7 +80,7 @@ class RunDirectory:
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Keeps other processes from training here; the system unlocks it when this one ends."""
+        """Keep other processes from training here; the system unlocks it when this one ends."""
         self.path.mkdir(parents=True, exist_ok=True)
         with (self.path / ".lock").open("a") as file:
             try:
@@ -91,18 +91,18 @@ class RunDirectory:
             yield
 
     def config(self) -> RunConfig:
-        """Reads the configuration of the run."""
+        """Read the configuration of the run."""
         return RunConfig.from_dict(read_toml(self.config_path), str(self.config_path))
 
     def save_config(self, config: RunConfig) -> None:
-        """Writes the complete configuration atomically."""
+        """Write the complete configuration atomically."""
         with atomic_file(self.config_path) as temporary:
             temporary.write_text(config.to_toml(), encoding="utf-8")
 
     def begin(
         self, config: RunConfig, source_tokenizer: Any, target_tokenizer: Any, test: Any = None
     ) -> None:
-        """Writes the tokenizers, test sentences and configuration.
+        """Write the tokenizers, test sentences and configuration.
 
         The complete configuration comes last: a directory that holds it can be resumed.
         """
@@ -117,11 +117,11 @@ class RunDirectory:
         self.save_config(config)
 
     def resume_command(self) -> str:
-        """Returns the command that continues the run."""
+        """Return the command that continues the run."""
         return f"tf-transformer train --run-dir {shlex.quote(str(self.path))} --resume"
 
     def next_commands(self, config: RunConfig) -> str:
-        """Returns what to do with a run that has ended; with its own test sentences, if any."""
+        """Return what to do with a run that has ended; with its own test sentences, if any."""
         path = shlex.quote(str(self.path))
         translates = ARCHITECTURES[config.architecture].translates
         export = f"tf-transformer export {path} saved_models/NAME, or " if translates else ""
@@ -134,7 +134,7 @@ class RunDirectory:
         return f"{evaluate} --source {source} --reference {reference}{perplexity}"
 
     def log(self) -> list[dict[str, float]]:
-        """Reads the lines of the log, oldest first."""
+        """Read the lines of the log, oldest first."""
         if not self.log_path.is_file():
             return []
         found = []
@@ -151,7 +151,7 @@ class RunDirectory:
         return found
 
     def truncate_log(self, step: int) -> None:
-        """Drops the lines of the log after a step, which a run resumed there writes again."""
+        """Drop the lines of the log after a step, which a run resumed there writes again."""
         if self.log_path.is_file():
             kept = [json.dumps(line) + "\n" for line in self.log() if line["step"] <= step]
             with atomic_file(self.log_path) as temporary:

@@ -36,7 +36,7 @@ class SearchChoice(NamedTuple):
     signature: str | None = None
 
     def __str__(self) -> str:
-        """Returns the choice and what it was chosen by in a line."""
+        """Return the choice and what it was chosen by in a line."""
         chosen = f"beam of {self.beam_size} with length penalty {self.length_penalty:g}"
         greedy, *beams = self.scores
         scores = ", ".join("{score:.2f} with {length_penalty:g}".format(**beam) for beam in beams)
@@ -97,7 +97,7 @@ def choose_search(
 
 
 def _parts(pairs: list[tuple[str, str]]) -> list[Sequence[tuple[str, str]]]:
-    """Returns a sample of pairs in parts, each of which comes from all of the text."""
+    """Return a sample of pairs in parts, each of which comes from all of the text."""
     chosen = np.linspace(0, len(pairs), min(len(pairs), _MAX_PAIRS), endpoint=False).astype(int)
     sample = [pairs[index] for index in chosen]
     num_parts = math.ceil(len(sample) / _PAIRS_AT_A_TIME)

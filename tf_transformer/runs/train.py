@@ -89,7 +89,7 @@ class Run:
     signal: int = 0
 
     def train(self) -> int:
-        """Runs all parts; returns the number of the signal that ended training early, or 0."""
+        """Run all parts; return the number of the signal that ended training early, or 0."""
         self.setup()
         # A new run has no directory before this, so a failed start makes none.
         with self.directory.lock() if self.workers.is_chief else contextlib.nullcontext():
@@ -109,7 +109,7 @@ class Run:
         return self.signal
 
     def setup(self) -> None:
-        """Prepares the data, compiles the model, and completes the configuration."""
+        """Prepare the data, compile the model, and complete the configuration."""
         keras.utils.set_random_seed(self.config.training.seed)
         if self.config.training.deterministic:
             tf.config.experimental.enable_op_determinism()
@@ -135,7 +135,7 @@ class Run:
                 self._choose_by_speed()
 
     def begin(self) -> None:
-        """Creates the files of the run, or restores the checkpoint from which it resumes."""
+        """Create the files of the run, or restore the checkpoint from which it resumes."""
         if self.resume:
             self._restore()
         elif self.workers.is_chief:
@@ -258,7 +258,7 @@ class Run:
             self.schedule.warmup_steps.assign(self.config.training.warmup_steps)
 
     def _measure(self, num_batches: int) -> float:
-        """Returns the seconds of an update, the same on all workers, measured on some batches."""
+        """Return the seconds of an update, the same on all workers, measured on some batches."""
         seconds = seconds_per_batch(self.model, self._training_dataset(), num_batches)
         seconds *= self.config.training.accumulation_steps
         return self.workers.all_reduce_max(max(1, round(1e6 * seconds))) / 1e6
@@ -292,7 +292,7 @@ class Run:
             self.started = time.monotonic() - checkpoint.seconds
 
     def _reason_to_stop(self) -> str:
-        """Returns why a resumed run has reached its end already, or an empty str."""
+        """Return why a resumed run has reached its end already, or an empty str."""
         training, step = self.config.training, step_of(self.model)
         if self._limit.fraction >= 1:
             if self.total_steps is None:
@@ -309,7 +309,7 @@ class Run:
     def _validate(
         self, dataset: tf.data.Dataset, callbacks: list[keras.callbacks.Callback]
     ) -> None:
-        """Makes the validation that belongs to the newest checkpoint."""
+        """Make the validation that belongs to the newest checkpoint."""
         together = keras.callbacks.CallbackList(callbacks, model=self.model)
         logs = self.model.evaluate(dataset, verbose=0, return_dict=True, callbacks=together)
         together.on_epoch_end(0, {f"val_{name}": value for name, value in logs.items()})

@@ -1,4 +1,4 @@
-"""A run whose vocabularies are trimmed to what given texts and their translations need."""
+"""Trimming the vocabularies of a run to the subwords that some texts and translations need."""
 
 import dataclasses
 import os
@@ -34,34 +34,36 @@ def trim_run(
     batch_size: int = 64,
     **options: Any,
 ) -> list[str]:
-    """Writes a run with the best checkpoint of another one, and fewer subwords.
+    """Write a new run with the best checkpoint of `run` and fewer subwords.
 
-    It keeps the subwords of the texts, all that the model generates when it translates the sources,
-    and what `subset_tokenizer` keeps. So texts are split as before, and greedy search, whose
-    every token is kept, finds the same translations (unless two logits are equal up to rounding). A
-    beam may choose another hypothesis, because each has lost the probability of dropped tokens.
+    The new run keeps the subwords of `sources` and `targets`, the subwords of all hypotheses for
+    the sources, and the subwords that `subset_tokenizer` always keeps. The texts are therefore
+    split as before. Greedy search finds the same translations, because all of their tokens are kept
+    (unless two logits are equal up to rounding). Beam search may find other translations, because
+    the probabilities are normalized over fewer tokens.
 
     Args:
         run: The run directory.
         path: The new run directory.
         sources: Texts to translate.
-        targets: Texts of the target whose subwords are kept, too.
-        beam_size: Hypotheses of the search, whose subwords are all kept; 1 is greedy search.
-        length_penalty: Length penalty of the beam.
-        batch_size: Sentences in a batch.
-        **options: `xla` and `threads`, see `Translator`.
+        targets: Texts in the target language. Their subwords are kept too.
+        beam_size: Number of hypotheses for each sentence. The subwords of all hypotheses are kept;
+            1 is greedy search.
+        length_penalty: Length penalty of beam search.
+        batch_size: Number of sentences in a batch.
+        **options: `xla` and `threads`; see `Translator`.
 
     Returns:
-        Lines of numbers after and before: subwords of each vocabulary and parameters; and the
-        changed translations beside all.
+        The lines of a report. The report gives the number of subwords in each vocabulary and of
+        parameters, after and before trimming, and the number of translations that changed.
     """
     if os.path.lexists(path):
-        raise RunError(f"{path}: exists already. Give a folder that is to be made.")
+        raise RunError(f"{path}: exists already. Give the path of a new folder.")
     RunDirectory.create(path)
     if not any(map(str.strip, sources)):
-        raise DataError("the sources have no text; give at least a line that is not blank")
+        raise DataError("the sources have no text; give at least one line that is not blank")
     data = run.config().data
-    # The parts that a translator searches one by one.
+    # The translator searches these parts separately: sentences, or lines for a language model.
     sources = [part for parts in parts_of(sources, data.has_sources) for part, _ in parts]
     texts = (sources, targets)
     model, *tokenizers, checkpoint = restore_model(run)
@@ -71,13 +73,13 @@ def trim_run(
         translator = translator_of(data, model, *tokenizers, **options)
         found = translator.stream(sources, beam_size, batch_size, beam_size, length_penalty)
         size = tokenizers[1].vocab_size
-        say(f"Translating {len(sources):,} lines with {size:,} target subwords.")
+        say(f"Translating {len(sources):,} sentences with {size:,} target subwords.")
         return [best.text for best, *_ in found]
 
     recorders = [subset.Recorder(tokenizer) for tokenizer in tokenizers]
     before = translate(model, recorders)
     used = [
-        recorder.marked() | subset.used_ids(tokenizer, lines)
+        recorder.recorded() | subset.used_ids(tokenizer, lines)
         for recorder, tokenizer, lines in zip(recorders, tokenizers, texts, strict=True)
     ]
     if joint:
@@ -94,7 +96,7 @@ def trim_run(
         Checkpoints(new.checkpoints_path).write(
             smaller,
             checkpoint.step,
-            {},  # the metrics were measured before
+            {},  # the metrics of the checkpoint belong to the untrimmed model
             batches_seen=checkpoint.batches_seen,
             run_metadata={
                 **checkpoint.run_metadata,
@@ -107,9 +109,9 @@ def trim_run(
         new.begin(run.config(), *trimmed)
     sides = ("subwords",) if joint else ("source subwords", "target subwords")
     changed = sum(old != new for old, new in zip(before, after, strict=True))
-    pairs = zip(sides, trimmed, tokenizers, strict=False)
+    pairs = zip(sides, trimmed, tokenizers, strict=False)  # a joint vocabulary has one row
     return [
-        *(f"{few.vocab_size:,} of {many.vocab_size:,} {side}" for side, few, many in pairs),
+        *(f"{new.vocab_size:,} of {old.vocab_size:,} {side}" for side, new, old in pairs),
         f"{smaller.count_params():,} of {model.count_params():,} parameters",
         f"{changed or 'none'} of {len(sources):,} translations changed",
     ]
@@ -118,22 +120,25 @@ def trim_run(
 def trim_model(
     model: SequenceModel, config: ModelConfig, source_ids: Sequence[int], target_ids: Sequence[int]
 ) -> SequenceModel:
-    """Returns a model that computes as another one does, of fewer tokens.
+    """Return a copy of a model with smaller vocabularies.
 
-    The logits of the tokens that are left are the same, up to rounding. Any architecture will do:
-    which axes of its weights are vocabularies is seen in a second model of other vocabularies.
+    The logits of the kept tokens stay the same, up to rounding. The function works with any
+    architecture: it builds a second model with other vocabulary sizes, and the axes whose sizes
+    differ between the two models are vocabulary axes.
 
     Args:
         model: The model.
-        config: Its configuration with the smaller vocabularies and their `pad_id`.
+        config: The configuration of the model with the smaller vocabulary sizes and the new
+            `pad_id`.
         source_ids: The source ids to keep, in the order of their new ids.
-        target_ids: The same for the target; those of the source where the vocabulary is joint.
+        target_ids: The target ids to keep, in the order of their new ids. With a joint vocabulary
+            they equal `source_ids`.
     """
     sizes = model.config.source_vocab_size, model.config.target_vocab_size
     is_joint = sizes[0] == sizes[1] and np.array_equal(source_ids, target_ids)
     # Only axes whose size changes between the two models are treated as vocabulary axes.
     source_size = max(sizes) + 1
-    target_size = source_size + (not is_joint)
+    target_size = source_size if is_joint else source_size + 1
     ids_of = {source_size: source_ids, target_size: target_ids}
     other = dataclasses.replace(
         model.config, source_vocab_size=source_size, target_vocab_size=target_size
@@ -151,7 +156,7 @@ def trim_model(
 
 
 def require_untrimmed(run: RunDirectory) -> None:
-    """Raises a `RunError` for a run that `trim_run` wrote, which has no optimizer."""
+    """Raise a `RunError` if `trim_run` wrote the run, because such a run has no optimizer."""
     latest = Checkpoints(run.checkpoints_path).latest()
     if latest is not None and _TRIMMED in latest.run_metadata:
         raise RunError(

@@ -75,11 +75,11 @@ class Batcher:
         self._tasks: set[asyncio.Task] = set()
 
     def __len__(self) -> int:
-        """Returns the number of requests that wait."""
+        """Return the number of requests that wait."""
         return len(self._queue)
 
     async def run(self, model: Any, signature: str, inputs: Inputs, characters: int) -> Outputs:
-        """Runs a request on a `SavedModelSession`; the arrays have a row for each text.
+        """Run a request on a `SavedModelSession`; the arrays have a row for each text.
 
         `inputs` has the same number of texts for each input of the signature; `characters` is the
         length of all together. The request leaves the queue if the caller is cancelled.
@@ -97,7 +97,7 @@ class Batcher:
             self._queue.pop(job, None)
 
     def close(self) -> None:
-        """Ends the threads that have nothing to do, and the others after their batch."""
+        """End the threads that have nothing to do, and the others after their batch."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _start_batches(self) -> None:
@@ -109,7 +109,7 @@ class Batcher:
             task.add_done_callback(self._tasks.discard)
 
     def _take(self) -> list[_Job]:
-        """Takes the request that has waited longest, of those that may run now, and its like."""
+        """Take the request that has waited longest, of those that may run now, and its like."""
         is_free = self._running < self._threads
         # While large requests occupy all threads, small ones have another.
         if not is_free and not self._running == self._running_large == self._threads:

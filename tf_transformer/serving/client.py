@@ -84,42 +84,42 @@ class Client:
             self._server = RestServer(url, version, connections, timeout, retries)
 
     def translate(self, texts: Texts) -> str | list[str]:
-        """Translates a text or a list of texts, sentence by sentence."""
+        """Translate a text or a list of texts, sentence by sentence."""
         return self._results("serving_default", _translation, texts)
 
     def stream(self, texts: Iterable[str]) -> Iterator[str]:
-        """Translates any number of texts in their order, in bounded memory."""
+        """Translate any number of texts in their order, in bounded memory."""
         return self._in_order("serving_default", _translation, texts)
 
     def translate_nbest(self, texts: Texts) -> list[Hypothesis] | list[list[Hypothesis]]:
-        """Returns the best translations of a text, which is one line, or of each text of a list."""
+        """Return the best translations of a text, which is one line, or of each text of a list."""
         return self._results("translate_nbest", _hypotheses, texts)
 
     def translate_document(self, texts: Texts) -> DocumentTranslation | list[DocumentTranslation]:
-        """Translates texts of any length sentence by sentence, and keeps their layout."""
+        """Translate texts of any length sentence by sentence, and keep their layout."""
         return self._results("translate_document", _document, texts)
 
     def score(self, sources: Texts, targets: Texts) -> TargetProbability | list[TargetProbability]:
-        """Returns the probability of a given translation, or of each in a list."""
+        """Return the probability of a given translation, or of each in a list."""
         return self._results("score", TargetProbability.of, sources, targets)
 
     def align(self, sources: Texts, targets: Texts) -> AlignedPair | list[AlignedPair]:
-        """Returns which words of a source belong to which words of a given translation."""
+        """Return which words of a source belong to which words of a given translation."""
         return self._results("align", AlignedPair.of, sources, targets)
 
     def status(self) -> list[dict[str, Any]]:
-        """Returns the state of the versions, as TensorFlow Serving's REST API has it.
+        """Return the state of the versions, as TensorFlow Serving's REST API has it.
 
         The gRPC API is asked for predictions only, so this and `metadata` need REST.
         """
         return self._server.status()["model_version_status"]
 
     def metadata(self) -> dict[str, Any]:
-        """Returns the version and its signatures, as TensorFlow Serving's REST API has them."""
+        """Return the version and its signatures, as TensorFlow Serving's REST API has them."""
         return self._server.metadata()
 
     def close(self) -> None:
-        """Closes all connections."""
+        """Close all connections."""
         self._server.close()
 
     def __enter__(self) -> "Client":
@@ -143,7 +143,7 @@ class Client:
         return translate_in_order(rows, request, self._batch_size, self._connections)
 
     def _request(self, signature: str, result: "_Result", rows: list[tuple[str, ...]]) -> list[Any]:
-        """Returns the result of each row, from one request unless they have many characters."""
+        """Return the result of each row, from one request unless they have many characters."""
         if len(rows) > 1 and sum(len(text) for row in rows for text in row) > _REQUEST_CHARACTERS:
             halves = rows[: len(rows) // 2], rows[len(rows) // 2 :]
             return [found for half in halves for found in self._request(signature, result, half)]

@@ -31,7 +31,7 @@ class Check(NamedTuple):
 
 
 def diagnose(folder: pathlib.Path | None = None) -> Iterator[Check]:
-    """Yields the checks of the installation and, where one is given, of a SavedModel."""
+    """Yield the checks of the installation and, where one is given, of a SavedModel."""
     yield Check("python", "ok", f"{platform.python_version()} on {platform.platform()}")
     if folder is not None:
         from tf_transformer.export.manifest import manifest_path, verify_files
@@ -48,7 +48,7 @@ def diagnose(folder: pathlib.Path | None = None) -> Iterator[Check]:
 
 
 def translate_in_session(folder: pathlib.Path, texts: Sequence[str]) -> list[str]:
-    """Translates lines as a server does."""
+    """Translate lines as a server does."""
     from tf_transformer.inference.streams import translate_in_order
     from tf_transformer.serving.session import SavedModelSession
 
@@ -63,7 +63,7 @@ def translate_in_session(folder: pathlib.Path, texts: Sequence[str]) -> list[str
 def translate_with_ctranslate2(
     folder: pathlib.Path, texts: Sequence[str], beam_size: int, length_penalty: float
 ) -> list[str]:
-    """Translates lines with a CTranslate2 export, sentence by sentence as a SavedModel does."""
+    """Translate lines with a CTranslate2 export, sentence by sentence as a SavedModel does."""
     import ctranslate2
     import sentencepiece
     import tensorflow as tf
@@ -120,7 +120,7 @@ def _in_clean_process(folder: pathlib.Path | None) -> Iterator[Check]:
 
 
 def _main() -> None:
-    """Runs the checks in this process, for another one that reads the results."""
+    """Run the checks in this process, for another one that reads the results."""
     job = json.load(sys.stdin)
     sys.path[:] = job["sys_path"]
     sys.modules["tf_transformer"] = None  # makes importing it an error
@@ -132,7 +132,7 @@ def _main() -> None:
 
 
 def check_session(folder: str | None) -> Iterator[Check]:
-    """Yields the checks of TensorFlow and, where one is given, of a SavedModel in a session."""
+    """Yield the checks of TensorFlow and, where one is given, of a SavedModel in a session."""
     name, advice = "tensorflow", "Install it again."
     try:
         import tensorflow as tf
@@ -163,7 +163,7 @@ def check_session(folder: str | None) -> Iterator[Check]:
 
 
 def _problems(model: Any, name: str) -> Iterator[str]:
-    """Yields what a server would stumble over in the outputs of a signature."""
+    """Yield what a server would stumble over in the outputs of a signature."""
     signature = model.signatures[name]
     for key, tensor in [*signature.inputs.items(), *signature.outputs.items()]:
         axes = tensor.tensor_shape.dim
@@ -185,7 +185,7 @@ def _problems(model: Any, name: str) -> Iterator[str]:
 
 
 def _line(error: BaseException) -> str:
-    """Returns the line of an error's message that says most, ended by a full stop."""
+    """Return the line of an error's message that says most, ended by a full stop."""
     lines = [line.strip() for line in str(error).splitlines()]
     # A session puts a headline before the message, and where in the graph it was.
     headlines = ("Graph execution error", "Detected at node", "<stack traces", "File ")
@@ -194,7 +194,7 @@ def _line(error: BaseException) -> str:
 
 
 def _failures(name: str, problems: Sequence[str], otherwise: str) -> Iterator[Check]:
-    """Yields a failure for each of the first problems, or a success if there is none."""
+    """Yield a failure for each of the first problems, or a success if there is none."""
     if not problems:
         yield Check(name, "ok", otherwise)
     yield from (Check(name, "FAIL", problem) for problem in problems[:_MOST_LINES])

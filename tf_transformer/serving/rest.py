@@ -56,7 +56,7 @@ class RestApi:
         self.batcher = Batcher(threads, limits.max_queue, batching)
 
     def application(self, hosts: Sequence[str]) -> Starlette:
-        """Returns the ASGI application for requests to these host names."""
+        """Return the ASGI application for requests to these host names."""
         routes = [
             Route("/healthz", self._health),
             Route("/metrics", self._metrics),
@@ -91,7 +91,7 @@ class RestApi:
         return answer
 
     def _version(self, request: Request) -> Version:
-        """Returns the version that a request asks for."""
+        """Return the version that a request asks for."""
         current, wanted = self._versions.current, request.path_params.get("version")
         is_known = request.path_params["model"] == self._versions.name
         if not is_known or current is None or wanted not in (None, str(current.number)):
@@ -99,7 +99,7 @@ class RestApi:
         return current
 
     async def _body(self, request: Request) -> bytes:
-        """Returns the body, unless it is too long."""
+        """Return the body, unless it is too long."""
         body = bytearray()
         async for chunk in request.stream():
             body += chunk
@@ -111,7 +111,7 @@ class RestApi:
     async def _run(
         self, request: Request, version: Version, signature: str, texts: dict[str, list[str]]
     ) -> Outputs:
-        """Runs a request, unless it is too large or its client leaves."""
+        """Run a request, unless it is too large or its client leaves."""
         most, most_characters = self._limits.max_texts, self._limits.max_characters
         characters = sum(len(text) for column in texts.values() for text in column)
         if max(map(len, texts.values())) > most or characters > most_characters:
@@ -183,7 +183,7 @@ class RestApi:
 def parse(
     body: bytes, signatures: Mapping[str, SignatureDef]
 ) -> tuple[str, dict[str, list[str]], bool]:
-    """Reads the body of a predict request.
+    """Read the body of a predict request.
 
     Returns:
         The signature, the same number of texts for each of its inputs, and whether the request has
@@ -214,7 +214,7 @@ def parse(
 
 
 def predictions(outputs: Outputs, is_row: bool) -> dict[str, Any]:
-    """Returns the content of an answer; a single output comes without its name.
+    """Return the content of an answer; a single output comes without its name.
 
     Raises:
         ValueError: A number is not finite, which JSON cannot say; or the row form is wanted, and
@@ -232,7 +232,7 @@ def predictions(outputs: Outputs, is_row: bool) -> dict[str, Any]:
 
 
 def to_json(content: Any) -> bytes:
-    """Writes JSON of plain values, NumPy arrays, and bytes, which are texts."""
+    """Write JSON of plain values, NumPy arrays, and bytes, which are texts."""
     return orjson.dumps(content, default=_plain, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
@@ -249,7 +249,7 @@ def _json(content: Any, status: int = 200, headers: Mapping[str, str] | None = N
 
 
 def _is_from_another_site(request: Request) -> bool:
-    """Returns whether a browser sent a request for a page that this server did not serve."""
+    """Return whether a browser sent a request for a page that this server did not serve."""
     site, origin, host = (request.headers.get(n) for n in ("sec-fetch-site", "origin", "host"))
     if site is not None:
         return site not in ("same-origin", "none")
@@ -257,6 +257,6 @@ def _is_from_another_site(request: Request) -> bool:
 
 
 async def _disconnected(request: Request) -> None:
-    """Returns when the client of a request has gone."""
+    """Return when the client of a request has gone."""
     while (await request.receive())["type"] != "http.disconnect":
         pass

@@ -76,7 +76,7 @@ class LocalServer:
         return f"{self.address}/v1/models/{urllib.parse.quote(self.versions.name)}"
 
     def __enter__(self) -> "LocalServer":
-        """Serves from a thread."""
+        """Serve from a thread."""
         self._start()
         self._thread = threading.Thread(target=self._serve, name="server", daemon=True)
         self._thread.start()
@@ -88,7 +88,7 @@ class LocalServer:
         self._thread.join()
 
     def run(self, started: Callable[[], None] = lambda: None) -> bool:
-        """Serves until SIGTERM or SIGINT comes, and then until all requests are answered.
+        """Serve until SIGTERM or SIGINT comes, and then until all requests are answered.
 
         Calls `started` when the server listens. Returns whether all were answered in time.
         """

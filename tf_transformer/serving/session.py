@@ -57,7 +57,7 @@ class SavedModelSession:
         }
 
     def run(self, signature: str, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """Runs a signature on an array or nested lists for each input; strings are bytes."""
+        """Run a signature on an array or nested lists for each input; strings are bytes."""
         # Strings are objects, because NumPy's own would drop NULs at the end of a text.
         arrays = [
             np.asarray(inputs[name], dtype=tf.as_dtype(tensor.dtype).as_numpy_dtype)
@@ -66,7 +66,7 @@ class SavedModelSession:
         return self._functions[signature](*arrays)
 
     def warm_up_requests(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yields a signature and its inputs for each record, or for each signature without records.
+        """Yield a signature and its inputs for each record, or for each signature without records.
 
         Raises:
             ValueError: TensorFlow Serving could not replay a record, or there are too many. Damaged

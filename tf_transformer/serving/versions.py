@@ -1,4 +1,4 @@
-"""The versions of a served model: the highest is loaded, and replaced while it serves."""
+"""The versions of a served model: a newer version replaces the loaded one without downtime."""
 
 import gc
 import logging
@@ -21,7 +21,7 @@ _logger = logging.getLogger(__name__)
 
 
 class Version(NamedTuple):
-    """A version that is loaded, and what its files looked like, see `_look`."""
+    """A loaded version and the state of its files, as `_look` returned it before loading."""
 
     number: int
     model: SavedModelSession
@@ -29,19 +29,21 @@ class Version(NamedTuple):
 
 
 class Versions:
-    """Keeps the highest version of a folder loaded, as TensorFlow Serving does.
+    """A watcher that keeps the highest version of a folder loaded, as TensorFlow Serving does.
 
-    A thread looks at the folder every second. It verifies, loads and warms up a version that is
-    new, was replaced or is now the highest, and then lets it serve; so for a moment two versions
-    are in memory. The old one is freed after its last request. A version that cannot be served is
-    logged and tried again after a minute or a change, while the current one goes on.
+    A thread checks the folder every `poll_seconds` seconds. When the highest version has changed or
+    another version is now the highest, the thread verifies, loads and warms up that version, and
+    then lets it serve. For a moment two versions are in memory; the old version is freed after its
+    last request. If a version cannot be served, the error is logged and the current version keeps
+    serving. The thread tries the failed version again after a minute, or when its files change.
 
     Args:
-        path: Folder of the versions, such as `saved_models/de_en`; its name is the model's.
+        path: The folder of the versions, such as `saved_models/de_en`. The name of the folder is
+            the name of the model.
         unverified: Whether a version without a manifest may be served. Files that differ from a
             manifest are never served.
-        poll_seconds: The time between two looks at the folder.
-        load: Returns the model in the folder of a version.
+        poll_seconds: The seconds between two checks of the folder.
+        load: A function that loads the model from the folder of a version.
 
     Attributes:
         current: The version that serves; None before `start` and after `stop`.
@@ -60,13 +62,13 @@ class Versions:
         self._unverified = unverified
         self._poll_seconds = poll_seconds
         self._load = load
-        self._seen: object = None  # what the highest version looked like at the last look
-        self._tried: tuple[object, float] = (None, 0.0)  # the last one, and when to try it again
-        self._old: weakref.ref | None = None
+        self._seen: object = None  # result of `_look` at the last check
+        self._tried: tuple[object, float] = (None, 0.0)  # result of `_look`, time to retry
+        self._replaced: weakref.ref | None = None
         self._stopped = threading.Event()
 
     def start(self) -> None:
-        """Loads the highest version, and begins to look for others.
+        """Load the highest version and start the thread that watches the folder.
 
         Raises:
             InputError: There is no version, or the highest cannot be served.
@@ -79,25 +81,30 @@ class Versions:
         find_saved_model(self._path)
         number = versions(self._path)[-1]
         self._replace(number, _look(self._path / str(number)))
-        # A daemon, because nobody should wait for a version that still loads at the end.
+        # A daemon thread does not delay the exit of the process while a version is loading.
         threading.Thread(target=self._watch, name="versions", daemon=True).start()
 
     def stop(self) -> None:
-        """Ends looking, and forgets the version."""
+        """Stop watching the folder and release the current version."""
         self._stopped.set()
         self.current = None
 
     def check(self) -> None:
-        """Looks at the folder once; a change counts when it has been seen twice."""
-        if self._old and self._old() is None:
-            self._old = None
-            gc.collect()  # a graph in Python refers to itself, and its memory is large
+        """Check the folder once.
+
+        A change takes effect only when two checks in a row see the same files, so that a version
+        that is still being copied is not loaded.
+        """
+        if self._replaced and self._replaced() is None:
+            self._replaced = None
+            gc.collect()  # a Python graph has reference cycles and uses much memory
         try:
             number = max(versions(self._path), default=None)
             look = _look(self._path / str(number))
-        except OSError:  # it is being replaced
+        except OSError:  # the version is being replaced
             return
-        has_settled, self._seen = look == self._seen, look
+        has_settled = look == self._seen
+        self._seen = look
         if number is None or not has_settled:
             return
         tried, retry_at = self._tried
@@ -116,7 +123,11 @@ class Versions:
                     _logger.exception("looking for versions in %s failed", self._path)
 
     def _replace(self, number: int, look: object) -> None:
-        """Verifies, loads and warms up a version, and lets it serve."""
+        """Verify, load and warm up a version, and make it the current one.
+
+        Raises:
+            InputError: The version cannot be served.
+        """
         self._tried = look, time.monotonic() + _RETRY_SECONDS
         folder = self._path / str(number)
         try:
@@ -124,31 +135,31 @@ class Versions:
                 manifest.verify(folder)
             elif not self._unverified:
                 raise InputError(
-                    f"{folder}: has no manifest, so its files cannot be checked. Copy or export it "
-                    f"again, or serve it as it is with --unverified."
+                    f"{folder}: has no manifest, so its files cannot be checked. Copy or export "
+                    f"the version again, or serve it unchecked with --unverified."
                 )
             model = self._load(folder)
             for signature, inputs in model.warm_up_requests():
                 model.run(signature, inputs)
         except InputError:
             raise
-        # TensorFlow has as many classes of error as a SavedModel has files.
+        # Loading a damaged SavedModel can raise many unrelated classes of errors.
         except Exception as error:
             reason = str(error).strip().partition("\n")[0] or type(error).__name__
             raise InputError(
                 f"{folder}: cannot be served ({reason[:200]}). "
-                f"Copy it again, or write it again with tf-transformer export."
+                f"Copy the version again, or write it again with tf-transformer export."
             ) from error
         if self._stopped.is_set():
             return
         old, self.current = self.current, Version(number, model, look)
         if old:
             _logger.info("version %s serves in place of %s", number, old.number)
-            self._old = weakref.ref(old.model)
+            self._replaced = weakref.ref(old.model)
 
 
 def _look(folder: pathlib.Path) -> object:
-    """Returns what tells a version from another in the same place: files, sizes and times."""
+    """Return the state of the files in a folder, which differs when the version is replaced."""
     stats = [(path, path.lstat()) for path in sorted(folder.rglob("*"))]
     found = [(path, s.st_ino, s.st_size, s.st_mtime_ns, s.st_mode) for path, s in stats]
     return folder, tuple(found)

@@ -35,10 +35,10 @@ class GraphTokenizer(Protocol):
     graph_resource: Any
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Returns the token ids of each text, without begin and end ids; only for training."""
+        """Return the token ids of each text, without begin and end ids; only for training."""
 
     def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Converts texts, string `(B,)`, to int32 ids `(B, None)`, those of `encode`."""
+        """Convert texts, string `(B,)`, to int32 ids `(B, None)`, those of `encode`."""
 
     def detokenize(self, ids: tf.RaggedTensor) -> tf.Tensor:
-        """Converts int32 ids `(B, None)`, without special ids, to texts, string `(B,)`."""
+        """Convert int32 ids `(B, None)`, without special ids, to texts, string `(B,)`."""

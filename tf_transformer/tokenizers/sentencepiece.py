@@ -148,40 +148,40 @@ class SentencePieceTokenizer:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "SentencePieceTokenizer":
-        """Reads a `.model` file; raises a `TokenizerError` that names it if it is no such file."""
+        """Read a `.model` file; raise a `TokenizerError` that names it if it is no such file."""
         try:
             return cls(pathlib.Path(path).read_bytes())
         except TokenizerError as error:
             raise TokenizerError(f"{path}: {error}") from None
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the model as a `.model` file, which any SentencePiece reads."""
+        """Write the model as a `.model` file, which any SentencePiece reads."""
         pathlib.Path(path).write_bytes(self.model)
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Returns the token ids of texts, without begin and end ids."""
+        """Return the token ids of texts, without begin and end ids."""
         _require_list(texts)
         return self._library.encode(list(texts))
 
     def decode(self, ids: Iterable[Iterable[int]]) -> list[str]:
-        """Returns the texts of sequences of token ids."""
+        """Return the texts of sequences of token ids."""
         # One by one: given an empty list the library returns one empty text.
         return [self._library.decode(list(map(int, sequence))) for sequence in ids]
 
     def subwords(self, ids: Iterable[int]) -> list[str]:
-        """Returns the subwords of token ids."""
+        """Return the subwords of token ids."""
         return [self._library.id_to_piece(int(i)) for i in ids]
 
     def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Converts texts, string `(B,)`, to int32 ids `(B, None)` without begin and end."""
+        """Convert texts, string `(B,)`, to int32 ids `(B, None)` without begin and end."""
         return self.graph_resource.tokenize(texts)
 
     def detokenize(self, ids: tf.RaggedTensor) -> tf.Tensor:
-        """Converts int32 ids `(B, None)` without special ids to texts, string `(B,)`."""
+        """Convert int32 ids `(B, None)` without special ids to texts, string `(B,)`."""
         return self.graph_resource.detokenize(ids)
 
     def id_to_string(self, ids: tf.RaggedTensor) -> tf.RaggedTensor:
-        """Converts int32 ids `(B, None)` to subwords, string `(B, None)`.
+        """Convert int32 ids `(B, None)` to subwords, string `(B, None)`.
 
         A word's first subword begins with `▁` (U+2581), and a byte is spelled, such as `<0xE2>`.
         """
@@ -218,7 +218,7 @@ class _GraphModel(tf.saved_model.experimental.TrackableResource):
 
 
 def _require_list(texts: Iterable[str]) -> None:
-    """Raises if `texts` is one text, whose characters would be taken for texts."""
+    """Raise if `texts` is one text, whose characters would be taken for texts."""
     if isinstance(texts, str):
         raise TypeError(f"expected a list of texts, received the str {texts[:40]!r}; give [text]")
 

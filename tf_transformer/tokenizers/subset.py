@@ -1,4 +1,4 @@
-"""A SentencePiece model with some of the subwords of another, which splits texts as that one."""
+"""SentencePiece models with fewer subwords, which split given texts as the full model does."""
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,59 +12,61 @@ from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer, Toke
 
 
 class Recorder:
-    """A tokenizer that marks the ids which are read from texts or made into texts in the graph."""
+    """A tokenizer that records every id that `tokenize` returns or `detokenize` receives."""
 
     def __init__(self, tokenizer: SentencePieceTokenizer) -> None:
         self._tokenizer = tokenizer
         with tf.init_scope(), tf.device("CPU"):
-            self._marks = tf.Variable(tf.zeros([tokenizer.vocab_size], tf.bool), trainable=False)
+            self._recorded = tf.Variable(tf.zeros([tokenizer.vocab_size], tf.bool), trainable=False)
 
     def __getattr__(self, name: str) -> Any:
-        """Returns an attribute of the tokenizer, which this class does not replace."""
+        """Return an attribute of the wrapped tokenizer that this class does not define itself."""
         return getattr(self._tokenizer, name)
 
     def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Tokenizes as the tokenizer does, and marks the ids."""
-        return self._mark(self._tokenizer.tokenize(texts))
+        """Tokenize texts with the wrapped tokenizer and record the ids."""
+        return self._record(self._tokenizer.tokenize(texts))
 
     def detokenize(self, ids: tf.RaggedTensor) -> tf.Tensor:
-        """Detokenizes as the tokenizer does, and marks the ids."""
-        return self._tokenizer.detokenize(self._mark(ids))
+        """Record ids and detokenize them with the wrapped tokenizer."""
+        return self._tokenizer.detokenize(self._record(ids))
 
-    def marked(self) -> set[int]:
-        """Returns the ids that were marked so far."""
-        return set(np.flatnonzero(self._marks.numpy()).tolist())
+    def recorded(self) -> set[int]:
+        """Return all ids recorded so far."""
+        return set(np.flatnonzero(self._recorded.numpy()).tolist())
 
-    def _mark(self, ids: tf.RaggedTensor) -> tf.RaggedTensor:
+    def _record(self, ids: tf.RaggedTensor) -> tf.RaggedTensor:
         marks = tf.IndexedSlices(tf.ones_like(ids.flat_values, tf.bool), ids.flat_values)
-        self._marks.scatter_update(marks)
+        self._recorded.scatter_update(marks)
         return ids
 
 
 def used_ids(tokenizer: SentencePieceTokenizer, texts: Sequence[str]) -> set[int]:
-    """Returns the ids of all subwords in texts."""
+    """Return the ids of all subwords in texts."""
     return set(itertools.chain.from_iterable(tokenizer.encode(texts)))
 
 
 def subset_tokenizer(
     tokenizer: SentencePieceTokenizer, used: Iterable[int]
 ) -> tuple[SentencePieceTokenizer, np.ndarray]:
-    """Returns a tokenizer of fewer subwords, which splits texts of used ones exactly as before.
+    """Return a tokenizer with fewer subwords that splits texts of used subwords as before.
 
-    Special ids, bytes and single characters stay: other texts become shorter subwords, and bytes
-    only where they did before. Ids keep their order, and subwords their scores.
+    Special ids, bytes and single characters are always kept. Other texts are therefore split into
+    shorter subwords, and into bytes only where they were split into bytes before. Ids keep their
+    order, and subwords keep their scores.
 
-    BPE also needs the subwords from which a kept one is merged. They stay behind the vocabulary, so
-    that a model need not know them, and are "unused", as in SentencePiece's own `SetVocabulary`:
-    one that is not merged further is taken apart again.
+    BPE also needs the intermediate subwords from which a kept subword is merged. The intermediate
+    subwords come after the vocabulary, so the translation model never sees their ids. Their type is
+    `UNUSED`, as in SentencePiece's own `SetVocabulary`: SentencePiece splits an unused subword
+    again if it is not merged further.
 
     Returns:
-        The smaller tokenizer, and the ids that its subwords had, int64, in their order.
+        The smaller tokenizer, and an int64 array with the old id of each subword of its vocabulary.
     """
     proto = sentencepiece_model_pb2.ModelProto.FromString(tokenizer.model)
     pieces, spec = proto.pieces, proto.trainer_spec
     subwords = {p.piece: i for i, p in enumerate(pieces) if p.type in (p.NORMAL, p.UNUSED)}
-    kept = set(range(len(pieces))) - set(subwords.values()) | set(used)
+    kept = (set(range(len(pieces))) - set(subwords.values())) | set(used)
     kept.update(index for piece, index in subwords.items() if len(piece) == 1)
     merged = set()
     if spec.model_type == spec.BPE:
@@ -87,7 +89,10 @@ def require_same_splits(
     ids: np.ndarray,
     texts: Sequence[str],
 ) -> None:
-    """Raises a `TokenizerError` unless a subset, of subwords with `ids`, splits texts as before."""
+    """Raise a `TokenizerError` unless `subset` splits the texts as `tokenizer` does.
+
+    `ids` are the old ids of the subwords of `subset`, as `subset_tokenizer` returns them.
+    """
     rows = zip(texts, tokenizer.encode(texts), subset.encode(texts), strict=True)
     for text, before, after in rows:
         if before != ids[after].tolist():
@@ -98,10 +103,10 @@ def require_same_splits(
 
 
 def _merges(piece: str, scores: Mapping[str, float]) -> Iterator[str]:
-    """Yields the subwords that BPE merges on the way from characters to a subword, the last too.
+    """Yield the subwords that BPE merges to build `piece` from its characters, including `piece`.
 
-    These are the same within any text: merges outside do not change their order, and none reached
-    across the ends of the subword.
+    The merges are the same in any text that contains the subword, because merges outside the
+    subword do not change their order and no merge crosses the ends of the subword.
     """
     symbols = list(piece)
     while True:

@@ -36,7 +36,7 @@ class Cluster(NamedTuple):
 
     @classmethod
     def from_environment(cls) -> "Cluster | None":
-        """Returns the cluster of `TF_CONFIG` or of a Slurm job step; None for a single process."""
+        """Return the cluster of `TF_CONFIG` or of a Slurm job step; None for a single process."""
         if os.environ.get("TF_CONFIG"):
             cluster = _of_tf_config()
         # The shell of a job has no tasks; `srun` sets their number for each step.
@@ -47,7 +47,7 @@ class Cluster(NamedTuple):
         return cluster if len(cluster.addresses) > 1 else None
 
     def wait_for_workers(self, seconds: float = 45) -> None:
-        """Waits until every worker of the cluster can be reached.
+        """Wait until every worker of the cluster can be reached.
 
         TensorFlow's own servers wait for an hour. So each worker listens on its address until it
         has reached all others; then it frees the port for TensorFlow's server, which answers the
@@ -66,7 +66,7 @@ class Cluster(NamedTuple):
                 time.sleep(_SECONDS_BETWEEN_CALLS)
 
     def resolver(self) -> tf.distribute.cluster_resolver.ClusterResolver:
-        """Returns the cluster as TensorFlow's strategies take it."""
+        """Return the cluster as TensorFlow's strategies take it."""
         return tf.distribute.cluster_resolver.SimpleClusterResolver(
             tf.train.ClusterSpec({"worker": list(self.addresses)}),
             task_type="worker",
@@ -78,7 +78,7 @@ class Cluster(NamedTuple):
 
 @contextlib.contextmanager
 def worker_failures_named(run_dir: pathlib.Path) -> Iterator[None]:
-    """Turns TensorFlow's many errors about a failed worker into a `WorkerError` of one line."""
+    """Turn TensorFlow's many errors about a failed worker into a `WorkerError` of one line."""
     try:
         yield
     except _FAILURES as error:
@@ -130,7 +130,7 @@ def _with_numbers(name: str) -> list:
 
 
 def _listening_on(address: str) -> socket.socket:
-    """Returns a socket on the port of an address, on every interface."""
+    """Return a socket on the port of an address, on every interface."""
     host, _, port = address.rpartition(":")
     is_ipv6 = host.startswith("[") and socket.has_dualstack_ipv6()
     family = socket.AF_INET6 if is_ipv6 else socket.AF_INET

@@ -17,7 +17,7 @@ _SEED_DISTANCE = 1_000_003
 def strategy_for(
     devices: str | None = None, cluster: Cluster | None = None
 ) -> tf.distribute.Strategy:
-    """Returns the strategy to create and compile the model in.
+    """Return the strategy to create and compile the model in.
 
     Args:
         devices: A number of GPUs (`"2"`), devices by name (`"gpu:0,gpu:1"`, `"cpu"`), or None for
@@ -54,7 +54,7 @@ class WorkersStrategy(tf.distribute.MultiWorkerMirroredStrategy):
     def experimental_distribute_dataset(
         self, dataset: tf.data.Dataset, options: Any = None
     ) -> tf.distribute.DistributedDataset:
-        """Returns the batches of this worker's replicas, given a dataset of global batches."""
+        """Return the batches of this worker's replicas, given a dataset of global batches."""
         replicas = len(self.extended.worker_devices)
         first = self.cluster_resolver.task_id * replicas
 
@@ -107,7 +107,7 @@ class Workers:
         return self.index == 0
 
     def all_reduce_max(self, number: int) -> int:
-        """Returns the largest of the numbers, 0 or more, with which all workers call this."""
+        """Return the largest of the numbers, 0 or more, with which all workers call this."""
         if self.count == 1:
             return int(number)
         numbers = [0] * self.count
@@ -115,14 +115,14 @@ class Workers:
         return max(self._all_reduce_sum(numbers))
 
     def broadcast(self, content: bytes) -> bytes:
-        """Returns the content with which the chief calls this; all workers must call it."""
+        """Return the content with which the chief calls this; all workers must call it."""
         if self.count == 1:
             return content
         [size] = self._all_reduce_sum([len(content) if self.is_chief else 0])
         return bytes(self._all_reduce_sum(list(content) if self.is_chief else [0] * size))
 
     def require_same(self, settings: Mapping[str, Any]) -> None:
-        """Raises a `WorkerError` where a worker's settings, plain values, are not the chief's."""
+        """Raise a `WorkerError` where a worker's settings, plain values, are not the chief's."""
         of_chief = json.loads(self.broadcast(json.dumps(settings).encode()))
         different = [
             f"{name} is {of_chief.get(name)} on the chief and {value} here"
@@ -141,7 +141,7 @@ class Workers:
 
 
 def sum_over_replicas(value: Any) -> Any:
-    """Returns the sum over all replicas of a float tensor, or of each tensor in a list.
+    """Return the sum over all replicas of a float tensor, or of each tensor in a list.
 
     Outside of `strategy.run` it returns the value itself.
     """
@@ -152,12 +152,12 @@ def sum_over_replicas(value: Any) -> Any:
 
 
 def seeds_of(model: keras.Model) -> list[keras.Variable]:
-    """Returns the variables that hold the states of a model's random numbers."""
+    """Return the variables that hold the states of a model's random numbers."""
     return [v for v in model.variables if v.path.endswith("seed_generator_state")]
 
 
 def separate_seeds(model: keras.Model) -> None:
-    """Gives each replica its own dropout masks.
+    """Give each replica its own dropout masks.
 
     Keras gives all replicas one seed, so that row i of each replica loses the same activations
     (Keras 3.15.1). The first replica keeps its seeds, which a checkpoint holds: call this once,
@@ -176,7 +176,7 @@ def separate_seeds(model: keras.Model) -> None:
 
 
 def _chosen(wanted: str, devices: list) -> list:
-    """Returns the devices that a user names, of those that exist."""
+    """Return the devices that a user names, of those that exist."""
     # `gpu:0` for `/physical_device:GPU:0` and for `/device:GPU:0`.
     names = {":".join(device.name.split(":")[-2:]).lower(): device for device in devices}
     if wanted.isdecimal():

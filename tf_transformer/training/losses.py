@@ -53,7 +53,7 @@ class SmoothedCrossEntropy(keras.losses.Loss):
         self.from_statistics = from_statistics
 
     def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
-        """Computes the loss; Keras' reductions count padding and average the replicas' means."""
+        """Compute the loss; Keras' reductions count padding and average the replicas' means."""
         losses = self.call(y_true, y_pred)
         if sample_weight is not None:
             losses = losses * token_weights(sample_weight, losses)
@@ -66,7 +66,7 @@ class SmoothedCrossEntropy(keras.losses.Loss):
         return ops.sum(losses) / ops.maximum(num_tokens, 1.0)
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
-        """Computes the loss of each token, float32 `(B, T)`, 0 at padding."""
+        """Compute the loss of each token, float32 `(B, T)`, 0 at padding."""
         labels = ops.cast(y_true, "int32")
         statistics = statistics_of(labels, y_pred, self.pad_id, self.from_statistics)
         return smoothed_cross_entropy(statistics, self.label_smoothing)
@@ -77,7 +77,7 @@ class SmoothedCrossEntropy(keras.losses.Loss):
 
 
 def token_weights(sample_weight: Any, labels: Any) -> Any:
-    """Returns weights `(B,)`, `(B, 1)` or `(B, T)` in the shape of labels `(B, T)`, float32."""
+    """Return weights `(B,)`, `(B, 1)` or `(B, T)` in the shape of labels `(B, T)`, float32."""
     weights = ops.cast(sample_weight, "float32")
     if len(weights.shape) == 1:
         weights = weights[:, None]
@@ -86,7 +86,7 @@ def token_weights(sample_weight: Any, labels: Any) -> Any:
 
 
 def statistics_of(labels: Any, y_pred: Any, pad_id: int, from_statistics: bool) -> Any:
-    """Returns the token statistics `(B, T, 3)` of what a model returned.
+    """Return the token statistics `(B, T, 3)` of what a model returned.
 
     Raises:
         ValueError: The model returned logits with `from_statistics` or token statistics without it,
@@ -107,7 +107,7 @@ def statistics_of(labels: Any, y_pred: Any, pad_id: int, from_statistics: bool) 
 
 
 def smoothed_cross_entropy(statistics: Any, label_smoothing: float) -> Any:
-    """Computes the cross-entropy of each token against the smoothed target.
+    """Compute the cross-entropy of each token against the smoothed target.
 
     The true token has probability `1 - label_smoothing`, padding has 0, and every other token has
     an equal share of the rest (Szegedy et al. 2016; Vaswani et al. 2017, section 5.4).

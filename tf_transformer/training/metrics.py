@@ -38,7 +38,7 @@ class _TokenMean(keras.metrics.Mean):
         self.pad_id, self.from_statistics = pad_id, from_statistics
 
     def token_values(self, statistics: Any) -> Any:
-        """Computes what is averaged, `(B, T)`, from token statistics `(B, T, 3)`."""
+        """Compute what is averaged, `(B, T)`, from token statistics `(B, T, 3)`."""
         raise NotImplementedError
 
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
@@ -92,7 +92,7 @@ class TokenAccuracy(_TokenMean):
     direction = "up"
 
     def token_values(self, statistics: Any) -> Any:
-        """Returns 1 where no logit is higher than that of the label, else 0."""
+        """Return 1 where no logit is higher than that of the label, else 0."""
         return statistics[..., 2]
 
 

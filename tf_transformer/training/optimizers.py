@@ -78,7 +78,7 @@ class LossScaleOptimizer(keras.optimizers.LossScaleOptimizer):
     """
 
     def check_finite(self, grads: list) -> Any:
-        """Returns whether the gradients of all replicas are finite."""
+        """Return whether the gradients of all replicas are finite."""
         overflows = ops.logical_not(super().check_finite(grads))
         return ops.equal(sum_over_replicas(ops.cast(overflows, "float32")), 0.0)
 
@@ -111,7 +111,7 @@ class GradientAccumulation(keras.optimizers.Optimizer):
         self._sums: list[keras.Variable] = []
 
     def build(self, variables: list[keras.Variable]) -> None:
-        """Makes the sums of the gradients and the variables of the inner optimizer."""
+        """Make the sums of the gradients and the variables of the inner optimizer."""
         if self.built:
             return
         self._sums = self.add_optimizer_variables(variables, "gradient_sum")
@@ -141,7 +141,7 @@ class GradientAccumulation(keras.optimizers.Optimizer):
         self.inner_optimizer.finalize_variable_values(var_list)
 
     def apply(self, grads: list, trainable_variables: list[keras.Variable] | None = None) -> None:
-        """Adds the gradients up, and makes the update after those of the last batch."""
+        """Add the gradients up, and make the update after those of the last batch."""
         replica = tf.distribute.get_replica_context()
         if not self.built:
 
@@ -200,10 +200,10 @@ class GradientAccumulation(keras.optimizers.Optimizer):
 
 
 def step_of(model: keras.Model) -> int:
-    """Returns the number of updates that were made to a model."""
+    """Return the number of updates that were made to a model."""
     return int(model.optimizer.iterations.numpy())
 
 
 def ends_update(model: keras.Model, batch: int) -> bool:
-    """Returns whether a batch, counted from 0 in this epoch, is the last one of an update."""
+    """Return whether a batch, counted from 0 in this epoch, is the last one of an update."""
     return (batch + 1) % getattr(model.optimizer, "steps", 1) == 0

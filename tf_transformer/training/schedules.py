@@ -30,14 +30,14 @@ class TrapezoidSchedule(keras.optimizers.schedules.LearningRateSchedule):
         self.total_steps = total_steps
 
     def __call__(self, step: Any) -> Any:
-        """Computes the learning rate of the update after `step` others, a float32 scalar."""
+        """Compute the learning rate of the update after `step` others, a float32 scalar."""
         step = ops.cast(step, "float32")
         warm = (step + 1.0) / self.warmup_steps
         left = ops.maximum(1.0 - self._done(step), 0.0) / self.decay_fraction
         return self.peak * ops.minimum(1.0, ops.minimum(warm, left))
 
     def _done(self, step: Any) -> Any:
-        """Returns the fraction of the training that is done after `step` updates."""
+        """Return the fraction of the training that is done after `step` updates."""
         return step / self.total_steps
 
     def get_config(self) -> dict[str, Any]:
@@ -92,7 +92,7 @@ class NoamSchedule(keras.optimizers.schedules.LearningRateSchedule):
         self.d_model, self.warmup_steps, self.factor = d_model, warmup_steps, factor
 
     def __call__(self, step: Any) -> Any:
-        """Computes the learning rate of the update after `step` others, a float32 scalar."""
+        """Compute the learning rate of the update after `step` others, a float32 scalar."""
         # Keras counts from 0, the paper from 1: with step 0 the first update would do nothing.
         step = ops.cast(step, "float32") + 1.0
         scale = self.factor * self.d_model**-0.5

@@ -60,7 +60,7 @@ class StopOnSignal(keras.callbacks.Callback):
             raise Terminated
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        """Stops if a signal came during the validation."""
+        """Stop if a signal came during the validation."""
         self.signal = self._all_reduce_max(self._received)
         if self.signal:
             self.model.stop_training = True

@@ -13,7 +13,7 @@ from tf_transformer.visualization.matrices import add_colour_bar, draw_matrices
 def plot_attention(
     weights: Any, queries: Sequence[str], keys: Sequence[str] | None = None, title: str = ""
 ) -> Figure:
-    """Plots the attention weights of one head: a row for each query, dark for a large weight.
+    """Plot the attention weights of one head: a row for each query, dark for a large weight.
 
     Args:
         weights: float `(T, S)`, from 0 to 1; NaN is hatched.
@@ -31,7 +31,7 @@ def plot_heads(
     title: str = "",
     largest: float = 1.0,
 ) -> Figure:
-    """Plots the attention weights of every head: a row of panels for each layer.
+    """Plot the attention weights of every head: a row of panels for each layer.
 
     Args:
         weights: float `(layers, H, T, S)`, or a list of each layer's `(H, T, S)`.
@@ -50,7 +50,7 @@ def plot_heads(
 def plot_alignment(
     weights: Any, source: Sequence[str], target: Sequence[str], title: str = ""
 ) -> Figure:
-    """Plots how much each target token attends to each source token, the largest in a frame.
+    """Plot how much each target token attends to each source token, the largest in a frame.
 
     `Translator.align` returns such weights; compare figure 3 of Bahdanau et al. (2015).
 
@@ -64,7 +64,7 @@ def plot_alignment(
 def plot_alignments(
     weights: Mapping[str, Any], source: Sequence[str], target: Sequence[str], title: str = ""
 ) -> Figure:
-    """Plots alignments of one pair by several named models side by side; see `plot_alignment`."""
+    """Plot alignments of one pair by several named models side by side; see `plot_alignment`."""
     matrices = list(weights.values())
     figure, panels = _draw([matrices], (target, source), ("target", "source"), title, list(weights))
     for axes, matrix in zip(panels[0], matrices, strict=True):

@@ -45,7 +45,7 @@ _Prefix = tuple[str, ...]  # the tokens from the root to a node of the tree
 
 
 def plot_beam(hypotheses: Sequence[BeamHypothesis], title: str = "") -> Figure:
-    """Plots hypotheses as a tree that grows to the right, the more probable child above.
+    """Plot hypotheses as a tree that grows to the right, the more probable child above.
 
     A token stands on its edge, and below it the sum of the log-probabilities from the root.
     Finished hypotheses end in a square, pruned ones in a cross on a dashed edge, and the finished
@@ -104,7 +104,7 @@ def plot_beam(hypotheses: Sequence[BeamHypothesis], title: str = "") -> Figure:
 
 
 def _heights(totals: dict[_Prefix, float]) -> tuple[dict[_Prefix, float], int]:
-    """Returns the height of each node, the best leaf at 0, and the number of leaves."""
+    """Return the height of each node, the best leaf at 0, and the number of leaves."""
     children = defaultdict(list)
     for prefix in totals:
         if prefix:

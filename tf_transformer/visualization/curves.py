@@ -22,7 +22,7 @@ _FEW = 40  # points, which get markers
 
 
 def plot_history(logs: Sequence[tuple[str, Sequence[Mapping[str, float]]]]) -> Figure:
-    """Plots loss, validation BLEU, validation perplexity and learning rate of runs.
+    """Plot loss, validation BLEU, validation perplexity and learning rate of runs.
 
     Args:
         logs: The name of each run and its log, as `RunDirectory.log` returns it.
@@ -60,7 +60,7 @@ def plot_history(logs: Sequence[tuple[str, Sequence[Mapping[str, float]]]]) -> F
 
 
 def plot_schedules(curves: Mapping[str, Sequence[float]]) -> Figure:
-    """Plots learning rates over the steps of training.
+    """Plot learning rates over the steps of training.
 
     Args:
         curves: Labels, and the learning rates of each at steps 1, 2, ….
@@ -75,7 +75,7 @@ def plot_schedules(curves: Mapping[str, Sequence[float]]) -> Figure:
 def plot_bleu_by_length(
     lengths: Sequence[str], curves: Mapping[str, Sequence[float]], sentences: Sequence[int]
 ) -> Figure:
-    """Plots the BLEU of systems by source length, as figure 2 of Bahdanau et al. (2015).
+    """Plot the BLEU of systems by source length, as figure 2 of Bahdanau et al. (2015).
 
     Args:
         lengths: Names of N groups of sentences, such as "1–10", shortest first.
@@ -90,7 +90,7 @@ def plot_bleu_by_length(
 
 
 def _plot_curves(curves: Mapping[str, Sequence[float]]) -> Axes:
-    """Plots curves over 1, 2, …, which colours, line styles and markers tell apart."""
+    """Plot curves over 1, 2, …, which colours, line styles and markers tell apart."""
     axes = new_figure(8.0, 4.5).subplots()
     # The lightest third of the colours would be hard to see on white.
     shades = matplotlib.colormaps["viridis"](np.linspace(0.0, 0.7, len(curves)))

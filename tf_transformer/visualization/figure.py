@@ -26,7 +26,7 @@ _JOINERS = "\u200c\u200d"  # they choose between the shapes of a letter
 
 
 def new_figure(width: float, height: float, title: str = "") -> Figure:
-    """Makes an empty figure of bounded size in inches, whose layout makes space for every label."""
+    """Make an empty figure of bounded size in inches, whose layout makes space for every label."""
     figure = Figure(figsize=(min(width, _LARGEST), min(height, _LARGEST)), layout="constrained")
     if title:
         lines = textwrap.fill(title, int(9 * figure.get_figwidth()), max_lines=4, placeholder="…")
@@ -35,7 +35,7 @@ def new_figure(width: float, height: float, title: str = "") -> Figure:
 
 
 def save_figure(figure: Figure, output: str | os.PathLike[str]) -> None:
-    """Writes a figure into a file, whose suffix says the format, and makes its folder."""
+    """Write a figure into a file, whose suffix says the format, and make its folder."""
     output = pathlib.Path(output)
     output.parent.mkdir(parents=True, exist_ok=True)
     # 'tight', because constrained layout is inexact for square cells and would clip labels.
@@ -43,7 +43,7 @@ def save_figure(figure: Figure, output: str | os.PathLike[str]) -> None:
 
 
 def require_picture(output: str) -> None:
-    """Raises an `InputError` unless the suffix of a file is a format that can be written."""
+    """Raise an `InputError` unless the suffix of a file is a format that can be written."""
     known = FigureCanvasBase.get_supported_filetypes()
     if pathlib.Path(output).suffix.removeprefix(".").lower() not in known:
         raise InputError(f"{output}: must end in one of .{', .'.join(sorted(known))}.")
@@ -51,14 +51,14 @@ def require_picture(output: str) -> None:
 
 @functools.cache
 def text_style() -> dict[str, Any]:
-    """Returns what draws any text: fonts of many scripts, and a `$` that begins no formula."""
+    """Return what draws any text: fonts of many scripts, and a `$` that begins no formula."""
     installed = font_manager.fontManager.get_font_names()
     fonts = [name for name in _FONTS if name in installed]
     return {"fontfamily": ["sans-serif", *fonts], "parse_math": False}
 
 
 def spell(token: str, longest: int = 16) -> str:
-    """Writes spaces as `▁`, invisible characters as `<U+200B>`, and shortens a long token."""
+    """Write spaces as `▁`, invisible characters as `<U+200B>`, and shorten a long token."""
     text = "".join(
         "▁" if c.isspace() else c if c.isprintable() or c in _JOINERS else f"<U+{ord(c):04X}>"
         for c in token
@@ -67,5 +67,5 @@ def spell(token: str, longest: int = 16) -> str:
 
 
 def width(text: str) -> int:
-    """Counts the columns of a text; a Chinese, Japanese or Korean character takes two."""
+    """Count the columns of a text; a Chinese, Japanese or Korean character takes two."""
     return len(text) + sum(unicodedata.east_asian_width(character) in "WF" for character in text)

@@ -1,4 +1,4 @@
-"""Matrices as images: matrices over tokens, attention masks, and position encodings."""
+"""Plots of attention masks, position encodings and other matrices over tokens."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -15,18 +15,18 @@ from tf_transformer.visualization.figure import new_figure, spell, text_style, w
 
 _HIDDEN, _ALLOWED = "white", "#33527a"
 _SMALLEST_FONT, _LARGEST_FONT = 6.0, 9.0  # points
-_MOST_LINES = 60  # between cells
+_MOST_CELLS_WITH_LINES = 60  # rows or columns
 
 
 def plot_mask(
     mask: Any, queries: Sequence[str], keys: Sequence[str] | None = None, title: str = ""
 ) -> Figure:
-    """Plots an attention mask: a row for each query, dark where it may attend to a key.
+    """Plot an attention mask: a row for each query, dark where the query may attend to a key.
 
     Args:
-        mask: bool `(T, S)`; also `(1, T, S)` or `(1, 1, S)`, as the functions in `layers` return.
+        mask: bool `(T, S)`, `(1, T, S)` or `(1, 1, S)`, such as a mask from `layers.masks`.
         queries: The T tokens that attend.
-        keys: The S tokens attended to; None for the same tokens.
+        keys: The S tokens that are attended to. None means the queries.
     """
     return plot_masks({"": mask}, queries, keys, title)
 
@@ -37,7 +37,7 @@ def plot_masks(
     keys: Sequence[str] | None = None,
     title: str = "",
 ) -> Figure:
-    """Plots named masks over the same tokens side by side; see `plot_mask`."""
+    """Plot named masks over the same tokens side by side; see `plot_mask`."""
     keys = queries if keys is None else keys
     shape = 1, len(queries), len(keys)
     grid = np.stack([np.broadcast_to(mask, shape) for mask in masks.values()], axis=1)
@@ -52,7 +52,7 @@ def plot_masks(
 
 
 def plot_positions(table: Any, title: str = "") -> Figure:
-    """Plots position encodings, float `(length, D)`, sinusoidal or learned: a row for each."""
+    """Plot learned or sinusoidal encodings, float `(length, D)`, with a row for each position."""
     largest = np.nanmax(np.abs(table))
     figure = new_figure(7.0, 5.0, title)
     axes = figure.subplots()
@@ -71,15 +71,15 @@ def draw_matrices(
     cell: float = 0.3,
     **how: Any,
 ) -> tuple[Figure, np.ndarray]:
-    """Draws a grid of matrices over the same tokens with square cells; NaN is hatched.
+    """Draw a grid of matrices over the same tokens, with square cells; NaN cells are hatched.
 
     Args:
         grid: `(R, C, rows, columns)`: R rows of C matrices.
-        tokens: One for each row of a matrix, and one for each column.
-        names: What the tokens of the rows are, and those of the columns.
-        title, column_titles: Above the figure, and above each of the C columns of matrices.
-        cell: The size of a cell in inches, unless there are few tokens or many.
-        how: Options of `imshow`.
+        tokens: The tokens of the rows, and the tokens of the columns, of every matrix.
+        names: The labels of the row axis and of the column axis, such as `("query", "key")`.
+        title, column_titles: The titles of the figure and of the C columns of matrices.
+        cell: The size of a cell in inches. Cells are larger for few tokens and smaller for many.
+        **how: Options of `imshow`.
 
     Returns:
         The figure, and an array `(R, C)` of its axes.
@@ -88,8 +88,8 @@ def draw_matrices(
     rows, columns = ([spell(token) for token in side] for side in tokens)
     if grid.ndim != 4 or grid.shape[2:] != (len(rows), len(columns)) or grid.size == 0:
         raise ValueError(
-            f"a matrix must have shape ({names[0]}, {names[1]}) = ({len(rows)}, {len(columns)}), "
-            f"one for each token; received shape {grid.shape[2:]}."
+            f"a matrix must have a row for each {names[0]} token and a column for each {names[1]} "
+            f"token, {(len(rows), len(columns))}; received matrices of shape {grid.shape[2:]}."
         )
     above, beside = grid.shape[:2]
     cell = max(cell, 1.2 / max(len(rows), len(columns)))
@@ -113,18 +113,18 @@ def draw_matrices(
 
 
 def add_colour_bar(figure: Figure, axes: Any, label: str) -> None:
-    """Draws the scale of the first image beside the axes."""
+    """Draw the colour bar of the first image beside the axes."""
     axes = list(np.ravel(axes))
-    # Beside single axes the bar is as high as the image.
+    # Single axes are passed without a list, so that the bar is as high as the image.
     where = axes if len(axes) > 1 else axes[0]
     figure.colorbar(axes[0].images[0], ax=where, label=label, pad=0.02, fraction=0.05, aspect=25)
 
 
 def _draw_matrix(axes: Axes, matrix: np.ndarray, how: Mapping[str, Any]) -> None:
-    axes.patch.set(edgecolor="0.6", hatch="////")  # seen through NaN, which is transparent
+    axes.patch.set(edgecolor="0.6", hatch="////")  # NaN cells are transparent and show the hatch
     axes.imshow(matrix, **how)
     rows, columns = matrix.shape
-    if max(rows, columns) <= _MOST_LINES:
+    if max(rows, columns) <= _MOST_CELLS_WITH_LINES:
         axes.set_xticks(np.arange(columns - 1) + 0.5, minor=True)
         axes.set_yticks(np.arange(rows - 1) + 0.5, minor=True)
         axes.grid(which="minor", color="0.85", linewidth=0.4)
@@ -132,7 +132,7 @@ def _draw_matrix(axes: Axes, matrix: np.ndarray, how: Mapping[str, Any]) -> None
 
 
 def _label_axis(axis: Axis, name: str, labels: Sequence[str], points: float) -> None:
-    """Writes the tokens along an axis whose cells have this size, as many as can be read."""
+    """Write as many labels along an axis as stay legible with cells of `points` points."""
     every = math.ceil(1.15 * _SMALLEST_FONT / points)
     font = float(np.clip(0.7 * points * every, _SMALLEST_FONT, _LARGEST_FONT))
     is_tight = 0.65 * font * max(map(width, labels)) > points * every
@@ -140,9 +140,9 @@ def _label_axis(axis: Axis, name: str, labels: Sequence[str], points: float) -> 
         range(0, len(labels), every), labels[::every], fontsize=font,
         rotation=90 if is_tight and axis.axis_name == "x" else 0, **text_style(),
     )  # fmt: skip
-    axis.set_label_text(name if every == 1 else f"{name} (one label for {every})")
+    axis.set_label_text(name if every == 1 else f"{name} (one label for every {every})")
 
 
 def _margin(labels: Sequence[str]) -> float:
-    """Returns the inches that the longest label and the name of an axis take."""
+    """Return the space, in inches, for the longest label and the name of an axis."""
     return 0.5 + 0.085 * max(map(width, labels))
