@@ -80,7 +80,10 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--max-length", type=int, default=128)
     parser.add_argument("--dropout", type=float, default=0.1)
     add_size_options(parser)
-    return parser.parse_args()
+    options = parser.parse_args()
+    if (options.source is None) != (options.target is None):
+        parser.error("give both --source and --target, or neither")
+    return options
 
 
 def measure_preset(

@@ -149,6 +149,20 @@ def test_dropout_acts_in_training_only(make, randomise):
     assert np.abs(first - second).max() > 1e-3
 
 
+def test_each_dropout_has_its_rate_and_keeps_the_mean():
+    keras.utils.set_random_seed(4)
+    layer = DecoderLayer(12, 2, 8, dropout_rate=0.25, attention_dropout_rate=0.5)
+    residuals = layer.self_residual, layer.cross_residual, layer.feed_forward_residual
+    assert [residual.dropout.rate for residual in residuals] == [0.25] * 3
+    assert [a.dropout.rate for a in (layer.self_attention, layer.cross_attention)] == [0.5] * 2
+    x, output = np.zeros((50, 20, 12)), np.ones((50, 20, 12))
+    np.testing.assert_array_equal(residuals[0].post(x, output, training=False), output)
+    left = np.asarray(residuals[0].post(x, output, training=True))
+    np.testing.assert_allclose(left[left != 0], 4 / 3, rtol=1e-6)
+    # 12,000 positions, each dropped with probability 1/4: five deviations are 0.02.
+    assert (left == 0).mean() == pytest.approx(0.25, abs=0.02)
+
+
 def test_implicit_masks_are_passed_on_and_not_applied(recwarn):
     ids = np.array([[3, 1, 0, 0], [2, 5, 6, 0]])
     embedded = PositionalEmbedding(9, 12, mask_zero=True)(ids)

@@ -12,6 +12,7 @@ from commands import assert_one_line, assert_refused, options_of
 
 from tf_transformer import cli
 from tf_transformer.config import SETTINGS, flag
+from tf_transformer.errors import InputError
 
 
 @pytest.mark.parametrize(
@@ -51,12 +52,15 @@ def test_options_are_read_into_checked_values():
     assert options_of("serve", "x", "--max-texts=5").limits.max_texts == 5
 
 
-def test_ctrl_c_is_an_interruption_even_where_a_library_raises_another_error(monkeypatch, capfd):
+@pytest.mark.parametrize("error", [SystemError("from C++"), InputError("no"), OSError("no")])
+def test_ctrl_c_is_an_interruption_even_where_a_library_raises_another_error(
+    error, monkeypatch, capfd
+):
     def library(options):
         try:
             signal.default_int_handler(signal.SIGINT, None)
         except KeyboardInterrupt:
-            raise SystemError("from C++") from None
+            raise error from None
 
     monkeypatch.setattr(cli.COMMANDS["train"], "run", library)
     assert cli.main(["train", "--run-dir=x"]) == 130

@@ -220,7 +220,7 @@ def test_any_tokens_can_be_drawn_in_full_and_no_figure_grows_without_end(draw, c
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: plot_attention(WEIGHTS.T, list("abc"), TOKENS), r"\(query, key\).*\(4, 3\)"),
+        (lambda: plot_attention(WEIGHTS.T, list("abc"), TOKENS), r"each query token.*\(4, 3\)"),
         (lambda: plot_attention(WEIGHTS * 9, list("abc"), TOKENS), "0 to 1.*softmax"),
         (lambda: plot_mask(np.ones((2, 3, 3)), list("abc")), r"\(1,3,3\)"),
     ],

@@ -46,6 +46,16 @@ def test_low_precision_rounds_the_values_and_not_the_angles(dtype, rounding):
     np.testing.assert_allclose(values, paper_positions(range(1000), 16), atol=rounding)
 
 
+@pytest.mark.parametrize("table", [lambda: None, lambda: token_embedding(7, 6)])
+def test_positions_may_be_given(table):
+    layer = PositionalEmbedding(10, 6, position_embedding=table())
+    whole = np.asarray(layer(np.full((1, 7), 3)))[0]
+    given = np.array([[4, 0, 6], [1, 1, 5]])
+    np.testing.assert_allclose(layer(np.full((2, 3), 3), given), whole[given], atol=1e-6)
+    steps = layer.decode_step(np.full((3,), 3), given[0])
+    np.testing.assert_allclose(steps, whole[given[0]], atol=1e-6)
+
+
 def test_a_sentence_longer_than_the_table_is_an_error():
     layer = PositionalEmbedding(10, 6, position_embedding=token_embedding(4, 6))
     with pytest.raises(ValueError, match="learned 4 positions; received token_ids of length 5"):

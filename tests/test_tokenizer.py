@@ -185,12 +185,13 @@ def test_a_large_text_is_sampled_always_alike(monkeypatch):
 
 
 def test_an_error_while_reading_the_sentences_is_not_replaced():
-    def sentences():
+    def sentences(error):
         yield "one sentence"
-        raise InputError("the file is damaged")
+        raise error
 
-    with pytest.raises(InputError, match=r"^the file is damaged$"):
-        SentencePieceTokenizer.train(sentences(), 300)
+    for kind in (InputError, KeyboardInterrupt):
+        with pytest.raises(kind, match=r"^the file is damaged$"):
+            SentencePieceTokenizer.train(sentences(kind("the file is damaged")), 300)
     for nothing in ([], ["", " \t"]):
         with pytest.raises(ConfigError, match=r"^no tokenizer of vocab_size=300 can be trained"):
             SentencePieceTokenizer.train(nothing, 300)

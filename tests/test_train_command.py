@@ -1,5 +1,6 @@
 """`tf-transformer train`: the files of a run, its output, and resuming."""
 
+import gzip
 import shutil
 
 import pytest
@@ -11,6 +12,7 @@ from commands import (
     assert_refused,
     checkpoints_in,
     files,
+    lines_of,
     log_of,
     options_of,
     run_here,
@@ -71,6 +73,24 @@ def test_the_configuration_of_a_run_repeats_it(trained_run, tmp_path):
         name = f"tokenizers/{side}.model"
         assert (again / name).read_bytes() == (run_dir / name).read_bytes()
     assert without_times(log_of(again)) == without_times(log_of(run_dir))
+
+
+@pytest.mark.slow
+def test_shards_and_a_cache_train_what_two_files_in_memory_do(trained_run, copy_files, tmp_path):
+    for side in ("source", "target"):
+        lines = lines_of(copy_files / f"train.{side}")
+        for part, (start, stop) in enumerate([(0, 7), (7, 200), (200, 300)]):
+            text = "".join(f"{line}\n" for line in lines[start:stop])
+            (tmp_path / f"{part}.{side}.gz").write_bytes(gzip.compress(text.encode()))
+    shards = {f"train_{side}": tmp_path / f"*.{side}.gz" for side in ("source", "target")}
+    run_dir, cache = tmp_path / "run", tmp_path / "cache"
+    given = [*files(copy_files, **shards), *SMALL, *LENGTHS, f"--data-cache={cache}"]
+    assert cli.main(["train", f"--run-dir={run_dir}", *given]) == 0
+    assert without_times(log_of(run_dir)) == without_times(log_of(trained_run[0]))
+    (ids,) = cache.iterdir()
+    written = ids.stat().st_mtime_ns
+    assert cli.main(["train", f"--run-dir={run_dir}", "--resume", f"--steps={STEPS + 1}"]) == 0
+    assert list(cache.iterdir()) == [ids] and ids.stat().st_mtime_ns == written
 
 
 def test_resume_continues_where_the_run_ended(trained_run, resumed):

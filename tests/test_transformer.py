@@ -13,6 +13,20 @@ from tf_transformer.models.configs import TransformerConfig
 from tf_transformer.models.transformer import Transformer
 
 
+@pytest.mark.parametrize(
+    ("changes", "vocabulary", "count"),
+    [
+        # 6 encoder layers of 3,152,384, 6 decoder layers of 4,204,032; norms 2,048; V (512).
+        ({}, 37_000, 63_084_544),
+        ({"tie_embeddings": False}, 37_000, 101_009_544),
+        ({"positions": "learned"}, 37_000, 63_084_544 + 2 * 512 * 512),
+        ({"tie_embeddings": False, "tie_output": True}, 37_000, 63_084_544 + 37_000 * 512),
+    ],
+)
+def test_matrices_are_shared_as_configured(changes, vocabulary, count):
+    assert Transformer(TransformerConfig(vocabulary, vocabulary, **changes)).count_params() == count
+
+
 @pytest.mark.parametrize("name", [n for n in CONFIGS if architecture_of(n) == "transformer"])
 def test_logits_and_scores_equal_the_papers_equations(name, randomise):
     model = randomise(small_model(name))

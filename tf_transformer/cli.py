@@ -31,23 +31,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command = values.pop("command")
     try:
         return command.run(read_options(command.Options, values))
-    except InputError as error:
-        print(f"tf-transformer: {error}", file=sys.stderr)
-        return 2
-    except BrokenPipeError:
-        # The reader of the output has closed the pipe. Without this redirection, Python would fail
-        # to flush stdout at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        print(f"tf-transformer: {where}{error.strerror or error}.", file=sys.stderr)
-        return 2
     except (KeyboardInterrupt, Exception) as error:
-        if not _is_interruption(error):
+        if _is_interruption(error):
+            message, status = "interrupted.", 130
+        elif isinstance(error, InputError):
+            message, status = str(error), 2
+        elif isinstance(error, BrokenPipeError):
+            # The reader of the output has closed the pipe. Without this redirection, Python would
+            # fail to flush stdout at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+        elif isinstance(error, OSError):
+            where = f"{error.filename}: " if error.filename else ""
+            message, status = f"{where}{error.strerror or error}.", 2
+        else:
             raise
-        print("tf-transformer: interrupted.", file=sys.stderr)
-        return 130
+        print(f"tf-transformer: {message}", file=sys.stderr)
+        return status
 
 
 def _is_interruption(error: BaseException | None) -> bool:

@@ -279,16 +279,16 @@ def _require_fit(model, source_tokenizer, target_tokenizer, search):
             value = getattr(tokenizer, name)
             expected = getattr(config, of_model, value)
             if value != expected:
-                raise ValueError(
+                raise InputError(
                     f"the {side} tokenizer has {name}={value}, but the model was trained with "
                     f"{name}={expected}; give the tokenizers of its training."
                 )
     max_length, limit = search.max_length, getattr(config, "position_limit", None)
     if max_length < 2:  # a token and the end
-        raise ValueError(f"max_length must be at least 2; received {max_length}.")
+        raise InputError(f"max_length must be at least 2; received {max_length}.")
     # A search gives the decoder the begin token and max_length tokens after it.
     if limit is not None and max_length >= limit:
-        raise ValueError(f"max_length must be less than max_positions={limit}; got {max_length}.")
+        raise InputError(f"max_length must be less than max_positions={limit}; got {max_length}.")
     require_search(search.beam_size, search.length_penalty, target_tokenizer.vocab_size)
 
 

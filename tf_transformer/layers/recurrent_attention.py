@@ -17,9 +17,9 @@ def _expand_mask(mask: Tensor, query: Tensor, context: Tensor) -> Tensor:
 class RecurrentAttention(Layer):
     """Base class: the mean of the context, weighted by the softmax of a score of query and key.
 
-    The score is `query · key` unless a subclass has another, and the context is the keys unless a
-    subclass projects it. A model with a loop over time projects the keys once, before the loop, and
-    then calls `attend`.
+    The score is `query · key` unless a subclass has another. A subclass has a `key_projection`, or
+    its own `project_keys`. A model with a loop over time projects the keys once, before the loop,
+    and then calls `attend`.
 
     Call arguments:
         query: float tensor `(B, T, D)`.
@@ -32,8 +32,6 @@ class RecurrentAttention(Layer):
     Returns:
         float tensor `(B, T, C)`; with `return_attention_scores` also the weights `(B, T, S)`.
     """
-
-    key_projection: keras.layers.Dense | None = None
 
     def build(self, query_shape: Shape, context_shape: Shape) -> None:
         pass
@@ -56,7 +54,7 @@ class RecurrentAttention(Layer):
 
     def project_keys(self, context: Tensor) -> Tensor:
         """Return what the score needs of the context: the keys, `(B, S, …)`."""
-        return context if self.key_projection is None else on_rows(self.key_projection, context)
+        return on_rows(self.key_projection, context)
 
     def _projection(
         self, name: str, size: int, num_inputs: int, use_bias: bool = False
@@ -115,6 +113,9 @@ class AdditiveAttention(RecurrentAttention):
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class DotAttention(RecurrentAttention):
     """The score `query · key`, for a query and a context of one width (Luong et al. 2015, 3.1)."""
+
+    def project_keys(self, context: Tensor) -> Tensor:
+        return context
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")

@@ -172,9 +172,10 @@ def _hypotheses(row: dict[str, Any]) -> list[Hypothesis]:
 
 def _document(row: dict[str, Any]) -> DocumentTranslation:
     # A batch pads its documents to the same number of sentences.
-    sentences = [sentence for sentence in row["sentences"] if sentence]
-    translations = row["sentence_translations"][: len(sentences)]
-    return DocumentTranslation(row["translation"], sentences, translations, row["truncated"])
+    both = zip(row["sentences"], row["sentence_translations"], strict=True)
+    pairs = [pair for pair in both if pair[0]]
+    sides = [source for source, _ in pairs], [target for _, target in pairs]
+    return DocumentTranslation(row["translation"], *sides, row["truncated"])
 
 
 def _valid(text: str) -> str:

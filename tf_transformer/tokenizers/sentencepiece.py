@@ -109,7 +109,7 @@ class SentencePieceTokenizer:
         def stream():
             try:
                 yield from sentences
-            except InputError as error:
+            except (InputError, KeyboardInterrupt) as error:
                 failed.append(error)
                 raise
 
