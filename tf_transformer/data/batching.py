@@ -15,31 +15,31 @@ _PREFETCHED_BATCHES = 8
 
 
 class TokenBatches:
-    """Batches of at most a number of tokens, of sentences of similar length.
+    """Batches of sentences of similar length, each with at most `batch_tokens` tokens.
 
-    Sentences are sorted by target and source length, split where a batch is full, and the batches
-    shuffled; sentences of equal lengths are shuffled among themselves in each epoch. Every epoch
-    has the same batch shapes, unless noise changes the text. Content and order are a pure function
-    of `(seed, epoch)`, so two integers, epoch and batch, say where in the data a run is.
+    Sentences are sorted by target and source length and split where a batch is full. Each epoch
+    shuffles the batches, and sentences of equal lengths among themselves. Every epoch has the same
+    batch shapes, unless noise changes the text. Content and order depend only on `(seed, epoch)`,
+    so two integers, the epoch and the batch, give the position of a run in the data.
 
     Args:
         text: The sentence pairs.
-        batch_tokens: Most tokens in one batch on the longer side, padding included. A longer
-            sentence is a batch of its own.
+        batch_tokens: Maximum number of tokens on the longer side of a batch, padding included. A
+            longer sentence forms a batch of its own.
         pad_id: Token id of padding.
         bos_id: Token id that begins the decoder's input.
         eos_id: Token id that ends a sentence.
-        seed: Seed of the order; None for batches sorted by length, unshuffled (validation).
-        text_of_epoch: Returns the token ids of the same pairs in an epoch, such as with noise. Each
-            epoch has as many batches as `text` would have, larger ones if its text is longer.
+        seed: Seed of the order; None keeps the batches sorted by length, as for validation.
+        text_of_epoch: Function that returns the token ids of the same pairs for an epoch, with new
+            noise for example. The number of batches is that of `text` in every epoch.
 
     Attributes:
         padding_fraction: Fraction of the tokens of both sides that are padding.
         num_too_long: Number of pairs dropped because a side had too many tokens.
-        num_target_tokens: Number of tokens to predict in one epoch, the ends included.
+        num_target_tokens: Number of tokens to predict in one epoch, sentence ends included.
 
     Raises:
-        ValueError: If padding and end share an id.
+        ValueError: If `pad_id` and `eos_id` are equal.
     """
 
     def __init__(
@@ -55,14 +55,14 @@ class TokenBatches:
     ) -> None:
         if pad_id == eos_id:
             raise ValueError(
-                f"pad_id and eos_id are both {pad_id}, but padding has no loss, so no sentence "
-                "end would be learned; use two ids"
+                f"pad_id and eos_id are both {pad_id}, but the loss ignores padding, so no "
+                "sentence end would be learned; use two different ids"
             )
         self._text = text
         self._pad_id, self._bos_id, self._eos_id = pad_id, bos_id, eos_id
         self._seed = seed
         self._text_of_epoch = functools.lru_cache(maxsize=1)(text_of_epoch or (lambda _: text))
-        lengths = text.lengths + 1  # with the end, or the begin in the decoder's input
+        lengths = text.lengths + 1  # with the end id, or the begin id in the decoder's input
         self.num_too_long = len(text.dropped)
         self.num_target_tokens = int(lengths[1].sum(dtype=np.int64))
         self._length_classes = _length_classes(lengths)
@@ -85,17 +85,17 @@ class TokenBatches:
         cache_dir: FilePath | None = None,
         source_noise: float = 0.0,
     ) -> "TokenBatches":
-        """Tokenizes parallel text and batches it, with the special ids of the target tokenizer.
+        """Tokenize parallel text and batch it with the special ids of the target tokenizer.
 
         Args:
             parallel_text: The sentence pairs.
             source_tokenizer: Tokenizer of the sources.
             target_tokenizer: Tokenizer of the targets; the same for a joint vocabulary.
-            batch_tokens: See the constructor, for `seed` too.
-            max_length: Most tokens of a sentence, the end included; pairs with a longer side are
-                dropped and counted in `num_too_long`.
+            batch_tokens: See the constructor, also for `seed`.
+            max_length: Maximum number of tokens in a sentence, its end included. Pairs with a
+                longer side are dropped and counted in `num_too_long`.
             cache_dir: See `TokenizedText.build`.
-            source_noise: Probability of `add_noise` in a source, new in each epoch; needs a seed.
+            source_noise: Probability for `add_noise`, drawn anew in each epoch; needs a seed.
 
         Raises:
             DataError: If no pair is left, or the cache cannot be written.
@@ -113,7 +113,7 @@ class TokenBatches:
         )
 
         def noisy(epoch: int) -> TokenizedText:
-            # The order has the seed (seed, epoch); the noise needs another.
+            # The order is seeded with (seed, epoch), so the noise needs a different seed.
             return text.with_noise(
                 parallel_text, source_tokenizer, max_length, source_noise, (seed, epoch, 1)
             )
@@ -152,16 +152,16 @@ class TokenBatches:
     def batch(
         self, indices: np.ndarray, epoch: int = 0
     ) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        """Return the arrays of one batch, that of the sentence indices `(B,)` in an epoch.
+        """Return the arrays of one batch: the sentences at `indices (B,)` in an epoch.
 
         Returns:
             Inputs, a dict of `source_ids (B, S)` and `target_ids (B, T)`, and labels `(B, T)`, all
-            int32; `target_ids` begins with the begin id, `labels` ends with the end id.
+            int32. `target_ids` has the begin id before each sentence, the others the end id after.
         """
         text = self._text_of_epoch(epoch)
         source_ids, _ = text.padded(2 * indices, self._pad_id, self._eos_id)
         labels, is_token = text.padded(2 * indices + 1, self._pad_id, self._eos_id)
-        targets = np.where(is_token, labels, self._pad_id)[:, :-1]  # without the ends
+        targets = np.where(is_token, labels, self._pad_id)[:, :-1]  # without the end ids
         target_ids = np.insert(targets, 0, self._bos_id, axis=1)
         return {"source_ids": source_ids, "target_ids": target_ids}, labels
 
@@ -182,16 +182,16 @@ class TokenBatches:
             num_epochs: Number of epochs; None for an endless dataset, which needs `fit`'s
                 `steps_per_epoch`.
             skip: Number of batches of the first epoch to skip.
-            accumulation: Number of batches whose gradients make one update, which may span epochs;
-                an incomplete one at the end is dropped. If it is greater than 1, the dataset also
-                has weights: those with which the mean over an update's batches is the mean over
-                its tokens.
-            labels_as_input: Whether the inputs have the labels too, for a model that computes
+            accumulation: Number of batches whose gradients make one update. An update may span
+                epochs, and an incomplete update at the end is dropped. If the number is greater
+                than 1, the dataset also has sample weights, which turn the mean over the batches
+                of an update into the mean over its tokens.
+            labels_as_input: Whether the inputs also contain the labels, for a model that computes
                 token statistics itself.
 
         Returns:
-            Dataset of (inputs, labels), see `batch`; with accumulation of (inputs, labels,
-            sample_weight `(B,)` float32).
+            Dataset of (inputs, labels), see `batch`; or, with accumulation, of (inputs, labels,
+            sample_weight), where sample_weight is float32 `(B,)`.
 
         Raises:
             ValueError: If `skip` is out of range.
@@ -209,13 +209,13 @@ class TokenBatches:
                 for indices in self.batch_indices(epoch)[skip if epoch == first_epoch else 0 :]:
                     inputs, labels = self.batch(indices, epoch)
                     if labels_as_input:
-                        # TensorFlow does not copy the array, and an operation may overwrite an
-                        # input that nothing else seems to read.
+                        # TensorFlow shares the memory of an array, and an operation may overwrite
+                        # an input that nothing else seems to read.
                         inputs["labels"] = labels.copy()
                     yield inputs, labels
 
         def updates():
-            # Lazy: an update may span epochs, and the ids of only one epoch are kept.
+            # Make batches lazily: an update may span epochs, and only one epoch's ids are cached.
             stream = batches()
             while len(update := list(itertools.islice(stream, accumulation))) == accumulation:
                 tokens = [int((labels != self._pad_id).sum()) for _, labels in update]
@@ -229,18 +229,18 @@ class TokenBatches:
         if num_epochs is not None:
             count = (num_epochs * len(self) - skip) // accumulation * accumulation
             dataset = dataset.apply(tf.data.experimental.assert_cardinality(count))
-        # Deleting an iterator waits for the thread of autotuning, which may sleep for a minute.
+        # Deleting an iterator waits for the autotuning thread, which may sleep for a minute.
         options = tf.data.Options()
         options.autotune.enabled = False
         return dataset.prefetch(_PREFETCHED_BATCHES).with_options(options)
 
 
 def _length_classes(lengths: np.ndarray) -> np.ndarray:
-    """Return one sort key for each pair of lengths, int `(2, pairs)`.
+    """Return the sort keys `(pairs,)` of `lengths`, an int array `(2, pairs)`.
 
     Targets are sorted by length. Source lengths rise within one target length and fall within the
-    next, so that neighbours never differ much. Up to 255 tokens a side the keys have 16 bits,
-    which NumPy sorts in linear time.
+    next, so that neighbours never differ much. If no side is longer than 255 tokens, the keys have
+    16 bits, and NumPy sorts them in linear time.
     """
     source_lengths, target_lengths = lengths
     longest = int(source_lengths.max())
@@ -258,11 +258,11 @@ def _split(lengths: np.ndarray, batch_tokens: int) -> np.ndarray:
     """
     bounds, start = [], 0
     while start < len(lengths):
-        # At most as many as fit if none is longer than the first.
+        # An upper bound: the number that fits if no sentence is longer than the first.
         most = max(1, batch_tokens // int(lengths[start]))
         longest = np.maximum.accumulate(lengths[start : start + most])
         fits = np.arange(1, len(longest) + 1) * longest <= batch_tokens
-        # The product rises, so the sentences that fit come first; a batch has at least one.
+        # The product only rises, so those that fit come first. A batch has at least one sentence.
         stop = start + max(1, int(fits.sum()))
         bounds.append((start, stop))
         start = stop
@@ -270,10 +270,10 @@ def _split(lengths: np.ndarray, batch_tokens: int) -> np.ndarray:
 
 
 def _split_into(lengths: np.ndarray, count: int) -> np.ndarray:
-    """Split sorted sentences as `_split` does, into `count` batches of about as many tokens."""
-    tokens, step = int(lengths.sum()) // count, 1  # enough if there were no padding
+    """Split sorted sentences like `_split`, but into `count` batches of similar token numbers."""
+    tokens, step = int(lengths.sum()) // count, 1  # enough without padding
     while (excess := len(bounds := _split(lengths, max(1, tokens))) - count) > 0:
-        # The number of batches is nearly inverse to the budget; doubling makes the loop end.
+        # The number of batches is nearly proportional to 1 / budget; doubling `step` ends the loop.
         tokens += max(step, tokens * excess // count)
         step *= 2
     while missing := count - len(bounds):

@@ -1,4 +1,4 @@
-"""The corpus of a run: its parts by the configuration, and what is held out for validation."""
+"""The corpus of a run: loading it as configured, and holding out pairs for validation."""
 
 import collections
 import dataclasses
@@ -26,7 +26,7 @@ from tf_transformer.data.text import (
 _BUILT_IN = {"phrasebook": phrasebook, "copy": copy_task, "reverse": reverse_task}
 # The built-in corpora have few distinct subwords.
 _VOCAB_SIZES = {"phrasebook": 2000, "copy": 280, "reverse": 280}
-# For other corpora: the fewest pairs for which a vocabulary of this size is chosen.
+# For other corpora: the vocabulary size by the smallest number of pairs it is chosen for.
 _VOCAB_SIZES_BY_PAIRS = {
     0: 400, 300: 1_000, 2_000: 2_000, 10_000: 4_000, 25_000: 8_000, 1_000_000: 16_000,
     5_000_000: 32_000,
@@ -37,15 +37,15 @@ _TFDS_CATALOG = "https://www.tensorflow.org/datasets/catalog/overview"
 def load_corpus(config: DataConfig) -> Corpus:
     """Read or generate the sentences of a run; raise a `DataError` if that is impossible.
 
-    Training text of `corpus="text"` and `corpus="monolingual"` stays in its files; the latter has
-    empty sources. Without validation files, `hold_out` chooses a part of the training text.
+    With `corpus="text"` and `corpus="monolingual"`, training text stays on disk; the latter has
+    empty sources. Without validation files, `hold_out` takes pairs from the training text.
     """
     if config.corpus in _BUILT_IN:
         return _BUILT_IN[config.corpus]()
     if config.corpus.startswith("tfds:"):
         name = config.corpus.removeprefix("tfds:")
         return load_tfds(name, config.tfds_dir, config.tfds_download)
-    # The small text first: an error in it need not wait for the large one.
+    # Read the small text first, so that its errors are reported before the large text is read.
     validation = _read_validation(config) if config.has_validation_files else None
     paths = [getattr(config, name) for name in config.files("train")]
     units, notes = "pairs" if config.has_sources else "sentences", []
@@ -75,7 +75,7 @@ def load_corpus(config: DataConfig) -> Corpus:
 
 
 def load_validation(config: DataConfig) -> ParallelText:
-    """Read or generate the validation sentences of a run alone, without the network."""
+    """Read or generate only the validation sentences of a run, without using the network."""
     if config.has_validation_files:
         return _read_validation(config)
     if config.corpus.startswith("tfds:"):
@@ -94,7 +94,7 @@ def _read_validation(config: DataConfig) -> ParallelText:
 
 
 def default_vocab_size(corpus: str, num_pairs: int) -> int:
-    """Return a vocabulary size that suits a corpus of `DataConfig` and its number of pairs."""
+    """Return a vocabulary size for a `DataConfig.corpus` with this number of pairs."""
     if corpus in _VOCAB_SIZES:
         return _VOCAB_SIZES[corpus]
     return max(size for fewest, size in _VOCAB_SIZES_BY_PAIRS.items() if num_pairs >= fewest)
@@ -109,7 +109,7 @@ class Remainder(SentencePairs):
 
     Attributes:
         held_out: The sources that are held out, see `hold_out`.
-        num_same_source: Number of other pairs with these sources.
+        num_same_source: Number of further pairs with held-out sources, which are dropped.
     """
 
     text: SentencePairs
@@ -131,16 +131,16 @@ class Remainder(SentencePairs):
 def hold_out(text: SentencePairs, where: str) -> tuple[Remainder, ParallelText]:
     """Split a text for training and validation; the same text gives the same parts.
 
-    The hash of a source decides, white space aside, so no source is in both parts: one of its pairs
-    is held out, and the others are dropped. Text without sources is split by its sentences. Rare
-    sources are preferred: many lines of subtitles are `"Yes."`, and the model should learn that.
-    Only candidates are kept in memory. At least half of the pairs stay in the training text.
+    The hash of a source decides, whatever its white space. No source is in both parts: validation
+    has the first pair of a held-out source, and the others are dropped. Text without sources is
+    split by sentences. Rare sources are preferred: many subtitles are `"Yes."`, and the model
+    should learn that. Only candidates are in memory. At least half of the pairs stay for training.
 
     Raises:
-        DataError: If no pair can be held out; it names `where`, such as the files.
+        DataError: If no pair can be held out. The message names `where`, such as the files.
     """
     count = num_held_out(len(text))
-    candidates: list[tuple[bytes, str, tuple[str, str]]] = []  # a heap: those of greatest hash
+    candidates: list[tuple[bytes, str, tuple[str, str]]] = []  # a heap of the greatest hashes
     occurrences: collections.Counter[str] = collections.Counter()
     for pair in text:
         source = _normalized_source(pair)
@@ -168,13 +168,13 @@ def hold_out(text: SentencePairs, where: str) -> tuple[Remainder, ParallelText]:
 def num_held_out(num_pairs: int) -> int:
     """Return how many pairs of a text are held out: a twentieth, but at most 1,000.
 
-    A small text gives up to a tenth for 50 pairs, because BLEU of fewer sentences says little.
+    A small text gives 50 pairs, or a tenth if that is less: BLEU of fewer sentences says little.
     """
     return max(1, min(max(num_pairs // 20, min(50, num_pairs // 10)), 1_000))
 
 
 def num_repeated(train: SentencePairs, validation: ParallelText) -> int:
-    """Return how many validation pairs are training pairs, but for white space."""
+    """Return how many validation pairs are also training pairs, ignoring white space."""
 
     def words(pair):
         return tuple(tuple(side.split()) for side in pair)
@@ -184,7 +184,7 @@ def num_repeated(train: SentencePairs, validation: ParallelText) -> int:
 
 
 def _normalized_source(pair: tuple[str, str]) -> str:
-    """Return the source or the sentence, with white space as a tokenizer reads it."""
+    """Return the source, or the target if it is empty, with white space as a tokenizer reads it."""
     return " ".join((pair[0] or pair[1]).split())
 
 
@@ -197,17 +197,17 @@ def load_tfds(name: str, data_dir: FilePath | None = None, download: bool = Fals
     Args:
         name: Dataset and configuration, such as `"ted_hrlr_translate/pt_to_en"`.
         data_dir: Directory of prepared datasets; TFDS' default if None.
-        download: Whether to download and prepare the dataset if it is not there. Otherwise the
+        download: Whether to download and prepare the dataset if it is not there. If False, the
             network is not used.
 
     Raises:
-        DataError: If the dataset is unknown, not prepared, or not of pairs of texts.
+        DataError: If the dataset is unknown, unavailable, or does not consist of pairs of texts.
     """
     builder = _tfds_builder(name, data_dir)
     if download:
         try:
             builder.download_and_prepare()
-        except Exception as error:  # The code of each dataset raises errors of its own.
+        except Exception as error:  # Each dataset has its own code and raises its own errors.
             raise DataError(
                 f"TFDS dataset {name!r} could not be downloaded to {builder.data_dir} "
                 f"({type(error).__name__}: {textwrap.shorten(str(error), 200)}); check the network"
@@ -231,7 +231,7 @@ def _tfds_builder(name: str, data_dir: FilePath | None) -> Any:
     except (ValueError, AssertionError) as error:  # TFDS has no common error class.
         raise DataError(f"TFDS has no dataset {name!r}; see {_TFDS_CATALOG}") from error
     if len(builder.builder_configs) > 1 and "/" not in name:
-        # TFDS would silently take the first, for ted_hrlr_translate Azerbaijani.
+        # TFDS would silently take the first, which is Azerbaijani for ted_hrlr_translate.
         raise DataError(
             f"TFDS dataset {name!r} has several configurations; name one, such as "
             f"{name}/{builder.builder_config.name}"

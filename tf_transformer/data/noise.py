@@ -1,6 +1,6 @@
-"""Noise under which a text keeps its meaning: lost capitals or full stops, typing errors.
+"""Noise that keeps the meaning of a text: lost capitals, lost full stops and typing errors.
 
-A word with a sign of markup stays as it is: tags such as `<BT>`, `>>deu<<` or `de_DE`, addresses.
+Words with markup characters stay as they are: tags (`<BT>`, `>>deu<<`, `de_DE`) and addresses.
 """
 
 import re
@@ -9,13 +9,13 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-# The signs of markup, for a class of characters in a regular expression; also of RE2.
+# Markup characters, escaped for a character class in a regular expression of `re` or RE2.
 TAG_SIGNS = r"<>\[\]{}_@\\/"
 _TAG = re.compile(rf"(?<!\S)[^\s{TAG_SIGNS}]*[{TAG_SIGNS}]\S*")
 _WORDS = re.compile(r"\S+")
-# Words in which typing errors are made, in no tag.
+# Tags, as group 1, and words of three letters or more, which may get typing errors.
 _TAG_OR_WORD = re.compile(rf"({_TAG.pattern})|[^\W\d_]{{3,}}")
-# Unicode calls these punctuation, but 5 is not 5 %.
+# Unicode calls these punctuation, but they have a meaning: 5 is not 5 %.
 _SIGNS = "%‰٪％#＃&＆@＠*＊′″"
 
 
@@ -34,7 +34,7 @@ def _but_tags(change: Callable[[str], str], text: str) -> str:
 
 
 def without_final_punctuation(text: str) -> str:
-    """Return the text without its final punctuation, or all of it if there is nothing else."""
+    """Return the text without its final punctuation, or unchanged if nothing else is left."""
     end = len(text.rstrip())
     after_tag = max((tag.end() for tag in _TAG.finditer(text)), default=0)
     while end > after_tag and _is_punctuation(text[end - 1]):
@@ -49,8 +49,8 @@ def _is_punctuation(character: str) -> bool:
 def with_typos(text: str, random: np.random.Generator, rate: float) -> str:
     """Return the text with one error in a fraction `rate` of its words of three letters or more.
 
-    An error swaps two neighbouring letters, omits, doubles or replaces one; a replacement is a
-    letter of the same text, so that no alphabet need be known.
+    An error swaps two neighbouring letters, or omits, doubles or replaces one letter. The
+    replacement is a letter of the same text, so that no alphabet has to be known.
     """
     words = [found for found in _TAG_OR_WORD.finditer(text) if found[1] is None]
     has_errors = random.random(len(words)) < rate
@@ -76,11 +76,11 @@ def _mistyped(word: str, letters: str, random: np.random.Generator) -> str:
 def add_noise(
     sentences: Sequence[str], probability: float, random: np.random.Generator
 ) -> list[str]:
-    """Return sentences of which some have noise, so that a model learns to translate it.
+    """Return the sentences, some with noise, so that a model learns to translate noisy text.
 
-    With `probability`, a sentence loses its capitals or its final punctuation; with half of it, a
-    word of three letters or more is mistyped (Karpukhin et al. 2019). Nothing is put into capitals:
-    a translator folds them, see `inference/capitals.py`.
+    With `probability`, a sentence loses its capitals or its final punctuation. With half of it,
+    each word of three letters or more is mistyped (Karpukhin et al. 2019). No text is put into
+    capitals, because a translator folds capitals, see `inference/capitals.py`.
     """
     kinds = (lower_case, without_final_punctuation)
     chosen = random.random(len(sentences)) < probability
@@ -92,7 +92,7 @@ def add_noise(
 
 
 def robustness_variants(texts: Sequence[str], seed: int = 0) -> dict[str, list[str]]:
-    """Return noisy versions of texts, by names for people; a function of texts and seed."""
+    """Return noisy versions of texts by readable names; the same seed gives the same noise."""
     random = np.random.default_rng(seed)
     return {
         "upper case": [upper_case(text) for text in texts],

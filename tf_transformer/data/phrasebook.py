@@ -1,9 +1,9 @@
 """The built-in corpus: German sentences of a phrasebook and their English translations.
 
-They were drawn from a grammar of both languages. They cover the verb in second, first and last
+The pairs were drawn from a grammar of both languages. They cover the verb in second, first and last
 place, separable verbs, perfect, modal verbs, agreement in gender, case and number, `kein` and
 `nicht`, numbers, prices and clock times, English do-support, imperatives, subordinate and relative
-clauses, dative verbs, comparison and possessives. German leaves its translation no choice.
+clauses, dative verbs, comparison and possessives. A German sentence determines its translation.
 """
 
 from pathlib import Path

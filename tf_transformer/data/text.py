@@ -1,4 +1,4 @@
-"""Text files to sentence pairs: plain, gzip, TSV and shards, in memory or left on disk."""
+"""Sentence pairs from text files: plain, gzip, TSV and shards, in memory or left on disk."""
 
 import codecs
 import dataclasses
@@ -19,7 +19,7 @@ from tf_transformer.errors import InputError
 FilePath = str | os.PathLike[str]
 _GZIP_MAGIC = b"\x1f\x8b"
 _WILDCARDS = re.compile(r"(?:[*?]|\[!?\]?[^]/]*\])+")
-# Unicode's categories of white space, controls and marks such as a zero width space.
+# Unicode categories of white space, controls and format characters (a zero width space).
 _INVISIBLE = ("Cc", "Cf", "Zl", "Zp", "Zs")
 
 
@@ -38,10 +38,10 @@ class SentencePairs(Sized, Iterable[tuple[str, str]]):
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """Identifies the pairs by their content: `"29,000 pairs, SHA-256 5f3c0a…"`."""
+        """Identifier of the pairs' content, such as `"29,000 pairs, SHA-256 5f3c0a…"`."""
         digest, num_pairs = hashlib.sha256(), 0
         for source, target in self:
-            # The lengths separate the fields, whatever characters these have.
+            # The lengths separate the fields, whatever characters the fields contain.
             digest.update(f"{len(source)} {len(target)} {source}{target}".encode())
             num_pairs += 1
         return f"{num_pairs:,} pairs, SHA-256 {digest.hexdigest()[:16]}"
@@ -53,7 +53,7 @@ class ParallelText(SentencePairs):
 
     Raises:
         TypeError: If a side is one str, whose characters would be taken for sentences.
-        ValueError: If the sides are not equally long.
+        ValueError: If the sides have different lengths.
     """
 
     sources: tuple[str, ...]
@@ -96,7 +96,7 @@ class Corpus:
 
     @property
     def unit(self) -> str:
-        """What is counted: a `"pair"`, or a `"sentence"` where all sources are empty."""
+        """Name of one item in messages: `"pair"`, or `"sentence"` if all sources are empty."""
         return "pair" if any(self.validation.sources) else "sentence"
 
 
@@ -106,14 +106,14 @@ class TextFiles(SentencePairs):
     The text may be larger than memory. The constructor reads and checks all files once.
 
     Args:
-        source: A file, plain or gzip, one sentence a line; or a pattern such as `train.*.en.gz`
-            for all files that match, sorted by name, numbers by their size. None for text without
-            translations, in which each line is a target and its source is empty.
-        target: The same for the translations: line i of file k translates line i of file k. What
-            the wildcards match must be the same on both sides, but for zeros before a number.
+        source: A plain or gzip file with one sentence per line, or a pattern (`train.*.en.gz`) for
+            all matching files, sorted by name, with numbers in numerical order. None for text
+            without translations, in which each line is a target with an empty source.
+        target: The same for the translations: its line i in file k translates line i in source
+            file k. The wildcards of both must match the same text, except for leading zeros.
 
     Attributes:
-        shards: The files that belong together, one tuple of paths for each shard.
+        shards: Tuples of the paths of files that belong together, one tuple for each shard.
 
     Raises:
         DataError: If the files cannot be paired or read, or no pair is left.
@@ -157,7 +157,7 @@ class TextFiles(SentencePairs):
 
 
 def read_parallel(source_path: FilePath, target_path: FilePath) -> ParallelText:
-    """Read two files, see `stream_aligned`, and drop the pairs with a blank side."""
+    """Read two aligned files, see `stream_aligned`, and drop the pairs with a blank side."""
     return without_blanks(
         stream_aligned(source_path, target_path), f"{source_path} and {target_path}"
     )
@@ -169,7 +169,7 @@ def read_tsv(path: FilePath) -> ParallelText:
     Quotes and backslashes are ordinary characters.
 
     Raises:
-        DataError: If the file cannot be read, a line has not exactly one tab, or no pair is left.
+        DataError: If the file cannot be read, a line has no tab or several, or no pair is left.
     """
     pairs = []
     for number, line in enumerate(stream_lines(path), start=1):
@@ -184,12 +184,12 @@ def read_tsv(path: FilePath) -> ParallelText:
 
 
 def read_lines(path: FilePath) -> list[str]:
-    """Read all lines of a file, see `stream_lines`."""
+    """Return all lines of a file as a list; see `stream_lines`."""
     return list(stream_lines(path))
 
 
 def stream_lines(path: FilePath) -> Iterator[str]:
-    """Yield the lines of a text file, plain or gzip, see `decode_lines`.
+    """Yield the lines of a plain or gzip text file; see `decode_lines`.
 
     Raises:
         DataError: If the file cannot be read, is empty, or is not valid gzip or UTF-8.
@@ -197,7 +197,7 @@ def stream_lines(path: FilePath) -> Iterator[str]:
     line = None
     try:
         with open(path, "rb") as file:
-            # The first bytes say whether it is gzip, not the name.
+            # The first bytes, not the name, show whether the file is gzip.
             is_gzip = file.peek(len(_GZIP_MAGIC)).startswith(_GZIP_MAGIC)
             for line in decode_lines(gzip.open(file) if is_gzip else file, str(path)):
                 yield line
@@ -209,20 +209,20 @@ def stream_lines(path: FilePath) -> Iterator[str]:
 
 
 def decode_lines(lines: Iterable[bytes], name: str) -> Iterator[str]:
-    r"""Decode the lines of a binary file, without their ends and a byte order mark.
+    r"""Decode the lines of a binary file, and remove line ends and a byte order mark.
 
     Only `"\n"` and `"\r\n"` end a line. `str.splitlines` would also split at U+2028, `"\x0b"` or
-    `"\x85"`, which occur inside real sentences, and so shift one language against the other.
+    `"\x85"`, which occur inside real sentences, and so would misalign the two languages.
 
     Args:
         lines: A file that is open for reading bytes.
-        name: Its name in errors, which say which line is not UTF-8.
+        name: Name of the file for errors, which also give the number of a line that is not UTF-8.
     """
     for number, line in enumerate(lines, start=1):
         if number == 1:
             line = line.removeprefix(codecs.BOM_UTF8)
         try:
-            # No text has NULs, and UTF-16 has many.
+            # Make NULs invalid: no text has them, and UTF-16 that is read as UTF-8 has many.
             text = line.replace(b"\0", b"\xff").decode()
         except UnicodeDecodeError:
             raise DataError(
@@ -232,7 +232,7 @@ def decode_lines(lines: Iterable[bytes], name: str) -> Iterator[str]:
 
 
 def stream_aligned(*paths: FilePath) -> Iterator[tuple[str, ...]]:
-    """Yield the lines of two files in pairs: line i of one translates line i of the other.
+    """Yield line i of each file as a tuple: a source and its translation, or one line alone.
 
     Raises:
         DataError: If a file cannot be read, or one ends before the other.
@@ -253,7 +253,7 @@ def stream_aligned(*paths: FilePath) -> Iterator[tuple[str, ...]]:
 
 
 def is_blank(text: str) -> bool:
-    """Return whether no character of a text is visible, such as U+200B or U+FEFF."""
+    """Return whether a text has no visible character; U+200B and U+FEFF are not visible."""
     return all(unicodedata.category(character) in _INVISIBLE for character in text)
 
 
@@ -274,8 +274,8 @@ def no_pair_left(where: str, num_blank: int) -> DataError:
 
 
 def _matching_files(pattern: FilePath) -> list[tuple[list[str | int], Path]]:
-    """Return what the wildcards of a pattern match, numbers as such, and the files; sorted."""
-    # A file may have a name that looks like a pattern.
+    """Return what the wildcards match, with numbers as int, and the file of each match; sorted."""
+    # The name of a file may look like a pattern.
     if not any(sign in str(pattern) for sign in "*?[") or os.path.exists(pattern):
         return [([], Path(pattern))]
     plain = str(Path(pattern))
@@ -290,9 +290,9 @@ def _matching_files(pattern: FilePath) -> list[tuple[list[str | int], Path]]:
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:
-    """Return size and modification time of a file; None if it is missing."""
+    """Return the size and the modification time of a file, or None if the file is missing."""
     if path.is_fifo():
         raise DataError(
-            f"{path}: can be read only once, and training text is read more often; give a file"
+            f"{path}: can be read only once, but training text is read again; give a regular file"
         )
     return (path.stat().st_size, path.stat().st_mtime_ns) if path.exists() else None

@@ -22,14 +22,14 @@ _Pairs = Iterable[tuple[Sequence[int], Sequence[int]]]
 class TokenizedText:
     """Sentence pairs as token ids, in memory or mapped from disk.
 
-    Each source is before its target, so that a pair is contiguous on disk. A token takes two bytes,
-    and a pair 16 for its offsets.
+    Each source is stored before its target, so that a pair is contiguous on disk. A uint16 token
+    takes two bytes, and the offsets of a pair take 16.
 
     Args:
-        ids: integer array of all token ids, uint16 where the vocabularies allow, without begin and
-            end ids.
-        offsets: int64 array `(2 * pairs + 1,)`: side k is `ids[offsets[k] : offsets[k + 1]]`, where
-            sources and targets are counted in turn.
+        ids: Array of all token ids, without begin and end ids: uint16 if no vocabulary has more
+            than 65,536 tokens, int32 otherwise.
+        offsets: int64 array `(2 * pairs + 1,)`: side k is `ids[offsets[k] : offsets[k + 1]]`. Side
+            2n is the source of pair n, and side 2n + 1 its target.
         dropped: Indices of the pairs that were dropped because a side had too many tokens.
     """
 
@@ -47,15 +47,15 @@ class TokenizedText:
         max_length: int,
         cache_dir: FilePath | None = None,
     ) -> "TokenizedText":
-        """Tokenizes parallel text chunk by chunk, and drops the pairs with a side too long.
+        """Tokenize parallel text in chunks, and drop the pairs with a side that is too long.
 
         Args:
             parallel_text: The sentence pairs.
             source_tokenizer: Tokenizer of the sources.
             target_tokenizer: Tokenizer of the targets.
-            max_length: Most tokens of a sentence, the end included.
-            cache_dir: Directory of ids, which any run with the same input finds again; None to
-                keep the ids in memory.
+            max_length: Maximum number of tokens in a sentence, its end included.
+            cache_dir: Directory that keeps the ids for all runs with the same input; None keeps
+                the ids in memory.
 
         Raises:
             DataError: If all pairs are too long, the cache cannot be written, or a tokenizer gives
@@ -114,7 +114,7 @@ class TokenizedText:
         probability: float,
         seed: Sequence[int],
     ) -> "TokenizedText":
-        """Return the same pairs with noise in their sources, unless it makes a source too long.
+        """Return the same pairs with noise in each source, unless the noise makes it too long.
 
         The first three arguments are those of `build`; for `probability` see `add_noise`.
         """
@@ -141,7 +141,7 @@ class TokenizedText:
         return np.diff(self.offsets).reshape(-1, 2).T.astype(np.int32, order="C")
 
     def padded(self, sides: np.ndarray, pad_id: int, eos_id: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return some sentences as one array, each with its end, padded to the longest.
+        """Return some sentences as one array, each with its end id, padded to the longest.
 
         Args:
             sides: int array `(B,)`: 2n is the source of pair n, and 2n + 1 its target.
@@ -149,8 +149,8 @@ class TokenizedText:
             eos_id: Token id that ends a sentence.
 
         Returns:
-            Token ids, int32 `(B, length)`, and which of them are neither ends nor padding, bool
-            `(B, length)`.
+            Token ids, int32 `(B, length)`, and a mask, bool `(B, length)`, which is True where an
+            id is neither the end nor padding.
         """
         starts = self.offsets[sides, None]
         lengths = self.offsets[sides + 1, None] - starts
@@ -162,20 +162,20 @@ class TokenizedText:
 
 
 def _chunks(items: Iterable[Any]) -> Iterator[list[Any]]:
-    """Yield lists of as many items as are tokenized at a time."""
+    """Yield the items in lists of at most `_CHUNK_PAIRS` items."""
     items = iter(items)
     while chunk := list(itertools.islice(items, _CHUNK_PAIRS)):
         yield chunk
 
 
 def _encode(tokenizer: GraphTokenizer, texts: Sequence[str]) -> list[list[int]]:
-    """Tokenizes texts; as uint16, an id outside the vocabulary would silently become another."""
+    """Tokenize texts and check the ids, because uint16 would silently change an id too large."""
     rows = tokenizer.encode(texts)
     ids = np.fromiter(itertools.chain.from_iterable(rows), np.int64)
     if ((ids < 0) | (ids >= tokenizer.vocab_size)).any():
         raise DataError(
             f"the tokenizer gave token ids from {ids.min()} to {ids.max()}, but its vocabulary has "
-            f"{tokenizer.vocab_size} tokens; mend its vocab_size"
+            f"{tokenizer.vocab_size} tokens; correct its vocab_size"
         )
     return rows
 

@@ -1,1 +1,1 @@
-"""Greedy and beam search over a decoding step; they depend on no model."""
+"""Greedy and beam search over a decoding step, independent of any model."""

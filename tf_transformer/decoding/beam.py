@@ -24,7 +24,7 @@ class _LiveBeams(NamedTuple):
 
     log_probs: tf.Tensor  # float32 (B, K)
     token_ids: tf.Tensor  # int32 (B, K), the last token of each
-    ids: tf.Tensor  # int32 (B, K, T); T is index, or num_steps where that is given
+    ids: tf.Tensor  # int32 (B, K, T); T is num_steps if given, otherwise index
 
 
 class _FinishedBeams(NamedTuple):
@@ -38,10 +38,10 @@ class _FinishedBeams(NamedTuple):
 
 class _BeamState(NamedTuple):
     index: tf.Tensor  # int32 (), position of live.token_ids
-    done: tf.Tensor  # bool (B,), whether the search of the sentence is over
+    done: tf.Tensor  # bool (B,), whether the search of each sentence is over
     live: _LiveBeams
     finished: _FinishedBeams
-    cache: Any  # the parts that steps change
+    cache: Any  # the parts of the cache that each step changes
 
 
 def beam_search(
@@ -57,18 +57,18 @@ def beam_search(
     n_best: int | tf.Tensor = 1,
     num_steps: int | tf.Tensor | None = None,
 ) -> Hypotheses:
-    """Decode K hypotheses of each sentence at a time, for any model with a decoding step.
+    """Decode by following K hypotheses of each sentence, with any model that can decode.
 
-    Each step ranks the 2 K most probable continuations of a sentence. Those among the first K
-    that end are finished, the first K of those that do not end stay live, so that the number of
-    live beams does not shrink (Vaswani et al. 2018, tensor2tensor). A sentence is done when K
-    hypotheses are finished, when no live one can still reach the `n_best` best of them (its
-    log-probability only falls, and its length is at most the limit), or at its limit. With K = 1
-    this is greedy search, whatever `length_penalty` is.
+    Each step ranks the 2 K most probable continuations of a sentence. Continuations that end are
+    finished if they are among the first K. The first K that do not end stay live, so the number of
+    live beams does not shrink (Vaswani et al. 2018, tensor2tensor). A sentence is done at its
+    limit, when K hypotheses are finished, or when no live hypothesis can still be one of the
+    `n_best` best: log-probabilities only fall, and lengths are at most the limit. With K = 1 this
+    is greedy search, whatever `length_penalty` is.
 
     Args:
         decode_step: `(token_ids (N,), index, cache) -> (logits (N, V), cache)`, N = B * K.
-        cache: The cache that `start_decoding(…, beam_size=K)` returned, see `TranslationModel`.
+        cache: The cache that `start_decoding(…, beam_size=K)` returned; see `TranslationModel`.
         limits, pad_id, bos_id, eos_id, num_steps: See `greedy_search`.
         beam_size: K.
         length_penalty: See `beam_score`.
@@ -102,8 +102,8 @@ def beam_search(
     )
 
     def make_step(fixed, limits):
-        # The best score that a live hypothesis can reach: it ends at the limit without losing
-        # any more probability.
+        # A live hypothesis would score best if it ended at its limit without losing any more
+        # probability; this is the normalizer of that score.
         largest_normalizer = length_normalizer(tf.cast(limits, tf.float32) + 1.0, length_penalty)
 
         def step(state):
@@ -113,7 +113,7 @@ def beam_search(
             )
             log_probs, parents, token_ids = _continuations(logits, live.log_probs, beam_size, top_k)
             is_end = token_ids == eos_id
-            # Only the first K may end, or a beam of 1 would not be greedy.
+            # Only the first K may end; otherwise a beam of 1 would not be greedy search.
             among_first = tf.range(tf.shape(log_probs)[1]) < beam_size
             ended = is_end & among_first & (log_probs > NEG_INF) & ~state.done[:, None]
             finished = _finish(
@@ -167,10 +167,10 @@ def _continuations(logits, live_log_probs, beam_size, top_k):
     """Find the 2 K most probable continuations of each sentence, best first.
 
     Returns:
-        log-probabilities, parents (indices of live beams) and token ids, each `(B, 2 K)`; fewer
-        where the vocabulary is smaller.
+        log-probabilities, parents (indices of live beams) and token ids, each `(B, 2 K)`, or
+        fewer columns if the vocabulary is tiny.
     """
-    # At most 2 K continuations of one hypothesis are among the first 2 K.
+    # Each hypothesis has at most 2 K continuations among the sentence's best 2 K.
     of_each = tf.minimum(2 * beam_size, logits.shape[-1])
     best, token_ids = blockwise_top_k(logits, of_each, top_k)
     largest = best[:, :1]
@@ -192,7 +192,7 @@ def _finish(finished, live, ended, log_probs, parents, index, length_penalty, to
         ids=tf.gather(live.ids, parents, batch_dims=1),
     )
     joined = _FinishedBeams(*(tf.concat(pair, axis=1) for pair in zip(finished, new, strict=True)))
-    # Of equal scores the older comes first.
+    # If scores are equal, the older hypothesis comes first.
     _, indices = top_k(joined.scores, tf.shape(finished.scores)[1])
     return _FinishedBeams(*(tf.gather(field, indices, batch_dims=1) for field in joined))
 
@@ -208,7 +208,7 @@ def _reorder_target(cache, parents):
 
 
 def _rank(state, limits, length_penalty, n_best, pad_id):
-    """Ranks the finished hypotheses first, then the truncated ones, as `Hypotheses`."""
+    """Return `Hypotheses`, in which finished ones rank before truncated ones."""
     finished, limits = state.finished, limits[:, None]
     beam_size = tf.shape(finished.scores)[1]
     log_probs, order = tf.math.top_k(state.live.log_probs, beam_size)

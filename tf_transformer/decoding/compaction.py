@@ -10,9 +10,9 @@ class _Batch(NamedTuple):
     """The M sentences that are still decoded."""
 
     state: Any  # as in `run_search`
-    source: Any  # that part of the cache
+    source: Any  # the part `"source"` of the cache
     limits: tf.Tensor  # int32 (M,)
-    indices: tf.Tensor  # int32 (M,), of these sentences in the whole batch
+    indices: tf.Tensor  # int32 (M,), positions of these sentences in the whole batch
 
     def select(self, kept: tf.Tensor, beam_size: int | tf.Tensor) -> "_Batch":
         """Return the batch of the sentences with the indices `kept`, int64 `(L,)`."""
@@ -48,12 +48,12 @@ def run_search(
 
     Args:
         make_step: `(fixed, limits) -> step`, where `step(state)` returns the next state.
-        results_of: `(state, limits) -> tuple` of tensors `(B, …)`, the first of which are ids
+        results_of: `(state, limits) -> tuple` of tensors `(B, …)`, of which the first has the ids
             `(B, …, T)`. Results of unfinished sentences are overwritten later.
         state: NamedTuple with `index ()`, `done (B,)`, `cache` (the parts that steps change), and
             any other tensors `(B, …)`.
         fixed: The parts of the cache that never change.
-        compact: Whether to remove sentences; XLA cannot.
+        compact: Whether to remove sentences, which is impossible in XLA.
 
     Returns:
         the results of all sentences; T is the number of steps.
@@ -70,7 +70,7 @@ def run_search(
     def decode_and_compact(batch, results):
         parts = fixed | ({"source": batch.source} if "source" in fixed else {})
         end = decode(batch.state, parts, batch.limits, _most_live)
-        # Earlier ids are as long as the number of steps was then.
+        # Earlier results have shorter ids, because fewer steps had run.
         old_ids = results[0]
         growth = end.index - tf.shape(old_ids)[-1]
         paddings = [[0, 0]] * (len(old_ids.shape) - 1) + [[0, growth]]
@@ -92,7 +92,7 @@ def run_search(
 
 
 def _open_shapes(structure: Any) -> Any:
-    """Return the shape invariants of a loop, open in the first axis and in those of size 0."""
+    """Return the shape invariants of a loop; the first axis and axes of size 0 are open."""
 
     def open_shape(tensor):
         sizes = tensor.shape.as_list()

@@ -1,4 +1,4 @@
-"""What a search needs of a model: its decoding step and its cache."""
+"""What a search needs from a model: a decoding step and its cache."""
 
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -15,27 +15,27 @@ _PARTS = (*_FIXED, "history", "target")
 class TranslationModel(Protocol):
     """A model that a search can decode with, one token at a time.
 
-    A batch of B sentences has K consecutive hypotheses each, N = B * K in all. The cache is a dict
-    of up to four parts, nested structures of tensors, which say what a search may do with them:
+    Each of the B sentences has K consecutive hypotheses, N = B * K in all. The cache is a dict of
+    up to four parts, nested structures of tensors. Their names say what a search may do with them:
 
     - `"constants"` belong to no sentence. They never change and need not be tensors.
-    - `"source"` `(B, …)` belongs to the sentences and never changes, such as keys and values of the
+    - `"source"` `(B, …)` belongs to the sentences and never changes, like keys and values of the
       encoder's output. A search removes sentences that are done.
-    - `"history"` `(B, …)` belongs to the sentences, and each step changes it, such as keys and
-      values of the target tokens of all K hypotheses. A search removes sentences, and never
-      re-orders hypotheses in it.
-    - `"target"` `(N, …)` belongs to the hypotheses, and each step changes it. A search removes
+    - `"history"` `(B, …)` belongs to the sentences and changes in each step, like keys and values
+      of the target tokens of all K hypotheses. A search removes sentences, but never re-orders
+      hypotheses in this part.
+    - `"target"` `(N, …)` belongs to the hypotheses and changes in each step. A search removes
       sentences, and gives every hypothesis the state of its parent in each step. Re-ordering
-      copies, so large tensors decode faster in `"history"`.
+      copies the tensors, so decoding is faster if large tensors are in `"history"`.
 
-    A dict without any of these names is all `"target"`. A step returns the structure that it
-    received; it may omit `"constants"` and `"source"`. Without `num_steps` an axis that grows by
-    one in each step has size 0 at first, and all other axes but the first keep their sizes. With
-    `num_steps` every tensor has its final shape from the start, as XLA needs it.
+    A dict without any of these names is `"target"` as a whole. A step returns the structure that it
+    received; it may omit `"constants"` and `"source"`. Without `num_steps`, an axis that grows in
+    each step has size 0 at first, and all other axes except the first keep their sizes. With
+    `num_steps`, every tensor has its final shape from the start, as XLA requires.
 
     A model may also be called with teacher forcing: `model({"source_ids": (B, S), "target_ids":
-    (B, T)}, training=False)` returns logits `(B, T, V)`, of which those at t predict the token
-    after `target_ids[:, t]`. With `return_attention_scores=True` it also returns a dict whose
+    (B, T)}, training=False)` returns logits `(B, T, V)`; the logits at t predict the token after
+    `target_ids[:, t]`. With `return_attention_scores=True` the call also returns a dict whose
     `"cross"` lists the attention of each decoder layer to the source, `(B, H, T, S)`.
     """
 
@@ -51,14 +51,14 @@ class TranslationModel(Protocol):
     ) -> Cache:
         """Encode the source `(B, S)`, padded after the end token, once for all steps.
 
-        `num_steps` are the steps to allocate the cache for, None for tensors that grow; `beam_size`
-        is K, None in greedy search, where N = B.
+        `num_steps` is the number of steps that the cache has room for, or None for tensors that
+        grow; `beam_size` is K, or None in greedy search, where N = B.
         """
 
     def decode_step(
         self, token_ids: tf.Tensor, index: tf.Tensor, cache: Cache
     ) -> tuple[tf.Tensor, Cache]:
-        """Predicts the token after `token_ids`. A sentence must not depend on its batch.
+        """Predict the token after `token_ids`; no sentence may depend on the others in its batch.
 
         Takes the tokens `(N,)` at position `index` of each hypothesis (the begin token at first,
         padding once a sentence is done) and the cache of the previous step. Returns logits `(N, V)`
@@ -67,17 +67,17 @@ class TranslationModel(Protocol):
 
 
 def split_cache(decode_step: DecodeStep, cache: Cache) -> tuple[Callable, Cache, Cache]:
-    """Separates the parts of a cache that never change from those that steps change.
+    """Separate the parts of a cache that never change from the parts that steps change.
 
     Returns:
         a step `(token_ids, index, fixed, changing) -> (logits float32 (N, V), changing)`, and the
-        first `fixed` and `changing`.
+        initial `fixed` and `changing`.
     """
     is_flat = not cache.keys() & set(_PARTS)
 
     def split(cache):
         parts = {"target": cache} if is_flat else dict(cache)
-        if unknown := sorted(parts.keys() - set(_PARTS)):  # would never be re-ordered
+        if unknown := sorted(parts.keys() - set(_PARTS)):  # a search would not re-order it
             raise ValueError(f"cache has the unknown part {unknown[0]!r}; known are {_PARTS}.")
         for name, part in parts.items():
             if name != "constants":

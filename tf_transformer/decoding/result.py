@@ -9,9 +9,9 @@ import tensorflow as tf
 class Hypotheses(NamedTuple):
     """The n best translations of each sentence, best first.
 
-    Hypotheses that reached their limit before an end token are truncated; they rank after all
-    that ended. A missing hypothesis, where a sentence has fewer than n, has the score and the
-    log-probability minus infinity, length 0 and padding ids.
+    Hypotheses that reached their limit before an end token are truncated and rank after those that
+    ended. If a sentence has fewer than n hypotheses, each missing one has a score and a
+    log-probability of minus infinity, length 0 and padding ids.
 
     Attributes:
         ids: int32 `(B, n, T)`, without begin and end tokens, padded after the end.
@@ -41,7 +41,7 @@ def append_ids(
 def output_limits(
     source_lengths: tf.Tensor, max_length: int, max_length_ratio: float = 2.0
 ) -> tf.Tensor:
-    """Limits each translation to `min(max_length_ratio * source_length + 10, max_length)` tokens.
+    """Return the limits in tokens: `min(max_length_ratio * source_length + 10, max_length)`.
 
     Source lengths and limits are int32 `(B,)`.
     """
@@ -55,7 +55,7 @@ def beam_score(
     """Return the score of hypotheses: `log_probs / ((5 + lengths) / 6) ** length_penalty`.
 
     Wu et al. 2016, section 7, without the coverage penalty. Lengths count the end token if the
-    hypothesis ended. A length penalty of 0 compares log-probabilities, 1 nearly their means.
+    hypothesis ended. A penalty of 0 compares log-probabilities, 1 roughly their means.
     """
     return log_probs / length_normalizer(lengths, length_penalty)
 
@@ -72,7 +72,7 @@ def require_possible(
     n_best: int | tf.Tensor = 1,
     beam_size: int | tf.Tensor = 1,
 ) -> None:
-    """Raise a `ValueError` for known values with which a search would silently be wrong."""
+    """Raise a `ValueError` if statically known values would make a search silently wrong."""
     limits, num_steps, length_penalty, n_best, beam_size = map(
         tf.get_static_value, (limits, num_steps, length_penalty, n_best, beam_size)
     )

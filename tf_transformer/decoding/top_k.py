@@ -1,4 +1,4 @@
-"""The largest k values of each row, faster than `tf.math.top_k` where a search needs them."""
+"""Functions that find the k largest values of each row faster than `tf.math.top_k` in a search."""
 
 from collections.abc import Callable
 
@@ -9,7 +9,7 @@ _NEG_INF = float("-inf")
 
 
 def iterative_top_k(values: tf.Tensor, k: int | tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """`tf.math.top_k` as k maxima in turn: XLA compiles the original into a slow sort."""
+    """Return `tf.math.top_k` by k successive maxima: XLA compiles the original into a slow sort."""
     columns, ranks = tf.range(tf.shape(values)[1]), tf.range(k)
 
     def step(rank, remaining, best, indices):
@@ -23,8 +23,8 @@ def iterative_top_k(values: tf.Tensor, k: int | tf.Tensor) -> tuple[tf.Tensor, t
             tf.where(at_rank, index, indices),
         )
 
-    # Values of minus infinity still rank before those that were taken. (Half of the lowest number,
-    # since `argmax` ignores the lowest.)
+    # The bound ranks values of minus infinity before values that were taken. It is half of the
+    # lowest number, because `argmax` ignores the lowest.
     remaining = tf.maximum(values, values.dtype.min / 2)
     zeros = tf.zeros([tf.shape(values)[0], k], tf.int32)
     state = [tf.constant(0), remaining, tf.cast(zeros, values.dtype), zeros]
@@ -35,7 +35,7 @@ def iterative_top_k(values: tf.Tensor, k: int | tf.Tensor) -> tuple[tf.Tensor, t
 def blockwise_top_k(
     values: tf.Tensor, k: int | tf.Tensor, top_k: Callable = tf.math.top_k
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """`top_k` of a large vocabulary in a third of the time or less, by way of the best blocks.
+    """Return `top_k` of a large vocabulary in a third of the time or less, from its best blocks.
 
     The k largest values lie in the k blocks with the largest maxima. If values are equal, the one
     with the lower index comes first, as in `tf.math.top_k`. Takes values `(N, V)` with V known and

@@ -1,1 +1,1 @@
-"""Trained models in the formats of other programs: SavedModel and CTranslate2."""
+"""Export of trained models to SavedModel and CTranslate2."""

@@ -1,4 +1,4 @@
-"""A trained Transformer as a model of CTranslate2, a fast C++ engine that needs no TensorFlow."""
+"""Export of a Transformer to CTranslate2, a fast C++ engine that needs no TensorFlow."""
 
 import os
 import pathlib
@@ -17,8 +17,8 @@ from tf_transformer.layers.residual import LAYER_NORM_EPSILON
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer
 
-# CTranslate2 reads positions from a table. Its users may ask for more than this model's
-# `max_length`; past the table's end the library raises an error.
+# CTranslate2 reads positions from a table and raises an error past its end. Its users may ask for
+# more positions than the `max_length` of this model.
 _POSITIONS = 2048
 
 
@@ -40,11 +40,11 @@ def export_ctranslate2(
         source_tokenizer, target_tokenizer: Its tokenizers.
         path, version, manifest, overwrite: As for `export_saved_model`.
         quantization: `"int8"`, `"int16"`, `"float16"`, `"bfloat16"`, or None for float32.
-        max_length: The longest source in tokens; the table of positions is at least as long.
+        max_length: The largest number of source tokens; the table of positions is at least as long.
 
     Raises:
-        ExportError: The library is missing, or the model is no `Transformer`; or see
-            `version_folder`.
+        ExportError: The library is missing, the model is not a `Transformer`, or `version_folder`
+            raises it.
     """
     spec = _specification(model, source_tokenizer, target_tokenizer, quantization, max_length)
     target = version_folder(CTRANSLATE2, path, version, overwrite)
@@ -57,7 +57,7 @@ def export_ctranslate2(
 
 
 def _specification(model, source_tokenizer, target_tokenizer, quantization, max_length):
-    """Make the library's `TransformerSpec` of a model, filled, checked and quantized."""
+    """Return the library's `TransformerSpec` with a model's weights, checked and quantized."""
     try:
         from ctranslate2.specs import Activation, TransformerSpec
     except ImportError:
@@ -77,9 +77,9 @@ def _specification(model, source_tokenizer, target_tokenizer, quantization, max_
         pre_norm=config.norm_first,
         activation=Activation[config.activation.upper()],
     )
-    # The library quantizes by itself, but for bfloat16 it would ask for torch.
+    # The library quantizes the weights itself, but for bfloat16 it would need torch.
     dtype = tf.bfloat16.as_numpy_dtype if quantization == "bfloat16" else np.float32
-    # Position `max_length` is the end id of a translation at its limit.
+    # At position `max_length`, a translation of `max_length` tokens predicts its end token.
     fill = _Filler(dtype, max(_POSITIONS, max_length + 1))
     fill.embedding(spec.encoder, spec.encoder.embeddings[0], model.source_embedding)
     fill.stack(spec.encoder, model.encoder)
@@ -141,7 +141,7 @@ class _Filler:
         embedding_spec.weight = self.array(layer.embedding.embeddings)
         spec.scale_embeddings = True  # times sqrt(d_model)
         if layer.position_embedding is None:
-            # Ours alternate sine and cosine; the library's own would be sines first, cosines after.
+            # This model alternates sine and cosine; the library's own table has all sines first.
             table = sinusoidal_positions(self.num_positions, layer.d_model)
         else:
             table = layer.position_embedding.embeddings
@@ -157,5 +157,5 @@ class _Filler:
         spec.bias = self.array(layer.bias)
 
     def array(self, weights):
-        # Always a copy, because the library quantizes in place, which must not change the model.
+        # Always copy, because the library quantizes in place and must not change the model.
         return np.array(ops.convert_to_numpy(weights), np.float32).astype(self.dtype)

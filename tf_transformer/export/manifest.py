@@ -1,7 +1,7 @@
 """Versions of an export, each written atomically with a manifest of its origin and its files.
 
-The manifest is plain JSON, and checking a version runs and unpickles nothing. It finds damage and
-careless changes; who can change a file can change the manifest too, so it is no signature.
+The manifest is plain JSON, and checking a version runs and unpickles nothing. A check finds damage
+and careless changes. Whoever can change a file can change the manifest too, so it is no signature.
 """
 
 import datetime
@@ -16,10 +16,10 @@ from tf_transformer.errors import InputError
 from tf_transformer.files import sha256, without_parents
 from tf_transformer.inference.versions import SAVED_MODEL, versions
 
-# A folder of this name belongs to the model and is read by no loader of SavedModels.
+# A folder of this name is a part of a SavedModel that its loaders ignore.
 EXTRA = "assets.extra"
 MANIFEST = "tf_transformer.json"
-# Each format is known by a file that every version of it has.
+# Each format is recognized by a file that every version of it has.
 CTRANSLATE2 = "model.bin"
 _FORMATS = {SAVED_MODEL: "SavedModels", CTRANSLATE2: "CTranslate2 models"}
 _SCHEMA = 1
@@ -32,7 +32,7 @@ class ExportError(InputError):
 
 
 class ManifestError(InputError):
-    """A version that is not as it was exported, or has no manifest to tell."""
+    """A version that differs from what was exported, or has no usable manifest."""
 
 
 def version_folder(
@@ -49,7 +49,7 @@ def version_folder(
         file_format: `SAVED_MODEL` or `CTRANSLATE2`. A server takes the highest version of a
             folder, so all in it are of one format.
         path: Folder of the versions, such as `saved_models/de_en`.
-        version: A number from 1 on; None is one more than the highest there.
+        version: A number of at least 1; None means one more than the highest in `path`.
         overwrite: Whether a version that exists may be replaced.
 
     Raises:
@@ -76,7 +76,7 @@ def version_folder(
 
 
 def manifest_path(folder: str | os.PathLike[str]) -> pathlib.Path:
-    """Return the path of a manifest: beside the files of CTranslate2, else in a folder."""
+    """Return the path of a manifest: in `EXTRA`, or beside the files of CTranslate2."""
     inside, beside = (pathlib.Path(folder, *names) for names in ((EXTRA, MANIFEST), (MANIFEST,)))
     return beside if beside.is_file() and not inside.is_file() else inside
 
@@ -86,8 +86,8 @@ def write_manifest(
 ) -> None:
     """Write the manifest of a version whose other files are complete.
 
-    It has the plain values given, versions of packages and the SHA-256 of each file. Its
-    `subfolder` is `EXTRA`, or "" for beside the files.
+    The manifest has the plain values given, the versions of packages and the SHA-256 of each file.
+    `subfolder` is `EXTRA`, or "" to write the manifest beside the files.
     """
     path = folder / subfolder / MANIFEST
     path.parent.mkdir(exist_ok=True)
@@ -103,7 +103,7 @@ def write_manifest(
 
 
 def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read the manifest of a version; without a usable one, raise a `ManifestError`."""
+    """Read the manifest of a version; raise a `ManifestError` if it is missing or invalid."""
     path = manifest_path(folder)
     try:
         manifest = json.loads(path.read_bytes())
@@ -116,7 +116,7 @@ def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def verify_files(folder: str | os.PathLike[str]) -> list[str]:
-    """Return a line for each file of a version that is not as its manifest says."""
+    """Return a message for each file of a version that differs from the manifest."""
     try:
         expected = read_manifest(folder)["files"]
     except ManifestError as error:
@@ -128,7 +128,7 @@ def verify_files(folder: str | os.PathLike[str]) -> list[str]:
         path = folder / name
         if name not in expected:
             problems.append(f"{path}: was not there when the version was exported. Remove it.")
-        # Reading anything else than a file might block.
+        # Reading anything but a regular file, such as a pipe, might block.
         elif name not in found or not found[name].is_file():
             problems.append(f"{path}: is missing. {_REMEDY}")
         elif sha256(found[name]) != expected[name]:
@@ -143,8 +143,8 @@ def verify(folder: str | os.PathLike[str]) -> None:
 
 
 def _entries(folder: pathlib.Path) -> Iterator[tuple[str, pathlib.Path]]:
-    """Yield all that is in a version but plain folders and its manifest, by relative path."""
+    """Yield the relative path and path of all in a version but plain folders and the manifest."""
     for path in sorted(folder.rglob("*")):
-        # A link to a folder is not searched, so it counts as something that is there.
+        # A link to a folder is not followed, so the link itself counts as a file.
         if (path.is_symlink() or not path.is_dir()) and path != manifest_path(folder):
             yield path.relative_to(folder).as_posix(), path

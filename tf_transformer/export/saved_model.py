@@ -1,4 +1,4 @@
-"""The SavedModel of a translator, as TensorFlow Serving and anything with TensorFlow loads it."""
+"""Export of a translator to a SavedModel, for TensorFlow Serving and any TensorFlow program."""
 
 import os
 import pathlib
@@ -23,10 +23,10 @@ def export_saved_model(
     manifest: Mapping[str, Any] | None = None,
     overwrite: bool = False,
 ) -> pathlib.Path:
-    """Write a translator as `path/VERSION`, which is returned, and TensorFlow Serving's settings.
+    """Write a translator and settings for TensorFlow Serving; return the folder `path/VERSION`.
 
-    Two processes that do the same write the same bytes, but for the time in the manifest. (Names of
-    functions count up while a process lives, so a second export of one process has other bytes.)
+    The same export by two processes has the same bytes, except for the time in the manifest. (A
+    second export by one process differs, because a process numbers the names of its functions.)
 
     Args:
         translator: A translator of a model in memory, see `Translator.from_model`.
@@ -34,14 +34,15 @@ def export_saved_model(
         manifest: Plain values that describe it, see `write_manifest`.
 
     Raises:
-        ExportError: The translator came from a SavedModel; or see `version_folder`.
+        ExportError: The translator came from a SavedModel, TensorFlow cannot write the files, or
+            `version_folder` raises it.
     """
     module = translator.module
     if not isinstance(module, ExportTranslator):
         raise ExportError("this translator came from a SavedModel; copy that folder instead.")
     target = version_folder(SAVED_MODEL, path, version, overwrite)
     with atomic_folder(target, overwrite=overwrite) as folder:
-        # TensorFlow would log the folder, which has another name afterwards.
+        # TensorFlow would log the temporary name of the folder.
         logger = tf.get_logger()
         level = logger.level
         logger.setLevel("ERROR")
@@ -52,7 +53,7 @@ def export_saved_model(
             raise ExportError(f"{path}: cannot be written: {reason}. Free some space.") from error
         finally:
             logger.setLevel(level)
-        # Only the digests stay of a fingerprint; nothing reads its random number.
+        # Keep the digests of the fingerprint, but not its random number, which nothing reads.
         digests = folder / "fingerprint.pb"
         fingerprint = fingerprint_pb2.FingerprintDef.FromString(digests.read_bytes())
         fingerprint.ClearField("uuid")

@@ -1,7 +1,7 @@
-"""What TensorFlow Serving reads beside a SavedModel: warm-up, batching, and its own configuration.
+"""The files that TensorFlow Serving reads beside a SavedModel: warm-up, batching, configuration.
 
-Names and rules are those of its version 2.20: `saved_model_warmup_util.cc`,
-`bundle_factory_util.cc`, `session_bundle_config.proto` and `main.cc` of its sources.
+Names and rules follow the sources of its version 2.20: `saved_model_warmup_util.cc`,
+`bundle_factory_util.cc`, `session_bundle_config.proto` and `main.cc`.
 """
 
 import contextlib
@@ -25,16 +25,16 @@ WARM_UP = "tf_serving_warmup_requests"
 
 _TEMPLATES = pathlib.Path(__file__).parent / "server"
 _INIT_SIGNATURE = "__saved_model_init_op"
-# Numbers of texts, the `allowed_batch_sizes`, and of words. What takes long is the first run of a
-# signature; the larger a batch, the shorter its texts, or loading a large model takes minutes.
+# Numbers of texts (the `allowed_batch_sizes`) and of words. Most of the time is the first run of a
+# signature. Larger batches have shorter texts, or loading a large model would take minutes.
 _WARM_UP = ((1, 1), *((size, max(1, 32 // size)) for size in (1, 2, 4, 8, 16, 32, 64)))
 
 
 def write_version_files(folder: pathlib.Path) -> None:
     """Write batching parameters and warm-up requests into the folder of a SavedModel.
 
-    There are requests for every signature, whose inputs must all be string `(B,)`. Their texts are
-    numbers, which reveal nothing of the training data.
+    Every signature has requests, so its inputs must all be string `(B,)`. The texts of the requests
+    are numbers, which reveal nothing about the training data.
     """
     shutil.copyfile(_TEMPLATES / "batching_parameters.pbtxt", folder / "batching_params.pbtxt")
     content = saved_model_pb2.SavedModel.FromString((folder / SAVED_MODEL).read_bytes())
@@ -46,8 +46,8 @@ def write_version_files(folder: pathlib.Path) -> None:
                 continue
             for size, words in _WARM_UP:
                 texts = [" ".join(map(str, range(1, words + 1)))] * size
-                # Without the model's name, which no server compares: the same run exported under
-                # two names has the same files.
+                # Omit the model's name, which no server compares, so that the same run exported
+                # under two names has the same files.
                 log = prediction_log_pb2.PredictionLog()
                 log.predict_log.request.model_spec.signature_name = name
                 for key in signatures[name].inputs:
@@ -57,13 +57,13 @@ def write_version_files(folder: pathlib.Path) -> None:
 
 
 def write_server_files(path: str | os.PathLike[str]) -> None:
-    """Write what starts a server on a folder of versions, whose name is the model's.
+    """Write the files that start a server for a folder of versions, named like the model.
 
-    A file that exists may have been changed by its owner, so it stays as it is.
+    Existing files stay as they are, because their owner may have changed them.
     """
     folder = without_parents(path).absolute()
     texts = {file.name: file.read_text(encoding="utf-8") for file in _TEMPLATES.iterdir()}
-    # JSON is YAML; Compose replaces what follows a single dollar sign.
+    # A JSON string is valid YAML. In Compose files `$$` is a literal `$`.
     name = json.dumps(folder.name.replace("$", "$$"), ensure_ascii=False)[1:-1]
     compose = texts["compose.yaml"].replace("@URL@", urllib.parse.quote(folder.name))
     texts["compose.yaml"] = compose.replace("@NAME@", name)
@@ -74,6 +74,6 @@ def write_server_files(path: str | os.PathLike[str]) -> None:
     texts["models.config"] = text_format.MessageToString(models, as_utf8=True)
     for name, text in texts.items():
         if not (folder / name).exists():
-            # Another export may be writing the same text, and be faster.
+            # Another export that writes the same text may rename the temporary file first.
             with contextlib.suppress(FileNotFoundError), atomic_file(folder / name) as temporary:
                 temporary.write_text(text, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The choice of the layer whose attention aligns best, without alignments made by hand."""
+"""Choice of the layer whose attention aligns best, without alignments made by hand."""
 
 import itertools
 from collections import Counter
@@ -24,11 +24,11 @@ def choose_alignment(
     pairs: Iterable[tuple[str, str]],
     max_length: int = 128,
 ) -> Alignment | None:
-    """Chooses the layer whose attention agrees best with `linked_tokens`.
+    """Choose the layer whose attention agrees best with `linked_tokens`.
 
-    At most a thousand of the `pairs` of sources and translations are used. Each side may have
+    At most a thousand of the `pairs` of sources and translations are used. Each side is cut to
     `max_length` tokens, its end included. Returns `default_alignment` if no tokens are linked, and
-    None unless `can_align`.
+    None if the model or a tokenizer cannot align (see `can_align`).
     """
     readers = [TextReader(each, max_length) for each in (source_tokenizer, target_tokenizer)]
     if not can_align(model, *readers):
@@ -37,21 +37,21 @@ def choose_alignment(
     attend = tf.function(forced.attend, [_TEXT, _TEXT], autograph=False)
     pairs = list(pairs)
     sample = np.linspace(0, len(pairs), min(len(pairs), _MAX_PAIRS), endpoint=False).astype(int)
-    # Like lengths go together; an empty pair tells the number of layers, too.
+    # Pairs of similar length share a batch; an empty pair still shows the number of layers.
     sample = sorted((pairs[index] for index in sample), key=lambda pair: len(pair[0]))
     sample = sample or [("", "")]
     sources, targets, indices = [], [], []
     for start in range(0, len(sample), _BATCH_SIZE):
         batch = zip(*sample[start : start + _BATCH_SIZE], strict=True)
         found, layers = attend(*(tf.constant(side) for side in batch))
-        # The source's end stays out.
+        # Leave out the end token of the source.
         lengths = found["source_lengths"] - 1
         sources += tf.RaggedTensor.from_tensor(found["source_subwords"], lengths).to_list()
         lengths = found["target_lengths"]
         targets += tf.RaggedTensor.from_tensor(found["target_subwords"], lengths).to_list()
-        # The source token that each layer attends to most, `(T + 1, layers)` of each pair.
+        # For each pair, the source token that each layer attends to most, `(T + 1, layers)`.
         indices += list(np.stack([layer.numpy().argmax(axis=2) for layer in layers], axis=2))
-    # The attention that predicts the target token of each link, and the one that reads it.
+    # Compare both the attention that predicts a link's target token and the one that reads it.
     right = [
         source_index[target : target + 2] == source
         for source_index, links in zip(indices, linked_tokens(sources, targets), strict=True)
@@ -68,11 +68,11 @@ def choose_alignment(
 def linked_tokens(
     sources: Sequence[Sequence[bytes]], targets: Sequence[Sequence[bytes]]
 ) -> list[list[tuple[int, int]]]:
-    """Links tokens that are most often together in the pairs, each the best for the other.
+    """Link the tokens of each pair that are each other's best match.
 
-    How often is measured by Dice's coefficient: twice the number of pairs that have both, over the
-    numbers of pairs that have each. A token that its sentence has more than once has no link.
-    Returns the indices of source and target tokens in each pair.
+    Matches are measured by Dice's coefficient: twice the number of pairs that have both tokens,
+    divided by the sum of the numbers of pairs that have each. A token that occurs more than once
+    in its sentence gets no link. Returns the indices `(source, target)` of the links in each pair.
     """
     num_sources, num_targets, num_both = Counter(), Counter(), Counter()
     for source, target in zip(map(set, sources), map(set, targets), strict=True):

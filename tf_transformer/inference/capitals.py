@@ -1,4 +1,4 @@
-"""Texts mostly in capitals, which are read as if they were in small letters, inside the graph."""
+"""Lower-casing of texts that are mostly in capitals, inside the graph."""
 
 import tensorflow as tf
 
@@ -8,12 +8,12 @@ _TAG = f"(?s).*[{TAG_SIGNS}].*"
 
 
 def fold_capitals(text: tf.Tensor) -> tf.Tensor:
-    """Lowers the case of those texts, string `(B,)`, that are mostly in capitals.
+    """Lower the case of those texts, string `(B,)`, that are mostly in capitals.
 
-    Such a text has at least four capitals, and three more for each other letter, in at least two
-    words, one of which has two. So "NATO", "A B C D" and "BMW, VW und ADAC" stay. Letters without
-    capitals do not count: ß, and the letters after a number ("5 km"). Tags such as `<BT>` or
-    `de_DE` stay.
+    A text is mostly in capitals if it has at least four capitals plus three for each other letter,
+    if two of its words have capitals, and if one word has two or more. So "NATO", "A B C D" and
+    "BMW, VW und ADAC" stay. The letter ß and letters after a number ("5 km") do not count as other
+    letters. Tags such as `<BT>` or `de_DE` keep their case.
     """
 
     def count(what_else):
@@ -31,9 +31,9 @@ def fold_capitals(text: tf.Tensor) -> tf.Tensor:
 
 
 def lower_case(text: tf.Tensor) -> tf.Tensor:
-    """Lowers the case of texts, string `(B,)`, independent of the locale of the process."""
+    """Lower the case of texts, string `(B,)`, in the same way for every locale of the process."""
     text = tf.strings.lower(text)  # of ASCII
-    # ICU has other small letters for these in Turkish and Lithuanian.
+    # In Turkish or Lithuanian locales, ICU lowers these capitals to other letters.
     for capital in "İÌÍĨĮ":
         text = tf.strings.regex_replace(text, capital, capital.lower())
     return tf.strings.lower(text, "utf-8")

@@ -1,4 +1,4 @@
-"""Texts translated sentence by sentence, without dropping anything: in the graph and in Python."""
+"""Translation of texts sentence by sentence, in the graph and in Python."""
 
 import collections
 import itertools
@@ -14,7 +14,7 @@ Rows = tuple[tf.Tensor, tf.Tensor]
 
 _ROWS_TOGETHER = 64
 _TEXTS_SPLIT_TOGETHER = 256
-# Matches translations that end in CJK text, or are empty; no space follows these.
+# Matches translations that are empty or end in CJK text, after which no space is inserted.
 _NO_SPACE_AFTER = (
     r"(?s)(?:.*[\p{Han}\p{Hiragana}\p{Katakana}\x{3000}-\x{303F}\x{FF00}-\x{FFEF}][”’\"]?)?"
 )
@@ -28,8 +28,8 @@ def translate_sentences(
 ) -> dict[str, tf.Tensor]:
     """Translate texts that were split into sentences, and keep their white space.
 
-    `tokenize` makes token ids `(R, None)` of sentences, string `(R,)`; `translate` takes at most 64
-    rows of them. A sentence of more than `limit` tokens is translated in chunks.
+    `tokenize` turns sentences, string `(R,)`, into token ids `(R, None)`; `translate` is called
+    with at most 64 rows of these. A sentence of more than `limit` tokens is translated in chunks.
     """
     before, sentences, after = found
     tokens = tokenize(sentences.flat_values)
@@ -59,18 +59,18 @@ def translate_sentences(
 
 
 def between(translations: tf.Tensor, spaces: tf.Tensor) -> tf.Tensor:
-    """Return what separates translations, given the white space between their sentences."""
-    # Chinese sentences touch; their translations should not, unless they are Chinese too.
+    """Return the separators of translations, given the white space between their sentences."""
+    # No space separates Chinese sentences, but only CJK translations may do without one.
     touches = (spaces == "") & ~tf.strings.regex_full_match(translations, _NO_SPACE_AFTER)
     return tf.where(touches, " ", spaces)
 
 
 def split_long(tokens: tf.RaggedTensor, limit: int) -> tuple[tf.RaggedTensor, tf.Tensor]:
-    """Split rows `(R, None)` of more than `limit` tokens into chunks of like lengths.
+    """Split rows `(R, None)` of more than `limit` tokens into chunks of similar length.
 
     Returns:
-        The chunks in order, int32 `(C, None)`, and the index of each one's row, int64 `(C,)`. A row
-        without tokens is a chunk.
+        The chunks in order, int32 `(C, None)`, and the index of the row of each chunk, int64
+        `(C,)`. A row without tokens becomes one empty chunk.
     """
     lengths = tokens.row_lengths()
     num_chunks = tf.maximum(-(-lengths // limit), 1)
@@ -82,7 +82,7 @@ def split_long(tokens: tf.RaggedTensor, limit: int) -> tuple[tf.RaggedTensor, tf
 
 
 def in_groups(rows: tf.RaggedTensor, translate: Callable[[tf.RaggedTensor], Rows]) -> Rows:
-    """Translate rows in groups of at most 64 of like lengths, so that memory is bounded."""
+    """Translate rows in groups of at most 64 rows of similar length, to bound the memory."""
     order = tf.argsort(rows.row_lengths(), direction="DESCENDING", stable=True)
     num_groups = -(-tf.size(order) // _ROWS_TOGETHER)
 
@@ -108,7 +108,7 @@ def in_sentences(
     translate: Callable[[Iterator[str]], Iterator[list[Translation]]],
     within_lines: bool = True,
 ) -> Iterator[list[Translation]]:
-    """Translate texts, some of which are read ahead, sentence by sentence, in Python."""
+    """Translate texts sentence by sentence in Python, reading some texts ahead."""
     layouts: collections.deque = collections.deque()
 
     def sentences():

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
-# Registers the ops of SentencePiece; a SavedModel that holds them does not load without.
+# Registers the ops of SentencePiece, without which SavedModels that use them do not load.
 import tensorflow_text  # noqa: F401
 
 from tf_transformer.decoding.beam import beam_search
@@ -41,7 +41,7 @@ _HYPOTHESES = (
     tf.TensorSpec([None, None, None], tf.int32),
     *(tf.TensorSpec([None, None], dtype) for dtype in (tf.int32, tf.float32, tf.float32, tf.bool)),
 )
-# What a search compiled by XLA takes, whose beam has a constant size.
+# The inputs of a search compiled by XLA, whose beam has a constant size.
 SEARCH_SPECS = (*_SOURCE, _LENGTH_PENALTY)
 
 
@@ -56,8 +56,8 @@ class Search:
             of any translation.
         max_length_ratio: See `output_limits`.
         fold_capitals: Whether to apply `capitals.fold_capitals` to sources.
-        by_sentence: Whether each sentence of a line is translated on its own. Otherwise a line is
-            one sentence, such as the prompt of a language model.
+        by_sentence: Whether each sentence of a line is translated on its own. Otherwise each line
+            is translated whole, as for the prompt of a language model.
         alignment: The attention that `align` returns; None for `default_alignment`.
     """
 
@@ -73,18 +73,18 @@ class Search:
 class ExportTranslator(tf.Module):
     """The functions of a translator. All are saved; some of them are signatures.
 
-    It holds the model's variables and nothing else of Keras, so a SavedModel of it loads wherever
-    TensorFlow and the ops of TensorFlow Text are. `score` and `align` are None where the model
-    lacks what they need, see `can_score` and `can_align`.
+    It holds the model's variables but no Keras objects, so its SavedModel loads wherever TensorFlow
+    and the ops of TensorFlow Text are installed. `score` is None if `can_score` is false, and
+    `align` is None if `can_align` is false.
 
     Args:
         model: A translation model, built.
         source_tokenizer, target_tokenizer: Its tokenizers, such as `SentencePieceTokenizer`.
-        search: How it searches.
+        search: The settings of the search; None means the defaults of `Search`.
 
     Raises:
         ValueError: The tokenizers are not those of the model, the model has too few positions, or
-            the search is impossible.
+            a setting of the search is out of range.
     """
 
     def __init__(
@@ -97,8 +97,8 @@ class ExportTranslator(tf.Module):
         super().__init__(name="translator")
         search = search or Search()
         _require_fit(model, source_tokenizer, target_tokenizer, search)
-        # The variables of TensorFlow: beside a `keras.Variable` that a module holds Keras saves
-        # a second one, and a server would restore that and not the one that the graph reads.
+        # Hold the variables of TensorFlow: for a `keras.Variable` in a module, Keras saves a second
+        # variable, and a server would restore that instead of the one that the graph reads.
         self.weights = [w.value if isinstance(w, keras.Variable) else w for w in model.weights]
         self.assets = [source_tokenizer.graph_resource, target_tokenizer.graph_resource]
         settings = {
@@ -121,7 +121,7 @@ class ExportTranslator(tf.Module):
         if can_align(model, steps.source, steps.target):
             align = functools.partial(forced.align, alignment=search.alignment)
             self.align = _function(*_PAIRS)(align)
-        # For those who call the loaded object: any beam, and the parts that XLA can compile.
+        # For callers of the loaded object: any beam size, and the parts that XLA can compile.
         self.greedy, self.beam = steps.greedy, steps.beam
         self.fixed_greedy, self.fixed_beam = steps.searches(is_fixed=True)
         self.tokenize = _function(_TEXT)(steps.tokenize)
@@ -130,14 +130,14 @@ class ExportTranslator(tf.Module):
         )
 
     def signatures(self) -> dict[str, Callable]:
-        """Return the signatures of its SavedModel."""
+        """Return the signatures of the SavedModel by name."""
         names = ("translate_nbest", "translate_document", "score", "align")
         functions = {"serving_default": self.translate} | {n: getattr(self, n) for n in names}
         return {name: function for name, function in functions.items() if function is not None}
 
 
 class _Steps:
-    """The steps from text to text, as functions of tensors; not tracked, so not saved."""
+    """The steps from text to text as functions of tensors; the object itself is not saved."""
 
     def __init__(self, model, source_tokenizer, target_tokenizer, search):
         self._model = model
@@ -152,7 +152,7 @@ class _Steps:
         self.beam = _function(_TEXT, *_BEAM)(functools.partial(self._texts, self._search_beam))
 
     def translate(self, text):
-        """Return the signature `serving_default`, with the one output that servers return flat."""
+        """Return the outputs of `serving_default`: only one, so that servers return a flat list."""
 
         def first_tokens(text):
             return self.source.first_tokens(text)[0]
@@ -164,13 +164,13 @@ class _Steps:
         def whole():
             return self._translate_rows(first_tokens(valid_utf8(text)))[0]
 
-        # Splitting and joining would cost a short greedy search 8 %, and one search of many texts
-        # needs memory for all.
+        # Translate whole texts where possible, because splitting and joining makes a short greedy
+        # search 8 % slower. One search of many texts would need memory for all of them at once.
         several = tf.reduce_any(has_several(text)) | (tf.size(text) > _TEXTS_TOGETHER)
         return {"translation": tf.cond(several, in_sentences, whole)}
 
     def translate_nbest(self, text):
-        """Return the signature `translate_nbest`: the best hypotheses, best first."""
+        """Return the outputs of `translate_nbest`: the best hypotheses of each text, best first."""
         beam_size = self._settings.beam_size
         n_best = beam_size if beam_size > 1 else min(4, self.target.tokenizer.vocab_size)
         found = self.beam(text, n_best, self._settings.length_penalty, n_best)
@@ -179,11 +179,11 @@ class _Steps:
         return {**outputs, "truncated": truncated}
 
     def translate_document(self, text):
-        """Return the signature `translate_document`: texts of any length, sentence by sentence."""
+        """Return the outputs of `translate_document`: texts of any length, sentence by sentence."""
         return self._translate_sentences(split_sentences(text), self.source.all_tokens)
 
     def _texts(self, search, text, *options):
-        """Return the texts that a search finds, with their numbers: see `detokenize`."""
+        """Search for translations of texts, and return them as `detokenize` does."""
         source_ids, limits, source_truncated = self.tokenize(text)
         return self.detokenize(search(source_ids, limits, *options), source_truncated)
 
@@ -203,22 +203,22 @@ class _Steps:
         return found["translations"][:, 0], found["truncated"][:, 0]
 
     def tokenize(self, text):
-        """Source ids `(B, S)`, limits `(B,)`, and whether text was dropped `(B,)`."""
+        """Return source ids `(B, S)`, limits `(B,)`, and whether text may be lost `(B,)`."""
         text = valid_utf8(text)
         tokens, truncated = self.source.first_tokens(text)
-        # A model of sentences translates the first of several lines, and often no more.
+        # A model trained on sentences often translates only the first of several lines.
         several_lines = tf.strings.regex_full_match(text, r"(?s).*\S.*\n.*\S.*")
         return *self._search_inputs(tokens), truncated | several_lines
 
     def _search_inputs(self, tokens):
-        """Source ids `(B, S)`, padded, and limits `(B,)`, of rows of tokens."""
+        """Return padded source ids `(B, S)` and limits `(B,)` of rows of tokens."""
         lengths = tf.cast(tokens.row_lengths(), tf.int32)
         source_ids = self.source.padded(self.source.with_end(tokens))
-        # A text without a token has an empty translation.
+        # A limit of 0 gives a text without tokens an empty translation.
         return source_ids, tf.where(lengths == 0, 0, output_limits(lengths, *self._limits))
 
     def searches(self, is_fixed):
-        """Greedy and beam search as functions of their own, each of which a SavedModel has once."""
+        """Return greedy and beam search as `tf.function`s, so that a SavedModel has each once."""
 
         def greedy(source_ids, limits, length_penalty):
             return self._search(is_fixed, source_ids, limits, None, length_penalty)
@@ -227,10 +227,10 @@ class _Steps:
         return _function(*SEARCH_SPECS)(greedy), _function(*_SOURCE, *_BEAM)(beam)
 
     def _search(self, is_fixed, source_ids, limits, beam_size, length_penalty, n_best=1):
-        """Return the fields of `Hypotheses`, by greedy search where `beam_size` is None."""
+        """Return the fields of `Hypotheses`, found by greedy search if `beam_size` is None."""
         model, tokenizer = self._model, self.target.tokenizer
         num_steps = None
-        if is_fixed:  # XLA needs to know the most steps from the shape
+        if is_fixed:  # XLA must derive the largest number of steps from a shape
             num_steps = output_limits(tf.shape(source_ids)[1], *self._limits) + 1
         options = {name: getattr(tokenizer, name) for name in ("pad_id", "bos_id", "eos_id")}
         options |= {"length_penalty": length_penalty, "num_steps": num_steps}
@@ -241,9 +241,9 @@ class _Steps:
         return beam_search(model.decode_step, cache, limits, **options)._asdict()
 
     def detokenize(self, hypotheses, source_truncated):
-        """Return the texts of `Hypotheses` with their scores and lengths, and what is truncated.
+        """Return the texts of `Hypotheses` with scores and lengths, and what was truncated.
 
-        Only the best of several hypotheses with the same text, in other subwords, is kept.
+        If several hypotheses have the same text in different subwords, only the best is kept.
         """
         ids, lengths = hypotheses["ids"], hypotheses["lengths"]
         batch_size, n_best = tf.unstack(tf.shape(lengths))
@@ -267,12 +267,12 @@ class _Steps:
 
 
 def _function(*specs):
-    # Without AutoGraph: loops are `tf.while_loop`, and no source file is needed at run time.
+    # Without AutoGraph, loops are `tf.while_loop`, and run time needs no source files.
     return lambda function: tf.function(function, input_signature=specs, autograph=False)
 
 
 def _require_fit(model, source_tokenizer, target_tokenizer, search):
-    """Raise a `ValueError` where model, tokenizers and search do not go together."""
+    """Raise a `ValueError` unless model, tokenizers and search fit together."""
     config = getattr(model, "config", None)
     for side, tokenizer in (("source", source_tokenizer), ("target", target_tokenizer)):
         for of_model, name in ((f"{side}_vocab_size", "vocab_size"), ("pad_id", "pad_id")):
@@ -281,19 +281,19 @@ def _require_fit(model, source_tokenizer, target_tokenizer, search):
             if value != expected:
                 raise InputError(
                     f"the {side} tokenizer has {name}={value}, but the model was trained with "
-                    f"{name}={expected}; give the tokenizers of its training."
+                    f"{name}={expected}; give the tokenizers that it was trained with."
                 )
     max_length, limit = search.max_length, getattr(config, "position_limit", None)
     if max_length < 2:  # a token and the end
         raise InputError(f"max_length must be at least 2; received {max_length}.")
-    # A search gives the decoder the begin token and max_length tokens after it.
+    # The decoder reads the begin token and up to max_length tokens after it.
     if limit is not None and max_length >= limit:
         raise InputError(f"max_length must be less than max_positions={limit}; got {max_length}.")
     require_search(search.beam_size, search.length_penalty, target_tokenizer.vocab_size)
 
 
 def require_search(beam_size: int, length_penalty: float, vocab_size: int) -> None:
-    """Raise a `ValueError` unless a vocabulary can be searched with these values."""
+    """Raise a `ValueError` unless the beam size and the length penalty are in range."""
     largest = min(_LARGEST_BEAM, vocab_size)
     if not 1 <= beam_size <= largest:
         raise InputError(f"beam_size must be from 1 to {largest}; received {beam_size}.")

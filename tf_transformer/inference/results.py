@@ -1,25 +1,25 @@
-"""The results of a translator; importing them loads no TensorFlow, so a client uses them too."""
+"""The results of a translator, for clients too: importing them does not load TensorFlow."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
-# The score where a text has fewer hypotheses than asked for: below all others, and finite, since
-# JSON has no infinity and servers write `-Infinity`, which clients refuse.
+# The score of a hypothesis that was asked for but not found: below all others, and finite, because
+# JSON has no infinity and clients refuse the `-Infinity` that servers write.
 MISSING_SCORE = -1e9
 
 
 class Translation(NamedTuple):
-    """One translation of a text; of several sentences the numbers are sums.
+    """One translation of a text; the numbers are sums if the text has several sentences.
 
     Attributes:
         text: The translation.
-        score: `log_prob` over the length penalty.
+        score: `log_prob` divided by the length penalty, see `beam_score`.
         log_prob: Sum of the log-probabilities of its tokens and its end.
         length: Number of tokens.
-        truncated: Whether the translation met its limit before it ended.
-        source_truncated: Whether tokens of the source were dropped.
+        truncated: Whether the translation reached its limit before an end token.
+        source_truncated: Whether source tokens were dropped, or several lines searched as one.
     """
 
     text: str
@@ -34,8 +34,8 @@ class TargetProbability(NamedTuple):
     """The probability of a given translation.
 
     Attributes:
-        log_prob: Sum of the log-probabilities of its tokens, in the tokenizer's own segmentation,
-            and its end.
+        log_prob: Sum of the log-probabilities of the tokens, in the tokenizer's own segmentation,
+            and of the end token.
         num_tokens: Number of these tokens, the end included.
         truncated: Whether tokens of source or target were dropped.
     """
@@ -46,12 +46,12 @@ class TargetProbability(NamedTuple):
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> "TargetProbability":
-        """Make one of what the signature `score` returns for a pair."""
+        """Make an instance from the outputs of the signature `score` for one pair."""
         return cls(*(row[name] for name in cls._fields))
 
 
 class AlignedPair(NamedTuple):
-    """How much each token of a translation attends to each token of its source.
+    """The attention of each token of a translation to each token of its source.
 
     Attributes:
         source_subwords: The S subwords of the source, its end last.
@@ -67,23 +67,23 @@ class AlignedPair(NamedTuple):
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> "AlignedPair":
-        """Make one of what the signature `align` returns for a pair, without padding."""
+        """Make an instance, without padding, from the outputs of `align` for one pair."""
         sources, targets = row["source_subwords"], row["target_subwords"]
         num_sources, num_targets = row["source_lengths"], row["target_lengths"]
-        # Without any target there is no row that tells the number of columns.
+        # If the target has no tokens, no row shows the number of columns.
         weights = np.array(row["attention"], np.float32).reshape(len(targets), len(sources))
         weights = weights[:num_targets, :num_sources]
         return cls(sources[:num_sources], targets[:num_targets], weights, row["truncated"])
 
 
 def rows_of(outputs: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the outputs of a signature, by name, for each text of its batch."""
+    """Return the outputs of a signature as a dict by name for each text of the batch."""
     rows = zip(*outputs.values(), strict=True)
     return [dict(zip(outputs, row, strict=True)) for row in rows]
 
 
 def as_lists(array: np.ndarray) -> list:
-    """Return an array as nested lists, in which bytes are text; matrices of numbers stay."""
+    """Return an array as nested lists, with bytes decoded; matrices of numbers stay arrays."""
     if array.dtype != object:
         return array.tolist() if array.ndim < 3 else list(array)
     decode = np.vectorize(lambda text: text.decode("utf-8", "replace"), otypes=[object])

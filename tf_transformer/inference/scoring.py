@@ -1,4 +1,4 @@
-"""What a model says of a given translation: its probability, and its alignment."""
+"""The probability and the alignment that a model gives to a translation."""
 
 import inspect
 from typing import NamedTuple
@@ -10,15 +10,15 @@ from tf_transformer.inference.tokens import TextReader, valid_utf8
 
 
 class Alignment(NamedTuple):
-    """Which attention of a model aligns source and target: the mean of the heads of a layer.
+    """The decoder layer whose attention, as the mean of its heads, aligns source and target.
 
     Attributes:
         layer: Index of the decoder layer.
         shifted: Whether a token is aligned by the attention with which the decoder reads it, one
             step after the attention that predicts it (Chen et al. 2020).
-        agreement: On what fraction of linked tokens the attention is the highest; None where
-            nothing was compared.
-        links: Number of links, see `linked_tokens`.
+        agreement: The fraction of links on which the attention is highest; None if nothing was
+            compared.
+        links: The number of links compared, see `linked_tokens`.
     """
 
     layer: int
@@ -28,7 +28,7 @@ class Alignment(NamedTuple):
 
 
 def default_alignment(num_layers: int) -> Alignment:
-    """Return the last layer but one, which aligns best as a rule (Garg et al. 2019)."""
+    """Return the second-to-last layer, which usually aligns best (Garg et al. 2019)."""
     return Alignment(max(num_layers - 2, 0))
 
 
@@ -38,7 +38,7 @@ def can_score(model: TranslationModel) -> bool:
 
 
 def can_align(model: TranslationModel, *readers: TextReader) -> bool:
-    """Return whether the model has attention scores and the tokenizers have `id_to_string`."""
+    """Return whether the model returns attention and the tokenizers have `id_to_string`."""
     are_readable = all(hasattr(reader.tokenizer, "id_to_string") for reader in readers)
     return are_readable and "return_attention_scores" in _call_arguments(model)
 
@@ -49,10 +49,10 @@ def _call_arguments(model):
 
 
 class TeacherForcing:
-    """Runs a model on sources and their translations, as functions of tensors.
+    """Forward passes of a model on sources and their given translations.
 
     Every function takes `source` and `target`, string `(B,)`, and drops the tokens of a text beyond
-    the limit of its reader. White space of any kind, line breaks too, separates words.
+    the limit of its reader. White space of any kind, including line breaks, separates words.
     """
 
     def __init__(self, model: TranslationModel, source: TextReader, target: TextReader) -> None:
@@ -64,7 +64,7 @@ class TeacherForcing:
         """Compute the probability of each target.
 
         Returns:
-            `log_prob` float32 `(B,)`, `num_tokens` int32 `(B,)` and `truncated` bool `(B,)`, see
+            `log_prob` float32 `(B,)`, `num_tokens` int32 `(B,)` and `truncated` bool `(B,)`; see
             `TargetProbability`.
         """
         source, target, truncated = self._tokens(source, target)
@@ -81,20 +81,20 @@ class TeacherForcing:
     def align(
         self, source: tf.Tensor, target: tf.Tensor, alignment: Alignment | None = None
     ) -> dict[str, tf.Tensor]:
-        """Compute how much each token of the target attends to each of the source.
+        """Compute how much each target token attends to each source token.
 
         Returns:
-            What `attend` returns first, and the `attention` of `alignment` (None for
+            The dict of `attend`, and in it the `attention` of `alignment` (None means
             `default_alignment`), float32 `(B, T, S)`, whose rows sum to 1 and are 0 in the padding.
         """
         found, layers = self.attend(source, target)
         layer, shifted, *_ = alignment or default_alignment(len(layers))
-        # Row t has token t - 1 as input, the begin first, and predicts token t.
+        # Row t predicts token t; its input is token t - 1, or the begin token in row 0.
         attention = layers[layer][:, 1:] if shifted else layers[layer][:, :-1]
         is_source = tf.sequence_mask(found["source_lengths"], tf.shape(attention)[2])
         is_target = tf.sequence_mask(found["target_lengths"], tf.shape(attention)[1])
         attention = tf.where(is_target[:, :, None] & is_source[:, None], attention, 0.0)
-        # In bfloat16 the sum of a row is only near 1.
+        # In bfloat16 the rows sum only approximately to 1.
         attention = tf.math.divide_no_nan(attention, tf.reduce_sum(attention, 2, keepdims=True))
         return {**found, "attention": attention}
 
@@ -104,10 +104,10 @@ class TeacherForcing:
         """Compute the attention of every layer to the source.
 
         Returns:
-            `source_subwords` string `(B, S)`, the end last, and `target_subwords` string `(B, T)`,
-            without an end; both are padded with empty strings. `source_lengths` and
-            `target_lengths` int32 `(B,)`; `truncated` bool `(B,)`. Second, for each layer the mean
-            of its heads, float32 `(B, T + 1, S)`, whose row t predicts token t of the target.
+            A dict of `source_subwords` string `(B, S)`, the end last, `target_subwords` string
+            `(B, T)`, without an end (both padded with empty strings), `source_lengths` and
+            `target_lengths` int32 `(B,)`, and `truncated` bool `(B,)`. Second, a list of the mean
+            of the heads of each layer, float32 `(B, T + 1, S)`; row t predicts target token t.
         """
         source, target, truncated = self._tokens(source, target)
         inputs = self._inputs(source, target)
@@ -122,8 +122,8 @@ class TeacherForcing:
         return {**subwords, "truncated": truncated}, layers
 
     def _tokens(self, source, target):
-        """Source ids with their ends and target ids without, ragged, and what was truncated."""
-        # One text against many would be broadcast, and give numbers.
+        """Return ragged source ids with end tokens, target ids without, and what was truncated."""
+        # One text would be broadcast against many, and give numbers instead of an error.
         same = tf.debugging.assert_equal(
             tf.size(source), tf.size(target), "source and target must have equally many texts"
         )

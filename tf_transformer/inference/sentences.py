@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tf_transformer.inference.tokens import valid_utf8
 
-# Bytes that UTF-8 never has: no text holds them, and no class of a regular expression matches them.
+# Bytes that never occur in UTF-8, so no text has them and no character class matches them.
 _MARK = b"\xfe"  # stands around the white space between two sentences
 _KEEP = b"\xff"  # after a full stop that ends no sentence
 
@@ -22,13 +22,13 @@ _NUMERAL = r"(?:\p{N}{1,3}|[IVXL]+)"
 _STOP = "[.!?…‼⁇⁈⁉؟۔।॥։።။។]"
 _CLOSE = rf"""(?:["'*_\p{{Pe}}\p{{Pf}}\p{{Pi}}]|{_W}?[»›])*"""
 _EMOJI = rf"(?:{_W}*[\x{{1F000}}-\x{{1FAFF}}\x{{2600}}-\x{{27BF}}\x{{FE0F}}\x{{200D}}]+)*"
-# Dialogues have dashes; where a question mark opens, the letter after it may be small.
+# Dialogues have dashes; the letter after an opening question mark may be lower-case.
 _OPEN = rf"""(?:[–—-]{_W}?)?(?:["'*_\p{{Ps}}\p{{Pi}}\p{{Pf}}]|«{_W})*"""
 _FIRST = r"[\p{Lu}\p{Lt}\p{Lo}\p{Georgian}\p{N}\p{Sc}¿¡@#]"
 
 _CJK_STOP = "[。！？｡][。！？｡.!?…]*"
 _CJK_CLOSE = r"\p{Pe}\p{Pf}"
-# A comma goes on, and so does a quotation that Japanese particles follow: 「行け！」と言った。
+# No sentence ends before a comma, or between a quotation and a particle: 「行け！」と言った。
 _CJK_GOES_ON = f"{_SPACE}{_CJK_CLOSE}。！？｡.!?…、，,"
 
 
@@ -36,7 +36,7 @@ def _any_of(words: str) -> str:
     return f"(?:{'|'.join(words.split()).replace('.', f'[.]{_W}?')})"
 
 
-# No sentence ends with these: titles, and what stands before the thing itself.
+# No sentence ends with these: titles, and abbreviations that introduce what follows.
 _NEVER_LAST = _any_of(
     "Mr MR Mrs MRS Ms Mx Dr DR Drs Prof PROF Gov Capt Lt Sgt Messrs Mt vs [Cc]f viz approx "
     "[Ee].g [Ii].e "
@@ -47,13 +47,13 @@ _NEVER_LAST = _any_of(
     "dhr mevr drs bijv resp d.w.z f.eks t.ex bl.a np tzn tzv ul św sv inż mgr např pl dl dna "
     "ул вул проф акад напр тыс т.е т.к örn bkz TP"
 )
-# These are abbreviations before a number, and some of them words elsewhere.
+# These are abbreviations before a number; elsewhere some of them are words.
 _BEFORE_NUMBER = _any_of(
     "no nos nr nrn pp figs? abb abs art bd kap tab vols? secs? chs? chap eqs? pos tel max min núm "
     r"p[aá]gs? \p{L}*str av apr cap jan feb mar mär jun jul aug sept? oct okt nov dec "
     "dez janv févr avr juil déc ene abr ago dic č рис стр"
 )
-# These may be the last word, as initials may: a sentence ends there if one of `_STARTERS` follows.
+# A sentence may end with one of these, or with initials; it does if one of `_STARTERS` follows.
 _MAYBE_LAST = _any_of(
     "Inc Ltd Co Corp Bros Jr Sr St ST al Ave Blvd Gen Sen Rep Hon Rev Col Chr Jh Jhd Std Univ "
     "Cie см"
@@ -89,8 +89,8 @@ def _end(before: str, after: str, space: str = f"{_W}+") -> tuple[str, bytes]:
     return f"({before})({space})({after})", rb"\1" + _MARK + rb"\2" + _MARK + rb"\3"
 
 
-# First white space at the ends of a text and around its line breaks; then, line by line, the rest
-# in this order. A rule puts marks between what it finds, so nothing of a text is lost.
+# `_LINES` mark the white space at the ends of a text and around its line breaks. `_RULES` are then
+# applied to each line in this order. Rules only insert marks, so no part of a text is lost.
 _LINES = (
     (f"^({_W}*)", rb"\1" + _MARK),
     (f"({_W}*)$", _MARK + rb"\1"),
@@ -121,14 +121,14 @@ _RULES = (
     _end(f"{_CJK_STOP}[{_CJK_CLOSE}]+", f"[^{_CJK_GOES_ON}とっのがを]", f"{_W}*"),
     _end(_CJK_STOP, f"[^{_CJK_GOES_ON}]", f"{_W}*"),
 )
-# What every text of several lines or sentences has and most others have not, for TensorFlow; and,
-# with more of the others, for Python.
+# These match every text of several lines or sentences, and few others: `_SEVERAL` in TensorFlow,
+# and `_MAY_BE_SEVERAL`, which matches more of the others, in Python.
 _SEVERAL = rf"(?s).*(?:{_STOP}[^\p{{L}}]*{_W}.*[^{_SPACE}]|{_CJK_STOP}.*[^{_SPACE}]|{_BREAK}).*"
 _MAY_BE_SEVERAL = re.compile(f"(?s){_STOP}.|{_CJK_STOP}.|{_BREAK}")
 
 
 class Sentences(NamedTuple):
-    """Texts, each as white space, then sentences each with the white space that follows it.
+    """Texts split into leading white space and sentences, each with the white space after it.
 
     `before + sentences[0] + after[0] + sentences[1] + …` is the text. No sentence is empty or
     begins or ends with white space.
@@ -142,11 +142,11 @@ class Sentences(NamedTuple):
 def split_sentences(text: tf.Tensor, within_lines: bool = True) -> Sentences:
     """Split texts into sentences.
 
-    A sentence ends at a line break; after `.`, `!`, `?`, `…` and their like in other scripts where
-    white space and then an upper-case letter, a letter of a script without case or a digit follow;
-    and after `。`, `！` and `？`. It does not end after common abbreviations of European languages,
-    initials, numbers of a list and German ordinals. Where the rules are in doubt they rather keep
-    two sentences together, since half a sentence is worse to translate.
+    A sentence ends at a line break; after `.`, `!`, `?`, `…` and similar signs of other scripts, if
+    white space and an upper-case letter, a letter without case or a digit follow; and after `。`,
+    `！` and `？`. It does not end after common abbreviations of European languages, initials,
+    numbers of a list and German ordinals. In doubt the rules keep two sentences together, because
+    half a sentence is harder to translate.
 
     Args:
         text: string `(B,)`. Bytes that are not UTF-8 become U+FFFD.
@@ -158,26 +158,26 @@ def split_sentences(text: tf.Tensor, within_lines: bool = True) -> Sentences:
     parts = tf.strings.reduce_join(tf.strings.split(parts, _KEEP), axis=-1)
     # Every text is now white space, sentence, white space, …, sentence, white space.
     before, sentences, after = parts[:, :1].flat_values, parts[:, 1::2], parts[:, 2::2]
-    # A text of white space alone has one sentence, which is empty.
+    # Drop the empty sentence of a text that is only white space.
     exists = sentences != ""
     sentences, after = (tf.ragged.boolean_mask(rows, exists) for rows in (sentences, after))
     return Sentences(before, sentences, after)
 
 
 def split_lines(text: tf.Tensor, within_lines: bool = True) -> Sentences:
-    r"""As `split_sentences`, without white space around each `"\n"` and at both ends of a text."""
+    r"""Split texts as `split_sentences`, without white space at their ends and around `"\n"`."""
     ends = rf"{_W_IN_LINE}*(?:^|(\n)|$){_W_IN_LINE}*"
     text = tf.strings.regex_replace(valid_utf8(text), ends, r"\1")
     return split_sentences(text, within_lines)
 
 
 def has_several(text: tf.Tensor) -> tf.Tensor:
-    """Whether texts, string `(B,)`, may have several lines or sentences, bool `(B,)`."""
+    """Return whether texts, string `(B,)`, may have several lines or sentences, bool `(B,)`."""
     return tf.strings.regex_full_match(valid_utf8(text), _SEVERAL)
 
 
 def parts_of(texts: Sequence[str], within_lines: bool = True) -> list[list[tuple[str, str]]]:
-    """Return each text's sentences by `split_lines`, one at least, each with what follows."""
+    """Return one or more sentences of each text by `split_lines`, with the space after each."""
     if not (within_lines and any(map(_MAY_BE_SEVERAL.search, texts))):
         lines = (text.split("\n") for text in texts)
         return [[*((line, "\n") for line in others), (last, "")] for *others, last in lines]

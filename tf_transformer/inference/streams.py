@@ -1,4 +1,4 @@
-"""Texts in parallel batches, in their order; importing this loads no TensorFlow."""
+"""Parallel translation in the order of the texts; importing this loads no TensorFlow."""
 
 import concurrent.futures
 import contextlib
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 _BATCHES_SORTED_TOGETHER = 16
-_QUOTA = pathlib.Path("/sys/fs/cgroup/cpu.max")  # microseconds in a period, and the period
+_QUOTA = pathlib.Path("/sys/fs/cgroup/cpu.max")  # CPU microseconds per period, and the period
 
 S, T = TypeVar("S"), TypeVar("T")
 
@@ -21,13 +21,13 @@ def translate_in_order(
     batch_size: int,
     threads: int,
 ) -> Iterator[T]:
-    """Translate any number of texts in parallel batches, and yield in the texts' order.
+    """Translate any number of texts in parallel batches; yield results in the texts' order.
 
     Args:
-        texts: The texts, or tuples of texts, of which a few batches are read ahead.
+        texts: Texts or tuples of texts; some batches of them are read ahead.
         translate: Translates a batch; it is called from several threads.
-        batch_size: Texts in a batch. Texts of like length go together.
-        threads: Batches at a time.
+        batch_size: Texts in a batch. Texts of similar length share a batch.
+        threads: Number of batches translated at a time.
     """
     if batch_size < 1:
         raise ValueError(f"batch_size must be at least 1; received {batch_size}.")
@@ -38,14 +38,14 @@ def translate_in_order(
         yield from translate(group)
         return
     pool = concurrent.futures.ThreadPoolExecutor(threads)
-    before = []  # batches of the group before, as indices, and their futures
+    before = []  # the batches of the previous group, as indices, with their futures
     try:
         while group or before:
             order = sorted(range(len(group)), key=lambda i: _length(group[i]), reverse=True)
             batches = [order[i : i + batch_size] for i in range(0, len(order), batch_size)]
             jobs = [(batch, pool.submit(translate, [group[i] for i in batch])) for batch in batches]
             group = list(itertools.islice(texts, group_size))
-            # One group is submitted while another is translated, so that no thread waits.
+            # Submit a group before waiting for the previous one, so that no thread is idle.
             found = {}
             for batch, future in before:
                 found.update(zip(batch, future.result(), strict=True))
@@ -60,7 +60,7 @@ def _length(row: str | tuple[str, ...]) -> int:
 
 
 def num_cores() -> int:
-    """Return the cores that this process may use, a container's share of them rounded up."""
+    """Return the number of cores this process may use, rounding a container's share up."""
     cores = os.cpu_count() or 1
     if hasattr(os, "sched_getaffinity"):  # not on macOS
         cores = len(os.sched_getaffinity(0))

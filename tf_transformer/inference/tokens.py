@@ -1,4 +1,4 @@
-"""Texts to token ids, in the graph of a translator."""
+"""Conversion of texts to token ids in the graph of a translator."""
 
 import tensorflow as tf
 
@@ -12,9 +12,9 @@ def valid_utf8(text: tf.Tensor) -> tf.Tensor:
 
 
 class TextReader:
-    """Reads texts, valid UTF-8, as token ids. A text without a visible character has no tokens.
+    """A reader of valid UTF-8 texts as token ids; a text without visible characters has none.
 
-    A text has at most `max_length` tokens, the end included.
+    `max_length` limits the ids of `first_tokens`, counting the end that `with_end` appends.
     """
 
     def __init__(
@@ -30,7 +30,7 @@ class TextReader:
         return self.tokenizer.tokenize(fold_capitals(text) if self._folds_capitals else text)
 
     def first_tokens(self, text: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
-        """Return ids `(B, None)` that leave space for the end, and whether more were dropped."""
+        """Return ids `(B, None)`, cut to leave room for the end, and whether any were dropped."""
         tokens = self.all_tokens(text)
         return tokens[:, : self.max_tokens], tokens.row_lengths() > self.max_tokens
 

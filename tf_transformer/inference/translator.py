@@ -30,19 +30,19 @@ _process_of_tensorflow: int | None = None
 
 
 class Translator:
-    """Translates a string or a list of strings.
+    """A translator of a string or a list of strings.
 
     Make one with `Translator.load(path)` from a SavedModel, or with `Translator.from_model` from
     a model in memory; both run the same graph. Batches run in parallel, one in each thread, which
-    costs less than splitting each operation among threads: where the process translates and does
-    nothing else, call `run_in_callers_thread` first. A forked process raises a RuntimeError, since
-    TensorFlow does not survive a fork.
+    costs less than splitting each operation among threads. If the process only translates, call
+    `run_in_callers_thread` first. Use in a forked process raises a RuntimeError, because TensorFlow
+    does not survive a fork.
 
     Args:
-        module: `ExportTranslator`, or what TensorFlow loads from a SavedModel of one.
+        module: An `ExportTranslator`, or the object that TensorFlow loads from its SavedModel.
         xla: Whether XLA compiles the search, once for each of the few sizes to which batches are
-            then padded. It pays where one process translates for long; greedy search gains most.
-        threads: Batches at a time; None is one for each core.
+            then padded. This pays off if a process translates for long, most for greedy search.
+        threads: Number of batches translated at a time; None means one for each core.
     """
 
     def __init__(self, module: Any, *, xla: bool = False, threads: int | None = None) -> None:
@@ -64,9 +64,9 @@ class Translator:
         search: Search | None = None,
         **options: Any,
     ) -> "Translator":
-        """Make a translator of a model in memory; it always uses the model's present weights.
+        """Make a translator that always uses the current weights of a model in memory.
 
-        The arguments are those of `ExportTranslator`, the options are `xla` and `threads`.
+        The arguments are those of `ExportTranslator`; the options are `xla` and `threads`.
         """
         module = ExportTranslator(model, source_tokenizer, target_tokenizer, search)
         return cls(module, **options)
@@ -76,7 +76,7 @@ class Translator:
         """Load a SavedModel.
 
         Args:
-            path: A version such as `saved_models/de_en/1`, or the folder, for its highest version.
+            path: A version such as `saved_models/de_en/1`, or its parent, for the highest version.
             **options: `xla` and `threads`, as above.
 
         Raises:
@@ -112,16 +112,16 @@ class Translator:
         beam_size: int | None = None,
         length_penalty: float | None = None,
     ) -> str | list[str]:
-        """Translate; each sentence of a text is translated on its own.
+        """Translate texts, each sentence on its own.
 
         Line breaks and the white space between sentences stay as they are. A sentence of more than
-        `max_length` tokens is truncated; `stream` says so, and `document` does not truncate.
+        `max_length` tokens is truncated; `stream` reports this, and `document` does not truncate.
 
         Args:
-            texts: A string or a list of strings; an empty one has an empty translation.
+            texts: A string or a list of strings; an empty string has an empty translation.
             batch_size: Sentences that go through the graph at once.
-            beam_size: Hypotheses to follow; 1 is greedy search; None as exported.
-            length_penalty: Length penalty of the beam; None as exported.
+            beam_size: Hypotheses to follow; 1 is greedy search; None means the value in `search`.
+            length_penalty: Length penalty of the beam; None means the value in `search`.
 
         Returns:
             A str for a str, a list of str for a list.
@@ -132,7 +132,7 @@ class Translator:
         return [best.text for (best,) in found]
 
     def document(self, texts: str | Iterable[str]) -> str | list[str]:
-        """Translate texts of any length, sentence by sentence, with the search as exported.
+        """Translate texts of any length, sentence by sentence, with the settings in `search`.
 
         White space and line breaks between sentences stay as they are, and a sentence of more than
         `max_length` tokens is translated in chunks.
@@ -143,10 +143,10 @@ class Translator:
         return [text.decode("utf-8") for text in found["translation"].numpy()]
 
     def n_best(self, texts: Iterable[str], n_best: int, **options: Any) -> list[list[Translation]]:
-        """Find the best translations of each text, best first, no text twice.
+        """Find the best distinct translations of each text, best first.
 
-        A text is searched as a whole: a model that has learned from single sentences may translate
-        only the first of several. Fewer than `n_best` are returned where the search found no more.
+        A text is searched as a whole: a model trained on single sentences may translate only the
+        first of several. Fewer than `n_best` are returned if the search finds no more.
 
         Args:
             texts: Strings.
@@ -167,16 +167,16 @@ class Translator:
 
         Args:
             texts: Strings.
-            n_best: Translations of each text as `n_best` finds them; None is the one translation
+            n_best: Number of translations of each text, found as by `n_best`; None means the one
                 that a call makes, sentence by sentence.
             batch_size, beam_size, length_penalty: As in a call.
 
         Raises:
-            ValueError: A number is out of its range, or the model's logits are not finite.
+            ValueError: A number is out of range, or the model's logits are not finite.
         """
         texts, settings = _checked(texts), self._settings
-        # These conversions raise the type errors, because TensorFlow's error would keep a lock, and
-        # every later search from another thread would wait forever.
+        # Convert here, so that type errors are raised here: TensorFlow would hold a lock after its
+        # own error, and every later search from another thread would wait forever.
         beam_size = operator.index(settings["beam_size"] if beam_size is None else beam_size)
         penalty = float(settings["length_penalty"] if length_penalty is None else length_penalty)
         number = operator.index(1 if n_best is None else n_best)
@@ -202,11 +202,11 @@ class Translator:
     ) -> list[TargetProbability]:
         """Compute the probability of given translations, in the subwords of the tokenizer.
 
-        A search may have found the same text in others, with another probability.
+        A search may find the same text in other subwords, with another probability.
 
         Args:
             sources: Strings.
-            targets: A translation of each. Line breaks separate words as a space does.
+            targets: A translation of each source. Line breaks separate words, as spaces do.
             batch_size: Pairs that go through the graph at once.
 
         Raises:
@@ -219,7 +219,7 @@ class Translator:
     ) -> list[AlignedPair]:
         """Compute how much each token of given translations attends to each of their sources.
 
-        `visualization.plot_alignment` draws one. Arguments and errors are those of `score`.
+        `visualization.plot_alignment` draws a result. Arguments and errors are those of `score`.
         """
         return self._of_pairs("align", AlignedPair.of, sources, targets, batch_size)
 
@@ -251,10 +251,10 @@ class Translator:
 
 
 def run_in_callers_thread() -> None:
-    """Lets each operation run in the thread that calls it; several batches use the other cores.
+    """Run each operation in the thread that calls it; parallel batches use the other cores.
 
-    Small operations cost less so than handed from thread to thread. Once TensorFlow has run
-    something in this process, this does nothing.
+    Small operations cost less in one thread than handed from thread to thread. The call does
+    nothing once TensorFlow has run something in this process.
     """
     with contextlib.suppress(RuntimeError):
         tf.config.threading.set_intra_op_parallelism_threads(1)
@@ -262,7 +262,7 @@ def run_in_callers_thread() -> None:
 
 
 def _translations(found: dict[str, tf.Tensor]) -> list[list[Translation]]:
-    """Make Python objects of the tensors that a search returns."""
+    """Convert the tensors that a search returns to lists of `Translation`."""
     found = {name: tensor.numpy().tolist() for name, tensor in found.items()}
     columns = ("translations", "scores", "log_probs", "lengths", "truncated")
     rows = zip(*(found[name] for name in columns), strict=True)
@@ -280,7 +280,7 @@ def _translations(found: dict[str, tf.Tensor]) -> list[list[Translation]]:
 
 
 def _require_process_of_tensorflow() -> None:
-    """Raise in a forked process, in which TensorFlow would wait for threads forever."""
+    """Raise an error in a forked process, where TensorFlow would wait for threads forever."""
     global _process_of_tensorflow
     _process_of_tensorflow = _process_of_tensorflow or os.getpid()
     if _process_of_tensorflow != os.getpid():
@@ -291,7 +291,7 @@ def _require_process_of_tensorflow() -> None:
 
 
 def _checked(texts: Iterable[str]) -> Iterator[str]:
-    """Raise for a str, whose characters would be translated one by one, and after a fork."""
+    """Return an iterator over texts; raise an error for a single str, and after a fork."""
     _require_process_of_tensorflow()
     if isinstance(texts, str | bytes):
         raise TypeError(f"texts must be a list of str; received {type(texts).__name__}.")
@@ -299,5 +299,5 @@ def _checked(texts: Iterable[str]) -> Iterator[str]:
 
 
 def _constant(texts: Iterable[str]) -> tf.Tensor:
-    # A lone surrogate has no UTF-8.
+    # UTF-8 cannot encode a lone surrogate, so it becomes a question mark.
     return tf.constant([text.encode("utf-8", "replace") for text in texts], tf.string)

@@ -1,4 +1,4 @@
-"""The search of a translator as XLA compiles it, for batches of a few sizes."""
+"""The search of a translator, compiled by XLA for batches of a few sizes."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,8 +16,8 @@ _SHORTEST = 16  # tokens; shorter sources are padded to it
 def compiled_search(module: Any, beam_size: int, n_best: int) -> Callable:
     """Return the search of a translator for one beam size; XLA compiles it when it is called.
 
-    It takes `(text (B,), length_penalty, batch_size)` and returns what `module.beam` does. Batches
-    are padded to one of few shapes, of at most `batch_size` rows: XLA compiles for each of them.
+    The search takes `(text (B,), length_penalty, batch_size)` and returns what `module.beam` does.
+    Batches are padded to a few shapes of at most `batch_size` rows; XLA compiles once for each.
     """
 
     @tf.function(input_signature=SEARCH_SPECS, autograph=False)
@@ -28,8 +28,8 @@ def compiled_search(module: Any, beam_size: int, n_best: int) -> Callable:
             found = module.fixed_beam(source_ids, limits, beam_size, length_penalty, n_best)
         return [found[name] for name in Hypotheses._fields]
 
-    # The weights of a SavedModel do not change, so they are constants where they are few: a weight
-    # that is an argument costs 3 µs a call.
+    # Make the weights of a SavedModel constants if they are few: they never change, and each weight
+    # that is an argument costs 3 µs in every call.
     num_weights = sum(weight.shape.num_elements() for weight in module.weights)
     if not isinstance(module, ExportTranslator) and num_weights <= _FEW_WEIGHTS:
         search = convert_variables_to_constants_v2(

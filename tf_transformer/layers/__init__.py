@@ -1,1 +1,1 @@
-"""The layers of the models, in pure Keras 3; `tf_transformer` has their public names."""
+"""The layers of the models, in pure Keras 3; their public names are in `tf_transformer`."""

@@ -15,12 +15,12 @@ from tf_transformer.layers.masks import attention_bias, causal_mask, expand_mask
 class MultiHeadAttention(Layer):
     """Scaled dot-product attention in several heads (Vaswani et al. 2017, section 3.2).
 
-    `softmax(Q K^T / sqrt(d_k)) V` in each of `num_heads` subspaces of size
-    `d_k = d_model / num_heads`, then one projection of the concatenated heads. Projections of the
-    same input are one matrix: keys and values here, queries too in self-attention.
+    Computes `softmax(Q K^T / sqrt(d_k)) V` in each of `num_heads` subspaces of size
+    `d_k = d_model / num_heads`, then projects the concatenated heads. One matrix projects the
+    context to keys and values; in self-attention it also projects to queries.
 
     Args:
-        num_heads: H.
+        num_heads: H, the number of heads.
         d_model: D, a multiple of `num_heads`.
         dropout_rate: dropout of the attention weights, in [0, 1).
 
@@ -34,7 +34,7 @@ class MultiHeadAttention(Layer):
         float tensor `(B, T, D)`; with `return_attention_scores` also the weights `(B, H, T, S)`.
     """
 
-    # The projections of inputs, and of how many parts of size D each is.
+    # The names of the input projections, and the number of parts of size D that each computes.
     input_projections: ClassVar[dict[str, int]] = {"query_projection": 1, "key_value_projection": 2}
 
     def __init__(
@@ -48,7 +48,7 @@ class MultiHeadAttention(Layer):
         self.num_heads, self.d_model, self.dropout_rate = num_heads, d_model, dropout_rate
         self.dropout = keras.layers.Dropout(dropout_rate, dtype=self.dtype_policy)
         self.input_spec = keras.layers.InputSpec(ndim=3, axes={-1: d_model})
-        limit = math.sqrt(3.0 / d_model)  # Glorot & Bengio 2010, of (D, D) for each part
+        limit = math.sqrt(3.0 / d_model)  # Glorot & Bengio 2010, with a (D, D) matrix per part
         for name, parts in {**self.input_projections, "output_projection": 1}.items():
             start, policy = keras.initializers.RandomUniform(-limit, limit), self.dtype_policy
             size = parts * d_model
@@ -83,15 +83,15 @@ class MultiHeadAttention(Layer):
         return None if mask is None else expand_mask(mask, sizes)
 
     def _scaled(self, keys: Tensor) -> Tensor:
-        """Divides keys by `sqrt(d_k)`; keys in a KV cache are scaled once, when they are appended.
+        """Divide keys by `sqrt(d_k)`; keys in a KV cache are scaled once, when they are appended.
 
-        TensorFlow would fuse a product, a factor and a bias into one operation, which in a loop
-        was seen to return nothing without an error.
+        With scaled queries TensorFlow fused product, factor and bias into one operation, and the
+        decoding loop returned no rows, without an error.
         """
         return keys * (self.d_model // self.num_heads) ** -0.5
 
     def _heads(self, projection: keras.Layer, x: Tensor, parts: int) -> list[Tensor]:
-        """Projects `(B, T, D)` to `parts * D`, split into `parts` tensors `(B, H, T, d_k)`."""
+        """Project `(B, T, D)` to `parts * D`, and split into `parts` tensors `(B, H, T, d_k)`."""
         projected = on_rows(projection, x)
         heads = parts * self.num_heads
         shape = (*ops.shape(x)[:2], heads, self.d_model // self.num_heads)
@@ -120,7 +120,7 @@ class MultiHeadAttention(Layer):
         return scores if bias is None else scores + bias
 
     def _step_heads(self, projected: Tensor, parts: int, beams: Tensor | None) -> list[Tensor]:
-        """Split the rows `(N, parts * D)` of a decoding step into `parts` `(B, H, K, d_k)`."""
+        """Split rows `(N, parts * D)` of a decoding step into `parts` tensors `(B, H, K, d_k)`."""
         heads, width = parts * self.num_heads, self.d_model // self.num_heads
         if beams is None:
             by_head = ops.reshape(projected, (-1, heads, 1, width))
@@ -183,7 +183,7 @@ class CausalSelfAttention(GlobalSelfAttention):
     def decode_step(
         self, x: Tensor, keys: Tensor, values: Tensor, step: DecodingStep
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Attends from the newest position of each hypothesis to itself and the cached positions.
+        """Attend from the newest position of each hypothesis to itself and the cached positions.
 
         Takes the rows `x` `(N, D)` and the KV cache, keys and values `(B, H, t * K, d_k)`; returns
         the output `(N, D)`, and keys and values with the newest position.
@@ -201,14 +201,14 @@ class CrossAttention(MultiHeadAttention):
     """
 
     def start_decoding(self, context: Tensor) -> tuple[Tensor, Tensor]:
-        """Projects the context `(B, S, D)` once: scaled keys and values `(B, H, S, d_k)`."""
+        """Return the scaled keys and the values `(B, H, S, d_k)` of the context `(B, S, D)`."""
         keys, values = self._heads(self.key_value_projection, context, 2)
         return self._scaled(keys), values
 
     def decode_step(
         self, x: Tensor, keys: Tensor, values: Tensor, bias: Tensor, beams: Tensor | None
     ) -> Tensor:
-        """Attends from the rows `x` `(N, D)` to projected keys and values; returns `(N, D)`."""
+        """Attend from rows `x` `(N, D)` to projected keys and values, and return `(N, D)`."""
         (queries,) = self._step_heads(self.query_projection(x), 1, beams)
         heads, _ = self._weigh(queries, keys, values, bias, training=False)
         return self._step_output(heads, beams)

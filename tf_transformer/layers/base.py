@@ -1,4 +1,4 @@
-"""The base class of the layers, the types of their tensors, and how they build and call parts."""
+"""The base class of the layers, the types of their tensors, and helpers that call layers."""
 
 import inspect
 from collections.abc import Callable, Sequence
@@ -9,16 +9,16 @@ from keras import ops
 
 # A tensor of the Keras backend, or an array that it converts.
 Tensor = Any
-# An int, or an int scalar tensor where it is known in the graph only.
+# An int, or an int scalar tensor if the value is known only when a graph runs.
 Int = int | Tensor
 # Sizes of the axes, None where unknown.
 Shape = Sequence[int | None]
 
 
 class Layer(keras.layers.Layer):
-    """A layer that Keras saves by its constructor's arguments: attributes of the same names.
+    """A layer whose config is the constructor's arguments, read from attributes of the same names.
 
-    All layers take the arguments of `keras.layers.Layer`, too, and pass on implicit Keras masks
+    All layers also take the arguments of `keras.layers.Layer`. They pass on implicit Keras masks
     without applying them. `training` says whether dropout is applied.
     """
 
@@ -38,17 +38,17 @@ class Layer(keras.layers.Layer):
 
 
 def built(layer: keras.Layer, *shapes: Shape) -> keras.Layer:
-    """Build a layer that is not built yet, such as one that is shared, and return it."""
+    """Build the layer unless it is already built, as a shared layer may be, and return it."""
     if not layer.built:
         layer.build(*shapes)
     return layer
 
 
 def on_rows(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    """Apply a position-wise function to `(..., D)` as to a matrix `(N, D)`: returns `(..., E)`.
+    """Apply a function of rows `(N, D)` to a tensor `(..., D)`, and return `(..., E)`.
 
-    TensorFlow runs a product with a rank-2 matrix, its bias and its activation as one operation;
-    with rank 3 it needs four or more.
+    TensorFlow runs a product of rank 2, its bias and its activation as one operation; a product
+    of rank 3 needs four operations or more.
     """
     if len(x.shape) == 2:
         return function(x)

@@ -22,7 +22,7 @@ class DecoderLayer(TransformerLayer):
         x: float tensor `(B, T, D)`.
         context: float tensor `(B, S, D)`.
         attention_mask: see `MultiHeadAttention`; it applies in addition to the causal mask.
-        cross_attention_mask: the same for the context, usually its padding mask `(B, 1, S)`.
+        cross_attention_mask: a mask of the context, usually its padding mask `(B, 1, S)`.
 
     Returns:
         float tensor `(B, T, D)`; with `return_attention_scores` also the weights of self-attention
@@ -66,9 +66,9 @@ class DecoderLayer(TransformerLayer):
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         """Compute the newest position of each hypothesis.
 
-        Takes the rows `x` `(N, D)`, the KV cache `history`, and of the source the keys and values
-        `(B, H, S, d_k)` and the bias `(B, 1, 1, S)` that masks its padding. Returns the output
-        `(N, D)`, and the KV cache with the newest position.
+        Takes the rows `x` `(N, D)`, the KV cache `history`, and as `source` the context's keys and
+        values `(B, H, S, d_k)` and the bias `(B, 1, 1, S)` that masks its padding. Returns the
+        output `(N, D)`, and the KV cache with the newest position.
         """
         attended, *history = self.self_attention.decode_step(
             self.self_residual.pre(x), *history, step
@@ -79,7 +79,7 @@ class DecoderLayer(TransformerLayer):
 
 
 class DecodingStack(LayerStack):
-    """Base class of stacks whose layers decode, given a context or after a prefix."""
+    """Base class of stacks that decode step by step, given a context or a prefix."""
 
     def start_decoding(
         self,
@@ -89,10 +89,10 @@ class DecodingStack(LayerStack):
         beam_size: Int | None = None,
         attention_mask: Tensor | None = None,
     ) -> Cache:
-        """Compute what depends on the context `(B, S, D)` alone, and an empty KV cache.
+        """Return a cache: what depends only on the context `(B, S, D)`, and an empty KV cache.
 
-        `cross_attention_mask` `(B, 1, S)` says where decoding may attend to, `attention_mask` what
-        a context that is a prefix sees of itself. The rest is as in `Transformer.start_decoding`.
+        `cross_attention_mask` `(B, 1, S)` says where decoding may attend; `attention_mask` is the
+        self-attention mask of a prefix. The rest is as in `Transformer.start_decoding`.
         """
         dtype = self.compute_dtype
         cache = empty_cache(self.layers, ops.shape(context)[0], dtype, num_steps, beam_size)
@@ -105,7 +105,7 @@ class DecodingStack(LayerStack):
     def decode_step(self, x: Tensor, index: Int, cache: Cache) -> tuple[Tensor, Cache]:
         """Compute hidden states `(N, D)` from the inputs `(N, D)` at position `index`.
 
-        Takes the cache of `start_decoding` or of the previous step; returns that of the next, too.
+        Takes the cache of `start_decoding` or of the previous step, and also returns the next one.
         """
         source, history = cache["source"], {}
         step = DecodingStep.at(index, cache, self.compute_dtype)
@@ -125,7 +125,7 @@ class Decoder(DecodingStack):
 
     Args: as in `LayerStack`.
 
-    Call arguments and returns: as in `DecoderLayer`; weights are two lists, of each layer's.
+    Call arguments and returns: as in `DecoderLayer`; the weights are two lists, one item per layer.
     """
 
     def build(self, x_shape: Shape, context_shape: Shape) -> None:

@@ -14,7 +14,7 @@ class EncoderLayer(TransformerLayer):
 
     Call arguments:
         x: float tensor `(B, S, D)`.
-        attention_mask: see `MultiHeadAttention`; None for everywhere.
+        attention_mask: see `MultiHeadAttention`; None to attend everywhere.
 
     Returns:
         float tensor `(B, S, D)`; with `return_attention_scores` also the weights `(B, H, S, S)`.
@@ -38,7 +38,7 @@ class Encoder(LayerStack):
 
     Args: as in `LayerStack`.
 
-    Call arguments and returns: as in `EncoderLayer`; weights are a list, of each layer's.
+    Call arguments and returns: as in `EncoderLayer`; the weights are a list, one item per layer.
     """
 
     def call(

@@ -13,7 +13,7 @@ class FeedForward(Layer):
     """`f(x W1 + b1) W2 + b2` at each position (Vaswani et al. 2017, section 3.3).
 
     Args:
-        d_model, d_ff: D, the width of input and output, and that of the hidden layer.
+        d_model, d_ff: D, the width of input and output, and the width of the hidden layer.
         activation: f, a function of `keras.activations` or the name of one; the paper's is
             `"relu"`, `max(0, x)`.
 

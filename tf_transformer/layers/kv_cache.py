@@ -1,4 +1,4 @@
-"""The KV cache: empty before the first step, and how a step of decoding extends and reads it."""
+"""The empty KV cache, and how each step of decoding extends and reads the cache."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Self
@@ -14,9 +14,9 @@ Cache = dict[str, dict[str, Tensor]]
 def empty_cache(
     layers: Sequence[Any], batch_size: Int, dtype: str, num_steps: Int | None, beam_size: Int | None
 ) -> Cache:
-    """Return the cache of `Transformer.start_decoding`, without a source.
+    """Return the cache of `Transformer.start_decoding` with nothing in `"source"` yet.
 
-    The layers have `num_heads` and `d_model`; `dtype` is that of keys and values.
+    Each layer has `num_heads` and `d_model`; `dtype` is the dtype of keys and values.
     """
     constants, target, history, slots = {}, {}, {}, 0
     if num_steps is not None:
@@ -33,20 +33,20 @@ def empty_cache(
 
 
 class DecodingStep(NamedTuple):
-    """How to append the newest position to the KV cache, and what each hypothesis may attend to.
+    """One step of decoding: its slots in the KV cache, and what each hypothesis may attend to.
 
     The K hypotheses of a sentence share one KV cache `(B, H, t * K, d_k)`: K slots at each
-    position, one for each hypothesis. It is never re-ordered. When beam search re-orders the
-    hypotheses, it re-orders `ancestors` only, the slot that each hypothesis' history has at each
-    position. A mask computed from them hides the slots of other histories.
+    position, one for each hypothesis. The cache is never re-ordered. Beam search re-orders only
+    `ancestors`, the slot of each hypothesis' history at each position. A mask computed from
+    `ancestors` hides the slots of other histories.
 
     Attributes:
-        beams: int32 `(K,)`, the slots `0 … K - 1`; None where each sentence is one row.
-        ancestors: int32 `(N, t)`, the newest position included; None where `beams` is.
-        bias: float tensor that broadcasts to the attention scores `(B, 1, K, t * K)`; None where
+        beams: int32 `(K,)`, the slots `0 … K - 1`; None if each sentence is one row.
+        ancestors: int32 `(N, t)`, the newest position included; None if `beams` is None.
+        bias: float tensor that broadcasts to the attention scores `(B, 1, K, t * K)`; None if
             every cached position may be attended to.
-        is_newest: bool `(T * K, 1)`, the slots of the newest position in a KV cache of fixed size;
-            None in one that grows.
+        is_newest: bool `(T * K, 1)`, True at the slots of the newest position in a KV cache of
+            fixed size, T positions; None for a cache that grows.
     """
 
     beams: Tensor | None = None
@@ -56,7 +56,7 @@ class DecodingStep(NamedTuple):
 
     @classmethod
     def at(cls, index: Int, cache: Cache, dtype: str) -> Self:
-        """Return the step at the newest position `index`; `dtype` is that of the scores."""
+        """Return the step at the newest position `index`; `dtype` is the dtype of the scores."""
         steps, beams = cache["constants"].get("steps"), cache["constants"].get("beams")
         if beams is None:
             if steps is None:
@@ -81,7 +81,7 @@ class DecodingStep(NamedTuple):
     def append(self, cached: Tensor, new: Tensor) -> Tensor:
         """Append the newest position `(B, H, K, d_k)` to cached keys or values.
 
-        These are `(B, H, t * K, d_k)`; the result has K more, unless their size is fixed.
+        The cached tensor is `(B, H, t * K, d_k)`; it grows by K slots unless its size is fixed.
         """
         if self.is_newest is None:
             return ops.concatenate([cached, new], axis=2)

@@ -1,8 +1,8 @@
 """Attention masks: boolean, `True` where a query may attend to a key.
 
 Every mask has a shape that broadcasts to `(B, T, S)`: batch, query positions, key positions.
-Masks are combined with `&` and are always passed as arguments. The same stack of layers becomes
-an encoder, a causal, a prefix or a permutation language model by its mask alone.
+Masks are combined with `&` and are always passed as arguments. The mask alone decides whether a
+stack of layers is an encoder or a causal, prefix or permutation language model.
 """
 
 import keras
@@ -14,24 +14,24 @@ from tf_transformer.layers.base import Int, Shape, Tensor
 def attention_bias(mask: Tensor, dtype: str) -> Tensor:
     """Turn a mask into a bias of the scores: 0 where true, a large negative number elsewhere.
 
-    The number is finite and fits `dtype`: a query that may attend to nothing attends to everything
-    equally, where minus infinity would give NaN.
+    The number is finite and fits `dtype`, so a query that may attend to nothing attends to
+    everything equally; minus infinity would give NaN.
     """
     lowest = -3e4 if keras.backend.standardize_dtype(dtype) == "float16" else -1e9
     return (1.0 - ops.cast(mask, dtype)) * ops.cast(lowest, dtype)
 
 
 def softmax(scores: Tensor) -> Tensor:
-    """Apply softmax over the keys; a single key, about which Keras would warn, has weight 1."""
+    """Apply softmax over the keys; return ones for a single key, where Keras would warn."""
     return ops.ones_like(scores) if scores.shape[-1] == 1 else ops.softmax(scores, axis=-1)
 
 
 def expand_mask(mask: Tensor, scores_shape: Shape) -> Tensor:
-    """Give an attention mask the axes of attention scores `(B, H, T, S)`; return a bool tensor.
+    """Return an attention mask as a bool tensor with the four axes of scores `(B, H, T, S)`.
 
     The mask is bool or integer (0 and 1), `(T, S)`, `(B, T, S)` or `(B, H, T, S)`, where an axis
-    may have size 1. A TypeError refuses a float mask, a ValueError one that does not broadcast to
-    the scores; sizes of the scores that are not known, None, are not checked.
+    may have size 1. A float mask raises TypeError; a mask that does not broadcast to the scores
+    raises ValueError. Axes of the scores with the unknown size None are not checked.
     """
     if not hasattr(mask, "dtype"):
         mask = ops.convert_to_tensor(mask)
@@ -58,21 +58,21 @@ def expand_mask(mask: Tensor, scores_shape: Shape) -> Tensor:
 
 
 def padding_mask(token_ids: Tensor, pad_id: int) -> Tensor:
-    """Lets every query attend to the real tokens only: bool `(B, 1, S)` of ids `(B, S)`."""
+    """Return the mask of real tokens, bool `(B, 1, S)`, for token ids `(B, S)`."""
     return ops.not_equal(token_ids, pad_id)[:, None, :]
 
 
 def causal_mask(length: Int) -> Tensor:
-    """Lets position `i` attend to positions `0` to `i` (Vaswani et al. 2017, section 3.2.3).
+    """Return a mask of positions `0` to `i` for position `i` (Vaswani et al. 2017, section 3.2.3).
 
-    Returns the lower triangle, bool `(1, T, T)`, of a length T.
+    The mask is the lower triangle, bool `(1, T, T)`, for a length T.
     """
     positions = ops.arange(length)
     return (positions[:, None] >= positions)[None]
 
 
 def prefix_mask(segment_ids: Tensor) -> Tensor:
-    """Lets a position attend to its own segment's past and to everything in earlier prefixes.
+    """Return a mask of the whole prefix and, for generated positions, also of their past.
 
     `segment_ids` is 0 in the prefix (attended in both directions) and 1 at each position that is
     generated (attended from left to right): `cumsum(segment)[key] <= cumsum(segment)[query]`, as
@@ -83,23 +83,23 @@ def prefix_mask(segment_ids: Tensor) -> Tensor:
 
 
 def permutation_mask(ranks: Tensor) -> Tensor:
-    """Lets each prediction see the tokens generated before it (XLNet, Yang et al. 2019, 2.2).
+    """Return a mask of the tokens generated before each prediction (XLNet, Yang et al. 2019, 2.2).
 
-    Row `i` predicts token `i + 1` of the sequence, column `j` is token `j`; the row may attend to
-    the column when the column's token is generated earlier. `ranks = 0, 1, 2, …` gives the causal
-    triangle. Returns bool `(B, T, T)`.
+    Row `i` predicts token `i + 1` of the sequence, and column `j` is token `j`. The row may attend
+    to the column if token `j` is generated before token `i + 1`. `ranks = 0, 1, 2, …` gives the
+    causal triangle. Returns bool `(B, T, T)`.
 
-    The ranks, int `(B, T + 1)`, say when each token is generated, the begin token (rank 0) and the
-    end token included.
+    The ranks, int `(B, T + 1)`, say when each token is generated, including the begin token
+    (rank 0) and the end token.
     """
     ranks = ops.convert_to_tensor(ranks)
     return ranks[:, None, :-1] < ranks[:, 1:, None]
 
 
 def local_mask(length: Int, radius: int) -> Tensor:
-    """Lets a position attend to its neighbours at most `radius` away (Vaswani et al., section 4).
+    """Return a mask of positions at most `radius` away (Vaswani et al. 2017, section 4).
 
-    Returns bool `(1, T, T)` of a length T.
+    The mask is bool `(1, T, T)` for a length T.
     """
     positions = ops.arange(length)
     return (ops.abs(positions[:, None] - positions) <= radius)[None]

@@ -1,10 +1,10 @@
-"""From hidden states to logits, or to the statistics of labels that a loss and its metrics need.
+"""The output layer: logits, or the statistics of labels that a loss and its metrics need.
 
 The statistics of a token are three numbers, `(B, T, 3)` for a batch: the log-probability of the
 label, the mean log-probability of all other tokens except padding, and 1 where no logit is higher
 than the label's, else 0. A smoothed cross-entropy is a weighted sum of the first two, so neither
-the smoothed target nor the softmax is ever stored. (A vocabulary of two has no other tokens; the
-second number is then minus the log-sum-exp.)
+the smoothed target nor the softmax is ever stored. (A vocabulary of two tokens has no others, and
+the second number is minus the log-sum-exp.)
 """
 
 import math
@@ -15,21 +15,21 @@ from keras import ops
 
 from tf_transformer.layers.base import Int, Layer, Shape, Tensor, built
 
-# 16 MiB; four times as many were 1.15 times as fast for V = 32,000, and no faster for V = 8,000.
+# 16 MiB. Four times this size was 1.15 times as fast for V = 32,000, and no faster for V = 8,000.
 LOGITS_AT_ONCE = 2**22
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class OutputProjection(Layer):
-    """Projects hidden states to a logit for each token of the vocabulary.
+    """Projection of hidden states to a logit for each token of the vocabulary.
 
-    Computes in float32 whatever the dtype policy, which sets the dtype of the weights only.
+    Always computes in float32; the dtype policy sets only the dtype of the weights.
 
     Args:
         vocab_size: V.
         pad_id: the id of padding in `labels`.
         embedding: `keras.layers.Embedding` of V rows whose transposed matrix projects (Press &
-            Wolf 2016), without a bias; None for a kernel `(D, V)` and a bias `(V,)` of its own.
+            Wolf 2016), without a bias; None for a separate kernel `(D, V)` and bias `(V,)`.
             The embedding may be quantized.
 
     Call arguments:
@@ -37,8 +37,8 @@ class OutputProjection(Layer):
         labels: int tensor `(B, T)`, or None.
 
     Returns:
-        logits float32 `(..., V)`; with `labels` their statistics float32 `(B, T, 3)`, for which
-        only a part of the logits is in memory at a time.
+        logits, float32 `(..., V)`; with `labels` the statistics of the labels, float32
+        `(B, T, 3)`, computed with only a part of the logits in memory at a time.
     """
 
     def __init__(
@@ -72,12 +72,12 @@ class OutputProjection(Layer):
             return ops.cast(self.kernel, "float32"), ops.cast(self.bias, "float32")
         if self.embedding.quantization_mode is None:
             matrix = self.embedding.embeddings
-        else:  # a look-up of every token dequantizes
+        else:  # looking up every token dequantizes the matrix
             matrix = self.embedding(ops.arange(self.vocab_size))
         return ops.transpose(ops.cast(matrix, "float32")), None
 
     def start_decoding(self, num_steps: Int | None = None) -> dict[str, Tensor]:
-        """Return constants of a cache: a tied matrix, transposed once; XLA does so by itself."""
+        """Return a cache's constants: a tied matrix, transposed once, as XLA does by itself."""
         if self.embedding is None or num_steps is not None:
             return {}
         return {"output_kernel": self.kernel_and_bias()[0]}
@@ -92,12 +92,12 @@ class OutputProjection(Layer):
 def token_statistics(labels: Tensor, logits: Tensor, pad_id: int) -> Tensor:
     """Return the statistics of labels, given logits.
 
-    With `p` the softmax, the gradients are `[label] - p` of the first score and
-    `[neither label nor padding] / (V - 2) - p` of the second. Both reuse the exponentials of the
+    If `p` is the softmax, the gradient of the first statistic is `[label] - p`, and that of the
+    second is `[neither label nor padding] / (V - 2) - p`. Both reuse the exponentials of the
     forward pass, so that the largest tensor of the model is read only a few times.
 
-    Takes int labels `(B, T)` and float logits `(B, T, V)`; returns float32 `(B, T, 3)`, 0 and
-    without a gradient where the label is `pad_id`.
+    Takes int labels `(B, T)` and float logits `(B, T, V)`; returns float32 `(B, T, 3)`. Where the
+    label is `pad_id`, statistics and gradients are 0.
     """
     flat_labels = ops.reshape(labels, (-1,))
 
@@ -123,34 +123,34 @@ def projected_token_statistics(
     pad_id: int,
     logits_at_once: int = LOGITS_AT_ONCE,
 ) -> Tensor:
-    """Return the statistics of labels for the logits `hidden @ kernel + bias`, chunk by chunk.
+    """Return the statistics of labels for the logits `hidden @ kernel + bias`, part by part.
 
     Statistics and gradients equal those of `token_statistics`, without all logits in memory. Logits
-    are recomputed for the gradient (Chen et al. 2016), so that this product and its gradients take
+    are recomputed for the gradient (Chen et al. 2016), so that the product and its gradients take
     1.4 to 1.6 times as long.
 
     Takes labels `(B, T)`, hidden states `(B, T, D)`, a kernel `(D, V)` and a bias `(V,)` or None.
-    No more than `logits_at_once` logits are in memory, but at least those of one token.
+    At most `logits_at_once` logits are in memory at a time, but always at least one token's.
     """
     hidden, kernel = ops.cast(hidden, "float32"), ops.cast(kernel, "float32")
-    if bias is not None:  # the weights of a feature that is always 1
+    if bias is not None:  # as the weights of a feature that is always 1
         hidden = ops.concatenate([hidden, ops.ones_like(hidden[..., :1])], axis=-1)
         kernel = ops.concatenate([kernel, ops.cast(bias, "float32")[None]])
     num_features, vocab_size = kernel.shape
     num_tokens = ops.shape(labels)[0] * ops.shape(labels)[1]
     num_parts = num_tokens // max(logits_at_once // vocab_size, 1) + 1
-    part_size = num_tokens // num_parts + 1  # not empty even where a replica got no sentence
+    part_size = num_tokens // num_parts + 1  # at least 1, even if a replica has no sentence
 
     def parts(rows):
-        """Rows `(B * T, E)` in parts of one size, the last filled up: `(parts, size, E)`."""
+        """Pad rows `(B * T, E)` at the end, and split them into parts `(parts, size, E)`."""
         rows = ops.pad(rows, [(0, num_parts * part_size - num_tokens), (0, 0)])
         return ops.reshape(rows, (num_parts, part_size, rows.shape[1]))
 
     def loop(step, table, *others):
-        """Replace each part `(size, E)` of a table by what a step makes of it.
+        """Replace each part `(size, E)` of a table by the result of a step.
 
-        Each part is read from the table into which the one before was written, so that it waits
-        for it; a loop is free to run its rounds side by side, with all their logits in memory.
+        Each round reads its part from the table that the previous round wrote, so it waits for that
+        round. A loop may run independent rounds in parallel, with all their logits in memory.
         """
 
         def replace(index, carry):
@@ -195,7 +195,7 @@ def _statistics(labels, logits, pad_id):
 
     The parts are the exponentials `(R, V)` and their totals `(R, 1)`.
     """
-    # Without an initial value Keras refuses a batch without a token.
+    # Run eagerly without an initial value, Keras raises an error if the batch has no tokens.
     largest = ops.max(logits, axis=-1, keepdims=True, initial=-math.inf)
     exponentials = ops.exp(logits - largest)
     totals = ops.sum(exponentials, axis=-1, keepdims=True)
@@ -213,7 +213,7 @@ def _slopes(labels, exponentials, totals, upstream, pad_id):
     of_label, of_others = upstream[:, 0], upstream[:, 1]
     both = (of_label + of_others) / totals[:, 0]
     slopes = (of_others / _num_others(exponentials))[:, None] - exponentials * both[:, None]
-    # One scatter writes both exceptions, because each copies the model's largest tensor.
+    # One scatter writes both exceptions: every scatter copies the model's largest tensor.
     rows = ops.arange(ops.shape(labels)[0])
     ids = ops.stack([ops.cast(labels, rows.dtype), ops.full_like(rows, pad_id)], axis=1)
     indices = ops.stack([ops.repeat(rows, 2), ops.reshape(ids, (-1,))], axis=1)

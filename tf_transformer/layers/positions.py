@@ -19,7 +19,7 @@ def sinusoidal_positions(
     (Vaswani et al. 2017, section 3.5). Computed on the fly, so there is no maximum length.
 
     Args:
-        length, d_model: the number of positions, and D, even.
+        length, d_model: the number of positions, and D, which is even.
         offset: int or int scalar tensor, the first position.
         dtype: dtype of the result; the angles are always float32.
     """
@@ -51,14 +51,14 @@ class PositionalEmbedding(Layer):
         embedding: a built or unbuilt `keras.layers.Embedding` to share, or None for a new one.
         mask_zero: whether the output has an implicit Keras mask, True where the id is not 0.
         position_embedding: a `keras.layers.Embedding` of positions, see `token_embedding`; None
-            for sinusoids. Beyond its last position, TensorFlow raises an error on a CPU only.
+            for sinusoids. TensorFlow raises an error for positions beyond the table only on a CPU.
 
     Call arguments:
         token_ids: int tensor `(B, T)`; the result is float `(B, T, D)`.
         positions: int tensor `(B, T)` or `(T,)`, the tokens' positions; None for 0, 1, 2, ….
 
     Raises:
-        ValueError: `token_ids` is known to be longer than the table of positions.
+        ValueError: without `positions`, `token_ids` is known to be longer than the table.
     """
 
     def __init__(
@@ -93,13 +93,13 @@ class PositionalEmbedding(Layer):
             if table is not None and length is not None and length > table.input_dim:
                 raise ValueError(
                     f"PositionalEmbedding has learned {table.input_dim} positions; received "
-                    f"token_ids of length {length}. Shorten them, or train a model with more."
+                    f"token_ids of length {length}. Shorten the ids, or train with more positions."
                 )
             positions = ops.arange(ops.shape(token_ids)[1])
         return self.dropout(self._embed(token_ids) + self._encode(positions), training=training)
 
     def decode_step(self, token_ids: Tensor, index: Int) -> Tensor:
-        """Embeds tokens `(N,)` at position `index`, a number or one for each `(N,)`: `(N, D)`."""
+        """Return embeddings `(..., D)` of tokens `(...)` at positions `index`, which broadcast."""
         return self._embed(token_ids) + self._encode(index)
 
     def _embed(self, token_ids: Tensor) -> Tensor:
@@ -120,10 +120,10 @@ class PositionalEmbedding(Layer):
 def token_embedding(
     vocab_size: int, d_model: int, dtype: Any = None, name: str = "embedding"
 ) -> keras.layers.Embedding:
-    """Return an embedding matrix of tokens or positions, which can also project to logits.
+    """Return an embedding layer of tokens or positions, whose matrix can also project to logits.
 
-    Rows start with standard deviation `d_model^-0.5`: times `sqrt(d_model)` those of tokens have
-    the scale of the positions, and a normalised hidden state gives logits of standard deviation 1.
+    Rows start with standard deviation `d_model^-0.5`. So tokens times `sqrt(d_model)` have the
+    scale of the positions, and a normalised hidden state gives logits of standard deviation 1.
     """
     return keras.layers.Embedding(
         vocab_size,

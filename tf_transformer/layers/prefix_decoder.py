@@ -1,4 +1,4 @@
-"""One stack of self-attention: its mask chooses the task, and it decodes after a prefix."""
+"""A stack of self-attention whose mask chooses the task, and which decodes after a prefix."""
 
 import keras
 from keras import ops
@@ -12,11 +12,11 @@ from tf_transformer.layers.kv_cache import DecodingStep
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class PrefixSelfAttention(GlobalSelfAttention):
-    """Self-attention over a prefix that is known and a history that is generated.
+    """Self-attention over a known prefix and a generated history.
 
-    A call sees what its mask allows, so the same layer is an encoder's, a causal, a prefix or a
-    permutation language model's (UniLM, Dong et al. 2019, section 2.2). Decoding keeps the
-    projected prefix apart from the history, because the hypotheses of a sentence share it.
+    The mask of a call decides what is seen, so the layer serves encoders and causal, prefix and
+    permutation language models (UniLM, Dong et al. 2019, section 2.2). Decoding keeps the
+    projected prefix apart from the history, because the hypotheses of a sentence share the prefix.
 
     Args, call arguments and returns: as in `GlobalSelfAttention`.
     """
@@ -24,7 +24,7 @@ class PrefixSelfAttention(GlobalSelfAttention):
     def start_decoding(
         self, x: Tensor, attention_mask: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """As a call, and returns also the scaled keys and the values `(B, H, S, d_k)`."""
+        """Return the output of a call, and the scaled keys and the values `(B, H, S, d_k)`."""
         mask, (queries, keys, values) = self._mask(attention_mask, x, x), self._project(x, x)
         output, _ = self._attend(queries, keys, values, mask, training=False, return_weights=False)
         return output, self._scaled(keys), values
@@ -36,14 +36,15 @@ class PrefixSelfAttention(GlobalSelfAttention):
         prefix: tuple[Tensor, Tensor, Tensor],
         step: DecodingStep,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Attends from the newest position of each hypothesis to the prefix and its own history.
+        """Attend from the newest position of each hypothesis to the prefix and its own history.
 
-        Takes and returns what `DecoderLayer.decode_step` does, with a prefix for its source; the
-        bias `(B, 1, 1, S)` hides a part of it.
+        Takes the rows `x` `(N, D)`, the KV cache, and the prefix's keys and values `(B, H, S, d_k)`
+        with the bias `(B, 1, 1, S)` that masks a part of the prefix. Returns the output `(N, D)`,
+        and keys and values with the newest position.
         """
         queries, keys, values = self._append(x, *history, step)
         prefix_keys, prefix_values, prefix_bias = prefix
-        # One softmax over both. Scores are small; to join the keys would copy the prefix.
+        # One softmax over both. Scores are small, but joining the keys would copy the prefix.
         of_prefix = self._scores(queries, prefix_keys, prefix_bias)
         of_history = self._scores(queries, keys, step.bias)
         weights = ops.softmax(ops.concatenate([of_prefix, of_history], axis=-1), axis=-1)
@@ -55,7 +56,7 @@ class PrefixSelfAttention(GlobalSelfAttention):
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class PrefixLayer(EncoderLayer):
-    """Self-attention and a feed-forward network, as `EncoderLayer`, that can decode.
+    """An `EncoderLayer` that can also decode after a prefix.
 
     Args, call arguments and returns: as in `EncoderLayer`.
     """
@@ -63,7 +64,7 @@ class PrefixLayer(EncoderLayer):
     self_attention_class = PrefixSelfAttention
 
     def start_decoding(self, x: Tensor, attention_mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """As a call, and returns also the prefix's keys and values, see `PrefixSelfAttention`."""
+        """Return the output of a call, and the keys and values of `PrefixSelfAttention`."""
         attended, *prefix = self.self_attention.start_decoding(
             self.self_residual.pre(x), attention_mask
         )
@@ -76,7 +77,7 @@ class PrefixLayer(EncoderLayer):
         prefix: tuple[Tensor, Tensor, Tensor],
         step: DecodingStep,
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """Compute the newest position of each hypothesis, as `PrefixSelfAttention`."""
+        """Compute the newest position of each hypothesis as in `DecoderLayer`, after a prefix."""
         attended, *history = self.self_attention.decode_step(
             self.self_residual.pre(x), history, prefix, step
         )
@@ -87,7 +88,7 @@ class PrefixLayer(EncoderLayer):
 class PrefixStack(DecodingStack, Encoder):
     """A stack of `PrefixLayer`s, with a final norm where they are norm-first.
 
-    In `start_decoding` the context is the prefix, which sees of itself what `attention_mask` says.
+    In `start_decoding` the context is the prefix, and `attention_mask` its self-attention mask.
 
     Args, call arguments and returns: as in `Encoder`.
     """

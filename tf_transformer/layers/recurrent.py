@@ -1,4 +1,4 @@
-"""Recurrent layers over sequences, on Keras' own, single steps of them, and maxout."""
+"""Stacks of Keras' recurrent layers, which can also run single steps, and maxout."""
 
 import functools
 from collections.abc import Callable
@@ -14,17 +14,17 @@ States = dict[str, Tensor]
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class Orthogonal(keras.initializers.Orthogonal):
-    """As Keras', for every dtype: its QR decomposition knows no bfloat16."""
+    """Keras' initializer in float32, then cast: QR decomposition does not support bfloat16."""
 
     def __call__(self, shape: Shape, dtype: str | None = None) -> Tensor:
         return ops.cast(super().__call__(shape, "float32"), dtype or "float32")
 
 
 class _CudnnInTraining:
-    """Lets cuDNN run a recurrent layer of Keras in training only.
+    """Mixin for recurrent layers of Keras that use cuDNN in training only.
 
-    Keras takes cuDNN's operation wherever it sees a GPU. A graph with that operation runs on no
-    machine without one, and XLA does not compile it; so translation and scoring, which are
+    Keras uses cuDNN's operation wherever it sees a GPU. A graph with that operation runs only on
+    machines with a GPU, and XLA does not compile it. So translation and scoring, which are
     exported, use a loop of the same equations.
     """
 
@@ -36,37 +36,37 @@ class _CudnnInTraining:
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class LSTM(_CudnnInTraining, keras.layers.LSTM):
-    """As `keras.layers.LSTM`, with cuDNN in training only."""
+    """A `keras.layers.LSTM` that uses cuDNN in training only."""
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class GRU(_CudnnInTraining, keras.layers.GRU):
-    """As `keras.layers.GRU`, with cuDNN in training only."""
+    """A `keras.layers.GRU` that uses cuDNN in training only."""
 
 
 class RecurrentStack(keras.layers.Layer):
     """Recurrent layers on top of each other, with dropout between them (Zaremba et al. 2014).
 
-    The GRU is Keras': its reset gate acts after the recurrent product and not before it, as in Cho
-    et al. 2014, because cuDNN needs that.
+    The GRU is that of Keras: its reset gate acts after the recurrent product, as cuDNN requires. In
+    Cho et al. 2014 the gate acts before the product.
 
     Args:
         cell: `"lstm"` or `"gru"`.
         num_layers: number of layers.
-        units: D, the width of each, in each direction.
-        dropout_rate: dropout of what a layer passes up to the next; its own state is never dropped.
+        units: D, the width of each layer in each direction.
+        dropout_rate: dropout of the sequence that a layer passes to the next layer, not of states.
         bidirectional: whether each layer reads in both directions.
 
     Call arguments:
         x: float tensor `(B, T, E)`.
-        states: as returned, the states to begin with; None for zeros.
+        states: the states to begin with, a dict like the one returned; None for zeros.
         token_mask: bool tensor `(B, T)`, True at tokens, which come before the padding; padding
-            changes no state. None where all are tokens.
+            changes no state. None if there is no padding.
 
     Returns:
         the top layer's states, float tensor `(B, T, D)`, or `(B, T, 2 * D)` of both directions; and
-        a dict of the last states of layer i, `h{i}` and for an LSTM `c{i}`, all `(B, D)`. Those of
-        a bidirectional layer are of its backward direction, which ends at the first token.
+        a dict of the last states of layer i, `h{i}` and for an LSTM `c{i}`, all `(B, D)`. For a
+        bidirectional layer these are the backward direction's, which ends at the first token.
     """
 
     def __init__(
@@ -113,10 +113,10 @@ class RecurrentStack(keras.layers.Layer):
     def step(
         self, x: Tensor, states: States, factors: list[Tensor] | None = None
     ) -> tuple[Tensor, States]:
-        """Run one step of all layers: the top layer's state `(N, D)`, and all states after it.
+        """Run one step of all layers; return the top layer's state `(N, D)`, and all new states.
 
-        Takes inputs `(N, E)` and the states before the step; other entries are ignored. `factors`
-        `(N, D)` multiply what each layer but the first reads, such as dropout drawn before a loop.
+        Takes inputs `(N, E)` and the states before the step; other entries of `states` are ignored.
+        `factors` `(N, D)`, such as dropout drawn before a loop, multiply inputs of upper layers.
         """
         last = {}
         for index, layer in enumerate(self.layers):
@@ -137,7 +137,7 @@ class RecurrentStack(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class Maxout(Layer):
-    """The largest of each `pool_size` neighbours of a projection (Goodfellow et al. 2013).
+    """A projection, and the maximum of each `pool_size` neighbours (Goodfellow et al. 2013).
 
     Maps a float tensor `(..., D)` to `(..., units)`.
     """
@@ -156,21 +156,21 @@ class Maxout(Layer):
 
     def _largest(self, rows: Tensor) -> Tensor:
         pools = ops.reshape(self.projection(rows), (-1, self.units, self.pool_size))
-        # `ops.max` checks each time that no axis is empty.
+        # When run eagerly, `ops.max` also checks at each call that its input is not empty.
         return functools.reduce(ops.maximum, ops.unstack(pools, self.pool_size, axis=-1))
 
 
 def over_time(
     step: Callable, state: list[Tensor], inputs: Tensor, dtype: str
 ) -> tuple[Tensor, Tensor]:
-    """Run a step with attention at each position of `(B, T, E)`, from the states `(B, D)` on.
+    """Run a step with attention at each position of `inputs` `(B, T, E)`.
 
-    A step is `(inputs (B, E), state) -> outputs (B, F), weights (B, S), state`; returned are the
-    outputs `(B, T, F)` and the weights `(B, T, S)`. All these tensors have one dtype.
+    The step is `(inputs (B, E), state) -> outputs (B, F), weights (B, S), state`; `state` lists the
+    first states `(B, D)`. Returns outputs `(B, T, F)` and weights `(B, T, S)`, all of `dtype`.
     """
 
     class Cell:
-        """What `keras.layers.RNN` asks of a cell."""
+        """The interface that `keras.layers.RNN` requires of a cell."""
 
         state_size, compute_dtype = [tensor.shape[-1] for tensor in state], dtype
 

@@ -1,4 +1,4 @@
-"""The attention of recurrent translation models: one query, one score, one mean of the context."""
+"""The attention layers of recurrent translation models, and a window of local attention."""
 
 from typing import Any
 
@@ -10,24 +10,24 @@ from tf_transformer.layers.masks import attention_bias, expand_mask, softmax
 
 
 def _expand_mask(mask: Tensor, query: Tensor, context: Tensor) -> Tensor:
-    """Check a mask against query and context, and give it the axes of the weights."""
+    """Check a mask against query and context; return it with the three axes of the weights."""
     return expand_mask(mask, (query.shape[0], 1, query.shape[1], context.shape[1]))[:, 0]
 
 
 class RecurrentAttention(Layer):
-    """Base class: the mean of the context, weighted by the softmax of a score of query and key.
+    """Base class of layers that return a mean of the context, weighted by a softmax of scores.
 
-    The score is `query · key` unless a subclass has another. A subclass has a `key_projection`, or
-    its own `project_keys`. A model with a loop over time projects the keys once, before the loop,
-    and then calls `attend`.
+    The score is `query · key` unless a subclass overrides `_scores`. A subclass has a
+    `key_projection` or overrides `project_keys`. A model with a loop over time projects the keys
+    once, before the loop, and then calls `attend`.
 
     Call arguments:
         query: float tensor `(B, T, D)`.
         context: float tensor `(B, S, C)`.
         attention_mask: bool or integer (0 and 1) tensor `(B, 1, S)`, `(B, T, S)` or `(T, S)`, True
             where attending is allowed; None for everywhere.
-        position_weights: float tensor `(B, T, S)`, factors of the weights after the softmax; those
-            that are 0 hide the position before it, see `PredictedWindow`. None for 1.
+        position_weights: float tensor `(B, T, S)`, factors of the weights after the softmax. A
+            factor of 0 also masks its position, see `PredictedWindow`. None for factors of 1.
 
     Returns:
         float tensor `(B, T, C)`; with `return_attention_scores` also the weights `(B, T, S)`.
@@ -53,7 +53,7 @@ class RecurrentAttention(Layer):
         return (output, weights) if return_attention_scores else output
 
     def project_keys(self, context: Tensor) -> Tensor:
-        """Return what the score needs of the context: the keys, `(B, S, …)`."""
+        """Return the keys `(B, S, …)` of the context, from which scores are computed."""
         return on_rows(self.key_projection, context)
 
     def _projection(
@@ -74,7 +74,7 @@ class RecurrentAttention(Layer):
         bias: Tensor | None = None,
         position_weights: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """As a call that returns weights, with keys of `project_keys` and a bias for the mask."""
+        """Return output and weights, given the keys of `project_keys` and the mask as a bias."""
         scores = self._scores(query, keys)
         if bias is not None:
             scores = scores + bias
@@ -88,10 +88,10 @@ class RecurrentAttention(Layer):
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class AdditiveAttention(RecurrentAttention):
-    """The score `v · tanh(W query + U key)` (Bahdanau et al. 2015, appendix A.1.2).
+    """The score `v · tanh(W query + U key + b)` (Bahdanau et al. 2015, appendix A.1.2).
 
-    Luong et al. 2015 (section 3.1) call it concat, with W and U as one matrix. `units` is the width
-    of the hidden layer.
+    Luong et al. 2015 (section 3.1) call this score concat, with W and U as one matrix. `units` is
+    the width of the hidden layer.
     """
 
     def __init__(self, units: int, **kwargs: Any) -> None:
@@ -112,7 +112,7 @@ class AdditiveAttention(RecurrentAttention):
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class DotAttention(RecurrentAttention):
-    """The score `query · key`, for a query and a context of one width (Luong et al. 2015, 3.1)."""
+    """The score `query · key`, for keys as wide as the query (Luong et al. 2015, section 3.1)."""
 
     def project_keys(self, context: Tensor) -> Tensor:
         return context
@@ -129,21 +129,21 @@ class GeneralAttention(RecurrentAttention):
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class PredictedWindow(Layer):
-    """Where to attend: a Gaussian around a position that the query predicts.
+    """Gaussian factors of positions around a centre that the query predicts.
 
-    Local attention with predictive alignment, local-p (Luong et al. 2015, section 3.2): the centre
-    is `p = L · sigmoid(v · tanh(W query))` for a source of L tokens, and position s has the factor
-    `exp(-(s - p)² / 2σ²)`, σ = `window` / 2, and 0 where it is more than `window` away. The
-    factors are `position_weights` of an attention layer.
+    This is local attention with predictive alignment, local-p (Luong et al. 2015, section 3.2). The
+    centre is `p = L · sigmoid(v · tanh(W query))` for a source of L tokens. Position s has the
+    factor `exp(-(s - p)² / 2σ²)` with σ = `window` / 2, or 0 if it is more than `window` away from
+    p. The factors are `position_weights` of an attention layer.
 
     Args:
-        window: D of the paper, how many positions to each side can be attended to, at least 1.
+        window: the paper's D, the largest distance of a position from p, at least 1.
         units: width of the hidden layer.
 
     Call arguments:
         query: float tensor `(B, T, D)`; the result is `(B, T, S)`.
         context: float tensor `(B, S, C)`, of which only S matters.
-        attention_mask: as in `RecurrentAttention`; its tokens, which come first, are counted as L.
+        attention_mask: as in `RecurrentAttention`; L counts allowed positions, which come first.
     """
 
     def __init__(self, window: int, units: int, **kwargs: Any) -> None:
@@ -165,7 +165,7 @@ class PredictedWindow(Layer):
         if attention_mask is not None:
             mask = _expand_mask(attention_mask, query, context)
             num_tokens = ops.sum(ops.cast(mask, "float32"), axis=-1, keepdims=True)
-        # In bfloat16 neighbouring positions beyond 256 would be one.
+        # Positions are float32: in bfloat16 neighbours beyond 256 would be equal.
         logits = on_rows(lambda rows: self.centre(self.hidden(rows)), query)
         distances = positions - num_tokens * ops.sigmoid(ops.cast(logits, "float32"))
         factors = ops.exp(-2.0 * ops.square(distances / self.window))

@@ -21,12 +21,12 @@ class Residual(Layer):
 
     Post-norm, `LayerNorm(x + Dropout(f(x)))`, is the paper's (Vaswani et al. 2017, sections 3.1
     and 5.4). Pre-norm, `x + Dropout(f(LayerNorm(x)))`, needs less care in the warm-up (Xiong et
-    al. 2020). Both are `residual.post(x, f(residual.pre(x)))`; a call is one of `post`.
+    al. 2020). Both are `residual.post(x, f(residual.pre(x)))`; a call is the same as `post`.
 
     Args:
         d_model: D.
         dropout_rate: dropout of the sub-layer's output, in [0, 1).
-        norm_first: whether the sub-layer's input is normalised (pre-norm) or the sum (post-norm).
+        norm_first: whether to normalise the sub-layer's input (pre-norm) or the sum (post-norm).
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Residual(Layer):
         return self.norm(x) if self.norm_first else x
 
     def post(self, x: Tensor, sublayer_output: Tensor, training: bool | None = None) -> Tensor:
-        """Add the sub-layer's output to `x`; both and the result are `(..., D)`."""
+        """Add the sub-layer's output, after dropout, to `x` `(..., D)`; normalise if post-norm."""
         x = x + self.dropout(sublayer_output, training=training)
         return x if self.norm_first else self.norm(x)
 

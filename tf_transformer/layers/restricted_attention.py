@@ -1,4 +1,4 @@
-"""Self-attention to near positions only, in time and memory that grow with the length alone."""
+"""Self-attention to near positions; time and memory grow linearly with the length."""
 
 from typing import Any
 
@@ -11,14 +11,14 @@ from tf_transformer.layers.masks import attention_bias
 
 
 class _Blocks:
-    """A sequence of T positions in n blocks of b, each of which attends to itself and neighbours.
+    """A sequence of T positions in n blocks of b positions, which attend to neighbouring blocks.
 
-    No block is longer than the radius, so what a position attends to is in its own block, in the
-    one before and in the one after: its window of w = 3b positions, or of 2b without the one after.
+    Blocks are as long as the radius, or there is only one block. So a position attends to a window
+    of w = 3b positions: its own block, the one before and the one after (2b without the last).
     """
 
     def __init__(self, length: Int, radius: int, ahead: int) -> None:
-        """`ahead` is 1 if a block attends to the one after it, else 0."""
+        """`ahead` is 1 if a block attends to the block after it, else 0."""
         known = isinstance(length, int)
         self.length, self.radius, self.ahead = length, radius, ahead
         self.size = min(max(length, 1), radius) if known else ops.clip(length, 1, radius)
@@ -26,25 +26,25 @@ class _Blocks:
         self.window = (2 + ahead) * self.size
 
     def queries(self, x: Tensor) -> Tensor:
-        """Cuts `(B, H, T, E)` into the blocks `(B, H, n, b, E)`."""
+        """Split `(B, H, T, E)` into blocks `(B, H, n, b, E)`."""
         return self._cut(x, 0, self.number)
 
     def keys(self, x: Tensor) -> Tensor:
-        """Gathers from `(B, H, T, E)` the windows of all blocks, `(B, H, n, w, E)`."""
+        """Return the windows of all blocks, `(B, H, n, w, E)`, of `(B, H, T, E)`."""
         blocks = self._cut(x, self.size, 1 + self.number + self.ahead)
         neighbours = [blocks[:, :, i : i + self.number] for i in range(2 + self.ahead)]
         return ops.concatenate(neighbours, axis=3)
 
     def _cut(self, x: Tensor, before: Int, number: Int) -> Tensor:
-        """Cuts `(B, H, T, E)` into blocks, with zeros before and after it."""
+        """Pad `(B, H, T, E)` with zeros before and after the sequence, and split it into blocks."""
         after = number * self.size - before - self.length
         padded = ops.pad(x, ((0, 0), (0, 0), (before, after), (0, 0)))
         return ops.reshape(padded, (*ops.shape(x)[:2], number, self.size, ops.shape(x)[3]))
 
     def mask(self, mask: Tensor | None) -> Tensor:
-        """Return what each position may attend to in its window, broadcasts to `(B, H, n, b, w)`.
+        """Return the mask of each position's window, which broadcasts to `(B, H, n, b, w)`.
 
-        The mask is bool and broadcasts to `(B, H, T, T)`; None for everywhere.
+        The given mask is bool and broadcasts to `(B, H, T, T)`; None to attend everywhere.
         """
         starts = ops.arange(self.number)[:, None, None] * self.size
         queries = starts + ops.arange(self.size)[:, None]
@@ -55,7 +55,7 @@ class _Blocks:
         if mask is None:
             return near
         *leading, num_queries, num_keys = ops.shape(mask)
-        # An axis of size 1 has one index only.
+        # Clipping turns every index on an axis of size 1 into 0.
         rows, columns = ops.clip(queries, 0, num_queries - 1), ops.clip(keys, 0, num_keys - 1)
         pairs = ops.reshape(mask, (*leading, num_queries * num_keys))
         return near & ops.take(pairs, rows * num_keys + columns, axis=2)
@@ -67,7 +67,7 @@ class _Blocks:
         return joined[:, :, : self.length]
 
     def weights(self, weights: Tensor) -> Tensor:
-        """Scatters the weights of windows `(B, H, n, b, w)` to `(B, H, T, T)`."""
+        """Return the weights `(B, H, T, T)`, given those of the windows `(B, H, n, b, w)`."""
         positions = ops.arange(self.length)
         in_window = positions - positions[:, None] // self.size * self.size + self.size
         outside = (in_window < 0) | (in_window >= self.window)
@@ -79,11 +79,11 @@ class _Blocks:
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class RestrictedSelfAttention(GlobalSelfAttention):
-    """Self-attention of each position to those at most `radius` away: restricted attention.
+    """Self-attention of each position to positions at most `radius` away.
 
-    Vaswani et al. 2017, section 4; the sliding window of Longformer (Beltagy et al. 2020). It
-    equals `GlobalSelfAttention` with `local_mask`, but blocks of positions attend to neighbouring
-    blocks, so that time and memory grow with `T * radius` and not with `T * T`.
+    This is the restricted attention of Vaswani et al. 2017, section 4, and Longformer's sliding
+    window (Beltagy et al. 2020). The result equals `GlobalSelfAttention` with `local_mask`, but as
+    blocks attend to neighbouring blocks, time and memory grow with `T * radius`, not `T * T`.
 
     Args, call arguments and returns: as in `GlobalSelfAttention`, and
         radius: how far a position attends to each side, at least 1.
@@ -96,7 +96,7 @@ class RestrictedSelfAttention(GlobalSelfAttention):
     ) -> None:
         super().__init__(num_heads, d_model, dropout_rate, **kwargs)
         if radius < 1:
-            raise ValueError(f"radius must be at least 1, a neighbour; received {radius=}.")
+            raise ValueError(f"radius must be at least 1; received {radius=}.")
         self.radius = radius
 
     def _attend(self, queries, keys, values, mask, training, return_weights):

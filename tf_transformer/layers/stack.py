@@ -1,4 +1,4 @@
-"""What encoders and decoders have in common: the parts of their layers, and stacks of these."""
+"""The base classes of encoder and decoder layers, and of stacks of these layers."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
@@ -80,7 +80,7 @@ class LayerStack(Layer):
     """Base class of stacks of layers, with a final norm where the layers are norm-first.
 
     Args:
-        layers: the layers, built or not, in the order of their application; at least one, all with
+        layers: one or more layers, built or not, in the order in which they are applied; all have
             the same `d_model` and `norm_first`.
         **kwargs: as in `keras.layers.Layer`; the dtype is that of the final norm.
     """
@@ -106,5 +106,5 @@ class LayerStack(Layer):
         return self._normalised(x), *map(list, zip(*all_weights, strict=True))
 
     def _normalised(self, x: Tensor) -> Tensor:
-        """Return the stack's output, from that of its last layer."""
+        """Return the stack's output, given the output of its last layer."""
         return x if self.norm is None else self.norm(x)

@@ -1,1 +1,1 @@
-"""Translation models, in pure Keras 3; `tf_transformer` has their public names."""
+"""Translation models in pure Keras 3; `tf_transformer` exports their public names."""

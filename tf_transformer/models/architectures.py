@@ -19,16 +19,16 @@ class Architecture(NamedTuple):
 
     config: type[ModelConfig]
     presets: Mapping[str, Mapping[str, Any]]
-    # Whether text without translations is enough to train it: its source may be the end alone.
+    # Whether text without translations can train the model: a source may be only the end token.
     trains_on_text: bool = False
 
     @property
     def translates(self) -> bool:
-        """Whether its model can be decoded; one that cannot only scores text."""
+        """Whether the model can translate; otherwise it only scores text."""
         return hasattr(self.model(), "start_decoding")
 
     def model(self) -> type:
-        """Return the class of its model, a public name; the first call imports it, and Keras."""
+        """Return the class of the model by its public name; the first call imports Keras."""
         import tf_transformer
 
         return getattr(tf_transformer, self.config.__name__.removesuffix("Config"))
@@ -38,9 +38,9 @@ def _sizes(num_layers: int, d_model: int, d_ff: int, num_heads: int) -> dict[str
     return {"num_layers": num_layers, "d_model": d_model, "d_ff": d_ff, "num_heads": num_heads}
 
 
-# A stack of 8 layers has about as many parameters as the tiny Transformer. With 8,000 joint
-# subwords the recurrent models have 2.1 to 3 million, as it has, too. A second layer of LSTM is
-# the papers', and needs far more updates than a small corpus gives.
+# All tiny models have about as many parameters as the tiny Transformer, 2.1 to 3 million with 8,000
+# joint subwords; a single stack therefore has 8 layers. The papers have more layers of LSTM, but
+# even a second one needs far more updates than a small corpus gives.
 _TINY_STACK = {"tiny": _sizes(8, 128, 256, 4)}
 _TINY_LSTM = {"tiny": {"num_layers": 1, "d_model": 224}}
 _TINY_GRU = {"tiny": {"d_model": 128, "num_units": 256}}
@@ -72,14 +72,14 @@ def architecture_name(config: ModelConfig) -> str:
 
 
 def require_architecture(name: str) -> Architecture:
-    """Return the row of an architecture; a ConfigError names the nearest of an unknown one."""
+    """Return the row of an architecture; a ConfigError for an unknown name suggests another."""
     if name not in ARCHITECTURES:
         raise ConfigError(f"unknown architecture {name!r}: {did_you_mean(name, ARCHITECTURES)}")
     return ARCHITECTURES[name]
 
 
 def require_preset(name: str, architecture: str = "transformer") -> Mapping[str, Any]:
-    """Return the settings of a preset; a ConfigError names the nearest of an unknown one."""
+    """Return the settings of a preset; a ConfigError for an unknown name suggests another."""
     presets = require_architecture(architecture).presets
     if name not in presets:
         which = "preset" if architecture == "transformer" else f"preset of {architecture}"
@@ -97,8 +97,8 @@ def preset(
     """Return the configuration of a preset; change single fields with `dataclasses.replace`.
 
     Args:
-        name: `"tiny"`; of the Transformer also `"small"`, `"base"` or `"big"`.
-        source_vocab_size, target_vocab_size: V of each; embeddings are tied where both are equal.
+        name: `"tiny"`, or for the Transformer also `"small"`, `"base"` or `"big"`.
+        source_vocab_size, target_vocab_size: V of each side; embeddings are tied if both are equal.
         architecture: A key of `ARCHITECTURES`.
     """
     return require_architecture(architecture).config(
@@ -112,8 +112,8 @@ def preset(
 def with_tokenizers(
     config: ModelConfig, source_tokenizer: Any, target_tokenizer: Any
 ) -> ModelConfig:
-    """Return the configuration with the vocabularies and the special ids of two tokenizers."""
-    # Unknown tokens have an id that no text has, since the tokenizers fall back to bytes.
+    """Return the configuration with the vocabulary sizes and the special ids of two tokenizers."""
+    # No text contains the id of unknown tokens, because the tokenizers fall back to bytes.
     ids = {"pad_id": "pad_id", "bos_id": "bos_id", "eos_id": "eos_id", "mask_id": "unk_id"}
     fields = {field.name for field in dataclasses.fields(config)}
     return dataclasses.replace(
@@ -125,5 +125,5 @@ def with_tokenizers(
 
 
 def build_model(config: ModelConfig, dtype: Any = None) -> Any:
-    """Return an untrained `keras.Model` of one of the `ARCHITECTURES`, in a Keras dtype policy."""
+    """Return an untrained `keras.Model` for a configuration, with a Keras dtype policy."""
     return ARCHITECTURES[architecture_name(config)].model()(config, dtype=dtype)

@@ -1,4 +1,4 @@
-"""The base class of the models: what Keras needs of each of them."""
+"""The base class of the models: what Keras needs from each of them."""
 
 import re
 from collections.abc import Mapping
@@ -15,26 +15,26 @@ Inputs = Mapping[str, Tensor] | tuple[Tensor, Tensor] | list[Tensor]
 
 
 class SequenceModel(keras.Model):
-    """A model of target tokens, given source tokens, that Keras trains and saves.
+    """A model that predicts target tokens from source tokens, and that Keras trains and saves.
 
-    Subclasses set `config_class`, create and build their layers in `_create_layers`, and have the
-    three entry points of the model contract: `call` (teacher forcing), `start_decoding` and
-    `decode_step`. All weights exist after the constructor.
+    Subclasses set `config_class`, create and build their layers in `_create_layers`, and implement
+    `call` (teacher forcing). Subclasses that can decode also have `start_decoding` and
+    `decode_step`. The constructor creates all weights.
 
     Args:
         config: an instance of `config_class`, or a dict of its fields.
-        name: the model's name; None for one made from the class.
+        name: the model's name; None derives the name from the class.
         **kwargs: as in `keras.Model`, such as `dtype="mixed_bfloat16"`.
 
     Call arguments:
         inputs: dict of `source_ids` int `(B, S)` and `target_ids` int `(B, T)`, or a tuple or list
             of both; the target starts with the begin id, and both are padded with
-            `config.pad_id`. A dict may have `labels` int `(B, T)` too: the call then returns their
-            statistics instead of logits, of which only 16 MiB are in memory at a time.
+            `config.pad_id`. A dict may also have `labels` int `(B, T)`: the call then returns
+            statistics of the labels, and keeps at most 16 MiB of logits in memory at a time.
 
     Returns:
-        logits float32 `(B, T, V)`: those at `t` predict the token after `target_ids[:, t]`; or,
-        with `labels`, their statistics float32 `(B, T, 3)`, see `layers/output.py`.
+        logits float32 `(B, T, V)`; the logits at `t` predict the token after `target_ids[:, t]`.
+        With `labels`, statistics of the labels float32 `(B, T, 3)`, see `layers/output.py`.
     """
 
     config_class: ClassVar[type[ModelConfig]]
@@ -69,16 +69,16 @@ class SequenceModel(keras.Model):
         return [kind(**options, name=f"layer_{index}") for index in range(self.config.num_layers)]
 
     def _output_projection(self, embedding):
-        """Return the projection to the target's vocabulary, tied to an embedding or not."""
+        """Return the projection to the target's vocabulary, tied to `embedding` if it is given."""
         sizes, options = (self.config.target_vocab_size, self.config.pad_id), {"dtype": "float32"}
         projection = OutputProjection(*sizes, embedding, name="output_projection", **options)
         return built(projection, (None, None, self.config.d_model))
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
-        """As `keras.Model.compile`, but XLA compiles only with `jit_compile=True`, not by default.
+        """Configure training as `keras.Model.compile` does, with XLA only if `jit_compile=True`.
 
         Raises:
-            ValueError: The loss or a metric has another `pad_id` than the model.
+            ValueError: The `pad_id` of the loss or of a metric differs from the model's.
         """
         for part in keras.tree.flatten((args, kwargs)):
             if getattr(part, "pad_id", self.config.pad_id) != self.config.pad_id:
@@ -95,17 +95,17 @@ class SequenceModel(keras.Model):
         self.optimizer.build(self.trainable_variables)
 
     def _maybe_symbolic_build(self, iterator: Any = None, data_batch: Any = None) -> None:
-        """Build the optimizer of a strategy, because all else is built.
+        """Build the optimizer under a distribution strategy; everything else is already built.
 
-        Keras would average a batch over the replicas of a strategy first, which fails where the
-        first batch does not divide evenly (Keras 3.15.1).
+        Keras would average the first batch over the replicas before building, which fails if the
+        batch does not divide evenly (Keras 3.15.1).
         """
         if self._distribute_strategy and self.optimizer and not self.optimizer.built:
             with self._distribute_strategy.scope():
                 self.optimizer.build(self.trainable_variables)
 
     def export(self, filepath: str, *args: Any, **kwargs: Any) -> None:
-        """As `keras.Model.export`; the default signature takes the dict of token ids."""
+        """Export as `keras.Model.export` does; the default signature takes a dict of token ids."""
         ids = keras.InputSpec(shape=(None, None), dtype="int32")
         kwargs.setdefault("input_signature", [{"source_ids": ids, "target_ids": ids}])
         super().export(filepath, *args, **kwargs)

@@ -1,4 +1,4 @@
-"""The configurations of the models: frozen, validated dataclasses that need no Keras."""
+"""The configurations of the models: frozen, validated dataclasses that do not need Keras."""
 
 import dataclasses
 from typing import Annotated, Any, ClassVar, Literal
@@ -24,11 +24,11 @@ def fields_of(config: type) -> dict[str, FieldInfo]:
 
 @dataclass(frozen=True, config=CHECKED)
 class ModelConfig:
-    """What the configurations of all architectures share.
+    """Base class of the configurations of all architectures.
 
-    The sizes V of the vocabularies and `pad_id` come from the tokenizers (`with_tokenizers`), all
-    other fields from the table `[model]` of run.toml. The vocabularies and the dropout rates are
-    None until they are known. With `tie_embeddings` source, target and output share one matrix
+    The vocabulary sizes V and `pad_id` come from the tokenizers (`with_tokenizers`); all other
+    fields come from the table `[model]` of run.toml. Vocabulary sizes and dropout rates are None
+    until they are known. With `tie_embeddings`, source, target and output share one matrix
     (Press & Wolf 2016). An invalid value raises a `pydantic.ValidationError`.
     """
 
@@ -37,10 +37,10 @@ class ModelConfig:
     d_model: PositiveInt = setting(512, "width of the model")
     dropout_rate: Rate | None = setting(0.1, "dropout of embeddings and layers")
     tie_embeddings: bool = setting(
-        True, "one matrix for source, target and output; default: if the vocabulary is joint"
+        True, "one matrix for source, target and output; the default if the vocabulary is joint"
     )
     pad_id: NonNegativeInt = 0
-    # The most positions of a sequence, its begin token included; None for any number.
+    # The maximum number of positions of a sequence, begin token included; None for no limit.
     position_limit: ClassVar[int | None] = None
 
     @model_validator(mode="after")
@@ -49,7 +49,7 @@ class ModelConfig:
         for name in ("pad_id", "bos_id", "eos_id", "mask_id"):
             value = getattr(self, name, 0)
             if known and value >= min(known):
-                raise ValueError(f"{name}={value} is not an id below {min(known)}.")
+                raise ValueError(f"{name}={value} must be below the vocabulary size {min(known)}.")
         if self.tie_embeddings and len(known) > 1:
             raise ValueError(
                 f"tie_embeddings=True needs one vocabulary for both sides; received "
@@ -60,35 +60,35 @@ class ModelConfig:
         return self
 
     def require_complete(self) -> None:
-        """Raise a ValueError unless the vocabularies and the dropout rates are known."""
+        """Raise a ValueError unless the vocabulary sizes and `dropout_rate` are known."""
         for name in ("source_vocab_size", "target_vocab_size", "dropout_rate"):
             if getattr(self, name) is None:
                 raise ValueError(f"{name} must be given to build a model.")
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as plain values; `type(config)(**d)` is the way back."""
+        """Return the fields `d` as plain values, from which `type(config)(**d)` restores them."""
         return dataclasses.asdict(self)
 
 
 @dataclass(frozen=True, config=CHECKED)
 class AttentionConfig(ModelConfig):
-    """What the configurations of all stacks of multi-head attention share.
+    """Base class of the configurations of all models with multi-head attention.
 
-    `d_model` is even and a multiple of `num_heads`. Dropout of attention weights is not in the
-    paper, whose normalisation is that of `norm_first=False`.
+    `d_model` is even and a multiple of `num_heads`. Vaswani et al. 2017 use no dropout of attention
+    weights, and normalise as with `norm_first=False`.
     """
 
-    num_layers: PositiveInt = setting(6, "layers; of an encoder and of its decoder each")
+    num_layers: PositiveInt = setting(6, "layers; encoder and decoder each have this many")
     num_heads: PositiveInt = setting(8, "attention heads")
     d_ff: PositiveInt = setting(2048, "width of the feed-forward networks")
     attention_dropout_rate: Rate | None = setting(0.0, "dropout of attention weights")
-    norm_first: bool = setting(True, "normalise before each sub-layer; the paper: after")
+    norm_first: bool = setting(True, "normalise before each sub-layer, not after as in the paper")
 
     @model_validator(mode="after")
     def _check_width(self) -> "AttentionConfig":
         if self.d_model % self.num_heads:
             raise ValueError(
-                f"d_model={self.d_model} is no multiple of num_heads={self.num_heads}."
+                f"d_model={self.d_model} is not a multiple of num_heads={self.num_heads}."
             )
         if self.d_model % 2:
             raise ValueError(f"d_model={self.d_model} is not even.")
@@ -96,7 +96,7 @@ class AttentionConfig(ModelConfig):
 
     @property
     def layer_options(self) -> dict[str, Any]:
-        """The arguments of all layers of a stack, see `TransformerLayer`."""
+        """The arguments that all layers of a stack share, see `TransformerLayer`."""
         names = ("d_model", "num_heads", "d_ff", "dropout_rate", "attention_dropout_rate")
         return {name: getattr(self, name) for name in (*names, "norm_first")}
 
@@ -105,29 +105,29 @@ class AttentionConfig(ModelConfig):
 class TransformerConfig(AttentionConfig):
     """The configuration of a Transformer (Vaswani et al. 2017, table 3).
 
-    Positions are sinusoids (section 3.5), or a trained table for each side (table 3, row E), whose
-    `max_positions` are one more than the tokens of the longest sentence. With `tie_output` target
-    and output share one matrix where the source has its own (Press & Wolf 2016).
+    Positions are sinusoids (section 3.5), or a trained table for each side (table 3, row E) with
+    `max_positions` rows, at least one more than the longest sentence has tokens. With `tie_output`,
+    target and output share one matrix even if the source has its own (Press & Wolf 2016).
     """
 
-    activation: Literal["relu", "gelu", "swish"] = setting("relu", "of the feed-forward networks")
+    activation: Literal["relu", "gelu", "swish"] = setting("relu", "feed-forward activation")
     positions: Literal["sinusoidal", "learned"] = setting(
-        "sinusoidal", "how tokens know their places"
+        "sinusoidal", "how token positions are encoded"
     )
-    max_positions: PositiveInt = setting(512, "learned positions, above max_length")
+    max_positions: PositiveInt = setting(512, "number of learned positions, more than max_length")
     tie_output: bool = setting(
         False, "one matrix for target and output, where the source has its own vocabulary"
     )
 
     @property
     def position_limit(self) -> int | None:
-        """`max_positions` where positions are learned; None for sinusoids, which have no end."""
+        """`max_positions` if positions are learned; None for sinusoids, which have no limit."""
         return self.max_positions if self.positions == "learned" else None
 
 
 @dataclass(frozen=True, config=CHECKED)
 class LanguageModelConfig(AttentionConfig):
-    """What the configurations of the language models share: the sizes of one stack."""
+    """Base class of the configurations of the language models, which have one stack of layers."""
 
     num_layers: PositiveInt = setting(12, "layers, which source and target share")
 
@@ -153,8 +153,8 @@ class PermutationLanguageModelConfig(LanguageModelConfig):
 class MaskedLanguageModelConfig(LanguageModelConfig):
     """The configuration of a `MaskedLanguageModel`; targets end with `eos_id`.
 
-    A masked token is shown as `mask_id`, an id that no text has, such as that of unknown tokens if
-    the tokenizer falls back to bytes.
+    A masked token is replaced by `mask_id`, which must not occur in any text. The id of unknown
+    tokens is suitable if the tokenizer falls back to bytes.
     """
 
     mask_id: NonNegativeInt = 1
@@ -163,9 +163,9 @@ class MaskedLanguageModelConfig(LanguageModelConfig):
 
 @dataclass(frozen=True, config=CHECKED)
 class Seq2SeqConfig(ModelConfig):
-    """What a recurrent encoder and decoder can be; the papers' configurations are subclasses.
+    """Base class of the configurations of recurrent encoders and decoders.
 
-    A paper's structure is constant, and its sizes are settings with the paper's values as defaults.
+    A subclass fixes the structure of its paper; its settings have the paper's values as defaults.
 
     Attributes:
         cell: `"lstm"` or `"gru"`.
@@ -173,11 +173,11 @@ class Seq2SeqConfig(ModelConfig):
         attention_score: The score of query and key; None for no attention.
         attention_window: D of local attention (Luong et al. 2015, section 3.2, local-p), 10 in the
             paper; None for global attention.
-        context_feeding: Whether each step reads a context beside the token: what the state before
-            it attends to, or without attention a summary of the source. A maxout layer reads
+        context_feeding: Whether each step reads a context beside the token: what the previous state
+            attends to or, without attention, a summary of the source. A maxout layer then reads
             state, token and context.
-        input_feeding: Whether each step reads the attentional vector of the last (Luong et al.
-            2015, section 3.3).
+        input_feeding: Whether each step reads the attentional vector of the previous step (Luong
+            et al. 2015, section 3.3).
     """
 
     cell: ClassVar[str] = "lstm"
@@ -200,13 +200,13 @@ class SutskeverConfig(Seq2SeqConfig):
     """Deep LSTMs that read the source reversed (Sutskever et al. 2014, sections 3.3 and 3.4)."""
 
     d_model: PositiveInt = setting(1000, "width of embeddings and states")
-    num_layers: PositiveInt = setting(4, "encoder layers, and as many decoder layers")
+    num_layers: PositiveInt = setting(4, "encoder layers; the decoder has the same number")
     reverse_source: bool = setting(True, "read the source from its last token to its first")
 
 
 @dataclass(frozen=True, config=CHECKED)
 class ChoConfig(Seq2SeqConfig):
-    """A GRU encoder and decoder (Cho et al. 2014, section 4.1, whose embeddings are 100 wide)."""
+    """A GRU encoder and decoder (Cho et al. 2014, section 4.1, where embeddings are 100 wide)."""
 
     cell: ClassVar[str] = "gru"
     context_feeding: ClassVar[bool] = True
@@ -231,6 +231,6 @@ class LuongConfig(SutskeverConfig):
         "general", "score of query and key"
     )
     attention_window: PositiveInt | None = setting(
-        None, "positions to each side of local attention; default: global attention"
+        None, "positions on each side in local attention; default: global attention"
     )
-    input_feeding: bool = setting(True, "each step reads the attentional vector of the last")
+    input_feeding: bool = setting(True, "feed the attentional vector to the next step")

@@ -1,9 +1,9 @@
-"""The language models: one stack of self-attention over source and target, whose mask is its task.
+"""The language models: one stack of self-attention over source and target; its mask sets the task.
 
 prefix_lm       the source sees itself, the target the source and its own past (UniLM)
 causal_lm       every token sees those before it: the source is a prompt (GPT)
-permutation_lm  the target sees what is generated before it, in any order (XLNet)
-masked_lm       all tokens see each other, some of the target masked (BERT): masked_lm.py
+permutation_lm  a target token sees those generated before it, in any order (XLNet)
+masked_lm       all tokens see each other; some target tokens are masked (BERT, masked_lm.py)
 """
 
 from typing import ClassVar
@@ -23,11 +23,11 @@ SOURCE, TARGET = 0, 1
 
 
 class LanguageModel(SequenceModel):
-    """A stack of self-attention over source and target, whose mask is its task.
+    """A stack of self-attention over source and target, whose mask decides the task.
 
-    Positions run on from the source to the target, row by row: padding between them is masked and
-    not counted. Where there are segments, each side has a learned vector that is added to its
-    tokens (Devlin et al. 2019, section 3).
+    In each row the positions of the target continue those of the source; the padding between the
+    two is masked and not counted. With segments, each side has a learned vector that is added to
+    its tokens (Devlin et al. 2019, section 3).
 
     Args, call arguments and returns: as in `SequenceModel`.
     """
@@ -43,7 +43,7 @@ class LanguageModel(SequenceModel):
         self.source_embedding = embedding("source", config.source_vocab_size, 0.0, shared)
         self.target_embedding = embedding("target", config.target_vocab_size, 0.0, shared)
         if self.has_segments:
-            deviation = keras.initializers.RandomNormal(stddev=1.0)  # as tokens'
+            deviation = keras.initializers.RandomNormal(stddev=1.0)  # the scale of embedded tokens
             segments = keras.layers.Embedding(
                 2, config.d_model, deviation, dtype=policy, name="segment_embedding"
             )
@@ -55,12 +55,12 @@ class LanguageModel(SequenceModel):
         self.output_projection = self._output_projection(shared)
 
     def _read(self, parts, mask, training):
-        """Return the hidden states of concatenated parts `(B, …, D)`, and each layer's weights."""
+        """Return hidden states of joined parts `(B, …, D)`, and attention weights by layer."""
         x = self.dropout(ops.concatenate(parts, axis=1), training=training)
         return self.stack(x, mask, training=training, return_attention_scores=True)
 
     def _is_real(self, token_ids: Tensor) -> Tensor:
-        """Where tokens are no padding, bool `(B, T)`."""
+        """Return where tokens are not padding, bool `(B, T)`."""
         return ops.not_equal(token_ids, self.config.pad_id)
 
     def _lengths(self, token_ids: Tensor) -> Tensor:
@@ -71,12 +71,12 @@ class LanguageModel(SequenceModel):
         return self._in_segment(SOURCE, self.source_embedding(source_ids))
 
     def _embed_target(self, target_ids: Tensor, first: Tensor) -> Tensor:
-        """Embeds target tokens `(B, T)`, the first at the positions `first` `(B,)`."""
+        """Embed target tokens `(B, T)`, whose rows start at the positions `first` `(B,)`."""
         positions = first[:, None] + ops.arange(ops.shape(target_ids)[1], dtype="int32")
         return self._in_segment(TARGET, self.target_embedding(target_ids, positions=positions))
 
     def _embed_sides(self, source_ids: Tensor, target_ids: Tensor) -> list[Tensor]:
-        """Return the embedded source, and the target at the positions after it."""
+        """Return the embedded source, and the embedded target at the positions after the source."""
         target = self._embed_target(target_ids, self._lengths(source_ids))
         return [self._embed_source(source_ids), target]
 
@@ -88,17 +88,17 @@ class LanguageModel(SequenceModel):
 
 
 class GenerativeLanguageModel(LanguageModel):
-    """A language model that decodes after a prefix; subclasses have `start_decoding`."""
+    """A language model that decodes after a prefix; subclasses implement `start_decoding`."""
 
     def _start(self, x, mask, visible, lengths, num_steps, beam_size):
-        """Return the cache after a prefix whose `lengths` `(B,)` are the next positions."""
+        """Return the cache after a prefix; decoding starts at the positions `lengths` `(B,)`."""
         cache = self.stack.start_decoding(x, visible, num_steps, beam_size, mask)
         cache["source"]["lengths"] = lengths
         cache["constants"].update(self.output_projection.start_decoding(num_steps))
         return cache
 
     def decode_step(self, token_ids: Tensor, index: Int, cache: Cache) -> tuple[Tensor, Cache]:
-        """Predicts the token after `token_ids` `(N,)`; as `Transformer`."""
+        """Predict the token after `token_ids` `(N,)`, as in `Transformer`."""
         source, beams = cache["source"], cache["constants"].get("beams")
         of_sentences = ops.reshape(token_ids, (-1, 1 if beams is None else ops.shape(beams)[0]))
         x = self.target_embedding.decode_step(of_sentences, source["lengths"][:, None] + index)
@@ -115,18 +115,18 @@ class PrefixLanguageModel(GenerativeLanguageModel):
     """A translation model of one stack (UniLM, Dong et al. 2019, section 2.3, "seq-to-seq LM").
 
     The source is a prefix that sees itself in both directions; a target token sees the source and
-    the target's past. It learns to predict each next token, as the prefix models of Raffel et al.
-    2020, section 3.2.1; UniLM learns to predict masked ones. To begin with the weights of a trained
-    `MaskedLanguageModel` of the same sizes, as UniLM does with BERT's:
+    the target's past. Training predicts each next token, as in the prefix models of Raffel et al.
+    2020, section 3.2.1; UniLM predicts masked tokens. Training can start from the weights of a
+    trained `MaskedLanguageModel` of the same sizes, as UniLM starts from BERT's:
 
         model = PrefixLanguageModel(config)
         model.set_weights(masked_language_model.get_weights())
 
     Args, call arguments and returns: as in `SequenceModel`, with a `PrefixLanguageModelConfig`.
-        With `return_attention_scores` a call also returns a dict with a list of each layer's
-        weights: `decoder` `(B, H, T, T)`, the target's attention to the target, and `cross`
-        `(B, H, T, S)`, that to the source. One softmax is over both; `cross` is scaled so that its
-        rows sum to 1.
+        With `return_attention_scores` a call also returns a dict of two lists with the weights of
+        each layer: `decoder` `(B, H, T, T)`, from target to target, and `cross` `(B, H, T, S)`,
+        from target to source. One softmax covers both, and `cross` is then scaled so that its rows
+        sum to 1.
     """
 
     config_class = configs.PrefixLanguageModelConfig
@@ -153,14 +153,14 @@ class PrefixLanguageModel(GenerativeLanguageModel):
     def start_decoding(
         self, source_ids: Tensor, num_steps: Int | None = None, beam_size: Int | None = None
     ) -> Cache:
-        """Compute the source and return the cache for the first step; as `Transformer`."""
+        """Read the source and return the cache for the first step, as in `Transformer`."""
         mask, lengths = padding_mask(source_ids, self.config.pad_id), self._lengths(source_ids)
         x = self._embed_source(source_ids)
         return self._start(x, mask, mask, lengths, num_steps, beam_size)
 
 
 def _distribution(weights: Tensor) -> Tensor:
-    """Scales rows to a sum of 1; in float32, for a half float may lose all of a small row."""
+    """Scale rows to a sum of 1, in float32 because half precision may lose all of a small row."""
     exact = ops.cast(weights, "float32")
     sums = ops.sum(exact, axis=-1, keepdims=True)
     return ops.cast(exact / ops.maximum(sums, 1e-30), weights.dtype)
@@ -170,14 +170,14 @@ def _distribution(weights: Tensor) -> Tensor:
 class CausalLanguageModel(GenerativeLanguageModel):
     """A left-to-right language model (Radford et al. 2018, section 3.1).
 
-    It reads the begin token, the source without its end, and the target, each token seeing those
-    before it. So the source is a prompt, and to translate is to complete it. With sources that are
-    empty (their end alone) it is trained as an ordinary language model. The loss is that of the
-    target; a prompt is not learned.
+    The model reads the begin token, the source without its end token, and the target; each token
+    sees the tokens before it. The source is thus a prompt, which a translation completes. With
+    empty sources (only the end token) training is that of an ordinary language model. The loss is
+    that of the target, not of the prompt.
 
     Args, call arguments and returns: as in `SequenceModel`, with a `CausalLanguageModelConfig`. The
-        target starts with `config.bos_id`, which is embedded as a part of the prompt. Logits at 0
-        follow the last token of the prompt, or the begin token where it is empty.
+        target starts with `config.bos_id`, which is embedded as part of the prompt. The logits at 0
+        follow the prompt's last token, which is the begin token if the source is empty.
     """
 
     config_class = configs.CausalLanguageModelConfig
@@ -188,7 +188,7 @@ class CausalLanguageModel(GenerativeLanguageModel):
         x, last, columns = self._embed_prompt(source_ids, target_ids[:, :1])
         size, target_ids = ops.shape(x)[1], target_ids[:, 1:]
         parts = [x, self._embed_target(target_ids, last + 1)]
-        # Real tokens of a side come first, so the triangle hides padding from those of that side.
+        # Real tokens come first on each side, so the triangle hides the side's padding from them.
         visible = [columns <= last[:, None], ops.ones_like(target_ids, "bool")]
         visible = ops.concatenate(visible, axis=1)
         mask = ops.logical_and(causal_mask(ops.shape(visible)[1]), visible[:, None])
@@ -199,9 +199,9 @@ class CausalLanguageModel(GenerativeLanguageModel):
     def start_decoding(
         self, source_ids: Tensor, num_steps: Int | None = None, beam_size: Int | None = None
     ) -> Cache:
-        """Compute the prompt but its last token; as `Transformer`.
+        """Read the prompt and return the cache for the first step, as in `Transformer`.
 
-        The last token is the input of the first step, in place of the begin token.
+        The cache hides the last token, which is the first step's input instead of the begin token.
         """
         begin = ops.full((ops.shape(source_ids)[0], 1), self.config.bos_id, source_ids.dtype)
         x, last, columns = self._embed_prompt(source_ids, begin)
@@ -211,9 +211,9 @@ class CausalLanguageModel(GenerativeLanguageModel):
         return cache
 
     def _embed_prompt(self, source_ids: Tensor, begin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Embeds the begin tokens `(B, 1)` and the sources without their ends, as a prompt.
+        """Embed the begin tokens `(B, 1)` and the sources without their end tokens, as prompts.
 
-        Returns the embedded `(B, P, D)`, the last real position of each row `(B,)`, and all `(P,)`.
+        Returns the prompts `(B, P, D)`, the last real position of each `(B,)`, and `0 … P - 1`.
         """
         last = ops.maximum(self._lengths(source_ids) - 1, 0)
         begin = ops.cast(begin, source_ids.dtype)
@@ -222,7 +222,7 @@ class CausalLanguageModel(GenerativeLanguageModel):
 
 
 def _at(x: Tensor, columns: Tensor, indices: Tensor) -> Tensor:
-    """Return the position of each row of `(B, P, D)` that its index names, `(B, D)`."""
+    """Return the vector of each row of `x` `(B, P, D)` at its index, as `(B, D)`."""
     chosen = (columns == indices[:, None])[..., None]
     return ops.sum(ops.where(chosen, x, ops.zeros_like(x)), axis=1)
 
@@ -231,25 +231,25 @@ def _at(x: Tensor, columns: Tensor, indices: Tensor) -> Tensor:
 class PermutationLanguageModel(LanguageModel):
     """A language model that learns every order of the target (XLNet, Yang et al. 2019, 2.2, 2.3).
 
-    In training each target is predicted in an order drawn anew, its end last; the source is a
-    prefix that all tokens see. The content stream knows token and position and sees what is
-    generated up to itself. The query stream knows the position that it predicts, begins with one
-    learned vector, and sees the content of what is generated before. Both are rows of one sequence
-    under one mask, in which nothing sees a query. Without training the order is the natural one,
-    so that the logits are those of a causal model.
+    In training each target is predicted in a new random order with its end token last; the source
+    is a prefix that all tokens see. A content row knows a token and its position, and sees itself
+    and the tokens generated before it. A query row knows only the position to predict, starts from
+    a learned vector that all queries share, and sees the content of the tokens generated before.
+    Both streams are in one sequence under one mask, in which no row sees a query. Outside training
+    the order is left to right, so that the logits are those of a causal model.
 
-    It scores; it has no decoding step. Other than XLNet it predicts all tokens of an order, has
-    absolute positions, and no segment recurrence.
+    The model only scores text, without a decoding step. Unlike XLNet, it predicts all tokens of an
+    order, and has absolute positions and no segment recurrence.
 
     Args, call arguments and returns: as in `SequenceModel`, with a
-        `PermutationLanguageModelConfig`; in training an order is drawn, too.
+        `PermutationLanguageModelConfig`. In training, each call draws the orders at random.
     """
 
     config_class = configs.PermutationLanguageModelConfig
 
     def _create_layers(self) -> None:
         super()._create_layers()
-        # One token: the vector that queries begin with, at the position that they predict.
+        # A vocabulary of one: the vector that queries start from, at the position to predict.
         self.query_embedding = self._positional_embedding("query", 1, 0.0, None)
         self.seed_generator = keras.random.SeedGenerator()
 
@@ -266,7 +266,7 @@ class PermutationLanguageModel(LanguageModel):
         return self.output_projection(hidden[:, size + length :], labels)
 
     def _draw_ranks(self, target_ids: Tensor) -> Tensor:
-        """Return a random order of each row's tokens, the begin first, end and padding last."""
+        """Return random ranks of each row's tokens, the begin token first, end and padding last."""
         tokens = ops.arange(ops.shape(target_ids)[1], dtype="int32") + 1
         is_token = tokens <= self._lengths(target_ids[:, 1:])[:, None]
         noise = keras.random.uniform(ops.shape(target_ids), seed=self.seed_generator)
@@ -276,10 +276,10 @@ class PermutationLanguageModel(LanguageModel):
 
 
 def two_stream_mask(is_source: Tensor, ranks: Tensor) -> Tensor:
-    """Return the mask of source, content and queries in a row, bool `(B, S + 2 T, S + 2 T)`.
+    """Return the mask of source, content and queries joined, bool `(B, S + 2 T, S + 2 T)`.
 
     `is_source` `(B, S)` is true at the real tokens of the source; `ranks` `(B, T + 1)` or
-    `(1, T + 1)` are those of `permutation_mask`.
+    `(1, T + 1)` are as in `permutation_mask`.
     """
     size, length = ops.shape(is_source)[1], ops.shape(ranks)[1] - 1
     content = ranks[:, None, :-1] <= ranks[:, :-1, None]

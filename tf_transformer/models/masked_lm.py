@@ -10,33 +10,33 @@ from tf_transformer.models.base import Inputs, split_inputs
 from tf_transformer.models.configs import MaskedLanguageModelConfig
 from tf_transformer.models.language_model import LanguageModel
 
-# Devlin et al. 2019, section 3.1.
+# Shares of drawn tokens, and of masked and random among these (Devlin et al. 2019, section 3.1).
 DRAWN = 0.15
 MASKED, RANDOM = 0.8, 0.1
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class MaskedLanguageModel(LanguageModel):
-    """A model of target tokens given the source and all other target tokens.
+    """A model that predicts target tokens from the source and all other target tokens.
 
-    BERT's objective (Devlin et al. 2019, section 3.1) on the target beside its source, as in
-    translation language modelling (Lample & Conneau 2019, section 3.4), which masks both and
-    begins the target's positions anew. Source and target, its begin and end included, see each
-    other in both directions.
+    The objective is BERT's (Devlin et al. 2019, section 3.1), on the target beside its source.
+    Translation language modelling (Lample & Conneau 2019, section 3.4) is similar, but masks both
+    sides and restarts the positions at the target. Source and target, with the target's begin and
+    end tokens, see each other in both directions.
 
-    In training 15 % of each target's tokens are drawn, the end among them, at least one, as BERT's
-    code does. Of these 80 % are shown as `config.mask_id`, 10 % as a random token and 10 % as they
-    are. The output at all other tokens is 0, by which `compute_loss` and `compute_metrics` know
-    that these do not count: the output alone says it, and nothing is kept between the calls.
+    Training draws 15 % of each target's tokens, the end token included, but at least one, as BERT's
+    code does. It shows 80 % of these as `config.mask_id`, 10 % as a random token, 10 % unchanged.
+    The output at all other tokens is 0, which tells `compute_loss` and `compute_metrics` to ignore
+    these tokens; the model keeps no state between the calls.
 
-    Without training the logits are those of pseudo-log-likelihood (Salazar et al. 2020, section
-    2.1): each token of the target is predicted with it alone masked. That takes T times as long.
-    The end token is almost certain given the rest, so it barely affects the sum.
+    Outside training the logits are those of pseudo-log-likelihood (Salazar et al. 2020, section
+    2.1): each target token is predicted while only that token is masked, which takes T times as
+    long. The end token is almost certain given the rest, so it barely affects the sum.
 
-    It scores; it has no decoding step.
+    The model only scores text, without a decoding step.
 
-    Args, call arguments and returns: as in `SequenceModel`, with a `MaskedLanguageModelConfig`; in
-        training tokens are drawn, too.
+    Args, call arguments and returns: as in `SequenceModel`, with a `MaskedLanguageModelConfig`. In
+        training, each call draws the tokens at random.
     """
 
     config_class = MaskedLanguageModelConfig
@@ -47,7 +47,7 @@ class MaskedLanguageModel(LanguageModel):
 
     def call(self, inputs: Inputs, training: bool | None = None) -> Tensor:
         source_ids, target_ids, labels = split_inputs(inputs)
-        # With its end: columns 1 to T are what the logits predict.
+        # The whole target includes its end token; the logits predict columns 1 to T.
         lengths = self._lengths(target_ids[:, 1:]) + 1
         columns = ops.arange(ops.shape(target_ids)[1] + 1, dtype="int32")
         whole = ops.pad(target_ids, [[0, 0], [0, 1]])
@@ -66,21 +66,21 @@ class MaskedLanguageModel(LanguageModel):
     def compute_loss(
         self, x: Any = None, y: Any = None, y_pred: Any = None, *args: Any, **kwargs: Any
     ) -> Any:
-        """As `keras.Model.compute_loss`, of the tokens that were drawn."""
+        """Compute the loss as `keras.Model.compute_loss` does, of the drawn tokens only."""
         return super().compute_loss(x, self._counted(y, y_pred), y_pred, *args, **kwargs)
 
     def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None) -> Any:
-        """As `keras.Model.compute_metrics`, of the tokens that were drawn."""
+        """Compute metrics as `keras.Model.compute_metrics` does, of the drawn tokens only."""
         return super().compute_metrics(x, self._counted(y, y_pred), y_pred, sample_weight)
 
     def _counted(self, labels: Any, output: Any) -> Any:
-        """Return the labels, those of tokens that do not count made padding."""
+        """Return the labels, with padding where the output is 0."""
         if labels is None:
             return None
         return ops.where(ops.any(ops.not_equal(output, 0), axis=-1), labels, self.config.pad_id)
 
     def _draw(self, token_ids: Tensor, is_token: Tensor) -> tuple[Tensor, Tensor]:
-        """Draws from tokens `(B, T)`: those drawn, bool, and what is shown of all, int."""
+        """Draw from tokens `(B, T)`; return which are drawn, bool, and the ids to show, int."""
 
         def noise() -> Tensor:
             return keras.random.uniform(ops.shape(token_ids), seed=self.seed_generator)
@@ -91,13 +91,13 @@ class MaskedLanguageModel(LanguageModel):
         drawn = ops.logical_and(drawn, is_token)
         kind, vocab_size = noise(), self.config.target_vocab_size
         random_ids = ops.cast(noise() * vocab_size, token_ids.dtype)
-        random_ids = ops.minimum(random_ids, vocab_size - 1)  # a product may be rounded up
+        random_ids = ops.minimum(random_ids, vocab_size - 1)  # the product may have been rounded up
         shown = ops.where(kind < MASKED + RANDOM, random_ids, token_ids)
         shown = ops.where(kind < MASKED, self.config.mask_id, shown)
         return drawn, ops.where(drawn, shown, token_ids)
 
     def _one_by_one(self, source_ids: Tensor, whole: Tensor, is_target: Tensor) -> Tensor:
-        """Hidden states `(B, T, D)` of tokens 1 to T, each predicted with it alone masked."""
+        """Return hidden states `(B, T, D)` of tokens 1 to T, each with only that token masked."""
         length = ops.shape(whole)[1] - 1
         columns = ops.arange(length + 1, dtype="int32")
 
@@ -111,7 +111,7 @@ class MaskedLanguageModel(LanguageModel):
         return ops.fori_loop(0, length, predict, ops.zeros(shape, self.compute_dtype))
 
     def _hidden(self, source_ids, shown, is_target, training):
-        """Return the target's hidden states `(B, T + 1, D)`, all of which see all real tokens."""
+        """Return the target's hidden states `(B, T + 1, D)`; every token sees all real tokens."""
         visible = ops.concatenate([self._is_real(source_ids), is_target], axis=1)[:, None]
         hidden, _ = self._read(self._embed_sides(source_ids, shown), visible, training)
         return hidden[:, ops.shape(source_ids)[1] :]

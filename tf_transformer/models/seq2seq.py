@@ -1,4 +1,4 @@
-"""Recurrent encoders and decoders: one model, and the four papers that it can be."""
+"""Recurrent encoders and decoders: one model, and its variants from four papers."""
 
 import functools
 from typing import Any
@@ -22,10 +22,10 @@ from tf_transformer.models.base import Inputs, SequenceModel, split_inputs
 
 
 class Seq2Seq(SequenceModel):
-    """A recurrent encoder and decoder; its configuration says which, see `Seq2SeqConfig`.
+    """A recurrent encoder and decoder; for the structures that it can have see `Seq2SeqConfig`.
 
-    Dropout is that of Zaremba et al. 2014: of embeddings, between layers and of the hidden state
-    before the output, never of a state that a layer passes to its own next step.
+    Dropout follows Zaremba et al. 2014: it applies to embeddings, between layers and to the hidden
+    state before the output, but never to a state that a layer passes to its own next step.
 
     Args, call arguments and returns: as in `SequenceModel`, with a `Seq2SeqConfig`.
     """
@@ -89,7 +89,7 @@ class Seq2Seq(SequenceModel):
     def start_decoding(
         self, source_ids: Tensor, num_steps: Int | None = None, beam_size: Int | None = None
     ) -> Cache:
-        """Encode the source and return the cache for the first step; as `Transformer`.
+        """Encode the source and return the cache for the first step, as in `Transformer`.
 
         The cache has no history: `"source"` is what each step reads of the source, and `"target"`
         is the decoder's state.
@@ -102,7 +102,7 @@ class Seq2Seq(SequenceModel):
         return {"constants": constants, "source": source, "target": state}
 
     def decode_step(self, token_ids: Tensor, index: Int, cache: Cache) -> tuple[Tensor, Cache]:
-        """Predicts the token after `token_ids` `(N,)`; as `Transformer`."""
+        """Predict the token after `token_ids` `(N,)`, as in `Transformer`."""
         constants = cache["constants"]
         x = self._embed(self.target_embedding, token_ids, training=False)
         outputs, state, _ = self._step(x, cache["target"], cache["source"], constants.get("beams"))
@@ -110,18 +110,18 @@ class Seq2Seq(SequenceModel):
         return logits, {**cache, "target": state}
 
     def _embed(self, embedding, token_ids, training):
-        # Quantized embeddings are float32 under mixed policies (Keras 3.15.1). Scaled as in the
-        # Transformer: rows small enough for the output would hardly move the gates.
+        # Cast, as quantized embeddings are float32 under mixed policies (Keras 3.15.1). Scale as in
+        # the Transformer, because rows small enough for the output would hardly move the gates.
         embedded = ops.cast(embedding(token_ids), self.compute_dtype) * self.config.d_model**0.5
         return self.dropout(embedded, training=training)
 
     def _token_mask(self, source_ids: Tensor) -> Tensor:
-        """Return a mask `(B, S)` of the tokens; the first is never masked, as cuDNN needs it."""
+        """Return the mask `(B, S)` of real tokens; cuDNN requires that it include the first."""
         is_first = ops.arange(ops.shape(source_ids)[1]) == 0
         return ops.not_equal(source_ids, self.config.pad_id) | is_first
 
     def _encode(self, source_ids, training):
-        """Return what steps read of the source, and the decoder's first state, both `(B, …)`."""
+        """Return what a step reads of the source, and the decoder's first state, both `(B, …)`."""
         config, mask, source = self.config, self._token_mask(source_ids), {}
         if config.reverse_source:
             source_ids = ops.take_along_axis(source_ids, reversed_order(mask), axis=1)
@@ -144,7 +144,7 @@ class Seq2Seq(SequenceModel):
         return source, state
 
     def _decode(self, x, state, source, training):
-        """Return the input of `_read_out` `(B, T, E)`, and attention weights `(B, T, S)`."""
+        """Return the input of `_read_out` `(B, T, E)`, and the weights `(B, T, S)` or None."""
         config, attends = self.config, self.config.attention_score is not None
         if not config.input_feeding and not (config.context_feeding and attends):
             # No step reads what another attends to: the decoder runs over all positions at once.
@@ -155,7 +155,7 @@ class Seq2Seq(SequenceModel):
             if config.context_feeding:
                 return ops.concatenate([h, x], axis=-1), None
             return self._attentional(h, source) if attends else (h, None)
-        # Dropout is drawn here: a loop should have few operations and no state of random numbers.
+        # Draw dropout before the loop, which should have few operations and no random state.
         factors = [
             self.dropout(ops.ones_like(x), training=training)
             for _ in range(config.num_layers - 1)
@@ -172,7 +172,7 @@ class Seq2Seq(SequenceModel):
         return over_time(step, list(state.values()), inputs, self.compute_dtype)
 
     def _step(self, x, state, source, beams=None, factors=None):
-        """One step of the decoder, from embedded tokens `(N, D)`; see `RecurrentStack.step`.
+        """Run one step of the decoder on embedded tokens `(N, D)`; see `RecurrentStack.step`.
 
         Returns:
             what `_read_out` reads `(N, E)`, the next state, and the weights `(N, S)` or None.
@@ -196,7 +196,7 @@ class Seq2Seq(SequenceModel):
         return h, state, weights
 
     def _attend(self, states, source, beams=None):
-        """Return the contexts of states `(B, T, D)`, or of a step's `(N, D)`, and the weights."""
+        """Return the contexts of states, `(B, T, D)` or in a step `(N, D)`, and the weights."""
         query, factors, in_step = states, None, len(states.shape) == 2
         if in_step:
             shape = (-1, 1 if beams is None else ops.shape(beams)[0], states.shape[-1])
@@ -223,10 +223,10 @@ class Seq2Seq(SequenceModel):
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class Sutskever(Seq2Seq):
-    """A deep LSTM reads the source, reversed, and another writes the target.
+    """A deep LSTM that reads the reversed source, and another that writes the target.
 
-    Sutskever, Vinyals & Le 2014. The last states of each encoder layer are the first of the decoder
-    layer of the same height: all that the decoder knows of the source.
+    Sutskever, Vinyals & Le 2014. Each decoder layer starts from the last states of the encoder
+    layer at the same height; the decoder knows nothing else about the source.
     """
 
     config_class = configs.SutskeverConfig
@@ -236,8 +236,8 @@ class Sutskever(Seq2Seq):
 class Cho(Seq2Seq):
     """The RNN encoder-decoder of GRUs (Cho et al. 2014, section 2.2 and appendix A).
 
-    The summary `c = tanh(V h)` of the encoder's last state starts the decoder at `tanh(V' c)`, and
-    every step and the maxout output read it too. The reset gate does not act on it.
+    The summary `c = tanh(V h)` of the encoder's last state h gives the decoder its first state
+    `tanh(V' c)`. Each step and the maxout output also read c, on which the reset gate does not act.
     """
 
     config_class = configs.ChoConfig
@@ -247,8 +247,8 @@ class AttentionalSeq2Seq(Seq2Seq):
     """A recurrent encoder and decoder with attention.
 
     Args, call arguments and returns: as in `Seq2Seq`. With `return_attention_scores` a call also
-        returns a dict whose `cross` is a list of the weights `(B, 1, T, S)`, in the order of the
-        source.
+        returns a dict whose `cross` is a list of one tensor of weights `(B, 1, T, S)`, in the
+        source's original order.
     """
 
     def call(
@@ -269,9 +269,9 @@ class AttentionalSeq2Seq(Seq2Seq):
 class Bahdanau(AttentionalSeq2Seq):
     """A bidirectional GRU encoder, and a GRU decoder that attends to it at each step.
 
-    Bahdanau, Cho & Bengio 2015. The state before a step queries an additive score; the context
-    enters the GRU with the token's embedding. The maxout output reads the state after the step, as
-    in the paper's formula 4; its appendix A.2.2 has the state before it.
+    Bahdanau, Cho & Bengio 2015. The state before a step is the query of an additive score; the GRU
+    reads the context and the token's embedding. The maxout output reads the state after the step,
+    as in the paper's formula 4, and not the state before the step, as in appendix A.2.2.
     """
 
     config_class = configs.BahdanauConfig
@@ -281,18 +281,18 @@ class Bahdanau(AttentionalSeq2Seq):
 class Luong(AttentionalSeq2Seq):
     """The model of Sutskever et al. with attention (Luong, Pham & Manning 2015).
 
-    The top state h after a step queries; of the context c comes the attentional vector
+    The top state h after a step is the query. State and context c give the attentional vector
     `tanh(W [c; h])`, which predicts the token and, with input feeding, enters the next step.
-    Positions of local attention count in the order of reading.
+    Local attention counts positions in the order in which the encoder reads the source.
     """
 
     config_class = configs.LuongConfig
 
 
 def reversed_order(token_mask: Tensor) -> Tensor:
-    """Return indices `(B, S)` that reverse the tokens of each row but its last, the end.
+    """Return indices `(B, S)` that reverse the tokens of each row except the end token.
 
-    Applied twice they give the first order again. `token_mask` `(B, S)` is true at the tokens.
+    Applying the indices twice restores the order. `token_mask` `(B, S)` is true at real tokens.
     """
     last = ops.sum(ops.cast(token_mask, "int32"), axis=1, keepdims=True) - 1
     positions = ops.arange(ops.shape(token_mask)[1], dtype="int32")
@@ -300,9 +300,9 @@ def reversed_order(token_mask: Tensor) -> Tensor:
 
 
 def _at_least_one_column(token_ids: Tensor) -> Tensor:
-    """Ids `(B, T)` as they are, or a column where there is none: loops over time have a step.
+    """Return ids `(B, T)`, with one column if they have none, as loops over time need a step.
 
-    Only a batch without rows has no columns, so it does not matter what is in this one.
+    Only a batch without rows has no columns, so the values of the added column do not matter.
     """
     token_ids = ops.convert_to_tensor(token_ids)
     if token_ids.shape[1]:

@@ -20,7 +20,7 @@ class Transformer(SequenceModel):
     with weights of its own (neither `tie_embeddings` nor `tie_output`) stays as it is.
 
     Args, call arguments and returns: as in `SequenceModel`, with a `TransformerConfig`. With
-        `return_attention_scores` a call also returns a dict with a list of each layer's weights:
+        `return_attention_scores` a call also returns a dict of lists of the layers' weights:
         `encoder` `(B, H, S, S)`, `decoder` `(B, H, T, T)` and `cross` `(B, H, T, S)`.
     """
 
@@ -71,9 +71,9 @@ class Transformer(SequenceModel):
         Args:
             source_ids: int tensor `(B, S)`.
             num_steps: int or int scalar tensor, the maximum number of steps, for a KV cache of
-                fixed size, which XLA needs; None for one that grows by a position each step.
-            beam_size: int or int scalar tensor, K hypotheses for each sentence, in consecutive
-                rows (N = B * K); None for one row for each sentence (N = B).
+                fixed size, which XLA needs; None for a cache that grows in each step.
+            beam_size: int or int scalar tensor, the number K of hypotheses for each sentence, in
+                consecutive rows (N = B * K); None for one row for each sentence (N = B).
 
         Returns:
             dict of flat dicts of tensors: `"constants"` and `"source"` `(B, …)`, which never
@@ -88,11 +88,11 @@ class Transformer(SequenceModel):
         return cache
 
     def decode_step(self, token_ids: Tensor, index: Int, cache: Cache) -> tuple[Tensor, Cache]:
-        """Predicts the token after `token_ids`: logits float32 `(N, V)`, and the next step's cache.
+        """Return logits float32 `(N, V)` of the token after `token_ids`, and the next step's cache.
 
         Args:
             token_ids: int tensor `(N,)`, the token at position `index` of each row.
-            index: int or int scalar tensor, counted from 0 (the begin token).
+            index: int or int scalar tensor, the position, counted from 0 (the begin token).
             cache: as returned by `start_decoding` or the previous step.
         """
         x = self.target_embedding.decode_step(token_ids, index)

@@ -1,1 +1,1 @@
-"""What makes a run: its recipe, directory and checkpoints, and training from start to end."""
+"""Training runs: the recipe, the run directory, checkpoints, and training from start to end."""

@@ -1,4 +1,4 @@
-"""The average of a run's last checkpoints, which is often better than each of them."""
+"""The average of a run's last checkpoints, which is often better than any of them."""
 
 import math
 import time
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 
 def write_best_average(run: "Run", deadline: float = math.inf) -> None:
-    """Averages the last checkpoints of a run that has ended, and keeps the average if it is better.
+    """Average the last checkpoints of a run that has ended, and keep the average if it is better.
 
-    The newest 2, 3, … validated checkpoints are averaged, in float64. Each average translates the
-    validation text by greedy search, or computes its loss where nothing is translated. The best
-    average is written to `average/` if it is better by the metric of the run than every checkpoint,
-    and than an average that is there already. All averages but the first must be measured before
-    the `deadline`, a value of `time.monotonic()`.
+    The function averages the newest 2, 3, … validated checkpoints in float64. It measures each
+    average by the metric of the run, on greedy translations of the validation text or by the loss.
+    It writes the best average to `average/` if that is better than every checkpoint and than an
+    average that is already there. Only the first average may be measured after the `deadline`, a
+    value of `time.monotonic()`.
     """
     config, metric, tokenizers = run.config, run.metric, run.data.tokenizers
     validation = run.data.corpus.validation
@@ -47,7 +47,7 @@ def write_best_average(run: "Run", deadline: float = math.inf) -> None:
         return {"val_bleu": scores.bleu, "val_chrf": scores.chrf}
 
     values: dict[int, float] = {}
-    seconds = 0.0  # of the last average
+    seconds = 0.0  # the time that the last average took
     sums = [np.zeros(variable.shape) for variable in model.trainable_variables]
     for count, checkpoint in enumerate(newest, start=1):
         began = time.monotonic()

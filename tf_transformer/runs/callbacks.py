@@ -1,6 +1,6 @@
-"""Callbacks of a run: checkpoints, the progress with its log, and what ends training.
+"""Callbacks of a run for checkpoints, progress, the log, and the end of training.
 
-Each takes the `Run` and reads its plain attributes.
+Each callback takes the `Run` and uses its public attributes.
 """
 
 import datetime
@@ -32,21 +32,21 @@ class DivergedError(InputError):
 
 
 class SaveCheckpoints(keras.callbacks.Callback):
-    """Writes a checkpoint before each validation, and adds its metrics after it.
+    """Callback that writes a checkpoint before each validation, and adds the metrics after it.
 
-    So training is not lost where the validation fails or is killed. It also counts
-    `run.batches_seen`, on all workers; the chief alone writes. A loss or weight that is not finite
-    raises a `DivergedError`, and is not written.
+    No training is lost if the validation fails or is killed. All workers count `run.batches_seen`,
+    but only the chief writes. If the loss or a weight is not finite, the callback raises a
+    `DivergedError` and writes no checkpoint.
     """
 
     def __init__(self, run: "Run") -> None:
         super().__init__()
         self._run = run
         self._last_step = 0
-        self._is_saved = True  # nothing is trained since
+        self._is_saved = True  # whether nothing was trained since the last checkpoint
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
-        # The loss is a mean since the last validation: once NaN it stays so.
+        # The loss is the mean since the last validation, so it stays NaN once it is NaN.
         self._require_finite(math.isfinite(logs["loss"]), "the loss is")
         self._run.batches_seen += 1
         self._is_saved = False
@@ -59,10 +59,10 @@ class SaveCheckpoints(keras.callbacks.Callback):
             self.save()
 
     def on_test_begin(self, logs: Logs = None) -> None:
-        self.save()  # what the validation may lose
+        self.save()  # in case the validation fails
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        self.save()  # where `fit` does not validate
+        self.save()  # in case `fit` did not validate
         run = self._run
         if run.workers.is_chief:
             seconds = time.monotonic() - run.started
@@ -96,10 +96,10 @@ class SaveCheckpoints(keras.callbacks.Callback):
 
 
 class Limit(keras.callbacks.Callback):
-    """Stops training at its number of updates, or so that the last validation ends in its minutes.
+    """Callback that stops training at its last update, or in time to validate within its minutes.
 
-    Of the minutes, at most 5 % are kept for the validations of averages. A schedule that is driven
-    by time is told how much of it is spent. Put the callback after those that take time at the end
+    At most 5 % of the minutes are reserved for the validation of averages. The callback also sets
+    `time_spent` of a `TimedTrapezoidSchedule`. Put it after callbacks that take time at the end
     of an epoch.
     """
 
@@ -112,7 +112,7 @@ class Limit(keras.callbacks.Callback):
 
     @property
     def fraction(self) -> float:
-        """How much of the training is done, up to 1, the same on all workers."""
+        """The fraction of the training that is done, at most 1 and the same on all workers."""
         run, training = self._run, self._run.config.training
         if run.total_steps is not None:
             return min(step_of(run.model) / run.total_steps, 1.0)
@@ -120,7 +120,7 @@ class Limit(keras.callbacks.Callback):
         averages = min(training.keep_checkpoints * self._validation_seconds, 0.05 * seconds)
         seconds = max(seconds - self._validation_seconds - averages, 1e-9)
         spent = min((time.monotonic() - run.started) / seconds, 1.0)
-        # Millionths, because the workers, whose clocks differ, agree on an int.
+        # In millionths, because the workers' clocks differ and `all_reduce_max` takes an int.
         return run.workers.all_reduce_max(int(1e6 * spent)) / 1e6
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
@@ -144,11 +144,11 @@ class Limit(keras.callbacks.Callback):
 
 
 class EarlyStopping(keras.callbacks.Callback):
-    """Stops training after `patience` validations in a row without a new best, once the rate falls.
+    """Callback that stops training after `patience` validations in a row without a new best.
 
-    Validations at the highest learning rate so far are not counted, because most is gained in the
-    decay. Unlike Keras' own callback it knows the validations before a resumed `fit`, and works on
-    several workers: one whose logs lack the metric follows the others.
+    Validations at the highest learning rate so far do not count, because the model improves most in
+    the decay. Unlike Keras' own callback, this one knows the validations before a resumed `fit` and
+    supports several workers: a worker whose logs lack the metric follows the others.
     """
 
     def __init__(self, run: "Run") -> None:
@@ -183,22 +183,22 @@ class EarlyStopping(keras.callbacks.Callback):
 
 
 class Progress(keras.callbacks.Callback):
-    """Shows how training goes, and appends a line of JSON to the log after each validation.
+    """Callback that shows progress, and appends a line of JSON to the log after each validation.
 
-    Step, loss, target tokens a second, time elapsed and time left are shown: on a terminal in one
-    line that is written again and again, elsewhere in a line every half minute. In the log,
-    `validation_seconds` is the duration of this validation, translations included, and
-    `validation_fraction` the fraction of the time of the run that validations took.
+    It shows the step, loss, target tokens per second, time elapsed and time left. On a
+    terminal it updates one line; elsewhere it prints a line every half minute. In the log,
+    `validation_seconds` is the duration of the validation including translations, and
+    `validation_fraction` is the fraction of the run's time that was spent in validations.
 
-    Put it after `SaveCheckpoints`: the metrics of a checkpoint say that its validation is complete.
+    Put it after `SaveCheckpoints`: a validation is complete once its checkpoint has the metrics.
     """
 
     def __init__(self, run: "Run") -> None:
         super().__init__()
         self._run = run
         self._batches = 0
-        self._first = (0.0, 0.0)  # the fraction at, and the time of, the end of the first batch
-        self._seconds = 0.0  # in all batches but the first, which is traced
+        self._first = (0.0, 0.0)  # fraction and time at the end of the first batch
+        self._seconds = 0.0  # spent in batches after the first, which is traced
         self._batch_ended = time.monotonic()
         self._validation_seconds = sum(line["validation_seconds"] for line in run.earlier_log)
         self._last_line = 0.0
@@ -227,7 +227,7 @@ class Progress(keras.callbacks.Callback):
         line += f", {datetime.timedelta(seconds=round(elapsed))} elapsed"
         first_fraction, first_ended = self._first
         if fraction > first_fraction:
-            # Validations in between count; the tracing of the first batch does not.
+            # The time includes validations, but not the tracing of the first batch.
             left = (now - first_ended) * (1 - fraction) / (fraction - first_fraction)
             line += f", {datetime.timedelta(seconds=round(left))} left"
         if is_terminal:
@@ -235,7 +235,7 @@ class Progress(keras.callbacks.Callback):
         print(line, end="" if is_terminal else "\n", file=sys.stderr, flush=True)
 
     def on_test_begin(self, logs: Logs = None) -> None:
-        self.close()  # a validation prints below the line
+        self.close()  # the validation's output replaces the line
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         run, step, now = self._run, step_of(self.model), time.monotonic()
@@ -260,12 +260,12 @@ class Progress(keras.callbacks.Callback):
             file.write(json.dumps(line) + "\n")
 
     def close(self) -> None:
-        """Erases the line, also after an exception in `fit`."""
+        """Erase the line of progress, even after an exception in `fit`."""
         if sys.stderr.isatty():
             print(_ERASE_LINE, end="", file=sys.stderr, flush=True)
 
     def _tokens_per_second(self) -> float:
-        """Compute target tokens a second in training, without tracing and validation."""
+        """Compute target tokens per second of training, without tracing and validation."""
         batches = self._run.data.batches
         num_tokens = (self._batches - 1) * batches.num_target_tokens / len(batches)
         return num_tokens / self._seconds

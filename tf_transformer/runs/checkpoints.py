@@ -1,4 +1,4 @@
-"""Checkpoints: written atomically, verified when read, the newest and the best kept."""
+"""Checkpoints: atomic writes, verification, and removal of old ones that are not the best."""
 
 import contextlib
 import dataclasses
@@ -29,14 +29,14 @@ class CheckpointError(InputError):
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint on disk: a folder with the weights, and the other attributes in `state.json`.
+    """A checkpoint folder with the weights, and with all attributes except `path` in `state.json`.
 
     Attributes:
-        metrics: The metrics of its validation; empty between validations.
-        seeds: The states of the model's random numbers (dropout), which Keras does not save.
-        run_metadata: Settings that a run resumed from it must share.
-        signatures: How a metric was computed, such as sacreBLEU's signature, by its name.
-        seconds: How long the run had taken.
+        metrics: The validation metrics; empty if the checkpoint was not validated.
+        seeds: States of the model's random generators (dropout), which Keras does not save.
+        run_metadata: Settings that must be the same in a run that resumes from the checkpoint.
+        signatures: How each metric was computed, such as sacreBLEU's signature, by metric name.
+        seconds: Duration of the run so far.
     """
 
     path: pathlib.Path
@@ -50,14 +50,14 @@ class Checkpoint:
     seconds: float = 0.0
 
     def is_intact(self) -> bool:
-        """Return whether the file of weights holds the bytes that were written."""
+        """Return whether the weights file still has the SHA-256 that was recorded."""
         try:
             return self.weights_sha256 == sha256(self.path / WEIGHTS)
         except OSError:
             return False
 
     def require(self, run_metadata: Mapping[str, Any]) -> None:
-        """Raise a `CheckpointError` that names all differences from the run that wrote it.
+        """Raise a `CheckpointError` that lists all differences from `run_metadata`, if any.
 
         Keys that the checkpoint lacks are not compared.
         """
@@ -73,7 +73,7 @@ class Checkpoint:
             )
 
     def restore(self, model: keras.Model) -> None:
-        """Load weights and random seeds; of a compiled model also the optimizer."""
+        """Load the weights and random seeds, and the optimizer state if the model is compiled."""
         if getattr(model, "optimizer", None) is not None and not model.optimizer.built:
             model.optimizer.build(model.trainable_variables)
         model.load_weights(self.path / WEIGHTS)
@@ -84,40 +84,40 @@ class Checkpoint:
         """Write `state.json` atomically."""
         state = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)[1:]}
         with atomic_file(self.path / STATE) as temporary:
-            # NumPy's numbers, which metrics may be, are no JSON.
+            # Metrics may be NumPy numbers, which `json` cannot write.
             temporary.write_text(json.dumps(state, indent=2, default=float) + "\n", "utf-8")
 
 
 class Checkpoints:
-    """The checkpoints of a run: the newest few, and always the best.
+    """The checkpoints of a run: the newest ones and the best one.
 
-    The best is that of `metric`; of equals it is the newest. `keep` of the newest are kept, and of
-    the newest that were validated.
+    The best checkpoint is chosen by `metric`, and a newer one wins a tie. The newest `keep`
+    checkpoints are kept, and the newest `keep` validated ones.
     """
 
     def __init__(self, directory: pathlib.Path, metric: Metric = BLEU, keep: int = 5) -> None:
         self.directory, self.metric, self.keep = directory, metric, keep
 
     def all(self) -> list[Checkpoint]:
-        """Return the checkpoints that have a state, oldest first."""
+        """Return the checkpoints whose state can be read, oldest first."""
         return [checkpoint for folder in self._folders() if (checkpoint := _read(folder))]
 
     def latest(self) -> Checkpoint | None:
-        """Return the newest checkpoint."""
+        """Return the newest checkpoint, or None."""
         return next(reversed(self.all()), None)
 
     def rank(self, checkpoint: Checkpoint) -> tuple[float, int]:
-        """Return a key that is highest for the best checkpoint, and lowest without the metric."""
+        """Return a sort key, highest for the best checkpoint and lowest without the metric."""
         value = checkpoint.metrics.get(self.metric.name)
         return -math.inf if value is None else self.metric.rank(value), checkpoint.step
 
     def intact(self, warn: Callable[[str], None], best_first: bool = False) -> Iterator[Checkpoint]:
-        """Yield the checkpoints whose weights are as they were written, newest or best first.
+        """Yield the checkpoints with intact weights, newest or best first.
 
         `warn` is called with a line for each checkpoint that is skipped.
 
         Raises:
-            CheckpointError: There are checkpoints, and none of them is intact.
+            CheckpointError: There are checkpoints, but all of them are damaged.
         """
         folders, found, num_intact = self._folders(), self.all(), 0
         for folder in sorted(set(folders).difference(checkpoint.path for checkpoint in found)):
@@ -145,11 +145,11 @@ class Checkpoints:
     def write(
         self, model: keras.Model, step: int, metrics: Mapping[str, float], **state: Any
     ) -> None:
-        """Write a checkpoint atomically, then remove those that are no longer kept.
+        """Write a checkpoint atomically, then remove checkpoints that are no longer kept.
 
-        The model's random seeds and, if it has one, its optimizer are saved with its weights, and
-        the other attributes of a `Checkpoint` as `state`. A `CheckpointError` leaves the earlier
-        checkpoints as they are.
+        The checkpoint includes the random seeds and, if the model has one, the optimizer. `state`
+        gives the other attributes of the `Checkpoint`. If writing raises a `CheckpointError`, the
+        earlier checkpoints are unchanged.
         """
         target = self.directory / f"step-{step:08d}"
         seeds = [variable.numpy().tolist() for variable in seeds_of(model)]
@@ -161,7 +161,7 @@ class Checkpoints:
         self._prune()
 
     def add_metrics(self, metrics: Mapping[str, float], **state: Any) -> None:
-        """Add the metrics of its validation to the newest checkpoint; see `write`."""
+        """Add validation metrics to the newest checkpoint and update its `state`; see `write`."""
         latest = self.latest()
         with self._disk_errors(latest.step):
             dataclasses.replace(latest, metrics=dict(metrics), **state).write_state()
@@ -187,7 +187,7 @@ class Checkpoints:
 
     def _prune(self) -> None:
         found = self.all()
-        # Those between validations must not crowd out those that are averaged at the end.
+        # Validated checkpoints are averaged at the end, so unvalidated ones must not displace them.
         validated = [checkpoint for checkpoint in found if checkpoint.metrics]
         kept = [*found[-self.keep :], *validated[-self.keep :], max(found, key=self.rank)]
         for checkpoint in found:
@@ -212,10 +212,10 @@ def _read(folder: pathlib.Path) -> Checkpoint | None:
 
 
 def _require_space(folder: pathlib.Path, model: keras.Model) -> None:
-    """Raise an `OSError` where the disk is too full, because HDF5 then crashes the process."""
+    """Raise an `OSError` if the disk is too full, because HDF5 would then crash the process."""
     optimizer = getattr(model, "optimizer", None)
     variables = [*model.variables, *(optimizer.variables if optimizer else [])]
-    # Twice, for HDF5's own needs and for wrapped optimizers, which Keras saves twice.
+    # Doubled for the overhead of HDF5 and for wrapped optimizers, which Keras saves twice.
     num_bytes = 2 * sum(4096 + 4 * math.prod(variable.shape) for variable in variables)
     if shutil.disk_usage(folder).free < num_bytes:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

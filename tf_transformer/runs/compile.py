@@ -1,4 +1,4 @@
-"""A model compiled for training or for validation alone, and the time that an update takes."""
+"""Compilation of models for training and validation, and the time of a training batch."""
 
 import itertools
 import math
@@ -24,7 +24,7 @@ from tf_transformer.training.schedules import (
 
 
 def make_schedule(config: RunConfig, total_steps: int | None) -> LearningRateSchedule:
-    """Make the schedule of a complete configuration; `total_steps` is None where time ends it."""
+    """Make the schedule of a complete configuration; without `total_steps`, time ends training."""
     training, d_model = config.training, config.model.d_model
     peak, warmup_steps = training.learning_rate, training.warmup_steps
     if training.schedule == "noam":
@@ -37,16 +37,16 @@ def make_schedule(config: RunConfig, total_steps: int | None) -> LearningRateSch
 def compile_model(
     model: keras.Model, config: TrainingConfig, schedule: LearningRateSchedule | None
 ) -> None:
-    """Compiles a model for training as the paper does (Vaswani et al. 2017, sections 5.3, 5.4).
+    """Compile a model for training as in the paper (Vaswani et al. 2017, sections 5.3 and 5.4).
 
-    With `chunked_logits` the inputs of the model hold the labels. The schedule is None for a model
-    that is only evaluated.
+    With `chunked_logits`, the inputs of the model include the labels. `schedule` is None for a
+    model that is only evaluated.
     """
     optimizer = None
     if schedule is not None:
         optimizer = Adam(schedule, global_clipnorm=config.clip_norm)
         if config.precision == "mixed_float16":
-            # Inside of the accumulation: a group of batches is scaled alike, or dropped as one.
+            # Inside the accumulation: batches of an update share a scale and are dropped together.
             optimizer = LossScaleOptimizer(optimizer)
         if config.accumulation_steps > 1:
             optimizer = GradientAccumulation(optimizer, config.accumulation_steps)
@@ -59,15 +59,15 @@ def compile_model(
         auto_scale_loss=False,
     )
     if optimizer is not None:
-        # Keras builds it in the first step, too late for a checkpoint to restore its state.
+        # Keras would build it in the first step, too late to restore its state from a checkpoint.
         model.optimizer.build(model.trainable_variables)
 
 
 class Validation:
-    """Computes the metrics of a text that training logs as `val_loss` and so on.
+    """Evaluation of a model on a text, with the metrics that training logs as `val_loss` and so on.
 
-    The model is compiled anew, and its present weights are always used. The text, whose sources may
-    be empty, becomes the attribute `batches`.
+    The constructor compiles the model again; each call uses the current weights. The attribute
+    `batches` holds the text, whose sources may be empty.
     """
 
     def __init__(
@@ -80,16 +80,16 @@ class Validation:
         self.batches = TokenBatches.from_text(text, *tokenizers, **sizes)
 
     def __call__(self) -> dict[str, float]:
-        """Return `loss`, `accuracy` and `perplexity`: means over all tokens, ends included."""
+        """Return the `loss`, `accuracy` and `perplexity` over all tokens, including end tokens."""
         dataset = self.batches.dataset(num_epochs=1, labels_as_input=self._labels_as_input)
         return self._model.evaluate(dataset, verbose=0, return_dict=True)
 
 
 def seconds_per_batch(model: keras.Model, dataset: tf.data.Dataset, num_batches: int) -> float:
-    """Return the median time of all training batches but the first two, at least one more.
+    """Return the median time of a training batch, without the first two of `num_batches`.
 
-    The model, whose optimizer is built, is left as it was. The graph of an update is built, which
-    `fit` does not repeat. Call this before `separate_seeds`.
+    Give at least 3 batches and a built optimizer. The variables are restored afterwards. The graph
+    of an update is kept, so `fit` need not build it again. Call this before `separate_seeds`.
     """
     variables = [*model.variables, *model.optimizer.variables]
     values = [variable.numpy() for variable in variables]

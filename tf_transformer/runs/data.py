@@ -21,7 +21,7 @@ from tf_transformer.training.distribution import Workers
 
 
 class RunData(NamedTuple):
-    """What a run learns from, and how many seconds it took to tokenize and batch it."""
+    """The data of a run, and the `seconds` that it took to tokenize and batch the data."""
 
     corpus: Corpus
     tokenizers: Tokenizers
@@ -31,7 +31,7 @@ class RunData(NamedTuple):
 
     @property
     def description(self) -> str:
-        """How much data there is, in a few lines."""
+        """A summary of the amount of data, in a few lines."""
         corpus, batches, units = self.corpus, self.batches, f"{self.corpus.unit}s"
         lines = [
             f"{len(text) - part.num_too_long:,} {name} {units} of {corpus.name}; dropped: "
@@ -55,8 +55,8 @@ def prepare_data(
 ) -> tuple[RunConfig, RunData]:
     """Read, tokenize and batch the corpus of a run, and complete its configuration.
 
-    The chief trains the tokenizers, and every worker gets the chief's; a resumed run has them in
-    its directory. The recipe and the sizes of the vocabularies complete the configuration.
+    The chief trains the tokenizers and sends them to all workers; a resumed run loads them from its
+    directory. The recipe and the vocabulary sizes complete the configuration.
     """
     corpus = load_corpus(config.data)
     if workers.is_chief:
@@ -65,9 +65,9 @@ def prepare_data(
     if resume:
         tokenizers = restore_tokenizers(run)
     else:
-        may_grow = config.tokenizer.vocab_size is None  # The recipe chooses it.
+        may_grow = config.tokenizer.vocab_size is None  # the recipe chooses the size
         facts = Facts.of(config, corpus, num_cores() * workers.count, workers.num_gpus)
-        # Those of the chief, because the machines of other workers may have more cores.
+        # All workers use the chief's choices, because their numbers of cores may differ.
         content = json.dumps([facts.summary(config), choose(config, facts)]).encode()
         chosen_for, choices = json.loads(workers.broadcast(content))
         config = with_choices(config, choices, chosen_for)
@@ -91,7 +91,7 @@ def prepare_data(
 
 
 def _train_tokenizers(config: TokenizerConfig, corpus: Corpus, may_grow: bool) -> list[bytes]:
-    """Return one model, or those of source and target; they may be larger if the text needs it."""
+    """Return one joint model or two; if `may_grow`, the size grows where the text needs it."""
     units = "sentence pairs" if corpus.unit == "pair" else "sentences"
     say(f"Training a tokenizer of {config.vocab_size:,} subwords on {len(corpus.train):,} {units}.")
 
@@ -112,5 +112,5 @@ def _train_tokenizers(config: TokenizerConfig, corpus: Corpus, may_grow: bool) -
         if not may_grow:
             raise
         say(f"The characters of the text alone need {error.smallest:,} subwords.")
-        size = error.smallest + config.vocab_size // 2  # Words need more than characters.
+        size = error.smallest + config.vocab_size // 2  # leaves room for words
         return _train_tokenizers(dataclasses.replace(config, vocab_size=size), corpus, may_grow)

@@ -1,6 +1,6 @@
-"""The recipe: settings that suit a corpus, a budget and the devices, where the user gives none.
+"""The recipe: settings for a corpus, a budget and devices, where the user gives none.
 
-What was measured for each rule, and what was not, is in dev/LOG.md. Nothing here imports
+dev/LOG.md records what was measured for each rule and what was not. This module does not import
 TensorFlow, so that `train --explain` answers at once.
 """
 
@@ -19,17 +19,17 @@ from tf_transformer.errors import ConfigError
 from tf_transformer.evaluation import BLEU, CHRF, LOSS, Metric, bleu_tokenizer
 from tf_transformer.models.architectures import ARCHITECTURES
 
-# The value of each chosen setting and the reason for it, by names such as "training.warmup_steps".
+# Maps names such as "training.warmup_steps" to the chosen value and the reason for it.
 Choices = Mapping[str, tuple[Any, str]]
 
-# Characters in a subword, in the European languages where this was counted.
+# Characters per subword, as counted in some European languages.
 _CHARACTERS_PER_TOKEN = 3.6
 _SAMPLE_PAIRS = 1000
-# What a core trains in a second, tokens times weights, and the seconds of a batch that more cores
-# do not shorten.
+# The speed of one core in tokens times weights per second, and the part of the seconds of a batch
+# that more cores do not shorten.
 _WEIGHTS_PER_SECOND = 1.15e10
 _SECONDS_NOT_SHARED = 0.1
-# The values of the setting `criterion`, and the reasons for them.
+# The metric for each value of the setting `criterion`, and the reason to choose it.
 _METRICS = {
     "bleu": (BLEU, "the usual metric of translations"),
     "chrf": (CHRF, "BLEU is near 0 for sentences of fewer than four words"),
@@ -38,15 +38,15 @@ _METRICS = {
 
 
 class Facts(NamedTuple):
-    """What the recipe knows of the training text and of the machines.
+    """Facts about the training text and the machines, on which the choices depend.
 
     Attributes:
-        num_pairs: Training pairs.
-        tokens_per_pair: Estimated target tokens of a pair.
-        has_small_letters: Whether nearly all source sentences have small letters.
-        cores, gpus: On all machines together.
-        unit: What is counted in the corpus, see `Corpus.unit`.
-        criterion: The validation metric that tells checkpoints of such text apart.
+        num_pairs: Number of training pairs.
+        tokens_per_pair: Estimated number of target tokens in a pair.
+        has_small_letters: Whether nearly all source sentences have lowercase letters.
+        cores, gpus: Number of CPU cores and of GPUs on all machines together.
+        unit: What `num_pairs` counts; see `Corpus.unit`.
+        criterion: The validation metric that suits the text.
     """
 
     num_pairs: int
@@ -59,12 +59,12 @@ class Facts(NamedTuple):
 
     @classmethod
     def of(cls, config: RunConfig, corpus: Corpus, cores: int, gpus: int) -> "Facts":
-        """Look at a sample of the training text."""
-        # A sample from all of the text, because a corpus may be sorted.
+        """Collect the facts from a configuration and a sample of the training text."""
+        # The sample is spread over the whole text, because a corpus may be sorted.
         step = -(-len(corpus.train) // _SAMPLE_PAIRS)
         sources, targets = zip(*itertools.islice(corpus.train, 0, None, step), strict=True)
         criterion = "bleu" if translates(config) else "loss"
-        # BLEU compares four words in a row.
+        # BLEU compares sequences of up to four words.
         are_short = sum(len(target.split()) < 4 for target in targets) > 0.75 * len(targets)
         if criterion == "bleu" and are_short and bleu_tokenizer(targets) == "13a":
             criterion = "chrf"
@@ -90,14 +90,14 @@ class Facts(NamedTuple):
 
 
 class Budget(NamedTuple):
-    """How much training a run has, as far as can be said before."""
+    """The length of a training, as far as it can be estimated beforehand."""
 
     updates: int
     minutes: float
 
 
 def translates(config: RunConfig) -> bool:
-    """Return whether a run translates its validation text, rather than only score it."""
+    """Return whether a run can translate its validation text, rather than only score it."""
     return config.data.has_sources and ARCHITECTURES[config.architecture].translates
 
 
@@ -112,7 +112,7 @@ def metric_of(config: RunConfig) -> Metric:
 
 
 def choose(config: RunConfig, facts: Facts) -> Choices:
-    """Return the settings that are open in a configuration, with values and reasons."""
+    """Choose values, with reasons, for the settings that a configuration leaves open."""
     data, training, num_pairs = config.data, config.training, facts.num_pairs
     rules: Choices = {}
     if not any(getattr(training, length) for length in training.LENGTHS):
@@ -122,7 +122,7 @@ def choose(config: RunConfig, facts: Facts) -> Choices:
     rules |= {
         "tokenizer.vocab_size": (
             default_vocab_size(data.corpus, num_pairs),
-            "rare subwords of little text would hardly be trained",
+            "rare subwords of a small text would hardly be trained",
         ),
         "data.batch_tokens": (
             _batch_tokens(facts, data.max_length),
@@ -135,40 +135,40 @@ def choose(config: RunConfig, facts: Facts) -> Choices:
     attention_rate = 0.1 if num_pairs < 100_000 else 0.0
     noise, reason = 0.0, "there are no sources"
     if data.has_sources:
-        # Very little text has too few examples of each word; a cache holds ids made only once.
-        reason = "none, since it is for 2,000 to 1,000,000 pairs without a cache of token ids"
+        # Very little text has too few examples of each word, and the ids in a cache stay the same.
+        reason = "noise is only for 2,000 to 1,000,000 pairs without a cache of token ids"
         if 2_000 <= num_pairs < 1_000_000 and data.data_cache is None:
             noise, reason = 0.1, "so that small letters or typing errors do not ruin a translation"
     rules |= _choices_of_budget(config, budget, source) | {
         "training.criterion": (facts.criterion, _METRICS[facts.criterion][1]),
-        "model.dropout_rate": (dropout_rate, "the less text, the sooner it is known by heart"),
-        "model.attention_dropout_rate": (attention_rate, "likewise, of the attention weights"),
+        "model.dropout_rate": (dropout_rate, "a small text is memorized sooner"),
+        "model.attention_dropout_rate": (attention_rate, "likewise, for the attention weights"),
         "data.source_noise": (noise, reason),
         "data.fold_capitals": (
             facts.has_small_letters,
-            "so that headlines are read as sentences, if the text has small letters",
+            "so that headlines are read like sentences, if the text has lowercase",
         ),
     }
     return _open(config, rules)
 
 
 def choose_by_updates(config: RunConfig, updates: int) -> RunConfig:
-    """Replace guesses in a complete configuration by the number of updates there is time for."""
+    """Replace the guesses in a complete configuration, given the measured number of updates."""
     budget = Budget(updates, config.training.minutes)
     choices = _choices_of_budget(config, budget, " by the measured speed")
     if config.training.schedule == "noam":
-        # Noam's schedule was made from the other two before the speed was known.
+        # The Noam schedule was already made from the learning rate and the warm-up steps.
         choices = {"training.validation_steps": choices["training.validation_steps"]}
     choices = {name: choice for name, choice in choices.items() if name in config.chosen}
     return with_choices(config, choices, config.chosen.get("for", ""))
 
 
 def estimate_budget(config: RunConfig, facts: Facts) -> Budget:
-    """Guesses updates from minutes, or minutes from updates, by the speed of similar machines.
+    """Estimate updates from minutes, or minutes from updates, by the speed of similar machines.
 
-    The guess of the speed is within a fifth for `tiny` and `base` on one and two cores
-    (dev/LOG.md). For a GPU it is rough: 300 cores, and a fifth of what threads do not share. Where
-    minutes are given, training measures the speed.
+    The estimated speed is within 20 % for `tiny` and `base` on one and two cores (dev/LOG.md). It
+    is rough for a GPU, which counts as 300 cores and takes a fifth of the fixed time of a batch.
+    If minutes are given, training measures the speed.
     """
     training, model = config.training, config.model
     tokens = 0.95 * config.data.batch_tokens  # the rest is padding
@@ -188,7 +188,7 @@ def estimate_budget(config: RunConfig, facts: Facts) -> Budget:
 
 
 def with_choices(config: RunConfig, choices: Choices, chosen_for: str) -> RunConfig:
-    """Return the configuration with choices, and a note of them in its table `[chosen]`."""
+    """Return the configuration with the choices applied and noted in its table `[chosen]`."""
     for setting, (value, reason) in choices.items():
         table, name = setting.split(".")
         section = dataclasses.replace(getattr(config, table), **{name: value})
@@ -198,7 +198,7 @@ def with_choices(config: RunConfig, choices: Choices, chosen_for: str) -> RunCon
 
 
 def explain(config: RunConfig, facts: Facts) -> str:
-    """Return a text on the choices: those to make, and those that the configuration notes."""
+    """Return a text that explains the choices to be made and those noted in a configuration."""
     values = config.settings()
     made = {k: (values[k], reason) for k, reason in config.chosen.items() if k in values}
     lines = []
@@ -228,29 +228,29 @@ def gpus_by_driver(devices: str | None) -> int:
 
 
 def _open(config: RunConfig, rules: Choices) -> Choices:
-    """Return the rules for settings that the configuration has and nobody has given."""
+    """Return the rules for settings that exist in the configuration and have no value."""
     settings = config.settings()
     return {k: rule for k, rule in rules.items() if k in settings and settings[k] is None}
 
 
 def _batch_tokens(facts: Facts, max_length: int) -> int:
-    """Return a power of two for about 50 batches a pass, if the text allows."""
+    """Return a power of two that makes about 50 batches an epoch, between two limits."""
     most = 8192 * facts.gpus if facts.gpus else 1024
     wanted = min(most, facts.num_pairs * facts.tokens_per_pair / 50)
-    least = math.ceil(math.log2(max(256, max_length)))  # every sentence must fit
+    least = math.ceil(math.log2(max(256, max_length)))  # each sentence must fit
     return 2 ** max(least, round(math.log2(wanted)))
 
 
 def _choices_of_budget(config: RunConfig, budget: Budget, source: str) -> Choices:
-    """Return what the number of updates decides."""
+    """Return the choices that depend on the budget."""
     updates, minutes = budget
-    # The peak falls with the cube root of the updates, but no further than was tried, with `tiny`
-    # and 13,000 updates.
+    # The peak falls with the cube root of the updates, down to the lowest that was tried (`tiny`
+    # with 13,000 updates).
     longer = min(1.5, max(1.0, (updates / 4000) ** (1 / 3)))
     # Post-norm needs a much longer warm-up (Xiong et al. 2020, section 3).
     fraction, most = (0.05, 500) if getattr(config.model, "norm_first", True) else (0.2, 4000)
-    # One validation a minute, 5 to 15 in all; after 15 hours one an hour. A checkpoint is written
-    # before each, so this is what a power cut may cost.
+    # One validation per minute, 5 to 15 in total, or one per hour beyond 15 hours. A power cut may
+    # cost one interval, because a checkpoint is written before each validation.
     validations = max(5, min(15, round(minutes)), round(minutes / 60))
     interval = max(10, round(updates / validations))
     number = _counted(max(1, round(updates / interval)), "validation")
@@ -264,7 +264,7 @@ def _choices_of_budget(config: RunConfig, budget: Budget, source: str) -> Choice
             max(10, min(most, round(fraction * updates))),
             f"a small part of the updates, about {updates:,}{source}",
         ),
-        "training.validation_steps": (interval, f"for about {number} in what may take {time}"),
+        "training.validation_steps": (interval, f"for about {number} in an estimated {time}"),
     }
 
 

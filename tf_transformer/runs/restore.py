@@ -1,4 +1,4 @@
-"""From a run directory to a trained model."""
+"""Restore the trained model and the tokenizers of a run directory."""
 
 import contextlib
 from typing import Any, NamedTuple
@@ -20,7 +20,7 @@ from tf_transformer.runs.recipe import metric_of
 from tf_transformer.runs.run_directory import RunDirectory, RunError, warn
 from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer
 
-Tokenizers = tuple[SentencePieceTokenizer, SentencePieceTokenizer]  # of source and target
+Tokenizers = tuple[SentencePieceTokenizer, SentencePieceTokenizer]  # source and target
 
 
 class TrainedModel(NamedTuple):
@@ -33,15 +33,15 @@ class TrainedModel(NamedTuple):
 
 
 def best_checkpoint(run: RunDirectory) -> Checkpoint | None:
-    """Return the best checkpoint of a run on validation text, or the average of its last ones.
+    """Return the best checkpoint or average of a run by its metric; None if there is none yet.
 
-    Damaged checkpoints are skipped with a warning; where none is intact, a `CheckpointError` is
-    raised.
+    Damaged checkpoints are skipped with a warning. If all checkpoints are damaged, a
+    `CheckpointError` is raised.
     """
     metric = metric_of(run.config())
     checkpoints = Checkpoints(run.checkpoints_path, metric)
     candidates = [next(checkpoints.intact(warn, best_first=True), None)]
-    with contextlib.suppress(CheckpointError):  # a damaged average is skipped, too
+    with contextlib.suppress(CheckpointError):  # a damaged average is skipped as well
         candidates.append(next(Checkpoints(run.average_path, metric).intact(warn), None))
     return max(filter(None, candidates), key=lambda c: checkpoints.rank(c)[0], default=None)
 
@@ -49,7 +49,7 @@ def best_checkpoint(run: RunDirectory) -> Checkpoint | None:
 def restore_model(run: RunDirectory, precision: str | None = None) -> TrainedModel:
     """Build the model of a run with the weights of its best checkpoint.
 
-    Its `precision` is a Keras dtype policy; None is that of training.
+    `precision` is a Keras dtype policy; None means the policy of training.
     """
     checkpoint = best_checkpoint(run)
     if checkpoint is None:
@@ -67,16 +67,16 @@ def restore_model(run: RunDirectory, precision: str | None = None) -> TrainedMod
 def translator_of(
     data: DataConfig, model: keras.Model, *tokenizers: SentencePieceTokenizer, **options: Any
 ) -> Translator:
-    """Make a greedy translator that reads sources as an export of the run does.
+    """Make a greedy translator that processes sources like an export of the run.
 
-    The options are `xla` and `threads`, see `Translator`.
+    The `options` are `xla` and `threads`; see `Translator`.
     """
     require_translator(model.config)
     return Translator.from_model(model, *tokenizers, search_of(data), **options)
 
 
 def search_of(data: DataConfig) -> Search:
-    """Return the greedy search of a model that reads sources as in training."""
+    """Return a greedy search that processes sources as in training."""
     return Search(
         max_length=data.max_length,
         max_length_ratio=data.max_length_ratio,
@@ -90,7 +90,7 @@ def require_translator(config: ModelConfig) -> None:
     name = architecture_name(config)
     if not ARCHITECTURES[name].translates:
         raise RunError(
-            f"a model of the architecture {name} scores text and cannot translate. Its perplexity: "
+            f"a model of the architecture {name} scores text and cannot translate. For perplexity: "
             f"tf-transformer evaluate RUN_DIR --text F, or --source F --reference F --perplexity"
         )
 

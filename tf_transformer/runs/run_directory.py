@@ -1,15 +1,15 @@
 """A run directory: all files of one training run.
 
-config.toml            the complete configuration; it repeats the run
+config.toml            the complete configuration, from which the run can be repeated
 tokenizers/            source.model and target.model
-test/                  source.txt and target.txt, where the corpus has a test part
+test/                  source.txt and target.txt, if the corpus has a test part
 checkpoints/           step-00000123/…
-average/               the mean of the last checkpoints, where it validated better
+average/               the mean of the last checkpoints, if it is better on validation text
 log.jsonl              a line of metrics for each validation
-tensorboard/           the same for TensorBoard, where --tensorboard was given
+tensorboard/           the same metrics for TensorBoard, if --tensorboard was given
 .lock                  held by the process that trains
 
-Nothing here imports TensorFlow, so that errors come at once.
+This module does not import TensorFlow, so that errors are reported at once.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ class RunError(InputError):
 
 
 class RunDirectory:
-    """A training run on disk; `create` or `open` checks what a path holds."""
+    """A training run on disk. `create` and `open` check what the path holds."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = pathlib.Path(path)
@@ -46,7 +46,7 @@ class RunDirectory:
 
     @classmethod
     def create(cls, path: str | os.PathLike[str]) -> "RunDirectory":
-        """Return a directory for a new run; `begin` makes it, so that a failed start does not."""
+        """Return the directory of a new run. It is made later, so a failed start leaves none."""
         run = cls(path)
         # A run that stopped before its first checkpoint has nothing to lose.
         if any(run.checkpoints_path.glob("step-*")) or run.average_path.is_dir():
@@ -70,17 +70,17 @@ class RunDirectory:
         return cls(path).config_path.is_file()
 
     def is_in_training(self) -> bool:
-        """Return whether a process trains here."""
+        """Return whether a process is training in this directory."""
         try:
             with (self.path / ".lock").open() as file:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError as error:  # another one where there is no such file
+        except OSError as error:  # BlockingIOError, or there is no such file
             return isinstance(error, BlockingIOError)
         return False
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Keep other processes from training here; the system unlocks it when this one ends."""
+        """Lock the directory for training; the system also unlocks it when the process ends."""
         self.path.mkdir(parents=True, exist_ok=True)
         with (self.path / ".lock").open("a") as file:
             try:
@@ -104,7 +104,7 @@ class RunDirectory:
     ) -> None:
         """Write the tokenizers, test sentences and configuration.
 
-        The complete configuration comes last: a directory that holds it can be resumed.
+        The configuration is written last, because a directory that holds it can be resumed.
         """
         with atomic_folder(self.tokenizers_path, overwrite=True) as folder:
             source_tokenizer.save(folder / "source.model")
@@ -121,7 +121,7 @@ class RunDirectory:
         return f"tf-transformer train --run-dir {shlex.quote(str(self.path))} --resume"
 
     def next_commands(self, config: RunConfig) -> str:
-        """Return what to do with a run that has ended; with its own test sentences, if any."""
+        """Return the commands to export and evaluate a run, on its test sentences if it has any."""
         path = shlex.quote(str(self.path))
         translates = ARCHITECTURES[config.architecture].translates
         export = f"tf-transformer export {path} saved_models/NAME, or " if translates else ""
@@ -147,11 +147,11 @@ class RunDirectory:
                 found[-1]["step"]
             except (ValueError, KeyError, TypeError):
                 where = f"{self.log_path}: line {number}"
-                raise RunError(f"{where} is no line of metrics. Remove that line.") from None
+                raise RunError(f"{where} is not a line of metrics. Remove that line.") from None
         return found
 
     def truncate_log(self, step: int) -> None:
-        """Drop the lines of the log after a step, which a run resumed there writes again."""
+        """Drop the log lines after a step, because a run that resumes there writes them again."""
         if self.log_path.is_file():
             kept = [json.dumps(line) + "\n" for line in self.log() if line["step"] <= step]
             with atomic_file(self.log_path) as temporary:
@@ -159,10 +159,10 @@ class RunDirectory:
 
 
 def say(line: str) -> None:
-    """Tells the user how it goes."""
+    """Print a line of progress to standard error."""
     print(line, file=sys.stderr, flush=True)
 
 
 def warn(line: str) -> None:
-    """Tells the user of something unexpected that does not stop the command."""
+    """Print a warning, which does not stop the command, to standard error."""
     print(f"tf-transformer: {line}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""The search that translates validation text best: greedy, or a beam and its length penalty."""
+"""Choice of greedy or beam search, and of a length penalty, on validation text."""
 
 import math
 import time
@@ -14,17 +14,17 @@ DEFAULT_BEAM_SIZE = 4
 DEFAULT_LENGTH_PENALTY = 0.6
 LENGTH_PENALTIES = (0.2, 0.6, 1.0, 1.4)
 _MAX_PAIRS = 1000
-_PAIRS_AT_A_TIME = 125  # after so many the clock is read
+_PAIRS_AT_A_TIME = 125  # the clock is read after each part
 
 
 class SearchChoice(NamedTuple):
-    """A search, and what it was chosen by.
+    """A search, and the scores by which it was chosen.
 
     Attributes:
-        length_penalty: That of the best beam; n-best lists need one beside greedy search, too.
-        scores: The `beam_size`, `length_penalty` and `score` of each search that was compared,
-            greedy search, which has no penalty, first; empty without a comparison.
-        metric, signature: What the scores are, `"BLEU"` or `"chrF"`, and sacreBLEU's signature.
+        length_penalty: The penalty of the best beam, even for greedy search: n-best lists need it.
+        scores: The `beam_size`, `length_penalty` and `score` of each search that was compared.
+            Greedy search is the first and has the penalty None. Empty if nothing was compared.
+        metric, signature: The metric of the scores (`"BLEU"` or `"chrF"`), sacreBLEU's signature.
         sentences: Number of sentences that were translated.
     """
 
@@ -36,7 +36,7 @@ class SearchChoice(NamedTuple):
     signature: str | None = None
 
     def __str__(self) -> str:
-        """Return the choice and what it was chosen by in a line."""
+        """Return the choice and the scores in one line."""
         chosen = f"beam of {self.beam_size} with length penalty {self.length_penalty:g}"
         greedy, *beams = self.scores
         scores = ", ".join("{score:.2f} with {length_penalty:g}".format(**beam) for beam in beams)
@@ -54,21 +54,21 @@ def choose_search(
     max_seconds: float = 20.0,
     metric: Metric = BLEU,
 ) -> SearchChoice:
-    """Chooses greedy search, or a beam with one of `LENGTH_PENALTIES`, by BLEU or chrF.
+    """Choose greedy search, or a beam with one of `LENGTH_PENALTIES`, by BLEU or chrF.
 
     Greedy search is chosen if it is better than all beams. Among penalties that are equally good,
     the one nearest to `DEFAULT_LENGTH_PENALTY` is chosen.
 
     Args:
         translator: A `Translator`; called with a list of str, `beam_size` and `length_penalty`.
-        validation: Sentences and their translations, at least one pair. From more than a thousand
-            pairs a sample of all parts of the text is used, always the same.
-        max_seconds: When greedy search has taken so long, the other sentences are not used. Each
-            beam takes two to four times as long as greedy search.
-        metric: That of the run; BLEU is taken in place of the loss, which no search changes.
+        validation: Sentences and their translations, at least one pair. If there are more than
+            1,000 pairs, a fixed sample from the whole text is used.
+        max_seconds: Time limit of greedy search, after which no more sentences are used. Each beam
+            takes two to four times as long as greedy search.
+        metric: The metric of the run. BLEU replaces the loss, which does not depend on the search.
 
     Raises:
-        ValueError: There is no pair, or the model cannot search so.
+        ValueError: There is no pair, or `translator` cannot search with `beam_size`.
     """
     metric = BLEU if metric == LOSS else metric
     name = metric.label.lower()
@@ -87,7 +87,7 @@ def choose_search(
         value = getattr(score(translations, targets), name)
         scores.append({"beam_size": beam_size, "length_penalty": penalty, "score": value})
     greedy, *beams = scores
-    # Rounded, since 0.2 and 1.0 are equally far from 0.6 but for the last bit.
+    # Rounded, because the distances of 0.2 and 1.0 from 0.6 differ in the last bit.
     distances = {p: round(abs(p - DEFAULT_LENGTH_PENALTY), 6) for p in LENGTH_PENALTIES}
     best = max(beams, key=lambda beam: (beam["score"], -distances[beam["length_penalty"]]))
     return SearchChoice(
@@ -97,7 +97,7 @@ def choose_search(
 
 
 def _parts(pairs: list[tuple[str, str]]) -> list[Sequence[tuple[str, str]]]:
-    """Return a sample of pairs in parts, each of which comes from all of the text."""
+    """Return a sample of the pairs in parts, each of which is spread over the whole text."""
     chosen = np.linspace(0, len(pairs), min(len(pairs), _MAX_PAIRS), endpoint=False).astype(int)
     sample = [pairs[index] for index in chosen]
     num_parts = math.ceil(len(sample) / _PAIRS_AT_A_TIME)

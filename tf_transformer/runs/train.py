@@ -32,8 +32,8 @@ from tf_transformer.training.schedules import TimedTrapezoidSchedule
 from tf_transformer.training.stopping import StopOnSignal, Terminated
 
 _FEWEST_UPDATES = 10
-_FRACTION_OF_UPDATES = 0.93  # of the time; the rest is validation
-# A run that resumes must share these with the one that stopped.
+_FRACTION_OF_UPDATES = 0.93  # of the time is for updates, the rest for validation
+# Settings that must not change when a run resumes.
 _SHARED_SETTINGS = (
     "batch_tokens", "max_length", "source_noise", "precision", "seed", "schedule", "learning_rate",
     "warmup_steps", "decay_fraction", "label_smoothing", "accumulation_steps", "clip_norm",
@@ -41,11 +41,11 @@ _SHARED_SETTINGS = (
 
 
 def train(config: RunConfig, run_dir: str, *, resume: bool, started: float) -> int:
-    """Trains a model and writes everything into its run directory.
+    """Train a model and write everything into its run directory.
 
-    Where `TF_CONFIG` or Slurm names several workers, each of them calls this with the same
-    arguments. The chief alone writes; to resume, all must see its run directory. The `minutes`
-    count from `started`, a value of `time.monotonic()`.
+    If `TF_CONFIG` or Slurm names several workers, each of them calls this function with the same
+    arguments. Only the chief writes. To resume, all workers need access to its run directory. The
+    `minutes` of the configuration count from `started`, a value of `time.monotonic()`.
 
     Returns:
         The number of the signal that ended training early (Ctrl-C, SIGTERM), or 0.
@@ -68,15 +68,15 @@ class Run:
 
     Attributes:
         config: The configuration, complete after `setup`.
-        resume: Whether the run has begun in an earlier process.
-        started: `time.monotonic()` from which `minutes` counts; for a resumed run, earlier by the
-            time that it had taken before.
+        resume: Whether the run began in an earlier process.
+        started: The `time.monotonic()` from which `minutes` count. In a resumed run it is earlier
+            by the time that the run took before.
         batches_seen: Batches of training data consumed so far.
         is_validated: Whether the newest checkpoint has its metrics.
         signal: The number of the signal that ended training, or 0.
-        total_steps: Updates of the whole training; None where time ends it.
+        total_steps: Number of updates in the whole training; None if time ends it.
         earlier_log: The lines of the log up to the step at which this process begins.
-        signatures: sacreBLEU's signatures of the metrics of translations, on the chief.
+        signatures: sacreBLEU's signatures of the translation metrics; empty except on the chief.
     """
 
     config: RunConfig
@@ -91,7 +91,7 @@ class Run:
     def train(self) -> int:
         """Run all parts; return the number of the signal that ended training early, or 0."""
         self.setup()
-        # A new run has no directory before this, so a failed start makes none.
+        # The lock creates the directory of a new run, so a start that fails before leaves none.
         with self.directory.lock() if self.workers.is_chief else contextlib.nullcontext():
             self.begin()
             reason = self._reason_to_stop()
@@ -99,13 +99,13 @@ class Run:
                 raise InputError(f"{self.directory.path}: nothing is trained yet, and {reason}")
             if reason and self.is_validated:
                 say(f"Nothing to do: {reason}.")
-                # The end of the run may have been interrupted.
+                # The averaging at the end of the run may have been interrupted.
                 if self.workers.is_chief and not self.directory.average_path.is_dir():
                     write_best_average(self)
             else:
                 self.fit(is_over=bool(reason))
                 self.finish()
-            self.workers.all_reduce_max(0)  # no worker ends before the chief has written all
+            self.workers.all_reduce_max(0)  # workers wait until the chief has written
         return self.signal
 
     def setup(self) -> None:
@@ -121,7 +121,7 @@ class Run:
         self.checkpoints = Checkpoints(path, self.metric, training.keep_checkpoints)
         self.total_steps = training.steps
         if training.epochs is not None:
-            # The batches of one update may be of two epochs.
+            # The batches of one update may come from two epochs.
             num_batches = training.epochs * len(self.data.batches)
             self.total_steps = -(-num_batches // training.accumulation_steps)
         with self.workers.strategy.scope():
@@ -139,7 +139,7 @@ class Run:
         if self.resume:
             self._restore()
         elif self.workers.is_chief:
-            RunDirectory.create(self.directory.path)  # another process may have been faster
+            RunDirectory.create(self.directory.path)  # again: another process may have begun
             self.directory.begin(self.config, *self.data.tokenizers, self.data.corpus.test)
         separate_seeds(self.model)
         step = step_of(self.model)
@@ -152,11 +152,11 @@ class Run:
         self._limit, self._patience = Limit(self), EarlyStopping(self)
 
     def fit(self, is_over: bool = False) -> None:
-        """Trains until a limit or a signal; where training is over, validates what was trained."""
+        """Train until a limit or a signal; if `is_over`, only validate the newest checkpoint."""
         training = self.config.training
         labels_as_input = training.chunked_logits
         period = training.validation_steps * training.accumulation_steps
-        rest = -self.batches_seen % period  # of the period in which the run was stopped
+        rest = -self.batches_seen % period  # batches left in the interrupted period
         save, progress = SaveCheckpoints(self), Progress(self)
         callbacks = [save, self._patience, self._limit]
         if self.workers.is_chief:
@@ -180,13 +180,13 @@ class Run:
                 # The validation that belongs to the newest checkpoint may have been interrupted.
                 if not self.is_validated and (is_over or not rest):
                     self._validate(batches, callbacks)
-                for steps, epochs in ((rest, 1), (period, 2**31)):  # the limit ends the second
+                for steps, epochs in ((rest, 1), (period, 2**31)):  # `Limit` ends the second
                     if steps and not self.model.stop_training:
                         self.model.fit(
                             self._training_dataset(),
                             validation_data=batches,
                             steps_per_epoch=steps,
-                            shuffle=False,  # the batches are in their order already
+                            shuffle=False,  # `TokenBatches` shuffles
                             epochs=epochs,
                             verbose=0,
                             callbacks=callbacks,
@@ -196,7 +196,7 @@ class Run:
         self.signal = signals.signal
 
     def finish(self) -> None:
-        """Averages the last checkpoints, and says how training ended and what to do next."""
+        """Average the last checkpoints, and report how training ended and what to do next."""
         if self.workers.is_chief and not self.signal:
             minutes = self.config.training.minutes
             write_best_average(self, self.started + 60 * (minutes or math.inf))
@@ -219,7 +219,7 @@ class Run:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """What a run that resumes must share with the one that stopped."""
+        """The settings and data that must not change when the run resumes."""
         settings = {**vars(self.config.data), **vars(self.config.training)}
         return {
             **self.model.config.to_dict(),
@@ -240,7 +240,7 @@ class Run:
         say(f"{self.model.count_params():,} parameters. Building the graph of an update.")
 
     def _choose_by_speed(self) -> None:
-        """Chooses by the measured speed what depends on the number of updates."""
+        """Choose the settings that depend on the number of updates by the measured speed."""
         minutes = self.config.training.minutes
         seconds_per_update = self._measure(max(4, min(20, round(minutes))))
         seconds_spent = time.monotonic() - self.started
@@ -258,13 +258,13 @@ class Run:
             self.schedule.warmup_steps.assign(self.config.training.warmup_steps)
 
     def _measure(self, num_batches: int) -> float:
-        """Return the seconds of an update, the same on all workers, measured on some batches."""
+        """Measure the seconds per update on some batches; the result is the same on all workers."""
         seconds = seconds_per_batch(self.model, self._training_dataset(), num_batches)
         seconds *= self.config.training.accumulation_steps
         return self.workers.all_reduce_max(max(1, round(1e6 * seconds))) / 1e6
 
     def _restore(self) -> None:
-        """Restores the checkpoint from which the chief continues, if there is one."""
+        """Restore the checkpoint from which the chief continues, if there is one."""
         checkpoint = None
         if self.workers.is_chief:
             remove_leftovers(self.checkpoints.directory)
@@ -287,12 +287,12 @@ class Run:
         self._announce()
         if checkpoint is not None:
             if checkpoint.seconds < 60 * (self.config.training.minutes or 0):
-                # Building the graph and all else that starts it again takes none of its time.
+                # Build the graph before `started` is set, so that it takes none of the minutes.
                 self._measure(3)
             self.started = time.monotonic() - checkpoint.seconds
 
     def _reason_to_stop(self) -> str:
-        """Return why a resumed run has reached its end already, or an empty str."""
+        """Return why the run has already reached its end, or an empty str."""
         training, step = self.config.training, step_of(self.model)
         if self._limit.fraction >= 1:
             if self.total_steps is None:
@@ -309,14 +309,14 @@ class Run:
     def _validate(
         self, dataset: tf.data.Dataset, callbacks: list[keras.callbacks.Callback]
     ) -> None:
-        """Make the validation that belongs to the newest checkpoint."""
+        """Run the missing validation of the newest checkpoint."""
         together = keras.callbacks.CallbackList(callbacks, model=self.model)
         logs = self.model.evaluate(dataset, verbose=0, return_dict=True, callbacks=together)
         together.on_epoch_end(0, {f"val_{name}": value for name, value in logs.items()})
 
     def _training_dataset(self) -> tf.data.Dataset:
-        # The order of the data is a function of the epoch, so a resumed run sees the batches that
-        # the other one would have seen.
+        # The order of the batches depends only on the seed and the epoch, so a resumed run sees the
+        # batches that the interrupted run would have seen.
         epoch, skip = divmod(self.batches_seen, len(self.data.batches))
         training = self.config.training
         return self.data.batches.dataset(

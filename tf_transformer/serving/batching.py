@@ -13,8 +13,8 @@ MAX_TEXTS = 64
 MAX_CHARACTERS = 20_000
 # A request with more characters is large: a document, which takes as long as hundreds of sentences.
 LARGE = 2_000
-# The pause after a batch, as a fraction of the batch's time and at most in seconds: it brought 15 %
-# more requests a second at 8 and at 64 clients of a tiny model on two cores.
+# The pause after a batch, as a fraction of the batch's time, and its maximum in seconds. The
+# pause brought 15 % more requests per second with 8 and 64 clients of a tiny model on two cores.
 _PAUSE = 0.2
 _LONGEST_PAUSE = 0.02
 
@@ -23,11 +23,11 @@ Outputs = dict[str, np.ndarray]
 
 
 class QueueFullError(Exception):
-    """Too many requests wait already."""
+    """Too many requests are waiting already."""
 
 
 class _Key(NamedTuple):
-    """What the requests of one batch have in common."""
+    """The properties that all requests of one batch share."""
 
     model: Any
     signature: str
@@ -44,16 +44,16 @@ class _Job:
 
 
 class Batcher:
-    """Runs requests in threads, and those that wait for the same thing as one batch.
+    """A request queue whose threads run waiting requests of one kind as one batch.
 
-    A free thread takes what waits, up to the limits of a batch: a request that comes alone waits
-    for nobody, and batches grow with the load. After a batch of several requests the thread pauses
-    briefly, because their clients are about to ask again and one large batch takes less time than
-    two. While large requests occupy all threads, small ones have another, so that sentences do not
-    wait for documents. If a batch fails, each of its requests runs again alone, so that no request
-    can fail another.
+    A free thread takes all waiting requests of a kind, up to the limits of a batch. So a single
+    request runs at once, and batches grow with the load. After a batch of several requests, the
+    thread pauses briefly: its clients are about to send new requests, and one large batch takes
+    less time than two. While large requests occupy all threads, small requests use an extra thread,
+    so that sentences do not wait for documents. If a batch fails, each of its requests runs again
+    alone, so that no request can make another fail.
 
-    All methods belong to one event loop.
+    All methods must be called in the same event loop.
 
     Args:
         threads: The number of batches that run at a time.
@@ -61,7 +61,7 @@ class Batcher:
         gather: Whether requests share batches at all.
 
     Attributes:
-        num_batches, num_texts: What has run so far.
+        num_batches, num_texts: Numbers of batches and of texts that have run so far.
     """
 
     def __init__(self, threads: int, max_queue: int, gather: bool = True) -> None:
@@ -79,10 +79,10 @@ class Batcher:
         return len(self._queue)
 
     async def run(self, model: Any, signature: str, inputs: Inputs, characters: int) -> Outputs:
-        """Run a request on a `SavedModelSession`; the arrays have a row for each text.
+        """Run a request on a `SavedModelSession`, and return arrays with a row for each text.
 
         `inputs` has the same number of texts for each input of the signature; `characters` is the
-        length of all together. The request leaves the queue if the caller is cancelled.
+        total length of the texts. The request leaves the queue if the caller is cancelled.
         """
         if len(self._queue) >= self._max_queue:
             raise QueueFullError
@@ -97,7 +97,7 @@ class Batcher:
             self._queue.pop(job, None)
 
     def close(self) -> None:
-        """End the threads that have nothing to do, and the others after their batch."""
+        """End idle threads at once, and busy threads after their batch."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _start_batches(self) -> None:
@@ -109,9 +109,9 @@ class Batcher:
             task.add_done_callback(self._tasks.discard)
 
     def _take(self) -> list[_Job]:
-        """Take the request that has waited longest, of those that may run now, and its like."""
+        """Take the longest-waiting request that may run now, and others with the same key."""
         is_free = self._running < self._threads
-        # While large requests occupy all threads, small ones have another.
+        # While large requests occupy all threads, small ones use an extra thread.
         if not is_free and not self._running == self._running_large == self._threads:
             return []
         jobs: list[_Job] = []

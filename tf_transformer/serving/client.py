@@ -1,4 +1,4 @@
-"""The client of a translator that TensorFlow Serving or `tf-transformer serve` serves."""
+"""A client for translators that are served by TensorFlow Serving or `tf-transformer serve`."""
 
 import functools
 from collections.abc import Callable, Iterable, Iterator
@@ -15,13 +15,13 @@ from tf_transformer.serving.transports import GrpcServer, RestServer, Unexpected
 
 _REQUEST_CHARACTERS = 50_000
 
-Texts = str | Iterable[str]  # a text or several, for one result or a list
+Texts = str | Iterable[str]  # one text for one result, or several for a list of results
 
 
 class Hypothesis(NamedTuple):
-    """One of the best translations of a text, its beam score and its number of tokens.
+    """One of the best translations of a text, with its beam score and its number of tokens.
 
-    `truncated` says whether the text, or any of its hypotheses, met the length limit.
+    `truncated` says whether part of the text was dropped or a hypothesis reached the length limit.
     """
 
     text: str
@@ -33,7 +33,7 @@ class Hypothesis(NamedTuple):
 class DocumentTranslation(NamedTuple):
     """A translated document, with the white space and the line breaks of the source.
 
-    `truncated` says whether a sentence met the length limit.
+    `truncated` says whether the translation of any sentence reached the length limit.
     """
 
     translation: str
@@ -43,27 +43,27 @@ class DocumentTranslation(NamedTuple):
 
 
 class Client:
-    """Translates with a server's model.
+    """A client that translates with the model of a server.
 
-    A list of texts becomes several requests, a few of which are under way at once; results come in
-    the order of the texts. A request that the server cannot take now (429, 502, 503), or whose
-    connection breaks, is sent again after a wait. Threads may share a client. It keeps its
+    A list of texts is sent in several requests, up to `connections` of them at a time; results come
+    in the order of the texts. A request that the server cannot take now (429, 502, 503), or whose
+    connection breaks, is sent again after a wait. Threads may share a client. A client keeps its
     connections open: use it in a `with` statement, or call `close`.
 
-    Every method raises a `ServingError` where the server does not do what it is asked. A lone
-    surrogate in a text, which has no UTF-8, becomes "?".
+    Every method raises a `ServingError` if its request fails. A lone surrogate in a text is
+    replaced by "?", because it cannot be written in UTF-8.
 
     Args:
-        url: The model: `http://127.0.0.1:8501/v1/models/demo` (or `https`) for REST, which loads no
-            TensorFlow, or `grpc://127.0.0.1:8500/demo` for gRPC.
-        version: The version; None is the highest that the server has.
-        batch_size: The most texts in a request.
-        connections: The most requests at a time.
-        timeout: Seconds to wait for an answer; by gRPC with all retries.
-        retries: How often a request is sent again; by gRPC four times at most.
+        url: URL of the model: `http://127.0.0.1:8501/v1/models/demo` (or `https`) for REST, which
+            does not load TensorFlow, or `grpc://127.0.0.1:8500/demo` for gRPC.
+        version: Version of the model; None for the highest on the server.
+        batch_size: Maximum number of texts in a request.
+        connections: Maximum number of requests at a time.
+        timeout: Seconds to wait for an answer; with gRPC, this includes all retries.
+        retries: Number of times that a request is sent again; with gRPC, at most four.
 
     Raises:
-        ValueError: The URL is not that of a model.
+        ValueError: If `url` is not the URL of a model.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Client:
         return self._in_order("serving_default", _translation, texts)
 
     def translate_nbest(self, texts: Texts) -> list[Hypothesis] | list[list[Hypothesis]]:
-        """Return the best translations of a text, which is one line, or of each text of a list."""
+        """Return the best translations of a text of one line, or of each such text in a list."""
         return self._results("translate_nbest", _hypotheses, texts)
 
     def translate_document(self, texts: Texts) -> DocumentTranslation | list[DocumentTranslation]:
@@ -104,18 +104,18 @@ class Client:
         return self._results("score", TargetProbability.of, sources, targets)
 
     def align(self, sources: Texts, targets: Texts) -> AlignedPair | list[AlignedPair]:
-        """Return which words of a source belong to which words of a given translation."""
+        """Return the attention of a given translation to its source, or of each in a list."""
         return self._results("align", AlignedPair.of, sources, targets)
 
     def status(self) -> list[dict[str, Any]]:
-        """Return the state of the versions, as TensorFlow Serving's REST API has it.
+        """Return the state of the versions, in the form of TensorFlow Serving's REST API.
 
-        The gRPC API is asked for predictions only, so this and `metadata` need REST.
+        The client uses the gRPC API only for predictions, so `status` and `metadata` need REST.
         """
         return self._server.status()["model_version_status"]
 
     def metadata(self) -> dict[str, Any]:
-        """Return the version and its signatures, as TensorFlow Serving's REST API has them."""
+        """Return the version and its signatures, in the form of TensorFlow Serving's REST API."""
         return self._server.metadata()
 
     def close(self) -> None:
@@ -143,7 +143,7 @@ class Client:
         return translate_in_order(rows, request, self._batch_size, self._connections)
 
     def _request(self, signature: str, result: "_Result", rows: list[tuple[str, ...]]) -> list[Any]:
-        """Return the result of each row, from one request unless they have many characters."""
+        """Return the result of each row; rows with many characters are sent in several requests."""
         if len(rows) > 1 and sum(len(text) for row in rows for text in row) > _REQUEST_CHARACTERS:
             halves = rows[: len(rows) // 2], rows[len(rows) // 2 :]
             return [found for half in halves for found in self._request(signature, result, half)]
@@ -157,7 +157,7 @@ class Client:
             raise UnexpectedAnswerError(self._server.where, what) from None
 
 
-# Makes the result of a text from the outputs of a signature for it, by name.
+# A function from the outputs of a signature for one text, by name, to the result for the text.
 _Result = Callable[[dict[str, Any]], Any]
 
 

@@ -1,8 +1,8 @@
-"""The checks of `tf-transformer doctor`, and what translates with two forms of a model.
+"""The checks of `tf-transformer doctor`, and functions that translate with exported models.
 
-A SavedModel is checked in a process that cannot import this package, so that nothing of the
-exporter helps it, as nothing will in a server. That process runs this file as a script, which
-therefore imports the package in functions only.
+A SavedModel is checked in a process that cannot import this package, because a server cannot
+import it either. The process runs this file as a script. Therefore this file imports the package
+only inside functions.
 """
 
 import importlib.util
@@ -16,14 +16,14 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
-_ROWS = 7  # of a batch whose rows are counted: a size that no warm-up record has
+_ROWS = 7  # batch size for counting the rows of outputs; no warm-up record has this size
 _STAND_IN = b"This is a text."
 _MOST_LINES = 5
 _BATCH_SIZE = 64
 
 
 class Check(NamedTuple):
-    """The result of a check; the message is one line, and that of a failure says what to do."""
+    """The result of a check, with a message of one line, which says what to do after a failure."""
 
     name: str
     status: Literal["ok", "FAIL", "note"]
@@ -31,7 +31,7 @@ class Check(NamedTuple):
 
 
 def diagnose(folder: pathlib.Path | None = None) -> Iterator[Check]:
-    """Yield the checks of the installation and, where one is given, of a SavedModel."""
+    """Yield the checks of the installation and, if `folder` is given, of a SavedModel."""
     yield Check("python", "ok", f"{platform.python_version()} on {platform.platform()}")
     if folder is not None:
         from tf_transformer.export.manifest import manifest_path, verify_files
@@ -101,7 +101,7 @@ def translate_with_ctranslate2(
 
 
 def _in_clean_process(folder: pathlib.Path | None) -> Iterator[Check]:
-    # In isolated mode Python does not read the user's settings, and these name the packages.
+    # Isolated mode ignores PYTHONPATH and the user's packages, so the job passes on `sys.path`.
     job = {"sys_path": [path for path in sys.path if path], "folder": folder and str(folder)}
     done = subprocess.run(
         [sys.executable, "-I", __file__],
@@ -113,18 +113,18 @@ def _in_clean_process(folder: pathlib.Path | None) -> Iterator[Check]:
     )
     yield from (Check(*json.loads(line)) for line in done.stdout.splitlines())
     if done.returncode:
-        # A full memory is SIGKILL; a processor without instructions that TensorFlow needs, SIGILL.
+        # SIGKILL if memory is full; SIGILL if the processor lacks instructions of TensorFlow.
         how = subprocess.CalledProcessError(done.returncode, "TensorFlow's process")
         said = ["nothing", *done.stderr.strip().splitlines()][-1]
         yield Check("process", "FAIL", f"{how} It said last: {said[:300]}")
 
 
 def _main() -> None:
-    """Run the checks in this process, for another one that reads the results."""
+    """Run the checks in this process, and print the results for the parent process."""
     job = json.load(sys.stdin)
     sys.path[:] = job["sys_path"]
     sys.modules["tf_transformer"] = None  # makes importing it an error
-    # What libraries print must not get between the results.
+    # Libraries may print too, and their output must not mix with the results.
     results = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     for check in check_session(job["folder"]):
@@ -132,7 +132,7 @@ def _main() -> None:
 
 
 def check_session(folder: str | None) -> Iterator[Check]:
-    """Yield the checks of TensorFlow and, where one is given, of a SavedModel in a session."""
+    """Yield the checks of TensorFlow and, if `folder` is given, of a SavedModel in a session."""
     name, advice = "tensorflow", "Install it again."
     try:
         import tensorflow as tf
@@ -155,7 +155,7 @@ def check_session(folder: str | None) -> Iterator[Check]:
         for signature, inputs in model.warm_up_requests():
             model.run(signature, inputs)
         yield Check(name, "ok", "all requests run")
-    except Exception as error:  # as many classes of error as there are kinds of damage
+    except Exception as error:  # each kind of damage has its own class of error
         yield Check(name, "FAIL", f"does not load or run: {_line(error)} {advice}")
         return
     problems = [f"{name}: {x}" for name in model.signatures for x in _problems(model, name)]
@@ -163,7 +163,7 @@ def check_session(folder: str | None) -> Iterator[Check]:
 
 
 def _problems(model: Any, name: str) -> Iterator[str]:
-    """Yield what a server would stumble over in the outputs of a signature."""
+    """Yield the problems that a server would have with the inputs and outputs of a signature."""
     signature = model.signatures[name]
     for key, tensor in [*signature.inputs.items(), *signature.outputs.items()]:
         axes = tensor.tensor_shape.dim
@@ -185,16 +185,16 @@ def _problems(model: Any, name: str) -> Iterator[str]:
 
 
 def _line(error: BaseException) -> str:
-    """Return the line of an error's message that says most, ended by a full stop."""
+    """Return an error's class and the most informative line of its message, with a full stop."""
     lines = [line.strip() for line in str(error).splitlines()]
-    # A session puts a headline before the message, and where in the graph it was.
+    # A session puts a headline and the location in the graph before the message.
     headlines = ("Graph execution error", "Detected at node", "<stack traces", "File ")
     told = (line for line in lines if line and not line.startswith(headlines))
     return f"{type(error).__name__}: {next(told, '')[:300].rstrip('.')}."
 
 
 def _failures(name: str, problems: Sequence[str], otherwise: str) -> Iterator[Check]:
-    """Yield a failure for each of the first problems, or a success if there is none."""
+    """Yield a failure for each of the first problems, or a success if there are no problems."""
     if not problems:
         yield Check(name, "ok", otherwise)
     yield from (Check(name, "FAIL", problem) for problem in problems[:_MOST_LINES])

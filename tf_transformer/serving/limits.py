@@ -10,14 +10,14 @@ from tf_transformer.models.configs import CHECKED, setting
 class Limits:
     """The limits of a server; each is an option of `tf-transformer serve`."""
 
-    max_body_bytes: PositiveInt = setting(1 << 20, "size of a request; a larger one: 413")
+    max_body_bytes: PositiveInt = setting(1 << 20, "bytes in a request; status 413 if exceeded")
     max_characters: PositiveInt = setting(
-        100_000, "characters of all texts of a request; more: 413"
+        100_000, "characters in all texts of a request; status 413 if exceeded"
     )
-    max_texts: PositiveInt = setting(64, "texts of a request; more: 413")
-    max_queue: PositiveInt = setting(256, "requests that wait for a thread; one more: 429")
-    max_connections: PositiveInt = setting(900, "connections that are open; one more: 503")
+    max_texts: PositiveInt = setting(64, "texts in a request; status 413 if exceeded")
+    max_queue: PositiveInt = setting(256, "requests waiting for a thread; status 429 if exceeded")
+    max_connections: PositiveInt = setting(900, "open connections; status 503 if exceeded")
     request_seconds: PositiveInt = setting(
-        60, "time for a request to arrive and be answered; more: 504"
+        60, "seconds for a request to arrive and be answered; status 504 if exceeded"
     )
-    drain_seconds: PositiveInt = setting(30, "time for running requests when the server is stopped")
+    drain_seconds: PositiveInt = setting(30, "seconds to finish requests when the server stops")

@@ -29,13 +29,13 @@ from tf_transformer.serving.limits import Limits
 from tf_transformer.serving.versions import Version, Versions
 
 _PAGE = pathlib.Path(__file__).with_name("page.html")
-# The page is one file with its script and style inside, and asks this server alone.
+# The page is one file, which contains its script and style and sends requests only to this server.
 _PAGE_HEADERS = {
     "Content-Security-Policy": "default-src 'self' 'unsafe-inline'; img-src 'self' data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "Referrer-Policy": "no-referrer",
 }
-# Statuses of errors, with what the client is told and headers.
+# The status, the message to the client and the headers for each class of error.
 _REFUSALS: dict[type[Exception], tuple[int, str, dict[str, str]]] = {
     ClientDisconnect: (499, "the client has gone", {}),
     QueueFullError: (429, "too many requests wait already; try again later", {"Retry-After": "1"}),
@@ -46,7 +46,7 @@ _logger = logging.getLogger(__name__)
 
 
 class RestApi:
-    """The handlers of one server; `cut_off` counts requests that its end left unanswered."""
+    """The handlers of a server; `cut_off` counts requests left unanswered when it stopped."""
 
     def __init__(self, versions: Versions, limits: Limits, threads: int, batching: bool) -> None:
         self._versions = versions
@@ -111,7 +111,7 @@ class RestApi:
     async def _run(
         self, request: Request, version: Version, signature: str, texts: dict[str, list[str]]
     ) -> Outputs:
-        """Run a request, unless it is too large or its client leaves."""
+        """Run a request, unless the request is too large or its client disconnects."""
         most, most_characters = self._limits.max_texts, self._limits.max_characters
         characters = sum(len(text) for column in texts.values() for text in column)
         if max(map(len, texts.values())) > most or characters > most_characters:
@@ -152,7 +152,7 @@ class RestApi:
         return _json(content, 200 if version else 503)
 
     async def _metrics(self, request: Request) -> Response:
-        """Answers in the text format of Prometheus."""
+        """Return the metrics in the text format of Prometheus."""
         metrics = {
             **self._counts,
             "batches_total": self.batcher.num_batches,
@@ -167,8 +167,8 @@ class RestApi:
         return HTMLResponse(text, headers=_PAGE_HEADERS)
 
     async def _refuse(self, request: Request, error: Exception) -> Response:
-        """Answers a request that is refused or has failed."""
-        status, message, headers = 500, "internal error; the log of the server has it", None
+        """Return the answer to a request that was refused or has failed."""
+        status, message, headers = 500, "internal error; see the log of the server", None
         if isinstance(error, HTTPException):
             status, message, headers = error.status_code, error.detail, error.headers
         elif type(error) in _REFUSALS:
@@ -186,8 +186,8 @@ def parse(
     """Read the body of a predict request.
 
     Returns:
-        The signature, the same number of texts for each of its inputs, and whether the request has
-        the row form, which its answer has then too.
+        The signature, the same number of texts for each of its inputs, and whether the request and
+        so the answer have the row form.
     """
     try:
         content = orjson.loads(body)
@@ -199,7 +199,7 @@ def parse(
     if not isinstance(name, str) or name not in signatures:
         raise HTTPException(400, f"unknown signature; the model has {', '.join(signatures)}")
     inputs = sorted(signatures[name].inputs)
-    first = inputs[0]  # a value without a name is that of the only input
+    first = inputs[0]  # a value without a name belongs to the only input
     rows, columns = content.get("instances"), content.get("inputs")
     if rows and isinstance(rows, list):
         rows = [row if isinstance(row, dict) else {first: row} for row in rows]
@@ -214,11 +214,11 @@ def parse(
 
 
 def predictions(outputs: Outputs, is_row: bool) -> dict[str, Any]:
-    """Return the content of an answer; a single output comes without its name.
+    """Return the content of an answer, in which a single output has no name.
 
     Raises:
-        ValueError: A number is not finite, which JSON cannot say; or the row form is wanted, and
-            the outputs differ in their number of rows.
+        ValueError: If a number is not finite, which JSON cannot express, or if the row form is
+            wanted and the outputs have different numbers of rows.
     """
     for name, array in outputs.items():
         if array.dtype.kind == "f" and not np.isfinite(array).all():
@@ -232,7 +232,7 @@ def predictions(outputs: Outputs, is_row: bool) -> dict[str, Any]:
 
 
 def to_json(content: Any) -> bytes:
-    """Write JSON of plain values, NumPy arrays, and bytes, which are texts."""
+    """Return JSON of plain values, NumPy arrays, and bytes, which are written as text."""
     return orjson.dumps(content, default=_plain, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
@@ -249,7 +249,7 @@ def _json(content: Any, status: int = 200, headers: Mapping[str, str] | None = N
 
 
 def _is_from_another_site(request: Request) -> bool:
-    """Return whether a browser sent a request for a page that this server did not serve."""
+    """Return whether a browser sent the request on behalf of a page of another site."""
     site, origin, host = (request.headers.get(n) for n in ("sec-fetch-site", "origin", "host"))
     if site is not None:
         return site not in ("same-origin", "none")
@@ -257,6 +257,6 @@ def _is_from_another_site(request: Request) -> bool:
 
 
 async def _disconnected(request: Request) -> None:
-    """Return when the client of a request has gone."""
+    """Wait until the client of a request has disconnected."""
     while (await request.receive())["type"] != "http.disconnect":
         pass

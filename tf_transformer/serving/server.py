@@ -19,30 +19,30 @@ from tf_transformer.serving.versions import Versions
 
 _ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 _LOOPBACK = ["127.0.0.1", "localhost", "[::1]"]
-_KEEP_ALIVE = 75  # seconds between two requests of a connection
+_KEEP_ALIVE = 75  # seconds that an idle connection stays open
 
 
 class LocalServer:
-    """Serves the versions of a model by HTTP, for notebooks, tests and machines without Docker.
+    """An HTTP server of a model's versions, for notebooks, tests and machines without Docker.
 
     `with LocalServer("saved_models/demo") as server:` serves from a thread while the block runs;
-    `run()` serves from the main thread until a signal comes. An object serves once.
+    `run()` serves from the main thread until a signal comes. An object can serve only once.
 
     Args:
-        path: Folder of the versions, such as `saved_models/demo`; its name is the model's.
-        host: The address to listen on. Only this machine reaches the default.
-        port: The port; 0 is any that is free.
-        limits: What requests may ask, and how long the server waits.
-        threads: The number of batches that run at a time; None is one for each core.
-        batching: Whether requests that wait for the same model run together.
+        path: Folder of the versions, such as `saved_models/demo`, named like the model.
+        host: The address to listen on. Only this machine can reach the default address.
+        port: The port to listen on; 0 for any free port.
+        limits: Limits of requests and connections, and how long the server waits.
+        threads: The number of batches that run at a time; None for one per core.
+        batching: Whether waiting requests for the same model run as one batch.
         unverified: Whether a version without a manifest may be served. Files that differ from a
             manifest are never served.
-        allowed_hosts: The names by which clients may call the server, so that no web site can reach
-            it through a browser by a name of its own. None allows the names of this machine if
+        allowed_hosts: The host names that requests may use, so that no web site can reach the
+            server through a browser by a name of its own. None allows the names of this machine if
             `host` is a loopback address, and any name otherwise.
 
     Raises:
-        InputError: When it starts: the address cannot be used, or no version can be served.
+        InputError: If, at the start, the address cannot be used or no version can be served.
     """
 
     def __init__(
@@ -83,21 +83,21 @@ class LocalServer:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Answers what has been asked, and ends."""
+        """Answer the pending requests, and stop."""
         self._server.should_exit = True
         self._thread.join()
 
     def run(self, started: Callable[[], None] = lambda: None) -> bool:
         """Serve until SIGTERM or SIGINT comes, and then until all requests are answered.
 
-        Calls `started` when the server listens. Returns whether all were answered in time.
+        Call `started` when the server listens. Return whether all requests were answered in time.
         """
         self._start()
 
         def stop(number: int, frame: Any) -> None:
             self._server.should_exit = True
 
-        # uvicorn raises the signal again at its end, for these handlers to ignore.
+        # uvicorn raises the signal again when it ends, and these handlers ignore it.
         handlers = {n: signal.signal(n, stop) for n in (signal.SIGINT, signal.SIGTERM)}
         try:
             started()
@@ -108,7 +108,7 @@ class LocalServer:
         return not self._api.cut_off
 
     def _start(self) -> None:
-        # The address first: it fails at once, and loading takes seconds.
+        # Bind the address first: this fails at once, while loading takes seconds.
         family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
         place = self._host, self._port
         try:

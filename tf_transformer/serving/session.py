@@ -1,6 +1,6 @@
 """A SavedModel in a graph session, as TensorFlow Serving loads and runs it.
 
-This file imports nothing else of the package, so that the doctor's clean process can run it too.
+This file does not import the package, so that the doctor's clean process can also run it.
 """
 
 import os
@@ -21,18 +21,18 @@ _MOST_RECORDS = 1000  # TensorFlow Serving does not load a model with more
 
 
 class SavedModelSession:
-    """One version of a model, loaded. Threads may share it.
+    """A loaded version of a model, which threads may share.
 
-    The graph's own operation restores the variables and no Python of the exporter runs, so what
-    works here works in a server. Python frees the memory with the last reference.
+    An operation of the graph restores the variables and no Python of the exporter runs, so a model
+    that works here works in a server. Python frees the memory with the last reference.
 
     Args:
         folder: A SavedModel, such as `saved_models/de_en/1`.
-        threads: Threads of one operation, and operations at a time; None is TensorFlow's choice.
-            With 1, everything runs in the thread that calls `run`.
+        threads: Number of threads of one operation, and of operations at a time; None lets
+            TensorFlow choose. With 1, everything runs in the thread that calls `run`.
 
     Attributes:
-        signatures: The `SignatureDef` of each signature, whose `inputs` and `outputs` are named.
+        signatures: The `SignatureDef` of each signature, by the name of the signature.
     """
 
     def __init__(self, folder: str | os.PathLike[str], threads: int | None = None) -> None:
@@ -58,7 +58,7 @@ class SavedModelSession:
 
     def run(self, signature: str, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """Run a signature on an array or nested lists for each input; strings are bytes."""
-        # Strings are objects, because NumPy's own would drop NULs at the end of a text.
+        # Strings are objects, because NumPy's string types drop NULs at the end of a text.
         arrays = [
             np.asarray(inputs[name], dtype=tf.as_dtype(tensor.dtype).as_numpy_dtype)
             for name, tensor in sorted(self.signatures[signature].inputs.items())
@@ -66,11 +66,11 @@ class SavedModelSession:
         return self._functions[signature](*arrays)
 
     def warm_up_requests(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yield a signature and its inputs for each record, or for each signature without records.
+        """Yield a signature and its inputs for each record; without records, for each signature.
 
         Raises:
-            ValueError: TensorFlow Serving could not replay a record, or there are too many. Damaged
-                files and records raise the errors of TensorFlow and Protocol Buffers.
+            ValueError: If TensorFlow Serving could not replay a record, or records are too many.
+                Damaged files and records raise the errors of TensorFlow and Protocol Buffers.
         """
         path = self.folder / WARM_UP
         if not path.exists():

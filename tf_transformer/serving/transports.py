@@ -1,4 +1,4 @@
-"""The client's two ways to a server: TensorFlow Serving's REST API and its gRPC API."""
+"""The client's connections to a server, by TensorFlow Serving's REST API or its gRPC API."""
 
 import json
 import random
@@ -15,12 +15,12 @@ from tf_transformer.inference.results import as_lists
 _CONNECT_SECONDS = 5.0
 _LONGEST_RETRY_AFTER = 30.0
 _LARGEST_MESSAGE = 64 << 20  # bytes of an answer by gRPC
-_MOST_ATTEMPTS = 5  # of a request by gRPC, its own limit
+_MOST_ATTEMPTS = 5  # for a request by gRPC, which allows no more
 _LONGEST_REASON = 400
 
 
 class ServingError(Exception):
-    """A server did not do what it was asked. The message is one line that names the server."""
+    """A request to a server failed. The message is one line, which names the server."""
 
     def __init__(self, where: str, reason: str) -> None:
         super().__init__(f"{where}: {' '.join(reason.split())[:_LONGEST_REASON]}")
@@ -35,11 +35,11 @@ class ServingTimeoutError(ServingError, TimeoutError):
 
 
 class OverloadedError(ServingError):
-    """The server has no capacity for the request, after all retries."""
+    """The server had no capacity for the request, even after all retries."""
 
 
 class BadRequestError(ServingError, ValueError):
-    """The server refused the request, and says why."""
+    """The server refused the request; its reason is in the message."""
 
 
 class NotFoundError(ServingError, LookupError):
@@ -50,7 +50,7 @@ class UnexpectedAnswerError(ServingError):
     """The server failed, or its answer is not one of TensorFlow Serving's."""
 
 
-# By the status of REST or the code of gRPC.
+# Classes of errors by the status of REST or the code of gRPC.
 _ERRORS: dict[int | str, type[ServingError]] = {
     **dict.fromkeys((400, 403, 413, "INVALID_ARGUMENT", "FAILED_PRECONDITION"), BadRequestError),
     **dict.fromkeys((404, "NOT_FOUND"), NotFoundError),
@@ -60,7 +60,7 @@ _ERRORS: dict[int | str, type[ServingError]] = {
 
 
 class _Retry(urllib3.Retry):
-    """urllib3's retries, but not of a late answer: the server is still at work on that."""
+    """urllib3's retries, except after a read timeout: the server is still working on the answer."""
 
     def increment(self, method=None, url=None, response=None, error=None, *others, **named):
         if isinstance(error, ReadTimeoutError):
@@ -68,13 +68,13 @@ class _Retry(urllib3.Retry):
         return super().increment(method, url, response, error, *others, **named)
 
     def get_retry_after(self, response: urllib3.BaseHTTPResponse) -> float | None:
-        # Clients that come back together would fill the queue again.
+        # Clients that came back at the same time would fill the queue again.
         seconds = super().get_retry_after(response)
         return seconds and min(seconds, _LONGEST_RETRY_AFTER) * random.uniform(1, 1.5)
 
 
 class RestServer:
-    """A model by TensorFlow Serving's REST API."""
+    """A model behind TensorFlow Serving's REST API."""
 
     def __init__(
         self, url: str, version: int | None, connections: int, timeout: float, retries: int
@@ -107,7 +107,7 @@ class RestServer:
         )
 
     def predict(self, signature: str, inputs: Mapping[str, Sequence[str]]) -> dict[str, list]:
-        # The column form, since the rows of a signature with several outputs repeat their names.
+        # Use the column form, because the row form repeats the names of several outputs.
         content = {"signature_name": signature, "inputs": inputs}
         found = self._request("POST", f"{self._path}:predict", content).get("outputs")
         # A single output, which is the translation, comes without its name.
@@ -128,7 +128,7 @@ class RestServer:
         except ReadTimeoutError:
             raise ServingTimeoutError(self.where, "no answer in time") from None
         except HTTPError as error:
-            reason = f"no connection ({getattr(error, 'reason', error)}); is a server started?"
+            reason = f"no connection ({getattr(error, 'reason', error)}); is the server running?"
             raise UnreachableError(self.where, reason) from None
         try:
             found = json.loads(answer.data)
@@ -142,9 +142,9 @@ class RestServer:
 
 
 class GrpcServer:
-    """A model by TensorFlow Serving's gRPC API, without encryption.
+    """A model behind TensorFlow Serving's gRPC API, without encryption.
 
-    Its messages are made of TensorFlow's, which are loaded here.
+    The gRPC messages need TensorFlow, so methods of this class import it.
     """
 
     def __init__(self, url: str, version: int | None, timeout: float, retries: int) -> None:
@@ -171,7 +171,7 @@ class GrpcServer:
         options = {
             "grpc.service_config": json.dumps({"methodConfig": [method]}),
             "grpc.max_receive_message_length": _LARGEST_MESSAGE,
-            "grpc.enable_http_proxy": 0,  # as by REST
+            "grpc.enable_http_proxy": 0,  # as with REST
         }
         self._channel = grpc.insecure_channel(match[1], list(options.items()))
         self._stub = PredictionServiceStub(self._channel)
@@ -190,7 +190,7 @@ class GrpcServer:
         except grpc.RpcError as error:
             code, message = error.code().name, error.details()
             kind = _ERRORS.get(code, UnexpectedAnswerError)
-            # A full server and an absent one have the same code.
+            # An overloaded server and an absent server have the same code.
             if code == "UNAVAILABLE" and "connect" in message:
                 kind = UnreachableError
             raise kind(self.where, f"{code}: {message}") from None

@@ -11,16 +11,15 @@ __all__ = ["GraphTokenizer", "SentencePieceTokenizer", "TokenizerError"]
 
 
 class GraphTokenizer(Protocol):
-    """What training and the graph of a translator need of a tokenizer.
+    """The interface of a tokenizer for training and for the graph of a translator.
 
-    With a method `subwords(ids)`, which returns a list of str, a sentence that is too long for the
-    model is split between words (those that begin with `▁`). With `id_to_string(ids)`, from int32
-    ids `(B, None)` to subwords, string `(B, None)`, both ragged, a translator has `align`.
+    One more method, `id_to_string(ids)`, is optional. It converts int32 ids `(B, None)` to
+    subwords, string `(B, None)`, both ragged. A translator has `align` only with this method.
 
     Attributes:
-        model: Identifies the tokenizer in a cache of token ids; only training needs it.
+        model: Bytes that identify the tokenizer in a cache of token ids; only for training.
         vocab_size: Number of tokens, V.
-        pad_id: Token id of padding; the same for source and target, and that of the model.
+        pad_id: Token id of padding; source, target and model must have the same.
         bos_id: Token id that begins the decoder's input.
         eos_id: Token id that ends a sentence.
         graph_resource: What a module must track for a SavedModel to hold the tokenizer's tables
@@ -38,7 +37,7 @@ class GraphTokenizer(Protocol):
         """Return the token ids of each text, without begin and end ids; only for training."""
 
     def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Convert texts, string `(B,)`, to int32 ids `(B, None)`, those of `encode`."""
+        """Convert texts, string `(B,)`, to int32 ids `(B, None)`, the same ids as `encode`."""
 
     def detokenize(self, ids: tf.RaggedTensor) -> tf.Tensor:
         """Convert int32 ids `(B, None)`, without special ids, to texts, string `(B,)`."""

@@ -1,4 +1,4 @@
-"""SentencePiece: trained by its own library, run inside the graph by TensorFlow Text."""
+"""SentencePiece, trained by its own library and run inside the graph by TensorFlow Text."""
 
 import functools
 import hashlib
@@ -35,27 +35,27 @@ class VocabularySizeError(ConfigError):
     """A vocabulary size that is too small for the characters of the training sentences.
 
     Attributes:
-        smallest: The smallest size that they allow.
+        smallest: The smallest size that the sentences allow.
     """
 
     smallest: int
 
 
 class SentencePieceTokenizer:
-    """Converts text to token ids and back (Kudo & Richardson 2018).
+    """A tokenizer that converts text to subword ids and back (Kudo & Richardson 2018).
 
-    With byte fallback no character is lost: one that is not in the vocabulary becomes bytes.
-    Two engines read the same model: the library in `encode`, `decode` and `subwords`, TensorFlow
-    Text inside the graph in `tokenize`, `detokenize` and `id_to_string`.
+    With byte fallback, no character is lost: characters outside the vocabulary become bytes.
+    Two engines read the same model: the SentencePiece library in `encode`, `decode` and `subwords`,
+    and TensorFlow Text, inside the graph, in `tokenize`, `detokenize` and `id_to_string`.
 
     Args:
-        model: A serialised SentencePiece model, which has the ids of special tokens, too.
+        model: A serialised SentencePiece model, which also defines the ids of special tokens.
 
     Attributes:
-        vocab_size: Number of subwords, V, without those at the end that no text is split into.
+        vocab_size: Number of subwords, V, without the unused ones at the end.
 
     Raises:
-        TokenizerError: If the bytes are no such model, or it lacks an id that translation needs.
+        TokenizerError: If `model` is not a valid model, or lacks an id that translation needs.
     """
 
     def __init__(self, model: bytes) -> None:
@@ -87,21 +87,21 @@ class SentencePieceTokenizer:
         character_coverage: float = 0.9995,
         user_symbols: Sequence[str] = (),
     ) -> "SentencePieceTokenizer":
-        """Trains a tokenizer.
+        """Train a tokenizer.
 
         Args:
             sentences: Training sentences, read once; of both languages for a joint vocabulary. If
-                there are more than four million, the same random sample of four million is used.
-            vocab_size: Number of subwords, the 256 bytes and 4 special ids included; fewer if the
-                sentences do not have that many different ones.
+                there are more than four million, a fixed random sample of four million is used.
+            vocab_size: Number of subwords, including 256 bytes and 4 special ids. The tokenizer has
+                fewer if the sentences do not contain that many different subwords.
             model_type: `"bpe"` or `"unigram"`.
-            character_coverage: Part of the text whose characters have subwords of their own; the
-                rare others become bytes, also in training.
-            user_symbols: Texts that are one subword wherever they stand, such as `"<BT>"`.
+            character_coverage: Fraction of the text whose characters have their own subwords; the
+                other, rare characters become bytes, also in training.
+            user_symbols: Texts that are one subword wherever they occur, such as `"<BT>"`.
 
         Raises:
-            VocabularySizeError: If the sentences have more characters.
-            ConfigError: If SentencePiece refuses, such as sentences without text.
+            VocabularySizeError: If the sentences have more characters than `vocab_size` allows.
+            ConfigError: If SentencePiece refuses its input, for example sentences without text.
         """
         _require_list(sentences)
         failed = []
@@ -139,23 +139,23 @@ class SentencePieceTokenizer:
                     minloglevel=2,
                 )
             except RuntimeError as error:
-                # The library replaces an error of the iterator by one of its own.
+                # The library replaces an error of the iterator with one of its own.
                 raise (failed or [_explained(error, vocab_size)])[0] from None
         proto = sentencepiece_model_pb2.ModelProto.FromString(model.getvalue())
-        # The rules are compiled in; their temporary file has another name each time.
+        # The model contains the compiled rules; the name of their temporary file always differs.
         proto.normalizer_spec.normalization_rule_tsv = ""
         return cls(proto.SerializeToString(deterministic=True))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "SentencePieceTokenizer":
-        """Read a `.model` file; raise a `TokenizerError` that names it if it is no such file."""
+        """Read a `.model` file; raise a `TokenizerError` that names the file if it is invalid."""
         try:
             return cls(pathlib.Path(path).read_bytes())
         except TokenizerError as error:
             raise TokenizerError(f"{path}: {error}") from None
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the model as a `.model` file, which any SentencePiece reads."""
+        """Write the model as a `.model` file, which any SentencePiece library can read."""
         pathlib.Path(path).write_bytes(self.model)
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
@@ -165,7 +165,7 @@ class SentencePieceTokenizer:
 
     def decode(self, ids: Iterable[Iterable[int]]) -> list[str]:
         """Return the texts of sequences of token ids."""
-        # One by one: given an empty list the library returns one empty text.
+        # One by one, because the library returns one empty text for an empty list.
         return [self._library.decode(list(map(int, sequence))) for sequence in ids]
 
     def subwords(self, ids: Iterable[int]) -> list[str]:
@@ -183,13 +183,13 @@ class SentencePieceTokenizer:
     def id_to_string(self, ids: tf.RaggedTensor) -> tf.RaggedTensor:
         """Convert int32 ids `(B, None)` to subwords, string `(B, None)`.
 
-        A word's first subword begins with `▁` (U+2581), and a byte is spelled, such as `<0xE2>`.
+        The first subword of a word begins with `▁` (U+2581). A byte is spelled like `<0xE2>`.
         """
         return self.graph_resource.id_to_string(ids)
 
     @functools.cached_property
     def graph_resource(self) -> tensorflow_text.SentencepieceTokenizer:
-        """TensorFlow Text's tokenizer, which a module must track to be saved."""
+        """TensorFlow Text's tokenizer, which a module must track so that a SavedModel has it."""
         # Created on first use and outside any function, so that it outlives a trace.
         with tf.init_scope():
             graph = tensorflow_text.SentencepieceTokenizer(self.model)

@@ -1,1 +1,1 @@
-"""What any `fit` can use: losses, metrics, schedules, optimizers, callbacks and strategies."""
+"""Losses, metrics, schedules, optimizers, callbacks and strategies for any `fit`."""

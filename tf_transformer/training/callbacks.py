@@ -1,4 +1,4 @@
-"""Callbacks of any `fit`: translations of validation text, and TensorBoard."""
+"""Callbacks for any `fit`: scores of translated validation text, and TensorBoard."""
 
 import os
 from collections.abc import Callable
@@ -15,17 +15,17 @@ Logs = dict[str, Any] | None
 
 
 class TranslationBleu(keras.callbacks.Callback):
-    """Translates validation sentences with the real decoder and scores them.
+    """Callback that translates validation sentences and scores the translations.
 
-    The logs get `val_bleu`, `val_chrf`, and `val_length_ratio`, the number of tokens in the
-    translations over that in the references. Put it before callbacks that read the logs.
+    It adds `val_bleu`, `val_chrf` and `val_length_ratio` (tokens in the translations over tokens in
+    the references) to the logs. Put it before callbacks that read the logs.
 
     Args:
-        translate: Translates a list of str with the weights of the model in training, such as a
-            `Translator.from_model`.
-        parallel_text: What to translate and compare with.
-        num_samples: How many translations to show.
-        show: Shows one of them.
+        translate: Function that translates a list of str with the current weights of the model,
+            such as the result of `Translator.from_model`.
+        parallel_text: Sentences to translate, and their references.
+        num_samples: Number of translations to show.
+        show: Function that shows a line.
     """
 
     def __init__(
@@ -51,10 +51,10 @@ class TranslationBleu(keras.callbacks.Callback):
 
 
 class TensorBoardLog(keras.callbacks.Callback):
-    """Writes the learning rate and all metrics for TensorBoard after each validation.
+    """Callback that writes the learning rate and all metrics for TensorBoard after each epoch.
 
     `keras.callbacks.TensorBoard` counts epochs; this callback counts updates. It needs the package
-    `tensorboard`, which shows them with `tensorboard --logdir path`.
+    `tensorboard`. Show the metrics with `tensorboard --logdir path`.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:

@@ -14,7 +14,7 @@ import tensorflow as tf
 from tf_transformer.errors import ConfigError, InputError
 
 _SECONDS_BETWEEN_CALLS = 0.5
-# Which error the other workers get depends on the moment at which one fails.
+# When a worker fails, the other workers get one of these errors, depending on the moment.
 _FAILURES = (
     tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError,
     tf.errors.DeadlineExceededError, tf.errors.FailedPreconditionError, tf.errors.InternalError,
@@ -28,7 +28,7 @@ class WorkerError(InputError):
 class Cluster(NamedTuple):
     """The workers that train together, and which of them this process is.
 
-    The `addresses` are `host:port`; the first is the chief's.
+    `addresses` have the form `host:port`; the first one is the chief's.
     """
 
     addresses: tuple[str, ...]
@@ -39,7 +39,7 @@ class Cluster(NamedTuple):
         """Return the cluster of `TF_CONFIG` or of a Slurm job step; None for a single process."""
         if os.environ.get("TF_CONFIG"):
             cluster = _of_tf_config()
-        # The shell of a job has no tasks; `srun` sets their number for each step.
+        # `srun` sets the number of tasks for each step; in the shell of the job it is not set.
         elif "SLURM_PROCID" in os.environ and "SLURM_STEP_NUM_TASKS" in os.environ:
             cluster = _of_slurm()
         else:
@@ -49,9 +49,9 @@ class Cluster(NamedTuple):
     def wait_for_workers(self, seconds: float = 45) -> None:
         """Wait until every worker of the cluster can be reached.
 
-        TensorFlow's own servers wait for an hour. So each worker listens on its address until it
-        has reached all others; then it frees the port for TensorFlow's server, which answers the
-        workers that still connect.
+        TensorFlow's own servers would wait for an hour. Instead, each worker listens on its address
+        until it has reached all others. It then frees the port for TensorFlow's server, which
+        answers the workers that still connect.
         """
         missing = [a for i, a in enumerate(self.addresses) if i != self.index]
         deadline = time.monotonic() + seconds
@@ -66,7 +66,7 @@ class Cluster(NamedTuple):
                 time.sleep(_SECONDS_BETWEEN_CALLS)
 
     def resolver(self) -> tf.distribute.cluster_resolver.ClusterResolver:
-        """Return the cluster as TensorFlow's strategies take it."""
+        """Return the cluster resolver for TensorFlow's strategies."""
         return tf.distribute.cluster_resolver.SimpleClusterResolver(
             tf.train.ClusterSpec({"worker": list(self.addresses)}),
             task_type="worker",
@@ -78,7 +78,7 @@ class Cluster(NamedTuple):
 
 @contextlib.contextmanager
 def worker_failures_named(run_dir: pathlib.Path) -> Iterator[None]:
-    """Turn TensorFlow's many errors about a failed worker into a `WorkerError` of one line."""
+    """Turn TensorFlow's various errors about a failed worker into a one-line `WorkerError`."""
     try:
         yield
     except _FAILURES as error:
@@ -111,15 +111,15 @@ def _of_tf_config() -> Cluster:
 
 def _of_slurm() -> Cluster:
     try:
-        # Slurm has chosen the GPUs of each task by CUDA_VISIBLE_DEVICES; the resolver only needs
-        # enough of them, or it omits tasks.
+        # Slurm assigns GPUs to tasks with CUDA_VISIBLE_DEVICES. The resolver only needs a number of
+        # GPUs that is large enough; otherwise it omits tasks.
         resolver = tf.distribute.cluster_resolver.SlurmClusterResolver(
             gpus_per_node=int(os.environ["SLURM_STEP_NUM_TASKS"]),
             gpus_per_task=1,
             auto_set_gpu=False,
         )
         addresses = resolver.cluster_spec().job_tasks("worker")
-        # The resolver sorts node10 before node2; Slurm numbers its tasks in the order of numbers.
+        # The resolver sorts node10 before node2; Slurm numbers its tasks in numeric order.
         return Cluster(tuple(sorted(addresses, key=_with_numbers)), resolver.get_task_info()[1])
     except (RuntimeError, ValueError) as error:
         raise ConfigError(f"Slurm's variables name no cluster: {error}.") from None

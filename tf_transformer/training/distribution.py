@@ -1,4 +1,4 @@
-"""Strategies: training on one device or many, on one machine or many."""
+"""Strategies for training on one or more devices of one or more machines."""
 
 import functools
 import json
@@ -17,16 +17,16 @@ _SEED_DISTANCE = 1_000_003
 def strategy_for(
     devices: str | None = None, cluster: Cluster | None = None
 ) -> tf.distribute.Strategy:
-    """Return the strategy to create and compile the model in.
+    """Return the strategy in whose scope the model is created and compiled.
 
     Args:
         devices: A number of GPUs (`"2"`), devices by name (`"gpu:0,gpu:1"`, `"cpu"`), or None for
             every visible GPU, or the CPU where there is no GPU.
-        cluster: Workers that have found each other (`Cluster.wait_for_workers`), or None. The
-            strategy must then be made before TensorFlow's first operation.
+        cluster: Workers that can reach each other (see `Cluster.wait_for_workers`), or None. With
+            a cluster, call this function before TensorFlow's first operation.
 
     Raises:
-        ConfigError: There is no such device; the error names the devices that exist.
+        ConfigError: A device does not exist. The error names the devices that do.
     """
     if cluster is not None:
         if devices is not None:
@@ -44,11 +44,10 @@ def strategy_for(
 
 
 class WorkersStrategy(tf.distribute.MultiWorkerMirroredStrategy):
-    """`MultiWorkerMirroredStrategy`, made to work with `fit`, and exactly.
+    """A `MultiWorkerMirroredStrategy` with which `fit` does not depend on the number of workers.
 
     Give `fit` the same global batches on every worker, in the same order. Each replica takes its
-    share of the sentences of each, which may be none, so that training does not depend on the
-    number of workers.
+    share of the sentences of each batch, which may be empty.
     """
 
     def experimental_distribute_dataset(
@@ -66,24 +65,24 @@ class WorkersStrategy(tf.distribute.MultiWorkerMirroredStrategy):
             parts = [share_of(batch, index) for index in range(first, first + replicas)]
             return functools.reduce(tf.data.Dataset.concatenate, parts)
 
-        # TensorFlow would split every batch of a worker again, and lose sentences if it is uneven.
+        # TensorFlow would split each worker's batches again, and lose sentences of uneven batches.
         shared = dataset.flat_map(batches_of_replicas).prefetch(2 * replicas)
         return self.distribute_datasets_from_function(lambda _: shared, options)
 
     def reduce(self, reduce_op: Any, value: Any, axis: int | None) -> Any:
-        """Reduces as the parent class, but Keras asks for the mean of scalars over axis 0."""
+        """Reduce like the parent class, but ignore axis 0 of scalars, for which Keras asks."""
         if axis == 0 and self.experimental_local_results(value)[0].shape.rank == 0:
             axis = None
         return super().reduce(reduce_op, value, axis)
 
 
 class Workers:
-    """The processes that train together; one process where training is on one machine.
+    """The processes that train together; a single process if training is on one machine.
 
     Attributes:
         strategy: The strategy of this process.
-        index: The number of this process among them; 0 is the chief, which alone writes.
-        count: How many workers there are.
+        index: The number of this process; 0 is the chief, the only one that writes.
+        count: Number of workers.
     """
 
     def __init__(self, strategy: tf.distribute.Strategy) -> None:
@@ -107,7 +106,7 @@ class Workers:
         return self.index == 0
 
     def all_reduce_max(self, number: int) -> int:
-        """Return the largest of the numbers, 0 or more, with which all workers call this."""
+        """Return the largest number (0 or more) of all workers; every worker must call this."""
         if self.count == 1:
             return int(number)
         numbers = [0] * self.count
@@ -115,14 +114,14 @@ class Workers:
         return max(self._all_reduce_sum(numbers))
 
     def broadcast(self, content: bytes) -> bytes:
-        """Return the content with which the chief calls this; all workers must call it."""
+        """Return the content that the chief passes; every worker must call this."""
         if self.count == 1:
             return content
         [size] = self._all_reduce_sum([len(content) if self.is_chief else 0])
         return bytes(self._all_reduce_sum(list(content) if self.is_chief else [0] * size))
 
     def require_same(self, settings: Mapping[str, Any]) -> None:
-        """Raise a `WorkerError` where a worker's settings, plain values, are not the chief's."""
+        """Raise a `WorkerError` if this worker's settings, JSON values, differ from the chief's."""
         of_chief = json.loads(self.broadcast(json.dumps(settings).encode()))
         different = [
             f"{name} is {of_chief.get(name)} on the chief and {value} here"
@@ -143,7 +142,7 @@ class Workers:
 def sum_over_replicas(value: Any) -> Any:
     """Return the sum over all replicas of a float tensor, or of each tensor in a list.
 
-    Outside of `strategy.run` it returns the value itself.
+    Outside of `strategy.run`, the value itself is returned.
     """
     replica = tf.distribute.get_replica_context()  # None while Keras computes shapes only
     if replica is None or replica.num_replicas_in_sync == 1:
@@ -152,16 +151,16 @@ def sum_over_replicas(value: Any) -> Any:
 
 
 def seeds_of(model: keras.Model) -> list[keras.Variable]:
-    """Return the variables that hold the states of a model's random numbers."""
+    """Return the variables that hold the states of a model's random generators."""
     return [v for v in model.variables if v.path.endswith("seed_generator_state")]
 
 
 def separate_seeds(model: keras.Model) -> None:
     """Give each replica its own dropout masks.
 
-    Keras gives all replicas one seed, so that row i of each replica loses the same activations
-    (Keras 3.15.1). The first replica keeps its seeds, which a checkpoint holds: call this once,
-    after a checkpoint is restored, with a model that was created in the scope of a strategy.
+    Keras gives all replicas the same seed, so row i of every replica loses the same activations
+    (Keras 3.15.1). The first replica keeps its seeds, which are saved in checkpoints. Call this
+    once, after a checkpoint is restored, with a model created in the scope of a strategy.
     """
     seeds = [variable.value for variable in seeds_of(model)]
 
@@ -176,8 +175,8 @@ def separate_seeds(model: keras.Model) -> None:
 
 
 def _chosen(wanted: str, devices: list) -> list:
-    """Return the devices that a user names, of those that exist."""
-    # `gpu:0` for `/physical_device:GPU:0` and for `/device:GPU:0`.
+    """Return the existing devices that a user names."""
+    # `/physical_device:GPU:0` and `/device:GPU:0` both become `gpu:0`.
     names = {":".join(device.name.split(":")[-2:]).lower(): device for device in devices}
     if wanted.isdecimal():
         gpus = [name for name in names if name.startswith("gpu:")]

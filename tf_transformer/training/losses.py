@@ -14,12 +14,12 @@ class SmoothedCrossEntropy(keras.losses.Loss):
 
     Each replica of a `tf.distribute` strategy returns its share: the sum over its own tokens,
     divided by the number of tokens on all replicas. Keras adds up the gradients of the replicas, so
-    that the update is that of one mean over all tokens, however uneven the replicas are. For that
-    reason there is no `reduction`. The loss is always float32.
+    every token has the same weight in the update, even if some replicas have more tokens. For this
+    reason there is no argument `reduction`. The loss is always float32.
 
     Args:
         label_smoothing: In [0, 1); 0 is plain cross-entropy.
-        pad_id: The id of padding; labels that are padding are ignored.
+        pad_id: The id of padding. Labels with this id are ignored.
         from_statistics: Whether the model returns token statistics of the labels (see
             `Transformer`) instead of logits.
         name: Name of the loss.
@@ -32,10 +32,10 @@ class SmoothedCrossEntropy(keras.losses.Loss):
             as Keras' own losses divide by the number of samples.
 
     Returns:
-        float32 scalar; 0 for a batch of padding alone.
+        float32 scalar; 0 if all labels are padding.
 
     Raises:
-        ValueError: `label_smoothing` is not in [0, 1), or shapes do not fit each other.
+        ValueError: `label_smoothing` is not in [0, 1), or the shapes do not match.
     """
 
     def __init__(
@@ -53,13 +53,13 @@ class SmoothedCrossEntropy(keras.losses.Loss):
         self.from_statistics = from_statistics
 
     def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
-        """Compute the loss; Keras' reductions count padding and average the replicas' means."""
+        """Compute the loss; Keras' own reductions count padding and average over replicas."""
         losses = self.call(y_true, y_pred)
         if sample_weight is not None:
             losses = losses * token_weights(sample_weight, losses)
         is_token = ops.not_equal(ops.cast(y_true, "int32"), self.pad_id)
         num_tokens = ops.sum(ops.cast(is_token, "float32"))
-        if keras.backend.backend() == "tensorflow":  # others see the global batch
+        if keras.backend.backend() == "tensorflow":  # other backends see the global batch
             from tf_transformer.training.distribution import sum_over_replicas
 
             num_tokens = sum_over_replicas(num_tokens)
@@ -81,21 +81,21 @@ def token_weights(sample_weight: Any, labels: Any) -> Any:
     weights = ops.cast(sample_weight, "float32")
     if len(weights.shape) == 1:
         weights = weights[:, None]
-    # A product would broadcast the labels, too.
+    # Unlike a product, this never broadcasts the labels as well.
     return ops.broadcast_to(weights, ops.shape(labels))
 
 
 def statistics_of(labels: Any, y_pred: Any, pad_id: int, from_statistics: bool) -> Any:
-    """Return the token statistics `(B, T, 3)` of what a model returned.
+    """Return the token statistics `(B, T, 3)` of the output of a model.
 
     Raises:
         ValueError: The model returned logits with `from_statistics` or token statistics without it,
-            or the shapes differ, such as those of time-major logits.
+            or the shapes do not match, for example because the logits are time-major.
     """
     sizes = zip(labels.shape, y_pred.shape[:-1], strict=False)
     if any(None not in pair and len({*pair}) == 2 for pair in sizes):
         raise ValueError(f"labels {tuple(labels.shape)} do not fit {tuple(y_pred.shape)}.")
-    # A vocabulary has more than three tokens: padding, begin, end and the words.
+    # Logits have more than three columns: padding, begin, end and the words.
     if (y_pred.shape[-1] == 3) != from_statistics:
         raise ValueError(
             f"from_statistics={from_statistics}, but the model returned a tensor of shape "
@@ -120,5 +120,5 @@ def smoothed_cross_entropy(statistics: Any, label_smoothing: float) -> Any:
         float32 tensor `(B, T)`, 0 at padding.
     """
     if not label_smoothing:
-        return -statistics[..., 0]  # the others may have probability 0, and an infinite logarithm
+        return -statistics[..., 0]  # 0 times the other tokens' mean is NaN if that is infinite
     return (label_smoothing - 1.0) * statistics[..., 0] - label_smoothing * statistics[..., 1]

@@ -1,4 +1,4 @@
-"""Metrics over real tokens: weighted means, so that batches and replicas add up."""
+"""Metrics over real tokens: weighted means, whose sums add up over batches and replicas."""
 
 from typing import Any, ClassVar
 
@@ -11,14 +11,14 @@ from tf_transformer.training.losses import smoothed_cross_entropy, statistics_of
 class _TokenMean(keras.metrics.Mean):
     """The mean over all real tokens seen since the last reset.
 
-    Subclasses say in `token_values(statistics)` what is averaged, a tensor `(B, T)`. In
-    `weighted_metrics` the mean is weighted by `sample_weight`, `(B,)` or `(B, T)`.
+    Subclasses compute the tensor `(B, T)` to average in `token_values(statistics)`. As one of the
+    `weighted_metrics`, the mean is weighted by `sample_weight`, `(B,)` or `(B, T)`.
 
     Args:
-        pad_id: The id of padding; labels that are padding are ignored.
+        pad_id: The id of padding. Labels with this id are ignored.
         from_statistics: Whether the model returns token statistics of the labels (see
             `Transformer`) instead of logits.
-        name: Name of the metric; None for that of its class.
+        name: Name of the metric; None for the `default_name` of its class.
 
     Call arguments (`update_state`): labels `(B, T)`, logits `(B, T, V)` or token statistics
     `(B, T, 3)`. Returns: float64 scalar, float32 on JAX and PyTorch.
@@ -30,15 +30,15 @@ class _TokenMean(keras.metrics.Mean):
     def __init__(
         self, pad_id: int = 0, from_statistics: bool = False, *, name: str | None = None
     ) -> None:
-        # Sums of 16 million tokens leave no digits of float32 for those of a batch. Other backends
-        # may have no float64.
+        # Beyond about 16 million, float32 is too coarse for sums over tokens. Other backends may
+        # have no float64.
         dtype = "float64" if keras.backend.backend() == "tensorflow" else "float32"
         super().__init__(name=name or self.default_name, dtype=dtype)
         self._direction = self.direction
         self.pad_id, self.from_statistics = pad_id, from_statistics
 
     def token_values(self, statistics: Any) -> Any:
-        """Compute what is averaged, `(B, T)`, from token statistics `(B, T, 3)`."""
+        """Compute the values to average, `(B, T)`, from token statistics `(B, T, 3)`."""
         raise NotImplementedError
 
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
@@ -47,7 +47,7 @@ class _TokenMean(keras.metrics.Mean):
         if sample_weight is not None:
             weights = weights * token_weights(sample_weight, labels)
         values = self.token_values(statistics_of(labels, y_pred, self.pad_id, self.from_statistics))
-        # Flat, because Keras averages over all axes but the first, whatever their sizes.
+        # Flat, because Keras would average each row first, and count rows of all lengths alike.
         super().update_state(ops.reshape(values, (-1,)), ops.reshape(weights, (-1,)))
 
     def get_config(self) -> dict[str, Any]:
@@ -56,12 +56,12 @@ class _TokenMean(keras.metrics.Mean):
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class TokenLoss(_TokenMean):
-    """The mean of `SmoothedCrossEntropy` over all tokens, as a loss should be reported.
+    """The mean of `SmoothedCrossEntropy` over all tokens since the last reset.
 
-    Keras reports the mean of the batches' losses, weighted by their numbers of sentences. A metric
-    of the name `loss` in `compile` takes its place.
+    Keras itself reports the mean of the batches' losses, weighted by their numbers of sentences. A
+    metric with the name `loss` in `compile` replaces that mean.
 
-    Its arguments are those of the loss.
+    The arguments are those of `SmoothedCrossEntropy`.
     """
 
     default_name = "loss"
@@ -86,7 +86,7 @@ class TokenLoss(_TokenMean):
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class TokenAccuracy(_TokenMean):
-    """The fraction of real tokens that have the highest logit; a tie counts as right."""
+    """The fraction of real tokens whose label has the highest logit; a tie counts as correct."""
 
     default_name = "accuracy"
     direction = "up"

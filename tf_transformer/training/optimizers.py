@@ -13,17 +13,17 @@ from tf_transformer.training.distribution import sum_over_replicas
 class Adam(keras.optimizers.Adam):
     """Keras' Adam with the paper's defaults (Vaswani et al. 2017, 5.3), clipping over all replicas.
 
-    Keras clips the gradient of each replica before it adds them up (Keras 3.15.1), so there is
-    neither `clipnorm` nor `clipvalue`.
+    Keras clips the gradients of each replica before it adds them up (Keras 3.15.1). The arguments
+    `clipnorm` and `clipvalue` are therefore left out.
 
     Args:
         learning_rate: A float or a schedule.
         beta_1: Decay of the first moment (Kingma and Ba 2015).
         beta_2: Decay of the second moment.
-        epsilon: As in Adam.
+        epsilon: Constant added to the denominator of the update.
         weight_decay: Decoupled weight decay (Loshchilov and Hutter 2019), or None.
-        global_clipnorm: Limit of the norm of all gradients together, those of all replicas added
-            up; None for no limit (Pascanu et al. 2013, section 3.2).
+        global_clipnorm: Limit of the global norm of the gradients, summed over all replicas; None
+            for no limit (Pascanu et al. 2013, section 3.2).
         name: Name of the optimizer.
     """
 
@@ -44,7 +44,7 @@ class Adam(keras.optimizers.Adam):
         self.clip_norm = global_clipnorm  # not Keras' `global_clipnorm`, which would clip as well
 
     def apply(self, grads: list, trainable_variables: list[keras.Variable] | None = None) -> None:
-        """Clips the gradients of all replicas together, and updates."""
+        """Clip the gradients by their global norm over all replicas, and update the variables."""
         if self.clip_norm is not None:
             grads = [g if g is None else tf.convert_to_tensor(g) for g in grads]
             known = [g for g in grads if g is not None]
@@ -52,15 +52,15 @@ class Adam(keras.optimizers.Adam):
             scale = self.clip_norm / tf.maximum(norm, self.clip_norm)
             grads = [g if g is None else g * tf.cast(scale, g.dtype) for g in grads]
         if trainable_variables is not None:
-            self.build(list(trainable_variables))  # not in the block below, for XLA
-        # Keras runs a step for the end of data of unknown size; it has no gradient, and without one
-        # nothing may be counted or decay. Waiting for all of them would keep all in memory.
+            self.build(list(trainable_variables))  # outside the block below, for XLA
+        # At the end of data of unknown size, Keras runs a step without gradients, which must not
+        # count or decay. Waiting for one gradient is enough; all would have to stay in memory.
         with tf.control_dependencies([g for g in grads if g is not None][-1:]):
             super().apply(grads, trainable_variables)
 
     def update_step(self, gradient: Any, variable: keras.Variable, learning_rate: Any) -> None:
-        # Keras would square the rows of an embedding's gradient one by one, and then add up those
-        # of the same token (Keras 3.15.1); here the rows of all replicas are together.
+        # Keras would square the rows of an embedding's gradient before it adds up those of the same
+        # token (Keras 3.15.1). The tensor adds them up first, with the rows of all replicas.
         super().update_step(tf.convert_to_tensor(gradient), variable, learning_rate)
 
     def get_config(self) -> dict[str, Any]:
@@ -73,8 +73,8 @@ class Adam(keras.optimizers.Adam):
 class LossScaleOptimizer(keras.optimizers.LossScaleOptimizer):
     """Keras' loss scaling for float16, where an overflow on any replica drops the whole update.
 
-    Keras only looks at the first replica of each process (Keras 3.15.1): an overflow on another one
-    makes all weights infinite, and workers wait for each other.
+    Keras only checks the first replica of each process (Keras 3.15.1). An overflow on another one
+    would make all weights infinite, and workers would wait for each other.
     """
 
     def check_finite(self, grads: list) -> Any:
@@ -85,18 +85,18 @@ class LossScaleOptimizer(keras.optimizers.LossScaleOptimizer):
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class GradientAccumulation(keras.optimizers.Optimizer):
-    """An optimizer that gives another one the mean of the gradients of several batches.
+    """An optimizer that passes the mean gradients of several batches to another optimizer.
 
     Keras' own `gradient_accumulation_steps` fails under `MirroredStrategy`, and counts batches
     instead of updates for a learning-rate schedule (Keras 3.15.1).
 
-    The mean over batches is the mean over all of their tokens where the batches have the weights
-    of `TokenBatches.dataset(accumulation=steps)`.
+    The mean over batches is the mean over all of their tokens if the batches have the weights of
+    `TokenBatches.dataset(accumulation=steps)`.
 
     Args:
-        inner_optimizer: Makes the updates. `iterations`, `learning_rate` and the scale of the loss
-            are its own, which count updates.
-        steps: Batches in one update.
+        inner_optimizer: The optimizer that makes the updates. It provides `iterations`, which are
+            updates, `learning_rate` and the scale of the loss.
+        steps: Number of batches in one update.
         name: Name of the optimizer.
     """
 
@@ -111,7 +111,7 @@ class GradientAccumulation(keras.optimizers.Optimizer):
         self._sums: list[keras.Variable] = []
 
     def build(self, variables: list[keras.Variable]) -> None:
-        """Make the sums of the gradients and the variables of the inner optimizer."""
+        """Create the gradient sums and the variables of the inner optimizer."""
         if self.built:
             return
         self._sums = self.add_optimizer_variables(variables, "gradient_sum")
@@ -141,13 +141,13 @@ class GradientAccumulation(keras.optimizers.Optimizer):
         self.inner_optimizer.finalize_variable_values(var_list)
 
     def apply(self, grads: list, trainable_variables: list[keras.Variable] | None = None) -> None:
-        """Add the gradients up, and make the update after those of the last batch."""
+        """Add up the gradients, and make the update after the last of `steps` batches."""
         replica = tf.distribute.get_replica_context()
         if not self.built:
 
             def build(strategy):
-                # Outside of the replicas, each of which would create variables of its own, and of
-                # the function that is traced.
+                # Outside of the replicas, each of which would create its own variables, and outside
+                # of the traced function.
                 with tf.init_scope(), strategy.scope():
                     self.build(trainable_variables)
 
@@ -159,13 +159,13 @@ class GradientAccumulation(keras.optimizers.Optimizer):
         sums = [self._sums[self._get_variable_index(v)].value for v in variables]
 
         def accumulate(strategy, grads):
-            # Each replica has sums of its own; the inner optimizer adds up those of all replicas.
+            # Each replica has its own sums; the inner optimizer adds up the sums of all replicas.
             for total, gradient in zip(sums, grads, strict=True):
                 strategy.extended.update(
                     total, lambda t, g: t.assign_add(tf.cast(g, t.dtype)), args=(gradient,),
                     group=False,
                 )  # fmt: skip
-            # Not in the step that Keras runs for the end of data of unknown size: see `Adam`.
+            # The step that Keras runs at the end of data must not count; see `Adam.apply`.
             of_replicas = [strategy.experimental_local_results(gradient) for gradient in grads]
             with tf.control_dependencies(tf.nest.flatten(of_replicas)):
                 self._iterations.assign_add(1)
@@ -185,8 +185,8 @@ class GradientAccumulation(keras.optimizers.Optimizer):
             means = [total / tf.cast(self.steps, total.dtype) for total in sums]
             self.inner_optimizer.apply(means, variables)
 
-        # A branch may hold the inner optimizer's all-reduce only if it is taken outside of the
-        # replicas.
+        # A `tf.cond` may contain the inner optimizer's all-reduce only outside of the replicas,
+        # so `accumulate` runs in the cross-replica context.
         replica.merge_call(accumulate, args=(grads,))
 
     def get_config(self) -> dict[str, Any]:
@@ -200,7 +200,7 @@ class GradientAccumulation(keras.optimizers.Optimizer):
 
 
 def step_of(model: keras.Model) -> int:
-    """Return the number of updates that were made to a model."""
+    """Return the number of updates of a model so far."""
     return int(model.optimizer.iterations.numpy())
 
 

@@ -10,15 +10,15 @@ from keras import ops
 class TrapezoidSchedule(keras.optimizers.schedules.LearningRateSchedule):
     """Linear warm-up, a constant rate, and linear decay that is zero after the last update.
 
-    Also known as warm-up, stable, decay. With a known end it beats schedules that decay with the
-    step alone (Zhai et al. 2022, section 3.5; Hägele et al. 2024; Defazio et al. 2023 on decay
-    that is linear all the way, `decay_fraction=1`).
+    Also known as warmup-stable-decay. If the end is known, it beats schedules that depend on the
+    step alone (Zhai et al. 2022, section 3.5; Hägele et al. 2024; for linear decay over the whole
+    training, `decay_fraction=1`, Defazio et al. 2023).
 
     Args:
         peak: The constant rate.
-        total_steps: Updates of the whole training.
+        total_steps: Number of updates in the whole training.
         warmup_steps: Updates until the peak.
-        decay_fraction: The part of training in which the rate decays, up to 1.
+        decay_fraction: The last fraction of training, in which the rate decays; at most 1.
     """
 
     def __init__(
@@ -30,7 +30,7 @@ class TrapezoidSchedule(keras.optimizers.schedules.LearningRateSchedule):
         self.total_steps = total_steps
 
     def __call__(self, step: Any) -> Any:
-        """Compute the learning rate of the update after `step` others, a float32 scalar."""
+        """Return the learning rate of the update after `step` earlier ones, a float32 scalar."""
         step = ops.cast(step, "float32")
         warm = (step + 1.0) / self.warmup_steps
         left = ops.maximum(1.0 - self._done(step), 0.0) / self.decay_fraction
@@ -47,15 +47,15 @@ class TrapezoidSchedule(keras.optimizers.schedules.LearningRateSchedule):
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class TimedTrapezoidSchedule(TrapezoidSchedule):
-    """`TrapezoidSchedule` for training that ends by the clock, at an update not known before.
+    """A `TrapezoidSchedule` for training that ends after a given time.
 
-    The arguments are those of `TrapezoidSchedule`; the decay is a fraction of the time.
+    The arguments are those of `TrapezoidSchedule` without `total_steps`; the decay is by time.
 
     Attributes:
-        peak: A variable, since the recipe chooses it by the speed of training.
+        peak: A variable, because the recipe sets it after measuring the speed of training.
         warmup_steps: A variable, for the same reason.
-        time_spent: The fraction of the time that is spent, a scalar variable that `Limit` sets
-            before each update.
+        time_spent: The fraction of the time that has passed, a scalar variable. The callback
+            `Limit` sets it before each update.
     """
 
     def __init__(self, peak: float, warmup_steps: int, decay_fraction: float = 0.4) -> None:
@@ -82,7 +82,7 @@ class NoamSchedule(keras.optimizers.schedules.LearningRateSchedule):
     `factor / sqrt(d_model * warmup_steps)`.
 
     Args:
-        d_model: D of the model.
+        d_model: Width of the model.
         warmup_steps: Updates until the peak.
         factor: Scale of the whole schedule.
     """
@@ -92,7 +92,7 @@ class NoamSchedule(keras.optimizers.schedules.LearningRateSchedule):
         self.d_model, self.warmup_steps, self.factor = d_model, warmup_steps, factor
 
     def __call__(self, step: Any) -> Any:
-        """Compute the learning rate of the update after `step` others, a float32 scalar."""
+        """Return the learning rate of the update after `step` earlier ones, a float32 scalar."""
         # Keras counts from 0, the paper from 1: with step 0 the first update would do nothing.
         step = ops.cast(step, "float32") + 1.0
         scale = self.factor * self.d_model**-0.5

@@ -1,7 +1,7 @@
-"""A callback that stops `fit` when a signal comes.
+"""A callback that stops `fit` after Ctrl-C or SIGTERM.
 
-All workers must stop at the same update, or one waits forever for the others: the callback takes
-`Workers.all_reduce_max`.
+All workers must stop at the same update; otherwise some would wait forever for the others. The
+callback therefore takes `Workers.all_reduce_max`.
 """
 
 import signal
@@ -17,19 +17,19 @@ Logs = dict[str, Any] | None
 
 
 class Terminated(Exception):  # noqa: N818, a request, not an error
-    """SIGTERM came, and training has stopped between two updates."""
+    """Training has stopped between two updates because of SIGTERM."""
 
 
 class StopOnSignal(keras.callbacks.Callback):
-    """Stops training after the current update when Ctrl-C or SIGTERM comes in a `with` block.
+    """Callback that stops after the current update on Ctrl-C or SIGTERM in its `with` block.
 
-    After Ctrl-C `fit` ends with a validation. SIGTERM, which is sent before a machine is preempted,
-    leaves no time for one that is not due anyway: `fit` raises `Terminated`, and its caller saves a
-    checkpoint. A second signal of either kind is handled as before the block, which ends the
-    process. Put the callback after the one that saves.
+    After Ctrl-C, `fit` ends with a validation. SIGTERM, sent before a machine is preempted,
+    leaves time only for a validation that is due. Otherwise `fit` raises `Terminated`, and its
+    caller saves a checkpoint. A second signal of either kind is handled as before the block, which
+    ends the process. Put the callback after the one that saves.
 
     Args:
-        all_reduce_max: See above; a signal to one worker stops all.
+        all_reduce_max: `Workers.all_reduce_max`, so that a signal to one worker stops all workers.
 
     Attributes:
         signal: The number of the signal that came, or 0.
@@ -67,6 +67,6 @@ class StopOnSignal(keras.callbacks.Callback):
 
     def _stop(self, number: int, frame: Any) -> None:
         and_then = " and a validation" if number == signal.SIGINT else ""
-        print(f"\nStopping after this step{and_then}; once more to stop at once.", file=sys.stderr)
+        print(f"\nStopping after this step{and_then}; repeat to stop at once.", file=sys.stderr)
         self._received = number
         self.__exit__()

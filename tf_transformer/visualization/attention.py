@@ -18,7 +18,7 @@ def plot_attention(
     Args:
         weights: float `(T, S)`, from 0 to 1; NaN is hatched.
         queries: The T tokens that attend.
-        keys: The S tokens attended to; None for the same tokens.
+        keys: The S tokens that are attended to. None means the queries.
     """
     tokens = queries, queries if keys is None else keys
     return _draw([[weights]], tokens, ("query", "key"), title, [""])[0]
@@ -36,7 +36,7 @@ def plot_heads(
     Args:
         weights: float `(layers, H, T, S)`, or a list of each layer's `(H, T, S)`.
         queries, keys, title: See `plot_attention`.
-        largest: The weight that is black.
+        largest: The weight that is drawn in black.
     """
     tokens = queries, queries if keys is None else keys
     heads = [f"head {head}" for head in range(len(weights[0]))]
@@ -50,13 +50,13 @@ def plot_heads(
 def plot_alignment(
     weights: Any, source: Sequence[str], target: Sequence[str], title: str = ""
 ) -> Figure:
-    """Plot how much each target token attends to each source token, the largest in a frame.
+    """Plot how much each target token attends to each source token, its largest weight framed.
 
-    `Translator.align` returns such weights; compare figure 3 of Bahdanau et al. (2015).
+    `Translator.align` returns the weights; compare figure 3 of Bahdanau et al. (2015).
 
     Args:
         weights: float `(T, S)`, from 0 to 1; NaN is hatched.
-        source, target: The S subwords of the source, and the T of the target.
+        source, target: The S subwords of the source, and the T subwords of the target.
     """
     return plot_alignments({"": weights}, source, target, title)
 
@@ -77,7 +77,7 @@ def plot_alignments(
 
 
 def _draw(grid, tokens, names, title, column_titles, largest=1.0, cell=0.3):
-    """Draws a grid of attention weights with its scale; returns the figure and its panels."""
+    """Draw a grid of attention weights with its scale; return the figure and its panels."""
     grid = np.stack([[np.asarray(matrix, "float64") for matrix in row] for row in grid])
     if ((grid < 0) | (grid > 1.02)).any():  # bfloat16 rounds
         raise ValueError("attention weights must be from 0 to 1, as the softmax returns them.")

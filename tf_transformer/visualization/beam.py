@@ -10,14 +10,14 @@ from matplotlib.lines import Line2D
 
 from tf_transformer.visualization.figure import new_figure, spell, text_style, width
 
-_LEVEL = 0.7  # the part of an edge that is level, for its token
+_LEVEL = 0.7  # the horizontal part of an edge, on which its token stands
 
 
 class BeamHypothesis(NamedTuple):
-    """A path from the root of the tree; its last token is the end token if it is finished.
+    """A path from the root of the tree; a finished hypothesis has the end token last.
 
-    A hypothesis that is not finished was pruned. The best one has the highest `score`, which is the
-    sum of `log_probs` where it is None.
+    A hypothesis that is not finished was pruned. The best finished one has the highest `score`,
+    where None means the sum of `log_probs`.
     """
 
     tokens: Sequence[str]
@@ -27,7 +27,7 @@ class BeamHypothesis(NamedTuple):
 
 
 class _Kind(NamedTuple):
-    """How a hypothesis is drawn: the path to its end, and the marker there."""
+    """The style of a hypothesis: the line of its path and the marker at its end."""
 
     name: str
     colour: str
@@ -47,10 +47,10 @@ _Prefix = tuple[str, ...]  # the tokens from the root to a node of the tree
 def plot_beam(hypotheses: Sequence[BeamHypothesis], title: str = "") -> Figure:
     """Plot hypotheses as a tree that grows to the right, the more probable child above.
 
-    A token stands on its edge, and below it the sum of the log-probabilities from the root.
+    Each edge has its token above it and the sum of the log-probabilities from the root below it.
     Finished hypotheses end in a square, pruned ones in a cross on a dashed edge, and the finished
-    one of the highest score in a star. Hypotheses share the path of the tokens that they begin with
-    alike.
+    one with the highest score in a star. Hypotheses that begin with the same tokens share the path
+    of these tokens.
     """
     totals: dict[_Prefix, float] = {(): 0.0}
     kinds: dict[_Prefix, _Kind] = {(): _PRUNED}
@@ -59,7 +59,7 @@ def plot_beam(hypotheses: Sequence[BeamHypothesis], title: str = "") -> Figure:
     best = max(
         finished, key=lambda h: sum(h.log_probs) if h.score is None else h.score, default=None
     )
-    # The best hypothesis comes last, and the pruned ones first: a shared path is drawn as the last.
+    # Pruned hypotheses come first and the best comes last: the last one styles a shared path.
     for hypothesis in sorted(hypotheses, key=lambda other: (other is best, other.finished)):
         kind = _BEST if hypothesis is best else _FINISHED if hypothesis.finished else _PRUNED
         prefix = ()
@@ -73,7 +73,7 @@ def plot_beam(hypotheses: Sequence[BeamHypothesis], title: str = "") -> Figure:
     depth = max(map(len, totals))
     letters = 1 + max((width(spell(prefix[-1])) for prefix in totals if prefix), default=0)
     step, line = min(0.4 + 0.09 * letters, 26.0 / max(depth, 1)), min(0.45, 24.0 / num_leaves)
-    # The letters of a line and of an edge must fit.
+    # Letters must fit the height of a line and the length of an edge.
     font = float(np.clip(72 * min(0.35 * line, _LEVEL * step / (0.65 * letters)), 4, 9))
     figure = new_figure(max(step * depth, 2.0) + 1.0, max(line * num_leaves, 0.6) + 1.4, title)
     axes = figure.subplots()
@@ -104,12 +104,12 @@ def plot_beam(hypotheses: Sequence[BeamHypothesis], title: str = "") -> Figure:
 
 
 def _heights(totals: dict[_Prefix, float]) -> tuple[dict[_Prefix, float], int]:
-    """Return the height of each node, the best leaf at 0, and the number of leaves."""
+    """Return the height of each node, with the top leaf at 0, and the number of leaves."""
     children = defaultdict(list)
     for prefix in totals:
         if prefix:
             children[prefix[:-1]].append(prefix)
-    # Among siblings the order of totals is that of log-probabilities.
+    # Siblings share a prefix, so totals sort them as log-probabilities do.
     paths = {
         prefix: [(-totals[prefix[:end]], prefix[:end]) for end in range(1, len(prefix) + 1)]
         for prefix in totals

@@ -1,4 +1,4 @@
-"""Curves: the log of a run, learning rates, and BLEU by the length of a sentence."""
+"""Plots of the logs of runs, of learning rates, and of BLEU by the length of sentences."""
 
 from collections.abc import Mapping, Sequence
 
@@ -18,7 +18,7 @@ _PANELS = {
     "Validation perplexity": {"val_perplexity": "-"},
     "Learning rate": {"learning_rate": "-"},
 }
-_FEW = 40  # points, which get markers
+_FEW = 40  # curves of fewer points have markers
 
 
 def plot_history(logs: Sequence[tuple[str, Sequence[Mapping[str, float]]]]) -> Figure:
@@ -63,7 +63,7 @@ def plot_schedules(curves: Mapping[str, Sequence[float]]) -> Figure:
     """Plot learning rates over the steps of training.
 
     Args:
-        curves: Labels, and the learning rates of each at steps 1, 2, ….
+        curves: Labels, and the learning rates for each label at steps 1, 2, ….
     """
     axes = _plot_curves(curves)
     axes.set(xlabel="step", ylabel="learning rate")
@@ -75,11 +75,11 @@ def plot_schedules(curves: Mapping[str, Sequence[float]]) -> Figure:
 def plot_bleu_by_length(
     lengths: Sequence[str], curves: Mapping[str, Sequence[float]], sentences: Sequence[int]
 ) -> Figure:
-    """Plot the BLEU of systems by source length, as figure 2 of Bahdanau et al. (2015).
+    """Plot the BLEU of systems by source length, as in figure 2 of Bahdanau et al. (2015).
 
     Args:
         lengths: Names of N groups of sentences, such as "1–10", shortest first.
-        curves: Labels of the systems, and the BLEU of each group; NaN is a gap.
+        curves: Labels of the systems, and the BLEU of each on every group; NaN is a gap.
         sentences: The number of sentences in each group.
     """
     axes = _plot_curves(curves)
@@ -90,7 +90,7 @@ def plot_bleu_by_length(
 
 
 def _plot_curves(curves: Mapping[str, Sequence[float]]) -> Axes:
-    """Plot curves over 1, 2, …, which colours, line styles and markers tell apart."""
+    """Plot curves over 1, 2, … with different colours, line styles and markers."""
     axes = new_figure(8.0, 4.5).subplots()
     # The lightest third of the colours would be hard to see on white.
     shades = matplotlib.colormaps["viridis"](np.linspace(0.0, 0.7, len(curves)))

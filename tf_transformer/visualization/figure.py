@@ -1,4 +1,4 @@
-"""Figures without pyplot, and so without windows and global state; their texts and files."""
+"""Figures, their texts and their files, without the windows and global state of pyplot."""
 
 import functools
 import os
@@ -35,7 +35,7 @@ def new_figure(width: float, height: float, title: str = "") -> Figure:
 
 
 def save_figure(figure: Figure, output: str | os.PathLike[str]) -> None:
-    """Write a figure into a file, whose suffix says the format, and make its folder."""
+    """Write a figure to a file in the format of its suffix, making its folder if needed."""
     output = pathlib.Path(output)
     output.parent.mkdir(parents=True, exist_ok=True)
     # 'tight', because constrained layout is inexact for square cells and would clip labels.
@@ -51,7 +51,7 @@ def require_picture(output: str) -> None:
 
 @functools.cache
 def text_style() -> dict[str, Any]:
-    """Return what draws any text: fonts of many scripts, and a `$` that begins no formula."""
+    """Return properties to draw any text: fonts of many scripts, and no formulas after `$`."""
     installed = font_manager.fontManager.get_font_names()
     fonts = [name for name in _FONTS if name in installed]
     return {"fontfamily": ["sans-serif", *fonts], "parse_math": False}
