@@ -150,6 +150,8 @@ def test_a_version_is_a_part_of_each_request(local, grpc_server):
         assert message.startswith(f"{local[0].url}/versions/4: status 404: nothing is served")
     with serving.Client(grpc_server.url, version=3) as client:
         assert client.translate("a") == "A"
+        for method in (client.status, client.metadata):
+            assert "need the http:// URL" in error_of(serving.ServingError, method)
     (request,) = grpc_server.requests
     assert request.model_spec.name == "demo" and request.model_spec.version.value == 3
 

@@ -196,5 +196,10 @@ class GrpcServer:
             raise kind(self.where, f"{code}: {message}") from None
         return {name: as_lists(tf.make_ndarray(tensor)) for name, tensor in found.items()}
 
+    def status(self) -> dict[str, Any]:
+        raise ServingError(self.where, "status and metadata need the http:// URL of the model.")
+
+    metadata = status
+
     def close(self) -> None:
         self._channel.close()
