@@ -1,7 +1,7 @@
-"""Measures the time of one layer against the length of its sequence.
+"""Measure the time of one layer against the length of its sequence.
 
-The table of complexity in Vaswani et al. 2017 (table 1) has self-attention n²·d, recurrence n·d²,
-convolution k·n·d² and restricted self-attention r·n·d. The layers take turns with a forward pass
+In table 1 of Vaswani et al. 2017, the complexity of self-attention is n²·d, of recurrence n·d², of
+convolution k·n·d² and of restricted self-attention r·n·d. The layers take turns with a forward pass
 of one sequence, in one thread. The last line of the output is JSON.
 """
 
@@ -25,10 +25,10 @@ COMPLEXITY = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--width", type=int, default=128, help="d")
+    parser.add_argument("--width", type=int, default=128, help="d, width of the layers")
     parser.add_argument("--heads", type=int, default=4)
-    parser.add_argument("--kernel", type=int, default=3, help="k")
-    parser.add_argument("--radius", type=int, default=32, help="r")
+    parser.add_argument("--kernel", type=int, default=3, help="k, width of the convolution")
+    parser.add_argument("--radius", type=int, default=32, help="r, radius of attention")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--figure", help="draw the times into this file")
     options = parser.parse_args()
@@ -50,7 +50,7 @@ def main() -> None:
 
 
 def measure(options: argparse.Namespace) -> dict[str, list[float]]:
-    """Returns the median milliseconds of each kind of layer for each length."""
+    """Return the median milliseconds of each kind of layer for each length."""
     import keras
     import numpy as np
     import tensorflow as tf
@@ -83,7 +83,7 @@ def measure(options: argparse.Namespace) -> dict[str, list[float]]:
 
 
 def exponent(milliseconds: list[float]) -> float:
-    """Returns e if the time grows like n^e over the last factor of 4 in n."""
+    """Return e such that the time grows like n^e over the three longest lengths."""
     return math.log(milliseconds[-1] / milliseconds[-3]) / math.log(LENGTHS[-1] / LENGTHS[-3])
 
 

@@ -1,6 +1,6 @@
-"""Measures memory and time from text files of millions of pairs to token batches.
+"""Measure memory and time from text files of millions of pairs to token batches.
 
-It joins sentences of the phrasebook at random and writes this text as gzip shards. Then separate
+The script joins random sentences of the phrasebook and writes this text as gzip shards. Separate
 processes train the tokenizer, tokenize the text into a cache, read the cache, and tokenize the text
 into memory. Times are CPU seconds of all threads, so rates are those of one core. The last line of
 the output is JSON.
@@ -19,11 +19,11 @@ from typing import Any
 
 import engine
 
-SENTENCES = 20_000  # of the phrasebook, to join
+SENTENCES = 20_000  # number of phrasebook sentences to join
 
 
 def write_shards(job: dict[str, Any]) -> dict[str, Any]:
-    """Writes `job["pairs"]` pairs into `job["shards"]` pairs of files."""
+    """Write `job["pairs"]` pairs into `job["shards"]` pairs of files."""
     from tf_transformer.data.phrasebook import phrasebook
 
     sentences = list(phrasebook(num_train=SENTENCES).train)
@@ -42,7 +42,7 @@ def write_shards(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def train_tokenizer(job: dict[str, Any]) -> dict[str, Any]:
-    """Reads the shards for the first time and trains a joint tokenizer on them."""
+    """Read the shards for the first time and train a joint tokenizer on them."""
     import itertools
 
     from tf_transformer.data.text import TextFiles
@@ -60,7 +60,7 @@ def train_tokenizer(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def make_batches(job: dict[str, Any]) -> dict[str, Any]:
-    """Makes batches of the files as `tf-transformer train` does."""
+    """Make batches of the files as `tf-transformer train` does."""
     from tf_transformer.data.batching import TokenBatches
     from tf_transformer.data.text import TextFiles
     from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer
@@ -88,7 +88,7 @@ def make_batches(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def anonymous_mib() -> int:
-    """Returns the MiB of this process without a file behind them, which cannot be reclaimed."""
+    """Return the MiB of this process that no file backs, which cannot be reclaimed."""
     status = pathlib.Path("/proc/self/status").read_text()
     return int(status.split("RssAnon:")[1].split()[0]) // 1024
 
@@ -101,7 +101,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=3_000_000)
     parser.add_argument("--shards", type=int, default=6)
     parser.add_argument("--vocab-size", type=int, default=2000)
-    parser.add_argument("--batches", type=int, default=2000, help="to make, in each case")
+    parser.add_argument("--batches", type=int, default=2000, help="batches to make in each case")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         job = {

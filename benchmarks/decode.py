@@ -1,11 +1,11 @@
-"""Measures decoding: our SavedModel, plain and compiled by XLA, against CTranslate2.
+"""Measure decoding: our SavedModel, plain and compiled by XLA, against CTranslate2.
 
     python benchmarks/decode.py --run-dir runs/de_en --source test.de
     python benchmarks/decode.py --presets tiny --batch-sizes 1 --rounds 2
 
 All engines have the same weights. Each runs in its own process, and they take turns; medians are
-compared. The time is that of a translation from text to text, with tokenizers. The last line of
-the output is JSON.
+compared. The time is that of translating text to text, tokenizers included. The last line of the
+output is JSON.
 
 A preset without a run has random weights, so its translations never end by themselves: every
 engine truncates them after `--tokens` tokens.
@@ -29,7 +29,7 @@ from texts import read_texts
 Translate = Callable[[list[str], int, int], int]  # (texts, batch size, beam size) -> tokens
 
 THREADS = 2
-# How one process can use two threads: (batches at a time, threads of each).
+# How one process can use two threads: (batches at a time, threads of each batch).
 CTRANSLATE2_THREADS = ((1, 2), (1, 1), (2, 1))
 SENTENCES = {1: 24, 32: 256, 128: 512}  # batch size: sentences in one measurement
 
@@ -50,15 +50,15 @@ def main() -> None:
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--presets", nargs="+", default=["tiny", "base"])
-    parser.add_argument("--run-dir", help="a trained run, to be used for its preset")
+    parser.add_argument("--run-dir", help="a trained run, used for the preset with its sizes")
     parser.add_argument(
         "--source", help="sentences, one a line, plain or gzip; default: the phrasebook's test part"
     )
     parser.add_argument("--batch-sizes", nargs="+", type=int, default=[1, 32, 128])
     parser.add_argument("--beam-sizes", nargs="+", type=int, default=[1, 4])
-    parser.add_argument("--tokens", type=int, default=24, help="of each translation, without a run")
+    parser.add_argument("--tokens", type=int, default=24, help="tokens of each translation")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--share", type=float, default=1.0, help="of the sentences, to be quick")
+    parser.add_argument("--share", type=float, default=1.0, help="share of the sentences to use")
     parser.add_argument("--skip-costs", action="store_true")
     return parser.parse_args()
 
@@ -69,7 +69,7 @@ def parse() -> argparse.Namespace:
 def write_models(
     preset: str, options: argparse.Namespace, sentences: list[str], folder: str
 ) -> None:
-    """Writes SavedModels and CTranslate2 models with the same weights, in several types."""
+    """Write SavedModels and CTranslate2 models with the same weights, in several data types."""
     import keras
 
     import tf_transformer as tt
@@ -106,7 +106,7 @@ def write_models(
 
 
 def has_sizes_of(preset: str, config: Any) -> bool:
-    """Returns whether a model has the sizes of a preset, whose name a run does not record."""
+    """Return whether a model has the sizes of a preset; runs do not record the preset."""
     from sizes import PRESETS
 
     return all(getattr(config, name) == size for name, size in PRESETS[preset].items())
@@ -116,7 +116,7 @@ def has_sizes_of(preset: str, config: Any) -> bool:
 
 
 def ours(folder: str, name: str, xla: bool) -> Translate:
-    """Returns our translator, loaded from a SavedModel."""
+    """Return our translator, loaded from a SavedModel."""
     from tf_transformer import Translator
     from tf_transformer.inference.translator import run_in_callers_thread
 
@@ -135,7 +135,7 @@ def ours(folder: str, name: str, xla: bool) -> Translate:
 
 
 def ctranslate2(folder: str, quantization: str, batches: int, threads: int) -> Translate:
-    """Returns CTranslate2 with the same tokenizers and limits."""
+    """Return a translator of CTranslate2 with the same tokenizers and limits."""
     import ctranslate2
     import sentencepiece
 
@@ -166,7 +166,7 @@ def ctranslate2(folder: str, quantization: str, batches: int, threads: int) -> T
 
 
 def engines() -> dict[str, tuple]:
-    """Returns the engines by name: (function, its arguments after the folder)."""
+    """Return the engines by name: (function, its arguments after the folder)."""
     table: dict[str, tuple] = {
         "ours": (ours, "ours", False),
         "ours_xla": (ours, "ours", True),
@@ -181,7 +181,7 @@ def engines() -> dict[str, tuple]:
 
 
 def timed(function: Callable[..., Translate], *arguments: Any) -> Callable:
-    """Opens one engine; returns a function that gives the tokens and seconds of a job."""
+    """Open an engine; return a function that runs a job and returns its tokens and seconds."""
     translate = function(*arguments)
 
     def run(*job):
@@ -195,7 +195,7 @@ def timed(function: Callable[..., Translate], *arguments: Any) -> Callable:
 def compare(
     preset: str, options: argparse.Namespace, sentences: list[str], folder: str
 ) -> dict[str, Any]:
-    """Returns the tokens a second of all engines for each beam size and batch size."""
+    """Return the tokens per second of all engines for each beam size and batch size."""
     with contextlib.ExitStack() as processes:
         asked = {
             name: processes.enter_context(engine.process(timed, function, folder, *arguments))
@@ -207,7 +207,7 @@ def compare(
 def measure(
     asked: dict[str, Callable], preset: str, options: argparse.Namespace, sentences: list[str]
 ) -> dict[str, Any]:
-    """Returns the cells of `compare`, for engines that take turns."""
+    """Return the results of `compare`, from engines that take turns."""
     cells = {}
     for batch_size in options.batch_sizes:
         count = SENTENCES.get(batch_size, 4 * batch_size)
@@ -230,7 +230,7 @@ def measure(
 
 
 def summary(medians: dict[str, float]) -> dict[str, Any]:
-    """Returns one cell; for CTranslate2 it has the fastest use of the threads for each type."""
+    """Return one cell; it has CTranslate2's fastest use of the threads for each data type."""
     best = {
         quantization: max((v, k) for k, v in medians.items() if k.startswith(quantization))
         for quantization in ("float32", "int8")
@@ -253,7 +253,7 @@ def summary(medians: dict[str, float]) -> dict[str, Any]:
 
 
 def costs(preset: str) -> dict[str, Any]:
-    """Returns the milliseconds of token 10 and of token 250, and the gain of the KV cache."""
+    """Return the milliseconds of token 10 and of token 250, and the gain of the KV cache."""
     import numpy as np
     import tensorflow as tf
 
@@ -263,8 +263,8 @@ def costs(preset: str) -> dict[str, Any]:
 
     run_in_callers_thread()
     model = build_model(tt.preset(preset, 8000, 8000))
-    # The end token has an embedding of zeros and so the logit 0. Others have greater logits, so no
-    # search ends early.
+    # The end token gets an embedding of zeros, so its logit is 0. Other tokens have greater logits,
+    # so no search ends early.
     embeddings = model.output_projection.embedding.embeddings
     embeddings.assign(np.where(np.arange(8000)[:, None] == 3, 0.0, embeddings.numpy()))
     source_ids = tf.constant(np.random.default_rng(0).integers(4, 8000, (1, 16)), tf.int32)
@@ -282,7 +282,7 @@ def costs(preset: str) -> dict[str, Any]:
         return tt.greedy_search(model.decode_step, cache, tokens[None], num_steps=65, **special).ids
 
     def next_ids(source_ids, target_ids):
-        """Runs the whole model for each token, as TensorFlow's tutorial does."""
+        """Run the whole model for each token, as TensorFlow's tutorial does."""
         logits = model({"source_ids": source_ids, "target_ids": target_ids})
         best = tf.argmax(logits[:, -1:], axis=-1, output_type=tf.int32)
         return tf.concat([target_ids, best], axis=1)
@@ -327,7 +327,7 @@ def costs(preset: str) -> dict[str, Any]:
 
 
 def run_in_process(function: Callable, *arguments: Any) -> Any:
-    """Calls a function in a new process, which has its own threads of TensorFlow."""
+    """Call a function in a new process, where TensorFlow has its own threads."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         return pool.apply(function, arguments)
 

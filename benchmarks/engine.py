@@ -1,6 +1,6 @@
-"""Runs what is compared, such as an engine (one way to train), in its own process.
+"""Run each engine of a comparison, such as one way to train, in its own process.
 
-The thread pools, allocators and compilers of one engine then do not disturb another. An engine is a
+The thread pools, allocators and compilers of one engine then do not affect another. An engine is a
 script beside this file. Its only argument is its job, a JSON object, and the last line that it
 prints is its result, a JSON object.
 """
@@ -22,7 +22,7 @@ FOLDER = pathlib.Path(__file__).parent
 def run(
     script: str, job: Mapping[str, Any], environment: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """Runs a script in a new process and returns its result."""
+    """Run a script in a new process and return its result."""
     process = subprocess.run(
         [sys.executable, str(FOLDER / script), json.dumps(job)],
         capture_output=True,
@@ -36,7 +36,7 @@ def run(
 
 @contextlib.contextmanager
 def process(make: Callable[..., Callable], *arguments: Any) -> Iterator[Callable]:
-    """Starts a process that makes a function; yields one that calls it there."""
+    """Start a process that makes a function; yield a function that calls it there."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     worker = context.Process(target=_work, args=(theirs, make, arguments), daemon=True)
@@ -66,12 +66,12 @@ def _work(pipe: Any, make: Callable[..., Callable], arguments: tuple) -> None:
 
 
 def job() -> dict[str, Any]:
-    """Returns the job of this process."""
+    """Return the job of this process."""
     return json.loads(sys.argv[1])
 
 
 def finish(result: Mapping[str, Any]) -> None:
-    """Prints the result of this process with its peak memory.
+    """Print the result of this process with its peak memory.
 
     A process inherits the peak of its parent, so the parent must stay small (no TensorFlow, no
     PyTorch).

@@ -1,4 +1,4 @@
-"""Draws lines on a pair of axes, for the figures of docs/lineage.md."""
+"""Draw lines on a pair of axes, for the figures of docs/lineage.md."""
 
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ def save_lines(
     *,
     logarithmic: bool = False,
 ) -> None:
-    """Draws named lines of points into an SVG or PNG file."""
+    """Draw named lines of points into an SVG or PNG file."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7.5, 4.2), layout="constrained")

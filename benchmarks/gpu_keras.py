@@ -1,4 +1,4 @@
-"""Trains our layers, which are pure Keras, in a jitted step on JAX."""
+"""Train our layers, which are pure Keras, in a jitted step on JAX."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Trains PyTorch's `nn.Transformer`, compiled, under bfloat16 autocast."""
+"""Train PyTorch's `nn.Transformer`, compiled, under bfloat16 autocast."""
 
 import time
 
@@ -33,7 +33,7 @@ def train(job: dict[str, Any]) -> dict[str, Any]:
             return cross_entropy(logits.flatten(0, 1), labels.flatten())
 
     if job["compile"]:
-        # Compiling the loss too fuses its passes over the logits. Each shape is compiled.
+        # Compile the loss too, to fuse its passes over the logits. Each shape is compiled.
         loss_of = torch.compile(loss_of, dynamic=False)
     batches = [
         [torch.from_numpy(ids).long().to(device) for ids in batch]

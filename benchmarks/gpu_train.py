@@ -1,6 +1,6 @@
-"""Measures training on one GPU: our Keras layers on JAX against PyTorch's `nn.Transformer`.
+"""Measure training on one GPU: our Keras layers on JAX against PyTorch's `nn.Transformer`.
 
-It needs no TensorFlow. Both train models of the same sizes on the same synthetic batches in
+TensorFlow is not needed. Both train models of the same sizes on the same synthetic batches in
 bfloat16, each in its own process. See README.md beside this file. The last line of the output is
 JSON.
 """
@@ -48,10 +48,10 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--engines", nargs="+", choices=ENGINES, default=[*ENGINES])
     parser.add_argument("--device", choices=("gpu", "cpu"), default="gpu")
     parser.add_argument("--peak-tflops", type=float, help="the chip's dense bfloat16 peak")
-    parser.add_argument("--blocks", type=int, default=5, help="of which the median counts")
+    parser.add_argument("--blocks", type=int, default=5, help="blocks of steps; the median counts")
     parser.add_argument("--steps", type=int, default=30, help="steps in a block")
     parser.add_argument(
-        "--batch-tokens", type=int, default=32768, help="on each side, padding included"
+        "--batch-tokens", type=int, default=32768, help="tokens on each side, padding included"
     )
     parser.add_argument("--vocab-size", type=int, default=32768)
     parser.add_argument("--dropout", type=float, default=0.1)
@@ -66,7 +66,7 @@ def parse() -> argparse.Namespace:
 
 
 def measure_preset(job: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
-    """Runs each engine once and returns its medians over the blocks."""
+    """Run each engine once and return its medians over the blocks."""
     batches = synthetic_batches(job)
     sizes = {name: job["sizes"][name] for name in ("num_layers", "d_model", "d_ff")}
     in_block = [*itertools.islice(itertools.cycle(batches), job["steps"])]

@@ -1,9 +1,9 @@
-"""Trains all architectures on one corpus with one budget, and measures them.
+"""Train all architectures on one corpus with one budget, and measure them.
 
-The command line trains each in its own process with no option but its name, so with the recipe's
-choices. Finished runs are kept: start the script again to continue it or to measure again. It
-refuses runs of another budget, other files or other training code. The last line of the output is
-JSON, which is also in `results.json` beside the runs.
+The command line trains each architecture in its own process, with the default settings and the
+recipe's choices. Finished runs are kept, so start the script again to continue or to measure again.
+It refuses runs of another budget, other files or other training code. The last line of the output
+is JSON, which is also in `results.json` beside the runs.
 """
 
 import argparse
@@ -23,9 +23,9 @@ from tf_transformer.data.text import read_lines
 # In the order of docs/lineage.md.
 TRANSLATING = ("sutskever", "cho", "bahdanau", "luong", "transformer", "prefix_lm", "causal_lm")
 SCORING = ("permutation_lm", "masked_lm")
-# Upper bounds of the source's length in words.
+# The longest source of each group, in words.
 LENGTHS = (6, 9, 12, 15, 18, 22, 30, 1000)
-# Sentences in a group; BLEU of fewer means little.
+# Fewest sentences in a group, because BLEU of fewer means little.
 FEWEST = 20
 # The parts of the package that decide what a run learns.
 OF_TRAINING = ("data", "layers", "models", "runs", "tokenizers", "training")
@@ -43,7 +43,7 @@ def main() -> None:
         known = stamp.read_text(encoding="utf-8") if stamp.exists() else ""
         if run_dir.exists() and known != wanted:
             sys.exit(
-                f"{run_dir} is of another budget, other files or another code. Remove it, or give "
+                f"{run_dir} is of another budget, other files or other code. Remove it, or give "
                 f"another --output"
             )
         stamp.write_text(wanted, encoding="utf-8")
@@ -67,8 +67,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--figure", help="draw BLEU by length of the source into this file")
     parser.add_argument("--output", default="build/lineage", help="folder of the runs")
     budget = parser.add_mutually_exclusive_group(required=True)
-    budget.add_argument("--minutes", type=float, help="train each for so long")
-    budget.add_argument("--steps", type=int, help="train each for so many updates")
+    budget.add_argument("--minutes", type=float, help="train each for this many minutes")
+    budget.add_argument("--steps", type=int, help="train each for this many updates")
     for name in FILES:
         parser.add_argument(f"--{name.replace('_', '-')}", help="default: the phrasebook")
     parser.add_argument("--test-source", help="sentences to measure on; default: validation text")
@@ -86,7 +86,7 @@ def parse() -> argparse.Namespace:
 
 
 def train(name: str, run_dir: pathlib.Path, options: argparse.Namespace) -> None:
-    """Trains one architecture, or continues its training."""
+    """Train one architecture, or continue its training."""
     command = [sys.executable, "-m", "tf_transformer.cli", "train", f"--run-dir={run_dir}"]
     if (run_dir / "config.toml").exists():
         command.append("--resume")
@@ -106,7 +106,7 @@ def train(name: str, run_dir: pathlib.Path, options: argparse.Namespace) -> None
 
 
 def made_by(options: argparse.Namespace) -> str:
-    """Returns what decides the result of a training: budget, files and code."""
+    """Return what determines the result of a training: budget, files and code."""
     package, digest = pathlib.Path(tf_transformer.__file__).parent, hashlib.sha256()
     parts = (path for part in OF_TRAINING for path in (package / part).rglob("*.py"))
     for path in (package / "config.py", *sorted(parts)):
@@ -116,7 +116,7 @@ def made_by(options: argparse.Namespace) -> str:
 
 
 def measure(name: str, run_dir: pathlib.Path, options: argparse.Namespace) -> dict[str, Any]:
-    """Returns the quality and the speed of one architecture."""
+    """Return the quality and the speed of one architecture."""
     import tf_transformer as tt
     from tf_transformer.data.corpus import load_validation
     from tf_transformer.runs.compile import Validation
@@ -141,7 +141,7 @@ def measure(name: str, run_dir: pathlib.Path, options: argparse.Namespace) -> di
     sources, references = test_text(options)
     translator = translator_of(config.data, model, *tokenizers)
     beam = {"beam_size": 4, "length_penalty": 1.0}
-    translator(sources[:64], **beam)  # traces it before it is timed
+    translator(sources[:64], **beam)  # traces the search before it is timed
     began = time.monotonic()
     translations = translator(sources, **beam)
     seconds = time.monotonic() - began
@@ -159,7 +159,7 @@ def measure(name: str, run_dir: pathlib.Path, options: argparse.Namespace) -> di
 def by_length(
     sources: list[str], translations: list[str], references: list[str]
 ) -> list[tuple[int, int, int, float]]:
-    """Returns (shortest, longest, sentences, BLEU) for groups of sources by length in words.
+    """Return (shortest, longest, sentences, BLEU) for groups of sources by length in words.
 
     If there are few long sources, they join the group before them.
     """
@@ -178,7 +178,7 @@ def by_length(
 
 
 def test_text(options: argparse.Namespace) -> tuple[list[str], list[str]]:
-    """Returns the sentences to measure on and their translations."""
+    """Return the sentences to measure on and their translations."""
     if options.test_source:
         return read_lines(options.test_source), read_lines(options.test_target)
     if options.validation_source:
@@ -190,7 +190,7 @@ def test_text(options: argparse.Namespace) -> tuple[list[str], list[str]]:
 
 
 def print_table(results: dict[str, dict[str, Any]]) -> None:
-    """Prints the results as Markdown."""
+    """Print the results as Markdown."""
     columns = {
         "parameters": "{:,}",
         "updates": "{:,}",
@@ -214,7 +214,7 @@ def print_table(results: dict[str, dict[str, Any]]) -> None:
 
 
 def draw(results: dict[str, dict[str, Any]], path: str) -> None:
-    """Draws BLEU by the length of the source, a curve for each architecture that translates."""
+    """Draw BLEU by the length of the source, with a curve for each architecture that translates."""
     from tf_transformer.visualization import plot_bleu_by_length, save_figure
 
     groups = {n: result["bleu_by_length"] for n, result in results.items() if "bleu" in result}

@@ -1,7 +1,7 @@
-"""Sends requests to a server over open connections, with as little CPU time as Python can.
+"""Send requests to a server over open connections, with as little CPU time as possible.
 
 The server shares the cores with this process, which runs all connections in one thread, on
-asyncio's protocols. Each connection is a client that sends its next request when it has an answer.
+asyncio's protocols. Each connection is a client that sends its next request after each answer.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from typing import Any
 
 
 def load(port: int, path: str, texts: Sequence[str], clients: int, seconds: float) -> dict:
-    """Sends requests of one text each for some seconds.
+    """Send requests of one text each for some seconds.
 
     Args:
         port: The server's port on 127.0.0.1.
@@ -60,7 +60,7 @@ async def _load(port, requests, clients, seconds):
 
 
 class _Client(asyncio.Protocol):
-    """One connection.
+    """A connection to the server.
 
     Attributes:
         lost: A future that gets the reason why the connection ended.

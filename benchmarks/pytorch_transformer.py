@@ -11,17 +11,17 @@ class PyTorchTransformer(nn.Module):
     """`nn.Transformer` with pre-norm and one matrix for source, target and output.
 
     Args:
-        vocab_size: V of both sides.
+        vocab_size: Size V of the joint vocabulary.
         num_layers: Number of encoder layers, and of decoder layers.
-        d_model: D.
-        num_heads: H.
+        d_model: Width D of the model.
+        num_heads: Number H of attention heads.
         d_ff: Width of the feed-forward networks.
         dropout: Dropout rate.
         pad_id: The id of padding.
         dropout_everywhere: Whether dropout also applies to attention weights, which rules out the
             fused attention kernels, and to the hidden layers of the feed-forward networks, as in
             `nn.Transformer`. False applies it only where our model and the paper do.
-        max_length: Number of positions.
+        max_length: The largest number of positions.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class PyTorchTransformer(nn.Module):
         self.register_buffer("positions", sinusoids(max_length, d_model), persistent=False)
 
     def forward(self, source_ids: torch.Tensor, target_ids: torch.Tensor) -> torch.Tensor:
-        """Returns logits `(B, T, V)` of int tensors `(B, S)` and `(B, T)`."""
+        """Return logits `(B, T, V)` of int tensors `(B, S)` and `(B, T)`."""
         source_padding = source_ids == self.pad_id
         length = target_ids.shape[1]
         hidden = self.transformer(
@@ -74,19 +74,19 @@ class PyTorchTransformer(nn.Module):
         return functional.linear(hidden, self.embedding.weight)
 
     def embed(self, ids: torch.Tensor) -> torch.Tensor:
-        """Returns embeddings with positions `(B, T, D)` of int ids `(B, T)`."""
+        """Return embeddings with positions `(B, T, D)` of int ids `(B, T)`."""
         embedded = self.embedding(ids) * math.sqrt(self.d_model)
         return self.dropout(embedded + self.positions[: ids.shape[1]])
 
 
 def sinusoids(length: int, d_model: int) -> torch.Tensor:
-    """Returns sinusoidal positions `(length, D)` (Vaswani et al. 2017, section 3.5)."""
+    """Return sinusoidal positions `(length, D)` (Vaswani et al. 2017, section 3.5)."""
     angles = torch.arange(length)[:, None] * 10000.0 ** (-torch.arange(0, d_model, 2) / d_model)
     return torch.stack([angles.sin(), angles.cos()], dim=-1).reshape(length, d_model)
 
 
 def label_smoothed_loss(pad_id: int, label_smoothing: float = 0.1) -> nn.CrossEntropyLoss:
-    """Returns PyTorch's own loss.
+    """Return PyTorch's own loss.
 
     Unlike ours, it gives padding and the true token a share of the smoothing. The cost is the same,
     and the value differs in the fourth digit.
@@ -97,7 +97,7 @@ def label_smoothed_loss(pad_id: int, label_smoothing: float = 0.1) -> nn.CrossEn
 def adam_with_noam(
     model: nn.Module, d_model: int, warmup_steps: int = 4000
 ) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler]:
-    """Returns Adam as one fused kernel, which is PyTorch's fastest, with Noam's schedule."""
+    """Return Adam as one fused kernel, PyTorch's fastest, and Noam's schedule."""
     optimizer = torch.optim.Adam(
         model.parameters(), lr=1.0, betas=(0.9, 0.98), eps=1e-9, fused=True
     )

@@ -1,4 +1,4 @@
-"""Measures requests a second and latency of the local server, with and without batching.
+"""Measure requests per second and latency of the local server, with and without batching.
 
     python benchmarks/serve.py saved_models/demo --source test.de
     python benchmarks/serve.py saved_models/demo --clients 1 8 --seconds 1 --rounds 1
@@ -58,7 +58,7 @@ def parse() -> argparse.Namespace:
         "--source", help="sentences, one a line, plain or gzip; default: the phrasebook's test part"
     )
     parser.add_argument("--clients", nargs="+", type=int, default=[1, 8, 64])
-    parser.add_argument("--seconds", type=float, default=5.0, help="of one measurement")
+    parser.add_argument("--seconds", type=float, default=5.0, help="length of one measurement")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--warm-up", type=float, default=10.0, help="seconds, before all rounds")
     return parser.parse_args()
@@ -71,7 +71,7 @@ Ask = Callable[[Sequence[str], int, float], dict[str, Any]]
 
 @contextlib.contextmanager
 def server(saved_model: str, arguments: list[str]) -> Iterator[Ask]:
-    """Starts a server and a process that asks it."""
+    """Start a server, and yield a function that asks it from another process."""
     port = free_port()
     name = pathlib.Path(saved_model).resolve().name
     with tempfile.TemporaryFile() as log:
@@ -117,7 +117,7 @@ def ask_server(port: int, path: str) -> Ask:
 
 
 def direct(saved_model: str, in_callers_thread: bool) -> Ask:
-    """Returns a function that calls `serving_default` with one text after the other."""
+    """Return a function that calls `serving_default` with one text after the other."""
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     import tensorflow as tf
     import tensorflow_text  # noqa: F401
@@ -150,10 +150,10 @@ def direct(saved_model: str, in_callers_thread: bool) -> Ask:
 def measure(
     askers: dict[str, Ask], texts: list[str], options: argparse.Namespace
 ) -> dict[str, dict[str, Any]]:
-    """Measures all askers in turns for each number of clients."""
+    """Measure all askers in turns for each number of clients."""
     results = {}
     for ask in askers.values():
-        ask(texts, 1, options.warm_up)  # TensorFlow optimizes a graph when it first runs it
+        ask(texts, 1, options.warm_up)  # TensorFlow optimizes a graph in its first run
     for clients in options.clients:
         # Direct calls are measured with one client only.
         taking_turns = {k: v for k, v in askers.items() if clients == 1 or k not in DIRECT}
@@ -186,7 +186,7 @@ def summary(found: dict[str, Any]) -> dict[str, float]:
 
 
 def ratios(results: dict[str, dict[str, Any]]) -> dict[str, float]:
-    """Returns the ratios that have targets, as far as they were measured, and prints both."""
+    """Return the ratios that were measured, and print them with their targets."""
     found = {}
     most = max((int(cell.removeprefix("clients_")) for cell in results), default=0)
     if most > 1:

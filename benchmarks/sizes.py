@@ -9,13 +9,13 @@ NAMES = ("num_layers", "d_model", "num_heads", "d_ff")
 
 
 def add_size_options(parser: argparse.ArgumentParser) -> None:
-    """Adds an option for each size."""
+    """Add an option for each size."""
     for name in NAMES:
         option = f"--{name.replace('_', '-')}"
         parser.add_argument(option, type=int, help="default: that of the preset")
 
 
 def sizes_of(preset: str, options: argparse.Namespace) -> dict[str, int]:
-    """Returns the sizes of the options, and those of a preset for the others."""
+    """Return the sizes that the options give, and those of a preset for the others."""
     given = {name: getattr(options, name) for name in NAMES}
     return {**PRESETS[preset], **{name: size for name, size in given.items() if size is not None}}

@@ -12,7 +12,7 @@ LEAST_FULL = 0.9  # sentences have 0.9 T to T tokens: about 5 % padding
 
 
 def synthetic_batches(job: dict[str, Any]) -> list[Batch]:
-    """Returns a batch for each length, with `job["batch_tokens"]` tokens on each side.
+    """Return a batch for each length, with `job["batch_tokens"]` tokens on each side.
 
     Returns:
         list of (source_ids, target_ids, labels), int32 arrays `(B, T)` with padding.
@@ -39,7 +39,7 @@ def _batch(random: np.random.Generator, length: int, job: dict[str, Any]) -> Bat
 def training_flops(
     batch: Batch, vocab_size: int, num_layers: int, d_model: int, d_ff: int
 ) -> float:
-    """Returns the floating-point operations that one training step on a batch needs.
+    """Return the number of floating-point operations of one training step on a batch.
 
     Only matrix products over real tokens count; a multiplication and its addition are two
     operations. The backward pass counts as two forward passes, and causal attention as half.

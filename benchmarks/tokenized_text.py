@@ -1,7 +1,7 @@
 """Tokenized text on disk, written once and read by every engine.
 
-As a script, this file writes `text.npz` with all sentences, from which our engine makes batches as
-in any training, and `batches.npz` with the first of these batches, for engines without TensorFlow.
+As a script, this file writes `text.npz` with all sentences, from which our engine makes batches,
+and `batches.npz` with the first of the same batches, for engines without TensorFlow.
 """
 
 import itertools
@@ -13,25 +13,25 @@ import numpy as np
 
 
 def load_text(folder: str) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the arrays of a `TokenizedText`: ids and offsets."""
+    """Return the arrays of a `TokenizedText`: ids and offsets."""
     with np.load(pathlib.Path(folder) / "text.npz") as arrays:
         return arrays["ids"], arrays["offsets"]
 
 
 def load_batches(folder: str, number: int) -> list[tuple[np.ndarray, ...]]:
-    """Returns the first batches of a training, (source_ids, target_ids, labels), in order."""
+    """Return the first batches of a training as (source_ids, target_ids, labels), in order."""
     parts = ("source_ids", "target_ids", "labels")
     with np.load(pathlib.Path(folder) / "batches.npz") as arrays:
         return [tuple(arrays[f"{part}_{index}"] for part in parts) for index in range(number)]
 
 
 def target_tokens(batches: list[tuple[np.ndarray, ...]], pad_id: int) -> list[int]:
-    """Returns the number of tokens to predict in each batch, with end ids, without padding."""
+    """Return the number of tokens to predict in each batch, with end ids and without padding."""
     return [int((labels != pad_id).sum()) for _, _, labels in batches]
 
 
 def tokenize(job: dict[str, Any]) -> dict[str, Any]:
-    """Trains a joint tokenizer and writes text and batches to `job["folder"]`."""
+    """Train a joint tokenizer and write text and batches to `job["folder"]`."""
     from tf_transformer.data.batching import TokenBatches
     from tf_transformer.data.corpus import default_vocab_size
     from tf_transformer.data.phrasebook import phrasebook

@@ -1,4 +1,4 @@
-"""Measures training on a CPU: our Transformer against PyTorch's `nn.Transformer`.
+"""Measure training on a CPU: our Transformer against PyTorch's `nn.Transformer`.
 
 Both train models of the same sizes on the same tokenized batches in the same order. Each runs in
 its own process, and they take turns. See README.md beside this file. The last line of the output is
@@ -68,7 +68,7 @@ def parse() -> argparse.Namespace:
         "--steps", type=int, help="measured steps in a round; default: 40 for tiny, 6 for base"
     )
     parser.add_argument(
-        "--warm-up", type=int, help="steps before them; default: 8 for tiny, 2 for base"
+        "--warm-up", type=int, help="unmeasured steps before them; default: 8 for tiny, 2 for base"
     )
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--source", help="source sentences, one a line, plain or gzip")
@@ -89,7 +89,7 @@ def parse() -> argparse.Namespace:
 def measure_preset(
     preset: str, steps: tuple[int, int], job: dict[str, Any], options: argparse.Namespace
 ) -> dict[str, Any]:
-    """Returns the results of float32, and of other precisions under their names."""
+    """Return the results of float32, and those of other precisions under their names."""
     warm_up, measured = steps
     job = {
         **job,
@@ -109,7 +109,7 @@ def measure_preset(
 
 
 def measure_cell(job: dict[str, Any], warm_up: int, options: argparse.Namespace) -> dict[str, Any]:
-    """Runs all engines in turns and returns medians over the rounds."""
+    """Run all engines in turns and return medians over the rounds."""
     rounds: dict[str, list[dict[str, float]]] = {name: [] for name in options.engines}
     for number in range(options.rounds):
         for name in options.engines:
@@ -135,9 +135,9 @@ def measure_cell(job: dict[str, Any], warm_up: int, options: argparse.Namespace)
 
 
 def measurements(result: dict[str, Any], warm_up: int) -> dict[str, float]:
-    """Returns what one run of an engine measured, without the steps of the warm-up.
+    """Return what one run of an engine measured, without the steps of the warm-up.
 
-    `seconds` lacks the first step, which belongs to the warm-up.
+    `seconds` and `tokens` lack the first step, which belongs to the warm-up.
     """
     seconds, tokens = result["seconds"][warm_up - 1 :], result["tokens"][warm_up - 1 :]
     return {

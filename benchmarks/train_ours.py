@@ -1,4 +1,4 @@
-"""Trains the model of `tf-transformer train` with its optimizer and batches by `model.fit`."""
+"""Train the model of `tf-transformer train` by `model.fit`, with the same optimizer and batches."""
 
 import time
 
@@ -23,7 +23,7 @@ PRECISIONS = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
 
 
 class StepClock(keras.callbacks.Callback):
-    """Records the end of each step; it fetches the loss, as the progress line does.
+    """A clock of steps; it fetches the loss after each step, as the progress line does.
 
     Attributes:
         moments: `time.monotonic()` at the end of each step.

@@ -1,4 +1,4 @@
-"""Trains PyTorch's `nn.Transformer` in a plain loop."""
+"""Train PyTorch's `nn.Transformer` in a plain loop."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Trains a prefix language model from random weights and from those of a masked language model.
+"""Train a prefix language model from random weights and from those of a masked language model.
 
 UniLM (Dong et al. 2019, section 2.4) starts from BERT's weights. This script trains a masked
 language model on the phrasebook, then a prefix model from its weights on the same text, and a
@@ -22,11 +22,11 @@ def main() -> None:
         description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
     parser.add_argument("--steps", type=int, default=3000, help="updates of each training")
-    parser.add_argument("--validations", type=int, default=15, help="in each training")
-    parser.add_argument("--pairs", type=int, default=20_000, help="of the phrasebook, to train on")
+    parser.add_argument("--validations", type=int, default=15, help="validations of each training")
+    parser.add_argument("--pairs", type=int, default=20_000, help="phrasebook pairs to train on")
     parser.add_argument("--vocab-size", type=int, default=2000)
     parser.add_argument("--batch-tokens", type=int, default=2048)
-    parser.add_argument("--learning-rate", type=float, default=0.003, help="the peak")
+    parser.add_argument("--learning-rate", type=float, default=0.003, help="its peak")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--output", default="build/warm_start.json", help="file of the results")
     parser.add_argument("--figure", help="draw the validation loss into this file")
@@ -46,7 +46,7 @@ def main() -> None:
 
 
 def compare(options: argparse.Namespace) -> dict[str, Any]:
-    """Returns the settings, and the validation losses of the prefix model from both weights."""
+    """Return the settings, and the prefix model's validation losses from both initial weights."""
     import tf_transformer as tt
 
     corpus = tt.phrasebook(options.pairs, num_test=0)
@@ -73,7 +73,7 @@ def train(
     options: argparse.Namespace,
     weights: Sequence[Any] | None = None,
 ) -> tuple[Any, list[tuple[int, float]]]:
-    """Returns a trained model and, if it translates, (updates, validation loss) pairs."""
+    """Return a trained model and (updates, validation loss) pairs, none for a masked model."""
     import keras
 
     import tf_transformer as tt

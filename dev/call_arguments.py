@@ -1,4 +1,4 @@
-"""Reads the section "Call arguments" of docstrings, which Keras' style has and Google's lacks."""
+"""Read the section "Call arguments" of docstrings, which Keras' style adds to Google's."""
 
 import re
 
@@ -6,7 +6,7 @@ import griffe
 
 
 class CallArguments(griffe.Extension):
-    """Turns the section into one that the parser of docstrings knows, and keeps its title."""
+    """An extension that turns the section into one that griffe knows, with the same title."""
 
     def on_instance(self, *, obj, **kwargs):
         if obj.docstring:

@@ -1,4 +1,4 @@
-"""Draws the pictures of README and docs from what `make demo` wrote.
+"""Draw the pictures of README and docs from the files that `make demo` wrote.
 
 python dev/figures.py runs/demo saved_models/demo docs/images
 
@@ -29,7 +29,7 @@ WIDTH = 92  # columns of the recording
 
 
 def main() -> None:
-    """Draws all pictures."""
+    """Draw all pictures."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     for name in ("run", "saved_model", "folder"):
         parser.add_argument(name, type=pathlib.Path)
@@ -44,7 +44,7 @@ def main() -> None:
 
 
 def run(*arguments: object) -> None:
-    """Run a command of the command line."""
+    """Run a command of `tf-transformer`."""
     status = tf_transformer([str(argument) for argument in arguments])
     if status:
         sys.exit(status)
@@ -74,7 +74,7 @@ def recording(options: argparse.Namespace) -> str:
         console.print(Text(source, style="dim"))
         console.print(Text(f"    {translation}"))
     svg = console.export_svg(title="make demo")
-    # Without @font-face nothing comes from the network; any font of fixed width is good enough.
+    # Without @font-face, viewers load no font from the network; any monospaced font will do.
     return re.sub(r"@font-face \{.*?\}", "", svg, flags=re.DOTALL)
 
 

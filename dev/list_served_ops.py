@@ -1,4 +1,4 @@
-"""Writes the list of ops that a stock TensorFlow Serving links, for `tests/test_saved_model.py`.
+"""Write the list of ops that a stock TensorFlow Serving links, for `tests/test_saved_model.py`.
 
     python3.11 -m venv /tmp/tf220
     /tmp/tf220/bin/pip install tensorflow==2.20.0 tensorflow-text==2.20.0
@@ -7,13 +7,13 @@
 
 The server (`tensorflow_serving/model_servers/BUILD` of tensorflow/serving, branch `r2.20`) links
 TensorFlow's C++ library `core:tensorflow`, all ops of TensorFlow Text 2.20.0 and those of Decision
-Forests. So the list has, except for the ops of `_NOT_SERVED`,
+Forests. So the list has these ops, except for those of `_NOT_SERVED`:
 
 - the ops with a kernel for CPUs in `libtensorflow_cc`, loaded without Python, because the other
   libraries of the wheel have ops that no server has, such as `PyFunc`;
 - the ops that the import of TensorFlow Text adds.
 
-The list does not tell the types and attributes of an op. It lacks the ops of Decision Forests, and
+The list does not have the types and attributes of ops. It lacks the ops of Decision Forests, and
 ops without a kernel that a server rewrites before it runs them (`AccumulateNV2`).
 """
 
@@ -43,7 +43,7 @@ class _Buffer(ctypes.Structure):
 
 def main() -> None:
     """Print the list."""
-    # A separate process, because this one loads the Python part of the wheel.
+    # Use a separate process, because this one loads the Python part of the wheel.
     with multiprocessing.get_context("fork").Pool(1) as pool:
         core = pool.apply(_registered)
     import tensorflow as tf
@@ -81,7 +81,7 @@ def _on_cpus(kernels: bytes) -> set[str]:
     return {
         kernel.op
         for kernel in kernel_def_pb2.KernelList.FromString(kernels).kernel
-        if kernel.device_type in ("CPU", "DEFAULT")  # a kernel for all devices
+        if kernel.device_type in ("CPU", "DEFAULT")  # DEFAULT is for all devices
     }
 
 

@@ -1,4 +1,4 @@
-"""Executes the notebooks: in quick mode as a check, or to write the outputs that are committed.
+"""Execute the notebooks, quickly as a check or in full to write the committed outputs.
 
     python dev/run_notebooks.py --quick      runs all notebooks quickly and writes nothing
     python dev/run_notebooks.py [NAME ...]   runs notebooks in full and writes their outputs
@@ -47,7 +47,7 @@ def execute(script: pathlib.Path) -> nbformat.NotebookNode:
 
 
 def with_few_colours(picture: str) -> str:
-    """Reduces a PNG in base64 to 256 colours, which halves its size."""
+    """Reduce a PNG in base64 to 256 colours, which halves its size."""
     image = Image.open(io.BytesIO(base64.b64decode(picture))).convert("RGB")
     file = io.BytesIO()
     image.quantize(256, dither=Image.Dither.NONE).save(file, "PNG", optimize=True)
@@ -55,7 +55,7 @@ def with_few_colours(picture: str) -> str:
 
 
 def write(notebook: nbformat.NotebookNode, path: pathlib.Path) -> None:
-    """Write a notebook that was run; the id of a cell is its number, which keeps diffs small.
+    """Write an executed notebook; the id of a cell is its number, which keeps diffs small.
 
     Outputs to stderr are dropped: they are TensorFlow's messages about the machine.
     """
@@ -89,7 +89,7 @@ def main() -> None:
     known = {script.stem: script for script in sorted(FOLDER.glob("*.py"))}
     for name in options.names:
         if name not in known:
-            parser.error(f"{name} is no notebook; there are {', '.join(known)}")
+            parser.error(f"{name} is not a notebook; there are {', '.join(known)}")
     os.environ.pop("TF_TRANSFORMER_QUICK", None)
     if options.quick:
         os.environ["TF_TRANSFORMER_QUICK"] = "1"

@@ -1,4 +1,4 @@
-"""Takes the picture of the page in docs/ from a running server.
+"""Take the picture of the page for docs/ from a running server.
 
 tf-transformer serve saved_models/demo
 python dev/screenshot.py http://127.0.0.1:8501 docs/images/page.png
@@ -33,7 +33,7 @@ def screenshot(url: str) -> bytes:
         sentence.click()
         expect(page.get_by_role("radio").first).to_be_visible()
         sentence.locator(".word").nth(3).hover()
-        # Without the focus, two pictures differ only in the milliseconds.
+        # Without the focus, two pictures differ only in the milliseconds that the page shows.
         page.locator("#source").blur()
         picture = page.screenshot()
         browser.close()

@@ -1,6 +1,6 @@
-"""Makes the pages of the site that are not in docs/: the front page, the reference, linked files.
+"""Make the pages of the site that are not in docs/: the front page, the reference, linked files.
 
-MkDocs calls the functions `on_…` (`hooks` in mkdocs.yml). On a code host a page links to a file
+MkDocs calls the functions `on_…` (`hooks` in mkdocs.yml). In the repository, pages link to files
 such as `../dev/LOG.md` or `../tests/test_keras_features.py`; the site has a page for each of these
 files. The reference of public names is read from the sources, without importing the package.
 """
@@ -76,7 +76,7 @@ def on_page_markdown(markdown, page, config, files):
 
 
 def on_post_build(config):
-    """Warns if a browser would load something from another site; `--strict` makes this an error."""
+    """Warn if a browser would load something from another site; `--strict` makes this an error."""
     for path in sorted(pathlib.Path(config.site_dir).rglob("*")):
         if path.suffix == ".html":
             parser = _Resources()
@@ -91,7 +91,7 @@ def on_post_build(config):
 
 
 class _Resources(html.parser.HTMLParser):
-    """Collects the addresses of other sites from which a page loads something by itself."""
+    """A parser that collects the addresses of other sites from which a page loads resources."""
 
     def __init__(self):
         super().__init__()
@@ -251,7 +251,7 @@ def _public_names(module):
 
 
 def _base_classes(names, package):
-    """Return the base classes that are not public, to which docstrings of a subpackage refer."""
+    """Return the base classes that are not public; docstrings of a subpackage refer to them."""
     found, waiting = {}, list(names.items())
     while waiting:
         name, module = waiting.pop()

@@ -1,7 +1,7 @@
-"""tf_transformer: from parallel text to a SavedModel that translates.
+"""Transformers for translation, from parallel text to a SavedModel.
 
-The public names, each loaded from its module when it is first used, so that
-`tf-transformer --help` need not wait for TensorFlow.
+Each public name is loaded from its module when it is first used, so that
+`tf-transformer --help` does not wait for TensorFlow.
 """
 
 import lazy_loader

@@ -25,61 +25,61 @@ from tf_transformer.models.configs import CHECKED, ModelConfig, Rate, fields_of,
 
 Fraction = Annotated[float, Field(gt=0, le=1)]
 Tables = Mapping[str, Mapping[str, Any]]
-CHOSEN_RATES = ("dropout_rate", "attention_dropout_rate")  # by the recipe, for each architecture
+CHOSEN_RATES = ("dropout_rate", "attention_dropout_rate")  # chosen by the recipe, if not given
 
 
 def _chosen(help_text: str) -> Any:
-    """Return a setting that `runs/recipe.py` chooses where a run does not give it."""
+    """Return a setting that `runs/recipe.py` chooses if the run gives no value."""
     return setting(None, f"{help_text} (default: chosen for the corpus and the budget)")
 
 
 @dataclass(frozen=True, config=CHECKED)
 class DataConfig:
-    """Where sentences come from, and how they are batched."""
+    """The corpus of a run, and how its sentences are batched."""
 
     corpus: str | None = setting(
         None,
-        "text, tsv, monolingual, phrasebook, copy, reverse or tfds:NAME; default: by the files",
+        "text, tsv, monolingual, phrasebook, copy, reverse or tfds:NAME; default: from the files",
     )
     train_source: str | None = setting(
-        None, "source sentences, one a line, plain or gzip, or a quoted pattern: 'train.*.en.gz'"
+        None, "source sentences, one per line, plain or gzip; or a quoted pattern: 'train.*.en.gz'"
     )
-    train_target: str | None = setting(None, "their translations, line by line, file by file")
+    train_target: str | None = setting(None, "their translations, file by file and line by line")
     validation_source: str | None = setting(
-        None, "source sentences that choose the checkpoint; default: a part of the training text"
+        None, "source sentences for validation; default: a part of the training text"
     )
-    validation_target: str | None = setting(None, "their translations")
-    train_tsv: str | None = setting(None, "source TAB target, one pair a line")
+    validation_target: str | None = setting(None, "translations of --validation-source")
+    train_tsv: str | None = setting(None, "pairs as source TAB target, one per line")
     validation_tsv: str | None = setting(
-        None, "pairs that choose the checkpoint; default: a part of the training text"
+        None, "pairs for validation; default: a part of the training text"
     )
     train_text: str | None = setting(
-        None, "sentences without translations, for a language model; plain, gzip or a pattern"
+        None, "sentences without translations, for a language model; plain or gzip; or a pattern"
     )
     validation_text: str | None = setting(
-        None, "sentences that choose the checkpoint; default: a part of the training text"
+        None, "sentences for validation; default: a part of the training text"
     )
-    tfds_dir: str | None = setting(None, "folder of prepared TFDS data sets")
-    tfds_download: bool = setting(False, "let TFDS use the network")
+    tfds_dir: str | None = setting(None, "folder of prepared data sets of TensorFlow Datasets")
+    tfds_download: bool = setting(False, "let TensorFlow Datasets download the data set")
     data_cache: str | None = setting(
-        None, "keep token ids in this folder instead of in memory; for text of millions of pairs"
+        None, "keep token ids in this folder instead of in memory; for millions of pairs"
     )
     max_length: Annotated[int, Field(ge=2)] = setting(
-        128, "subwords in a sentence, its end included; longer pairs are dropped"
+        128, "most tokens of a sentence, its end included; longer pairs are dropped"
     )
     max_length_ratio: PositiveFloat = setting(
-        2.0, "most subwords of a translation for each of its source, and 10 more"
+        2.0, "limit of a translation's tokens: this number times those of its source, plus 10"
     )
     source_noise: Rate | None = _chosen(
-        "probability that a source sentence loses its capitals or its final punctuation in an "
-        "epoch; half of it that a word is mistyped"
+        "probability in each epoch that a source sentence loses its capitals or its final "
+        "punctuation; a word is mistyped with half of this probability"
     )
     fold_capitals: bool | None = _chosen(
-        "translate a sentence that is mostly in capitals as if it were in small letters"
+        "translate a sentence that is mostly in capitals as if it were in lower case"
     )
-    batch_tokens: PositiveInt | None = _chosen("tokens in a batch on its longer side, padding too")
+    batch_tokens: PositiveInt | None = _chosen("tokens in a batch on its longer side, with padding")
 
-    # Each is a file for training and one for validation.
+    # Each side of a corpus is a file for training and a file for validation.
     SIDES: ClassVar = {"text": ("source", "target"), "tsv": ("tsv",), "monolingual": ("text",)}
     CORPORA: ClassVar = (*SIDES, "phrasebook", "copy", "reverse")
 
@@ -100,7 +100,7 @@ class DataConfig:
         training, validation = self.files("train"), self.files("validation")
         if useless := [name for name in given if name not in training + validation]:
             raise ValueError(
-                f"{flag(useless[0])} has no use with the corpus {self.corpus!r}. Omit one of them."
+                f"{flag(useless[0])} does not fit the corpus {self.corpus!r}. Omit one of them."
             )
         if missing := [name for name in training if name not in given]:
             raise ValueError(
@@ -109,21 +109,21 @@ class DataConfig:
             )
         if self.has_validation_files and not {*validation} <= {*given}:
             raise ValueError(
-                f"give both {' and '.join(map(flag, validation))}, or neither: then a part of the "
-                f"training text is held out for validation."
+                f"give both {' and '.join(map(flag, validation))}, or neither, to hold out a part "
+                f"of the training text for validation."
             )
         if self.batch_tokens is not None and self.max_length > self.batch_tokens:
             raise ValueError(
                 f"max_length={self.max_length} is more than batch_tokens={self.batch_tokens}, and "
-                f"every sentence must fit a batch. Lower the one or raise the other."
+                f"every sentence must fit a batch. Lower max_length or raise batch_tokens."
             )
         if self.source_noise and not self.has_sources:
-            raise ValueError("source_noise changes sources, which text alone has not. Omit it.")
+            raise ValueError("source_noise changes sources, but this corpus has none. Omit it.")
         return self
 
     @property
     def has_sources(self) -> bool:
-        """Whether the corpus has sentences and their translations, not text alone."""
+        """Whether the corpus has translations, rather than text in only one language."""
         return self.corpus != "monolingual"
 
     @property
@@ -132,7 +132,7 @@ class DataConfig:
         return any(getattr(self, name) is not None for name in self.files("validation"))
 
     def files(self, part: str) -> list[str]:
-        """Return the settings that name the files of the corpus, `part` is train or validation."""
+        """Return the settings that name the files of a `part`, `"train"` or `"validation"`."""
         return [f"{part}_{side}" for side in self.SIDES.get(self.corpus, ())]
 
 
@@ -141,44 +141,46 @@ class TokenizerConfig:
     """How SentencePiece splits text into subwords."""
 
     vocab_size: Annotated[int, Field(gt=260)] | None = _chosen(
-        "subwords in a vocabulary, 256 bytes and 4 special ids among them"
+        "size of a vocabulary, with 256 bytes and 4 special tokens"
     )
-    model_type: Literal["bpe", "unigram"] = setting("bpe", "how subwords are chosen")
-    joint: bool = setting(True, "one vocabulary for both sides")
+    model_type: Literal["bpe", "unigram"] = setting("bpe", "SentencePiece's algorithm")
+    joint: bool = setting(True, "use one vocabulary for source and target")
     character_coverage: Fraction = setting(
-        0.9995, "part of the text whose characters have subwords; rarer ones are spelled in bytes"
+        0.9995, "share of the text whose characters have subwords; rarer characters become bytes"
     )
     user_symbols: str | None = setting(
-        None, "texts that are one subword each, such as tags: '<BT> <2de>'"
+        None, "tags, separated by spaces, that are one subword each: '<BT> <2de>'"
     )
 
 
 @dataclass(frozen=True, config=CHECKED)
 class TrainingConfig:
-    """How long and how the model is trained."""
+    """The length of training, and how the model is trained."""
 
     steps: PositiveInt | None = setting(None, "train for this many updates")
     epochs: PositiveInt | None = setting(
         None, "train for this many passes; chosen for the corpus if no length is given"
     )
-    minutes: PositiveFloat | None = setting(None, "train for this long, start-up included")
-    seed: Annotated[int, Field(ge=0, lt=2**31)] = setting(0, "of weights, data order and dropout")
+    minutes: PositiveFloat | None = setting(None, "train for this many minutes, start-up included")
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = setting(
+        0, "seed of weights, data order and dropout"
+    )
     schedule: Literal["trapezoid", "noam"] = setting(
-        "trapezoid", "learning rate: warm-up, peak, decay to 0; or as in the Transformer's paper"
+        "trapezoid", "learning rate: warm-up, peak, decay to 0; noam: as in the Transformer paper"
     )
     learning_rate: PositiveFloat | None = _chosen("learning rate at its peak")
     warmup_steps: PositiveInt | None = _chosen("updates until the learning rate peaks")
-    decay_fraction: Fraction = setting(0.4, "part of training in which the trapezoid falls to 0")
-    label_smoothing: Rate = setting(0.1, "probability of all tokens but the true one")
+    decay_fraction: Fraction = setting(0.4, "last part of training, in which the trapezoid decays")
+    label_smoothing: Rate = setting(0.1, "probability spread over all tokens except the true one")
     criterion: Literal["bleu", "chrf", "loss"] | None = _chosen(
-        "what makes a checkpoint the best; nothing is translated for loss"
+        "validation metric that selects the best checkpoint; loss needs no translations"
     )
     validation_steps: PositiveInt | None = _chosen("updates between validations")
     checkpoint_steps: PositiveInt | None = setting(
         None, "updates between checkpoints; default: one before each validation"
     )
     keep_checkpoints: PositiveInt = setting(
-        5, "newest checkpoints to keep besides the best; validated ones are averaged at the end"
+        5, "newest checkpoints to keep besides the best; the validated ones are averaged at the end"
     )
     patience: PositiveInt | None = setting(
         None,
@@ -187,17 +189,17 @@ class TrainingConfig:
     )
     accumulation_steps: PositiveInt = setting(1, "batches whose gradients make one update")
     clip_norm: PositiveFloat | None = setting(
-        None, "limit of the norm of all gradients; default: none"
+        None, "limit of the global norm of the gradients; default: no limit"
     )
-    tensorboard: bool = setting(False, "log for TensorBoard too; needs the package tensorboard")
+    tensorboard: bool = setting(False, "also log for TensorBoard; needs the package tensorboard")
     chunked_logits: bool = setting(
-        False, "compute logits in parts: less memory, more time; for large vocabularies"
+        False, "compute logits in parts, with less memory but more time; for large vocabularies"
     )
     deterministic: bool = setting(
         False, "use operations that give the same bits every time; slower on a GPU"
     )
     precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = setting(
-        "float32", "of activations and matrix products; weights stay float32"
+        "float32", "precision of activations and matrix products; weights stay float32"
     )
     devices: str | None = setting(
         None, "a number of GPUs, or devices by name: gpu:0,gpu:1 or cpu; default: every GPU"
@@ -220,11 +222,11 @@ class RunConfig:
     """Everything that defines a training run; `run.toml` has a table for each field.
 
     Attributes:
-        model: The configuration of one of the architectures, as an object or as the table
-            `[model]`; its vocabularies are None until the tokenizers exist. By default the preset
-            tiny.
-        chosen: Why each setting that a recipe chose was chosen, by names such as
-            `"training.warmup_steps"`; `"for"` is what they were chosen for.
+        model: The configuration of an architecture, as an object or as the table `[model]`; the
+            default is the preset tiny. The sizes of its vocabularies are None until the tokenizers
+            exist.
+        chosen: The reason for each setting that the recipe chose, by names such as
+            `"training.warmup_steps"`; `"for"` names the corpus, the budget and the devices.
 
     Raises:
         pydantic.ValidationError: A setting is unknown or has an invalid value.
@@ -239,7 +241,7 @@ class RunConfig:
     @field_validator("model", mode="before")
     @classmethod
     def _model_of_table(cls, table: Any, info: ValidationInfo) -> ModelConfig:
-        """Build the model's configuration from its table, whose preset has the missing sizes."""
+        """Build the model's configuration from its table, with missing sizes from the preset."""
         if isinstance(table, ModelConfig):
             return table
         given = dict(table or {})
@@ -250,7 +252,7 @@ class RunConfig:
         for name in set(given) - set(known):
             if others := [n for n, row in ARCHITECTURES.items() if name in fields_of(row.config)]:
                 raise ValueError(
-                    f"{name} is no setting of the architecture {architecture}, but of "
+                    f"{name} is not a setting of the architecture {architecture}, but of "
                     f"{', '.join(others)}. Omit it or choose another architecture."
                 )
         chosen_later = {name: None for name in CHOSEN_RATES if name in known}
@@ -271,7 +273,7 @@ class RunConfig:
         needed, limit = self.data.max_length + 1, self.model.position_limit
         if limit is not None and needed > limit:
             raise ValueError(
-                f"max_length={self.data.max_length} needs {needed} positions, and the model learns "
+                f"max_length={self.data.max_length} needs {needed} positions, but the model has "
                 f"max_positions={limit}. Set max_positions={needed}, or a smaller max_length."
             )
         able = [name for name, row in ARCHITECTURES.items() if row.trains_on_text]
@@ -291,14 +293,14 @@ class RunConfig:
 
     @classmethod
     def from_dict(cls, tables: Tables, where: str = "configuration") -> "RunConfig":
-        """Build a configuration from tables of plain values, which errors call `where`.
+        """Build a configuration from tables of plain values; error messages begin with `where`.
 
-        Missing settings have their defaults, and missing sizes of `[model]` those of its preset.
+        Missing settings get their defaults, and missing sizes of `[model]` those of its preset.
 
         Raises:
-            ConfigError: A setting is unknown (the nearest is named) or has an invalid value.
+            ConfigError: A setting is unknown (a similar one is suggested) or has an invalid value.
         """
-        # To pydantic, which reads the strings of the command line, true is the number 1, too.
+        # Because pydantic converts the strings of the command line, it would also read true as 1.
         for table, fields in SETTINGS.items():
             for name, field in fields.items():
                 value = tables.get(table, {}).get(name)
@@ -332,10 +334,10 @@ class RunConfig:
 
 
 def _settings_of_all_architectures() -> dict[str, FieldInfo]:
-    """Return the settings of `[model]`; help names the architectures if only some have one."""
+    """Return the settings of `[model]`; their help names the architectures if not all have one."""
     choice = {
         "architecture": setting("transformer", f"one of {', '.join(ARCHITECTURES)}"),
-        "preset": setting("tiny", "a table of sizes: tiny; or small, base, big"),
+        "preset": setting("tiny", "sizes: tiny; for a transformer also small, base or big"),
     }
     owners: dict[str, list[str]] = {}
     for architecture, row in ARCHITECTURES.items():
@@ -362,11 +364,11 @@ SETTINGS: dict[str, dict[str, FieldInfo]] = {
     "model": _settings_of_all_architectures(),
     "training": fields_of(TrainingConfig),
 }
-"""The settings of each table, those of `[model]` for all architectures."""
+"""The settings of each table; `[model]` has those of all architectures."""
 
 
 def kinds_of(field: FieldInfo) -> list[Any]:
-    """Return the types of which the value of a field may be, and what a `Literal` allows."""
+    """Return the types that the value of a field may have, and the values of a `Literal`."""
     kinds = [field.annotation, *get_args(field.annotation)]
     return [*kinds, *(each for kind in kinds[1:] for each in get_args(kind))]
 
@@ -377,10 +379,10 @@ def flag(name: str) -> str:
 
 
 def merge(tables: Tables, given: Tables) -> dict[str, Any]:
-    """Return tables with the settings of others, which win.
+    """Return `tables` updated with the settings of `given`.
 
     A given preset or architecture replaces the sizes in `tables`, and a given length of training
-    (`steps`, `epochs`, `minutes`) the length there, whatever its unit.
+    (`steps`, `epochs` or `minutes`) replaces the length in `tables`, whatever its unit.
     """
     merged = dict(tables)
     for name, settings in given.items():
@@ -397,7 +399,7 @@ def merge(tables: Tables, given: Tables) -> dict[str, Any]:
 
 
 def without_choices(tables: Tables) -> dict[str, Any]:
-    """Return tables without the settings that a recipe chose, so that it chooses again."""
+    """Return tables without the settings that the recipe chose, so that it chooses them again."""
     chosen = tables.get("chosen", {})
     return {
         name: {key: value for key, value in table.items() if f"{name}.{key}" not in chosen}
@@ -425,13 +427,13 @@ def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def invalid(name: str, error: Mapping[str, Any]) -> str:
-    """Return what pydantic finds wrong with a setting, and what was received."""
+    """Return the message for an error that pydantic found in a setting, with the received value."""
     message = error["msg"]
     return f"{name}: {message[0].lower()}{message[1:]}; received {error['input']!r}."
 
 
 def _one_line(error: ValidationError, known: Mapping[str, Any]) -> str:
-    """Return the first of the errors; `known` has the settings, or the tables of settings."""
+    """Return the first error as one line; `known` has the known settings, or their tables."""
     first = error.errors()[0]
     *tables, name = first["loc"] or ("",)
     where = "".join(f"[{table}] " for table in tables)

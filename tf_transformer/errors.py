@@ -1,4 +1,4 @@
-"""Errors that the user can correct. Their message is one line: what, where and what to do."""
+"""Errors that the user can correct. A message is one line: what is wrong, where, what to do."""
 
 import difflib
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ class ConfigError(InputError):
 def did_you_mean(name: str, known: Iterable[str], otherwise: str | None = None) -> str:
     """Return advice for an unknown name: the most similar known name, or else `otherwise`.
 
-    None for `otherwise` lists all known names.
+    If `otherwise` is None, the advice lists all known names.
     """
     known = list(known)
     matches = difflib.get_close_matches(name, known, n=1, cutoff=0.5)

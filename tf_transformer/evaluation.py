@@ -26,7 +26,7 @@ class Scores:
         chrf_signature: sacreBLEU's signature of `chrf`.
         sentences: Number of sentences.
         tokens: Number of tokens in the translations, as sacreBLEU's tokenizer counts them.
-        length_ratio: That number over the number of tokens in the references.
+        length_ratio: `tokens` divided by the number of tokens in the references.
     """
 
     bleu: float
@@ -43,7 +43,7 @@ class Metric(NamedTuple):
 
     Attributes:
         name: Its name in logs and checkpoints.
-        label: Its name for people, who are shown so many `decimals`.
+        label: Its name in messages, which show its values with `decimals` decimal places.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Metric(NamedTuple):
         return -value if self.lower_is_better else value
 
     def text(self, value: float) -> str:
-        """Return a value as people are shown it."""
+        """Return a value as messages show it."""
         return f"{value:.{self.decimals}f}"
 
 
@@ -68,9 +68,9 @@ LOSS = Metric("val_loss", "loss", lower_is_better=True, decimals=3)
 def bleu_tokenizer(texts: Iterable[str]) -> str:
     """Return the sacreBLEU tokenizer for the script of some texts.
 
-    BLEU with `13a`, which splits at spaces, is 0 for text without them. `zh` is for Chinese,
-    `ja-mecab` for Japanese where its package is installed, `char` otherwise and for Thai, Lao,
-    Tibetan, Burmese and Khmer, and `13a` for all other scripts.
+    `13a` splits at spaces, so that BLEU would be 0 for text without them. Chinese has `zh`,
+    Japanese `ja-mecab`, or `char` if MeCab is not installed. Thai, Lao, Tibetan, Burmese and Khmer
+    have `char`, and all other scripts `13a`.
     """
     text = "".join(itertools.chain.from_iterable(text.split() for text in texts))
     chinese, kana, unspaced = (len(s.findall(text)) for s in (_CHINESE, _KANA, _UNSPACED))
@@ -97,11 +97,11 @@ def score(
     """Compute BLEU and chrF of translations against one reference each.
 
     Args:
-        translations, references: As many of one as of the other, at least one.
-        tokenizer: sacreBLEU's tokenizer for BLEU; None is that of `bleu_tokenizer(references)`.
+        translations, references: Lists of the same length, with at least one text each.
+        tokenizer: sacreBLEU's tokenizer for BLEU; None means `bleu_tokenizer(references)`.
 
     Raises:
-        TypeError: One is a str, whose characters would be scored as sentences.
+        TypeError: An argument is a str, whose characters would be scored as sentences.
         ValueError: The lengths differ, or there is nothing to score.
     """
     if isinstance(translations, str) or isinstance(references, str):

@@ -1,9 +1,9 @@
 """Files and folders that are written atomically: readers see all of them or nothing.
 
 A file or folder is written as `.writing-*`, and renamed when it is complete and on the disk. A
-folder stays locked while it is written, so that the next writer can tell the leftovers of killed
-processes, which it removes, from the folders of running ones. Its parent is locked while folders
-are made and renamed there, so that no writer removes a folder before it is locked.
+folder stays locked while it is written. The next writer removes folders without a lock, which are
+leftovers of killed processes. The parent folder is locked while folders are made and renamed in it,
+so that no writer removes a new folder before it is locked.
 """
 
 import contextlib
@@ -49,7 +49,7 @@ def atomic_file(path: Path) -> Iterator[Path]:
 def atomic_folder(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
     """Yield an empty folder that becomes `path` when the block ends without an error.
 
-    Makes missing parents. With `overwrite` it replaces a folder that exists by then.
+    Missing parents are made. With `overwrite`, the new folder replaces one that exists by then.
 
     Raises:
         OSError: `path` exists by then and is not empty, or the disk cannot be written.
@@ -100,10 +100,10 @@ def remove_leftovers(folder: Path) -> None:
 
 @contextlib.contextmanager
 def _locked(folder: Path, operation: int) -> Iterator[bool]:
-    """Yield whether it could lock a folder, until the block ends or the process does."""
+    """Lock a folder until the block or the process ends; yield whether this succeeded."""
     is_locked = False
     with contextlib.ExitStack() as stack:
-        # The folder may be gone, another process may have the lock, a file system may have none.
+        # The folder may be gone, another process may hold the lock, or there may be no locks.
         with contextlib.suppress(OSError):
             descriptor = os.open(folder, os.O_RDONLY)
             stack.callback(os.close, descriptor)
@@ -113,7 +113,7 @@ def _locked(folder: Path, operation: int) -> Iterator[bool]:
 
 
 def _sync(*paths: Path) -> None:
-    """Flushes files and folders to the disk, so that they are complete after a power cut."""
+    """Flush files and folders to the disk, so that they are complete after a power cut."""
     for path in paths:
         descriptor = os.open(path, os.O_RDONLY)
         try:

@@ -1,7 +1,7 @@
 """The commands of `tf-transformer`, one module each.
 
-A command is a module with a docstring, whose first paragraph is its line in `tf-transformer --help`
-and whose rest is its description; with `Options`, a class from which the parser makes its
-options (see `options.py`); with `run(options)`, which returns the exit status; and with a name in
-`cli.COMMANDS`. No module imports TensorFlow at its top, so that `--help` and refusals come at once.
+`cli.COMMANDS` has their names. The first paragraph of a module's docstring is the command's line in
+`tf-transformer --help`, and the rest is its description. The parser makes the command's options
+from the class `Options` (see `options.py`), and `run(options)` returns the exit status. No module
+imports TensorFlow at its top, so that `--help` and error messages appear at once.
 """

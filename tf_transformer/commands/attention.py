@@ -1,7 +1,7 @@
 """Draw the alignment of a text and its translation.
 
-Draws how much each token of a translation attends to each token of the text, with the search as
-exported. Needs matplotlib.
+Draw how much each token of a translation attends to each token of the text. Without --target, the
+model translates the text with its default search. Needs matplotlib.
 """
 
 import warnings
@@ -16,15 +16,15 @@ class Options(Checked):
     """The options of `attention`."""
 
     model: str = argument(MODEL)
-    text: str = argument("TEXT", "one line")
+    text: str = argument("TEXT", "the source text")
     target: str | None = option(
-        None, "its translation (default: what the model translates)", "TEXT"
+        None, "the translation of TEXT (default: that of the model)", "TEXT"
     )
-    output: str = option("attention.png", "default: attention.png; also .svg, .pdf", "F")
+    output: str = option("attention.png", "a .png, .svg or .pdf file; default: attention.png", "F")
 
 
 def run(options: Options) -> int:
-    """Draws the alignment into a file."""
+    """Draw the alignment into a file."""
     from tf_transformer.visualization.attention import plot_alignment
     from tf_transformer.visualization.figure import require_picture, save_figure
 
@@ -36,7 +36,7 @@ def run(options: Options) -> int:
     if getattr(translator.module, "align", None) is None:
         raise InputError(
             f"{options.model}: this model has no alignment, because it has no attention to the "
-            f"source, or its SavedModel is of an earlier version."
+            f"source, or an earlier version wrote its SavedModel."
         )
     if options.target is None:
         target = translator(text)
@@ -54,6 +54,6 @@ def run(options: Options) -> int:
         warnings.filterwarnings("always", "Glyph .* missing from font")
         save_figure(figure, options.output)
     if caught:
-        warn("no installed font has some of the characters; install one of Noto Sans.")
+        warn("no installed font has some of the characters; install a Noto Sans font.")
     print(options.output)
     return 0

@@ -1,9 +1,9 @@
 """Check the installation, and a SavedModel before it is served.
 
-Checks the installation and, where one is given, a SavedModel: its files, its variables, its warm-up
-requests and its signatures, in a process that cannot import this package. With --same-as it also
-checks that another form of the model translates a file alike. Each check is a line: ok, FAIL with
-what to do, or note. The exit status is 1 if one failed.
+Check the installation and, if one is given, a SavedModel: its files, its variables, its warm-up
+requests and its signatures, in a process that cannot import this package. With --same-as, also
+check that another form of the model gives the same translations. Each check prints one line: ok,
+note, or FAIL with advice. The exit status is 1 if a check failed.
 """
 
 import functools
@@ -34,21 +34,21 @@ _EXAMPLES = 3
 class Options(Checked):
     """The options of `doctor`."""
 
-    saved_model: str | None = argument("SAVED_MODEL", "default: the installation only", None)
+    saved_model: str | None = argument("SAVED_MODEL", "default: check only the installation", None)
     as_json: bool = option(False, "print one JSON object instead", name="json")
     same_as: str | None = option(
         None,
-        "a run, a CTranslate2 export or another SavedModel that should translate alike",
+        "a run, a CTranslate2 export or another SavedModel that should give the same translations",
         "MODEL",
     )
-    source: str | None = option(None, "lines to translate with both", "F")
+    source: str | None = option(None, "lines to translate with both models", "F")
     max_different: Annotated[float, Field(ge=0, le=1)] = option(
         0.01, "share of the lines that may differ, from 0 to 1", "SHARE"
     )
 
 
 def run(options: Options) -> int:
-    """Check."""
+    """Run the checks and print their results."""
     if bool(options.same_as) != bool(options.source) or (
         options.source and not options.saved_model
     ):
@@ -63,7 +63,7 @@ def run(options: Options) -> int:
         failed += check.status == "FAIL"
         results.append(check._asdict())
         if not options.as_json:
-            # A damaged file or a bad translation may hold what confuses a terminal.
+            # A damaged file or a bad translation may have characters that confuse a terminal.
             message = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in check.message)
             print(f"{check.status:4}  {check.name:10}  {message}", flush=True)
     if options.as_json:
@@ -90,7 +90,7 @@ def _checks(
 
 
 def _other_form(path: str) -> Callable[..., list[str]]:
-    """Return what translates lines with the model at a path, by `beam_size`, `length_penalty`."""
+    """Return a function that translates lines with the model at `path`; keywords are the search."""
     if RunDirectory.is_run(path):
         return lambda texts, **search: open_translator(path)(texts, **search)
     for folder in (path, *(pathlib.Path(path, str(n)) for n in reversed(versions(path)))):
@@ -103,13 +103,13 @@ def _other_form(path: str) -> Callable[..., list[str]]:
 def _compare(
     folder: pathlib.Path, translate: Callable[..., list[str]], sources: list[str], limit: float
 ) -> Iterator[Check]:
-    """Yield the checks of what a SavedModel and another form of it make of the same lines."""
+    """Yield the checks that a SavedModel and another form of it translate lines in the same way."""
     failure = None
     with quiet():
         try:
             theirs = translate(sources, **open_translator(str(folder)).search)
             ours = translate_in_session(folder, sources)
-        except Exception as error:  # outside of `quiet`, which would show the notes after all
+        except Exception as error:  # caught here, because `quiet` shows what it hid on errors
             failure = str(error).strip().partition("\n")[0]
     if failure is not None:
         yield Check("same", "FAIL", f"a model does not translate: {failure}")

@@ -1,10 +1,10 @@
 """Score translations with sacreBLEU, or text by its perplexity.
 
-Translates a test set and scores it with BLEU and chrF. The last line is JSON. tokens_per_second
-counts tokens of the translations as sacreBLEU does. With --perplexity or --text a run translates
-nothing but reads the given sentences: perplexity is exp of the mean negative log-probability of a
-subword, ends of sentences included; nats_per_sentence is the mean of whole sentences, which is
-comparable between vocabularies.
+Translate a test set and score the translations with BLEU and chrF. The last line is JSON. Its
+tokens_per_second counts tokens of the translations as sacreBLEU does. With --perplexity or --text,
+a run scores the given sentences and translates nothing: perplexity is exp of the mean negative
+log-probability of a subword, ends of sentences included; nats_per_sentence is the mean over whole
+sentences, which can be compared between vocabularies.
 """
 
 import dataclasses
@@ -24,40 +24,40 @@ class Options(Checked):
     """The options of `evaluate`."""
 
     model: str = argument(MODEL)
-    source: str | None = option(None, "sentences to translate", "F")
-    reference: str | None = option(None, "their translations", "F")
-    perplexity: bool = option(False, "that of the references instead, of a run")
+    source: str | None = option(None, "file of sentences to translate", "F")
+    reference: str | None = option(None, "file of their reference translations", "F")
+    perplexity: bool = option(False, "compute the perplexity of the references; needs a run")
     text: str | None = option(
-        None, "perplexity of sentences alone, of the run of a language model", "F"
+        None, "compute the perplexity of this file; needs the run of a language model", "F"
     )
     robustness: bool = option(
         False,
-        "score it in capitals, without capitals, without final punctuation and with typing errors "
-        "too",
+        "also score the sources in capitals, without capitals, without final punctuation and with "
+        "typing errors",
     )
     search: SearchOptions = group(SearchOptions)
 
 
 def run(options: Options) -> int:
-    """Scores translations, or text."""
+    """Score translations or text, and print the results."""
     if options.text and (
         options.source or options.reference or options.robustness or options.perplexity
     ):
-        raise ConfigError("--text is read alone: omit the options of translations.")
+        raise ConfigError("--text is read alone: omit the options for translations.")
     if not options.text and not (options.source and options.reference):
         raise ConfigError(
             "give --source and --reference, or --text for a language model. "
             "See tf-transformer evaluate --help"
         )
     if options.perplexity and options.robustness:
-        raise ConfigError("--robustness scores translations, and --perplexity makes none. Omit it.")
+        raise ConfigError("--robustness scores translations; --perplexity makes none. Omit one.")
     results = _perplexity(options) if options.text or options.perplexity else _scores(options)
     print(json.dumps(results))
     return 0
 
 
 def _scores(options: Options) -> dict:
-    """Translate the sources, and print and return how good the translations are."""
+    """Translate the sources, and print and return the scores of the translations."""
     from tf_transformer.data.noise import robustness_variants
     from tf_transformer.evaluation import score
 
@@ -69,7 +69,7 @@ def _scores(options: Options) -> dict:
     def translate(texts: list[str]) -> list[str]:
         return translator(texts, given.batch_size, given.beam_size, given.length_penalty)
 
-    # Traces and compiles, so that the speed below is the steady one.
+    # The first call traces and compiles, so the time below must not include it.
     translate(sources if given.xla else sources[:1])
     began = time.monotonic()
     translations = translate(sources)
@@ -99,7 +99,7 @@ def _scores(options: Options) -> dict:
 
 
 def _perplexity(options: Options) -> dict:
-    """Print and return how probable the sentences are; blank or too long ones are dropped."""
+    """Print and return the perplexity of all sentences that are neither blank nor too long."""
     run = RunDirectory.open(options.model)
     config = run.config()
     architecture = architecture_name(config.model)

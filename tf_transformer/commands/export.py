@@ -1,6 +1,6 @@
-"""Write a SavedModel, text in and text out, or a model of CTranslate2.
+"""Write a SavedModel that translates text, or a model for CTranslate2.
 
-Writes the best checkpoint of a run as saved_models/NAME/VERSION.
+Write the best checkpoint of a run as saved_models/NAME/VERSION.
 """
 
 import dataclasses
@@ -15,7 +15,7 @@ from tf_transformer.config import RunConfig, flag
 from tf_transformer.errors import ConfigError, InputError
 from tf_transformer.runs.run_directory import RunDirectory, say, warn
 
-# What the metadata of a run says of its data.
+# The keys of a run's metadata that describe its data.
 _DATA = ("training corpus", "validation corpus", "source tokenizer", "target tokenizer")
 
 
@@ -24,33 +24,33 @@ class Options(Checked):
 
     run_dir: str = argument("RUN_DIR")
     saved_model: str = argument("saved_models/NAME")
-    format: Literal["saved_model", "ctranslate2"] = option("saved_model", "what to write")
+    format: Literal["saved_model", "ctranslate2"] = option("saved_model", "format to write")
     beam_size: PositiveInt | None = option(
         None,
-        "hypotheses that serving_default follows, 1 is greedy (default: 4, or 1 where validation "
-        "text is translated better so)",
+        "beam size of serving_default; 1 is greedy search (default: 4, or 1 if that translates the "
+        "validation text better)",
         "K",
     )
     length_penalty: LengthPenalty | None = option(
         None,
-        "how much a beam favours long translations, from 0 to 10 (default: the best of a few on "
-        "validation text)",
+        "how much a beam favours long translations, from 0 to 10 (default: the best of a few "
+        "values on the validation text)",
         "A",
     )
     precision: Literal["float32", "bfloat16"] | None = option(
         None,
-        "of the weights and the computation of a SavedModel (default: float32); bfloat16 is half "
-        "as large, and faster in large models where the processor multiplies bfloat16",
+        "precision of a SavedModel's weights and computation (default: float32); bfloat16 halves "
+        "its size, and is faster for large models on processors that multiply bfloat16",
     )
     quantization: Literal["int8", "int16", "float16", "bfloat16"] | None = option(
         None, "how CTranslate2 stores weights (default: float32)"
     )
-    version: int | None = option(None, "default: the next free one")
-    overwrite: bool = option(False, "replace a version that exists")
+    version: int | None = option(None, "version number (default: the next free one)")
+    overwrite: bool = option(False, "replace an existing version")
 
 
 def run(options: Options) -> int:
-    """Export."""
+    """Export the best checkpoint of a run."""
     of_others = {
         "saved_model": ("quantization",),
         "ctranslate2": ("precision", "beam_size", "length_penalty"),
@@ -77,7 +77,7 @@ def run(options: Options) -> int:
         # The model may be the average of several checkpoints.
         "averaged_steps": metadata.get("averaged steps", []),
         "metrics": checkpoint.metrics,
-        # Of training's validation: greedy search, in the precision of training.
+        # From validation during training: greedy search, in the precision of training.
         "scores": {
             name: {"score": checkpoint.metrics[name], "signature": signature}
             for name, signature in checkpoint.signatures.items()
@@ -110,12 +110,12 @@ def _export_saved_model(
     from tf_transformer.runs.restore import search_of
     from tf_transformer.runs.search_tuning import SearchChoice, choose_search
 
-    # Before the choices, which may take minutes.
+    # Raise errors about the folder before the choices, which may take minutes.
     version_folder(SAVED_MODEL, options.saved_model, options.version, options.overwrite)
     # Without validation text the defaults are exported, with a notice.
     validation, problem = ParallelText((), ()), None
     try:
-        if config.data.has_sources:  # prompts that are empty choose nothing
+        if config.data.has_sources:  # empty prompts cannot choose a search
             validation = load_validation(config.data)
     except InputError as error:
         problem = error
@@ -133,8 +133,8 @@ def _export_saved_model(
             beam_size=search.beam_size,
             length_penalty=search.length_penalty,
         )
-        # TensorFlow numbers what it makes, and the names in a SavedModel have these numbers: with
-        # several threads two exports of one run would not have the same bytes.
+        # TensorFlow numbers the objects that it makes, and names in a SavedModel contain these
+        # numbers. With several threads, two exports of one run would have different bytes.
         return Translator.from_model(model, *tokenizers, settings, threads=1)
 
     translator = translator_with(search)

@@ -1,4 +1,4 @@
-"""The options of commands: classes from which the parser is made, and which check the values.
+"""The options of commands: classes that define the parser and check the values.
 
 A field made by `argument` is a positional argument, a field made by `option` an option, and a field
 made by `group` several options, with a heading of their own in the help.
@@ -22,7 +22,7 @@ LengthPenalty = Annotated[float, Field(ge=0, le=10)]
 class Parser(argparse.ArgumentParser):
     """A parser whose errors are one line, and name the most similar option for an unknown one."""
 
-    advice_for_text = ""  # where a command that takes no text is given one
+    advice_for_text = ""  # for text that is given to a command that takes none
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple:
         """Parse arguments; an unknown option is an error of the command, not of the program."""
@@ -50,12 +50,12 @@ def argument(metavar: str, help_text: str = "", default: Any = ...) -> Any:
 def option(
     default: Any, help_text: str, metavar: str | None = None, name: str | None = None
 ) -> Any:
-    """Return a field that is an option; it has a `name` where that is a word of Python."""
+    """Return a field that is an option; give its `name` if a Python field cannot have it."""
     return Field(default, title=metavar, description=help_text, alias=name)
 
 
 def group(of: type, fields: Mapping[str, FieldInfo] | None = None) -> Any:
-    """Return a field that is a group of options: a class, or a `dict` of those that are given."""
+    """Return a field that is a group of options: an object, or a `dict` of given values."""
     return Field(default_factory=of, json_schema_extra={"group": fields or fields_of(of)})
 
 
@@ -66,27 +66,27 @@ class Checked(BaseModel):
 
 
 class SearchOptions(Checked):
-    """How a command searches translations."""
+    """How a command searches for translations."""
 
     beam_size: PositiveInt | None = option(
-        None, "beam size, 1 is greedy search (default: as exported; for a run 1)", "K"
+        None, "beam size; 1 is greedy search (default: as exported; 1 for a run)", "K"
     )
     length_penalty: LengthPenalty | None = option(
-        None, "favour long translations, from 0 to 10 (default: as exported; for a run 0.6)", "A"
+        None, "favour long translations, from 0 to 10 (default: as exported; 0.6 for a run)", "A"
     )
-    threads: PositiveInt | None = option(None, "parallel batches (default: one a core)")
-    xla: bool = option(False, "compile the search by XLA, which pays for many lines")
+    threads: PositiveInt | None = option(None, "batches in parallel (default: one per core)")
+    xla: bool = option(False, "compile the search with XLA, which is faster for many lines")
     batch_size: PositiveInt = option(64, "sentences in a batch")
 
 
 def add_options(parser: argparse.ArgumentParser, options: type) -> None:
-    """Add the options of a command to its parser, which keeps those that are given."""
+    """Add the options of a command to its parser, which returns only those that are given."""
     for name, field in options.__pydantic_fields__.items():
         fields = (field.json_schema_extra or {}).get("group")
         if fields is None:
             _add_option(parser, field.alias or name, field, "store_true")
             continue
-        # A file of settings may say true, so that the command line must be able to say false.
+        # A file of settings may say true, so the command line must be able to say false.
         is_dict = field.default_factory is dict
         action = argparse.BooleanOptionalAction if is_dict else "store_true"
         heading = parser.add_argument_group(f"[{name}]" if is_dict else name)
@@ -118,7 +118,7 @@ def _add_option(
 
 
 def read_options(options: type, values: Mapping[str, Any]) -> Any:
-    """Return options of a class, whose values the parser has read as `"input"`, `"search.xla"`.
+    """Return an object of the class `options`; `values` has keys such as `"search.xla"`.
 
     Raises:
         ConfigError: A value is invalid.

@@ -1,7 +1,7 @@
-"""Draw the curves of runs.
+"""Draw the training curves of runs.
 
-Draws loss, validation BLEU, validation perplexity and learning rate over the steps of one run or
-several. Needs matplotlib.
+Draw loss, validation BLEU, validation perplexity and learning rate over the steps of one or more
+runs. Needs matplotlib.
 """
 
 from tf_transformer.commands.options import Checked, argument, option
@@ -13,11 +13,11 @@ class Options(Checked):
     """The options of `plot`."""
 
     run_dirs: list[str] = argument("RUN_DIR")
-    output: str = option("curves.png", "default: curves.png; also .svg, .pdf", "F")
+    output: str = option("curves.png", "a .png, .svg or .pdf file; default: curves.png", "F")
 
 
 def run(options: Options) -> int:
-    """Draws the curves into a file."""
+    """Draw the curves into a file."""
     from tf_transformer.visualization.curves import plot_history
     from tf_transformer.visualization.figure import require_picture, save_figure
 

@@ -1,8 +1,8 @@
 """Serve a SavedModel by HTTP: TensorFlow Serving's REST API, and a page to try it.
 
-Serves the highest version of a SavedModel with TensorFlow Serving's REST API, a page, /healthz and
-/metrics, and takes up new versions while it runs. SIGTERM or Ctrl-C ends it when what was asked is
-answered (exit status 0; 1 if something was not).
+Serve the highest version of a SavedModel with TensorFlow Serving's REST API, a page, /healthz and
+/metrics, and load new versions while running. After SIGTERM or Ctrl-C, the server answers the open
+requests and ends (exit status 0; 1 if a request was not answered).
 """
 
 import logging
@@ -23,22 +23,22 @@ class Options(Checked):
     """The options of `serve`."""
 
     saved_model: str = argument("SAVED_MODEL", "such as saved_models/NAME")
-    port: Annotated[int, Field(ge=0, le=65535)] = option(8501, "0 is any")
+    port: Annotated[int, Field(ge=0, le=65535)] = option(8501, "port; 0 is any free one")
     host: str = option("127.0.0.1", "where to listen; 0.0.0.0 lets other machines in", "ADDRESS")
     allowed_hosts: list[str] | None = option(
         None,
-        "the names by which clients may call it (default: those of this machine, or any where "
-        "other machines are let in)",
+        "host names that clients may use (default: those of this machine, or any if other "
+        "machines are let in)",
         "NAME",
     )
-    threads: PositiveInt | None = option(None, "batches in parallel (default: the cores)")
-    no_batching: bool = option(False, "run each request alone, also when many come at once")
-    unverified: bool = option(False, "serve also what has no manifest to check its files by")
+    threads: PositiveInt | None = option(None, "batches in parallel (default: one per core)")
+    no_batching: bool = option(False, "run each request alone, even if many arrive at once")
+    unverified: bool = option(False, "also serve a SavedModel whose files have no manifest")
     limits: Limits = group(Limits)
 
 
 def run(options: Options) -> int:
-    """Serve."""
+    """Serve a SavedModel until a signal ends the process."""
     with quiet():
         try:
             from tf_transformer.serving.server import LocalServer

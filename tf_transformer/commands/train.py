@@ -1,9 +1,9 @@
 """Train a translator from parallel text, or a language model from text.
 
-Trains a tokenizer and a model. Each option below is also a key of run.toml, in the table that its
-heading names; the command line wins. A model setting that only some architectures have names them
-in brackets. Ctrl-C ends training with a validation and a checkpoint (exit status 130), SIGTERM with
-a checkpoint (143).
+Train a tokenizer and a model. An option under a heading such as [data] is also a key of that table
+in run.toml; the command line wins. If only some architectures have a model setting, its help names
+them in brackets. Ctrl-C ends training with a validation and a checkpoint (exit status 130), SIGTERM
+with a checkpoint (143).
 """
 
 import dataclasses
@@ -25,7 +25,7 @@ from tf_transformer.config import (
 from tf_transformer.errors import ConfigError
 from tf_transformer.runs.run_directory import RunDirectory
 
-# What a resumed run may change.
+# The settings that a resumed run may change.
 _MAY_CHANGE = {
     *TrainingConfig.LENGTHS, "devices", "data_cache", "fold_capitals", "max_length_ratio",
     "keep_checkpoints", "checkpoint_steps", "tensorboard", "chunked_logits",
@@ -40,8 +40,8 @@ class Options(Checked):
     resume: bool = option(False, "continue from the newest checkpoint")
     explain: bool = option(
         False,
-        "print what would be chosen for the corpus, the budget and the devices, or with --resume "
-        "what was, and end",
+        "print the settings that would be chosen for the corpus, the budget and the devices (with "
+        "--resume, those that were chosen), and exit",
     )
     data: dict[str, Any] = group(dict, SETTINGS["data"])
     tokenizer: dict[str, Any] = group(dict, SETTINGS["tokenizer"])
@@ -49,27 +49,26 @@ class Options(Checked):
     training: dict[str, Any] = group(dict, SETTINGS["training"])
 
     def run_config(self) -> RunConfig:
-        """Return the configuration of the run, whose values are checked here.
+        """Check the settings and return the configuration of the run.
 
         Raises:
-            ConfigError: A setting is invalid, or differs from that of the run to resume and must
-                not.
+            ConfigError: A setting is invalid, or differs from the run to resume but must not.
         """
         where = self.config or "command line"
         tables = read_toml(self.config) if self.config else {}
         given = {table: getattr(self, table) for table in SETTINGS if getattr(self, table)}
         if self.resume:
             return _resumed(self.run_dir, merge(tables, given), where)
-        # What was chosen for another run is chosen again for this one, if it differs.
+        # If options are given, the recipe chooses again what it chose for the file.
         tables = without_choices(tables) if given else tables
         return RunConfig.from_dict(merge(tables, given), where)
 
 
 def run(options: Options) -> int:
-    """Trains."""
+    """Train a model, or explain the choices of the recipe."""
     started = time.monotonic()
     if not options.resume and not options.explain:
-        RunDirectory.create(options.run_dir)  # names an existing run before a bad setting
+        RunDirectory.create(options.run_dir)  # reports an existing run before a bad setting
     config = options.run_config()
     if options.explain:  # without TensorFlow
         from tf_transformer.data.corpus import load_corpus
@@ -102,8 +101,8 @@ def _resumed(run_dir: str, given: Tables, where: str) -> RunConfig:
     if differences:
         raise ConfigError(
             f"{run_dir}: the run has {'; '.join(differences)}. Omit what differs, or start a new "
-            f"run with another --run-dir. With --resume "
-            f"{', '.join(map(flag, TrainingConfig.LENGTHS))} and what changes no weights may."
+            f"run with another --run-dir. With --resume, "
+            f"{', '.join(map(flag, TrainingConfig.LENGTHS))} and what changes no weights may vary."
         )
     chosen = {key: reason for key, reason in config.chosen.items() if key not in changed}
     return dataclasses.replace(resumed, chosen=chosen)

@@ -1,7 +1,7 @@
-"""Translate line by line.
+"""Translate text line by line.
 
-Translates standard input, or a file, line by line and in order, each sentence of a line on its own.
-A language model completes each line, its prompt. An empty line stays empty.
+Translate standard input or a file, line by line and in order, each sentence of a line on its own. A
+language model completes each line as a prompt. An empty line stays empty.
 """
 
 import collections
@@ -36,28 +36,28 @@ class Options(Checked):
     """The options of `translate`."""
 
     model: str = argument(MODEL)
-    input: str | None = option(None, "default: standard input", "F")
-    output: str | None = option(None, "default: standard output", "F")
+    input: str | None = option(None, "file to translate (default: standard input)", "F")
+    output: str | None = option(None, "file to write (default: standard output)", "F")
     n_best: PositiveInt | None = option(
         None,
-        "N translations of each line, searched as a whole, as LINE ||| TRANSLATION ||| SCORE, "
-        "lines counted from 0",
+        "N translations of each line, searched as a whole, as LINE ||| TRANSLATION ||| SCORE; "
+        "lines are counted from 0",
     )
     resume: bool = option(
         False, "continue an interrupted --output after its last complete line", name="continue"
     )
-    overwrite: bool = option(False, "replace an --output")
+    overwrite: bool = option(False, "replace an existing --output")
     search: SearchOptions = group(SearchOptions)
 
 
 def run(options: Options) -> int:
-    """Translate."""
+    """Translate the input and write the translations."""
     _check_output(options)
     search = options.search
     with contextlib.ExitStack() as files:
         source, output = sys.stdin.buffer, sys.stdout.buffer
         if options.input:
-            # The progress bar is drawn on a terminal that shows nothing else.
+            # Draw the progress bar only on a terminal that does not show the translations.
             console = Console(stderr=True)
             is_hidden = not (options.output and console.is_terminal)
             bar = {"description": "", "console": console, "transient": True, "disable": is_hidden}
@@ -79,7 +79,7 @@ def run(options: Options) -> int:
             output = files.enter_context(open(options.output, "wb"))
         results = translate(lines)
         if source.isatty():
-            # At a keyboard every line is answered at once.
+            # Translate each line as soon as it is typed.
             results = itertools.chain.from_iterable(translate([line]) for line in lines)
         long_sources, long_translations = [], []
         number = done - 1
@@ -103,7 +103,7 @@ def run(options: Options) -> int:
 
 
 def _check_output(options: Options) -> None:
-    """Raise an `InputError` where the output would destroy something."""
+    """Raise an `InputError` if options contradict each other or would destroy a file."""
     output = options.output
     if options.resume and not (options.input and output):
         raise InputError("--continue needs --input and --output, files that can be read again.")
@@ -123,7 +123,7 @@ def _check_output(options: Options) -> None:
 def _written(number: int, translations: list["Translation"], n_best: int) -> Iterator[bytes]:
     """Yield the lines of the output for a line of the input."""
     for translation in translations:
-        # Byte fallback can make a line break; a line in is a line out.
+        # Byte fallback can make line breaks, but each translation must be one line.
         text = " ".join(translation.text.splitlines())
         if n_best > 1:
             text = f"{number} ||| {text} ||| {translation.score:.4f}"
@@ -133,13 +133,13 @@ def _written(number: int, translations: list["Translation"], n_best: int) -> Ite
 def _skip_finished(
     lines: Iterator[str], output: BinaryIO, translate: "Translate", options: Options
 ) -> int:
-    """Skips the lines of the input that an interrupted output has, and returns their number.
+    """Skip the input lines that an interrupted output has translated, and return their number.
 
-    Removes from the output what follows them: a line that is incomplete, and the translations of
+    Remove the rest from the output: an incomplete line and, with n-best lists, the translations of
     the last source, of which some may be missing.
 
     Raises:
-        InputError: The input has fewer lines, or none of the last lines is translated so.
+        InputError: The input has fewer lines, or the model repeats none of the last translations.
     """
     n_best = options.n_best or 1
     finished = [line for line in output if line.endswith(b"\n")]
@@ -156,7 +156,7 @@ def _skip_finished(
     if is_shorter or (expected - {b"\n"} and expected.isdisjoint(last)):
         raise InputError(
             f"{options.output}: holds no translations of {options.input} by this model and search. "
-            f"It belongs to others; give another --output."
+            f"Give another --output."
         )
     output.seek(sum(map(len, finished)))
     output.truncate()

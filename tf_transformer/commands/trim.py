@@ -1,9 +1,9 @@
 """Write a smaller run, with only the subwords that some texts need.
 
-Writes the best checkpoint of a run as a new run that has fewer subwords: those of the given texts
-and of the model's translations of the source texts, single characters and bytes. It translates the
-source texts as before; with a beam a few translations may change, and are counted. The new run can
-be evaluated, exported and so on, but not resumed.
+Write the best checkpoint of a run as a new run with fewer subwords: those of the given texts and of
+the model's translations of the source texts, single characters and bytes. The new run translates
+the source texts as before; with a beam, a few translations may change, and are counted. The new run
+can be evaluated, exported and so on, but not resumed.
 """
 
 from tf_transformer.commands.models import quiet
@@ -17,15 +17,15 @@ class Options(Checked):
 
     run_dir: str = argument("RUN_DIR")
     new_run_dir: str = argument("NEW_RUN_DIR")
-    keep: list[str] = option(..., "sentences to translate as before, plain or gzip", "F")
+    keep: list[str] = option(..., "files of sentences to translate as before, plain or gzip", "F")
     keep_target: list[str] | None = option(
-        None, "text of the target language whose subwords are kept too, such as references", "F"
+        None, "files of target text whose subwords are kept too, such as references", "F"
     )
     search: SearchOptions = group(SearchOptions)
 
 
 def run(options: Options) -> int:
-    """Trims."""
+    """Write the new run and print what changed."""
     run_directory, search = RunDirectory.open(options.run_dir), options.search
     sources, targets = (
         [line for path in paths for line in read_lines(path)]

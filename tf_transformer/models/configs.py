@@ -35,9 +35,9 @@ class ModelConfig:
     source_vocab_size: PositiveInt | None = None
     target_vocab_size: PositiveInt | None = None
     d_model: PositiveInt = setting(512, "width of the model")
-    dropout_rate: Rate | None = setting(0.1, "dropout of embeddings and layers")
+    dropout_rate: Rate | None = setting(0.1, "dropout rate of embeddings and layers")
     tie_embeddings: bool = setting(
-        True, "one matrix for source, target and output; the default if the vocabulary is joint"
+        True, "one embedding matrix for source, target and output; default: as --joint"
     )
     pad_id: NonNegativeInt = 0
     # The maximum number of positions of a sequence, begin token included; None for no limit.
@@ -81,7 +81,7 @@ class AttentionConfig(ModelConfig):
     num_layers: PositiveInt = setting(6, "layers; encoder and decoder each have this many")
     num_heads: PositiveInt = setting(8, "attention heads")
     d_ff: PositiveInt = setting(2048, "width of the feed-forward networks")
-    attention_dropout_rate: Rate | None = setting(0.0, "dropout of attention weights")
+    attention_dropout_rate: Rate | None = setting(0.0, "dropout rate of attention weights")
     norm_first: bool = setting(True, "normalise before each sub-layer, not after as in the paper")
 
     @model_validator(mode="after")
@@ -96,7 +96,7 @@ class AttentionConfig(ModelConfig):
 
     @property
     def layer_options(self) -> dict[str, Any]:
-        """The arguments that all layers of a stack share, see `TransformerLayer`."""
+        """The arguments that all layers of a stack share; see `TransformerLayer`."""
         names = ("d_model", "num_heads", "d_ff", "dropout_rate", "attention_dropout_rate")
         return {name: getattr(self, name) for name in (*names, "norm_first")}
 
@@ -116,7 +116,7 @@ class TransformerConfig(AttentionConfig):
     )
     max_positions: PositiveInt = setting(512, "number of learned positions, more than max_length")
     tie_output: bool = setting(
-        False, "one matrix for target and output, where the source has its own vocabulary"
+        False, "one matrix for target and output, if the source has its own vocabulary"
     )
 
     @property
@@ -211,7 +211,7 @@ class ChoConfig(Seq2SeqConfig):
     cell: ClassVar[str] = "gru"
     context_feeding: ClassVar[bool] = True
     d_model: PositiveInt = setting(500, "width of embeddings and of the layer before the output")
-    num_units: PositiveInt = setting(1000, "width of states")
+    num_units: PositiveInt = setting(1000, "width of the recurrent states")
 
 
 @dataclass(frozen=True, config=CHECKED)
@@ -228,7 +228,7 @@ class LuongConfig(SutskeverConfig):
     """Stacked LSTMs with attention (Luong et al. 2015, sections 3 and 4.1)."""
 
     attention_score: Literal["dot", "general", "concat"] = setting(
-        "general", "score of query and key"
+        "general", "attention score of query and key"
     )
     attention_window: PositiveInt | None = setting(
         None, "positions on each side in local attention; default: global attention"
