@@ -152,9 +152,13 @@ def test_hovering_a_word_lights_its_partners(page, over):
     write(page, SENTENCE)
     page.locator("#output .sentence").hover()
     expect(page.locator("#output .word")).to_have_count(4)
-    word = page.locator(f"{over} .word", has_text="Bahnhof").first.bounding_box()
-    page.mouse.move(word["x"] + word["width"] / 2, word["y"] + word["height"] / 2)
     other = "#mirror" if over == "#output" else "#output"
+    for _ in range(50):  # the words of the drawing may still move
+        word = page.locator(f"{over} .word", has_text="Bahnhof").first.bounding_box()
+        page.mouse.move(word["x"] + word["width"] / 2, word["y"] + word["height"] / 2)
+        if page.locator(f"{other} .lit").count():
+            break
+        page.wait_for_timeout(100)
     expect(page.locator(f"{other} .lit")).to_have_text(re.compile("Bahnhof", re.IGNORECASE))
     assert (
         page.locator(f"{other} .lit").evaluate("e => e.style.getPropertyValue('--strength')")
