@@ -34,7 +34,8 @@ PRECISIONS = ("float32", "bfloat16")
 
 def main() -> None:
     options = parse()
-    if importlib.util.find_spec("torch") is None:
+    needs_torch = any("pytorch" in engine for engine in options.engines)
+    if needs_torch and importlib.util.find_spec("torch") is None:
         sys.exit("PyTorch is not installed: pip install -r requirements-benchmarks.txt")
     steps = {
         name: (options.warm_up or STEPS[name][0], options.steps or STEPS[name][1])
