@@ -37,6 +37,10 @@ class Scores:
     tokens: int
     length_ratio: float
 
+    def metrics(self, prefix: str = "") -> dict[str, float]:
+        """Return `bleu` and `chrf` by their names after a prefix, as `signatures` does."""
+        return {f"{prefix}bleu": self.bleu, f"{prefix}chrf": self.chrf}
+
 
 class Metric(NamedTuple):
     """A validation metric by which checkpoints are compared.

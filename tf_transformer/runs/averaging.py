@@ -43,15 +43,14 @@ def write_best_average(run: "Run", deadline: float = math.inf) -> None:
     def measure() -> dict[str, float]:
         if metric == LOSS:
             return {"val_loss": validate()["loss"]}
-        scores = score(translate(sources), targets)
-        return {"val_bleu": scores.bleu, "val_chrf": scores.chrf}
+        return score(translate(sources), targets).metrics("val_")
 
-    values: dict[int, float] = {}
+    measured: dict[int, dict[str, float]] = {}
     seconds = 0.0  # the time that the last average took
     sums = [np.zeros(variable.shape) for variable in model.trainable_variables]
     for count, checkpoint in enumerate(newest, start=1):
         began = time.monotonic()
-        if values and began + seconds > deadline:
+        if measured and began + seconds > deadline:
             break
         checkpoint.require(model.config.to_dict())
         checkpoint.restore(model)
@@ -59,13 +58,12 @@ def write_best_average(run: "Run", deadline: float = math.inf) -> None:
             total += variable.numpy()
             variable.assign((total / count).astype(variable.dtype))
         if count > 1:
-            metrics = measure()
-            values[count] = metrics[metric.name]
+            measured[count] = measure()
             seconds = time.monotonic() - began
-            best = max(values, key=lambda number: metric.rank(values[number]))
+            best = max(measured, key=lambda number: metric.rank(measured[number][metric.name]))
             if count == best:
-                best_metrics = metrics
                 weights = [variable.numpy() for variable in model.trainable_variables]
+    values = {number: metrics[metric.name] for number, metrics in measured.items()}
     listed = ", ".join(f"{number}: {metric.text(value)}" for number, value in values.items())
     listed = f"({listed} {metric.label})"
     record = best_checkpoint(run.directory).metrics.get(metric.name)
@@ -78,7 +76,7 @@ def write_best_average(run: "Run", deadline: float = math.inf) -> None:
     Checkpoints(run.directory.average_path, metric, keep=1).write(
         model,
         newest[0].step,
-        best_metrics,
+        measured[best],
         batches_seen=newest[0].batches_seen,
         run_metadata={**newest[0].run_metadata, "averaged steps": steps},
         signatures={} if metric == LOSS else signatures(targets, "val_"),

@@ -43,8 +43,7 @@ class TranslationBleu(keras.callbacks.Callback):
         translations = self._translate(list(self._text.sources))
         scores = score(translations, list(self._text.targets))
         if logs is not None:
-            logs["val_bleu"], logs["val_chrf"] = scores.bleu, scores.chrf
-            logs["val_length_ratio"] = scores.length_ratio
+            logs.update(scores.metrics("val_"), val_length_ratio=scores.length_ratio)
         samples = list(zip(self._text.sources, translations, strict=True))[: self._num_samples]
         for source, translation in samples:
             self._show(f"  {source}  →  {translation.strip() or '(nothing)'}")
