@@ -1,4 +1,4 @@
-"""What a search needs from a model: a decoding step and its cache."""
+"""The protocol of models that a search can decode: a decoding step and its cache."""
 
 from collections.abc import Callable
 from typing import Any, Protocol

@@ -118,7 +118,7 @@ def choose(config: RunConfig, facts: Facts) -> Choices:
     if not any(getattr(training, length) for length in training.LENGTHS):
         epochs = min(100, max(10, round(1_200_000 / num_pairs)))
         reason = "no length was given, and small text needs more passes"
-        rules = {"training.epochs": (epochs, reason)}
+        rules["training.epochs"] = (epochs, reason)
     rules |= {
         "tokenizer.vocab_size": (
             default_vocab_size(data.corpus, num_pairs),

@@ -22,7 +22,7 @@ class GraphTokenizer(Protocol):
         pad_id: Token id of padding; source, target and model must have the same.
         bos_id: Token id that begins the decoder's input.
         eos_id: Token id that ends a sentence.
-        graph_resource: What a module must track for a SavedModel to hold the tokenizer's tables
+        graph_resource: The object that a module must track so that a SavedModel holds its tables
             and assets, such as a `tf.lookup.StaticHashTable` or a layer; None if there are none.
     """
 
