@@ -60,16 +60,22 @@ def run_search(
     """
     shapes = _open_shapes(state)
 
-    def decode(state, fixed, limits, condition):
-        step = make_step(fixed, limits)
+    def decode(state, fixed, limits):
+        step, num_sentences = make_step(fixed, limits), tf.shape(limits)[0]
+        # With compaction, a quarter of the sentences are removed at a time.
+        most_done = (num_sentences + 3) // 4 if compact else num_sentences
+
+        def condition(state):
+            return tf.reduce_sum(tf.cast(state.done, tf.int32)) < most_done
+
         return tf.while_loop(condition, lambda s: (step(s),), [state], shape_invariants=[shapes])[0]
 
     if not compact:
-        return results_of(decode(state, fixed, limits, _any_live), limits)
+        return results_of(decode(state, fixed, limits), limits)
 
     def decode_and_compact(batch, results):
         parts = fixed | ({"source": batch.source} if "source" in fixed else {})
-        end = decode(batch.state, parts, batch.limits, _most_live)
+        end = decode(batch.state, parts, batch.limits)
         # Earlier results have shorter ids, because fewer steps had run.
         old_ids = results[0]
         growth = end.index - tf.shape(old_ids)[-1]
@@ -101,13 +107,3 @@ def _open_shapes(structure: Any) -> Any:
         )
 
     return tf.nest.map_structure(open_shape, structure)
-
-
-def _any_live(state):
-    return tf.reduce_any(~state.done)
-
-
-def _most_live(state):
-    """Return whether more than three quarters of the sentences are not done."""
-    live = tf.reduce_sum(tf.cast(~state.done, tf.int32))
-    return 4 * live > 3 * tf.shape(state.done)[0]

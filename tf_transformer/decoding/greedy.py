@@ -8,16 +8,15 @@ import tensorflow as tf
 from tf_transformer.decoding.compaction import run_search
 from tf_transformer.decoding.protocol import Cache, DecodeStep, split_cache
 from tf_transformer.decoding.result import Hypotheses, append_ids, beam_score, require_possible
+from tf_transformer.decoding.top_k import blockwise_argmax
 
 
 class _GreedyState(NamedTuple):
     index: tf.Tensor  # int32 (), position of token_ids
     token_ids: tf.Tensor  # int32 (B,), the last token of each sentence
     done: tf.Tensor  # bool (B,)
-    truncated: tf.Tensor  # bool (B,)
-    lengths: tf.Tensor  # int32 (B,)
-    log_probs: tf.Tensor  # float32 (B,)
-    ids: tf.Tensor  # int32 (B, T); T is num_steps if given, otherwise index
+    log_probs: Any  # float32 (B,); empty if they are not wanted
+    ids: tf.Tensor  # int32 (B, T), anything once a sentence is done; T is num_steps or index
     cache: Any  # the parts of the cache that each step changes
 
 
@@ -31,6 +30,7 @@ def greedy_search(
     eos_id: int,
     length_penalty: float | tf.Tensor = 0.6,
     num_steps: int | tf.Tensor | None = None,
+    with_log_probs: bool = True,
 ) -> Hypotheses:
     """Decode by taking the most probable token at each step, with any model that can decode.
 
@@ -44,6 +44,8 @@ def greedy_search(
         num_steps: The fixed size T of the ids, which XLA needs. `num_steps` must be greater than
             every limit, and equal to the `num_steps` that `start_decoding` received. With None the
             ids grow in each step.
+        with_log_probs: Whether to compute log-probabilities, which takes another pass over all
+            logits; otherwise log-probabilities and scores are 0.
 
     Returns:
         `Hypotheses` with n = 1.
@@ -53,14 +55,11 @@ def greedy_search(
     decode_step, fixed, changing = split_cache(decode_step, cache)
 
     num_sentences = tf.shape(limits)[0]
-    false = tf.zeros([num_sentences], tf.bool)
     start = _GreedyState(
         index=tf.constant(0),
         token_ids=tf.fill([num_sentences], bos_id),
-        done=false,
-        truncated=false,
-        lengths=tf.zeros([num_sentences], tf.int32),
-        log_probs=tf.zeros([num_sentences]),
+        done=tf.zeros([num_sentences], tf.bool),
+        log_probs=tf.zeros([num_sentences]) if with_log_probs else (),
         ids=tf.fill([num_sentences, 0 if num_steps is None else num_steps], pad_id),
         cache=changing,
     )
@@ -68,20 +67,19 @@ def greedy_search(
     def make_step(fixed, limits):
         def step(state):
             logits, cache = decode_step(state.token_ids, state.index, fixed, state.cache)
-            best = tf.argmax(logits, axis=-1, output_type=tf.int32)
-            log_probs = tf.reduce_max(logits, axis=-1) - tf.reduce_logsumexp(logits, axis=-1)
-            ended = ~state.done & (best == eos_id)
-            # At its limit a sentence may still end; any other token truncates it.
-            truncated = ~state.done & ~ended & (state.index >= limits)
-            emitted = ~state.done & ~ended & ~truncated
-            token_ids = tf.where(emitted, best, pad_id)
+            token_ids, largest = blockwise_argmax(logits)
+            ended, at_limit = token_ids == eos_id, state.index >= limits
+            log_probs = state.log_probs
+            if with_log_probs:
+                totals = tf.reduce_sum(tf.exp(logits - largest[:, None]), axis=-1)
+                # At its limit a sentence may still end; any other token truncates it.
+                counts = ~state.done & (ended | ~at_limit)
+                log_probs -= tf.where(counts, tf.math.log(totals), 0.0)
             return _GreedyState(
                 index=state.index + 1,
                 token_ids=token_ids,
-                done=~emitted,
-                truncated=state.truncated | truncated,
-                lengths=state.lengths + tf.cast(emitted, tf.int32),
-                log_probs=state.log_probs + tf.where(emitted | ended, log_probs, 0.0),
+                done=state.done | ended | at_limit,
+                log_probs=log_probs,
                 ids=append_ids(state.ids, token_ids, state.index, num_steps),
                 cache=cache,
             )
@@ -89,7 +87,15 @@ def greedy_search(
         return step
 
     def results_of(state, limits):
-        return state.ids, state.lengths, state.log_probs, state.truncated
+        positions = tf.range(tf.shape(state.ids)[1])
+        stops = (state.ids == eos_id) | (positions >= limits[:, None])
+        stops = tf.cast(stops, tf.int32)
+        before = tf.cumsum(stops, axis=1) == 0
+        lengths = tf.reduce_sum(tf.cast(before, tf.int32), axis=1)
+        ended = tf.reduce_any((state.ids == eos_id) & (positions == lengths[:, None]), axis=1)
+        ids = tf.where(before, state.ids, pad_id)
+        log_probs = state.log_probs if with_log_probs else tf.zeros_like(limits, tf.float32)
+        return ids, lengths, log_probs, ~ended
 
     compact = num_steps is None
     ids, lengths, log_probs, truncated = run_search(

@@ -41,12 +41,10 @@ def blockwise_top_k(
     with the lower index comes first, as in `tf.math.top_k`. Takes values `(N, V)` with V known and
     at least k; returns the largest and their indices, int32, both `(N, k)`.
     """
-    size = values.shape[-1]
-    width = max(w for w in range(1, _BLOCK_SIZE + 1) if size % w == 0)
-    num_blocks = size // width
-    if size < 8 * _BLOCK_SIZE or width < _BLOCK_SIZE // 4:
+    blocks = _blocks(values)
+    if blocks is None:
         return top_k(values, k)
-    blocks = tf.reshape(values, [-1, num_blocks, width])
+    num_blocks, width = blocks.shape[1:]
     k_blocks = tf.minimum(k, num_blocks)
     _, best_blocks = top_k(tf.reduce_max(blocks, axis=-1), k_blocks)
     best_blocks = tf.sort(best_blocks, axis=-1)
@@ -54,3 +52,27 @@ def blockwise_top_k(
     best, indices = top_k(candidates, k)
     blocks_of_best = tf.gather(best_blocks, indices // width, batch_dims=1)
     return best, blocks_of_best * width + indices % width
+
+
+def blockwise_argmax(values: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return the index of the first maximum of each row, int32 `(N,)`, and the maximum.
+
+    TensorFlow's `argmax` of values `(N, V)` takes three times as long.
+    """
+    blocks = _blocks(values)
+    if blocks is None:
+        return tf.argmax(values, axis=-1, output_type=tf.int32), tf.reduce_max(values, axis=-1)
+    maxima = tf.reduce_max(blocks, axis=-1)
+    best_blocks = tf.argmax(maxima, axis=-1, output_type=tf.int32)
+    candidates = tf.gather(blocks, best_blocks, batch_dims=1)
+    indices = best_blocks * blocks.shape[2] + tf.argmax(candidates, axis=-1, output_type=tf.int32)
+    return indices, tf.reduce_max(candidates, axis=-1)
+
+
+def _blocks(values):
+    """Return values `(N, V)` in blocks of at most 64, or None if V is small or does not divide."""
+    size = values.shape[-1]
+    width = max(w for w in range(1, _BLOCK_SIZE + 1) if size % w == 0)
+    if size < 8 * _BLOCK_SIZE or width < _BLOCK_SIZE // 4:
+        return None
+    return tf.reshape(values, [-1, size // width, width])

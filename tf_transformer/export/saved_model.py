@@ -40,6 +40,7 @@ def export_saved_model(
     module = translator.module
     if not isinstance(module, ExportTranslator):
         raise ExportError("this translator came from a SavedModel; copy that folder instead.")
+    module = module.frozen()
     target = version_folder(SAVED_MODEL, path, version, overwrite)
     with atomic_folder(target, overwrite=overwrite) as folder:
         # TensorFlow would log the temporary name of the folder.

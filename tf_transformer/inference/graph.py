@@ -16,6 +16,7 @@ from tf_transformer.decoding.protocol import TranslationModel
 from tf_transformer.decoding.result import Hypotheses, output_limits
 from tf_transformer.errors import InputError
 from tf_transformer.inference.document import translate_sentences
+from tf_transformer.inference.frozen import freeze
 from tf_transformer.inference.results import MISSING_SCORE
 from tf_transformer.inference.scoring import Alignment, TeacherForcing, can_align, can_score
 from tf_transformer.inference.sentences import has_several, split_lines, split_sentences
@@ -110,6 +111,7 @@ class ExportTranslator(tf.Module):
         }
         self.settings = {n: tf.Variable(v, trainable=False) for n, v in settings.items()}
 
+        self._arguments = _Arguments(model, source_tokenizer, target_tokenizer, search)
         steps = _Steps(model, source_tokenizer, target_tokenizer, search)
         self.translate = _function(_TEXT)(steps.translate)
         self.translate_nbest = _function(_TEXT)(steps.translate_nbest)
@@ -129,11 +131,28 @@ class ExportTranslator(tf.Module):
             lambda *args: steps.detokenize(Hypotheses(*args[:-1])._asdict(), args[-1])
         )
 
+    def frozen(self) -> "ExportTranslator":
+        """Return a translator with the present weights in the form that is exported, see `freeze`."""
+        model = freeze(self._arguments.model, self._arguments.search.max_length)
+        if model is self._arguments.model:
+            return self
+        return ExportTranslator(**{**vars(self._arguments), "model": model})
+
     def signatures(self) -> dict[str, Callable]:
         """Return the signatures of the SavedModel by name."""
         names = ("translate_nbest", "translate_document", "score", "align")
         functions = {"serving_default": self.translate} | {n: getattr(self, n) for n in names}
         return {name: function for name, function in functions.items() if function is not None}
+
+
+@dataclasses.dataclass(frozen=True)
+class _Arguments:
+    """The arguments of an `ExportTranslator`, which a module would track in a tuple or a dict."""
+
+    model: TranslationModel
+    source_tokenizer: GraphTokenizer
+    target_tokenizer: GraphTokenizer
+    search: Search
 
 
 class _Steps:
@@ -196,7 +215,7 @@ class _Steps:
         source_ids, limits = self._search_inputs(tokens)
         beam_size, length_penalty = self._settings.beam_size, self._settings.length_penalty
         if beam_size == 1:
-            found = self._search_greedily(source_ids, limits, length_penalty)
+            found = self._search(False, source_ids, limits, None, length_penalty, log_probs=False)
         else:
             found = self._search_beam(source_ids, limits, beam_size, length_penalty, 1)
         found = self.detokenize(found, None)
@@ -226,7 +245,9 @@ class _Steps:
         beam = functools.partial(self._search, is_fixed)
         return _function(*SEARCH_SPECS)(greedy), _function(*_SOURCE, *_BEAM)(beam)
 
-    def _search(self, is_fixed, source_ids, limits, beam_size, length_penalty, n_best=1):
+    def _search(
+        self, is_fixed, source_ids, limits, beam_size, length_penalty, n_best=1, log_probs=True
+    ):
         """Return the fields of `Hypotheses`, found by greedy search if `beam_size` is None."""
         model, tokenizer = self._model, self.target.tokenizer
         num_steps = None
@@ -236,6 +257,7 @@ class _Steps:
         options |= {"length_penalty": length_penalty, "num_steps": num_steps}
         cache = model.start_decoding(source_ids, num_steps=num_steps, beam_size=beam_size)
         if beam_size is None:
+            options["with_log_probs"] = log_probs
             return greedy_search(model.decode_step, cache, limits, **options)._asdict()
         options |= {"beam_size": beam_size, "n_best": n_best}
         return beam_search(model.decode_step, cache, limits, **options)._asdict()

@@ -1,0 +1,324 @@
+"""A Transformer in the form in which it is exported: its weights folded, for translating only.
+
+A layer norm divides a centred vector by its standard deviation, then scales and shifts it. Scale
+and shift go into the product after the norm. Centring goes into the products that write the
+residual stream, which is linear. What is left is `x / sqrt(|x|^2 + D * epsilon)`. A stream that is
+always centred has one coordinate less than it is wide: in another basis the first coordinate is 0
+for every vector. There the constant `sqrt(D * epsilon)` is stored, so that the norm is `x / |x|`.
+(This basis is in Ashkboos et al. 2024, SliceGPT, section 3.) A post-norm model has other norms,
+which are kept.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tf_transformer.layers.kv_cache import Cache, DecodingStep, empty_cache
+from tf_transformer.layers.masks import attention_bias, causal_mask, padding_mask
+from tf_transformer.layers.residual import LAYER_NORM_EPSILON
+from tf_transformer.models.transformer import Transformer
+
+# A product and its bias; a scale and a shift.
+Pair = tuple[Any, Any]
+
+
+class _Attention(NamedTuple):
+    query: Pair | tuple[()]  # the product of queries; empty if `keys` computes queries, keys and values
+    keys: Pair  # the product of keys and values
+    output: Pair
+    norm: Pair | tuple[()]  # of the sum after it; empty if pre-norm
+
+
+class _FeedForward(NamedTuple):
+    expand: Pair
+    contract: Pair
+    norm: Pair | tuple[()]
+
+
+class FrozenTransformer(tf.Module):
+    """A `TranslationModel` with the folded weights of a `Transformer`, see `freeze`."""
+
+    def __init__(self, config: Any, activation: Any, epsilon: float, arrays: Any) -> None:
+        super().__init__(name="transformer")
+        self.config = config
+        self._activation, self._epsilon = activation, epsilon
+        self._weights = tf.nest.map_structure(lambda a: tf.Variable(a, trainable=False), arrays)
+
+    @property
+    def weights(self) -> list[tf.Variable]:
+        """All variables."""
+        return tf.nest.flatten(self._weights)
+
+    def call(
+        self,
+        inputs: Mapping[str, tf.Tensor],
+        training: bool = False,
+        return_attention_scores: bool = False,
+    ) -> Any:
+        """Return logits `(B, T, V)`, as `Transformer` does, and with scores also `cross`."""
+        weights = self._read()
+        source_ids, target_ids = inputs["source_ids"], inputs["target_ids"]
+        context, bias = self._encode(weights, source_ids)
+        length, all_scores = tf.shape(target_ids)[1], []
+        causal = attention_bias(causal_mask(length)[:, None], "float32")
+        x = self._embed(weights["target"], target_ids)
+        for (own, cross, feed_forward), known in zip(
+            weights["decoder"], self._cross_keys(weights, context, source_ids), strict=True
+        ):
+            queries, keys, values = self._heads(self._product(own.keys, self._pre(x)), 3, length)
+            x, _ = self._attend(x, own, queries, keys, values, causal, length)
+            (queries,) = self._heads(self._product(cross.query, self._pre(x)), 1, length)
+            x, scores = self._attend(x, cross, queries, *known, bias, length)
+            x = self._transform(x, feed_forward)
+            all_scores.append(scores)
+        logits = self._logits(weights["output"], x)
+        logits = tf.reshape(logits, [-1, length, logits.shape[-1]])
+        return (logits, {"cross": all_scores}) if return_attention_scores else logits
+
+    __call__ = call
+
+    def start_decoding(
+        self, source_ids: tf.Tensor, num_steps: None = None, beam_size: tf.Tensor | None = None
+    ) -> Cache:
+        """Encode the source and return the cache for the first step, see `TranslationModel`."""
+        weights = self._read()
+        context, bias = self._encode(weights, source_ids)
+        layers, size = [self.config] * len(weights["decoder"]), tf.shape(source_ids)[0]
+        dtype = weights["output"].dtype.name
+        cache = empty_cache(layers, size, dtype, num_steps, beam_size)
+        cache["constants"]["weights"] = weights
+        cache["source"]["bias"] = bias
+        cache["source"]["layers"] = self._cross_keys(weights, context, source_ids)
+        return cache
+
+    def decode_step(
+        self, token_ids: tf.Tensor, index: tf.Tensor, cache: Cache
+    ) -> tuple[tf.Tensor, Cache]:
+        """Return logits of the token after `token_ids`, and the cache of the next step."""
+        weights, source, history = self._read(), cache["source"], {}
+        step = DecodingStep.at(index, cache, "float32")
+        length = None if step.beams is None else tf.shape(step.beams)[0]
+        x = self._embed(weights["target"], token_ids, index)
+        for number, (own, cross, feed_forward) in enumerate(weights["decoder"]):
+            names = f"keys_{number}", f"values_{number}"
+            queries, *new = self._heads(self._product(own.keys, self._pre(x)), 3, length)
+            past = (cache["history"][name] for name in names)
+            grown = [step.append(*pair) for pair in zip(past, new, strict=True)]
+            x, _ = self._attend(x, own, queries, *grown, step.bias, length)
+            (queries,) = self._heads(self._product(cross.query, self._pre(x)), 1, length)
+            known = source["layers"][number]
+            x, _ = self._attend(x, cross, queries, *known, source["bias"], length)
+            x = self._transform(x, feed_forward)
+            history.update(zip(names, grown, strict=True))
+        target = {} if step.ancestors is None else {"ancestors": step.ancestors}
+        logits = self._logits(weights["output"], x)
+        return logits, {**cache, "history": history, "target": target}
+
+    def _read(self) -> Any:
+        """Return the weights as tensors, so that a loop does not read them again."""
+        return tf.nest.map_structure(tf.convert_to_tensor, self._weights)
+
+    def _embed(self, tables, token_ids, index=None):
+        """Return rows `(N, D)` of the residual stream, which is always float32."""
+        tokens, positions = tables
+        tokens = tf.cast(tf.gather(tokens, token_ids), tf.float32)
+        if index is not None:
+            return tokens + tf.gather(positions, index)
+        return tf.reshape(tokens + positions[: tf.shape(token_ids)[1]], [-1, tokens.shape[-1]])
+
+    def _encode(self, weights, source_ids):
+        """Return the context's rows `(B * S, D)`, and the bias that masks padding, of rank 4."""
+        length = tf.shape(source_ids)[1]
+        bias = attention_bias(padding_mask(source_ids, self.config.pad_id)[:, None], "float32")
+        x = self._embed(weights["source"], source_ids)
+        for attention, feed_forward in weights["encoder"]:
+            projected = self._product(attention.keys, self._pre(x))
+            x, _ = self._attend(x, attention, *self._heads(projected, 3, length), bias, length)
+            x = self._transform(x, feed_forward)
+        return self._pre(x), bias
+
+    def _cross_keys(self, weights, context, source_ids):
+        """Return keys and values `(B, H, S, d_k)` of the context for each decoder layer."""
+        length = tf.shape(source_ids)[1]
+        return [
+            tuple(self._heads(self._product(cross.keys, context), 2, length))
+            for _, cross, _ in weights["decoder"]
+        ]
+
+    def _attend(self, x, attention, queries, keys, values, bias, length):
+        """Return the stream after a sub-layer of attention, and the weights `(B, H, T, S)`."""
+        scores = tf.cast(_matmul(queries, keys, adj_y=True), tf.float32)
+        weights = tf.exp(tf.nn.log_softmax(scores if bias is None else scores + bias))
+        heads = _matmul(tf.cast(weights, values.dtype), values)
+        if length is not None:
+            heads = tf.transpose(heads, [0, 2, 1, 3])
+        rows = tf.reshape(heads, [-1, self.config.d_model])
+        return self._post(x, self._product(attention.output, rows), attention.norm), weights
+
+    def _transform(self, x, feed_forward):
+        hidden = self._activation(self._product(feed_forward.expand, self._pre(x)))
+        return self._post(x, self._product(feed_forward.contract, hidden), feed_forward.norm)
+
+    def _heads(self, rows, parts, length):
+        """Split rows `(B * T, parts * D)` into `parts` tensors `(B, H, T, d_k)`; T is 1 if None."""
+        heads = parts * self.config.num_heads
+        width = self.config.d_model // self.config.num_heads
+        if length is None:
+            by_head = tf.reshape(rows, [-1, heads, 1, width])
+        else:
+            by_head = tf.transpose(tf.reshape(rows, [-1, length, heads, width]), [0, 2, 1, 3])
+        return tf.split(by_head, parts, axis=1) if parts > 1 else [by_head]
+
+    def _pre(self, x):
+        if not self.config.norm_first:
+            return x
+        return x / tf.math.reduce_euclidean_norm(x, axis=-1, keepdims=True)
+
+    def _post(self, x, output, norm):
+        x = x + tf.cast(output, tf.float32)
+        if not norm:
+            return x
+        x -= tf.reduce_mean(x, axis=-1, keepdims=True)
+        variance = tf.reduce_mean(tf.square(x), axis=-1, keepdims=True)
+        scale, shift = (tf.cast(weight, tf.float32) for weight in norm)
+        return x * tf.math.rsqrt(variance + self._epsilon) * scale + shift
+
+    def _logits(self, kernel, x):
+        # A bias added to the logits would take a pass over them, so it is the weights of a 1.
+        rows = tf.pad(tf.cast(self._pre(x), kernel.dtype), [[0, 0], [0, 1]], constant_values=1)
+        return tf.cast(_matmul(rows, kernel), tf.float32)
+
+    def _product(self, pair, rows):
+        kernel, bias = pair
+        return tf.nn.bias_add(_matmul(tf.cast(rows, kernel.dtype), kernel), bias)
+
+
+def _matmul(x, y, adj_y=False):
+    """Multiply two tensors of the same rank.
+
+    oneDNN replaces TensorFlow's other products by its own, which take 3 to 6 µs longer to begin
+    and, of attention, twice as long in all; only in bfloat16 they are faster.
+    """
+    if x.dtype == tf.float32:
+        return tf.raw_ops.BatchMatMulV3(x=x, y=y, adj_y=adj_y, Tout=x.dtype)
+    return tf.matmul(x, y, transpose_b=adj_y)
+
+
+def freeze(model: Any, max_length: int, dtype: str | None = None) -> Any:
+    """Return a `FrozenTransformer` whose logits are those of a Transformer, up to rounding.
+
+    Any other model, and a quantized Transformer, is returned as it is.
+
+    Args:
+        model: A `TranslationModel`; later changes of its weights are not seen.
+        max_length: The longest sequence of source or target tokens, without the begin token.
+        dtype: The dtype of the products and of their weights; None means that of the model.
+    """
+    if type(model) is not Transformer or any(
+        getattr(layer, "quantization_mode", None) for layer in model._flatten_layers()
+    ):
+        return model
+    config = model.config
+    fold = _Fold(config)
+
+    def attention(layer, residual, source_norm=None):
+        query, keys, norm = (), (), residual.norm
+        if hasattr(layer, "query_key_value_projection"):
+            keys = fold.read(norm, *_dense(layer.query_key_value_projection))
+            query_columns = np.arange(3 * config.d_model) < config.d_model
+            keys = fold.scaled(keys, query_columns)
+        else:
+            query = fold.scaled(fold.read(norm, *_dense(layer.query_projection)), True)
+            keys = fold.read(source_norm, *_dense(layer.key_value_projection))
+        output = fold.write(*_dense(layer.output_projection))
+        return _Attention(query, keys, output, fold.kept(norm))
+
+    def feed_forward(layer):
+        norm = layer.feed_forward_residual.norm
+        return _FeedForward(
+            fold.read(norm, *_dense(layer.feed_forward.expand)),
+            fold.write(*_dense(layer.feed_forward.contract)),
+            fold.kept(norm),
+        )
+
+    def tables(layer):
+        tokens = _array(layer._embed(np.arange(layer.vocab_size)))
+        count = min(max_length + 1, config.position_limit or max_length + 1)
+        positions = _array(layer._encode(np.arange(count)))
+        return fold.write(tokens)[0], fold.write(positions)[0] + fold.floor
+
+    kernel, bias = model.output_projection.kernel_and_bias()
+    bias = np.zeros(config.target_vocab_size) if bias is None else _array(bias)
+    encoder, decoder = model.encoder, model.decoder
+    arrays = {
+        "source": tables(model.source_embedding),
+        "target": tables(model.target_embedding),
+        "encoder": [
+            (attention(layer.self_attention, layer.self_residual), feed_forward(layer))
+            for layer in encoder.layers
+        ],
+        "decoder": [
+            (
+                attention(layer.self_attention, layer.self_residual),
+                attention(layer.cross_attention, layer.cross_residual, encoder.norm),
+                feed_forward(layer),
+            )
+            for layer in decoder.layers
+        ],
+        "output": np.vstack(fold.read(decoder.norm, _array(kernel), bias)),
+    }
+    dtype = dtype or model.compute_dtype
+    arrays = tf.nest.map_structure(lambda a: tf.cast(a.astype("float32"), dtype), arrays)
+    activation = keras.activations.get(config.activation)
+    return FrozenTransformer(config, activation, fold.epsilon, arrays)
+
+
+class _Fold:
+    """The arithmetic of folding, in float64."""
+
+    def __init__(self, config):
+        self._norm_first, self._width = config.norm_first, config.d_model
+        self._num_heads = config.num_heads
+        self.epsilon = LAYER_NORM_EPSILON
+        ones = np.ones(config.d_model) / math.sqrt(config.d_model)
+        first = np.eye(config.d_model)[0]
+        self._basis, self.floor = np.eye(config.d_model), 0.0
+        if self._norm_first:
+            # A reflection that maps the mean to the first coordinate, which centring makes 0.
+            mirror = (ones - first) / np.linalg.norm(ones - first)
+            self._basis -= 2 * np.outer(mirror, mirror)
+            self._basis[:, 0] = 0
+            self.floor = math.sqrt(config.d_model * self.epsilon) * first
+
+    def write(self, kernel, bias=0.0):
+        """Return the product and the bias of what is added to the residual stream."""
+        return kernel @ self._basis, bias @ self._basis if np.ndim(bias) else bias
+
+    def read(self, norm, kernel, bias):
+        """Return the product and the bias that read the stream through a norm."""
+        if not self._norm_first:
+            return kernel, bias
+        scale, shift = _array(norm.gamma), _array(norm.beta)
+        root = math.sqrt(self._width)
+        return root * self._basis.T @ (scale[:, None] * kernel), shift @ kernel + bias
+
+    def scaled(self, pair, columns):
+        """Divide the queries, some columns of a product, by the root of d_k."""
+        factors = np.where(columns, (self._width // self._num_heads) ** -0.5, 1.0)
+        return tuple(weights * factors for weights in pair)
+
+    def kept(self, norm):
+        """Return scale and shift of a norm that cannot be folded, otherwise nothing."""
+        return () if self._norm_first else (_array(norm.gamma), _array(norm.beta))
+
+
+def _array(weights):
+    return keras.ops.convert_to_numpy(weights).astype("float64")
+
+
+def _dense(layer):
+    return _array(layer.kernel), _array(layer.bias)
