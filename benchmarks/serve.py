@@ -130,7 +130,7 @@ def ask_server(port: int, path: str) -> Ask:
 
 def direct(saved_model: str, in_callers_thread: bool) -> Ask:
     """Return a function that calls `serving_default` with one text after the other."""
-    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+    os.environ |= {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_ENABLE_ONEDNN_OPTS": "0"}  # as the server
     import tensorflow as tf
     import tensorflow_text  # noqa: F401
 

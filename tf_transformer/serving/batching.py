@@ -54,8 +54,8 @@ class Batcher:
     thread pauses until its share of the requests waits, because its clients are about to send new
     ones and one large batch takes less time than two. While large requests occupy all threads,
     small requests use an extra thread, and large requests run at a low priority (on Linux, where a
-    thread has its own), so that sentences do not wait for documents. If a batch fails, each of its requests runs again
-    alone, so that no request can make another fail.
+    thread has its own), so that sentences do not wait for documents. If a batch fails, each of its
+    requests runs again alone, so that no request can make another fail.
 
     All methods must be called in the same event loop.
 
