@@ -142,8 +142,9 @@ class Batcher:
         started = time.monotonic()
         try:
             await self._answer(jobs)
+            share = (self._running_requests + len(self._queue)) / self._threads
+            self._running_requests -= len(jobs)
             if len(jobs) > 1:
-                share = (self._running_requests + len(self._queue)) / self._threads
                 pause = min(_PAUSE * (time.monotonic() - started), _LONGEST_PAUSE)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(pause):
@@ -151,7 +152,6 @@ class Batcher:
                             await self._arrived.wait()
         finally:
             self._running -= 1
-            self._running_requests -= len(jobs)
             self._running_large -= jobs[0].key.is_large
             self._start_batches()
 
