@@ -23,7 +23,11 @@ def load(monkeypatch):
 
 
 @pytest.fixture
-def server():
+def server(monkeypatch):
+    def health(handler):
+        Answer(200, {}).send(handler)
+
+    monkeypatch.setattr(model_servers._Handler, "do_GET", health, raising=False)
     with model_servers.rest_server() as server:
         yield server
 
