@@ -11,9 +11,19 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+_HEALTH = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+_HEALTH_PAUSE = 0.02  # seconds between an answer and the next request
 
-def load(port: int, path: str, texts: Sequence[str], clients: int, seconds: float) -> dict:
-    """Send requests of one text each for some seconds.
+
+def load(
+    port: int,
+    path: str,
+    texts: Sequence[str],
+    clients: int,
+    seconds: float,
+    documents: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Send requests of one text each for some seconds, and ask for the server's health meanwhile.
 
     Args:
         port: The server's port on 127.0.0.1.
@@ -21,55 +31,60 @@ def load(port: int, path: str, texts: Sequence[str], clients: int, seconds: floa
         texts: Each client sends all of them in turn, and begins at a different one.
         clients: Number of connections, each with one request under way.
         seconds: How long new requests are sent.
+        documents: Each has one more client, which sends it again and again.
 
     Returns:
-        `latencies` in seconds of the answered requests, `seconds` of the measurement, and
-        `cpu_seconds` of this process.
+        `latencies`, `health` and `documents` with the seconds of answered requests; `seconds` of
+        the measurement, and `cpu_seconds` of this process.
 
     Raises:
         RuntimeError: An answer has a status other than 200, or there is no answer.
     """
-    requests = [_request(path, text) for text in texts]
-    return asyncio.run(_load(port, requests, clients, seconds))
+    requests = [_request(path, {"instances": [text]}) for text in texts]
+    starts = [number * len(requests) // clients for number in range(clients)]
+    crowd = [("latencies", requests[start:] + requests[:start]) for start in starts]
+    crowd.append(("health", [_HEALTH]))
+    for document in documents:
+        body = {"signature_name": "translate_document", "instances": [document]}
+        crowd.append(("documents", [_request(path, body)]))
+    return asyncio.run(_load(port, crowd, seconds))
 
 
-async def _load(port, requests, clients, seconds):
+async def _load(port, crowd, seconds):
     loop = asyncio.get_running_loop()
-    latencies: list[float] = []
+    found: dict[str, list[float]] = {"latencies": [], "health": [], "documents": []}
     connections = []
-    for number in range(clients):
-        start = number * len(requests) // clients
-        own = itertools.cycle(requests[start:] + requests[:start])
-        _, connection = await loop.create_connection(
-            lambda own=own: _Client(own, latencies), "127.0.0.1", port
-        )
-        connections.append(connection)
+    for kind, own in crowd:
+        client = _Client(itertools.cycle(own), found[kind], _HEALTH_PAUSE * (kind == "health"))
+        await loop.create_connection(lambda client=client: client, "127.0.0.1", port)
+        connections.append(client)
     cpu, started = time.process_time(), time.perf_counter()
     for connection in connections:
         connection.ask()
     done, _ = await asyncio.wait([c.lost for c in connections], timeout=seconds)
     took, cpu = time.perf_counter() - started, time.process_time() - cpu
-    counted = list(latencies)
+    counted = {kind: list(latencies) for kind, latencies in found.items()}
     for connection in connections:
         connection.close()
     if done:
         raise RuntimeError(f"the server failed: {done.pop().result()}")
-    if not counted:
+    if not counted["latencies"]:
         raise RuntimeError(f"no answer in {seconds} seconds")
-    return {"latencies": counted, "seconds": took, "cpu_seconds": cpu}
+    return {**counted, "seconds": took, "cpu_seconds": cpu}
 
 
 class _Client(asyncio.Protocol):
-    """A connection to the server.
+    """A connection to the server, which sends a request some seconds after each answer.
 
     Attributes:
         lost: A future that gets the reason why the connection ended.
     """
 
-    def __init__(self, requests: Iterator[bytes], latencies: list[float]) -> None:
+    def __init__(self, requests: Iterator[bytes], latencies: list[float], pause: float) -> None:
         self.lost = asyncio.get_running_loop().create_future()
         self._requests = requests
         self._latencies = latencies
+        self._pause = pause
         self._buffer = b""
         self._sent = 0.0
 
@@ -93,7 +108,10 @@ class _Client(asyncio.Protocol):
             return
         self._latencies.append(time.perf_counter() - self._sent)
         self._buffer = b""
-        self.ask()
+        if self._pause:
+            asyncio.get_running_loop().call_later(self._pause, self.ask)
+        else:
+            self.ask()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._end(f"it closed a connection ({error})")
@@ -103,8 +121,8 @@ class _Client(asyncio.Protocol):
             self.lost.set_result(why)
 
 
-def _request(path: str, text: str) -> bytes:
-    body = json.dumps({"instances": [text]}, ensure_ascii=False).encode()
+def _request(path: str, content: dict[str, Any]) -> bytes:
+    body = json.dumps(content, ensure_ascii=False).encode()
     head = (
         f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
         f"Content-Length: {len(body)}\r\n\r\n"

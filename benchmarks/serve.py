@@ -5,11 +5,13 @@
 
 A request has one sentence. Two servers, `tf-transformer serve` with and without `--no-batching`,
 take turns with direct calls of the SavedModel's signature, each in its own process; medians of the
-rounds are compared. The last line of the output is JSON.
+rounds are compared. Then one client sends sentences beside two that send documents. The last line
+of the output is JSON.
 """
 
 import argparse
 import contextlib
+import itertools
 import json
 import os
 import pathlib
@@ -20,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import engine
@@ -31,7 +33,12 @@ from texts import read_texts
 SERVERS: dict[str, list[str]] = {"batching": [], "no_batching": ["--no-batching"]}
 # Direct calls by name, and whether operations run in the thread that calls them.
 DIRECT = {"direct": False, "direct_one_thread": True}
-TARGETS = {"batching_gain": "at least 4", "p50_ratio": "at most 1.3"}
+TARGETS = {
+    "batching_gain": "at least 4",
+    "p50_ratio": "at most 1.15",
+    "documents_ratio": "at most 2",
+    "health_ms": "at most 50",
+}
 START_SECONDS = 120
 
 
@@ -48,6 +55,7 @@ def main() -> None:
                 engine.process(direct, options.saved_model, in_callers_thread)
             )
         results = measure(askers, texts, options)
+        results["documents"] = measure_documents(askers["batching"], texts, options)
     print(json.dumps({**results, **ratios(results)}))
 
 
@@ -58,15 +66,19 @@ def parse() -> argparse.Namespace:
         "--source", help="sentences, one a line, plain or gzip; default: the phrasebook's test part"
     )
     parser.add_argument("--clients", nargs="+", type=int, default=[1, 8, 64])
+    parser.add_argument(
+        "--document", type=int, default=2000, help="sentences in a document, of 100,000 characters"
+    )
     parser.add_argument("--seconds", type=float, default=5.0, help="length of one measurement")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--warm-up", type=float, default=10.0, help="seconds, before all rounds")
     return parser.parse_args()
 
 
-# What is measured: functions (texts, clients, seconds) -> measurement, see `load.load`
+# What is measured: functions (texts, clients, seconds) -> measurement, see `load.load`; servers
+# also take documents
 
-Ask = Callable[[Sequence[str], int, float], dict[str, Any]]
+Ask = Callable[..., dict[str, Any]]
 
 
 @contextlib.contextmanager
@@ -118,7 +130,7 @@ def ask_server(port: int, path: str) -> Ask:
 
 def direct(saved_model: str, in_callers_thread: bool) -> Ask:
     """Return a function that calls `serving_default` with one text after the other."""
-    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+    os.environ |= {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_ENABLE_ONEDNN_OPTS": "0"}  # as the server
     import tensorflow as tf
     import tensorflow_text  # noqa: F401
 
@@ -163,32 +175,56 @@ def measure(
                 found = ask(texts, clients, options.seconds)
                 if round_number >= 0:
                     rounds[name].append(summary(found))
-        cell = {
-            name: {key: round(statistics.median(r[key] for r in found), 3) for key in found[0]}
-            for name, found in rounds.items()
-        }
-        results[f"clients_{clients}"] = cell
-        for name, values in cell.items():
-            line = "  ".join(f"{key} {value}" for key, value in values.items())
-            print(f"{clients:3d} clients  {name:18s} {line}", flush=True)
+        results[f"clients_{clients}"] = medians(rounds, f"{clients:3d} clients")
     return results
+
+
+def measure_documents(
+    ask: Ask, texts: list[str], options: argparse.Namespace
+) -> dict[str, dict[str, float]]:
+    """Measure one client alone and beside two that send documents, in turns."""
+    document = "\n".join(itertools.islice(itertools.cycle(texts), options.document))
+    rounds: dict[str, list[dict[str, float]]] = {"alone": [], "beside_two": []}
+    for _ in range(options.rounds):
+        rounds["alone"].append(summary(ask(texts, 1, options.seconds)))
+        # A document takes seconds.
+        found = ask(texts, 1, 3 * options.seconds, [document] * 2)
+        per_second = len(found["documents"]) * options.document / found["seconds"]
+        rounds["beside_two"].append(summary(found) | {"document_sentences_per_second": per_second})
+    return medians(rounds, "documents  ")
+
+
+def medians(rounds: dict[str, list[dict[str, float]]], title: str) -> dict[str, dict[str, float]]:
+    """Return the medians of the rounds, and print them; of health, return the worst."""
+    cell = {}
+    for name, found in rounds.items():
+        cell[name] = {
+            key: round((max if key == "health_ms" else statistics.median)(r[key] for r in found), 3)
+            for key in found[0]
+        }
+        line = "  ".join(f"{key} {value}" for key, value in cell[name].items())
+        print(f"{title}  {name:18s} {line}", flush=True)
+    return cell
 
 
 def summary(found: dict[str, Any]) -> dict[str, float]:
     latencies = 1000 * np.array(found["latencies"])
     p50, p99 = np.percentile(latencies, [50, 99])
-    return {
+    values = {
         "requests_per_second": len(latencies) / found["seconds"],
         "p50_ms": float(p50),
         "p99_ms": float(p99),
         "asking_cpu": found["cpu_seconds"] / found["seconds"],
     }
+    if found.get("health"):
+        values["health_ms"] = 1000 * max(found["health"])
+    return values
 
 
 def ratios(results: dict[str, dict[str, Any]]) -> dict[str, float]:
     """Return the ratios that were measured, and print them with their targets."""
     found = {}
-    most = max((int(cell.removeprefix("clients_")) for cell in results), default=0)
+    most = max(int(cell.removeprefix("clients_")) for cell in results if cell != "documents")
     if most > 1:
         cell = results[f"clients_{most}"]
         speeds = [cell[name]["requests_per_second"] for name in SERVERS]
@@ -196,6 +232,11 @@ def ratios(results: dict[str, dict[str, Any]]) -> dict[str, float]:
     if one := results.get("clients_1"):
         fastest = min(one[name]["p50_ms"] for name in DIRECT)
         found["p50_ratio"] = round(one["batching"]["p50_ms"] / fastest, 2)
+    alone, beside = (results["documents"][name]["p50_ms"] for name in ("alone", "beside_two"))
+    found["documents_ratio"] = round(beside / alone, 2)
+    loads = [cell["batching"] for key, cell in results.items() if key != "documents"]
+    loads += results["documents"].values()
+    found["health_ms"] = max(load["health_ms"] for load in loads)
     for name, value in found.items():
         print(f"{name} {value} (target: {TARGETS[name]})", flush=True)
     return found

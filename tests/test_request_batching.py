@@ -1,7 +1,11 @@
 """The queue of a server: which requests run together, and that each gets its own answer."""
 
 import asyncio
+import collections
+import os
 import random
+import sys
+import threading
 
 import pytest
 from stub_server import StubModel
@@ -109,6 +113,92 @@ def test_a_request_that_is_cancelled_leaves_the_queue(model):
 
     asyncio.run(main())
     assert model.batches[1:] == [[b"a", b"d"]]
+
+
+def test_sentences_share_a_batch_while_documents_run_and_wait(model):
+    async def main():
+        batcher = Batcher(2, 100)
+        documents = [submit(batcher, model, ["wait", "x" * MAX_CHARACTERS]) for _ in range(6)]
+        await until(lambda: len(model.batches) == 2)
+        first = submit(batcher, model, "a")
+        assert await rows(first) == [b"A"]
+        others = [submit(batcher, model, text) for text in "bcd"]
+        assert [await rows(task) for task in others] == [[b"B"], [b"C"], [b"D"]]
+        assert len(batcher) == 4, "documents wait for documents"
+        documents[0].cancel()  # it runs
+        documents[5].cancel()
+        await until(lambda: len(batcher) == 3)
+        model.go.set()
+        for task in documents[1:5]:
+            await rows(task)
+
+    asyncio.run(main())
+    sentences = [batch for batch in model.batches if b"wait" not in batch]
+    assert sentences == [[b"a"], [b"b"], [b"c", b"d"]]
+    assert len(model.batches) - len(sentences) == 5
+
+
+def test_clients_that_ask_again_share_the_next_batch(model):
+    async def client(batcher):
+        for _ in range(3):
+            await rows(submit(batcher, model, "a"))
+
+    async def main():
+        batcher = Batcher(1, 100)
+        await asyncio.gather(*(client(batcher) for _ in range(8)))
+
+    model.delays["serving_default"] = 0.1
+    asyncio.run(main())
+    assert [*map(len, model.batches)] == [1, 7, 8, 8]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads have no priority of their own")
+def test_documents_run_at_a_low_priority(model):
+    class Noting(StubModel):
+        def run(self, *request):
+            priority[request[1]["text"][0][:1]] = os.getpriority(os.PRIO_PROCESS, 0)
+            return super().run(*request)
+
+    async def main():
+        batcher, noting = Batcher(1, 100), Noting()
+        for text in ("d" * (LARGE + 1), "s"):
+            await rows(submit(batcher, noting, [text]))
+
+    priority: dict[bytes, int] = {}
+    asyncio.run(main())
+    assert priority[b"d"] > priority[b"s"] == os.getpriority(os.PRIO_PROCESS, 0)
+
+
+def test_memory_is_bounded_by_the_threads_and_the_size_of_a_batch(model):
+    class Counting(StubModel):
+        running: collections.Counter[str] = collections.Counter()
+        lock = threading.Lock()
+
+        def run(self, signature, inputs):
+            texts = inputs["text"]
+            kind = "large" if len(texts[0]) > LARGE else "small"
+            with self.lock:
+                self.running[kind] += 1
+                most["characters"] = max(most["characters"], sum(map(len, texts)))
+                most["large"] = max(most["large"], self.running["large"])
+                most["batches"] = max(most["batches"], self.running.total())
+            try:
+                return super().run(signature, inputs)
+            finally:
+                with self.lock:
+                    self.running[kind] -= 1
+
+    async def main():
+        batcher = Batcher(2, 1000)
+        texts = ["x" * rng.choice([1, 40, LARGE - 1, MAX_CHARACTERS]) for _ in range(300)]
+        await asyncio.gather(*(rows(submit(batcher, counting, [text])) for text in texts))
+
+    most: collections.Counter[str] = collections.Counter()
+    rng, counting = random.Random(0), Counting()
+    counting.delays["serving_default"] = 0.002
+    asyncio.run(main())
+    assert most["large"] == 2 and most["batches"] <= 3
+    assert most["characters"] <= MAX_CHARACTERS
 
 
 def test_many_threads_get_their_own_rows(model):

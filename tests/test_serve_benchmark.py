@@ -23,7 +23,11 @@ def load(monkeypatch):
 
 
 @pytest.fixture
-def server():
+def server(monkeypatch):
+    def health(handler):
+        Answer(200, {}).send(handler)
+
+    monkeypatch.setattr(model_servers._Handler, "do_GET", health, raising=False)
     with model_servers.rest_server() as server:
         yield server
 
@@ -49,6 +53,7 @@ def test_the_benchmark_with_the_smallest_sizes(exported_run):
         [
             sys.executable, ROOT / "benchmarks" / "serve.py", exported_run[0],
             "--clients", "1", "4", "--seconds", "0.5", "--rounds", "1", "--warm-up", "5",
+            "--document", "20",
         ],
         capture_output=True,
         text=True,
@@ -64,5 +69,8 @@ def test_the_benchmark_with_the_smallest_sizes(exported_run):
         assert 0 < values["p50_ms"] <= values["p99_ms"]
     speeds = [four[name]["requests_per_second"] for name in ("batching", "no_batching")]
     assert results["batching_gain"] == pytest.approx(speeds[0] / speeds[1], abs=0.01)
-    assert results["p50_ratio"] > 0
+    alone, beside = (results["documents"][name] for name in ("alone", "beside_two"))
+    assert beside["document_sentences_per_second"] > 0
+    assert results["documents_ratio"] == pytest.approx(beside["p50_ms"] / alone["p50_ms"], abs=0.01)
+    assert results["p50_ratio"] > 0 and results["health_ms"] >= beside["health_ms"] > 0
     assert "(target: at least 4)" in done.stdout

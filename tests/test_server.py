@@ -2,12 +2,14 @@
 
 import concurrent.futures
 import contextlib
+import gc
 import itertools
 import json
 import os
 import pathlib
 import re
 import signal
+import socket
 import time
 
 import numpy as np
@@ -314,6 +316,19 @@ def test_64_clients_get_their_own_answers(busy, batching):
         assert [*found] == [(200, [text.upper()]) for text in texts]
     assert [*map(len, model.batches)] == ([1, 64] if batching else [1] * 65)
     assert metric(server, "tf_transformer_batch_texts_total") == 65
+
+
+def test_an_answer_does_not_wait_until_its_head_is_acknowledged(serve):
+    server, _ = serve()
+    assert server._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+def test_no_collection_looks_at_what_was_loaded(serve):
+    before = gc.get_freeze_count()
+    server, _ = serve()
+    assert gc.get_freeze_count() > before
+    server.versions.stop()
+    assert gc.get_freeze_count() == 0
 
 
 def test_a_sentence_does_not_wait_for_documents(serve):

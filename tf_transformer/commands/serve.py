@@ -39,6 +39,8 @@ class Options(Checked):
 
 def run(options: Options) -> int:
     """Serve a SavedModel until a signal ends the process."""
+    # oneDNN compiles its operations again for each shape, and every batch has other shapes.
+    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
     with quiet():
         try:
             from tf_transformer.serving.server import LocalServer

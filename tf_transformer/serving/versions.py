@@ -88,6 +88,7 @@ class Versions:
         """Stop watching the folder and release the current version."""
         self._stopped.set()
         self.current = None
+        gc.unfreeze()
 
     def check(self) -> None:
         """Check the folder once.
@@ -97,7 +98,9 @@ class Versions:
         """
         if self._replaced and self._replaced() is None:
             self._replaced = None
+            gc.unfreeze()
             gc.collect()  # a Python graph has reference cycles and uses much memory
+            gc.freeze()
         try:
             number = max(versions(self._path), default=None)
             look = _look(self._path / str(number))
@@ -152,6 +155,8 @@ class Versions:
             ) from error
         if self._stopped.is_set():
             return
+        # A collection that looks at all objects of TensorFlow stops all threads for 0.2 seconds.
+        gc.freeze()
         old, self.current = self.current, Version(number, model, look)
         if old:
             _logger.info("version %s serves in place of %s", number, old.number)
