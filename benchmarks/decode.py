@@ -113,7 +113,7 @@ def write_models(
     if engine.peers(options, PEERS):
         from peer_models import write_peer_model
 
-        write_peer_model(model, source, target, folder)
+        write_peer_model(model, source, folder)
 
 
 def has_sizes_of(preset: str, config: Any) -> bool:

@@ -20,7 +20,7 @@ def opened(job: dict[str, Any]) -> Callable[..., tuple[int, float]]:
         f"--models {folder}/marian.npz --vocabs {folder}/vocab.spm {folder}/vocab.spm"
         f" --cpu-threads {job['batches']} --maxi-batch 16 --maxi-batch-sort src"
         f" --max-length {max_length} --max-length-crop"
-        " --normalize 0.6 --no-spm-decode --quiet-translation"
+        " --normalize 0.6 --no-spm-decode --quiet --quiet-translation"
     )
     factors: dict[tuple[int, int], float] = {}
 

@@ -6,24 +6,26 @@ import shutil
 import numpy as np
 
 
-def write_peer_model(model, source, target, folder: str) -> None:
-    """Write `marian.npz`, both tokenizers, and the subwords in the order of their ids.
+def write_peer_model(model, tokenizer, folder: str) -> None:
+    """Write `marian.npz`, the tokenizer of both sides, and the subwords in the order of their ids.
 
     Marian has positions of its own and starts with a vector of zeros, so it would end its
     translations elsewhere. It never ends them: `decode_marian.py` sets their lengths.
     """
+    config = model.config
+    shape = config.tie_embeddings, config.norm_first, config.activation, config.positions
+    if shape != (True, True, "relu", "sinusoidal"):
+        raise SystemExit("Marian and OpenNMT-tf can only be measured with a model of the default.")
     path = pathlib.Path(folder)
-    if source.subwords(range(source.vocab_size)) != target.subwords(range(target.vocab_size)):
-        raise SystemExit("Marian and OpenNMT-tf are measured with one vocabulary for both sides.")
-    source.save(path / "vocab.model")
+    tokenizer.save(path / "vocab.model")
     shutil.copy(path / "vocab.model", path / "vocab.spm")  # Marian goes by the end of the name
     weights = marian_weights(model)
-    weights["decoder_ff_logit_out_b"][0, target.eos_id] = -1e9
+    weights["decoder_ff_logit_out_b"][0, tokenizer.eos_id] = -1e9
     # A C string of bytes is how Marian keeps its options.
-    options = "\n".join(f"{name}: {value}" for name, value in marian_options(model.config).items())
+    options = "\n".join(f"{name}: {value}" for name, value in marian_options(config).items())
     weights["special:model.yml"] = np.frombuffer(f"{options}\0".encode(), np.int8)
     np.savez(path / "marian.npz", **weights)
-    subwords = target.subwords(range(target.vocab_size))
+    subwords = tokenizer.subwords(range(tokenizer.vocab_size))
     (path / "subwords").write_text("\n".join(subwords), encoding="utf-8")
 
 
