@@ -33,9 +33,9 @@ Translate = Callable[[list[str], int, int, int], int]
 # How one process can use two threads: (batches at a time, threads of each batch). A single batch in
 # the second way has one thread.
 THREADS = ((1, 2), (2, 1))
-PEERS = {  # name: script, ways to use two threads; Marian's batches have one thread each
-    "marian": ("decode_marian.py", ((2, 1),)),
-    "opennmt": ("decode_opennmt.py", THREADS),
+PEERS = {  # name: script, its ways to use two threads
+    "marian": ("decode_marian.py", ((2, 1),)),  # a batch has one thread
+    "opennmt": ("decode_opennmt.py", ((1, 2), (1, 1))),  # crashes with two batches at a time
 }
 SENTENCES = {1: 24, 32: 256, 128: 512}  # batch size: sentences in one measurement
 
@@ -96,7 +96,7 @@ def write_models(
             source = target = tt.SentencePieceTokenizer.train(sentences, 8000)
         config = tt.preset(preset, source.vocab_size, target.vocab_size)
         model = build_model(with_tokenizers(config, source, target))
-        max_length = options.tokens + 1
+        max_length = options.tokens
     half = build_model(model.config, "bfloat16")
     half.set_weights(model.get_weights())
     for name, of_precision in (("ours", model), ("ours_bfloat16", half)):
@@ -167,7 +167,7 @@ def ctranslate2(folder: str, quantization: str, batches: int, threads: int) -> T
                 beam_size=beam_size,
                 length_penalty=0.6,
                 max_input_length=max_length,
-                max_decoding_length=max_length - 1,
+                max_decoding_length=max_length,
             )
             best = [result.hypotheses[0] for result in results]
             target.decode(best)

@@ -1,6 +1,5 @@
 """Translate with OpenNMT-tf, in an interpreter that has it and nothing of ours."""
 
-import concurrent.futures
 import pathlib
 from collections.abc import Callable
 from typing import Any
@@ -42,7 +41,6 @@ def translator(job: dict[str, Any]) -> Callable[[list[str], int, int], list[tupl
     load_weights(model, dict(np.load(folder / "marian.npz")))
     tokenizer = pyonmttok.SentencePieceTokenizer(str(folder / "vocab.model"))
     serve: dict[int, Callable] = {}
-    pool = concurrent.futures.ThreadPoolExecutor(job["batches"])
 
     def search(tokens, beam_size):
         lengths = [len(of_text) for of_text in tokens]
@@ -58,14 +56,11 @@ def translator(job: dict[str, Any]) -> Callable[[list[str], int, int], list[tupl
             model.params["beam_width"] = beam_size
             serve[beam_size] = model.serve_function()
             search([["a"]], beam_size)  # traces the graph, which reads `params`
-        # The tokenizer is not safe to use in several threads, so this thread tokenizes.
         tokens = [tokenizer(text) for text in texts]
         if batch_size > 1:
             tokens.sort(key=len, reverse=True)
         batches = [tokens[i : i + batch_size] for i in range(0, len(tokens), batch_size)]
-        run = map if batch_size == 1 else pool.map
-        found = run(search, batches, [beam_size] * len(batches))
-        best = [row for of_batch in found for row in of_batch]
+        best = [row for batch in batches for row in search(batch, beam_size)]
         return [(tokenizer.detokenize(row), len(row)) for row in best]
 
     return translate
@@ -98,7 +93,7 @@ def model_of(folder: pathlib.Path, job: dict[str, Any]) -> opennmt.models.Transf
             "target_vocabulary": vocabulary,
             "source_sequence_controls": {"end": True},
         },
-        {"length_penalty": 0.6, "maximum_decoding_length": max_length - 1},
+        {"length_penalty": 0.6, "maximum_decoding_length": max_length},
     )
     model.create_variables()
     return model
