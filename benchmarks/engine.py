@@ -135,10 +135,10 @@ def job() -> dict[str, Any]:
 
 
 def finish(result: Mapping[str, Any]) -> None:
-    """Print the result of this process with its peak memory.
+    """Print the result of this process with its peak memory, unless the result has another.
 
     A process inherits the peak of its parent, so the parent must stay small (no TensorFlow, no
     PyTorch).
     """
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(json.dumps({**result, "peak_mib": round(peak)}))
+    print(json.dumps({"peak_mib": round(peak), **result}))

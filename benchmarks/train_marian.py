@@ -6,9 +6,11 @@ computes the gradients of its share of a batch.
 
 import pathlib
 import re
+import resource
+import subprocess
+import sys
 from typing import Any
 
-import _pymarian
 import engine
 import numpy as np
 
@@ -37,7 +39,6 @@ def train(job: dict[str, Any]) -> dict[str, Any]:
         "transformer-dropout": job["dropout"],
         "tied-embeddings-all": "true",
         "label-smoothing": 0.1,
-        "cost-type": "ce-mean-words",
         "optimizer-params": "0.9 0.98 1e-9",
         "lr-warmup": 4000,
         "clip-norm": 0,
@@ -50,9 +51,10 @@ def train(job: dict[str, Any]) -> dict[str, Any]:
         "disp-freq": 1,
         "log": log,
     }
-    _pymarian.main(
-        ["train", *(word for k, v in options.items() for word in (f"--{k}", *str(v).split()))]
-    )
+    words = [word for k, v in options.items() for word in (f"--{k}", *str(v).split())]
+    # Marian ends its process after a training, so it needs another.
+    run = "import _pymarian, sys; _pymarian.main(sys.argv[1:])"
+    subprocess.run([sys.executable, "-c", run, "train", *words], check=True)
     updates = UPDATE.findall(log.read_text())
     seconds = [float(time) for _, _, time in updates]
     with np.load(model) as arrays:
@@ -63,6 +65,7 @@ def train(job: dict[str, Any]) -> dict[str, Any]:
         "tokens": [int(tokens.replace(",", "")) for _, tokens, _ in updates[1:]],
         "loss": float(updates[-1][0]),
         "parameters": sum(array.size for array in weights),
+        "peak_mib": round(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024),
     }
 
 
