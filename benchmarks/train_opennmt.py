@@ -25,21 +25,12 @@ class Batches:
 
     def __init__(self, arrays: list[tuple], pad_id: int) -> None:
         self.batches = [
-            (
-                {"ids": tf.constant(source), "length": self._lengths(source, pad_id)},
-                {
-                    "ids": tf.constant(target),
-                    "ids_out": tf.constant(labels),
-                    "length": self._lengths(labels, pad_id),
-                },
-            )
+            (features(source, pad_id), {**features(target, pad_id), "ids_out": tf.constant(labels)})
             for source, target, labels in arrays
         ]
         self.moments: list[float] = []
-        ids, lengths = tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([None], tf.int32)
-        self.element_spec = (
-            {"ids": ids, "length": lengths},
-            {"ids": ids, "ids_out": ids, "length": lengths},
+        self.element_spec = tf.nest.map_structure(
+            lambda tensor: tf.TensorSpec([None] * tensor.shape.rank, tensor.dtype), self.batches[0]
         )
 
     def __iter__(self):
@@ -47,9 +38,15 @@ class Batches:
             yield batch
             self.moments.append(time.monotonic())
 
-    @staticmethod
-    def _lengths(ids, pad_id):
-        return tf.constant((ids != pad_id).sum(axis=1), tf.int32)
+
+def features(ids: Any, pad_id: int) -> dict[str, tf.Tensor]:
+    """Return what the trainer wants to know of a side; it counts unknown words, by `tokens`."""
+    lengths = (ids != pad_id).sum(axis=1)
+    return {
+        "ids": tf.constant(ids),
+        "length": tf.constant(lengths, tf.int32),
+        "tokens": tf.fill(ids.shape, ""),
+    }
 
 
 def train(job: dict[str, Any]) -> dict[str, Any]:
