@@ -22,7 +22,7 @@ def opened(job: dict[str, Any]) -> Callable[..., tuple[int, float]]:
         f" --max-length {max_length} --max-length-crop"
         " --normalize 0.6 --no-spm-decode --quiet --quiet-translation"
     )
-    factors: dict[tuple[int, int], float] = {}
+    factors: dict[tuple[int, int, int], float] = {}
 
     def translate_all(texts, batch_size, beam_size, factor):
         groups = [[text] for text in texts] if batch_size == 1 else [texts]
@@ -31,8 +31,9 @@ def opened(job: dict[str, Any]) -> Callable[..., tuple[int, float]]:
         return sum(len(translation.split()) for group in found for translation in group)
 
     def translate(texts, batch_size, beam_size, tokens):
-        key = batch_size, len(texts)
-        if key not in factors:  # in the warm-up; it rounds lengths down, hence twice
+        key = batch_size, beam_size, len(texts)
+        # In the warm-up. Marian rounds lengths down, hence twice; they do not depend on the beam.
+        if key not in factors:
             factors[key] = tokens / translate_all(texts, batch_size, 1, 1.0)
             factors[key] *= tokens / translate_all(texts, batch_size, 1, factors[key])
         return translate_all(texts, batch_size, beam_size, factors[key])
