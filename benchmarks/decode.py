@@ -1,11 +1,11 @@
-"""Measure decoding: our SavedModel, plain and compiled by XLA, against CTranslate2.
+"""Measure decoding: our SavedModel, plain and compiled by XLA, against CTranslate2 and others.
 
     python benchmarks/decode.py --run-dir runs/de_en --source test.de
     python benchmarks/decode.py --presets tiny --batch-sizes 1 --rounds 2
 
 All engines have the same weights. Each runs in its own process, and they take turns; medians are
-compared. The time is that of translating text to text, tokenizers included. The last line of the
-output is JSON.
+compared. The time is that of translating text to text, tokenizers included. See README.md beside
+this file. The last line of the output is JSON.
 
 A preset without a run has random weights, so its translations never end by themselves: every
 engine truncates them after `--tokens` tokens.
@@ -24,13 +24,19 @@ from collections.abc import Callable
 from typing import Any
 
 import engine
+from sizes import PRESETS
 from texts import read_texts
 
-Translate = Callable[[list[str], int, int], int]  # (texts, batch size, beam size) -> tokens
+# (texts, batch size, beam size, tokens that our translations have) -> tokens
+Translate = Callable[[list[str], int, int, int], int]
 
-THREADS = 2
-# How one process can use two threads: (batches at a time, threads of each batch).
-CTRANSLATE2_THREADS = ((1, 2), (1, 1), (2, 1))
+# How one process can use two threads: (batches at a time, threads of each batch). A single batch in
+# the second way has one thread.
+THREADS = ((1, 2), (2, 1))
+PEERS = {  # name: script, its ways to use two threads
+    "marian": ("decode_marian.py", ((2, 1),)),  # a batch has one thread
+    "opennmt": ("decode_opennmt.py", ((1, 2), (1, 1))),  # crashes with two batches at a time
+}
 SENTENCES = {1: 24, 32: 256, 128: 512}  # batch size: sentences in one measurement
 
 
@@ -60,6 +66,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--share", type=float, default=1.0, help="share of the sentences to use")
     parser.add_argument("--skip-costs", action="store_true")
+    engine.add_peers(parser, PEERS)
     return parser.parse_args()
 
 
@@ -89,7 +96,7 @@ def write_models(
             source = target = tt.SentencePieceTokenizer.train(sentences, 8000)
         config = tt.preset(preset, source.vocab_size, target.vocab_size)
         model = build_model(with_tokenizers(config, source, target))
-        max_length = options.tokens + 1
+        max_length = options.tokens
     half = build_model(model.config, "bfloat16")
     half.set_weights(model.get_weights())
     for name, of_precision in (("ours", model), ("ours_bfloat16", half)):
@@ -103,27 +110,32 @@ def write_models(
             max_length=max_length,
         )  # fmt: skip
     (pathlib.Path(folder) / "max_length").write_text(str(max_length))
+    if engine.peers(options, PEERS):
+        from peer_models import write_peer_model
+
+        write_peer_model(model, source, folder)
 
 
 def has_sizes_of(preset: str, config: Any) -> bool:
     """Return whether a model has the sizes of a preset; runs do not record the preset."""
-    from sizes import PRESETS
-
     return all(getattr(config, name) == size for name, size in PRESETS[preset].items())
 
 
 # Engines: functions that open a folder and return a `Translate`
 
 
-def ours(folder: str, name: str, xla: bool) -> Translate:
+def ours(folder: str, name: str, xla: bool, batches: int, threads: int) -> Translate:
     """Return our translator, loaded from a SavedModel."""
+    import tensorflow as tf
+
     from tf_transformer import Translator
     from tf_transformer.inference.translator import run_in_callers_thread
 
     run_in_callers_thread()
-    translator = Translator.load(f"{folder}/{name}", xla=xla, threads=THREADS)
+    tf.config.threading.set_intra_op_parallelism_threads(threads)
+    translator = Translator.load(f"{folder}/{name}", xla=xla, threads=batches)
 
-    def translate(texts, batch_size, beam_size):
+    def translate(texts, batch_size, beam_size, tokens):
         groups = [[text] for text in texts] if batch_size == 1 else [texts]
         return sum(
             best.length
@@ -145,9 +157,9 @@ def ctranslate2(folder: str, quantization: str, batches: int, threads: int) -> T
     target = sentencepiece.SentencePieceProcessor(model_file=f"{path}/target.model")
     translator = ctranslate2.Translator(path, inter_threads=batches, intra_threads=threads)
 
-    def translate(texts, batch_size, beam_size):
+    def translate(texts, batch_size, beam_size, tokens):
         groups = [[text] for text in texts] if batch_size == 1 else [texts]
-        tokens = 0
+        found = 0
         for group in groups:
             results = translator.translate_batch(
                 source.encode(group, out_type=str),
@@ -155,41 +167,38 @@ def ctranslate2(folder: str, quantization: str, batches: int, threads: int) -> T
                 beam_size=beam_size,
                 length_penalty=0.6,
                 max_input_length=max_length,
-                max_decoding_length=max_length - 1,
+                max_decoding_length=max_length,
             )
             best = [result.hypotheses[0] for result in results]
             target.decode(best)
-            tokens += sum(map(len, best))
-        return tokens
+            found += sum(map(len, best))
+        return found
 
     return translate
 
 
 def engines() -> dict[str, tuple]:
-    """Return the engines by name: (function, its arguments after the folder)."""
-    table: dict[str, tuple] = {
+    """Return the engines by name and use of threads: (function, its arguments after the folder).
+
+    The first is `ours`, whose translations have as many tokens as the others should have.
+    """
+    kinds: dict[str, tuple] = {
         "ours": (ours, "ours", False),
         "ours_xla": (ours, "ours", True),
         "ours_bfloat16": (ours, "ours_bfloat16", False),
+        "ctranslate2": (ctranslate2, "float32"),
+        "ctranslate2_int8": (ctranslate2, "int8"),
     }
-    for quantization in ("float32", "int8"):
-        for batches, threads in CTRANSLATE2_THREADS:
-            table[f"{quantization} {batches}x{threads}"] = (
-                ctranslate2, quantization, batches, threads,
-            )  # fmt: skip
-    return table
+    return {
+        f"{name} {batches}x{threads}": (*kind, batches, threads)
+        for name, kind in kinds.items()
+        for batches, threads in THREADS
+    }
 
 
 def timed(function: Callable[..., Translate], *arguments: Any) -> Callable:
     """Open an engine; return a function that runs a job and returns its tokens and seconds."""
-    translate = function(*arguments)
-
-    def run(*job):
-        started = time.perf_counter()
-        tokens = translate(*job)
-        return tokens, time.perf_counter() - started
-
-    return run
+    return engine.timed(function(*arguments))
 
 
 def compare(
@@ -201,6 +210,13 @@ def compare(
             name: processes.enter_context(engine.process(timed, function, folder, *arguments))
             for name, (function, *arguments) in engines().items()
         }
+        for name, python in engine.peers(options, PEERS).items():
+            script, ways = PEERS[name]
+            for batches, threads in ways:
+                job = {"folder": folder, "sizes": PRESETS[preset]}
+                job |= {"batches": batches, "threads": threads}
+                peer = engine.script(python, script, job)
+                asked[f"{name} {batches}x{threads}"] = processes.enter_context(peer)
         return measure(asked, preset, options, sentences)
 
 
@@ -214,38 +230,38 @@ def measure(
         count = max(batch_size, int(count * options.share / (4 if preset == "base" else 1)))
         texts = sentences[:count]
         for beam_size in options.beam_sizes:
-            speeds = {name: [] for name in asked}
-            for round_number in range(-1, options.rounds):  # the first warms up
+            found = {name: [] for name in asked}
+            expected = 0
+            for _ in range(1 + options.rounds):  # the first warms up
                 for name, translate in asked.items():
-                    tokens, seconds = translate(texts, batch_size, beam_size)
-                    if round_number >= 0:
-                        speeds[name].append(tokens / seconds)
+                    found[name].append(translate(texts, batch_size, beam_size, expected))
+                    expected = expected or found[name][0][0]
             search = "greedy" if beam_size == 1 else f"beam{beam_size}"
             cell = f"{preset}_{search}_b{batch_size}"
-            cells[cell] = summary({name: statistics.median(s) for name, s in speeds.items()})
+            cells[cell] = summary({name: rounds[1:] for name, rounds in found.items()}, len(texts))
             print(
                 f"{cell:20s} " + "  ".join(f"{k} {v}" for k, v in cells[cell].items()), flush=True
             )
     return cells
 
 
-def summary(medians: dict[str, float]) -> dict[str, Any]:
-    """Return one cell; it has CTranslate2's fastest use of the threads for each data type."""
-    best = {
-        quantization: max((v, k) for k, v in medians.items() if k.startswith(quantization))
-        for quantization in ("float32", "int8")
-    }
-    peer = best["float32"][0]
+def summary(found: dict[str, list[tuple[int, float]]], sentences: int) -> dict[str, Any]:
+    """Return one cell, from tokens and seconds: of each engine, the faster use of threads."""
+    best: dict[str, tuple[float, str, float]] = {}
+    for name, rounds in found.items():
+        kind, way = name.split()
+        speed = statistics.median(tokens / seconds for tokens, seconds in rounds)
+        best[kind] = max(best.get(kind, (0.0, "", 0.0)), (speed, way, rounds[0][0] / sentences))
+    speeds = {kind: speed for kind, (speed, _, _) in best.items()}
+    ours, peer = max(speeds["ours"], speeds["ours_xla"]), speeds["ctranslate2"]
     return {
-        "ours": round(medians["ours"]),
-        "ours_xla": round(medians["ours_xla"]),
-        "ours_bfloat16": round(medians["ours_bfloat16"]),
-        "ctranslate2": round(peer),
-        "ctranslate2_threads": best["float32"][1].split()[1],
-        "ctranslate2_int8": round(best["int8"][0]),
-        "ratio": round(max(medians["ours"], medians["ours_xla"]) / peer, 2),
-        "ratio_portable": round(medians["ours"] / peer, 2),
-        "ratio_bfloat16": round(medians["ours_bfloat16"] / peer, 2),
+        **{kind: round(speed) for kind, speed in speeds.items()},
+        "ratio": round(ours / peer, 2),
+        "ratio_portable": round(speeds["ours"] / peer, 2),
+        "ratio_bfloat16": round(speeds["ours_bfloat16"] / peer, 2),
+        **{f"ratio_{name}": round(ours / speeds[name], 2) for name in PEERS if name in speeds},
+        "threads": {kind: way for kind, (_, way, _) in best.items()},
+        "tokens": {kind: round(tokens, 1) for kind, (_, _, tokens) in best.items()},
     }
 
 

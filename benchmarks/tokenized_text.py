@@ -1,7 +1,8 @@
 """Tokenized text on disk, written once and read by every engine.
 
 As a script, this file writes `text.npz` with all sentences, from which our engine makes batches,
-and `batches.npz` with the first of the same batches, for engines without TensorFlow.
+and `batches.npz` with the first of the same batches, for engines without our package. Marian reads
+the sentences themselves, `source.txt`, `target.txt` and `vocab.spm`.
 """
 
 import itertools
@@ -53,6 +54,9 @@ def tokenize(job: dict[str, Any]) -> dict[str, Any]:
     batches = TokenBatches(text, job["batch_tokens"], **ids, seed=job["seed"])
 
     folder = pathlib.Path(job["folder"])
+    for side, sentences in (("source", parallel.sources), ("target", parallel.targets)):
+        (folder / f"{side}.txt").write_text("".join(f"{s}\n" for s in sentences), "utf-8")
+    tokenizer.save(folder / "vocab.spm")
     np.savez(folder / "text.npz", ids=text.ids, offsets=text.offsets)
     arrays = {}
     stream = (batch for epoch in itertools.count() for batch in batches.batch_indices(epoch))

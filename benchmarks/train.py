@@ -1,6 +1,6 @@
-"""Measure training on a CPU: our Transformer against PyTorch's `nn.Transformer`.
+"""Measure training on a CPU: our Transformer against PyTorch's `nn.Transformer` and others.
 
-Both train models of the same sizes on the same tokenized batches in the same order. Each runs in
+All train models of the same sizes on the same tokenized batches in the same order. Each runs in
 its own process, and they take turns. See README.md beside this file. The last line of the output is
 JSON.
 """
@@ -26,6 +26,7 @@ ENGINES = {
     ),
     "pytorch_compiled": ("train_pytorch.py", {"dropout_everywhere": False, "compile": True}),
 }  # fmt: skip
+PEERS = {"marian": "train_marian.py", "opennmt": "train_opennmt.py"}  # only in float32
 DEFAULT_ENGINES = ("ours", "pytorch", "ours_no_metrics", "pytorch_default_dropout")
 # preset: (warm-up, measured steps). A step of base takes about 20 seconds on a core.
 STEPS = {"tiny": (8, 40), "small": (8, 40), "base": (2, 6), "big": (1, 3)}
@@ -81,6 +82,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--max-length", type=int, default=128)
     parser.add_argument("--dropout", type=float, default=0.1)
     add_size_options(parser)
+    engine.add_peers(parser, PEERS)
     options = parser.parse_args()
     if (options.source is None) != (options.target is None):
         parser.error("give both --source and --target, or neither")
@@ -111,19 +113,20 @@ def measure_preset(
 
 def measure_cell(job: dict[str, Any], warm_up: int, options: argparse.Namespace) -> dict[str, Any]:
     """Run all engines in turns and return medians over the rounds."""
-    rounds: dict[str, list[dict[str, float]]] = {name: [] for name in options.engines}
+    runs = {name: (*ENGINES[name], sys.executable) for name in options.engines}
+    if job["precision"] == "float32":
+        peers = engine.peers(options, PEERS)
+        runs |= {name: (PEERS[name], {}, python) for name, python in peers.items()}
+    rounds: dict[str, list[dict[str, float]]] = {name: [] for name in runs}
     for number in range(options.rounds):
-        for name in options.engines:
-            script, others = ENGINES[name]
-            result = engine.run(script, {**job, **others})
+        for name, (script, others, python) in runs.items():
+            result = engine.run(script, {**job, **others}, python=python)
             rounds[name].append(measurements(result, warm_up))
             say(
                 f"{job['preset']} {job['precision']} round {number + 1} {name}: "
                 f"{rounds[name][-1]['tokens_per_second']:,.0f} tokens/s, loss {result['loss']:.3f}"
             )
-    cell: dict[str, Any] = {
-        name: median_over(rounds[name], "tokens_per_second") for name in options.engines
-    }
+    cell: dict[str, Any] = {name: median_over(rounds[name], "tokens_per_second") for name in runs}
     if "ours" in cell and "pytorch" in cell:
         cell["ratio"] = round(cell["ours"] / cell["pytorch"], 3)
         cell["ratio_by_round"] = [
@@ -131,7 +134,7 @@ def measure_cell(job: dict[str, Any], warm_up: int, options: argparse.Namespace)
             for ours, pytorch in zip(rounds["ours"], rounds["pytorch"], strict=True)
         ]
     for key in ("overall_tokens_per_second", "first_step_seconds", "peak_mib", "parameters"):
-        cell[key] = {name: median_over(rounds[name], key) for name in options.engines}
+        cell[key] = {name: median_over(rounds[name], key) for name in runs}
     return cell
 
 
@@ -169,7 +172,7 @@ def print_table(results: dict[str, Any], data: dict[str, Any], options: argparse
     for preset, result in results.items():
         for precision in options.precisions:
             cell = result if precision == "float32" else result[precision]
-            for name in options.engines:
+            for name in cell["parameters"]:
                 print(
                     columns.format(
                         preset,

@@ -10,6 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tf_transformer.models.architectures import build_model
+from tf_transformer.models.configs import TransformerConfig
+
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[1]
@@ -97,9 +100,68 @@ def test_text_of_many_pairs():
 
 
 @pytest.fixture
-def synthetic(monkeypatch):
+def module(monkeypatch):
+    """A function that imports a module of the benchmarks."""
     monkeypatch.syspath_prepend(FOLDER)
-    return importlib.import_module("synthetic_batches")
+    return importlib.import_module
+
+
+PEER = """
+import sys
+sys.path.append({folder!r})
+import engine
+
+def made(job):
+    print("a library talks")
+    return lambda x: job["factor"] * x if x else 1 / 0
+
+engine.answer(made)
+"""
+
+
+def test_an_engine_answers_from_another_interpreter(module, tmp_path):
+    peer = tmp_path / "peer.py"
+    peer.write_text(PEER.format(folder=str(FOLDER)))
+    with module("engine").script(sys.executable, str(peer), {"factor": 3}) as ask:
+        assert [ask(1), ask(2)] == [3, 6]
+        with pytest.raises(SystemExit, match=r"peer\.py failed"):
+            ask(0)
+
+
+def test_marian_gets_every_weight_once(module):
+    config = TransformerConfig(
+        num_layers=2, d_model=8, num_heads=2, d_ff=12, source_vocab_size=20, target_vocab_size=20
+    )
+    model = build_model(config)
+    weights = module("peer_models").marian_weights(model)
+    no_output_bias = weights.pop("decoder_ff_logit_out_b")
+    assert no_output_bias.shape == (1, 20) and not no_output_bias.any()
+    assert sum(array.size for array in weights.values()) == model.count_params()
+    key = model.decoder.layers[1].cross_attention.key_value_projection
+    np.testing.assert_array_equal(weights["decoder_l2_context_Wk"], key.kernel[:, :8])
+    np.testing.assert_array_equal(weights["decoder_l2_context_bv"][0], key.bias[8:])
+
+
+def test_decoding_reports_the_faster_use_of_threads(module):
+    cell = module("decode").summary(
+        {
+            "ours 1x2": [(10, 1.0), (10, 2.0), (10, 1.0)],
+            "ours 2x1": [(10, 0.5), (10, 0.5), (10, 2.0)],
+            "ours_xla 1x2": [(10, 1.0)],
+            "ours_bfloat16 1x2": [(10, 1.0)],
+            "ctranslate2 1x2": [(10, 0.25)],
+            "marian 2x1": [(9, 1.0)],
+        },
+        5,
+    )
+    assert (cell["ours"], cell["threads"]["ours"]) == (20, "2x1")
+    assert (cell["ratio"], cell["ratio_marian"]) == (0.5, 2.22)
+    assert (cell["tokens"]["ours"], cell["tokens"]["marian"]) == (2, 1.8)
+
+
+@pytest.fixture
+def synthetic(module):
+    return module("synthetic_batches")
 
 
 def test_synthetic_batches_look_like_real_ones(synthetic):
