@@ -1,0 +1,70 @@
+"""Batches that are computed in parts give the weights and metrics of whole batches."""
+
+import keras
+import numpy as np
+import pytest
+import replicas
+import small_runs
+from small_models import small_config
+
+from tf_transformer.config import TrainingConfig
+from tf_transformer.models.architectures import build_model
+from tf_transformer.runs import train
+from tf_transformer.runs.compile import compile_model
+from tf_transformer.runs.run_directory import RunDirectory
+
+SIZES = {"source_vocab_size": replicas.VOCAB_SIZE, "target_vocab_size": replicas.VOCAB_SIZE}
+
+
+def trained(num_parts, data, architecture="transformer", dropout_rate=0.0, **settings):
+    keras.utils.set_random_seed(0)
+    model = build_model(small_config(architecture, dropout_rate=dropout_rate, **SIZES))
+    config = TrainingConfig(batch_parts=num_parts, **settings)
+    compile_model(model, config, lambda step: 0.001)
+    history = model.fit(data, epochs=2, shuffle=False, verbose=0).history
+    return model, history
+
+
+@pytest.mark.parametrize(
+    ("architecture", "settings"),
+    [("transformer", {}), ("transformer", {"accumulation_steps": 2, "clip_norm": 0.1}),
+     ("transformer", {"chunked_logits": True}), ("bahdanau", {})],
+)  # fmt: skip
+def test_parts_give_the_weights_and_metrics_of_whole_batches(architecture, settings):
+    # Uneven numbers of tokens, and a part without a sentence.
+    batches = [replicas.batch(9, 1, 9, 2, 8), replicas.batch(5), replicas.batch(1, 2, 1, 10)] * 2
+    if settings.get("chunked_logits"):
+        batches = [({**inputs, "labels": labels}, labels) for inputs, labels in batches]
+    data = replicas.dataset(batches, settings.get("accumulation_steps", 1))
+    (whole, expected), (model, found) = (
+        trained(parts, data, architecture, **settings) for parts in (1, 2)
+    )
+    assert {*found} == {*expected} == {"loss", "accuracy", "perplexity"}
+    for name, values in expected.items():
+        assert found[name] == pytest.approx(values, rel=1e-5), name
+    for weight, other in zip(whole.get_weights(), model.get_weights(), strict=True):
+        np.testing.assert_allclose(other, weight, atol=1e-5)
+
+
+def test_each_part_has_its_own_dropout_which_goes_on_from_step_to_step():
+    inputs, labels = replicas.batch(9, 9)
+    for array in (*inputs.values(), labels):
+        array[1] = array[0]
+    data = replicas.dataset([(inputs, labels)])
+    losses = [trained(parts, data, dropout_rate=0.5)[1]["loss"] for parts in (1, 2)]
+    one, _ = trained(2, replicas.dataset([({k: v[:1] for k, v in inputs.items()}, labels[:1])]))
+    assert losses[0][0] != pytest.approx(losses[1][0], rel=1e-4)
+    states = [v.numpy() for v in one.variables if v.path.endswith("seed_generator_state")]
+    assert all(state[1] == 2 for state in states), "as many as steps"
+
+
+def test_a_run_keeps_its_parts_on_another_number_of_cores(tmp_path, monkeypatch):
+    run_dir, seen = tmp_path / "run", []
+    monkeypatch.setattr(train, "prepare_cpu", lambda *numbers: seen.append(numbers))
+    monkeypatch.setattr("tf_transformer.runs.data.num_cores", lambda: 2)
+    small_runs.train(run_dir, *small_runs.SETTINGS, "--steps=1")
+    assert RunDirectory.open(run_dir).config().training.batch_parts == 2
+    monkeypatch.setattr(train, "num_cores", lambda: 1)
+    small_runs.train(run_dir, "--resume", "--steps=2")
+    assert seen[-1] == (1, 2)
+    assert RunDirectory.open(run_dir).config().training.batch_parts == 2
