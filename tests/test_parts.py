@@ -50,12 +50,14 @@ def test_each_part_has_its_own_dropout_which_goes_on_from_step_to_step():
     inputs, labels = replicas.batch(9, 9)
     for array in (*inputs.values(), labels):
         array[1] = array[0]
-    data = replicas.dataset([(inputs, labels)])
-    losses = [trained(parts, data, dropout_rate=0.5)[1]["loss"] for parts in (1, 2)]
-    one, _ = trained(2, replicas.dataset([({k: v[:1] for k, v in inputs.items()}, labels[:1])]))
-    assert losses[0][0] != pytest.approx(losses[1][0], rel=1e-4)
-    states = [v.numpy() for v in one.variables if v.path.endswith("seed_generator_state")]
-    assert all(state[1] == 2 for state in states), "as many as steps"
+    alone = {name: ids[:1] for name, ids in inputs.items()}, labels[:1]
+    (_, both), (model, first) = (
+        trained(2, replicas.dataset([batch]), dropout_rate=0.5)
+        for batch in ((inputs, labels), alone)
+    )
+    assert both["loss"][0] != pytest.approx(first["loss"][0], rel=1e-4)
+    states = [v.numpy() for v in model.variables if v.path.endswith("seed_generator_state")]
+    assert states and all(state[1] == 2 for state in states), "as many as steps"
 
 
 def test_a_run_keeps_its_parts_on_another_number_of_cores(tmp_path, monkeypatch):
