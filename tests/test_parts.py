@@ -7,37 +7,48 @@ import replicas
 import small_runs
 from small_models import small_config
 
-from tf_transformer.config import TrainingConfig
+import tf_transformer as tt
 from tf_transformer.models.architectures import build_model
 from tf_transformer.runs import train
-from tf_transformer.runs.compile import compile_model
 from tf_transformer.runs.run_directory import RunDirectory
+from tf_transformer.training.parts import train_in_parts
 
 SIZES = {"source_vocab_size": replicas.VOCAB_SIZE, "target_vocab_size": replicas.VOCAB_SIZE}
 
 
-def trained(num_parts, data, architecture="transformer", dropout_rate=0.0, **settings):
+def trained(
+    num_parts,
+    data,
+    architecture="transformer",
+    optimizer=replicas.sgd,
+    from_statistics=False,
+    **rates,
+):  # fmt: skip
     keras.utils.set_random_seed(0)
-    model = build_model(small_config(architecture, dropout_rate=dropout_rate, **SIZES))
-    config = TrainingConfig(batch_parts=num_parts, **settings)
-    compile_model(model, config, lambda step: 0.001)
-    history = model.fit(data, epochs=2, shuffle=False, verbose=0).history
-    return model, history
+    model = build_model(small_config(architecture, **{"dropout_rate": 0.0, **rates, **SIZES}))
+    options = {"from_statistics": from_statistics}
+    metrics = [kind(**options) for kind in (tt.TokenLoss, tt.TokenAccuracy, tt.Perplexity)]
+    model.compile(optimizer(), tt.SmoothedCrossEntropy(**options), metrics=metrics)
+    model.optimizer.build(model.trainable_variables)
+    if num_parts > 1:
+        train_in_parts(model, metrics, num_parts)
+    return model, model.fit(data, epochs=2, shuffle=False, verbose=0).history
 
 
 @pytest.mark.parametrize(
-    ("architecture", "settings"),
-    [("transformer", {}), ("transformer", {"accumulation_steps": 2, "clip_norm": 0.1}),
-     ("transformer", {"chunked_logits": True}), ("bahdanau", {})],
+    ("architecture", "steps", "from_statistics"),
+    [("transformer", 1, False), ("transformer", 2, False), ("transformer", 1, True),
+     ("bahdanau", 1, False)],
 )  # fmt: skip
-def test_parts_give_the_weights_and_metrics_of_whole_batches(architecture, settings):
+def test_parts_give_the_weights_and_metrics_of_whole_batches(architecture, steps, from_statistics):
     # Uneven numbers of tokens, and a part without a sentence.
     batches = [replicas.batch(9, 1, 9, 2, 8), replicas.batch(5), replicas.batch(1, 2, 1, 10)] * 2
-    if settings.get("chunked_logits"):
+    if from_statistics:
         batches = [({**inputs, "labels": labels}, labels) for inputs, labels in batches]
-    data = replicas.dataset(batches, settings.get("accumulation_steps", 1))
+    optimizer = replicas.sgd if steps == 1 else replicas.accumulated(steps)
+    data = replicas.dataset(batches, steps)
     (whole, expected), (model, found) = (
-        trained(parts, data, architecture, **settings) for parts in (1, 2)
+        trained(parts, data, architecture, optimizer, from_statistics) for parts in (1, 2)
     )
     assert {*found} == {*expected} == {"loss", "accuracy", "perplexity"}
     for name, values in expected.items():

@@ -44,7 +44,8 @@ def train_in_parts(
     """
     seeds, sums = seeds_of(model), [v for metric in metrics for v in metric.variables]
 
-    # This function assigns no variable, or the parts would wait for each other.
+    # Traced once for all parts. It assigns no variable, or the parts would wait for each other.
+    @tf.function(experimental_attributes={"_noinline": True})
     def compute(data: Any, share: tf.Tensor, seed_values: list[tf.Tensor]) -> tuple[list, list]:
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         values = [*seed_values, *map(tf.zeros_like, sums)]
