@@ -17,6 +17,8 @@ from tf_transformer.data.batching import TokenBatches  # noqa: E402
 from tf_transformer.data.tokens import TokenizedText  # noqa: E402
 from tf_transformer.models.architectures import build_model, preset  # noqa: E402
 from tf_transformer.runs.compile import compile_model  # noqa: E402
+from tf_transformer.training.metrics import TokenLoss  # noqa: E402
+from tf_transformer.training.parts import prepare_cpu, train_in_parts  # noqa: E402
 from tf_transformer.training.schedules import NoamSchedule  # noqa: E402
 
 PRECISIONS = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
@@ -41,7 +43,8 @@ class StepClock(keras.callbacks.Callback):
 
 
 def train(job: dict[str, Any]) -> dict[str, Any]:
-    tf.config.threading.set_intra_op_parallelism_threads(job["threads"])
+    num_parts = 2 if job["threads"] > 1 else 1  # as the recipe chooses
+    prepare_cpu(job["threads"], num_parts)
     tf.config.threading.set_inter_op_parallelism_threads(job["threads"])
     keras.utils.set_random_seed(job["seed"])
 
@@ -60,9 +63,13 @@ def train(job: dict[str, Any]) -> dict[str, Any]:
     precision = PRECISIONS[job["precision"]]
     model = build_model(config, precision)
     schedule = NoamSchedule(config.d_model)
-    compile_model(model, TrainingConfig(precision=precision), schedule)
+    training = TrainingConfig(precision=precision, batch_parts=num_parts)
+    compile_model(model, training, schedule)
     if not job["metrics"]:
-        model.compile(optimizer=model.optimizer, loss=model.loss, auto_scale_loss=False)
+        loss = [TokenLoss(training.label_smoothing, pad_id=job["pad_id"])]
+        model.compile(model.optimizer, model.loss, metrics=loss, auto_scale_loss=False)
+        if num_parts > 1:
+            train_in_parts(model, loss, num_parts)
 
     clock = StepClock()
     model.fit(

@@ -16,7 +16,7 @@ GIVEN = {
     ("data", "fold_capitals"): False, ("training", "learning_rate"): 0.25,
     ("training", "warmup_steps"): 777, ("training", "validation_steps"): 777,
     ("training", "criterion"): "loss", ("model", "dropout_rate"): 0.25,
-    ("model", "attention_dropout_rate"): 0.25,
+    ("model", "attention_dropout_rate"): 0.25, ("training", "batch_parts"): 7,
 }  # fmt: skip
 MULTI = Facts(29_000, 15.0, True, 2, 0)
 TEXT = {"corpus": "text", "train_source": "a", "train_target": "b"}
@@ -99,6 +99,12 @@ def test_what_depends_on_the_updates_is_chosen_by_their_number(schedule):
     assert recipe.choose_by_updates(given, 2_000).training.warmup_steps == 7
 
 
+@pytest.mark.parametrize(("cores", "gpus", "parts"), [(1, 0, 1), (2, 0, 2), (16, 0, 2), (16, 1, 1)])
+def test_a_batch_has_two_parts_on_the_cores_of_a_cpu(cores, gpus, parts):
+    config = completed(MULTI._replace(cores=cores, gpus=gpus))
+    assert config.training.batch_parts == parts
+
+
 @pytest.mark.parametrize(("updates", "peak"), [(4000, 3e-3), (8000, 2.38e-3), (10**6, 2e-3)])
 def test_the_peak_is_what_was_tried_with_so_many_updates(updates, peak):
     assert completed(minutes=None, steps=updates).training.learning_rate == peak
@@ -106,7 +112,7 @@ def test_the_peak_is_what_was_tried_with_so_many_updates(updates, peak):
 
 @pytest.mark.parametrize(
     ("preset", "cores", "batch_tokens", "tokens_per_second"),
-    [("tiny", 1, 1024, 3840), ("tiny", 2, 1024, 4870), ("tiny", 2, 4096, 7866),
+    [("tiny", 1, 1024, 4294), ("tiny", 2, 1024, 7651), ("tiny", 2, 4096, 8983),
      ("base", 2, 4096, 584)],
 )  # fmt: skip
 def test_the_estimate_of_a_budget_is_that_of_measured_runs(

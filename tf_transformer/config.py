@@ -188,6 +188,9 @@ class TrainingConfig:
         "rate has fallen below its peak; default: never stop early",
     )
     accumulation_steps: PositiveInt = setting(1, "batches whose gradients make one update")
+    batch_parts: PositiveInt | None = _chosen(
+        "parts of a batch that are computed at the same time on the cores of a CPU"
+    )
     clip_norm: PositiveFloat | None = setting(
         None, "limit of the global norm of the gradients; default: no limit"
     )

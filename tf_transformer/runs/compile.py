@@ -16,6 +16,7 @@ from tf_transformer.data.batching import TokenBatches
 from tf_transformer.training.losses import SmoothedCrossEntropy
 from tf_transformer.training.metrics import Perplexity, TokenAccuracy, TokenLoss
 from tf_transformer.training.optimizers import Adam, GradientAccumulation, LossScaleOptimizer
+from tf_transformer.training.parts import train_in_parts
 from tf_transformer.training.schedules import (
     NoamSchedule,
     TimedTrapezoidSchedule,
@@ -52,15 +53,19 @@ def compile_model(
             optimizer = GradientAccumulation(optimizer, config.accumulation_steps)
     options = {"pad_id": model.config.pad_id, "from_statistics": config.chunked_logits}
     measures = [TokenAccuracy(**options), Perplexity(**options)]
+    metrics = [TokenLoss(config.label_smoothing, **options), *measures]
     model.compile(
         optimizer=optimizer,
         loss=SmoothedCrossEntropy(config.label_smoothing, **options),
-        metrics=[TokenLoss(config.label_smoothing, **options), *measures],
+        metrics=metrics,
         auto_scale_loss=False,
     )
     if optimizer is not None:
         # Keras would build it in the first step, too late to restore its state from a checkpoint.
         model.optimizer.build(model.trainable_variables)
+        num_parts = config.batch_parts or 1
+        if num_parts > 1 and model.distribute_strategy.num_replicas_in_sync == 1:
+            train_in_parts(model, metrics, num_parts)
 
 
 class Validation:

@@ -25,10 +25,10 @@ Choices = Mapping[str, tuple[Any, str]]
 # Characters per subword, as counted in some European languages.
 _CHARACTERS_PER_TOKEN = 3.6
 _SAMPLE_PAIRS = 1000
-# The speed of one core in tokens times weights per second, and the part of the seconds of a batch
-# that more cores do not shorten.
-_WEIGHTS_PER_SECOND = 1.15e10
-_SECONDS_NOT_SHARED = 0.1
+# The speed of one core in tokens times weights per second, and the seconds of a batch that more
+# cores do not shorten.
+_WEIGHTS_PER_SECOND = 1.4e10
+_SECONDS_NOT_SHARED = 0.03
 # The metric for each value of the setting `criterion`, and the reason to choose it.
 _METRICS = {
     "bleu": (BLEU, "the usual metric of translations"),
@@ -140,6 +140,10 @@ def choose(config: RunConfig, facts: Facts) -> Choices:
         if 2_000 <= num_pairs < 1_000_000 and data.data_cache is None:
             noise, reason = 0.1, "so that small letters or typing errors do not ruin a translation"
     rules |= _choices_of_budget(config, budget, source) | {
+        "training.batch_parts": (
+            2 if facts.cores > 1 and not facts.gpus else 1,
+            "half the cores each: small operations are not worth sharing among threads",
+        ),
         "training.criterion": (facts.criterion, _METRICS[facts.criterion][1]),
         "model.dropout_rate": (dropout_rate, "a small text is memorized sooner"),
         "model.attention_dropout_rate": (attention_rate, "likewise, for the attention weights"),
@@ -167,7 +171,7 @@ def estimate_budget(config: RunConfig, facts: Facts) -> Budget:
     """Estimate updates from minutes, or minutes from updates, by the speed of similar machines.
 
     The estimated speed is within 20 % for `tiny` and `base` on one and two cores (dev/LOG.md). It
-    is rough for a GPU, which counts as 300 cores and takes a fifth of the fixed time of a batch.
+    is rough for more cores and for a GPU, which counts as 250 cores.
     If minutes are given, training measures the speed.
     """
     training, model = config.training, config.model
@@ -175,8 +179,8 @@ def estimate_budget(config: RunConfig, facts: Facts) -> Budget:
     num_layers, d_ff = getattr(model, "num_layers", 1), getattr(model, "d_ff", model.d_model)
     weights = num_layers * model.d_model * (12 * model.d_model + 4 * d_ff)
     weights += config.tokenizer.vocab_size * model.d_model
-    seconds = tokens * weights / (_WEIGHTS_PER_SECOND * (300 * facts.gpus or facts.cores))
-    seconds += _SECONDS_NOT_SHARED / 5 if facts.gpus else _SECONDS_NOT_SHARED
+    seconds = tokens * weights / (_WEIGHTS_PER_SECOND * (250 * facts.gpus or facts.cores))
+    seconds += _SECONDS_NOT_SHARED
     seconds *= training.accumulation_steps
     updates = training.steps
     if training.epochs is not None:

@@ -14,6 +14,7 @@ from tf_transformer.config import RunConfig
 from tf_transformer.errors import ConfigError, InputError
 from tf_transformer.evaluation import LOSS, signatures
 from tf_transformer.files import remove_leftovers
+from tf_transformer.inference.streams import num_cores
 from tf_transformer.models.architectures import build_model
 from tf_transformer.runs.averaging import write_best_average
 from tf_transformer.runs.callbacks import EarlyStopping, Limit, Progress, SaveCheckpoints
@@ -28,6 +29,7 @@ from tf_transformer.training.callbacks import TensorBoardLog, TranslationBleu
 from tf_transformer.training.cluster import Cluster, WorkerError, worker_failures_named
 from tf_transformer.training.distribution import Workers, separate_seeds, strategy_for
 from tf_transformer.training.optimizers import step_of
+from tf_transformer.training.parts import prepare_cpu
 from tf_transformer.training.schedules import TimedTrapezoidSchedule
 from tf_transformer.training.stopping import StopOnSignal, Terminated
 
@@ -36,7 +38,8 @@ _FRACTION_OF_UPDATES = 0.93  # of the time is for updates, the rest for validati
 # Settings that must not change when a run resumes.
 _SHARED_SETTINGS = (
     "batch_tokens", "max_length", "source_noise", "precision", "seed", "schedule", "learning_rate",
-    "warmup_steps", "decay_fraction", "label_smoothing", "accumulation_steps", "clip_norm",
+    "warmup_steps", "decay_fraction", "label_smoothing", "accumulation_steps", "batch_parts",
+    "clip_norm",
 )  # fmt: skip
 
 
@@ -57,6 +60,9 @@ def train(config: RunConfig, run_dir: str, *, resume: bool, started: float) -> i
     cluster = Cluster.from_environment()
     if cluster is not None:
         cluster.wait_for_workers()
+    elif not tf.config.list_physical_devices("GPU"):
+        # The recipe will choose two parts. A resumed run without the setting is older than it.
+        prepare_cpu(num_cores(), config.training.batch_parts or (1 if resume else 2))
     with worker_failures_named(directory.path) if cluster else contextlib.nullcontext():
         workers = Workers(strategy_for(config.training.devices, cluster))
         return Run(config, directory, workers, resume, started).train()

@@ -155,6 +155,11 @@ def seeds_of(model: keras.Model) -> list[keras.Variable]:
     return [v for v in model.variables if v.path.endswith("seed_generator_state")]
 
 
+def part_seed(seed: tf.Tensor, part: int | tf.Tensor) -> tf.Tensor:
+    """Return the seed of a replica or of a part of a batch; the first has `seed` itself."""
+    return seed + tf.cast(tf.stack([part, 0]), seed.dtype) * _SEED_DISTANCE
+
+
 def separate_seeds(model: keras.Model) -> None:
     """Give each replica its own dropout masks.
 
@@ -167,8 +172,7 @@ def separate_seeds(model: keras.Model) -> None:
     def separate():
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
         for seed in seeds:
-            first = tf.cast(replica, seed.dtype) * _SEED_DISTANCE
-            seed.assign_add(tf.stack([first, tf.zeros_like(first)]))
+            seed.assign(part_seed(seed, replica))
 
     if model.distribute_strategy.num_replicas_in_sync > 1:
         model.distribute_strategy.run(separate)

@@ -58,10 +58,24 @@ class Adam(keras.optimizers.Adam):
         with tf.control_dependencies([g for g in grads if g is not None][-1:]):
             super().apply(grads, trainable_variables)
 
-    def update_step(self, gradient: Any, variable: keras.Variable, learning_rate: Any) -> None:
-        # Keras would square the rows of an embedding's gradient before it adds up those of the same
-        # token (Keras 3.15.1). The tensor adds them up first, with the rows of all replicas.
-        super().update_step(tf.convert_to_tensor(gradient), variable, learning_rate)
+    def _backend_update_step(self, grads, trainable_variables, learning_rate):
+        # Once for all variables: the learning rate with the correction of both moments' bias.
+        step = ops.cast(self.iterations + 1, "float32")
+        correction = ops.sqrt(1 - self.beta_2**step) / (1 - self.beta_1**step)
+        super()._backend_update_step(grads, trainable_variables, learning_rate * correction)
+
+    def update_step(self, gradient: Any, variable: tf.Variable, learning_rate: Any) -> None:
+        # One operation instead of Keras' 16, which took a sixth of the time of building the graph.
+        # Keras would also square the rows of an embedding's gradient before it adds up those of the
+        # same token (Keras 3.15.1). The tensor adds them up first, with the rows of all replicas.
+        index = self._get_variable_index(variable)
+        moments = self._momentums[index].value, self._velocities[index].value
+        tf.raw_ops.ResourceApplyAdam(
+            var=variable.handle, m=moments[0].handle, v=moments[1].handle,
+            beta1_power=tf.zeros([], variable.dtype), beta2_power=tf.zeros([], variable.dtype),
+            lr=tf.cast(learning_rate, variable.dtype), beta1=self.beta_1, beta2=self.beta_2,
+            epsilon=self.epsilon, grad=tf.cast(tf.convert_to_tensor(gradient), variable.dtype),
+        )  # fmt: skip
 
     def get_config(self) -> dict[str, Any]:
         names = ("name", "learning_rate", "beta_1", "beta_2", "epsilon", "weight_decay")
