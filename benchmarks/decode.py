@@ -227,7 +227,8 @@ def measure(
     cells = {}
     for batch_size in options.batch_sizes:
         count = SENTENCES.get(batch_size, 4 * batch_size)
-        count = max(batch_size, int(count * options.share / (4 if preset == "base" else 1)))
+        # At least two batches, for engines that give each of them one thread.
+        count = max(2 * batch_size, int(count * options.share / (4 if preset == "base" else 1)))
         texts = sentences[:count]
         for beam_size in options.beam_sizes:
             found = {name: [] for name in asked}
@@ -239,9 +240,8 @@ def measure(
             search = "greedy" if beam_size == 1 else f"beam{beam_size}"
             cell = f"{preset}_{search}_b{batch_size}"
             cells[cell] = summary({name: rounds[1:] for name, rounds in found.items()}, len(texts))
-            print(
-                f"{cell:20s} " + "  ".join(f"{k} {v}" for k, v in cells[cell].items()), flush=True
-            )
+            figures = "  ".join(f"{key} {value}" for key, value in cells[cell].items())
+            print(f"{cell:20s} {figures}", flush=True)
     return cells
 
 

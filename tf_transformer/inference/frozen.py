@@ -184,8 +184,7 @@ class FrozenTransformer(tf.Module):
             return x
         x -= tf.reduce_mean(x, axis=-1, keepdims=True)
         variance = tf.reduce_mean(tf.square(x), axis=-1, keepdims=True)
-        scale, shift = (tf.cast(weight, tf.float32) for weight in norm)
-        return x * tf.math.rsqrt(variance + self._epsilon) * scale + shift
+        return x * tf.math.rsqrt(variance + self._epsilon) * norm[0] + norm[1]
 
     def _logits(self, kernel, x):
         # A bias added to the logits would take a pass over them, so it is the weights of a 1.
@@ -249,7 +248,7 @@ def freeze(model: Any, max_length: int, dtype: str | None = None) -> Any:
         tokens = _array(layer._embed(np.arange(layer.vocab_size)))
         count = min(max_length + 1, config.position_limit or max_length + 1)
         positions = _array(layer._encode(np.arange(count)))
-        return fold.write(tokens)[0], fold.write(positions)[0] + fold.floor
+        return fold.write(tokens)[0], _float32(fold.write(positions)[0] + fold.floor)
 
     kernel, bias = model.output_projection.kernel_and_bias()
     bias = np.zeros(config.target_vocab_size) if bias is None else _array(bias)
@@ -272,7 +271,9 @@ def freeze(model: Any, max_length: int, dtype: str | None = None) -> Any:
         "output": np.vstack(fold.read(decoder.norm, _array(kernel), bias)),
     }
     dtype = dtype or model.compute_dtype
-    arrays = tf.nest.map_structure(lambda a: tf.cast(a.astype("float32"), dtype), arrays)
+    arrays = tf.nest.map_structure(
+        lambda a: a if tf.is_tensor(a) else tf.cast(_float32(a), dtype), arrays
+    )
     activation = keras.activations.get(config.activation)
     return FrozenTransformer(config, activation, fold.epsilon, arrays)
 
@@ -313,11 +314,15 @@ class _Fold:
 
     def kept(self, norm):
         """Return scale and shift of a norm that cannot be folded, otherwise nothing."""
-        return () if self._norm_first else (_array(norm.gamma), _array(norm.beta))
+        return () if self._norm_first else (_float32(norm.gamma), _float32(norm.beta))
 
 
 def _array(weights):
     return keras.ops.convert_to_numpy(weights).astype("float64")
+
+
+def _float32(weights):
+    return tf.constant(_array(weights), tf.float32)
 
 
 def _dense(layer):
