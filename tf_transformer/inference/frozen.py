@@ -27,7 +27,9 @@ Pair = tuple[Any, Any]
 
 
 class _Attention(NamedTuple):
-    query: Pair | tuple[()]  # the product of queries; empty if `keys` computes queries, keys and values
+    query: (
+        Pair | tuple[()]
+    )  # the product of queries; empty if `keys` computes queries, keys and values
     keys: Pair  # the product of keys and values
     output: Pair
     norm: Pair | tuple[()]  # of the sum after it; empty if pre-norm
@@ -176,7 +178,7 @@ class FrozenTransformer(tf.Module):
     def _pre(self, x):
         if not self.config.norm_first:
             return x
-        return x / tf.math.reduce_euclidean_norm(x, axis=-1, keepdims=True)
+        return x * tf.math.rsqrt(tf.reduce_sum(tf.square(x), axis=-1, keepdims=True))
 
     def _post(self, x, output, norm):
         x = x + tf.cast(output, tf.float32)
@@ -246,8 +248,11 @@ def freeze(model: Any, max_length: int, dtype: str | None = None) -> Any:
 
     def tables(layer):
         tokens = _array(layer._embed(np.arange(layer.vocab_size)))
-        count = min(max_length + 1, config.position_limit or max_length + 1)
-        positions = _array(layer._encode(np.arange(count)))
+        # A compiled search pads sources to a power of two.
+        size = 1 << max(max_length, 16).bit_length()
+        known = min(size, config.position_limit or size)
+        positions = _array(layer._encode(np.arange(known)))
+        positions = np.pad(positions, [(0, size - known), (0, 0)])
         return fold.write(tokens)[0], _float32(fold.write(positions)[0] + fold.floor)
 
     kernel, bias = model.output_projection.kernel_and_bias()

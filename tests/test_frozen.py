@@ -1,0 +1,116 @@
+"""The exported form of a Transformer: the same logits, attention and searches as the model's."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from small_models import CONFIGS, SOURCE, TARGET, batch
+
+from tf_transformer.decoding.beam import beam_search
+from tf_transformer.decoding.greedy import greedy_search
+from tf_transformer.inference.frozen import FrozenTransformer, freeze
+from tf_transformer.models.architectures import build_model
+
+TRANSFORMERS = [name for name in CONFIGS if name.startswith("transformer")]
+MAX_LENGTH = 24
+
+
+def random_model(config):
+    """A model in which no bias is 0 and no scale of a norm is 1."""
+    model, random = build_model(config), np.random.default_rng(0)
+    for weight in model.weights:
+        weight.assign(weight.numpy() + random.normal(scale=0.3, size=weight.shape))
+    return model
+
+
+@pytest.fixture(scope="module", params=TRANSFORMERS)
+def models(request):
+    model = random_model(CONFIGS[request.param])
+    return model, freeze(model, MAX_LENGTH)
+
+
+def test_logits_and_attention_are_those_of_the_model(models):
+    model, frozen = models
+    inputs = batch(model.config)
+    expected, attention = model(inputs, training=False, return_attention_scores=True)
+    logits, found = frozen(inputs, training=False, return_attention_scores=True)
+    np.testing.assert_allclose(logits, expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(frozen(inputs), logits, rtol=1e-6, atol=1e-6)
+    for ours, theirs in zip(found["cross"], attention["cross"], strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-5)
+
+
+@pytest.mark.parametrize("num_steps", [None, TARGET.shape[1]])
+@pytest.mark.parametrize("beam_size", [None, 2])
+def test_each_step_gives_the_logits_of_teacher_forcing(models, beam_size, num_steps):
+    model, frozen = models
+    inputs = batch(model.config)
+    expected = model(inputs, training=False).numpy()
+    cache = frozen.start_decoding(tf.constant(inputs["source_ids"]), num_steps, beam_size)
+    for index, token_ids in enumerate(np.array(inputs["target_ids"]).T):
+        rows = np.repeat(token_ids, beam_size or 1)
+        logits, cache = frozen.decode_step(tf.constant(rows), tf.constant(index), cache)
+        steps = np.repeat(expected[:, index], beam_size or 1, axis=0)
+        np.testing.assert_allclose(logits, steps, rtol=1e-5, atol=1e-5)
+
+
+def test_searches_find_what_the_model_finds(models):
+    model, frozen = models
+    ids = {"pad_id": model.config.pad_id, "bos_id": 2, "eos_id": 1}
+    sources, limits = tf.constant(batch(model.config)["source_ids"]), tf.constant([9, 9])
+    for search, options in ((greedy_search, {}), (beam_search, {"beam_size": 3})):
+        caches = [each.start_decoding(sources, **options) for each in (model, frozen)]
+        expected, found = (
+            search(each.decode_step, cache, limits, **ids, **options)
+            for each, cache in zip((model, frozen), caches, strict=True)
+        )
+        np.testing.assert_array_equal(found.ids, expected.ids)
+        np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-4, atol=1e-4)
+
+
+def test_a_norm_keeps_its_epsilon():
+    # Of a stream that is nearly 0, epsilon is most of the variance.
+    model = random_model(CONFIGS["transformer"])
+    for embedding in (model.source_embedding, model.target_embedding):
+        table = embedding.embedding.embeddings
+        table.assign(table * 1e-4)
+        embedding._encode = lambda positions: np.zeros((*np.shape(positions), 12), "float32")
+    for layer in (*model.encoder.layers, *model.decoder.layers):
+        for weight in layer.weights:
+            if "contract" in weight.path or "output_projection" in weight.path:
+                weight.assign(weight * 1e-4)
+    inputs = batch(model.config)
+    expected, logits = model(inputs, training=False), freeze(model, MAX_LENGTH)(inputs)
+    np.testing.assert_allclose(logits, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_products_in_bfloat16_are_nearly_those_of_float32():
+    model = random_model(CONFIGS["transformer, post-norm"])
+    half = freeze(model, MAX_LENGTH, "bfloat16")
+    inputs = batch(model.config)
+    expected = model(inputs, training=False).numpy()
+    difference = np.abs(half(inputs).numpy() - expected)
+    assert 1e-5 < difference.max() < 0.05 * np.abs(expected).max()
+
+
+def test_other_models_are_exported_as_they_are():
+    assert all(
+        not isinstance(freeze(model, MAX_LENGTH), FrozenTransformer)
+        for model in (build_model(CONFIGS["luong"]), build_model(CONFIGS["prefix_lm"]))
+    )
+    quantized = build_model(dataclasses.replace(CONFIGS["transformer"], d_model=24))
+    quantized.output_projection.embedding.quantize("int8")
+    assert freeze(quantized, MAX_LENGTH) is quantized
+
+
+def test_later_training_does_not_change_what_was_frozen(models):
+    model, frozen = models
+    source_ids = tf.constant(SOURCE)
+    before = frozen({"source_ids": source_ids, "target_ids": source_ids}).numpy()
+    weight = model.trainable_weights[0]
+    old = weight.numpy()
+    weight.assign(old + 1)
+    after = frozen({"source_ids": source_ids, "target_ids": source_ids}).numpy()
+    weight.assign(old)
+    np.testing.assert_array_equal(after, before)
