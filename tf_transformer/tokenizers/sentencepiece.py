@@ -53,13 +53,14 @@ class SentencePieceTokenizer:
 
     Attributes:
         vocab_size: Number of subwords, V, without the unused ones at the end.
+        splitter: The SentencePiece model that splits texts: here the same as `model`.
 
     Raises:
         TokenizerError: If `model` is not a valid model, or lacks an id that translation needs.
     """
 
     def __init__(self, model: bytes) -> None:
-        self.model = model
+        self.model = self.splitter = model
         self._library = sentencepiece.SentencePieceProcessor()
         try:
             self._library.LoadFromSerializedProto(model)

@@ -32,6 +32,9 @@ class VocabularyTokenizer(SentencePieceTokenizer):
     Args:
         model: The table, as `vocabulary_model` makes it.
         splitter: The SentencePiece model that splits texts.
+
+    Attributes:
+        tags: The tags of the table.
     """
 
     def __init__(self, model: bytes, splitter: bytes) -> None:
@@ -42,7 +45,7 @@ class VocabularyTokenizer(SentencePieceTokenizer):
         self._splitter.LoadFromSerializedProto(splitter)
         subwords = self.subwords(range(self.vocab_size))
         self._ids = {subword: index for index, subword in enumerate(subwords)}
-        self._has_tags = any(re.fullmatch(_TAG, subword) for subword in subwords)
+        self.tags = [subword for subword in subwords if re.fullmatch(_TAG, subword)]
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "VocabularyTokenizer":
@@ -62,13 +65,13 @@ class VocabularyTokenizer(SentencePieceTokenizer):
 
     def _encode(self, text: str) -> list[int]:
         found = re.match(f"(?s){_TAG}", text)
-        tag = [found[0]] if found and self._has_tags and found[0] in self._ids else []
+        tag = [found[0]] if found and found[0] in self._ids else []
         subwords = self._splitter.encode(text[len("".join(tag)) :], out_type=str)
         return [self._ids.get(subword, self.unk_id) for subword in tag + subwords]
 
     def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Convert texts, string `(B,)`, to int32 ids `(B, None)` without begin and end."""
-        if not self._has_tags:
+        if not self.tags:
             return self._ids_of(self.graph_resource.splitter.tokenize(texts))
         begins = tf.strings.regex_full_match(texts, f"(?s){_TAG}.*")
         tags = tf.where(begins, tf.strings.regex_replace(texts, f"(?s)^({_TAG}).*$", r"\1"), "")
@@ -114,15 +117,17 @@ def vocabulary_model(
         proto.ParseFromString(splitter)
     except DecodeError:
         raise TokenizerError("no SentencePiece model, or a damaged one") from None
-    kinds = {piece.piece: piece.type for piece in proto.pieces}
+    spec, kinds = proto.trainer_spec, sentencepiece_model_pb2.ModelProto.SentencePiece
+    of_bytes = {piece.piece for piece in proto.pieces if piece.type == kinds.BYTE}
+    spec.byte_fallback = bool(of_bytes) and of_bytes <= set(subwords)  # all of them or none
     del proto.pieces[:]
     for subword in subwords:
-        piece = proto.pieces.add(piece=subword, score=0.0)
-        is_special = subword in (pad, bos, eos) or re.fullmatch(_TAG, subword)
-        kind = piece.CONTROL if is_special else kinds.get(subword, piece.NORMAL)
-        unknown = piece.UNKNOWN if subword == unk else piece.NORMAL
-        piece.type = unknown if kind == piece.UNKNOWN or subword == unk else kind
-    spec = proto.trainer_spec
+        kind = kinds.BYTE if spec.byte_fallback and subword in of_bytes else kinds.NORMAL
+        if subword in (pad, bos, eos) or re.fullmatch(_TAG, subword):
+            kind = kinds.CONTROL
+        if subword == unk:
+            kind = kinds.UNKNOWN
+        proto.pieces.add(piece=subword, score=0.0, type=kind)
     spec.vocab_size = len(proto.pieces)
     spec.pad_piece, spec.unk_piece, spec.bos_piece, spec.eos_piece = pad, unk, bos, eos
     spec.unk_surface = ""
