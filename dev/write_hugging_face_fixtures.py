@@ -103,11 +103,11 @@ def random_model(settings, size, seed):
 
 
 def lively_model(settings, size, tokenizer):
-    """Return the one of some random models with the most different translations that end."""
+    """Return the one of some random models with the most different translations and tokens."""
 
     def liveliness(model):
         ids = translations(model, tokenizer, 1).sequences[:, 1:].tolist()
-        return len({tuple(row[: row.index(0)]) for row in ids if 0 in row})
+        return len({tuple(row) for row in ids}) + len({token for row in ids for token in row})
 
     return max((random_model(settings, size, seed) for seed in range(60)), key=liveliness)
 

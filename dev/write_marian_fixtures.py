@@ -63,7 +63,7 @@ def options_of(choices):
     return [str(word) for name, values in choices.items() for word in (name, *values)]
 
 
-def train(folder, choices, text, batches):
+def train(folder, choices, text, batches, rate):
     """Train a model in `folder`, and leave there only what Marian's decoder reads."""
     vocabularies = [folder / name for name in choices.pop("vocabs")]
     marian(
@@ -72,7 +72,7 @@ def train(folder, choices, text, batches):
         *options_of(choices),
         "--transformer-heads", 4, "--transformer-preprocess", "", "--transformer-postprocess",
         "dan", "--transformer-postprocess-emb", "d", "--transformer-dropout", 0,
-        "--label-smoothing", 0.1, "--learn-rate", 0.004, "--lr-warmup", 150,
+        "--label-smoothing", 0.1, "--learn-rate", rate, "--lr-warmup", 150,
         "--lr-decay-inv-sqrt", 150, "--optimizer-params", 0.9, 0.98, 1e-9, "--clip-norm", 1,
         "--cost-type", "ce-mean-words", "--mini-batch", 64, "--after-batches", batches, "--seed", 1,
         "--cpu-threads", 2, "--workspace", 256, "--overwrite",
@@ -107,7 +107,8 @@ def answers(folder, vocabularies, text):
 def main(target, kinds):
     """Write a folder for each model of these kinds into `target`."""
     is_larger = kinds == ["larger"]
-    num_train, num_test, batches = (20_000, 200, 1500) if is_larger else (6000, 20, 900)
+    num_train, num_test = (20_000, 200) if is_larger else (6000, 20)
+    batches, rate = (1500, 0.0015) if is_larger else (900, 0.004)
     lines = gzip.open(PHRASEBOOK, "rt", encoding="utf-8").read().splitlines()
     pairs = [line.split("\t") for line in lines]
     with tempfile.TemporaryDirectory() as name:
@@ -120,7 +121,9 @@ def main(target, kinds):
             choices = LARGER if is_larger else MODELS[kind]
             folder = work / kind
             folder.mkdir()
-            vocabularies = train(folder, dict(choices), work, batches)
+            vocabularies = train(
+                folder, dict(choices), work, batches, 0.0015 if is_larger else 0.004
+            )
             found = answers(folder, vocabularies, work)
             (folder / "answers.json").write_text(json.dumps(found, ensure_ascii=False, indent=1))
             shutil.copytree(folder, target / kind, dirs_exist_ok=True)

@@ -100,6 +100,9 @@ def test_round_trip_through_files(tokenizer, tmp_path):
     twin = load_tokenizer(tmp_path / "source.model")
     assert twin.model == tokenizer.model and twin.encode(SENTENCES) == tokenizer.encode(SENTENCES)
     assert type(load_tokenizer(tmp_path / "target.model")) is SentencePieceTokenizer
+    (tmp_path / "source.table").unlink()
+    with pytest.raises(TokenizerError, match=r"source\.model: .*lacks a padding"):
+        load_tokenizer(tmp_path / "source.model")
 
 
 def test_a_subset_splits_used_texts_as_before(tokenizer):

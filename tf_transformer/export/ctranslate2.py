@@ -49,7 +49,7 @@ def export_ctranslate2(
     target = version_folder(CTRANSLATE2, path, version, overwrite)
     with atomic_folder(target, overwrite=overwrite) as folder:
         spec.save(str(folder))
-        # The library has the ids of the subwords.
+        # The library itself has the ids of the subwords.
         (folder / "source.model").write_bytes(source_tokenizer.splitter)
         (folder / "target.model").write_bytes(target_tokenizer.splitter)
         write_manifest(folder, manifest)

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer, TokenizerError
-from tf_transformer.tokenizers.vocabulary import VocabularyTokenizer
+from tf_transformer.tokenizers.vocabulary import TABLE, VocabularyTokenizer
 
 __all__ = [
     "GraphTokenizer",
@@ -54,5 +54,5 @@ class GraphTokenizer(Protocol):
 
 def load_tokenizer(path: str | os.PathLike[str]) -> SentencePieceTokenizer:
     """Read the tokenizer that was saved as `path`, of the class that saved it."""
-    is_table = pathlib.Path(path).with_suffix(".splitter").exists()
-    return (VocabularyTokenizer if is_table else SentencePieceTokenizer).load(path)
+    has_table = pathlib.Path(path).with_suffix(TABLE).exists()
+    return (VocabularyTokenizer if has_table else SentencePieceTokenizer).load(path)

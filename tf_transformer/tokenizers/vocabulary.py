@@ -19,7 +19,7 @@ from tf_transformer.tokenizers.sentencepiece import (
 )
 
 _TAG = r">>.*?<<"
-_SUFFIX = ".splitter"
+TABLE = ".table"  # the suffix of its file
 
 
 class VocabularyTokenizer(SentencePieceTokenizer):
@@ -51,12 +51,12 @@ class VocabularyTokenizer(SentencePieceTokenizer):
     def load(cls, path: str | os.PathLike[str]) -> "VocabularyTokenizer":
         """Read the two files that `save` wrote."""
         path = pathlib.Path(path)
-        return cls(path.read_bytes(), path.with_suffix(_SUFFIX).read_bytes())
+        return cls(path.with_suffix(TABLE).read_bytes(), path.read_bytes())
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the table as a `.model` file, and the splitter as `.splitter` beside it."""
-        pathlib.Path(path).write_bytes(self.table)
-        pathlib.Path(path).with_suffix(_SUFFIX).write_bytes(self.splitter)
+        """Write the splitter as a `.model` file, and the table as a `.table` file beside it."""
+        pathlib.Path(path).write_bytes(self.splitter)
+        pathlib.Path(path).with_suffix(TABLE).write_bytes(self.table)
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the token ids of texts, without begin and end ids."""
