@@ -121,9 +121,7 @@ def main(target, kinds):
             choices = LARGER if is_larger else MODELS[kind]
             folder = work / kind
             folder.mkdir()
-            vocabularies = train(
-                folder, dict(choices), work, batches, 0.0015 if is_larger else 0.004
-            )
+            vocabularies = train(folder, dict(choices), work, batches, rate)
             found = answers(folder, vocabularies, work)
             (folder / "answers.json").write_text(json.dumps(found, ensure_ascii=False, indent=1))
             shutil.copytree(folder, target / kind, dirs_exist_ok=True)
