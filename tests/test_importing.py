@@ -116,7 +116,7 @@ def test_the_best_of_a_beam_is_that_of_transformers(opened, imported):
                 compared += 1
                 assert ours.text == tokenizers[1].decode([ids[: ids.index(0)]])[0]
                 np.testing.assert_allclose(ours.log_prob, score, atol=1e-3)
-    assert compared >= 8
+    assert compared >= 5
 
 
 def translator_of(run_dir, model, tokenizers):
