@@ -11,6 +11,20 @@ ACTIVATIONS = {
 }
 
 
+def sinusoids(positions, depth, layout="sinusoidal"):
+    """Section 3.5 of Vaswani et al. 2017, a number at a time, in float64; sines may come first."""
+    last = depth // 2 - 1 if layout == "sinusoidal_tensor2tensor" else depth / 2
+    table = np.zeros((len(positions), depth))
+    for row, position in enumerate(positions):
+        for pair in range(depth // 2):
+            angle = position / 10000 ** (pair / last)
+            columns = (2 * pair, 2 * pair + 1)
+            if layout != "sinusoidal":
+                columns = (pair, depth // 2 + pair)
+            table[row, columns] = np.sin(angle), np.cos(angle)
+    return table
+
+
 def _softmax(scores):
     exponentials = np.exp(scores - scores.max(axis=-1, keepdims=True))
     return exponentials / exponentials.sum(axis=-1, keepdims=True)
@@ -61,7 +75,9 @@ def logits(model, inputs):
     def norm(layer, x):
         gamma, beta = (np.asarray(v, "float64") for v in layer.variables)
         variance = ((x - x.mean(-1, keepdims=True)) ** 2).mean(-1, keepdims=True)
-        return (x - x.mean(-1, keepdims=True)) / np.sqrt(variance + 1e-6) * gamma + beta
+        return (x - x.mean(-1, keepdims=True)) / np.sqrt(
+            variance + config.layer_norm_epsilon
+        ) * gamma + beta
 
     def sublayer(residual, x, function):
         if config.norm_first:
@@ -78,15 +94,12 @@ def logits(model, inputs):
         return output
 
     def embed(layer, ids):
-        angles = np.arange(ids.shape[1])[:, None] / 10000 ** (
-            np.arange(0, config.d_model, 2) / config.d_model
-        )
-        positions = np.stack([np.sin(angles), np.cos(angles)], -1).reshape(ids.shape[1], -1)
+        positions = sinusoids(range(ids.shape[1]), config.d_model, config.sinusoids)
         if config.positions == "learned":
             table = np.asarray(layer.position_embedding.embeddings, "float64")
             positions = table[: ids.shape[1]]
         matrix = np.asarray(layer.embedding.embeddings, "float64")
-        return matrix[ids] * np.sqrt(config.d_model) + positions
+        return matrix[ids] * (np.sqrt(config.d_model) if config.scale_embeddings else 1) + positions
 
     def transform(layer, kind, x, allowed, context=None):
         x = sublayer(
@@ -112,6 +125,8 @@ def logits(model, inputs):
     triangle = np.tri(x.shape[1], dtype=bool)[None]
     x = run(model.decoder, "decoder", x, triangle, context)
     if config.tie_embeddings or config.tie_output:
-        return x @ np.asarray(model.target_embedding.embedding.embeddings, "float64").T, scores
+        bias = np.asarray(model.output_projection.bias, "float64") if config.output_bias else 0
+        matrix = np.asarray(model.target_embedding.embedding.embeddings, "float64")
+        return x @ matrix.T + bias, scores
     kernel, bias = (np.asarray(v, "float64") for v in model.output_projection.variables)
     return x @ kernel + bias, scores

@@ -30,6 +30,10 @@ VARIANTS = {
             **UNTIED, "tie_output": True, "activation": "gelu",
             "positions": "learned", "max_positions": 32,
         },
+        "as Marian": {
+            "norm_first": False, "activation": "swish", "decoder_layers": 1, "output_bias": True,
+            "scale_embeddings": False, "layer_norm_epsilon": 0.1, "positions": "sinusoidal_halves",
+        },
     },
 }  # fmt: skip
 
@@ -54,7 +58,12 @@ CONFIGS = {
 }
 # The Transformer and one model of each other family, and those that differ in all that can differ.
 ONE_EACH = ["transformer", "luong", "prefix_lm"]
-FEW = [*ONE_EACH, "transformer, post-norm, untied, pad 3", "transformer, other choices"]
+FEW = [
+    *ONE_EACH,
+    "transformer, post-norm, untied, pad 3",
+    "transformer, other choices",
+    "transformer, as Marian",
+]
 
 SOURCE = np.array([[5, 6, 7, 8, 9], [4, 9, 0, 0, 0]], "int32")
 TARGET = np.array([[2, 7, 1, 10, 4, 6], [2, 8, 5, 0, 0, 0]], "int32")

@@ -104,6 +104,17 @@ def is_a_tie(model, source, ours, theirs, tokenizers):
             {"activation": "gelu", "positions": "learned", "max_positions": MAX_LENGTH + 1},
         ),
         (True, True, {"activation": "swish", "tie_embeddings": False, "tie_output": True}),
+        (
+            False,
+            True,
+            {
+                "decoder_layers": 1,
+                "output_bias": True,
+                "scale_embeddings": False,
+                "layer_norm_epsilon": 0.1,
+                "positions": "sinusoidal_tensor2tensor",
+            },
+        ),
     ],
     ids=str,
 )

@@ -3,24 +3,16 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from numpy_transformer import sinusoids as paper_positions
 
 from tf_transformer.layers.positions import (
+    SINUSOIDS,
     PositionalEmbedding,
     sinusoidal_positions,
     token_embedding,
 )
 
 IDS = np.array([[3, 1, 4, 1, 5], [9, 2, 6, 5, 0]])
-
-
-def paper_positions(positions, depth):
-    """Section 3.5 of Vaswani et al. 2017, a number at a time, in float64."""
-    table = np.zeros((len(positions), depth))
-    for row, position in enumerate(positions):
-        for pair in range(depth // 2):
-            angle = position / 10000 ** (2 * pair / depth)
-            table[row, 2 * pair], table[row, 2 * pair + 1] = np.sin(angle), np.cos(angle)
-    return table
 
 
 @pytest.mark.parametrize("depth", [2, 20, 128])
@@ -30,6 +22,12 @@ def test_equals_the_papers_formula(depth):
     # Angles are float32, whose rounding error at 5,000 is at most 2.4e-4.
     far = [511, 512, 4999, 5000]
     np.testing.assert_allclose(table[far], paper_positions(far, depth), atol=1e-3)
+
+
+@pytest.mark.parametrize("layout", SINUSOIDS)
+def test_the_layouts_of_other_engines(layout):
+    table = np.asarray(sinusoidal_positions(100, 20, sinusoids=layout))
+    np.testing.assert_allclose(table, paper_positions(range(100), 20, layout), atol=2e-5)
 
 
 def test_offset_is_a_slice_of_the_longer_table():

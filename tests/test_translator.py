@@ -90,6 +90,22 @@ def test_hypotheses_of_the_same_text_are_one(echo_model, letter_tokenizer):
     assert (best.text, other.text) == ("a", "b") and probabilities == pytest.approx([0.5, 0.2])
 
 
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_unknown_subwords_may_be_forbidden(echo_model, letter_tokenizer, beam_size):
+    class Unsure(echo_model):
+        def decode_step(self, token_ids, index, cache):
+            logits, cache = super().decode_step(token_ids, index, cache)
+            return 9 * logits + 10 * tf.one_hot(letter_tokenizer.unk_id, VOCAB_SIZE), cache
+
+    def translator(**search):
+        options = {"max_length": MAX_LENGTH, "beam_size": beam_size, **search}
+        model = Unsure(VOCAB_SIZE)
+        return tt.Translator.from_model(model, *[letter_tokenizer] * 2, tt.Search(**options))
+
+    assert "⁇" in translator()("a b c")
+    assert translator(allow_unknown=False)(["a b c", "d"]) == ["a b c", "d"]
+
+
 def test_a_long_text_is_truncated_and_changes_no_other(echo_translator):
     # MAX_LENGTH - 1 subwords and the end; a letter and the space before it are one subword.
     long = "a " * 50_000

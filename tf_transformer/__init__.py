@@ -76,6 +76,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "models.seq2seq": ["Bahdanau", "Cho", "Luong", "Sutskever"],
         "models.transformer": ["Transformer"],
         "tokenizers.sentencepiece": ["SentencePieceTokenizer"],
+        "tokenizers.vocabulary": ["VocabularyTokenizer"],
         "training.callbacks": ["TranslationBleu"],
         "training.distribution": ["separate_seeds"],
         "training.losses": ["SmoothedCrossEntropy"],

@@ -10,9 +10,10 @@ from tf_transformer.commands.options import Parser, add_options, read_options
 from tf_transformer.errors import InputError
 
 COMMANDS = {
-    name: importlib.import_module(f"tf_transformer.commands.{name}")
+    name.rstrip("_"): importlib.import_module(f"tf_transformer.commands.{name}")
     for name in (
-        "train", "plot", "attention", "evaluate", "export", "translate", "trim", "doctor", "serve",
+        "train", "import_", "plot", "attention", "evaluate", "export", "translate", "trim",
+        "doctor", "serve",
     )
 }  # fmt: skip
 

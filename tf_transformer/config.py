@@ -74,6 +74,12 @@ class DataConfig:
         "probability in each epoch that a source sentence loses its capitals or its final "
         "punctuation; a word is mistyped with half of this probability"
     )
+    source_tag: str | None = setting(
+        None, "text in front of each sentence to translate, such as >>deu<<; not in training"
+    )
+    allow_unknown: bool = setting(
+        True, "let translations have the token of unknown subwords, if the tokenizer has no bytes"
+    )
     fold_capitals: bool | None = _chosen(
         "translate a sentence that is mostly in capitals as if it were in lower case"
     )
@@ -81,7 +87,8 @@ class DataConfig:
 
     # Each side of a corpus is a file for training and a file for validation.
     SIDES: ClassVar = {"text": ("source", "target"), "tsv": ("tsv",), "monolingual": ("text",)}
-    CORPORA: ClassVar = (*SIDES, "phrasebook", "copy", "reverse")
+    # An imported run has the corpus "none".
+    CORPORA: ClassVar = (*SIDES, "phrasebook", "copy", "reverse", "none")
 
     @model_validator(mode="after")
     def _check(self) -> "DataConfig":

@@ -40,6 +40,8 @@ def load_corpus(config: DataConfig) -> Corpus:
     With `corpus="text"` and `corpus="monolingual"`, training text stays on disk; the latter has
     empty sources. Without validation files, `hold_out` takes pairs from the training text.
     """
+    if config.corpus == "none":
+        raise DataError("the run was imported, and has no text of its own")
     if config.corpus in _BUILT_IN:
         return _BUILT_IN[config.corpus]()
     if config.corpus.startswith("tfds:"):

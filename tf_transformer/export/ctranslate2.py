@@ -13,7 +13,6 @@ from tf_transformer.export.manifest import CTRANSLATE2, ExportError, version_fol
 from tf_transformer.files import atomic_folder
 from tf_transformer.layers.decoder import DecoderLayer
 from tf_transformer.layers.positions import sinusoidal_positions
-from tf_transformer.layers.residual import LAYER_NORM_EPSILON
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer
 
@@ -50,8 +49,9 @@ def export_ctranslate2(
     target = version_folder(CTRANSLATE2, path, version, overwrite)
     with atomic_folder(target, overwrite=overwrite) as folder:
         spec.save(str(folder))
-        source_tokenizer.save(folder / "source.model")
-        target_tokenizer.save(folder / "target.model")
+        # The library itself has the ids of the subwords.
+        (folder / "source.model").write_bytes(source_tokenizer.splitter)
+        (folder / "target.model").write_bytes(target_tokenizer.splitter)
         write_manifest(folder, manifest)
     return target
 
@@ -88,6 +88,8 @@ def _specification(model, source_tokenizer, target_tokenizer, quantization, max_
     if getattr(model.output_projection, "embedding", None) is not None:
         embeddings = model.target_embedding.embedding.embeddings
         spec.decoder.projection.weight = fill.array(embeddings)
+        if config.output_bias:
+            spec.decoder.projection.bias = fill.array(model.output_projection.bias)
     else:
         fill.dense(spec.decoder.projection, model.output_projection)
 
@@ -102,7 +104,7 @@ def _specification(model, source_tokenizer, target_tokenizer, quantization, max_
     spec.config.decoder_start_token = bos
     spec.config.add_source_bos = False
     spec.config.add_source_eos = True
-    spec.config.layer_norm_epsilon = LAYER_NORM_EPSILON
+    spec.config.layer_norm_epsilon = config.layer_norm_epsilon
     spec.validate()
     spec.optimize(quantization=quantization)
     return spec
@@ -139,10 +141,11 @@ class _Filler:
 
     def embedding(self, spec, embedding_spec, layer):
         embedding_spec.weight = self.array(layer.embedding.embeddings)
-        spec.scale_embeddings = True  # times sqrt(d_model)
+        spec.scale_embeddings = layer.scale  # times sqrt(d_model)
         if layer.position_embedding is None:
-            # This model alternates sine and cosine; the library's own table has all sines first.
-            table = sinusoidal_positions(self.num_positions, layer.d_model)
+            # The library's own table has one layout only.
+            sizes = self.num_positions, layer.d_model
+            table = sinusoidal_positions(*sizes, sinusoids=layer.sinusoids)
         else:
             table = layer.position_embedding.embeddings
         spec.position_encodings.encodings = self.array(table)

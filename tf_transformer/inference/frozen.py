@@ -19,7 +19,6 @@ import tensorflow as tf
 
 from tf_transformer.layers.kv_cache import Cache, DecodingStep, empty_cache
 from tf_transformer.layers.masks import attention_bias, causal_mask, padding_mask
-from tf_transformer.layers.residual import LAYER_NORM_EPSILON
 from tf_transformer.models.transformer import Transformer
 
 # A product and its bias; a scale and a shift.
@@ -289,7 +288,7 @@ class _Fold:
     def __init__(self, config):
         self._norm_first, self._width = config.norm_first, config.d_model
         self._num_heads = config.num_heads
-        self.epsilon = LAYER_NORM_EPSILON
+        self.epsilon = config.layer_norm_epsilon
         ones = np.ones(config.d_model) / math.sqrt(config.d_model)
         first = np.eye(config.d_model)[0]
         self._basis, self.floor = np.eye(config.d_model), 0.0

@@ -57,6 +57,8 @@ class Search:
             of any translation.
         max_length_ratio: See `output_limits`.
         fold_capitals: Whether to apply `capitals.fold_capitals` to sources.
+        source_tag: Text in front of each source, such as `>>deu<<`, which names a language.
+        allow_unknown: Whether translations may have the token of unknown subwords, `unk_id`.
         by_sentence: Whether each sentence of a line is translated on its own. Otherwise each line
             is translated whole, as for the prompt of a language model.
         alignment: The attention that `align` returns; None for `default_alignment`.
@@ -67,6 +69,8 @@ class Search:
     max_length: int = 128
     max_length_ratio: float = 2.0
     fold_capitals: bool = False
+    source_tag: str = ""
+    allow_unknown: bool = True
     by_sentence: bool = True
     alignment: Alignment | None = None
 
@@ -132,7 +136,7 @@ class ExportTranslator(tf.Module):
         )
 
     def frozen(self) -> "ExportTranslator":
-        """Return a translator with the present weights in the form that is exported, see `freeze`."""
+        """Return a translator with the present weights, in the form that is exported."""
         model = freeze(self._arguments.model, self._arguments.search.max_length)
         if model is self._arguments.model:
             return self
@@ -162,7 +166,9 @@ class _Steps:
         self._model = model
         self._settings = search
         self._limits = search.max_length, search.max_length_ratio
-        self.source = TextReader(source_tokenizer, search.max_length, search.fold_capitals)
+        self.source = TextReader(
+            source_tokenizer, search.max_length, search.fold_capitals, search.source_tag
+        )
         self.target = TextReader(target_tokenizer, search.max_length)
         self._search_greedily, self._search_beam = self.searches(is_fixed=False)
         self.greedy = _function(_TEXT, _LENGTH_PENALTY)(
@@ -258,9 +264,17 @@ class _Steps:
         cache = model.start_decoding(source_ids, num_steps=num_steps, beam_size=beam_size)
         if beam_size is None:
             options["with_log_probs"] = log_probs
-            return greedy_search(model.decode_step, cache, limits, **options)._asdict()
+            return greedy_search(self._decode_step, cache, limits, **options)._asdict()
         options |= {"beam_size": beam_size, "n_best": n_best}
-        return beam_search(model.decode_step, cache, limits, **options)._asdict()
+        return beam_search(self._decode_step, cache, limits, **options)._asdict()
+
+    def _decode_step(self, token_ids, index, cache):
+        """Return the model's logits, lower for unknown subwords if they are not allowed."""
+        logits, cache = self._model.decode_step(token_ids, index, cache)
+        if not self._settings.allow_unknown:
+            unk_id, size = self.target.tokenizer.unk_id, self.target.tokenizer.vocab_size
+            logits -= tf.one_hot(unk_id, size, 1e4, dtype=logits.dtype)
+        return logits, cache
 
     def detokenize(self, hypotheses, source_truncated):
         """Return the texts of `Hypotheses` with scores and lengths, and what was truncated.

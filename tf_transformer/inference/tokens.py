@@ -14,20 +14,29 @@ def valid_utf8(text: tf.Tensor) -> tf.Tensor:
 class TextReader:
     """A reader of valid UTF-8 texts as token ids; a text without visible characters has none.
 
-    `max_length` limits the ids of `first_tokens`, counting the end that `with_end` appends.
+    `max_length` limits the ids of `first_tokens`, counting the end that `with_end` appends, and
+    `tag` stands in front of every text that has visible characters.
     """
 
     def __init__(
-        self, tokenizer: GraphTokenizer, max_length: int, folds_capitals: bool = False
+        self,
+        tokenizer: GraphTokenizer,
+        max_length: int,
+        folds_capitals: bool = False,
+        tag: str = "",
     ) -> None:
         self.tokenizer = tokenizer
         self.max_tokens = max_length - 1
         self._folds_capitals = folds_capitals
+        self._tag = tag
 
     def all_tokens(self, text: tf.Tensor) -> tf.RaggedTensor:
         """Return int32 ids `(B, None)` of texts, string `(B,)`."""
         text = tf.where(tf.strings.regex_full_match(text, r"[\p{Z}\p{Cc}\p{Cf}]*"), "", text)
-        return self.tokenizer.tokenize(fold_capitals(text) if self._folds_capitals else text)
+        text = fold_capitals(text) if self._folds_capitals else text
+        if self._tag:
+            text = tf.where(text == "", "", tf.strings.join([self._tag, text], " "))
+        return self.tokenizer.tokenize(text)
 
     def first_tokens(self, text: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
         """Return ids `(B, None)`, cut to leave room for the end, and whether any were dropped."""

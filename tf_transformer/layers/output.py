@@ -29,8 +29,9 @@ class OutputProjection(Layer):
         vocab_size: V.
         pad_id: the id of padding in `labels`.
         embedding: `keras.layers.Embedding` of V rows whose transposed matrix projects (Press &
-            Wolf 2016), without a bias; None for a separate kernel `(D, V)` and bias `(V,)`.
-            The embedding may be quantized.
+            Wolf 2016); None for a separate kernel `(D, V)` and bias `(V,)`. The embedding may be
+            quantized.
+        tied_bias: whether there is a bias `(V,)` with `embedding`, too.
 
     Call arguments:
         hidden: float tensor `(..., D)`; `(B, T, D)` with `labels`.
@@ -46,18 +47,22 @@ class OutputProjection(Layer):
         vocab_size: int,
         pad_id: int = 0,
         embedding: keras.layers.Embedding | None = None,
+        tied_bias: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(autocast=False, **kwargs)
         self.vocab_size, self.pad_id, self.embedding = vocab_size, pad_id, embedding
+        self.tied_bias = tied_bias
+        self.bias = None
 
     def build(self, hidden_shape: Shape) -> None:
+        shape = (hidden_shape[-1], self.vocab_size)
         if self.embedding is not None:
             built(self.embedding, (None, None))
-            return
-        shape = (hidden_shape[-1], self.vocab_size)
-        self.kernel = self.add_weight(shape, "glorot_uniform", name="kernel")
-        self.bias = self.add_weight(shape[1:], "zeros", name="bias")
+        else:
+            self.kernel = self.add_weight(shape, "glorot_uniform", name="kernel")
+        if self.embedding is None or self.tied_bias:
+            self.bias = self.add_weight(shape[1:], "zeros", name="bias")
 
     def call(self, hidden: Tensor, labels: Tensor | None = None) -> Tensor:
         kernel, bias = self.kernel_and_bias()
@@ -68,13 +73,14 @@ class OutputProjection(Layer):
 
     def kernel_and_bias(self) -> tuple[Tensor, Tensor | None]:
         """Return the kernel `(D, V)` and the bias `(V,)` or None, float32."""
+        bias = None if self.bias is None else ops.cast(self.bias, "float32")
         if self.embedding is None:
-            return ops.cast(self.kernel, "float32"), ops.cast(self.bias, "float32")
+            return ops.cast(self.kernel, "float32"), bias
         if self.embedding.quantization_mode is None:
             matrix = self.embedding.embeddings
         else:  # looking up every token dequantizes the matrix
             matrix = self.embedding(ops.arange(self.vocab_size))
-        return ops.transpose(ops.cast(matrix, "float32")), None
+        return ops.transpose(ops.cast(matrix, "float32")), bias
 
     def start_decoding(self, num_steps: Int | None = None) -> dict[str, Tensor]:
         """Return a cache's constants: a tied matrix, transposed once, as XLA does by itself."""
@@ -86,7 +92,8 @@ class OutputProjection(Layer):
         """Return the logits `(N, V)` of hidden states `(N, D)`, given a cache's constants."""
         if "output_kernel" not in constants:
             return self(hidden)
-        return ops.matmul(ops.cast(hidden, "float32"), constants["output_kernel"])
+        logits = ops.matmul(ops.cast(hidden, "float32"), constants["output_kernel"])
+        return logits if self.bias is None else logits + ops.cast(self.bias, "float32")
 
 
 def token_statistics(labels: Tensor, logits: Tensor, pad_id: int) -> Tensor:

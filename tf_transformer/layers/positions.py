@@ -1,6 +1,7 @@
 """Sinusoidal and learned positions, and the embedding layer that adds them."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -9,11 +10,42 @@ from keras import ops
 
 from tf_transformer.layers.base import Int, Layer, Shape, Tensor, built
 
+Waves = tuple[np.ndarray, np.ndarray]
+
+
+def _interleaved(d_model: int) -> Waves:
+    return np.arange(d_model) // 2 * 2 / d_model, np.arange(d_model) % 2
+
+
+def _in_halves(d_model: int) -> Waves:
+    half = d_model // 2
+    return np.arange(d_model) % half * 2 / d_model, np.arange(d_model) // half
+
+
+def _in_halves_to_the_last(d_model: int) -> Waves:
+    exponents, is_cosine = _in_halves(d_model)
+    return exponents * d_model / max(d_model - 2, 1), is_cosine
+
+
+# The exponent of 10000 in each column's frequency, and whether the column is a cosine, by the names
+# of `TransformerConfig.positions`. The first is the paper's. In the others all sines come first;
+# Hugging Face's Marian has the second. Marian itself has the third, as tensor2tensor and
+# OpenNMT-tf: exponents i / (d/2 - 1), so that the last is 1.
+SINUSOIDS: dict[str, Callable[[int], Waves]] = {
+    "sinusoidal": _interleaved,
+    "sinusoidal_halves": _in_halves,
+    "sinusoidal_tensor2tensor": _in_halves_to_the_last,
+}
+
 
 def sinusoidal_positions(
-    length: Int, d_model: int, offset: Int = 0, dtype: str = "float32"
+    length: Int,
+    d_model: int,
+    offset: Int = 0,
+    dtype: str = "float32",
+    sinusoids: str = "sinusoidal",
 ) -> Tensor:
-    """Return sinusoidal position encodings `(length, D)`, sine and cosine interleaved.
+    """Return sinusoidal position encodings `(length, D)`, by default sine and cosine interleaved.
 
     `PE(p, 2i) = sin(p / 10000^(2i/d))`, `PE(p, 2i+1) = cos(p / 10000^(2i/d))`
     (Vaswani et al. 2017, section 3.5). Computed on the fly, so there is no maximum length.
@@ -22,23 +54,24 @@ def sinusoidal_positions(
         length, d_model: the number of positions, and D, which is even.
         offset: int or int scalar tensor, the first position.
         dtype: dtype of the result; the angles are always float32.
+        sinusoids: a key of `SINUSOIDS`.
     """
-    return _encode_positions(ops.arange(length) + offset, d_model, dtype)
+    return _encode_positions(ops.arange(length) + offset, d_model, dtype, sinusoids)
 
 
-def _encode_positions(positions: Tensor, d_model: int, dtype: str) -> Tensor:
+def _encode_positions(positions: Tensor, d_model: int, dtype: str, sinusoids: str) -> Tensor:
     """Return the encodings `(…, D)` of positions `(…)`."""
-    exponents = np.arange(d_model) // 2 * 2 / d_model
+    exponents, is_cosine = SINUSOIDS[sinusoids](d_model)
     frequencies = (10000.0**-exponents).astype("float32")
     # cos(x) = sin(x + pi/2): one sine for both keeps the graph of a decoding step small.
-    phases = (np.arange(d_model) % 2 * (math.pi / 2)).astype("float32")
+    phases = (is_cosine * (math.pi / 2)).astype("float32")
     angles = ops.multiply(ops.cast(positions, "float32")[..., None], frequencies)
     return ops.cast(ops.sin(ops.add(angles, phases)), dtype)
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class PositionalEmbedding(Layer):
-    """Token embeddings times `sqrt(d_model)`, plus positions, then dropout.
+    """Token embeddings, times `sqrt(d_model)` unless told, plus positions, then dropout.
 
     Vaswani et al. 2017, sections 3.4 and 3.5. Layers that are given the same `embedding` share its
     matrix, as source, target and output do in the paper. Positions are sinusoids, or rows of a
@@ -52,6 +85,8 @@ class PositionalEmbedding(Layer):
         mask_zero: whether the output has an implicit Keras mask, True where the id is not 0.
         position_embedding: a `keras.layers.Embedding` of positions, see `token_embedding`; None
             for sinusoids. TensorFlow raises an error for positions beyond the table only on a CPU.
+        sinusoids: a key of `SINUSOIDS`, for positions without a table.
+        scale: whether to multiply embeddings by `sqrt(d_model)`.
 
     Call arguments:
         token_ids: int tensor `(B, T)`; the result is float `(B, T, D)`.
@@ -69,11 +104,13 @@ class PositionalEmbedding(Layer):
         embedding: keras.layers.Embedding | None = None,
         mask_zero: bool = False,
         position_embedding: keras.layers.Embedding | None = None,
+        sinusoids: str = "sinusoidal",
+        scale: bool = True,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.vocab_size, self.d_model, self.dropout_rate = vocab_size, d_model, dropout_rate
-        self.mask_zero = mask_zero
+        self.mask_zero, self.sinusoids, self.scale = mask_zero, sinusoids, scale
         self.embedding = embedding or token_embedding(vocab_size, d_model, dtype=self.dtype_policy)
         self.position_embedding = position_embedding
         self.dropout = keras.layers.Dropout(dropout_rate, dtype=self.dtype_policy)
@@ -105,11 +142,11 @@ class PositionalEmbedding(Layer):
     def _embed(self, token_ids: Tensor) -> Tensor:
         # Quantized embeddings are float32 under mixed policies (Keras 3.15.1).
         embedded = ops.cast(self.embedding(token_ids), self.compute_dtype)
-        return embedded * math.sqrt(self.d_model)
+        return embedded * math.sqrt(self.d_model) if self.scale else embedded
 
     def _encode(self, positions: Int) -> Tensor:
         if self.position_embedding is None:
-            return _encode_positions(positions, self.d_model, self.compute_dtype)
+            return _encode_positions(positions, self.d_model, self.compute_dtype, self.sinusoids)
         encodings = self.position_embedding(ops.convert_to_tensor(positions, "int32"))
         return ops.cast(encodings, self.compute_dtype)
 

@@ -6,13 +6,10 @@ import keras
 
 from tf_transformer.layers.base import Layer, Shape, Tensor
 
-# The epsilon of the paper's own code; Keras' default of 1e-3 is large beside small activations.
-LAYER_NORM_EPSILON = 1e-6
 
-
-def layer_norm(dtype: keras.DTypePolicy, name: str = "norm") -> keras.layers.LayerNormalization:
+def layer_norm(dtype: keras.DTypePolicy, epsilon: float) -> keras.layers.LayerNormalization:
     """Layer normalisation (Ba et al. 2016): biased variance, epsilon inside the root."""
-    return keras.layers.LayerNormalization(epsilon=LAYER_NORM_EPSILON, dtype=dtype, name=name)
+    return keras.layers.LayerNormalization(epsilon=epsilon, dtype=dtype, name="norm")
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -27,14 +24,22 @@ class Residual(Layer):
         d_model: D.
         dropout_rate: dropout of the sub-layer's output, in [0, 1).
         norm_first: whether to normalise the sub-layer's input (pre-norm) or the sum (post-norm).
+        layer_norm_epsilon: added to the variance. The default is that of the paper's own code;
+            Keras' default of 1e-3 is large beside small activations.
     """
 
     def __init__(
-        self, d_model: int, dropout_rate: float = 0.0, norm_first: bool = True, **kwargs: Any
+        self,
+        d_model: int,
+        dropout_rate: float = 0.0,
+        norm_first: bool = True,
+        layer_norm_epsilon: float = 1e-6,
+        **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.d_model, self.dropout_rate, self.norm_first = d_model, dropout_rate, norm_first
-        self.norm = layer_norm(self.dtype_policy)
+        self.layer_norm_epsilon = layer_norm_epsilon
+        self.norm = layer_norm(self.dtype_policy, layer_norm_epsilon)
         self.dropout = keras.layers.Dropout(dropout_rate, dtype=self.dtype_policy)
 
     def build(self, x_shape: Shape, sublayer_output_shape: Shape | None = None) -> None:

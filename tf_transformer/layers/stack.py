@@ -18,7 +18,7 @@ class TransformerLayer(Layer):
         d_model, num_heads, d_ff: D, H, and the width of the feed-forward network.
         dropout_rate, attention_dropout_rate: dropout of each sub-layer's output, and of the
             attention weights, in [0, 1).
-        norm_first, activation: see `Residual` and `FeedForward`.
+        norm_first, activation, layer_norm_epsilon: see `Residual` and `FeedForward`.
     """
 
     self_attention_class: ClassVar[type[GlobalSelfAttention]] = GlobalSelfAttention
@@ -32,12 +32,14 @@ class TransformerLayer(Layer):
         attention_dropout_rate: float = 0.0,
         norm_first: bool = True,
         activation: Callable[[Tensor], Tensor] | str = "relu",
+        layer_norm_epsilon: float = 1e-6,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.d_model, self.num_heads, self.d_ff = d_model, num_heads, d_ff
         self.dropout_rate, self.attention_dropout_rate = dropout_rate, attention_dropout_rate
         self.norm_first, self.activation = norm_first, activation
+        self.layer_norm_epsilon = layer_norm_epsilon
         self.input_spec = keras.layers.InputSpec(ndim=3, axes={-1: d_model})
         self._create_attention()
         self.feed_forward = FeedForward(
@@ -54,7 +56,7 @@ class TransformerLayer(Layer):
         return kind(*sizes, dtype=self.dtype_policy, name=name)
 
     def _residual(self, name: str) -> Residual:
-        options = self.d_model, self.dropout_rate, self.norm_first
+        options = self.d_model, self.dropout_rate, self.norm_first, self.layer_norm_epsilon
         return Residual(*options, dtype=self.dtype_policy, name=name)
 
     def build(self, x_shape: Shape) -> None:
@@ -81,7 +83,7 @@ class LayerStack(Layer):
 
     Args:
         layers: one or more layers, built or not, in the order in which they are applied; all have
-            the same `d_model` and `norm_first`.
+            the same `d_model`, `norm_first` and `layer_norm_epsilon`.
         **kwargs: as in `keras.layers.Layer`; the dtype is that of the final norm.
     """
 
@@ -89,7 +91,8 @@ class LayerStack(Layer):
         super().__init__(**kwargs)
         self.layers = list(layers)
         self.d_model = layers[0].d_model
-        self.norm = layer_norm(self.dtype_policy) if layers[0].norm_first else None
+        epsilon = layers[0].layer_norm_epsilon
+        self.norm = layer_norm(self.dtype_policy, epsilon) if layers[0].norm_first else None
 
     def build(self, x_shape: Shape, *context_shape: Shape) -> None:
         for layer in self.layers:

@@ -53,25 +53,26 @@ class SequenceModel(keras.Model):
         if not self.built:
             self._create_layers()
 
-    def _positional_embedding(self, name, vocab_size, dropout_rate, tokens):
+    def _positional_embedding(self, name, vocab_size, dropout_rate, tokens, **options):
         """Return an embedding with positions; `tokens` is a token embedding to share, or None."""
         config, policy, positions = self.config, self.dtype_policy, None
         if config.position_limit is not None:
             sizes, kind = (config.position_limit, config.d_model), "position_embedding"
             positions = token_embedding(*sizes, dtype=policy, name=kind)
-        options = {"position_embedding": positions, "dtype": policy, "name": f"{name}_embedding"}
+        options |= {"position_embedding": positions, "dtype": policy, "name": f"{name}_embedding"}
         sizes = vocab_size, config.d_model, dropout_rate
         return built(PositionalEmbedding(*sizes, tokens, **options), (None, None))
 
-    def _transformer_layers(self, kind, **options):
+    def _transformer_layers(self, kind, number, **options):
         """Return the layers of a stack, not built yet."""
         options = {**self.config.layer_options, "dtype": self.dtype_policy, **options}
-        return [kind(**options, name=f"layer_{index}") for index in range(self.config.num_layers)]
+        return [kind(**options, name=f"layer_{index}") for index in range(number)]
 
-    def _output_projection(self, embedding):
+    def _output_projection(self, embedding, tied_bias=False):
         """Return the projection to the target's vocabulary, tied to `embedding` if it is given."""
         sizes, options = (self.config.target_vocab_size, self.config.pad_id), {"dtype": "float32"}
-        projection = OutputProjection(*sizes, embedding, name="output_projection", **options)
+        options |= {"tied_bias": tied_bias, "name": "output_projection"}
+        projection = OutputProjection(*sizes, embedding, **options)
         return built(projection, (None, None, self.config.d_model))
 
     def compile(self, *args: Any, **kwargs: Any) -> None:

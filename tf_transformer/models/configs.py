@@ -3,7 +3,14 @@
 import dataclasses
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import ConfigDict, Field, NonNegativeInt, PositiveInt, model_validator
+from pydantic import (
+    ConfigDict,
+    Field,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    model_validator,
+)
 from pydantic.dataclasses import dataclass
 from pydantic.fields import FieldInfo
 
@@ -78,11 +85,14 @@ class AttentionConfig(ModelConfig):
     weights, and normalise as with `norm_first=False`.
     """
 
-    num_layers: PositiveInt = setting(6, "layers; encoder and decoder each have this many")
+    num_layers: PositiveInt = setting(6, "layers of each stack")
     num_heads: PositiveInt = setting(8, "attention heads")
     d_ff: PositiveInt = setting(2048, "width of the feed-forward networks")
     attention_dropout_rate: Rate | None = setting(0.0, "dropout rate of attention weights")
     norm_first: bool = setting(True, "normalise before each sub-layer, not after as in the paper")
+    layer_norm_epsilon: PositiveFloat = setting(
+        1e-6, "added to the variance in layer normalisation"
+    )
 
     @model_validator(mode="after")
     def _check_width(self) -> "AttentionConfig":
@@ -98,31 +108,44 @@ class AttentionConfig(ModelConfig):
     def layer_options(self) -> dict[str, Any]:
         """The arguments that all layers of a stack share; see `TransformerLayer`."""
         names = ("d_model", "num_heads", "d_ff", "dropout_rate", "attention_dropout_rate")
-        return {name: getattr(self, name) for name in (*names, "norm_first")}
+        norms = ("norm_first", "layer_norm_epsilon")
+        return {name: getattr(self, name) for name in (*names, *norms)}
 
 
 @dataclass(frozen=True, config=CHECKED)
 class TransformerConfig(AttentionConfig):
     """The configuration of a Transformer (Vaswani et al. 2017, table 3).
 
-    Positions are sinusoids (section 3.5), or a trained table for each side (table 3, row E) with
-    `max_positions` rows, at least one more than the longest sentence has tokens. With `tie_output`,
-    target and output share one matrix even if the source has its own (Press & Wolf 2016).
+    Positions are sinusoids (section 3.5) in one of the layouts of `SINUSOIDS`, or a trained table
+    for each side (table 3, row E) with `max_positions` rows, at least one more than the longest
+    sentence has tokens. With `tie_output`, target and output share one matrix even if the source
+    has its own (Press & Wolf 2016).
     """
 
+    num_layers: PositiveInt = setting(6, "layers of the encoder, and of the decoder unless given")
+    decoder_layers: PositiveInt | None = setting(
+        None, "layers of the decoder; default: as many as the encoder has"
+    )
     activation: Literal["relu", "gelu", "swish"] = setting("relu", "feed-forward activation")
-    positions: Literal["sinusoidal", "learned"] = setting(
-        "sinusoidal", "how token positions are encoded"
+    positions: Literal["sinusoidal", "sinusoidal_halves", "sinusoidal_tensor2tensor", "learned"] = (
+        setting("sinusoidal", "how token positions are encoded")
     )
     max_positions: PositiveInt = setting(512, "number of learned positions, more than max_length")
     tie_output: bool = setting(
         False, "one matrix for target and output, if the source has its own vocabulary"
     )
+    output_bias: bool = setting(False, "add a bias to the logits of a shared output matrix, too")
+    scale_embeddings: bool = setting(True, "multiply embeddings by the square root of d_model")
 
     @property
     def position_limit(self) -> int | None:
         """`max_positions` if positions are learned; None for sinusoids, which have no limit."""
         return self.max_positions if self.positions == "learned" else None
+
+    @property
+    def sinusoids(self) -> str:
+        """The layout of sinusoids, unused if positions are learned."""
+        return "sinusoidal" if self.positions == "learned" else self.positions
 
 
 @dataclass(frozen=True, config=CHECKED)

@@ -49,7 +49,7 @@ class LanguageModel(SequenceModel):
             )
             self.segment_embedding = built(segments, (None,))
         self.dropout = keras.layers.Dropout(config.dropout_rate, dtype=policy)
-        layers = self._transformer_layers(PrefixLayer)
+        layers = self._transformer_layers(PrefixLayer, config.num_layers)
         stack = PrefixStack(layers, dtype=policy, name="stack")
         self.stack = built(stack, (None, None, config.d_model))
         self.output_projection = self._output_projection(shared)

@@ -32,13 +32,18 @@ class Transformer(SequenceModel):
         if config.tie_embeddings or config.tie_output:
             tied = token_embedding(config.target_vocab_size, config.d_model, dtype=policy)
         shared, embedding = tied if config.tie_embeddings else None, self._positional_embedding
-        self.source_embedding = embedding("source", config.source_vocab_size, rate, shared)
-        self.target_embedding = embedding("target", config.target_vocab_size, rate, tied)
-        layers = self._transformer_layers(EncoderLayer, activation=config.activation)
+        options = {"sinusoids": config.sinusoids, "scale": config.scale_embeddings}
+        self.source_embedding = embedding(
+            "source", config.source_vocab_size, rate, shared, **options
+        )
+        self.target_embedding = embedding("target", config.target_vocab_size, rate, tied, **options)
+        activation, number = config.activation, config.num_layers
+        layers = self._transformer_layers(EncoderLayer, number, activation=activation)
         self.encoder = built(Encoder(layers, dtype=policy, name="encoder"), hidden)
-        layers = self._transformer_layers(DecoderLayer, activation=config.activation)
+        number = config.decoder_layers or config.num_layers
+        layers = self._transformer_layers(DecoderLayer, number, activation=activation)
         self.decoder = built(Decoder(layers, dtype=policy, name="decoder"), hidden, hidden)
-        self.output_projection = self._output_projection(tied)
+        self.output_projection = self._output_projection(tied, config.output_bias)
 
     def call(
         self, inputs: Inputs, training: bool | None = None, return_attention_scores: bool = False

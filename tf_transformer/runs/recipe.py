@@ -176,8 +176,10 @@ def estimate_budget(config: RunConfig, facts: Facts) -> Budget:
     """
     training, model = config.training, config.model
     tokens = 0.95 * config.data.batch_tokens  # the rest is padding
-    num_layers, d_ff = getattr(model, "num_layers", 1), getattr(model, "d_ff", model.d_model)
-    weights = num_layers * model.d_model * (12 * model.d_model + 4 * d_ff)
+    encoder, d_ff = getattr(model, "num_layers", 1), getattr(model, "d_ff", model.d_model)
+    decoder = getattr(model, "decoder_layers", None) or encoder
+    weights = encoder * model.d_model * (4 * model.d_model + 2 * d_ff)
+    weights += decoder * model.d_model * (8 * model.d_model + 2 * d_ff)
     weights += config.tokenizer.vocab_size * model.d_model
     seconds = tokens * weights / (_WEIGHTS_PER_SECOND * (250 * facts.gpus or facts.cores))
     seconds += _SECONDS_NOT_SHARED

@@ -18,7 +18,7 @@ from tf_transformer.models.configs import ModelConfig
 from tf_transformer.runs.checkpoints import Checkpoint, CheckpointError, Checkpoints
 from tf_transformer.runs.recipe import metric_of
 from tf_transformer.runs.run_directory import RunDirectory, RunError, warn
-from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer
+from tf_transformer.tokenizers import SentencePieceTokenizer, load_tokenizer
 
 Tokenizers = tuple[SentencePieceTokenizer, SentencePieceTokenizer]  # source and target
 
@@ -81,6 +81,8 @@ def search_of(data: DataConfig) -> Search:
         max_length=data.max_length,
         max_length_ratio=data.max_length_ratio,
         fold_capitals=data.fold_capitals or False,
+        source_tag=data.source_tag or "",
+        allow_unknown=data.allow_unknown,
         by_sentence=data.has_sources,
     )
 
@@ -99,7 +101,7 @@ def restore_tokenizers(run: RunDirectory) -> Tokenizers:
     """Load the source and the target tokenizer of a run."""
     paths = [run.tokenizers_path / f"{side}.model" for side in ("source", "target")]
     try:
-        source, target = map(SentencePieceTokenizer.load, paths)
+        source, target = map(load_tokenizer, paths)
     except FileNotFoundError:
         raise RunError(
             f"{run.tokenizers_path}: a tokenizer is missing. Restore the folder from a copy; "

@@ -24,7 +24,7 @@ from tf_transformer.runs.data import prepare_data
 from tf_transformer.runs.recipe import choose_by_updates, metric_of
 from tf_transformer.runs.restore import best_checkpoint, translator_of
 from tf_transformer.runs.run_directory import RunDirectory, say
-from tf_transformer.runs.trimming import require_untrimmed
+from tf_transformer.runs.trimming import require_trained
 from tf_transformer.training.callbacks import TensorBoardLog, TranslationBleu
 from tf_transformer.training.cluster import Cluster, WorkerError, worker_failures_named
 from tf_transformer.training.distribution import Workers, separate_seeds, strategy_for
@@ -54,7 +54,7 @@ def train(config: RunConfig, run_dir: str, *, resume: bool, started: float) -> i
         The number of the signal that ended training early (Ctrl-C, SIGTERM), or 0.
     """
     directory = RunDirectory.open(run_dir) if resume else RunDirectory.create(run_dir)
-    require_untrimmed(directory)
+    require_trained(directory)
     if config.training.tensorboard and importlib.util.find_spec("tensorboard") is None:
         raise ConfigError("--tensorboard needs its package. Install it: pip install tensorboard")
     cluster = Cluster.from_environment()

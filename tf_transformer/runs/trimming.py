@@ -20,7 +20,7 @@ from tf_transformer.runs.restore import restore_model, translator_of
 from tf_transformer.runs.run_directory import RunDirectory, RunError, say
 from tf_transformer.tokenizers import subset
 
-_TRIMMED = "trimmed"  # a key of the run metadata
+TRIMMED, IMPORTED = "trimmed", "imported"  # keys of the run metadata
 
 
 def trim_run(
@@ -67,7 +67,8 @@ def trim_run(
     sources = [part for parts in parts_of(sources, data.has_sources) for part, _ in parts]
     texts = (sources, targets)
     model, *tokenizers, checkpoint = restore_model(run)
-    joint = tokenizers[0].model == tokenizers[1].model
+    # The tokenizers of an imported model may split differently, and share one vocabulary.
+    joint = model.config.tie_embeddings or tokenizers[0].model == tokenizers[1].model
 
     def translate(model: SequenceModel, tokenizers: Sequence[Any]) -> list[str]:
         translator = translator_of(data, model, *tokenizers, **options)
@@ -102,7 +103,7 @@ def trim_run(
                 **checkpoint.run_metadata,
                 **smaller.config.to_dict(),
                 **tokenizer_metadata(*trimmed),
-                _TRIMMED: f"from {run.path}, {checkpoint.path.name}",
+                TRIMMED: f"from {run.path}, {checkpoint.path.name}",
             },
             seconds=checkpoint.seconds,
         )
@@ -155,11 +156,13 @@ def trim_model(
     return trimmed
 
 
-def require_untrimmed(run: RunDirectory) -> None:
-    """Raise a `RunError` if `trim_run` wrote the run, because such a run has no optimizer."""
+def require_trained(run: RunDirectory) -> None:
+    """Raise a `RunError` if the run was trimmed or imported, and so has no optimizer."""
     latest = Checkpoints(run.checkpoints_path).latest()
-    if latest is not None and _TRIMMED in latest.run_metadata:
+    if latest is not None and TRIMMED in latest.run_metadata:
         raise RunError(
             f"{run.path}: was written by trim and cannot be resumed. Resume the run that was "
             f"trimmed, and trim it again."
         )
+    if latest is not None and IMPORTED in latest.run_metadata:
+        raise RunError(f"{run.path}: was written by import and cannot be resumed.")

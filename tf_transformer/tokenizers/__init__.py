@@ -1,13 +1,22 @@
 """Tokenizers: text to token ids and back, inside the TensorFlow graph."""
 
+import os
+import pathlib
 from collections.abc import Sequence
 from typing import Any, Protocol
 
 import tensorflow as tf
 
 from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer, TokenizerError
+from tf_transformer.tokenizers.vocabulary import TABLE, VocabularyTokenizer
 
-__all__ = ["GraphTokenizer", "SentencePieceTokenizer", "TokenizerError"]
+__all__ = [
+    "GraphTokenizer",
+    "SentencePieceTokenizer",
+    "TokenizerError",
+    "VocabularyTokenizer",
+    "load_tokenizer",
+]
 
 
 class GraphTokenizer(Protocol):
@@ -41,3 +50,9 @@ class GraphTokenizer(Protocol):
 
     def detokenize(self, ids: tf.RaggedTensor) -> tf.Tensor:
         """Convert int32 ids `(B, None)`, without special ids, to texts, string `(B,)`."""
+
+
+def load_tokenizer(path: str | os.PathLike[str]) -> SentencePieceTokenizer:
+    """Read the tokenizer that was saved as `path`, of the class that saved it."""
+    has_table = pathlib.Path(path).with_suffix(TABLE).exists()
+    return (VocabularyTokenizer if has_table else SentencePieceTokenizer).load(path)

@@ -53,13 +53,14 @@ class SentencePieceTokenizer:
 
     Attributes:
         vocab_size: Number of subwords, V, without the unused ones at the end.
+        splitter: The SentencePiece model that splits texts: here the same as `model`.
 
     Raises:
         TokenizerError: If `model` is not a valid model, or lacks an id that translation needs.
     """
 
     def __init__(self, model: bytes) -> None:
-        self.model = model
+        self.model = self.splitter = model
         self._library = sentencepiece.SentencePieceProcessor()
         try:
             self._library.LoadFromSerializedProto(model)
@@ -103,7 +104,7 @@ class SentencePieceTokenizer:
             VocabularySizeError: If the sentences have more characters than `vocab_size` allows.
             ConfigError: If SentencePiece refuses its input, for example sentences without text.
         """
-        _require_list(sentences)
+        require_list(sentences)
         failed = []
 
         def stream():
@@ -160,7 +161,7 @@ class SentencePieceTokenizer:
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the token ids of texts, without begin and end ids."""
-        _require_list(texts)
+        require_list(texts)
         return self._library.encode(list(texts))
 
     def decode(self, ids: Iterable[Iterable[int]]) -> list[str]:
@@ -190,11 +191,18 @@ class SentencePieceTokenizer:
     @functools.cached_property
     def graph_resource(self) -> tensorflow_text.SentencepieceTokenizer:
         """TensorFlow Text's tokenizer, which a module must track so that a SavedModel has it."""
-        # Created on first use and outside any function, so that it outlives a trace.
-        with tf.init_scope():
-            graph = tensorflow_text.SentencepieceTokenizer(self.model)
-            graph._model_resource = _GraphModel(self.model)
-        return graph
+        return graph_tokenizer(self.model)
+
+
+def graph_tokenizer(
+    model: bytes, out_type: tf.DType = tf.int32
+) -> tensorflow_text.SentencepieceTokenizer:
+    """Return TensorFlow Text's tokenizer of a model, which makes ids or strings."""
+    # Created on first use and outside any function, so that it outlives a trace.
+    with tf.init_scope():
+        graph = tensorflow_text.SentencepieceTokenizer(model, out_type)
+        graph._model_resource = _GraphModel(model)
+    return graph
 
 
 class _GraphModel(tf.saved_model.experimental.TrackableResource):
@@ -217,7 +225,7 @@ class _GraphModel(tf.saved_model.experimental.TrackableResource):
         )
 
 
-def _require_list(texts: Iterable[str]) -> None:
+def require_list(texts: Iterable[str]) -> None:
     """Raise if `texts` is one text, whose characters would be taken for texts."""
     if isinstance(texts, str):
         raise TypeError(f"expected a list of texts, received the str {texts[:40]!r}; give [text]")

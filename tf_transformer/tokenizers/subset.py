@@ -1,5 +1,6 @@
 """SentencePiece models with fewer subwords, which split given texts as the full model does."""
 
+import functools
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -9,6 +10,7 @@ import tensorflow as tf
 from sentencepiece import sentencepiece_model_pb2
 
 from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer, TokenizerError
+from tf_transformer.tokenizers.vocabulary import VocabularyTokenizer
 
 
 class Recorder:
@@ -46,6 +48,7 @@ def used_ids(tokenizer: SentencePieceTokenizer, texts: Sequence[str]) -> set[int
     return set(itertools.chain.from_iterable(tokenizer.encode(texts)))
 
 
+@functools.singledispatch
 def subset_tokenizer(
     tokenizer: SentencePieceTokenizer, used: Iterable[int]
 ) -> tuple[SentencePieceTokenizer, np.ndarray]:
@@ -81,6 +84,30 @@ def subset_tokenizer(
     pieces.extend(left)
     spec.vocab_size = len(left)
     return SentencePieceTokenizer(proto.SerializeToString(deterministic=True)), np.array(ids)
+
+
+@subset_tokenizer.register
+def _(
+    tokenizer: VocabularyTokenizer, used: Iterable[int]
+) -> tuple[VocabularyTokenizer, np.ndarray]:
+    table = sentencepiece_model_pb2.ModelProto.FromString(tokenizer.table)
+    rows = enumerate(table.pieces)
+    kept = {i for i, p in rows if p.type != p.NORMAL or len(p.piece) == 1} | set(used)
+    ids = sorted(kept)
+    pieces = [table.pieces[index] for index in ids]
+    del table.pieces[:]
+    table.pieces.extend(pieces)
+    table.trainer_spec.vocab_size = len(pieces)
+    # The ids of the splitter do not matter. It splits an unused subword again, see above.
+    splitter = sentencepiece_model_pb2.ModelProto.FromString(tokenizer.splitter)
+    left = {piece.piece for piece in pieces}
+    dropped = set(tokenizer.subwords(range(tokenizer.vocab_size))) - left
+    for piece in splitter.pieces:
+        # A subword that the table never had stays, and stays unknown.
+        if piece.type == piece.NORMAL and piece.piece in dropped:
+            piece.type = piece.UNUSED
+    models = (proto.SerializeToString(deterministic=True) for proto in (table, splitter))
+    return VocabularyTokenizer(*models), np.array(ids)
 
 
 def require_same_splits(

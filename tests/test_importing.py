@@ -1,0 +1,342 @@
+"""Models that Marian and Hugging Face wrote, imported: their answers beside ours.
+
+`dev/write_marian_fixtures.py` and `dev/write_hugging_face_fixtures.py` wrote the files, each in an
+environment with the engine.
+"""
+
+import json
+import pathlib
+import pickle
+import re
+import shutil
+import zipfile
+
+import ctranslate2
+import numpy as np
+import pytest
+import sentencepiece
+import tensorflow as tf
+from commands import assert_refused, run_here
+from phrase_models import our_greedy
+
+import tf_transformer as tt
+from tf_transformer.importing.hugging_face import read_hugging_face
+from tf_transformer.importing.marian import read_marian, read_yaml
+from tf_transformer.importing.tensors import ForeignModelError, read_npz, read_torch
+from tf_transformer.runs.restore import restore_model, search_of
+from tf_transformer.runs.run_directory import RunDirectory
+
+FIXTURES = pathlib.Path(__file__).parent / "fixtures"
+KINDS = {
+    "marian": ["joint", "separate", "untied"],
+    "hugging_face": ["shared", "separate", "untied"],
+}
+ALL = [FIXTURES / engine / kind for engine, kinds in KINDS.items() for kind in kinds]
+MARIAN, HUGGING_FACE = ALL[:3], ALL[3:]
+
+
+def name_of(folder):
+    return "/".join(folder.parts[-2:])
+
+
+@pytest.fixture(scope="module")
+def imported(tmp_path_factory):
+    """The runs of all fixtures, imported by the command."""
+    folder = tmp_path_factory.mktemp("runs")
+    runs = {}
+    for source in ALL:
+        runs[source] = folder / name_of(source)
+        done = run_here("import", "marian", source, "--run-dir", runs[source])
+        assert done.returncode == 0, done.stderr
+        assert "parameters" in done.stdout and "tf-transformer export" in done.stdout
+    return runs
+
+
+@pytest.fixture(scope="module")
+def opened(imported):
+    """`(model, source tokenizer, target tokenizer)` of a fixture, and the engine's answers."""
+    return lambda source: (
+        restore_model(RunDirectory.open(imported[source]))[:3],
+        json.loads((source / "answers.json").read_text("utf-8")),
+    )
+
+
+@pytest.mark.parametrize("source", HUGGING_FACE, ids=name_of)
+def test_logits_are_those_of_transformers(source, opened):
+    (model, *tokenizers), answers = opened(source)
+    ids = [[*row, tokenizers[0].eos_id] for row in tokenizers[0].encode(answers["texts"])]
+    source_ids = tf.ragged.constant(ids).to_tensor(model.config.pad_id)
+    decoder_ids = np.array(answers["decoder_ids"])
+    logits = model({"source_ids": source_ids, "target_ids": decoder_ids}).numpy()
+    expected = np.load(source / "logits.npy")
+    pad = model.config.pad_id
+    assert logits[..., pad].max() < -9000, "never produced"
+    is_real = np.roll(decoder_ids != pad, -1, axis=1)
+    is_real[:, -1] = True
+    np.testing.assert_allclose(
+        np.delete(logits, pad, -1)[is_real], np.delete(expected, pad, -1)[is_real], atol=1e-4
+    )
+
+
+@pytest.mark.parametrize("source", HUGGING_FACE, ids=name_of)
+def test_ids_are_those_of_marian_tokenizer(source, opened):
+    (_, *tokenizers), answers = opened(source)
+    for tokenizer, ids in zip(
+        tokenizers, (answers["source_ids"], answers["target_ids"]), strict=True
+    ):
+        expected = [row[:-1] for row in ids]
+        assert tokenizer.encode(answers["lines"]) == expected
+        assert tokenizer.tokenize(tf.constant(answers["lines"])).to_list() == expected
+    texts = tokenizers[1].detokenize(tf.ragged.constant([row[:-1] for row in ids], tf.int32))
+    # They decode tags as text.
+    decoded = [re.sub("^>>...<< ?", "", text) for text in answers["decoded"]]
+    assert [text.decode().strip() for text in texts.numpy()] == decoded
+
+
+@pytest.mark.parametrize("source", HUGGING_FACE, ids=name_of)
+def test_greedy_search_finds_the_ids_of_transformers(source, opened):
+    (model, *tokenizers), answers = opened(source)
+    found, _ = our_greedy(model, tokenizers[0].encode(answers["lines"]), tokenizers[1])
+    assert len({tuple(row) for row in answers["greedy"]}) > 1
+    for ours, theirs in zip(found, answers["greedy"], strict=True):
+        end = theirs.index(0) if 0 in theirs else len(theirs)
+        assert ours[: len(theirs)] == theirs[:end]
+
+
+def test_the_best_of_a_beam_is_that_of_transformers(opened, imported):
+    compared = 0
+    for source in HUGGING_FACE:
+        (model, *tokenizers), answers = opened(source)
+        translator = translator_of(imported[source], model, tokenizers)
+        found = translator.n_best(answers["lines"], 1, beam_size=4, length_penalty=0.0)
+        rows = zip(found, answers["beam"], answers["beam_scores"], strict=True)
+        for (ours,), ids, score in rows:
+            # An empty source has no score, and the limits differ.
+            if 0 in ids and ours.log_prob and not ours.truncated:
+                compared += 1
+                assert ours.text == tokenizers[1].decode([ids[: ids.index(0)]])[0]
+                np.testing.assert_allclose(ours.log_prob, score, atol=1e-3)
+    assert compared >= 5
+
+
+def translator_of(run_dir, model, tokenizers):
+    search = search_of(RunDirectory.open(run_dir).config().data)
+    return tt.Translator.from_model(model, *tokenizers, search)
+
+
+@pytest.mark.parametrize("source", MARIAN, ids=name_of)
+def test_scores_and_translations_are_those_of_marian(source, opened, imported):
+    (model, *tokenizers), answers = opened(source)
+    translator = translator_of(imported[source], model, tokenizers)
+    scores = translator.score(answers["sources"], answers["targets"])
+    np.testing.assert_allclose([s.log_prob for s in scores], answers["scores"], atol=1e-3)
+    for name, beam_size in (("greedy", 1), ("beam", 4)):
+        found = translator.n_best(answers["sources"], 1, beam_size=beam_size, length_penalty=0.0)
+        # Marian's limit is longer.
+        ended = [
+            (best.text, theirs)
+            for (best,), theirs in zip(found, answers[name], strict=True)
+            if not best.truncated
+        ]
+        assert len(ended) >= 18
+        assert [ours for ours, _ in ended] == [theirs for _, theirs in ended]
+
+
+@pytest.mark.parametrize("source", ALL[:1] + ALL[3:4], ids=name_of)
+def test_an_imported_run_is_a_run_like_any_other(source, imported, tmp_path, capfd):
+    run_dir = imported[source]
+    answers = json.loads((source / "answers.json").read_text("utf-8"))
+    lines = [line for line in answers.get("sources", answers.get("lines")) if line.strip()][:4]
+    (tmp_path / "lines").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    done = run_here("export", run_dir, tmp_path / "saved", "--beam-size=1")
+    assert done.returncode == 0, done.stderr
+    model, *tokenizers, _ = restore_model(RunDirectory.open(run_dir))
+    expected = translator_of(run_dir, model, tokenizers)(lines)
+    assert tt.Translator.load(tmp_path / "saved")(lines) == expected
+    for command in ("export", "trim"):
+        arguments = {
+            "export": ["export", run_dir, tmp_path / "fast", "--format=ctranslate2"],
+            "trim": ["trim", run_dir, tmp_path / "small", "--keep", tmp_path / "lines"],
+        }[command]
+        done = run_here(*arguments)
+        assert done.returncode == 0, done.stderr
+    # CTranslate2 reads subwords, and has the table itself.
+    for side, tokenizer in zip(("source", "target"), tokenizers, strict=True):
+        spm = (tmp_path / "fast" / "1" / f"{side}.model").read_bytes()
+        assert spm == tokenizer.splitter
+    engine = ctranslate2.Translator(str(tmp_path / "fast" / "1"), intra_threads=1)
+    splitter, joiner = (
+        sentencepiece.SentencePieceProcessor(model_proto=t.splitter) for t in tokenizers
+    )
+    greedy = translator_of(run_dir, model, tokenizers).n_best(lines, 1)
+    results = engine.translate_batch(
+        splitter.encode(lines, out_type=str), beam_size=1, min_decoding_length=0,
+        disable_unk=source in MARIAN,
+    )  # fmt: skip
+    for (ours,), theirs in zip(greedy, results, strict=True):
+        if not ours.truncated:
+            known = [piece for piece in theirs.hypotheses[0] if piece != "<unk>"]
+            assert joiner.decode_pieces(known) == ours.text
+    assert "none of" in done.stdout and "translations changed" in done.stdout
+    files = ["--source", tmp_path / "lines", "--reference", tmp_path / "lines"]
+    done = run_here("evaluate", tmp_path / "small", *files)
+    assert done.returncode == 0 and "BLEU" in done.stdout
+    capfd.readouterr()
+    resume = ["train", "--run-dir", run_dir, "--resume", "--steps=9"]
+    assert_refused(resume, ["written by import|no text of its own"], capfd, tmp_path)
+
+
+# Bad input
+
+
+def change(folder, name, old, new):
+    path = folder / name
+    path.write_text(path.read_text("utf-8").replace(old, new), encoding="utf-8")
+
+
+def rewritten(folder, **arrays):
+    tensors = dict(np.load(folder / "model.npz"))
+    tensors.update(arrays)
+    np.savez(folder / "model.npz", **{k: v for k, v in tensors.items() if v is not None})
+
+
+class Evil:
+    def __reduce__(self):
+        return (pathlib.Path.touch, (pathlib.Path("evil"),))
+
+
+def pickled(folder):
+    with zipfile.ZipFile(folder / "pytorch_model.bin", "w") as archive:
+        archive.writestr("x/data.pkl", pickle.dumps({"weight": Evil()}))
+
+
+def other_subwords(folder):
+    table = json.loads((folder / "vocab.json").read_text("utf-8"))
+    table = {key if key[0] == "<" else f"other{key}": index for key, index in table.items()}
+    (folder / "vocab.json").write_text(json.dumps(table))
+
+
+def prenorm(folder):
+    text = np.load(folder / "model.npz")["special:model.yml"].tobytes()
+    text = text.replace(b'transformer-preprocess: ""', b"transformer-preprocess: n ")
+    rewritten(folder, **{"special:model.yml": np.frombuffer(text, "int8")})
+
+
+BAD = {
+    "marian/joint": {
+        "no npz": (lambda f: (f / "model.npz").unlink(), "config.json.*npz"),
+        "no vocabulary": (lambda f: (f / "joint.spm").unlink(), "joint.spm: is missing"),
+        "damaged npz": (lambda f: (f / "model.npz").write_bytes(b"PK"), "model.npz: no NumPy"),
+        "damaged spm": (lambda f: (f / "joint.spm").write_bytes(b"x"), "joint.spm: no Sentence"),
+        "pre-norm": (prenorm, "transformer-preprocess is 'n'"),
+        "not Marian's": (lambda f: rewritten(f, **{"special:model.yml": None}), "Marian did not"),
+        "another size": (
+            lambda f: rewritten(f, encoder_l1_ffn_W1=np.zeros((24, 7), "f4")), "ffn_.*24, 7"),
+        "other rows": (lambda f: rewritten(f, Wemb=np.zeros((9, 24), "f4")), "has 9 rows"),
+        "a missing weight": (lambda f: rewritten(f, encoder_l1_self_Wq=None), "self_Wq"),
+        "another weight": (lambda f: rewritten(f, extra=np.zeros(3)), "such as extra"),
+    },
+    "hugging_face/shared": {
+        "no weights": (lambda f: (f / "model.safetensors").unlink(), "no model.safetensors or"),
+        "no splitter": (lambda f: (f / "source.spm").unlink(), "source.spm: is missing"),
+        "no table": (lambda f: (f / "vocab.json").unlink(), "vocab.json: is missing"),
+        "damaged weights": (
+            lambda f: (f / "model.safetensors").write_bytes(b"x" * 99), "no safetensors file"),
+        "another family": (
+            lambda f: change(f, "config.json", '"marian"', '"bart"'), "model_type is 'bart'"),
+        "another width": (
+            lambda f: change(f, "config.json", '"d_model": 16', '"d_model": 32'), "needs"),
+        "an activation": (
+            lambda f: change(f, "config.json", '"swish"', '"tanh"'), "activation_function"),
+        "more layers": (
+            lambda f: change(f, "config.json", '"decoder_layers": 1', '"decoder_layers": 3'),
+            "no weights named model.decoder.layers.1"),
+        "fewer layers": (
+            lambda f: change(f, "config.json", '"encoder_layers": 2', '"encoder_layers": 1'),
+            "such as model.encoder.layers.1"),
+        "no JSON": (lambda f: change(f, "config.json", "{", "["), "no JSON object"),
+        "other subwords": (other_subwords, "different models"),
+        "a subword less": (lambda f: change(f, "vocab.json", '"<unk>": 1, ', ""), "vocab.json"),
+    },
+    "hugging_face/separate": {
+        "code": (pickled, "pickle asks for pathlib.*touch"),
+        "no pickle": (lambda f: (f / "pytorch_model.bin").write_bytes(b"x"), "file of PyTorch"),
+        "no target table": (lambda f: (f / "target_vocab.json").unlink(), "target_vocab.json"),
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "case"), [(name, case) for name, cases in BAD.items() for case in cases]
+)
+def test_bad_input_is_one_line_and_writes_nothing(name, case, tmp_path, capfd, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "folder"
+    shutil.copytree(FIXTURES / name, folder)
+    spoil, words = BAD[name][case]
+    spoil(folder)
+    arguments = ["import", "marian", folder, "--run-dir", tmp_path / "run"]
+    assert_refused(arguments, [words], capfd, tmp_path)
+
+
+def test_a_tag_stands_before_every_sentence(imported, opened, tmp_path, capfd):
+    source = HUGGING_FACE[0]
+    arguments = ["import", "marian", source, "--run-dir", tmp_path / "run", "--tag"]
+    assert_refused([*arguments, ">>fra<<"], [">>deu<<, >>nld<<"], capfd, tmp_path)
+    assert run_here(*arguments, ">>nld<<").returncode == 0
+    (model, *tokenizers), _ = opened(source)
+    plain = translator_of(imported[source], model, tokenizers)
+    tagged = translator_of(tmp_path / "run", model, tokenizers)
+    texts = ["Guten Abend. Wo ist Köln?", "", "Anna"]
+    sentences = [">>nld<< Guten Abend.", ">>nld<< Wo ist Köln?", ">>nld<< Anna"]
+    first, second, last = plain(sentences)
+    assert tagged(texts) == [f"{first} {second}", "", last]
+    assert plain(texts)[-1] != last
+
+
+def test_a_run_is_never_overwritten(imported, tmp_path, capfd):
+    run_dir = imported[ALL[0]]
+    arguments = ["import", "marian", ALL[0], "--run-dir", run_dir]
+    assert_refused(arguments, ["holds a run already"], capfd, tmp_path)
+    arguments = ["import", "marian", tmp_path / "nothing", "--run-dir", tmp_path / "run"]
+    assert_refused(arguments, ["is no folder"], capfd, tmp_path)
+
+
+def test_a_pickle_cannot_reach_beyond_its_numbers(tmp_path):
+    good = FIXTURES / "hugging_face/separate/pytorch_model.bin"
+    with zipfile.ZipFile(good) as archive:
+        files = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(tmp_path / "short.bin", "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content[:-2] if "/data/" in name else content)
+    with pytest.raises(ForeignModelError, match="damaged"):
+        read_torch(tmp_path / "short.bin")
+
+
+def test_yaml_as_marian_writes_it():
+    text = '"</s>": 0\n"\\"": 1\n\'it\'\'s\': 2\n▁the: 3\n":": 4\n"\\xA0": 5\nx#y: 6\n'
+    text += "list:\n  - a\n  - b\n"
+    assert read_yaml(text) == {
+        "</s>": "0", '"': "1", "it's": "2", "▁the": "3", ":": "4", "\xa0": "5", "x#y": "6",
+        "list": ["a", "b"],
+    }  # fmt: skip
+
+
+def test_a_vocabulary_of_yaml_beside_the_splitters(tmp_path):
+    """The form of OPUS-MT: ids in YAML, and a SentencePiece model for each side."""
+    shutil.copytree(FIXTURES / "marian/joint", tmp_path / "opus")
+    folder, plain = tmp_path / "opus", read_marian(FIXTURES / "marian/joint")
+    subwords = plain.source_tokenizer.subwords(range(plain.source_tokenizer.vocab_size - 1))
+    lines = [f"{json.dumps(x, ensure_ascii=False)}: {i}\n" for i, x in enumerate(subwords)]
+    (folder / "opus.vocab.yml").write_text("".join(lines), encoding="utf-8")
+    change(folder, "decoder.yml", "joint.spm", "opus.vocab.yml")
+    for side in ("source", "target"):
+        shutil.copy(folder / "joint.spm", folder / f"{side}.spm")
+    found = read_marian(folder)
+    assert found.config == plain.config
+    assert found.source_tokenizer.model == plain.source_tokenizer.model
+
+
+def test_neither_torch_nor_transformers_is_needed():
+    assert read_npz(MARIAN[0] / "model.npz").take("Wemb").dtype == "float32"
+    assert read_hugging_face(HUGGING_FACE[0]).max_length == 64

@@ -1,0 +1,124 @@
+"""Tests of tokenizers whose ids come from a table of subwords."""
+
+import pytest
+import sentencepiece
+import tensorflow as tf
+from test_tokenizer import ODD, SENTENCES, decode_in_graph
+
+from tf_transformer.tokenizers import (
+    SentencePieceTokenizer,
+    TokenizerError,
+    VocabularyTokenizer,
+    load_tokenizer,
+)
+from tf_transformer.tokenizers.subset import require_same_splits, subset_tokenizer
+from tf_transformer.tokenizers.vocabulary import vocabulary_model
+
+SPECIAL = {"pad": "<pad>", "unk": "<unk>", "bos": "<pad>", "eos": "</s>"}
+TAGS = [">>deu<<", ">>nld<<"]
+
+
+@pytest.fixture(scope="module", params=["bpe", "unigram"])
+def splitter(request, tmp_path_factory):
+    """A model without bytes, as Marian trains it: its ids are of no use here."""
+    prefix = tmp_path_factory.mktemp("spm") / "model"
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(SENTENCES), model_prefix=str(prefix), vocab_size=80,
+        model_type=request.param, hard_vocab_limit=False, minloglevel=2,
+    )  # fmt: skip
+    return prefix.with_suffix(".model").read_bytes()
+
+
+def table_of(splitter, *others):
+    """The model's subwords backwards, without one of them, and with some that it does not have."""
+    library = sentencepiece.SentencePieceProcessor(model_proto=splitter)
+    pieces = [library.id_to_piece(i) for i in range(3, library.vocab_size())]
+    pieces.remove("▁the")
+    return ["</s>", "<unk>", "😀", *reversed(pieces), "▁nur", *others, "<pad>"]
+
+
+@pytest.fixture(scope="module")
+def tokenizer(splitter):
+    table = vocabulary_model(table_of(splitter, *TAGS), splitter, **SPECIAL)
+    return VocabularyTokenizer(table, splitter)
+
+
+def test_ids_are_the_tables(tokenizer, splitter):
+    library = sentencepiece.SentencePieceProcessor(model_proto=splitter)
+    table = {subword: i for i, subword in enumerate(table_of(splitter, *TAGS))}
+    special = tokenizer.eos_id, tokenizer.unk_id, tokenizer.pad_id, tokenizer.bos_id
+    assert special == (0, 1, len(table) - 1, len(table) - 1)
+    assert tokenizer.vocab_size == len(table)
+    texts = [*SENTENCES[:50], *ODD]
+    expected = [[table.get(p, 1) for p in library.encode(text, out_type=str)] for text in texts]
+    assert tokenizer.encode(texts) == expected
+    assert tokenizer.tokenize(tf.constant(texts)).to_list() == expected
+    assert tokenizer.encode(["das 😀"])[0][-1] == 2, "unknown to the splitter alone"
+    assert 1 in tokenizer.encode(["the"])[0], "unknown to the table alone"
+
+
+def test_text_comes_back(tokenizer):
+    texts = [text for text in SENTENCES[:50] if " the" not in f" {text}"]
+    ids = tokenizer.encode(texts)
+    assert tokenizer.decode(ids) == texts == decode_in_graph(tokenizer, ids)
+    tag, unknown = tokenizer.encode([">>deu<<"])[0][0], tokenizer.unk_id
+    assert decode_in_graph(tokenizer, [[tag, *ids[0], unknown]]) == [texts[0]]
+    pieces = tokenizer.id_to_string(tf.ragged.constant(ids[:3], tf.int32)).to_list()
+    assert [[p.decode() for p in row] for row in pieces] == [tokenizer.subwords(r) for r in ids[:3]]
+
+
+@pytest.mark.parametrize(
+    ("text", "tag", "rest"),
+    [
+        (">>deu<< das Haus", ">>deu<<", " das Haus"),
+        (">>nld<<das", ">>nld<<", "das"),
+        (">>deu<<", ">>deu<<", ""),
+        (">>deu<<\ndas", ">>deu<<", "\ndas"),
+        (">>xyz<< das", None, ">>xyz<< das"),
+        ("das >>deu<<", None, "das >>deu<<"),
+        (">>deu das", None, ">>deu das"),
+    ],
+)
+def test_a_tag_of_the_table_is_one_token(tokenizer, text, tag, rest):
+    expected = tokenizer.encode([rest])[0]
+    if tag:
+        expected = [tokenizer.subwords(range(tokenizer.vocab_size)).index(tag), *expected]
+    assert tokenizer.encode([text]) == [expected]
+    assert tokenizer.tokenize(tf.constant([text, "das"]))[0].numpy().tolist() == expected
+
+
+def test_without_tags_in_the_table_they_are_text(splitter):
+    plain = VocabularyTokenizer(vocabulary_model(table_of(splitter), splitter, **SPECIAL), splitter)
+    ids = plain.encode([">>deu<< das"])
+    assert ids == plain.tokenize(tf.constant([">>deu<< das"])).to_list()
+    assert len(ids[0]) > 3
+
+
+def test_round_trip_through_files(tokenizer, tmp_path):
+    tokenizer.save(tmp_path / "source.model")
+    SentencePieceTokenizer.train(SENTENCES, 330).save(tmp_path / "target.model")
+    twin = load_tokenizer(tmp_path / "source.model")
+    assert twin.model == tokenizer.model and twin.encode(SENTENCES) == tokenizer.encode(SENTENCES)
+    assert type(load_tokenizer(tmp_path / "target.model")) is SentencePieceTokenizer
+    (tmp_path / "source.table").unlink()
+    with pytest.raises(TokenizerError, match=r"source\.model: .*lacks a padding"):
+        load_tokenizer(tmp_path / "source.model")
+
+
+def test_a_subset_splits_used_texts_as_before(tokenizer):
+    texts = [f">>deu<< {sentence}" for sentence in SENTENCES[:5]]
+    used = {i for ids in tokenizer.encode(texts) for i in ids}
+    smaller, ids = subset_tokenizer(tokenizer, used)
+    assert smaller.vocab_size == len(ids) < tokenizer.vocab_size
+    assert tokenizer.subwords(ids) == smaller.subwords(range(len(ids)))
+    assert (smaller.eos_id, smaller.unk_id, smaller.pad_id) == (0, 1, len(ids) - 1)
+    require_same_splits(tokenizer, smaller, ids, texts)
+    # What no text used is split again, and not unknown.
+    unknown = [text for text in SENTENCES if 1 not in tokenizer.encode([text])[0]]
+    assert not any(1 in row for row in smaller.encode(unknown))
+    assert smaller.tokenize(unknown).to_list() == smaller.encode(unknown)
+
+
+def test_a_damaged_model_is_an_error():
+    with pytest.raises(TokenizerError, match="no SentencePiece model"):
+        vocabulary_model(["<unk>"], b"\x0anothing", **SPECIAL)

@@ -1,0 +1,51 @@
+"""Make a run directory of a model that another engine trained.
+
+Read a folder as it was downloaded, and write its model as a run that can be exported, evaluated,
+trimmed and so on, but not resumed. The format marian is that of Marian (an .npz file, decoder.yml
+and vocabularies) and of Hugging Face's Marian models, such as OPUS-MT's (config.json, the weights,
+source.spm, target.spm and vocab.json).
+"""
+
+import pathlib
+from typing import Literal
+
+from tf_transformer.commands.models import quiet
+from tf_transformer.commands.options import Checked, argument, option
+from tf_transformer.errors import InputError
+from tf_transformer.runs.run_directory import RunDirectory
+
+
+class Options(Checked):
+    """The options of `import`."""
+
+    format: Literal["marian"] = argument("FORMAT", "marian")
+    folder: str = argument("FOLDER", "the folder of the model's files")
+    run_dir: str = option(..., "the run directory to write", "DIR")
+    tag: str | None = option(
+        None, "put this tag in front of every source: the language to translate to", "'>>deu<<'"
+    )
+
+
+def run(options: Options) -> int:
+    """Import a model, and print its size and the next commands."""
+    folder = pathlib.Path(options.folder)
+    if not folder.is_dir():
+        raise InputError(f"{folder}: is no folder. Give the folder of the model's files.")
+    is_hugging_face = (folder / "config.json").is_file()
+    if not is_hugging_face and not any(folder.glob("*.npz")):
+        raise InputError(
+            f"{folder}: has neither config.json, as Hugging Face's models have, nor an .npz file, "
+            f"as Marian's have."
+        )
+    RunDirectory.create(options.run_dir)
+    with quiet():
+        from tf_transformer.importing.foreign_model import write_run
+        from tf_transformer.importing.hugging_face import read_hugging_face
+        from tf_transformer.importing.marian import read_marian
+    read = read_hugging_face if is_hugging_face else read_marian
+    model = write_run(options.run_dir, read(folder), str(folder), options.tag)
+    sizes = model.config.source_vocab_size, model.config.target_vocab_size
+    print(f"{model.count_params():,} parameters, {' and '.join(f'{x:,}' for x in sizes)} subwords.")
+    run_directory = RunDirectory.open(options.run_dir)
+    print(f"Next: {run_directory.next_commands(run_directory.config())}")
+    return 0

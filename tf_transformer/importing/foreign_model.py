@@ -1,0 +1,150 @@
+"""A model of another engine, ready to become a run directory."""
+
+import os
+import pathlib
+from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+import numpy as np
+import sentencepiece
+
+from tf_transformer.config import DataConfig, RunConfig, TokenizerConfig
+from tf_transformer.files import atomic_folder
+from tf_transformer.importing.tensors import ForeignModelError
+from tf_transformer.models.architectures import build_model, with_tokenizers
+from tf_transformer.models.configs import TransformerConfig
+from tf_transformer.models.transformer import Transformer
+from tf_transformer.runs.checkpoints import Checkpoints, tokenizer_metadata
+from tf_transformer.runs.run_directory import RunDirectory, RunError
+from tf_transformer.runs.trimming import IMPORTED
+from tf_transformer.tokenizers import TokenizerError, VocabularyTokenizer
+from tf_transformer.tokenizers.vocabulary import vocabulary_model
+
+# A bias that no other logit outweighs. It is finite, so that sums and half precision stay exact.
+NEVER = -1e4
+
+
+class ForeignModel(NamedTuple):
+    """What a format's file reads.
+
+    Attributes:
+        config: The configuration; the tokenizers give the sizes of the vocabularies.
+        source_tokenizer, target_tokenizer: The tokenizers.
+        fill: A function that gives a model of this configuration its weights.
+        allow_unknown: Whether the engine produces the token of unknown subwords.
+        max_length: The largest number of tokens in a sentence.
+    """
+
+    config: TransformerConfig
+    source_tokenizer: VocabularyTokenizer
+    target_tokenizer: VocabularyTokenizer
+    fill: Callable[[Transformer], None]
+    allow_unknown: bool
+    max_length: int
+
+
+def put(variables: Sequence[Any], arrays: Sequence[np.ndarray], name: str) -> None:
+    """Assign arrays to variables; `name` is the foreign one, for messages."""
+    for variable, array in zip(variables, arrays, strict=True):
+        if variable.shape != array.shape:
+            raise ForeignModelError(
+                f"{name} has the size {array.shape}, but the configuration of the model needs "
+                f"{tuple(variable.shape)}. Files of different models are mixed."
+            )
+        variable.assign(array)
+
+
+def put_stack(
+    stack: Any,
+    parts: Mapping[str, Sequence[str]],
+    weights_of: Callable[[int, str], tuple[np.ndarray, np.ndarray]],
+) -> None:
+    """Assign the weights of all layers of a stack.
+
+    Args:
+        stack: An `Encoder` or a `Decoder`.
+        parts: The foreign names of each part of a layer, such as `self_residual.norm`; projections
+            with several are joined in this order.
+        weights_of: Returns kernel (inputs, outputs) and bias, or scale and bias of a norm, given
+            the number of a layer and a foreign name.
+    """
+    for index, layer in enumerate(stack.layers):
+        for part, names in parts.items():
+            pairs, name = [weights_of(index, name) for name in names], f"layer {index}, {names[0]}"
+            try:
+                arrays = [np.concatenate(arrays, axis=-1) for arrays in zip(*pairs, strict=True)]
+            except ValueError as error:
+                raise ForeignModelError(f"{name} and others do not fit together: {error}") from None
+            put(attrgetter(part)(layer).weights, arrays, name)
+
+
+def subwords_of(model: bytes) -> list[str]:
+    """Return the subwords of a SentencePiece model in the order of their ids."""
+    library = sentencepiece.SentencePieceProcessor(model_proto=model)
+    return [library.id_to_piece(index) for index in range(library.vocab_size())]
+
+
+def table_tokenizer(
+    splitter: pathlib.Path, table: pathlib.Path, subwords: Sequence[str], **special: str
+) -> VocabularyTokenizer:
+    """Return a tokenizer, if its SentencePiece model and the table of subwords fit together.
+
+    Args:
+        splitter: The file of the SentencePiece model.
+        table: The file of the table, for messages.
+        subwords: The subwords in the order of their ids.
+        **special: The special subwords, as in `vocabulary_model`.
+    """
+    if not splitter.is_file():
+        raise ForeignModelError(f"{splitter}: is missing. Copy it into the folder.")
+    if missing := [subword for subword in special.values() if subword not in subwords]:
+        raise ForeignModelError(f"{table}: has no subword {missing[0]}.")
+    content = splitter.read_bytes()
+    try:
+        tokenizer = VocabularyTokenizer(vocabulary_model(subwords, content, **special), content)
+    except TokenizerError as error:
+        raise ForeignModelError(f"{splitter}: {error}") from None
+    known = subwords_of(content)
+    if len(set(known).intersection(subwords)) < len(known) / 2:
+        raise ForeignModelError(
+            f"{table}: has less than half of the subwords of {splitter.name}. They belong to "
+            f"different models."
+        )
+    return tokenizer
+
+
+def write_run(
+    path: str | os.PathLike[str], model: ForeignModel, origin: str, tag: str | None = None
+) -> Transformer:
+    """Write a model as the best checkpoint of a new run directory, atomically; return the model.
+
+    `tag` will stand in front of every source.
+
+    Raises:
+        RunError: The path exists already.
+        ForeignModelError: A weight is missing or has the wrong size, or the tag is unknown.
+    """
+    if os.path.lexists(path):
+        raise RunError(f"{path}: exists already. Give the path of a new folder.")
+    tokenizers = model.source_tokenizer, model.target_tokenizer
+    if tag is not None and tag not in model.source_tokenizer.tags:
+        known = ", ".join(model.source_tokenizer.tags) or "none"
+        raise ForeignModelError(f"{origin}: has no tag {tag}. The tags of its vocabulary: {known}.")
+    config = with_tokenizers(model.config, *tokenizers)
+    built = build_model(config)
+    model.fill(built)
+    data = DataConfig(
+        corpus="none",
+        max_length=model.max_length,
+        batch_tokens=max(4096, model.max_length),
+        source_tag=tag,
+        allow_unknown=model.allow_unknown,
+    )
+    tokenizer = TokenizerConfig(joint=config.tie_embeddings)
+    metadata = {**config.to_dict(), **tokenizer_metadata(*tokenizers), IMPORTED: f"from {origin}"}
+    with atomic_folder(pathlib.Path(path)) as folder:
+        run = RunDirectory(folder)
+        Checkpoints(run.checkpoints_path).write(built, 0, {}, run_metadata=metadata)
+        run.begin(RunConfig(data, tokenizer, config), *tokenizers)
+    return built

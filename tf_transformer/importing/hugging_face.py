@@ -1,0 +1,206 @@
+"""Marian models as Hugging Face publishes them, such as OPUS-MT's."""
+
+import json
+import pathlib
+from typing import Any
+
+import numpy as np
+from pydantic import ValidationError
+
+from tf_transformer.importing.foreign_model import (
+    NEVER,
+    ForeignModel,
+    put,
+    put_stack,
+    table_tokenizer,
+)
+from tf_transformer.importing.tensors import (
+    ForeignModelError,
+    Tensors,
+    read_safetensors,
+    read_torch,
+)
+from tf_transformer.models.configs import TransformerConfig
+from tf_transformer.models.transformer import Transformer
+from tf_transformer.tokenizers import VocabularyTokenizer
+
+_READERS = {"model.safetensors": read_safetensors, "pytorch_model.bin": read_torch}
+_SETTINGS = {  # ours: theirs
+    "d_model": "d_model",
+    "num_layers": "encoder_layers",
+    "decoder_layers": "decoder_layers",
+    "num_heads": "encoder_attention_heads",
+    "d_ff": "encoder_ffn_dim",
+    "activation": "activation_function",
+    "scale_embeddings": "scale_embedding",
+    "dropout_rate": "dropout",
+    "attention_dropout_rate": "attention_dropout",
+}
+# What other values of these settings would compute, our model does not.
+_FIXED = {
+    "model_type": "marian",
+    "normalize_before": False,
+    "normalize_embedding": False,
+    "static_position_embeddings": True,
+}
+_ENCODER = {  # ours: theirs
+    "self_attention.query_key_value_projection": [f"self_attn.{x}_proj" for x in "qkv"],
+    "self_attention.output_projection": ["self_attn.out_proj"],
+    "self_residual.norm": ["self_attn_layer_norm"],
+    "feed_forward.expand": ["fc1"],
+    "feed_forward.contract": ["fc2"],
+    "feed_forward_residual.norm": ["final_layer_norm"],
+}
+_DECODER = {
+    **_ENCODER,
+    "cross_attention.query_projection": ["encoder_attn.q_proj"],
+    "cross_attention.key_value_projection": [f"encoder_attn.{x}_proj" for x in "kv"],
+    "cross_attention.output_projection": ["encoder_attn.out_proj"],
+    "cross_residual.norm": ["encoder_attn_layer_norm"],
+}
+_SHARED = "model.shared.weight"
+_EMBEDDINGS = {side: f"model.{side}.embed_tokens.weight" for side in ("encoder", "decoder")}
+_OUTPUT = "lm_head.weight"
+# A file may store tied matrices several times, and sinusoids.
+_KNOWN = {
+    _SHARED,
+    *_EMBEDDINGS.values(),
+    _OUTPUT,
+    *(f"model.{side}.embed_positions.weight" for side in _EMBEDDINGS),
+}
+
+
+def read_hugging_face(folder: pathlib.Path) -> ForeignModel:
+    """Read `config.json`, the weights, `source.spm`, `target.spm` and `vocab.json`."""
+    path, of_search = folder / "config.json", folder / "generation_config.json"
+    theirs = _read_json(path)
+    if of_search.is_file():  # newer releases write the ids of the search there
+        theirs = {**_read_json(of_search), **theirs}
+    config = _config(path, theirs)
+    name = next((name for name in _READERS if (folder / name).is_file()), None)
+    if name is None:
+        raise ForeignModelError(
+            f"{folder}: has no {' or '.join(_READERS)}. Download one of them into the folder."
+        )
+    tokenizers = _tokenizers(folder, theirs)
+    tensors = _READERS[name](folder / name)
+
+    def fill(model: Transformer) -> None:
+        _fill(model, tensors, _never_produced(path, theirs))
+
+    max_length = _setting(path, theirs, "max_position_embeddings")
+    return ForeignModel(config, *tokenizers, fill, allow_unknown=True, max_length=max_length)
+
+
+def _read_json(path: pathlib.Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        return dict(found)
+    except FileNotFoundError:
+        raise ForeignModelError(f"{path}: is missing. Download it into the folder.") from None
+    except (ValueError, TypeError):
+        raise ForeignModelError(f"{path}: is no JSON object. Download it again.") from None
+
+
+def _setting(path: pathlib.Path, theirs: dict[str, Any], name: str) -> Any:
+    if name not in theirs:
+        raise ForeignModelError(f"{path}: lacks the setting {name!r}. Download it again.")
+    return theirs[name]
+
+
+def _config(path: pathlib.Path, theirs: dict[str, Any]) -> TransformerConfig:
+    same = {
+        "decoder_attention_heads": theirs.get("encoder_attention_heads"),
+        "decoder_ffn_dim": theirs.get("encoder_ffn_dim"),
+    }
+    for name, value in {**_FIXED, **same}.items():
+        if theirs.get(name, value) != value:
+            raise ForeignModelError(
+                f"{path}: {name} is {theirs[name]!r}; only {value!r} can be imported."
+            )
+    ties = theirs.get("tie_word_embeddings", True)
+    shares = theirs.get("share_encoder_decoder_embeddings", True)
+    settings = {ours: _setting(path, theirs, name) for ours, name in _SETTINGS.items()}
+    try:
+        return TransformerConfig(
+            **settings,
+            norm_first=False,
+            positions="sinusoidal_halves",
+            layer_norm_epsilon=1e-5,
+            tie_embeddings=ties and shares,
+            tie_output=ties and not shares,
+            output_bias=ties,
+        )
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = _SETTINGS.get(str(first["loc"][-1]) if first["loc"] else "", "a setting")
+        raise ForeignModelError(f"{path}: {name}: {first['msg']}.") from None
+
+
+def _tokenizers(folder: pathlib.Path, theirs: dict[str, Any]) -> list[VocabularyTokenizer]:
+    shares = theirs.get("share_encoder_decoder_embeddings", True)
+    target = "vocab.json" if shares else "target_vocab.json"
+    tables = {"source": "vocab.json", "target": target}
+    tokenizers = []
+    for side, name in tables.items():
+        size = theirs.get("vocab_size" if side == "source" or shares else "decoder_vocab_size")
+        splitter, path = folder / f"{side}.spm", folder / name
+        subwords = _subwords(path, _read_json(path), size)
+        ids = {name: theirs.get(f"{name}_token_id") for name in ("pad", "eos", "decoder_start")}
+        if not all(isinstance(i, int) and 0 <= i < len(subwords) for i in ids.values()):
+            raise ForeignModelError(
+                f"{path}: has {len(subwords):,} subwords, which does not fit the special ids of "
+                f"config.json, {ids}."
+            )
+        pad, eos, bos = (subwords[index] for index in ids.values())
+        special = {"pad": pad, "eos": eos, "bos": bos, "unk": "<unk>"}
+        tokenizers.append(table_tokenizer(splitter, path, subwords, **special))
+    return tokenizers
+
+
+def _subwords(path: pathlib.Path, table: dict[str, int], size: int | None) -> list[str]:
+    """Return the subwords in the order of their ids, and as many as the model has."""
+    subwords = {index: subword for subword, index in table.items()}
+    if sorted(subwords) != list(range(len(table))):
+        raise ForeignModelError(f"{path}: does not give each subword an id of its own from 0 on.")
+    if size is not None and len(subwords) != size:
+        raise ForeignModelError(
+            f"{path}: has {len(subwords):,} subwords, but the model has {size:,}. Files of "
+            f"different models are mixed."
+        )
+    return [subwords[index] for index in range(len(table))]
+
+
+def _never_produced(path: pathlib.Path, theirs: dict[str, Any]) -> list[int]:
+    words = theirs.get("bad_words_ids") or [[theirs["pad_token_id"]]]
+    if any(len(word) != 1 for word in words):
+        raise ForeignModelError(f"{path}: bad_words_ids has a word of several tokens.")
+    return [theirs["pad_token_id"], *(word[0] for word in words)]
+
+
+def _fill(model: Transformer, tensors: Tensors, never: list[int]) -> None:
+    for side, stack, parts in (
+        ("encoder", model.encoder, _ENCODER),
+        ("decoder", model.decoder, _DECODER),
+    ):
+
+        def weights_of(index: int, name: str, side: str = side) -> tuple[np.ndarray, np.ndarray]:
+            name = f"model.{side}.layers.{index}.{name}"
+            # A linear layer of PyTorch has a kernel (outputs, inputs); .T leaves a norm's scale.
+            return tensors.take(f"{name}.weight").T, tensors.take(f"{name}.bias")
+
+        put_stack(stack, parts, weights_of)
+    config = model.config
+    for side, layer, is_tied in (
+        ("encoder", model.source_embedding, config.tie_embeddings),
+        ("decoder", model.target_embedding, config.tie_embeddings or config.tie_output),
+    ):
+        names = [_SHARED, _EMBEDDINGS[side], *([_OUTPUT] if is_tied else [])]
+        put(layer.embedding.weights, [tensors.take(*names)], names[1])
+    bias = tensors.take("final_logits_bias").reshape(-1)
+    bias[never] = NEVER
+    projection = model.output_projection
+    put([projection.bias], [bias], "final_logits_bias")
+    if projection.embedding is None:
+        put([projection.kernel], [tensors.take(_OUTPUT).T], _OUTPUT)
+    tensors.require_all_used(_KNOWN)

@@ -1,0 +1,196 @@
+"""Files of named arrays: safetensors, PyTorch's and NumPy's, read without running their code."""
+
+import io
+import json
+import pathlib
+import pickle
+import struct
+import zipfile
+from collections.abc import Mapping
+from typing import Any, BinaryIO
+
+import numpy as np
+import tensorflow as tf
+
+from tf_transformer.errors import InputError
+
+_DTYPES = {
+    "F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": tf.bfloat16.as_numpy_dtype,
+    "I64": np.int64, "I32": np.int32, "I16": np.int16, "I8": np.int8, "U8": np.uint8,
+    "BOOL": np.bool_,
+}  # fmt: skip
+_STORAGES = {
+    "DoubleStorage": "F64", "FloatStorage": "F32", "HalfStorage": "F16", "BFloat16Storage": "BF16",
+    "LongStorage": "I64", "IntStorage": "I32", "ShortStorage": "I16", "CharStorage": "I8",
+    "ByteStorage": "U8", "BoolStorage": "BOOL",
+}  # fmt: skip
+_LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
+
+
+class ForeignModelError(InputError):
+    """A model of another engine that cannot be imported."""
+
+
+class Tensors:
+    """The named arrays of a file, each of which is read as float32.
+
+    Attributes:
+        path: The file, for messages.
+    """
+
+    def __init__(self, arrays: Mapping[str, np.ndarray], path: pathlib.Path) -> None:
+        self.path = path
+        self._arrays = arrays
+        self._unused = set(arrays)
+
+    def __contains__(self, name: str) -> bool:
+        """Return whether the file has an array of this name."""
+        return name in self._arrays
+
+    def take(self, *names: str) -> np.ndarray:
+        """Return the array of the first of these names that the file has, and mark it as used."""
+        found = next((name for name in names if name in self._arrays), None)
+        if found is None:
+            raise ForeignModelError(
+                f"{self.path}: has no weights named {names[0]}. It is another architecture, or "
+                f"incomplete."
+            )
+        self._unused.discard(found)
+        return np.array(self._arrays[found], np.float32)
+
+    def text(self, name: str) -> str:
+        """Return an array of characters as text, without the NUL bytes at its end."""
+        return self._arrays[name].tobytes().rstrip(b"\0").decode()
+
+    def require_all_used(self, known: set[str]) -> None:
+        """Raise a `ForeignModelError` if an array was not taken, and is not `known`."""
+        if unknown := sorted(self._unused - known):
+            raise ForeignModelError(
+                f"{self.path}: has weights that this architecture lacks, such as {unknown[0]}. "
+                f"It is another architecture."
+            )
+
+
+def read_safetensors(path: pathlib.Path) -> Tensors:
+    """Read a `.safetensors` file: the length of a JSON header, the header, and the bytes."""
+    content = path.read_bytes()
+    try:
+        (size,) = struct.unpack_from("<Q", content)
+        header = json.loads(content[8 : 8 + size])
+        header.pop("__metadata__", None)
+        data = memoryview(content)[8 + size :]
+        arrays = {
+            name: _array(data[slice(*entry["data_offsets"])], entry["dtype"], entry["shape"])
+            for name, entry in header.items()
+        }
+    except (struct.error, ValueError, KeyError, TypeError, AttributeError):
+        raise _damaged(path, "safetensors file") from None
+    return Tensors(arrays, path)
+
+
+def read_npz(path: pathlib.Path) -> Tensors:
+    """Read a NumPy archive, which may not hold Python objects."""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, AttributeError):
+        raise _damaged(path, "NumPy archive") from None
+    return Tensors(arrays, path)
+
+
+def read_torch(path: pathlib.Path) -> Tensors:
+    """Read a file of `torch.save`: a zip archive, or the pickles of releases before 1.6.
+
+    Only the functions that build tensors are allowed in the pickle; none of them is run.
+    """
+    try:
+        with path.open("rb") as file:
+            tensors = _read_archive(file) if zipfile.is_zipfile(file) else _read_legacy(file)
+        arrays = {name: tensor.array() for name, tensor in tensors.items()}
+    except ForeignModelError as error:
+        raise ForeignModelError(f"{path}: {error}") from None
+    except Exception:  # a damaged pickle raises errors of any class
+        raise _damaged(path, "file of PyTorch") from None
+    return Tensors(arrays, path)
+
+
+def _damaged(path, kind):
+    return ForeignModelError(f"{path}: no {kind}, or a damaged one. Download it again.")
+
+
+def _array(data, dtype, shape):
+    return np.frombuffer(data, _DTYPES[dtype]).reshape(shape)
+
+
+class _Storage:
+    """The numbers that tensors share; `data` may be set later."""
+
+    def __init__(self, kind: str, data: Any = None) -> None:
+        self.dtype, self.data = _STORAGES[kind], data
+
+
+class _Tensor:
+    """A view of a storage."""
+
+    def __init__(self, storage, offset, shape, strides, *_):
+        self.view = storage, offset, shape, strides
+
+    def array(self):
+        storage, offset, shape, strides = self.view
+        flat = np.frombuffer(storage.data, _DTYPES[storage.dtype])[offset:]
+        # Strides could point outside of the storage, and so outside of its memory.
+        if sum((size - 1) * step for size, step in zip(shape, strides, strict=True)) >= flat.size:
+            raise ValueError("a tensor reaches beyond its storage")
+        strides = [step * flat.itemsize for step in strides]
+        return np.lib.stride_tricks.as_strided(flat, shape, strides, writeable=False)
+
+
+class _Unpickler(pickle.Unpickler):
+    """Reads a dict of tensors, and refuses to import anything else."""
+
+    def __init__(self, file, load_storage):
+        super().__init__(file, encoding="utf-8")
+        self.persistent_load = load_storage
+
+    def find_class(self, module, name):
+        known = {
+            ("collections", "OrderedDict"): dict,
+            ("torch._utils", "_rebuild_tensor_v2"): _Tensor,
+            ("torch._utils", "_rebuild_parameter"): lambda tensor, *_: tensor,
+            **{("torch", kind): kind for kind in _STORAGES},
+        }
+        if (module, name) not in known:
+            raise ForeignModelError(
+                f"its pickle asks for {module}.{name}, which no weights need. Do not trust it."
+            )
+        return known[module, name]
+
+
+def _read_archive(file: BinaryIO) -> dict[str, _Tensor]:
+    with zipfile.ZipFile(file) as archive:
+        (pickled,) = (name for name in archive.namelist() if name.endswith("/data.pkl"))
+        folder = pickled.removesuffix("data.pkl")
+
+        def load(reference):
+            _, kind, key, *_ = reference
+            return _Storage(kind, archive.read(f"{folder}data/{key}"))
+
+        return _Unpickler(io.BytesIO(archive.read(pickled)), load).load()
+
+
+def _read_legacy(file: BinaryIO) -> dict[str, _Tensor]:
+    storages: dict[str, _Storage] = {}
+    file.seek(0)
+
+    def load(reference):
+        _, kind, key, *_ = reference
+        return storages.setdefault(key, _Storage(kind))
+
+    magic, _, _, tensors, keys = (_Unpickler(file, load).load() for _ in range(5))
+    if magic != _LEGACY_MAGIC:
+        raise ValueError("not a file of torch.save")
+    for key in keys:
+        (length,) = struct.unpack("<q", file.read(8))
+        storage = storages[key]
+        storage.data = file.read(length * np.dtype(_DTYPES[storage.dtype]).itemsize)
+    return tensors

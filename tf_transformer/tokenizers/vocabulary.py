@@ -1,0 +1,134 @@
+"""Tokenizers whose ids come from a table of subwords, as Marian's vocabularies do."""
+
+import functools
+import os
+import pathlib
+import re
+from collections.abc import Sequence
+
+import sentencepiece
+import tensorflow as tf
+from google.protobuf.message import DecodeError
+from sentencepiece import sentencepiece_model_pb2
+
+from tf_transformer.tokenizers.sentencepiece import (
+    SentencePieceTokenizer,
+    TokenizerError,
+    graph_tokenizer,
+    require_list,
+)
+
+_TAG = r">>.*?<<"
+TABLE = ".table"  # the suffix of its file
+
+
+class VocabularyTokenizer(SentencePieceTokenizer):
+    """A tokenizer in which one SentencePiece model splits, and a table of subwords gives ids.
+
+    A subword that is not in the table is unknown. A tag such as `>>deu<<` at the beginning of a
+    text is one token if the table has it; such a tag tells a model the language to translate to.
+    The table is a SentencePiece model too, of which only the ids and the decoder are used.
+
+    Args:
+        model: The table, as `vocabulary_model` makes it.
+        splitter: The SentencePiece model that splits texts.
+
+    Attributes:
+        tags: The tags of the table.
+    """
+
+    def __init__(self, model: bytes, splitter: bytes) -> None:
+        super().__init__(model)
+        self.table, self.splitter = model, splitter
+        self.model = model + splitter  # which together identify the tokenizer
+        self._splitter = sentencepiece.SentencePieceProcessor()
+        self._splitter.LoadFromSerializedProto(splitter)
+        subwords = self.subwords(range(self.vocab_size))
+        self._ids = {subword: index for index, subword in enumerate(subwords)}
+        self.tags = [subword for subword in subwords if re.fullmatch(_TAG, subword)]
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "VocabularyTokenizer":
+        """Read the two files that `save` wrote."""
+        path = pathlib.Path(path)
+        return cls(path.with_suffix(TABLE).read_bytes(), path.read_bytes())
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the splitter as a `.model` file, and the table as a `.table` file beside it."""
+        pathlib.Path(path).write_bytes(self.splitter)
+        pathlib.Path(path).with_suffix(TABLE).write_bytes(self.table)
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the token ids of texts, without begin and end ids."""
+        require_list(texts)
+        return [self._encode(text) for text in texts]
+
+    def _encode(self, text: str) -> list[int]:
+        found = re.match(f"(?s){_TAG}", text)
+        tag = [found[0]] if found and found[0] in self._ids else []
+        subwords = self._splitter.encode(text[len("".join(tag)) :], out_type=str)
+        return [self._ids.get(subword, self.unk_id) for subword in tag + subwords]
+
+    def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        """Convert texts, string `(B,)`, to int32 ids `(B, None)` without begin and end."""
+        if not self.tags:
+            return self._ids_of(self.graph_resource.splitter.tokenize(texts))
+        begins = tf.strings.regex_full_match(texts, f"(?s){_TAG}.*")
+        tags = tf.where(begins, tf.strings.regex_replace(texts, f"(?s)^({_TAG}).*$", r"\1"), "")
+        tag_ids = self._ids_of(tags)
+        is_tag = begins & (tag_ids != self.unk_id)
+        start = tf.where(is_tag, tf.strings.length(tags), 0)
+        rest = tf.strings.substr(texts, start, tf.strings.length(texts) - start)
+        tag_ids = tf.ragged.boolean_mask(tag_ids[:, None], is_tag[:, None])
+        return tf.concat([tag_ids, self._ids_of(self.graph_resource.splitter.tokenize(rest))], 1)
+
+    def _ids_of(self, subwords):
+        return self.graph_resource.table.string_to_id(subwords)
+
+    def detokenize(self, ids: tf.RaggedTensor) -> tf.Tensor:
+        """Convert int32 ids `(B, None)` without special ids to texts, string `(B,)`."""
+        return self.graph_resource.table.detokenize(ids)
+
+    def id_to_string(self, ids: tf.RaggedTensor) -> tf.RaggedTensor:
+        """Convert int32 ids `(B, None)` to subwords, string `(B, None)`."""
+        return self.graph_resource.table.id_to_string(ids)
+
+    @functools.cached_property
+    def graph_resource(self) -> tf.Module:
+        """TensorFlow Text's tokenizers of both models, which a module must track."""
+        module = tf.Module(name="vocabulary")
+        module.table = graph_tokenizer(self.table)
+        module.splitter = graph_tokenizer(self.splitter, tf.string)
+        return module
+
+
+def vocabulary_model(
+    subwords: Sequence[str], splitter: bytes, *, pad: str, unk: str, bos: str, eos: str
+) -> bytes:
+    """Return the table of a `VocabularyTokenizer` as a serialised SentencePiece model.
+
+    Args:
+        subwords: The subwords, in the order of their ids.
+        splitter: The SentencePiece model that splits texts, or one like it that joins subwords.
+        pad, unk, bos, eos: The special subwords. They, and tags, become no text.
+    """
+    proto = sentencepiece_model_pb2.ModelProto()
+    try:
+        proto.ParseFromString(splitter)
+    except DecodeError:
+        raise TokenizerError("no SentencePiece model, or a damaged one") from None
+    spec, kinds = proto.trainer_spec, sentencepiece_model_pb2.ModelProto.SentencePiece
+    of_bytes = {piece.piece for piece in proto.pieces if piece.type == kinds.BYTE}
+    spec.byte_fallback = bool(of_bytes) and of_bytes <= set(subwords)  # all of them or none
+    del proto.pieces[:]
+    for subword in subwords:
+        kind = kinds.BYTE if spec.byte_fallback and subword in of_bytes else kinds.NORMAL
+        if subword in (pad, bos, eos) or re.fullmatch(_TAG, subword):
+            kind = kinds.CONTROL
+        if subword == unk:
+            kind = kinds.UNKNOWN
+        proto.pieces.add(piece=subword, score=0.0, type=kind)
+    spec.vocab_size = len(proto.pieces)
+    spec.pad_piece, spec.unk_piece, spec.bos_piece, spec.eos_piece = pad, unk, bos, eos
+    spec.unk_surface = ""
+    return proto.SerializeToString(deterministic=True)
