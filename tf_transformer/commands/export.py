@@ -104,6 +104,7 @@ def _export_saved_model(
     from tf_transformer.export.manifest import version_folder
     from tf_transformer.export.saved_model import export_saved_model
     from tf_transformer.inference.alignment import choose_alignment
+    from tf_transformer.inference.frozen import freeze
     from tf_transformer.inference.translator import Translator
     from tf_transformer.inference.versions import SAVED_MODEL
     from tf_transformer.runs.recipe import metric_of
@@ -120,6 +121,7 @@ def _export_saved_model(
     except InputError as error:
         problem = error
     model, *tokenizers, _ = trained
+    model = freeze(model, config.data.max_length)
     alignment = choose_alignment(model, *tokenizers, validation, config.data.max_length)
     if alignment is not None:
         manifest["alignment"] = alignment._asdict()
