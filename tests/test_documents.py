@@ -117,7 +117,8 @@ def test_options_in_the_text_exist():
     texts += [text_of(ROOT / "docs" / "training.md")]
     # The last column is what is here; the others are of other libraries.
     texts += [row[-1] for row in rows_of(text_of(ROOT / "docs" / "coming_from.md"))]
-    of_others = {"--index-url", "--engines", "--peak-tflops", "--quiet"}
+    peers = {"--marian-python", "--opennmt-python"}
+    of_others = {"--index-url", "--engines", "--peak-tflops", "--quiet", *peers}
     found = {
         option
         for text in texts
