@@ -21,32 +21,30 @@ from tf_transformer.layers.kv_cache import Cache, DecodingStep, empty_cache
 from tf_transformer.layers.masks import attention_bias, causal_mask, padding_mask
 from tf_transformer.models.transformer import Transformer
 
-# A product and its bias; a scale and a shift.
-Pair = tuple[Any, Any]
+# A product and its bias, a scale and a shift, or nothing.
+Pair = tuple[Any, Any] | tuple[()]
 
 
 class _Attention(NamedTuple):
-    query: (
-        Pair | tuple[()]
-    )  # the product of queries; empty if `keys` computes queries, keys and values
-    keys: Pair  # the product of keys and values
+    query: Pair  # the product of queries; empty in self-attention
+    keys: Pair  # the product of keys and values; in self-attention of queries, keys and values
     output: Pair
-    norm: Pair | tuple[()]  # of the sum after it; empty if pre-norm
+    norm: Pair  # of the sum after it; empty if pre-norm
 
 
 class _FeedForward(NamedTuple):
     expand: Pair
     contract: Pair
-    norm: Pair | tuple[()]
+    norm: Pair
 
 
 class FrozenTransformer(tf.Module):
     """A `TranslationModel` with the folded weights of a `Transformer`, see `freeze`."""
 
-    def __init__(self, config: Any, activation: Any, epsilon: float, arrays: Any) -> None:
+    def __init__(self, config: Any, dtype: str, arrays: Any) -> None:
         super().__init__(name="transformer")
-        self.config = config
-        self._activation, self._epsilon = activation, epsilon
+        self.config, self._dtype = config, dtype
+        self._activation = keras.activations.get(config.activation)
         self._weights = tf.nest.map_structure(lambda a: tf.Variable(a, trainable=False), arrays)
 
     @property
@@ -66,7 +64,7 @@ class FrozenTransformer(tf.Module):
         context, bias = self._encode(weights, source_ids)
         length, all_scores = tf.shape(target_ids)[1], []
         causal = attention_bias(causal_mask(length)[:, None], "float32")
-        x = self._embed(weights["target"], target_ids)
+        x = self._embed(weights["embeddings"][-1], target_ids)
         for (own, cross, feed_forward), known in zip(
             weights["decoder"], self._cross_keys(weights, context, source_ids), strict=True
         ):
@@ -89,9 +87,7 @@ class FrozenTransformer(tf.Module):
         weights = self._read()
         context, bias = self._encode(weights, source_ids)
         layers, size = [self.config] * len(weights["decoder"]), tf.shape(source_ids)[0]
-        dtype = weights["output"].dtype.name
-        cache = empty_cache(layers, size, dtype, num_steps, beam_size)
-        cache["constants"]["weights"] = weights
+        cache = empty_cache(layers, size, self._dtype, num_steps, beam_size)
         cache["source"]["bias"] = bias
         cache["source"]["layers"] = self._cross_keys(weights, context, source_ids)
         return cache
@@ -103,7 +99,7 @@ class FrozenTransformer(tf.Module):
         weights, source, history = self._read(), cache["source"], {}
         step = DecodingStep.at(index, cache, "float32")
         length = None if step.beams is None else tf.shape(step.beams)[0]
-        x = self._embed(weights["target"], token_ids, index)
+        x = self._embed(weights["embeddings"][-1], token_ids, index)
         for number, (own, cross, feed_forward) in enumerate(weights["decoder"]):
             names = f"keys_{number}", f"values_{number}"
             queries, *new = self._heads(self._product(own.keys, self._pre(x)), 3, length)
@@ -120,7 +116,10 @@ class FrozenTransformer(tf.Module):
         return logits, {**cache, "history": history, "target": target}
 
     def _read(self) -> Any:
-        """Return the weights as tensors, so that a loop does not read them again."""
+        """Return the weights as tensors.
+
+        A loop reads them in each step, which costs less than to pass them from step to step.
+        """
         return tf.nest.map_structure(tf.convert_to_tensor, self._weights)
 
     def _embed(self, tables, token_ids, index=None):
@@ -135,7 +134,7 @@ class FrozenTransformer(tf.Module):
         """Return the context's rows `(B * S, D)`, and the bias that masks padding, of rank 4."""
         length = tf.shape(source_ids)[1]
         bias = attention_bias(padding_mask(source_ids, self.config.pad_id)[:, None], "float32")
-        x = self._embed(weights["source"], source_ids)
+        x = self._embed(weights["embeddings"][0], source_ids)
         for attention, feed_forward in weights["encoder"]:
             projected = self._product(attention.keys, self._pre(x))
             x, _ = self._attend(x, attention, *self._heads(projected, 3, length), bias, length)
@@ -185,12 +184,12 @@ class FrozenTransformer(tf.Module):
             return x
         x -= tf.reduce_mean(x, axis=-1, keepdims=True)
         variance = tf.reduce_mean(tf.square(x), axis=-1, keepdims=True)
-        return x * tf.math.rsqrt(variance + self._epsilon) * norm[0] + norm[1]
+        scale, shift = norm
+        return x * tf.math.rsqrt(variance + self.config.layer_norm_epsilon) * scale + shift
 
     def _logits(self, kernel, x):
         # A bias added to the logits would take a pass over them, so it is the weights of a 1.
-        rows = tf.pad(tf.cast(self._pre(x), kernel.dtype), [[0, 0], [0, 1]], constant_values=1)
-        return tf.cast(_matmul(rows, kernel), tf.float32)
+        return _matmul(tf.pad(self._pre(x), [[0, 0], [0, 1]], constant_values=1), kernel)
 
     def _product(self, pair, rows):
         kernel, bias = pair
@@ -216,7 +215,8 @@ def freeze(model: Any, max_length: int, dtype: str | None = None) -> Any:
     Args:
         model: A `TranslationModel`; later changes of its weights are not seen.
         max_length: The longest sequence of source or target tokens, without the begin token.
-        dtype: The dtype of the products and of their weights; None means that of the model.
+        dtype: The dtype of all products but that of the logits, and of their weights; None means
+            that of the model.
     """
     if type(model) is not Transformer or any(
         getattr(layer, "quantization_mode", None) for layer in model._flatten_layers()
@@ -254,12 +254,14 @@ def freeze(model: Any, max_length: int, dtype: str | None = None) -> Any:
         positions = np.pad(positions, [(0, size - known), (0, 0)])
         return fold.write(tokens)[0], _float32(fold.write(positions)[0] + fold.floor)
 
+    sides = [model.source_embedding, model.target_embedding]
+    if config.tie_embeddings and config.position_limit is None:
+        del sides[1]  # they are equal
     kernel, bias = model.output_projection.kernel_and_bias()
     bias = np.zeros(config.target_vocab_size) if bias is None else _array(bias)
     encoder, decoder = model.encoder, model.decoder
     arrays = {
-        "source": tables(model.source_embedding),
-        "target": tables(model.target_embedding),
+        "embeddings": [tables(side) for side in sides],
         "encoder": [
             (attention(layer.self_attention, layer.self_residual), feed_forward(layer))
             for layer in encoder.layers
@@ -272,14 +274,14 @@ def freeze(model: Any, max_length: int, dtype: str | None = None) -> Any:
             )
             for layer in decoder.layers
         ],
-        "output": np.vstack(fold.read(decoder.norm, _array(kernel), bias)),
+        # Logits are always float32: in bfloat16 many would be equal.
+        "output": _float32(np.vstack(fold.read(decoder.norm, _array(kernel), bias))),
     }
     dtype = dtype or model.compute_dtype
     arrays = tf.nest.map_structure(
         lambda a: a if tf.is_tensor(a) else tf.cast(_float32(a), dtype), arrays
     )
-    activation = keras.activations.get(config.activation)
-    return FrozenTransformer(config, activation, fold.epsilon, arrays)
+    return FrozenTransformer(config, dtype, arrays)
 
 
 class _Fold:
@@ -288,7 +290,6 @@ class _Fold:
     def __init__(self, config):
         self._norm_first, self._width = config.norm_first, config.d_model
         self._num_heads = config.num_heads
-        self.epsilon = config.layer_norm_epsilon
         ones = np.ones(config.d_model) / math.sqrt(config.d_model)
         first = np.eye(config.d_model)[0]
         self._basis, self.floor = np.eye(config.d_model), 0.0
@@ -297,7 +298,7 @@ class _Fold:
             mirror = (ones - first) / np.linalg.norm(ones - first)
             self._basis -= 2 * np.outer(mirror, mirror)
             self._basis[:, 0] = 0
-            self.floor = math.sqrt(config.d_model * self.epsilon) * first
+            self.floor = math.sqrt(config.d_model * config.layer_norm_epsilon) * first
 
     def write(self, kernel, bias=0.0):
         """Return the product and the bias of what is added to the residual stream."""
