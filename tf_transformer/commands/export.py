@@ -60,10 +60,13 @@ def run(options: Options) -> int:
     precision = options.precision or "float32"
     run_directory = RunDirectory.open(options.run_dir)
     with quiet():
+        from tf_transformer.models.architectures import architecture_name
         from tf_transformer.runs.restore import require_translator, restore_model
     config = run_directory.config()
     require_translator(config.model)
-    trained = restore_model(run_directory, precision)
+    # `freeze` rounds the weights, after it has folded them.
+    is_frozen = options.format == "saved_model" and architecture_name(config.model) == "transformer"
+    trained = restore_model(run_directory, "float32" if is_frozen else precision)
     checkpoint, metadata = trained.checkpoint, trained.checkpoint.run_metadata
     if run_directory.is_in_training():
         warn(
@@ -121,7 +124,7 @@ def _export_saved_model(
     except InputError as error:
         problem = error
     model, *tokenizers, _ = trained
-    model = freeze(model, config.data.max_length)
+    model = freeze(model, config.data.max_length, options.precision or "float32")
     alignment = choose_alignment(model, *tokenizers, validation, config.data.max_length)
     if alignment is not None:
         manifest["alignment"] = alignment._asdict()
