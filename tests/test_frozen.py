@@ -114,3 +114,14 @@ def test_later_training_does_not_change_what_was_frozen(models):
     after = frozen({"source_ids": source_ids, "target_ids": source_ids}).numpy()
     weight.assign(old)
     np.testing.assert_array_equal(after, before)
+
+
+def test_a_batch_may_be_empty(models):
+    _, frozen = models
+    ids = tf.zeros([0, 0], tf.int32)
+    assert frozen({"source_ids": ids, "target_ids": ids}).shape[0] == 0
+    limits = tf.zeros([0], tf.int32)
+    special = {"pad_id": 0, "bos_id": 2, "eos_id": 1}
+    for search, options in ((greedy_search, {}), (beam_search, {"beam_size": 3})):
+        cache = frozen.start_decoding(ids, **options)
+        assert search(frozen.decode_step, cache, limits, **special, **options).ids.shape[0] == 0

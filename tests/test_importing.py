@@ -22,7 +22,13 @@ from phrase_models import our_greedy
 import tf_transformer as tt
 from tf_transformer.importing.hugging_face import read_hugging_face
 from tf_transformer.importing.marian import read_marian, read_yaml
-from tf_transformer.importing.tensors import ForeignModelError, read_npz, read_torch
+from tf_transformer.importing.tensors import (
+    ForeignModelError,
+    _Storage,
+    _Tensor,
+    read_npz,
+    read_torch,
+)
 from tf_transformer.runs.restore import restore_model, search_of
 from tf_transformer.runs.run_directory import RunDirectory
 
@@ -216,19 +222,33 @@ def other_subwords(folder):
     (folder / "vocab.json").write_text(json.dumps(table))
 
 
-def prenorm(folder):
-    text = np.load(folder / "model.npz")["special:model.yml"].tobytes()
-    text = text.replace(b'transformer-preprocess: ""', b"transformer-preprocess: n ")
-    rewritten(folder, **{"special:model.yml": np.frombuffer(text, "int8")})
+def setting(before, after):
+    """Changes the settings that Marian stores among the weights."""
+
+    def change(folder):
+        text = np.load(folder / "model.npz")["special:model.yml"].tobytes()
+        assert before in text
+        text = text.replace(before, after)
+        rewritten(folder, **{"special:model.yml": np.frombuffer(text, "int8")})
+
+    return change
 
 
 BAD = {
     "marian/joint": {
-        "no npz": (lambda f: (f / "model.npz").unlink(), "config.json.*npz"),
+        "no npz": (lambda f: (f / "model.npz").unlink(), "npz(: is missing| file)"),
         "no vocabulary": (lambda f: (f / "joint.spm").unlink(), "joint.spm: is missing"),
         "damaged npz": (lambda f: (f / "model.npz").write_bytes(b"PK"), "model.npz: no NumPy"),
         "damaged spm": (lambda f: (f / "joint.spm").write_bytes(b"x"), "joint.spm: no Sentence"),
-        "pre-norm": (prenorm, "transformer-preprocess is 'n'"),
+        "pre-norm": (
+            setting(b'transformer-preprocess: ""', b"transformer-preprocess: n"),
+            "transformer-preprocess is 'n'"),
+        "its own gelu": (
+            setting(b"ffn-activation: swish", b"ffn-activation: gelu"), "ffn-activation is 'gelu'"),
+        "an odd width": (setting(b"dim-emb: 24", b"dim-emb: 23"), "model.npz: "),
+        "no text": (lambda f: (f / "decoder.yml").write_bytes(b"\xff"), "a file is damaged"),
+        "a plain array": (
+            lambda f: np.save((f / "model.npz").open("wb"), np.zeros(3)), "model.npz: no NumPy"),
         "not Marian's": (lambda f: rewritten(f, **{"special:model.yml": None}), "Marian did not"),
         "another size": (
             lambda f: rewritten(f, encoder_l1_ffn_W1=np.zeros((24, 7), "f4")), "ffn_.*24, 7"),
@@ -239,6 +259,7 @@ BAD = {
     "hugging_face/shared": {
         "no weights": (lambda f: (f / "model.safetensors").unlink(), "no model.safetensors or"),
         "no splitter": (lambda f: (f / "source.spm").unlink(), "source.spm: is missing"),
+        "empty splitter": (lambda f: (f / "source.spm").write_bytes(b""), "source.spm: no Sent"),
         "no table": (lambda f: (f / "vocab.json").unlink(), "vocab.json: is missing"),
         "damaged weights": (
             lambda f: (f / "model.safetensors").write_bytes(b"x" * 99), "no safetensors file"),
@@ -311,6 +332,11 @@ def test_a_pickle_cannot_reach_beyond_its_numbers(tmp_path):
             archive.writestr(name, content[:-2] if "/data/" in name else content)
     with pytest.raises(ForeignModelError, match="damaged"):
         read_torch(tmp_path / "short.bin")
+    storage = _Storage("FloatStorage", bytes(4000))
+    for view in ((0, (9, 9), (9, -9)), (-5, (3,), (1,)), (999, (2,), (1,))):
+        with pytest.raises(ValueError, match="beyond its storage"):
+            _Tensor(storage, *view).array()
+    assert _Tensor(storage, 1, (3, 333), (333, 1)).array().shape == (3, 333)
 
 
 def test_yaml_as_marian_writes_it():

@@ -43,7 +43,13 @@ def run(options: Options) -> int:
         from tf_transformer.importing.hugging_face import read_hugging_face
         from tf_transformer.importing.marian import read_marian
     read = read_hugging_face if is_hugging_face else read_marian
-    model = write_run(options.run_dir, read(folder), str(folder), options.tag)
+    try:
+        model = write_run(options.run_dir, read(folder), str(folder), options.tag)
+    except InputError:
+        raise
+    # A damaged YAML or JSON file can have values of any type.
+    except (ValueError, TypeError, LookupError) as error:
+        raise InputError(f"{folder}: a file is damaged ({error}). Download it again.") from error
     sizes = model.config.source_vocab_size, model.config.target_vocab_size
     print(f"{model.count_params():,} parameters, {' and '.join(f'{x:,}' for x in sizes)} subwords.")
     run_directory = RunDirectory.open(options.run_dir)

@@ -61,8 +61,8 @@ class TranslationModel(Protocol):
         """Predict the token after `token_ids`; no sentence may depend on the others in its batch.
 
         Takes the tokens `(N,)` at position `index` of each hypothesis (the begin token at first,
-        padding once a sentence is done) and the cache of the previous step. Returns logits `(N, V)`
-        of a float dtype, and the cache of the next step.
+        any token once a sentence is done) and the cache of the previous step. Returns logits
+        `(N, V)` of a float dtype, and the cache of the next step.
         """
 
 

@@ -70,9 +70,11 @@ def blockwise_argmax(values: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def _blocks(values):
-    """Return values `(N, V)` in blocks of at most 64, or None if V is small or does not divide."""
+    """Return values `(N, V)` in blocks of at most 64, or None if V cannot be divided well."""
     size = values.shape[-1]
+    if size is None or size < 8 * _BLOCK_SIZE:
+        return None
     width = max(w for w in range(1, _BLOCK_SIZE + 1) if size % w == 0)
-    if size < 8 * _BLOCK_SIZE or width < _BLOCK_SIZE // 4:
+    if width < _BLOCK_SIZE // 4:
         return None
     return tf.reshape(values, [-1, size // width, width])

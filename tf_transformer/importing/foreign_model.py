@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import sentencepiece
+from pydantic import ValidationError
 
 from tf_transformer.config import DataConfig, RunConfig, TokenizerConfig
 from tf_transformer.files import atomic_folder
@@ -42,6 +43,26 @@ class ForeignModel(NamedTuple):
     fill: Callable[[Transformer], None]
     allow_unknown: bool
     max_length: int
+
+
+def config_of(
+    path: pathlib.Path, theirs: Mapping[str, Any], names: Mapping[str, str], **settings: Any
+) -> TransformerConfig:
+    """Return the configuration of a post-norm Transformer.
+
+    Args:
+        path: The file of the foreign settings, for messages.
+        theirs: The foreign settings.
+        names: The names of foreign settings, by our names.
+        **settings: Other settings of ours.
+    """
+    try:
+        given = {ours: theirs[name] for ours, name in names.items()}
+        return TransformerConfig(**given, norm_first=False, **settings)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = names.get(str(first["loc"][-1]) if first["loc"] else "", "a setting")
+        raise ForeignModelError(f"{path}: {name}: {first['msg']}.") from None
 
 
 def put(variables: Sequence[Any], arrays: Sequence[np.ndarray], name: str) -> None:

@@ -5,11 +5,11 @@ import pathlib
 from typing import Any
 
 import numpy as np
-from pydantic import ValidationError
 
 from tf_transformer.importing.foreign_model import (
     NEVER,
     ForeignModel,
+    config_of,
     put,
     put_stack,
     table_tokenizer,
@@ -120,21 +120,18 @@ def _config(path: pathlib.Path, theirs: dict[str, Any]) -> TransformerConfig:
             )
     ties = theirs.get("tie_word_embeddings", True)
     shares = theirs.get("share_encoder_decoder_embeddings", True)
-    settings = {ours: _setting(path, theirs, name) for ours, name in _SETTINGS.items()}
-    try:
-        return TransformerConfig(
-            **settings,
-            norm_first=False,
-            positions="sinusoidal_halves",
-            layer_norm_epsilon=1e-5,
-            tie_embeddings=ties and shares,
-            tie_output=ties and not shares,
-            output_bias=ties,
-        )
-    except ValidationError as error:
-        first = error.errors()[0]
-        name = _SETTINGS.get(str(first["loc"][-1]) if first["loc"] else "", "a setting")
-        raise ForeignModelError(f"{path}: {name}: {first['msg']}.") from None
+    for name in _SETTINGS.values():
+        _setting(path, theirs, name)
+    return config_of(
+        path,
+        theirs,
+        _SETTINGS,
+        positions="sinusoidal_halves",
+        layer_norm_epsilon=1e-5,
+        tie_embeddings=ties and shares,
+        tie_output=ties and not shares,
+        output_bias=ties,
+    )
 
 
 def _tokenizers(folder: pathlib.Path, theirs: dict[str, Any]) -> list[VocabularyTokenizer]:

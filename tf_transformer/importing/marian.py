@@ -9,6 +9,7 @@ import numpy as np
 from tf_transformer.importing.foreign_model import (
     NEVER,
     ForeignModel,
+    config_of,
     put,
     put_stack,
     subwords_of,
@@ -36,6 +37,8 @@ _FIXED = {
     "transformer-postprocess-top": ("",),
     "transformer-decoder-autoreg": ("self-attention",),
     "transformer-attention-mask": ("default",),
+    # Marian's own gelu is x * sigmoid(1.702 x).
+    "transformer-ffn-activation": ("relu", "swish"),
     "transformer-ffn-depth": ("2",),
     "transformer-decoder-ffn-depth": ("0", "2"),
     "transformer-tied-layers": ("[]", ""),
@@ -137,7 +140,10 @@ def _read_decoder(folder: pathlib.Path) -> dict[str, str | list[str]]:
 def _only_file(folder, pattern, names, required=True):
     """Return the one file of a pattern, or the first of `names`."""
     if names:
-        return folder / pathlib.PurePath(names[0]).name
+        path = folder / pathlib.PurePath(names[0]).name
+        if not path.is_file():
+            raise ForeignModelError(f"{path}: is missing. Copy it into the folder.")
+        return path
     found = sorted(folder.glob(pattern))
     if required and len(found) != 1:
         raise ForeignModelError(f"{folder}: has {len(found)} files {pattern}; one is needed.")
@@ -154,9 +160,10 @@ def _config(path: pathlib.Path, theirs: dict, tensors: Tensors) -> TransformerCo
     if missing := [name for name in _SETTINGS.values() if name not in theirs]:
         raise ForeignModelError(f"{path}: its {_CONFIG} lacks {missing[0]}.")
     is_tied = f"{_OUTPUT}_W" not in tensors and f"{_OUTPUT}_Wt" not in tensors
-    return TransformerConfig(
-        **{ours: theirs[name] for ours, name in _SETTINGS.items()},
-        norm_first=False,
+    return config_of(
+        path,
+        theirs,
+        _SETTINGS,
         positions="sinusoidal_tensor2tensor",
         tie_embeddings=is_tied and _SHARED in tensors,
         tie_output=is_tied and _SHARED not in tensors,

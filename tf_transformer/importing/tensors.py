@@ -6,6 +6,7 @@ import pathlib
 import pickle
 import struct
 import zipfile
+import zlib
 from collections.abc import Mapping
 from typing import Any, BinaryIO
 
@@ -93,7 +94,7 @@ def read_npz(path: pathlib.Path) -> Tensors:
     try:
         with np.load(path, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, AttributeError):
+    except (OSError, ValueError, EOFError, TypeError, zipfile.BadZipFile, zlib.error):
         raise _damaged(path, "NumPy archive") from None
     return Tensors(arrays, path)
 
@@ -139,7 +140,8 @@ class _Tensor:
         storage, offset, shape, strides = self.view
         flat = np.frombuffer(storage.data, _DTYPES[storage.dtype])[offset:]
         # Strides could point outside of the storage, and so outside of its memory.
-        if sum((size - 1) * step for size, step in zip(shape, strides, strict=True)) >= flat.size:
+        reach = sum((size - 1) * step for size, step in zip(shape, strides, strict=True))
+        if min([offset, *shape, *strides]) < 0 or reach >= flat.size:
             raise ValueError("a tensor reaches beyond its storage")
         strides = [step * flat.itemsize for step in strides]
         return np.lib.stride_tricks.as_strided(flat, shape, strides, writeable=False)

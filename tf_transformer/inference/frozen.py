@@ -62,20 +62,20 @@ class FrozenTransformer(tf.Module):
         weights = self._read()
         source_ids, target_ids = inputs["source_ids"], inputs["target_ids"]
         context, bias = self._encode(weights, source_ids)
-        length, all_scores = tf.shape(target_ids)[1], []
-        causal = attention_bias(causal_mask(length)[:, None], "float32")
+        shape, all_scores = tf.unstack(tf.shape(target_ids)), []
+        causal = attention_bias(causal_mask(shape[1])[:, None], "float32")
         x = self._embed(weights["embeddings"][-1], target_ids)
         for (own, cross, feed_forward), known in zip(
             weights["decoder"], self._cross_keys(weights, context, source_ids), strict=True
         ):
-            queries, keys, values = self._heads(self._product(own.keys, self._pre(x)), 3, length)
-            x, _ = self._attend(x, own, queries, keys, values, causal, length)
-            (queries,) = self._heads(self._product(cross.query, self._pre(x)), 1, length)
-            x, scores = self._attend(x, cross, queries, *known, bias, length)
+            queries, keys, values = self._heads(self._product(own.keys, self._pre(x)), 3, shape)
+            x, _ = self._attend(x, own, queries, keys, values, causal, shape)
+            (queries,) = self._heads(self._product(cross.query, self._pre(x)), 1, shape)
+            x, scores = self._attend(x, cross, queries, *known, bias, shape)
             x = self._transform(x, feed_forward)
             all_scores.append(scores)
         logits = self._logits(weights["output"], x)
-        logits = tf.reshape(logits, [-1, length, logits.shape[-1]])
+        logits = tf.reshape(logits, [*shape, logits.shape[-1]])
         return (logits, {"cross": all_scores}) if return_attention_scores else logits
 
     __call__ = call
@@ -98,17 +98,17 @@ class FrozenTransformer(tf.Module):
         """Return logits of the token after `token_ids`, and the cache of the next step."""
         weights, source, history = self._read(), cache["source"], {}
         step = DecodingStep.at(index, cache, "float32")
-        length = None if step.beams is None else tf.shape(step.beams)[0]
+        shape = None if step.beams is None else (-1, tf.shape(step.beams)[0])
         x = self._embed(weights["embeddings"][-1], token_ids, index)
         for number, (own, cross, feed_forward) in enumerate(weights["decoder"]):
             names = f"keys_{number}", f"values_{number}"
-            queries, *new = self._heads(self._product(own.keys, self._pre(x)), 3, length)
+            queries, *new = self._heads(self._product(own.keys, self._pre(x)), 3, shape)
             past = (cache["history"][name] for name in names)
             grown = [step.append(*pair) for pair in zip(past, new, strict=True)]
-            x, _ = self._attend(x, own, queries, *grown, step.bias, length)
-            (queries,) = self._heads(self._product(cross.query, self._pre(x)), 1, length)
+            x, _ = self._attend(x, own, queries, *grown, step.bias, shape)
+            (queries,) = self._heads(self._product(cross.query, self._pre(x)), 1, shape)
             known = source["layers"][number]
-            x, _ = self._attend(x, cross, queries, *known, source["bias"], length)
+            x, _ = self._attend(x, cross, queries, *known, source["bias"], shape)
             x = self._transform(x, feed_forward)
             history.update(zip(names, grown, strict=True))
         target = {} if step.ancestors is None else {"ancestors": step.ancestors}
@@ -132,29 +132,29 @@ class FrozenTransformer(tf.Module):
 
     def _encode(self, weights, source_ids):
         """Return the context's rows `(B * S, D)`, and the bias that masks padding, of rank 4."""
-        length = tf.shape(source_ids)[1]
+        shape = tf.unstack(tf.shape(source_ids))
         bias = attention_bias(padding_mask(source_ids, self.config.pad_id)[:, None], "float32")
         x = self._embed(weights["embeddings"][0], source_ids)
         for attention, feed_forward in weights["encoder"]:
             projected = self._product(attention.keys, self._pre(x))
-            x, _ = self._attend(x, attention, *self._heads(projected, 3, length), bias, length)
+            x, _ = self._attend(x, attention, *self._heads(projected, 3, shape), bias, shape)
             x = self._transform(x, feed_forward)
         return self._pre(x), bias
 
     def _cross_keys(self, weights, context, source_ids):
         """Return keys and values `(B, H, S, d_k)` of the context for each decoder layer."""
-        length = tf.shape(source_ids)[1]
+        shape = tf.unstack(tf.shape(source_ids))
         return [
-            tuple(self._heads(self._product(cross.keys, context), 2, length))
+            tuple(self._heads(self._product(cross.keys, context), 2, shape))
             for _, cross, _ in weights["decoder"]
         ]
 
-    def _attend(self, x, attention, queries, keys, values, bias, length):
+    def _attend(self, x, attention, queries, keys, values, bias, shape):
         """Return the stream after a sub-layer of attention, and the weights `(B, H, T, S)`."""
         scores = tf.cast(_matmul(queries, keys, adj_y=True), tf.float32)
         weights = tf.exp(tf.nn.log_softmax(scores if bias is None else scores + bias))
         heads = _matmul(tf.cast(weights, values.dtype), values)
-        if length is not None:
+        if shape is not None:
             heads = tf.transpose(heads, [0, 2, 1, 3])
         rows = tf.reshape(heads, [-1, self.config.d_model])
         return self._post(x, self._product(attention.output, rows), attention.norm), weights
@@ -163,14 +163,17 @@ class FrozenTransformer(tf.Module):
         hidden = self._activation(self._product(feed_forward.expand, self._pre(x)))
         return self._post(x, self._product(feed_forward.contract, hidden), feed_forward.norm)
 
-    def _heads(self, rows, parts, length):
-        """Split rows `(B * T, parts * D)` into `parts` tensors `(B, H, T, d_k)`; T is 1 if None."""
+    def _heads(self, rows, parts, shape):
+        """Split rows `(B * T, parts * D)` into `parts` tensors `(B, H, T, d_k)`.
+
+        `shape` is (B, T), or None if T is 1.
+        """
         heads = parts * self.config.num_heads
         width = self.config.d_model // self.config.num_heads
-        if length is None:
+        if shape is None:
             by_head = tf.reshape(rows, [-1, heads, 1, width])
         else:
-            by_head = tf.transpose(tf.reshape(rows, [-1, length, heads, width]), [0, 2, 1, 3])
+            by_head = tf.transpose(tf.reshape(rows, [*shape, heads, width]), [0, 2, 1, 3])
         return tf.split(by_head, parts, axis=1) if parts > 1 else [by_head]
 
     def _pre(self, x):

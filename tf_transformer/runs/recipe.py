@@ -141,8 +141,8 @@ def choose(config: RunConfig, facts: Facts) -> Choices:
             noise, reason = 0.1, "so that small letters or typing errors do not ruin a translation"
     rules |= _choices_of_budget(config, budget, source) | {
         "training.batch_parts": (
-            2 if facts.cores > 1 and not facts.gpus else 1,
-            "half the cores each: small operations are not worth sharing among threads",
+            1 if facts.gpus else parts_on_cores(facts.cores),
+            "one for each core, which only two cores have been measured with",
         ),
         "training.criterion": (facts.criterion, _METRICS[facts.criterion][1]),
         "model.dropout_rate": (dropout_rate, "a small text is memorized sooner"),
@@ -165,6 +165,11 @@ def choose_by_updates(config: RunConfig, updates: int) -> RunConfig:
         choices = {"training.validation_steps": choices["training.validation_steps"]}
     choices = {name: choice for name, choice in choices.items() if name in config.chosen}
     return with_choices(config, choices, config.chosen.get("for", ""))
+
+
+def parts_on_cores(num_cores: int) -> int:
+    """Return the number of parts of a batch on a CPU; more than two cores were not measured."""
+    return 2 if num_cores == 2 else 1
 
 
 def estimate_budget(config: RunConfig, facts: Facts) -> Budget:

@@ -21,7 +21,7 @@ from tf_transformer.runs.callbacks import EarlyStopping, Limit, Progress, SaveCh
 from tf_transformer.runs.checkpoints import Checkpoints, tokenizer_metadata
 from tf_transformer.runs.compile import compile_model, make_schedule, seconds_per_batch
 from tf_transformer.runs.data import prepare_data
-from tf_transformer.runs.recipe import choose_by_updates, metric_of
+from tf_transformer.runs.recipe import choose_by_updates, metric_of, parts_on_cores
 from tf_transformer.runs.restore import best_checkpoint, translator_of
 from tf_transformer.runs.run_directory import RunDirectory, say
 from tf_transformer.runs.trimming import require_trained
@@ -61,8 +61,9 @@ def train(config: RunConfig, run_dir: str, *, resume: bool, started: float) -> i
     if cluster is not None:
         cluster.wait_for_workers()
     elif not tf.config.list_physical_devices("GPU"):
-        # The recipe will choose two parts. A resumed run without the setting is older than it.
-        prepare_cpu(num_cores(), config.training.batch_parts or (1 if resume else 2))
+        # The recipe will choose the same. A resumed run without the setting is older than it.
+        parts = 1 if resume else parts_on_cores(num_cores())
+        prepare_cpu(num_cores(), config.training.batch_parts or parts)
     with worker_failures_named(directory.path) if cluster else contextlib.nullcontext():
         workers = Workers(strategy_for(config.training.devices, cluster))
         return Run(config, directory, workers, resume, started).train()

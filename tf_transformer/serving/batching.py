@@ -141,9 +141,11 @@ class Batcher:
     async def _work(self, jobs: list[_Job]) -> None:
         started = time.monotonic()
         try:
-            await self._answer(jobs)
-            share = (self._running_requests + len(self._queue)) / self._threads
-            self._running_requests -= len(jobs)
+            try:
+                await self._answer(jobs)
+            finally:
+                share = (self._running_requests + len(self._queue)) / self._threads
+                self._running_requests -= len(jobs)
             if len(jobs) > 1:
                 pause = min(_PAUSE * (time.monotonic() - started), _LONGEST_PAUSE)
                 with contextlib.suppress(TimeoutError):

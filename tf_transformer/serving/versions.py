@@ -156,6 +156,7 @@ class Versions:
         if self._stopped.is_set():
             return
         # A collection that looks at all objects of TensorFlow stops all threads for 0.2 seconds.
+        gc.collect()
         gc.freeze()
         old, self.current = self.current, Version(number, model, look)
         if old:

@@ -42,7 +42,10 @@ class VocabularyTokenizer(SentencePieceTokenizer):
         self.table, self.splitter = model, splitter
         self.model = model + splitter  # which together identify the tokenizer
         self._splitter = sentencepiece.SentencePieceProcessor()
-        self._splitter.LoadFromSerializedProto(splitter)
+        try:
+            self._splitter.LoadFromSerializedProto(splitter)
+        except RuntimeError:
+            raise TokenizerError("no SentencePiece model, or a damaged one.") from None
         subwords = self.subwords(range(self.vocab_size))
         self._ids = {subword: index for index, subword in enumerate(subwords)}
         self.tags = [subword for subword in subwords if re.fullmatch(_TAG, subword)]
