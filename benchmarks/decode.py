@@ -274,6 +274,7 @@ def costs(preset: str) -> dict[str, Any]:
     import tensorflow as tf
 
     import tf_transformer as tt
+    from tf_transformer.inference.frozen import freeze
     from tf_transformer.inference.translator import run_in_callers_thread
     from tf_transformer.models.architectures import build_model
 
@@ -283,19 +284,21 @@ def costs(preset: str) -> dict[str, Any]:
     # so no search ends early.
     embeddings = model.output_projection.embedding.embeddings
     embeddings.assign(np.where(np.arange(8000)[:, None] == 3, 0.0, embeddings.numpy()))
+    exported = freeze(model, 300)
     source_ids = tf.constant(np.random.default_rng(0).integers(4, 8000, (1, 16)), tf.int32)
     special = {"pad_id": 0, "bos_id": 2, "eos_id": 3}
     ids, count = tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([], tf.int32)
 
     @tf.function(input_signature=[ids, count], autograph=False)
     def cached(source_ids, tokens):
-        cache = model.start_decoding(source_ids)
-        return tt.greedy_search(model.decode_step, cache, tokens[None], **special).ids
+        cache, step = exported.start_decoding(source_ids), exported.decode_step
+        options = {**special, "with_log_probs": False}
+        return tt.greedy_search(step, cache, tokens[None], **options).ids
 
     @tf.function(input_signature=[tf.TensorSpec([1, 16], tf.int32), count], jit_compile=True)
     def compiled(source_ids, tokens):
-        cache = model.start_decoding(source_ids, num_steps=65)
-        return tt.greedy_search(model.decode_step, cache, tokens[None], num_steps=65, **special).ids
+        cache, step = exported.start_decoding(source_ids, num_steps=65), exported.decode_step
+        return tt.greedy_search(step, cache, tokens[None], num_steps=65, **special).ids
 
     def next_ids(source_ids, target_ids):
         """Run the whole model for each token, as TensorFlow's tutorial does."""
