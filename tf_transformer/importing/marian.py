@@ -116,9 +116,7 @@ def read_yaml(text: str) -> dict[str, str | list[str]]:
     for line in text.splitlines():
         if item := re.match(r"\s+- (.*)", line):
             found[key] = [*(found[key] or []), _unquoted(item[1])]
-        elif pair := re.match(
-            r"""("(?:[^"\\]|\\.)*"|'(?:[^']|'')*'|[^\s#].*?)\s*:(?: +(.*))?$""", line
-        ):
+        elif pair := re.match(rf"{_KEY}\s*:(?: +(.*))?$", line):
             key = _unquoted(pair[1])
             found[key] = _unquoted(pair[2] or "")
     return found

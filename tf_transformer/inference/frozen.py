@@ -65,14 +65,9 @@ class FrozenTransformer(tf.Module):
         shape, all_scores = tf.unstack(tf.shape(target_ids)), []
         causal = attention_bias(causal_mask(shape[1])[:, None], "float32")
         x = self._embed(weights["embeddings"][-1], target_ids)
-        for (own, cross, feed_forward), known in zip(
-            weights["decoder"], self._cross_keys(weights, context, source_ids), strict=True
-        ):
-            queries, keys, values = self._heads(self._product(own.keys, self._pre(x)), 3, shape)
-            x, _ = self._attend(x, own, queries, keys, values, causal, shape)
-            (queries,) = self._heads(self._product(cross.query, self._pre(x)), 1, shape)
-            x, scores = self._attend(x, cross, queries, *known, bias, shape)
-            x = self._transform(x, feed_forward)
+        all_known = self._cross_keys(weights, context, source_ids)
+        for layer, known in zip(weights["decoder"], all_known, strict=True):
+            x, _, scores = self._decode(x, layer, lambda *new: new, causal, known, bias, shape)
             all_scores.append(scores)
         logits = self._logits(weights["output"], x)
         logits = tf.reshape(logits, [*shape, logits.shape[-1]])
@@ -100,16 +95,16 @@ class FrozenTransformer(tf.Module):
         step = DecodingStep.at(index, cache, "float32")
         shape = None if step.beams is None else (-1, tf.shape(step.beams)[0])
         x = self._embed(weights["embeddings"][-1], token_ids, index)
-        for number, (own, cross, feed_forward) in enumerate(weights["decoder"]):
+        for number, (layer, known) in enumerate(
+            zip(weights["decoder"], source["layers"], strict=True)
+        ):
             names = f"keys_{number}", f"values_{number}"
-            queries, *new = self._heads(self._product(own.keys, self._pre(x)), 3, shape)
-            past = (cache["history"][name] for name in names)
-            grown = [step.append(*pair) for pair in zip(past, new, strict=True)]
-            x, _ = self._attend(x, own, queries, *grown, step.bias, shape)
-            (queries,) = self._heads(self._product(cross.query, self._pre(x)), 1, shape)
-            known = source["layers"][number]
-            x, _ = self._attend(x, cross, queries, *known, source["bias"], shape)
-            x = self._transform(x, feed_forward)
+            past = [cache["history"][name] for name in names]
+
+            def grow(*new, past=past):
+                return [step.append(*pair) for pair in zip(past, new, strict=True)]
+
+            x, grown, _ = self._decode(x, layer, grow, step.bias, known, source["bias"], shape)
             history.update(zip(names, grown, strict=True))
         target = {} if step.ancestors is None else {"ancestors": step.ancestors}
         logits = self._logits(weights["output"], x)
@@ -140,6 +135,20 @@ class FrozenTransformer(tf.Module):
             x, _ = self._attend(x, attention, *self._heads(projected, 3, shape), bias, shape)
             x = self._transform(x, feed_forward)
         return self._pre(x), bias
+
+    def _decode(self, x, layer, grow, own_bias, known, bias, shape):
+        """Return the stream after a decoder layer, its own keys and values, and cross-attention.
+
+        `grow` makes the keys and values to attend to from those of the newest positions; `known`
+        are those of the context.
+        """
+        own, cross, feed_forward = layer
+        queries, *new = self._heads(self._product(own.keys, self._pre(x)), 3, shape)
+        grown = grow(*new)
+        x, _ = self._attend(x, own, queries, *grown, own_bias, shape)
+        (queries,) = self._heads(self._product(cross.query, self._pre(x)), 1, shape)
+        x, scores = self._attend(x, cross, queries, *known, bias, shape)
+        return self._transform(x, feed_forward), grown, scores
 
     def _cross_keys(self, weights, context, source_ids):
         """Return keys and values `(B, H, S, d_k)` of the context for each decoder layer."""
