@@ -114,7 +114,7 @@ def test_the_search_is_chosen_on_validation_text(trained_run, copy_files, export
 
 
 @pytest.mark.slow
-def test_a_saved_model_of_bfloat16_is_half_as_large_and_translates(
+def test_a_saved_model_of_bfloat16_is_smaller_and_translates(
     trained_run, exported_run, tmp_path
 ):
     arguments = ["export", trained_run[0], tmp_path / "saved", "--precision=bfloat16"]
@@ -124,7 +124,7 @@ def test_a_saved_model_of_bfloat16_is_half_as_large_and_translates(
         (saved / "1/variables/variables.data-00000-of-00001").stat().st_size
         for saved in (tmp_path / "saved", exported_run[0])
     ]
-    assert sizes[0] < 0.55 * sizes[1]
+    assert sizes[0] < 0.7 * sizes[1]  # the matrix of the logits stays float32
     assert len(tt.Translator.load(tmp_path / "saved")(["eins", "", "zwei drei"])) == 3
 
 
