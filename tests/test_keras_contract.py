@@ -61,9 +61,8 @@ class GruModel(keras.Model):
         self.cell = keras.layers.GRUCell(8)
         self.head = keras.layers.Dense(16)
 
-    def start_decoding(self, source_ids, num_steps=None, beam_size=None):
-        state = tf.reduce_mean(self.embedding(source_ids), axis=1)
-        return {"state": state if beam_size is None else tf.repeat(state, beam_size, axis=0)}
+    def start_decoding(self, source_ids, num_steps=None):
+        return {"state": tf.reduce_mean(self.embedding(source_ids), axis=1)}
 
     def decode_step(self, token_ids, index, cache):
         output, [state] = self.cell(self.embedding(token_ids), [cache["state"]])

@@ -68,7 +68,8 @@ def beam_search(
 
     Args:
         decode_step: `(token_ids (N,), index, cache) -> (logits (N, V), cache)`, N = B * K.
-        cache: The cache that `start_decoding(…, beam_size=K)` returned; see `TranslationModel`.
+        cache: The cache that `start_decoding` returned, with a row for each sentence; see
+            `TranslationModel`.
         limits, pad_id, bos_id, eos_id, num_steps: See `greedy_search`.
         beam_size: K.
         length_penalty: See `beam_score`.
@@ -79,7 +80,8 @@ def beam_search(
     """
     limits = tf.convert_to_tensor(limits, tf.int32)
     require_possible(limits, num_steps, length_penalty, n_best, beam_size)
-    decode_step, fixed, changing = split_cache(decode_step, cache)
+    decode_step, *parts = split_cache(decode_step, cache)
+    fixed, changing = (_repeat_rows(part, beam_size) for part in parts)
 
     top_k = tf.math.top_k if num_steps is None else iterative_top_k
     num_sentences, beams = tf.shape(limits)[0], tf.range(beam_size)
@@ -145,7 +147,7 @@ def beam_search(
                 finished=finished._replace(
                     ids=append_ids(finished.ids, padding, state.index, num_steps)
                 ),
-                cache=_reorder_target(cache, parents),
+                cache=_reorder(cache, parents),
             )
 
         return step
@@ -163,6 +165,16 @@ def beam_search(
     return found._replace(ids=found.ids[:, :, :longest])
 
 
+def _repeat_rows(parts, beam_size):
+    """Return parts of a cache with K rows for each sentence, one for each hypothesis."""
+    return {
+        name: part
+        if name == "constants"
+        else tf.nest.map_structure(lambda tensor: tf.repeat(tensor, beam_size, axis=0), part)
+        for name, part in parts.items()
+    }
+
+
 def _continuations(logits, live_log_probs, beam_size, top_k):
     """Find the 2 K most probable continuations of each sentence, best first.
 
@@ -170,16 +182,12 @@ def _continuations(logits, live_log_probs, beam_size, top_k):
         log-probabilities, parents (indices of live beams) and token ids, each `(B, 2 K)`, or
         fewer columns if the vocabulary is tiny.
     """
-    # Each hypothesis has at most 2 K continuations among the sentence's best 2 K.
-    of_each = tf.minimum(2 * beam_size, logits.shape[-1])
-    best, token_ids = blockwise_top_k(logits, of_each, top_k)
-    largest = best[:, :1]
-    best = best - largest - tf.math.log(tf.reduce_sum(tf.exp(logits - largest), -1, keepdims=True))
-    total = beam_size * of_each
-    log_probs = live_log_probs[..., None] + tf.reshape(best, [-1, beam_size, of_each])
-    log_probs, indices = top_k(tf.reshape(log_probs, [-1, total]), tf.minimum(2 * beam_size, total))
-    token_ids = tf.gather(tf.reshape(token_ids, [-1, total]), indices, batch_dims=1)
-    return log_probs, indices // of_each, token_ids
+    largest = tf.reduce_max(logits, axis=-1, keepdims=True)
+    totals = tf.reduce_sum(tf.exp(logits - largest), axis=-1, keepdims=True)
+    offsets = tf.reshape(live_log_probs, [-1, 1]) - largest - tf.math.log(totals)
+    count = tf.minimum(2 * beam_size, beam_size * logits.shape[-1])
+    log_probs, indices = blockwise_top_k(logits, count, offsets, beam_size, top_k)
+    return log_probs, indices // logits.shape[-1], indices % logits.shape[-1]
 
 
 def _finish(finished, live, ended, log_probs, parents, index, length_penalty, top_k):
@@ -197,14 +205,11 @@ def _finish(finished, live, ended, log_probs, parents, index, length_penalty, to
     return _FinishedBeams(*(tf.gather(field, indices, batch_dims=1) for field in joined))
 
 
-def _reorder_target(cache, parents):
-    """Give each hypothesis the `"target"` of its parent."""
-    if "target" not in cache:
-        return cache
+def _reorder(cache, parents):
+    """Give each hypothesis the state of its parent."""
     num_sentences, beam_size = tf.unstack(tf.shape(parents))
     indices = tf.reshape(tf.range(num_sentences)[:, None] * beam_size + parents, [-1])
-    target = tf.nest.map_structure(lambda tensor: tf.gather(tensor, indices), cache["target"])
-    return {**cache, "target": target}
+    return tf.nest.map_structure(lambda tensor: tf.gather(tensor, indices), cache)
 
 
 def _rank(state, limits, length_penalty, n_best, pad_id):

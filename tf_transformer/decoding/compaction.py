@@ -27,11 +27,9 @@ class _Batch(NamedTuple):
             for name, field in self.state._asdict().items()
             if name != "cache"
         }
-        cache = {
-            name: gather(part, hypotheses if name == "target" else kept)
-            for name, part in self.state.cache.items()
-        }
-        return _Batch(self.state._replace(**state, cache=cache), *gather(self[1:], kept))
+        state["cache"] = gather(self.state.cache, hypotheses)
+        source = gather(self.source, hypotheses)
+        return _Batch(self.state._replace(**state), source, *gather(self[2:], kept))
 
 
 def run_search(

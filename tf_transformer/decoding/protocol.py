@@ -9,24 +9,21 @@ Cache = dict[str, Any]
 DecodeStep = Callable[[tf.Tensor, tf.Tensor, Cache], tuple[tf.Tensor, Cache]]
 
 _FIXED = ("constants", "source")
-_PARTS = (*_FIXED, "history", "target")
+_PARTS = (*_FIXED, "target")
 
 
 class TranslationModel(Protocol):
     """A model that a search can decode with, one token at a time.
 
-    Each of the B sentences has K consecutive hypotheses, N = B * K in all. The cache is a dict of
-    up to four parts, nested structures of tensors. Their names say what a search may do with them:
+    A model decodes N rows and need not know what they are: B sentences at first, and in beam search
+    K consecutive hypotheses of each, N = B * K. The cache is a dict of up to three parts, nested
+    structures of tensors. Their names say what a search may do with them:
 
-    - `"constants"` belong to no sentence. They never change and need not be tensors.
-    - `"source"` `(B, …)` belongs to the sentences and never changes, like keys and values of the
-      encoder's output. A search removes sentences that are done.
-    - `"history"` `(B, …)` belongs to the sentences and changes in each step, like keys and values
-      of the target tokens of all K hypotheses. A search removes sentences, but never re-orders
-      hypotheses in this part.
-    - `"target"` `(N, …)` belongs to the hypotheses and changes in each step. A search removes
-      sentences, and gives every hypothesis the state of its parent in each step. Re-ordering
-      copies the tensors, so decoding is faster if large tensors are in `"history"`.
+    - `"constants"` belong to no row. They never change and need not be tensors.
+    - `"source"` `(N, …)` never changes, like keys and values of the encoder's output. A search
+      removes sentences that are done.
+    - `"target"` `(N, …)` changes in each step, like keys and values of the target tokens. A search
+      removes sentences, and gives every hypothesis the state of its parent in each step.
 
     A dict without any of these names is `"target"` as a whole. A step returns the structure that it
     received; it may omit `"constants"` and `"source"`. Without `num_steps`, an axis that grows in
@@ -44,15 +41,12 @@ class TranslationModel(Protocol):
         """All variables, which a SavedModel of the translator stores."""
 
     def start_decoding(
-        self,
-        source_ids: tf.Tensor,
-        num_steps: int | tf.Tensor | None = None,
-        beam_size: int | tf.Tensor | None = None,
+        self, source_ids: tf.Tensor, num_steps: int | tf.Tensor | None = None
     ) -> Cache:
         """Encode the source `(B, S)`, padded after the end token, once for all steps.
 
         `num_steps` is the number of steps that the cache has room for, or None for tensors that
-        grow; `beam_size` is K, or None in greedy search, where N = B.
+        grow.
         """
 
     def decode_step(
@@ -60,7 +54,7 @@ class TranslationModel(Protocol):
     ) -> tuple[tf.Tensor, Cache]:
         """Predict the token after `token_ids`; no sentence may depend on the others in its batch.
 
-        Takes the tokens `(N,)` at position `index` of each hypothesis (the begin token at first,
+        Takes the tokens `(N,)` at position `index` of each row (the begin token at first,
         any token once a sentence is done) and the cache of the previous step. Returns logits
         `(N, V)` of a float dtype, and the cache of the next step.
         """

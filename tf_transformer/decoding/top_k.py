@@ -33,25 +33,39 @@ def iterative_top_k(values: tf.Tensor, k: int | tf.Tensor) -> tuple[tf.Tensor, t
 
 
 def blockwise_top_k(
-    values: tf.Tensor, k: int | tf.Tensor, top_k: Callable = tf.math.top_k
+    values: tf.Tensor,
+    k: int | tf.Tensor,
+    offsets: tf.Tensor,
+    group: int | tf.Tensor,
+    top_k: Callable = tf.math.top_k,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return `top_k` of a large vocabulary in a third of the time or less, from its best blocks.
+    """Return `top_k` of groups of rows with a large vocabulary, from their best blocks.
 
-    The k largest values lie in the k blocks with the largest maxima. If values are equal, the one
-    with the lower index comes first, as in `tf.math.top_k`. Takes values `(N, V)` with V known and
-    at least k; returns the largest and their indices, int32, both `(N, k)`.
+    The k largest values of a group lie in the k blocks with the largest maxima. If values are
+    equal, the one with the lower index comes first, as in `tf.math.top_k`.
+
+    Args:
+        values: float `(N, V)`, V known.
+        k: At most `group * V`.
+        offsets: float `(N, 1)`, added to all values of a row.
+        group: The number of consecutive rows in a group.
+
+    Returns:
+        the largest values, offsets included, and their indices among the `group * V` values, int32,
+        both `(N / group, k)`.
     """
     blocks = _blocks(values)
     if blocks is None:
-        return top_k(values, k)
+        return top_k(tf.reshape(values + offsets, [-1, group * values.shape[-1]]), k)
     num_blocks, width = blocks.shape[1:]
-    k_blocks = tf.minimum(k, num_blocks)
-    _, best_blocks = top_k(tf.reduce_max(blocks, axis=-1), k_blocks)
-    best_blocks = tf.sort(best_blocks, axis=-1)
-    candidates = tf.reshape(tf.gather(blocks, best_blocks, batch_dims=1), [-1, k_blocks * width])
-    best, indices = top_k(candidates, k)
-    blocks_of_best = tf.gather(best_blocks, indices // width, batch_dims=1)
-    return best, blocks_of_best * width + indices % width
+    maxima = tf.reshape(tf.reduce_max(blocks, axis=-1) + offsets, [-1, group * num_blocks])
+    best_blocks = tf.sort(top_k(maxima, tf.minimum(k, group * num_blocks))[1], axis=-1)
+    by_group = tf.reshape(blocks, [-1, group * num_blocks, width])
+    candidates = tf.gather(by_group, best_blocks, batch_dims=1)
+    offsets = tf.gather(tf.reshape(offsets, [-1, group]), best_blocks // num_blocks, batch_dims=1)
+    candidates += offsets[..., None]
+    best, indices = top_k(tf.reshape(candidates, [-1, tf.size(best_blocks[0]) * width]), k)
+    return best, tf.gather(best_blocks, indices // width, batch_dims=1) * width + indices % width
 
 
 def blockwise_argmax(values: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

@@ -26,8 +26,11 @@ Pair = tuple[Any, Any] | tuple[()]
 
 
 class _Attention(NamedTuple):
-    query: Pair  # the product of queries; empty in self-attention
-    keys: Pair  # the product of keys and values; in self-attention of queries, keys and values
+    query: Pair
+    # A bias of the keys would add the same to all scores of a query, which softmax removes. The
+    # weights of the values sum to 1, so their bias is in that of the output.
+    key: Any
+    value: Any
     output: Pair
     norm: Pair  # of the sum after it; empty if pre-norm
 
@@ -75,14 +78,12 @@ class FrozenTransformer(tf.Module):
 
     __call__ = call
 
-    def start_decoding(
-        self, source_ids: tf.Tensor, num_steps: None = None, beam_size: tf.Tensor | None = None
-    ) -> Cache:
+    def start_decoding(self, source_ids: tf.Tensor, num_steps: None = None) -> Cache:
         """Encode the source and return the cache for the first step, see `TranslationModel`."""
         weights = self._read()
         context, bias = self._encode(weights, source_ids)
         layers, size = [self.config] * len(weights["decoder"]), tf.shape(source_ids)[0]
-        cache = empty_cache(layers, size, self._dtype, num_steps, beam_size)
+        cache = empty_cache(layers, size, self._dtype, num_steps)
         cache["source"]["bias"] = bias
         cache["source"]["layers"] = self._cross_keys(weights, context, source_ids)
         return cache
@@ -91,24 +92,21 @@ class FrozenTransformer(tf.Module):
         self, token_ids: tf.Tensor, index: tf.Tensor, cache: Cache
     ) -> tuple[tf.Tensor, Cache]:
         """Return logits of the token after `token_ids`, and the cache of the next step."""
-        weights, source, history = self._read(), cache["source"], {}
+        weights, source, target = self._read(), cache["source"], {}
         step = DecodingStep.at(index, cache, "float32")
-        shape = None if step.beams is None else (-1, tf.shape(step.beams)[0])
         x = self._embed(weights["embeddings"][-1], token_ids, index)
         for number, (layer, known) in enumerate(
             zip(weights["decoder"], source["layers"], strict=True)
         ):
             names = f"keys_{number}", f"values_{number}"
-            past = [cache["history"][name] for name in names]
+            past = [cache["target"][name] for name in names]
 
             def grow(*new, past=past):
                 return [step.append(*pair) for pair in zip(past, new, strict=True)]
 
-            x, grown, _ = self._decode(x, layer, grow, step.bias, known, source["bias"], shape)
-            history.update(zip(names, grown, strict=True))
-        target = {} if step.ancestors is None else {"ancestors": step.ancestors}
-        logits = self._logits(weights["output"], x)
-        return logits, {**cache, "history": history, "target": target}
+            x, grown, _ = self._decode(x, layer, grow, step.bias, known, source["bias"], None)
+            target.update(zip(names, grown, strict=True))
+        return self._logits(weights["output"], x), {**cache, "target": target}
 
     def _read(self) -> Any:
         """Return the weights as tensors.
@@ -131,8 +129,10 @@ class FrozenTransformer(tf.Module):
         bias = attention_bias(padding_mask(source_ids, self.config.pad_id)[:, None], "float32")
         x = self._embed(weights["embeddings"][0], source_ids)
         for attention, feed_forward in weights["encoder"]:
-            projected = self._product(attention.keys, self._pre(x))
-            x, _ = self._attend(x, attention, *self._heads(projected, 3, shape), bias, shape)
+            rows = self._pre(x)
+            queries = self._queries(attention, rows, shape)
+            keys_values = self._keys_values(attention, rows, shape)
+            x, _ = self._attend(x, attention, queries, *keys_values, bias, shape)
             x = self._transform(x, feed_forward)
         return self._pre(x), bias
 
@@ -143,26 +143,32 @@ class FrozenTransformer(tf.Module):
         are those of the context.
         """
         own, cross, feed_forward = layer
-        queries, *new = self._heads(self._product(own.keys, self._pre(x)), 3, shape)
-        grown = grow(*new)
+        rows = self._pre(x)
+        queries, grown = self._queries(own, rows, shape), grow(*self._keys_values(own, rows, shape))
         x, _ = self._attend(x, own, queries, *grown, own_bias, shape)
-        (queries,) = self._heads(self._product(cross.query, self._pre(x)), 1, shape)
+        queries = self._queries(cross, self._pre(x), shape)
         x, scores = self._attend(x, cross, queries, *known, bias, shape)
         return self._transform(x, feed_forward), grown, scores
 
     def _cross_keys(self, weights, context, source_ids):
         """Return keys and values `(B, H, S, d_k)` of the context for each decoder layer."""
         shape = tf.unstack(tf.shape(source_ids))
-        return [
-            tuple(self._heads(self._product(cross.keys, context), 2, shape))
-            for _, cross, _ in weights["decoder"]
-        ]
+        return [self._keys_values(cross, context, shape) for _, cross, _ in weights["decoder"]]
+
+    def _queries(self, attention, rows, shape):
+        return self._heads(self._product(attention.query, rows), shape)
+
+    def _keys_values(self, attention, rows, shape):
+        rows = tf.cast(rows, self._dtype)
+        return [self._heads(_matmul(rows, x), shape) for x in (attention.key, attention.value)]
 
     def _attend(self, x, attention, queries, keys, values, bias, shape):
         """Return the stream after a sub-layer of attention, and the weights `(B, H, T, S)`."""
-        scores = tf.cast(_matmul(queries, keys, adj_y=True), tf.float32)
+        # Of many rows and columns, TensorFlow's other product is twice as fast.
+        product = _matmul if shape is None else tf.matmul
+        scores = tf.cast(product(queries, keys, transpose_b=True), tf.float32)
         weights = tf.exp(tf.nn.log_softmax(scores if bias is None else scores + bias))
-        heads = _matmul(tf.cast(weights, values.dtype), values)
+        heads = product(tf.cast(weights, values.dtype), values)
         if shape is not None:
             heads = tf.transpose(heads, [0, 2, 1, 3])
         rows = tf.reshape(heads, [-1, self.config.d_model])
@@ -172,18 +178,12 @@ class FrozenTransformer(tf.Module):
         hidden = self._activation(self._product(feed_forward.expand, self._pre(x)))
         return self._post(x, self._product(feed_forward.contract, hidden), feed_forward.norm)
 
-    def _heads(self, rows, parts, shape):
-        """Split rows `(B * T, parts * D)` into `parts` tensors `(B, H, T, d_k)`.
-
-        `shape` is (B, T), or None if T is 1.
-        """
-        heads = parts * self.config.num_heads
-        width = self.config.d_model // self.config.num_heads
+    def _heads(self, rows, shape):
+        """Return rows `(B * T, D)` as `(B, H, T, d_k)`; `shape` is (B, T), or None if T is 1."""
+        heads, width = self.config.num_heads, self.config.d_model // self.config.num_heads
         if shape is None:
-            by_head = tf.reshape(rows, [-1, heads, 1, width])
-        else:
-            by_head = tf.transpose(tf.reshape(rows, [*shape, heads, width]), [0, 2, 1, 3])
-        return tf.split(by_head, parts, axis=1) if parts > 1 else [by_head]
+            return tf.reshape(rows, [-1, heads, 1, width])
+        return tf.transpose(tf.reshape(rows, [*shape, heads, width]), [0, 2, 1, 3])
 
     def _pre(self, x):
         if not self.config.norm_first:
@@ -208,15 +208,15 @@ class FrozenTransformer(tf.Module):
         return tf.nn.bias_add(_matmul(tf.cast(rows, kernel.dtype), kernel), bias)
 
 
-def _matmul(x, y, adj_y=False):
+def _matmul(x, y, transpose_b=False):
     """Multiply two tensors of the same rank.
 
     oneDNN replaces TensorFlow's other products by its own, which take 3 to 6 µs longer to begin
     and, of attention, twice as long in all; only in bfloat16 they are faster.
     """
     if x.dtype == tf.float32:
-        return tf.raw_ops.BatchMatMulV3(x=x, y=y, adj_y=adj_y, Tout=x.dtype)
-    return tf.matmul(x, y, transpose_b=adj_y)
+        return tf.raw_ops.BatchMatMulV3(x=x, y=y, adj_y=transpose_b, Tout=x.dtype)
+    return tf.matmul(x, y, transpose_b=transpose_b)
 
 
 def freeze(model: Any, max_length: int, dtype: str | None = None) -> Any:
@@ -238,16 +238,17 @@ def freeze(model: Any, max_length: int, dtype: str | None = None) -> Any:
     fold = _Fold(config)
 
     def attention(layer, residual, source_norm=None):
-        query, keys, norm = (), (), residual.norm
         if hasattr(layer, "query_key_value_projection"):
-            keys = fold.read(norm, *_dense(layer.query_key_value_projection))
-            query_columns = np.arange(3 * config.d_model) < config.d_model
-            keys = fold.scaled(keys, query_columns)
+            parts = _split(layer.query_key_value_projection, 3)
+            query, key, value = (fold.read(residual.norm, *part) for part in parts)
         else:
-            query = fold.scaled(fold.read(norm, *_dense(layer.query_projection)), True)
-            keys = fold.read(source_norm, *_dense(layer.key_value_projection))
-        output = fold.write(*_dense(layer.output_projection))
-        return _Attention(query, keys, output, fold.kept(norm))
+            query = fold.read(residual.norm, *_dense(layer.query_projection))
+            parts = _split(layer.key_value_projection, 2)
+            key, value = (fold.read(source_norm, *part) for part in parts)
+        kernel, bias = _dense(layer.output_projection)
+        output = fold.write(kernel, bias + value[1] @ kernel)
+        query = [weights / math.sqrt(config.d_model // config.num_heads) for weights in query]
+        return _Attention(tuple(query), key[0], value[0], output, fold.kept(residual.norm))
 
     def feed_forward(layer):
         norm = layer.feed_forward_residual.norm
@@ -301,7 +302,6 @@ class _Fold:
 
     def __init__(self, config):
         self._norm_first, self._width = config.norm_first, config.d_model
-        self._num_heads = config.num_heads
         ones = np.ones(config.d_model) / math.sqrt(config.d_model)
         first = np.eye(config.d_model)[0]
         self._basis, self.floor = np.eye(config.d_model), 0.0
@@ -324,11 +324,6 @@ class _Fold:
         root = math.sqrt(self._width)
         return root * self._basis.T @ (scale[:, None] * kernel), shift @ kernel + bias
 
-    def scaled(self, pair, columns):
-        """Divide the queries, some columns of a product, by the root of d_k."""
-        factors = np.where(columns, (self._width // self._num_heads) ** -0.5, 1.0)
-        return tuple(weights * factors for weights in pair)
-
     def kept(self, norm):
         """Return scale and shift of a norm that cannot be folded, otherwise nothing."""
         return () if self._norm_first else (_float32(norm.gamma), _float32(norm.beta))
@@ -344,3 +339,9 @@ def _float32(weights):
 
 def _dense(layer):
     return _array(layer.kernel), _array(layer.bias)
+
+
+def _split(layer, parts):
+    """Return kernel and bias of each part of a projection."""
+    kernels, biases = (np.split(weights, parts, axis=-1) for weights in _dense(layer))
+    return zip(kernels, biases, strict=True)

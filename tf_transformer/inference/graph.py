@@ -261,7 +261,7 @@ class _Steps:
             num_steps = output_limits(tf.shape(source_ids)[1], *self._limits) + 1
         options = {name: getattr(tokenizer, name) for name in ("pad_id", "bos_id", "eos_id")}
         options |= {"length_penalty": length_penalty, "num_steps": num_steps}
-        cache = model.start_decoding(source_ids, num_steps=num_steps, beam_size=beam_size)
+        cache = model.start_decoding(source_ids, num_steps=num_steps)
         if beam_size is None:
             options["with_log_probs"] = log_probs
             return greedy_search(self._decode_step, cache, limits, **options)._asdict()

@@ -119,20 +119,14 @@ class MultiHeadAttention(Layer):
         scores = ops.matmul(queries, ops.swapaxes(scaled_keys, -1, -2))
         return scores if bias is None else scores + bias
 
-    def _step_heads(self, projected: Tensor, parts: int, beams: Tensor | None) -> list[Tensor]:
-        """Split rows `(N, parts * D)` of a decoding step into `parts` tensors `(B, H, K, d_k)`."""
-        heads, width = parts * self.num_heads, self.d_model // self.num_heads
-        if beams is None:
-            by_head = ops.reshape(projected, (-1, heads, 1, width))
-        else:
-            rows = ops.reshape(projected, (-1, ops.shape(beams)[0], heads, width))
-            by_head = ops.transpose(rows, (0, 2, 1, 3))
+    def _step_heads(self, projected: Tensor, parts: int) -> list[Tensor]:
+        """Split rows `(N, parts * D)` of a decoding step into `parts` tensors `(N, H, 1, d_k)`."""
+        shape = (-1, parts * self.num_heads, 1, self.d_model // self.num_heads)
+        by_head = ops.reshape(projected, shape)
         return ops.split(by_head, parts, axis=1) if parts > 1 else [by_head]
 
-    def _step_output(self, heads: Tensor, beams: Tensor | None) -> Tensor:
-        """Return the output `(N, D)` of the heads `(B, H, K, d_k)` of a decoding step."""
-        if beams is not None:
-            heads = ops.transpose(heads, (0, 2, 1, 3))
+    def _step_output(self, heads: Tensor) -> Tensor:
+        """Return the output `(N, D)` of the heads `(N, H, 1, d_k)` of a decoding step."""
         return self.output_projection(ops.reshape(heads, (-1, self.d_model)))
 
 
@@ -163,7 +157,7 @@ class GlobalSelfAttention(MultiHeadAttention):
     def _append(self, x, keys, values, step):
         """Return the queries of the rows `x` `(N, D)`, and the KV cache with the new position."""
         projected = self.query_key_value_projection(x)
-        queries, new_keys, new_values = self._step_heads(projected, 3, step.beams)
+        queries, new_keys, new_values = self._step_heads(projected, 3)
         keys = step.append(keys, self._scaled(new_keys))
         return queries, keys, step.append(values, new_values)
 
@@ -183,14 +177,14 @@ class CausalSelfAttention(GlobalSelfAttention):
     def decode_step(
         self, x: Tensor, keys: Tensor, values: Tensor, step: DecodingStep
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Attend from the newest position of each hypothesis to itself and the cached positions.
+        """Attend from the newest position of each row to itself and the cached positions.
 
-        Takes the rows `x` `(N, D)` and the KV cache, keys and values `(B, H, t * K, d_k)`; returns
-        the output `(N, D)`, and keys and values with the newest position.
+        Takes the rows `x` `(N, D)` and the KV cache, keys and values `(N, H, t, d_k)`; returns the
+        output `(N, D)`, and keys and values with the newest position.
         """
         queries, keys, values = self._append(x, keys, values, step)
         heads, _ = self._weigh(queries, keys, values, step.bias, training=False)
-        return self._step_output(heads, step.beams), keys, values
+        return self._step_output(heads), keys, values
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -205,10 +199,8 @@ class CrossAttention(MultiHeadAttention):
         keys, values = self._heads(self.key_value_projection, context, 2)
         return self._scaled(keys), values
 
-    def decode_step(
-        self, x: Tensor, keys: Tensor, values: Tensor, bias: Tensor, beams: Tensor | None
-    ) -> Tensor:
+    def decode_step(self, x: Tensor, keys: Tensor, values: Tensor, bias: Tensor) -> Tensor:
         """Attend from rows `x` `(N, D)` to projected keys and values, and return `(N, D)`."""
-        (queries,) = self._step_heads(self.query_projection(x), 1, beams)
+        (queries,) = self._step_heads(self.query_projection(x), 1)
         heads, _ = self._weigh(queries, keys, values, bias, training=False)
-        return self._step_output(heads, beams)
+        return self._step_output(heads)

@@ -64,17 +64,17 @@ class DecoderLayer(TransformerLayer):
     def decode_step(
         self, x: Tensor, history: tuple[Tensor, Tensor], source: tuple[Any, ...], step: DecodingStep
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """Compute the newest position of each hypothesis.
+        """Compute the newest position of each row.
 
         Takes the rows `x` `(N, D)`, the KV cache `history`, and as `source` the context's keys and
-        values `(B, H, S, d_k)` and the bias `(B, 1, 1, S)` that masks its padding. Returns the
+        values `(N, H, S, d_k)` and the bias `(N, 1, 1, S)` that masks its padding. Returns the
         output `(N, D)`, and the KV cache with the newest position.
         """
         attended, *history = self.self_attention.decode_step(
             self.self_residual.pre(x), *history, step
         )
         x = self.self_residual.post(x, attended)
-        attended = self.cross_attention.decode_step(self.cross_residual.pre(x), *source, step.beams)
+        attended = self.cross_attention.decode_step(self.cross_residual.pre(x), *source)
         return self._transform(self.cross_residual.post(x, attended)), history
 
 
@@ -86,7 +86,6 @@ class DecodingStack(LayerStack):
         context: Tensor,
         cross_attention_mask: Tensor,
         num_steps: Int | None = None,
-        beam_size: Int | None = None,
         attention_mask: Tensor | None = None,
     ) -> Cache:
         """Return a cache: what depends only on the context `(B, S, D)`, and an empty KV cache.
@@ -95,7 +94,7 @@ class DecodingStack(LayerStack):
         self-attention mask of a prefix. The rest is as in `Transformer.start_decoding`.
         """
         dtype = self.compute_dtype
-        cache = empty_cache(self.layers, ops.shape(context)[0], dtype, num_steps, beam_size)
+        cache = empty_cache(self.layers, ops.shape(context)[0], dtype, num_steps)
         cache["source"]["bias"] = attention_bias(cross_attention_mask[:, None], dtype)
         for number, layer in enumerate(self.layers):
             context, keys, values = layer.start_decoding(context, attention_mask)
@@ -107,16 +106,15 @@ class DecodingStack(LayerStack):
 
         Takes the cache of `start_decoding` or of the previous step, and also returns the next one.
         """
-        source, history = cache["source"], {}
+        source, target = cache["source"], {}
         step = DecodingStep.at(index, cache, self.compute_dtype)
         for number, layer in enumerate(self.layers):
             names = f"keys_{number}", f"values_{number}"
-            past = tuple(cache["history"][name] for name in names)
+            past = tuple(cache["target"][name] for name in names)
             known = *(source[name] for name in names), source["bias"]
             x, new = layer.decode_step(x, past, known, step)
-            history.update(zip(names, new, strict=True))
-        target = {} if step.ancestors is None else {"ancestors": step.ancestors}
-        return self._normalised(x), {**cache, "history": history, "target": target}
+            target.update(zip(names, new, strict=True))
+        return self._normalised(x), {**cache, "target": target}
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")

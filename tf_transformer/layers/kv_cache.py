@@ -11,80 +11,48 @@ from tf_transformer.layers.masks import attention_bias
 Cache = dict[str, dict[str, Tensor]]
 
 
-def empty_cache(
-    layers: Sequence[Any], batch_size: Int, dtype: str, num_steps: Int | None, beam_size: Int | None
-) -> Cache:
+def empty_cache(layers: Sequence[Any], size: Int, dtype: str, num_steps: Int | None) -> Cache:
     """Return the cache of `Transformer.start_decoding` with nothing in `"source"` yet.
 
-    Each layer has `num_heads` and `d_model`; `dtype` is the dtype of keys and values.
+    Each layer has `num_heads` and `d_model`; `size` is the number of rows, and `dtype` is the dtype
+    of keys and values.
     """
-    constants, target, history, slots = {}, {}, {}, 0
+    constants, target, slots = {}, {}, 0
     if num_steps is not None:
         constants["steps"], slots = ops.arange(num_steps, dtype="int32"), num_steps
-    if beam_size is not None:
-        constants["beams"] = ops.arange(beam_size, dtype="int32")
-        target["ancestors"] = ops.zeros((batch_size * beam_size, slots), "int32")
-        slots = slots * beam_size
     for number, layer in enumerate(layers):
-        shape = (batch_size, layer.num_heads, slots, layer.d_model // layer.num_heads)
+        shape = (size, layer.num_heads, slots, layer.d_model // layer.num_heads)
         for kind in ("keys", "values"):
-            history[f"{kind}_{number}"] = ops.zeros(shape, dtype)
-    return {"constants": constants, "source": {}, "history": history, "target": target}
+            target[f"{kind}_{number}"] = ops.zeros(shape, dtype)
+    return {"constants": constants, "source": {}, "target": target}
 
 
 class DecodingStep(NamedTuple):
-    """One step of decoding: its slots in the KV cache, and what each hypothesis may attend to.
-
-    The K hypotheses of a sentence share one KV cache `(B, H, t * K, d_k)`: K slots at each
-    position, one for each hypothesis. The cache is never re-ordered. Beam search re-orders only
-    `ancestors`, the slot of each hypothesis' history at each position. A mask computed from
-    `ancestors` hides the slots of other histories.
+    """One step of decoding: where it writes into the KV cache, and what it may attend to.
 
     Attributes:
-        beams: int32 `(K,)`, the slots `0 … K - 1`; None if each sentence is one row.
-        ancestors: int32 `(N, t)`, the newest position included; None if `beams` is None.
-        bias: float tensor that broadcasts to the attention scores `(B, 1, K, t * K)`; None if
-            every cached position may be attended to.
-        is_newest: bool `(T * K, 1)`, True at the slots of the newest position in a KV cache of
-            fixed size, T positions; None for a cache that grows.
+        bias: float tensor `(1, 1, 1, T)` for the attention scores, which hides the slots of later
+            positions in a KV cache of fixed size, T positions; None for a cache that grows.
+        is_newest: bool `(T, 1)`, True at the slot of the newest position; None likewise.
     """
 
-    beams: Tensor | None = None
-    ancestors: Tensor | None = None
     bias: Tensor | None = None
     is_newest: Tensor | None = None
 
     @classmethod
     def at(cls, index: Int, cache: Cache, dtype: str) -> Self:
         """Return the step at the newest position `index`; `dtype` is the dtype of the scores."""
-        steps, beams = cache["constants"].get("steps"), cache["constants"].get("beams")
-        if beams is None:
-            if steps is None:
-                return cls()
-            bias = attention_bias((steps <= index)[None, None, None], dtype)
-            return cls(bias=bias, is_newest=(steps == index)[:, None])
-        ancestors, is_newest = cache["target"]["ancestors"], None
-        num_beams = ops.shape(beams)[0]
-        own = ops.tile(beams, (ops.shape(ancestors)[0] // num_beams,))[:, None]
+        steps = cache["constants"].get("steps")
         if steps is None:
-            ancestors = ops.concatenate([ancestors, own], axis=1)
-        else:
-            ancestors = ops.where(steps == index, own, ancestors)
-            is_newest = ops.repeat(steps == index, num_beams)[:, None]
-        length = ops.shape(ancestors)[1]
-        visible = ops.reshape(ancestors, (-1, num_beams, length, 1)) == beams
-        if steps is not None:
-            visible = visible & (steps <= index)[:, None]
-        mask = ops.reshape(visible, (-1, 1, num_beams, length * num_beams))
-        return cls(beams, ancestors, attention_bias(mask, dtype), is_newest)
+            return cls()
+        bias = attention_bias((steps <= index)[None, None, None], dtype)
+        return cls(bias, (steps == index)[:, None])
 
     def append(self, cached: Tensor, new: Tensor) -> Tensor:
-        """Append the newest position `(B, H, K, d_k)` to cached keys or values.
+        """Append the newest position `(N, H, 1, d_k)` to cached keys or values `(N, H, t, d_k)`.
 
-        The cached tensor is `(B, H, t * K, d_k)`; it grows by K slots unless its size is fixed.
+        The result has a position more unless the cache has a fixed size.
         """
         if self.is_newest is None:
             return ops.concatenate([cached, new], axis=2)
-        if self.beams is not None:
-            new = ops.tile(new, (1, 1, ops.shape(cached)[2] // ops.shape(self.beams)[0], 1))
         return ops.where(self.is_newest, new, cached)

@@ -16,7 +16,7 @@ class PrefixSelfAttention(GlobalSelfAttention):
 
     The mask of a call decides what is seen, so the layer serves encoders and causal, prefix and
     permutation language models (UniLM, Dong et al. 2019, section 2.2). Decoding keeps the
-    projected prefix apart from the history, because the hypotheses of a sentence share the prefix.
+    projected prefix apart from the history, because only the history grows.
 
     Args, call arguments and returns: as in `GlobalSelfAttention`.
     """
@@ -36,10 +36,10 @@ class PrefixSelfAttention(GlobalSelfAttention):
         prefix: tuple[Tensor, Tensor, Tensor],
         step: DecodingStep,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Attend from the newest position of each hypothesis to the prefix and its own history.
+        """Attend from the newest position of each row to the prefix and the row's own history.
 
-        Takes the rows `x` `(N, D)`, the KV cache, and the prefix's keys and values `(B, H, S, d_k)`
-        with the bias `(B, 1, 1, S)` that masks a part of the prefix. Returns the output `(N, D)`,
+        Takes the rows `x` `(N, D)`, the KV cache, and the prefix's keys and values `(N, H, S, d_k)`
+        with the bias `(N, 1, 1, S)` that masks a part of the prefix. Returns the output `(N, D)`,
         and keys and values with the newest position.
         """
         queries, keys, values = self._append(x, *history, step)
@@ -51,7 +51,7 @@ class PrefixSelfAttention(GlobalSelfAttention):
         size = ops.shape(prefix_keys)[2]
         heads = ops.matmul(weights[..., :size], prefix_values)
         heads = heads + ops.matmul(weights[..., size:], values)
-        return self._step_output(heads, step.beams), keys, values
+        return self._step_output(heads), keys, values
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -77,7 +77,7 @@ class PrefixLayer(EncoderLayer):
         prefix: tuple[Tensor, Tensor, Tensor],
         step: DecodingStep,
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """Compute the newest position of each hypothesis as in `DecoderLayer`, after a prefix."""
+        """Compute the newest position of each row as in `DecoderLayer`, after a prefix."""
         attended, *history = self.self_attention.decode_step(
             self.self_residual.pre(x), history, prefix, step
         )

@@ -90,23 +90,21 @@ class LanguageModel(SequenceModel):
 class GenerativeLanguageModel(LanguageModel):
     """A language model that decodes after a prefix; subclasses implement `start_decoding`."""
 
-    def _start(self, x, mask, visible, lengths, num_steps, beam_size):
+    def _start(self, x, mask, visible, lengths, num_steps):
         """Return the cache after a prefix; decoding starts at the positions `lengths` `(B,)`."""
-        cache = self.stack.start_decoding(x, visible, num_steps, beam_size, mask)
+        cache = self.stack.start_decoding(x, visible, num_steps, mask)
         cache["source"]["lengths"] = lengths
         cache["constants"].update(self.output_projection.start_decoding(num_steps))
         return cache
 
     def decode_step(self, token_ids: Tensor, index: Int, cache: Cache) -> tuple[Tensor, Cache]:
         """Predict the token after `token_ids` `(N,)`, as in `Transformer`."""
-        source, beams = cache["source"], cache["constants"].get("beams")
-        of_sentences = ops.reshape(token_ids, (-1, 1 if beams is None else ops.shape(beams)[0]))
-        x = self.target_embedding.decode_step(of_sentences, source["lengths"][:, None] + index)
+        source = cache["source"]
+        x = self.target_embedding.decode_step(token_ids, source["lengths"] + index)
         x = self._in_segment(TARGET, x)
         if "last" in source:  # the last token of a prompt replaces the begin token
-            x = ops.where(ops.equal(index, 0), source["last"][:, None], x)
-        rows = ops.reshape(x, (-1, self.config.d_model))
-        hidden, cache = self.stack.decode_step(rows, index, cache)
+            x = ops.where(ops.equal(index, 0), source["last"], x)
+        hidden, cache = self.stack.decode_step(x, index, cache)
         return self.output_projection.decode_step(hidden, cache["constants"]), cache
 
 
@@ -150,13 +148,11 @@ class PrefixLanguageModel(GenerativeLanguageModel):
             "cross": [_distribution(layer[:, :, size:, :size]) for layer in weights],
         }
 
-    def start_decoding(
-        self, source_ids: Tensor, num_steps: Int | None = None, beam_size: Int | None = None
-    ) -> Cache:
+    def start_decoding(self, source_ids: Tensor, num_steps: Int | None = None) -> Cache:
         """Read the source and return the cache for the first step, as in `Transformer`."""
         mask, lengths = padding_mask(source_ids, self.config.pad_id), self._lengths(source_ids)
         x = self._embed_source(source_ids)
-        return self._start(x, mask, mask, lengths, num_steps, beam_size)
+        return self._start(x, mask, mask, lengths, num_steps)
 
 
 def _distribution(weights: Tensor) -> Tensor:
@@ -196,9 +192,7 @@ class CausalLanguageModel(GenerativeLanguageModel):
         first = _at(hidden[:, :size], columns, last)[:, None]
         return self.output_projection(ops.concatenate([first, hidden[:, size:]], axis=1), labels)
 
-    def start_decoding(
-        self, source_ids: Tensor, num_steps: Int | None = None, beam_size: Int | None = None
-    ) -> Cache:
+    def start_decoding(self, source_ids: Tensor, num_steps: Int | None = None) -> Cache:
         """Read the prompt and return the cache for the first step, as in `Transformer`.
 
         The cache hides the last token, which is the first step's input instead of the begin token.
@@ -206,7 +200,7 @@ class CausalLanguageModel(GenerativeLanguageModel):
         begin = ops.full((ops.shape(source_ids)[0], 1), self.config.bos_id, source_ids.dtype)
         x, last, columns = self._embed_prompt(source_ids, begin)
         mask, before_last = causal_mask(ops.shape(x)[1]), (columns < last[:, None])[:, None]
-        cache = self._start(x, mask, before_last, last, num_steps, beam_size)
+        cache = self._start(x, mask, before_last, last, num_steps)
         cache["source"]["last"] = _at(x, columns, last)
         return cache
 

@@ -86,26 +86,20 @@ class Seq2Seq(SequenceModel):
         hidden = self.dropout(self._read_out(outputs), training=training)
         return self.output_projection(hidden[:, : ops.shape(target_ids)[1]], labels), weights
 
-    def start_decoding(
-        self, source_ids: Tensor, num_steps: Int | None = None, beam_size: Int | None = None
-    ) -> Cache:
+    def start_decoding(self, source_ids: Tensor, num_steps: Int | None = None) -> Cache:
         """Encode the source and return the cache for the first step, as in `Transformer`.
 
-        The cache has no history: `"source"` is what each step reads of the source, and `"target"`
-        is the decoder's state.
+        `"source"` is what each step reads of the source, and `"target"` is the decoder's state.
         """
         source, state = self._encode(_at_least_one_column(source_ids), training=False)
         constants = self.output_projection.start_decoding(num_steps)
-        if beam_size is not None:
-            constants["beams"] = ops.arange(beam_size)
-            state = {name: ops.repeat(value, beam_size, axis=0) for name, value in state.items()}
         return {"constants": constants, "source": source, "target": state}
 
     def decode_step(self, token_ids: Tensor, index: Int, cache: Cache) -> tuple[Tensor, Cache]:
         """Predict the token after `token_ids` `(N,)`, as in `Transformer`."""
         constants = cache["constants"]
         x = self._embed(self.target_embedding, token_ids, training=False)
-        outputs, state, _ = self._step(x, cache["target"], cache["source"], constants.get("beams"))
+        outputs, state, _ = self._step(x, cache["target"], cache["source"])
         logits = self.output_projection.decode_step(self._read_out(outputs), constants)
         return logits, {**cache, "target": state}
 
@@ -171,7 +165,7 @@ class Seq2Seq(SequenceModel):
         inputs = ops.concatenate([x, *factors], axis=-1)
         return over_time(step, list(state.values()), inputs, self.compute_dtype)
 
-    def _step(self, x, state, source, beams=None, factors=None):
+    def _step(self, x, state, source, factors=None):
         """Run one step of the decoder on embedded tokens `(N, D)`; see `RecurrentStack.step`.
 
         Returns:
@@ -181,7 +175,7 @@ class Seq2Seq(SequenceModel):
         if config.context_feeding:
             context = state.get("summary")
             if context is None:
-                context, weights = self._attend(self.decoder.top(state), source, beams)
+                context, weights = self._attend(self.decoder.top(state), source)
             x = ops.concatenate([x, context], axis=-1)
         elif config.input_feeding:
             x = ops.concatenate([x, state["attentional"]], axis=-1)
@@ -190,30 +184,25 @@ class Seq2Seq(SequenceModel):
         if config.context_feeding:
             return ops.concatenate([h, x], axis=-1), state, weights
         if config.attention_score is not None:
-            h, weights = self._attentional(h, source, beams)
+            h, weights = self._attentional(h, source)
         if config.input_feeding:
             state["attentional"] = h
         return h, state, weights
 
-    def _attend(self, states, source, beams=None):
+    def _attend(self, states, source):
         """Return the contexts of states, `(B, T, D)` or in a step `(N, D)`, and the weights."""
-        query, factors, in_step = states, None, len(states.shape) == 2
-        if in_step:
-            shape = (-1, 1 if beams is None else ops.shape(beams)[0], states.shape[-1])
-            query = ops.reshape(states, shape)
+        in_step = len(states.shape) == 2
+        query, factors = states[:, None] if in_step else states, None
         if self.window is not None:
             factors = self.window(query, source["context"], attention_mask=source["mask"])
         attended, weights = self.attention.attend(
             query, source["keys"], source["context"], source["bias"], factors
         )
-        if in_step:
-            attended = ops.reshape(attended, (-1, attended.shape[-1]))
-            weights = ops.reshape(weights, (-1, ops.shape(weights)[-1]))
-        return attended, weights
+        return (attended[:, 0], weights[:, 0]) if in_step else (attended, weights)
 
-    def _attentional(self, states, source, beams=None):
+    def _attentional(self, states, source):
         """Return the vectors `tanh(W [c; h])` of states h and their contexts c, and the weights."""
-        attended, weights = self._attend(states, source, beams)
+        attended, weights = self._attend(states, source)
         return on_rows(self.attentional, ops.concatenate([attended, states], axis=-1)), weights
 
     def _read_out(self, outputs: Tensor) -> Tensor:

@@ -68,27 +68,22 @@ class Transformer(SequenceModel):
         weights = {"encoder": encoder_weights, "decoder": decoder_weights, "cross": cross_weights}
         return (output, weights) if return_attention_scores else output
 
-    def start_decoding(
-        self, source_ids: Tensor, num_steps: Int | None = None, beam_size: Int | None = None
-    ) -> Cache:
+    def start_decoding(self, source_ids: Tensor, num_steps: Int | None = None) -> Cache:
         """Encode the source and return the cache for the first step.
 
         Args:
             source_ids: int tensor `(B, S)`.
             num_steps: int or int scalar tensor, the maximum number of steps, for a KV cache of
                 fixed size, which XLA needs; None for a cache that grows in each step.
-            beam_size: int or int scalar tensor, the number K of hypotheses for each sentence, in
-                consecutive rows (N = B * K); None for one row for each sentence (N = B).
 
         Returns:
-            dict of flat dicts of tensors: `"constants"` and `"source"` `(B, …)`, which never
-            change; `"history"` `(B, …)`, which each step extends and which is never re-ordered;
-            `"target"` `(N, …)`, which is re-ordered with the hypotheses.
+            dict of flat dicts of tensors: `"constants"`; `"source"` `(B, …)`, which never changes;
+            and `"target"` `(B, …)`, the KV cache, which each step extends.
         """
         mask = padding_mask(source_ids, self.config.pad_id)
         x = self.source_embedding(source_ids, training=False)
         context = self.encoder(x, attention_mask=mask, training=False)
-        cache = self.decoder.start_decoding(context, mask, num_steps, beam_size)
+        cache = self.decoder.start_decoding(context, mask, num_steps)
         cache["constants"].update(self.output_projection.start_decoding(num_steps))
         return cache
 
