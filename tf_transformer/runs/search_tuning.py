@@ -1,4 +1,4 @@
-"""Choice of greedy or beam search, and of a length penalty, on validation text."""
+"""Choice of a search and of a precision, on validation text."""
 
 import math
 import time
@@ -15,6 +15,8 @@ DEFAULT_LENGTH_PENALTY = 0.6
 LENGTH_PENALTIES = (0.2, 0.6, 1.0, 1.4)
 _MAX_PAIRS = 1000
 _PAIRS_AT_A_TIME = 125  # the clock is read after each part
+# bfloat16 must be this much faster, and may lose this much of the metric.
+_LEAST_GAIN, _LARGEST_LOSS = 1.1, 0.1
 
 
 class SearchChoice(NamedTuple):
@@ -94,6 +96,62 @@ def choose_search(
         1 if greedy["score"] > best["score"] else beam_size, best["length_penalty"], scores,
         metric.label, len(sources), signatures(targets)[name],
     )  # fmt: skip
+
+
+class PrecisionChoice(NamedTuple):
+    """A precision, and for each precision that was compared the speed and the metric's value.
+
+    Attributes:
+        sentences_per_second: By greedy search, on the machine that exports.
+    """
+
+    precision: str
+    sentences_per_second: Mapping[str, float]
+    scores: Mapping[str, float]
+
+    def __str__(self) -> str:
+        """Return the choice and its reasons in one line."""
+        found = (
+            f"{name} {speed:,.0f} sentences a second, {self.scores[name]:.2f}"
+            for name, speed in self.sentences_per_second.items()
+        )
+        return f"Precision: {self.precision}. Greedy search on validation text: {'; '.join(found)}."
+
+
+def choose_precision(
+    translators: Mapping[str, Callable[..., list[str]]],
+    validation: ParallelText,
+    max_seconds: float = 20.0,
+    metric: Metric = BLEU,
+) -> PrecisionChoice:
+    """Choose bfloat16 if it is faster on this machine and translates as well as float32.
+
+    Args:
+        translators: The translators `"float32"` and `"bfloat16"`, which take turns.
+        validation, max_seconds, metric: See `choose_search`; the time is that of both.
+    """
+    name = (BLEU if metric == LOSS else metric).label.lower()
+    targets, began = [], time.monotonic()
+    translations = {precision: [] for precision in translators}
+    seconds = dict.fromkeys(translators, 0.0)
+    parts = _parts(list(validation))
+    for translator in translators.values():  # to build the graph
+        translator([source for source, _ in parts[0]], beam_size=1)
+    for part in parts:
+        if targets and time.monotonic() - began >= max_seconds:
+            break
+        targets += [target for _, target in part]
+        for precision, translator in translators.items():
+            started = time.monotonic()
+            translations[precision] += translator([source for source, _ in part], beam_size=1)
+            seconds[precision] += time.monotonic() - started
+    scores = {p: getattr(score(found, targets), name) for p, found in translations.items()}
+    is_better = (
+        seconds["float32"] >= _LEAST_GAIN * seconds["bfloat16"]
+        and scores["bfloat16"] >= scores["float32"] - _LARGEST_LOSS
+    )
+    speeds = {precision: round(len(targets) / taken, 1) for precision, taken in seconds.items()}
+    return PrecisionChoice("bfloat16" if is_better else "float32", speeds, scores)
 
 
 def _parts(pairs: list[tuple[str, str]]) -> list[Sequence[tuple[str, str]]]:
