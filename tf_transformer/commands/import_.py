@@ -60,7 +60,7 @@ def run(options: Options) -> int:
     except InputError:
         raise
     # A damaged YAML or JSON file can have values of any type.
-    except (ValueError, TypeError, LookupError) as error:
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
         raise InputError(f"{folder}: a file is damaged ({error}). Download it again.") from error
     sizes = model.config.source_vocab_size, model.config.target_vocab_size
     print(f"{model.count_params():,} parameters, {' and '.join(f'{x:,}' for x in sizes)} subwords.")

@@ -21,13 +21,9 @@ from tf_transformer.models.transformer import Transformer
 from tf_transformer.tokenizers import VocabularyTokenizer
 
 _HEADS = {  # of the models of their catalog that can be imported
-    "Transformer": 8,
-    "TransformerBase": 8,
-    "TransformerBaseSharedEmbeddings": 8,
-    "TransformerBig": 16,
-    "TransformerBigSharedEmbeddings": 16,
-    "TransformerTiny": 2,
-}
+    "TransformerBase": 8, "TransformerBaseSharedEmbeddings": 8, "Transformer": 8,
+    "TransformerBig": 16, "TransformerBigSharedEmbeddings": 16, "TransformerTiny": 2,
+}  # fmt: skip
 _SETTINGS = {  # ours: theirs
     "num_heads": "num_heads",
     "activation": "ffn_activation",
@@ -35,12 +31,6 @@ _SETTINGS = {  # ours: theirs
     "attention_dropout_rate": "attention_dropout",
 }
 _DEFAULTS = {"ffn_activation": "tf.nn.relu", "dropout": "0.1", "attention_dropout": "0.1"}
-_ACTIVATIONS = {
-    "tf.nn.relu": "relu",
-    "tf.nn.gelu": "gelu",
-    "tf.nn.silu": "swish",
-    "tf.nn.swish": "swish",
-}
 # What other values of these settings would compute, our model does not.
 _FIXED = {
     "position_encoder_class": "SinusoidalPositionEncoder",
@@ -68,15 +58,11 @@ _DECODER = {
 _SOURCE, _TARGET = (f"examples_inputter/{x}_inputter/embedding" for x in ("features", "labels"))
 _KERNEL, _BIAS = "decoder/output_layer/kernel", "decoder/output_layer/bias"
 _BLANK, _BEGIN, _END = "<blank>", "<s>", "</s>"  # their ids are 0, 1 and 2
-# The options of their tokenizer with which it splits as SentencePiece does.
+# The options with which their tokenizers split as SentencePiece does.
 _PLAIN = {
-    "mode",
-    "sp_model_path",
-    "sp_nbest_size",
-    "sp_alpha",
-    "spacer_annotate",
-    "no_substitution",
-}
+    "mode", "sp_model_path", "sp_nbest_size", "sp_alpha", "spacer_annotate", "no_substitution",
+    "model", "nbest_size", "alpha",
+}  # fmt: skip
 _MAX_LENGTH = 512
 
 
@@ -88,33 +74,27 @@ def read_opennmt_tf(folder: pathlib.Path, config: pathlib.Path | None = None) ->
         config: The settings, whose table `data` names vocabularies and SentencePiece models; None
             for the only `.yml` file of the folder.
     """
-    found = sorted(folder.glob("*.yml")) if config is None else [config]
+    found = [config] if config else list(folder.glob("*.yml"))
     if len(found) != 1:
         raise ForeignModelError(
             f"{folder}: has {len(found)} files *.yml. Name the settings: --config data.yml"
         )
-    settings = _read_yaml(found[0])
+    data = _read_yaml(found[0]).get("data") or {}
+    tokenizers = [_tokenizer(side, folder, found[0], data) for side in ("source", "target")]
     tensors = read_checkpoint(folder)
-    sides = ("source", "target")
-    tokenizers = [_tokenizer(side, folder, found[0], settings.get("data") or {}) for side in sides]
+    ours = _config(folder / "model_description.py", tensors)
 
     def fill(model: Transformer) -> None:
         _fill(model, tensors)
 
-    config = _config(folder / "model_description.py", tensors)
-    return ForeignModel(config, *tokenizers, fill, allow_unknown=True, max_length=_MAX_LENGTH)
+    return ForeignModel(ours, *tokenizers, fill, allow_unknown=True, max_length=_MAX_LENGTH)
 
 
 def _read_yaml(path: pathlib.Path) -> dict[str, Any]:
     try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ForeignModelError(f"{path}: cannot be read ({error.strerror}).") from None
-    except (yaml.YAMLError, UnicodeDecodeError):
-        found = None
-    if not isinstance(found, dict):
-        raise ForeignModelError(f"{path}: is no table of settings in YAML.")
-    return found
+        return dict(yaml.safe_load(path.read_text(encoding="utf-8")))
+    except (OSError, yaml.YAMLError, ValueError, TypeError):
+        raise ForeignModelError(f"{path}: is no table of settings in YAML, or missing.") from None
 
 
 def _file(name: str, folder: pathlib.Path, config: pathlib.Path) -> pathlib.Path:
@@ -151,13 +131,11 @@ def _tokenizer(
     tokenization = setting("tokenization") or {}
     if isinstance(tokenization, str):
         tokenization = _read_yaml(_file(tokenization, folder, config))
-    options = tokenization.get("params") or {} if "type" in tokenization else tokenization
-    splitter = options.get("sp_model_path") if options.get("mode") == "none" else None
-    if tokenization.get("type") == "SentencePieceTokenizer":
-        splitter = options.get("model")
-    elif not set(options) <= _PLAIN:
-        splitter = None
-    if not splitter:
+    options = tokenization.get("params", tokenization)
+    splitter = options.get("model") or (
+        options.get("mode") == "none" and options.get("sp_model_path")
+    )
+    if not splitter or not set(options) <= _PLAIN:
         raise ForeignModelError(
             f"{config}: {side}_tokenization is {tokenization or 'missing'}; only SentencePiece can "
             f"be imported: {{mode: none, sp_model_path: FILE}}"
@@ -194,36 +172,33 @@ def _config(path: pathlib.Path, tensors: Tensors) -> TransformerConfig:
 
 
 def _description(path: pathlib.Path) -> dict[str, str]:
-    """Return what a description of a model sets, which is Python and is not run."""
+    """Return the settings in the description of a model, which is Python and is not run."""
     try:
         nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
     except FileNotFoundError:
         raise ForeignModelError(
-            f"{path}: is missing. Copy what you gave onmt-main as --model to this path, or write: "
-            f'model = lambda: models.get_model_from_catalog("TransformerBase")'
+            f"{path}: is missing. Copy the file there that you gave onmt-main as --model, or write "
+            f'a line: model = lambda: models.get_model_from_catalog("TransformerBase")'
         ) from None
     except (SyntaxError, ValueError):
         raise ForeignModelError(f"{path}: is no Python.") from None
-    if any(isinstance(node, ast.Call) and len(node.args) > 2 for node in nodes):
+    texts = {node.value for node in nodes if isinstance(node, ast.Constant)}
+    given = {node.arg: ast.unparse(node.value) for node in nodes if isinstance(node, ast.keyword)}
+    theirs = {**_DEFAULTS, **given}
+    for name in texts & _HEADS.keys():
+        theirs.setdefault("num_heads", str(_HEADS[name]))
+    if "num_heads" not in theirs:
         raise ForeignModelError(
-            f"{path}: has arguments without names; write num_heads=8 and so on."
-        )
-    words = {getattr(n, x, None) for n in nodes for x in ("id", "attr", "value")}
-    given = {n.arg: ast.unparse(n.value) for n in nodes if isinstance(n, ast.keyword)}
-    heads = {_HEADS[name] for name in words & _HEADS.keys()}
-    if len(heads) != 1:
-        raise ForeignModelError(
-            f"{path}: describes no model that can be imported: {', '.join(_HEADS)}. Relative "
-            f"positions and recurrent layers cannot."
+            f"{path}: has neither num_heads=… nor a model of the catalog that can be imported: "
+            f"{', '.join(_HEADS)}. Relative positions cannot."
         )
     for name, value in _FIXED.items():
         if given.get(name, value).rpartition(".")[2] != value:
             raise ForeignModelError(
                 f"{path}: {name} is {given[name]}; only {value} can be imported."
             )
-    theirs = {**_DEFAULTS, "num_heads": str(*heads), **given}
-    activation = theirs["ffn_activation"]
-    return {**theirs, "ffn_activation": _ACTIVATIONS.get(activation, activation)}
+    activation = theirs["ffn_activation"].removeprefix("tf.nn.")
+    return {**theirs, "ffn_activation": "swish" if activation == "silu" else activation}
 
 
 def _fill(model: Transformer, tensors: Tensors) -> None:
