@@ -5,6 +5,7 @@
 
 import json
 import pathlib
+import re
 import shutil
 
 import ctranslate2
@@ -18,7 +19,7 @@ from phrase_models import MAX_LENGTH, our_greedy, padded
 import tf_transformer as tt
 from tf_transformer.data.batching import TokenBatches
 from tf_transformer.importing import opennmt_tf
-from tf_transformer.importing.tensors import ForeignModelError, read_checkpoint
+from tf_transformer.importing.tensors import _VARIABLE, ForeignModelError, read_checkpoint
 from tf_transformer.inference.frozen import freeze
 from tf_transformer.runs.restore import restore_model, search_of
 from tf_transformer.runs.run_directory import RunDirectory
@@ -299,6 +300,14 @@ def test_bad_input_is_one_line_and_writes_nothing(case, tmp_path, capfd, monkeyp
 def test_settings_are_for_opennmt_tf_alone(tmp_path, capfd):
     arguments = ["import", "marian", FIXTURES, "--run-dir", tmp_path / "run", "--config=data.yml"]
     assert_refused(arguments, ["--config names settings of OpenNMT-tf"], capfd, tmp_path)
+
+
+def test_the_state_of_an_optimizer_is_no_weight():
+    name = "model/decoder/layers/0/attention/0/input_layer_norm/beta"
+    path = re.fullmatch(_VARIABLE, f"{name}/.ATTRIBUTES/VARIABLE_VALUE")
+    assert f"model/{path[1]}" == name
+    for other in (f"{name}/.OPTIMIZER_SLOT/optimizer/m", "optimizer/beta_1", "save_counter"):
+        assert not re.fullmatch(_VARIABLE, f"{other}/.ATTRIBUTES/VARIABLE_VALUE")
 
 
 def test_a_checkpoint_without_the_file_that_names_the_latest(tmp_path):

@@ -109,8 +109,8 @@ def read_checkpoint(folder: pathlib.Path) -> Tensors:
         prefixes = [pathlib.Path(latest)]
     if len(prefixes) != 1:
         raise ForeignModelError(
-            f"{folder}: has {len(prefixes)} checkpoints (*.index), and no file named checkpoint "
-            f"that says which is the latest. Leave one."
+            f"{folder}: has {len(prefixes)} checkpoints (*.index). Give a folder with one, or with "
+            f"the file named checkpoint, which says which is the latest."
         )
     try:
         reader = tf.train.load_checkpoint(str(prefixes[0]))
