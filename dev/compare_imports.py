@@ -1,9 +1,10 @@
 """Import models with the answers of their engines beside them, and print how far ours are.
 
-    python dev/compare_imports.py tests/fixtures/marian/*
+    python dev/compare_imports.py tests/fixtures/marian/* tests/fixtures/opennmt_tf/*/
 
-The folders are those that `write_marian_fixtures.py` writes, and the lines are rows of the table in
-docs/pretrained.md. `write_marian_fixtures.py FOLDER larger` writes a model that has learned more.
+The folders are those that `write_marian_fixtures.py` and `write_opennmt_tf_fixtures.py` write, and
+the lines are rows of the table in docs/pretrained.md. `write_marian_fixtures.py FOLDER larger`, as
+the other, writes a model that has learned more.
 """
 
 import json
@@ -21,11 +22,12 @@ from tf_transformer.runs.run_directory import RunDirectory
 
 
 def rows_of(folder):
-    """Yield what was compared in a folder of Marian's, and the result."""
+    """Yield what was compared in a folder of an engine, and the result."""
+    engine = "opennmt-tf" if (folder / "data.yml").exists() else "marian"
     answers = json.loads((folder / "answers.json").read_text("utf-8"))
     with tempfile.TemporaryDirectory() as name:
         run_dir = pathlib.Path(name) / "run"
-        if cli.main(["import", "marian", str(folder), "--run-dir", str(run_dir)]):
+        if cli.main(["import", engine, str(folder), "--run-dir", str(run_dir)]):
             sys.exit(f"{folder}: cannot be imported")
         run = RunDirectory(run_dir)
         model, *tokenizers, _ = restore_model(run)

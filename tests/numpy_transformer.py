@@ -94,7 +94,8 @@ def logits(model, inputs):
         return output
 
     def embed(layer, ids):
-        positions = sinusoids(range(ids.shape[1]), config.d_model, config.sinusoids)
+        numbers = range(config.first_position, config.first_position + ids.shape[1])
+        positions = sinusoids(numbers, config.d_model, config.sinusoids)
         if config.positions == "learned":
             table = np.asarray(layer.position_embedding.embeddings, "float64")
             positions = table[: ids.shape[1]]

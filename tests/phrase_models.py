@@ -28,9 +28,10 @@ def padded(rows, pad_id):
     return tf.ragged.constant(rows, tf.int32).to_tensor(pad_id)
 
 
-def our_greedy(model, source_ids, tokenizer):
+def our_greedy(model, source_ids, tokenizer, source_eos_id=None):
     """Ids of translations of at most MAX_LENGTH tokens, and whether each was truncated."""
-    source = padded([[*ids, tokenizer.eos_id] for ids in source_ids], tokenizer.pad_id)
+    end = tokenizer.eos_id if source_eos_id is None else source_eos_id
+    source = padded([[*ids, end] for ids in source_ids], tokenizer.pad_id)
     found = tf.function(
         lambda: greedy_search(
             model.decode_step,

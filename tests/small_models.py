@@ -30,9 +30,10 @@ VARIANTS = {
             **UNTIED, "tie_output": True, "activation": "gelu",
             "positions": "learned", "max_positions": 32,
         },
-        "as Marian": {
+        "as other engines": {
             "norm_first": False, "activation": "swish", "decoder_layers": 1, "output_bias": True,
             "scale_embeddings": False, "layer_norm_epsilon": 0.1, "positions": "sinusoidal_halves",
+            "first_position": 2,
         },
     },
 }  # fmt: skip
@@ -62,7 +63,7 @@ FEW = [
     *ONE_EACH,
     "transformer, post-norm, untied, pad 3",
     "transformer, other choices",
-    "transformer, as Marian",
+    "transformer, as other engines",
 ]
 
 SOURCE = np.array([[5, 6, 7, 8, 9], [4, 9, 0, 0, 0]], "int32")

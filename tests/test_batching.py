@@ -57,11 +57,13 @@ seeds = st.none() | st.integers(0, 2**31 - 1)
 # What is in the batches
 
 
-def test_a_batch_by_hand():
-    ids, offsets = np.array([7, 8, 9, 6, 5, 4, 4]), np.array([0, 3, 4, 5, 7])
-    batches = TokenBatches(TokenizedText(ids, offsets), 100, pad_id=99, bos_id=1, eos_id=0)
+@pytest.mark.parametrize(("source_eos_id", "end"), [(None, 0), (99, 99)])
+def test_a_batch_by_hand(source_eos_id, end):
+    text = TokenizedText(np.array([7, 8, 9, 6, 5, 4, 4]), np.array([0, 3, 4, 5, 7]))
+    ends = {"eos_id": 0, "source_eos_id": source_eos_id}
+    batches = TokenBatches(text, 100, pad_id=99, bos_id=1, **ends)
     inputs, labels = batches.batch(np.array([0, 1]))
-    assert inputs["source_ids"].tolist() == [[7, 8, 9, 0], [5, 0, 99, 99]]
+    assert inputs["source_ids"].tolist() == [[7, 8, 9, end], [5, end, 99, 99]]
     assert inputs["target_ids"].tolist() == [[1, 6, 99], [1, 4, 4]]
     assert labels.tolist() == [[6, 0, 99], [4, 4, 0]]
     assert {array.dtype for array in (*inputs.values(), labels)} == {np.dtype(np.int32)}

@@ -113,6 +113,7 @@ def is_a_tie(model, source, ours, theirs, tokenizers):
                 "scale_embeddings": False,
                 "layer_norm_epsilon": 0.1,
                 "positions": "sinusoidal_tensor2tensor",
+                "first_position": 1,
             },
         ),
     ],

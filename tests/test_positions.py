@@ -54,6 +54,14 @@ def test_positions_may_be_given(table):
     np.testing.assert_allclose(steps, whole[given[0]], atol=1e-6)
 
 
+def test_the_first_position_may_have_another_number():
+    options = {"embedding": token_embedding(10, 6), "sinusoids": "sinusoidal_tensor2tensor"}
+    first, third = (PositionalEmbedding(10, 6, first_position=n, **options) for n in (0, 2))
+    ids = np.full((1, 7), 3)
+    np.testing.assert_allclose(third(ids)[:, :5], first(ids)[:, 2:], atol=1e-6)
+    np.testing.assert_allclose(third.decode_step(ids[:, 0], 4), first(ids)[:, 6], atol=1e-6)
+
+
 def test_a_sentence_longer_than_the_table_is_an_error():
     layer = PositionalEmbedding(10, 6, position_embedding=token_embedding(4, 6))
     with pytest.raises(ValueError, match="learned 4 positions; received token_ids of length 5"):

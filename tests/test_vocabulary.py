@@ -119,6 +119,18 @@ def test_a_subset_splits_used_texts_as_before(tokenizer):
     assert smaller.tokenize(unknown).to_list() == smaller.encode(unknown)
 
 
+def test_the_end_of_a_text_may_be_padding(tokenizer, splitter):
+    """So that a source has none; both tables keep the same subwords when they are trimmed."""
+    table = vocabulary_model(table_of(splitter, *TAGS), splitter, **SPECIAL, has_end=False)
+    source = VocabularyTokenizer(table, splitter)
+    assert source.eos_id == source.pad_id == tokenizer.pad_id != tokenizer.eos_id
+    assert source.encode(SENTENCES) == tokenizer.encode(SENTENCES)
+    used = {i for ids in tokenizer.encode(SENTENCES[:5]) for i in ids}
+    (ours, ids), (theirs, same) = (subset_tokenizer(each, used) for each in (source, tokenizer))
+    assert ids.tolist() == same.tolist()
+    assert ours.eos_id == ours.pad_id == theirs.pad_id
+
+
 def test_a_damaged_model_is_an_error():
     with pytest.raises(TokenizerError, match="no SentencePiece model"):
         vocabulary_model(["<unk>"], b"\x0anothing", **SPECIAL)

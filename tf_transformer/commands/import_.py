@@ -3,9 +3,11 @@
 Read a folder as it was downloaded, and write its model as a run that can be exported, evaluated,
 trimmed and so on, but not resumed. The format marian is that of Marian (an .npz file, decoder.yml
 and vocabularies) and of Hugging Face's Marian models, such as OPUS-MT's (config.json, the weights,
-source.spm, target.spm and vocab.json).
+source.spm, target.spm and vocab.json). The format opennmt-tf is a run of OpenNMT-tf 2: its folder
+of checkpoints with model_description.py, and its settings (data.yml).
 """
 
+import functools
 import pathlib
 from typing import Literal
 
@@ -18,11 +20,14 @@ from tf_transformer.runs.run_directory import RunDirectory
 class Options(Checked):
     """The options of `import`."""
 
-    format: Literal["marian"] = argument("FORMAT", "marian")
+    format: Literal["marian", "opennmt-tf"] = argument("FORMAT", "marian or opennmt-tf")
     folder: str = argument("FOLDER", "the folder of the model's files")
     run_dir: str = option(..., "the run directory to write", "DIR")
     tag: str | None = option(
         None, "put this tag in front of every source: the language to translate to", "'>>deu<<'"
+    )
+    config: str | None = option(
+        None, "OpenNMT-tf's settings (default: the only .yml file in FOLDER)", "data.yml"
     )
 
 
@@ -31,8 +36,11 @@ def run(options: Options) -> int:
     folder = pathlib.Path(options.folder)
     if not folder.is_dir():
         raise InputError(f"{folder}: is no folder. Give the folder of the model's files.")
+    is_opennmt_tf = options.format == "opennmt-tf"
     is_hugging_face = (folder / "config.json").is_file()
-    if not is_hugging_face and not any(folder.glob("*.npz")):
+    if options.config and not is_opennmt_tf:
+        raise InputError("--config names settings of OpenNMT-tf. Omit it.")
+    if not is_opennmt_tf and not is_hugging_face and not any(folder.glob("*.npz")):
         raise InputError(
             f"{folder}: has neither config.json, as Hugging Face's models have, nor an .npz file, "
             f"as Marian's have."
@@ -42,13 +50,17 @@ def run(options: Options) -> int:
         from tf_transformer.importing.foreign_model import write_run
         from tf_transformer.importing.hugging_face import read_hugging_face
         from tf_transformer.importing.marian import read_marian
+        from tf_transformer.importing.opennmt_tf import read_opennmt_tf
     read = read_hugging_face if is_hugging_face else read_marian
+    if is_opennmt_tf:
+        config = pathlib.Path(options.config) if options.config else None
+        read = functools.partial(read_opennmt_tf, config=config)
     try:
         model = write_run(options.run_dir, read(folder), str(folder), options.tag)
     except InputError:
         raise
     # A damaged YAML or JSON file can have values of any type.
-    except (ValueError, TypeError, LookupError) as error:
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
         raise InputError(f"{folder}: a file is damaged ({error}). Download it again.") from error
     sizes = model.config.source_vocab_size, model.config.target_vocab_size
     print(f"{model.count_params():,} parameters, {' and '.join(f'{x:,}' for x in sizes)} subwords.")

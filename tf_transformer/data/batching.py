@@ -29,6 +29,7 @@ class TokenBatches:
         pad_id: Token id of padding.
         bos_id: Token id that begins the decoder's input.
         eos_id: Token id that ends a sentence.
+        source_eos_id: Token id that ends a source; None for `eos_id`, `pad_id` for no end.
         seed: Seed of the order; None keeps the batches sorted by length, as for validation.
         text_of_epoch: Function that returns the token ids of the same pairs for an epoch, with new
             noise for example. The number of batches is that of `text` in every epoch.
@@ -50,6 +51,7 @@ class TokenBatches:
         pad_id: int,
         bos_id: int,
         eos_id: int,
+        source_eos_id: int | None = None,
         seed: int | None = None,
         text_of_epoch: Callable[[int], TokenizedText] | None = None,
     ) -> None:
@@ -60,6 +62,7 @@ class TokenBatches:
             )
         self._text = text
         self._pad_id, self._bos_id, self._eos_id = pad_id, bos_id, eos_id
+        self._source_eos_id = eos_id if source_eos_id is None else source_eos_id
         self._seed = seed
         self._text_of_epoch = functools.lru_cache(maxsize=1)(text_of_epoch or (lambda _: text))
         lengths = text.lengths + 1  # with the end id, or the begin id in the decoder's input
@@ -102,7 +105,8 @@ class TokenBatches:
             ValueError: If the tokenizers have different padding or end ids.
         """
         pad_id, eos_id = target_tokenizer.pad_id, target_tokenizer.eos_id
-        if (source_tokenizer.pad_id, source_tokenizer.eos_id) != (pad_id, eos_id):
+        source_eos_id = source_tokenizer.eos_id  # padding if sources have no end
+        if source_tokenizer.pad_id != pad_id or source_eos_id not in (eos_id, pad_id):
             raise ValueError(
                 f"the target tokenizer has the padding and end ids {pad_id} and {eos_id}, but the "
                 f"source tokenizer {source_tokenizer.pad_id} and {source_tokenizer.eos_id}; give "
@@ -124,6 +128,7 @@ class TokenBatches:
             pad_id=pad_id,
             bos_id=target_tokenizer.bos_id,
             eos_id=eos_id,
+            source_eos_id=source_eos_id,
             seed=seed,
             text_of_epoch=noisy if source_noise else None,
         )
@@ -159,7 +164,7 @@ class TokenBatches:
             int32. `target_ids` has the begin id before each sentence, the others the end id after.
         """
         text = self._text_of_epoch(epoch)
-        source_ids, _ = text.padded(2 * indices, self._pad_id, self._eos_id)
+        source_ids, _ = text.padded(2 * indices, self._pad_id, self._source_eos_id)
         labels, is_token = text.padded(2 * indices + 1, self._pad_id, self._eos_id)
         targets = np.where(is_token, labels, self._pad_id)[:, :-1]  # without the end ids
         target_ids = np.insert(targets, 0, self._bos_id, axis=1)

@@ -103,7 +103,7 @@ def _specification(model, source_tokenizer, target_tokenizer, quantization, max_
     spec.config.eos_token = eos
     spec.config.decoder_start_token = bos
     spec.config.add_source_bos = False
-    spec.config.add_source_eos = True
+    spec.config.add_source_eos = source_tokenizer.eos_id != source_tokenizer.pad_id
     spec.config.layer_norm_epsilon = config.layer_norm_epsilon
     spec.validate()
     spec.optimize(quantization=quantization)
@@ -145,7 +145,8 @@ class _Filler:
         if layer.position_embedding is None:
             # The library's own table has one layout only.
             sizes = self.num_positions, layer.d_model
-            table = sinusoidal_positions(*sizes, sinusoids=layer.sinusoids)
+            first = layer.first_position
+            table = sinusoidal_positions(*sizes, first, sinusoids=layer.sinusoids)
         else:
             table = layer.position_embedding.embeddings
         spec.position_encodings.encodings = self.array(table)

@@ -48,7 +48,7 @@ class ForeignModel(NamedTuple):
 def config_of(
     path: pathlib.Path, theirs: Mapping[str, Any], names: Mapping[str, str], **settings: Any
 ) -> TransformerConfig:
-    """Return the configuration of a post-norm Transformer.
+    """Return the configuration of a Transformer.
 
     Args:
         path: The file of the foreign settings, for messages.
@@ -58,7 +58,7 @@ def config_of(
     """
     try:
         given = {ours: theirs[name] for ours, name in names.items()}
-        return TransformerConfig(**given, norm_first=False, **settings)
+        return TransformerConfig(**given, **settings)
     except ValidationError as error:
         first = error.errors()[0]
         name = names.get(str(first["loc"][-1]) if first["loc"] else "", "a setting")
@@ -107,7 +107,11 @@ def subwords_of(model: bytes) -> list[str]:
 
 
 def table_tokenizer(
-    splitter: pathlib.Path, table: pathlib.Path, subwords: Sequence[str], **special: str
+    splitter: pathlib.Path,
+    table: pathlib.Path,
+    subwords: Sequence[str],
+    has_end: bool = True,
+    **special: str,
 ) -> VocabularyTokenizer:
     """Return a tokenizer, if its SentencePiece model and the table of subwords fit together.
 
@@ -115,7 +119,7 @@ def table_tokenizer(
         splitter: The file of the SentencePiece model.
         table: The file of the table, for messages.
         subwords: The subwords in the order of their ids.
-        **special: The special subwords, as in `vocabulary_model`.
+        has_end, **special: See `vocabulary_model`.
     """
     if not splitter.is_file():
         raise ForeignModelError(f"{splitter}: is missing. Copy it into the folder.")
@@ -123,7 +127,8 @@ def table_tokenizer(
         raise ForeignModelError(f"{table}: has no subword {missing[0]}.")
     content = splitter.read_bytes()
     try:
-        tokenizer = VocabularyTokenizer(vocabulary_model(subwords, content, **special), content)
+        model = vocabulary_model(subwords, content, **special, has_end=has_end)
+        tokenizer = VocabularyTokenizer(model, content)
     except TokenizerError as error:
         raise ForeignModelError(f"{splitter}: {error}") from None
     known = subwords_of(content)

@@ -126,6 +126,7 @@ def _config(path: pathlib.Path, theirs: dict[str, Any]) -> TransformerConfig:
         path,
         theirs,
         _SETTINGS,
+        norm_first=False,
         positions="sinusoidal_halves",
         layer_norm_epsilon=1e-5,
         tie_embeddings=ties and shares,

@@ -162,6 +162,7 @@ def _config(path: pathlib.Path, theirs: dict, tensors: Tensors) -> TransformerCo
         path,
         theirs,
         _SETTINGS,
+        norm_first=False,
         positions="sinusoidal_tensor2tensor",
         tie_embeddings=is_tied and _SHARED in tensors,
         tie_output=is_tied and _SHARED not in tensors,

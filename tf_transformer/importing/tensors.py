@@ -1,9 +1,10 @@
-"""Files of named arrays: safetensors, PyTorch's and NumPy's, read without running their code."""
+"""Files of named arrays: safetensors, PyTorch's, NumPy's and TensorFlow's; no code is run."""
 
 import io
 import json
 import pathlib
 import pickle
+import re
 import struct
 import zipfile
 import zlib
@@ -25,6 +26,8 @@ _STORAGES = {
     "LongStorage": "I64", "IntStorage": "I32", "ShortStorage": "I16", "CharStorage": "I8",
     "ByteStorage": "U8", "BoolStorage": "BOOL",
 }  # fmt: skip
+# A variable of the object `model`, but not the state that an optimizer keeps for it.
+_VARIABLE = r"model/((?:(?!\.OPTIMIZER_SLOT).)*)/\.ATTRIBUTES/VARIABLE_VALUE"
 _LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
 
 
@@ -97,6 +100,25 @@ def read_npz(path: pathlib.Path) -> Tensors:
     except (OSError, ValueError, EOFError, TypeError, zipfile.BadZipFile, zlib.error):
         raise _damaged(path, "NumPy archive") from None
     return Tensors(arrays, path)
+
+
+def read_checkpoint(folder: pathlib.Path) -> Tensors:
+    """Read the latest checkpoint of a folder: the variables of `model`, by their object paths."""
+    prefixes = [path.with_suffix("") for path in folder.glob("*.index")]
+    if latest := tf.train.latest_checkpoint(folder):
+        prefixes = [pathlib.Path(latest)]
+    if len(prefixes) != 1:
+        raise ForeignModelError(
+            f"{folder}: has {len(prefixes)} checkpoints (*.index). Give a folder with one, or with "
+            f"the file named checkpoint, which says which is the latest."
+        )
+    try:
+        reader = tf.train.load_checkpoint(str(prefixes[0]))
+        paths = [re.fullmatch(_VARIABLE, name) for name in reader.get_variable_to_shape_map()]
+        arrays = {path[1]: reader.get_tensor(path[0]) for path in paths if path}
+    except (tf.errors.OpError, RuntimeError):
+        raise _damaged(prefixes[0], "checkpoint of TensorFlow") from None
+    return Tensors(arrays, prefixes[0])
 
 
 def read_torch(path: pathlib.Path) -> Tensors:

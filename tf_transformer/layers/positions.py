@@ -87,6 +87,7 @@ class PositionalEmbedding(Layer):
             for sinusoids. TensorFlow raises an error for positions beyond the table only on a CPU.
         sinusoids: a key of `SINUSOIDS`, for positions without a table.
         scale: whether to multiply embeddings by `sqrt(d_model)`.
+        first_position: the number of the first position in the sinusoids; OpenNMT-tf has 1.
 
     Call arguments:
         token_ids: int tensor `(B, T)`; the result is float `(B, T, D)`.
@@ -106,11 +107,13 @@ class PositionalEmbedding(Layer):
         position_embedding: keras.layers.Embedding | None = None,
         sinusoids: str = "sinusoidal",
         scale: bool = True,
+        first_position: int = 0,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.vocab_size, self.d_model, self.dropout_rate = vocab_size, d_model, dropout_rate
         self.mask_zero, self.sinusoids, self.scale = mask_zero, sinusoids, scale
+        self.first_position = first_position
         self.embedding = embedding or token_embedding(vocab_size, d_model, dtype=self.dtype_policy)
         self.position_embedding = position_embedding
         self.dropout = keras.layers.Dropout(dropout_rate, dtype=self.dtype_policy)
@@ -146,6 +149,7 @@ class PositionalEmbedding(Layer):
 
     def _encode(self, positions: Int) -> Tensor:
         if self.position_embedding is None:
+            positions = positions + self.first_position
             return _encode_positions(positions, self.d_model, self.compute_dtype, self.sinusoids)
         encodings = self.position_embedding(ops.convert_to_tensor(positions, "int32"))
         return ops.cast(encodings, self.compute_dtype)

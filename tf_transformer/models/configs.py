@@ -130,6 +130,7 @@ class TransformerConfig(AttentionConfig):
     positions: Literal["sinusoidal", "sinusoidal_halves", "sinusoidal_tensor2tensor", "learned"] = (
         setting("sinusoidal", "how token positions are encoded")
     )
+    first_position: NonNegativeInt = setting(0, "number of the first position, if not learned")
     max_positions: PositiveInt = setting(512, "number of learned positions, more than max_length")
     tie_output: bool = setting(
         False, "one matrix for target and output, if the source has its own vocabulary"

@@ -33,6 +33,7 @@ class Transformer(SequenceModel):
             tied = token_embedding(config.target_vocab_size, config.d_model, dtype=policy)
         shared, embedding = tied if config.tie_embeddings else None, self._positional_embedding
         options = {"sinusoids": config.sinusoids, "scale": config.scale_embeddings}
+        options["first_position"] = config.first_position
         self.source_embedding = embedding(
             "source", config.source_vocab_size, rate, shared, **options
         )

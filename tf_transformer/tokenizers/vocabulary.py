@@ -106,7 +106,14 @@ class VocabularyTokenizer(SentencePieceTokenizer):
 
 
 def vocabulary_model(
-    subwords: Sequence[str], splitter: bytes, *, pad: str, unk: str, bos: str, eos: str
+    subwords: Sequence[str],
+    splitter: bytes,
+    *,
+    pad: str,
+    unk: str,
+    bos: str,
+    eos: str,
+    has_end: bool = True,
 ) -> bytes:
     """Return the table of a `VocabularyTokenizer` as a serialised SentencePiece model.
 
@@ -114,6 +121,8 @@ def vocabulary_model(
         subwords: The subwords, in the order of their ids.
         splitter: The SentencePiece model that splits texts, or one like it that joins subwords.
         pad, unk, bos, eos: The special subwords. They, and tags, become no text.
+        has_end: Whether a text ends with `eos`. If not, its end is `pad`, which no model reads: so
+            it is with sources of OpenNMT-tf.
     """
     proto = sentencepiece_model_pb2.ModelProto()
     try:
@@ -132,6 +141,7 @@ def vocabulary_model(
             kind = kinds.UNKNOWN
         proto.pieces.add(piece=subword, score=0.0, type=kind)
     spec.vocab_size = len(proto.pieces)
-    spec.pad_piece, spec.unk_piece, spec.bos_piece, spec.eos_piece = pad, unk, bos, eos
+    spec.pad_piece, spec.unk_piece, spec.bos_piece = pad, unk, bos
+    spec.eos_piece = eos if has_end else pad
     spec.unk_surface = ""
     return proto.SerializeToString(deterministic=True)

@@ -1,0 +1,276 @@
+"""Train small models with OpenNMT-tf itself and write them, with its answers, for the tests.
+
+Run it in an environment of its own, which the project does not need:
+
+    pip install tensorflow==2.13.1 OpenNMT-tf==2.32.0 "numpy<2"  # Python 3.11
+    python dev/write_opennmt_tf_fixtures.py tests/fixtures/opennmt_tf
+
+The training text is the phrasebook. After training, every weight gets some noise, so that no bias
+is still 0 and no scale still 1. `train` and `answers` serve other models and texts, too.
+"""
+
+import gzip
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import numpy as np
+import opennmt
+import tensorflow as tf
+import yaml
+
+PHRASEBOOK = pathlib.Path(__file__).parents[1] / "tf_transformer/data/phrasebook.tsv.gz"
+MODEL = "opennmt.models.Transformer"
+SIDES = {"source": "de", "target": "en"}
+# Small and different in all that can differ between the models that can be imported. `sizes` are
+# the subwords of a joint vocabulary, or of each side.
+MODELS = {
+    # As TransformerTiny, but for its sizes and shared matrices.
+    "shared": {
+        "sizes": [150], "data": {}, "model": {
+            "num_layers": 1, "num_units": 12, "num_heads": 2, "ffn_inner_dim": 24,
+            "share_embeddings": 3,
+        },
+    },
+    "separate": {
+        "sizes": [150, 130], "data": {"source_sequence_controls": {"end": True}}, "model": {
+            "num_layers": (1, 2), "num_units": 12, "num_heads": 4, "ffn_inner_dim": 24,
+            "dropout": 0.2, "ffn_activation": "tf.nn.gelu",
+        },
+    },
+    "target": {
+        "sizes": [150, 130], "data": {}, "model": {
+            "num_layers": 1, "num_units": 12, "num_heads": 3, "ffn_inner_dim": 24,
+            "ffn_activation": "tf.nn.swish", "share_embeddings": 2, "pre_norm": False,
+            "output_layer_bias": False,
+        },
+    },
+}  # fmt: skip
+# Not a fixture: a model that translates, for docs/pretrained.md.
+LARGER = {
+    "sizes": [1200], "data": {}, "model": {
+        "num_layers": (3, 2), "num_units": 96, "num_heads": 4, "ffn_inner_dim": 256,
+        "share_embeddings": 3,
+    },
+}  # fmt: skip
+ODD = ["Das ist 😀 gut.", "GUTEN ABEND!", "Wo   ist Köln?", "x", "a￭b ％ <unk> ﬁne"]
+
+# The default rules of normalisation are most of a small SentencePiece model.
+LEARN = """
+import sys, pyonmttok
+learner = pyonmttok.SentencePieceLearner(
+    keep_vocab=True, vocab_size=int(sys.argv[1]), normalization_rule_name="identity",
+    character_coverage=0.999)
+for path in sys.argv[3:]:
+    learner.ingest_file(path)
+learner.learn(sys.argv[2])
+"""
+
+
+def run(*arguments):
+    """Run Python with these arguments in a process of its own."""
+    arguments = [str(argument) for argument in arguments]
+    done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(done.stderr[-3000:])
+
+
+def program(name):
+    """Return the path of a program of OpenNMT-tf."""
+    return pathlib.Path(sys.executable).parent / name
+
+
+def build_vocabularies(folder, text, sizes):
+    """Write SentencePiece models and vocabularies of the training text; return the `data` table."""
+    found = {}
+    names = list(SIDES) if len(sizes) > 1 else ["joint"]
+    for name, size in zip(names, sizes, strict=True):
+        languages = [SIDES[name]] if name in SIDES else SIDES.values()
+        # Beside TensorFlow the trainer crashes, as does `onmt-build-vocab --sentencepiece`.
+        run("-c", LEARN, size, folder / name, *(text / f"train.{each}" for each in languages))
+        run(
+            program("onmt-build-vocab"), "--from_vocab", folder / f"{name}.vocab", "--from_format",
+            "sentencepiece", "--save_vocab", folder / f"{name}.vocab",
+        )  # fmt: skip
+        for side in [name] if name in SIDES else SIDES:
+            found[f"{side}_vocabulary"] = f"{name}.vocab"
+            found[f"{side}_tokenization"] = {"mode": "none", "sp_model_path": f"{name}.model"}
+    return found
+
+
+def train(folder, text, sizes, model, data, steps=800, rate=1.0):
+    """Train a model in `folder` with onmt-main, on `train.de` and `train.en` in the folder `text`.
+
+    Leaves there what it writes: the last checkpoint, `model_description.py`, and `data.yml`, whose
+    paths are relative to the folder.
+
+    Args:
+        folder, text: Folders.
+        sizes: The numbers of subwords, one for a joint vocabulary or one for each side.
+        model: The arguments of `opennmt.models.Transformer`, with text for what is no number.
+        data: More settings of the table `data`.
+        steps, rate: The number of updates and the factor of the learning rate.
+    """
+    settings = {
+        "model_dir": str(folder),
+        "data": {
+            **build_vocabularies(folder, text, sizes),
+            **data,
+            "train_features_file": str(text / "train.de"),
+            "train_labels_file": str(text / "train.en"),
+        },
+        "params": {
+            "optimizer": "LazyAdam", "optimizer_params": {"beta_1": 0.9, "beta_2": 0.998},
+            "learning_rate": rate, "label_smoothing": 0.1, "average_loss_in_time": True,
+            "decay_type": "NoamDecay",
+            "decay_params": {"model_dim": model["num_units"], "warmup_steps": steps // 4},
+        },
+        "train": {
+            "batch_size": 1024, "batch_type": "tokens", "max_step": steps,
+            "save_checkpoints_steps": steps, "keep_checkpoint_max": 1,
+        },
+    }  # fmt: skip
+    arguments = "".join(f"    {name}={value},\n" for name, value in model.items())
+    code = f"import opennmt\nimport tensorflow as tf\n\nmodel = lambda: {MODEL}(\n{arguments})\n"
+    (text / "description.py").write_text(code)
+    config = folder / "data.yml"
+    config.write_text(yaml.safe_dump(settings))
+    run(
+        program("onmt-main"),
+        "--config",
+        config,
+        "--model",
+        text / "description.py",
+        "--seed",
+        1,
+        "train",
+    )
+    del settings["model_dir"]
+    settings["data"].update(train_features_file="train.de", train_labels_file="train.en")
+    config.write_text(yaml.safe_dump(settings, sort_keys=False))
+
+
+def opened(folder, **params):
+    """Return the model in a folder with its variables, its checkpoints and its optimizer."""
+    config = opennmt.load_config([str(folder / "data.yml")])
+    config = {**config, "params": {**config["params"], **params}, "model_dir": str(folder)}
+    data = {}
+    for name, value in config["data"].items():
+        is_table = isinstance(value, dict) and "sp_model_path" in value
+        value = (
+            {**value, "sp_model_path": str(folder / value["sp_model_path"])} if is_table else value
+        )
+        data[name] = str(folder / value) if isinstance(value, str) else value
+    model = opennmt.load_model(str(folder), serialize_model=False)
+    model.initialize(data, config["params"])
+    optimizer = model.get_optimizer()
+    checkpoint = opennmt.utils.checkpoint.Checkpoint.from_config(config, model, optimizer)
+    checkpoint.restore()
+    model.create_variables(optimizer)
+    return model, checkpoint
+
+
+def add_noise(folder, seed=1):
+    """Change every weight at random, and write the checkpoint again, without an optimizer."""
+    model, checkpoint = opened(folder)
+    random = np.random.default_rng(seed)
+    for variable in model.variables:
+        deviation = 0.02 if variable.shape.rank > 1 else 0.1
+        variable.assign_add(random.normal(0, deviation, variable.shape).astype("f"))
+    step = checkpoint.last_saved_step + 1
+    for path in [*folder.glob("ckpt-*"), folder / "checkpoint"]:
+        path.unlink()
+    opennmt.utils.checkpoint.Checkpoint(model, model_dir=str(folder)).save(step)
+    for path in [*folder.glob("events*"), *folder.glob("*.txt"), *folder.glob("*.pbtxt")]:
+        path.unlink()  # for TensorBoard
+
+
+def answers(folder, sources, targets):
+    """Return what OpenNMT-tf makes of sentences: ids, scores and translations."""
+    with tempfile.TemporaryDirectory() as name:
+        paths = [pathlib.Path(name) / side for side in SIDES]
+        for path, lines in zip(paths, (sources, targets), strict=True):
+            path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        model, _ = opened(folder)
+        inputter = model.examples_inputter
+        found = {"sources": sources, "targets": targets, "source_ids": [], "scores": []}
+        dataset = inputter.make_evaluation_dataset(*map(str, paths), 1)
+        # Outside of a graph it would also translate.
+        score = tf.function(model.score, input_signature=dataset.element_spec)
+        for features, labels in dataset:
+            found["source_ids"].append(features["ids"][0].numpy().tolist())
+            found["scores"].append(-float(score(features, labels)["score"][0]))
+        detokenize = model.labels_inputter.tokenizer.detokenize
+        for key, beam_size, penalty in (("greedy", 1, 0), ("beam", 4, 0), ("beam_0.6", 4, 0.6)):
+            model.params.update(beam_width=beam_size, length_penalty=penalty)
+            dataset = inputter.make_inference_dataset(str(paths[0]), 1)
+            infer = tf.function(model.infer, input_signature=(dataset.element_spec,))
+            rows = [infer(features) for features in dataset]
+            tokens = [row["tokens"][0, 0, : row["length"][0, 0]].numpy() for row in rows]
+            found[key] = [detokenize([token.decode() for token in row]) for row in tokens]
+            found[f"{key}_log_probs"] = [float(row["log_probs"][0, 0]) for row in rows]
+            if key == "greedy":
+                lookup = model.labels_inputter.tokens_to_ids.lookup
+                found["greedy_ids"] = [lookup(tf.constant(row)).numpy().tolist() for row in tokens]
+    return found
+
+
+def logits(folder, sources, targets):
+    """Return the logits `(B, T, V)` of given translations, padded to the longest."""
+    model, _ = opened(folder)
+    sides = []
+    for inputter, lines in zip(
+        (model.features_inputter, model.labels_inputter), (sources, targets), strict=True
+    ):
+        tokens = tf.ragged.constant([inputter.tokenizer.tokenize(line) for line in lines])
+        lengths = tf.cast(tokens.row_lengths(), tf.int32)
+        sides.append(
+            inputter.make_features(features={"tokens": tokens.to_tensor(), "length": lengths})
+        )
+    return tf.function(lambda: model(*sides)[0]["logits"])().numpy()
+
+
+def main(target, kinds):
+    """Write a folder for each model of these kinds into `target`."""
+    is_larger = kinds == ["larger"]
+    num_train, num_test, steps = (20_000, 200, 2500) if is_larger else (6000, 20, 2000)
+    lines = gzip.open(PHRASEBOOK, "rt", encoding="utf-8").read().splitlines()
+    pairs = [line.split("\t") for line in lines]
+    test = [*pairs[-num_test:], *([odd, "Good evening!"] for odd in ODD)]
+    sources, targets = map(list, zip(*test, strict=True))
+    for kind in kinds or MODELS:
+        choices = LARGER if is_larger else MODELS[kind]
+        with tempfile.TemporaryDirectory() as name:
+            text, folder = pathlib.Path(name), pathlib.Path(name) / kind
+            folder.mkdir()
+            columns = zip(*pairs[:num_train], strict=True)
+            for side, column in zip(SIDES.values(), columns, strict=True):
+                (text / f"train.{side}").write_text("".join(f"{line}\n" for line in column))
+            train(folder, text, **choices, steps=steps)
+            if not is_larger:
+                add_noise(folder)
+                np.save(folder / "logits.npy", logits(folder, sources[-2:], targets[-2:]))
+            found = answers(folder, sources, targets)
+            (folder / "answers.json").write_text(json.dumps(found, ensure_ascii=False))
+            shutil.rmtree(target / kind, ignore_errors=True)
+            shutil.copytree(folder, target / kind)
+    if not kinds:
+        catalog = opennmt.models.catalog
+        names = catalog.list_model_names_from_catalog()
+        models = {name: catalog.get_model_from_catalog(name) for name in names}
+        heads = {
+            name: model.decoder.num_heads
+            for name, model in models.items()
+            if isinstance(model, opennmt.models.Transformer)
+        }
+        (target / "heads.json").write_text(json.dumps(heads))
+
+
+if __name__ == "__main__":
+    main(pathlib.Path(sys.argv[1]), sys.argv[2:])

@@ -1,0 +1,317 @@
+"""Models that OpenNMT-tf wrote, imported: its answers beside ours.
+
+`dev/write_opennmt_tf_fixtures.py` wrote the files, in an environment with the engine.
+"""
+
+import json
+import pathlib
+import re
+import shutil
+
+import ctranslate2
+import numpy as np
+import pytest
+import sentencepiece
+import tensorflow as tf
+from commands import assert_refused, run_here
+from phrase_models import MAX_LENGTH, our_greedy, padded
+
+import tf_transformer as tt
+from tf_transformer.data.batching import TokenBatches
+from tf_transformer.importing import opennmt_tf
+from tf_transformer.importing.tensors import _VARIABLE, ForeignModelError, read_checkpoint
+from tf_transformer.inference.frozen import freeze
+from tf_transformer.runs.restore import restore_model, search_of
+from tf_transformer.runs.run_directory import RunDirectory
+
+FIXTURES = pathlib.Path(__file__).parent / "fixtures/opennmt_tf"
+KINDS = ["shared", "separate", "target"]
+
+
+@pytest.fixture(scope="module")
+def imported(tmp_path_factory):
+    """The runs of all fixtures, imported by the command."""
+    folder = tmp_path_factory.mktemp("runs")
+    for kind in KINDS:
+        done = run_here("import", "opennmt-tf", FIXTURES / kind, "--run-dir", folder / kind)
+        assert done.returncode == 0, done.stderr
+        assert "parameters" in done.stdout and "tf-transformer export" in done.stdout
+    return folder
+
+
+@pytest.fixture(scope="module")
+def opened(imported):
+    """`(model, source tokenizer, target tokenizer)` of a fixture, and the engine's answers."""
+    return lambda kind: (
+        restore_model(RunDirectory.open(imported / kind))[:3],
+        json.loads((FIXTURES / kind / "answers.json").read_text("utf-8")),
+    )
+
+
+def translator_of(run_dir, model, tokenizers):
+    search = search_of(RunDirectory.open(run_dir).config().data)
+    return tt.Translator.from_model(model, *tokenizers, search)
+
+
+@pytest.mark.parametrize("form", [lambda model: model, lambda model: freeze(model, 512)])
+@pytest.mark.parametrize("kind", KINDS)
+def test_logits_are_those_of_opennmt_tf(kind, form, opened):
+    (model, *tokenizers), answers = opened(kind)
+    logits = np.load(FIXTURES / kind / "logits.npy")
+    number = len(logits)
+    targets = tokenizers[1].encode(answers["targets"][-number:])
+    inputs = {
+        "source_ids": padded(answers["source_ids"][-number:], 0),
+        "target_ids": padded([[1, *ids] for ids in targets], 0),
+    }
+    found = form(model)(inputs).numpy()
+    for row, theirs, ids in zip(found, logits, targets, strict=True):
+        length = len(ids) + 1
+        np.testing.assert_allclose(row[:length], theirs[:length], atol=2e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_ids_are_those_of_opennmt_tf(kind, opened):
+    (model, *tokenizers), answers = opened(kind)
+    source, target = tokenizers
+    assert (target.pad_id, target.bos_id, target.eos_id) == (0, 1, 2)
+    assert target.unk_id == model.config.target_vocab_size - 1, "after the vocabulary's last line"
+    ends = [2] if kind == "separate" else []
+    assert source.eos_id == (ends or [0])[0]
+    ours = source.encode(answers["sources"])
+    assert any(source.unk_id in ids for ids in ours)
+    assert [[*ids, *ends] for ids in ours] == answers["source_ids"]
+    assert source.tokenize(tf.constant(answers["sources"])).to_list() == ours
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_scores_and_translations_are_those_of_opennmt_tf(kind, opened, imported):
+    (model, *tokenizers), answers = opened(kind)
+    translator = translator_of(imported / kind, model, tokenizers)
+    sources = answers["sources"]
+    scores = translator.score(sources, answers["targets"])
+    np.testing.assert_allclose([s.log_prob for s in scores], answers["scores"], atol=1e-4)
+    source, target = tokenizers
+    greedy, _ = our_greedy(model, source.encode(sources), target, source.eos_id)
+    assert greedy == [ids[:MAX_LENGTH] for ids in answers["greedy_ids"]]
+    for name, beam_size, penalty in (("greedy", 1, 0), ("beam", 4, 0), ("beam_0.6", 4, 0.6)):
+        found = translator.n_best(sources, 1, beam_size=beam_size, length_penalty=penalty)
+        theirs = zip(answers[name], answers[f"{name}_log_probs"], strict=True)
+        # Their limit is longer.
+        ended = [
+            (best, *other)
+            for (best,), other in zip(found, theirs, strict=True)
+            if not best.truncated
+        ]
+        same = [row for row in ended if row[0].text == row[1]]
+        assert len(ended) >= 12 and len(same) == len(ended)
+        for best, _, log_prob in same:
+            np.testing.assert_allclose(best.log_prob, log_prob, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["shared", "separate"])
+def test_an_imported_run_is_a_run_like_any_other(kind, opened, imported, tmp_path):
+    (model, *tokenizers), answers = opened(kind)
+    run_dir, lines = imported / kind, answers["sources"][:4]
+    (tmp_path / "lines").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    expected = translator_of(run_dir, model, tokenizers)(lines)
+    for arguments in (
+        ["export", run_dir, tmp_path / "saved", "--beam-size=1"],
+        ["export", run_dir, tmp_path / "fast", "--format=ctranslate2"],
+        ["trim", run_dir, tmp_path / "small", "--keep", tmp_path / "lines"],
+    ):
+        done = run_here(*arguments)
+        assert done.returncode == 0, done.stderr
+    assert "none of 4 translations changed" in done.stdout
+    assert tt.Translator.load(tmp_path / "saved")(lines) == expected
+    small = restore_model(RunDirectory.open(tmp_path / "small"))
+    assert small.source_tokenizer.eos_id == tokenizers[0].eos_id
+    # CTranslate2 reads subwords, and adds an end to them only if the model was trained so.
+    engine = ctranslate2.Translator(str(tmp_path / "fast" / "1"), intra_threads=1)
+    splitter, joiner = (
+        sentencepiece.SentencePieceProcessor(model_proto=t.splitter) for t in tokenizers
+    )
+    subwords = splitter.encode(lines, out_type=str)
+    results = engine.translate_batch(subwords, beam_size=1, min_decoding_length=0)
+    for result, ours in zip(results, expected, strict=True):
+        assert joiner.decode_pieces(result.hypotheses[0])[: len(ours)] == ours
+
+
+def test_sources_are_batched_as_the_engine_reads_them(opened):
+    """So that fine-tuning continues what the engine did."""
+    for kind in ("shared", "separate"):
+        (_, *tokenizers), answers = opened(kind)
+        pairs = tt.ParallelText(answers["sources"][:3], answers["targets"][:3])
+        batches = TokenBatches.from_text(pairs, *tokenizers)
+        inputs, labels = batches.batch(np.arange(3))
+        for row, ids in zip(inputs["source_ids"], answers["source_ids"], strict=False):
+            assert row[: len(ids)].tolist() == ids and not row[len(ids) :].any()
+        assert (labels == 2).sum() == 3
+
+
+def test_the_number_of_heads_is_the_catalogs():
+    heads = json.loads((FIXTURES / "heads.json").read_text())
+    aliases = {"Transformer"}  # of TransformerBase
+    for name, number in opennmt_tf._HEADS.items():
+        assert heads["TransformerBase" if name in aliases else name] == number
+    others = {*heads} - {*opennmt_tf._HEADS}
+    assert all("Relative" in name or "Scaling" in name for name in others), "are refused"
+
+
+@pytest.mark.parametrize(
+    ("description", "expected"),
+    [
+        ('model = lambda: models.get_model_from_catalog("TransformerBig")', "16 relu 0.1"),
+        ("class Mine(Transformer):\n  def __init__(self):\n    super().__init__(num_heads=3)",
+         "3 relu 0.1"),
+        ("model = lambda: T(ffn_activation=tf.nn.silu, dropout=.3, num_heads=4)", "4 swish 0.3"),
+    ],
+)  # fmt: skip
+def test_descriptions_are_read_and_not_run(description, expected, tmp_path):
+    path = tmp_path / "model_description.py"
+    path.write_text(f"import opennmt\nraise SystemExit\n{description}\n")
+    theirs = opennmt_tf._description(path)
+    found = [theirs[name] for name in ("num_heads", "ffn_activation", "dropout")]
+    assert found == expected.replace("tf.nn.", "").split()
+
+
+def test_a_model_of_the_catalog_with_files_elsewhere(imported, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(FIXTURES / "shared", folder / "avg")
+    for path in (folder / "avg").glob("joint.*"):
+        path.rename(folder / path.name)
+    (folder / "avg" / "checkpoint").unlink()
+    (folder / "avg" / "data.yml").rename(folder / "en_de.yml")
+    catalog = 'model = lambda: models.get_model_from_catalog("TransformerTiny")'
+    (folder / "avg" / "model_description.py").write_text(catalog)
+    config = ["--config", folder / "en_de.yml"]
+    done = run_here("import", "opennmt-tf", folder / "avg", "--run-dir", tmp_path / "new", *config)
+    assert done.returncode == 0, done.stderr
+    new, old = (
+        restore_model(RunDirectory.open(path)).model
+        for path in (tmp_path / "new", imported / "shared")
+    )
+    assert new.config == old.config
+    for ours, theirs in zip(new.weights, old.weights, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+# Bad input
+
+
+def change(name, old, new):
+    def spoil(folder):
+        path = folder / name
+        text = path.read_text("utf-8")
+        assert old in text
+        path.write_text(text.replace(old, new), encoding="utf-8")
+
+    return spoil
+
+
+def rewritten(**arrays):
+    """Write the checkpoint again with other arrays, or without those that are None."""
+
+    def spoil(folder):
+        prefix = tf.train.latest_checkpoint(folder)
+        tensors = read_checkpoint(folder)
+        named = {name: tensors.take(name) for name in tensors._arrays} | arrays
+        root = tf.train.Checkpoint(model=tf.Module())
+        for name, array in named.items():
+            *parents, last = name.split("/")
+            node = root.model
+            for parent in parents:
+                if not hasattr(node, parent):
+                    setattr(node, parent, tf.Module())
+                node = getattr(node, parent)
+            if array is not None:
+                setattr(node, last, tf.Variable(array))
+        root.write(prefix)
+
+    return spoil
+
+
+EMBEDDING, QUERIES = opennmt_tf._SOURCE, "encoder/layers/0/self_attention/layer/linear_queries/bias"
+BAD = {
+    "no checkpoint": (
+        lambda f: [path.unlink() for path in f.glob("ckpt*")], "has 0 checkpoints"),
+    "a damaged checkpoint": (
+        lambda f: next(f.glob("*.index")).write_bytes(b"x" * 99), "no checkpoint of TensorFlow"),
+    "damaged numbers": (
+        lambda f: next(f.glob("*.data*")).write_bytes(b"x" * 99), "no checkpoint of TensorFlow"),
+    "relative positions": (
+        rewritten(**{"encoder/layers/0/self_attention/layer/relative_position_keys": np.zeros(3)}),
+        "such as encoder.*relative_position_keys"),
+    "relative positions by description": (
+        change("model_description.py", "num_layers=1", "maximum_relative_position=20"),
+        "maximum_relative_position is 20; only None"),
+    "a model of relative positions": (
+        lambda f: (f / "model_description.py").write_text('model = m("TransformerBaseRelative")'),
+        "neither num_heads.*Relative"),
+    "other positions": (
+        change("model_description.py", "num_layers=1", "position_encoder_class=None"),
+        "position_encoder_class is None"),
+    "their gelu": (
+        change("model_description.py", "num_layers=1", "ffn_activation=opennmt.layers.gelu"),
+        "ffn_activation: .*gelu"),
+    "a number of heads by name": (
+        change("model_description.py", "num_heads=2", "num_heads=HEADS"), "num_heads: .*integer"),
+    "heads that do not fit": (
+        change("model_description.py", "num_heads=2", "num_heads=5"), "not a multiple"),
+    "no number of heads": (change("model_description.py", "num_heads=2", ""), "neither num_heads"),
+    "no description": (
+        lambda f: (f / "model_description.py").unlink(), "model_description.py: is missing"),
+    "a description that is no Python": (
+        change("model_description.py", "lambda", "lambda lambda"), "is no Python"),
+    "a missing weight": (rewritten(**{QUERIES: None}), f"no weights named {QUERIES}"),
+    "another size": (rewritten(**{QUERIES: np.zeros(5)}), "do not fit together"),
+    "another vocabulary": (rewritten(**{EMBEDDING: np.zeros((9, 12))}), "9, 12.*needs"),
+    "no settings": (lambda f: (f / "data.yml").unlink(), "0 files .*--config"),
+    "no YAML": (lambda f: (f / "data.yml").write_text("a: [b"), "no table of settings"),
+    "no data": (change("data.yml", "data:", "daten:"), "no source_vocabulary"),
+    "no vocabulary": (lambda f: (f / "joint.vocab").unlink(), "joint.vocab, which is missing"),
+    "no splitter": (lambda f: (f / "joint.model").unlink(), "joint.model, which is missing"),
+    "no tokenization": (change("data.yml", "source_tok", "x"), "source_tokenization is missing"),
+    "another tokenization": (change("data.yml", "mode: none", "mode: aggressive"), "aggressive"),
+    "an option of the tokenizer": (
+        change("data.yml", "mode: none", "case_markup: true\n    mode: none"), "case_markup"),
+    "no begin": (change("joint.vocab", "<s>\n", ""), "must begin with the lines"),
+    "a line twice": (change("joint.vocab", "</s>\n", "</s>\n</s>\n"), "each subword once"),
+    "a begin in sources": (
+        change("data.yml", "data:", "data:\n  source_sequence_controls: {start: true}"),
+        "only targets can have a start"),
+    "no end in targets": (
+        change("data.yml", "data:", "data:\n  sequence_controls: {end: false}"), "must have both"),
+    "a damaged splitter": (lambda f: (f / "joint.model").write_bytes(b"x"), "joint.model: no Sent"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_one_line_and_writes_nothing(case, tmp_path, capfd, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "folder"
+    shutil.copytree(FIXTURES / "shared", folder)
+    spoil, words = BAD[case]
+    spoil(folder)
+    arguments = ["import", "opennmt-tf", folder, "--run-dir", tmp_path / "run"]
+    assert_refused(arguments, [words], capfd, tmp_path)
+
+
+def test_settings_are_for_opennmt_tf_alone(tmp_path, capfd):
+    arguments = ["import", "marian", FIXTURES, "--run-dir", tmp_path / "run", "--config=data.yml"]
+    assert_refused(arguments, ["--config names settings of OpenNMT-tf"], capfd, tmp_path)
+
+
+def test_the_state_of_an_optimizer_is_no_weight():
+    name = "model/decoder/layers/0/attention/0/input_layer_norm/beta"
+    path = re.fullmatch(_VARIABLE, f"{name}/.ATTRIBUTES/VARIABLE_VALUE")
+    assert f"model/{path[1]}" == name
+    for other in (f"{name}/.OPTIMIZER_SLOT/optimizer/m", "optimizer/beta_1", "save_counter"):
+        assert not re.fullmatch(_VARIABLE, f"{other}/.ATTRIBUTES/VARIABLE_VALUE")
+
+
+def test_a_checkpoint_without_the_file_that_names_the_latest(tmp_path):
+    for number in (1, 2):
+        (tmp_path / f"ckpt-{number}.index").touch()
+    with pytest.raises(ForeignModelError, match="has 2 checkpoints"):
+        read_checkpoint(tmp_path)

@@ -1,0 +1,226 @@
+"""Models of OpenNMT-tf 2: a checkpoint, the description of the model and the settings of a run."""
+
+import ast
+import itertools
+import pathlib
+from typing import Any
+
+import numpy as np
+import yaml
+
+from tf_transformer.importing.foreign_model import (
+    ForeignModel,
+    config_of,
+    put,
+    put_stack,
+    table_tokenizer,
+)
+from tf_transformer.importing.tensors import ForeignModelError, Tensors, read_checkpoint
+from tf_transformer.models.configs import TransformerConfig
+from tf_transformer.models.transformer import Transformer
+from tf_transformer.tokenizers import VocabularyTokenizer
+
+_HEADS = {  # of the models of their catalog that can be imported
+    "TransformerBase": 8, "TransformerBaseSharedEmbeddings": 8, "Transformer": 8,
+    "TransformerBig": 16, "TransformerBigSharedEmbeddings": 16, "TransformerTiny": 2,
+}  # fmt: skip
+_SETTINGS = {  # ours: theirs
+    "num_heads": "num_heads",
+    "activation": "ffn_activation",
+    "dropout_rate": "dropout",
+    "attention_dropout_rate": "attention_dropout",
+}
+_DEFAULTS = {"ffn_activation": "tf.nn.relu", "dropout": "0.1", "attention_dropout": "0.1"}
+# What other values of these settings would compute, our model does not.
+_FIXED = {
+    "position_encoder_class": "SinusoidalPositionEncoder",
+    "maximum_relative_position": "None",
+}
+_ENCODER = {  # ours: theirs, of a norm with input or output
+    "self_attention.query_key_value_projection": [
+        f"self_attention/layer/linear_{x}" for x in ("queries", "keys", "values")
+    ],
+    "self_attention.output_projection": ["self_attention/layer/linear_output"],
+    "self_residual.norm": ["self_attention/{}_layer_norm"],
+    "feed_forward.expand": ["ffn/layer/inner"],
+    "feed_forward.contract": ["ffn/layer/outer"],
+    "feed_forward_residual.norm": ["ffn/{}_layer_norm"],
+}
+_DECODER = {
+    **_ENCODER,
+    "cross_attention.query_projection": ["attention/0/layer/linear_queries"],
+    "cross_attention.key_value_projection": [
+        f"attention/0/layer/linear_{x}" for x in ("keys", "values")
+    ],
+    "cross_attention.output_projection": ["attention/0/layer/linear_output"],
+    "cross_residual.norm": ["attention/0/{}_layer_norm"],
+}
+_SOURCE, _TARGET = (f"examples_inputter/{x}_inputter/embedding" for x in ("features", "labels"))
+_KERNEL, _BIAS = "decoder/output_layer/kernel", "decoder/output_layer/bias"
+_BLANK, _BEGIN, _END = "<blank>", "<s>", "</s>"  # their ids are 0, 1 and 2
+# The options with which their tokenizers split as SentencePiece does.
+_PLAIN = {
+    "mode", "sp_model_path", "sp_nbest_size", "sp_alpha", "spacer_annotate", "no_substitution",
+    "model", "nbest_size", "alpha",
+}  # fmt: skip
+_MAX_LENGTH = 512
+
+
+def read_opennmt_tf(folder: pathlib.Path, config: pathlib.Path | None = None) -> ForeignModel:
+    """Read the latest checkpoint, `model_description.py`, and the files that the settings name.
+
+    Args:
+        folder: The folder of the checkpoint.
+        config: The settings, whose table `data` names vocabularies and SentencePiece models; None
+            for the only `.yml` file of the folder.
+    """
+    found = [config] if config else list(folder.glob("*.yml"))
+    if len(found) != 1:
+        raise ForeignModelError(
+            f"{folder}: has {len(found)} files *.yml. Name the settings: --config data.yml"
+        )
+    data = _read_yaml(found[0]).get("data") or {}
+    tokenizers = [_tokenizer(side, folder, found[0], data) for side in ("source", "target")]
+    tensors = read_checkpoint(folder)
+    ours = _config(folder / "model_description.py", tensors)
+
+    def fill(model: Transformer) -> None:
+        _fill(model, tensors)
+
+    return ForeignModel(ours, *tokenizers, fill, allow_unknown=True, max_length=_MAX_LENGTH)
+
+
+def _read_yaml(path: pathlib.Path) -> dict[str, Any]:
+    try:
+        return dict(yaml.safe_load(path.read_text(encoding="utf-8")))
+    except (OSError, yaml.YAMLError, ValueError, TypeError):
+        raise ForeignModelError(f"{path}: is no table of settings in YAML, or missing.") from None
+
+
+def _file(name: str, folder: pathlib.Path, config: pathlib.Path) -> pathlib.Path:
+    """Return a file that the settings name, which may have been moved into the folder."""
+    path = pathlib.Path(name)
+    places = (folder / path, path, config.parent / path, folder / path.name)
+    if found := next((place for place in places if place.is_file()), None):
+        return found
+    raise ForeignModelError(f"{config}: names {name}, which is missing. Copy it into {folder}.")
+
+
+def _tokenizer(
+    side: str, folder: pathlib.Path, config: pathlib.Path, data: dict[str, Any]
+) -> VocabularyTokenizer:
+    def setting(name: str) -> Any:
+        return data.get(f"{side}_{name}") or data.get(name)
+
+    if not (vocabulary := setting("vocabulary")):
+        raise ForeignModelError(f"{config}: its table data has no {side}_vocabulary.")
+    table = _file(vocabulary, folder, config)
+    subwords = table.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    if subwords[:3] != [_BLANK, _BEGIN, _END] or len({"", *subwords}) <= len(subwords):
+        raise ForeignModelError(
+            f"{table}: must begin with the lines {_BLANK}, {_BEGIN} and {_END}, and have each "
+            f"subword once."
+        )
+    is_target = side == "target"
+    controls = {"start": is_target, "end": is_target, **(setting("sequence_controls") or {})}
+    if controls["start"] != is_target or (is_target and not controls["end"]):
+        raise ForeignModelError(
+            f"{config}: {side}_sequence_controls is {controls}, but only targets can have a start, "
+            f"and they must have both."
+        )
+    tokenization = setting("tokenization") or {}
+    if isinstance(tokenization, str):
+        tokenization = _read_yaml(_file(tokenization, folder, config))
+    options = tokenization.get("params", tokenization)
+    splitter = options.get("model") or (
+        options.get("mode") == "none" and options.get("sp_model_path")
+    )
+    if not splitter or not set(options) <= _PLAIN:
+        raise ForeignModelError(
+            f"{config}: {side}_tokenization is {tokenization or 'missing'}; only SentencePiece can "
+            f"be imported: {{mode: none, sp_model_path: FILE}}"
+        )
+    unknown = "<unk>" if "<unk>" not in subwords else "<unknown>"
+    special = {"pad": _BLANK, "bos": _BEGIN, "eos": _END, "unk": unknown}
+    path = _file(splitter, folder, config)
+    return table_tokenizer(path, table, [*subwords, unknown], controls["end"], **special)
+
+
+def _config(path: pathlib.Path, tensors: Tensors) -> TransformerConfig:
+    def layers(side: str) -> int:
+        names = (f"{side}/layers/{n}/ffn/layer/inner/kernel" for n in itertools.count())
+        return sum(1 for _ in itertools.takewhile(tensors.__contains__, names))
+
+    d_model, d_ff = tensors.take("encoder/layers/0/ffn/layer/inner/kernel").shape
+    is_tied, shares = _KERNEL not in tensors, _TARGET not in tensors
+    return config_of(
+        path,
+        _description(path),
+        _SETTINGS,
+        d_model=d_model,
+        d_ff=d_ff,
+        num_layers=layers("encoder"),
+        decoder_layers=layers("decoder"),
+        norm_first="encoder/layer_norm/gamma" in tensors,
+        positions="sinusoidal_tensor2tensor",
+        first_position=1,
+        layer_norm_epsilon=1e-3,
+        tie_embeddings=is_tied and shares,
+        tie_output=is_tied and not shares,
+        output_bias=is_tied and _BIAS in tensors,
+    )
+
+
+def _description(path: pathlib.Path) -> dict[str, str]:
+    """Return the settings in the description of a model, which is Python and is not run."""
+    try:
+        nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+    except FileNotFoundError:
+        raise ForeignModelError(
+            f"{path}: is missing. Copy the file there that you gave onmt-main as --model, or write "
+            f'a line: model = lambda: models.get_model_from_catalog("TransformerBase")'
+        ) from None
+    except (SyntaxError, ValueError):
+        raise ForeignModelError(f"{path}: is no Python.") from None
+    texts = {node.value for node in nodes if isinstance(node, ast.Constant)}
+    given = {node.arg: ast.unparse(node.value) for node in nodes if isinstance(node, ast.keyword)}
+    theirs = {**_DEFAULTS, **given}
+    for name in texts & _HEADS.keys():
+        theirs.setdefault("num_heads", str(_HEADS[name]))
+    if "num_heads" not in theirs:
+        raise ForeignModelError(
+            f"{path}: has neither num_heads=… nor a model of the catalog that can be imported: "
+            f"{', '.join(_HEADS)}. Relative positions cannot."
+        )
+    for name, value in _FIXED.items():
+        if given.get(name, value).rpartition(".")[2] != value:
+            raise ForeignModelError(
+                f"{path}: {name} is {given[name]}; only {value} can be imported."
+            )
+    activation = theirs["ffn_activation"].removeprefix("tf.nn.")
+    return {**theirs, "ffn_activation": "swish" if activation == "silu" else activation}
+
+
+def _fill(model: Transformer, tensors: Tensors) -> None:
+    def pair(name: str) -> list[np.ndarray]:
+        kinds = ("gamma", "beta") if name.endswith("_norm") else ("kernel", "bias")
+        return [tensors.take(f"{name}/{kind}") for kind in kinds]
+
+    place = "input" if model.config.norm_first else "output"
+    for stack, parts in ((model.encoder, _ENCODER), (model.decoder, _DECODER)):
+
+        def weights_of(index: int, name: str, side: str = stack.name) -> list[np.ndarray]:
+            return pair(f"{side}/layers/{index}/{name.format(place)}")
+
+        put_stack(stack, parts, weights_of)
+        if stack.norm is not None:
+            put(stack.norm.weights, pair(f"{stack.name}/layer_norm"), f"{stack.name}/layer_norm")
+    put(model.source_embedding.embedding.weights, [tensors.take(_SOURCE)], _SOURCE)
+    put(model.target_embedding.embedding.weights, [tensors.take(_TARGET, _SOURCE)], _TARGET)
+    projection = model.output_projection
+    if projection.embedding is None:
+        put([projection.kernel], [tensors.take(_KERNEL)], _KERNEL)
+    if projection.bias is not None:  # a matrix that is not tied has one here in any case
+        bias = tensors.take(_BIAS) if _BIAS in tensors else np.zeros(projection.bias.shape)
+        put([projection.bias], [bias], _BIAS)
+    tensors.require_all_used(set())
