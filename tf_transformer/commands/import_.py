@@ -3,7 +3,9 @@
 Read a folder as it was downloaded, and write its model as a run that can be exported, evaluated,
 trimmed and so on, but not resumed. The format marian is that of Marian (an .npz file, decoder.yml
 and vocabularies) and of Hugging Face's Marian models, such as OPUS-MT's (config.json, the weights,
-source.spm, target.spm and vocab.json).
+source.spm, target.spm and vocab.json). The format bert is that of Hugging Face's BERT models
+(config.json, the weights, vocab.txt and tokenizer_config.json); such a model learns to translate
+when it is fine-tuned.
 """
 
 import pathlib
@@ -11,6 +13,7 @@ from typing import Literal
 
 from tf_transformer.commands.models import quiet
 from tf_transformer.commands.options import Checked, argument, option
+from tf_transformer.data.text import read_lines
 from tf_transformer.errors import InputError
 from tf_transformer.runs.run_directory import RunDirectory
 
@@ -18,11 +21,14 @@ from tf_transformer.runs.run_directory import RunDirectory
 class Options(Checked):
     """The options of `import`."""
 
-    format: Literal["marian"] = argument("FORMAT", "marian")
+    format: Literal["marian", "bert"] = argument("FORMAT", "marian or bert")
     folder: str = argument("FOLDER", "the folder of the model's files")
     run_dir: str = option(..., "the run directory to write", "DIR")
     tag: str | None = option(
         None, "put this tag in front of every source: the language to translate to", "'>>deu<<'"
+    )
+    keep: list[str] | None = option(
+        None, "files of text, plain or gzip, of both sides: keep only the subwords they need", "F"
     )
 
 
@@ -31,20 +37,23 @@ def run(options: Options) -> int:
     folder = pathlib.Path(options.folder)
     if not folder.is_dir():
         raise InputError(f"{folder}: is no folder. Give the folder of the model's files.")
-    is_hugging_face = (folder / "config.json").is_file()
+    is_hugging_face = options.format == "bert" or (folder / "config.json").is_file()
     if not is_hugging_face and not any(folder.glob("*.npz")):
         raise InputError(
             f"{folder}: has neither config.json, as Hugging Face's models have, nor an .npz file, "
             f"as Marian's have."
         )
     RunDirectory.create(options.run_dir)
+    keep = [line for path in options.keep or [] for line in read_lines(path)]
     with quiet():
+        from tf_transformer.importing.bert import read_bert
         from tf_transformer.importing.foreign_model import write_run
         from tf_transformer.importing.hugging_face import read_hugging_face
         from tf_transformer.importing.marian import read_marian
-    read = read_hugging_face if is_hugging_face else read_marian
+    read_form = read_hugging_face if is_hugging_face else read_marian
+    read = {"marian": read_form, "bert": read_bert}[options.format]
     try:
-        model = write_run(options.run_dir, read(folder), str(folder), options.tag)
+        model = write_run(options.run_dir, read(folder), str(folder), options.tag, keep)
     except InputError:
         raise
     # A damaged YAML or JSON file can have values of any type.
