@@ -15,9 +15,19 @@ SIZES = {"num_layers": 3, "d_model": 12, "num_heads": 3, "d_ff": 20, "num_units"
 UNTIED = {"tie_embeddings": False, "target_vocab_size": 11}
 # What else is tried of an architecture: the name of the variant, and its settings.
 OTHER_STACK = {**UNTIED, "norm_first": False, "pad_id": 3}
+BERT = {
+    "norm_first": False, "activation": "gelu", "positions": "learned", "max_positions": 16,
+    "scale_embeddings": False, "layer_norm_epsilon": 1e-12, "embedding_norm": True,
+    "output_transform": True, "output_bias": True,
+}  # fmt: skip
 VARIANTS = {
-    "prefix_lm": {"post-norm, untied, pad 3": OTHER_STACK},
-    "causal_lm": {"post-norm, untied, pad 3": OTHER_STACK},
+    "prefix_lm": {
+        "post-norm, untied, pad 3": OTHER_STACK,
+        "as BERT": {**BERT, "begin_source": True},
+    },
+    "causal_lm": {"post-norm, untied, pad 3": OTHER_STACK, "as BERT": BERT},
+    "permutation_lm": {"as BERT": BERT},
+    "masked_lm": {"as BERT": BERT},
     "luong": {
         "dot, without input feeding": {"attention_score": "dot", "input_feeding": False},
         "concat, local, untied": {**UNTIED, "attention_score": "concat", "attention_window": 2},
@@ -64,6 +74,7 @@ FEW = [
     "transformer, post-norm, untied, pad 3",
     "transformer, other choices",
     "transformer, as other engines",
+    "prefix_lm, as BERT",
 ]
 
 SOURCE = np.array([[5, 6, 7, 8, 9], [4, 9, 0, 0, 0]], "int32")

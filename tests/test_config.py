@@ -56,6 +56,8 @@ def test_every_setting_of_an_architecture_is_a_key_of_its_table(architecture):
         ({"model": {"d_model": 30, "num_heads": 4}}, ["[model]", "d_model=30", "num_heads=4"]),
         ({"model": {"tie_embeddings": True}, "tokenizer": {"joint": False}}, ["tie_embeddings"]),
         ({"model": {"positions": "learned", "max_positions": 128}}, ["max_positions=129"]),
+        ({"model": {"architecture": "prefix_lm", "positions": "learned", "max_positions": 256}},
+         ["max_positions=257"]),
         ({"data": {"max_length": 101, "batch_tokens": 100}}, ["=101", "batch_tokens=100"]),
         ({"data": {"corpus": "phrasebok"}}, ["[data]", "phrasebok", "phrasebook"]),
         ({"data": {"corpus": "monolingual", "train_text": "x"}}, ["causal_lm"]),

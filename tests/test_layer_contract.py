@@ -70,6 +70,7 @@ CASES = {
         {"vocab_size": 9}, X, 2, 0,
         expected_output_shape=(2, 5, 9), expected_output_dtype="float32",
     ),
+    tt.OutputTransform: arguments({"d_model": 12, "activation": "gelu"}, X, 4, 0),
     tt.AdditiveAttention: arguments(
         {"units": 7}, WIDER_CONTEXT, 4, 0, expected_output_shape=(2, 5, 14)
     ),

@@ -8,6 +8,7 @@ import tensorflow as tf
 import tf_transformer as tt
 from tf_transformer.layers.output import (
     OutputProjection,
+    OutputTransform,
     projected_token_statistics,
     token_statistics,
 )
@@ -81,18 +82,21 @@ def test_projected_statistics_are_those_of_the_product(logits_at_once, weights, 
         np.testing.assert_allclose(ours, theirs, atol=5e-6)
 
 
+@pytest.mark.parametrize("has_transform", [False, True])
 @pytest.mark.parametrize(
     ("tied", "tied_bias"), [(True, False), (True, True), (False, False)], ids=str
 )
-def test_output_projection_round_trip(tied, tied_bias, randomise):
+def test_output_projection_round_trip(tied, tied_bias, has_transform, randomise):
     embedding = keras.layers.Embedding(VOCAB_SIZE, D_MODEL) if tied else None
-    layer = OutputProjection(VOCAB_SIZE, 3, embedding, tied_bias, name="output")
+    transform = OutputTransform(D_MODEL) if has_transform else None
+    layer = OutputProjection(VOCAB_SIZE, 3, embedding, tied_bias, transform, name="output")
     layer.build((None, None, D_MODEL))
     randomise(layer)
     twin = OutputProjection.from_config(layer.get_config())
     twin.build((None, None, D_MODEL))
     twin.set_weights(layer.get_weights())
-    assert twin.name == "output" and len(twin.weights) == (1 if tied and not tied_bias else 2)
+    number = (1 if tied and not tied_bias else 2) + 4 * has_transform
+    assert twin.name == "output" and len(twin.weights) == number
     np.testing.assert_array_equal(twin(HIDDEN), layer(HIDDEN))
     np.testing.assert_allclose(
         twin(HIDDEN, LABELS), token_statistics(LABELS, layer(HIDDEN), 3), atol=2e-6

@@ -40,7 +40,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
             "permutation_mask",
             "prefix_mask",
         ],
-        "layers.output": ["OutputProjection"],
+        "layers.output": ["OutputProjection", "OutputTransform"],
         "layers.positions": ["PositionalEmbedding", "sinusoidal_positions"],
         "layers.prefix_decoder": ["PrefixLayer", "PrefixSelfAttention", "PrefixStack"],
         "layers.recurrent_attention": [
@@ -77,6 +77,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "models.transformer": ["Transformer"],
         "tokenizers.sentencepiece": ["SentencePieceTokenizer"],
         "tokenizers.vocabulary": ["VocabularyTokenizer"],
+        "tokenizers.wordpiece": ["WordPieceTokenizer"],
         "training.callbacks": ["TranslationBleu"],
         "training.distribution": ["separate_seeds"],
         "training.losses": ["SmoothedCrossEntropy"],

@@ -279,8 +279,7 @@ class RunConfig:
                 "tie_embeddings needs one vocabulary for both sides. Omit tie_embeddings or train "
                 "a joint tokenizer (--joint)."
             )
-        # A search gives the decoder the begin token and max_length tokens after it.
-        needed, limit = self.data.max_length + 1, self.model.position_limit
+        limit, needed = self.model.position_limit, self.model.num_positions(self.data.max_length)
         if limit is not None and needed > limit:
             raise ValueError(
                 f"max_length={self.data.max_length} needs {needed} positions, but the model has "

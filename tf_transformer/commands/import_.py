@@ -4,7 +4,9 @@ Read a folder as it was downloaded, and write its model as a run that can be exp
 trimmed and so on, but not resumed. The format marian is that of Marian (an .npz file, decoder.yml
 and vocabularies) and of Hugging Face's Marian models, such as OPUS-MT's (config.json, the weights,
 source.spm, target.spm and vocab.json). The format opennmt-tf is a run of OpenNMT-tf 2: its folder
-of checkpoints with model_description.py, and its settings (data.yml).
+of checkpoints with model_description.py, and its settings (data.yml). The format bert is that of
+Hugging Face's BERT models (config.json, the weights, vocab.txt and tokenizer_config.json); such a
+model learns to translate when it is fine-tuned.
 """
 
 import functools
@@ -13,6 +15,7 @@ from typing import Literal
 
 from tf_transformer.commands.models import quiet
 from tf_transformer.commands.options import Checked, argument, option
+from tf_transformer.data.text import read_lines
 from tf_transformer.errors import InputError
 from tf_transformer.runs.run_directory import RunDirectory
 
@@ -20,7 +23,9 @@ from tf_transformer.runs.run_directory import RunDirectory
 class Options(Checked):
     """The options of `import`."""
 
-    format: Literal["marian", "opennmt-tf"] = argument("FORMAT", "marian or opennmt-tf")
+    format: Literal["marian", "opennmt-tf", "bert"] = argument(
+        "FORMAT", "marian, opennmt-tf or bert"
+    )
     folder: str = argument("FOLDER", "the folder of the model's files")
     run_dir: str = option(..., "the run directory to write", "DIR")
     tag: str | None = option(
@@ -29,6 +34,9 @@ class Options(Checked):
     config: str | None = option(
         None, "OpenNMT-tf's settings (default: the only .yml file in FOLDER)", "data.yml"
     )
+    keep: list[str] | None = option(
+        None, "files of text, plain or gzip, of both sides: keep only the subwords they need", "F"
+    )
 
 
 def run(options: Options) -> int:
@@ -36,27 +44,30 @@ def run(options: Options) -> int:
     folder = pathlib.Path(options.folder)
     if not folder.is_dir():
         raise InputError(f"{folder}: is no folder. Give the folder of the model's files.")
-    is_opennmt_tf = options.format == "opennmt-tf"
-    is_hugging_face = (folder / "config.json").is_file()
-    if options.config and not is_opennmt_tf:
+    if options.config and options.format != "opennmt-tf":
         raise InputError("--config names settings of OpenNMT-tf. Omit it.")
-    if not is_opennmt_tf and not is_hugging_face and not any(folder.glob("*.npz")):
+    is_hugging_face = (folder / "config.json").is_file()
+    if options.format == "marian" and not is_hugging_face and not any(folder.glob("*.npz")):
         raise InputError(
             f"{folder}: has neither config.json, as Hugging Face's models have, nor an .npz file, "
             f"as Marian's have."
         )
     RunDirectory.create(options.run_dir)
+    keep = [line for path in options.keep or [] for line in read_lines(path)]
     with quiet():
+        from tf_transformer.importing.bert import read_bert
         from tf_transformer.importing.foreign_model import write_run
         from tf_transformer.importing.hugging_face import read_hugging_face
         from tf_transformer.importing.marian import read_marian
         from tf_transformer.importing.opennmt_tf import read_opennmt_tf
-    read = read_hugging_face if is_hugging_face else read_marian
-    if is_opennmt_tf:
-        config = pathlib.Path(options.config) if options.config else None
-        read = functools.partial(read_opennmt_tf, config=config)
+    config = pathlib.Path(options.config) if options.config else None
+    read = {
+        "marian": read_hugging_face if is_hugging_face else read_marian,
+        "opennmt-tf": functools.partial(read_opennmt_tf, config=config),
+        "bert": read_bert,
+    }[options.format]
     try:
-        model = write_run(options.run_dir, read(folder), str(folder), options.tag)
+        model = write_run(options.run_dir, read(folder), str(folder), options.tag, keep)
     except InputError:
         raise
     # A damaged YAML or JSON file can have values of any type.

@@ -14,12 +14,13 @@ from tf_transformer.config import DataConfig, RunConfig, TokenizerConfig
 from tf_transformer.files import atomic_folder
 from tf_transformer.importing.tensors import ForeignModelError
 from tf_transformer.models.architectures import build_model, with_tokenizers
-from tf_transformer.models.configs import TransformerConfig
-from tf_transformer.models.transformer import Transformer
+from tf_transformer.models.base import SequenceModel
+from tf_transformer.models.configs import AttentionConfig, TransformerConfig
 from tf_transformer.runs.checkpoints import Checkpoints, tokenizer_metadata
 from tf_transformer.runs.run_directory import RunDirectory, RunError
-from tf_transformer.runs.trimming import IMPORTED
-from tf_transformer.tokenizers import TokenizerError, VocabularyTokenizer
+from tf_transformer.runs.trimming import IMPORTED, trim_to
+from tf_transformer.tokenizers import GraphTokenizer, TokenizerError, VocabularyTokenizer
+from tf_transformer.tokenizers.subset import used_ids
 from tf_transformer.tokenizers.vocabulary import vocabulary_model
 
 # A bias that no other logit outweighs. It is finite, so that sums and half precision stay exact.
@@ -37,28 +38,33 @@ class ForeignModel(NamedTuple):
         max_length: The largest number of tokens in a sentence.
     """
 
-    config: TransformerConfig
-    source_tokenizer: VocabularyTokenizer
-    target_tokenizer: VocabularyTokenizer
-    fill: Callable[[Transformer], None]
+    config: AttentionConfig
+    source_tokenizer: GraphTokenizer
+    target_tokenizer: GraphTokenizer
+    fill: Callable[[Any], None]
     allow_unknown: bool
     max_length: int
 
 
 def config_of(
-    path: pathlib.Path, theirs: Mapping[str, Any], names: Mapping[str, str], **settings: Any
-) -> TransformerConfig:
-    """Return the configuration of a Transformer.
+    path: pathlib.Path,
+    theirs: Mapping[str, Any],
+    names: Mapping[str, str],
+    kind: type[AttentionConfig] = TransformerConfig,
+    **settings: Any,
+) -> AttentionConfig:
+    """Return the configuration of a model.
 
     Args:
         path: The file of the foreign settings, for messages.
         theirs: The foreign settings.
         names: The names of foreign settings, by our names.
+        kind: The class of the configuration.
         **settings: Other settings of ours.
     """
     try:
         given = {ours: theirs[name] for ours, name in names.items()}
-        return TransformerConfig(**given, **settings)
+        return kind(**given, **settings)
     except ValidationError as error:
         first = error.errors()[0]
         name = names.get(str(first["loc"][-1]) if first["loc"] else "", "a setting")
@@ -141,11 +147,16 @@ def table_tokenizer(
 
 
 def write_run(
-    path: str | os.PathLike[str], model: ForeignModel, origin: str, tag: str | None = None
-) -> Transformer:
+    path: str | os.PathLike[str],
+    model: ForeignModel,
+    origin: str,
+    tag: str | None = None,
+    keep: Sequence[str] = (),
+) -> SequenceModel:
     """Write a model as the best checkpoint of a new run directory, atomically; return the model.
 
-    `tag` will stand in front of every source.
+    `tag` will stand in front of every source. If there are texts to `keep`, the model has only the
+    subwords that these need.
 
     Raises:
         RunError: The path exists already.
@@ -154,12 +165,16 @@ def write_run(
     if os.path.lexists(path):
         raise RunError(f"{path}: exists already. Give the path of a new folder.")
     tokenizers = model.source_tokenizer, model.target_tokenizer
-    if tag is not None and tag not in model.source_tokenizer.tags:
-        known = ", ".join(model.source_tokenizer.tags) or "none"
+    tags = getattr(model.source_tokenizer, "tags", [])
+    if tag is not None and tag not in tags:
+        known = ", ".join(tags) or "none"
         raise ForeignModelError(f"{origin}: has no tag {tag}. The tags of its vocabulary: {known}.")
     config = with_tokenizers(model.config, *tokenizers)
     built = build_model(config)
     model.fill(built)
+    if keep:
+        used = [used_ids(tokenizer, keep) for tokenizer in tokenizers]
+        built, tokenizers = trim_to(built, tokenizers, used, (keep, keep))
     data = DataConfig(
         corpus="none",
         max_length=model.max_length,
@@ -168,9 +183,13 @@ def write_run(
         allow_unknown=model.allow_unknown,
     )
     tokenizer = TokenizerConfig(joint=config.tie_embeddings)
-    metadata = {**config.to_dict(), **tokenizer_metadata(*tokenizers), IMPORTED: f"from {origin}"}
+    metadata = {
+        **built.config.to_dict(),
+        **tokenizer_metadata(*tokenizers),
+        IMPORTED: f"from {origin}",
+    }
     with atomic_folder(pathlib.Path(path)) as folder:
         run = RunDirectory(folder)
         Checkpoints(run.checkpoints_path).write(built, 0, {}, run_metadata=metadata)
-        run.begin(RunConfig(data, tokenizer, config), *tokenizers)
+        run.begin(RunConfig(data, tokenizer, built.config), *tokenizers)
     return built

@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -73,26 +74,31 @@ _KNOWN = {
 def read_hugging_face(folder: pathlib.Path) -> ForeignModel:
     """Read `config.json`, the weights, `source.spm`, `target.spm` and `vocab.json`."""
     path, of_search = folder / "config.json", folder / "generation_config.json"
-    theirs = _read_json(path)
+    theirs = read_json(path)
     if of_search.is_file():  # newer releases write the ids of the search there
-        theirs = {**_read_json(of_search), **theirs}
+        theirs = {**read_json(of_search), **theirs}
     config = _config(path, theirs)
+    tensors, tokenizers = read_weights(folder), _tokenizers(folder, theirs)
+
+    def fill(model: Transformer) -> None:
+        _fill(model, tensors, _never_produced(path, theirs))
+
+    max_length = theirs["max_position_embeddings"]
+    return ForeignModel(config, *tokenizers, fill, allow_unknown=True, max_length=max_length)
+
+
+def read_weights(folder: pathlib.Path) -> Tensors:
+    """Read the weights of a folder, in either of their formats."""
     name = next((name for name in _READERS if (folder / name).is_file()), None)
     if name is None:
         raise ForeignModelError(
             f"{folder}: has no {' or '.join(_READERS)}. Download one of them into the folder."
         )
-    tokenizers = _tokenizers(folder, theirs)
-    tensors = _READERS[name](folder / name)
-
-    def fill(model: Transformer) -> None:
-        _fill(model, tensors, _never_produced(path, theirs))
-
-    max_length = _setting(path, theirs, "max_position_embeddings")
-    return ForeignModel(config, *tokenizers, fill, allow_unknown=True, max_length=max_length)
+    return _READERS[name](folder / name)
 
 
-def _read_json(path: pathlib.Path) -> dict[str, Any]:
+def read_json(path: pathlib.Path) -> dict[str, Any]:
+    """Read a JSON file that holds an object."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
         return dict(found)
@@ -102,10 +108,17 @@ def _read_json(path: pathlib.Path) -> dict[str, Any]:
         raise ForeignModelError(f"{path}: is no JSON object. Download it again.") from None
 
 
-def _setting(path: pathlib.Path, theirs: dict[str, Any], name: str) -> Any:
-    if name not in theirs:
-        raise ForeignModelError(f"{path}: lacks the setting {name!r}. Download it again.")
-    return theirs[name]
+def require_settings(
+    path: pathlib.Path, theirs: Mapping[str, Any], names: Iterable[str], fixed: Mapping[str, Any]
+) -> None:
+    """Raise unless the settings have these names, and those of `fixed` have their values if any."""
+    for name, value in fixed.items():
+        if theirs.get(name, value) != value:
+            raise ForeignModelError(
+                f"{path}: {name} is {theirs[name]!r}; only {value!r} can be imported."
+            )
+    if missing := [name for name in names if name not in theirs]:
+        raise ForeignModelError(f"{path}: lacks the setting {missing[0]!r}. Download it again.")
 
 
 def _config(path: pathlib.Path, theirs: dict[str, Any]) -> TransformerConfig:
@@ -113,15 +126,10 @@ def _config(path: pathlib.Path, theirs: dict[str, Any]) -> TransformerConfig:
         "decoder_attention_heads": theirs.get("encoder_attention_heads"),
         "decoder_ffn_dim": theirs.get("encoder_ffn_dim"),
     }
-    for name, value in {**_FIXED, **same}.items():
-        if theirs.get(name, value) != value:
-            raise ForeignModelError(
-                f"{path}: {name} is {theirs[name]!r}; only {value!r} can be imported."
-            )
+    names = [*_SETTINGS.values(), "max_position_embeddings"]
+    require_settings(path, theirs, names, {**_FIXED, **same})
     ties = theirs.get("tie_word_embeddings", True)
     shares = theirs.get("share_encoder_decoder_embeddings", True)
-    for name in _SETTINGS.values():
-        _setting(path, theirs, name)
     return config_of(
         path,
         theirs,
@@ -143,7 +151,7 @@ def _tokenizers(folder: pathlib.Path, theirs: dict[str, Any]) -> list[Vocabulary
     for side, name in tables.items():
         size = theirs.get("vocab_size" if side == "source" or shares else "decoder_vocab_size")
         splitter, path = folder / f"{side}.spm", folder / name
-        subwords = _subwords(path, _read_json(path), size)
+        subwords = _subwords(path, read_json(path), size)
         ids = {name: theirs.get(f"{name}_token_id") for name in ("pad", "eos", "decoder_start")}
         if not all(isinstance(i, int) and 0 <= i < len(subwords) for i in ids.values()):
             raise ForeignModelError(

@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from tf_transformer.data.noise import TAG_SIGNS
+from tf_transformer.tokenizers.wordpiece import lower_case
 
 _TAG = f"(?s).*[{TAG_SIGNS}].*"
 
@@ -28,12 +29,3 @@ def fold_capitals(text: tf.Tensor) -> tf.Tensor:
     folded = tf.where(is_tag, words.flat_values, lower_case(words.flat_values))
     folded = tf.strings.reduce_join(words.with_flat_values(folded), -1, separator=" ")
     return tf.where(are_most, folded, text)
-
-
-def lower_case(text: tf.Tensor) -> tf.Tensor:
-    """Lower the case of texts, string `(B,)`, in the same way for every locale of the process."""
-    text = tf.strings.lower(text)  # of ASCII
-    # In Turkish or Lithuanian locales, ICU lowers these capitals to other letters.
-    for capital in "İÌÍĨĮ":
-        text = tf.strings.regex_replace(text, capital, capital.lower())
-    return tf.strings.lower(text, "utf-8")

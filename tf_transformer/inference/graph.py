@@ -322,9 +322,10 @@ def _require_fit(model, source_tokenizer, target_tokenizer, search):
     max_length, limit = search.max_length, getattr(config, "position_limit", None)
     if max_length < 2:  # a token and the end
         raise InputError(f"max_length must be at least 2; received {max_length}.")
-    # The decoder reads the begin token and up to max_length tokens after it.
-    if limit is not None and max_length >= limit:
-        raise InputError(f"max_length must be less than max_positions={limit}; got {max_length}.")
+    if limit is not None and (needed := config.num_positions(max_length)) > limit:
+        raise InputError(
+            f"{max_length=} needs {needed} positions, but the model has max_positions={limit}."
+        )
     require_search(search.beam_size, search.length_penalty, target_tokenizer.vocab_size)
 
 

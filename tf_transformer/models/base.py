@@ -53,14 +53,18 @@ class SequenceModel(keras.Model):
         if not self.built:
             self._create_layers()
 
-    def _positional_embedding(self, name, vocab_size, dropout_rate, tokens, **options):
+    def _position_table(self):
+        """Return the embedding of learned positions, not built yet; None for sinusoids."""
+        sizes, name = (self.config.position_limit, self.config.d_model), "position_embedding"
+        if sizes[0] is None:
+            return None
+        return token_embedding(*sizes, dtype=self.dtype_policy, name=name)
+
+    def _positional_embedding(self, name, vocab_size, dropout_rate, tokens, positions):
         """Return an embedding with positions; `tokens` is a token embedding to share, or None."""
-        config, policy, positions = self.config, self.dtype_policy, None
-        if config.position_limit is not None:
-            sizes, kind = (config.position_limit, config.d_model), "position_embedding"
-            positions = token_embedding(*sizes, dtype=policy, name=kind)
-        options |= {"position_embedding": positions, "dtype": policy, "name": f"{name}_embedding"}
-        sizes = vocab_size, config.d_model, dropout_rate
+        options = {**self.config.embedding_options, "position_embedding": positions}
+        options |= {"dtype": self.dtype_policy, "name": f"{name}_embedding"}
+        sizes = vocab_size, self.config.d_model, dropout_rate
         return built(PositionalEmbedding(*sizes, tokens, **options), (None, None))
 
     def _transformer_layers(self, kind, number, **options):
@@ -68,10 +72,10 @@ class SequenceModel(keras.Model):
         options = {**self.config.layer_options, "dtype": self.dtype_policy, **options}
         return [kind(**options, name=f"layer_{index}") for index in range(number)]
 
-    def _output_projection(self, embedding, tied_bias=False):
+    def _output_projection(self, embedding, tied_bias=False, transform=None):
         """Return the projection to the target's vocabulary, tied to `embedding` if it is given."""
         sizes, options = (self.config.target_vocab_size, self.config.pad_id), {"dtype": "float32"}
-        options |= {"tied_bias": tied_bias, "name": "output_projection"}
+        options |= {"tied_bias": tied_bias, "transform": transform, "name": "output_projection"}
         projection = OutputProjection(*sizes, embedding, **options)
         return built(projection, (None, None, self.config.d_model))
 

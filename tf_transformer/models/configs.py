@@ -47,7 +47,7 @@ class ModelConfig:
         True, "one embedding matrix for source, target and output; default: as --joint"
     )
     pad_id: NonNegativeInt = 0
-    # The maximum number of positions of a sequence, begin token included; None for no limit.
+    # The number of learned positions; None for no limit.
     position_limit: ClassVar[int | None] = None
 
     @model_validator(mode="after")
@@ -72,6 +72,10 @@ class ModelConfig:
             if getattr(self, name) is None:
                 raise ValueError(f"{name} must be given to build a model.")
 
+    def num_positions(self, max_length: int) -> int:
+        """Return the number of positions of texts of `max_length` tokens, the end included."""
+        return max_length + 1  # of the begin token and `max_length` tokens after it
+
     def to_dict(self) -> dict[str, Any]:
         """Return the fields `d` as plain values, from which `type(config)(**d)` restores them."""
         return dataclasses.asdict(self)
@@ -82,7 +86,8 @@ class AttentionConfig(ModelConfig):
     """Base class of the configurations of all models with multi-head attention.
 
     `d_model` is even and a multiple of `num_heads`. Vaswani et al. 2017 use no dropout of attention
-    weights, and normalise as with `norm_first=False`.
+    weights, and normalise as with `norm_first=False`. Positions are sinusoids (section 3.5) in one
+    of the layouts of `SINUSOIDS`, or a trained table (table 3, row E) with `max_positions` rows.
     """
 
     num_layers: PositiveInt = setting(6, "layers of each stack")
@@ -93,6 +98,14 @@ class AttentionConfig(ModelConfig):
     layer_norm_epsilon: PositiveFloat = setting(
         1e-6, "added to the variance in layer normalisation"
     )
+    activation: Literal["relu", "gelu", "swish"] = setting("relu", "feed-forward activation")
+    positions: Literal["sinusoidal", "sinusoidal_halves", "sinusoidal_tensor2tensor", "learned"] = (
+        setting("sinusoidal", "how token positions are encoded")
+    )
+    first_position: NonNegativeInt = setting(0, "number of the first position, if not learned")
+    max_positions: PositiveInt = setting(512, "number of learned positions, more than max_length")
+    output_bias: bool = setting(False, "add a bias to the logits of a shared output matrix, too")
+    scale_embeddings: bool = setting(True, "multiply embeddings by the square root of d_model")
 
     @model_validator(mode="after")
     def _check_width(self) -> "AttentionConfig":
@@ -105,60 +118,72 @@ class AttentionConfig(ModelConfig):
         return self
 
     @property
+    def position_limit(self) -> int | None:
+        """`max_positions` if positions are learned; None for sinusoids, which have no limit."""
+        return self.max_positions if self.positions == "learned" else None
+
+    @property
+    def embedding_options(self) -> dict[str, Any]:
+        """The arguments that all embeddings of a model share; see `PositionalEmbedding`."""
+        # The layout of sinusoids does not matter if positions are learned.
+        sinusoids = "sinusoidal" if self.positions == "learned" else self.positions
+        return {
+            "sinusoids": sinusoids,
+            "scale": self.scale_embeddings,
+            "first_position": self.first_position,
+        }
+
+    @property
     def layer_options(self) -> dict[str, Any]:
         """The arguments that all layers of a stack share; see `TransformerLayer`."""
         names = ("d_model", "num_heads", "d_ff", "dropout_rate", "attention_dropout_rate")
-        norms = ("norm_first", "layer_norm_epsilon")
-        return {name: getattr(self, name) for name in (*names, *norms)}
+        others = ("norm_first", "activation", "layer_norm_epsilon")
+        return {name: getattr(self, name) for name in (*names, *others)}
 
 
 @dataclass(frozen=True, config=CHECKED)
 class TransformerConfig(AttentionConfig):
     """The configuration of a Transformer (Vaswani et al. 2017, table 3).
 
-    Positions are sinusoids (section 3.5) in one of the layouts of `SINUSOIDS`, or a trained table
-    for each side (table 3, row E) with `max_positions` rows, at least one more than the longest
-    sentence has tokens. With `tie_output`, target and output share one matrix even if the source
-    has its own (Press & Wolf 2016).
+    With learned positions, each side has a table. With `tie_output`, target and output share one
+    matrix even if the source has its own (Press & Wolf 2016).
     """
 
     num_layers: PositiveInt = setting(6, "layers of the encoder, and of the decoder unless given")
     decoder_layers: PositiveInt | None = setting(
         None, "layers of the decoder; default: as many as the encoder has"
     )
-    activation: Literal["relu", "gelu", "swish"] = setting("relu", "feed-forward activation")
-    positions: Literal["sinusoidal", "sinusoidal_halves", "sinusoidal_tensor2tensor", "learned"] = (
-        setting("sinusoidal", "how token positions are encoded")
-    )
-    first_position: NonNegativeInt = setting(0, "number of the first position, if not learned")
-    max_positions: PositiveInt = setting(512, "number of learned positions, more than max_length")
     tie_output: bool = setting(
         False, "one matrix for target and output, if the source has its own vocabulary"
     )
-    output_bias: bool = setting(False, "add a bias to the logits of a shared output matrix, too")
-    scale_embeddings: bool = setting(True, "multiply embeddings by the square root of d_model")
-
-    @property
-    def position_limit(self) -> int | None:
-        """`max_positions` if positions are learned; None for sinusoids, which have no limit."""
-        return self.max_positions if self.positions == "learned" else None
-
-    @property
-    def sinusoids(self) -> str:
-        """The layout of sinusoids, unused if positions are learned."""
-        return "sinusoidal" if self.positions == "learned" else self.positions
 
 
 @dataclass(frozen=True, config=CHECKED)
 class LanguageModelConfig(AttentionConfig):
-    """Base class of the configurations of the language models, which have one stack of layers."""
+    """Base class of the configurations of the language models, which have one stack of layers.
+
+    `embedding_norm` and `output_transform` are BERT's (Devlin et al. 2019).
+    """
 
     num_layers: PositiveInt = setting(12, "layers, which source and target share")
+    embedding_norm: bool = setting(False, "normalise the sum of token, position and segment")
+    output_transform: bool = setting(
+        False, "put a layer with the activation, and a norm, before the output matrix"
+    )
+
+    def num_positions(self, max_length: int) -> int:
+        """Return the number of positions of a source and a target, which follows the source."""
+        return 2 * max_length + 1
 
 
 @dataclass(frozen=True, config=CHECKED)
 class PrefixLanguageModelConfig(LanguageModelConfig):
-    """The configuration of a `PrefixLanguageModel`."""
+    """The configuration of a `PrefixLanguageModel`; with `begin_source` it knows `bos_id`."""
+
+    begin_source: bool = setting(
+        False, "read begin, source, end, target, not source, end, begin, target"
+    )
+    bos_id: NonNegativeInt = 2
 
 
 @dataclass(frozen=True, config=CHECKED)

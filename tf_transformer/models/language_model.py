@@ -13,9 +13,11 @@ from keras import ops
 
 from tf_transformer.layers.base import Int, Tensor, built
 from tf_transformer.layers.kv_cache import Cache
-from tf_transformer.layers.masks import causal_mask, padding_mask, permutation_mask, prefix_mask
+from tf_transformer.layers.masks import causal_mask, permutation_mask, prefix_mask
+from tf_transformer.layers.output import OutputTransform
 from tf_transformer.layers.positions import token_embedding
 from tf_transformer.layers.prefix_decoder import PrefixLayer, PrefixStack
+from tf_transformer.layers.residual import layer_norm
 from tf_transformer.models import configs
 from tf_transformer.models.base import Inputs, SequenceModel, split_inputs
 
@@ -39,20 +41,27 @@ class LanguageModel(SequenceModel):
         config, policy, shared = self.config, self.dtype_policy, None
         if config.tie_embeddings:
             shared = token_embedding(config.target_vocab_size, config.d_model, dtype=policy)
-        embedding = self._positional_embedding
-        self.source_embedding = embedding("source", config.source_vocab_size, 0.0, shared)
-        self.target_embedding = embedding("target", config.target_vocab_size, 0.0, shared)
+        embedding, hidden = self._positional_embedding, (None, None, config.d_model)
+        sizes, table = (config.source_vocab_size, config.target_vocab_size), self._position_table()
+        self.source_embedding = embedding("source", sizes[0], 0.0, shared, table)
+        self.target_embedding = embedding("target", sizes[1], 0.0, shared, table)
         if self.has_segments:
-            deviation = keras.initializers.RandomNormal(stddev=1.0)  # the scale of embedded tokens
+            scale = 1.0 if config.scale_embeddings else config.d_model**-0.5  # that of tokens
+            deviation = keras.initializers.RandomNormal(stddev=scale)
             segments = keras.layers.Embedding(
                 2, config.d_model, deviation, dtype=policy, name="segment_embedding"
             )
             self.segment_embedding = built(segments, (None,))
+        if config.embedding_norm:
+            self.embedding_norm = built(layer_norm(policy, config.layer_norm_epsilon), hidden)
         self.dropout = keras.layers.Dropout(config.dropout_rate, dtype=policy)
         layers = self._transformer_layers(PrefixLayer, config.num_layers)
         stack = PrefixStack(layers, dtype=policy, name="stack")
-        self.stack = built(stack, (None, None, config.d_model))
-        self.output_projection = self._output_projection(shared)
+        self.stack, transform = built(stack, hidden), None
+        if config.output_transform:
+            options = config.d_model, config.activation, config.layer_norm_epsilon
+            transform = OutputTransform(*options, dtype=policy, name="output_transform")
+        self.output_projection = self._output_projection(shared, config.output_bias, transform)
 
     def _read(self, parts, mask, training):
         """Return hidden states of joined parts `(B, …, D)`, and attention weights by layer."""
@@ -81,10 +90,11 @@ class LanguageModel(SequenceModel):
         return [self._embed_source(source_ids), target]
 
     def _in_segment(self, segment: int, x: Tensor) -> Tensor:
-        if not self.has_segments:
-            return x
-        vector = self.segment_embedding(ops.full((1,), segment, "int32"))
-        return x + ops.cast(vector, self.compute_dtype)
+        """Add the vector of a segment to embedded tokens, and normalise the sum, if configured."""
+        if self.has_segments:
+            vector = self.segment_embedding(ops.full((1,), segment, "int32"))
+            x = x + ops.cast(vector, self.compute_dtype)
+        return self.embedding_norm(x) if self.config.embedding_norm else x
 
 
 class GenerativeLanguageModel(LanguageModel):
@@ -102,7 +112,7 @@ class GenerativeLanguageModel(LanguageModel):
         source = cache["source"]
         x = self.target_embedding.decode_step(token_ids, source["lengths"] + index)
         x = self._in_segment(TARGET, x)
-        if "last" in source:  # the last token of a prompt replaces the begin token
+        if "last" in source:  # the last token of source or prompt replaces the begin token
             x = ops.where(ops.equal(index, 0), source["last"], x)
         hidden, cache = self.stack.decode_step(x, index, cache)
         return self.output_projection.decode_step(hidden, cache["constants"]), cache
@@ -120,6 +130,10 @@ class PrefixLanguageModel(GenerativeLanguageModel):
         model = PrefixLanguageModel(config)
         model.set_weights(masked_language_model.get_weights())
 
+    With `config.begin_source` a sequence is laid out as BERT's and UniLM's are: the begin token
+    stands in front of the source, and the end token of the source is the input from which the
+    first target token is predicted. Otherwise the begin token stands in front of the target.
+
     Args, call arguments and returns: as in `SequenceModel`, with a `PrefixLanguageModelConfig`.
         With `return_attention_scores` a call also returns a dict of two lists with the weights of
         each layer: `decoder` `(B, H, T, T)`, from target to target, and `cross` `(B, H, T, S)`,
@@ -133,26 +147,55 @@ class PrefixLanguageModel(GenerativeLanguageModel):
         self, inputs: Inputs, training: bool | None = None, return_attention_scores: bool = False
     ) -> Tensor | tuple[Tensor, dict[str, list[Tensor]]]:
         source_ids, target_ids, labels = split_inputs(inputs)
+        prefix, is_real, is_seen, start, first = self._embed_prefix(source_ids, target_ids[:, :1])
+        target = self._embed_target(target_ids, start)
+        if first is not None:
+            target = ops.concatenate([first[:, None], target[:, 1:]], axis=1)
         # Real target tokens come first, so the mask hides the target's padding from all of them.
         is_target = ops.ones_like(target_ids, "bool")
-        segment_ids = ops.concatenate([ops.zeros_like(source_ids), ops.ones_like(target_ids)], 1)
-        visible = ops.concatenate([self._is_real(source_ids), is_target], axis=1)[:, None]
+        segment_ids = [ops.zeros_like(is_real, "int32"), ops.ones_like(target_ids, "int32")]
+        segment_ids = ops.concatenate(segment_ids, axis=1)
+        of_source, of_target = (
+            ops.concatenate([keys, is_target], axis=1)[:, None] for keys in (is_real, is_seen)
+        )
+        visible = ops.where(segment_ids[..., None] == SOURCE, of_source, of_target)
         mask = ops.logical_and(prefix_mask(segment_ids), visible)
-        hidden, weights = self._read(self._embed_sides(source_ids, target_ids), mask, training)
-        size = ops.shape(source_ids)[1]
+        hidden, weights = self._read([prefix, target], mask, training)
+        size = ops.shape(prefix)[1]
         output = self.output_projection(hidden[:, size:], labels)
         if not return_attention_scores:
             return output
+        before = size - ops.shape(source_ids)[1]
         return output, {
             "decoder": [layer[:, :, size:, size:] for layer in weights],
-            "cross": [_distribution(layer[:, :, size:, :size]) for layer in weights],
+            "cross": [_distribution(layer[:, :, size:, before:size]) for layer in weights],
         }
 
     def start_decoding(self, source_ids: Tensor, num_steps: Int | None = None) -> Cache:
         """Read the source and return the cache for the first step, as in `Transformer`."""
-        mask, lengths = padding_mask(source_ids, self.config.pad_id), self._lengths(source_ids)
-        x = self._embed_source(source_ids)
-        return self._start(x, mask, mask, lengths, num_steps)
+        begin = ops.full((ops.shape(source_ids)[0], 1), self.config.bos_id)
+        prefix, is_real, is_seen, start, first = self._embed_prefix(source_ids, begin)
+        masks = is_real[:, None], is_seen[:, None]
+        cache = self._start(prefix, *masks, start, num_steps)
+        if first is not None:
+            cache["source"]["last"] = first
+        return cache
+
+    def _embed_prefix(self, source_ids, begin):
+        """Embed the source; with `config.begin_source`, also the begin tokens `(B, 1)` before it.
+
+        Returns the prefix `(B, P, D)`, where it is real and what of it the target sees, both bool
+        `(B, P)`, the target's first position `(B,)`, and the target's first input `(B, D)`, or None
+        for the begin token. The target reads the source's end token as its first input, so it does
+        not see this token in the prefix.
+        """
+        is_real, start = self._is_real(source_ids), self._lengths(source_ids)
+        if not self.config.begin_source:
+            return self._embed_source(source_ids), is_real, is_real, start, None
+        ids = ops.concatenate([ops.cast(begin, source_ids.dtype), source_ids], axis=1)
+        prefix, columns = self._embed_source(ids), ops.arange(ops.shape(ids)[1], dtype="int32")
+        is_real, is_seen = columns <= start[:, None], columns < start[:, None]
+        return prefix, is_real, is_seen, start, _at(prefix, columns, start)
 
 
 def _distribution(weights: Tensor) -> Tensor:
@@ -244,7 +287,9 @@ class PermutationLanguageModel(LanguageModel):
     def _create_layers(self) -> None:
         super()._create_layers()
         # A vocabulary of one: the vector that queries start from, at the position to predict.
-        self.query_embedding = self._positional_embedding("query", 1, 0.0, None)
+        self.query_embedding = self._positional_embedding(
+            "query", 1, 0.0, None, self.source_embedding.position_embedding
+        )
         self.seed_generator = keras.random.SeedGenerator()
 
     def call(self, inputs: Inputs, training: bool | None = None) -> Tensor:

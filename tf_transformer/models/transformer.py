@@ -32,17 +32,13 @@ class Transformer(SequenceModel):
         if config.tie_embeddings or config.tie_output:
             tied = token_embedding(config.target_vocab_size, config.d_model, dtype=policy)
         shared, embedding = tied if config.tie_embeddings else None, self._positional_embedding
-        options = {"sinusoids": config.sinusoids, "scale": config.scale_embeddings}
-        options["first_position"] = config.first_position
-        self.source_embedding = embedding(
-            "source", config.source_vocab_size, rate, shared, **options
-        )
-        self.target_embedding = embedding("target", config.target_vocab_size, rate, tied, **options)
-        activation, number = config.activation, config.num_layers
-        layers = self._transformer_layers(EncoderLayer, number, activation=activation)
+        sizes, table = (config.source_vocab_size, config.target_vocab_size), self._position_table
+        self.source_embedding = embedding("source", sizes[0], rate, shared, table())
+        self.target_embedding = embedding("target", sizes[1], rate, tied, table())
+        layers = self._transformer_layers(EncoderLayer, config.num_layers)
         self.encoder = built(Encoder(layers, dtype=policy, name="encoder"), hidden)
         number = config.decoder_layers or config.num_layers
-        layers = self._transformer_layers(DecoderLayer, number, activation=activation)
+        layers = self._transformer_layers(DecoderLayer, number)
         self.decoder = built(Decoder(layers, dtype=policy, name="decoder"), hidden, hidden)
         self.output_projection = self._output_projection(tied, config.output_bias)
 

@@ -18,17 +18,17 @@ from tf_transformer.models.configs import ModelConfig
 from tf_transformer.runs.checkpoints import Checkpoint, CheckpointError, Checkpoints
 from tf_transformer.runs.recipe import metric_of
 from tf_transformer.runs.run_directory import RunDirectory, RunError, warn
-from tf_transformer.tokenizers import SentencePieceTokenizer, load_tokenizer
+from tf_transformer.tokenizers import GraphTokenizer, load_tokenizer
 
-Tokenizers = tuple[SentencePieceTokenizer, SentencePieceTokenizer]  # source and target
+Tokenizers = tuple[GraphTokenizer, GraphTokenizer]  # source and target
 
 
 class TrainedModel(NamedTuple):
     """A model with the weights of a checkpoint, and the tokenizers it was trained with."""
 
     model: keras.Model
-    source_tokenizer: SentencePieceTokenizer
-    target_tokenizer: SentencePieceTokenizer
+    source_tokenizer: GraphTokenizer
+    target_tokenizer: GraphTokenizer
     checkpoint: Checkpoint
 
 
@@ -65,7 +65,7 @@ def restore_model(run: RunDirectory, precision: str | None = None) -> TrainedMod
 
 
 def translator_of(
-    data: DataConfig, model: keras.Model, *tokenizers: SentencePieceTokenizer, **options: Any
+    data: DataConfig, model: keras.Model, *tokenizers: GraphTokenizer, **options: Any
 ) -> Translator:
     """Make a greedy translator that processes sources like an export of the run.
 

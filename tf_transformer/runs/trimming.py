@@ -67,8 +67,6 @@ def trim_run(
     sources = [part for parts in parts_of(sources, data.has_sources) for part, _ in parts]
     texts = (sources, targets)
     model, *tokenizers, checkpoint = restore_model(run)
-    # The tokenizers of an imported model may split differently, and share one vocabulary.
-    joint = model.config.tie_embeddings or tokenizers[0].model == tokenizers[1].model
 
     def translate(model: SequenceModel, tokenizers: Sequence[Any]) -> list[str]:
         translator = translator_of(data, model, *tokenizers, **options)
@@ -83,12 +81,7 @@ def trim_run(
         recorder.recorded() | subset.used_ids(tokenizer, lines)
         for recorder, tokenizer, lines in zip(recorders, tokenizers, texts, strict=True)
     ]
-    if joint:
-        used = [used[0] | used[1]] * 2
-    trimmed, ids = zip(*map(subset.subset_tokenizer, tokenizers, used), strict=True)
-    for arguments in zip(tokenizers, trimmed, ids, texts, strict=True):
-        subset.require_same_splits(*arguments)
-    smaller = trim_model(model, with_tokenizers(model.config, *trimmed), *ids)
+    smaller, trimmed = trim_to(model, tokenizers, used, texts)
     after = translate(smaller, trimmed)
     with atomic_folder(Path(path)) as folder:
         if (run.path / "test").is_dir():
@@ -108,7 +101,8 @@ def trim_run(
             seconds=checkpoint.seconds,
         )
         new.begin(run.config(), *trimmed)
-    sides = ("subwords",) if joint else ("source subwords", "target subwords")
+    is_joint = _is_joint(model, tokenizers)
+    sides = ("subwords",) if is_joint else ("source subwords", "target subwords")
     changed = sum(old != new for old, new in zip(before, after, strict=True))
     pairs = zip(sides, trimmed, tokenizers, strict=False)  # a joint vocabulary has one row
     return [
@@ -116,6 +110,29 @@ def trim_run(
         f"{smaller.count_params():,} of {model.count_params():,} parameters",
         f"{changed or 'none'} of {len(sources):,} translations changed",
     ]
+
+
+def trim_to(
+    model: SequenceModel,
+    tokenizers: Sequence[Any],
+    used: Sequence[set[int]],
+    texts: Sequence[Sequence[str]],
+) -> tuple[SequenceModel, Sequence[Any]]:
+    """Return a model and its tokenizers with the used ids of each side and what these need.
+
+    `texts` are texts of each side, which must be split as before.
+    """
+    if _is_joint(model, tokenizers):
+        used = [used[0] | used[1]] * 2
+    trimmed, ids = zip(*map(subset.subset_tokenizer, tokenizers, used), strict=True)
+    for arguments in zip(tokenizers, trimmed, ids, texts, strict=True):
+        subset.require_same_splits(*arguments)
+    return trim_model(model, with_tokenizers(model.config, *trimmed), *ids), trimmed
+
+
+def _is_joint(model: SequenceModel, tokenizers: Sequence[Any]) -> bool:
+    # The tokenizers of an imported model may split differently, and share one vocabulary.
+    return model.config.tie_embeddings or tokenizers[0].model == tokenizers[1].model
 
 
 def trim_model(

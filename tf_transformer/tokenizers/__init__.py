@@ -9,12 +9,14 @@ import tensorflow as tf
 
 from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer, TokenizerError
 from tf_transformer.tokenizers.vocabulary import TABLE, VocabularyTokenizer
+from tf_transformer.tokenizers.wordpiece import WordPieceTokenizer
 
 __all__ = [
     "GraphTokenizer",
     "SentencePieceTokenizer",
     "TokenizerError",
     "VocabularyTokenizer",
+    "WordPieceTokenizer",
     "load_tokenizer",
 ]
 
@@ -52,7 +54,10 @@ class GraphTokenizer(Protocol):
         """Convert int32 ids `(B, None)`, without special ids, to texts, string `(B,)`."""
 
 
-def load_tokenizer(path: str | os.PathLike[str]) -> SentencePieceTokenizer:
+def load_tokenizer(path: str | os.PathLike[str]) -> GraphTokenizer:
     """Read the tokenizer that was saved as `path`, of the class that saved it."""
-    has_table = pathlib.Path(path).with_suffix(TABLE).exists()
-    return (VocabularyTokenizer if has_table else SentencePieceTokenizer).load(path)
+    path = pathlib.Path(path)
+    if path.with_suffix(TABLE).exists():
+        return VocabularyTokenizer.load(path)
+    is_json = path.read_bytes().startswith(b"{")  # which begins no SentencePiece model
+    return (WordPieceTokenizer if is_json else SentencePieceTokenizer).load(path)

@@ -1,4 +1,4 @@
-"""SentencePiece models with fewer subwords, which split given texts as the full model does."""
+"""Tokenizers with fewer subwords, which split given texts as the full tokenizers do."""
 
 import functools
 import itertools
@@ -11,12 +11,15 @@ from sentencepiece import sentencepiece_model_pb2
 
 from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer, TokenizerError
 from tf_transformer.tokenizers.vocabulary import VocabularyTokenizer
+from tf_transformer.tokenizers.wordpiece import CONTINUED, SPECIAL, WordPieceTokenizer
+
+Tokenizer = SentencePieceTokenizer | WordPieceTokenizer
 
 
 class Recorder:
     """A tokenizer that records every id that `tokenize` returns or `detokenize` receives."""
 
-    def __init__(self, tokenizer: SentencePieceTokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         with tf.init_scope(), tf.device("CPU"):
             self._recorded = tf.Variable(tf.zeros([tokenizer.vocab_size], tf.bool), trainable=False)
@@ -43,15 +46,13 @@ class Recorder:
         return ids
 
 
-def used_ids(tokenizer: SentencePieceTokenizer, texts: Sequence[str]) -> set[int]:
+def used_ids(tokenizer: Tokenizer, texts: Sequence[str]) -> set[int]:
     """Return the ids of all subwords in texts."""
     return set(itertools.chain.from_iterable(tokenizer.encode(texts)))
 
 
 @functools.singledispatch
-def subset_tokenizer(
-    tokenizer: SentencePieceTokenizer, used: Iterable[int]
-) -> tuple[SentencePieceTokenizer, np.ndarray]:
+def subset_tokenizer(tokenizer: Tokenizer, used: Iterable[int]) -> tuple[Tokenizer, np.ndarray]:
     """Return a tokenizer with fewer subwords that splits texts of used subwords as before.
 
     Special ids, bytes and single characters are always kept. Other texts are therefore split into
@@ -110,9 +111,17 @@ def _(
     return VocabularyTokenizer(*models), np.array(ids)
 
 
+@subset_tokenizer.register
+def _(tokenizer: WordPieceTokenizer, used: Iterable[int]) -> tuple[WordPieceTokenizer, np.ndarray]:
+    rows = enumerate(tokenizer.subwords(range(tokenizer.vocab_size)))
+    kept = {i for i, s in rows if len(s.removeprefix(CONTINUED)) == 1 or s in SPECIAL.values()}
+    ids = sorted(kept | set(used))
+    return tokenizer.subset(ids), np.array(ids)
+
+
 def require_same_splits(
-    tokenizer: SentencePieceTokenizer,
-    subset: SentencePieceTokenizer,
+    tokenizer: Tokenizer,
+    subset: Tokenizer,
     ids: np.ndarray,
     texts: Sequence[str],
 ) -> None:
@@ -124,8 +133,7 @@ def require_same_splits(
     for text, before, after in rows:
         if before != ids[after].tolist():
             raise TokenizerError(
-                f"this SentencePiece model cannot be trimmed: {text[:80]!r} would be split "
-                f"another way."
+                f"this tokenizer cannot be trimmed: {text[:80]!r} would be split another way."
             )
 
 

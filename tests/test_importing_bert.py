@@ -1,0 +1,207 @@
+"""BERT models that Hugging Face wrote, imported: its answers beside ours.
+
+`dev/write_bert_fixtures.py` wrote the files in an environment with `transformers`.
+"""
+
+import json
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from commands import assert_refused, run_here
+from graph_session import SCRIPT
+from test_importing import change, name_of, translator_of
+
+from tf_transformer.importing.bert import read_bert
+from tf_transformer.runs.restore import restore_model
+from tf_transformer.runs.run_directory import RunDirectory
+
+FIXTURES = pathlib.Path(__file__).parent / "fixtures"
+MASKED, PLAIN = ALL = [FIXTURES / "bert" / kind for kind in ("masked", "plain")]
+EACH = pytest.mark.parametrize("source", ALL, ids=name_of)
+
+
+@pytest.fixture(scope="module")
+def imported(tmp_path_factory):
+    """The runs of the fixtures, imported by the command."""
+    folder = tmp_path_factory.mktemp("runs")
+    for source in ALL:
+        done = run_here("import", "bert", source, "--run-dir", folder / source.name)
+        assert done.returncode == 0, done.stderr
+        assert "parameters" in done.stdout and "tf-transformer export" in done.stdout
+    return folder
+
+
+@pytest.fixture(scope="module")
+def opened(imported):
+    """`(model, tokenizer)` of a fixture, and the answers of Hugging Face."""
+
+    def open_run(source):
+        model, tokenizer, *_ = restore_model(RunDirectory.open(imported / source.name))
+        answers = json.loads((source / "answers.json").read_text("utf-8"))
+        return model, tokenizer, answers, np.load(source / "answers.npz")
+
+    return open_run
+
+
+@EACH
+def test_the_hidden_states_of_a_source_are_berts(source, opened):
+    model, _, answers, arrays = opened(source)
+    ids = np.array(answers["source_ids"])
+    prefix, is_real, *_ = model._embed_prefix(ids[:, 1:], ids[:, :1])
+    np.testing.assert_array_equal(is_real, ids != model.config.pad_id)
+    hidden = model.stack(prefix, attention_mask=is_real[:, None])
+    np.testing.assert_allclose(
+        np.asarray(hidden)[is_real], arrays["hidden"][is_real], atol=1e-5, rtol=1e-4
+    )
+
+
+@EACH
+def test_logits_are_berts_under_unilms_mask(source, opened):
+    model, tokenizer, answers, arrays = opened(source)
+    eos, bos, pad = tokenizer.eos_id, tokenizer.bos_id, tokenizer.pad_id
+    sides = [tokenizer.encode(texts) for texts in zip(*answers["pairs"], strict=True)]
+    rows = [[*ids, eos] for ids in sides[0]], [[bos, *ids] for ids in sides[1]]
+    batch = [tf.ragged.constant(row, tf.int32).to_tensor(pad) for row in rows]
+    logits = model(batch).numpy()
+    for number, ids in enumerate(rows[1]):
+        np.testing.assert_allclose(
+            logits[number, : len(ids)], arrays[f"logits_{number}"], atol=1e-4
+        )
+
+
+@EACH
+def test_ids_are_those_of_bert_tokenizer(source, opened):
+    _, tokenizer, answers, _ = opened(source)
+    assert tokenizer.encode(answers["lines"]) == answers["ids"]
+    known = [i for row in answers["ids"] for i in row if i != tokenizer.unk_id]
+    assert len(known) > 300 and len(set(known)) > 100
+
+
+@pytest.mark.slow
+@EACH
+def test_an_imported_run_is_a_run_like_any_other(source, imported, tmp_path):
+    run_dir, lines = imported / source.name, ["Guten Abend, Anna!", "café", "世界 Köln", "😀"]
+    (tmp_path / "lines").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    model, *tokenizers, _ = restore_model(RunDirectory.open(run_dir))
+    expected = translator_of(run_dir, model, tokenizers)(lines)
+    assert len(set(expected)) == len(lines)
+    files = ["--source", tmp_path / "lines", "--reference", tmp_path / "lines"]
+    for arguments in (
+        ["export", run_dir, tmp_path / "saved", "--beam-size=1"],
+        ["doctor", tmp_path / "saved", "--same-as", run_dir, "--source", tmp_path / "lines"],
+        ["trim", run_dir, tmp_path / "small", "--keep", tmp_path / "lines"],
+        ["evaluate", tmp_path / "small", *files],
+    ):
+        done = run_here(*arguments)
+        assert done.returncode == 0, done.stderr + done.stdout
+        assert arguments[0] != "trim" or "none of 4 translations changed" in done.stdout
+    job = {"paths": [str(tmp_path / "saved/1")], "texts": lines}
+    command = [sys.executable, "-I", str(SCRIPT)]
+    done = subprocess.run(command, input=json.dumps(job), capture_output=True, text=True)
+    [result] = json.loads(done.stdout.splitlines()[-1])
+    assert result["outputs"]["serving_default"] == {"translation": expected}
+    assert {"translate_nbest", "score", "align"} < result["outputs"].keys()
+
+
+@pytest.mark.parametrize(
+    "folder",
+    [MASKED, *(pytest.param(FIXTURES / "marian" / kind, marks=pytest.mark.slow)
+               for kind in ("joint", "separate"))],
+    ids=name_of,
+)  # fmt: skip
+def test_kept_texts_keep_their_logits(folder, tmp_path, capfd):
+    texts, runs = ["Guten Abend, Anna!", "café ¿Qué?"], [tmp_path / "whole", tmp_path / "small"]
+    (tmp_path / "texts").write_text("\n".join(texts), encoding="utf-8")
+    for run_dir, options in zip(runs, ([], ["--keep", tmp_path / "texts"]), strict=True):
+        kind = "bert" if folder == MASKED else "marian"
+        assert run_here("import", kind, folder, "--run-dir", run_dir, *options).returncode == 0
+    logits, sizes = [], []
+    for run_dir in runs:
+        model, *tokenizers, _ = restore_model(RunDirectory.open(run_dir))
+        source, target = (t.encode(texts[:1]) for t in tokenizers)
+        batch = [[*source[0], tokenizers[0].eos_id]], [[tokenizers[1].bos_id, *target[0]]]
+        output = np.asarray(model(tuple(map(np.array, batch))))[0]
+        logits.append(output[:, target[0]])
+        sizes.append([tokenizer.vocab_size for tokenizer in tokenizers])
+    np.testing.assert_allclose(*logits, atol=1e-5)
+    assert all(small < whole for whole, small in zip(*sizes, strict=True))
+    arguments = ["import", kind, folder, "--run-dir", tmp_path / "third"]
+    assert_refused([*arguments, "--keep", tmp_path / "no"], ["no: no such file"], capfd, tmp_path)
+
+
+def test_rows_without_a_subword_are_dropped(tmp_path):
+    """Some models have more rows than subwords, up to a multiple of 8."""
+    shutil.copytree(MASKED, tmp_path / "bert")
+    vocabulary = tmp_path / "bert" / "vocab.txt"
+    lines = vocabulary.read_text("utf-8").splitlines(keepends=True)
+    vocabulary.write_text("".join(lines[:-3]), encoding="utf-8")
+    assert (
+        run_here("import", "bert", tmp_path / "bert", "--run-dir", tmp_path / "run").returncode == 0
+    )
+    model, *_ = restore_model(RunDirectory.open(tmp_path / "run"))
+    assert model.config.target_vocab_size == len(lines) - 3
+
+
+def setting(before, after):
+    return lambda folder: change(folder, "config.json", before, after)
+
+
+BAD = {
+    "no configuration": (lambda f: (f / "config.json").unlink(), "config.json: is missing"),
+    "no vocabulary": (lambda f: (f / "vocab.txt").unlink(), "vocab.txt: is missing"),
+    "no tokenizer": (
+        lambda f: (f / "tokenizer_config.json").unlink(), "tokenizer_config.json: is missing"),
+    "no weights": (lambda f: (f / "model.safetensors").unlink(), "no model.safetensors or"),
+    "damaged weights": (lambda f: (f / "model.safetensors").write_bytes(b"x"), "no safetensors"),
+    "another family": (setting('"bert"', '"roberta"'), "model_type is 'roberta'"),
+    "another gelu": (setting('"gelu"', '"gelu_new"'), "hidden_act"),
+    "one segment": (setting('"type_vocab_size": 2', '"type_vocab_size": 1'), "size is 1;"),
+    "a decoder": (setting('"is_decoder": false', '"is_decoder": true'), "is_decoder is True"),
+    "no width": (setting('"hidden_size": 16,', ""), "lacks the setting 'hidden_size'"),
+    "another width": (setting('"hidden_size": 16', '"hidden_size": 32'), "needs"),
+    "more layers": (
+        setting('"num_hidden_layers": 2', '"num_hidden_layers": 3'),
+        "no weights named bert.encoder.layer.2"),
+    "fewer layers": (
+        setting('"num_hidden_layers": 2', '"num_hidden_layers": 1'),
+        "such as bert.encoder.layer.1"),
+    "no end": (lambda f: change(f, "vocab.txt", "[SEP]", "[END]"), r"no subword \[SEP\]"),
+    "a subword twice": (lambda f: change(f, "vocab.txt", "[MASK]\n", "[MASK]\n[CLS]\n"), "twice"),
+    "more subwords": (
+        lambda f: change(f, "vocab.txt", "[MASK]\n", "[MASK]\nmore\n"), "word_embeddings.* size"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_one_line_and_writes_nothing(case, tmp_path, capfd):
+    folder = tmp_path / "folder"
+    shutil.copytree(MASKED, folder)
+    spoil, words = BAD[case]
+    spoil(folder)
+    arguments = ["import", "bert", folder, "--run-dir", tmp_path / "run"]
+    assert_refused(arguments, [words], capfd, tmp_path)
+
+
+def test_bert_has_no_tags(tmp_path, capfd):
+    arguments = ["import", "bert", MASKED, "--run-dir", tmp_path / "run", "--tag", ">>deu<<"]
+    assert_refused(
+        arguments, ["has no tag >>deu<<. The tags of its vocabulary: none"], capfd, tmp_path
+    )
+
+
+def test_a_source_and_a_target_of_the_largest_length_have_positions(opened):
+    model, *_ = opened(MASKED)
+    longest = read_bert(MASKED).max_length
+    source = np.full((1, longest), 9)
+    target = np.full((1, longest + 1), 9)
+    assert model.config.num_positions(longest) == model.config.position_limit == 41
+    assert np.isfinite(model((source, target))).all()
+    cache = model.start_decoding(source)
+    assert np.isfinite(model.decode_step(target[:, -1], longest, cache)[0]).all()
+    with pytest.raises(Exception, match="41"):
+        model.decode_step(target[:, -1], longest + 1, cache)

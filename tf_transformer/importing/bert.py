@@ -1,0 +1,135 @@
+"""BERT as Hugging Face publishes it, read as a prefix language model (UniLM, Dong et al. 2019)."""
+
+import pathlib
+from typing import Any
+
+import numpy as np
+
+from tf_transformer.importing.foreign_model import ForeignModel, config_of, put, put_stack
+from tf_transformer.importing.hugging_face import read_json, read_weights, require_settings
+from tf_transformer.importing.tensors import ForeignModelError, Tensors
+from tf_transformer.models.configs import PrefixLanguageModelConfig
+from tf_transformer.models.language_model import PrefixLanguageModel
+from tf_transformer.tokenizers import TokenizerError, WordPieceTokenizer
+from tf_transformer.tokenizers.wordpiece import wordpiece_model
+
+_SETTINGS = {  # ours: theirs
+    "d_model": "hidden_size",
+    "num_layers": "num_hidden_layers",
+    "num_heads": "num_attention_heads",
+    "d_ff": "intermediate_size",
+    "activation": "hidden_act",
+    "dropout_rate": "hidden_dropout_prob",
+    "attention_dropout_rate": "attention_probs_dropout_prob",
+    "layer_norm_epsilon": "layer_norm_eps",
+    "max_positions": "max_position_embeddings",
+}
+# What other values of these settings would compute, our model does not.
+_FIXED = {
+    "model_type": "bert",
+    "position_embedding_type": "absolute",
+    "type_vocab_size": 2,
+    "tie_word_embeddings": True,
+    "is_decoder": False,
+}
+_LAYER = {  # ours: theirs
+    "self_attention.query_key_value_projection": [
+        f"attention.self.{name}" for name in ("query", "key", "value")
+    ],
+    "self_attention.output_projection": ["attention.output.dense"],
+    "self_residual.norm": ["attention.output.LayerNorm"],
+    "feed_forward.expand": ["intermediate.dense"],
+    "feed_forward.contract": ["output.dense"],
+    "feed_forward_residual.norm": ["output.LayerNorm"],
+}
+_HEAD, _TRANSFORM = "cls.predictions.", "cls.predictions.transform."
+# The heads for other tasks, and copies.
+_UNUSED = {
+    "embeddings.position_ids",
+    *(f"pooler.dense.{kind}" for kind in ("weight", "bias")),
+    *(f"cls.seq_relationship.{kind}" for kind in ("weight", "bias")),
+    *(f"{_HEAD}{name}" for name in ("decoder.weight", "decoder.bias")),
+}
+
+
+def read_bert(folder: pathlib.Path) -> ForeignModel:
+    """Read `config.json`, the weights, `vocab.txt` and `tokenizer_config.json`.
+
+    The head of the masked language model, if there is one, becomes the output layer. Otherwise the
+    transposed embeddings are.
+    """
+    path = folder / "config.json"
+    theirs = read_json(path)
+    require_settings(path, theirs, _SETTINGS.values(), _FIXED)
+    tokenizer, tensors = _tokenizer(folder), read_weights(folder)
+    config = config_of(
+        path,
+        theirs,
+        _SETTINGS,
+        PrefixLanguageModelConfig,
+        norm_first=False,
+        positions="learned",
+        scale_embeddings=False,
+        embedding_norm=True,
+        begin_source=True,
+        output_transform=f"{_TRANSFORM}dense.weight" in tensors,
+        output_bias=f"{_HEAD}bias" in tensors,
+    )
+
+    def fill(model: PrefixLanguageModel) -> None:
+        _fill(model, tensors)
+
+    # Source and target share the positions.
+    max_length = (config.max_positions - 1) // 2
+    return ForeignModel(config, tokenizer, tokenizer, fill, False, max_length)
+
+
+def _tokenizer(folder: pathlib.Path) -> WordPieceTokenizer:
+    theirs, path = read_json(folder / "tokenizer_config.json"), folder / "vocab.txt"
+    if not path.is_file():
+        raise ForeignModelError(f"{path}: is missing. Download it into the folder.")
+    subwords = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    lower_case, strip_accents = theirs.get("do_lower_case", True), theirs.get("strip_accents")
+    try:
+        model = wordpiece_model(
+            subwords,
+            lower_case=lower_case,
+            strip_accents=lower_case if strip_accents is None else strip_accents,
+            split_chinese=theirs.get("tokenize_chinese_chars", True),
+        )
+        return WordPieceTokenizer(model)
+    except TokenizerError as error:
+        raise ForeignModelError(f"{path}: {error}") from None
+
+
+def _fill(model: PrefixLanguageModel, tensors: Tensors) -> None:
+    prefix = "bert." if "bert.embeddings.word_embeddings.weight" in tensors else ""
+
+    def pair(name: str) -> tuple[np.ndarray, np.ndarray]:
+        # Old files name the weights of a norm gamma and beta. A linear layer of PyTorch has a
+        # kernel (outputs, inputs); .T leaves the scale of a norm.
+        kernel = tensors.take(f"{name}.weight", f"{name}.gamma").T
+        return kernel, tensors.take(f"{name}.bias", f"{name}.beta")
+
+    def put_pair(layer: Any, name: str) -> None:
+        put(layer.weights, pair(name), name)
+
+    put_stack(model.stack, _LAYER, lambda i, name: pair(f"{prefix}encoder.layer.{i}.{name}"))
+    size, embedding = model.config.target_vocab_size, model.source_embedding
+    for kind, layer in (
+        ("word", embedding.embedding),
+        ("position", embedding.position_embedding),
+        ("token_type", model.segment_embedding),
+    ):
+        name = f"{prefix}embeddings.{kind}_embeddings.weight"
+        # There may be rows without a subword, which make the size a multiple of some number.
+        rows = slice(size if kind == "word" else None)
+        put(layer.weights, [tensors.take(name)[rows]], name)
+    put_pair(model.embedding_norm, f"{prefix}embeddings.LayerNorm")
+    projection = model.output_projection
+    if projection.transform is not None:
+        put_pair(projection.transform.dense, f"{_TRANSFORM}dense")
+        put_pair(projection.transform.norm, f"{_TRANSFORM}LayerNorm")
+    if projection.bias is not None:
+        put([projection.bias], [tensors.take(f"{_HEAD}bias")[:size]], f"{_HEAD}bias")
+    tensors.require_all_used({f"{p}{name}" for name in _UNUSED for p in ("", prefix)})
