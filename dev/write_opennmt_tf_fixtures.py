@@ -31,22 +31,22 @@ SIDES = {"source": "de", "target": "en"}
 # Small and different in all that can differ between the models that can be imported. `sizes` are
 # the subwords of a joint vocabulary, or of each side.
 MODELS = {
-    # As TransformerTiny, but for its sizes and shared matrices.
+    # As TransformerBaseSharedEmbeddings, but for its sizes.
     "shared": {
         "sizes": [150], "data": {}, "model": {
-            "num_layers": 1, "num_units": 12, "num_heads": 2, "ffn_inner_dim": 24,
+            "num_layers": 2, "num_units": 16, "num_heads": 8, "ffn_inner_dim": 24,
             "share_embeddings": 3,
         },
     },
     "separate": {
         "sizes": [150, 130], "data": {"source_sequence_controls": {"end": True}}, "model": {
-            "num_layers": (1, 2), "num_units": 12, "num_heads": 4, "ffn_inner_dim": 24,
+            "num_layers": (1, 2), "num_units": 16, "num_heads": 4, "ffn_inner_dim": 24,
             "dropout": 0.2, "ffn_activation": "tf.nn.gelu",
         },
     },
     "target": {
         "sizes": [150, 130], "data": {}, "model": {
-            "num_layers": 1, "num_units": 12, "num_heads": 3, "ffn_inner_dim": 24,
+            "num_layers": 1, "num_units": 16, "num_heads": 2, "ffn_inner_dim": 24,
             "ffn_activation": "tf.nn.swish", "share_embeddings": 2, "pre_norm": False,
             "output_layer_bias": False,
         },
@@ -239,7 +239,7 @@ def logits(folder, sources, targets):
 def main(target, kinds):
     """Write a folder for each model of these kinds into `target`."""
     is_larger = kinds == ["larger"]
-    num_train, num_test, steps = (20_000, 200, 2500) if is_larger else (6000, 20, 2000)
+    num_train, num_test, steps = (20_000, 200, 2500) if is_larger else (6000, 20, 1200)
     lines = gzip.open(PHRASEBOOK, "rt", encoding="utf-8").read().splitlines()
     pairs = [line.split("\t") for line in lines]
     test = [*pairs[-num_test:], *([odd, "Good evening!"] for odd in ODD)]

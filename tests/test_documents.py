@@ -14,6 +14,7 @@ import tomllib
 import commands
 import pages
 import pytest
+import yaml
 
 import tf_transformer as tt
 from tf_transformer import cli
@@ -139,8 +140,10 @@ def test_blocks_are_valid(path):
         json.loads(block)
     for block in pages.blocks_of(text, "toml"):
         RunConfig.from_dict(tomllib.loads(block), name_of(path))
+    for block in pages.blocks_of(text, "yaml"):
+        yaml.safe_load(block)
     languages = {language for language, _ in pages.FENCE.findall(text)}
-    assert languages <= {"", "sh", "python", "json", "toml"}
+    assert languages <= {"", "sh", "python", "json", "toml", "yaml"}
 
 
 def test_public_names_in_the_text_exist():

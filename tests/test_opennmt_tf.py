@@ -182,7 +182,7 @@ def test_a_model_of_the_catalog_with_files_elsewhere(imported, tmp_path):
         path.rename(folder / path.name)
     (folder / "avg" / "checkpoint").unlink()
     (folder / "avg" / "data.yml").rename(folder / "en_de.yml")
-    catalog = 'model = lambda: models.get_model_from_catalog("TransformerTiny")'
+    catalog = 'model = lambda: models.get_model_from_catalog("TransformerBaseSharedEmbeddings")'
     (folder / "avg" / "model_description.py").write_text(catalog)
     config = ["--config", folder / "en_de.yml"]
     done = run_here("import", "opennmt-tf", folder / "avg", "--run-dir", tmp_path / "new", *config)
@@ -238,34 +238,35 @@ BAD = {
     "a damaged checkpoint": (
         lambda f: next(f.glob("*.index")).write_bytes(b"x" * 99), "no checkpoint of TensorFlow"),
     "damaged numbers": (
-        lambda f: next(f.glob("*.data*")).write_bytes(b"x" * 99), "no checkpoint of TensorFlow"),
+        lambda f: next(f.glob("*.data*")).write_bytes(b"x" * 99), "is damaged"),
     "relative positions": (
         rewritten(**{"encoder/layers/0/self_attention/layer/relative_position_keys": np.zeros(3)}),
         "such as encoder.*relative_position_keys"),
     "relative positions by description": (
-        change("model_description.py", "num_layers=1", "maximum_relative_position=20"),
+        change("model_description.py", "num_layers=2", "maximum_relative_position=20"),
         "maximum_relative_position is 20; only None"),
     "a model of relative positions": (
         lambda f: (f / "model_description.py").write_text('model = m("TransformerBaseRelative")'),
         "neither num_heads.*Relative"),
     "other positions": (
-        change("model_description.py", "num_layers=1", "position_encoder_class=None"),
+        change("model_description.py", "num_layers=2", "position_encoder_class=None"),
         "position_encoder_class is None"),
     "their gelu": (
-        change("model_description.py", "num_layers=1", "ffn_activation=opennmt.layers.gelu"),
+        change("model_description.py", "num_layers=2", "ffn_activation=opennmt.layers.gelu"),
         "ffn_activation: .*gelu"),
     "a number of heads by name": (
-        change("model_description.py", "num_heads=2", "num_heads=HEADS"), "num_heads: .*integer"),
+        change("model_description.py", "num_heads=8", "num_heads=HEADS"), "num_heads: .*integer"),
     "heads that do not fit": (
-        change("model_description.py", "num_heads=2", "num_heads=5"), "not a multiple"),
-    "no number of heads": (change("model_description.py", "num_heads=2", ""), "neither num_heads"),
+        change("model_description.py", "num_heads=8", "num_heads=5"), "not a multiple"),
+    "no number of heads": (
+        change("model_description.py", "    num_heads=8,\n", ""), "neither num_heads"),
     "no description": (
         lambda f: (f / "model_description.py").unlink(), "model_description.py: is missing"),
     "a description that is no Python": (
         change("model_description.py", "lambda", "lambda lambda"), "is no Python"),
     "a missing weight": (rewritten(**{QUERIES: None}), f"no weights named {QUERIES}"),
-    "another size": (rewritten(**{QUERIES: np.zeros(5)}), "do not fit together"),
-    "another vocabulary": (rewritten(**{EMBEDDING: np.zeros((9, 12))}), "9, 12.*needs"),
+    "another size": (rewritten(**{QUERIES: np.zeros(5)}), "37.*needs.*48"),
+    "another vocabulary": (rewritten(**{EMBEDDING: np.zeros((9, 16))}), "9, 16.*needs"),
     "no settings": (lambda f: (f / "data.yml").unlink(), "0 files .*--config"),
     "no YAML": (lambda f: (f / "data.yml").write_text("a: [b"), "no table of settings"),
     "no data": (change("data.yml", "data:", "daten:"), "no source_vocabulary"),
