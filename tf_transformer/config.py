@@ -215,6 +215,10 @@ class TrainingConfig:
         None, "a number of GPUs, or devices by name: gpu:0,gpu:1 or cpu; default: every GPU"
     )
 
+    initialize_from: str | None = setting(
+        None, "begin with the best weights of this run, and keep its model and its tokenizers"
+    )
+
     LENGTHS: ClassVar = ("steps", "epochs", "minutes")
 
     @model_validator(mode="after")

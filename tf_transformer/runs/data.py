@@ -56,21 +56,25 @@ def prepare_data(
     """Read, tokenize and batch the corpus of a run, and complete its configuration.
 
     The chief trains the tokenizers and sends them to all workers; a resumed run loads them from its
-    directory. The recipe and the vocabulary sizes complete the configuration.
+    directory, and a run that is initialized from another loads those of the other. The recipe and
+    the vocabulary sizes complete the configuration.
     """
     corpus = load_corpus(config.data)
     if workers.is_chief:
         for note in corpus.notes:
             say(note)
-    if resume:
-        tokenizers = restore_tokenizers(run)
-    else:
+    tokenizers, origin = None, config.training.initialize_from
+    if resume or origin is not None:
+        tokenizers = restore_tokenizers(run if resume else RunDirectory.open(origin))
+        config = dataclasses.replace(config, model=with_tokenizers(config.model, *tokenizers))
+    if not resume:
         may_grow = config.tokenizer.vocab_size is None  # the recipe chooses the size
         facts = Facts.of(config, corpus, num_cores() * workers.count, workers.num_gpus)
         # All workers use the chief's choices, because their numbers of cores may differ.
         content = json.dumps([facts.summary(config), choose(config, facts)]).encode()
         chosen_for, choices = json.loads(workers.broadcast(content))
         config = with_choices(config, choices, chosen_for)
+    if tokenizers is None:
         models = [b""] if config.tokenizer.joint else [b"", b""]
         if workers.is_chief:
             models = _train_tokenizers(config.tokenizer, corpus, may_grow)
@@ -79,7 +83,7 @@ def prepare_data(
         size = max(tokenizer.vocab_size for tokenizer in trained)
         tokenizer = dataclasses.replace(config.tokenizer, vocab_size=size)
         config = dataclasses.replace(config, tokenizer=tokenizer)
-    config = dataclasses.replace(config, model=with_tokenizers(config.model, *tokenizers))
+        config = dataclasses.replace(config, model=with_tokenizers(config.model, *tokenizers))
     data, began = config.data, time.monotonic()
     sizes = {"batch_tokens": data.batch_tokens, "max_length": data.max_length}
     order = {"seed": config.training.seed, "source_noise": data.source_noise}
