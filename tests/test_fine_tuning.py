@@ -32,7 +32,7 @@ def origin(small_copy_task, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tf_transformer.runs.data.load_corpus", lambda _: small_copy_task)
         others = ["--norm-first", "--activation=gelu", "--steps=4", "--validation-steps=2"]
-        train(run_dir, *SETTINGS, *others, "--learning-rate=0.01", "--source-tag=a")
+        train(run_dir, *SETTINGS, *others, "--learning-rate=0.01", "--source-tag=<a>")
     return run_dir
 
 
@@ -81,7 +81,7 @@ def test_a_tuned_run_begins_with_the_weights_and_tokenizers_of_the_other(origin,
     assert last.run_metadata["initialized from"] == f"{origin}, {best.path.name}"
     one, other = (run.config() for run in runs)
     assert other.training.initialize_from == str(origin)
-    assert (other.model.activation, other.data.source_tag) == ("gelu", "a")
+    assert (other.model.activation, other.data.source_tag) == ("gelu", "<a>")
     assert (other.data.max_length, other.tokenizer) == (30, one.tokenizer)
     assert (one.model.dropout_rate, other.model.dropout_rate) == (0.3, 0.2)
     assert other.training.learning_rate == pytest.approx(0.1 * 0.003 * 128 / 16)

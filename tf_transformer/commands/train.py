@@ -84,8 +84,8 @@ def run(options: Options) -> int:
         from tf_transformer.inference.streams import num_cores
         from tf_transformer.runs.recipe import Facts, explain, gpus_by_driver
 
-        gpus = gpus_by_driver(config.training.devices)
-        print(explain(config, Facts.of(config, load_corpus(config.data), num_cores(), gpus)))
+        gpus, corpus = gpus_by_driver(config.training.devices), load_corpus(config.data)
+        print(*corpus.notes, explain(config, Facts.of(config, corpus, num_cores(), gpus)), sep="\n")
         return 0
     with quiet():
         from tf_transformer.runs.train import train

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from tf_transformer.config import RunConfig
 from tf_transformer.data.corpus import default_vocab_size
+from tf_transformer.data.noise import upper_case
 from tf_transformer.data.text import Corpus
 from tf_transformer.errors import ConfigError
 from tf_transformer.evaluation import BLEU, CHRF, LOSS, Metric, bleu_tokenizer
@@ -70,7 +71,7 @@ class Facts(NamedTuple):
         if criterion == "bleu" and are_short and bleu_tokenizer(targets) == "13a":
             criterion = "chrf"
         tokens_per_pair = sum(map(len, targets)) / len(targets) / _CHARACTERS_PER_TOKEN + 1
-        num_with_small = sum(source != source.upper() for source in sources)
+        num_with_small = sum(source != upper_case(source) for source in sources)
         has_small_letters = num_with_small > 0.9 * len(sources)
         return cls(
             len(corpus.train), tokens_per_pair, has_small_letters, cores, gpus, corpus.unit,

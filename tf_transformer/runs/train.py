@@ -17,7 +17,13 @@ from tf_transformer.files import remove_leftovers
 from tf_transformer.inference.streams import num_cores
 from tf_transformer.models.architectures import build_model
 from tf_transformer.runs.averaging import write_best_average
-from tf_transformer.runs.callbacks import EarlyStopping, Limit, Progress, SaveCheckpoints
+from tf_transformer.runs.callbacks import (
+    EarlyStopping,
+    Limit,
+    Progress,
+    SaveCheckpoints,
+    ValidateMore,
+)
 from tf_transformer.runs.checkpoints import Checkpoints, tokenizer_metadata
 from tf_transformer.runs.compile import compile_model, make_schedule, seconds_per_batch
 from tf_transformer.runs.data import prepare_data
@@ -183,12 +189,17 @@ class Run:
                 callbacks.insert(2, TensorBoardLog(self.directory.tensorboard_path))
             if self.metric != LOSS:
                 translator = translator_of(self.config.data, self.model, *self.data.tokenizers)
-                validation = self.data.corpus.validation
-                bleu = TranslationBleu(translator, validation, num_samples=2, show=say)
-                callbacks.insert(0, bleu)
+                for number, text in enumerate(self.data.corpus.validations, 1):
+                    samples, suffix = (2, "") if number == 1 else (0, f"_{number}")
+                    bleu = TranslationBleu(translator, text, samples, say, suffix)
+                    callbacks.insert(0, bleu)
         signals = StopOnSignal(self.workers.all_reduce_max)
         callbacks.append(signals)
-        batches = self.data.validation.dataset(num_epochs=1, labels_as_input=labels_as_input)
+        batches, *others = (
+            validation.dataset(num_epochs=1, labels_as_input=labels_as_input)
+            for validation in self.data.validations
+        )
+        callbacks.insert(0, ValidateMore(others))
         self.model.stop_training = is_over
         with contextlib.closing(progress), signals:
             try:
@@ -242,6 +253,7 @@ class Run:
             **tokenizer_metadata(*self.data.tokenizers),
             "optimizer": type(self.model.optimizer).__name__,
             "training corpus": str(self.data.corpus.train.fingerprint),
+            "weights of corpora": str(self.config.data.weight),
             "validation corpus": str(self.data.corpus.validation.fingerprint),
             **({_ORIGIN: self.origin} if self.origin else {}),
         }
