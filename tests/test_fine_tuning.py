@@ -9,6 +9,7 @@ import pytest
 from commands import assert_refused, log_of, options_of, run_here
 from small_runs import SETTINGS, same_checkpoints, train
 
+import tf_transformer as tt
 from tf_transformer.config import RunConfig
 from tf_transformer.errors import ConfigError
 from tf_transformer.runs import recipe
@@ -200,3 +201,36 @@ def test_an_imported_run_is_tuned(name, tmp_path):
     assert other.config().model.source_vocab_size is None, "the tokenizers tell the sizes"
     shutil.rmtree(imported)
     assert run_here("train", f"--run-dir={run_dir}", "--resume", "--steps=3").returncode == 0
+
+
+@pytest.mark.slow
+def test_replay_keeps_what_was_learned_before(phrases, tmp_path):
+    """A model of phrases learns to copy letters, with and without phrases in the new text."""
+    letters = tt.copy_task(400, 100, 0, max_length=6)
+    texts = {"old": phrases.train, "old.dev": phrases.test}
+    texts |= {"new": letters.train, "new.dev": letters.validation}
+    for name, text in texts.items():
+        lines = [f"{source}\t{target}\n" for source, target in text]
+        (tmp_path / name).write_text("".join(lines), encoding="utf-8")
+
+    def trained(name, corpora, sets, *options):
+        files = [f"--train-tsv={tmp_path / name}" for name in corpora]
+        files += [f"--validation-tsv={tmp_path / name}.dev" for name in sets]
+        train(tmp_path / name, *files, "--criterion=loss", *options)
+        return log_of(tmp_path / name)
+
+    sizes = ["--num-layers=1", "--d-model=48", "--num-heads=4", "--d-ff=96", "--vocab-size=800"]
+    lengths = ["--steps=400", "--validation-steps=400", "--batch-tokens=1024"]
+    trained("origin", ["old"], ["old"], *sizes, *lengths, "--source-noise=0")
+    options = [f"--initialize-from={tmp_path / 'origin'}", "--steps=120", "--validation-steps=120"]
+    runs = {
+        "alone": trained("alone", ["new"], ["new", "old"], *options),
+        "replay": trained("replay", ["new", "old"], ["new", "old"], *options, *["--weight=1"] * 2),
+    }
+    changes = {
+        name: [last[key] - first[key] for key in ("val_loss", "val_loss_2")]
+        for name, (first, last) in runs.items()
+    }
+    (new, old), (new_with_replay, old_with_replay) = changes["alone"], changes["replay"]
+    assert new < new_with_replay < -5, "both learn the new text"
+    assert old > 0.8 and old_with_replay < 0.1
