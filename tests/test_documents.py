@@ -101,7 +101,7 @@ def test_command_lines_parse(path, parse):
     for arguments in in_blocks:
         options, error = parse(arguments)
         assert not error, f"tf-transformer {shlex.join(arguments)}: {error}"
-        is_whole = not {"…", "--resume", "--config"} & set(arguments)
+        is_whole = not {"…", "--resume", "--config", "--initialize-from"} & set(arguments)
         if options is not None and arguments[0] == "train" and is_whole:
             options.run_config()
     for arguments in commands_inline(text_of(path)):

@@ -64,13 +64,42 @@ def test_robustness_scores_the_text_under_noise(echo, tmp_path):
     assert lines[-5].split()[-4:] == ["100.00", "+0.00", "100.00", "+0.00"]
 
 
+def test_two_models_are_compared_on_every_test_set(echo, moved_model, copy_files):
+    sources, references = copy_files / "test.source", copy_files / "validation.source"
+    options = [
+        f"--source={sources}", f"--reference={sources}", f"--source={references}",
+        f"--reference={sources}", "--beam-size=1",
+    ]  # fmt: skip
+    # The echo's translations of the first set are its references.
+    done = run_here("evaluate", echo, "--compare", moved_model, *options)
+    assert done.returncode == 0, done.stderr
+    *lines, last = done.stdout.splitlines()
+    results = json.loads(last)
+    assert (results["first"], results["second"]) == (str(moved_model), str(echo))
+    translate, texts = tt.Translator.load(moved_model), lines_of(sources)
+    for path, row in zip((sources, references), results["sets"], strict=True):
+        assert row["source"] == str(path)
+        translations = [translate(lines_of(path), beam_size=1), lines_of(path)]
+        for metric, name in zip(row["metrics"], ("bleu", "chrf"), strict=True):
+            scores = [getattr(tt.score(found, texts), name) for found in translations]
+            assert [metric["first"], metric["second"]] == scores
+    bleu, chrf = results["sets"][0]["metrics"]
+    assert bleu["second"] == chrf["second"] == 100 and chrf["p_value"] < 0.01
+    change = f"{bleu['second'] - bleu['first']:+.2f}"
+    assert lines[3].split()[-2] == change and "BLEU" in lines[3]
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
         (["--reference={}/two"], [r"three has 3", r"two has 2\b"]),
+        (["--reference={}/two", "--source={}/two"], ["2 --source and 1 --reference"]),
+        (["--reference={}/three"] * 2 + ["--source={}/three"], ["test sets need --compare"]),
+        (["--reference={}/three", "--compare={}", "--robustness"], ["and --compare two"]),
+        (["--reference={}/three", "--compare={}", "--perplexity"], ["makes no translations"]),
         (["--reference={}/latin1"], ["latin1, line 2"]),
         (["--text={}/two"], ["--text is read alone"]),
-        (["--reference={}/three", "--perplexity", "--robustness"], ["--perplexity makes none"]),
+        (["--reference={}/three", "--perplexity", "--robustness"], ["--perplexity makes no"]),
     ],
 )
 def test_a_bad_file_or_option_is_named(moved_model, bad_files, capfd, options, words):

@@ -7,9 +7,11 @@ import re
 import subprocess
 import sys
 
+import numpy as np
 import pytest
+import sacrebleu
 
-from tf_transformer.evaluation import bleu_tokenizer, score, signatures
+from tf_transformer.evaluation import bleu_tokenizer, compare, score, signatures
 
 
 def noisy_corpus():
@@ -100,3 +102,33 @@ def test_the_tokenizer_of_bleu_is_that_of_most_of_the_text():
 def test_texts_that_do_not_pair_up_are_an_error(translations, references, error):
     with pytest.raises(error, match="translations"):
         score(translations, references)
+
+
+def test_the_p_value_is_that_of_the_paired_bootstrap_by_its_definition():
+    second, references = (texts[:12] for texts in noisy_corpus())
+    first = [text[:-6] if number in (1, 4) else text for number, text in enumerate(second)]
+    bleu = sacrebleu.BLEU(tokenize=bleu_tokenizer(references))
+
+    def scores_of(rows):
+        texts = ([texts[row] for row in rows] for texts in (first, second, references))
+        one, two, of = texts
+        return [bleu.corpus_score(system, [of]).score for system in (one, two)]
+
+    difference = abs(np.subtract(*scores_of(range(12))))
+    samples = np.random.default_rng(12345).choice(12, size=(1000, 12))
+    differences = np.array([abs(np.subtract(*scores_of(rows))) for rows in samples])
+    # How often a sample differs by more, once the mean is what chance alone makes.
+    is_more = differences - differences.mean() > difference
+    found, again = (compare(first, second, references) for _ in range(2))
+    assert found == again
+    assert found[0].p_value == pytest.approx((is_more.sum() + 1) / 1001)
+    assert 0.001 < found[0].p_value < 0.5
+    assert "bs:1000|seed:12345" in found[0].signature
+    for row, name in zip(found, ("bleu", "chrf"), strict=True):
+        values = [getattr(score(texts, references), name) for texts in (first, second)]
+        assert [row.first, row.second] == values
+
+
+def test_a_system_does_not_differ_from_itself():
+    translations, references = noisy_corpus()
+    assert [row.p_value for row in compare(translations, translations, references)] == [1.0, 1.0]

@@ -12,6 +12,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "config": ["RunConfig"],
         "data.batching": ["TokenBatches"],
         "data.corpus": ["load_tfds"],
+        "data.mixture": ["Mixture"],
         "data.phrasebook": ["phrasebook"],
         "data.tasks": ["copy_task", "reverse_task"],
         "data.text": ["Corpus", "ParallelText", "TextFiles", "read_parallel", "read_tsv"],

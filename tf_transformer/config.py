@@ -2,12 +2,14 @@
 
 import os
 import pathlib
+import re
 import tomllib
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
 import tomli_w
 from pydantic import (
+    BeforeValidator,
     Field,
     PositiveFloat,
     PositiveInt,
@@ -25,7 +27,14 @@ from tf_transformer.models.configs import CHECKED, ModelConfig, Rate, fields_of,
 
 Fraction = Annotated[float, Field(gt=0, le=1)]
 Tables = Mapping[str, Mapping[str, Any]]
+# Markup characters, escaped for a character class in a regular expression of `re` or RE2.
+TAG_SIGNS = r"<>\[\]{}_@\\/"
 CHOSEN_RATES = ("dropout_rate", "attention_dropout_rate")  # chosen by the recipe, if not given
+
+# A list of which one value may be given alone.
+_ONE_OR_MORE = BeforeValidator(lambda value: value if isinstance(value, list | tuple) else [value])
+Texts = Annotated[tuple[str, ...], Field(min_length=1), _ONE_OR_MORE]
+Weights = Annotated[tuple[PositiveFloat, ...], Field(min_length=1), _ONE_OR_MORE]
 
 
 def _chosen(help_text: str) -> Any:
@@ -41,23 +50,36 @@ class DataConfig:
         None,
         "text, tsv, monolingual, phrasebook, copy, reverse or tfds:NAME; default: from the files",
     )
-    train_source: str | None = setting(
-        None, "source sentences, one per line, plain or gzip; or a quoted pattern: 'train.*.en.gz'"
+    train_source: Texts | None = setting(
+        None,
+        "source sentences, one per line, plain or gzip; or a quoted pattern: 'train.*.en.gz'; "
+        "repeat it for each of several corpora, as all options that name files",
     )
-    train_target: str | None = setting(None, "their translations, file by file and line by line")
-    validation_source: str | None = setting(
-        None, "source sentences for validation; default: a part of the training text"
+    train_target: Texts | None = setting(None, "their translations, file by file and line by line")
+    weight: Weights | None = setting(
+        None, "share of a corpus in the training text; default: its number of pairs"
     )
-    validation_target: str | None = setting(None, "translations of --validation-source")
-    train_tsv: str | None = setting(None, "pairs as source TAB target, one per line")
-    validation_tsv: str | None = setting(
-        None, "pairs for validation; default: a part of the training text"
+    tag: Texts | None = setting(
+        None, "token in front of each training source of a corpus, such as <BT>; '' for none"
     )
-    train_text: str | None = setting(
+    validation_source: Texts | None = setting(
+        None,
+        "source sentences for validation, of which the first file chooses the best checkpoint; "
+        "default: a part of each corpus",
+    )
+    validation_target: Texts | None = setting(None, "translations of --validation-source")
+    validation_tag: Texts | None = setting(
+        None, "token in front of each source of a validation file; '' for none"
+    )
+    train_tsv: Texts | None = setting(None, "pairs as source TAB target, one per line")
+    validation_tsv: Texts | None = setting(
+        None, "pairs for validation; default: a part of each corpus"
+    )
+    train_text: Texts | None = setting(
         None, "sentences without translations, for a language model; plain or gzip; or a pattern"
     )
-    validation_text: str | None = setting(
-        None, "sentences for validation; default: a part of the training text"
+    validation_text: Texts | None = setting(
+        None, "sentences for validation; default: a part of each corpus"
     )
     tfds_dir: str | None = setting(None, "folder of prepared data sets of TensorFlow Datasets")
     tfds_download: bool = setting(False, "let TensorFlow Datasets download the data set")
@@ -75,7 +97,7 @@ class DataConfig:
         "punctuation; a word is mistyped with half of this probability"
     )
     source_tag: str | None = setting(
-        None, "text in front of each sentence to translate, such as >>deu<<; not in training"
+        None, "token in front of every source, in training and in translation, such as >>deu<<"
     )
     allow_unknown: bool = setting(
         True, "let translations have the token of unknown subwords, if the tokenizer has no bytes"
@@ -124,9 +146,34 @@ class DataConfig:
                 f"max_length={self.max_length} is more than batch_tokens={self.batch_tokens}, and "
                 f"every sentence must fit a batch. Lower max_length or raise batch_tokens."
             )
-        if self.source_noise and not self.has_sources:
-            raise ValueError("source_noise changes sources, but this corpus has none. Omit it.")
+        self._check_lists()
+        changes = [n for n in ("source_noise", "source_tag", "tag") if getattr(self, n)]
+        if changes and not self.has_sources:
+            raise ValueError(f"{changes[0]} changes sources, but this corpus has none. Omit it.")
         return self
+
+    def _check_lists(self) -> None:
+        """Check the settings of which each corpus has one."""
+        for part, others in (("train", ("weight", "tag")), ("validation", ("validation_tag",))):
+            names = [name for name in self.files(part) if getattr(self, name) is not None]
+            given = [name for name in others if getattr(self, name) is not None]
+            if given and not names:
+                raise ValueError(f"{flag(given[0])} needs files, one for each value. Omit it.")
+            counts = {flag(name): len(getattr(self, name)) for name in names + given}
+            if len(set(counts.values())) > 1:
+                listed = ", ".join(f"{count} {name}" for name, count in counts.items())
+                raise ValueError(f"received {listed}. Give as many of one as of the other.")
+        for tag in self.tags:
+            if not re.fullmatch(rf"\S*[{TAG_SIGNS}]\S*", tag):
+                raise ValueError(
+                    f"the tag {tag!r} must be one word with a sign that no other word has, such as "
+                    f"<BT> or >>deu<<."
+                )
+        if self.source_tag and any((*(self.tag or ()), *(self.validation_tag or ()))):
+            raise ValueError(
+                "source_tag stands in front of every source already, so omit tag and "
+                "validation_tag, or set source_tag to ''."
+            )
 
     @property
     def has_sources(self) -> bool:
@@ -138,9 +185,19 @@ class DataConfig:
         """Whether the validation text has files of its own."""
         return any(getattr(self, name) is not None for name in self.files("validation"))
 
+    @property
+    def tags(self) -> list[str]:
+        """All tags, each of which must be one token."""
+        tags = (self.source_tag, *(self.tag or ()), *(self.validation_tag or ()))
+        return [*dict.fromkeys(filter(None, tags))]
+
     def files(self, part: str) -> list[str]:
         """Return the settings that name the files of a `part`, `"train"` or `"validation"`."""
         return [f"{part}_{side}" for side in self.SIDES.get(self.corpus, ())]
+
+    def paths(self, part: str) -> list[tuple[str, ...]]:
+        """Return the file of each side for each corpus of a `part`."""
+        return list(zip(*(getattr(self, name) for name in self.files(part)), strict=True))
 
 
 @dataclass(frozen=True, config=CHECKED)
@@ -213,6 +270,10 @@ class TrainingConfig:
     )
     devices: str | None = setting(
         None, "a number of GPUs, or devices by name: gpu:0,gpu:1 or cpu; default: every GPU"
+    )
+
+    initialize_from: str | None = setting(
+        None, "begin with the best weights of this run, and keep its model and its tokenizers"
     )
 
     LENGTHS: ClassVar = ("steps", "epochs", "minutes")
@@ -336,10 +397,15 @@ class RunConfig:
     def settings(self) -> dict[str, Any]:
         """Return the value of each setting, by names such as `"training.warmup_steps"`."""
         return {
-            f"{table}.{name}": getattr(getattr(self, table), name)
+            f"{table}.{name}": _plain(getattr(getattr(self, table), name))
             for table in SETTINGS
             for name in fields_of(type(getattr(self, table)))
         }
+
+
+def _plain(value: Any) -> Any:
+    """Return the value of a list of one, and any other value as it is."""
+    return value[0] if isinstance(value, tuple) and len(value) == 1 else value
 
 
 def _settings_of_all_architectures() -> dict[str, FieldInfo]:
@@ -378,8 +444,10 @@ SETTINGS: dict[str, dict[str, FieldInfo]] = {
 
 def kinds_of(field: FieldInfo) -> list[Any]:
     """Return the types that the value of a field may have, and the values of a `Literal`."""
-    kinds = [field.annotation, *get_args(field.annotation)]
-    return [*kinds, *(each for kind in kinds[1:] for each in get_args(kind))]
+    kinds = [field.annotation]
+    for kind in kinds:  # which grows
+        kinds += get_args(kind)
+    return kinds
 
 
 def flag(name: str) -> str:
@@ -444,7 +512,8 @@ def invalid(name: str, error: Mapping[str, Any]) -> str:
 def _one_line(error: ValidationError, known: Mapping[str, Any]) -> str:
     """Return the first error as one line; `known` has the known settings, or their tables."""
     first = error.errors()[0]
-    *tables, name = first["loc"] or ("",)
+    # The place in a list is a number.
+    *tables, name = [key for key in first["loc"] if isinstance(key, str)] or ("",)
     where = "".join(f"[{table}] " for table in tables)
     if first["type"] == "value_error":
         message = first["msg"].removeprefix("Value error, ")

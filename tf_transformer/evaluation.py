@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import sacrebleu
+from sacrebleu.significance import PairedTest
 
 _CHINESE = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003134f]")
 _KANA = re.compile("[\u3040-\u30ff]")
@@ -40,6 +41,21 @@ class Scores:
     def metrics(self, prefix: str = "") -> dict[str, float]:
         """Return `bleu` and `chrf` by their names after a prefix, as `signatures` does."""
         return {f"{prefix}bleu": self.bleu, f"{prefix}chrf": self.chrf}
+
+
+class Comparison(NamedTuple):
+    """Scores of two systems on one test set, and the probability that their order is chance.
+
+    Attributes:
+        metric: `"BLEU"` or `"chrF"`.
+        signature: sacreBLEU's signature, with the seed and the number of resamples.
+    """
+
+    metric: str
+    first: float
+    second: float
+    p_value: float
+    signature: str
 
 
 class Metric(NamedTuple):
@@ -128,3 +144,28 @@ def score(
         tokens=bleu_score.sys_len,
         length_ratio=round(bleu_score.sys_len / max(1, bleu_score.ref_len), 3),
     )
+
+
+def compare(
+    first: Sequence[str], second: Sequence[str], references: Sequence[str]
+) -> list[Comparison]:
+    """Compare two systems by BLEU and chrF with sacreBLEU's paired bootstrap (Koehn 2004).
+
+    The seed is fixed, so the same translations give the same result.
+
+    Args:
+        first, second: The translations of each system.
+        references: A reference translation of each sentence.
+    """
+    bleu = sacrebleu.BLEU(tokenize=bleu_tokenizer(references))
+    metrics = {"BLEU": bleu, "chrF": sacrebleu.CHRF()}
+    systems = [("first", first), ("second", second)]
+    signatures, found = PairedTest(systems, metrics, [references], test_type="bs")()
+    comparisons = []
+    for label, name in zip(metrics, signatures, strict=True):
+        one, two = found[name]
+        # sacreBLEU takes the lack of any difference for certain.
+        p_value = 1.0 if one.score == two.score else two.p_value
+        scores = round(one.score, 2), round(two.score, 2)
+        comparisons.append(Comparison(label, *scores, p_value, str(signatures[name])))
+    return comparisons

@@ -1,10 +1,12 @@
 """Score translations with sacreBLEU, or text by its perplexity.
 
 Translate a test set and score the translations with BLEU and chrF. The last line is JSON. Its
-tokens_per_second counts tokens of the translations as sacreBLEU does. With --perplexity or --text,
-a run scores the given sentences and translates nothing: perplexity is exp of the mean negative
-log-probability of a subword, ends of sentences included; nats_per_sentence is the mean over whole
-sentences, which can be compared between vocabularies.
+tokens_per_second counts tokens of the translations as sacreBLEU does. With --compare, two models
+translate one or several test sets, and sacreBLEU's paired bootstrap tells whether their scores
+differ by more than chance. With --perplexity or --text, a run scores the given sentences and
+translates nothing: perplexity is exp of the mean negative log-probability of a subword, ends of
+sentences included; nats_per_sentence is the mean over whole sentences, which can be compared
+between vocabularies.
 """
 
 import dataclasses
@@ -24,8 +26,11 @@ class Options(Checked):
     """The options of `evaluate`."""
 
     model: str = argument(MODEL)
-    source: str | None = option(None, "file of sentences to translate", "F")
-    reference: str | None = option(None, "file of their reference translations", "F")
+    source: tuple[str, ...] | None = option(
+        None, "file of sentences to translate; repeat it for several test sets", "F"
+    )
+    reference: tuple[str, ...] | None = option(None, "file of their reference translations", "F")
+    compare: str | None = option(None, "also score this model, and compare the two", MODEL)
     perplexity: bool = option(False, "compute the perplexity of the references; needs a run")
     text: str | None = option(
         None, "compute the perplexity of this file; needs the run of a language model", "F"
@@ -40,29 +45,66 @@ class Options(Checked):
 
 def run(options: Options) -> int:
     """Score translations or text, and print the results."""
-    if options.text and (
-        options.source or options.reference or options.robustness or options.perplexity
-    ):
+    sources, references = options.source or (), options.reference or ()
+    others = (*sources, *references, options.robustness, options.perplexity, options.compare)
+    if options.text and any(others):
         raise ConfigError("--text is read alone: omit the options for translations.")
-    if not options.text and not (options.source and options.reference):
+    if not options.text and not (sources and references):
         raise ConfigError(
             "give --source and --reference, or --text for a language model. "
             "See tf-transformer evaluate --help"
         )
-    if options.perplexity and options.robustness:
-        raise ConfigError("--robustness scores translations; --perplexity makes none. Omit one.")
-    results = _perplexity(options) if options.text or options.perplexity else _scores(options)
+    if len(sources) != len(references):
+        raise ConfigError(
+            f"received {len(sources)} --source and {len(references)} --reference. Give as many of "
+            f"one as of the other."
+        )
+    if options.perplexity and (options.robustness or options.compare):
+        raise ConfigError("--perplexity makes no translations. Omit --robustness and --compare.")
+    if options.compare and options.robustness:
+        raise ConfigError("--robustness scores one model, and --compare two. Omit one.")
+    if len(sources) > 1 and not options.compare:
+        raise ConfigError("several test sets need --compare. Give one --source and --reference.")
+    if options.text or options.perplexity:
+        results = _perplexity(options)
+    else:
+        pairs = map(stream_aligned, sources, references)
+        sets = [tuple(map(list, zip(*lines, strict=True))) for lines in pairs]
+        results = _comparison(options, sets) if options.compare else _scores(options, *sets[0])
     print(json.dumps(results))
     return 0
 
 
-def _scores(options: Options) -> dict:
+def _comparison(options: Options, sets: list[tuple[list[str], list[str]]]) -> dict:
+    """Translate test sets with two models; print and return scores and what the bootstrap says."""
+    from tf_transformer.evaluation import compare
+
+    models, given = (options.compare, options.model), options.search
+    translations = []
+    for model in models:
+        translator = open_translator(model, xla=given.xla, threads=given.threads)
+        search = given.batch_size, given.beam_size, given.length_penalty
+        translations.append([translator(sources, *search) for sources, _ in sets])
+    results = {"first": models[0], "second": models[1], "sets": []}
+    width = max(map(len, options.source))
+    print(f"first: {models[0]}\nsecond: {models[1]}")
+    print(f"{'':{width}}  metric   first  second  change      p")
+    rows = zip(options.source, *translations, sets, strict=True)
+    for path, first, second, (_, references) in rows:
+        found = compare(first, second, references)
+        for row in found:
+            values = f"{row.first:8.2f}{row.second:8.2f}{row.second - row.first:+8.2f}"
+            print(f"{path:{width}}  {row.metric:6}{values}{row.p_value:7.3f}")
+        results["sets"].append({"source": path, "metrics": [row._asdict() for row in found]})
+    print("p is the probability that chance alone makes such a difference.")
+    return results
+
+
+def _scores(options: Options, sources: list[str], references: list[str]) -> dict:
     """Translate the sources, and print and return the scores of the translations."""
     from tf_transformer.data.noise import robustness_variants
     from tf_transformer.evaluation import score
 
-    pairs = stream_aligned(options.source, options.reference)
-    sources, references = map(list, zip(*pairs, strict=True))
     given = options.search
     translator = open_translator(options.model, xla=given.xla, threads=given.threads)
 
@@ -108,7 +150,8 @@ def _perplexity(options: Options) -> dict:
             f"--text has no sources, which the architecture {architecture} needs. Give --source, "
             f"--reference and --perplexity."
         )
-    text = TextFiles(options.source, options.text or options.reference)
+    source, reference = (paths and paths[0] for paths in (options.source, options.reference))
+    text = TextFiles(source, options.text or reference)
     with quiet():
         from tf_transformer.runs.compile import Validation
         from tf_transformer.runs.restore import restore_model

@@ -108,7 +108,9 @@ def _add_option(
         choices = ",".join(kind for kind in kinds if isinstance(kind, str))
         by_type = f"{{{choices}}}" if choices else "S" if str in kinds else "N"
         options["metavar"] = field.title or by_type
-        options["nargs"] = "+" if any(get_origin(kind) is list for kind in kinds) else None
+        origins = [get_origin(kind) for kind in kinds]
+        options["nargs"] = "+" if list in origins else None
+        options["action"] = "append" if tuple in origins else "store"
     if not field.json_schema_extra:
         parser.add_argument(flag(name), dest=group + name, required=field.is_required(), **options)
         return

@@ -8,11 +8,13 @@ with a checkpoint (143).
 
 import dataclasses
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from tf_transformer.commands.models import quiet
 from tf_transformer.commands.options import Checked, group, option
 from tf_transformer.config import (
+    CHOSEN_RATES,
     SETTINGS,
     RunConfig,
     Tables,
@@ -30,6 +32,10 @@ _MAY_CHANGE = {
     *TrainingConfig.LENGTHS, "devices", "data_cache", "fold_capitals", "max_length_ratio",
     "keep_checkpoints", "checkpoint_steps", "tensorboard", "chunked_logits",
 }  # fmt: skip
+# The settings of another run with which a run that is initialized from it begins.
+_CARRIED_OVER = (
+    "max_length", "max_length_ratio", "source_tag", "allow_unknown", "fold_capitals",
+)  # fmt: skip
 
 
 class Options(Checked):
@@ -52,7 +58,7 @@ class Options(Checked):
         """Check the settings and return the configuration of the run.
 
         Raises:
-            ConfigError: A setting is invalid, or differs from the run to resume but must not.
+            ConfigError: A setting is invalid, or differs from another run but must not.
         """
         where = self.config or "command line"
         tables = read_toml(self.config) if self.config else {}
@@ -60,8 +66,11 @@ class Options(Checked):
         if self.resume:
             return _resumed(self.run_dir, merge(tables, given), where)
         # If options are given, the recipe chooses again what it chose for the file.
-        tables = without_choices(tables) if given else tables
-        return RunConfig.from_dict(merge(tables, given), where)
+        tables = merge(without_choices(tables) if given else tables, given)
+        origin = tables.get("training", {}).get("initialize_from")
+        if isinstance(origin, str):
+            return _initialized(origin, tables, where)
+        return RunConfig.from_dict(tables, where)
 
 
 def run(options: Options) -> int:
@@ -75,8 +84,8 @@ def run(options: Options) -> int:
         from tf_transformer.inference.streams import num_cores
         from tf_transformer.runs.recipe import Facts, explain, gpus_by_driver
 
-        gpus = gpus_by_driver(config.training.devices)
-        print(explain(config, Facts.of(config, load_corpus(config.data), num_cores(), gpus)))
+        gpus, corpus = gpus_by_driver(config.training.devices), load_corpus(config.data)
+        print(*corpus.notes, explain(config, Facts.of(config, corpus, num_cores(), gpus)), sep="\n")
         return 0
     with quiet():
         from tf_transformer.runs.train import train
@@ -86,23 +95,52 @@ def run(options: Options) -> int:
 
 def _resumed(run_dir: str, given: Tables, where: str) -> RunConfig:
     """Return the configuration of the run to resume, with the given settings."""
-    config = RunDirectory.open(run_dir).config()
-    architecture = given.get("model", {}).get("architecture", config.architecture)
-    if architecture != config.architecture:
-        raise ConfigError(f"{run_dir}: the run has --architecture {config.architecture}. Omit it.")
-    resumed = RunConfig.from_dict(merge(config.to_dict(), given), where)
-    old, new = config.settings(), resumed.settings()
-    changed = [key for key in old if old[key] != new[key]]
+    old = RunDirectory.open(run_dir).config()
+    lengths = ", ".join(map(flag, TrainingConfig.LENGTHS))
+    advice = (
+        f"or start a new run with another --run-dir. With --resume, {lengths} and what changes no "
+        f"weights may vary."
+    )
+    fixed = [key for key in old.settings() if key.partition(".")[2] not in _MAY_CHANGE]
+    new = _merged(run_dir, old, old.to_dict(), given, where, fixed, advice)
+    changed = [key for key, value in new.settings().items() if value != old.settings()[key]]
+    chosen = {key: reason for key, reason in old.chosen.items() if key not in changed}
+    return dataclasses.replace(new, chosen=chosen)
+
+
+def _initialized(run_dir: str, given: Tables, where: str) -> RunConfig:
+    """Return the configuration of a new run with the model and the tokenizers of another one."""
+    old = RunDirectory.open(run_dir).config()
+    tables = old.to_dict()
+    kept = {name: tables[name] for name in ("model", "tokenizer")}
+    kept["data"] = {key: value for key, value in tables["data"].items() if key in _CARRIED_OVER}
+    fixed = [
+        key
+        for key in old.settings()
+        if key.partition(".")[0] in ("model", "tokenizer")
+        and key.partition(".")[2] not in CHOSEN_RATES
+    ]
+    advice = "since --initialize-from keeps the model and the tokenizers."
+    return _merged(run_dir, old, kept, given, where, fixed, advice)
+
+
+def _merged(
+    run_dir: str, old: RunConfig, tables: Tables, given: Tables, where: str,
+    fixed: Sequence[str], advice: str,
+) -> RunConfig:  # fmt: skip
+    """Merge the given settings into tables of the run `old`, whose `fixed` settings must stay."""
+    architecture = given.get("model", {}).get("architecture", old.architecture)
+    if architecture != old.architecture:
+        raise ConfigError(f"{run_dir}: the run has --architecture {old.architecture}. Omit it.")
+    new = RunConfig.from_dict(merge(tables, given), where)
+    before, after = old.settings(), new.settings()
     differences = [
-        f"{flag(name)} {old[key]!r}, not {new[key]!r}"
-        for key in changed
-        if (name := key.partition(".")[2]) not in _MAY_CHANGE
+        f"{flag(key.partition('.')[2])} {before[key]!r}, not {after[key]!r}"
+        for key in fixed
+        if before[key] != after[key]
     ]
     if differences:
         raise ConfigError(
-            f"{run_dir}: the run has {'; '.join(differences)}. Omit what differs, or start a new "
-            f"run with another --run-dir. With --resume, "
-            f"{', '.join(map(flag, TrainingConfig.LENGTHS))} and what changes no weights may vary."
+            f"{run_dir}: the run has {'; '.join(differences)}. Omit what differs, {advice}"
         )
-    chosen = {key: reason for key, reason in config.chosen.items() if key not in changed}
-    return dataclasses.replace(resumed, chosen=chosen)
+    return new

@@ -19,8 +19,9 @@ class TokenBatches:
 
     Sentences are sorted by target and source length and split where a batch is full. Each epoch
     shuffles the batches, and sentences of equal lengths among themselves. Every epoch has the same
-    batch shapes, unless noise changes the text. Content and order depend only on `(seed, epoch)`,
-    so two integers, the epoch and the batch, give the position of a run in the data.
+    batch shapes, unless noise or a mixture changes the text. Content and order depend only on
+    `(seed, epoch)`, so two integers, the epoch and the batch, give the position of a run in the
+    data.
 
     Args:
         text: The sentence pairs.
@@ -33,6 +34,9 @@ class TokenBatches:
         seed: Seed of the order; None keeps the batches sorted by length, as for validation.
         text_of_epoch: Function that returns the token ids of the same pairs for an epoch, with new
             noise for example. The number of batches is that of `text` in every epoch.
+        rows_of_epoch: Function that returns the indices of the pairs in an epoch, each any number
+            of times; None if all epochs have every pair once. The number of batches is that of
+            epoch 0 in every epoch.
 
     Attributes:
         padding_fraction: Fraction of the tokens of both sides that are padding.
@@ -54,6 +58,7 @@ class TokenBatches:
         source_eos_id: int | None = None,
         seed: int | None = None,
         text_of_epoch: Callable[[int], TokenizedText] | None = None,
+        rows_of_epoch: Callable[[int], np.ndarray] | None = None,
     ) -> None:
         if pad_id == eos_id:
             raise ValueError(
@@ -65,7 +70,10 @@ class TokenBatches:
         self._source_eos_id = eos_id if source_eos_id is None else source_eos_id
         self._seed = seed
         self._text_of_epoch = functools.lru_cache(maxsize=1)(text_of_epoch or (lambda _: text))
+        self._rows_of_epoch = rows_of_epoch
         lengths = text.lengths + 1  # with the end id, or the begin id in the decoder's input
+        if rows_of_epoch:
+            lengths = lengths[:, rows_of_epoch(0)]
         self.num_too_long = len(text.dropped)
         self.num_target_tokens = int(lengths[1].sum(dtype=np.int64))
         self._length_classes = _length_classes(lengths)
@@ -91,7 +99,7 @@ class TokenBatches:
         """Tokenize parallel text and batch it with the special ids of the target tokenizer.
 
         Args:
-            parallel_text: The sentence pairs.
+            parallel_text: The sentence pairs; a `Mixture` with weights needs a seed.
             source_tokenizer: Tokenizer of the sources.
             target_tokenizer: Tokenizer of the targets; the same for a joint vocabulary.
             batch_tokens: See the constructor, also for `seed`.
@@ -131,6 +139,7 @@ class TokenBatches:
             source_eos_id=source_eos_id,
             seed=seed,
             text_of_epoch=noisy if source_noise else None,
+            rows_of_epoch=parallel_text.rows_of_epoch(text.dropped, seed),
         )
 
     def __len__(self) -> int:
@@ -140,8 +149,11 @@ class TokenBatches:
     def batch_indices(self, epoch: int) -> list[np.ndarray]:
         """Return the batches of one epoch, each an int array `(B,)` of sentence indices."""
         classes, bounds = self._length_classes, self._bounds
-        if (text := self._text_of_epoch(epoch)) is not self._text:
-            lengths = text.lengths + 1
+        text, rows = self._text_of_epoch(epoch), np.arange(len(self._text))
+        if text is not self._text or self._rows_of_epoch:
+            if self._rows_of_epoch:
+                rows = self._rows_of_epoch(epoch)
+            lengths = text.lengths[:, rows] + 1
             classes = _length_classes(lengths)
             longest = lengths.max(axis=0)[np.argsort(classes, kind="stable")]
             bounds = _split_into(longest, len(self))
@@ -149,10 +161,10 @@ class TokenBatches:
             order = np.argsort(classes, kind="stable")
         else:
             random = np.random.default_rng((self._seed, epoch))
-            shuffled = random.permutation(len(self._text))
+            shuffled = random.permutation(len(rows))
             order = shuffled[np.argsort(classes[shuffled], kind="stable")]
             bounds = random.permutation(bounds)
-        return [order[start:stop] for start, stop in bounds]
+        return [rows[order[start:stop]] for start, stop in bounds]
 
     def batch(
         self, indices: np.ndarray, epoch: int = 0

@@ -5,10 +5,11 @@ import dataclasses
 import hashlib
 import heapq
 import textwrap
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from tf_transformer.config import DataConfig
+from tf_transformer.data.mixture import Mixture, TaggedText
 from tf_transformer.data.phrasebook import phrasebook
 from tf_transformer.data.tasks import copy_task, reverse_task
 from tf_transformer.data.text import (
@@ -38,61 +39,96 @@ def load_corpus(config: DataConfig) -> Corpus:
     """Read or generate the sentences of a run; raise a `DataError` if that is impossible.
 
     With `corpus="text"` and `corpus="monolingual"`, training text stays on disk; the latter has
-    empty sources. Without validation files, `hold_out` takes pairs from the training text.
+    empty sources. Without validation files, `hold_out` takes pairs from each training text. The
+    training text has the tags of the configuration, and the validation text only those that a
+    translator does not add.
     """
     if config.corpus == "none":
         raise DataError("the run was imported, and has no text of its own")
     if config.corpus in _BUILT_IN:
-        return _BUILT_IN[config.corpus]()
-    if config.corpus.startswith("tfds:"):
+        corpus = _BUILT_IN[config.corpus]()
+    elif config.corpus.startswith("tfds:"):
         name = config.corpus.removeprefix("tfds:")
-        return load_tfds(name, config.tfds_dir, config.tfds_download)
-    # Read the small text first, so that its errors are reported before the large text is read.
-    validation = _read_validation(config) if config.has_validation_files else None
-    paths = [getattr(config, name) for name in config.files("train")]
-    units, notes = "pairs" if config.has_sources else "sentences", []
-    if config.corpus == "tsv":
-        train = read_tsv(*paths)
+        corpus = load_tfds(name, config.tfds_dir, config.tfds_download)
     else:
-        train = TextFiles(*paths) if config.has_sources else TextFiles(None, *paths)
-        if len(train.shards) > 1:
-            where = " on each side" if config.has_sources else ""
-            first, last = (" with ".join(map(str, train.shards[index])) for index in (0, -1))
-            notes.append(f"{len(train.shards)} files{where}: {first}, …, {last}.")
-    if validation is None:
-        total = len(train)
-        train, validation = hold_out(train, " and ".join(paths))
-        options = (f"--{n.replace('_', '-')}" for n in config.files("validation"))
-        same = f" and dropped {train.num_same_source:,} with the same source"
-        notes.append(
-            f"Held out {len(validation):,} of {total:,} {units} for validation"
-            f"{same if train.num_same_source else ''}; give {' and '.join(options)} to choose them."
-        )
-    elif number := num_repeated(train, validation):
-        notes.append(
-            f"Validation {units} that are training {units} too: {number:,} of "
-            f"{len(validation):,}; their scores are too good."
-        )
-    return Corpus(config.corpus, train, validation, notes=tuple(notes))
+        corpus = _read_files(config)
+    if config.source_tag:
+        train = TaggedText(corpus.train, config.source_tag)
+        corpus = dataclasses.replace(corpus, train=train)
+    return corpus
+
+
+def _read_files(config: DataConfig) -> Corpus:
+    # Read the small text first, so that its errors are reported before the large text is read.
+    validations = list(_read_validations(config))
+    units, notes, texts = "pairs" if config.has_sources else "sentences", [], []
+    for paths in config.paths("train"):
+        if config.corpus == "tsv":
+            text = read_tsv(*paths)
+        else:
+            text = TextFiles(*paths) if config.has_sources else TextFiles(None, *paths)
+            if len(text.shards) > 1:
+                where = " on each side" if config.has_sources else ""
+                first, last = (" with ".join(map(str, text.shards[index])) for index in (0, -1))
+                notes.append(f"{len(text.shards)} files{where}: {first}, …, {last}.")
+        if not config.has_validation_files:
+            total = len(text)
+            text, validation = hold_out(text, " and ".join(paths))
+            validations.append(validation)
+            options = (f"--{n.replace('_', '-')}" for n in config.files("validation"))
+            same = f" and dropped {text.num_same_source:,} with the same source"
+            notes.append(
+                f"Held out {len(validation):,} of {total:,} {units} for validation"
+                f"{same if text.num_same_source else ''}; give {' and '.join(options)} to choose "
+                f"them."
+            )
+        texts.append(text)
+    # One corpus may have what another held out.
+    if config.has_validation_files or len(texts) > 1:
+        every = Mixture(tuple(validations))
+        if number := num_repeated(Mixture(tuple(texts)), every):
+            notes.append(
+                f"Validation {units} that are training {units} too: {number:,} of {len(every):,}; "
+                f"their scores are too good."
+            )
+    tags = config.validation_tag if config.has_validation_files else config.tag
+    validation, *others = _tagged(validations, tags)
+    if config.tag:
+        texts = list(map(TaggedText, texts, config.tag))
+    train = texts[0]
+    if len(texts) > 1:
+        train = Mixture(tuple(texts), config.weight)
+        for paths, text, count in zip(config.paths("train"), texts, train.counts, strict=True):
+            names = " and ".join(paths)
+            notes.append(f"{names}: {len(text):,} {units}; an epoch has {count:,}.")
+    return Corpus(config.corpus, train, validation, None, tuple(notes), tuple(others))
 
 
 def load_validation(config: DataConfig) -> ParallelText:
-    """Read or generate only the validation sentences of a run, without using the network."""
+    """Read or generate only the first validation text of a run, without using the network."""
     if config.has_validation_files:
-        return _read_validation(config)
+        return _tagged([next(_read_validations(config))], config.validation_tag)[0]
     if config.corpus.startswith("tfds:"):
         name = config.corpus.removeprefix("tfds:")
         return _read_tfds(_tfds_builder(name, config.tfds_dir), "validation")
     return load_corpus(config).validation
 
 
-def _read_validation(config: DataConfig) -> ParallelText:
-    if config.corpus == "tsv":
-        return read_tsv(config.validation_tsv)
-    if not config.has_sources:
-        text = TextFiles(None, config.validation_text)
-        return ParallelText(*zip(*text, strict=True), text.num_blank)
-    return read_parallel(config.validation_source, config.validation_target)
+def _read_validations(config: DataConfig) -> Iterator[ParallelText]:
+    for paths in config.paths("validation") if config.has_validation_files else ():
+        if config.corpus == "tsv":
+            yield read_tsv(*paths)
+        elif config.has_sources:
+            yield read_parallel(*paths)
+        else:
+            text = TextFiles(None, *paths)
+            yield ParallelText(*zip(*text, strict=True), text.num_blank)
+
+
+def _tagged(texts: Sequence[ParallelText], tags: Sequence[str] | None) -> list[ParallelText]:
+    """Return texts with their tags, which no translator adds, in front of their sources."""
+    tagged = map(TaggedText, texts, tags or [""] * len(texts))
+    return [ParallelText(*zip(*text, strict=True), text.num_blank) for text in tagged]
 
 
 def default_vocab_size(corpus: str, num_pairs: int) -> int:
@@ -175,7 +211,7 @@ def num_held_out(num_pairs: int) -> int:
     return max(1, min(max(num_pairs // 20, min(50, num_pairs // 10)), 1_000))
 
 
-def num_repeated(train: SentencePairs, validation: ParallelText) -> int:
+def num_repeated(train: SentencePairs, validation: SentencePairs) -> int:
     """Return how many validation pairs are also training pairs, ignoring white space."""
 
     def words(pair):

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-# Markup characters, escaped for a character class in a regular expression of `re` or RE2.
-TAG_SIGNS = r"<>\[\]{}_@\\/"
+from tf_transformer.config import TAG_SIGNS
+
 _TAG = re.compile(rf"(?<!\S)[^\s{TAG_SIGNS}]*[{TAG_SIGNS}]\S*")
 _WORDS = re.compile(r"\S+")
 # Tags, as group 1, and words of three letters or more, which may get typing errors.

@@ -11,8 +11,9 @@ import os
 import re
 import unicodedata
 import zlib
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Callable, Collection, Iterable, Iterator, Sized
 from pathlib import Path
+from typing import Any
 
 from tf_transformer.errors import InputError
 
@@ -45,6 +46,15 @@ class SentencePairs(Sized, Iterable[tuple[str, str]]):
             digest.update(f"{len(source)} {len(target)} {source}{target}".encode())
             num_pairs += 1
         return f"{num_pairs:,} pairs, SHA-256 {digest.hexdigest()[:16]}"
+
+    def rows_of_epoch(
+        self, dropped: Collection[int], seed: int | None
+    ) -> Callable[[int], Any] | None:
+        """Return a function from an epoch to the numbers of its pairs; None for each pair once.
+
+        The function counts only pairs whose numbers are not in `dropped`, in rising order.
+        """
+        return None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,6 +96,7 @@ class Corpus:
         validation: Pairs by which the best checkpoint is chosen.
         test: Pairs for the final evaluation; None if there are none.
         notes: Lines that tell a user what is special about the parts.
+        more_validation: Further sets of validation pairs, which choose nothing.
     """
 
     name: str
@@ -93,6 +104,12 @@ class Corpus:
     validation: ParallelText
     test: ParallelText | None = None
     notes: tuple[str, ...] = ()
+    more_validation: tuple[ParallelText, ...] = ()
+
+    @property
+    def validations(self) -> tuple[ParallelText, ...]:
+        """All sets of validation pairs, first the one by which checkpoints are chosen."""
+        return self.validation, *self.more_validation
 
     @property
     def unit(self) -> str:

@@ -4,7 +4,7 @@ import itertools
 import math
 import statistics
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -13,6 +13,8 @@ from keras.optimizers.schedules import LearningRateSchedule
 
 from tf_transformer.config import RunConfig, TrainingConfig
 from tf_transformer.data.batching import TokenBatches
+from tf_transformer.data.mixture import TaggedText
+from tf_transformer.data.text import SentencePairs
 from tf_transformer.training.losses import SmoothedCrossEntropy
 from tf_transformer.training.metrics import Perplexity, TokenAccuracy, TokenLoss
 from tf_transformer.training.optimizers import Adam, GradientAccumulation, LossScaleOptimizer
@@ -76,13 +78,14 @@ class Validation:
     """
 
     def __init__(
-        self, config: RunConfig, model: keras.Model, tokenizers: Sequence[Any], text: Iterable
+        self, config: RunConfig, model: keras.Model, tokenizers: Sequence[Any], text: SentencePairs
     ) -> None:
         compile_model(model, config.training, schedule=None)
         self._model = model
         self._labels_as_input = config.training.chunked_logits
         sizes = {"batch_tokens": config.data.batch_tokens, "max_length": config.data.max_length}
-        self.batches = TokenBatches.from_text(text, *tokenizers, **sizes)
+        tagged = TaggedText(text, config.data.source_tag or "")
+        self.batches = TokenBatches.from_text(tagged, *tokenizers, **sizes)
 
     def __call__(self) -> dict[str, float]:
         """Return the `loss`, `accuracy` and `perplexity` over all tokens, including end tokens."""

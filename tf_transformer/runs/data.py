@@ -10,7 +10,9 @@ from typing import NamedTuple
 from tf_transformer.config import RunConfig, TokenizerConfig
 from tf_transformer.data.batching import TokenBatches
 from tf_transformer.data.corpus import load_corpus
+from tf_transformer.data.mixture import TaggedText
 from tf_transformer.data.text import Corpus
+from tf_transformer.errors import ConfigError
 from tf_transformer.inference.streams import num_cores
 from tf_transformer.models.architectures import with_tokenizers
 from tf_transformer.runs.recipe import Facts, choose, with_choices
@@ -26,19 +28,20 @@ class RunData(NamedTuple):
     corpus: Corpus
     tokenizers: Tokenizers
     batches: TokenBatches
-    validation: TokenBatches
+    validations: list[TokenBatches]
     seconds: float
 
     @property
     def description(self) -> str:
         """A summary of the amount of data, in a few lines."""
         corpus, batches, units = self.corpus, self.batches, f"{self.corpus.unit}s"
+        sets = ["validation", *(f"validation_{n}" for n in range(2, 1 + len(self.validations)))]
         lines = [
             f"{len(text) - part.num_too_long:,} {name} {units} of {corpus.name}; dropped: "
             f"{text.num_blank:,} blank, {part.num_too_long:,} too long."
             for name, text, part in (
                 ("training", corpus.train, batches),
-                ("validation", corpus.validation, self.validation),
+                *zip(sets, corpus.validations, self.validations, strict=True),
             )
         ]
         rate = len(corpus.train) / self.seconds
@@ -56,49 +59,67 @@ def prepare_data(
     """Read, tokenize and batch the corpus of a run, and complete its configuration.
 
     The chief trains the tokenizers and sends them to all workers; a resumed run loads them from its
-    directory. The recipe and the vocabulary sizes complete the configuration.
+    directory, and a run that is initialized from another loads those of the other. The recipe and
+    the vocabulary sizes complete the configuration.
     """
     corpus = load_corpus(config.data)
     if workers.is_chief:
         for note in corpus.notes:
             say(note)
-    if resume:
-        tokenizers = restore_tokenizers(run)
-    else:
+    tokenizers, origin = None, config.training.initialize_from
+    if resume or origin is not None:
+        tokenizers = restore_tokenizers(run if resume else RunDirectory.open(origin))
+        config = dataclasses.replace(config, model=with_tokenizers(config.model, *tokenizers))
+    if not resume:
         may_grow = config.tokenizer.vocab_size is None  # the recipe chooses the size
         facts = Facts.of(config, corpus, num_cores() * workers.count, workers.num_gpus)
         # All workers use the chief's choices, because their numbers of cores may differ.
         content = json.dumps([facts.summary(config), choose(config, facts)]).encode()
         chosen_for, choices = json.loads(workers.broadcast(content))
         config = with_choices(config, choices, chosen_for)
+    if tokenizers is None:
         models = [b""] if config.tokenizer.joint else [b"", b""]
         if workers.is_chief:
-            models = _train_tokenizers(config.tokenizer, corpus, may_grow)
+            models = _train_tokenizers(config.tokenizer, config.data.tags, corpus, may_grow)
         trained = [SentencePieceTokenizer(workers.broadcast(model)) for model in models]
         tokenizers = trained[0], trained[-1]
         size = max(tokenizer.vocab_size for tokenizer in trained)
         tokenizer = dataclasses.replace(config.tokenizer, vocab_size=size)
         config = dataclasses.replace(config, tokenizer=tokenizer)
-    config = dataclasses.replace(config, model=with_tokenizers(config.model, *tokenizers))
+        config = dataclasses.replace(config, model=with_tokenizers(config.model, *tokenizers))
+    _require_tokens(config.data.tags, tokenizers[0])
     data, began = config.data, time.monotonic()
     sizes = {"batch_tokens": data.batch_tokens, "max_length": data.max_length}
     order = {"seed": config.training.seed, "source_noise": data.source_noise}
     batches = TokenBatches.from_text(
         corpus.train, *tokenizers, cache_dir=data.data_cache, **order, **sizes
     )
-    validation = TokenBatches.from_text(corpus.validation, *tokenizers, **sizes)
-    return config, RunData(corpus, tokenizers, batches, validation, time.monotonic() - began)
+    tagged = [TaggedText(text, data.source_tag or "") for text in corpus.validations]
+    validations = [TokenBatches.from_text(text, *tokenizers, **sizes) for text in tagged]
+    return config, RunData(corpus, tokenizers, batches, validations, time.monotonic() - began)
 
 
-def _train_tokenizers(config: TokenizerConfig, corpus: Corpus, may_grow: bool) -> list[bytes]:
+def _require_tokens(tags: list[str], tokenizer: SentencePieceTokenizer) -> None:
+    for tag in tags:
+        if tag not in tokenizer.subwords(tokenizer.encode([f"{tag} a"])[0]):
+            raise ConfigError(
+                f"the tag {tag} is not one token of the vocabulary. Give a tag that the vocabulary "
+                f"has, or train a new run, which makes each tag a token."
+            )
+
+
+def _train_tokenizers(
+    config: TokenizerConfig, tags: list[str], corpus: Corpus, may_grow: bool
+) -> list[bytes]:
     """Return one joint model or two; if `may_grow`, the size grows where the text needs it."""
+    symbols = list(dict.fromkeys([*(config.user_symbols or "").split(), *tags]))
     units = "sentence pairs" if corpus.unit == "pair" else "sentences"
     say(f"Training a tokenizer of {config.vocab_size:,} subwords on {len(corpus.train):,} {units}.")
 
     def train(sentences: Iterable[str]) -> bytes:
         tokenizer = SentencePieceTokenizer.train(
             filter(None, sentences), config.vocab_size, config.model_type,
-            config.character_coverage, (config.user_symbols or "").split(),
+            config.character_coverage, symbols,
         )  # fmt: skip
         if tokenizer.vocab_size < config.vocab_size:
             say(f"The text has {tokenizer.vocab_size:,} different subwords.")
@@ -113,4 +134,5 @@ def _train_tokenizers(config: TokenizerConfig, corpus: Corpus, may_grow: bool) -
             raise
         say(f"The characters of the text alone need {error.smallest:,} subwords.")
         size = error.smallest + config.vocab_size // 2  # leaves room for words
-        return _train_tokenizers(dataclasses.replace(config, vocab_size=size), corpus, may_grow)
+        config = dataclasses.replace(config, vocab_size=size)
+        return _train_tokenizers(config, tags, corpus, may_grow)

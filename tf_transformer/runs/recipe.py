@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from tf_transformer.config import RunConfig
 from tf_transformer.data.corpus import default_vocab_size
+from tf_transformer.data.noise import upper_case
 from tf_transformer.data.text import Corpus
 from tf_transformer.errors import ConfigError
 from tf_transformer.evaluation import BLEU, CHRF, LOSS, Metric, bleu_tokenizer
@@ -29,6 +30,7 @@ _SAMPLE_PAIRS = 1000
 # cores do not shorten.
 _WEIGHTS_PER_SECOND = 1.4e10
 _SECONDS_NOT_SHARED = 0.03
+_VOCAB_SIZE_OF_IMPORTS = 32_000  # usual
 # The metric for each value of the setting `criterion`, and the reason to choose it.
 _METRICS = {
     "bleu": (BLEU, "the usual metric of translations"),
@@ -69,7 +71,7 @@ class Facts(NamedTuple):
         if criterion == "bleu" and are_short and bleu_tokenizer(targets) == "13a":
             criterion = "chrf"
         tokens_per_pair = sum(map(len, targets)) / len(targets) / _CHARACTERS_PER_TOKEN + 1
-        num_with_small = sum(source != source.upper() for source in sources)
+        num_with_small = sum(source != upper_case(source) for source in sources)
         has_small_letters = num_with_small > 0.9 * len(sources)
         return cls(
             len(corpus.train), tokens_per_pair, has_small_letters, cores, gpus, corpus.unit,
@@ -114,21 +116,23 @@ def metric_of(config: RunConfig) -> Metric:
 def choose(config: RunConfig, facts: Facts) -> Choices:
     """Choose values, with reasons, for the settings that a configuration leaves open."""
     data, training, num_pairs = config.data, config.training, facts.num_pairs
+    is_tuning = training.initialize_from is not None
     rules: Choices = {}
     if not any(getattr(training, length) for length in training.LENGTHS):
         epochs = min(100, max(10, round(1_200_000 / num_pairs)))
         reason = "no length was given, and small text needs more passes"
+        if is_tuning:
+            epochs, reason = epochs // 10, "no length was given, and the weights are trained"
         rules["training.epochs"] = (epochs, reason)
-    rules |= {
-        "tokenizer.vocab_size": (
+    if not is_tuning:
+        rules["tokenizer.vocab_size"] = (
             default_vocab_size(data.corpus, num_pairs),
             "rare subwords of a small text would hardly be trained",
-        ),
-        "data.batch_tokens": (
-            _batch_tokens(facts, data.max_length),
-            "many updates are worth more than large batches, while the device is busy",
-        ),
-    }
+        )
+    rules["data.batch_tokens"] = (
+        _batch_tokens(facts, data.max_length),
+        "many updates are worth more than large batches, while the device is busy",
+    )
     budget = estimate_budget(with_choices(config, _open(config, rules), ""), facts)
     source = "" if training.minutes is None else " by a guess of the speed"
     dropout_rate = 0.3 if num_pairs < 10_000 else 0.2 if num_pairs < 100_000 else 0.1
@@ -185,7 +189,9 @@ def estimate_budget(config: RunConfig, facts: Facts) -> Budget:
     decoder = getattr(model, "decoder_layers", None) or encoder
     weights = encoder * model.d_model * (4 * model.d_model + 2 * d_ff)
     weights += decoder * model.d_model * (8 * model.d_model + 2 * d_ff)
-    weights += config.tokenizer.vocab_size * model.d_model
+    # The vocabulary of an import is known only when its tokenizers are loaded.
+    vocab_size = model.target_vocab_size or config.tokenizer.vocab_size or _VOCAB_SIZE_OF_IMPORTS
+    weights += vocab_size * model.d_model
     seconds = tokens * weights / (_WEIGHTS_PER_SECOND * (250 * facts.gpus or facts.cores))
     seconds += _SECONDS_NOT_SHARED
     seconds *= training.accumulation_steps
@@ -258,8 +264,13 @@ def _choices_of_budget(config: RunConfig, budget: Budget, source: str) -> Choice
     # The peak falls with the cube root of the updates, down to the lowest that was tried (`tiny`
     # with 13,000 updates).
     longer = min(1.5, max(1.0, (updates / 4000) ** (1 / 3)))
-    # Post-norm needs a much longer warm-up (Xiong et al. 2020, section 3).
-    fraction, most = (0.05, 500) if getattr(config.model, "norm_first", True) else (0.2, 4000)
+    peak, reason = 1.0, "the peak; a wider model and a longer training need less"
+    is_tuning = config.training.initialize_from is not None
+    if is_tuning:
+        peak, reason = 0.1, "a tenth of the usual peak, which would undo what was learned before"
+    # Post-norm needs a much longer warm-up from random weights (Xiong et al. 2020, section 3).
+    is_stable = is_tuning or getattr(config.model, "norm_first", True)
+    fraction, most = (0.05, 500) if is_stable else (0.2, 4000)
     # One validation per minute, 5 to 15 in total, or one per hour beyond 15 hours. A power cut may
     # cost one interval, because a checkpoint is written before each validation.
     validations = max(5, min(15, round(minutes)), round(minutes / 60))
@@ -268,8 +279,8 @@ def _choices_of_budget(config: RunConfig, budget: Budget, source: str) -> Choice
     time = _counted(math.ceil(minutes), "minute")
     return {
         "training.learning_rate": (
-            float(f"{0.003 * 128 / config.model.d_model / longer:.3g}"),
-            "the peak; a wider model and a longer training need less",
+            float(f"{peak * 0.003 * 128 / config.model.d_model / longer:.3g}"),
+            reason,
         ),
         "training.warmup_steps": (
             max(10, min(most, round(fraction * updates))),

@@ -17,12 +17,18 @@ from tf_transformer.files import remove_leftovers
 from tf_transformer.inference.streams import num_cores
 from tf_transformer.models.architectures import build_model
 from tf_transformer.runs.averaging import write_best_average
-from tf_transformer.runs.callbacks import EarlyStopping, Limit, Progress, SaveCheckpoints
+from tf_transformer.runs.callbacks import (
+    EarlyStopping,
+    Limit,
+    Progress,
+    SaveCheckpoints,
+    ValidateMore,
+)
 from tf_transformer.runs.checkpoints import Checkpoints, tokenizer_metadata
 from tf_transformer.runs.compile import compile_model, make_schedule, seconds_per_batch
 from tf_transformer.runs.data import prepare_data
 from tf_transformer.runs.recipe import choose_by_updates, metric_of, parts_on_cores
-from tf_transformer.runs.restore import best_checkpoint, translator_of
+from tf_transformer.runs.restore import best_checkpoint, restore_model, translator_of
 from tf_transformer.runs.run_directory import RunDirectory, say
 from tf_transformer.runs.trimming import require_trained
 from tf_transformer.training.callbacks import TensorBoardLog, TranslationBleu
@@ -41,6 +47,7 @@ _SHARED_SETTINGS = (
     "warmup_steps", "decay_fraction", "label_smoothing", "accumulation_steps", "batch_parts",
     "clip_norm",
 )  # fmt: skip
+_ORIGIN = "initialized from"  # a key of the run metadata
 
 
 def train(config: RunConfig, run_dir: str, *, resume: bool, started: float) -> int:
@@ -81,6 +88,7 @@ class Run:
         batches_seen: Batches of training data consumed so far.
         is_validated: Whether the newest checkpoint has its metrics.
         signal: The number of the signal that ended training, or 0.
+        origin: The checkpoint of another run that gave the first weights; empty if none did.
         total_steps: Number of updates in the whole training; None if time ends it.
         earlier_log: The lines of the log up to the step at which this process begins.
         signatures: sacreBLEU's signatures of the translation metrics; empty except on the chief.
@@ -94,6 +102,7 @@ class Run:
     batches_seen: int = 0
     is_validated: bool = True
     signal: int = 0
+    origin: str = ""
 
     def train(self) -> int:
         """Run all parts; return the number of the signal that ended training early, or 0."""
@@ -135,6 +144,8 @@ class Run:
             self.model = build_model(self.config.model, training.precision)
             self.schedule = make_schedule(self.config, self.total_steps)
             compile_model(self.model, training, self.schedule)
+        if not self.resume:
+            self._initialize()
         self.workers.require_same({**self.metadata, **vars(training), "devices": None})
         if not self.resume:
             self._announce()
@@ -150,6 +161,9 @@ class Run:
             self.directory.begin(self.config, *self.data.tokenizers, self.data.corpus.test)
         separate_seeds(self.model)
         step = step_of(self.model)
+        if self.origin and not self.checkpoints.latest() and self.workers.is_chief:
+            # From here on the run does not need the other run.
+            self.checkpoints.write(self.model, step, {}, run_metadata=self.metadata)
         self.earlier_log = [line for line in self.directory.log() if line["step"] <= step]
         self.signatures = {}
         if self.metric != LOSS and self.workers.is_chief:
@@ -175,12 +189,17 @@ class Run:
                 callbacks.insert(2, TensorBoardLog(self.directory.tensorboard_path))
             if self.metric != LOSS:
                 translator = translator_of(self.config.data, self.model, *self.data.tokenizers)
-                validation = self.data.corpus.validation
-                bleu = TranslationBleu(translator, validation, num_samples=2, show=say)
-                callbacks.insert(0, bleu)
+                for number, text in enumerate(self.data.corpus.validations, 1):
+                    samples, suffix = (2, "") if number == 1 else (0, f"_{number}")
+                    bleu = TranslationBleu(translator, text, samples, say, suffix)
+                    callbacks.insert(0, bleu)
         signals = StopOnSignal(self.workers.all_reduce_max)
         callbacks.append(signals)
-        batches = self.data.validation.dataset(num_epochs=1, labels_as_input=labels_as_input)
+        batches, *others = (
+            validation.dataset(num_epochs=1, labels_as_input=labels_as_input)
+            for validation in self.data.validations
+        )
+        callbacks.insert(0, ValidateMore(others))
         self.model.stop_training = is_over
         with contextlib.closing(progress), signals:
             try:
@@ -234,7 +253,9 @@ class Run:
             **tokenizer_metadata(*self.data.tokenizers),
             "optimizer": type(self.model.optimizer).__name__,
             "training corpus": str(self.data.corpus.train.fingerprint),
+            "weights of corpora": str(self.config.data.weight),
             "validation corpus": str(self.data.corpus.validation.fingerprint),
+            **({_ORIGIN: self.origin} if self.origin else {}),
         }
 
     def _announce(self) -> None:
@@ -270,6 +291,17 @@ class Run:
         seconds *= self.config.training.accumulation_steps
         return self.workers.all_reduce_max(max(1, round(1e6 * seconds))) / 1e6
 
+    def _initialize(self) -> None:
+        """Begin with the weights of another run, if the configuration names one."""
+        path = self.config.training.initialize_from
+        if path is not None:
+            trained = restore_model(RunDirectory.open(path))
+            self.model.set_weights(trained.model.get_weights())
+            self.origin = f"{path}, {trained.checkpoint.path.name}"
+            self.is_validated = False  # the first line of the log tells where training began
+            if self.workers.is_chief:
+                say(f"Beginning with the weights of {self.origin}.")
+
     def _restore(self) -> None:
         """Restore the checkpoint from which the chief continues, if there is one."""
         checkpoint = None
@@ -288,9 +320,12 @@ class Run:
             checkpoint.require(self.metadata)
             checkpoint.restore(self.model)
             self.batches_seen = checkpoint.batches_seen
+            self.origin = checkpoint.run_metadata.get(_ORIGIN, "")
             self.is_validated = bool(checkpoint.metrics)
             if self.workers.is_chief:
                 self.checkpoints.set_aside_after(checkpoint)
+        else:
+            self._initialize()
         self._announce()
         if checkpoint is not None:
             if checkpoint.seconds < 60 * (self.config.training.minutes or 0):

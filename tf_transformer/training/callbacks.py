@@ -26,6 +26,7 @@ class TranslationBleu(keras.callbacks.Callback):
         parallel_text: Sentences to translate, and their references.
         num_samples: Number of translations to show.
         show: Function that shows a line.
+        suffix: End of the names in the logs, such as `_2` for a second validation set.
     """
 
     def __init__(
@@ -34,16 +35,18 @@ class TranslationBleu(keras.callbacks.Callback):
         parallel_text: ParallelText,
         num_samples: int = 0,
         show: Callable[[str], None] = print,
+        suffix: str = "",
     ) -> None:
         super().__init__()
         self._translate, self._text = translate, parallel_text
-        self._num_samples, self._show = num_samples, show
+        self._num_samples, self._show, self._suffix = num_samples, show, suffix
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         translations = self._translate(list(self._text.sources))
         scores = score(translations, list(self._text.targets))
         if logs is not None:
-            logs.update(scores.metrics("val_"), val_length_ratio=scores.length_ratio)
+            found = {**scores.metrics("val_"), "val_length_ratio": scores.length_ratio}
+            logs.update({f"{name}{self._suffix}": value for name, value in found.items()})
         samples = list(zip(self._text.sources, translations, strict=True))[: self._num_samples]
         for source, translation in samples:
             self._show(f"  {source}  →  {translation.strip() or '(nothing)'}")

@@ -1,0 +1,236 @@
+"""A run that begins with the weights of another run, and what of that run it keeps."""
+
+import pathlib
+import shutil
+
+import h5py
+import numpy as np
+import pytest
+from commands import assert_refused, log_of, options_of, run_here
+from small_runs import SETTINGS, same_checkpoints, train
+
+import tf_transformer as tt
+from tf_transformer.config import RunConfig
+from tf_transformer.errors import ConfigError
+from tf_transformer.runs import recipe
+from tf_transformer.runs.checkpoints import WEIGHTS, Checkpoints
+from tf_transformer.runs.restore import best_checkpoint, restore_model, search_of
+from tf_transformer.runs.run_directory import RunDirectory
+from tf_transformer.training import callbacks
+from tf_transformer.training.optimizers import step_of
+
+FIXTURES = pathlib.Path(__file__).parent / "fixtures"
+TUNING = [
+    "--corpus=copy", "--batch-tokens=60", "--steps=6", "--validation-steps=3", "--warmup-steps=2",
+    "--dropout-rate=0.2",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def origin(small_copy_task, tmp_path_factory):
+    """A run of a few updates, whose model has random generators and some settings of its own."""
+    run_dir = tmp_path_factory.mktemp("runs") / "origin"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tf_transformer.runs.data.load_corpus", lambda _: small_copy_task)
+        others = ["--norm-first", "--activation=gelu", "--steps=4", "--validation-steps=2"]
+        train(run_dir, *SETTINGS, *others, "--learning-rate=0.01", "--source-tag=<a>")
+    return run_dir
+
+
+@pytest.fixture(scope="module")
+def tuned(origin, small_copy_task, tmp_path_factory):
+    run_dir = tmp_path_factory.mktemp("runs") / "tuned"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tf_transformer.runs.data.load_corpus", lambda _: small_copy_task)
+        train(run_dir, f"--initialize-from={origin}", "--deterministic", *TUNING)
+    return run_dir
+
+
+def weights_of(checkpoint):
+    """The arrays of a checkpoint's layers by name, without those of the optimizer."""
+    arrays = {}
+    with h5py.File(checkpoint.path / WEIGHTS) as file:
+
+        def add(name, item):
+            if isinstance(item, h5py.Dataset) and not name.startswith("optimizer"):
+                arrays[name] = item[()]
+
+        file.visititems(add)
+    return arrays
+
+
+def config_of(*options):
+    """The configuration that `train` would get."""
+    return options_of("train", "--run-dir=new", *options).run_config()
+
+
+def test_a_tuned_run_begins_with_the_weights_and_tokenizers_of_the_other(origin, tuned):
+    best, runs = best_checkpoint(RunDirectory(origin)), [RunDirectory(d) for d in (origin, tuned)]
+    first, *_, last = Checkpoints(tuned / "checkpoints").all()
+    expected, found = weights_of(best), weights_of(first)
+    assert first.step == 0 and expected.keys() == found.keys() and len(found) > 20
+    for name, array in expected.items():
+        np.testing.assert_array_equal(found[name], array, name)
+    assert any((weights_of(last)[name] != array).any() for name, array in expected.items())
+    for name in ("source.model", "target.model"):
+        one, other = (run.tokenizers_path / name for run in runs)
+        assert one.read_bytes() == other.read_bytes()
+    # The text is the same, so the validation of step 0 is that of the other's checkpoint.
+    line = log_of(tuned)[0]
+    assert line["step"] == 0
+    assert line["val_loss"] == pytest.approx(best.metrics["val_loss"], rel=1e-6)
+    assert last.run_metadata["initialized from"] == f"{origin}, {best.path.name}"
+    one, other = (run.config() for run in runs)
+    assert other.training.initialize_from == str(origin)
+    assert (other.model.activation, other.data.source_tag) == ("gelu", "<a>")
+    assert (other.data.max_length, other.tokenizer) == (30, one.tokenizer)
+    assert (one.model.dropout_rate, other.model.dropout_rate) == (0.3, 0.2)
+    assert other.training.learning_rate == pytest.approx(0.1 * 0.003 * 128 / 16)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("use_small_copy_task")
+@pytest.mark.parametrize("stopped_at", [0, 3])
+def test_a_tuned_run_resumes_exactly_and_without_the_other_run(
+    origin, tuned, tmp_path, monkeypatch, deterministic, stopped_at
+):
+    copy, run_dir = shutil.copytree(origin, tmp_path / "copy"), tmp_path / "run"
+    validate = callbacks.TranslationBleu.on_epoch_end
+
+    def fail(self, epoch, logs=None):
+        if step_of(self.model) == stopped_at:
+            raise ArithmeticError  # as good as any
+        validate(self, epoch, logs)
+
+    with monkeypatch.context() as patch, pytest.raises(ArithmeticError):
+        patch.setattr(callbacks.TranslationBleu, "on_epoch_end", fail)
+        train(run_dir, f"--initialize-from={copy}", deterministic, *TUNING)
+    shutil.rmtree(copy)
+    train(run_dir, "--resume")
+    assert same_checkpoints(run_dir, tuned)
+    steps = [line["step"] for line in log_of(run_dir)]
+    assert steps == [line["step"] for line in log_of(tuned)] == [0, 3, 6]
+    latest = Checkpoints(run_dir / "checkpoints").latest()
+    assert latest.run_metadata["initialized from"].startswith(f"{copy}, step-")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--d-model=64", "--vocab-size=300"],
+         ["the run has --vocab-size 2.., not 300; --d-model 16, not 64", "keeps the model and"]),
+        (["--architecture=cho"], ["has --architecture transformer"]),
+        (["--preset=base"], ["--num-layers 1, not 6", "--d-model 16, not 512"]),
+        (["--no-joint", "--no-tie-embeddings"], ["--joint True, not False"]),
+        (["--user-symbols=<BT>"], ["--user-symbols None, not '<BT>'"]),
+        (["--initialize-from={}/nothing"], ["nothing: holds no run"]),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_does_not_fit_the_other_run_is_refused(origin, tmp_path, capfd, options, words):
+    options = [option.format(tmp_path) for option in options]
+    given = [f"--run-dir={tmp_path / 'run'}", f"--initialize-from={origin}", "--corpus=copy"]
+    assert_refused(["train", *given, *options], words, capfd, tmp_path)
+
+
+def test_what_changes_no_weights_may_differ(origin, tmp_path):
+    given = ["--corpus=copy", f"--initialize-from={origin}"]
+    rates = ["--dropout-rate=0", "--attention-dropout-rate=0.5"]
+    config = config_of(*given, *rates, "--max-length=20", "--source-tag=")
+    assert (config.model.dropout_rate, config.model.attention_dropout_rate) == (0, 0.5)
+    assert (config.data.max_length, config.data.source_tag) == (20, "")
+    # A file can say it too, and the file of the other run repeats its settings.
+    file = tmp_path / "run.toml"
+    file.write_text(f'[training]\nseed = 3\ninitialize_from = "{origin}"\n', encoding="utf-8")
+    config = config_of("--corpus=copy", f"--config={file}")
+    assert (config.training.seed, config.model.activation) == (3, "gelu")
+    assert config_of(f"--config={origin / 'config.toml'}", *given).model.activation == "gelu"
+    file.write_text("[training]\ninitialize_from = 3\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"\[training\] initialize_from: input should be a valid"):
+        config_of("--corpus=copy", f"--config={file}")
+
+
+FACTS = recipe.Facts(29_000, 15.0, True, 2, 0)
+
+
+def completed(model=None, **training):
+    tables = {"data": {"corpus": "copy"}, "model": model or {}, "training": training}
+    config = RunConfig.from_dict(tables)
+    return recipe.with_choices(config, recipe.choose(config, FACTS), "")
+
+
+def test_the_recipe_of_tuning_has_a_small_peak_and_few_passes():
+    plain, tuned = completed(), completed(initialize_from="a")
+    assert (plain.training.epochs, tuned.training.epochs) == (41, 4)
+    same = {"steps": 1000, "model": {"norm_first": False}}
+    plain, tuned = completed(**same), completed(**same, initialize_from="a")
+    assert tuned.training.learning_rate == pytest.approx(plain.training.learning_rate / 10)
+    assert (plain.training.warmup_steps, tuned.training.warmup_steps) == (200, 50)
+    assert (plain.tokenizer.vocab_size is None, tuned.tokenizer.vocab_size) == (False, None)
+    for name in ("learning_rate", "warmup_steps"):
+        assert tuned.chosen[f"training.{name}"]
+    # Once the speed is measured, the tenth stays.
+    measured = recipe.choose_by_updates(completed(minutes=9, initialize_from="a"), 1000)
+    assert measured.training.learning_rate == pytest.approx(plain.training.learning_rate / 10)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["marian/separate", "hugging_face/shared"])
+def test_an_imported_run_is_tuned(name, tmp_path):
+    imported, run_dir = tmp_path / "imported", tmp_path / "run"
+    tag = ["--tag=>>nld<<"] if name.startswith("hugging") else []
+    done = run_here("import", "marian", FIXTURES / name, "--run-dir", imported, *tag)
+    assert done.returncode == 0, done.stderr
+    lines = [f"Guten Abend, Anna {n}.\tGood evening, Anna {n}.\n" for n in range(40)]
+    (tmp_path / "pairs").write_text("".join(lines), encoding="utf-8")
+    options = [f"--train-tsv={tmp_path / 'pairs'}", f"--initialize-from={imported}"]
+    done = run_here("train", f"--run-dir={run_dir}", *options, "--steps=2", "--validation-steps=1")
+    assert done.returncode == 0, done.stderr
+    one, other = (RunDirectory.open(path) for path in (imported, run_dir))
+    expected = restore_model(one)
+    first = Checkpoints(other.checkpoints_path).all()[0]
+    model = restore_model(other).model
+    first.restore(model)
+    for ours, theirs in zip(model.get_weights(), expected.model.get_weights(), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    for path in one.tokenizers_path.iterdir():
+        assert (other.tokenizers_path / path.name).read_bytes() == path.read_bytes()
+    before, after = (search_of(run.config().data) for run in (one, other))
+    assert (before.source_tag, before.allow_unknown) == (after.source_tag, after.allow_unknown)
+    assert before.max_length == after.max_length
+    assert other.config().model.source_vocab_size is None, "the tokenizers tell the sizes"
+    shutil.rmtree(imported)
+    assert run_here("train", f"--run-dir={run_dir}", "--resume", "--steps=3").returncode == 0
+
+
+@pytest.mark.slow
+def test_replay_keeps_what_was_learned_before(phrases, tmp_path):
+    """A model of phrases learns to copy letters, with and without phrases in the new text."""
+    letters = tt.copy_task(400, 100, 0, max_length=6)
+    texts = {"old": phrases.train, "old.dev": phrases.test}
+    texts |= {"new": letters.train, "new.dev": letters.validation}
+    for name, text in texts.items():
+        lines = [f"{source}\t{target}\n" for source, target in text]
+        (tmp_path / name).write_text("".join(lines), encoding="utf-8")
+
+    def trained(name, corpora, sets, *options):
+        files = [f"--train-tsv={tmp_path / name}" for name in corpora]
+        files += [f"--validation-tsv={tmp_path / name}.dev" for name in sets]
+        train(tmp_path / name, *files, "--criterion=loss", *options)
+        return log_of(tmp_path / name)
+
+    sizes = ["--num-layers=1", "--d-model=48", "--num-heads=4", "--d-ff=96", "--vocab-size=800"]
+    lengths = ["--steps=400", "--validation-steps=400", "--batch-tokens=1024"]
+    trained("origin", ["old"], ["old"], *sizes, *lengths, "--source-noise=0")
+    options = [f"--initialize-from={tmp_path / 'origin'}", "--steps=120", "--validation-steps=120"]
+    runs = {
+        "alone": trained("alone", ["new"], ["new", "old"], *options),
+        "replay": trained("replay", ["new", "old"], ["new", "old"], *options, *["--weight=1"] * 2),
+    }
+    changes = {
+        name: [last[key] - first[key] for key in ("val_loss", "val_loss_2")]
+        for name, (first, last) in runs.items()
+    }
+    (new, old), (new_with_replay, old_with_replay) = changes["alone"], changes["replay"]
+    assert new < new_with_replay < -5, "both learn the new text"
+    assert old > 0.8 and old_with_replay < 0.1

@@ -1,0 +1,98 @@
+"""Several texts as one: a tag in front of the sources of each, and the weights of a mixture."""
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Collection, Iterator
+
+import numpy as np
+
+from tf_transformer.data.text import DataError, SentencePairs
+
+
+@dataclasses.dataclass(frozen=True)
+class TaggedText(SentencePairs):
+    """The pairs of a text with a tag in front of each source that is not empty."""
+
+    text: SentencePairs
+    tag: str
+
+    @property
+    def num_blank(self) -> int:
+        """Number of pairs that the text dropped because a side is blank."""
+        return self.text.num_blank
+
+    def __len__(self) -> int:
+        return len(self.text)
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        for source, target in self.text:
+            yield f"{self.tag} {source}" if self.tag and source else source, target
+
+    def rows_of_epoch(
+        self, dropped: Collection[int], seed: int | None
+    ) -> Callable[[int], np.ndarray] | None:
+        return self.text.rows_of_epoch(dropped, seed)
+
+
+@dataclasses.dataclass(frozen=True)
+class Mixture(SentencePairs):
+    """The pairs of several texts, one text after the other, and the share of each in an epoch.
+
+    An epoch has as many pairs as all texts together. With weights, each text gives a fixed number
+    of pairs to every epoch, in proportion to its weight. A text is shuffled and read to its end
+    before it is shuffled and read again, however many epochs that takes, so its pairs are all used
+    equally often. Which pairs are in an epoch depends only on the seed and the epoch.
+
+    Attributes:
+        texts: The texts.
+        weights: A positive number for each text; None if every pair is in every epoch once.
+    """
+
+    texts: tuple[SentencePairs, ...]
+    weights: tuple[float, ...] | None = None
+
+    @property
+    def num_blank(self) -> int:
+        """Number of pairs that the texts dropped because a side is blank."""
+        return sum(text.num_blank for text in self.texts)
+
+    def __len__(self) -> int:
+        return sum(map(len, self.texts))
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        return itertools.chain.from_iterable(self.texts)
+
+    @property
+    def counts(self) -> list[int]:
+        """Numbers of pairs that the texts give to each epoch, at least one."""
+        if self.weights is None:
+            return list(map(len, self.texts))
+        unit = len(self) / sum(self.weights)
+        return [max(1, round(weight * unit)) for weight in self.weights]
+
+    def rows_of_epoch(
+        self, dropped: Collection[int], seed: int | None
+    ) -> Callable[[int], np.ndarray] | None:
+        ends = np.cumsum([0, *map(len, self.texts)])
+        ends -= np.searchsorted(np.asarray(dropped, np.int64), ends)
+        sizes = np.diff(ends)
+        if not sizes.all():
+            raise DataError(
+                f"all pairs of corpus {sizes.argmin() + 1} have more tokens than max_length "
+                f"allows; raise it, or omit the corpus"
+            )
+        if self.weights is None:
+            return None
+
+        def rows(epoch: int) -> np.ndarray:
+            parts = []
+            for number, (size, count) in enumerate(zip(sizes, self.counts, strict=True)):
+                # The pairs from `start` on of one shuffled pass after the other.
+                first_pass, start = divmod(epoch * count, size)
+                passes = range(first_pass, first_pass + -(-(start + count) // size))
+                seeds = [(seed, number, each, 2) for each in passes]
+                stream = [np.random.default_rng(s).permutation(size) for s in seeds]
+                parts.append(ends[number] + np.concatenate(stream)[start : start + count])
+            return np.concatenate(parts)
+
+        return rows
