@@ -3,6 +3,7 @@
 # make test   environment, tests (but those marked slow)
 # make test-slow   environment, the tests marked slow
 # make notebooks   all notebooks in quick mode; make notebook-outputs writes their outputs
+# make interop   models of other engines beside their imports; 2 GB of peers, not a part of the tests
 # make docs   the documents and the reference as a site, in site/index.html
 
 PYTHON ?= python3
@@ -10,7 +11,7 @@ VENV := .venv
 RUN := runs/demo
 SAVED := saved_models/demo
 
-.PHONY: help demo serve test test-slow lint notebooks notebook-outputs figures docs clean
+.PHONY: help demo serve test test-slow lint notebooks notebook-outputs interop figures docs clean
 .DEFAULT_GOAL := help
 
 help:
@@ -76,6 +77,23 @@ notebooks: $(VENV)/.installed-dev
 notebook-outputs: $(VENV)/.installed-dev
 	$(VENV)/bin/python dev/run_notebooks.py $(NOTEBOOKS)
 
+# Each peer has an environment of its own, unless its interpreter is given: MARIAN_PYTHON=… make interop.
+# Later releases of transformers have no converter of Marian's files. INTEROP has options of dev/interop.py.
+PEER_PYTHON ?= python3.11
+PEERS := .venv-peers
+MARIAN_PYTHON ?= $(PEERS)/marian/bin/python
+HUGGING_FACE_PYTHON ?= $(PEERS)/hugging-face/bin/python
+PACKAGES_marian := pymarian==1.12.42 numpy
+PACKAGES_hugging-face := transformers==4.46.3 torch==2.13.0 sentencepiece sacremoses
+
+$(PEERS)/%/bin/python:
+	@echo "== making the environment of $* in $(PEERS)"
+	@$(PEER_PYTHON) -m venv $(PEERS)/$*
+	@$(PEERS)/$*/bin/pip install --quiet --disable-pip-version-check $(PACKAGES_$*) || { rm -r $(PEERS)/$*; exit 1; }
+
+interop: $(VENV)/.installed $(MARIAN_PYTHON) $(HUGGING_FACE_PYTHON)
+	$(VENV)/bin/python dev/interop.py --marian-python $(MARIAN_PYTHON) --hugging-face-python $(HUGGING_FACE_PYTHON) $(INTEROP)
+
 # The reference is read from the sources, so this needs no TensorFlow. Material for MkDocs is kept until
 # May 2027; its notice of that is switched off.
 $(VENV)/.installed-docs: $(VENV)/bin/pip requirements-docs.txt
@@ -91,4 +109,4 @@ figures: $(VENV)/.installed-dev
 	$(VENV)/bin/python dev/figures.py $(RUN) $(SAVED) docs/images
 
 clean:
-	rm -rf $(VENV) site .pytest_cache .ruff_cache .hypothesis *.egg-info
+	rm -rf $(VENV) $(PEERS) site .pytest_cache .ruff_cache .hypothesis *.egg-info

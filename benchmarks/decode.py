@@ -217,13 +217,17 @@ def compare(
                 job |= {"batches": batches, "threads": threads}
                 peer = engine.script(python, script, job)
                 asked[f"{name} {batches}x{threads}"] = processes.enter_context(peer)
-        return measure(asked, preset, options, sentences)
+        return measure(asked, preset, options, sentences, summary)
 
 
 def measure(
-    asked: dict[str, Callable], preset: str, options: argparse.Namespace, sentences: list[str]
+    asked: dict[str, Callable],
+    preset: str,
+    options: argparse.Namespace,
+    sentences: list[str],
+    summary: Callable[..., dict[str, Any]],
 ) -> dict[str, Any]:
-    """Return the results of `compare`, from engines that take turns."""
+    """Return a `summary` for each batch size and beam size, from engines that take turns."""
     cells = {}
     for batch_size in options.batch_sizes:
         count = SENTENCES.get(batch_size, 4 * batch_size)
@@ -245,14 +249,24 @@ def measure(
     return cells
 
 
-def summary(found: dict[str, list[tuple[int, float]]], sentences: int) -> dict[str, Any]:
-    """Return one cell, from tokens and seconds: of each engine, the faster use of threads."""
+def fastest(
+    found: dict[str, list[tuple[int, float]]], sentences: int
+) -> tuple[dict[str, float], dict[str, Any]]:
+    """Return the speed of each engine in its faster use of threads; and that use, and tokens."""
     best: dict[str, tuple[float, str, float]] = {}
     for name, rounds in found.items():
         kind, way = name.split()
         speed = statistics.median(tokens / seconds for tokens, seconds in rounds)
         best[kind] = max(best.get(kind, (0.0, "", 0.0)), (speed, way, rounds[0][0] / sentences))
-    speeds = {kind: speed for kind, (speed, _, _) in best.items()}
+    return {kind: speed for kind, (speed, _, _) in best.items()}, {
+        "threads": {kind: way for kind, (_, way, _) in best.items()},
+        "tokens": {kind: round(tokens, 1) for kind, (_, _, tokens) in best.items()},
+    }
+
+
+def summary(found: dict[str, list[tuple[int, float]]], sentences: int) -> dict[str, Any]:
+    """Return one cell, from the tokens and seconds of all engines and rounds."""
+    speeds, details = fastest(found, sentences)
     ours, peer = max(speeds["ours"], speeds["ours_xla"]), speeds["ctranslate2"]
     return {
         **{kind: round(speed) for kind, speed in speeds.items()},
@@ -260,8 +274,7 @@ def summary(found: dict[str, list[tuple[int, float]]], sentences: int) -> dict[s
         "ratio_portable": round(speeds["ours"] / peer, 2),
         "ratio_bfloat16": round(speeds["ours_bfloat16"] / peer, 2),
         **{f"ratio_{name}": round(ours / speeds[name], 2) for name in PEERS if name in speeds},
-        "threads": {kind: way for kind, (_, way, _) in best.items()},
-        "tokens": {kind: round(tokens, 1) for kind, (_, _, tokens) in best.items()},
+        **details,
     }
 
 

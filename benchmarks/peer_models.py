@@ -5,6 +5,9 @@ import shutil
 
 import numpy as np
 
+DEFAULT = (True, True, "relu", "sinusoidal")
+PUBLISHED = (True, False, "swish", "sinusoidal_tensor2tensor")  # as `import` makes of Marian's
+
 
 def write_peer_model(model, tokenizer, folder: str) -> None:
     """Write `marian.npz`, the tokenizer of both sides, and the subwords in the order of their ids.
@@ -14,7 +17,7 @@ def write_peer_model(model, tokenizer, folder: str) -> None:
     """
     config = model.config
     shape = config.tie_embeddings, config.norm_first, config.activation, config.positions
-    if shape != (True, True, "relu", "sinusoidal"):
+    if shape not in (DEFAULT, PUBLISHED):
         raise SystemExit("Marian and OpenNMT-tf can only be measured with a model of the default.")
     path = pathlib.Path(folder)
     tokenizer.save(path / "vocab.model")
@@ -40,16 +43,16 @@ def marian_options(config) -> dict[str, object]:
         "dec-depth": config.num_layers,
         "transformer-heads": config.num_heads,
         "transformer-dim-ffn": config.d_ff,
-        "transformer-ffn-activation": "relu",
-        "transformer-preprocess": "n",
-        "transformer-postprocess": "da",
-        "transformer-postprocess-top": "n",
+        "transformer-ffn-activation": config.activation,
+        "transformer-preprocess": "n" if config.norm_first else '""',
+        "transformer-postprocess": "da" if config.norm_first else "dan",
+        "transformer-postprocess-top": "n" if config.norm_first else '""',
         "tied-embeddings-all": "true",
     }
 
 
 def marian_weights(model) -> dict[str, np.ndarray]:
-    """Return the weights of a pre-norm Transformer with one embedding, by Marian's names."""
+    """Return the weights of a Transformer with one embedding, by Marian's names."""
     embeddings = np.array(model.source_embedding.embedding.embeddings)
     weights = {"Wemb": embeddings, "decoder_ff_logit_out_b": np.zeros((1, len(embeddings)), "f")}
 
@@ -59,7 +62,7 @@ def marian_weights(model) -> dict[str, np.ndarray]:
         for name, kernel, bias in zip(names, kernels, biases, strict=True):
             weights[f"{prefix}_W{name}"], weights[f"{prefix}_b{name}"] = kernel, bias
 
-    def norm(prefix, layer, suffix="_pre"):
+    def norm(prefix, layer, suffix="_pre" if model.config.norm_first else ""):
         weights[f"{prefix}_ln_scale{suffix}"] = np.array(layer.gamma)[None]
         weights[f"{prefix}_ln_bias{suffix}"] = np.array(layer.beta)[None]
 
@@ -78,5 +81,6 @@ def marian_weights(model) -> dict[str, np.ndarray]:
             dense(f"{prefix}_ffn", "1", layer.feed_forward.expand)
             dense(f"{prefix}_ffn", "2", layer.feed_forward.contract)
             norm(f"{prefix}_ffn_ffn", layer.feed_forward_residual.norm)
-        norm(f"{side}_top", stack.norm, "")
+        if model.config.norm_first:
+            norm(f"{side}_top", stack.norm, "")
     return {name: np.ascontiguousarray(array) for name, array in weights.items()}

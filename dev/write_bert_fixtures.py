@@ -8,7 +8,7 @@ Run it in an environment of its own, which the project does not need:
 
 Every weight is random, biases and norms included: zeros and ones would hide that they are swapped.
 With the folder of a PUBLISHED model, that model and answers for 1,000 lines are written instead;
-`dev/compare_imports.py build/bert/published` compares them.
+`dev/compare_bert.py build/bert/published` compares them.
 """
 
 import gzip

@@ -51,13 +51,13 @@ LINES = [
 ]  # fmt: skip
 
 
-def splitters(pairs, folder):
+def splitters(pairs, folder, size=160, normalization="identity"):
     """Train `source.spm` and `target.spm`; return the subwords of both."""
     subwords = []
     for side, texts in zip(("source", "target"), zip(*pairs, strict=True), strict=True):
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(texts), model_prefix=str(folder / side), vocab_size=160,
-            character_coverage=1.0, minloglevel=2, normalization_rule_name="identity",
+            sentence_iterator=iter(texts), model_prefix=str(folder / side), vocab_size=size,
+            character_coverage=1.0, minloglevel=2, normalization_rule_name=normalization,
         )  # fmt: skip
         (folder / f"{side}.model").rename(folder / f"{side}.spm")
         (folder / f"{side}.vocab").unlink()

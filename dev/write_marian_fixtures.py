@@ -37,12 +37,6 @@ MODELS = {
         "--transformer-ffn-activation": ("swish",),
     },
 }  # fmt: skip
-# Not a fixture: a model that translates, for docs/pretrained.md.
-LARGER = {
-    "vocabs": ("joint.spm", "joint.spm"), "--dim-vocabs": (1200, 1200), "--dim-emb": (96,),
-    "--transformer-dim-ffn": (256,), "--enc-depth": (3,), "--dec-depth": (2,),
-    "--transformer-ffn-activation": ("swish",), "--tied-embeddings-all": (),
-}  # fmt: skip
 ODD = ["", "Das ist 😀 gut.", "GUTEN ABEND!", "Wo   ist Köln?", "x"]
 
 
@@ -104,11 +98,8 @@ def answers(folder, vocabularies, text):
     return found
 
 
-def main(target, kinds):
-    """Write a folder for each model of these kinds into `target`."""
-    is_larger = kinds == ["larger"]
-    num_train, num_test = (20_000, 200) if is_larger else (6000, 20)
-    batches, rate = (1500, 0.0015) if is_larger else (900, 0.004)
+def main(target, num_train=6000, num_test=20):
+    """Write a folder for each model into `target`."""
     lines = gzip.open(PHRASEBOOK, "rt", encoding="utf-8").read().splitlines()
     pairs = [line.split("\t") for line in lines]
     with tempfile.TemporaryDirectory() as name:
@@ -117,15 +108,14 @@ def main(target, kinds):
         for part, rows in (("train", pairs[:num_train]), ("test", test)):
             for side, column in zip(("de", "en"), zip(*rows, strict=True), strict=True):
                 (work / f"{part}.{side}").write_text("".join(f"{line}\n" for line in column))
-        for kind in kinds or MODELS:
-            choices = LARGER if is_larger else MODELS[kind]
+        for kind, choices in MODELS.items():
             folder = work / kind
             folder.mkdir()
-            vocabularies = train(folder, dict(choices), work, batches, rate)
+            vocabularies = train(folder, dict(choices), work, 900, 0.004)
             found = answers(folder, vocabularies, work)
             (folder / "answers.json").write_text(json.dumps(found, ensure_ascii=False, indent=1))
             shutil.copytree(folder, target / kind, dirs_exist_ok=True)
 
 
 if __name__ == "__main__":
-    main(pathlib.Path(sys.argv[1]), sys.argv[2:])
+    main(pathlib.Path(sys.argv[1]))

@@ -128,10 +128,12 @@ def test_an_engine_answers_from_another_interpreter(module, tmp_path):
             ask(0)
 
 
-def test_marian_gets_every_weight_once(module):
+@pytest.mark.parametrize("norm_first", [True, False])
+def test_marian_gets_every_weight_once(module, norm_first):
     config = TransformerConfig(
-        num_layers=2, d_model=8, num_heads=2, d_ff=12, source_vocab_size=20, target_vocab_size=20
-    )
+        num_layers=2, d_model=8, num_heads=2, d_ff=12, source_vocab_size=20, target_vocab_size=20,
+        norm_first=norm_first,
+    )  # fmt: skip
     model = build_model(config)
     weights = module("peer_models").marian_weights(model)
     no_output_bias = weights.pop("decoder_ff_logit_out_b")
@@ -157,6 +159,18 @@ def test_decoding_reports_the_faster_use_of_threads(module):
     assert (cell["ours"], cell["threads"]["ours"]) == (20, "2x1")
     assert (cell["ratio"], cell["ratio_marian"]) == (0.5, 2.22)
     assert (cell["tokens"]["ours"], cell["tokens"]["marian"]) == (2, 1.8)
+
+
+def test_an_imported_model_makes_equally_many_tokens(text):
+    results = last_line(
+        run(
+            "pretrained.py", "--vocab-size", "400", "--rounds", "1", "--batch-sizes", "1", "4",
+            "--tokens", "7", "--source", text / "source", *SMALLEST,
+        )
+    )  # fmt: skip
+    assert results.keys() == {"base_beam4_b1", "base_beam4_b4"}
+    for cell in results.values():
+        assert cell["ours"] > 0 and cell["tokens"] == {"ours": 7}
 
 
 @pytest.fixture

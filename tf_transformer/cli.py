@@ -12,8 +12,8 @@ from tf_transformer.errors import InputError
 COMMANDS = {
     name.rstrip("_"): importlib.import_module(f"tf_transformer.commands.{name}")
     for name in (
-        "train", "import_", "plot", "attention", "evaluate", "export", "translate", "trim",
-        "doctor", "serve",
+        "filter", "train", "import_", "plot", "attention", "evaluate", "export", "translate",
+        "trim", "doctor", "serve",
     )
 }  # fmt: skip
 

@@ -1,0 +1,224 @@
+"""`tf-transformer filter`: every reason, what is kept and written, and errors."""
+
+import codecs
+import gzip
+import os
+import unicodedata
+
+import pytest
+from commands import assert_refused, run_here
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from tf_transformer.data.filtering import PairFilter, median_length_ratio, script_words
+from tf_transformer.data.text import DataError, is_blank
+
+SENTENCE = "Two dogs play in the snow of the Großglockner"
+COPIED = "Ｔｗｏ dogs  PLAY in the ſnow of the GROSSGLOCKNER"
+# One line of source, target, and why the pair is dropped.
+PAIRS = [
+    ("Zwei Hunde spielen im Schnee.", "Two dogs play in the snow.", None),
+    ("Ja.", "Yes, of course.", None),
+    ("\u200b \t", "Two dogs", "with a blank side"),
+    ("Zwei Hunde", "", "with a blank side"),
+    ("Hund " * 20, "dogs " * 20, None),
+    ("Hund " * 20, "dogs " * 20 + ".", "with a side of more than 100 characters"),
+    ("Zwei Hunde", SENTENCE, "whose lengths do not fit together"),
+    (SENTENCE, "Hunde", "whose lengths do not fit together"),
+    ("Две собаки играют", "Two dogs play here", "in another script"),
+    ("Zwei Hunde spielen", "Две собаки играют", "in another script"),
+    ("Zwei Hunde (собаки)", "Two dogs (собаки)", None),  # most letters are Latin
+    ("12:30 – 13:45", "12.30 to 13.45", None),
+    ("12:30 – 13:45", "12.30 — 13.45", None),  # no letters have no script
+    (SENTENCE, COPIED, "whose target is its source"),
+    ("Ein Mann schläft.", "the test  SET has this", "with an excluded line"),
+    ("The test set has this", "Ein Mann schläft.", "with an excluded line"),
+    ("Zwei Hunde spielen im Schnee.", "Two dogs play in the snow.", "that occurred before"),
+    ("Zwei Hunde spielen im Schnee.", "two dogs play in the snow.", None),  # not the same
+]
+EXCLUDED = ["", "The test set has this", "Somebody else"]
+
+
+def options_of(folder, **others):
+    options = {name: folder / name for name in ("source", "target", "output-source")}
+    options |= {"output-target": folder / "output-target", **others}
+    return ["filter", *(f"--{name}={value}" for name, value in options.items() if value)]
+
+
+def write(path, lines, pack=None):
+    content = "".join(f"{line}\n" for line in lines).encode()
+    path.write_bytes(pack(content) if pack else content)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder with the files of `PAIRS` and of `EXCLUDED`."""
+    sources, targets, _ = zip(*PAIRS, strict=True)
+    write(tmp_path / "source", sources)
+    write(tmp_path / "target", targets)
+    write(tmp_path / "test.gz", EXCLUDED, gzip.compress)
+    return tmp_path
+
+
+SETTINGS = ["--max-characters=100", "--source-script=Latin", "--target-script", "latin", "Greek"]
+
+
+def test_every_reason_is_counted_and_the_others_are_kept(folder):
+    done = run_here(*options_of(folder, exclude=folder / "test.gz"), *SETTINGS)
+    assert (done.returncode, done.stderr) == (0, "")
+    reasons = [reason for *_, reason in PAIRS]
+    first, *dropped, last = done.stdout.splitlines()
+    assert first.startswith(f"{len(PAIRS)} pairs; ")
+    assert sorted(dropped) == sorted(
+        f"Dropped {reasons.count(reason)} {reason}, such as line {reasons.index(reason) + 1}."
+        for reason in set(reasons) - {None}
+    )
+    assert last == f"Kept {reasons.count(None)} pairs."
+    for side, name in enumerate(("output-source", "output-target")):
+        kept = [pair[side] for pair in PAIRS if pair[-1] is None]
+        assert (folder / name).read_text("utf-8").splitlines() == kept
+    assert len(list(folder.iterdir())) == 5
+
+
+def test_without_outputs_the_pairs_are_only_counted(folder):
+    before = sorted(folder.iterdir())
+    nothing = {"output-source": None, "output-target": None}
+    done = run_here(*options_of(folder, **nothing, exclude=folder / "test.gz"), *SETTINGS)
+    written = run_here(*options_of(folder, exclude=folder / "test.gz"), *SETTINGS)
+    assert done.stdout == written.stdout.replace("Kept", "Would keep")
+    assert sorted(folder.iterdir())[: len(before)] != before  # the second wrote
+    for name in ("output-source", "output-target"):
+        (folder / name).unlink()
+    assert sorted(folder.iterdir()) == before
+
+
+def test_lines_stay_as_they_are_and_may_be_packed(tmp_path):
+    sources, targets = ["ein\u2028s", " Zwei ", "drei"], ["one\x85", "two", "three"]
+    text = codecs.BOM_UTF8 + "\r\n".join(sources).encode()
+    (tmp_path / "source").write_bytes(gzip.compress(text))
+    write(tmp_path / "target", targets)
+    packed = {f"output-{side}": tmp_path / f"new.{side}.gz" for side in ("source", "target")}
+    contents = []
+    for option in ([], ["--overwrite"]):
+        assert run_here(*options_of(tmp_path, **packed), *option).returncode == 0
+        contents.append([path.read_bytes() for path in packed.values()])
+    assert contents[0] == contents[1]
+    assert {content[4:8] for content in contents[0]} == {bytes(4)}, "no time"
+    for content, lines in zip(contents[0], (sources, targets), strict=True):
+        assert gzip.decompress(content).decode() == "".join(f"{line}\n" for line in lines)
+
+
+def plain(text):
+    """What makes no difference to copies is removed; see `normalized`."""
+    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+
+
+LATIN = script_words(["Latin"])
+lines = st.text("aAbж \u200b1", max_size=7)
+
+
+@given(pairs=st.lists(st.tuples(lines, lines), min_size=1, max_size=12), excluded=st.sets(lines))
+@example(pairs=[("ab", "c"), ("a", "bc")], excluded=set())
+@example(pairs=[("a", "b\nc"), ("a\nb", "c")], excluded={"a"})
+def test_what_is_kept_has_none_of_the_faults(pairs, excluded):
+    rules = PairFilter(1.0, 1.2, 6, (LATIN, ()), excluded)
+    reasons = [rules.reason_to_drop(*pair) for pair in pairs]
+    forbidden = {plain(line) for line in excluded if not is_blank(line)}
+    expected = []
+    for source, target in pairs:
+        ascii_letters = [c.isascii() for c in plain(source) if c.isalpha()]
+        lengths = sorted((len(source), len(target)))
+        is_good = (
+            not is_blank(source)
+            and not is_blank(target)
+            and lengths[1] <= 6
+            and lengths[1] + 10 <= 1.2 * (lengths[0] + 10)
+            and 2 * sum(ascii_letters) >= len(ascii_letters)
+            and plain(source) != plain(target)
+            and not {plain(source), plain(target)} & forbidden
+            and (source, target) not in expected
+        )
+        if is_good:
+            expected.append((source, target))
+    assert [pair for pair, reason in zip(pairs, reasons, strict=True) if not reason] == expected
+
+
+@pytest.mark.parametrize(
+    ("lengths", "expected"),
+    [([(2, 1)], 0.5), ([(10, 12), (5, 500), (10, 11)], 1.2), ([(9, 3), (1, 1), (9, 3)], 0.33)],
+)
+def test_the_usual_ratio_is_the_median(lengths, expected):
+    pairs = [("a" * source, "b" * target) for source, target in lengths]
+    assert median_length_ratio([("", "b"), *pairs]) == expected
+
+
+def test_lengths_are_compared_with_what_is_usual_in_the_corpus():
+    chinese = PairFilter(0.3, 2.5, 1000)
+    assert chinese.reason_to_drop(SENTENCE * 3, "雪" * 40) is None
+    assert chinese.reason_to_drop(SENTENCE * 3, SENTENCE * 3 + "!") is not None
+
+
+@pytest.mark.parametrize(
+    ("script", "texts"),
+    [
+        ("Han", "雪"), ("Hiragana", "ゆき"), ("Katakana", "ユキ ﾕｷ"), ("Hangul", "눈"),
+        ("Cyrillic", "снег"), ("Devanagari", "बर्फ़"), ("Thai", "หิมะ"), ("Arabic", "ثلج"),
+        ("canadian_aboriginal", "ᐊᐳᑦ"), ("Latin", "ｓｎｏｗ ﬁ é"), ("Greek", "χιόνι"),
+    ],
+)  # fmt: skip
+def test_scripts_go_by_their_names_in_unicode(script, texts):
+    for text in texts.split():
+        rules = [PairFilter(1.0, 9, 99, ((), script_words(names))) for names in ([script], ["Lao"])]
+        assert rules[0].reason_to_drop("x y", text) is None
+        assert rules[1].reason_to_drop("x y", text) == "in another script"
+
+
+@pytest.mark.parametrize(
+    ("script", "words"), [("Latn", "did you mean 'LATIN'"), ("1", "Latin, Cyrillic")]
+)
+def test_an_unknown_script_is_named(script, words):
+    with pytest.raises(DataError, match=words):
+        script_words([script])
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"output-target": None}, ["Give both or none"]),
+        ({"source": "{}/none"}, ["none: is no file"]),
+        ({"source": "{}/pipe"}, ["pipe: is no file.*twice"]),
+        ({"target": "{}/test.gz"}, ["source has 18 but .*test.gz has 3 lines"]),
+        ({"exclude": "{}/empty"}, ["empty: the file is empty"]),
+        ({"output-source": "{}/output-target"}, ["output-target: is given twice"]),
+        ({"output-target": "{}/./test.gz"}, ["test.gz: is given twice"]),
+        ({"output-target": "{}/folder"}, ["folder: exists already"]),
+        ({"output-target": "/dev/null"}, ["/dev/null: exists already"]),
+        ({"output-target": "{}/none/x"}, ["none/x: its folder does not exist"]),
+        ({"max-ratio": "1"}, ["--max-ratio: .*greater than 1"]),
+        ({"source-script": "Latn"}, ["Latn is unknown; did you mean"]),
+        ({"max-characters": "1"}, ["no pair is left; dropped were 16 with .*1; 2 with .*3[.]"]),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_filtered_is_named_and_writes_nothing(folder, capfd, given, words):
+    os.mkfifo(folder / "pipe")
+    (folder / "empty").touch()
+    (folder / "folder").mkdir()
+    given = {name: value and value.format(folder) for name, value in given.items()}
+    arguments = options_of(folder, **{"exclude": folder / "test.gz", **given})
+    assert_refused([*arguments, "--overwrite"], words, capfd, folder)
+
+
+def test_outputs_are_replaced_only_when_told(folder, capfd):
+    (folder / "output-target").write_text("hours of work\n")
+    words = ["output-target: exists already. Give --overwrite"]
+    assert_refused(options_of(folder), words, capfd, folder)
+    assert (folder / "output-target").read_text() == "hours of work\n"
+    assert run_here(*options_of(folder), "--overwrite").returncode == 0
+    assert "Two dogs" in (folder / "output-target").read_text()
+
+
+def test_text_that_cannot_be_read_to_its_end_leaves_no_output(folder, capfd):
+    whole = gzip.compress((folder / "source").read_bytes())
+    (folder / "source").write_bytes(whole[:-9])
+    assert_refused(options_of(folder), ["source: damaged or incomplete gzip"], capfd, folder)

@@ -1,0 +1,113 @@
+"""Drop the pairs of a corpus from which a model should not learn.
+
+Read two files of parallel text, and drop the pairs with a blank or a very long side, whose lengths
+do not fit together, in a wrong script, whose target is their source, with a line of the files
+--exclude, and those that occurred before. Write the others in their order, and print how many pairs
+were dropped and why; each is counted once, in this order. Case, white space and variants of
+characters make no difference to copies and excluded lines. The text is read twice and stays on
+disk; a digest of each kept pair is in memory, about 80 bytes. Without outputs, only count.
+"""
+
+import contextlib
+import gzip
+import os
+import pathlib
+from typing import Annotated, BinaryIO
+
+from pydantic import Field, PositiveInt
+
+from tf_transformer.commands.options import Checked, option
+from tf_transformer.data.filtering import PairFilter, median_length_ratio, script_words
+from tf_transformer.data.text import stream_aligned, stream_lines
+from tf_transformer.errors import InputError
+from tf_transformer.files import atomic_file
+
+
+class Options(Checked):
+    """The options of `filter`."""
+
+    source: str = option(..., "sentences, one a line, plain or gzip", "F")
+    target: str = option(..., "their translations", "F")
+    output_source: str | None = option(
+        None, "file to write, packed by gzip if its name ends in .gz", "F"
+    )
+    output_target: str | None = option(None, "the same for the translations", "F")
+    overwrite: bool = option(False, "replace existing outputs")
+    exclude: list[str] | None = option(
+        None, "drop pairs with a line of these files, such as test sets, plain or gzip", "F"
+    )
+    max_ratio: Annotated[float, Field(gt=1)] = option(
+        2.5, "drop pairs with a side that is this many times longer than usual for the other side"
+    )
+    max_characters: PositiveInt = option(1000, "drop pairs with a longer side")
+    source_script: list[str] | None = option(
+        None,
+        "scripts of Unicode, such as Latin, for half of a source's letters",
+        "SCRIPT",
+    )
+    target_script: list[str] | None = option(
+        None, "the same for targets, such as Han Hiragana Katakana", "SCRIPT"
+    )
+
+
+def run(options: Options) -> int:
+    """Write the pairs that are kept, and print what was dropped."""
+    outputs = _outputs(options)
+    inputs = options.source, options.target
+    pair_filter = PairFilter(
+        length_ratio := median_length_ratio(stream_aligned(*inputs)),
+        options.max_ratio,
+        options.max_characters,
+        (script_words(options.source_script or []), script_words(options.target_script or [])),
+        (line for path in options.exclude or [] for line in stream_lines(path)),
+    )
+    dropped: dict[str, list[int]] = {}  # number of pairs and first line of each reason
+    with contextlib.ExitStack() as stack:
+        # All files are complete before the first gets its name.
+        temporary = [stack.enter_context(atomic_file(path)) for path in outputs]
+        files = [_opened(path, stack) for path in temporary]
+        for number, pair in enumerate(stream_aligned(*inputs), start=1):
+            reason = pair_filter.reason_to_drop(*pair)
+            if reason:
+                dropped.setdefault(reason, [0, number])[0] += 1
+                continue
+            for file, line in zip(files, pair, strict=False):
+                file.write(f"{line}\n".encode())
+        kept = number - sum(count for count, _ in dropped.values())
+        report = [f"{n:,} {reason}, such as line {line:,}" for reason, (n, line) in dropped.items()]
+        if not kept:
+            raise InputError(
+                f"{' and '.join(inputs)}: no pair is left; dropped were {'; '.join(report)}."
+            )
+    print(f"{number:,} pairs; the usual ratio of target and source characters is {length_ratio}.")
+    print(*(f"Dropped {line}." for line in report), sep="\n", end="\n" if report else "")
+    print(f"{'Kept' if outputs else 'Would keep'} {kept:,} pairs.")
+    return 0
+
+
+def _outputs(options: Options) -> list[pathlib.Path]:
+    """Return the files to write; raise an `InputError` if options contradict each other."""
+    given = [path for path in (options.output_source, options.output_target) if path]
+    inputs = [options.source, options.target, *(options.exclude or [])]
+    if len(given) == 1:
+        raise InputError("--output-source and --output-target go together. Give both or none.")
+    for path in inputs[:2]:
+        if not os.path.isfile(path):
+            raise InputError(f"{path}: is no file. Text is read twice, so a pipe is not enough.")
+    for path in given:
+        is_twice = len(set(map(os.path.realpath, given))) < 2
+        if is_twice or os.path.realpath(path) in map(os.path.realpath, inputs):
+            raise InputError(f"{path}: is given twice. Give outputs names of their own.")
+        if os.path.lexists(path) and not (options.overwrite and os.path.isfile(path)):
+            raise InputError(f"{path}: exists already. Give --overwrite to replace a file.")
+        if not os.path.isdir(os.path.dirname(path) or "."):
+            raise InputError(f"{path}: its folder does not exist. Make it first.")
+    return [pathlib.Path(path) for path in given]
+
+
+def _opened(path: pathlib.Path, stack: contextlib.ExitStack) -> BinaryIO:
+    file = stack.enter_context(path.open("wb"))
+    if path.suffix != ".gz":
+        return file
+    # Without name and time, the same pairs give the same bytes.
+    return stack.enter_context(gzip.GzipFile("", "wb", 6, file, mtime=0))
