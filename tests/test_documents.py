@@ -118,7 +118,7 @@ def test_options_in_the_text_exist():
     texts += [text_of(ROOT / "docs" / "training.md")]
     # The last column is what is here; the others are of other libraries.
     texts += [row[-1] for row in rows_of(text_of(ROOT / "docs" / "coming_from.md"))]
-    of_benchmarks = {"--marian-python", "--opennmt-python", "--document"}
+    of_benchmarks = {"--marian-python", "--opennmt-python", "--document", "--tokens"}
     of_others = {"--index-url", "--engines", "--peak-tflops", "--quiet", *of_benchmarks}
     found = {
         option

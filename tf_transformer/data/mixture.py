@@ -3,10 +3,12 @@
 import dataclasses
 import itertools
 from collections.abc import Callable, Collection, Iterator
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from tf_transformer.data.text import DataError, SentencePairs
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +32,7 @@ class TaggedText(SentencePairs):
 
     def rows_of_epoch(
         self, dropped: Collection[int], seed: int | None
-    ) -> Callable[[int], np.ndarray] | None:
+    ) -> Callable[[int], "np.ndarray"] | None:
         return self.text.rows_of_epoch(dropped, seed)
 
 
@@ -72,7 +74,9 @@ class Mixture(SentencePairs):
 
     def rows_of_epoch(
         self, dropped: Collection[int], seed: int | None
-    ) -> Callable[[int], np.ndarray] | None:
+    ) -> Callable[[int], "np.ndarray"] | None:
+        import numpy as np  # text can be read and mixed without it
+
         ends = np.cumsum([0, *map(len, self.texts)])
         ends -= np.searchsorted(np.asarray(dropped, np.int64), ends)
         sizes = np.diff(ends)
