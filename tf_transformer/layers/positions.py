@@ -149,7 +149,8 @@ class PositionalEmbedding(Layer):
 
     def _encode(self, positions: Int) -> Tensor:
         if self.position_embedding is None:
-            positions = positions + self.first_position
+            if self.first_position:  # an addition less for most models
+                positions = positions + self.first_position
             return _encode_positions(positions, self.d_model, self.compute_dtype, self.sinusoids)
         encodings = self.position_embedding(ops.convert_to_tensor(positions, "int32"))
         return ops.cast(encodings, self.compute_dtype)
