@@ -82,8 +82,10 @@ notebook-outputs: $(VENV)/.installed-dev
 PEER_PYTHON ?= python3.11
 PEERS := .venv-peers
 MARIAN_PYTHON ?= $(PEERS)/marian/bin/python
+OPENNMT_PYTHON ?= $(PEERS)/opennmt/bin/python
 HUGGING_FACE_PYTHON ?= $(PEERS)/hugging-face/bin/python
 PACKAGES_marian := pymarian==1.12.42 numpy
+PACKAGES_opennmt := tensorflow==2.13.1 OpenNMT-tf==2.32.0 "numpy<2"
 PACKAGES_hugging-face := transformers==4.46.3 torch==2.13.0 sentencepiece sacremoses
 
 $(PEERS)/%/bin/python:
@@ -91,8 +93,9 @@ $(PEERS)/%/bin/python:
 	@$(PEER_PYTHON) -m venv $(PEERS)/$*
 	@$(PEERS)/$*/bin/pip install --quiet --disable-pip-version-check $(PACKAGES_$*) || { rm -r $(PEERS)/$*; exit 1; }
 
-interop: $(VENV)/.installed $(MARIAN_PYTHON) $(HUGGING_FACE_PYTHON)
-	$(VENV)/bin/python dev/interop.py --marian-python $(MARIAN_PYTHON) --hugging-face-python $(HUGGING_FACE_PYTHON) $(INTEROP)
+interop: $(VENV)/.installed $(MARIAN_PYTHON) $(OPENNMT_PYTHON) $(HUGGING_FACE_PYTHON)
+	$(VENV)/bin/python dev/interop.py --marian-python $(MARIAN_PYTHON) \
+	  --opennmt-python $(OPENNMT_PYTHON) --hugging-face-python $(HUGGING_FACE_PYTHON) $(INTEROP)
 
 # The reference is read from the sources, so this needs no TensorFlow. Material for MkDocs is kept until
 # May 2027; its notice of that is switched off.

@@ -42,7 +42,8 @@ def main():
     for name, (train, test) in texts_of(options).items():
         text = options.folder / name
         write_text(text, train, test)
-        for engine, python in (("marian", options.marian_python),):
+        pythons = {"marian": options.marian_python, "opennmt-tf": options.opennmt_python}
+        for engine, python in pythons.items():
             folder = answered(python, engine, text, text / engine)
             rows.append(compared(f"{engine}, {name}", engine, folder))
         converted = answered(
@@ -60,7 +61,7 @@ def main():
 def parse():
     """Return the options."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    for name in ("marian", "hugging-face"):
+    for name in ("marian", "opennmt", "hugging-face"):
         parser.add_argument(f"--{name}-python", required=True, help=f"an interpreter with {name}")
     parser.add_argument("--folder", type=pathlib.Path, default="runs/interop", help="for all files")
     parser.add_argument("--name", default="other", help="name of a text besides the phrasebook")
@@ -103,7 +104,8 @@ def answered(python, engine, *paths):
 def opened(folder, engine):
     """Import a model; return it, its tokenizers and its answers."""
     run_dir = folder / "run"
-    if not run_dir.exists() and cli.main(["import", engine, str(folder), f"--run-dir={run_dir}"]):
+    shutil.rmtree(run_dir, ignore_errors=True)  # another version may have imported it
+    if cli.main(["import", engine, str(folder), f"--run-dir={run_dir}"]):
         sys.exit(f"{folder}: cannot be imported.")
     answers = json.loads((folder / "answers.json").read_text("utf-8"))
     return RunDirectory(run_dir), *restore_model(RunDirectory(run_dir))[:3], answers

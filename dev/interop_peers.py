@@ -1,6 +1,7 @@
 """Train and ask another engine, in an environment of its own: see `interop.py`.
 
     PYTHON dev/interop_peers.py marian TEXT FOLDER
+    PYTHON dev/interop_peers.py opennmt-tf TEXT FOLDER
     PYTHON dev/interop_peers.py hugging-face TEXT FOLDER MARIAN_FOLDER
     PYTHON dev/interop_peers.py tokens TEXT FOLDER
 
@@ -21,7 +22,12 @@ MARIAN = {
     "--transformer-dim-ffn": (256,), "--enc-depth": (3,), "--dec-depth": (2,),
     "--transformer-ffn-activation": ("swish",), "--tied-embeddings-all": (),
 }  # fmt: skip
-UPDATES = 1500
+OPENNMT_TF = {
+    "sizes": [1200], "data": {}, "model": {
+        "num_layers": (3, 2), "num_units": 96, "num_heads": 4, "ffn_inner_dim": 256,
+        "share_embeddings": 3,
+    },
+}  # fmt: skip
 LETTERS = {
     "Latin": "abcdefghijklmnopqrstuvwxyzäöüßéèñçøåłşğ", "Greek": "αβγδεζηθικλμνξοπρστυφχψωάέή",
     "Cyrillic": "абвгдежзийклмнопрстуфхцчшщыьэюяїєў", "Arabic": "ابتثجحخدذرزسشصضطظعغفقكلمنهوي",
@@ -64,8 +70,16 @@ def marian(text, folder):
     """Train with Marian, and return what it makes of the test sentences."""
     import write_marian_fixtures as engine
 
-    vocabularies = engine.train(folder, dict(MARIAN), text, UPDATES, 0.0015)
+    vocabularies = engine.train(folder, dict(MARIAN), text, 1500, 0.0015)
     return engine.answers(folder, vocabularies, text)
+
+
+def opennmt_tf(text, folder):
+    """Train with OpenNMT-tf, and return what it makes of the test sentences."""
+    import write_opennmt_tf_fixtures as engine
+
+    engine.train(folder, text, **OPENNMT_TF, steps=2500)
+    return engine.answers(folder, lines_of(text / "test.de"), lines_of(text / "test.en"))
 
 
 def hugging_face(text, folder, marian_folder):
@@ -137,7 +151,9 @@ def tokens(_, folder):
     }
 
 
-PEERS = {"marian": marian, "hugging-face": hugging_face, "tokens": tokens}
+PEERS = {
+    "marian": marian, "opennmt-tf": opennmt_tf, "hugging-face": hugging_face, "tokens": tokens
+}  # fmt: skip
 
 
 def main(engine, text, folder, *others):

@@ -52,13 +52,6 @@ MODELS = {
         },
     },
 }  # fmt: skip
-# Not a fixture: a model that translates, for docs/pretrained.md.
-LARGER = {
-    "sizes": [1200], "data": {}, "model": {
-        "num_layers": (3, 2), "num_units": 96, "num_heads": 4, "ffn_inner_dim": 256,
-        "share_embeddings": 3,
-    },
-}  # fmt: skip
 ODD = ["Das ist 😀 gut.", "GUTEN ABEND!", "Wo   ist Köln?", "x", "a￭b ％ <unk> ﬁne"]
 
 # The default rules of normalisation are most of a small SentencePiece model.
@@ -236,41 +229,36 @@ def logits(folder, sources, targets):
     return tf.function(lambda: model(*sides)[0]["logits"])().numpy()
 
 
-def main(target, kinds):
-    """Write a folder for each model of these kinds into `target`."""
-    is_larger = kinds == ["larger"]
-    num_train, num_test, steps = (20_000, 200, 2500) if is_larger else (6000, 20, 1200)
+def main(target, num_train=6000, num_test=20):
+    """Write a folder for each model into `target`."""
     lines = gzip.open(PHRASEBOOK, "rt", encoding="utf-8").read().splitlines()
     pairs = [line.split("\t") for line in lines]
     test = [*pairs[-num_test:], *([odd, "Good evening!"] for odd in ODD)]
     sources, targets = map(list, zip(*test, strict=True))
-    for kind in kinds or MODELS:
-        choices = LARGER if is_larger else MODELS[kind]
+    for kind, choices in MODELS.items():
         with tempfile.TemporaryDirectory() as name:
             text, folder = pathlib.Path(name), pathlib.Path(name) / kind
             folder.mkdir()
             columns = zip(*pairs[:num_train], strict=True)
             for side, column in zip(SIDES.values(), columns, strict=True):
                 (text / f"train.{side}").write_text("".join(f"{line}\n" for line in column))
-            train(folder, text, **choices, steps=steps)
-            if not is_larger:
-                add_noise(folder)
-                np.save(folder / "logits.npy", logits(folder, sources[-2:], targets[-2:]))
+            train(folder, text, **choices, steps=1200)
+            add_noise(folder)
+            np.save(folder / "logits.npy", logits(folder, sources[-2:], targets[-2:]))
             found = answers(folder, sources, targets)
             (folder / "answers.json").write_text(json.dumps(found, ensure_ascii=False))
             shutil.rmtree(target / kind, ignore_errors=True)
             shutil.copytree(folder, target / kind)
-    if not kinds:
-        catalog = opennmt.models.catalog
-        names = catalog.list_model_names_from_catalog()
-        models = {name: catalog.get_model_from_catalog(name) for name in names}
-        heads = {
-            name: model.decoder.num_heads
-            for name, model in models.items()
-            if isinstance(model, opennmt.models.Transformer)
-        }
-        (target / "heads.json").write_text(json.dumps(heads))
+    catalog = opennmt.models.catalog
+    names = catalog.list_model_names_from_catalog()
+    models = {name: catalog.get_model_from_catalog(name) for name in names}
+    heads = {
+        name: model.decoder.num_heads
+        for name, model in models.items()
+        if isinstance(model, opennmt.models.Transformer)
+    }
+    (target / "heads.json").write_text(json.dumps(heads))
 
 
 if __name__ == "__main__":
-    main(pathlib.Path(sys.argv[1]), sys.argv[2:])
+    main(pathlib.Path(sys.argv[1]))
