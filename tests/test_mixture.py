@@ -24,7 +24,7 @@ from tf_transformer.inference.tokens import TextReader
 from tf_transformer.runs.checkpoints import Checkpoints
 from tf_transformer.runs.compile import Validation
 from tf_transformer.runs.data import prepare_data
-from tf_transformer.runs.restore import restore_model, translator_of
+from tf_transformer.runs.restore import restore_model, search_of, translator_of
 from tf_transformer.runs.run_directory import RunDirectory
 from tf_transformer.tokenizers import SentencePieceTokenizer
 from tf_transformer.training.distribution import Workers
@@ -267,6 +267,27 @@ def test_a_tag_of_all_sources_is_that_of_translations(corpora, tokenizer):
     builtin = load_corpus(DataConfig(corpus="copy", source_tag="<2en>"))
     assert next(iter(builtin.train))[0].startswith("<2en> ")
     assert not builtin.validation.sources[0].startswith("<2en> ")
+
+
+@pytest.mark.parametrize(
+    ("tags", "by_sentence"),
+    [
+        ({}, True),
+        ({"source_tag": "<2en>"}, True),  # which the translator adds to each sentence
+        ({"validation_tag": "<2en>"}, False),
+    ],
+)
+def test_a_line_with_a_tag_of_its_own_is_not_split(tags, by_sentence):
+    files = {"train_source": "a", "train_target": "b"}
+    files |= {"validation_source": "c", "validation_target": "d"}
+    assert search_of(DataConfig(**files, **tags)).by_sentence is by_sentence
+
+
+def test_a_mixture_with_weights_is_no_part_of_another():
+    one = ParallelText(("a",), ("b",))
+    inner = Mixture((one, one), (1, 2))
+    with pytest.raises(ValueError, match="cannot be a part"):
+        Mixture((inner, one))
 
 
 def test_an_empty_source_has_no_tag():

@@ -54,6 +54,7 @@ def test_case(text, upper, lower):
         # Nothing but punctuation stays, white space with it.
         ("...", "..."),
         (" ?! ", " ?! "),
+        ("<BT> ?", "<BT> ?"),
         (" ", " "),
     ],
 )

@@ -147,7 +147,9 @@ class DataConfig:
                 f"every sentence must fit a batch. Lower max_length or raise batch_tokens."
             )
         self._check_lists()
-        changes = [n for n in ("source_noise", "source_tag", "tag") if getattr(self, n)]
+        changes = [
+            n for n in ("source_noise", "source_tag", "tag", "validation_tag") if getattr(self, n)
+        ]
         if changes and not self.has_sources:
             raise ValueError(f"{changes[0]} changes sources, but this corpus has none. Omit it.")
         return self

@@ -80,11 +80,10 @@ def _comparison(options: Options, sets: list[tuple[list[str], list[str]]]) -> di
     from tf_transformer.evaluation import compare
 
     models, given = (options.compare, options.model), options.search
-    translations = []
-    for model in models:
-        translator = open_translator(model, xla=given.xla, threads=given.threads)
-        search = given.batch_size, given.beam_size, given.length_penalty
-        translations.append([translator(sources, *search) for sources, _ in sets])
+    # Open both first: an error would come after minutes.
+    translators = [open_translator(name, xla=given.xla, threads=given.threads) for name in models]
+    search = given.batch_size, given.beam_size, given.length_penalty
+    translations = [[translate(s, *search) for s, _ in sets] for translate in translators]
     results = {"first": models[0], "second": models[1], "sets": []}
     width = max(map(len, options.source))
     print(f"first: {models[0]}\nsecond: {models[1]}")

@@ -54,6 +54,8 @@ def run(options: Options) -> int:
         )
     RunDirectory.create(options.run_dir)
     keep = [line for path in options.keep or [] for line in read_lines(path)]
+    if options.keep and not any(map(str.strip, keep)):
+        raise InputError(f"--keep {' '.join(options.keep)}: there is no text. Give other files.")
     with quiet():
         from tf_transformer.importing.bert import read_bert
         from tf_transformer.importing.foreign_model import write_run

@@ -53,6 +53,10 @@ class Mixture(SentencePairs):
     texts: tuple[SentencePairs, ...]
     weights: tuple[float, ...] | None = None
 
+    def __post_init__(self) -> None:
+        if any(isinstance(text, Mixture) and text.weights for text in self.texts):
+            raise ValueError("a mixture with weights cannot be a part of another one.")
+
     @property
     def num_blank(self) -> int:
         """Number of pairs that the texts dropped because a side is blank."""

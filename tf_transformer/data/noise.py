@@ -39,7 +39,8 @@ def without_final_punctuation(text: str) -> str:
     after_tag = max((tag.end() for tag in _TAG.finditer(text)), default=0)
     while end > after_tag and _is_punctuation(text[end - 1]):
         end -= 1
-    return text[:end].rstrip() or text
+    shorter = text[:end].rstrip()
+    return shorter if len(shorter) > after_tag else text
 
 
 def _is_punctuation(character: str) -> bool:

@@ -64,7 +64,7 @@ def beam_search(
     live beams does not shrink (Vaswani et al. 2018, tensor2tensor). A sentence is done at its
     limit, when K hypotheses are finished, or when no live hypothesis can still be one of the
     `n_best` best: log-probabilities only fall, and lengths are at most the limit. With K = 1 this
-    is greedy search, whatever `length_penalty` is.
+    is greedy search up to rounding, whatever `length_penalty` is.
 
     Args:
         decode_step: `(token_ids (N,), index, cache) -> (logits (N, V), cache)`, N = B * K.

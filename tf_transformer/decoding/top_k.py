@@ -59,12 +59,13 @@ def blockwise_top_k(
         return top_k(tf.reshape(values + offsets, [-1, group * values.shape[-1]]), k)
     num_blocks, width = blocks.shape[1:]
     maxima = tf.reshape(tf.reduce_max(blocks, axis=-1) + offsets, [-1, group * num_blocks])
-    best_blocks = tf.sort(top_k(maxima, tf.minimum(k, group * num_blocks))[1], axis=-1)
+    k_blocks = tf.minimum(k, group * num_blocks)
+    best_blocks = tf.sort(top_k(maxima, k_blocks)[1], axis=-1)
     by_group = tf.reshape(blocks, [-1, group * num_blocks, width])
     candidates = tf.gather(by_group, best_blocks, batch_dims=1)
     offsets = tf.gather(tf.reshape(offsets, [-1, group]), best_blocks // num_blocks, batch_dims=1)
     candidates += offsets[..., None]
-    best, indices = top_k(tf.reshape(candidates, [-1, tf.size(best_blocks[0]) * width]), k)
+    best, indices = top_k(tf.reshape(candidates, [-1, k_blocks * width]), k)
     return best, tf.gather(best_blocks, indices // width, batch_dims=1) * width + indices % width
 
 

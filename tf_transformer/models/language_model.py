@@ -138,7 +138,7 @@ class PrefixLanguageModel(GenerativeLanguageModel):
         With `return_attention_scores` a call also returns a dict of two lists with the weights of
         each layer: `decoder` `(B, H, T, T)`, from target to target, and `cross` `(B, H, T, S)`,
         from target to source. One softmax covers both, and `cross` is then scaled so that its rows
-        sum to 1.
+        sum to 1, if the source is not empty.
     """
 
     config_class = configs.PrefixLanguageModelConfig

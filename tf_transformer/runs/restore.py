@@ -76,14 +76,18 @@ def translator_of(
 
 
 def search_of(data: DataConfig) -> Search:
-    """Return a greedy search that processes sources as in training."""
+    """Return a greedy search that processes sources as in training.
+
+    Lines whose tags are their own are not split into sentences, since each has only one tag.
+    """
+    has_own_tags = data.validation_tag or (data.tag and not data.has_validation_files)
     return Search(
         max_length=data.max_length,
         max_length_ratio=data.max_length_ratio,
         fold_capitals=data.fold_capitals or False,
         source_tag=data.source_tag or "",
         allow_unknown=data.allow_unknown,
-        by_sentence=data.has_sources,
+        by_sentence=data.has_sources and not has_own_tags,
     )
 
 

@@ -103,19 +103,26 @@ class PrecisionChoice(NamedTuple):
 
     Attributes:
         sentences_per_second: By greedy search, on the machine that exports.
+        metric: The metric of the scores, `"BLEU"` or `"chrF"`.
+        sentences: Number of sentences that were translated.
     """
 
     precision: str
     sentences_per_second: Mapping[str, float]
     scores: Mapping[str, float]
+    metric: str
+    sentences: int
 
     def __str__(self) -> str:
         """Return the choice and its reasons in one line."""
         found = (
-            f"{name} {speed:,.0f} sentences a second, {self.scores[name]:.2f}"
+            f"{name} {speed:,.0f} a second, {self.metric} {self.scores[name]:.2f}"
             for name, speed in self.sentences_per_second.items()
         )
-        return f"Precision: {self.precision}. Greedy search on validation text: {'; '.join(found)}."
+        return (
+            f"Precision: {self.precision}. Greedy search for {self.sentences:,} validation "
+            f"sentences: {'; '.join(found)}."
+        )
 
 
 def choose_precision(
@@ -130,13 +137,14 @@ def choose_precision(
         translators: The translators `"float32"` and `"bfloat16"`, which take turns.
         validation, max_seconds, metric: See `choose_search`; the time is that of both.
     """
-    name = (BLEU if metric == LOSS else metric).label.lower()
-    targets, began = [], time.monotonic()
+    metric = BLEU if metric == LOSS else metric
+    targets = []
     translations = {precision: [] for precision in translators}
     seconds = dict.fromkeys(translators, 0.0)
     parts = _parts(list(validation))
     for translator in translators.values():  # to build the graph
         translator([source for source, _ in parts[0]], beam_size=1)
+    began = time.monotonic()
     for part in parts:
         if targets and time.monotonic() - began >= max_seconds:
             break
@@ -145,13 +153,15 @@ def choose_precision(
             started = time.monotonic()
             translations[precision] += translator([source for source, _ in part], beam_size=1)
             seconds[precision] += time.monotonic() - started
+    name = metric.label.lower()
     scores = {p: getattr(score(found, targets), name) for p, found in translations.items()}
     is_better = (
         seconds["float32"] >= _LEAST_GAIN * seconds["bfloat16"]
         and scores["bfloat16"] >= scores["float32"] - _LARGEST_LOSS
     )
     speeds = {precision: round(len(targets) / taken, 1) for precision, taken in seconds.items()}
-    return PrecisionChoice("bfloat16" if is_better else "float32", speeds, scores)
+    chosen = "bfloat16" if is_better else "float32"
+    return PrecisionChoice(chosen, speeds, scores, metric.label, len(targets))
 
 
 def _parts(pairs: list[tuple[str, str]]) -> list[Sequence[tuple[str, str]]]:

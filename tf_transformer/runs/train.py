@@ -206,6 +206,9 @@ class Run:
                 # The validation that belongs to the newest checkpoint may have been interrupted.
                 if not self.is_validated and (is_over or not rest):
                     self._validate(batches, callbacks)
+                stopped = self.model.stop_training and not (is_over or signals.signal)
+                if stopped and not step_of(self.model):
+                    raise InputError("The time was over before an update. Give more --minutes.")
                 for steps, epochs in ((rest, 1), (period, 2**31)):  # `Limit` ends the second
                     if steps and not self.model.stop_training:
                         self.model.fit(
