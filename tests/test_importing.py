@@ -148,6 +148,7 @@ def test_scores_and_translations_are_those_of_marian(source, opened, imported):
         assert [ours for ours, _ in ended] == [theirs for _, theirs in ended]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", ALL[:1] + ALL[3:4], ids=name_of)
 def test_an_imported_run_is_a_run_like_any_other(source, imported, tmp_path, capfd):
     run_dir = imported[source]

@@ -110,6 +110,7 @@ def test_scores_and_translations_are_those_of_opennmt_tf(kind, opened, imported)
             np.testing.assert_allclose(best.log_prob, log_prob, atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_imported_run_is_a_run_like_any_other(kind, opened, imported, tmp_path):
     (model, *tokenizers), answers = opened(kind)
