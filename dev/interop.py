@@ -30,7 +30,7 @@ PAGE = FOLDER.parent / "docs" / "pretrained.md"
 MARKERS = "<!-- make interop writes from here -->\n", "<!-- to here -->\n"
 TIE = 1e-4
 HEADER = """\
-| engine, text | scores of {count} references | greedy | beam of 4 | theirs, ours: BLEU, greedy | beam |
+| engine, text | scores of {count} references | greedy | beam of 4 | BLEU (theirs, ours) | by beam |
 |---|---|---|---|---|---|
 """
 
