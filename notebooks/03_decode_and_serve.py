@@ -179,8 +179,9 @@ fig.tight_layout()
 # 2. puts those of the first $K$ that end with `</s>` aside, as finished;
 # 3. keeps the $K$ best of those that do not end.
 #
-# It stops when $K$ hypotheses are finished, or at the limit. The finished ones are ranked by a
-# score, which divides by a power of the length; the section on it says why.
+# It stops at the limit, or when $K$ hypotheses are finished and the best live one would not be among
+# the $K$ best if it were complete. The finished ones are ranked by a score, which divides by a power
+# of the length; the section on it says why.
 #
 # The search below has this in about thirty lines. It keeps what it drops too, for the picture.
 
@@ -213,8 +214,13 @@ def search_beam(source_ids, limit, beam_size, length_penalty):
         followed = {parent for parent, _, _ in [*complete, *going_on]}
         dropped += [pair for parent, pair in enumerate(live) if parent not in followed]
         live = [(ids, log_probs) for _, ids, log_probs in going_on]
-        if len(finished) >= beam_size or not live:
+        finished.sort(key=lambda pair: -score_of(sum(pair[1]), len(pair[1]), length_penalty))
+        scores = [score_of(sum(lp), len(lp), length_penalty) for _, lp in finished[:beam_size]]
+        if not live:
             break
+        if len(scores) == beam_size:
+            if score_of(sum(live[0][1]), len(live[0][1]), length_penalty) <= scores[-1]:
+                break
         # Hypothesis i continues another one than before, so it needs what that one has cached.
         parents = [parent for parent, _, _ in going_on]
         for part in ("source", "target"):

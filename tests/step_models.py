@@ -168,7 +168,8 @@ def hypotheses_of(found, sentence):
 def search_loop(logits_of, limit, beam_size, length_penalty=0.6, eos_id=EOS):
     """All hypotheses of one sentence as (score, log_prob, ids, truncated), best first.
 
-    It stops when K hypotheses are finished, which is part of the algorithm, or at the limit.
+    It stops at the limit, or when K hypotheses are finished and no live one would be among them if
+    it were complete, which is part of the algorithm.
     """
     live, finished = [(0.0, ())], []
     for index in range(limit + 1):
@@ -182,11 +183,13 @@ def search_loop(logits_of, limit, beam_size, length_penalty=0.6, eos_id=EOS):
         penalty = ((5 + index + 1) / 6) ** length_penalty
         finished += [(p / penalty, p, ids, False) for p, ids in ending]
         finished = sorted(finished, key=lambda f: -f[0])[:beam_size]
-        if len(finished) == beam_size:
-            return finished
         if index < limit:
             live = [(p, (*ids, token)) for p, ids, token in continuations if token != eos_id]
             live = live[:beam_size]
+            if len(finished) == beam_size and live[0][0] / penalty <= finished[-1][0]:
+                return finished
+    if len(finished) == beam_size:
+        return finished
     penalty, ended = ((5 + limit) / 6) ** length_penalty, {ids for _, ids in ending}
     return finished + [(p / penalty, p, ids, True) for p, ids in live if ids not in ended]
 

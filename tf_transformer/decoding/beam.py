@@ -62,9 +62,10 @@ def beam_search(
     Each step ranks the 2 K most probable continuations of a sentence. Continuations that end are
     finished if they are among the first K. The first K that do not end stay live, so the number of
     live beams does not shrink (Vaswani et al. 2018, tensor2tensor). A sentence is done at its
-    limit, when K hypotheses are finished, or when no live hypothesis can still be one of the
-    `n_best` best: log-probabilities only fall, and lengths are at most the limit. With K = 1 this
-    is greedy search up to rounding, whatever `length_penalty` is.
+    limit, when K hypotheses are finished and the best live one would not be among them if it
+    were complete, or when no live hypothesis can still be one of the `n_best` best: log-probabilities
+    only fall, and lengths are at most the limit. With K = 1 this is greedy search up to rounding,
+    whatever `length_penalty` is.
 
     Args:
         decode_step: `(token_ids (N,), index, cache) -> (logits (N, V), cache)`, N = B * K.
@@ -134,7 +135,9 @@ def beam_search(
             nth_score = tf.gather(finished.scores, n_best - 1, axis=1)
             attainable = log_probs[:, 0] / largest_normalizer
             no_better = (nth_score > NEG_INF) & (nth_score >= attainable)
-            all_finished = finished.scores[:, -1] > NEG_INF
+            worst_score = finished.scores[:, -1]
+            if_complete = beam_score(log_probs[:, 0], state.index + 1, length_penalty)
+            all_finished = (worst_score > NEG_INF) & (worst_score >= if_complete)
             no_live = log_probs[:, 0] == NEG_INF
             ids = tf.gather(live.ids, parents, batch_dims=1)
             padding = tf.fill(tf.shape(token_ids), pad_id)
