@@ -12,7 +12,10 @@ engine truncates them after `--tokens` tokens.
 """
 
 import argparse
+import concurrent.futures
 import contextlib
+import functools
+import itertools
 import json
 import multiprocessing
 import pathlib
@@ -99,11 +102,11 @@ def write_models(
         max_length = options.tokens
     half = build_model(model.config, "bfloat16")
     half.set_weights(model.get_weights())
-    for name, of_precision in (("ours", model), ("ours_bfloat16", half)):
-        translator = tt.Translator.from_model(
-            of_precision, source, target, tt.Search(max_length=max_length)
-        )
-        tt.export_saved_model(translator, f"{folder}/{name}")
+    kinds = (("ours", model), ("ours_bfloat16", half))
+    for (name, of_precision), beam_size in itertools.product(kinds, sorted(options.beam_sizes)):
+        search = tt.Search(max_length=max_length, beam_size=beam_size)
+        translator = tt.Translator.from_model(of_precision, source, target, search)
+        tt.export_saved_model(translator, f"{folder}/{name}", beam_size)  # the version is the beam
     for name, quantization in (("float32", None), ("int8", "int8")):
         tt.export_ctranslate2(
             model, source, target, f"{folder}/{name}", quantization=quantization,
@@ -124,8 +127,8 @@ def has_sizes_of(preset: str, config: Any) -> bool:
 # Engines: functions that open a folder and return a `Translate`
 
 
-def ours(folder: str, name: str, xla: bool, batches: int, threads: int) -> Translate:
-    """Return our translator, loaded from a SavedModel."""
+def translator(folder: str, name: str, xla: bool, batches: int, threads: int) -> Translate:
+    """Return our `Translator`, loaded from a SavedModel."""
     import tensorflow as tf
 
     from tf_transformer import Translator
@@ -142,6 +145,37 @@ def ours(folder: str, name: str, xla: bool, batches: int, threads: int) -> Trans
             for group in groups
             for (best,) in translator.stream(group, 1, batch_size, beam_size)
         )
+
+    return translate
+
+
+def signature(folder: str, name: str, batches: int, threads: int) -> Translate:
+    """Return the signature `serving_default` of SavedModels in a session, as a server runs it."""
+    import tensorflow as tf
+
+    # The signature returns strings only, so this counts their tokens, in the warm-up.
+    count = functools.cache(translator(folder, name, False, batches, threads))
+
+    @functools.cache
+    def opened(beam_size):
+        session = tf.compat.v1.Session(
+            graph=tf.Graph(), config=tf.compat.v1.ConfigProto(inter_op_parallelism_threads=-1)
+        )
+        with session.graph.as_default():
+            path = f"{folder}/{name}/{beam_size}"
+            loaded = tf.compat.v1.saved_model.loader.load(session, ["serve"], path)
+        found = loaded.signature_def["serving_default"]
+        [text], [translation] = found.inputs.values(), found.outputs.values()
+        return session.make_callable(translation.name, [text.name])
+
+    def translate(texts, batch_size, beam_size, tokens):
+        texts = sorted(texts, key=len)
+        groups = [texts[i : i + batch_size] for i in range(0, len(texts), batch_size)]
+        # Single sentences are translated one after the other.
+        with concurrent.futures.ThreadPoolExecutor(1 if batch_size == 1 else batches) as pool:
+            translations = list(pool.map(opened(beam_size), groups))
+        assert sum(map(len, translations)) == len(texts)
+        return count(tuple(texts), batch_size, beam_size, 0)
 
     return translate
 
@@ -183,9 +217,9 @@ def engines() -> dict[str, tuple]:
     The first is `ours`, whose translations have as many tokens as the others should have.
     """
     kinds: dict[str, tuple] = {
-        "ours": (ours, "ours", False),
-        "ours_xla": (ours, "ours", True),
-        "ours_bfloat16": (ours, "ours_bfloat16", False),
+        "ours": (signature, "ours"),
+        "ours_xla": (translator, "ours", True),
+        "ours_bfloat16": (signature, "ours_bfloat16"),
         "ctranslate2": (ctranslate2, "float32"),
         "ctranslate2_int8": (ctranslate2, "int8"),
     }

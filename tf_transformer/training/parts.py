@@ -20,8 +20,8 @@ def prepare_cpu(num_cores: int, num_parts: int) -> None:
 
     By default, glibc returns memory to the kernel, which clears it again for the next operation.
     With two parts this took a third of the time of a batch. TensorFlow's optimizer of graphs is
-    turned off: it makes a step no faster, and took a third of the time of the first one. Call this function before TensorFlow's
-    first operation; afterwards the cores stay as they are shared.
+    turned off: it made no step faster, and took a third of the time of the first one. Call this
+    function before TensorFlow's first operation; afterwards the cores stay as they are shared.
     """
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
     with contextlib.suppress(RuntimeError):
