@@ -63,9 +63,9 @@ def beam_search(
     finished if they are among the first K. The first K that do not end stay live, so the number of
     live beams does not shrink (Vaswani et al. 2018, tensor2tensor). A sentence is done at its
     limit, when K hypotheses are finished and the best live one would not be among them if it
-    were complete, or when no live hypothesis can still be one of the `n_best` best: log-probabilities
-    only fall, and lengths are at most the limit. With K = 1 this is greedy search up to rounding,
-    whatever `length_penalty` is.
+    were complete, or when no live hypothesis can still be one of the `n_best` best:
+    log-probabilities only fall, and lengths are at most the limit. With K = 1 this is greedy search
+    up to rounding, whatever `length_penalty` is.
 
     Args:
         decode_step: `(token_ids (N,), index, cache) -> (logits (N, V), cache)`, N = B * K.
