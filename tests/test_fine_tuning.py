@@ -1,19 +1,23 @@
 """A run that begins with the weights of another run, and what of that run it keeps."""
 
+import dataclasses
 import pathlib
 import shutil
 
 import h5py
 import numpy as np
 import pytest
-from commands import assert_refused, log_of, options_of, run_here
-from small_runs import SETTINGS, same_checkpoints, train
+from commands import assert_one_line, assert_refused, log_of, options_of, run_here
+from small_runs import same_checkpoints, train
 
 import tf_transformer as tt
+from tf_transformer import cli
 from tf_transformer.config import RunConfig
 from tf_transformer.errors import ConfigError
+from tf_transformer.models.architectures import build_model, with_tokenizers
 from tf_transformer.runs import recipe
 from tf_transformer.runs.checkpoints import WEIGHTS, Checkpoints
+from tf_transformer.runs.compile import Validation
 from tf_transformer.runs.restore import best_checkpoint, restore_model, search_of
 from tf_transformer.runs.run_directory import RunDirectory
 from tf_transformer.training import callbacks
@@ -27,14 +31,27 @@ TUNING = [
 
 
 @pytest.fixture(scope="module")
-def origin(small_copy_task, tmp_path_factory):
-    """A run of a few updates, whose model has random generators and some settings of its own."""
-    run_dir = tmp_path_factory.mktemp("runs") / "origin"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tf_transformer.runs.data.load_corpus", lambda _: small_copy_task)
-        others = ["--norm-first", "--activation=gelu", "--steps=4", "--validation-steps=2"]
-        train(run_dir, *SETTINGS, *others, "--learning-rate=0.01", "--source-tag=<a>")
-    return run_dir
+def origin(small_copy_task, randomise, tmp_path_factory):
+    """A run with random weights and settings of its own, of which the first checkpoint is best."""
+    run = RunDirectory(tmp_path_factory.mktemp("runs") / "origin")
+    sentences = small_copy_task.train.sources
+    tokenizer = tt.SentencePieceTokenizer.train(sentences, 280, user_symbols=["<a>"])
+    config = RunConfig.from_dict({
+        "data": {"corpus": "copy", "max_length": 30, "source_tag": "<a>", "allow_unknown": False},
+        "tokenizer": {"vocab_size": tokenizer.vocab_size},
+        "model": {
+            "num_layers": 1, "d_model": 16, "num_heads": 2, "d_ff": 32, "activation": "gelu",
+            "dropout_rate": 0.3, "attention_dropout_rate": 0.1,
+        },
+    })  # fmt: skip
+    run.begin(config, tokenizer, tokenizer)
+    model = build_model(with_tokenizers(config.model, tokenizer, tokenizer))
+    for step, bleu in ((3, 9.0), (7, 5.0)):
+        randomise(model, seed=step)
+        Checkpoints(run.checkpoints_path).write(
+            model, step, {"val_bleu": bleu}, run_metadata=model.config.to_dict()
+        )
+    return run.path
 
 
 @pytest.fixture(scope="module")
@@ -64,28 +81,38 @@ def config_of(*options):
     return options_of("train", "--run-dir=new", *options).run_config()
 
 
-def test_a_tuned_run_begins_with_the_weights_and_tokenizers_of_the_other(origin, tuned):
-    best, runs = best_checkpoint(RunDirectory(origin)), [RunDirectory(d) for d in (origin, tuned)]
-    first, *_, last = Checkpoints(tuned / "checkpoints").all()
+@pytest.mark.usefixtures("use_small_copy_task")
+def test_a_tuned_run_begins_with_what_the_other_has(origin, tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr("tf_transformer.runs.train.Run.fit", lambda self, is_over: None)
+    train(tmp_path / "run", f"--initialize-from={origin}", *TUNING)
+    one, other = RunDirectory(origin), RunDirectory(tmp_path / "run")
+    best, first = best_checkpoint(one), best_checkpoint(other)
     expected, found = weights_of(best), weights_of(first)
-    assert first.step == 0 and expected.keys() == found.keys() and len(found) > 20
+    assert (best.step, first.step) == (3, 0)
+    assert expected.keys() == found.keys() and len(found) > 20
     for name, array in expected.items():
         np.testing.assert_array_equal(found[name], array, name)
-    assert any((weights_of(last)[name] != array).any() for name, array in expected.items())
+    assert first.run_metadata["initialized from"] == f"{origin}, {best.path.name}"
+    assert f"Beginning with the weights of {origin}, {best.path.name}." in capfd.readouterr().err
     for name in ("source.model", "target.model"):
-        one, other = (run.tokenizers_path / name for run in runs)
-        assert one.read_bytes() == other.read_bytes()
-    # The text is the same, so the validation of step 0 is that of the other's checkpoint.
-    line = log_of(tuned)[0]
-    assert line["step"] == 0
-    assert line["val_loss"] == pytest.approx(best.metrics["val_loss"], rel=1e-6)
-    assert last.run_metadata["initialized from"] == f"{origin}, {best.path.name}"
-    one, other = (run.config() for run in runs)
-    assert other.training.initialize_from == str(origin)
-    assert (other.model.activation, other.data.source_tag) == ("gelu", "<a>")
-    assert (other.data.max_length, other.tokenizer) == (30, one.tokenizer)
-    assert (one.model.dropout_rate, other.model.dropout_rate) == (0.3, 0.2)
-    assert other.training.learning_rate == pytest.approx(0.1 * 0.003 * 128 / 16)
+        saved = [(run.tokenizers_path / name).read_bytes() for run in (one, other)]
+        assert saved[0] == saved[1]
+    before, after = one.config(), other.config()
+    assert after.training.initialize_from == str(origin)
+    assert after.tokenizer == before.tokenizer
+    assert after.model == dataclasses.replace(before.model, dropout_rate=0.2)
+    assert search_of(after.data) == dataclasses.replace(search_of(before.data), fold_capitals=True)
+    assert after.training.learning_rate == pytest.approx(0.1 * 0.003 * 128 / 16)
+
+
+@pytest.mark.slow
+def test_the_first_validation_is_that_of_the_weights_of_the_other(origin, tuned, small_copy_task):
+    first, *_, last = log_of(tuned)
+    assert (first["step"], last["step"]) == (0, 6)
+    model, *tokenizers, _ = restore_model(RunDirectory(origin))
+    config, text = RunDirectory(tuned).config(), small_copy_task.validation
+    expected = Validation(config, model, tokenizers, text)()["loss"]
+    assert first["val_loss"] == pytest.approx(expected, rel=1e-5) and last["val_loss"] < expected
 
 
 @pytest.mark.slow
@@ -133,6 +160,16 @@ def test_what_does_not_fit_the_other_run_is_refused(origin, tmp_path, capfd, opt
     assert_refused(["train", *given, *options], words, capfd, tmp_path)
 
 
+def test_a_tag_must_be_one_token_of_the_other_run(origin, tmp_path, capfd):
+    (tmp_path / "pairs").write_text("a b\ta b\nb a\tb a\n" * 20, encoding="utf-8")
+    files = [f"--train-tsv={tmp_path / 'pairs'}", f"--validation-tsv={tmp_path / 'pairs'}"]
+    given = ["train", f"--run-dir={tmp_path / 'run'}", f"--initialize-from={origin}", *files]
+    assert cli.main([*given, "--source-tag=", "--tag=<b>"]) == 2
+    assert_one_line(capfd.readouterr().err.splitlines()[-1], "the tag <b> is not one token of the")
+    assert not (tmp_path / "run").exists()
+    assert_refused([*given, "--tag=<a>"], ["source_tag stands in front"], capfd, tmp_path)
+
+
 def test_what_changes_no_weights_may_differ(origin, tmp_path):
     given = ["--corpus=copy", f"--initialize-from={origin}"]
     rates = ["--dropout-rate=0", "--attention-dropout-rate=0.5"]
@@ -175,11 +212,18 @@ def test_the_recipe_of_tuning_has_a_small_peak_and_few_passes():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["marian/separate", "hugging_face/shared"])
-def test_an_imported_run_is_tuned(name, tmp_path):
+@pytest.mark.parametrize(
+    ("kind", "name", "options"),
+    [
+        ("marian", "marian/separate", []),
+        ("marian", "hugging_face/shared", ["--tag=>>nld<<"]),
+        ("opennmt-tf", "opennmt_tf/shared", []),
+        ("bert", "bert/plain", []),
+    ],
+)
+def test_an_imported_run_is_tuned(kind, name, options, tmp_path):
     imported, run_dir = tmp_path / "imported", tmp_path / "run"
-    tag = ["--tag=>>nld<<"] if name.startswith("hugging") else []
-    done = run_here("import", "marian", FIXTURES / name, "--run-dir", imported, *tag)
+    done = run_here("import", kind, FIXTURES / name, "--run-dir", imported, *options)
     assert done.returncode == 0, done.stderr
     lines = [f"Guten Abend, Anna {n}.\tGood evening, Anna {n}.\n" for n in range(40)]
     (tmp_path / "pairs").write_text("".join(lines), encoding="utf-8")

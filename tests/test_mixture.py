@@ -373,6 +373,7 @@ def test_a_run_on_a_mixture_killed_and_resumed_is_the_run_never_stopped(corpora)
     assert "weights of corpora was (1.0, 2.0) and is (1.0, 3.0)" in done.stderr
 
 
+@pytest.mark.slow
 def test_every_validation_set_has_metrics_and_the_first_chooses(small_copy_task, tmp_path, capfd):
     train, first = small_copy_task.train, small_copy_task.validation
     second = ParallelText(train.sources[:9], train.targets[:9])
