@@ -16,10 +16,7 @@ S, T = TypeVar("S"), TypeVar("T")
 
 
 def translate_in_order(
-    texts: Iterator[S],
-    translate: Callable[[list[S]], list[T]],
-    batch_size: int,
-    threads: int,
+    texts: Iterator[S], translate: Callable[[list[S]], list[T]], batch_size: int, threads: int
 ) -> Iterator[T]:
     """Translate any number of texts in parallel batches; yield results in the texts' order.
 

@@ -4,12 +4,7 @@ import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-from tf_transformer.inference.results import (
-    MISSING_SCORE,
-    AlignedPair,
-    TargetProbability,
-    rows_of,
-)
+from tf_transformer.inference.results import MISSING_SCORE, AlignedPair, TargetProbability, rows_of
 from tf_transformer.inference.streams import translate_in_order
 from tf_transformer.serving.transports import GrpcServer, RestServer, UnexpectedAnswerError
 

@@ -1,5 +1,6 @@
 """The local server: a model behind TensorFlow Serving's REST API, in this process."""
 
+import dataclasses
 import ipaddress
 import os
 import signal
@@ -22,6 +23,7 @@ _LOOPBACK = ["127.0.0.1", "localhost", "[::1]"]
 _KEEP_ALIVE = 75  # seconds that an idle connection stays open
 
 
+@dataclasses.dataclass(eq=False)
 class LocalServer:
     """An HTTP server of a model's versions, for notebooks, tests and machines without Docker.
 
@@ -45,30 +47,24 @@ class LocalServer:
         InputError: If, at the start, the address cannot be used or no version can be served.
     """
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        host: str = "127.0.0.1",
-        port: int = 0,
-        *,
-        limits: Limits | None = None,
-        threads: int | None = None,
-        batching: bool = True,
-        unverified: bool = False,
-        allowed_hosts: Sequence[str] | None = None,
-    ) -> None:
-        self.versions = Versions(path, unverified)
-        self._host, self._port = host, port
-        self._limits = limits or Limits()
-        self._threads = threads or num_cores()
-        self._batching = batching
-        self._allowed_hosts = allowed_hosts
+    path: str | os.PathLike[str]
+    host: str = "127.0.0.1"
+    port: int = 0
+    _: dataclasses.KW_ONLY
+    limits: Limits = dataclasses.field(default_factory=Limits)
+    threads: int | None = None
+    batching: bool = True
+    unverified: bool = False
+    allowed_hosts: Sequence[str] | None = None
+
+    def __post_init__(self) -> None:
+        self.versions = Versions(self.path, self.unverified)
 
     @property
     def address(self) -> str:
         """The URL of the server, such as `http://127.0.0.1:8501`; known once it serves."""
-        host = _ANY_ADDRESS.get(self._host, self._host)
-        return f"http://{f'[{host}]' if ':' in host else host}:{self._port}"
+        host = _ANY_ADDRESS.get(self.host, self.host)
+        return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
 
     @property
     def url(self) -> str:
@@ -109,29 +105,29 @@ class LocalServer:
 
     def _start(self) -> None:
         # Bind the address first: this fails at once, while loading takes seconds.
-        family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
-        place = self._host, self._port
+        family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
+        place = self.host, self.port
         try:
             self._socket = socket.create_server(place, family=family, backlog=2048)
         except OSError as error:
             raise InputError(
-                f"{self._host} port {self._port} cannot be used ({error.strerror}). "
+                f"{self.host} port {self.port} cannot be used ({error.strerror}). "
                 f"Give another --port, or another --host."
             ) from None
         # asyncio does this only for sockets that name their protocol. Without it, the body of an
         # answer waits up to 40 ms until the client has acknowledged the head.
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        address, self._port = self._socket.getsockname()[:2]
+        address, self.port = self._socket.getsockname()[:2]
         try:
             self.versions.start()
         except BaseException:
             self._socket.close()
             raise
-        hosts = self._allowed_hosts
+        hosts = self.allowed_hosts
         if hosts is None:
             is_loopback = ipaddress.ip_address(address).is_loopback
-            hosts = [*_LOOPBACK, self._host] if is_loopback else ["*"]
-        self._api = RestApi(self.versions, self._limits, self._threads, self._batching)
+            hosts = [*_LOOPBACK, self.host] if is_loopback else ["*"]
+        self._api = RestApi(self.versions, self.limits, self.threads or num_cores(), self.batching)
         config = uvicorn.Config(
             self._api.application(hosts),
             http="h11",
@@ -140,9 +136,9 @@ class LocalServer:
             log_level="critical",  # the application logs what fails
             access_log=False,
             headers=[("X-Content-Type-Options", "nosniff")],
-            limit_concurrency=self._limits.max_connections + 1,
+            limit_concurrency=self.limits.max_connections + 1,
             timeout_keep_alive=_KEEP_ALIVE,
-            timeout_graceful_shutdown=self._limits.drain_seconds,
+            timeout_graceful_shutdown=self.limits.drain_seconds,
         )
         self._server = uvicorn.Server(config)
 
