@@ -72,12 +72,12 @@ class Batcher:
         self._pool = concurrent.futures.ThreadPoolExecutor(threads + 1, "batches")
         self._pool_of_large = concurrent.futures.ThreadPoolExecutor(threads, "large", _step_back)
         self._threads = threads
-        self._running = self._running_large = self._running_requests = 0
+        self._running: dict[asyncio.Task, _Key] = {}  # what runs; the loop has only weak references
+        self._running_requests = 0
         self._max_queue = max_queue
         self._max_texts = MAX_TEXTS if gather else 0
         self.num_batches = self.num_texts = 0
         self._queue: dict[_Job, None] = {}  # in the order of their arrival
-        self._tasks: set[asyncio.Task] = set()
         self._arrived = asyncio.Event()  # wakes threads that pause
 
     def __len__(self) -> int:
@@ -111,18 +111,15 @@ class Batcher:
 
     def _start_batches(self) -> None:
         while jobs := self._take():
-            self._running += 1
             self._running_requests += len(jobs)
-            self._running_large += jobs[0].key.is_large
-            task = asyncio.create_task(self._work(jobs))
-            self._tasks.add(task)  # the loop itself keeps only weak references
-            task.add_done_callback(self._tasks.discard)
+            self._running[asyncio.create_task(self._work(jobs))] = jobs[0].key
 
     def _take(self) -> list[_Job]:
         """Take the longest-waiting request that may run now, and others with the same key."""
-        is_free = self._running < self._threads
+        is_free = len(self._running) < self._threads
+        are_large = [key.is_large for key in self._running.values()]
         # While large requests occupy all threads, small ones use an extra thread.
-        if not is_free and not self._running == self._running_large == self._threads:
+        if not is_free and are_large != [True] * self._threads:
             return []
         jobs: list[_Job] = []
         texts = characters = 0
@@ -153,8 +150,7 @@ class Batcher:
                         while len(self._queue) < share:
                             await self._arrived.wait()
         finally:
-            self._running -= 1
-            self._running_large -= jobs[0].key.is_large
+            del self._running[asyncio.current_task()]
             self._start_batches()
 
     async def _answer(self, jobs: list[_Job]) -> None:
