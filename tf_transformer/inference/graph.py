@@ -115,8 +115,7 @@ class ExportTranslator(tf.Module):
         }
         self.settings = {n: tf.Variable(v, trainable=False) for n, v in settings.items()}
 
-        self._arguments = _Arguments(model, source_tokenizer, target_tokenizer, search)
-        steps = _Steps(model, source_tokenizer, target_tokenizer, search)
+        self._steps = steps = _Steps(model, source_tokenizer, target_tokenizer, search)
         self.translate = _function(_TEXT)(steps.translate)
         self.translate_nbest = _function(_TEXT)(steps.translate_nbest)
         self.translate_document = _function(_TEXT)(steps.translate_document)
@@ -137,10 +136,12 @@ class ExportTranslator(tf.Module):
 
     def frozen(self) -> "ExportTranslator":
         """Return a translator with the present weights, in the form that is exported."""
-        model = freeze(self._arguments.model, self._arguments.search.max_length)
-        if model is self._arguments.model:
+        steps = self._steps
+        model = freeze(steps.model, steps.settings.max_length)
+        if model is steps.model:
             return self
-        return ExportTranslator(**{**vars(self._arguments), "model": model})
+        tokenizers = steps.source.tokenizer, steps.target.tokenizer
+        return ExportTranslator(model, *tokenizers, steps.settings)
 
     def signatures(self) -> dict[str, Callable]:
         """Return the signatures of the SavedModel by name."""
@@ -149,22 +150,12 @@ class ExportTranslator(tf.Module):
         return {name: function for name, function in functions.items() if function is not None}
 
 
-@dataclasses.dataclass(frozen=True)
-class _Arguments:
-    """The arguments of an `ExportTranslator`, which a module would track in a tuple or a dict."""
-
-    model: TranslationModel
-    source_tokenizer: GraphTokenizer
-    target_tokenizer: GraphTokenizer
-    search: Search
-
-
 class _Steps:
     """The steps from text to text as functions of tensors; the object itself is not saved."""
 
     def __init__(self, model, source_tokenizer, target_tokenizer, search):
-        self._model = model
-        self._settings = search
+        self.model = model
+        self.settings = search
         self._limits = search.max_length, search.max_length_ratio
         self.source = TextReader(
             source_tokenizer, search.max_length, search.fold_capitals, search.source_tag
@@ -183,7 +174,7 @@ class _Steps:
             return self.source.first_tokens(text)[0]
 
         def in_sentences():
-            sentences = split_lines(text, self._settings.by_sentence)
+            sentences = split_lines(text, self.settings.by_sentence)
             return self._translate_sentences(sentences, first_tokens)["translation"]
 
         def whole():
@@ -196,9 +187,9 @@ class _Steps:
 
     def translate_nbest(self, text):
         """Return the outputs of `translate_nbest`: the best hypotheses of each text, best first."""
-        beam_size = self._settings.beam_size
+        beam_size = self.settings.beam_size
         n_best = beam_size if beam_size > 1 else min(4, self.target.tokenizer.vocab_size)
-        found = self.beam(text, n_best, self._settings.length_penalty, n_best)
+        found = self.beam(text, n_best, self.settings.length_penalty, n_best)
         truncated = found["source_truncated"] | tf.reduce_any(found["truncated"], axis=1)
         outputs = {name: found[name] for name in ("translations", "scores", "lengths")}
         return {**outputs, "truncated": truncated}
@@ -219,7 +210,7 @@ class _Steps:
     def _translate_rows(self, tokens):
         """Return the best translations of rows of tokens, and whether each was truncated."""
         source_ids, limits = self._search_inputs(tokens)
-        beam_size, length_penalty = self._settings.beam_size, self._settings.length_penalty
+        beam_size, length_penalty = self.settings.beam_size, self.settings.length_penalty
         if beam_size == 1:
             found = self._search(False, source_ids, limits, None, length_penalty, log_probs=False)
         else:
@@ -255,7 +246,7 @@ class _Steps:
         self, is_fixed, source_ids, limits, beam_size, length_penalty, n_best=1, log_probs=True
     ):
         """Return the fields of `Hypotheses`, found by greedy search if `beam_size` is None."""
-        model, tokenizer = self._model, self.target.tokenizer
+        model, tokenizer = self.model, self.target.tokenizer
         num_steps = None
         if is_fixed:  # XLA must derive the largest number of steps from a shape
             num_steps = output_limits(tf.shape(source_ids)[1], *self._limits) + 1
@@ -270,8 +261,8 @@ class _Steps:
 
     def _decode_step(self, token_ids, index, cache):
         """Return the model's logits, lower for unknown subwords if they are not allowed."""
-        logits, cache = self._model.decode_step(token_ids, index, cache)
-        if not self._settings.allow_unknown:
+        logits, cache = self.model.decode_step(token_ids, index, cache)
+        if not self.settings.allow_unknown:
             unk_id, size = self.target.tokenizer.unk_id, self.target.tokenizer.vocab_size
             logits -= tf.one_hot(unk_id, size, 1e4, dtype=logits.dtype)
         return logits, cache
