@@ -44,19 +44,22 @@ class Adam(keras.optimizers.Adam):
         self.clip_norm = global_clipnorm  # not Keras' `global_clipnorm`, which would clip as well
 
     def apply(self, grads: list, trainable_variables: list[keras.Variable] | None = None) -> None:
-        """Clip the gradients by their global norm over all replicas, and update the variables."""
-        if self.clip_norm is not None:
-            grads = [g if g is None else tf.convert_to_tensor(g) for g in grads]
-            known = [g for g in grads if g is not None]
-            norm = tf.linalg.global_norm(sum_over_replicas(known))
-            scale = self.clip_norm / tf.maximum(norm, self.clip_norm)
-            grads = [g if g is None else g * tf.cast(scale, g.dtype) for g in grads]
+        """Update the variables, and count the update."""
         if trainable_variables is not None:
             self.build(list(trainable_variables))  # outside the block below, for XLA
         # At the end of data of unknown size, Keras runs a step without gradients, which must not
         # count or decay. Waiting for one gradient is enough; all would have to stay in memory.
         with tf.control_dependencies([g for g in grads if g is not None][-1:]):
             super().apply(grads, trainable_variables)
+
+    def _clip_gradients(self, grads: list) -> list:
+        """Clip the gradients by their global norm over all replicas."""
+        if self.clip_norm is None:
+            return grads
+        grads = [tf.convert_to_tensor(gradient) for gradient in grads]
+        norm = tf.linalg.global_norm(sum_over_replicas(grads))
+        scale = self.clip_norm / tf.maximum(norm, self.clip_norm)
+        return [gradient * tf.cast(scale, gradient.dtype) for gradient in grads]
 
     def _backend_update_step(self, grads, trainable_variables, learning_rate):
         # Once for all variables: the learning rate with the correction of both moments' bias.
