@@ -47,7 +47,7 @@ def train_in_parts(
     seeds, sums = seeds_of(model), [v for metric in metrics for v in metric.variables]
 
     # Traced once for all parts. It assigns no variable, or the parts would wait for each other.
-    @tf.function(experimental_attributes={"_noinline": True})
+    @tf.function
     def compute(data: Any, share: tf.Tensor, seed_values: list[tf.Tensor]) -> tuple[list, list]:
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         values = [*seed_values, *map(tf.zeros_like, sums)]
@@ -66,11 +66,10 @@ def train_in_parts(
             tf.nest.map_structure(lambda t, i=i: t[i::num_parts], data) for i in range(num_parts)
         ]
         is_token = [tf.not_equal(part[1], model.config.pad_id) for part in parts]
-        counts = tf.stack([tf.reduce_sum(tf.cast(each, tf.float32)) for each in is_token])
+        counts = tf.stack([tf.math.count_nonzero(each, dtype=tf.float32) for each in is_token])
         shares = tf.unstack(counts / tf.maximum(tf.reduce_sum(counts), 1.0))
-        start = [tf.convert_to_tensor(seed) for seed in seeds]
         results = [
-            compute(part, share, [part_seed(seed, i) for seed in start])
+            compute(part, share, [part_seed(seed.value, i) for seed in seeds])
             for i, (part, share) in enumerate(zip(parts, shares, strict=True))
         ]
         gradients, states = zip(*results, strict=True)
