@@ -85,13 +85,10 @@ def _specification(model, source_tokenizer, target_tokenizer, quantization, max_
     fill.stack(spec.encoder, model.encoder)
     fill.embedding(spec.decoder, spec.decoder.embeddings, model.target_embedding)
     fill.stack(spec.decoder, model.decoder)
-    if getattr(model.output_projection, "embedding", None) is not None:
-        embeddings = model.target_embedding.embedding.embeddings
-        spec.decoder.projection.weight = fill.array(embeddings)
-        if config.output_bias:
-            spec.decoder.projection.bias = fill.array(model.output_projection.bias)
-    else:
-        fill.dense(spec.decoder.projection, model.output_projection)
+    kernel, bias = model.output_projection.kernel_and_bias()
+    spec.decoder.projection.weight = fill.array(ops.transpose(kernel))
+    if bias is not None:
+        spec.decoder.projection.bias = fill.array(bias)
 
     spec.register_source_vocabulary(_vocabulary(source_tokenizer))
     spec.register_target_vocabulary(_vocabulary(target_tokenizer))
@@ -102,7 +99,6 @@ def _specification(model, source_tokenizer, target_tokenizer, quantization, max_
     spec.config.bos_token = bos
     spec.config.eos_token = eos
     spec.config.decoder_start_token = bos
-    spec.config.add_source_bos = False
     spec.config.add_source_eos = source_tokenizer.eos_id != source_tokenizer.pad_id
     spec.config.layer_norm_epsilon = config.layer_norm_epsilon
     spec.validate()

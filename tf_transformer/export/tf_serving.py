@@ -12,10 +12,8 @@ import shutil
 import urllib.parse
 
 import tensorflow as tf
-from google.protobuf import text_format
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow_serving.apis import prediction_log_pb2
-from tensorflow_serving.config import model_server_config_pb2
 
 from tf_transformer.export.manifest import EXTRA
 from tf_transformer.files import atomic_file, without_parents
@@ -62,18 +60,16 @@ def write_server_files(path: str | os.PathLike[str]) -> None:
     Existing files stay as they are, because their owner may have changed them.
     """
     folder = without_parents(path).absolute()
-    texts = {file.name: file.read_text(encoding="utf-8") for file in _TEMPLATES.iterdir()}
-    # A JSON string is valid YAML. In Compose files `$$` is a literal `$`.
-    name = json.dumps(folder.name.replace("$", "$$"), ensure_ascii=False)[1:-1]
-    compose = texts["compose.yaml"].replace("@URL@", urllib.parse.quote(folder.name))
-    texts["compose.yaml"] = compose.replace("@NAME@", name)
-    models = model_server_config_pb2.ModelServerConfig()
-    models.model_config_list.config.add(
-        name=folder.name, base_path=f"/models/{folder.name}", model_platform="tensorflow"
-    )
-    texts["models.config"] = text_format.MessageToString(models, as_utf8=True)
-    for name, text in texts.items():
-        if not (folder / name).exists():
-            # Another export that writes the same text may rename the temporary file first.
-            with contextlib.suppress(FileNotFoundError), atomic_file(folder / name) as temporary:
-                temporary.write_text(text, encoding="utf-8")
+    # A JSON string is valid in YAML and in Protocol Buffers' text format.
+    name = json.dumps(folder.name, ensure_ascii=False)[1:-1]
+    for template in _TEMPLATES.iterdir():
+        target = folder / template.name
+        if target.exists():
+            continue
+        text = template.read_text(encoding="utf-8")
+        text = text.replace("@URL@", urllib.parse.quote(folder.name))
+        # In Compose files `$$` is a literal `$`.
+        text = text.replace("@NAME@", name.replace("$", "$$") if target.suffix == ".yaml" else name)
+        # Another export that writes the same text may rename the temporary file first.
+        with contextlib.suppress(FileNotFoundError), atomic_file(target) as temporary:
+            temporary.write_text(text, encoding="utf-8")
