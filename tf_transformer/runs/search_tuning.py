@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -75,13 +75,10 @@ def choose_search(
     metric = BLEU if metric == LOSS else metric
     name = metric.label.lower()
     sources, targets, translations = [], [], []
-    began = time.monotonic()
-    for part in _parts(list(validation)):
-        if translations and time.monotonic() - began >= max_seconds:
-            break
-        sources += [source for source, _ in part]
-        targets += [target for _, target in part]
-        translations += translator(sources[len(translations) :], beam_size=1)
+    for part_sources, part_targets in _parts(validation, max_seconds):
+        sources += part_sources
+        targets += part_targets
+        translations += translator(part_sources, beam_size=1)
     value = getattr(score(translations, targets), name)
     scores = [{"beam_size": 1, "length_penalty": None, "score": value}]
     for penalty in LENGTH_PENALTIES:
@@ -141,17 +138,13 @@ def choose_precision(
     targets = []
     translations = {precision: [] for precision in translators}
     seconds = dict.fromkeys(translators, 0.0)
-    parts = _parts(list(validation))
     for translator in translators.values():  # to build the graph
-        translator([source for source, _ in parts[0]], beam_size=1)
-    began = time.monotonic()
-    for part in parts:
-        if targets and time.monotonic() - began >= max_seconds:
-            break
-        targets += [target for _, target in part]
+        translator(next(_parts(validation, max_seconds))[0], beam_size=1)
+    for part_sources, part_targets in _parts(validation, max_seconds):
+        targets += part_targets
         for precision, translator in translators.items():
             started = time.monotonic()
-            translations[precision] += translator([source for source, _ in part], beam_size=1)
+            translations[precision] += translator(part_sources, beam_size=1)
             seconds[precision] += time.monotonic() - started
     name = metric.label.lower()
     scores = {p: getattr(score(found, targets), name) for p, found in translations.items()}
@@ -164,9 +157,16 @@ def choose_precision(
     return PrecisionChoice(chosen, speeds, scores, metric.label, len(targets))
 
 
-def _parts(pairs: list[tuple[str, str]]) -> list[Sequence[tuple[str, str]]]:
-    """Return a sample of the pairs in parts, each of which is spread over the whole text."""
+def _parts(validation: ParallelText, max_seconds: float) -> Iterator[tuple[list[str], list[str]]]:
+    """Yield sources and targets of a sample, in parts that are each spread over the whole text.
+
+    There is no further part once the time is over.
+    """
+    pairs, began = list(validation), time.monotonic()
     chosen = np.linspace(0, len(pairs), min(len(pairs), _MAX_PAIRS), endpoint=False).astype(int)
-    sample = [pairs[index] for index in chosen]
-    num_parts = math.ceil(len(sample) / _PAIRS_AT_A_TIME)
-    return [sample[start::num_parts] for start in range(num_parts)]
+    num_parts = math.ceil(len(chosen) / _PAIRS_AT_A_TIME)
+    for start in range(num_parts):
+        sources, targets = zip(*(pairs[index] for index in chosen[start::num_parts]), strict=True)
+        yield list(sources), list(targets)
+        if time.monotonic() - began >= max_seconds:
+            return
