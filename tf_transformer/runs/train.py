@@ -147,10 +147,9 @@ class Run:
         if not self.resume:
             self._initialize()
         self.workers.require_same({**self.metadata, **vars(training), "devices": None})
-        if not self.resume:
-            self._announce()
-            if training.minutes is not None:
-                self._choose_by_speed()
+        self._announce()
+        if not self.resume and training.minutes is not None:
+            self._choose_by_speed()
 
     def begin(self) -> None:
         """Create the files of the run, or restore the checkpoint from which it resumes."""
@@ -175,31 +174,29 @@ class Run:
     def fit(self, is_over: bool = False) -> None:
         """Train until a limit or a signal; if `is_over`, only validate the newest checkpoint."""
         training = self.config.training
-        labels_as_input = training.chunked_logits
         period = training.validation_steps * training.accumulation_steps
         rest = -self.batches_seen % period  # batches left in the interrupted period
+        batches, *others = (
+            validation.dataset(num_epochs=1, labels_as_input=training.chunked_logits)
+            for validation in self.data.validations
+        )
         save, progress = SaveCheckpoints(self), Progress(self)
-        callbacks = [save, self._patience, self._limit]
+        signals = StopOnSignal(self.workers.all_reduce_max)
+        callbacks = [ValidateMore(others)]
+        if self.workers.is_chief and self.metric != LOSS:
+            translator = translator_of(self.config.data, self.model, *self.data.tokenizers)
+            for number, text in enumerate(self.data.corpus.validations, 1):
+                samples, suffix = (2, "") if number == 1 else (0, f"_{number}")
+                callbacks.append(TranslationBleu(translator, text, samples, say, suffix))
+        callbacks.append(save)
         if self.workers.is_chief:
             if self.config.to_dict() != self.directory.config().to_dict():
                 self.directory.save_config(self.config)  # resumed with another budget
             self.directory.truncate_log(step_of(self.model))
-            callbacks.insert(1, progress)
+            callbacks.append(progress)
             if training.tensorboard:
-                callbacks.insert(2, TensorBoardLog(self.directory.tensorboard_path))
-            if self.metric != LOSS:
-                translator = translator_of(self.config.data, self.model, *self.data.tokenizers)
-                for number, text in enumerate(self.data.corpus.validations, 1):
-                    samples, suffix = (2, "") if number == 1 else (0, f"_{number}")
-                    bleu = TranslationBleu(translator, text, samples, say, suffix)
-                    callbacks.insert(0, bleu)
-        signals = StopOnSignal(self.workers.all_reduce_max)
-        callbacks.append(signals)
-        batches, *others = (
-            validation.dataset(num_epochs=1, labels_as_input=labels_as_input)
-            for validation in self.data.validations
-        )
-        callbacks.insert(0, ValidateMore(others))
+                callbacks.append(TensorBoardLog(self.directory.tensorboard_path))
+        callbacks += [self._patience, self._limit, signals]
         self.model.stop_training = is_over
         with contextlib.closing(progress), signals:
             try:
@@ -319,22 +316,20 @@ class Run:
                     f"{self.checkpoints.directory}: this worker does not see the chief's {name}. "
                     f"Keep the run directory on a file system that all workers share."
                 )
-        if checkpoint is not None:
-            checkpoint.require(self.metadata)
-            checkpoint.restore(self.model)
-            self.batches_seen = checkpoint.batches_seen
-            self.origin = checkpoint.run_metadata.get(_ORIGIN, "")
-            self.is_validated = bool(checkpoint.metrics)
-            if self.workers.is_chief:
-                self.checkpoints.set_aside_after(checkpoint)
-        else:
+        if checkpoint is None:
             self._initialize()
-        self._announce()
-        if checkpoint is not None:
-            if checkpoint.seconds < 60 * (self.config.training.minutes or 0):
-                # Build the graph before `started` is set, so that it takes none of the minutes.
-                self._measure(3)
-            self.started = time.monotonic() - checkpoint.seconds
+            return
+        checkpoint.require(self.metadata)
+        checkpoint.restore(self.model)
+        self.batches_seen = checkpoint.batches_seen
+        self.origin = checkpoint.run_metadata.get(_ORIGIN, "")
+        self.is_validated = bool(checkpoint.metrics)
+        if self.workers.is_chief:
+            self.checkpoints.set_aside_after(checkpoint)
+        if checkpoint.seconds < 60 * (self.config.training.minutes or 0):
+            # Build the graph before `started` is set, so that it takes none of the minutes.
+            self._measure(3)
+        self.started = time.monotonic() - checkpoint.seconds
 
     def _reason_to_stop(self) -> str:
         """Return why the run has already reached its end, or an empty str."""
