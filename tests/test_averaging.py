@@ -11,6 +11,7 @@ import pytest
 
 import tf_transformer as tt
 from tf_transformer.evaluation import BLEU as METRIC
+from tf_transformer.evaluation import signatures
 from tf_transformer.models.architectures import build_model, with_tokenizers
 from tf_transformer.runs import averaging
 from tf_transformer.runs.checkpoints import Checkpoints
@@ -66,6 +67,7 @@ def run(written, tmp_path):
         checkpoints=Checkpoints(directory.checkpoints_path),
         data=types.SimpleNamespace(**data),
         metric=METRIC,
+        signatures=signatures(VALIDATION.targets, "val_"),
     )
 
 

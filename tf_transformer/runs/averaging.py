@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tf_transformer.evaluation import LOSS, score, signatures
+from tf_transformer.evaluation import LOSS, score
 from tf_transformer.models.architectures import build_model
 from tf_transformer.runs.checkpoints import Checkpoints
 from tf_transformer.runs.compile import Validation
@@ -52,7 +52,6 @@ def write_best_average(run: "Run", deadline: float = math.inf) -> None:
         began = time.monotonic()
         if measured and began + seconds > deadline:
             break
-        checkpoint.require(model.config.to_dict())
         checkpoint.restore(model)
         for total, variable in zip(sums, model.trainable_variables, strict=True):
             total += variable.numpy()
@@ -79,7 +78,7 @@ def write_best_average(run: "Run", deadline: float = math.inf) -> None:
         measured[best],
         batches_seen=newest[0].batches_seen,
         run_metadata={**newest[0].run_metadata, "averaged steps": steps},
-        signatures={} if metric == LOSS else signatures(targets, "val_"),
+        signatures=run.signatures,
         seconds=newest[0].seconds,
     )
     say(f"The average of the last {best} checkpoints is the best {listed}.")
