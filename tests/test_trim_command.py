@@ -1,9 +1,11 @@
 """`tf-transformer trim`: a smaller run that translates given texts as before."""
 
+import dataclasses
 import functools
 import gzip
 import json
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -145,6 +147,18 @@ def test_lines_are_kept_as_the_model_reads_them(run_of, tmp_path, trim, phrases)
     assert subwords_of(after[2], both) == subwords_of(before[2], both)
     assert report["translations changed"] == ("none", "8")
     assert subwords_of(after[3], targets) == subwords_of(before[3], targets)
+
+
+def test_a_line_with_a_tag_of_its_own_is_kept_as_it_is_translated(run_of, tmp_path, trim):
+    # Such a line is translated as a whole, because its later sentences have no tag.
+    run = RunDirectory(shutil.copytree(run_of("bpe, separate"), tmp_path / "tagged"))
+    files = ("train_source", "train_target", "validation_source", "validation_target")
+    data = DataConfig(**dict.fromkeys(files, "f"), validation_tag="<2en>", max_length=24)
+    run.save_config(dataclasses.replace(run.config(), data=data))
+    line = "<2en> Where is the station? I am tired. Good morning!"
+    new, report = trim(run.path, "--keep", write(tmp_path / "f", [line]))
+    assert report["translations changed"] == ("none", "1")
+    assert opened(new)[0](line) == opened(run.path)[0](line)
 
 
 def test_the_new_run_is_a_run_that_is_not_resumed(

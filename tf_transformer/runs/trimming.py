@@ -16,7 +16,7 @@ from tf_transformer.models.architectures import with_tokenizers
 from tf_transformer.models.base import SequenceModel
 from tf_transformer.models.configs import ModelConfig
 from tf_transformer.runs.checkpoints import Checkpoints, tokenizer_metadata
-from tf_transformer.runs.restore import restore_model, translator_of
+from tf_transformer.runs.restore import restore_model, search_of, translator_of
 from tf_transformer.runs.run_directory import RunDirectory, RunError, say
 from tf_transformer.tokenizers import subset
 
@@ -63,8 +63,9 @@ def trim_run(
     if not any(map(str.strip, sources)):
         raise DataError("the sources have no text; give at least one line that is not blank")
     data = run.config().data
-    # The translator searches these parts separately: sentences, or lines for a language model.
-    sources = [part for parts in parts_of(sources, data.has_sources) for part, _ in parts]
+    # The translator searches these parts separately: sentences, or whole lines.
+    by_sentence = search_of(data).by_sentence
+    sources = [part for parts in parts_of(sources, by_sentence) for part, _ in parts]
     texts = (sources, targets)
     model, *tokenizers, checkpoint = restore_model(run)
 
