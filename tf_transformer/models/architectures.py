@@ -71,16 +71,12 @@ def architecture_name(config: ModelConfig) -> str:
     return next(name for name, row in ARCHITECTURES.items() if row.config is type(config))
 
 
-def require_architecture(name: str) -> Architecture:
-    """Return the row of an architecture; a ConfigError for an unknown name suggests another."""
-    if name not in ARCHITECTURES:
-        raise ConfigError(f"unknown architecture {name!r}: {did_you_mean(name, ARCHITECTURES)}")
-    return ARCHITECTURES[name]
-
-
 def require_preset(name: str, architecture: str = "transformer") -> Mapping[str, Any]:
     """Return the settings of a preset; a ConfigError for an unknown name suggests another."""
-    presets = require_architecture(architecture).presets
+    if architecture not in ARCHITECTURES:
+        advice = did_you_mean(architecture, ARCHITECTURES)
+        raise ConfigError(f"unknown architecture {architecture!r}: {advice}")
+    presets = ARCHITECTURES[architecture].presets
     if name not in presets:
         which = "preset" if architecture == "transformer" else f"preset of {architecture}"
         raise ConfigError(f"unknown {which} {name!r}: {did_you_mean(name, presets)}")
@@ -101,11 +97,12 @@ def preset(
         source_vocab_size, target_vocab_size: V of each side; embeddings are tied if both are equal.
         architecture: A key of `ARCHITECTURES`.
     """
-    return require_architecture(architecture).config(
+    sizes = require_preset(name, architecture)
+    return ARCHITECTURES[architecture].config(
         source_vocab_size=source_vocab_size,
         target_vocab_size=target_vocab_size,
         tie_embeddings=source_vocab_size == target_vocab_size,
-        **require_preset(name, architecture),
+        **sizes,
     )
 
 

@@ -103,12 +103,11 @@ def require_translator(config: ModelConfig) -> None:
 
 def restore_tokenizers(run: RunDirectory) -> Tokenizers:
     """Load the source and the target tokenizer of a run."""
-    paths = [run.tokenizers_path / f"{side}.model" for side in ("source", "target")]
+    folder = run.tokenizers_path
     try:
-        source, target = map(load_tokenizer, paths)
+        return load_tokenizer(folder / "source.model"), load_tokenizer(folder / "target.model")
     except FileNotFoundError:
         raise RunError(
-            f"{run.tokenizers_path}: a tokenizer is missing. Restore the folder from a copy; "
+            f"{folder}: a tokenizer is missing. Restore the folder from a copy; "
             f"without it the checkpoints of the run cannot be used."
         ) from None
-    return source, target

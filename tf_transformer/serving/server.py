@@ -106,9 +106,8 @@ class LocalServer:
     def _start(self) -> None:
         # Bind the address first: this fails at once, while loading takes seconds.
         family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
-        place = self.host, self.port
         try:
-            self._socket = socket.create_server(place, family=family, backlog=2048)
+            self._socket = socket.create_server((self.host, self.port), family=family, backlog=2048)
         except OSError as error:
             raise InputError(
                 f"{self.host} port {self.port} cannot be used ({error.strerror}). "
