@@ -1,8 +1,10 @@
 """The signature `translate_document`: texts of any length, in a session."""
 
+import dataclasses
 import functools
 import itertools
 
+import letters
 import pytest
 import tensorflow as tf
 from graph_session import Server
@@ -10,6 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from test_sentences import split
 
+import tf_transformer as tt
 from tf_transformer.inference.document import split_long, translate_sentences
 from tf_transformer.inference.sentences import split_sentences
 
@@ -95,6 +98,17 @@ def test_nothing_of_a_long_sentence_is_lost(echo_translator, text):
     # Chunks are joined by spaces, which may be within a word.
     assert echo_translator.document(text).replace(" ", "") == text.replace(" ", "")
     assert len(echo_translator(text)) < len(text) / 4
+
+
+def test_each_part_of_a_long_sentence_has_the_tag(echo_model, letter_tokenizer):
+    search = dataclasses.replace(letters.SEARCH, source_tag="<a>")
+    model = echo_model(letters.VOCAB_SIZE)
+    translator = tt.Translator.from_model(model, letter_tokenizer, letter_tokenizer, search)
+    text = "b c d e f " * 20
+    before, *parts = translator.document(text).split("<a>")
+    assert before == "" and "".join(parts).split() == text.split()
+    assert len(parts) > 4 and max(len(part.split()) for part in parts) < letters.MAX_LENGTH
+    assert translator.document("Ab cd. Ef") == "<a> Ab cd. <a> Ef"
 
 
 # --- Its parts ------------------------------------------------------------------------------

@@ -195,6 +195,7 @@ def test_a_model_of_prompts_gets_each_line_whole(first_sentence_model, letter_to
     )  # fmt: skip
     texts, expected = ["\n".join(SEVERAL), "ab"], ["\n".join([*SEVERAL.values(), "cd.", ""]), "ab"]
     assert translate(texts) == called(translate.module.translate, texts) == expected
+    assert translate.document("Ab cd. Ef gh\n ab") == "Ab cd.\n ab"
 
 
 # --- Arguments ------------------------------------------------------------------------------

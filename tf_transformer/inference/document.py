@@ -25,15 +25,17 @@ def translate_sentences(
     tokenize: Callable[[tf.Tensor], tf.RaggedTensor],
     translate: Callable[[tf.RaggedTensor], Rows],
     limit: int,
+    tag_length: int = 0,
 ) -> dict[str, tf.Tensor]:
     """Translate texts that were split into sentences, and keep their white space.
 
     `tokenize` turns sentences, string `(R,)`, into token ids `(R, None)`; `translate` is called
-    with at most 64 rows of these. A sentence of more than `limit` tokens is translated in chunks.
+    with at most 64 rows of these. A sentence of more than `limit` tokens is translated in chunks,
+    each with the first `tag_length` tokens of the sentence.
     """
     before, sentences, after = found
     tokens = tokenize(sentences.flat_values)
-    chunks, sentence_of_chunk = split_long(tokens, limit)
+    chunks, sentence_of_chunk = split_long(tokens, limit, tag_length)
     texts, truncated = in_groups(chunks, translate)
     # Empty translations would leave two spaces.
     mask = texts != ""
@@ -65,13 +67,20 @@ def between(translations: tf.Tensor, spaces: tf.Tensor) -> tf.Tensor:
     return tf.where(touches, " ", spaces)
 
 
-def split_long(tokens: tf.RaggedTensor, limit: int) -> tuple[tf.RaggedTensor, tf.Tensor]:
+def split_long(
+    tokens: tf.RaggedTensor, limit: int, tag_length: int = 0
+) -> tuple[tf.RaggedTensor, tf.Tensor]:
     """Split rows `(R, None)` of more than `limit` tokens into chunks of similar length.
+
+    Each chunk begins with the first `tag_length` tokens of its row.
 
     Returns:
         The chunks in order, int32 `(C, None)`, and the index of the row of each chunk, int64
         `(C,)`. A row without tokens becomes one empty chunk.
     """
+    if tag_length:
+        chunks, row = split_long(tokens[:, tag_length:], max(1, limit - tag_length))
+        return tf.concat([tf.gather(tokens[:, :tag_length], row), chunks], axis=1), row
     lengths = tokens.row_lengths()
     num_chunks = tf.maximum(-(-lengths // limit), 1)
     size = -(-lengths // num_chunks)

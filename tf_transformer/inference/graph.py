@@ -195,8 +195,9 @@ class _Steps:
         return {**outputs, "truncated": truncated}
 
     def translate_document(self, text):
-        """Return the outputs of `translate_document`: texts of any length, sentence by sentence."""
-        return self._translate_sentences(split_sentences(text), self.source.all_tokens)
+        """Return the outputs of `translate_document`: texts of any length, part by part."""
+        sentences = split_sentences(text, self.settings.by_sentence)
+        return self._translate_sentences(sentences, self.source.all_tokens)
 
     def _texts(self, search, text, *options):
         """Search for translations of texts, and return them as `detokenize` does."""
@@ -204,8 +205,8 @@ class _Steps:
         return self.detokenize(search(source_ids, limits, *options), source_truncated)
 
     def _translate_sentences(self, sentences, tokenize):
-        limit = self.source.max_tokens
-        return translate_sentences(sentences, tokenize, self._translate_rows, limit)
+        limits = self.source.max_tokens, self.source.tag_length
+        return translate_sentences(sentences, tokenize, self._translate_rows, *limits)
 
     def _translate_rows(self, tokens):
         """Return the best translations of rows of tokens, and whether each was truncated."""

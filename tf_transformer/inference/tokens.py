@@ -15,7 +15,8 @@ class TextReader:
     """A reader of valid UTF-8 texts as token ids; a text without visible characters has none.
 
     `max_length` limits the ids of `first_tokens`, counting the end that `with_end` appends, and
-    `tag` stands in front of every text that has visible characters.
+    `tag` stands in front of every text that has visible characters. Its tokens are the first
+    `tag_length` ones.
     """
 
     def __init__(
@@ -29,6 +30,7 @@ class TextReader:
         self.max_tokens = max_length - 1
         self._folds_capitals = folds_capitals
         self._tag = tag
+        self.tag_length = len(tokenizer.tokenize(tf.constant([tag]))[0]) if tag else 0
 
     def all_tokens(self, text: tf.Tensor) -> tf.RaggedTensor:
         """Return int32 ids `(B, None)` of texts, string `(B,)`."""
