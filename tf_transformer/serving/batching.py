@@ -138,11 +138,9 @@ class Batcher:
     async def _work(self, jobs: list[_Job]) -> None:
         started = time.monotonic()
         try:
-            try:
-                await self._answer(jobs)
-            finally:
-                share = (self._running_requests + len(self._queue)) / self._threads
-                self._running_requests -= len(jobs)
+            await self._answer(jobs)
+            share = (self._running_requests + len(self._queue)) / self._threads
+            self._running_requests -= len(jobs)
             if len(jobs) > 1:
                 pause = min(_PAUSE * (time.monotonic() - started), _LONGEST_PAUSE)
                 with contextlib.suppress(TimeoutError):
