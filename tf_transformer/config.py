@@ -198,8 +198,8 @@ class DataConfig:
         return [f"{part}_{side}" for side in self.SIDES.get(self.corpus, ())]
 
     def paths(self, part: str) -> list[tuple[str, ...]]:
-        """Return the file of each side for each corpus of a `part`."""
-        return list(zip(*(getattr(self, name) for name in self.files(part)), strict=True))
+        """Return the file of each side for each corpus of a `part`; none if none are given."""
+        return list(zip(*(getattr(self, name) or () for name in self.files(part)), strict=True))
 
 
 @dataclass(frozen=True, config=CHECKED)

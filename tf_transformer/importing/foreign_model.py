@@ -7,7 +7,6 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
-import sentencepiece
 import yaml
 from pydantic import ValidationError
 
@@ -21,6 +20,7 @@ from tf_transformer.runs.checkpoints import Checkpoints, tokenizer_metadata
 from tf_transformer.runs.run_directory import RunDirectory, RunError
 from tf_transformer.runs.trimming import IMPORTED, trim_to
 from tf_transformer.tokenizers import GraphTokenizer, TokenizerError, VocabularyTokenizer
+from tf_transformer.tokenizers.sentencepiece import library_of
 from tf_transformer.tokenizers.subset import used_ids
 from tf_transformer.tokenizers.vocabulary import vocabulary_model
 
@@ -145,7 +145,7 @@ def put_stack(
 
 def subwords_of(model: bytes) -> list[str]:
     """Return the subwords of a SentencePiece model in the order of their ids."""
-    library = sentencepiece.SentencePieceProcessor(model_proto=model)
+    library = library_of(model)
     return [library.id_to_piece(index) for index in range(library.vocab_size())]
 
 
@@ -168,11 +168,11 @@ def table_tokenizer(
         raise ForeignModelError(f"{table}: has no subword {missing[0]}.")
     content = existing(splitter).read_bytes()
     try:
+        known = subwords_of(content)
         model = vocabulary_model(subwords, content, **special, has_end=has_end)
         tokenizer = VocabularyTokenizer(model, content)
     except TokenizerError as error:
         raise ForeignModelError(f"{splitter}: {error}") from None
-    known = subwords_of(content)
     if len(set(known).intersection(subwords)) < len(known) / 2:
         raise ForeignModelError(
             f"{table}: has less than half of the subwords of {splitter.name}. They belong to "

@@ -21,6 +21,7 @@ from tf_transformer.importing.foreign_model import (
 from tf_transformer.importing.tensors import ForeignModelError, Tensors, read_npz
 from tf_transformer.models.configs import TransformerConfig
 from tf_transformer.models.transformer import Transformer
+from tf_transformer.tokenizers import TokenizerError
 
 _CONFIG = "special:model.yml"
 # It leaves each value a text, because subwords such as no and 1 are keys. The loader in C is fast.
@@ -143,8 +144,8 @@ def _subwords(path: pathlib.Path) -> list[str]:
         return by_id(path, read_yaml(path, content, _LOADER))
     try:
         return subwords_of(content)
-    except RuntimeError:
-        raise ForeignModelError(f"{path}: no SentencePiece model, or a damaged one.") from None
+    except TokenizerError as error:
+        raise ForeignModelError(f"{path}: {error}") from None
 
 
 def _fill(model: Transformer, tensors: Tensors, sizes: tuple[int, int]) -> None:
