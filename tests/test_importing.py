@@ -238,7 +238,7 @@ def setting(before, after):
 
 BAD = {
     "marian/joint": {
-        "no npz": (lambda f: (f / "model.npz").unlink(), "npz(: is missing| file)"),
+        "no npz": (lambda f: (f / "model.npz").unlink(), "model.npz: is missing"),
         "no vocabulary": (lambda f: (f / "joint.spm").unlink(), "joint.spm: is missing"),
         "damaged npz": (lambda f: (f / "model.npz").write_bytes(b"PK"), "model.npz: no NumPy"),
         "damaged spm": (lambda f: (f / "joint.spm").write_bytes(b"x"), "joint.spm: no Sentence"),

@@ -10,6 +10,7 @@ between vocabularies.
 """
 
 import dataclasses
+import functools
 import json
 import math
 import time
@@ -106,10 +107,7 @@ def _scores(options: Options, sources: list[str], references: list[str]) -> dict
 
     given = options.search
     translator = open_translator(options.model, xla=given.xla, threads=given.threads)
-
-    def translate(texts: list[str]) -> list[str]:
-        return translator(texts, given.batch_size, given.beam_size, given.length_penalty)
-
+    translate = functools.partial(translator, **given.model_dump(exclude={"xla", "threads"}))
     # The first call traces and compiles, so the time below must not include it.
     translate(sources if given.xla else sources[:1])
     began = time.monotonic()

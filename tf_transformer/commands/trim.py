@@ -26,7 +26,7 @@ class Options(Checked):
 
 def run(options: Options) -> int:
     """Write the new run and print what changed."""
-    run_directory, search = RunDirectory.open(options.run_dir), options.search
+    run_directory = RunDirectory.open(options.run_dir)
     sources, targets = (
         [line for path in paths for line in read_lines(path)]
         for paths in (options.keep, options.keep_target or [])
@@ -40,11 +40,7 @@ def run(options: Options) -> int:
         options.new_run_dir,
         sources,
         targets,
-        beam_size=search.beam_size or 1,
-        length_penalty=search.length_penalty,
-        batch_size=search.batch_size,
-        xla=search.xla,
-        threads=search.threads,
+        **options.search.model_dump(exclude_none=True),
     )
     print(*report, sep="\n")
     return 0

@@ -85,7 +85,10 @@ def read_marian(folder: pathlib.Path) -> ForeignModel:
     decoder = read_yaml(found[0], found[0].read_bytes(), _LOADER) if found else {}
     models = _files(folder, decoder.get("models"), "*.npz")
     if len(models) != 1:
-        raise ForeignModelError(f"{folder}: has {len(models)} models (.npz); one is needed.")
+        raise ForeignModelError(
+            f"{folder}: has {len(models)} models of Marian (.npz files); one is needed. Hugging "
+            f"Face's models have a config.json instead."
+        )
     npz = existing(models[0])
     tensors = read_npz(npz)
     if _CONFIG not in tensors:
