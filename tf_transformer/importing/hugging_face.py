@@ -88,9 +88,7 @@ def read_weights(folder: pathlib.Path) -> Tensors:
     for name, read in _READERS.items():
         if (folder / name).is_file():
             return read(folder / name)
-    raise ForeignModelError(
-        f"{folder}: has no {' or '.join(_READERS)}. Download one of them into the folder."
-    )
+    raise ForeignModelError(f"{folder}: has no {' or '.join(_READERS)}. Download one of them.")
 
 
 def read_json(path: pathlib.Path) -> dict[str, Any]:
@@ -131,10 +129,7 @@ def _tokenizers(folder: pathlib.Path, theirs: dict[str, Any]) -> list[Vocabulary
         subwords = by_id(path, read_json(path))
         ids = {name: theirs.get(f"{name}_token_id") for name in ("pad", "eos", "decoder_start")}
         if not all(isinstance(i, int) and 0 <= i < len(subwords) for i in ids.values()):
-            raise ForeignModelError(
-                f"{path}: has {len(subwords):,} subwords, which does not fit the special ids of "
-                f"config.json, {ids}."
-            )
+            raise ForeignModelError(f"{path}: lacks the special ids of config.json, {ids}.")
         pad, eos, bos = (subwords[index] for index in ids.values())
         special = {"pad": pad, "eos": eos, "bos": bos, "unk": "<unk>"}
         tokenizers.append(table_tokenizer(folder / f"{side}.spm", path, subwords, **special))

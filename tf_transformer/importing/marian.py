@@ -120,18 +120,12 @@ def _files(folder: pathlib.Path, names: list[str] | None, pattern: str) -> list[
 
 def _config(path: pathlib.Path, theirs: dict, tensors: Tensors) -> TransformerConfig:
     widths = ("0", theirs.get("transformer-dim-ffn"))
-    for name, values in {**_FIXED, "transformer-decoder-dim-ffn": widths}.items():
-        if theirs.get(name, values[0]) not in values:
-            raise ForeignModelError(
-                f"{path}: {name} is {theirs[name]!r}; only {values[0]!r} can be imported."
-            )
-    if missing := [name for name in _SETTINGS.values() if name not in theirs]:
-        raise ForeignModelError(f"{path}: its {_CONFIG} lacks {missing[0]}.")
     is_tied = f"{_OUTPUT}_W" not in tensors and f"{_OUTPUT}_Wt" not in tensors
     return config_of(
         path,
         theirs,
         _SETTINGS,
+        {**_FIXED, "transformer-decoder-dim-ffn": widths},
         norm_first=False,
         positions="sinusoidal_tensor2tensor",
         tie_embeddings=is_tied and _SHARED in tensors,
