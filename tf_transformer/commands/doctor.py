@@ -49,9 +49,8 @@ class Options(Checked):
 
 def run(options: Options) -> int:
     """Run the checks and print their results."""
-    if bool(options.same_as) != bool(options.source) or (
-        options.source and not options.saved_model
-    ):
+    compared = options.same_as, options.source
+    if any(compared) and not all((*compared, options.saved_model)):
         raise ConfigError("--same-as needs SAVED_MODEL and --source, lines to translate with both.")
     folder = find_saved_model(options.saved_model) if options.saved_model else None
     comparison: Iterator[Check] = iter(())

@@ -94,9 +94,7 @@ def run(options: Options) -> int:
         print(_export_saved_model(trained, config, manifest, options))
         return 0
     if tag := config.data.source_tag:
-        warn(
-            f"CTranslate2's files cannot hold the tag {tag}; put it before the tokens of a source."
-        )
+        warn(f"CTranslate2's files cannot hold the tag {tag}; put it before a source's tokens.")
     from tf_transformer.export.ctranslate2 import export_ctranslate2
 
     model, *tokenizers, _ = trained

@@ -23,20 +23,14 @@ from tf_transformer.runs.run_directory import RunDirectory
 class Options(Checked):
     """The options of `import`."""
 
-    format: Literal["marian", "opennmt-tf", "bert"] = argument(
-        "FORMAT", "marian, opennmt-tf or bert"
-    )
+    format: Literal["marian", "opennmt-tf", "bert"] = argument("FORMAT", "marian, opennmt-tf, bert")
     folder: str = argument("FOLDER", "the folder of the model's files")
     run_dir: str = option(..., "the run directory to write", "DIR")
-    tag: str | None = option(
-        None, "put this tag in front of every source: the language to translate to", "'>>deu<<'"
-    )
+    tag: str | None = option(None, "put this tag in front of every source", "'>>deu<<'")
     config: str | None = option(
         None, "OpenNMT-tf's settings (default: the only .yml file in FOLDER)", "data.yml"
     )
-    keep: list[str] | None = option(
-        None, "files of text, plain or gzip, of both sides: keep only the subwords they need", "F"
-    )
+    keep: list[str] | None = option(None, "texts of both sides: keep only their subwords", "F")
 
 
 def run(options: Options) -> int:

@@ -114,12 +114,8 @@ def _initialized(run_dir: str, given: Tables, where: str) -> RunConfig:
     tables = old.to_dict()
     kept = {name: tables[name] for name in ("model", "tokenizer")}
     kept["data"] = {key: value for key, value in tables["data"].items() if key in _CARRIED_OVER}
-    fixed = [
-        key
-        for key in old.settings()
-        if key.partition(".")[0] in ("model", "tokenizer")
-        and key.partition(".")[2] not in CHOSEN_RATES
-    ]
+    names = [key for key in old.settings() if key.startswith(("model.", "tokenizer."))]
+    fixed = [key for key in names if not key.endswith(CHOSEN_RATES)]
     advice = "since --initialize-from keeps the model and the tokenizers."
     return _merged(run_dir, old, kept, given, where, fixed, advice)
 

@@ -18,9 +18,7 @@ class Options(Checked):
     run_dir: str = argument("RUN_DIR")
     new_run_dir: str = argument("NEW_RUN_DIR")
     keep: list[str] = option(..., "files of sentences to translate as before, plain or gzip", "F")
-    keep_target: list[str] | None = option(
-        None, "files of target text whose subwords are kept too, such as references", "F"
-    )
+    keep_target: list[str] | None = option(None, "references, whose subwords are kept too", "F")
     search: SearchOptions = group(SearchOptions)
 
 

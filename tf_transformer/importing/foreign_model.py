@@ -134,13 +134,9 @@ def put_stack(
         for part, names in parts.items():
             if part.startswith("cross_") and not hasattr(layer, "cross_attention"):
                 continue
-            name = f"layer {index}, {names[0]}"
             pairs = [weights_of(stack.name, index, name) for name in names]
-            try:
-                arrays = [np.concatenate(arrays, axis=-1) for arrays in zip(*pairs, strict=True)]
-            except ValueError as error:
-                raise ForeignModelError(f"{name} and others do not fit together: {error}") from None
-            put(attrgetter(part)(layer).weights, arrays, name)
+            arrays = [np.concatenate(arrays, axis=-1) for arrays in zip(*pairs, strict=True)]
+            put(attrgetter(part)(layer).weights, arrays, f"layer {index}, {names[0]}")
 
 
 def subwords_of(model: bytes) -> list[str]:

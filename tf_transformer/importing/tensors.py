@@ -28,7 +28,6 @@ _STORAGES = {
 }  # fmt: skip
 # A variable of the object `model`, but not the state that an optimizer keeps for it.
 _VARIABLE = r"model/((?:(?!\.OPTIMIZER_SLOT).)*)/\.ATTRIBUTES/VARIABLE_VALUE"
-_LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
 
 
 class ForeignModelError(InputError):
@@ -210,9 +209,7 @@ def _read_legacy(file: BinaryIO) -> dict[str, _Tensor]:
         _, kind, key, *_ = reference
         return storages.setdefault(key, _Storage(kind))
 
-    magic, _, _, tensors, keys = (_Unpickler(file, load).load() for _ in range(5))
-    if magic != _LEGACY_MAGIC:
-        raise ValueError("not a file of torch.save")
+    _, _, _, tensors, keys = (_Unpickler(file, load).load() for _ in range(5))
     for key in keys:
         (length,) = struct.unpack("<q", file.read(8))
         storage = storages[key]
