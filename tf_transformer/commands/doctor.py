@@ -18,6 +18,7 @@ from tf_transformer.commands.models import open_translator, quiet
 from tf_transformer.commands.options import Checked, argument, option
 from tf_transformer.data.text import read_lines
 from tf_transformer.errors import ConfigError
+from tf_transformer.export.manifest import CTRANSLATE2
 from tf_transformer.inference.versions import find_saved_model, versions
 from tf_transformer.runs.run_directory import RunDirectory
 from tf_transformer.serving.doctor import (
@@ -27,7 +28,6 @@ from tf_transformer.serving.doctor import (
     translate_with_ctranslate2,
 )
 
-_CTRANSLATE2 = "model.bin"  # the file that every CTranslate2 export has
 _EXAMPLES = 3
 
 
@@ -93,7 +93,7 @@ def _other_form(path: str) -> Callable[..., list[str]]:
     if RunDirectory.is_run(path):
         return lambda texts, **search: open_translator(path)(texts, **search)
     for folder in (path, *(pathlib.Path(path, str(n)) for n in reversed(versions(path)))):
-        if pathlib.Path(folder, _CTRANSLATE2).is_file():
+        if pathlib.Path(folder, CTRANSLATE2).is_file():
             return functools.partial(translate_with_ctranslate2, pathlib.Path(folder))
     other = find_saved_model(path)
     return lambda texts, **search: translate_in_session(other, texts)

@@ -172,9 +172,8 @@ class TextFiles(SentencePairs):
 
 def read_parallel(source_path: FilePath, target_path: FilePath) -> ParallelText:
     """Read two aligned files, see `stream_aligned`, and drop the pairs with a blank side."""
-    return without_blanks(
-        stream_aligned(source_path, target_path), f"{source_path} and {target_path}"
-    )
+    where = f"{source_path} and {target_path}"
+    return without_blanks(stream_aligned(source_path, target_path), where)
 
 
 def read_tsv(path: FilePath) -> ParallelText:

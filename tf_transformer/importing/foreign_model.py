@@ -76,7 +76,7 @@ def config_of(
     path: pathlib.Path,
     theirs: Mapping[str, Any],
     names: Mapping[str, str],
-    values: Mapping[str, Sequence[Any]],
+    fixed: Mapping[str, Sequence[Any]],
     kind: type[AttentionConfig] = TransformerConfig,
     **settings: Any,
 ) -> AttentionConfig:
@@ -86,14 +86,14 @@ def config_of(
         path: The file of the foreign settings, for messages.
         theirs: The foreign settings.
         names: The names of foreign settings, by our names.
-        values: The values of other foreign settings that our model computes, the usual one first.
+        fixed: The values of foreign settings that our model computes, the usual one first.
         kind: The class of the configuration.
         **settings: Other settings of ours.
     """
-    for name, able in values.items():
-        if theirs.get(name, able[0]) not in able:
+    for name, values in fixed.items():
+        if theirs.get(name, values[0]) not in values:
             raise ForeignModelError(
-                f"{path}: {name} is {theirs[name]!r}; only {able[0]!r} can be imported."
+                f"{path}: {name} is {theirs[name]!r}; only {values[0]!r} can be imported."
             )
     if missing := [name for name in names.values() if name not in theirs]:
         raise ForeignModelError(f"{path}: lacks the setting {missing[0]!r}. Download it again.")

@@ -121,9 +121,8 @@ def _tokenizer(
         path = _file(tokenization, folder, config)
         tokenization = read_yaml(path, path.read_bytes())
     options = tokenization.get("params", tokenization)
-    splitter = options.get("model") or (
-        options.get("mode") == "none" and options.get("sp_model_path")
-    )
+    plain = options.get("mode") == "none" and options.get("sp_model_path")
+    splitter = options.get("model") or plain
     if not splitter or not set(options) <= _PLAIN:
         raise ForeignModelError(
             f"{config}: {side}_tokenization is {tokenization or 'missing'}; only SentencePiece can "
