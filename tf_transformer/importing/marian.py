@@ -149,8 +149,7 @@ def _fill(model: Transformer, tensors: Tensors, sizes: tuple[int, int]) -> None:
     def weights_of(side: str, index: int, name: str) -> list[np.ndarray]:
         kinds = ("scale", "bias") if "_ln_" in name else ("W", "b")
         names = [f"{side}_l{index + 1}_{name.format(kind)}" for kind in kinds]
-        kernel, bias = map(tensors.take, names)
-        return [kernel if kinds[0] == "W" else kernel.reshape(-1), bias.reshape(-1)]
+        return [np.squeeze(tensors.take(each)) for each in names]  # a vector is a matrix of one row
 
     for stack in (model.encoder, model.decoder):
         put_stack(stack, _LAYER, weights_of)
@@ -163,18 +162,18 @@ def _fill(model: Transformer, tensors: Tensors, sizes: tuple[int, int]) -> None:
                 f"{tensors.path}: {name} has {len(matrix):,} rows, but the vocabulary {size:,} "
                 f"subwords. Files of different models are mixed."
             )
-        put(layer.embedding.weights, [_padded(matrix, padded_size, 0, 0.0)], name)
+        put(layer.embedding.weights, [_padded(matrix, padded_size, 0.0)], name)
     bias = tensors.take(f"{_OUTPUT}_b").reshape(-1)
     projection = model.output_projection
-    put([projection.bias], [_padded(bias, padded_size, 0, NEVER)], f"{_OUTPUT}_b")
+    put([projection.bias], [_padded(bias, padded_size, NEVER)], f"{_OUTPUT}_b")
     if projection.embedding is None:
         is_transposed = f"{_OUTPUT}_Wt" in tensors
         kernel = tensors.take(f"{_OUTPUT}_W", f"{_OUTPUT}_Wt")
-        kernel = kernel.T if is_transposed else kernel
-        put([projection.kernel], [_padded(kernel, padded_size, 1, 0.0)], f"{_OUTPUT}_W")
+        rows = kernel if is_transposed else kernel.T
+        put([projection.kernel], [_padded(rows, padded_size, 0.0).T], f"{_OUTPUT}_W")
     tensors.require_all_used({_CONFIG})
 
 
-def _padded(array: np.ndarray, size: int, axis: int, value: float) -> np.ndarray:
-    widths = [(0, size - n if a == axis else 0) for a, n in enumerate(array.shape)]
-    return np.pad(array, widths, constant_values=value)
+def _padded(rows: np.ndarray, size: int, value: float) -> np.ndarray:
+    widths = [(0, size - len(rows)), *[(0, 0)] * (rows.ndim - 1)]
+    return np.pad(rows, widths, constant_values=value)

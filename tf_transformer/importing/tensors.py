@@ -82,10 +82,10 @@ def read_safetensors(path: pathlib.Path) -> Tensors:
         header = json.loads(content[8 : 8 + size])
         header.pop("__metadata__", None)
         data = memoryview(content)[8 + size :]
-        arrays = {
-            name: _array(data[slice(*entry["data_offsets"])], entry["dtype"], entry["shape"])
-            for name, entry in header.items()
-        }
+        arrays = {}
+        for name, entry in header.items():
+            numbers = np.frombuffer(data[slice(*entry["data_offsets"])], _DTYPES[entry["dtype"]])
+            arrays[name] = numbers.reshape(entry["shape"])
     except (struct.error, ValueError, KeyError, TypeError, AttributeError):
         raise _damaged(path, "safetensors file") from None
     return Tensors(arrays, path)
@@ -138,10 +138,6 @@ def read_torch(path: pathlib.Path) -> Tensors:
 
 def _damaged(path, kind):
     return ForeignModelError(f"{path}: no {kind}, or a damaged one. Download it again.")
-
-
-def _array(data, dtype, shape):
-    return np.frombuffer(data, _DTYPES[dtype]).reshape(shape)
 
 
 class _Storage:
