@@ -6,13 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tf_transformer.importing.foreign_model import (
-    ForeignModel,
-    config_of,
-    existing,
-    put,
-    put_stack,
-)
+from tf_transformer.importing.foreign_model import ForeignModel, config_of, existing, put, put_stack
 from tf_transformer.importing.hugging_face import read_json, read_weights
 from tf_transformer.importing.tensors import ForeignModelError, Tensors
 from tf_transformer.models.configs import PrefixLanguageModelConfig
