@@ -47,7 +47,7 @@ def run(options: Options) -> int:
     if options.text and any(others):
         raise ConfigError("--text is read alone: omit the options for translations.")
     if not options.text and not (sources and references):
-        raise ConfigError("give --source and --reference, or --text for a language model.")
+        raise ConfigError("give --source and --reference, or --text. See evaluate --help")
     if len(sources) != len(references):
         raise ConfigError(
             f"received {len(sources)} --source and {len(references)} --reference. Give as many of "
