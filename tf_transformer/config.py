@@ -456,10 +456,12 @@ def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Read a TOML file into tables.
 
     Raises:
-        ConfigError: The file is not TOML.
+        ConfigError: The file cannot be read, or is not TOML.
     """
     try:
         tables = tomllib.loads(pathlib.Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror}). Check the path.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: is not TOML: {error}.") from None
     for name, table in tables.items():
