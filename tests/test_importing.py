@@ -20,8 +20,9 @@ from commands import assert_refused, run_here
 from phrase_models import our_greedy
 
 import tf_transformer as tt
+from tf_transformer.importing.foreign_model import read_yaml
 from tf_transformer.importing.hugging_face import read_hugging_face
-from tf_transformer.importing.marian import read_marian, read_yaml
+from tf_transformer.importing.marian import _LOADER, read_marian
 from tf_transformer.importing.tensors import (
     ForeignModelError,
     _Storage,
@@ -237,7 +238,7 @@ def setting(before, after):
 
 BAD = {
     "marian/joint": {
-        "no npz": (lambda f: (f / "model.npz").unlink(), "npz(: is missing| file)"),
+        "no npz": (lambda f: (f / "model.npz").unlink(), "model.npz: is missing"),
         "no vocabulary": (lambda f: (f / "joint.spm").unlink(), "joint.spm: is missing"),
         "damaged npz": (lambda f: (f / "model.npz").write_bytes(b"PK"), "model.npz: no NumPy"),
         "damaged spm": (lambda f: (f / "joint.spm").write_bytes(b"x"), "joint.spm: no Sentence"),
@@ -247,7 +248,7 @@ BAD = {
         "its own gelu": (
             setting(b"ffn-activation: swish", b"ffn-activation: gelu"), "ffn-activation is 'gelu'"),
         "an odd width": (setting(b"dim-emb: 24", b"dim-emb: 23"), "model.npz: "),
-        "no text": (lambda f: (f / "decoder.yml").write_bytes(b"\xff"), "a file is damaged"),
+        "no text": (lambda f: (f / "decoder.yml").write_bytes(b"\xff"), "decoder.yml: is no table"),
         "a plain array": (
             lambda f: np.save((f / "model.npz").open("wb"), np.zeros(3)), "model.npz: no NumPy"),
         "not Marian's": (lambda f: rewritten(f, **{"special:model.yml": None}), "Marian did not"),
@@ -342,10 +343,10 @@ def test_a_pickle_cannot_reach_beyond_its_numbers(tmp_path):
 
 def test_yaml_as_marian_writes_it():
     text = '"</s>": 0\n"\\"": 1\n\'it\'\'s\': 2\n▁the: 3\n":": 4\n"\\xA0": 5\nx#y: 6\n'
-    text += "list:\n  - a\n  - b\n"
-    assert read_yaml(text) == {
+    text += '? "\\x85"\n: 7\nlist:\n  - a\n  - b\nempty:\n  []\n'
+    assert read_yaml("vocab.yml", text, _LOADER) == {
         "</s>": "0", '"': "1", "it's": "2", "▁the": "3", ":": "4", "\xa0": "5", "x#y": "6",
-        "list": ["a", "b"],
+        "\x85": "7", "list": ["a", "b"], "empty": [],
     }  # fmt: skip
 
 

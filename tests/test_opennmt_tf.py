@@ -246,13 +246,13 @@ BAD = {
         "such as encoder.*relative_position_keys"),
     "relative positions by description": (
         change("model_description.py", "num_layers=2", "maximum_relative_position=20"),
-        "maximum_relative_position is 20; only None"),
+        "maximum_relative_position is '20'; only 'None'"),
     "a model of relative positions": (
         lambda f: (f / "model_description.py").write_text('model = m("TransformerBaseRelative")'),
         "neither num_heads.*Relative"),
     "other positions": (
         change("model_description.py", "num_layers=2", "position_encoder_class=None"),
-        "position_encoder_class is None"),
+        "position_encoder_class is 'None'"),
     "their gelu": (
         change("model_description.py", "num_layers=2", "ffn_activation=opennmt.layers.gelu"),
         "ffn_activation: .*gelu"),

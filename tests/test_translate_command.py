@@ -80,7 +80,7 @@ def test_a_stopped_output_is_continued(arguments, tmp_path, n_best, kept):
 
 def test_a_line_end_in_a_translation_starts_no_line(arguments, tmp_path, monkeypatch):
     found = Translation("a\nb\u2028c", 0.0, 0.0, 3, False, False)
-    monkeypatch.setattr(tt.Translator, "stream", lambda self, lines, *_: ([found] for _ in lines))
+    monkeypatch.setattr(tt.Translator, "stream", lambda self, lines, **_: ([found] for _ in lines))
     (tmp_path / "in").write_text("x\ny\n", encoding="utf-8")
     assert cli.main(arguments) == 0
     assert (tmp_path / "out").read_text(encoding="utf-8") == "a b c\n" * 2

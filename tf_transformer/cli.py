@@ -75,12 +75,10 @@ def make_parser() -> Parser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for name, command in COMMANDS.items():
         summary, _, description = command.__doc__.partition("\n\n")
-        options = commands.add_parser(
-            name, help=summary, description=description, allow_abbrev=False
-        )
-        options.advice_for_text = getattr(command, "ADVICE_FOR_TEXT", "")
-        options.set_defaults(command=command)
-        add_options(options, command.Options)
+        child = commands.add_parser(name, help=summary, description=description, allow_abbrev=False)
+        child.advice_for_text = getattr(command, "ADVICE_FOR_TEXT", "")
+        child.set_defaults(command=command)
+        add_options(child, command.Options)
     return parser
 
 

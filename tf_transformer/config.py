@@ -56,36 +56,24 @@ class DataConfig:
         "repeat it for each of several corpora, as all options that name files",
     )
     train_target: Texts | None = setting(None, "their translations, file by file and line by line")
-    weight: Weights | None = setting(
-        None, "share of a corpus in the training text; default: its number of pairs"
-    )
-    tag: Texts | None = setting(
-        None, "token in front of each training source of a corpus, such as <BT>; '' for none"
-    )
+    weight: Weights | None = setting(None, "share of a corpus; default: by its number of pairs")
+    tag: Texts | None = setting(None, "token before a corpus' sources, such as <BT>; '' for none")
     validation_source: Texts | None = setting(
         None,
         "source sentences for validation, of which the first file chooses the best checkpoint; "
         "default: a part of each corpus",
     )
     validation_target: Texts | None = setting(None, "translations of --validation-source")
-    validation_tag: Texts | None = setting(
-        None, "token in front of each source of a validation file; '' for none"
-    )
+    validation_tag: Texts | None = setting(None, "tag of each validation file; '' for none")
     train_tsv: Texts | None = setting(None, "pairs as source TAB target, one per line")
-    validation_tsv: Texts | None = setting(
-        None, "pairs for validation; default: a part of each corpus"
-    )
+    validation_tsv: Texts | None = setting(None, "validation pairs; default: a part of each corpus")
     train_text: Texts | None = setting(
         None, "sentences without translations, for a language model; plain or gzip; or a pattern"
     )
-    validation_text: Texts | None = setting(
-        None, "sentences for validation; default: a part of each corpus"
-    )
+    validation_text: Texts | None = setting(None, "for validation; default: a part of each corpus")
     tfds_dir: str | None = setting(None, "folder of prepared data sets of TensorFlow Datasets")
     tfds_download: bool = setting(False, "let TensorFlow Datasets download the data set")
-    data_cache: str | None = setting(
-        None, "keep token ids in this folder instead of in memory; for millions of pairs"
-    )
+    data_cache: str | None = setting(None, "keep token ids in this folder instead of in memory")
     max_length: Annotated[int, Field(ge=2)] = setting(
         128, "most tokens of a sentence, its end included; longer pairs are dropped"
     )
@@ -96,15 +84,11 @@ class DataConfig:
         "probability in each epoch that a source sentence loses its capitals or its final "
         "punctuation; a word is mistyped with half of this probability"
     )
-    source_tag: str | None = setting(
-        None, "token in front of every source, in training and in translation, such as >>deu<<"
-    )
+    source_tag: str | None = setting(None, "token in front of every source, such as >>deu<<")
     allow_unknown: bool = setting(
         True, "let translations have the token of unknown subwords, if the tokenizer has no bytes"
     )
-    fold_capitals: bool | None = _chosen(
-        "translate a sentence that is mostly in capitals as if it were in lower case"
-    )
+    fold_capitals: bool | None = _chosen("translate sentences in capitals as if in lower case")
     batch_tokens: PositiveInt | None = _chosen("tokens in a batch on its longer side, with padding")
 
     # Each side of a corpus is a file for training and a file for validation.
@@ -128,9 +112,7 @@ class DataConfig:
             raise ValueError(f"unknown corpus {self.corpus!r}: {hint}")
         training, validation = self.files("train"), self.files("validation")
         if useless := [name for name in given if name not in training + validation]:
-            raise ValueError(
-                f"{flag(useless[0])} does not fit the corpus {self.corpus!r}. Omit one of them."
-            )
+            raise ValueError(f"{flag(useless[0])} does not fit corpus {self.corpus!r}. Omit one.")
         if missing := [name for name in training if name not in given]:
             raise ValueError(
                 f"missing {', '.join(map(flag, missing))}. Give these files, or choose a corpus "
@@ -147,9 +129,8 @@ class DataConfig:
                 f"every sentence must fit a batch. Lower max_length or raise batch_tokens."
             )
         self._check_lists()
-        changes = [
-            n for n in ("source_noise", "source_tag", "tag", "validation_tag") if getattr(self, n)
-        ]
+        names = ("source_noise", "source_tag", "tag", "validation_tag")
+        changes = [name for name in names if getattr(self, name)]
         if changes and not self.has_sources:
             raise ValueError(f"{changes[0]} changes sources, but this corpus has none. Omit it.")
         return self
@@ -198,8 +179,8 @@ class DataConfig:
         return [f"{part}_{side}" for side in self.SIDES.get(self.corpus, ())]
 
     def paths(self, part: str) -> list[tuple[str, ...]]:
-        """Return the file of each side for each corpus of a `part`."""
-        return list(zip(*(getattr(self, name) for name in self.files(part)), strict=True))
+        """Return the file of each side for each corpus of a `part`; none if none are given."""
+        return list(zip(*(getattr(self, name) or () for name in self.files(part)), strict=True))
 
 
 @dataclass(frozen=True, config=CHECKED)
@@ -214,9 +195,7 @@ class TokenizerConfig:
     character_coverage: Fraction = setting(
         0.9995, "share of the text whose characters have subwords; rarer characters become bytes"
     )
-    user_symbols: str | None = setting(
-        None, "tags, separated by spaces, that are one subword each: '<BT> <2de>'"
-    )
+    user_symbols: str | None = setting(None, "tags that are one subword each, such as '<BT> <2de>'")
 
 
 @dataclass(frozen=True, config=CHECKED)
@@ -228,9 +207,7 @@ class TrainingConfig:
         None, "train for this many passes; chosen for the corpus if no length is given"
     )
     minutes: PositiveFloat | None = setting(None, "train for this many minutes, start-up included")
-    seed: Annotated[int, Field(ge=0, lt=2**31)] = setting(
-        0, "seed of weights, data order and dropout"
-    )
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = setting(0, "seed of weights, data and dropout")
     schedule: Literal["trapezoid", "noam"] = setting(
         "trapezoid", "learning rate: warm-up, peak, decay to 0; noam: as in the Transformer paper"
     )
@@ -254,25 +231,15 @@ class TrainingConfig:
         "rate has fallen below its peak; default: never stop early",
     )
     accumulation_steps: PositiveInt = setting(1, "batches whose gradients make one update")
-    batch_parts: PositiveInt | None = _chosen(
-        "parts of a batch that are computed at the same time on the cores of a CPU"
-    )
-    clip_norm: PositiveFloat | None = setting(
-        None, "limit of the global norm of the gradients; default: no limit"
-    )
+    batch_parts: PositiveInt | None = _chosen("parts of a batch that run at the same time on a CPU")
+    clip_norm: PositiveFloat | None = setting(None, "limit of the gradients' norm; default: none")
     tensorboard: bool = setting(False, "also log for TensorBoard; needs the package tensorboard")
-    chunked_logits: bool = setting(
-        False, "compute logits in parts, with less memory but more time; for large vocabularies"
-    )
-    deterministic: bool = setting(
-        False, "use operations that give the same bits every time; slower on a GPU"
-    )
+    chunked_logits: bool = setting(False, "compute logits in parts: less memory, but more time")
+    deterministic: bool = setting(False, "give the same bits every time; slower on a GPU")
     precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = setting(
         "float32", "precision of activations and matrix products; weights stay float32"
     )
-    devices: str | None = setting(
-        None, "a number of GPUs, or devices by name: gpu:0,gpu:1 or cpu; default: every GPU"
-    )
+    devices: str | None = setting(None, "a number of GPUs, gpu:0,gpu:1 or cpu; default: every GPU")
 
     initialize_from: str | None = setting(
         None, "begin with the best weights of this run, and keep its model and its tokenizers"
@@ -284,9 +251,7 @@ class TrainingConfig:
     def _check(self) -> "TrainingConfig":
         lengths = [flag(name) for name in self.LENGTHS if getattr(self, name) is not None]
         if len(lengths) > 1:
-            raise ValueError(
-                f"{' and '.join(lengths)} each set when training ends. Give one of them."
-            )
+            raise ValueError(f"{' and '.join(lengths)} each set when training ends. Give one.")
         return self
 
 

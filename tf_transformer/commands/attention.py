@@ -17,9 +17,7 @@ class Options(Checked):
 
     model: str = argument(MODEL)
     text: str = argument("TEXT", "the source text")
-    target: str | None = option(
-        None, "the translation of TEXT (default: that of the model)", "TEXT"
-    )
+    target: str | None = option(None, "its translation (default: that of the model)", "TEXT")
     output: str = option("attention.png", "a .png, .svg or .pdf file; default: attention.png", "F")
 
 

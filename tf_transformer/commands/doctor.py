@@ -18,6 +18,7 @@ from tf_transformer.commands.models import open_translator, quiet
 from tf_transformer.commands.options import Checked, argument, option
 from tf_transformer.data.text import read_lines
 from tf_transformer.errors import ConfigError
+from tf_transformer.export.manifest import CTRANSLATE2
 from tf_transformer.inference.versions import find_saved_model, versions
 from tf_transformer.runs.run_directory import RunDirectory
 from tf_transformer.serving.doctor import (
@@ -27,7 +28,6 @@ from tf_transformer.serving.doctor import (
     translate_with_ctranslate2,
 )
 
-_CTRANSLATE2 = "model.bin"  # the file that every CTranslate2 export has
 _EXAMPLES = 3
 
 
@@ -37,9 +37,7 @@ class Options(Checked):
     saved_model: str | None = argument("SAVED_MODEL", "default: check only the installation", None)
     as_json: bool = option(False, "print one JSON object instead", name="json")
     same_as: str | None = option(
-        None,
-        "a run, a CTranslate2 export or another SavedModel that should give the same translations",
-        "MODEL",
+        None, "a run, CTranslate2 export or SavedModel that should translate alike", "MODEL"
     )
     source: str | None = option(None, "lines to translate with both models", "F")
     max_different: Annotated[float, Field(ge=0, le=1)] = option(
@@ -49,9 +47,8 @@ class Options(Checked):
 
 def run(options: Options) -> int:
     """Run the checks and print their results."""
-    if bool(options.same_as) != bool(options.source) or (
-        options.source and not options.saved_model
-    ):
+    compared = options.same_as, options.source
+    if any(compared) and not all((*compared, options.saved_model)):
         raise ConfigError("--same-as needs SAVED_MODEL and --source, lines to translate with both.")
     folder = find_saved_model(options.saved_model) if options.saved_model else None
     comparison: Iterator[Check] = iter(())
@@ -94,7 +91,7 @@ def _other_form(path: str) -> Callable[..., list[str]]:
     if RunDirectory.is_run(path):
         return lambda texts, **search: open_translator(path)(texts, **search)
     for folder in (path, *(pathlib.Path(path, str(n)) for n in reversed(versions(path)))):
-        if pathlib.Path(folder, _CTRANSLATE2).is_file():
+        if pathlib.Path(folder, CTRANSLATE2).is_file():
             return functools.partial(translate_with_ctranslate2, pathlib.Path(folder))
     other = find_saved_model(path)
     return lambda texts, **search: translate_in_session(other, texts)

@@ -10,6 +10,7 @@ between vocabularies.
 """
 
 import dataclasses
+import functools
 import json
 import math
 import time
@@ -32,13 +33,9 @@ class Options(Checked):
     reference: tuple[str, ...] | None = option(None, "file of their reference translations", "F")
     compare: str | None = option(None, "also score this model, and compare the two", MODEL)
     perplexity: bool = option(False, "compute the perplexity of the references; needs a run")
-    text: str | None = option(
-        None, "compute the perplexity of this file; needs the run of a language model", "F"
-    )
+    text: str | None = option(None, "compute the perplexity of this text by a language model", "F")
     robustness: bool = option(
-        False,
-        "also score the sources in capitals, without capitals, without final punctuation and with "
-        "typing errors",
+        False, "also score the sources in other case, unpunctuated, and with typing errors"
     )
     search: SearchOptions = group(SearchOptions)
 
@@ -50,10 +47,7 @@ def run(options: Options) -> int:
     if options.text and any(others):
         raise ConfigError("--text is read alone: omit the options for translations.")
     if not options.text and not (sources and references):
-        raise ConfigError(
-            "give --source and --reference, or --text for a language model. "
-            "See tf-transformer evaluate --help"
-        )
+        raise ConfigError("give --source and --reference, or --text. See evaluate --help")
     if len(sources) != len(references):
         raise ConfigError(
             f"received {len(sources)} --source and {len(references)} --reference. Give as many of "
@@ -106,10 +100,7 @@ def _scores(options: Options, sources: list[str], references: list[str]) -> dict
 
     given = options.search
     translator = open_translator(options.model, xla=given.xla, threads=given.threads)
-
-    def translate(texts: list[str]) -> list[str]:
-        return translator(texts, given.batch_size, given.beam_size, given.length_penalty)
-
+    translate = functools.partial(translator, **given.model_dump(exclude={"xla", "threads"}))
     # The first call traces and compiles, so the time below must not include it.
     translate(sources if given.xla else sources[:1])
     began = time.monotonic()
@@ -133,9 +124,7 @@ def _scores(options: Options, sources: list[str], references: list[str]) -> dict
         for name, row in rows.items():
             bleu = f"{row.bleu:8.2f}{row.bleu - scores.bleu:+8.2f}"
             print(f"{name:{width}}{bleu}{row.chrf:8.2f}{row.chrf - scores.chrf:+8.2f}")
-        results["robustness"] = {
-            name: {"bleu": row.bleu, "chrf": row.chrf} for name, row in rows.items()
-        }
+        results["robustness"] = {name: row.metrics() for name, row in rows.items()}
     return results
 
 

@@ -26,16 +26,10 @@ class Options(Checked):
     saved_model: str = argument("saved_models/NAME")
     format: Literal["saved_model", "ctranslate2"] = option("saved_model", "format to write")
     beam_size: PositiveInt | None = option(
-        None,
-        "beam size of serving_default; 1 is greedy search (default: 4, or 1 if that translates the "
-        "validation text better)",
-        "K",
+        None, "beam size of serving_default (default: 4, or 1 if better on validation text)", "K"
     )
     length_penalty: LengthPenalty | None = option(
-        None,
-        "how much a beam favours long translations, from 0 to 10 (default: the best of a few "
-        "values on the validation text)",
-        "A",
+        None, "favour long translations, from 0 to 10 (default: best on validation text)", "A"
     )
     precision: Literal["float32", "bfloat16", "auto"] | None = option(
         None,
@@ -94,9 +88,7 @@ def run(options: Options) -> int:
         print(_export_saved_model(trained, config, manifest, options))
         return 0
     if tag := config.data.source_tag:
-        warn(
-            f"CTranslate2's files cannot hold the tag {tag}; put it before the tokens of a source."
-        )
+        warn(f"CTranslate2's files cannot hold the tag {tag}; put it before a source's tokens.")
     from tf_transformer.export.ctranslate2 import export_ctranslate2
 
     model, *tokenizers, _ = trained

@@ -28,9 +28,7 @@ class Options(Checked):
 
     source: str = option(..., "sentences, one a line, plain or gzip", "F")
     target: str = option(..., "their translations", "F")
-    output_source: str | None = option(
-        None, "file to write, packed by gzip if its name ends in .gz", "F"
-    )
+    output_source: str | None = option(None, "file to write, by gzip if its name ends in .gz", "F")
     output_target: str | None = option(None, "the same for the translations", "F")
     overwrite: bool = option(False, "replace existing outputs")
     exclude: list[str] | None = option(
@@ -41,13 +39,9 @@ class Options(Checked):
     )
     max_characters: PositiveInt = option(1000, "drop pairs with a longer side")
     source_script: list[str] | None = option(
-        None,
-        "scripts of Unicode, such as Latin, for half of a source's letters",
-        "SCRIPT",
+        None, "scripts of Unicode, such as Latin, for half of a source's letters", "SCRIPT"
     )
-    target_script: list[str] | None = option(
-        None, "the same for targets, such as Han Hiragana Katakana", "SCRIPT"
-    )
+    target_script: list[str] | None = option(None, "the same for targets, such as Han", "SCRIPT")
 
 
 def run(options: Options) -> int:

@@ -23,20 +23,14 @@ from tf_transformer.runs.run_directory import RunDirectory
 class Options(Checked):
     """The options of `import`."""
 
-    format: Literal["marian", "opennmt-tf", "bert"] = argument(
-        "FORMAT", "marian, opennmt-tf or bert"
-    )
+    format: Literal["marian", "opennmt-tf", "bert"] = argument("FORMAT", "marian, opennmt-tf, bert")
     folder: str = argument("FOLDER", "the folder of the model's files")
     run_dir: str = option(..., "the run directory to write", "DIR")
-    tag: str | None = option(
-        None, "put this tag in front of every source: the language to translate to", "'>>deu<<'"
-    )
+    tag: str | None = option(None, "put this tag in front of every source", "'>>deu<<'")
     config: str | None = option(
         None, "OpenNMT-tf's settings (default: the only .yml file in FOLDER)", "data.yml"
     )
-    keep: list[str] | None = option(
-        None, "files of text, plain or gzip, of both sides: keep only the subwords they need", "F"
-    )
+    keep: list[str] | None = option(None, "texts of both sides: keep only their subwords", "F")
 
 
 def run(options: Options) -> int:
@@ -46,12 +40,6 @@ def run(options: Options) -> int:
         raise InputError(f"{folder}: is no folder. Give the folder of the model's files.")
     if options.config and options.format != "opennmt-tf":
         raise InputError("--config names settings of OpenNMT-tf. Omit it.")
-    is_hugging_face = (folder / "config.json").is_file()
-    if options.format == "marian" and not is_hugging_face and not any(folder.glob("*.npz")):
-        raise InputError(
-            f"{folder}: has neither config.json, as Hugging Face's models have, nor an .npz file, "
-            f"as Marian's have."
-        )
     RunDirectory.create(options.run_dir)
     keep = [line for path in options.keep or [] for line in read_lines(path)]
     if options.keep and not any(map(str.strip, keep)):
@@ -63,6 +51,7 @@ def run(options: Options) -> int:
         from tf_transformer.importing.marian import read_marian
         from tf_transformer.importing.opennmt_tf import read_opennmt_tf
     config = pathlib.Path(options.config) if options.config else None
+    is_hugging_face = (folder / "config.json").is_file()
     read = {
         "marian": read_hugging_face if is_hugging_face else read_marian,
         "opennmt-tf": functools.partial(read_opennmt_tf, config=config),

@@ -44,11 +44,7 @@ class Options(Checked):
     run_dir: str = option(..., "the run directory", "DIR")
     config: str | None = option(None, "a file of settings", "run.toml")
     resume: bool = option(False, "continue from the newest checkpoint")
-    explain: bool = option(
-        False,
-        "print the settings that would be chosen for the corpus, the budget and the devices (with "
-        "--resume, those that were chosen), and exit",
-    )
+    explain: bool = option(False, "print the settings chosen for corpus and devices, and exit")
     data: dict[str, Any] = group(dict, SETTINGS["data"])
     tokenizer: dict[str, Any] = group(dict, SETTINGS["tokenizer"])
     model: dict[str, Any] = group(dict, SETTINGS["model"])
@@ -114,12 +110,8 @@ def _initialized(run_dir: str, given: Tables, where: str) -> RunConfig:
     tables = old.to_dict()
     kept = {name: tables[name] for name in ("model", "tokenizer")}
     kept["data"] = {key: value for key, value in tables["data"].items() if key in _CARRIED_OVER}
-    fixed = [
-        key
-        for key in old.settings()
-        if key.partition(".")[0] in ("model", "tokenizer")
-        and key.partition(".")[2] not in CHOSEN_RATES
-    ]
+    names = [key for key in old.settings() if key.startswith(("model.", "tokenizer."))]
+    fixed = [key for key in names if not key.endswith(CHOSEN_RATES)]
     advice = "since --initialize-from keeps the model and the tokenizers."
     return _merged(run_dir, old, kept, given, where, fixed, advice)
 

@@ -6,6 +6,7 @@ language model completes each line as a prompt. An empty line stays empty.
 
 import collections
 import contextlib
+import functools
 import itertools
 import os
 import sys
@@ -43,9 +44,7 @@ class Options(Checked):
         "N translations of each line, searched as a whole, as LINE ||| TRANSLATION ||| SCORE; "
         "lines are counted from 0",
     )
-    resume: bool = option(
-        False, "continue an interrupted --output after its last complete line", name="continue"
-    )
+    resume: bool = option(False, "continue an interrupted --output", name="continue")
     overwrite: bool = option(False, "replace an existing --output")
     search: SearchOptions = group(SearchOptions)
 
@@ -64,12 +63,8 @@ def run(options: Options) -> int:
             source = files.enter_context(rich.progress.open(options.input, "rb", **bar))
         lines = decode_lines(source, options.input or "standard input")
         translator = open_translator(options.model, xla=search.xla, threads=search.threads)
-
-        def translate(lines: Iterable[str]) -> Iterator[list["Translation"]]:
-            return translator.stream(
-                lines, options.n_best, search.batch_size, search.beam_size, search.length_penalty
-            )
-
+        given = search.model_dump(exclude={"xla", "threads"})
+        translate = functools.partial(translator.stream, n_best=options.n_best, **given)
         translate([])  # refuses impossible options before anything is written
         done = 0
         if options.resume and os.path.exists(options.output):

@@ -18,15 +18,13 @@ class Options(Checked):
     run_dir: str = argument("RUN_DIR")
     new_run_dir: str = argument("NEW_RUN_DIR")
     keep: list[str] = option(..., "files of sentences to translate as before, plain or gzip", "F")
-    keep_target: list[str] | None = option(
-        None, "files of target text whose subwords are kept too, such as references", "F"
-    )
+    keep_target: list[str] | None = option(None, "references, whose subwords are kept too", "F")
     search: SearchOptions = group(SearchOptions)
 
 
 def run(options: Options) -> int:
     """Write the new run and print what changed."""
-    run_directory, search = RunDirectory.open(options.run_dir), options.search
+    run_directory = RunDirectory.open(options.run_dir)
     sources, targets = (
         [line for path in paths for line in read_lines(path)]
         for paths in (options.keep, options.keep_target or [])
@@ -40,11 +38,7 @@ def run(options: Options) -> int:
         options.new_run_dir,
         sources,
         targets,
-        beam_size=search.beam_size or 1,
-        length_penalty=search.length_penalty,
-        batch_size=search.batch_size,
-        xla=search.xla,
-        threads=search.threads,
+        **options.search.model_dump(exclude_none=True),
     )
     print(*report, sep="\n")
     return 0

@@ -2,13 +2,14 @@
 
 import collections
 import dataclasses
+import functools
 import hashlib
 import heapq
 import textwrap
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
-from tf_transformer.config import DataConfig
+from tf_transformer.config import DataConfig, flag
 from tf_transformer.data.mixture import Mixture, TaggedText
 from tf_transformer.data.phrasebook import phrasebook
 from tf_transformer.data.tasks import copy_task, reverse_task
@@ -24,6 +25,11 @@ from tf_transformer.data.text import (
     without_blanks,
 )
 
+# Readers of a corpus' files by `DataConfig.corpus`. Training text may stay on disk.
+_TRAINING = {
+    "text": TextFiles, "tsv": read_tsv, "monolingual": functools.partial(TextFiles, None),
+}  # fmt: skip
+_VALIDATION = {**_TRAINING, "text": read_parallel}
 _BUILT_IN = {"phrasebook": phrasebook, "copy": copy_task, "reverse": reverse_task}
 # The built-in corpora have few distinct subwords.
 _VOCAB_SIZES = {"phrasebook": 2000, "copy": 280, "reverse": 280}
@@ -52,30 +58,26 @@ def load_corpus(config: DataConfig) -> Corpus:
         corpus = load_tfds(name, config.tfds_dir, config.tfds_download)
     else:
         corpus = _read_files(config)
-    if config.source_tag:
-        train = TaggedText(corpus.train, config.source_tag)
-        corpus = dataclasses.replace(corpus, train=train)
-    return corpus
+    if not config.source_tag:
+        return corpus
+    return dataclasses.replace(corpus, train=TaggedText(corpus.train, config.source_tag))
 
 
 def _read_files(config: DataConfig) -> Corpus:
     # Read the small text first, so that its errors are reported before the large text is read.
-    validations = list(_read_validations(config))
+    validations = [_VALIDATION[config.corpus](*paths) for paths in config.paths("validation")]
     units, notes, texts = "pairs" if config.has_sources else "sentences", [], []
     for paths in config.paths("train"):
-        if config.corpus == "tsv":
-            text = read_tsv(*paths)
-        else:
-            text = TextFiles(*paths) if config.has_sources else TextFiles(None, *paths)
-            if len(text.shards) > 1:
-                where = " on each side" if config.has_sources else ""
-                first, last = (" with ".join(map(str, text.shards[index])) for index in (0, -1))
-                notes.append(f"{len(text.shards)} files{where}: {first}, …, {last}.")
+        text = _TRAINING[config.corpus](*paths)
+        if isinstance(text, TextFiles) and len(text.shards) > 1:
+            where = " on each side" if config.has_sources else ""
+            first, last = (" with ".join(map(str, text.shards[index])) for index in (0, -1))
+            notes.append(f"{len(text.shards)} files{where}: {first}, …, {last}.")
         if not config.has_validation_files:
             total = len(text)
             text, validation = hold_out(text, " and ".join(paths))
             validations.append(validation)
-            options = (f"--{n.replace('_', '-')}" for n in config.files("validation"))
+            options = map(flag, config.files("validation"))
             same = f" and dropped {text.num_same_source:,} with the same source"
             notes.append(
                 f"Held out {len(validation):,} of {total:,} {units} for validation"
@@ -107,26 +109,16 @@ def _read_files(config: DataConfig) -> Corpus:
 def load_validation(config: DataConfig) -> ParallelText:
     """Read or generate only the first validation text of a run, without using the network."""
     if config.has_validation_files:
-        return _tagged([next(_read_validations(config))], config.validation_tag)[0]
+        text = _VALIDATION[config.corpus](*config.paths("validation")[0])
+        return _tagged([text], config.validation_tag)[0]
     if config.corpus.startswith("tfds:"):
         name = config.corpus.removeprefix("tfds:")
         return _read_tfds(_tfds_builder(name, config.tfds_dir), "validation")
     return load_corpus(config).validation
 
 
-def _read_validations(config: DataConfig) -> Iterator[ParallelText]:
-    for paths in config.paths("validation") if config.has_validation_files else ():
-        if config.corpus == "tsv":
-            yield read_tsv(*paths)
-        elif config.has_sources:
-            yield read_parallel(*paths)
-        else:
-            text = TextFiles(None, *paths)
-            yield ParallelText(*zip(*text, strict=True), text.num_blank)
-
-
-def _tagged(texts: Sequence[ParallelText], tags: Sequence[str] | None) -> list[ParallelText]:
-    """Return texts with their tags, which no translator adds, in front of their sources."""
+def _tagged(texts: Sequence[SentencePairs], tags: Sequence[str] | None) -> list[ParallelText]:
+    """Return texts in memory, with their tags, which no translator adds."""
     tagged = map(TaggedText, texts, tags or [""] * len(texts))
     return [ParallelText(*zip(*text, strict=True), text.num_blank) for text in tagged]
 

@@ -1,6 +1,7 @@
 """Pairs from which a model should not learn: which to drop from a corpus, and why."""
 
 import collections
+import dataclasses
 import functools
 import hashlib
 import unicodedata
@@ -14,6 +15,7 @@ _ALLOWANCE = 10
 _EXAMPLES = "Latin, Cyrillic, Greek, Arabic, Devanagari, Hangul, Han, Hiragana or Katakana"
 
 
+@dataclasses.dataclass
 class PairFilter:
     """The rules of a corpus, and digests of the pairs that were kept, about 80 bytes each.
 
@@ -26,18 +28,13 @@ class PairFilter:
         excluded: Lines that neither side may have; see `normalized`.
     """
 
-    def __init__(
-        self,
-        length_ratio: float,
-        max_ratio: float,
-        max_characters: int,
-        scripts: tuple[Collection[str], Collection[str]] = ((), ()),
-        excluded: Iterable[str] = (),
-    ) -> None:
-        self._length_ratio = length_ratio
-        self._max_ratio = max_ratio
-        self._max_characters = max_characters
-        self._scripts = scripts
+    length_ratio: float
+    max_ratio: float
+    max_characters: int
+    scripts: tuple[Collection[str], Collection[str]] = ((), ())
+    excluded: dataclasses.InitVar[Iterable[str]] = ()
+
+    def __post_init__(self, excluded: Iterable[str]) -> None:
         self._excluded = {_digest(normalized(line)) for line in excluded}
         self._kept: set[int] = set()
 
@@ -45,13 +42,13 @@ class PairFilter:
         """Return the first reason to drop a pair, or None if it is kept."""
         if is_blank(source) or is_blank(target):
             return "with a blank side"
-        if max(len(source), len(target)) > self._max_characters:
-            return f"with a side of more than {self._max_characters:,} characters"
-        shorter, longer = sorted((self._length_ratio * len(source), len(target)))
-        if longer + _ALLOWANCE > self._max_ratio * (shorter + _ALLOWANCE):
+        if max(len(source), len(target)) > self.max_characters:
+            return f"with a side of more than {self.max_characters:,} characters"
+        shorter, longer = sorted((self.length_ratio * len(source), len(target)))
+        if longer + _ALLOWANCE > self.max_ratio * (shorter + _ALLOWANCE):
             return "whose lengths do not fit together"
         sides = normalized(source), normalized(target)
-        if not all(map(_is_written_in, sides, self._scripts)):
+        if not all(map(_is_written_in, sides, self.scripts)):
             return "in another script"
         if sides[0] == sides[1]:
             return "whose target is its source"

@@ -2,13 +2,10 @@
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Collection, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterator
+from typing import Any
 
-from tf_transformer.data.text import DataError, SentencePairs
-
-if TYPE_CHECKING:
-    import numpy as np
+from tf_transformer.data.text import DataError, RowsOfEpoch, SentencePairs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,9 +27,7 @@ class TaggedText(SentencePairs):
         for source, target in self.text:
             yield f"{self.tag} {source}" if self.tag and source else source, target
 
-    def rows_of_epoch(
-        self, dropped: Collection[int], seed: int | None
-    ) -> Callable[[int], "np.ndarray"] | None:
+    def rows_of_epoch(self, dropped: Collection[int], seed: int | None) -> RowsOfEpoch | None:
         return self.text.rows_of_epoch(dropped, seed)
 
 
@@ -76,9 +71,7 @@ class Mixture(SentencePairs):
         unit = len(self) / sum(self.weights)
         return [max(1, round(weight * unit)) for weight in self.weights]
 
-    def rows_of_epoch(
-        self, dropped: Collection[int], seed: int | None
-    ) -> Callable[[int], "np.ndarray"] | None:
+    def rows_of_epoch(self, dropped: Collection[int], seed: int | None) -> RowsOfEpoch | None:
         import numpy as np  # text can be read and mixed without it
 
         ends = np.cumsum([0, *map(len, self.texts)])
@@ -92,7 +85,7 @@ class Mixture(SentencePairs):
         if self.weights is None:
             return None
 
-        def rows(epoch: int) -> np.ndarray:
+        def rows(epoch: int) -> Any:
             parts = []
             for number, (size, count) in enumerate(zip(sizes, self.counts, strict=True)):
                 # The pairs from `start` on of one shuffled pass after the other.

@@ -18,6 +18,7 @@ from typing import Any
 from tf_transformer.errors import InputError
 
 FilePath = str | os.PathLike[str]
+RowsOfEpoch = Callable[[int], Any]  # from an epoch to an int array
 _GZIP_MAGIC = b"\x1f\x8b"
 _WILDCARDS = re.compile(r"(?:[*?]|\[!?\]?[^]/]*\])+")
 # Unicode categories of white space, controls and format characters (a zero width space).
@@ -47,9 +48,7 @@ class SentencePairs(Sized, Iterable[tuple[str, str]]):
             num_pairs += 1
         return f"{num_pairs:,} pairs, SHA-256 {digest.hexdigest()[:16]}"
 
-    def rows_of_epoch(
-        self, dropped: Collection[int], seed: int | None
-    ) -> Callable[[int], Any] | None:
+    def rows_of_epoch(self, dropped: Collection[int], seed: int | None) -> RowsOfEpoch | None:
         """Return a function from an epoch to the numbers of its pairs; None for each pair once.
 
         The function counts only pairs whose numbers are not in `dropped`, in rising order.
@@ -167,17 +166,14 @@ class TextFiles(SentencePairs):
                     yield lines if len(lines) == 2 else ("", *lines)
             for path in shard:
                 if _stamp(path) != self._stamps[path]:
-                    raise DataError(
-                        f"{path}: was changed while it was in use; start again when it is complete"
-                    )
+                    raise DataError(f"{path}: was changed while in use; start again when complete")
         self._num_pairs, self.num_blank = num_pairs, num_blank  # the same each time
 
 
 def read_parallel(source_path: FilePath, target_path: FilePath) -> ParallelText:
     """Read two aligned files, see `stream_aligned`, and drop the pairs with a blank side."""
-    return without_blanks(
-        stream_aligned(source_path, target_path), f"{source_path} and {target_path}"
-    )
+    where = f"{source_path} and {target_path}"
+    return without_blanks(stream_aligned(source_path, target_path), where)
 
 
 def read_tsv(path: FilePath) -> ParallelText:
@@ -309,7 +305,5 @@ def _matching_files(pattern: FilePath) -> list[tuple[list[str | int], Path]]:
 def _stamp(path: Path) -> tuple[int, int] | None:
     """Return the size and the modification time of a file, or None if the file is missing."""
     if path.is_fifo():
-        raise DataError(
-            f"{path}: can be read only once, but training text is read again; give a regular file"
-        )
+        raise DataError(f"{path}: can be read only once, but is read again; give a regular file")
     return (path.stat().st_size, path.stat().st_mtime_ns) if path.exists() else None

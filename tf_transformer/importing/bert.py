@@ -1,12 +1,13 @@
 """BERT as Hugging Face publishes it, read as a prefix language model (UniLM, Dong et al. 2019)."""
 
+import functools
 import pathlib
 from typing import Any
 
 import numpy as np
 
-from tf_transformer.importing.foreign_model import ForeignModel, config_of, put, put_stack
-from tf_transformer.importing.hugging_face import read_json, read_weights, require_settings
+from tf_transformer.importing.foreign_model import ForeignModel, config_of, existing, put, put_stack
+from tf_transformer.importing.hugging_face import read_json, read_weights
 from tf_transformer.importing.tensors import ForeignModelError, Tensors
 from tf_transformer.models.configs import PrefixLanguageModelConfig
 from tf_transformer.models.language_model import PrefixLanguageModel
@@ -26,11 +27,11 @@ _SETTINGS = {  # ours: theirs
 }
 # What other values of these settings would compute, our model does not.
 _FIXED = {
-    "model_type": "bert",
-    "position_embedding_type": "absolute",
-    "type_vocab_size": 2,
-    "tie_word_embeddings": True,
-    "is_decoder": False,
+    "model_type": ("bert",),
+    "position_embedding_type": ("absolute",),
+    "type_vocab_size": (2,),
+    "tie_word_embeddings": (True,),
+    "is_decoder": (False,),
 }
 _LAYER = {  # ours: theirs
     "self_attention.query_key_value_projection": [
@@ -59,13 +60,12 @@ def read_bert(folder: pathlib.Path) -> ForeignModel:
     transposed embeddings are.
     """
     path = folder / "config.json"
-    theirs = read_json(path)
-    require_settings(path, theirs, _SETTINGS.values(), _FIXED)
-    tokenizer, tensors = _tokenizer(folder), read_weights(folder)
+    tensors = read_weights(folder)
     config = config_of(
         path,
-        theirs,
+        read_json(path),
         _SETTINGS,
+        _FIXED,
         PrefixLanguageModelConfig,
         norm_first=False,
         positions="learned",
@@ -75,10 +75,8 @@ def read_bert(folder: pathlib.Path) -> ForeignModel:
         output_transform=f"{_TRANSFORM}dense.weight" in tensors,
         output_bias=f"{_HEAD}bias" in tensors,
     )
-
-    def fill(model: PrefixLanguageModel) -> None:
-        _fill(model, tensors)
-
+    tokenizer = _tokenizer(folder)
+    fill = functools.partial(_fill, tensors=tensors)
     # Source and target share the positions.
     max_length = (config.max_positions - 1) // 2
     return ForeignModel(config, tokenizer, tokenizer, fill, False, max_length)
@@ -86,9 +84,7 @@ def read_bert(folder: pathlib.Path) -> ForeignModel:
 
 def _tokenizer(folder: pathlib.Path) -> WordPieceTokenizer:
     theirs, path = read_json(folder / "tokenizer_config.json"), folder / "vocab.txt"
-    if not path.is_file():
-        raise ForeignModelError(f"{path}: is missing. Download it into the folder.")
-    subwords = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    subwords = existing(path).read_text(encoding="utf-8").removesuffix("\n").split("\n")
     lower_case, strip_accents = theirs.get("do_lower_case", True), theirs.get("strip_accents")
     try:
         model = wordpiece_model(
@@ -114,7 +110,7 @@ def _fill(model: PrefixLanguageModel, tensors: Tensors) -> None:
     def put_pair(layer: Any, name: str) -> None:
         put(layer.weights, pair(name), name)
 
-    put_stack(model.stack, _LAYER, lambda i, name: pair(f"{prefix}encoder.layer.{i}.{name}"))
+    put_stack(model.stack, _LAYER, lambda _, i, name: pair(f"{prefix}encoder.layer.{i}.{name}"))
     size, embedding = model.config.target_vocab_size, model.source_embedding
     for kind, layer in (
         ("word", embedding.embedding),

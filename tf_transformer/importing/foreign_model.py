@@ -7,7 +7,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
-import sentencepiece
+import yaml
 from pydantic import ValidationError
 
 from tf_transformer.config import DataConfig, RunConfig, TokenizerConfig
@@ -20,6 +20,7 @@ from tf_transformer.runs.checkpoints import Checkpoints, tokenizer_metadata
 from tf_transformer.runs.run_directory import RunDirectory, RunError
 from tf_transformer.runs.trimming import IMPORTED, trim_to
 from tf_transformer.tokenizers import GraphTokenizer, TokenizerError, VocabularyTokenizer
+from tf_transformer.tokenizers.sentencepiece import library_of
 from tf_transformer.tokenizers.subset import used_ids
 from tf_transformer.tokenizers.vocabulary import vocabulary_model
 
@@ -46,10 +47,36 @@ class ForeignModel(NamedTuple):
     max_length: int
 
 
+def existing(path: pathlib.Path) -> pathlib.Path:
+    """Return the path of a file, or raise a `ForeignModelError` if the file is missing."""
+    if not path.is_file():
+        raise ForeignModelError(f"{path}: is missing. Copy it into the folder.")
+    return path
+
+
+def read_yaml(
+    path: pathlib.Path, content: str | bytes, loader: type = yaml.SafeLoader
+) -> dict[str, Any]:
+    """Return the table that is the content of a YAML file; messages name its path."""
+    try:
+        return dict(yaml.load(content, loader))
+    except (yaml.YAMLError, ValueError, TypeError):
+        raise ForeignModelError(f"{path}: is no table of settings in YAML.") from None
+
+
+def by_id(path: pathlib.Path, ids: Mapping[str, Any]) -> list[str]:
+    """Return subwords in the order of their ids; messages name the path of the table."""
+    subwords = {int(index): subword for subword, index in ids.items()}
+    if sorted(subwords) != list(range(len(ids))):
+        raise ForeignModelError(f"{path}: does not give each subword an id of its own from 0 on.")
+    return [subwords[index] for index in range(len(ids))]
+
+
 def config_of(
     path: pathlib.Path,
     theirs: Mapping[str, Any],
     names: Mapping[str, str],
+    fixed: Mapping[str, Sequence[Any]],
     kind: type[AttentionConfig] = TransformerConfig,
     **settings: Any,
 ) -> AttentionConfig:
@@ -59,12 +86,19 @@ def config_of(
         path: The file of the foreign settings, for messages.
         theirs: The foreign settings.
         names: The names of foreign settings, by our names.
+        fixed: The values of foreign settings that our model computes, the usual one first.
         kind: The class of the configuration.
         **settings: Other settings of ours.
     """
+    for name, values in fixed.items():
+        if theirs.get(name, values[0]) not in values:
+            raise ForeignModelError(
+                f"{path}: {name} is {theirs[name]!r}; only {values[0]!r} can be imported."
+            )
+    if missing := [name for name in names.values() if name not in theirs]:
+        raise ForeignModelError(f"{path}: lacks the setting {missing[0]!r}. Download it again.")
     try:
-        given = {ours: theirs[name] for ours, name in names.items()}
-        return kind(**given, **settings)
+        return kind(**{ours: theirs[name] for ours, name in names.items()}, **settings)
     except ValidationError as error:
         first = error.errors()[0]
         name = names.get(str(first["loc"][-1]) if first["loc"] else "", "a setting")
@@ -85,30 +119,29 @@ def put(variables: Sequence[Any], arrays: Sequence[np.ndarray], name: str) -> No
 def put_stack(
     stack: Any,
     parts: Mapping[str, Sequence[str]],
-    weights_of: Callable[[int, str], tuple[np.ndarray, np.ndarray]],
+    weights_of: Callable[[str, int, str], Sequence[np.ndarray]],
 ) -> None:
     """Assign the weights of all layers of a stack.
 
     Args:
         stack: An `Encoder` or a `Decoder`.
         parts: The foreign names of each part of a layer, such as `self_residual.norm`; projections
-            with several are joined in this order.
+            with several are joined in this order. Cross-attention is that of a decoder.
         weights_of: Returns kernel (inputs, outputs) and bias, or scale and bias of a norm, given
-            the number of a layer and a foreign name.
+            the name of the stack, the number of a layer and a foreign name.
     """
     for index, layer in enumerate(stack.layers):
         for part, names in parts.items():
-            pairs, name = [weights_of(index, name) for name in names], f"layer {index}, {names[0]}"
-            try:
-                arrays = [np.concatenate(arrays, axis=-1) for arrays in zip(*pairs, strict=True)]
-            except ValueError as error:
-                raise ForeignModelError(f"{name} and others do not fit together: {error}") from None
-            put(attrgetter(part)(layer).weights, arrays, name)
+            if part.startswith("cross_") and not hasattr(layer, "cross_attention"):
+                continue
+            pairs = [weights_of(stack.name, index, name) for name in names]
+            arrays = [np.concatenate(arrays, axis=-1) for arrays in zip(*pairs, strict=True)]
+            put(attrgetter(part)(layer).weights, arrays, f"layer {index}, {names[0]}")
 
 
 def subwords_of(model: bytes) -> list[str]:
     """Return the subwords of a SentencePiece model in the order of their ids."""
-    library = sentencepiece.SentencePieceProcessor(model_proto=model)
+    library = library_of(model)
     return [library.id_to_piece(index) for index in range(library.vocab_size())]
 
 
@@ -127,17 +160,15 @@ def table_tokenizer(
         subwords: The subwords in the order of their ids.
         has_end, **special: See `vocabulary_model`.
     """
-    if not splitter.is_file():
-        raise ForeignModelError(f"{splitter}: is missing. Copy it into the folder.")
     if missing := [subword for subword in special.values() if subword not in subwords]:
         raise ForeignModelError(f"{table}: has no subword {missing[0]}.")
-    content = splitter.read_bytes()
+    content = existing(splitter).read_bytes()
     try:
+        known = subwords_of(content)
         model = vocabulary_model(subwords, content, **special, has_end=has_end)
         tokenizer = VocabularyTokenizer(model, content)
     except TokenizerError as error:
         raise ForeignModelError(f"{splitter}: {error}") from None
-    known = subwords_of(content)
     if len(set(known).intersection(subwords)) < len(known) / 2:
         raise ForeignModelError(
             f"{table}: has less than half of the subwords of {splitter.name}. They belong to "

@@ -1,8 +1,8 @@
 """Marian models as Hugging Face publishes them, such as OPUS-MT's."""
 
+import functools
 import json
 import pathlib
-from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,9 @@ import numpy as np
 from tf_transformer.importing.foreign_model import (
     NEVER,
     ForeignModel,
+    by_id,
     config_of,
+    existing,
     put,
     put_stack,
     table_tokenizer,
@@ -39,21 +41,18 @@ _SETTINGS = {  # ours: theirs
 }
 # What other values of these settings would compute, our model does not.
 _FIXED = {
-    "model_type": "marian",
-    "normalize_before": False,
-    "normalize_embedding": False,
-    "static_position_embeddings": True,
+    "model_type": ("marian",),
+    "normalize_before": (False,),
+    "normalize_embedding": (False,),
+    "static_position_embeddings": (True,),
 }
-_ENCODER = {  # ours: theirs
+_LAYER = {  # ours: theirs
     "self_attention.query_key_value_projection": [f"self_attn.{x}_proj" for x in "qkv"],
     "self_attention.output_projection": ["self_attn.out_proj"],
     "self_residual.norm": ["self_attn_layer_norm"],
     "feed_forward.expand": ["fc1"],
     "feed_forward.contract": ["fc2"],
     "feed_forward_residual.norm": ["final_layer_norm"],
-}
-_DECODER = {
-    **_ENCODER,
     "cross_attention.query_projection": ["encoder_attn.q_proj"],
     "cross_attention.key_value_projection": [f"encoder_attn.{x}_proj" for x in "kv"],
     "cross_attention.output_projection": ["encoder_attn.out_proj"],
@@ -79,61 +78,40 @@ def read_hugging_face(folder: pathlib.Path) -> ForeignModel:
         theirs = {**read_json(of_search), **theirs}
     config = _config(path, theirs)
     tensors, tokenizers = read_weights(folder), _tokenizers(folder, theirs)
-
-    def fill(model: Transformer) -> None:
-        _fill(model, tensors, _never_produced(path, theirs))
-
+    fill = functools.partial(_fill, tensors=tensors, never=_never_produced(path, theirs))
     max_length = theirs["max_position_embeddings"]
     return ForeignModel(config, *tokenizers, fill, allow_unknown=True, max_length=max_length)
 
 
 def read_weights(folder: pathlib.Path) -> Tensors:
     """Read the weights of a folder, in either of their formats."""
-    name = next((name for name in _READERS if (folder / name).is_file()), None)
-    if name is None:
-        raise ForeignModelError(
-            f"{folder}: has no {' or '.join(_READERS)}. Download one of them into the folder."
-        )
-    return _READERS[name](folder / name)
+    for name, read in _READERS.items():
+        if (folder / name).is_file():
+            return read(folder / name)
+    raise ForeignModelError(f"{folder}: has no {' or '.join(_READERS)}. Download one of them.")
 
 
 def read_json(path: pathlib.Path) -> dict[str, Any]:
     """Read a JSON file that holds an object."""
+    content = existing(path).read_bytes()
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        return dict(found)
-    except FileNotFoundError:
-        raise ForeignModelError(f"{path}: is missing. Download it into the folder.") from None
+        return dict(json.loads(content))
     except (ValueError, TypeError):
         raise ForeignModelError(f"{path}: is no JSON object. Download it again.") from None
 
 
-def require_settings(
-    path: pathlib.Path, theirs: Mapping[str, Any], names: Iterable[str], fixed: Mapping[str, Any]
-) -> None:
-    """Raise unless the settings have these names, and those of `fixed` have their values if any."""
-    for name, value in fixed.items():
-        if theirs.get(name, value) != value:
-            raise ForeignModelError(
-                f"{path}: {name} is {theirs[name]!r}; only {value!r} can be imported."
-            )
-    if missing := [name for name in names if name not in theirs]:
-        raise ForeignModelError(f"{path}: lacks the setting {missing[0]!r}. Download it again.")
-
-
 def _config(path: pathlib.Path, theirs: dict[str, Any]) -> TransformerConfig:
     same = {
-        "decoder_attention_heads": theirs.get("encoder_attention_heads"),
-        "decoder_ffn_dim": theirs.get("encoder_ffn_dim"),
+        "decoder_attention_heads": (theirs.get("encoder_attention_heads"),),
+        "decoder_ffn_dim": (theirs.get("encoder_ffn_dim"),),
     }
-    names = [*_SETTINGS.values(), "max_position_embeddings"]
-    require_settings(path, theirs, names, {**_FIXED, **same})
     ties = theirs.get("tie_word_embeddings", True)
     shares = theirs.get("share_encoder_decoder_embeddings", True)
     return config_of(
         path,
         theirs,
         _SETTINGS,
+        {**_FIXED, **same},
         norm_first=False,
         positions="sinusoidal_halves",
         layer_norm_epsilon=1e-5,
@@ -145,57 +123,34 @@ def _config(path: pathlib.Path, theirs: dict[str, Any]) -> TransformerConfig:
 
 def _tokenizers(folder: pathlib.Path, theirs: dict[str, Any]) -> list[VocabularyTokenizer]:
     shares = theirs.get("share_encoder_decoder_embeddings", True)
-    target = "vocab.json" if shares else "target_vocab.json"
-    tables = {"source": "vocab.json", "target": target}
     tokenizers = []
-    for side, name in tables.items():
-        size = theirs.get("vocab_size" if side == "source" or shares else "decoder_vocab_size")
-        splitter, path = folder / f"{side}.spm", folder / name
-        subwords = _subwords(path, read_json(path), size)
+    for side in ("source", "target"):
+        path = folder / ("vocab.json" if side == "source" or shares else "target_vocab.json")
+        subwords = by_id(path, read_json(path))
         ids = {name: theirs.get(f"{name}_token_id") for name in ("pad", "eos", "decoder_start")}
         if not all(isinstance(i, int) and 0 <= i < len(subwords) for i in ids.values()):
-            raise ForeignModelError(
-                f"{path}: has {len(subwords):,} subwords, which does not fit the special ids of "
-                f"config.json, {ids}."
-            )
+            raise ForeignModelError(f"{path}: lacks the special ids of config.json, {ids}.")
         pad, eos, bos = (subwords[index] for index in ids.values())
         special = {"pad": pad, "eos": eos, "bos": bos, "unk": "<unk>"}
-        tokenizers.append(table_tokenizer(splitter, path, subwords, **special))
+        tokenizers.append(table_tokenizer(folder / f"{side}.spm", path, subwords, **special))
     return tokenizers
 
 
-def _subwords(path: pathlib.Path, table: dict[str, int], size: int | None) -> list[str]:
-    """Return the subwords in the order of their ids, and as many as the model has."""
-    subwords = {index: subword for subword, index in table.items()}
-    if sorted(subwords) != list(range(len(table))):
-        raise ForeignModelError(f"{path}: does not give each subword an id of its own from 0 on.")
-    if size is not None and len(subwords) != size:
-        raise ForeignModelError(
-            f"{path}: has {len(subwords):,} subwords, but the model has {size:,}. Files of "
-            f"different models are mixed."
-        )
-    return [subwords[index] for index in range(len(table))]
-
-
 def _never_produced(path: pathlib.Path, theirs: dict[str, Any]) -> list[int]:
-    words = theirs.get("bad_words_ids") or [[theirs["pad_token_id"]]]
+    words = theirs.get("bad_words_ids") or []
     if any(len(word) != 1 for word in words):
         raise ForeignModelError(f"{path}: bad_words_ids has a word of several tokens.")
     return [theirs["pad_token_id"], *(word[0] for word in words)]
 
 
 def _fill(model: Transformer, tensors: Tensors, never: list[int]) -> None:
-    for side, stack, parts in (
-        ("encoder", model.encoder, _ENCODER),
-        ("decoder", model.decoder, _DECODER),
-    ):
+    def weights_of(side: str, index: int, name: str) -> tuple[np.ndarray, np.ndarray]:
+        name = f"model.{side}.layers.{index}.{name}"
+        # A linear layer of PyTorch has a kernel (outputs, inputs); .T leaves a norm's scale.
+        return tensors.take(f"{name}.weight").T, tensors.take(f"{name}.bias")
 
-        def weights_of(index: int, name: str, side: str = side) -> tuple[np.ndarray, np.ndarray]:
-            name = f"model.{side}.layers.{index}.{name}"
-            # A linear layer of PyTorch has a kernel (outputs, inputs); .T leaves a norm's scale.
-            return tensors.take(f"{name}.weight").T, tensors.take(f"{name}.bias")
-
-        put_stack(stack, parts, weights_of)
+    for stack in (model.encoder, model.decoder):
+        put_stack(stack, _LAYER, weights_of)
     config = model.config
     for side, layer, is_tied in (
         ("encoder", model.source_embedding, config.tie_embeddings),

@@ -1,18 +1,19 @@
 """Models of OpenNMT-tf 2: a checkpoint, the description of the model and the settings of a run."""
 
 import ast
+import functools
 import itertools
 import pathlib
 from typing import Any
 
 import numpy as np
-import yaml
 
 from tf_transformer.importing.foreign_model import (
     ForeignModel,
     config_of,
     put,
     put_stack,
+    read_yaml,
     table_tokenizer,
 )
 from tf_transformer.importing.tensors import ForeignModelError, Tensors, read_checkpoint
@@ -33,10 +34,10 @@ _SETTINGS = {  # ours: theirs
 _DEFAULTS = {"ffn_activation": "tf.nn.relu", "dropout": "0.1", "attention_dropout": "0.1"}
 # What other values of these settings would compute, our model does not.
 _FIXED = {
-    "position_encoder_class": "SinusoidalPositionEncoder",
-    "maximum_relative_position": "None",
+    "position_encoder_class": ("SinusoidalPositionEncoder",),
+    "maximum_relative_position": ("None",),
 }
-_ENCODER = {  # ours: theirs, of a norm with input or output
+_LAYER = {  # ours: theirs, of a norm with input or output
     "self_attention.query_key_value_projection": [
         f"self_attention/layer/linear_{x}" for x in ("queries", "keys", "values")
     ],
@@ -45,9 +46,6 @@ _ENCODER = {  # ours: theirs, of a norm with input or output
     "feed_forward.expand": ["ffn/layer/inner"],
     "feed_forward.contract": ["ffn/layer/outer"],
     "feed_forward_residual.norm": ["ffn/{}_layer_norm"],
-}
-_DECODER = {
-    **_ENCODER,
     "cross_attention.query_projection": ["attention/0/layer/linear_queries"],
     "cross_attention.key_value_projection": [
         f"attention/0/layer/linear_{x}" for x in ("keys", "values")
@@ -79,22 +77,12 @@ def read_opennmt_tf(folder: pathlib.Path, config: pathlib.Path | None = None) ->
         raise ForeignModelError(
             f"{folder}: has {len(found)} files *.yml. Name the settings: --config data.yml"
         )
-    data = _read_yaml(found[0]).get("data") or {}
+    data = read_yaml(found[0], found[0].read_bytes()).get("data") or {}
     tokenizers = [_tokenizer(side, folder, found[0], data) for side in ("source", "target")]
     tensors = read_checkpoint(folder)
     ours = _config(folder / "model_description.py", tensors)
-
-    def fill(model: Transformer) -> None:
-        _fill(model, tensors)
-
+    fill = functools.partial(_fill, tensors=tensors)
     return ForeignModel(ours, *tokenizers, fill, allow_unknown=True, max_length=_MAX_LENGTH)
-
-
-def _read_yaml(path: pathlib.Path) -> dict[str, Any]:
-    try:
-        return dict(yaml.safe_load(path.read_text(encoding="utf-8")))
-    except (OSError, yaml.YAMLError, ValueError, TypeError):
-        raise ForeignModelError(f"{path}: is no table of settings in YAML, or missing.") from None
 
 
 def _file(name: str, folder: pathlib.Path, config: pathlib.Path) -> pathlib.Path:
@@ -130,11 +118,11 @@ def _tokenizer(
         )
     tokenization = setting("tokenization") or {}
     if isinstance(tokenization, str):
-        tokenization = _read_yaml(_file(tokenization, folder, config))
+        path = _file(tokenization, folder, config)
+        tokenization = read_yaml(path, path.read_bytes())
     options = tokenization.get("params", tokenization)
-    splitter = options.get("model") or (
-        options.get("mode") == "none" and options.get("sp_model_path")
-    )
+    plain = options.get("mode") == "none" and options.get("sp_model_path")
+    splitter = options.get("model") or plain
     if not splitter or not set(options) <= _PLAIN:
         raise ForeignModelError(
             f"{config}: {side}_tokenization is {tokenization or 'missing'}; only SentencePiece can "
@@ -157,6 +145,7 @@ def _config(path: pathlib.Path, tensors: Tensors) -> TransformerConfig:
         path,
         _description(path),
         _SETTINGS,
+        _FIXED,
         d_model=d_model,
         d_ff=d_ff,
         num_layers=layers("encoder"),
@@ -192,11 +181,8 @@ def _description(path: pathlib.Path) -> dict[str, str]:
             f"{path}: has neither num_heads=… nor a model of the catalog that can be imported: "
             f"{', '.join(_HEADS)}. Relative positions cannot."
         )
-    for name, value in _FIXED.items():
-        if given.get(name, value).rpartition(".")[2] != value:
-            raise ForeignModelError(
-                f"{path}: {name} is {given[name]}; only {value} can be imported."
-            )
+    for name in _FIXED.keys() & given:  # may be the name of a class with its module
+        theirs[name] = given[name].rpartition(".")[2]
     activation = theirs["ffn_activation"].removeprefix("tf.nn.")
     return {**theirs, "ffn_activation": "swish" if activation == "silu" else activation}
 
@@ -207,12 +193,12 @@ def _fill(model: Transformer, tensors: Tensors) -> None:
         return [tensors.take(f"{name}/{kind}") for kind in kinds]
 
     place = "input" if model.config.norm_first else "output"
-    for stack, parts in ((model.encoder, _ENCODER), (model.decoder, _DECODER)):
 
-        def weights_of(index: int, name: str, side: str = stack.name) -> list[np.ndarray]:
-            return pair(f"{side}/layers/{index}/{name.format(place)}")
+    def weights_of(side: str, index: int, name: str) -> list[np.ndarray]:
+        return pair(f"{side}/layers/{index}/{name.format(place)}")
 
-        put_stack(stack, parts, weights_of)
+    for stack in (model.encoder, model.decoder):
+        put_stack(stack, _LAYER, weights_of)
         if stack.norm is not None:
             put(stack.norm.weights, pair(f"{stack.name}/layer_norm"), f"{stack.name}/layer_norm")
     put(model.source_embedding.embedding.weights, [tensors.take(_SOURCE)], _SOURCE)

@@ -28,7 +28,6 @@ _STORAGES = {
 }  # fmt: skip
 # A variable of the object `model`, but not the state that an optimizer keeps for it.
 _VARIABLE = r"model/((?:(?!\.OPTIMIZER_SLOT).)*)/\.ATTRIBUTES/VARIABLE_VALUE"
-_LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
 
 
 class ForeignModelError(InputError):
@@ -83,10 +82,10 @@ def read_safetensors(path: pathlib.Path) -> Tensors:
         header = json.loads(content[8 : 8 + size])
         header.pop("__metadata__", None)
         data = memoryview(content)[8 + size :]
-        arrays = {
-            name: _array(data[slice(*entry["data_offsets"])], entry["dtype"], entry["shape"])
-            for name, entry in header.items()
-        }
+        arrays = {}
+        for name, entry in header.items():
+            numbers = np.frombuffer(data[slice(*entry["data_offsets"])], _DTYPES[entry["dtype"]])
+            arrays[name] = numbers.reshape(entry["shape"])
     except (struct.error, ValueError, KeyError, TypeError, AttributeError):
         raise _damaged(path, "safetensors file") from None
     return Tensors(arrays, path)
@@ -139,10 +138,6 @@ def read_torch(path: pathlib.Path) -> Tensors:
 
 def _damaged(path, kind):
     return ForeignModelError(f"{path}: no {kind}, or a damaged one. Download it again.")
-
-
-def _array(data, dtype, shape):
-    return np.frombuffer(data, _DTYPES[dtype]).reshape(shape)
 
 
 class _Storage:
@@ -210,9 +205,7 @@ def _read_legacy(file: BinaryIO) -> dict[str, _Tensor]:
         _, kind, key, *_ = reference
         return storages.setdefault(key, _Storage(kind))
 
-    magic, _, _, tensors, keys = (_Unpickler(file, load).load() for _ in range(5))
-    if magic != _LEGACY_MAGIC:
-        raise ValueError("not a file of torch.save")
+    _, _, _, tensors, keys = (_Unpickler(file, load).load() for _ in range(5))
     for key in keys:
         (length,) = struct.unpack("<q", file.read(8))
         storage = storages[key]

@@ -61,13 +61,7 @@ class SentencePieceTokenizer:
 
     def __init__(self, model: bytes) -> None:
         self.model = self.splitter = model
-        self._library = sentencepiece.SentencePieceProcessor()
-        try:
-            self._library.LoadFromSerializedProto(model)
-        except RuntimeError:
-            raise TokenizerError(
-                "no SentencePiece model, or a damaged one. Restore it from a copy or train anew."
-            ) from None
+        self._library = library_of(model)
         self.vocab_size = self._library.vocab_size()
         while self.vocab_size and self._library.is_unused(self.vocab_size - 1):
             self.vocab_size -= 1
@@ -192,6 +186,18 @@ class SentencePieceTokenizer:
     def graph_resource(self) -> tensorflow_text.SentencepieceTokenizer:
         """TensorFlow Text's tokenizer, which a module must track so that a SavedModel has it."""
         return graph_tokenizer(self.model)
+
+
+def library_of(model: bytes) -> sentencepiece.SentencePieceProcessor:
+    """Return the library's reader of a model; raise a `TokenizerError` if it is invalid."""
+    library = sentencepiece.SentencePieceProcessor()
+    try:
+        library.LoadFromSerializedProto(model)
+    except RuntimeError:
+        raise TokenizerError(
+            "no SentencePiece model, or a damaged one. Restore it from a copy or train anew."
+        ) from None
+    return library
 
 
 def graph_tokenizer(

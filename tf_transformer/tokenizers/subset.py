@@ -120,10 +120,7 @@ def _(tokenizer: WordPieceTokenizer, used: Iterable[int]) -> tuple[WordPieceToke
 
 
 def require_same_splits(
-    tokenizer: Tokenizer,
-    subset: Tokenizer,
-    ids: np.ndarray,
-    texts: Sequence[str],
+    tokenizer: Tokenizer, subset: Tokenizer, ids: np.ndarray, texts: Sequence[str]
 ) -> None:
     """Raise a `TokenizerError` unless `subset` splits the texts as `tokenizer` does.
 

@@ -6,15 +6,14 @@ import pathlib
 import re
 from collections.abc import Sequence
 
-import sentencepiece
 import tensorflow as tf
-from google.protobuf.message import DecodeError
+import tensorflow_text
 from sentencepiece import sentencepiece_model_pb2
 
 from tf_transformer.tokenizers.sentencepiece import (
     SentencePieceTokenizer,
-    TokenizerError,
     graph_tokenizer,
+    library_of,
     require_list,
 )
 
@@ -41,11 +40,7 @@ class VocabularyTokenizer(SentencePieceTokenizer):
         super().__init__(model)
         self.table, self.splitter = model, splitter
         self.model = model + splitter  # which together identify the tokenizer
-        self._splitter = sentencepiece.SentencePieceProcessor()
-        try:
-            self._splitter.LoadFromSerializedProto(splitter)
-        except RuntimeError:
-            raise TokenizerError("no SentencePiece model, or a damaged one.") from None
+        self._splitter = library_of(splitter)
         subwords = self.subwords(range(self.vocab_size))
         self._ids = {subword: index for index, subword in enumerate(subwords)}
         self.tags = [subword for subword in subwords if re.fullmatch(_TAG, subword)]
@@ -86,23 +81,14 @@ class VocabularyTokenizer(SentencePieceTokenizer):
         return tf.concat([tag_ids, self._ids_of(self.graph_resource.splitter.tokenize(rest))], 1)
 
     def _ids_of(self, subwords):
-        return self.graph_resource.table.string_to_id(subwords)
-
-    def detokenize(self, ids: tf.RaggedTensor) -> tf.Tensor:
-        """Convert int32 ids `(B, None)` without special ids to texts, string `(B,)`."""
-        return self.graph_resource.table.detokenize(ids)
-
-    def id_to_string(self, ids: tf.RaggedTensor) -> tf.RaggedTensor:
-        """Convert int32 ids `(B, None)` to subwords, string `(B, None)`."""
-        return self.graph_resource.table.id_to_string(ids)
+        return self.graph_resource.string_to_id(subwords)
 
     @functools.cached_property
-    def graph_resource(self) -> tf.Module:
-        """TensorFlow Text's tokenizers of both models, which a module must track."""
-        module = tf.Module(name="vocabulary")
-        module.table = graph_tokenizer(self.table)
-        module.splitter = graph_tokenizer(self.splitter, tf.string)
-        return module
+    def graph_resource(self) -> tensorflow_text.SentencepieceTokenizer:
+        """TensorFlow Text's tokenizer of the table, with that of the splitter as an attribute."""
+        graph = graph_tokenizer(self.table)
+        graph.splitter = graph_tokenizer(self.splitter, tf.string)
+        return graph
 
 
 def vocabulary_model(
@@ -124,11 +110,7 @@ def vocabulary_model(
         has_end: Whether a text ends with `eos`. If not, its end is `pad`, which no model reads: so
             it is with sources of OpenNMT-tf.
     """
-    proto = sentencepiece_model_pb2.ModelProto()
-    try:
-        proto.ParseFromString(splitter)
-    except DecodeError:
-        raise TokenizerError("no SentencePiece model, or a damaged one") from None
+    proto = sentencepiece_model_pb2.ModelProto.FromString(splitter)
     spec, kinds = proto.trainer_spec, sentencepiece_model_pb2.ModelProto.SentencePiece
     of_bytes = {piece.piece for piece in proto.pieces if piece.type == kinds.BYTE}
     spec.byte_fallback = bool(of_bytes) and of_bytes <= set(subwords)  # all of them or none
