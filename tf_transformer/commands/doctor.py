@@ -37,7 +37,9 @@ class Options(Checked):
     saved_model: str | None = argument("SAVED_MODEL", "default: check only the installation", None)
     as_json: bool = option(False, "print one JSON object instead", name="json")
     same_as: str | None = option(
-        None, "a run, CTranslate2 export or SavedModel that should translate alike", "MODEL"
+        None,
+        "a run, a CTranslate2 export or another SavedModel that should give the same translations",
+        "MODEL",
     )
     source: str | None = option(None, "lines to translate with both models", "F")
     max_different: Annotated[float, Field(ge=0, le=1)] = option(

@@ -35,7 +35,9 @@ class Options(Checked):
     perplexity: bool = option(False, "compute the perplexity of the references; needs a run")
     text: str | None = option(None, "compute the perplexity of this text by a language model", "F")
     robustness: bool = option(
-        False, "also score the sources in other case, unpunctuated, and with typing errors"
+        False,
+        "also score the sources in capitals, without capitals, without final punctuation and with "
+        "typing errors",
     )
     search: SearchOptions = group(SearchOptions)
 

@@ -26,10 +26,16 @@ class Options(Checked):
     saved_model: str = argument("saved_models/NAME")
     format: Literal["saved_model", "ctranslate2"] = option("saved_model", "format to write")
     beam_size: PositiveInt | None = option(
-        None, "beam size of serving_default (default: 4, or 1 if better on validation text)", "K"
+        None,
+        "beam size of serving_default; 1 is greedy search (default: 4, or 1 if that translates the "
+        "validation text better)",
+        "K",
     )
     length_penalty: LengthPenalty | None = option(
-        None, "favour long translations, from 0 to 10 (default: best on validation text)", "A"
+        None,
+        "how much a beam favours long translations, from 0 to 10 (default: the best of a few "
+        "values on the validation text)",
+        "A",
     )
     precision: Literal["float32", "bfloat16", "auto"] | None = option(
         None,

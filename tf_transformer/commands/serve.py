@@ -26,7 +26,10 @@ class Options(Checked):
     port: Annotated[int, Field(ge=0, le=65535)] = option(8501, "port; 0 is any free one")
     host: str = option("127.0.0.1", "where to listen; 0.0.0.0 lets other machines in", "ADDRESS")
     allowed_hosts: list[str] | None = option(
-        None, "host names for clients (default: this machine's; any if others are let in)", "NAME"
+        None,
+        "host names that clients may use (default: those of this machine, or any if other "
+        "machines are let in)",
+        "NAME",
     )
     threads: PositiveInt | None = option(None, "batches in parallel (default: one per core)")
     no_batching: bool = option(False, "run each request alone, even if many arrive at once")

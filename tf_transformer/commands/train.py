@@ -44,7 +44,11 @@ class Options(Checked):
     run_dir: str = option(..., "the run directory", "DIR")
     config: str | None = option(None, "a file of settings", "run.toml")
     resume: bool = option(False, "continue from the newest checkpoint")
-    explain: bool = option(False, "print the settings chosen for corpus and devices, and exit")
+    explain: bool = option(
+        False,
+        "print the settings that would be chosen for the corpus, the budget and the devices (with "
+        "--resume, those that were chosen), and exit",
+    )
     data: dict[str, Any] = group(dict, SETTINGS["data"])
     tokenizer: dict[str, Any] = group(dict, SETTINGS["tokenizer"])
     model: dict[str, Any] = group(dict, SETTINGS["model"])
