@@ -108,6 +108,7 @@ def _export_saved_model(
     trained: Any, config: RunConfig, manifest: dict, options: Options
 ) -> pathlib.Path:
     from tf_transformer.data.corpus import load_validation
+    from tf_transformer.data.mixture import TaggedText
     from tf_transformer.data.text import ParallelText
     from tf_transformer.export.manifest import version_folder
     from tf_transformer.export.saved_model import export_saved_model
@@ -145,7 +146,8 @@ def _export_saved_model(
         precision = manifest["precision"] = choice.precision
         manifest["precision_choice"] = choice._asdict()
     model = freeze(model, config.data.max_length, precision)
-    alignment = choose_alignment(model, *tokenizers, validation, config.data.max_length)
+    tagged = TaggedText(validation, config.data.source_tag or "")
+    alignment = choose_alignment(model, *tokenizers, tagged, config.data.max_length)
     if alignment is not None:
         manifest["alignment"] = alignment._asdict()
     given = options.model_dump(include={"beam_size", "length_penalty"}, exclude_none=True)

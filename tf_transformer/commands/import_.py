@@ -30,7 +30,9 @@ class Options(Checked):
     config: str | None = option(
         None, "OpenNMT-tf's settings (default: the only .yml file in FOLDER)", "data.yml"
     )
-    keep: list[str] | None = option(None, "texts of both sides: keep only their subwords", "F")
+    keep: list[str] | None = option(
+        None, "files of text of both sides; keep only the subwords that they need", "F"
+    )
 
 
 def run(options: Options) -> int:
