@@ -123,7 +123,8 @@ def compared(name, engine, folder):
     cells = [f"differ by {np.abs(log_probs(targets) - answers['scores']).max():.1e}"]
     bleu = []
     for search, beam_size in (("greedy", 1), ("beam", 4)):
-        theirs = answers[search]
+        # OpenNMT-tf writes an unknown subword as text; here it becomes none.
+        theirs = [text.replace("<unk>", "").strip() for text in answers[search]]
         found = [n[0] for n in translator.n_best(sources, 1, beam_size=beam_size, length_penalty=0)]
         ours = [best.text for best in found]
         ends = np.array([not best.truncated for best in found])
