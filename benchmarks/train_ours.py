@@ -18,7 +18,7 @@ from tf_transformer.data.tokens import TokenizedText  # noqa: E402
 from tf_transformer.models.architectures import build_model, preset  # noqa: E402
 from tf_transformer.runs.compile import compile_model  # noqa: E402
 from tf_transformer.training.metrics import TokenLoss  # noqa: E402
-from tf_transformer.training.parts import prepare_cpu, train_in_parts  # noqa: E402
+from tf_transformer.training.parts import plain_graphs, prepare_cpu, train_in_parts  # noqa: E402
 from tf_transformer.training.schedules import NoamSchedule  # noqa: E402
 
 PRECISIONS = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
@@ -72,14 +72,15 @@ def train(job: dict[str, Any]) -> dict[str, Any]:
             train_in_parts(model, loss, num_parts)
 
     clock = StepClock()
-    model.fit(
-        batches.dataset(),
-        steps_per_epoch=job["num_batches"],
-        epochs=1,
-        shuffle=False,
-        verbose=0,
-        callbacks=[clock],
-    )
+    with plain_graphs():
+        model.fit(
+            batches.dataset(),
+            steps_per_epoch=job["num_batches"],
+            epochs=1,
+            shuffle=False,
+            verbose=0,
+            callbacks=[clock],
+        )
     seen = load_batches(job["folder"], job["num_batches"])
     return {
         "first_step": clock.moments[0] - STARTED,

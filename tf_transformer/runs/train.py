@@ -35,7 +35,7 @@ from tf_transformer.training.callbacks import TensorBoardLog, TranslationBleu
 from tf_transformer.training.cluster import Cluster, WorkerError, worker_failures_named
 from tf_transformer.training.distribution import Workers, separate_seeds, strategy_for
 from tf_transformer.training.optimizers import step_of
-from tf_transformer.training.parts import prepare_cpu
+from tf_transformer.training.parts import plain_graphs, prepare_cpu
 from tf_transformer.training.schedules import TimedTrapezoidSchedule
 from tf_transformer.training.stopping import StopOnSignal, Terminated
 
@@ -64,14 +64,16 @@ def train(config: RunConfig, run_dir: str, *, resume: bool, started: float) -> i
     require_trained(directory)
     if config.training.tensorboard and importlib.util.find_spec("tensorboard") is None:
         raise ConfigError("--tensorboard needs its package. Install it: pip install tensorboard")
-    cluster = Cluster.from_environment()
+    cluster, around = Cluster.from_environment(), contextlib.nullcontext()
     if cluster is not None:
         cluster.wait_for_workers()
+        around = worker_failures_named(directory.path)
     elif not tf.config.list_physical_devices("GPU"):
         # The recipe will choose the same. A resumed run without the setting is older than it.
         parts = 1 if resume else parts_on_cores(num_cores())
         prepare_cpu(num_cores(), config.training.batch_parts or parts)
-    with worker_failures_named(directory.path) if cluster else contextlib.nullcontext():
+        around = plain_graphs()
+    with around:
         workers = Workers(strategy_for(config.training.devices, cluster))
         return Run(config, directory, workers, resume, started).train()
 
@@ -147,9 +149,10 @@ class Run:
         if not self.resume:
             self._initialize()
         self.workers.require_same({**self.metadata, **vars(training), "devices": None})
-        self._announce()
-        if not self.resume and training.minutes is not None:
-            self._choose_by_speed()
+        if not self.resume:
+            self._announce()
+            if training.minutes is not None:
+                self._choose_by_speed()
 
     def begin(self) -> None:
         """Create the files of the run, or restore the checkpoint from which it resumes."""
@@ -318,6 +321,7 @@ class Run:
                 )
         if checkpoint is None:
             self._initialize()
+            self._announce()
             return
         checkpoint.require(self.metadata)
         checkpoint.restore(self.model)
@@ -326,6 +330,7 @@ class Run:
         self.is_validated = bool(checkpoint.metrics)
         if self.workers.is_chief:
             self.checkpoints.set_aside_after(checkpoint)
+        self._announce()
         if checkpoint.seconds < 60 * (self.config.training.minutes or 0):
             # Build the graph before `started` is set, so that it takes none of the minutes.
             self._measure(3)

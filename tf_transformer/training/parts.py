@@ -2,7 +2,7 @@
 
 import contextlib
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
@@ -19,16 +19,27 @@ def prepare_cpu(num_cores: int, num_parts: int) -> None:
     """Share the cores among the parts of a batch, and let the process keep freed memory.
 
     By default, glibc returns memory to the kernel, which clears it again for the next operation.
-    With two parts this took a third of the time of a batch. TensorFlow's optimizer of graphs is
-    turned off: it made no step faster, and took a third of the time of the first one. Call this
-    function before TensorFlow's first operation; afterwards the cores stay as they are shared.
+    With two parts this took a third of the time of a batch. Call this function before TensorFlow's
+    first operation; afterwards the cores stay as they are shared.
     """
-    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
     with contextlib.suppress(RuntimeError):
         tf.config.threading.set_intra_op_parallelism_threads(max(1, num_cores // num_parts))
     with contextlib.suppress(AttributeError, OSError, TypeError):  # another C library
         for parameter, value in _MALLOC.values():
             ctypes.CDLL(None).mallopt(parameter, value)
+
+
+@contextlib.contextmanager
+def plain_graphs() -> Iterator[None]:
+    """Turn off TensorFlow's optimizer of graphs in this process.
+
+    On a CPU it made no step faster, and took a third of the time of the first one.
+    """
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+    try:
+        yield
+    finally:
+        tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": False})
 
 
 def train_in_parts(
