@@ -41,14 +41,14 @@ MODELS = {
     "separate": {
         "sizes": [150, 130], "data": {"source_sequence_controls": {"end": True}}, "model": {
             "num_layers": (1, 2), "num_units": 16, "num_heads": 4, "ffn_inner_dim": 24,
-            "dropout": 0.2, "ffn_activation": "tf.nn.gelu",
+            "dropout": 0.01, "ffn_activation": "tf.nn.gelu",
         },
     },
     "target": {
         "sizes": [150, 130], "data": {}, "model": {
             "num_layers": 1, "num_units": 16, "num_heads": 2, "ffn_inner_dim": 24,
-            "ffn_activation": "tf.nn.swish", "share_embeddings": 2, "pre_norm": False,
-            "output_layer_bias": False,
+            "dropout": 0.01, "ffn_activation": "tf.nn.swish", "share_embeddings": 2,
+            "pre_norm": False, "output_layer_bias": False,
         },
     },
 }  # fmt: skip
@@ -200,6 +200,7 @@ def answers(folder, sources, targets):
             found["source_ids"].append(features["ids"][0].numpy().tolist())
             found["scores"].append(-float(score(features, labels)["score"][0]))
         detokenize = model.labels_inputter.tokenizer.detokenize
+        lookup = model.labels_inputter.tokens_to_ids.lookup
         for key, beam_size, penalty in (("greedy", 1, 0), ("beam", 4, 0), ("beam_0.6", 4, 0.6)):
             model.params.update(beam_width=beam_size, length_penalty=penalty)
             dataset = inputter.make_inference_dataset(str(paths[0]), 1)
@@ -208,9 +209,7 @@ def answers(folder, sources, targets):
             tokens = [row["tokens"][0, 0, : row["length"][0, 0]].numpy() for row in rows]
             found[key] = [detokenize([token.decode() for token in row]) for row in tokens]
             found[f"{key}_log_probs"] = [float(row["log_probs"][0, 0]) for row in rows]
-            if key == "greedy":
-                lookup = model.labels_inputter.tokens_to_ids.lookup
-                found["greedy_ids"] = [lookup(tf.constant(row)).numpy().tolist() for row in tokens]
+            found[f"{key}_ids"] = [lookup(tf.constant(row)).numpy().tolist() for row in tokens]
     return found
 
 
@@ -229,13 +228,13 @@ def logits(folder, sources, targets):
     return tf.function(lambda: model(*sides)[0]["logits"])().numpy()
 
 
-def main(target, num_train=6000, num_test=20):
-    """Write a folder for each model into `target`."""
+def main(target, *kinds, num_train=6000, num_test=20):
+    """Write a folder for each kind of model, or each of `MODELS`, into `target`."""
     lines = gzip.open(PHRASEBOOK, "rt", encoding="utf-8").read().splitlines()
     pairs = [line.split("\t") for line in lines]
     test = [*pairs[-num_test:], *([odd, "Good evening!"] for odd in ODD)]
     sources, targets = map(list, zip(*test, strict=True))
-    for kind, choices in MODELS.items():
+    for kind, choices in ((kind, MODELS[kind]) for kind in kinds or MODELS):
         with tempfile.TemporaryDirectory() as name:
             text, folder = pathlib.Path(name), pathlib.Path(name) / kind
             folder.mkdir()
@@ -261,4 +260,4 @@ def main(target, num_train=6000, num_test=20):
 
 
 if __name__ == "__main__":
-    main(pathlib.Path(sys.argv[1]))
+    main(pathlib.Path(sys.argv[1]), *sys.argv[2:])
