@@ -29,24 +29,28 @@ PHRASEBOOK = pathlib.Path(__file__).parents[1] / "tf_transformer/data/phrasebook
 MODEL = "opennmt.models.Transformer"
 SIDES = {"source": "de", "target": "en"}
 # Small and different in all that can differ between the models that can be imported. `sizes` are
-# the subwords of a joint vocabulary, or of each side.
+# the subwords of a joint vocabulary, or of each side. With more dropout, models as small as these
+# do not learn to end a translation.
 MODELS = {
     # As TransformerBaseSharedEmbeddings, but for its sizes.
     "shared": {
-        "sizes": [150], "data": {}, "model": {
+        "sizes": [150], "data": {}, "steps": 1200, "model": {
             "num_layers": 2, "num_units": 16, "num_heads": 8, "ffn_inner_dim": 24,
             "share_embeddings": 3,
         },
     },
     "separate": {
-        "sizes": [150, 130], "data": {"source_sequence_controls": {"end": True}}, "model": {
-            "num_layers": (1, 2), "num_units": 16, "num_heads": 4, "ffn_inner_dim": 24,
-            "dropout": 0.2, "ffn_activation": "tf.nn.gelu",
+        "sizes": [300, 260], "data": {"source_sequence_controls": {"end": True}}, "steps": 2500,
+        "model": {
+            "num_layers": (1, 2), "num_units": 24, "num_heads": 4, "ffn_inner_dim": 48,
+            "dropout": 0.01, "attention_dropout": 0.01, "ffn_dropout": 0.01,
+            "ffn_activation": "tf.nn.gelu",
         },
     },
     "target": {
-        "sizes": [150, 130], "data": {}, "model": {
-            "num_layers": 1, "num_units": 16, "num_heads": 2, "ffn_inner_dim": 24,
+        "sizes": [300, 260], "data": {}, "steps": 2500, "model": {
+            "num_layers": 1, "num_units": 24, "num_heads": 2, "ffn_inner_dim": 48,
+            "dropout": 0.01, "attention_dropout": 0.01, "ffn_dropout": 0.01,
             "ffn_activation": "tf.nn.swish", "share_embeddings": 2, "pre_norm": False,
             "output_layer_bias": False,
         },
@@ -191,26 +195,37 @@ def answers(folder, sources, targets):
         for path, lines in zip(paths, (sources, targets), strict=True):
             path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
         model, _ = opened(folder)
-        inputter = model.examples_inputter
-        found = {"sources": sources, "targets": targets, "source_ids": [], "scores": []}
+        inputter, labels_inputter = model.examples_inputter, model.labels_inputter
         dataset = inputter.make_evaluation_dataset(*map(str, paths), 1)
         # Outside of a graph it would also translate.
         score = tf.function(model.score, input_signature=dataset.element_spec)
-        for features, labels in dataset:
-            found["source_ids"].append(features["ids"][0].numpy().tolist())
-            found["scores"].append(-float(score(features, labels)["score"][0]))
-        detokenize = model.labels_inputter.tokenizer.detokenize
+
+        def log_probs(pairs):
+            return [-float(score(*pair)["score"][0]) for pair in pairs]
+
+        examples = list(dataset)
+        features = [each for each, _ in examples]
+        source_ids = [each["ids"][0].numpy().tolist() for each in features]
+        found = {"sources": sources, "targets": targets, "source_ids": source_ids}
+        found["scores"] = log_probs(examples)
         for key, beam_size, penalty in (("greedy", 1, 0), ("beam", 4, 0), ("beam_0.6", 4, 0.6)):
             model.params.update(beam_width=beam_size, length_penalty=penalty)
             dataset = inputter.make_inference_dataset(str(paths[0]), 1)
             infer = tf.function(model.infer, input_signature=(dataset.element_spec,))
-            rows = [infer(features) for features in dataset]
-            tokens = [row["tokens"][0, 0, : row["length"][0, 0]].numpy() for row in rows]
-            found[key] = [detokenize([token.decode() for token in row]) for row in tokens]
-            found[f"{key}_log_probs"] = [float(row["log_probs"][0, 0]) for row in rows]
-            if key == "greedy":
-                lookup = model.labels_inputter.tokens_to_ids.lookup
-                found["greedy_ids"] = [lookup(tf.constant(row)).numpy().tolist() for row in tokens]
+            rows = [infer(each) for each in dataset]
+            best = [
+                {
+                    "tokens": row["tokens"][:, 0, : row["length"][0, 0]],
+                    "length": row["length"][:, 0],
+                }
+                for row in rows
+            ]
+            tokens = [[token.decode() for token in row["tokens"][0].numpy()] for row in best]
+            found[key] = [labels_inputter.tokenizer.detokenize(row) for row in tokens]
+            labels = [labels_inputter.make_features(features=row) for row in best]
+            found[f"{key}_ids"] = [row["ids"][0, 1:].numpy().tolist() for row in labels]
+            # Those of `infer` may be another hypothesis': github.com/OpenNMT/OpenNMT-tf/issues/432
+            found[f"{key}_log_probs"] = log_probs(zip(features, labels, strict=True))
     return found
 
 
@@ -229,20 +244,20 @@ def logits(folder, sources, targets):
     return tf.function(lambda: model(*sides)[0]["logits"])().numpy()
 
 
-def main(target, num_train=6000, num_test=20):
-    """Write a folder for each model into `target`."""
+def main(target, *kinds, num_train=6000, num_test=20):
+    """Write a folder for each kind of model, or each of `MODELS`, into `target`."""
     lines = gzip.open(PHRASEBOOK, "rt", encoding="utf-8").read().splitlines()
     pairs = [line.split("\t") for line in lines]
     test = [*pairs[-num_test:], *([odd, "Good evening!"] for odd in ODD)]
     sources, targets = map(list, zip(*test, strict=True))
-    for kind, choices in MODELS.items():
+    for kind, choices in ((kind, MODELS[kind]) for kind in kinds or MODELS):
         with tempfile.TemporaryDirectory() as name:
             text, folder = pathlib.Path(name), pathlib.Path(name) / kind
             folder.mkdir()
             columns = zip(*pairs[:num_train], strict=True)
             for side, column in zip(SIDES.values(), columns, strict=True):
                 (text / f"train.{side}").write_text("".join(f"{line}\n" for line in column))
-            train(folder, text, **choices, steps=1200)
+            train(folder, text, **choices)
             add_noise(folder)
             np.save(folder / "logits.npy", logits(folder, sources[-2:], targets[-2:]))
             found = answers(folder, sources, targets)
@@ -261,4 +276,4 @@ def main(target, num_train=6000, num_test=20):
 
 
 if __name__ == "__main__":
-    main(pathlib.Path(sys.argv[1]))
+    main(pathlib.Path(sys.argv[1]), *sys.argv[2:])

@@ -18,6 +18,7 @@ from phrase_models import MAX_LENGTH, our_greedy, padded
 
 import tf_transformer as tt
 from tf_transformer.data.batching import TokenBatches
+from tf_transformer.decoding.result import beam_score
 from tf_transformer.importing import opennmt_tf
 from tf_transformer.importing.tensors import _VARIABLE, ForeignModelError, read_checkpoint
 from tf_transformer.inference.frozen import freeze
@@ -25,7 +26,7 @@ from tf_transformer.runs.restore import restore_model, search_of
 from tf_transformer.runs.run_directory import RunDirectory
 
 FIXTURES = pathlib.Path(__file__).parent / "fixtures/opennmt_tf"
-KINDS = ["shared"]
+KINDS = ["shared", "separate", "target"]
 
 
 @pytest.fixture(scope="module")
@@ -96,18 +97,18 @@ def test_scores_and_translations_are_those_of_opennmt_tf(kind, opened, imported)
     assert greedy == [ids[:MAX_LENGTH] for ids in answers["greedy_ids"]]
     for name, beam_size, penalty in (("greedy", 1, 0), ("beam", 4, 0), ("beam_0.6", 4, 0.6)):
         found = translator.n_best(sources, 1, beam_size=beam_size, length_penalty=penalty)
-        theirs = zip(answers[name], answers[f"{name}_log_probs"], strict=True)
+        theirs = [answers[f"{name}{part}"] for part in ("", "_ids", "_log_probs")]
         # Their limit is longer.
-        ended = [
-            (best, *other)
-            for (best,), other in zip(found, theirs, strict=True)
-            if not best.truncated
-        ]
-        same = [row for row in ended if row[0].text == row[1]]
-        assert len(ended) >= 12 and len(same) == len(ended)
-        # Equal texts of a beam may have other subwords.
-        for best, _, log_prob in same if beam_size == 1 else ():
-            np.testing.assert_allclose(best.log_prob, log_prob, atol=1e-4)
+        ended = [row for row in zip(found, *theirs, strict=True) if not row[0][0].truncated]
+        assert len(ended) >= 12
+        num_same = 0
+        for (best,), text, ids, log_prob in ended:
+            if (best.text, best.length) == (text, len(ids)):
+                num_same += 1
+                np.testing.assert_allclose(best.log_prob, log_prob, atol=1e-4)
+            else:  # In their beam, ended hypotheses take the places of others.
+                assert best.score > beam_score(log_prob, len(ids) + 1, penalty)
+        assert num_same >= (len(ended) if beam_size == 1 else 12)
 
 
 @pytest.mark.slow
@@ -285,6 +286,8 @@ BAD = {
         "only targets can have a start"),
     "no end in targets": (
         change("data.yml", "data:", "data:\n  sequence_controls: {end: false}"), "must have both"),
+    "no start in targets": (
+        change("data.yml", "data:", "data:\n  target_sequence_controls: {end: true}"), "have both"),
     "a damaged splitter": (lambda f: (f / "joint.model").write_bytes(b"x"), "joint.model: no Sent"),
 }  # fmt: skip
 

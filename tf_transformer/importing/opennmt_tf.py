@@ -110,8 +110,9 @@ def _tokenizer(
             f"subword once."
         )
     is_target = side == "target"
-    controls = {"start": is_target, "end": is_target, **(setting("sequence_controls") or {})}
-    if controls["start"] != is_target or (is_target and not controls["end"]):
+    controls = setting("sequence_controls") or {"start": is_target, "end": is_target}
+    has_start, has_end = bool(controls.get("start")), bool(controls.get("end"))
+    if has_start != is_target or (is_target and not has_end):
         raise ForeignModelError(
             f"{config}: {side}_sequence_controls is {controls}, but only targets can have a start, "
             f"and they must have both."
@@ -131,7 +132,7 @@ def _tokenizer(
     unknown = "<unk>" if "<unk>" not in subwords else "<unknown>"
     special = {"pad": _BLANK, "bos": _BEGIN, "eos": _END, "unk": unknown}
     path = _file(splitter, folder, config)
-    return table_tokenizer(path, table, [*subwords, unknown], controls["end"], **special)
+    return table_tokenizer(path, table, [*subwords, unknown], has_end, **special)
 
 
 def _config(path: pathlib.Path, tensors: Tensors) -> TransformerConfig:
