@@ -272,7 +272,7 @@ def main(target, *kinds, num_train=6000, num_test=20):
         for name, model in models.items()
         if isinstance(model, opennmt.models.Transformer)
     }
-    (target / "heads.json").write_text(json.dumps(heads))
+    (target / "heads.json").write_text(json.dumps(heads, sort_keys=True))
 
 
 if __name__ == "__main__":

@@ -100,15 +100,15 @@ def test_scores_and_translations_are_those_of_opennmt_tf(kind, opened, imported)
         theirs = [answers[f"{name}{part}"] for part in ("", "_ids", "_log_probs")]
         # Their limit is longer.
         ended = [row for row in zip(found, *theirs, strict=True) if not row[0][0].truncated]
-        assert len(ended) >= 12
         num_same = 0
         for (best,), text, ids, log_prob in ended:
-            if (best.text, best.length) == (text, len(ids)):
+            # Their tokenizer keeps a space at the beginning, SentencePiece does not.
+            if (best.text, best.length) == (text.strip(), len(ids)):
                 num_same += 1
                 np.testing.assert_allclose(best.log_prob, log_prob, atol=1e-4)
             else:  # In their beam, ended hypotheses take the places of others.
                 assert best.score > beam_score(log_prob, len(ids) + 1, penalty) - 1e-4
-        assert num_same >= (len(ended) if beam_size == 1 else 12)
+        assert num_same >= 20 and (beam_size > 1 or num_same == len(ended))
 
 
 @pytest.mark.slow
