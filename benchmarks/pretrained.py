@@ -8,18 +8,16 @@ compared. See README.md beside this file. The last line of the output is JSON.
 """
 
 import argparse
-import concurrent.futures
 import contextlib
 import dataclasses
 import json
 import pathlib
 import sys
 import tempfile
-from collections.abc import Callable
 from typing import Any
 
 import engine
-from decode import THREADS, fastest, measure, run_in_process, timed
+from decode import THREADS, fastest, measure, run_in_process, signature, timed
 from sizes import add_size_options, sizes_of
 from texts import read_texts
 
@@ -82,7 +80,7 @@ def write_models(options: argparse.Namespace, sentences: list[str], folder: str)
         max_length_ratio=options.tokens, by_sentence=False,
     )  # fmt: skip
     translator = tt.Translator.from_model(*restore_model(run)[:3], search)
-    tt.export_saved_model(translator, f"{folder}/ours")
+    tt.export_saved_model(translator, f"{folder}/ours", options.beam_size)
 
 
 def enlarged(model: bytes, size: int) -> bytes:
@@ -96,40 +94,12 @@ def enlarged(model: bytes, size: int) -> bytes:
     return proto.SerializeToString()
 
 
-def ours(folder: str, batches: int, threads: int) -> Callable[..., int]:
-    """Return a function that asks the signature of a SavedModel, as a server does."""
-    import tensorflow as tf
-    import tensorflow_text  # noqa: F401, registers the operations of the tokenizer
-
-    tf.config.threading.set_intra_op_parallelism_threads(threads)
-    tf.config.threading.set_inter_op_parallelism_threads(-1)  # in the thread that calls
-    signatures = tf.saved_model.load(f"{folder}/ours/1").signatures
-    max_length = int((pathlib.Path(folder) / "max_length").read_text())
-
-    def translated(texts):
-        return [
-            t.decode() for t in signatures["serving_default"](text=texts)["translation"].numpy()
-        ]
-
-    def translate(texts, batch_size, beam_size, tokens):
-        texts = sorted(texts, key=len)
-        groups = [tf.constant(texts[i : i + batch_size]) for i in range(0, len(texts), batch_size)]
-        if not tokens:  # in the warm-up
-            lengths = signatures["translate_nbest"](text=tf.constant(texts))["lengths"]
-            assert (lengths[:, 0].numpy() == max_length).all()
-        # Single sentences are translated one after the other.
-        with concurrent.futures.ThreadPoolExecutor(1 if batch_size == 1 else batches) as pool:
-            return sum(map(len, pool.map(translated, groups))) * max_length
-
-    return translate
-
-
 def compare(options: argparse.Namespace, sentences: list[str], folder: str) -> dict[str, Any]:
     """Return the tokens per second of all engines for each batch size."""
     with contextlib.ExitStack() as processes:
         asked = {
             f"ours {batches}x{threads}": processes.enter_context(
-                engine.process(timed, ours, folder, batches, threads)
+                engine.process(timed, signature, folder, "ours", batches, threads)
             )
             for batches, threads in THREADS
         }

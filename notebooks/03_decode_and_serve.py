@@ -195,6 +195,11 @@ def search_beam(source_ids, limit, beam_size, length_penalty):
     """Finished hypotheses, best first, and dropped ones; of each its ids and log-probabilities."""
     cache = model.start_decoding(source_ids)
     live, finished, dropped = [((), ())], [], []
+
+    def score(hypothesis):
+        _, log_probs = hypothesis
+        return score_of(sum(log_probs), len(log_probs), length_penalty)
+
     for index in range(limit + 1):
         last = [ids[-1] if ids else tokenizer.bos_id for ids, _ in live]
         logits, cache = model.decode_step(tf.constant(last), index, cache)
@@ -214,18 +219,14 @@ def search_beam(source_ids, limit, beam_size, length_penalty):
         followed = {parent for parent, _, _ in [*complete, *going_on]}
         dropped += [pair for parent, pair in enumerate(live) if parent not in followed]
         live = [(ids, log_probs) for _, ids, log_probs in going_on]
-        finished.sort(key=lambda pair: -score_of(sum(pair[1]), len(pair[1]), length_penalty))
-        scores = [score_of(sum(lp), len(lp), length_penalty) for _, lp in finished[:beam_size]]
-        if not live:
+        finished.sort(key=score, reverse=True)
+        is_full = len(finished) >= beam_size
+        if not live or (is_full and score(live[0]) <= score(finished[beam_size - 1])):
             break
-        if len(scores) == beam_size:
-            if score_of(sum(live[0][1]), len(live[0][1]), length_penalty) <= scores[-1]:
-                break
         # Hypothesis i continues another one than before, so it needs what that one has cached.
         parents = [parent for parent, _, _ in going_on]
         for part in ("source", "target"):
             cache[part] = {name: tf.gather(rows, parents) for name, rows in cache[part].items()}
-    finished.sort(key=lambda pair: -score_of(sum(pair[1]), len(pair[1]), length_penalty))
     return finished[:beam_size], [*dropped, *live, *finished[beam_size:]]
 
 

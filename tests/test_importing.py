@@ -344,7 +344,7 @@ def test_a_pickle_cannot_reach_beyond_its_numbers(tmp_path):
 def test_yaml_as_marian_writes_it():
     text = '"</s>": 0\n"\\"": 1\n\'it\'\'s\': 2\n▁the: 3\n":": 4\n"\\xA0": 5\nx#y: 6\n'
     text += '? "\\x85"\n: 7\nlist:\n  - a\n  - b\nempty:\n  []\n'
-    assert read_yaml("vocab.yml", text, _LOADER) == {
+    assert read_yaml("vocab.yml", _LOADER, text) == {
         "</s>": "0", '"': "1", "it's": "2", "▁the": "3", ":": "4", "\xa0": "5", "x#y": "6",
         "\x85": "7", "list": ["a", "b"], "empty": [],
     }  # fmt: skip

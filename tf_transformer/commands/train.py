@@ -115,7 +115,7 @@ def _initialized(run_dir: str, given: Tables, where: str) -> RunConfig:
     kept = {name: tables[name] for name in ("model", "tokenizer")}
     kept["data"] = {key: value for key, value in tables["data"].items() if key in _CARRIED_OVER}
     names = [key for key in old.settings() if key.startswith(("model.", "tokenizer."))]
-    fixed = [key for key in names if not key.endswith(CHOSEN_RATES)]
+    fixed = [key for key in names if key.partition(".")[2] not in CHOSEN_RATES]
     advice = "since --initialize-from keeps the model and the tokenizers."
     return _merged(run_dir, old, kept, given, where, fixed, advice)
 

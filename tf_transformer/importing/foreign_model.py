@@ -29,7 +29,7 @@ NEVER = -1e4
 
 
 class ForeignModel(NamedTuple):
-    """What a format's file reads.
+    """A model that was read from the files of another engine.
 
     Attributes:
         config: The configuration; the tokenizers give the sizes of the vocabularies.
@@ -55,9 +55,10 @@ def existing(path: pathlib.Path) -> pathlib.Path:
 
 
 def read_yaml(
-    path: pathlib.Path, content: str | bytes, loader: type = yaml.SafeLoader
+    path: pathlib.Path, loader: type = yaml.SafeLoader, content: str | bytes | None = None
 ) -> dict[str, Any]:
-    """Return the table that is the content of a YAML file; messages name its path."""
+    """Return the table of a YAML file, or that of a text in the file `path`."""
+    content = existing(path).read_bytes() if content is None else content
     try:
         return dict(yaml.load(content, loader))
     except (yaml.YAMLError, ValueError, TypeError):

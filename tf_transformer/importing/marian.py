@@ -82,7 +82,7 @@ def read_marian(folder: pathlib.Path) -> ForeignModel:
     of one more subword, which is also padding and is never produced.
     """
     found = sorted(folder.glob("*decoder.yml"))
-    decoder = read_yaml(found[0], found[0].read_bytes(), _LOADER) if found else {}
+    decoder = read_yaml(found[0], _LOADER) if found else {}
     models = _files(folder, decoder.get("models"), "*.npz")
     if len(models) != 1:
         raise ForeignModelError(
@@ -93,7 +93,7 @@ def read_marian(folder: pathlib.Path) -> ForeignModel:
     tensors = read_npz(npz)
     if _CONFIG not in tensors:
         raise ForeignModelError(f"{npz}: has no {_CONFIG}, so Marian did not write it.")
-    config = _config(npz, read_yaml(npz, tensors.text(_CONFIG), _LOADER), tensors)
+    config = _config(npz, read_yaml(npz, _LOADER, tensors.text(_CONFIG)), tensors)
     vocabularies = _files(folder, decoder.get("vocabs"), "*.spm")
     if not vocabularies:
         raise ForeignModelError(f"{folder}: names no vocabulary: there is no decoder.yml or .spm.")
@@ -136,11 +136,10 @@ def _config(path: pathlib.Path, theirs: dict, tensors: Tensors) -> TransformerCo
 
 def _subwords(path: pathlib.Path) -> list[str]:
     """Return the subwords of a vocabulary, in the order of their ids."""
-    content = existing(path).read_bytes()
     if path.suffix != ".spm":
-        return by_id(path, read_yaml(path, content, _LOADER))
+        return by_id(path, read_yaml(path, _LOADER))
     try:
-        return subwords_of(content)
+        return subwords_of(existing(path).read_bytes())
     except TokenizerError as error:
         raise ForeignModelError(f"{path}: {error}") from None
 

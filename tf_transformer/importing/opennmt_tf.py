@@ -77,7 +77,7 @@ def read_opennmt_tf(folder: pathlib.Path, config: pathlib.Path | None = None) ->
         raise ForeignModelError(
             f"{folder}: has {len(found)} files *.yml. Name the settings: --config data.yml"
         )
-    data = read_yaml(found[0], found[0].read_bytes()).get("data") or {}
+    data = read_yaml(found[0]).get("data") or {}
     tokenizers = [_tokenizer(side, folder, found[0], data) for side in ("source", "target")]
     tensors = read_checkpoint(folder)
     ours = _config(folder / "model_description.py", tensors)
@@ -119,8 +119,7 @@ def _tokenizer(
         )
     tokenization = setting("tokenization") or {}
     if isinstance(tokenization, str):
-        path = _file(tokenization, folder, config)
-        tokenization = read_yaml(path, path.read_bytes())
+        tokenization = read_yaml(_file(tokenization, folder, config))
     options = tokenization.get("params", tokenization)
     plain = options.get("mode") == "none" and options.get("sp_model_path")
     splitter = options.get("model") or plain

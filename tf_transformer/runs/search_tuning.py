@@ -138,8 +138,9 @@ def choose_precision(
     targets = []
     translations = {precision: [] for precision in translators}
     seconds = dict.fromkeys(translators, 0.0)
+    first, _ = next(_parts(validation, max_seconds))
     for translator in translators.values():  # to build the graph
-        translator(next(_parts(validation, max_seconds))[0], beam_size=1)
+        translator(first, beam_size=1)
     for part_sources, part_targets in _parts(validation, max_seconds):
         targets += part_targets
         for precision, translator in translators.items():
