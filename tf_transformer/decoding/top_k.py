@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-_BLOCK_SIZE = 64
+BLOCK_SIZE = 64
 _NEG_INF = float("-inf")
 
 
@@ -66,7 +66,11 @@ def blockwise_top_k(
     offsets = tf.gather(tf.reshape(offsets, [-1, group]), best_blocks // num_blocks, batch_dims=1)
     candidates += offsets[..., None]
     best, indices = top_k(tf.reshape(candidates, [-1, k_blocks * width]), k)
-    return best, tf.gather(best_blocks, indices // width, batch_dims=1) * width + indices % width
+    in_blocks = tf.gather(best_blocks, indices // width, batch_dims=1) * width + indices % width
+    size, padded = values.shape[-1], num_blocks * width
+    if padded == size:
+        return best, in_blocks
+    return best, in_blocks // padded * size + tf.minimum(in_blocks % padded, size - 1)
 
 
 def blockwise_argmax(values: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -85,11 +89,10 @@ def blockwise_argmax(values: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def _blocks(values):
-    """Return values `(N, V)` in blocks of at most 64, or None if V cannot be divided well."""
+    """Return values `(N, V)` in blocks of 64, padded with minus infinity; None if V is small."""
     size = values.shape[-1]
-    if size is None or size < 8 * _BLOCK_SIZE:
+    if size is None or size < 8 * BLOCK_SIZE:
         return None
-    width = max(w for w in range(1, _BLOCK_SIZE + 1) if size % w == 0)
-    if width < _BLOCK_SIZE // 4:
-        return None
-    return tf.reshape(values, [-1, size // width, width])
+    if padding := -size % BLOCK_SIZE:
+        values = tf.pad(values, [[0, 0], [0, padding]], constant_values=_NEG_INF)
+    return tf.reshape(values, [-1, (size + padding) // BLOCK_SIZE, BLOCK_SIZE])

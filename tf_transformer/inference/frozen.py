@@ -17,6 +17,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tf_transformer.decoding.top_k import BLOCK_SIZE
 from tf_transformer.layers.kv_cache import Cache, DecodingStep, empty_cache
 from tf_transformer.layers.masks import attention_bias, causal_mask, padding_mask
 from tf_transformer.models.transformer import Transformer
@@ -73,7 +74,7 @@ class FrozenTransformer(tf.Module):
             x, _, scores = self._decode(x, layer, lambda *new: new, causal, known, bias, shape)
             all_scores.append(scores)
         logits = self._logits(weights["output"], x)
-        logits = tf.reshape(logits, [*shape, logits.shape[-1]])
+        logits = tf.reshape(logits, [*shape, logits.shape[-1]])[..., : self.config.target_vocab_size]
         return (logits, {"cross": all_scores}) if return_attention_scores else logits
 
     __call__ = call
@@ -91,7 +92,11 @@ class FrozenTransformer(tf.Module):
     def decode_step(
         self, token_ids: tf.Tensor, index: tf.Tensor, cache: Cache
     ) -> tuple[tf.Tensor, Cache]:
-        """Return logits of the token after `token_ids`, and the cache of the next step."""
+        """Return logits of the token after `token_ids`, and the cache of the next step.
+
+        The vocabulary has more columns than tokens, whose logits are minus infinity: a search reads
+        logits in blocks.
+        """
         weights, source, target = self._read(), cache["source"], {}
         step = DecodingStep.at(index, cache, "float32")
         x = self._embed(weights["embeddings"][-1], token_ids, index)
@@ -265,7 +270,7 @@ def freeze(model: Any, max_length: int, dtype: str | None = None) -> Any:
         known = min(size, config.position_limit or size)
         positions = _array(layer._encode(np.arange(known)))
         positions = np.pad(positions, [(0, size - known), (0, 0)])
-        return fold.write(tokens)[0], _float32(fold.write(positions)[0] + fold.floor)
+        return _pad_rows(fold.write(tokens)[0]), _float32(fold.write(positions)[0] + fold.floor)
 
     sides = [model.source_embedding, model.target_embedding]
     if config.tie_embeddings and config.position_limit is None:
@@ -273,6 +278,7 @@ def freeze(model: Any, max_length: int, dtype: str | None = None) -> Any:
     kernel, bias = model.output_projection.kernel_and_bias()
     bias = np.zeros(config.target_vocab_size) if bias is None else _array(bias)
     encoder, decoder = model.encoder, model.decoder
+    kernel, bias = fold.read(decoder.norm, _array(kernel), bias)
     arrays = {
         "embeddings": [tables(side) for side in sides],
         "encoder": [
@@ -288,7 +294,7 @@ def freeze(model: Any, max_length: int, dtype: str | None = None) -> Any:
             for layer in decoder.layers
         ],
         # Logits are always float32: in bfloat16 many would be equal.
-        "output": _float32(np.vstack(fold.read(decoder.norm, _array(kernel), bias))),
+        "output": _float32(np.vstack([_pad_rows(kernel.T).T, _pad_rows(bias, -np.inf)])),
     }
     dtype = dtype or model.compute_dtype
     arrays = tf.nest.map_structure(
@@ -327,6 +333,12 @@ class _Fold:
     def kept(self, norm):
         """Return scale and shift of a norm that cannot be folded, otherwise nothing."""
         return () if self._norm_first else (_float32(norm.gamma), _float32(norm.beta))
+
+
+def _pad_rows(array, value=0.0):
+    """Return a row for each token and as many more as fill the last block of a search."""
+    padding = [(0, -len(array) % BLOCK_SIZE)] + [(0, 0)] * (array.ndim - 1)
+    return np.pad(array, padding, constant_values=value)
 
 
 def _array(weights):

@@ -264,8 +264,8 @@ class _Steps:
         """Return the model's logits, lower for unknown subwords if they are not allowed."""
         logits, cache = self.model.decode_step(token_ids, index, cache)
         if not self.settings.allow_unknown:
-            unk_id, size = self.target.tokenizer.unk_id, self.target.tokenizer.vocab_size
-            logits -= tf.one_hot(unk_id, size, 1e4, dtype=logits.dtype)
+            unk_id = self.target.tokenizer.unk_id
+            logits -= tf.one_hot(unk_id, logits.shape[-1], 1e4, dtype=logits.dtype)
         return logits, cache
 
     def detokenize(self, hypotheses, source_truncated):
