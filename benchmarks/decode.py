@@ -157,10 +157,9 @@ def signature(folder: str, name: str, batches: int, threads: int) -> Translate:
     count = functools.cache(translator(folder, name, False, batches, threads))
 
     @functools.cache
-    def opened(beam_size):
-        session = tf.compat.v1.Session(
-            graph=tf.Graph(), config=tf.compat.v1.ConfigProto(inter_op_parallelism_threads=-1)
-        )
+    def opened(beam_size, inter_op_threads):
+        config = tf.compat.v1.ConfigProto(inter_op_parallelism_threads=inter_op_threads)
+        session = tf.compat.v1.Session(graph=tf.Graph(), config=config)
         with session.graph.as_default():
             path = f"{folder}/{name}/{beam_size}"
             loaded = tf.compat.v1.saved_model.loader.load(session, ["serve"], path)
@@ -171,9 +170,11 @@ def signature(folder: str, name: str, batches: int, threads: int) -> Translate:
     def translate(texts, batch_size, beam_size, tokens):
         texts = sorted(texts, key=len)
         groups = [texts[i : i + batch_size] for i in range(0, len(texts), batch_size)]
-        # Single sentences are translated one after the other.
-        with concurrent.futures.ThreadPoolExecutor(1 if batch_size == 1 else batches) as pool:
-            translations = list(pool.map(opened(beam_size), groups))
+        # Single sentences are translated one after the other, each by two threads between
+        # operations; otherwise each batch runs in the thread that calls.
+        callers, inter_op_threads = (1, 2) if batch_size == 1 else (batches, -1)
+        with concurrent.futures.ThreadPoolExecutor(callers) as pool:
+            translations = list(pool.map(opened(beam_size, inter_op_threads), groups))
         assert sum(map(len, translations)) == len(texts)
         return count(tuple(texts), batch_size, beam_size, 0)
 
