@@ -73,8 +73,8 @@ class FrozenTransformer(tf.Module):
         for layer, known in zip(weights["decoder"], all_known, strict=True):
             x, _, scores = self._decode(x, layer, lambda *new: new, causal, known, bias, shape)
             all_scores.append(scores)
-        logits = self._logits(weights["output"], x)
-        logits = tf.reshape(logits, [*shape, logits.shape[-1]])[..., : self.config.target_vocab_size]
+        logits = self._logits(weights["output"], x)[:, : self.config.target_vocab_size]
+        logits = tf.reshape(logits, [*shape, logits.shape[-1]])
         return (logits, {"cross": all_scores}) if return_attention_scores else logits
 
     __call__ = call
