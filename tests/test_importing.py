@@ -20,6 +20,7 @@ from commands import assert_refused, run_here
 from phrase_models import our_greedy
 
 import tf_transformer as tt
+from tf_transformer.commands.doctor import _other_form
 from tf_transformer.importing.foreign_model import read_yaml
 from tf_transformer.importing.hugging_face import read_hugging_face
 from tf_transformer.importing.marian import _LOADER, read_marian
@@ -315,6 +316,13 @@ def test_a_tag_stands_before_every_sentence(imported, opened, tmp_path, capfd):
     first, second, last = plain(sentences)
     assert tagged(texts) == [f"{first} {second}", "", last]
     assert plain(texts)[-1] != last
+    # CTranslate2's files have no tag, but `doctor` compares with it.
+    fast = tmp_path / "fast"
+    done = run_here("export", tmp_path / "run", fast, "--format=ctranslate2")
+    assert done.returncode == 0, done.stderr
+    # It has no limit in proportion to the source either, and these weights end no translation.
+    found = _other_form(str(fast))(texts, **tagged.search)
+    assert not found[1] and found[2].replace("▁", " ").strip().startswith(tagged(texts)[2])
 
 
 def test_a_run_is_never_overwritten(imported, tmp_path, capfd):

@@ -159,6 +159,9 @@ BAD = {
     "no weights": (lambda f: (f / "model.safetensors").unlink(), "no model.safetensors or"),
     "damaged weights": (lambda f: (f / "model.safetensors").write_bytes(b"x"), "no safetensors"),
     "another family": (setting('"bert"', '"roberta"'), "model_type is 'roberta'"),
+    "another family without weights": (
+        lambda f: (setting('"bert"', '"roberta"')(f), (f / "model.safetensors").unlink()),
+        "model_type is 'roberta'"),
     "another gelu": (setting('"gelu"', '"gelu_new"'), "hidden_act"),
     "one segment": (setting('"type_vocab_size": 2', '"type_vocab_size": 1'), "size is 1;"),
     "a decoder": (setting('"is_decoder": false', '"is_decoder": true'), "is_decoder is True"),

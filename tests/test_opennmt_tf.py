@@ -286,6 +286,8 @@ BAD = {
         "only targets can have a start"),
     "no end in targets": (
         change("data.yml", "data:", "data:\n  sequence_controls: {end: false}"), "must have both"),
+    "controls in a row": (
+        change("data.yml", "data:", "data:\n  sequence_controls: [start, end]"), "only targets"),
     "no start in targets": (
         change("data.yml", "data:", "data:\n  target_sequence_controls: {end: true}"), "have both"),
     "a damaged splitter": (lambda f: (f / "joint.model").write_bytes(b"x"), "joint.model: no Sent"),

@@ -130,6 +130,7 @@ def test_a_subset_splits_used_texts_as_before(tokenizer):
         (wordpiece_model([*SUBWORDS, "the"]), "twice"),
     ],
 )
-def test_a_damaged_model_is_an_error(model, words):
-    with pytest.raises(TokenizerError, match=words):
-        WordPieceTokenizer(model)
+def test_a_damaged_model_is_an_error_that_names_the_file(model, words, tmp_path):
+    (tmp_path / "damaged.model").write_bytes(model)
+    with pytest.raises(TokenizerError, match=f"damaged.model: .*{words}"):
+        WordPieceTokenizer.load(tmp_path / "damaged.model")

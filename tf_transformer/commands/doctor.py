@@ -16,9 +16,10 @@ from pydantic import Field
 
 from tf_transformer.commands.models import open_translator, quiet
 from tf_transformer.commands.options import Checked, argument, option
+from tf_transformer.config import DataConfig
 from tf_transformer.data.text import read_lines
 from tf_transformer.errors import ConfigError
-from tf_transformer.export.manifest import CTRANSLATE2
+from tf_transformer.export.manifest import CTRANSLATE2, read_manifest
 from tf_transformer.inference.versions import find_saved_model, versions
 from tf_transformer.runs.run_directory import RunDirectory
 from tf_transformer.serving.doctor import (
@@ -94,7 +95,11 @@ def _other_form(path: str) -> Callable[..., list[str]]:
         return lambda texts, **search: open_translator(path)(texts, **search)
     for folder in (path, *(pathlib.Path(path, str(n)) for n in reversed(versions(path)))):
         if pathlib.Path(folder, CTRANSLATE2).is_file():
-            return functools.partial(translate_with_ctranslate2, pathlib.Path(folder))
+            from tf_transformer.runs.restore import search_of  # and TensorFlow
+
+            data = DataConfig(**read_manifest(pathlib.Path(folder))["config"]["data"])
+            search = search_of(data)
+            return functools.partial(translate_with_ctranslate2, pathlib.Path(folder), search)
     other = find_saved_model(path)
     return lambda texts, **search: translate_in_session(other, texts)
 

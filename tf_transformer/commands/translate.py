@@ -41,8 +41,8 @@ class Options(Checked):
     output: str | None = option(None, "file to write (default: standard output)", "F")
     n_best: PositiveInt | None = option(
         None,
-        "N translations of each line, searched as a whole, as LINE ||| TRANSLATION ||| SCORE; "
-        "lines are counted from 0",
+        "N translations of each line, searched as a whole; more than one as LINE ||| TRANSLATION "
+        "||| SCORE, with lines counted from 0",
     )
     resume: bool = option(False, "continue an interrupted --output", name="continue")
     overwrite: bool = option(False, "replace an existing --output")

@@ -1,5 +1,6 @@
 """BERT as Hugging Face publishes it, read as a prefix language model (UniLM, Dong et al. 2019)."""
 
+import dataclasses
 import functools
 import pathlib
 from typing import Any
@@ -60,7 +61,6 @@ def read_bert(folder: pathlib.Path) -> ForeignModel:
     transposed embeddings are.
     """
     path = folder / "config.json"
-    tensors = read_weights(folder)
     config = config_of(
         path,
         read_json(path),
@@ -72,10 +72,13 @@ def read_bert(folder: pathlib.Path) -> ForeignModel:
         scale_embeddings=False,
         embedding_norm=True,
         begin_source=True,
+    )
+    tokenizer, tensors = _tokenizer(folder), read_weights(folder)
+    config = dataclasses.replace(
+        config,
         output_transform=f"{_TRANSFORM}dense.weight" in tensors,
         output_bias=f"{_HEAD}bias" in tensors,
     )
-    tokenizer = _tokenizer(folder)
     fill = functools.partial(_fill, tensors=tensors)
     # Source and target share the positions.
     max_length = (config.max_positions - 1) // 2

@@ -111,8 +111,9 @@ def _tokenizer(
         )
     is_target = side == "target"
     controls = setting("sequence_controls") or {"start": is_target, "end": is_target}
-    has_start, has_end = bool(controls.get("start")), bool(controls.get("end"))
-    if has_start != is_target or (is_target and not has_end):
+    given = controls if isinstance(controls, dict) else {}
+    has_start, has_end = bool(given.get("start")), bool(given.get("end"))
+    if given is not controls or has_start != is_target or (is_target and not has_end):
         raise ForeignModelError(
             f"{config}: {side}_sequence_controls is {controls}, but only targets can have a start, "
             f"and they must have both."

@@ -14,7 +14,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+if TYPE_CHECKING:
+    from tf_transformer.inference.graph import Search
 
 _ROWS = 7  # batch size for counting the rows of outputs; no warm-up record has this size
 _STAND_IN = b"This is a text."
@@ -61,43 +64,57 @@ def translate_in_session(folder: pathlib.Path, texts: Sequence[str]) -> list[str
 
 
 def translate_with_ctranslate2(
-    folder: pathlib.Path, texts: Sequence[str], beam_size: int, length_penalty: float
+    folder: pathlib.Path,
+    settings: "Search",
+    texts: Sequence[str],
+    beam_size: int,
+    length_penalty: float,
 ) -> list[str]:
-    """Translate lines with a CTranslate2 export, sentence by sentence as a SavedModel does."""
+    """Translate lines with a CTranslate2 export, as a SavedModel with these settings does."""
     import ctranslate2
     import sentencepiece
     import tensorflow as tf
 
-    from tf_transformer.export.manifest import read_manifest
     from tf_transformer.inference.capitals import fold_capitals
     from tf_transformer.inference.document import in_sentences
     from tf_transformer.inference.results import Translation
 
-    data = read_manifest(folder)["config"]["data"]
     source, target = (
         sentencepiece.SentencePieceProcessor(model_file=str(folder / f"{side}.model"))
         for side in ("source", "target")
     )
     translator = ctranslate2.Translator(str(folder))
+    tag = settings.source_tag
+    vocabulary = next(folder.glob("s*_vocabulary.json"))  # source_… or shared_…
+    is_subword = tag in json.loads(vocabulary.read_text(encoding="utf-8"))
+
+    def subwords(line: str) -> list[str]:
+        if not tag or not line:
+            return source.encode(line, out_type=str)
+        if is_subword and source.piece_to_id(tag) == source.unk_id():  # only the table knows it
+            return [tag, *source.encode(f" {line}", out_type=str)]
+        return source.encode(f"{tag} {line}", out_type=str)
 
     def translate(sentences: Iterator[str]) -> Iterator[list[Translation]]:
         lines = list(sentences)
-        if data.get("fold_capitals"):
+        if settings.fold_capitals:
             folded = fold_capitals(tf.constant(lines, tf.string)).numpy()
             lines = [line.decode() for line in folded]
         results = translator.translate_batch(
-            source.encode(lines, out_type=str),
+            [subwords(line) for line in lines],
             max_batch_size=_BATCH_SIZE,
             beam_size=beam_size,
             length_penalty=length_penalty,
-            max_input_length=data["max_length"],
-            max_decoding_length=data["max_length"],
+            max_input_length=settings.max_length,
+            max_decoding_length=settings.max_length,
+            disable_unk=not settings.allow_unknown,
         )
         for result in results:
             text = target.decode(result.hypotheses[0])
             yield [Translation(text, 0.0, 0.0, 0, False, False)]
 
-    return [best.text for (best,) in in_sentences(iter(texts), translate)]
+    found = in_sentences(iter(texts), translate, settings.by_sentence)
+    return [best.text for (best,) in found]
 
 
 def _in_clean_process(folder: pathlib.Path | None) -> Iterator[Check]:

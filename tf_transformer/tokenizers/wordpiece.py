@@ -75,8 +75,11 @@ class WordPieceTokenizer:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "WordPieceTokenizer":
-        """Read the file that `save` wrote."""
-        return cls(pathlib.Path(path).read_bytes())
+        """Read the file that `save` wrote; raise a `TokenizerError` that names it if invalid."""
+        try:
+            return cls(pathlib.Path(path).read_bytes())
+        except TokenizerError as error:
+            raise TokenizerError(f"{path}: {error}") from None
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write subwords and settings as a JSON file."""
