@@ -11,7 +11,7 @@ import tf_transformer as tt
 from tf_transformer.models.architectures import build_model
 from tf_transformer.runs import train
 from tf_transformer.runs.run_directory import RunDirectory
-from tf_transformer.training.parts import train_in_parts
+from tf_transformer.training.parts import plain_graphs, train_in_parts
 
 SIZES = {"source_vocab_size": replicas.VOCAB_SIZE, "target_vocab_size": replicas.VOCAB_SIZE}
 
@@ -32,7 +32,8 @@ def trained(
     model.optimizer.build(model.trainable_variables)
     if num_parts > 1:
         train_in_parts(model, metrics, num_parts)
-    return model, model.fit(data, epochs=2, shuffle=False, verbose=0).history
+    with plain_graphs():
+        return model, model.fit(data, epochs=2, shuffle=False, verbose=0).history
 
 
 @pytest.mark.parametrize(

@@ -162,6 +162,9 @@ class _Steps:
         )
         self.target = TextReader(target_tokenizer, search.max_length)
         self._search_greedily, self._search_beam = self.searches(is_fixed=False)
+        self._search_for_ids = _function(*_SOURCE)(
+            lambda *inputs: self._search(False, *inputs, None, 0.0, log_probs=False)
+        )
         self.greedy = _function(_TEXT, _LENGTH_PENALTY)(
             functools.partial(self._texts, self._search_greedily)
         )
@@ -211,11 +214,11 @@ class _Steps:
     def _translate_rows(self, tokens):
         """Return the best translations of rows of tokens, and whether each was truncated."""
         source_ids, limits = self._search_inputs(tokens)
-        beam_size, length_penalty = self.settings.beam_size, self.settings.length_penalty
-        if beam_size == 1:
-            found = self._search(False, source_ids, limits, None, length_penalty, log_probs=False)
+        if self.settings.beam_size == 1:
+            found = self._search_for_ids(source_ids, limits)
         else:
-            found = self._search_beam(source_ids, limits, beam_size, length_penalty, 1)
+            options = self.settings.beam_size, self.settings.length_penalty, 1
+            found = self._search_beam(source_ids, limits, *options)
         found = self.detokenize(found, None)
         return found["translations"][:, 0], found["truncated"][:, 0]
 

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import keras
 from keras import ops
 
-from tf_transformer.layers.base import Layer, Shape, Tensor, on_rows
+from tf_transformer.layers.base import Layer, Shape, Tensor
 from tf_transformer.layers.kv_cache import DecodingStep
 from tf_transformer.layers.masks import attention_bias, causal_mask, expand_mask, softmax
 
@@ -92,7 +92,7 @@ class MultiHeadAttention(Layer):
 
     def _heads(self, projection: keras.Layer, x: Tensor, parts: int) -> list[Tensor]:
         """Project `(B, T, D)` to `parts * D`, and split into `parts` tensors `(B, H, T, d_k)`."""
-        projected = on_rows(projection, x)
+        projected = projection(ops.reshape(x, (-1, x.shape[-1])))  # see `on_rows`
         heads = parts * self.num_heads
         shape = (*ops.shape(x)[:2], heads, self.d_model // self.num_heads)
         by_head = ops.transpose(ops.reshape(projected, shape), (0, 2, 1, 3))
@@ -107,8 +107,8 @@ class MultiHeadAttention(Layer):
     def _join(self, heads: Tensor) -> Tensor:
         """Return the output `(B, T, D)` of the heads `(B, H, T, d_k)`."""
         batch_size, _, length, _ = ops.shape(heads)
-        joined = ops.reshape(ops.transpose(heads, (0, 2, 1, 3)), (batch_size, length, self.d_model))
-        return on_rows(self.output_projection, joined)
+        rows = ops.reshape(ops.transpose(heads, (0, 2, 1, 3)), (-1, self.d_model))
+        return ops.reshape(self.output_projection(rows), (batch_size, length, self.d_model))
 
     def _weigh(self, queries, scaled_keys, values, bias, training):
         """Return the weighted values `(…, T, d_k)`, and the weights `(…, T, S)`."""

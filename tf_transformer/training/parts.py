@@ -59,7 +59,7 @@ def train_in_parts(
     seeds, sums = seeds_of(model), [v for metric in metrics for v in metric.variables]
 
     # Traced once for all parts. It assigns no variable, or the parts would wait for each other.
-    @tf.function
+    @tf.function(autograph=False)
     def compute(data: Any, share: tf.Tensor, seed_values: list[tf.Tensor]) -> tuple[list, list]:
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         values = [*seed_values, *map(tf.zeros_like, sums)]
