@@ -38,8 +38,9 @@ def trained(
 
 @pytest.mark.parametrize(
     ("architecture", "steps", "from_statistics"),
-    [("transformer", 1, False), ("transformer", 2, False), ("transformer", 1, True),
-     ("bahdanau", 1, False)],
+    [("transformer", 1, False),
+     *(pytest.param(*case, marks=pytest.mark.slow) for case in
+       [("transformer", 2, False), ("transformer", 1, True), ("bahdanau", 1, False)])],
 )  # fmt: skip
 def test_parts_give_the_weights_and_metrics_of_whole_batches(architecture, steps, from_statistics):
     # Uneven numbers of tokens, and a part without a sentence.
@@ -58,6 +59,7 @@ def test_parts_give_the_weights_and_metrics_of_whole_batches(architecture, steps
         np.testing.assert_allclose(other, weight, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_each_part_has_its_own_dropout_which_goes_on_from_step_to_step():
     inputs, labels = replicas.batch(9, 9)
     for array in (*inputs.values(), labels):
@@ -72,6 +74,7 @@ def test_each_part_has_its_own_dropout_which_goes_on_from_step_to_step():
     assert states and all(state[1] == 2 for state in states), "as many as steps"
 
 
+@pytest.mark.slow
 def test_a_run_keeps_its_parts_on_another_number_of_cores(tmp_path, monkeypatch):
     run_dir, seen = tmp_path / "run", []
     monkeypatch.setattr(train, "prepare_cpu", lambda *numbers: seen.append(numbers))

@@ -93,7 +93,7 @@ def test_a_run_killed_at_any_moment_ends_with_the_same_weights_and_metrics(runs)
     ("number", "step", "is_validated"),
     [
         (signal.SIGINT, 5, True),
-        (signal.SIGTERM, 5, False),
+        pytest.param(signal.SIGTERM, 5, False, marks=pytest.mark.slow),
         pytest.param(signal.SIGTERM, 16, True, marks=pytest.mark.slow),
     ],
 )

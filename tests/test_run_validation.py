@@ -87,7 +87,8 @@ def test_validation_has_the_loss_of_all_tokens_and_scores_what_evaluate_translat
     assert evaluation["bleu"] == first.metrics["val_bleu"]
 
 
-@pytest.mark.parametrize("lost", [pytest.param(3, marks=pytest.mark.slow), None])
+@pytest.mark.slow
+@pytest.mark.parametrize("lost", [3, None])
 def test_a_lost_validation_loses_no_training_and_is_made_up_for(whole, tmp_path, monkeypatch, lost):
     """`lost` is the step whose validation ends the process; None is the last one."""
     logged = [line["step"] for line in RunDirectory(whole[0]).log()]

@@ -124,6 +124,7 @@ def test_patience_counts_validations_since_the_best_while_the_rate_falls(
     assert callbacks.EarlyStopping(run).is_due == is_due
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("use_small_copy_task")
 def test_early_stopping_ends_a_run_and_counts_earlier_validations_when_it_resumes(
     early_stopped_run, capfd

@@ -15,7 +15,7 @@ import keras
 from keras import ops
 
 from tf_transformer.layers.base import Int, Layer, Shape, Tensor, built, on_rows
-from tf_transformer.layers.residual import layer_norm
+from tf_transformer.layers.norm import layer_norm
 
 # 16 MiB. Four times this size was 1.15 times as fast for V = 32,000, and no faster for V = 8,000.
 LOGITS_AT_ONCE = 2**22

@@ -5,11 +5,7 @@ from typing import Any
 import keras
 
 from tf_transformer.layers.base import Layer, Shape, Tensor
-
-
-def layer_norm(dtype: keras.DTypePolicy, epsilon: float) -> keras.layers.LayerNormalization:
-    """Layer normalisation (Ba et al. 2016): biased variance, epsilon inside the root."""
-    return keras.layers.LayerNormalization(epsilon=epsilon, dtype=dtype, name="norm")
+from tf_transformer.layers.norm import layer_norm
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")

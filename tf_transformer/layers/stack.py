@@ -8,7 +8,8 @@ import keras
 from tf_transformer.layers.attention import GlobalSelfAttention
 from tf_transformer.layers.base import Layer, Shape, Tensor, built
 from tf_transformer.layers.feed_forward import FeedForward
-from tf_transformer.layers.residual import Residual, layer_norm
+from tf_transformer.layers.norm import layer_norm
+from tf_transformer.layers.residual import Residual
 
 
 class TransformerLayer(Layer):

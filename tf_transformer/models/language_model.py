@@ -14,10 +14,10 @@ from keras import ops
 from tf_transformer.layers.base import Int, Tensor, built
 from tf_transformer.layers.kv_cache import Cache
 from tf_transformer.layers.masks import causal_mask, permutation_mask, prefix_mask
+from tf_transformer.layers.norm import layer_norm
 from tf_transformer.layers.output import OutputTransform
 from tf_transformer.layers.positions import token_embedding
 from tf_transformer.layers.prefix_decoder import PrefixLayer, PrefixStack
-from tf_transformer.layers.residual import layer_norm
 from tf_transformer.models import configs
 from tf_transformer.models.base import Inputs, SequenceModel, split_inputs
 
