@@ -1,5 +1,7 @@
 """Tests that each replica of a model draws its own dropout."""
 
+import pytest
+
 # TensorFlow creates its devices once, so this needs a process of its own.
 TWO_DEVICES = """
 import json, keras, tensorflow as tf
@@ -40,6 +42,7 @@ print(json.dumps([draws(two), draws(tf.distribute.get_strategy())]))
 """
 
 
+@pytest.mark.slow
 def test_each_replica_draws_its_own_dropout_and_the_first_that_of_one_device(result_of):
     on_two, on_one = result_of(TWO_DEVICES)
     (first, other), (first_again, other_again) = on_two

@@ -42,6 +42,7 @@ def whole(small_copy_task, tmp_path_factory):
     return run_dir, translated
 
 
+@pytest.mark.slow
 def test_epochs_are_passes_of_the_text_also_where_updates_run_across_them(whole, small_copy_task):
     run = RunDirectory(whole[0])
     _, *tokenizers, _ = restore_model(run)
@@ -118,6 +119,7 @@ def test_a_lost_validation_loses_no_training_and_is_made_up_for(whole, tmp_path,
     assert [line["step"] for line in RunDirectory(tmp_path / "stopped").log()] == logged
 
 
+@pytest.mark.slow
 def test_the_time_of_a_resumed_run_goes_on(early_stopped_run):
     for line in RunDirectory(early_stopped_run).log():
         assert 0 < line["validation_seconds"] <= 60 * line["minutes"] + 1
