@@ -24,26 +24,27 @@ class LayerNorm(keras.layers.LayerNormalization):
         if not training:
             return super().call(inputs)
         x = ops.cast(inputs, keras.backend.result_type(inputs.dtype, "float32"))
-        # Of a variable, TensorFlow would want the gradient in another way than of a tensor.
+        # Casts, because TensorFlow treats the gradients of variables in another way.
         gamma, beta = ops.cast(self.gamma, x.dtype), ops.cast(self.beta, x.dtype)
-        return ops.cast(self._normalise(x, gamma, beta), self.compute_dtype)
+        return ops.cast(_normalise(x, gamma, beta, self.epsilon), self.compute_dtype)
 
-    def _normalise(self, x, gamma, beta):
-        def mean(values):
-            return ops.mean(values, axis=-1, keepdims=True)
 
-        @ops.custom_gradient
-        def normalise(x, gamma, beta):
-            centred = x - mean(x)
-            scale = ops.rsqrt(mean(ops.square(centred)) + self.epsilon)
-            normal = centred * scale
+def _normalise(x: Tensor, gamma: Tensor, beta: Tensor, epsilon: float) -> Tensor:
+    def mean(values: Tensor) -> Tensor:
+        return ops.mean(values, axis=-1, keepdims=True)
 
-            def gradients(*args: Any, upstream: Any = None) -> tuple[Tensor, Tensor, Tensor]:
-                given = args[-1] if upstream is None else upstream  # PyTorch names it
-                scaled, rows = given * gamma, tuple(range(len(x.shape) - 1))
-                of_x = scale * (scaled - mean(scaled) - normal * mean(scaled * normal))
-                return of_x, ops.sum(given * normal, axis=rows), ops.sum(given, axis=rows)
+    @ops.custom_gradient
+    def normalise(x, gamma, beta):
+        centred = x - mean(x)
+        scale = ops.rsqrt(mean(ops.square(centred)) + epsilon)
+        normal = centred * scale
 
-            return normal * gamma + beta, gradients
+        def gradients(*args: Any, upstream: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+            upstream = args[-1] if upstream is None else upstream  # only PyTorch names it
+            scaled, rows = upstream * gamma, tuple(range(len(x.shape) - 1))
+            of_x = scale * (scaled - mean(scaled) - normal * mean(scaled * normal))
+            return of_x, ops.sum(upstream * normal, axis=rows), ops.sum(upstream, axis=rows)
 
-        return normalise(x, gamma, beta)
+        return normal * gamma + beta, gradients
+
+    return normalise(x, gamma, beta)
