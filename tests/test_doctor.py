@@ -301,7 +301,7 @@ def test_a_ctranslate2_export_translates_as_the_saved_model(
     model, letter_tokenizer, root, exported_version, source, compared
 ):
     pytest.importorskip("ctranslate2")
-    manifest = {"config": {"data": {"corpus": "copy", "max_length": MAX_LENGTH}}}
+    manifest = {"config": {"data": {"max_length": MAX_LENGTH}}}
     tokenizers = (letter_tokenizer, letter_tokenizer)
     tt.export_ctranslate2(model, *tokenizers, root / "fast", manifest=manifest)
     lines = source.read_text(encoding="utf-8").splitlines()

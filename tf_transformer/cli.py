@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit status: 0 for success; 1 if a check of `doctor` failed or `serve` left a request
         unanswered; 2 for invalid input; 130 after Ctrl-C; 143 after SIGTERM.
     """
-    # TensorFlow's graphs are many objects that stay: to search them for garbage took a tenth of the
+    # TensorFlow's graphs are many objects that stay. Searching them for garbage took a tenth of the
     # time until the first update of a training.
     gc.set_threshold(100_000, 20, 100)
     values = vars(make_parser().parse_args(arguments))

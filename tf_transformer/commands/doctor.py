@@ -95,13 +95,17 @@ def _other_form(path: str) -> Callable[..., list[str]]:
         return lambda texts, **search: open_translator(path)(texts, **search)
     for folder in (path, *(pathlib.Path(path, str(n)) for n in reversed(versions(path)))):
         if pathlib.Path(folder, CTRANSLATE2).is_file():
-            from tf_transformer.runs.restore import search_of  # and TensorFlow
-
-            data = DataConfig(**read_manifest(pathlib.Path(folder))["config"]["data"])
-            search = search_of(data)
-            return functools.partial(translate_with_ctranslate2, pathlib.Path(folder), search)
+            return functools.partial(_with_ctranslate2, pathlib.Path(folder))
     other = find_saved_model(path)
     return lambda texts, **search: translate_in_session(other, texts)
+
+
+def _with_ctranslate2(folder: pathlib.Path, texts: list[str], **search: float) -> list[str]:
+    from tf_transformer.runs.restore import search_of  # imports TensorFlow
+
+    # An export from Python need not say how its sources were made.
+    data = {"corpus": "copy", **read_manifest(folder).get("config", {}).get("data", {})}
+    return translate_with_ctranslate2(folder, search_of(DataConfig(**data)), texts, **search)
 
 
 def _compare(

@@ -70,11 +70,15 @@ def translate_with_ctranslate2(
     beam_size: int,
     length_penalty: float,
 ) -> list[str]:
-    """Translate lines with a CTranslate2 export, as a SavedModel with these settings does."""
+    """Translate lines with a CTranslate2 export, as a SavedModel with these settings does.
+
+    Only `max_length_ratio` has no effect, since CTranslate2 has no such limit.
+    """
     import ctranslate2
     import sentencepiece
     import tensorflow as tf
 
+    from tf_transformer.data.text import is_blank
     from tf_transformer.inference.capitals import fold_capitals
     from tf_transformer.inference.document import in_sentences
     from tf_transformer.inference.results import Translation
@@ -89,9 +93,10 @@ def translate_with_ctranslate2(
     is_subword = tag in json.loads(vocabulary.read_text(encoding="utf-8"))
 
     def subwords(line: str) -> list[str]:
-        if not tag or not line:
+        if not tag or is_blank(line):
             return source.encode(line, out_type=str)
-        if is_subword and source.piece_to_id(tag) == source.unk_id():  # only the table knows it
+        if is_subword and source.piece_to_id(tag) == source.unk_id():
+            # The splitter does not know the tag, but the vocabulary has it.
             return [tag, *source.encode(f" {line}", out_type=str)]
         return source.encode(f"{tag} {line}", out_type=str)
 

@@ -71,14 +71,14 @@ class Adam(keras.optimizers.Adam):
         super()._backend_update_step(grads, trainable_variables, scalars)
 
     def update_step(
-        self, gradient: Any, variable: tf.Variable, learning_rate: tuple[tf.Tensor, ...]
+        self, gradient: Any, variable: tf.Variable, scalars: tuple[tf.Tensor, ...]
     ) -> None:
         # One operation instead of Keras' 16, which took a sixth of the time of building the graph.
         # Keras would also square the rows of an embedding's gradient before it adds up those of the
         # same token (Keras 3.15.1). The tensor adds them up first, with the rows of all replicas.
         index = self._get_variable_index(variable)
         moments = self._momentums[index].value, self._velocities[index].value
-        rate, zero, beta_1, beta_2, epsilon = (tf.cast(x, variable.dtype) for x in learning_rate)
+        rate, zero, beta_1, beta_2, epsilon = (tf.cast(x, variable.dtype) for x in scalars)
         tf.raw_ops.ResourceApplyAdam(
             var=variable.handle, m=moments[0].handle, v=moments[1].handle,
             beta1_power=zero, beta2_power=zero, lr=rate, beta1=beta_1, beta2=beta_2,

@@ -48,8 +48,9 @@ def train_in_parts(
     """Let `fit` split each batch into parts, and add up their gradients and metrics.
 
     Operations of a small batch are too short to be shared among threads, but the parts are
-    independent. Loss, gradients and metrics are those of the whole batch, but for rounding. (Only
-    of a `MaskedLanguageModel`, a part counts by its real tokens and not by those that it drew.)
+    independent. Loss, gradients and metrics are those of the whole batch, but for rounding. A
+    `MaskedLanguageModel` is the exception: its parts are weighted by their real tokens, not by
+    those that they drew.
 
     Args:
         model: A compiled `SequenceModel` whose loss is a mean over real tokens.
