@@ -12,7 +12,8 @@ from tf_transformer.importing.hugging_face import read_json, read_weights
 from tf_transformer.importing.tensors import ForeignModelError, Tensors
 from tf_transformer.models.configs import PrefixLanguageModelConfig
 from tf_transformer.models.language_model import PrefixLanguageModel
-from tf_transformer.tokenizers import TokenizerError, WordPieceTokenizer
+from tf_transformer.tokenizers import WordPieceTokenizer
+from tf_transformer.tokenizers.sentencepiece import naming
 from tf_transformer.tokenizers.wordpiece import wordpiece_model
 
 _SETTINGS = {  # ours: theirs
@@ -89,7 +90,7 @@ def _tokenizer(folder: pathlib.Path) -> WordPieceTokenizer:
     theirs, path = read_json(folder / "tokenizer_config.json"), folder / "vocab.txt"
     subwords = existing(path).read_text(encoding="utf-8").removesuffix("\n").split("\n")
     lower_case, strip_accents = theirs.get("do_lower_case", True), theirs.get("strip_accents")
-    try:
+    with naming(path, ForeignModelError):
         model = wordpiece_model(
             subwords,
             lower_case=lower_case,
@@ -97,8 +98,6 @@ def _tokenizer(folder: pathlib.Path) -> WordPieceTokenizer:
             split_chinese=theirs.get("tokenize_chinese_chars", True),
         )
         return WordPieceTokenizer(model)
-    except TokenizerError as error:
-        raise ForeignModelError(f"{path}: {error}") from None
 
 
 def _fill(model: PrefixLanguageModel, tensors: Tensors) -> None:

@@ -19,8 +19,8 @@ from tf_transformer.models.configs import AttentionConfig, TransformerConfig
 from tf_transformer.runs.checkpoints import Checkpoints, tokenizer_metadata
 from tf_transformer.runs.run_directory import RunDirectory, RunError
 from tf_transformer.runs.trimming import IMPORTED, trim_to
-from tf_transformer.tokenizers import GraphTokenizer, TokenizerError, VocabularyTokenizer
-from tf_transformer.tokenizers.sentencepiece import library_of
+from tf_transformer.tokenizers import GraphTokenizer, VocabularyTokenizer
+from tf_transformer.tokenizers.sentencepiece import library_of, naming
 from tf_transformer.tokenizers.subset import used_ids
 from tf_transformer.tokenizers.vocabulary import vocabulary_model
 
@@ -164,12 +164,10 @@ def table_tokenizer(
     if missing := [subword for subword in special.values() if subword not in subwords]:
         raise ForeignModelError(f"{table}: has no subword {missing[0]}.")
     content = existing(splitter).read_bytes()
-    try:
+    with naming(splitter, ForeignModelError):
         known = subwords_of(content)
         model = vocabulary_model(subwords, content, **special, has_end=has_end)
         tokenizer = VocabularyTokenizer(model, content)
-    except TokenizerError as error:
-        raise ForeignModelError(f"{splitter}: {error}") from None
     if len(set(known).intersection(subwords)) < len(known) / 2:
         raise ForeignModelError(
             f"{table}: has less than half of the subwords of {splitter.name}. They belong to "

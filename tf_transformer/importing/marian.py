@@ -21,7 +21,7 @@ from tf_transformer.importing.foreign_model import (
 from tf_transformer.importing.tensors import ForeignModelError, Tensors, read_npz
 from tf_transformer.models.configs import TransformerConfig
 from tf_transformer.models.transformer import Transformer
-from tf_transformer.tokenizers import TokenizerError
+from tf_transformer.tokenizers.sentencepiece import naming
 
 _CONFIG = "special:model.yml"
 # It leaves each value a text, because subwords such as no and 1 are keys. The loader in C is fast.
@@ -138,10 +138,8 @@ def _subwords(path: pathlib.Path) -> list[str]:
     """Return the subwords of a vocabulary, in the order of their ids."""
     if path.suffix != ".spm":
         return by_id(path, read_yaml(path, _LOADER))
-    try:
+    with naming(path, ForeignModelError):
         return subwords_of(existing(path).read_bytes())
-    except TokenizerError as error:
-        raise ForeignModelError(f"{path}: {error}") from None
 
 
 def _fill(model: Transformer, tensors: Tensors, sizes: tuple[int, int]) -> None:

@@ -111,9 +111,9 @@ def _tokenizer(
         )
     is_target = side == "target"
     controls = setting("sequence_controls") or {"start": is_target, "end": is_target}
-    given = controls if isinstance(controls, dict) else {}
-    has_start, has_end = bool(given.get("start")), bool(given.get("end"))
-    if given is not controls or has_start != is_target or (is_target and not has_end):
+    is_table = isinstance(controls, dict)
+    has_start, has_end = (is_table and bool(controls.get(name)) for name in ("start", "end"))
+    if not is_table or has_start != is_target or (is_target and not has_end):
         raise ForeignModelError(
             f"{config}: {side}_sequence_controls is {controls}, but only targets can have a start, "
             f"and they must have both."

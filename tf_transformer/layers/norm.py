@@ -7,7 +7,7 @@ from tf_transformer.layers.base import Tensor
 
 
 def layer_norm(dtype: keras.DTypePolicy, epsilon: float) -> "LayerNorm":
-    """Layer normalisation (Ba et al. 2016): biased variance, epsilon inside the root."""
+    """Return layer normalisation (Ba et al. 2016), with biased variance and epsilon in the root."""
     return LayerNorm(epsilon=epsilon, dtype=dtype, name="norm")
 
 

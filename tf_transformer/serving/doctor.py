@@ -88,17 +88,17 @@ def translate_with_ctranslate2(
         for side in ("source", "target")
     )
     translator = ctranslate2.Translator(str(folder))
-    tag = settings.source_tag
-    vocabulary = next(folder.glob("s*_vocabulary.json"))  # source_… or shared_…
-    is_subword = tag in json.loads(vocabulary.read_text(encoding="utf-8"))
+    tag, whole = settings.source_tag, []
+    if tag and source.piece_to_id(tag) == source.unk_id():
+        # The splitter would divide the tag, which is one subword if the vocabulary has it.
+        path = next(folder.glob("s*_vocabulary.json"))  # source_… or shared_…
+        whole = [tag] if tag in json.loads(path.read_text(encoding="utf-8")) else []
 
     def subwords(line: str) -> list[str]:
-        if not tag or is_blank(line):
-            return source.encode(line, out_type=str)
-        if is_subword and source.piece_to_id(tag) == source.unk_id():
-            # The splitter does not know the tag, but the vocabulary has it.
-            return [tag, *source.encode(f" {line}", out_type=str)]
-        return source.encode(f"{tag} {line}", out_type=str)
+        if tag and not is_blank(line):
+            line = f" {line}" if whole else f"{tag} {line}"
+            return [*whole, *source.encode(line, out_type=str)]
+        return source.encode(line, out_type=str)
 
     def translate(sentences: Iterator[str]) -> Iterator[list[Translation]]:
         lines = list(sentences)

@@ -1,5 +1,6 @@
 """SentencePiece, trained by its own library and run inside the graph by TensorFlow Text."""
 
+import contextlib
 import functools
 import hashlib
 import io
@@ -7,7 +8,7 @@ import os
 import pathlib
 import re
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import sentencepiece
 import tensorflow as tf
@@ -29,6 +30,17 @@ _MAX_SENTENCES = 4_000_000
 
 class TokenizerError(InputError):
     """A SentencePiece model that cannot be used."""
+
+
+@contextlib.contextmanager
+def naming(
+    path: str | os.PathLike[str], error_class: type[InputError] = TokenizerError
+) -> Iterator[None]:
+    """Raise a `TokenizerError` of the block as an `error_class` that names the file."""
+    try:
+        yield
+    except TokenizerError as error:
+        raise error_class(f"{path}: {error}") from None
 
 
 class VocabularySizeError(ConfigError):
@@ -144,10 +156,8 @@ class SentencePieceTokenizer:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "SentencePieceTokenizer":
         """Read a `.model` file; raise a `TokenizerError` that names the file if it is invalid."""
-        try:
+        with naming(path):
             return cls(pathlib.Path(path).read_bytes())
-        except TokenizerError as error:
-            raise TokenizerError(f"{path}: {error}") from None
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model as a `.model` file, which any SentencePiece library can read."""

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 import tensorflow as tf
 import tensorflow_text
 
-from tf_transformer.tokenizers.sentencepiece import TokenizerError, require_list
+from tf_transformer.tokenizers.sentencepiece import TokenizerError, naming, require_list
 
 SPECIAL = {"pad": "[PAD]", "unk": "[UNK]", "bos": "[CLS]", "eos": "[SEP]", "mask": "[MASK]"}
 CONTINUED = "##"  # the beginning of a subword that continues a word
@@ -76,10 +76,8 @@ class WordPieceTokenizer:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "WordPieceTokenizer":
         """Read the file that `save` wrote; raise a `TokenizerError` that names it if invalid."""
-        try:
+        with naming(path):
             return cls(pathlib.Path(path).read_bytes())
-        except TokenizerError as error:
-            raise TokenizerError(f"{path}: {error}") from None
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write subwords and settings as a JSON file."""
