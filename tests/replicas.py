@@ -91,17 +91,15 @@ def accumulated(steps):
     return lambda: tt.GradientAccumulation(tt.LossScaleOptimizer(sgd()), steps)
 
 
-def fit(strategy, make, data, optimizer=sgd, from_statistics=False):
+def fit(strategy, make, data, optimizer=sgd):
     """Trains; returns the weights before and after, and the metrics."""
     keras.utils.set_random_seed(0)
-    options = {"from_statistics": from_statistics}
-    metrics = (tt.TokenLoss, tt.TokenAccuracy, tt.Perplexity)
     with strategy.scope():
         model = make()
         model.compile(
             optimizer(),
-            tt.SmoothedCrossEntropy(**options),
-            metrics=[metric(**options) for metric in metrics],
+            tt.SmoothedCrossEntropy(),
+            metrics=[tt.TokenLoss(), tt.TokenAccuracy(), tt.Perplexity()],
             jit_compile=False,
         )
     start = [variable.numpy() for variable in model.trainable_variables]
@@ -150,13 +148,11 @@ def on_two_devices():
 
     # Each replica gets half of the sentences, the first the larger half; one may get none.
     batches = [batch(9, 8, 1), batch(5), batch(1, 2, 1, 10)]
-    with_labels = [({**inputs, "labels": labels}, labels) for inputs, labels in batches]
     result = {
         "uneven tokens": compare(two, Small, [batch(9, 8, 9, 1, 2, 1), batch(1, 2, 1, 10)]),
         "an empty replica": compare(two, Small, [batch(2, 6), batch(7), batch(4)]),
-        # A model that is given the labels returns statistics instead of logits.
-        "transformer": compare(two, lambda: make("transformer"), with_labels, from_statistics=True),
-        # One of each other family.
+        # One of each family.
+        "transformer": compare(two, lambda: make("transformer"), batches),
         "bahdanau": compare(two, lambda: make("bahdanau"), batches),
         "masked_lm": compare(two, lambda: make("masked_lm"), batches),
     }
@@ -205,7 +201,7 @@ def as_worker():
 
 
 def command_on_two_devices(folder):
-    """Trains on one and on two devices, there also with the logits computed in parts."""
+    """Trains on one and on two devices."""
     two_strategies()
     options = [
         *"--num-layers=1 --d-model=16 --num-heads=2 --d-ff=32 --corpus=copy --steps=3".split(),
@@ -214,9 +210,9 @@ def command_on_two_devices(folder):
         # Gradients that are zero but for rounding (biases of keys) move weights by the rate.
         *"--learning-rate=0.001 --warmup-steps=100".split(),
     ]
-    for devices, others in (("cpu:0", []), ("cpu:0,cpu:1", ["--chunked-logits"])):
+    for devices in ("cpu:0", "cpu:0,cpu:1"):
         train = ["train", f"--run-dir={folder}/{devices}", f"--devices={devices}"]
-        assert cli.main([*train, *options, *others]) == 0
+        assert cli.main([*train, *options]) == 0
 
 
 def optimizers_on_two_devices():

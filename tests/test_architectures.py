@@ -24,7 +24,6 @@ from small_models import (
     small_model,
 )
 
-from tf_transformer.layers.output import token_statistics
 from tf_transformer.models.architectures import ARCHITECTURES, architecture_name
 
 
@@ -146,28 +145,6 @@ def test_mixed_precision_is_finite_with_float32_logits(policy, name):
         assert np.isfinite(np.asarray(tf.convert_to_tensor(tensor), "float32")).all()
     # Logits have deviation 1 at the start.
     np.testing.assert_allclose(logits[0], exact(inputs)[0], atol=0.2)
-
-
-@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
-@every(FEW)
-def test_with_labels_it_returns_the_statistics_of_its_logits(name, policy, model_of):
-    model = small_model(name, dtype=policy)
-    model.set_weights(model_of(name).get_weights())
-    inputs = batch(model.config)
-    labels = np.roll(inputs["target_ids"], -1, axis=1)
-    labels[:, -1] = model.config.pad_id
-
-    def gradients(statistics_of):
-        with tf.GradientTape() as tape:
-            statistics = statistics_of()
-            total = tf.reduce_sum(statistics[..., 0] + 0.3 * statistics[..., 1])
-        parts = tape.gradient(total, model.trainable_variables)
-        return [statistics, *map(tf.convert_to_tensor, parts)]
-
-    found = gradients(lambda: model({**inputs, "labels": labels}))
-    expected = gradients(lambda: token_statistics(labels, model(inputs), model.config.pad_id))
-    for ours, theirs in zip(found, expected, strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
 @every([*ARCHITECTURES, "transformer, other choices"])

@@ -21,14 +21,12 @@ def trained(
     data,
     architecture="transformer",
     optimizer=replicas.sgd,
-    from_statistics=False,
     **rates,
 ):  # fmt: skip
     keras.utils.set_random_seed(0)
     model = build_model(small_config(architecture, **{"dropout_rate": 0.0, **rates, **SIZES}))
-    options = {"from_statistics": from_statistics}
-    metrics = [kind(**options) for kind in (tt.TokenLoss, tt.TokenAccuracy, tt.Perplexity)]
-    model.compile(optimizer(), tt.SmoothedCrossEntropy(**options), metrics=metrics)
+    metrics = [tt.TokenLoss(), tt.TokenAccuracy(), tt.Perplexity()]
+    model.compile(optimizer(), tt.SmoothedCrossEntropy(), metrics=metrics)
     model.optimizer.build(model.trainable_variables)
     if num_parts > 1:
         train_in_parts(model, metrics, num_parts)
@@ -37,20 +35,18 @@ def trained(
 
 
 @pytest.mark.parametrize(
-    ("architecture", "steps", "from_statistics"),
-    [("transformer", 1, False),
+    ("architecture", "steps"),
+    [("transformer", 1),
      *(pytest.param(*case, marks=pytest.mark.slow) for case in
-       [("transformer", 2, False), ("transformer", 1, True), ("bahdanau", 1, False)])],
+       [("transformer", 2), ("bahdanau", 1)])],
 )  # fmt: skip
-def test_parts_give_the_weights_and_metrics_of_whole_batches(architecture, steps, from_statistics):
+def test_parts_give_the_weights_and_metrics_of_whole_batches(architecture, steps):
     # Uneven numbers of tokens, and a part without a sentence.
     batches = [replicas.batch(9, 1, 9, 2, 8), replicas.batch(5), replicas.batch(1, 2, 1, 10)] * 2
-    if from_statistics:
-        batches = [({**inputs, "labels": labels}, labels) for inputs, labels in batches]
     optimizer = replicas.sgd if steps == 1 else replicas.accumulated(steps)
     data = replicas.dataset(batches, steps)
     (whole, expected), (model, found) = (
-        trained(parts, data, architecture, optimizer, from_statistics) for parts in (1, 2)
+        trained(parts, data, architecture, optimizer) for parts in (1, 2)
     )
     assert {*found} == {*expected} == {"loss", "accuracy", "perplexity"}
     for name, values in expected.items():

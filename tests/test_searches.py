@@ -8,7 +8,6 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from step_models import (
-    BOS,
     EOS,
     NEG_INF,
     NUM_STEPS,
@@ -195,20 +194,6 @@ def test_logits_of_half_precision_are_computed_in_float32(search):
     run = tf.function(search)
     found = run(model, decode_step=rounded("bfloat16"))
     assert_equal(found, run(model, decode_step=rounded("float32")))
-
-
-def test_a_flat_cache_belongs_to_the_hypotheses(search):
-    model, size = Markov(), len(LIMITS)
-
-    def step(token_ids, index, cache):
-        state = {name: cache[name] for name in ("previous", "steps")}
-        parts = {"source": {"bias": cache["bias"]}, "target": {"state": state}}
-        logits, parts = model.decode_step(token_ids, index, parts)
-        return logits, {"bias": cache["bias"], **parts["target"]["state"]}
-
-    bias = tf.constant(model.sources(len(LIMITS)))
-    cache = {"bias": bias, "previous": tf.fill([size], BOS), "steps": tf.zeros([size], tf.int32)}
-    assert_equal(search(model, decode_step=step, cache=cache), search(model))
 
 
 @pytest.mark.parametrize(

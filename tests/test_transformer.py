@@ -8,7 +8,6 @@ import numpy_transformer
 import pytest
 from small_models import CONFIGS, architecture_of, batch, decoded, small_model
 
-from tf_transformer.layers.output import token_statistics
 from tf_transformer.models.configs import TransformerConfig
 from tf_transformer.models.transformer import Transformer
 
@@ -72,10 +71,6 @@ def test_int8_logits_are_near_the_float_ones(changes, policy):
     norms = np.linalg.norm(exact, axis=-1) * np.linalg.norm(logits, axis=-1)
     assert ((exact * logits).sum(axis=-1) / norms).min() > 0.999
     assert (exact.argmax(axis=-1) == logits.argmax(axis=-1)).mean() > 0.9
-    labels = np.roll(inputs["target_ids"], -1, axis=1)
-    np.testing.assert_allclose(
-        model({**inputs, "labels": labels}), token_statistics(labels, logits, 0), atol=1e-4
-    )
     # An error in the last bit before rounding to int8 is one of 1/127 of the largest after it.
     tolerance = 0.02 if policy == "float32" else 0.2
     for num_steps in (None, 10):

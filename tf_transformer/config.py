@@ -234,7 +234,6 @@ class TrainingConfig:
     batch_parts: PositiveInt | None = _chosen("parts of a batch that run at the same time on a CPU")
     clip_norm: PositiveFloat | None = setting(None, "limit of the gradients' norm; default: none")
     tensorboard: bool = setting(False, "also log for TensorBoard; needs the package tensorboard")
-    chunked_logits: bool = setting(False, "compute logits in parts: less memory, but more time")
     deterministic: bool = setting(False, "give the same bits every time; slower on a GPU")
     precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = setting(
         "float32", "precision of activations and matrix products; weights stay float32"

@@ -30,7 +30,7 @@ from tf_transformer.runs.run_directory import RunDirectory
 # The settings that a resumed run may change.
 _MAY_CHANGE = {
     *TrainingConfig.LENGTHS, "devices", "data_cache", "fold_capitals", "max_length_ratio",
-    "keep_checkpoints", "checkpoint_steps", "tensorboard", "chunked_logits",
+    "keep_checkpoints", "checkpoint_steps", "tensorboard",
 }  # fmt: skip
 # The settings of another run with which a run that is initialized from it begins.
 _CARRIED_OVER = (

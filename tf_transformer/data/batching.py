@@ -188,7 +188,6 @@ class TokenBatches:
         num_epochs: int | None = None,
         skip: int = 0,
         accumulation: int = 1,
-        labels_as_input: bool = False,
     ) -> tf.data.Dataset:
         """Return the batches as a `tf.data.Dataset` for `model.fit`.
 
@@ -203,8 +202,6 @@ class TokenBatches:
                 epochs, and an incomplete update at the end is dropped. If the number is greater
                 than 1, the dataset also has sample weights, which turn the mean over the batches
                 of an update into the mean over its tokens.
-            labels_as_input: Whether the inputs also contain the labels, for a model that computes
-                token statistics itself.
 
         Returns:
             Dataset of (inputs, labels), see `batch`; or, with accumulation, of (inputs, labels,
@@ -216,20 +213,14 @@ class TokenBatches:
         if not 0 <= skip <= len(self):
             raise ValueError(f"an epoch has {len(self)} batches; received skip={skip}.")
         ids = tf.TensorSpec([None, None], tf.int32)
-        names = ("source_ids", "target_ids", *(["labels"] if labels_as_input else []))
-        signature = (dict.fromkeys(names, ids), ids)
+        signature = (dict.fromkeys(("source_ids", "target_ids"), ids), ids)
         if accumulation > 1:
             signature = (*signature, tf.TensorSpec([None], tf.float32))
 
         def batches():
             for epoch in itertools.islice(itertools.count(first_epoch), num_epochs):
                 for indices in self.batch_indices(epoch)[skip if epoch == first_epoch else 0 :]:
-                    inputs, labels = self.batch(indices, epoch)
-                    if labels_as_input:
-                        # TensorFlow shares the memory of an array, and an operation may overwrite
-                        # an input that nothing else seems to read.
-                        inputs["labels"] = labels.copy()
-                    yield inputs, labels
+                    yield self.batch(indices, epoch)
 
         def updates():
             # Make batches lazily: an update may span epochs, and only one epoch's ids are cached.

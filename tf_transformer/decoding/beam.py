@@ -41,7 +41,7 @@ class _BeamState(NamedTuple):
     done: tf.Tensor  # bool (B,), whether the search of each sentence is over
     live: _LiveBeams
     finished: _FinishedBeams
-    cache: Any  # the parts of the cache that each step changes
+    cache: Any  # its part `"target"`
 
 
 def beam_search(
@@ -82,7 +82,7 @@ def beam_search(
     limits = tf.convert_to_tensor(limits, tf.int32)
     require_possible(limits, num_steps, length_penalty, n_best, beam_size)
     decode_step, *parts = split_cache(decode_step, cache)
-    fixed, changing = (_repeat_rows(part, beam_size) for part in parts)
+    source, target = tf.nest.map_structure(lambda t: tf.repeat(t, beam_size, axis=0), parts)
 
     top_k = tf.math.top_k if num_steps is None else iterative_top_k
     num_sentences, beams = tf.shape(limits)[0], tf.range(beam_size)
@@ -101,10 +101,10 @@ def beam_search(
         finished=_FinishedBeams(
             missing, missing, tf.zeros([num_sentences, beam_size], tf.int32), no_ids
         ),
-        cache=changing,
+        cache=target,
     )
 
-    def make_step(fixed, limits):
+    def make_step(source, limits):
         # A live hypothesis would score best if it ended at its limit without losing any more
         # probability; this is the normalizer of that score.
         largest_normalizer = length_normalizer(tf.cast(limits, tf.float32) + 1.0, length_penalty)
@@ -112,7 +112,7 @@ def beam_search(
         def step(state):
             live, finished = state.live, state.finished
             logits, cache = decode_step(
-                tf.reshape(live.token_ids, [-1]), state.index, fixed, state.cache
+                tf.reshape(live.token_ids, [-1]), state.index, source, state.cache
             )
             log_probs, parents, token_ids = _continuations(logits, live.log_probs, beam_size, top_k)
             is_end = token_ids == eos_id
@@ -160,22 +160,12 @@ def beam_search(
 
     compact = num_steps is None
     found = Hypotheses(
-        *run_search(make_step, results_of, start, fixed, limits, pad_id, beam_size, compact)
+        *run_search(make_step, results_of, start, source, limits, pad_id, beam_size, compact)
     )
     if not compact:
         return found
     longest = tf.reduce_max(tf.pad(tf.reshape(found.lengths, [-1]), [[1, 0]]))
     return found._replace(ids=found.ids[:, :, :longest])
-
-
-def _repeat_rows(parts, beam_size):
-    """Return parts of a cache with K rows for each sentence, one for each hypothesis."""
-    return {
-        name: part
-        if name == "constants"
-        else tf.nest.map_structure(lambda tensor: tf.repeat(tensor, beam_size, axis=0), part)
-        for name, part in parts.items()
-    }
 
 
 def _continuations(logits, live_log_probs, beam_size, top_k):

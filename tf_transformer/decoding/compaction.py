@@ -36,7 +36,7 @@ def run_search(
     make_step: Callable,
     results_of: Callable,
     state: Any,
-    fixed: dict[str, Any],
+    source: Any,
     limits: tf.Tensor,
     pad_id: int,
     beam_size: int | tf.Tensor = 1,
@@ -45,12 +45,12 @@ def run_search(
     """Run a search, and remove sentences from the batch once they are done.
 
     Args:
-        make_step: `(fixed, limits) -> step`, where `step(state)` returns the next state.
+        make_step: `(source, limits) -> step`, where `step(state)` returns the next state.
         results_of: `(state, limits) -> tuple` of tensors `(B, …)`, of which the first has the ids
             `(B, …, T)`. Results of unfinished sentences are overwritten later.
-        state: NamedTuple with `index ()`, `done (B,)`, `cache` (the parts that steps change), and
+        state: NamedTuple with `index ()`, `done (B,)`, `cache` (its part `"target"`), and
             any other tensors `(B, …)`.
-        fixed: The parts of the cache that never change.
+        source: The part `"source"` of the cache.
         compact: Whether to remove sentences, which is impossible in XLA.
 
     Returns:
@@ -58,8 +58,8 @@ def run_search(
     """
     shapes = _open_shapes(state)
 
-    def decode(state, fixed, limits):
-        step, num_sentences = make_step(fixed, limits), tf.shape(limits)[0]
+    def decode(state, source, limits):
+        step, num_sentences = make_step(source, limits), tf.shape(limits)[0]
         # With compaction, a quarter of the sentences are removed at a time.
         most_done = (num_sentences + 3) // 4 if compact else num_sentences
 
@@ -69,11 +69,10 @@ def run_search(
         return tf.while_loop(condition, lambda s: (step(s),), [state], shape_invariants=[shapes])[0]
 
     if not compact:
-        return results_of(decode(state, fixed, limits), limits)
+        return results_of(decode(state, source, limits), limits)
 
     def decode_and_compact(batch, results):
-        parts = fixed | ({"source": batch.source} if "source" in fixed else {})
-        end = decode(batch.state, parts, batch.limits)
+        end = decode(batch.state, batch.source, batch.limits)
         # Earlier results have shorter ids, because fewer steps had run.
         old_ids = results[0]
         growth = end.index - tf.shape(old_ids)[-1]
@@ -85,7 +84,7 @@ def run_search(
         )
         return batch._replace(state=end).select(tf.where(~end.done)[:, 0], beam_size), results
 
-    batch = _Batch(state, fixed.get("source", {}), limits, tf.range(tf.shape(limits)[0]))
+    batch = _Batch(state, source, limits, tf.range(tf.shape(limits)[0]))
     results = tuple(results_of(state, limits))
     return tf.while_loop(
         lambda batch, results: tf.shape(batch.indices)[0] > 0,

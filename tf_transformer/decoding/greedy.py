@@ -17,7 +17,7 @@ class _GreedyState(NamedTuple):
     done: tf.Tensor  # bool (B,)
     log_probs: Any  # float32 (B,); empty if they are not wanted
     ids: tf.Tensor  # int32 (B, T), anything once a sentence is done; T is num_steps or index
-    cache: Any  # the parts of the cache that each step changes
+    cache: Any  # its part `"target"`
 
 
 def greedy_search(
@@ -52,7 +52,7 @@ def greedy_search(
     """
     limits = tf.convert_to_tensor(limits, tf.int32)
     require_possible(limits, num_steps, length_penalty)
-    decode_step, fixed, changing = split_cache(decode_step, cache)
+    decode_step, source, target = split_cache(decode_step, cache)
 
     num_sentences = tf.shape(limits)[0]
     start = _GreedyState(
@@ -61,12 +61,12 @@ def greedy_search(
         done=tf.zeros([num_sentences], tf.bool),
         log_probs=tf.zeros([num_sentences]) if with_log_probs else (),
         ids=tf.fill([num_sentences, 0 if num_steps is None else num_steps], pad_id),
-        cache=changing,
+        cache=target,
     )
 
-    def make_step(fixed, limits):
+    def make_step(source, limits):
         def step(state):
-            logits, cache = decode_step(state.token_ids, state.index, fixed, state.cache)
+            logits, cache = decode_step(state.token_ids, state.index, source, state.cache)
             token_ids, largest = blockwise_argmax(logits)
             ended, at_limit = token_ids == eos_id, state.index >= limits
             log_probs = state.log_probs
@@ -99,7 +99,7 @@ def greedy_search(
 
     compact = num_steps is None
     ids, lengths, log_probs, truncated = run_search(
-        make_step, results_of, start, fixed, limits, pad_id, compact=compact
+        make_step, results_of, start, source, limits, pad_id, compact=compact
     )
     if compact:
         # No sentence emits a token in the last step, so the last column holds only padding.

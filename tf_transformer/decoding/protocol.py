@@ -8,8 +8,7 @@ import tensorflow as tf
 Cache = dict[str, Any]
 DecodeStep = Callable[[tf.Tensor, tf.Tensor, Cache], tuple[tf.Tensor, Cache]]
 
-_FIXED = ("constants", "source")
-_PARTS = (*_FIXED, "target")
+_PARTS = ("constants", "source", "target")
 
 
 class TranslationModel(Protocol):
@@ -25,10 +24,10 @@ class TranslationModel(Protocol):
     - `"target"` `(N, …)` changes in each step, like keys and values of the target tokens. A search
       removes sentences, and gives every hypothesis the state of its parent in each step.
 
-    A dict without any of these names is `"target"` as a whole. A step returns the structure that it
-    received; it may omit `"constants"` and `"source"`. Without `num_steps`, an axis that grows in
-    each step has size 0 at first, and all other axes except the first keep their sizes. With
-    `num_steps`, every tensor has its final shape from the start, as XLA requires.
+    A step returns the structure that it received; it may omit the parts that never change. Without
+    `num_steps`, an axis that grows in each step has size 0 at first, and all other axes except the
+    first keep their sizes. With `num_steps`, every tensor has its final shape from the start, as
+    XLA requires.
 
     A model may also be called with teacher forcing: `model({"source_ids": (B, S), "target_ids":
     (B, T)}, training=False)` returns logits `(B, T, V)`; the logits at t predict the token after
@@ -60,28 +59,18 @@ class TranslationModel(Protocol):
         """
 
 
-def split_cache(decode_step: DecodeStep, cache: Cache) -> tuple[Callable, Cache, Cache]:
-    """Separate the parts of a cache that never change from the parts that steps change.
+def split_cache(decode_step: DecodeStep, cache: Cache) -> tuple[Callable, Any, Any]:
+    """Return a step `(token_ids, index, source, target) -> (logits float32 (N, V), target)`.
 
-    Returns:
-        a step `(token_ids, index, fixed, changing) -> (logits float32 (N, V), changing)`, and the
-        initial `fixed` and `changing`.
+    Also returns the parts `"source"` and `"target"` of the cache, with which it begins.
     """
-    is_flat = not cache.keys() & set(_PARTS)
+    if unknown := sorted(cache.keys() - set(_PARTS)):  # a search would not re-order it
+        raise ValueError(f"cache has the unknown part {unknown[0]!r}; known are {_PARTS}.")
+    constants, *parts = (cache.get(name, {}) for name in _PARTS)
 
-    def split(cache):
-        parts = {"target": cache} if is_flat else dict(cache)
-        if unknown := sorted(parts.keys() - set(_PARTS)):  # a search would not re-order it
-            raise ValueError(f"cache has the unknown part {unknown[0]!r}; known are {_PARTS}.")
-        for name, part in parts.items():
-            if name != "constants":
-                parts[name] = tf.nest.map_structure(tf.convert_to_tensor, part)
-        fixed = {name: parts.pop(name) for name in _FIXED if name in parts}
-        return fixed, parts
+    def step(token_ids, index, source, target):
+        parts = {"constants": constants, "source": source, "target": target}
+        logits, cache = decode_step(token_ids, index, parts)
+        return tf.cast(logits, tf.float32), cache["target"]
 
-    def step(token_ids, index, fixed, changing):
-        cache = changing["target"] if is_flat else {**fixed, **changing}
-        logits, cache = decode_step(token_ids, index, cache)
-        return tf.cast(logits, tf.float32), split(cache)[1]
-
-    return step, *split(cache)
+    return step, *tf.nest.map_structure(tf.convert_to_tensor, parts)

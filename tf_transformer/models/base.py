@@ -29,12 +29,10 @@ class SequenceModel(keras.Model):
     Call arguments:
         inputs: dict of `source_ids` int `(B, S)` and `target_ids` int `(B, T)`, or a tuple or list
             of both; the target starts with the begin id, and both are padded with
-            `config.pad_id`. A dict may also have `labels` int `(B, T)`: the call then returns
-            statistics of the labels, and keeps at most 16 MiB of logits in memory at a time.
+            `config.pad_id`.
 
     Returns:
         logits float32 `(B, T, V)`; the logits at `t` predict the token after `target_ids[:, t]`.
-        With `labels`, statistics of the labels float32 `(B, T, 3)`, see `layers/output.py`.
     """
 
     config_class: ClassVar[type[ModelConfig]]
@@ -74,9 +72,9 @@ class SequenceModel(keras.Model):
 
     def _output_projection(self, embedding, tied_bias=False, transform=None):
         """Return the projection to the target's vocabulary, tied to `embedding` if it is given."""
-        sizes, options = (self.config.target_vocab_size, self.config.pad_id), {"dtype": "float32"}
-        options |= {"tied_bias": tied_bias, "transform": transform, "name": "output_projection"}
-        projection = OutputProjection(*sizes, embedding, **options)
+        options = {"transform": transform, "dtype": "float32", "name": "output_projection"}
+        sizes = self.config.target_vocab_size, embedding, tied_bias
+        projection = OutputProjection(*sizes, **options)
         return built(projection, (None, None, self.config.d_model))
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
@@ -124,9 +122,9 @@ class SequenceModel(keras.Model):
         }
 
 
-def split_inputs(inputs: Inputs) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Return source ids, target ids, and labels or None, from the inputs of a model."""
-    if not isinstance(inputs, Mapping):
-        source_ids, target_ids = inputs
-        return source_ids, target_ids, None
-    return inputs["source_ids"], inputs["target_ids"], inputs.get("labels")
+def split_inputs(inputs: Inputs) -> tuple[Tensor, Tensor]:
+    """Return source ids and target ids from the inputs of a model."""
+    if isinstance(inputs, Mapping):
+        return inputs["source_ids"], inputs["target_ids"]
+    source_ids, target_ids = inputs
+    return source_ids, target_ids

@@ -146,7 +146,7 @@ class PrefixLanguageModel(GenerativeLanguageModel):
     def call(
         self, inputs: Inputs, training: bool | None = None, return_attention_scores: bool = False
     ) -> Tensor | tuple[Tensor, dict[str, list[Tensor]]]:
-        source_ids, target_ids, labels = split_inputs(inputs)
+        source_ids, target_ids = split_inputs(inputs)
         prefix, is_real, is_seen, start, first = self._embed_prefix(source_ids, target_ids[:, :1])
         target = self._embed_target(target_ids, start)
         if first is not None:
@@ -162,7 +162,7 @@ class PrefixLanguageModel(GenerativeLanguageModel):
         mask = ops.logical_and(prefix_mask(segment_ids), visible)
         hidden, weights = self._read([prefix, target], mask, training)
         size = ops.shape(prefix)[1]
-        output = self.output_projection(hidden[:, size:], labels)
+        output = self.output_projection(hidden[:, size:])
         if not return_attention_scores:
             return output
         before = size - ops.shape(source_ids)[1]
@@ -223,7 +223,7 @@ class CausalLanguageModel(GenerativeLanguageModel):
     has_segments = False
 
     def call(self, inputs: Inputs, training: bool | None = None) -> Tensor:
-        source_ids, target_ids, labels = split_inputs(inputs)
+        source_ids, target_ids = split_inputs(inputs)
         x, last, columns = self._embed_prompt(source_ids, target_ids[:, :1])
         size, target_ids = ops.shape(x)[1], target_ids[:, 1:]
         parts = [x, self._embed_target(target_ids, last + 1)]
@@ -233,7 +233,7 @@ class CausalLanguageModel(GenerativeLanguageModel):
         mask = ops.logical_and(causal_mask(ops.shape(visible)[1]), visible[:, None])
         hidden, _ = self._read(parts, mask, training)
         first = _at(hidden[:, :size], columns, last)[:, None]
-        return self.output_projection(ops.concatenate([first, hidden[:, size:]], axis=1), labels)
+        return self.output_projection(ops.concatenate([first, hidden[:, size:]], axis=1))
 
     def start_decoding(self, source_ids: Tensor, num_steps: Int | None = None) -> Cache:
         """Read the prompt and return the cache for the first step, as in `Transformer`.
@@ -293,7 +293,7 @@ class PermutationLanguageModel(LanguageModel):
         self.seed_generator = keras.random.SeedGenerator()
 
     def call(self, inputs: Inputs, training: bool | None = None) -> Tensor:
-        source_ids, target_ids, labels = split_inputs(inputs)
+        source_ids, target_ids = split_inputs(inputs)
         size, length = ops.shape(source_ids)[1], ops.shape(target_ids)[1]
         in_order = ops.arange(length + 1, dtype="int32")[None]
         ranks = self._draw_ranks(target_ids) if training else in_order
@@ -302,7 +302,7 @@ class PermutationLanguageModel(LanguageModel):
         parts = [*self._embed_sides(source_ids, target_ids), self._in_segment(TARGET, queries)]
         mask = two_stream_mask(self._is_real(source_ids), ranks)
         hidden, _ = self._read(parts, mask, training)
-        return self.output_projection(hidden[:, size + length :], labels)
+        return self.output_projection(hidden[:, size + length :])
 
     def _draw_ranks(self, target_ids: Tensor) -> Tensor:
         """Return random ranks of each row's tokens, the begin token first, end and padding last."""

@@ -46,7 +46,7 @@ class MaskedLanguageModel(LanguageModel):
         self.seed_generator = keras.random.SeedGenerator()
 
     def call(self, inputs: Inputs, training: bool | None = None) -> Tensor:
-        source_ids, target_ids, labels = split_inputs(inputs)
+        source_ids, target_ids = split_inputs(inputs)
         # The whole target includes its end token; the logits predict columns 1 to T.
         lengths = self._lengths(target_ids[:, 1:]) + 1
         columns = ops.arange(ops.shape(target_ids)[1] + 1, dtype="int32")
@@ -54,13 +54,10 @@ class MaskedLanguageModel(LanguageModel):
         whole = ops.where(columns == lengths[:, None], self.config.eos_id, whole)
         is_target = columns <= lengths[:, None]
         if not training:
-            return self.output_projection(self._one_by_one(source_ids, whole, is_target), labels)
+            return self.output_projection(self._one_by_one(source_ids, whole, is_target))
         drawn, shown = self._draw(whole[:, 1:], is_target[:, 1:])
         shown = ops.concatenate([whole[:, :1], shown], axis=1)
         hidden = self._hidden(source_ids, shown, is_target, training)[:, 1:]
-        if labels is not None:
-            labels = ops.where(drawn, labels, self.config.pad_id)
-            return self.output_projection(hidden, labels)
         return ops.where(drawn[..., None], self.output_projection(hidden), 0.0)
 
     def compute_loss(

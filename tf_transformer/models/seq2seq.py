@@ -79,12 +79,12 @@ class Seq2Seq(SequenceModel):
 
     def _call(self, inputs: Inputs, training: bool | None) -> tuple[Tensor, Tensor | None]:
         """Return the output of a call, and attention weights `(B, T, S)` or None."""
-        source_ids, target_ids, labels = split_inputs(inputs)
+        source_ids, target_ids = split_inputs(inputs)
         source, state = self._encode(_at_least_one_column(source_ids), training)
         x = self._embed(self.target_embedding, _at_least_one_column(target_ids), training)
         outputs, weights = self._decode(x, state, source, training)
         hidden = self.dropout(self._read_out(outputs), training=training)
-        return self.output_projection(hidden[:, : ops.shape(target_ids)[1]], labels), weights
+        return self.output_projection(hidden[:, : ops.shape(target_ids)[1]]), weights
 
     def start_decoding(self, source_ids: Tensor, num_steps: Int | None = None) -> Cache:
         """Encode the source and return the cache for the first step, as in `Transformer`.

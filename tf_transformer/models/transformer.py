@@ -45,7 +45,7 @@ class Transformer(SequenceModel):
     def call(
         self, inputs: Inputs, training: bool | None = None, return_attention_scores: bool = False
     ) -> Tensor | tuple[Tensor, dict[str, list[Tensor]]]:
-        source_ids, target_ids, labels = split_inputs(inputs)
+        source_ids, target_ids = split_inputs(inputs)
         context_mask = padding_mask(source_ids, self.config.pad_id)
         context, encoder_weights = self.encoder(
             self.source_embedding(source_ids, training=training),
@@ -61,7 +61,7 @@ class Transformer(SequenceModel):
             training=training,
             return_attention_scores=True,
         )
-        output = self.output_projection(hidden, labels)
+        output = self.output_projection(hidden)
         weights = {"encoder": encoder_weights, "decoder": decoder_weights, "cross": cross_weights}
         return (output, weights) if return_attention_scores else output
 

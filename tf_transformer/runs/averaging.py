@@ -46,7 +46,7 @@ def write_best_average(run: "Run", deadline: float = math.inf) -> None:
         return score(translate(sources), targets).metrics("val_")
 
     measured: dict[int, dict[str, float]] = {}
-    seconds = 0.0  # the time that the last average took
+    best, seconds = 0, 0.0  # the best average so far, and the time that the last one took
     sums = [np.zeros(variable.shape) for variable in model.trainable_variables]
     for count, checkpoint in enumerate(newest, start=1):
         began = time.monotonic()
@@ -59,18 +59,16 @@ def write_best_average(run: "Run", deadline: float = math.inf) -> None:
         if count > 1:
             measured[count] = measure()
             seconds = time.monotonic() - began
-            best = max(measured, key=lambda number: metric.rank(measured[number][metric.name]))
-            if count == best:
-                weights = [variable.numpy() for variable in model.trainable_variables]
-    values = {number: metrics[metric.name] for number, metrics in measured.items()}
+            values = {number: metrics[metric.name] for number, metrics in measured.items()}
+            if not best or metric.rank(values[count]) > metric.rank(values[best]):
+                best, weights = count, model.get_weights()
     listed = ", ".join(f"{number}: {metric.text(value)}" for number, value in values.items())
     listed = f"({listed} {metric.label})"
     record = best_checkpoint(run.directory).metrics.get(metric.name)
     if record is not None and metric.rank(values[best]) <= metric.rank(record):
         say(f"Averages of the last checkpoints {listed} are no better.")
         return
-    for variable, weight in zip(model.trainable_variables, weights, strict=True):
-        variable.assign(weight)
+    model.set_weights(weights)
     steps = sorted(checkpoint.step for checkpoint in newest[:best])
     Checkpoints(run.directory.average_path, metric, keep=1).write(
         model,

@@ -42,8 +42,7 @@ def compile_model(
 ) -> None:
     """Compile a model for training as in the paper (Vaswani et al. 2017, sections 5.3 and 5.4).
 
-    With `chunked_logits`, the inputs of the model include the labels. `schedule` is None for a
-    model that is only evaluated.
+    `schedule` is None for a model that is only evaluated.
     """
     optimizer = None
     if schedule is not None:
@@ -53,12 +52,11 @@ def compile_model(
             optimizer = LossScaleOptimizer(optimizer)
         if config.accumulation_steps > 1:
             optimizer = GradientAccumulation(optimizer, config.accumulation_steps)
-    options = {"pad_id": model.config.pad_id, "from_statistics": config.chunked_logits}
-    measures = [TokenAccuracy(**options), Perplexity(**options)]
-    metrics = [TokenLoss(config.label_smoothing, **options), *measures]
+    smoothing, pad_id = config.label_smoothing, model.config.pad_id
+    metrics = [TokenLoss(smoothing, pad_id), TokenAccuracy(pad_id), Perplexity(pad_id)]
     model.compile(
         optimizer=optimizer,
-        loss=SmoothedCrossEntropy(config.label_smoothing, **options),
+        loss=SmoothedCrossEntropy(smoothing, pad_id),
         metrics=metrics,
         auto_scale_loss=False,
     )
@@ -82,14 +80,13 @@ class Validation:
     ) -> None:
         compile_model(model, config.training, schedule=None)
         self._model = model
-        self._labels_as_input = config.training.chunked_logits
         sizes = {"batch_tokens": config.data.batch_tokens, "max_length": config.data.max_length}
         tagged = TaggedText(text, config.data.source_tag or "")
         self.batches = TokenBatches.from_text(tagged, *tokenizers, **sizes)
 
     def __call__(self) -> dict[str, float]:
         """Return the `loss`, `accuracy` and `perplexity` over all tokens, including end tokens."""
-        dataset = self.batches.dataset(num_epochs=1, labels_as_input=self._labels_as_input)
+        dataset = self.batches.dataset(num_epochs=1)
         return self._model.evaluate(dataset, verbose=0, return_dict=True)
 
 

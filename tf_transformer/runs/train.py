@@ -180,8 +180,7 @@ class Run:
         period = training.validation_steps * training.accumulation_steps
         rest = -self.batches_seen % period  # batches left in the interrupted period
         batches, *others = (
-            validation.dataset(num_epochs=1, labels_as_input=training.chunked_logits)
-            for validation in self.data.validations
+            validation.dataset(num_epochs=1) for validation in self.data.validations
         )
         save, progress = SaveCheckpoints(self), Progress(self)
         signals = StopOnSignal(self.workers.all_reduce_max)
@@ -363,7 +362,5 @@ class Run:
         # The order of the batches depends only on the seed and the epoch, so a resumed run sees the
         # batches that the interrupted run would have seen.
         epoch, skip = divmod(self.batches_seen, len(self.data.batches))
-        training = self.config.training
-        return self.data.batches.dataset(
-            epoch, None, skip, training.accumulation_steps, training.chunked_logits
-        )
+        accumulation = self.config.training.accumulation_steps
+        return self.data.batches.dataset(epoch, None, skip, accumulation)

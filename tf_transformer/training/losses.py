@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from tf_transformer.layers.output import token_statistics
+from tf_transformer.training.token_statistics import token_statistics
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -20,13 +20,11 @@ class SmoothedCrossEntropy(keras.losses.Loss):
     Args:
         label_smoothing: In [0, 1); 0 is plain cross-entropy.
         pad_id: The id of padding. Labels with this id are ignored.
-        from_statistics: Whether the model returns token statistics of the labels (see
-            `Transformer`) instead of logits.
         name: Name of the loss.
 
     Call arguments:
         y_true: int tensor `(B, T)`, the labels.
-        y_pred: float tensor `(B, T, V)`, the logits; `(B, T, 3)` with `from_statistics`.
+        y_pred: float tensor `(B, T, V)`, the logits.
         sample_weight: float tensor, a weight for each sentence `(B,)` or `(B, 1)`, or for each
             token `(B, T)`. It multiplies the losses; the divisor stays the number of real tokens,
             as Keras' own losses divide by the number of samples.
@@ -42,7 +40,6 @@ class SmoothedCrossEntropy(keras.losses.Loss):
         self,
         label_smoothing: float = 0.1,
         pad_id: int = 0,
-        from_statistics: bool = False,
         *,
         name: str = "loss",
     ) -> None:
@@ -50,7 +47,6 @@ class SmoothedCrossEntropy(keras.losses.Loss):
         if not 0 <= label_smoothing < 1:
             raise ValueError(f"label_smoothing must be in [0, 1); received {label_smoothing}.")
         self.label_smoothing, self.pad_id = label_smoothing, pad_id
-        self.from_statistics = from_statistics
 
     def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
         """Compute the loss; Keras' own reductions count padding and average over replicas."""
@@ -68,12 +64,12 @@ class SmoothedCrossEntropy(keras.losses.Loss):
     def call(self, y_true: Any, y_pred: Any) -> Any:
         """Compute the loss of each token, float32 `(B, T)`, 0 at padding."""
         labels = ops.cast(y_true, "int32")
-        statistics = statistics_of(labels, y_pred, self.pad_id, self.from_statistics)
-        return smoothed_cross_entropy(statistics, self.label_smoothing)
+        return smoothed_cross_entropy(
+            token_statistics(labels, y_pred, self.pad_id), self.label_smoothing
+        )
 
     def get_config(self) -> dict[str, Any]:
-        names = ("name", "label_smoothing", "pad_id", "from_statistics")
-        return {name: getattr(self, name) for name in names}
+        return {n: getattr(self, n) for n in ("name", "label_smoothing", "pad_id")}
 
 
 def token_weights(sample_weight: Any, labels: Any) -> Any:
@@ -85,27 +81,6 @@ def token_weights(sample_weight: Any, labels: Any) -> Any:
     return ops.broadcast_to(weights, ops.shape(labels))
 
 
-def statistics_of(labels: Any, y_pred: Any, pad_id: int, from_statistics: bool) -> Any:
-    """Return the token statistics `(B, T, 3)` of the output of a model.
-
-    Raises:
-        ValueError: The model returned logits with `from_statistics` or token statistics without it,
-            or the shapes do not match, for example because the logits are time-major.
-    """
-    sizes = zip(labels.shape, y_pred.shape[:-1], strict=False)
-    if any(None not in pair and len({*pair}) == 2 for pair in sizes):
-        raise ValueError(f"labels {tuple(labels.shape)} do not fit {tuple(y_pred.shape)}.")
-    # Logits have more than three columns: padding, begin, end and the words.
-    if (y_pred.shape[-1] == 3) != from_statistics:
-        raise ValueError(
-            f"from_statistics={from_statistics}, but the model returned a tensor of shape "
-            f"{tuple(y_pred.shape)}. It returns token statistics (B, T, 3) where its inputs hold "
-            f"the labels: use from_statistics=True together with dataset(labels_as_input=True), "
-            f"for validation too, or neither."
-        )
-    return y_pred if from_statistics else token_statistics(labels, y_pred, pad_id)
-
-
 def smoothed_cross_entropy(statistics: Any, label_smoothing: float) -> Any:
     """Compute the cross-entropy of each token against the smoothed target.
 
@@ -113,7 +88,7 @@ def smoothed_cross_entropy(statistics: Any, label_smoothing: float) -> Any:
     an equal share of the rest (Szegedy et al. 2016; Vaswani et al. 2017, section 5.4).
 
     Args:
-        statistics: float32 tensor `(B, T, 3)`, see `layers/output.py`.
+        statistics: float32 tensor `(B, T, 3)`, see `token_statistics`.
         label_smoothing: In [0, 1); 0 is sparse cross-entropy.
 
     Returns:

@@ -5,7 +5,8 @@ from typing import Any, ClassVar
 import keras
 from keras import ops
 
-from tf_transformer.training.losses import smoothed_cross_entropy, statistics_of, token_weights
+from tf_transformer.training.losses import smoothed_cross_entropy, token_weights
+from tf_transformer.training.token_statistics import token_statistics
 
 
 class _TokenMean(keras.metrics.Mean):
@@ -16,26 +17,22 @@ class _TokenMean(keras.metrics.Mean):
 
     Args:
         pad_id: The id of padding. Labels with this id are ignored.
-        from_statistics: Whether the model returns token statistics of the labels (see
-            `Transformer`) instead of logits.
         name: Name of the metric; None for the `default_name` of its class.
 
-    Call arguments (`update_state`): labels `(B, T)`, logits `(B, T, V)` or token statistics
-    `(B, T, 3)`. Returns: float64 scalar, float32 on JAX and PyTorch.
+    Call arguments (`update_state`): labels `(B, T)`, logits `(B, T, V)`. Returns: float64 scalar,
+    float32 on JAX and PyTorch.
     """
 
     default_name: ClassVar[str]
     direction: ClassVar[str] = "down"  # for callbacks with `mode="auto"`
 
-    def __init__(
-        self, pad_id: int = 0, from_statistics: bool = False, *, name: str | None = None
-    ) -> None:
+    def __init__(self, pad_id: int = 0, *, name: str | None = None) -> None:
         # Beyond about 16 million, float32 is too coarse for sums over tokens. Other backends may
         # have no float64.
         dtype = "float64" if keras.backend.backend() == "tensorflow" else "float32"
         super().__init__(name=name or self.default_name, dtype=dtype)
         self._direction = self.direction
-        self.pad_id, self.from_statistics = pad_id, from_statistics
+        self.pad_id = pad_id
 
     def token_values(self, statistics: Any) -> Any:
         """Compute the values to average, `(B, T)`, from token statistics `(B, T, 3)`."""
@@ -46,12 +43,12 @@ class _TokenMean(keras.metrics.Mean):
         weights = ops.cast(ops.not_equal(labels, self.pad_id), "float32")
         if sample_weight is not None:
             weights = weights * token_weights(sample_weight, labels)
-        values = self.token_values(statistics_of(labels, y_pred, self.pad_id, self.from_statistics))
+        values = self.token_values(token_statistics(labels, y_pred, self.pad_id))
         # Flat, because Keras would average each row first, and count rows of all lengths alike.
         super().update_state(ops.reshape(values, (-1,)), ops.reshape(weights, (-1,)))
 
     def get_config(self) -> dict[str, Any]:
-        return {"name": self.name, "pad_id": self.pad_id, "from_statistics": self.from_statistics}
+        return {"name": self.name, "pad_id": self.pad_id}
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -67,14 +64,9 @@ class TokenLoss(_TokenMean):
     default_name = "loss"
 
     def __init__(
-        self,
-        label_smoothing: float = 0.1,
-        pad_id: int = 0,
-        from_statistics: bool = False,
-        *,
-        name: str | None = None,
+        self, label_smoothing: float = 0.1, pad_id: int = 0, *, name: str | None = None
     ) -> None:
-        super().__init__(pad_id, from_statistics, name=name)
+        super().__init__(pad_id, name=name)
         self.label_smoothing = label_smoothing
 
     def token_values(self, statistics: Any) -> Any:
