@@ -27,10 +27,9 @@ def model():
 
 
 def submit(batcher, model, texts, signature="serving_default"):
-    """The task of a request."""
+    """The result of a request."""
     encoded = [text.encode() for text in texts]
-    request = batcher.run(model, signature, {"text": encoded}, sum(map(len, texts)))
-    return asyncio.create_task(request)
+    return batcher.run(model, signature, {"text": encoded}, sum(map(len, texts)))
 
 
 async def rows(task):

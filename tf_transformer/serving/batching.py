@@ -84,11 +84,13 @@ class Batcher:
         """Return the number of requests that wait."""
         return len(self._queue)
 
-    async def run(self, model: Any, signature: str, inputs: Inputs, characters: int) -> Outputs:
-        """Run a request on a `SavedModelSession`, and return arrays with a row for each text.
+    def run(
+        self, model: Any, signature: str, inputs: Inputs, characters: int
+    ) -> asyncio.Future[Outputs]:
+        """Run a request on a `SavedModelSession`; the result has an array with a row for each text.
 
         `inputs` has the same number of texts for each input of the signature; `characters` is the
-        total length of the texts. The request leaves the queue if the caller is cancelled.
+        total length of the texts. The request leaves the queue if the result is cancelled.
         """
         if len(self._queue) >= self._max_queue:
             raise QueueFullError
@@ -99,10 +101,8 @@ class Batcher:
         self._arrived.set()
         self._arrived.clear()
         self._start_batches()
-        try:
-            return await outputs
-        finally:
-            self._queue.pop(job, None)
+        outputs.add_done_callback(lambda _: self._queue.pop(job, None))
+        return outputs
 
     def close(self) -> None:
         """End idle threads at once, and busy threads after their batch."""

@@ -118,15 +118,16 @@ class RestApi:
             limits = f"{most} texts and {most_characters} characters"
             raise HTTPException(413, f"a request may have {limits}")
         inputs = {name: [text.encode() for text in column] for name, column in texts.items()}
-        run = self.batcher.run(version.model, signature, inputs, characters)
-        running, gone = asyncio.create_task(run), asyncio.create_task(_disconnected(request))
+        outputs = self.batcher.run(version.model, signature, inputs, characters)
+        gone = asyncio.create_task(_disconnected(request))
+        gone.add_done_callback(lambda _: outputs.cancel())
         try:
-            await asyncio.wait((running, gone), return_when=asyncio.FIRST_COMPLETED)
-            if not running.done():
-                raise ClientDisconnect
-            return running.result()
+            return await outputs
+        except asyncio.CancelledError:
+            if gone.done():
+                raise ClientDisconnect from None
+            raise
         finally:
-            running.cancel()  # so that it leaves the queue
             gone.cancel()
 
     async def _status(self, request: Request) -> Response:
