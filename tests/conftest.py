@@ -1,6 +1,7 @@
 """Fixtures of several test files; makes TensorFlow quiet first."""
 
 import gc
+import itertools
 import json
 import os
 import random
@@ -42,6 +43,20 @@ hypothesis.settings.register_profile(
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("unhurried")
+
+
+# What takes seconds to make. Files that share it run in one process, which makes it once.
+_SHARED = ("trained_run", "early_stopped_run", "exported_version")
+
+
+def pytest_collection_modifyitems(items):
+    """Groups the tests of a file, and of the files that share a fixture, for one process."""
+    groups = {item.path: item.path.stem for item in items}
+    for item, name in itertools.product(items, _SHARED):
+        if name in item.fixturenames:
+            groups[item.path] = name
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(groups[item.path]))
 
 
 class _EchoModel:

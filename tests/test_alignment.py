@@ -1,12 +1,10 @@
 """The choice of the layer that aligns best, and what a translator aligns with it."""
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from letters import MAX_LENGTH, random_model
 
-import tf_transformer as tt
 from tf_transformer.inference import alignment
 from tf_transformer.inference.alignment import choose_alignment, linked_tokens
 from tf_transformer.inference.scoring import Alignment, TeacherForcing
@@ -94,32 +92,3 @@ def test_of_many_pairs_a_sample_of_all_parts_is_used(untrained, letter_tokenizer
     monkeypatch.setattr(alignment, "_MAX_PAIRS", 10)
     pairs = [("a", "a")] * 500 + [("a a", "a a")] * 500
     assert choose(untrained, letter_tokenizer, pairs).links == 5
-
-
-@pytest.mark.slow
-def test_a_trained_model_aligns_on_the_diagonal_of_its_task():
-    task = tt.reverse_task(6000, num_validation=200, num_test=100, max_length=7)
-    keras.utils.set_random_seed(0)
-    tokenizer = tt.SentencePieceTokenizer.train(task.train.sources, 280)
-    batches = tt.TokenBatches.from_text(
-        task.train, tokenizer, tokenizer, batch_tokens=512, max_length=MAX_LENGTH, seed=0
-    )
-    config = tt.TransformerConfig(280, 280, num_layers=1, d_model=64, num_heads=4, d_ff=128)
-    model = tt.Transformer(config)
-    model.compile(
-        keras.optimizers.Adam(tt.NoamSchedule(64, 100, 0.3), 0.9, 0.98, 1e-9),
-        tt.SmoothedCrossEntropy(),
-    )
-    model.fit(batches.dataset(), steps_per_epoch=500, shuffle=False, verbose=0)
-    chosen = choose(model, tokenizer, task.validation)
-    assert chosen.agreement > 0.75
-    search = tt.Search(alignment=chosen)
-    translate = tt.Translator.from_model(model, tokenizer, tokenizer, search)
-    found = translate.module.align(*map(tf.constant, (task.test.sources, task.test.targets)))
-    highest = found["attention"].numpy().argmax(axis=2)
-    right = []
-    for row, target in zip(highest, tokenizer.encode(task.test.targets), strict=True):
-        for place, source in enumerate(reversed(range(len(target)))):
-            if target.count(target[place]) == 1:  # the attention to others may be to either
-                right.append(row[place] == source)
-    assert np.mean(right) > 0.75

@@ -13,7 +13,7 @@ from tf_transformer.runs.run_directory import RunDirectory
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("architecture", ["transformer", "luong", "prefix_lm", "masked_lm"])
+@pytest.mark.parametrize("architecture", ["luong", "prefix_lm", "masked_lm"])
 def test_a_run_that_was_interrupted_is_the_run_that_was_not(
     architecture, tmp_path, deterministic, use_small_copy_task
 ):

@@ -215,7 +215,6 @@ def test_the_recipe_of_tuning_has_a_small_peak_and_few_passes():
 @pytest.mark.parametrize(
     ("kind", "name", "options"),
     [
-        ("marian", "marian/separate", []),
         ("marian", "hugging_face/shared", ["--tag=>>nld<<"]),
         ("opennmt-tf", "opennmt_tf/shared", []),
         ("bert", "bert/plain", []),
