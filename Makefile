@@ -56,7 +56,7 @@ demo: $(VENV)/.installed
 serve: $(VENV)/.installed-serve
 	@$(VENV)/bin/tf-transformer serve $(SAVED)
 
-# On all cores; a file stays in one process, since its tests share what was slow to make.
+# On all cores; a file, and files that share a slow fixture, stay in one process (tests/conftest.py).
 PYTEST := $(VENV)/bin/python -m pytest --quiet --numprocesses auto --dist loadgroup --durations 10
 
 test: $(VENV)/.installed-dev

@@ -45,10 +45,11 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("unhurried")
 
 
-# What takes seconds to make. Files that share it run in one process, which makes it once.
+# These fixtures take seconds to make. Files that share one run in one process.
 _SHARED = ("trained_run", "early_stopped_run", "exported_version")
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items):
     """Groups the tests of a file, and of the files that share a fixture, for one process."""
     groups = {item.path: item.path.stem for item in items}

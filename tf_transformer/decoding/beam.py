@@ -41,7 +41,7 @@ class _BeamState(NamedTuple):
     done: tf.Tensor  # bool (B,), whether the search of each sentence is over
     live: _LiveBeams
     finished: _FinishedBeams
-    cache: Any  # its part `"target"`
+    cache: Any  # the part `"target"` of the cache
 
 
 def beam_search(

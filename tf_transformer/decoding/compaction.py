@@ -48,7 +48,7 @@ def run_search(
         make_step: `(source, limits) -> step`, where `step(state)` returns the next state.
         results_of: `(state, limits) -> tuple` of tensors `(B, …)`, of which the first has the ids
             `(B, …, T)`. Results of unfinished sentences are overwritten later.
-        state: NamedTuple with `index ()`, `done (B,)`, `cache` (its part `"target"`), and
+        state: NamedTuple with `index ()`, `done (B,)`, `cache` (the part `"target"`), and
             any other tensors `(B, …)`.
         source: The part `"source"` of the cache.
         compact: Whether to remove sentences, which is impossible in XLA.

@@ -17,7 +17,7 @@ class _GreedyState(NamedTuple):
     done: tf.Tensor  # bool (B,)
     log_probs: Any  # float32 (B,); empty if they are not wanted
     ids: tf.Tensor  # int32 (B, T), anything once a sentence is done; T is num_steps or index
-    cache: Any  # its part `"target"`
+    cache: Any  # the part `"target"` of the cache
 
 
 def greedy_search(

@@ -24,10 +24,10 @@ class TranslationModel(Protocol):
     - `"target"` `(N, …)` changes in each step, like keys and values of the target tokens. A search
       removes sentences, and gives every hypothesis the state of its parent in each step.
 
-    A step returns the structure that it received; it may omit the parts that never change. Without
-    `num_steps`, an axis that grows in each step has size 0 at first, and all other axes except the
-    first keep their sizes. With `num_steps`, every tensor has its final shape from the start, as
-    XLA requires.
+    A step receives all three parts, `{}` for one that the cache lacks, and returns at least
+    `"target"`, with the structure that it had. Without `num_steps`, an axis that grows in each step
+    has size 0 at first, and all other axes except the first keep their sizes. With `num_steps`,
+    every tensor has its final shape from the start, as XLA requires.
 
     A model may also be called with teacher forcing: `model({"source_ids": (B, S), "target_ids":
     (B, T)}, training=False)` returns logits `(B, T, V)`; the logits at t predict the token after
@@ -62,7 +62,7 @@ class TranslationModel(Protocol):
 def split_cache(decode_step: DecodeStep, cache: Cache) -> tuple[Callable, Any, Any]:
     """Return a step `(token_ids, index, source, target) -> (logits float32 (N, V), target)`.
 
-    Also returns the parts `"source"` and `"target"` of the cache, with which it begins.
+    The function also returns the parts `"source"` and `"target"` for the first step.
     """
     if unknown := sorted(cache.keys() - set(_PARTS)):  # a search would not re-order it
         raise ValueError(f"cache has the unknown part {unknown[0]!r}; known are {_PARTS}.")

@@ -72,9 +72,8 @@ class SequenceModel(keras.Model):
 
     def _output_projection(self, embedding, tied_bias=False, transform=None):
         """Return the projection to the target's vocabulary, tied to `embedding` if it is given."""
-        options = {"transform": transform, "dtype": "float32", "name": "output_projection"}
-        sizes = self.config.target_vocab_size, embedding, tied_bias
-        projection = OutputProjection(*sizes, **options)
+        arguments = self.config.target_vocab_size, embedding, tied_bias, transform
+        projection = OutputProjection(*arguments, dtype="float32", name="output_projection")
         return built(projection, (None, None, self.config.d_model))
 
     def compile(self, *args: Any, **kwargs: Any) -> None:

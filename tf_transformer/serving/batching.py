@@ -87,10 +87,14 @@ class Batcher:
     def run(
         self, model: Any, signature: str, inputs: Inputs, characters: int
     ) -> asyncio.Future[Outputs]:
-        """Run a request on a `SavedModelSession`; the result has an array with a row for each text.
+        """Return a future of a request's outputs: arrays with a row for each text.
 
-        `inputs` has the same number of texts for each input of the signature; `characters` is the
-        total length of the texts. The request leaves the queue if the result is cancelled.
+        `model` is a `SavedModelSession`. `inputs` has the same number of texts for each input of
+        the signature; `characters` is the total length of the texts. The request leaves the queue
+        if the future is cancelled.
+
+        Raises:
+            QueueFullError: Too many requests wait already.
         """
         if len(self._queue) >= self._max_queue:
             raise QueueFullError

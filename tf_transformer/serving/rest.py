@@ -124,9 +124,9 @@ class RestApi:
         try:
             return await outputs
         except asyncio.CancelledError:
-            if gone.done():
-                raise ClientDisconnect from None
-            raise
+            if asyncio.current_task().cancelling():  # the time is up, or the server stops
+                raise
+            raise ClientDisconnect from None
         finally:
             gone.cancel()
 

@@ -88,7 +88,7 @@ def smoothed_cross_entropy(statistics: Any, label_smoothing: float) -> Any:
     an equal share of the rest (Szegedy et al. 2016; Vaswani et al. 2017, section 5.4).
 
     Args:
-        statistics: float32 tensor `(B, T, 3)`, see `token_statistics`.
+        statistics: float32 tensor `(B, T, 3)`, see `training/token_statistics.py`.
         label_smoothing: In [0, 1); 0 is sparse cross-entropy.
 
     Returns:
