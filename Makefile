@@ -56,8 +56,8 @@ demo: $(VENV)/.installed
 serve: $(VENV)/.installed-serve
 	@$(VENV)/bin/tf-transformer serve $(SAVED)
 
-# On all cores; a file, and files that share a slow fixture, stay in one process (tests/conftest.py).
-PYTEST := $(VENV)/bin/python -m pytest --quiet --numprocesses auto --dist loadgroup --durations 10
+# On all cores; a file stays in one process, since its tests share what was slow to make.
+PYTEST := $(VENV)/bin/python -m pytest --quiet --numprocesses auto --dist loadfile --durations 10
 
 test: $(VENV)/.installed-dev
 	$(PYTEST) -m "not slow"

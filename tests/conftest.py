@@ -1,7 +1,6 @@
 """Fixtures of several test files; makes TensorFlow quiet first."""
 
 import gc
-import itertools
 import json
 import os
 import random
@@ -43,21 +42,6 @@ hypothesis.settings.register_profile(
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("unhurried")
-
-
-# These fixtures take seconds to make. Files that share one run in one process.
-_SHARED = ("trained_run", "early_stopped_run", "exported_version")
-
-
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
-def pytest_collection_modifyitems(items):
-    """Groups the tests of a file, and of the files that share a fixture, for one process."""
-    groups = {item.path: item.path.stem for item in items}
-    for item, name in itertools.product(items, _SHARED):
-        if name in item.fixturenames:
-            groups[item.path] = name
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(groups[item.path]))
 
 
 class _EchoModel:
