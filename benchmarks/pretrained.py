@@ -43,6 +43,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--batch-sizes", nargs="+", type=int, default=[1, 32])
     parser.add_argument("--beam-size", type=int, default=4)
     parser.add_argument("--tokens", type=int, default=24, help="tokens of each translation")
+    parser.add_argument("--precision", default="float32", help="of the SavedModel; or bfloat16")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--share", type=float, default=1.0, help="share of the sentences to use")
     engine.add_peers(parser, PEERS)
@@ -57,6 +58,7 @@ def write_models(options: argparse.Namespace, sentences: list[str], folder: str)
 
     import tf_transformer as tt
     from tf_transformer import cli
+    from tf_transformer.inference.frozen import freeze
     from tf_transformer.models.architectures import build_model, with_tokenizers
     from tf_transformer.runs.restore import restore_model, search_of
     from tf_transformer.runs.run_directory import RunDirectory
@@ -79,7 +81,9 @@ def write_models(options: argparse.Namespace, sentences: list[str], folder: str)
         search_of(run.config().data), beam_size=options.beam_size, max_length=options.tokens,
         max_length_ratio=options.tokens, by_sentence=False,
     )  # fmt: skip
-    translator = tt.Translator.from_model(*restore_model(run)[:3], search)
+    model, *tokenizers, _ = restore_model(run)
+    model = freeze(model, options.tokens, options.precision)
+    translator = tt.Translator.from_model(model, *tokenizers, search)
     tt.export_saved_model(translator, f"{folder}/ours", options.beam_size)
 
 
