@@ -8,7 +8,7 @@ import sys
 
 import pytest
 import tensorflow as tf
-from commands import assert_refused, run
+from commands import assert_refused, run_here
 from letters import MAX_LENGTH, VOCAB_SIZE, random_model
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow_serving.apis import prediction_log_pb2
@@ -81,7 +81,7 @@ def failures(folder):
 
 
 def test_a_translator_passes_all_checks_of_the_command(exported_version):
-    done = run("doctor", exported_version, "--json")
+    done = run_here("doctor", exported_version, "--json")
     assert (done.returncode, done.stderr) == (0, "")
     (line,) = done.stdout.splitlines()
     report = json.loads(line)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import replicas
 import small_runs
-from small_models import small_config
+from small_models import has_setting, small_config
 
 import tf_transformer as tt
 from tf_transformer.models.architectures import build_model
@@ -24,7 +24,8 @@ def trained(
     **rates,
 ):  # fmt: skip
     keras.utils.set_random_seed(0)
-    model = build_model(small_config(architecture, **{"dropout_rate": 0.0, **rates, **SIZES}))
+    sizes = SIZES | ({"num_layers": 1} if has_setting(architecture, "num_layers") else {})
+    model = build_model(small_config(architecture, **{"dropout_rate": 0.0, **rates, **sizes}))
     metrics = [tt.TokenLoss(), tt.TokenAccuracy(), tt.Perplexity()]
     model.compile(optimizer(), tt.SmoothedCrossEntropy(), metrics=metrics)
     model.optimizer.build(model.trainable_variables)

@@ -17,9 +17,10 @@ from tf_transformer.models.transformer import Transformer
     [
         # 6 encoder layers of 3,152,384, 6 decoder layers of 4,204,032; norms 2,048; V (512).
         ({}, 37_000, 63_084_544),
-        ({"tie_embeddings": False}, 37_000, 101_009_544),
-        ({"positions": "learned"}, 37_000, 63_084_544 + 2 * 512 * 512),
-        ({"tie_embeddings": False, "tie_output": True}, 37_000, 63_084_544 + 37_000 * 512),
+        # The same layers with V = 100. An untied output also has a bias.
+        ({"tie_embeddings": False}, 100, 44_140_544 + 3 * 100 * 512 + 100),
+        ({"positions": "learned"}, 100, 44_140_544 + 100 * 512 + 2 * 512 * 512),
+        ({"tie_embeddings": False, "tie_output": True}, 100, 44_140_544 + 2 * 100 * 512),
     ],
 )
 def test_matrices_are_shared_as_configured(changes, vocabulary, count):
