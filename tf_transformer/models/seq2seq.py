@@ -246,7 +246,7 @@ class AttentionalSeq2Seq(Seq2Seq):
         output, weights = self._call(inputs, training)
         if not return_attention_scores:
             return output
-        source_ids, target_ids, _ = split_inputs(inputs)
+        source_ids, target_ids = split_inputs(inputs)
         if self.config.reverse_source:
             order = reversed_order(self._token_mask(_at_least_one_column(source_ids)))
             weights = ops.take_along_axis(weights, order[:, None], axis=2)
