@@ -43,7 +43,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--batch-sizes", nargs="+", type=int, default=[1, 32])
     parser.add_argument("--beam-size", type=int, default=4)
     parser.add_argument("--tokens", type=int, default=24, help="tokens of each translation")
-    parser.add_argument("--precision", default="float32", help="of the SavedModel; or bfloat16")
+    parser.add_argument(
+        "--precision", default="float32", choices=["float32", "bfloat16"], help="of the SavedModel"
+    )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--share", type=float, default=1.0, help="share of the sentences to use")
     engine.add_peers(parser, PEERS)

@@ -81,14 +81,15 @@ SOURCE = np.array([[5, 6, 7, 8, 9], [4, 9, 0, 0, 0]], "int32")
 TARGET = np.array([[2, 7, 1, 10, 4, 6], [2, 8, 5, 0, 0, 0]], "int32")
 
 
-def every(names, ways=None):
-    """Parametrizes by names of models; those of other architectures than the first are slow.
+def every(names, ways=None, fast=()):
+    """Parametrizes by names of models; other architectures than the first are slow, unless `fast`.
 
     Every model is called in the first way, and one of each kind in the others.
     """
 
     def marks(name):
-        return () if architecture_of(name) == "transformer" else pytest.mark.slow
+        is_fast = name in fast or architecture_of(name) == "transformer"
+        return () if is_fast else pytest.mark.slow
 
     if ways is None:
         return pytest.mark.parametrize("name", [pytest.param(n, marks=marks(n)) for n in names])

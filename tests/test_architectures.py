@@ -208,7 +208,7 @@ def test_the_model_is_a_part_of_a_functional_model(name, model_of):
     np.testing.assert_allclose(whole(arrays), model(arrays), atol=1e-6)
 
 
-@every(ALIGNING)
+@every(ALIGNING, fast=["luong"])
 def test_attention_to_the_source_is_a_distribution_over_its_tokens(name, model_of):
     inputs = batch(CONFIGS[name])
     _, scores = model_of(name)(inputs, return_attention_scores=True)

@@ -115,9 +115,8 @@ def test_the_search_is_chosen_on_validation_text(trained_run, copy_files, export
 
 @pytest.mark.slow
 def test_a_saved_model_of_bfloat16_is_smaller_and_translates(trained_run, exported_run, tmp_path):
-    arguments = ["export", trained_run[0], tmp_path / "saved", "--precision=bfloat16"]
-    arguments.append("--beam-size=1")
-    assert cli.main(list(map(str, arguments))) == 0
+    options = ["--precision=bfloat16", "--beam-size=1"]
+    assert cli.main(["export", str(trained_run[0]), str(tmp_path / "saved"), *options]) == 0
     assert read_manifest(tmp_path / "saved/1")["precision"] == "bfloat16"
     sizes = [
         (saved / "1/variables/variables.data-00000-of-00001").stat().st_size

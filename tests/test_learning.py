@@ -30,7 +30,7 @@ WITH_ATTENTION = [name for name in ARCHITECTURES if name in ALIGNING]
 
 @pytest.fixture(scope="module")
 def learned():
-    """An architecture that was trained on a task: the task, its tokenizer, and its translator."""
+    """Trains an architecture on a task; returns the test part, its translator and its alignment."""
 
     @functools.cache
     def train(name, task_name):
@@ -59,14 +59,14 @@ def learned():
         translate = tt.Translator.from_model(
             model, tokenizer, tokenizer, tt.Search(max_length=32, alignment=alignment)
         )
-        return task.test, translate
+        return task.test, translate, alignment
 
     return train
 
 
 @pytest.mark.parametrize("name", TRANSLATING)
 def test_every_architecture_that_translates_learns_to_copy(learned, name):
-    test, translate = learned(name, "copy")
+    test, translate, _ = learned(name, "copy")
     translations = translate(list(test.sources))
     exact = sum(a == b for a, b in zip(translations, test.targets, strict=True))
     assert exact >= 0.95 * len(test)
@@ -81,7 +81,8 @@ def test_every_architecture_that_translates_learns_to_copy(learned, name):
     ],
 )
 def test_attention_is_along_the_diagonal_of_the_task(learned, name, task):
-    test, translate = learned(name, task)
+    test, translate, alignment = learned(name, task)
+    assert name != "transformer" or alignment.agreement > 0.75
     found = translate.module.align(*map(tf.constant, (test.sources, test.targets)))
     distances, masses = [], []
     for rows, length in zip(found["attention"].numpy(), found["target_lengths"], strict=True):

@@ -112,7 +112,8 @@ def test_what_is_cut_off_is_said(stub, signals):
         for _ in range(signals):
             started.send_signal(signal.SIGINT)
             time.sleep(0.2)
-        assert client.recv(65536).startswith(b"HTTP/1.1 503 ") or signals == 2
+        if signals == 1:  # after the second the process ends without an answer
+            assert client.recv(65536).startswith(b"HTTP/1.1 503 ")
     _, err = started.communicate(timeout=20)
     assert started.returncode == 1
     assert err == "tf-transformer: some requests were not answered in time.\n"

@@ -37,11 +37,7 @@ class SmoothedCrossEntropy(keras.losses.Loss):
     """
 
     def __init__(
-        self,
-        label_smoothing: float = 0.1,
-        pad_id: int = 0,
-        *,
-        name: str = "loss",
+        self, label_smoothing: float = 0.1, pad_id: int = 0, *, name: str = "loss"
     ) -> None:
         super().__init__(name=name, reduction=None, dtype="float32")
         if not 0 <= label_smoothing < 1:
@@ -64,9 +60,8 @@ class SmoothedCrossEntropy(keras.losses.Loss):
     def call(self, y_true: Any, y_pred: Any) -> Any:
         """Compute the loss of each token, float32 `(B, T)`, 0 at padding."""
         labels = ops.cast(y_true, "int32")
-        return smoothed_cross_entropy(
-            token_statistics(labels, y_pred, self.pad_id), self.label_smoothing
-        )
+        statistics = token_statistics(labels, y_pred, self.pad_id)
+        return smoothed_cross_entropy(statistics, self.label_smoothing)
 
     def get_config(self) -> dict[str, Any]:
         return {n: getattr(self, n) for n in ("name", "label_smoothing", "pad_id")}
