@@ -7,6 +7,7 @@ import keras
 from keras import ops
 
 from tf_transformer.layers.base import Layer, Shape, Tensor
+from tf_transformer.layers.dropout import Dropout
 from tf_transformer.layers.kv_cache import DecodingStep
 from tf_transformer.layers.masks import attention_bias, causal_mask, expand_mask, softmax
 
@@ -46,7 +47,7 @@ class MultiHeadAttention(Layer):
                 f"d_model must be a multiple of num_heads; received {d_model=}, {num_heads=}."
             )
         self.num_heads, self.d_model, self.dropout_rate = num_heads, d_model, dropout_rate
-        self.dropout = keras.layers.Dropout(dropout_rate, dtype=self.dtype_policy)
+        self.dropout = Dropout(dropout_rate, dtype=self.dtype_policy)
         self.input_spec = keras.layers.InputSpec(ndim=3, axes={-1: d_model})
         limit = math.sqrt(3.0 / d_model)  # Glorot & Bengio 2010, with a (D, D) matrix per part
         for name, parts in {**self.input_projections, "output_projection": 1}.items():
@@ -93,10 +94,9 @@ class MultiHeadAttention(Layer):
     def _heads(self, projection: keras.Layer, x: Tensor, parts: int) -> list[Tensor]:
         """Project `(B, T, D)` to `parts * D`, and split into `parts` tensors `(B, H, T, d_k)`."""
         projected = projection(ops.reshape(x, (-1, x.shape[-1])))  # see `on_rows`
-        heads = parts * self.num_heads
-        shape = (*ops.shape(x)[:2], heads, self.d_model // self.num_heads)
-        by_head = ops.transpose(ops.reshape(projected, shape), (0, 2, 1, 3))
-        return ops.split(by_head, parts, axis=1)
+        shape = (*ops.shape(x)[:2], parts, self.num_heads, self.d_model // self.num_heads)
+        by_part = ops.transpose(ops.reshape(projected, shape), (2, 0, 3, 1, 4))
+        return ops.unstack(by_part, parts)  # which shares memory, unlike `split`
 
     def _attend(self, queries, keys, values, mask, training, return_weights):
         """Return the output `(B, T, D)`, and the weights `(B, H, T, S)` or None."""
@@ -116,7 +116,7 @@ class MultiHeadAttention(Layer):
         return ops.matmul(self.dropout(weights, training=training), values), weights
 
     def _scores(self, queries: Tensor, scaled_keys: Tensor, bias: Tensor | None) -> Tensor:
-        scores = ops.matmul(queries, ops.swapaxes(scaled_keys, -1, -2))
+        scores = ops.einsum("...td,...sd->...ts", queries, scaled_keys)
         return scores if bias is None else scores + bias
 
     def _step_heads(self, projected: Tensor, parts: int) -> list[Tensor]:

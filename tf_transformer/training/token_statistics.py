@@ -3,7 +3,7 @@
 The statistics of a token are three numbers, `(B, T, 3)` for a batch: the log-probability of the
 label, the mean log-probability of all other tokens except padding, and 1 where no logit is higher
 than the label's, else 0. A smoothed cross-entropy is a weighted sum of the first two, so neither
-the smoothed target nor the softmax is ever stored. (A vocabulary of two tokens has no others, and
+the smoothed target nor the log-softmax is ever stored. (A vocabulary of two tokens has no others, and
 the second number is minus the log-sum-exp.)
 """
 
@@ -17,8 +17,8 @@ def token_statistics(labels: Any, logits: Any, pad_id: int) -> Any:
     """Return the statistics of labels, given logits.
 
     If `p` is the softmax, the gradient of the first statistic is `[label] - p`, and that of the
-    second is `[neither label nor padding] / (V - 2) - p`. Both reuse the exponentials of the
-    forward pass, so that the largest tensor of the model is read only a few times.
+    second is `[neither label nor padding] / (V - 2) - p`. Both reuse the softmax of the forward
+    pass, so that the largest tensor of the model is read only a few times.
 
     Takes int labels `(B, T)` and float logits `(B, T, V)`; returns float32 `(B, T, 3)`. Where the
     label is `pad_id`, statistics and gradients are 0.
@@ -37,7 +37,7 @@ def token_statistics(labels: Any, logits: Any, pad_id: int) -> Any:
 
         def gradient(*args, upstream=None):
             upstream = args[0] if upstream is None else upstream
-            return _slopes(flat_labels, *softmax, upstream, pad_id)
+            return _slopes(flat_labels, softmax, upstream, pad_id)
 
         return statistics, gradient
 
@@ -46,35 +46,31 @@ def token_statistics(labels: Any, logits: Any, pad_id: int) -> Any:
 
 
 def _statistics(labels, logits, pad_id):
-    """Return the statistics `(R, 3)` of labels `(R,)`, and the parts of the softmax of the logits.
-
-    The parts are the exponentials `(R, V)` and their totals `(R, 1)`.
-    """
+    """Return the statistics `(R, 3)` of labels `(R,)`, and the softmax of the logits `(R, V)`."""
+    # TensorFlow's softmax is four times as fast as subtraction, exponentials and sum.
+    softmax = ops.softmax(logits, axis=-1)
     # Run eagerly without an initial value, Keras raises an error if the batch has no tokens.
-    largest = ops.max(logits, axis=-1, keepdims=True, initial=-math.inf)
-    exponentials = ops.exp(logits - largest)
-    totals = ops.sum(exponentials, axis=-1, keepdims=True)
-    lse = (largest + ops.log(totals))[:, 0]
+    largest = ops.max(logits, axis=-1, initial=-math.inf)
+    lse = largest - ops.log(ops.max(softmax, axis=-1, initial=0.0))
     of_label = ops.take_along_axis(logits, labels[:, None], axis=1)[:, 0]
     of_others = (ops.sum(logits, axis=-1) - of_label - logits[:, pad_id]) / _num_others(logits)
-    is_largest = ops.cast(of_label >= largest[:, 0], "float32")
+    is_largest = ops.cast(of_label >= largest, "float32")
     statistics = ops.stack([of_label - lse, of_others - lse, is_largest], axis=-1)
-    return statistics * _is_real(labels, pad_id), (exponentials, totals)
+    return statistics * _is_real(labels, pad_id), softmax
 
 
-def _slopes(labels, exponentials, totals, upstream, pad_id):
+def _slopes(labels, softmax, upstream, pad_id):
     """Return the gradient of the logits, `(R, V)`, given that of their statistics, `(R, 3)`."""
     upstream = upstream * _is_real(labels, pad_id)
     of_label, of_others = upstream[:, 0], upstream[:, 1]
-    both = (of_label + of_others) / totals[:, 0]
-    slopes = (of_others / _num_others(exponentials))[:, None] - exponentials * both[:, None]
+    both = of_label + of_others
+    slopes = (of_others / _num_others(softmax))[:, None] - softmax * both[:, None]
     # One scatter writes both exceptions: every scatter copies the model's largest tensor.
     rows = ops.arange(ops.shape(labels)[0])
     ids = ops.stack([ops.cast(labels, rows.dtype), ops.full_like(rows, pad_id)], axis=1)
     indices = ops.stack([ops.repeat(rows, 2), ops.reshape(ids, (-1,))], axis=1)
     terms = ops.stack([of_label, ops.zeros_like(of_label)], axis=1)
-    softmax = ops.take_along_axis(exponentials, ids, axis=1)
-    values = ops.reshape(terms - softmax * both[:, None], (-1,))
+    values = ops.reshape(terms - ops.take_along_axis(softmax, ids, axis=1) * both[:, None], (-1,))
     return ops.scatter_update(slopes, indices, values)
 
 
