@@ -2,9 +2,9 @@
 
 The statistics of a token are three numbers, `(B, T, 3)` for a batch: the log-probability of the
 label, the mean log-probability of all other tokens except padding, and 1 where no logit is higher
-than the label's, else 0. A smoothed cross-entropy is a weighted sum of the first two, so neither
-the smoothed target nor the log-softmax is ever stored. (A vocabulary of two tokens has no others, and
-the second number is minus the log-sum-exp.)
+than the label's, else 0. A smoothed cross-entropy is a weighted sum of the first two, so the
+smoothed target is never stored. (A vocabulary of two tokens has no others, and the second number is
+minus the log-sum-exp.)
 """
 
 import math
