@@ -11,7 +11,7 @@ import tf_transformer as tt
 from tf_transformer.models.architectures import build_model
 from tf_transformer.runs import train
 from tf_transformer.runs.run_directory import RunDirectory
-from tf_transformer.training.parts import plain_graphs, train_in_parts
+from tf_transformer.training.parts import plain_graphs, prepare_cpu, train_in_parts
 
 SIZES = {"source_vocab_size": replicas.VOCAB_SIZE, "target_vocab_size": replicas.VOCAB_SIZE}
 
@@ -82,3 +82,11 @@ def test_a_run_keeps_its_parts_on_another_number_of_cores(tmp_path, monkeypatch)
     small_runs.train(run_dir, "--resume", "--steps=2")
     assert seen[-1] == (1, 2)
     assert RunDirectory.open(run_dir).config().training.batch_parts == 2
+
+
+def test_a_variable_of_the_environment_that_a_user_set_stays(monkeypatch):
+    environment = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "7"}
+    monkeypatch.setattr("os.environ", environment)
+    prepare_cpu(1, 1)
+    assert environment["ONEDNN_PRIMITIVE_CACHE_CAPACITY"] == "7"
+    assert environment["TF_CPU_ALLOCATOR_USE_BFC"] == "1"

@@ -7,7 +7,6 @@ import keras
 from keras import ops
 
 from tf_transformer.layers.base import Layer, Shape, Tensor
-from tf_transformer.layers.dropout import Dropout
 from tf_transformer.layers.kv_cache import DecodingStep
 from tf_transformer.layers.masks import attention_bias, causal_mask, expand_mask, softmax
 
@@ -47,7 +46,7 @@ class MultiHeadAttention(Layer):
                 f"d_model must be a multiple of num_heads; received {d_model=}, {num_heads=}."
             )
         self.num_heads, self.d_model, self.dropout_rate = num_heads, d_model, dropout_rate
-        self.dropout = Dropout(dropout_rate, dtype=self.dtype_policy)
+        self.dropout = keras.layers.Dropout(dropout_rate, dtype=self.dtype_policy)
         self.input_spec = keras.layers.InputSpec(ndim=3, axes={-1: d_model})
         limit = math.sqrt(3.0 / d_model)  # Glorot & Bengio 2010, with a (D, D) matrix per part
         for name, parts in {**self.input_projections, "output_projection": 1}.items():

@@ -9,7 +9,6 @@ import numpy as np
 from keras import ops
 
 from tf_transformer.layers.base import Int, Layer, Shape, Tensor, built
-from tf_transformer.layers.dropout import Dropout
 
 Waves = tuple[np.ndarray, np.ndarray]
 
@@ -117,7 +116,7 @@ class PositionalEmbedding(Layer):
         self.first_position = first_position
         self.embedding = embedding or token_embedding(vocab_size, d_model, dtype=self.dtype_policy)
         self.position_embedding = position_embedding
-        self.dropout = Dropout(dropout_rate, dtype=self.dtype_policy)
+        self.dropout = keras.layers.Dropout(dropout_rate, dtype=self.dtype_policy)
         self.input_spec = keras.layers.InputSpec(ndim=2)
 
     def build(self, token_ids_shape: Shape) -> None:

@@ -8,7 +8,6 @@ import keras
 from keras import ops
 
 from tf_transformer.layers.base import Layer, Shape, Tensor, on_rows
-from tf_transformer.layers.dropout import Dropout
 
 States = dict[str, Tensor]
 
@@ -82,7 +81,7 @@ class RecurrentStack(keras.layers.Layer):
         super().__init__(**kwargs)
         kind, self._states = {"lstm": (LSTM, ("h", "c")), "gru": (GRU, ("h",))}[cell]
         self.width = 2 * units if bidirectional else units
-        self.dropout = Dropout(dropout_rate, dtype=self.dtype_policy)
+        self.dropout = keras.layers.Dropout(dropout_rate, dtype=self.dtype_policy)
         self.layers, returned = [], {"return_sequences": True, "return_state": True}
         for index in range(num_layers):
             options = {"dtype": self.dtype_policy, "name": f"layer_{index}"}

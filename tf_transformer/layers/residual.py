@@ -5,7 +5,6 @@ from typing import Any
 import keras
 
 from tf_transformer.layers.base import Layer, Shape, Tensor
-from tf_transformer.layers.dropout import Dropout
 from tf_transformer.layers.norm import layer_norm
 
 
@@ -37,7 +36,7 @@ class Residual(Layer):
         self.d_model, self.dropout_rate, self.norm_first = d_model, dropout_rate, norm_first
         self.layer_norm_epsilon = layer_norm_epsilon
         self.norm = layer_norm(self.dtype_policy, layer_norm_epsilon)
-        self.dropout = Dropout(dropout_rate, dtype=self.dtype_policy)
+        self.dropout = keras.layers.Dropout(dropout_rate, dtype=self.dtype_policy)
 
     def build(self, x_shape: Shape, sublayer_output_shape: Shape | None = None) -> None:
         self.norm.build((None, None, self.d_model))

@@ -12,7 +12,6 @@ import keras
 from keras import ops
 
 from tf_transformer.layers.base import Int, Tensor, built
-from tf_transformer.layers.dropout import Dropout
 from tf_transformer.layers.kv_cache import Cache
 from tf_transformer.layers.masks import causal_mask, permutation_mask, prefix_mask
 from tf_transformer.layers.norm import layer_norm
@@ -55,7 +54,7 @@ class LanguageModel(SequenceModel):
             self.segment_embedding = built(segments, (None,))
         if config.embedding_norm:
             self.embedding_norm = built(layer_norm(policy, config.layer_norm_epsilon), hidden)
-        self.dropout = Dropout(config.dropout_rate, dtype=policy)
+        self.dropout = keras.layers.Dropout(config.dropout_rate, dtype=policy)
         layers = self._transformer_layers(PrefixLayer, config.num_layers)
         stack = PrefixStack(layers, dtype=policy, name="stack")
         self.stack, transform = built(stack, hidden), None

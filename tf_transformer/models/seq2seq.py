@@ -7,7 +7,6 @@ import keras
 from keras import ops
 
 from tf_transformer.layers.base import Int, Tensor, built, on_rows
-from tf_transformer.layers.dropout import Dropout
 from tf_transformer.layers.kv_cache import Cache
 from tf_transformer.layers.masks import attention_bias
 from tf_transformer.layers.positions import token_embedding
@@ -48,7 +47,7 @@ class Seq2Seq(SequenceModel):
         self.target_embedding = embedding("target", config.target_vocab_size)
         shared = self.target_embedding if config.tie_embeddings else None
         self.source_embedding = shared or embedding("source", config.source_vocab_size)
-        self.dropout = Dropout(config.dropout_rate, dtype=policy)
+        self.dropout = keras.layers.Dropout(config.dropout_rate, dtype=policy)
         sizes = config.cell, config.num_layers, units, config.dropout_rate
         encoder = RecurrentStack(*sizes, config.bidirectional, dtype=policy, name="encoder")
         self.encoder = built(encoder, (None, None, width))

@@ -12,10 +12,12 @@ from tf_transformer.training.distribution import part_seed, seeds_of
 
 # Variables that TensorFlow and oneDNN read before their first operation.
 _ENVIRONMENT = {
-    # TensorFlow's allocator keeps freed memory. glibc returns it to the kernel, which clears it
-    # for the next operation; if told to keep it, glibc searches a tenth of the time for a gap.
+    # TensorFlow's allocator keeps freed memory. glibc returns memory to the kernel, which clears it
+    # for the next operation. If glibc is told to keep it, a tenth of the time is its search for
+    # free memory. The limit is a TiB instead of 64 GiB.
     "TF_CPU_ALLOCATOR_USE_BFC": "1",
-    # Each shape of a batch has kernels of its own, and 1,024 of them last for 20 batches.
+    "TF_CPU_BFC_MEM_LIMIT_IN_MB": str(2**20),
+    # Each shape of a batch has kernels of its own: the usual cache of 1,024 is full after 20.
     "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "32768",
 }
 
@@ -23,7 +25,8 @@ _ENVIRONMENT = {
 def prepare_cpu(num_cores: int, num_parts: int) -> None:
     """Share the cores among the parts of a batch, and keep memory and kernels for the next batch.
 
-    Call this function before TensorFlow's first operation; later calls have no effect.
+    Call this function before TensorFlow's first operation. Later, it changes nothing but the
+    environment of processes that this one starts.
     """
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)

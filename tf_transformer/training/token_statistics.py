@@ -47,7 +47,7 @@ def token_statistics(labels: Any, logits: Any, pad_id: int) -> Any:
 
 def _statistics(labels, logits, pad_id):
     """Return the statistics `(R, 3)` of labels `(R,)`, and the softmax of the logits `(R, V)`."""
-    # TensorFlow's softmax is four times as fast as subtraction, exponentials and sum.
+    # oneDNN's softmax takes a quarter of the time of the exponentials alone.
     softmax = ops.softmax(logits, axis=-1)
     # Run eagerly without an initial value, Keras raises an error if the batch has no tokens.
     largest = ops.max(logits, axis=-1, initial=-math.inf)
