@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 import tensorflow as tf
-from small_models import CONFIGS, SOURCE, TARGET, batch
+from small_models import CONFIGS, SOURCE, TARGET, batch, small_config
 
 from tf_transformer.decoding.beam import beam_search
 from tf_transformer.decoding.greedy import greedy_search
@@ -24,10 +24,22 @@ def random_model(config):
     return model
 
 
-@pytest.fixture(scope="module", params=TRANSFORMERS)
+IN_PARTS = {
+    "in parts": small_config("transformer", num_heads=2, d_model=10),  # halves of an odd width
+    "in parts, post-norm": small_config("transformer", num_heads=2, norm_first=False),
+}
+
+
+@pytest.fixture(scope="module", params=[*TRANSFORMERS, *IN_PARTS])
 def models(request):
-    model = random_model(CONFIGS[request.param])
-    return model, freeze(model, MAX_LENGTH)
+    in_parts = request.param in IN_PARTS
+    model = random_model({**CONFIGS, **IN_PARTS}[request.param])
+    with pytest.MonkeyPatch.context() as patch:
+        if in_parts:
+            patch.setattr("tf_transformer.inference.frozen._WIDTH_OF_PARTS", 1)
+        frozen = freeze(model, MAX_LENGTH)
+    assert len(frozen._weights["decoder"][0][0].parts) == 1 + in_parts
+    return model, frozen
 
 
 def test_logits_and_attention_are_those_of_the_model(models):

@@ -9,6 +9,7 @@ for every vector. There the constant `sqrt(D * epsilon)` is stored, so that the 
 which are kept.
 """
 
+import itertools
 import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -25,21 +26,37 @@ from tf_transformer.models.transformer import Transformer
 # A product and its bias, a scale and a shift, or nothing.
 Pair = tuple[Any, Any] | tuple[()]
 
+# From this width on, a sub-layer has two parts: half of the heads, or half of the hidden units. A
+# session with two threads between operations runs them at the same time. A product of one row is
+# bound by memory, and TensorFlow does not divide it among threads.
+_WIDTH_OF_PARTS = 512
 
-class _Attention(NamedTuple):
+
+class _Heads(NamedTuple):
     query: Pair
     # A bias of the keys would add the same to all scores of a query, which softmax removes. The
     # weights of the values sum to 1, so their bias is in that of the output.
     key: Any
     value: Any
-    output: Pair
-    norm: Pair  # of the sum after it; empty if pre-norm
+    output: Any
 
 
-class _FeedForward(NamedTuple):
+class _Units(NamedTuple):
     expand: Pair
-    contract: Pair
-    norm: Pair
+    contract: Any
+
+
+class _Part(NamedTuple):
+    """The sizes of a part of attention, which its KV cache has."""
+
+    d_model: int
+    num_heads: int
+
+
+class _SubLayer(NamedTuple):
+    parts: tuple[Any, ...]  # of `_Heads` or of `_Units`; the output is the sum of theirs
+    bias: Any
+    norm: Pair  # of the sum after it; empty if pre-norm
 
 
 class FrozenTransformer(tf.Module):
@@ -71,8 +88,8 @@ class FrozenTransformer(tf.Module):
         x = self._embed(weights["embeddings"][-1], target_ids)
         all_known = self._cross_keys(weights, context, source_ids)
         for layer, known in zip(weights["decoder"], all_known, strict=True):
-            x, _, scores = self._decode(x, layer, lambda *new: new, causal, known, bias, shape)
-            all_scores.append(scores)
+            x, scores = self._decode(x, layer, lambda new: new, causal, known, bias, shape)
+            all_scores.append(tf.concat(scores, axis=1))
         logits = self._logits(weights["output"], x)[:, : self.config.target_vocab_size]
         logits = tf.reshape(logits, [*shape, logits.shape[-1]])
         return (logits, {"cross": all_scores}) if return_attention_scores else logits
@@ -83,10 +100,13 @@ class FrozenTransformer(tf.Module):
         """Encode the source and return the cache for the first step, see `TranslationModel`."""
         weights = self._read()
         context, bias = self._encode(weights, source_ids)
-        layers, size = [self.config] * len(weights["decoder"]), tf.shape(source_ids)[0]
-        cache = empty_cache(layers, size, self._dtype, num_steps)
+        cross_keys = self._cross_keys(weights, context, source_ids)
+        num_parts, config = len(cross_keys[0]), self.config
+        part = _Part(config.d_model // num_parts, config.num_heads // num_parts)
+        parts = [part] * num_parts * len(cross_keys)
+        cache = empty_cache(parts, tf.shape(source_ids)[0], self._dtype, num_steps)
         cache["source"]["bias"] = bias
-        cache["source"]["layers"] = self._cross_keys(weights, context, source_ids)
+        cache["source"]["layers"] = cross_keys
         return cache
 
     def decode_step(
@@ -100,17 +120,17 @@ class FrozenTransformer(tf.Module):
         weights, source, target = self._read(), cache["source"], {}
         step = DecodingStep.at(index, cache, "float32")
         x = self._embed(weights["embeddings"][-1], token_ids, index)
-        for number, (layer, known) in enumerate(
-            zip(weights["decoder"], source["layers"], strict=True)
-        ):
+        numbers = itertools.count()  # of all parts
+
+        def grow(new):
+            number = next(numbers)
             names = f"keys_{number}", f"values_{number}"
-            past = [cache["target"][name] for name in names]
+            for name, tensor in zip(names, new, strict=True):
+                target[name] = step.append(cache["target"][name], tensor)
+            return [target[name] for name in names]
 
-            def grow(*new, past=past):
-                return [step.append(*pair) for pair in zip(past, new, strict=True)]
-
-            x, grown, _ = self._decode(x, layer, grow, step.bias, known, source["bias"], None)
-            target.update(zip(names, grown, strict=True))
+        for layer, known in zip(weights["decoder"], source["layers"], strict=True):
+            x, _ = self._decode(x, layer, grow, step.bias, known, source["bias"], None)
         return self._logits(weights["output"], x), {**cache, "target": target}
 
     def _read(self) -> Any:
@@ -135,57 +155,63 @@ class FrozenTransformer(tf.Module):
         x = self._embed(weights["embeddings"][0], source_ids)
         for attention, feed_forward in weights["encoder"]:
             rows = self._pre(x)
-            queries = self._queries(attention, rows, shape)
             keys_values = self._keys_values(attention, rows, shape)
-            x, _ = self._attend(x, attention, queries, *keys_values, bias, shape)
+            x, _ = self._attend(x, attention, rows, keys_values, bias, shape)
             x = self._transform(x, feed_forward)
         return self._pre(x), bias
 
     def _decode(self, x, layer, grow, own_bias, known, bias, shape):
-        """Return the stream after a decoder layer, its own keys and values, and cross-attention.
+        """Return the stream after a decoder layer, and the weights of cross-attention.
 
         `grow` makes the keys and values to attend to from those of the newest positions; `known`
         are those of the context.
         """
         own, cross, feed_forward = layer
         rows = self._pre(x)
-        queries, grown = self._queries(own, rows, shape), grow(*self._keys_values(own, rows, shape))
-        x, _ = self._attend(x, own, queries, *grown, own_bias, shape)
-        queries = self._queries(cross, self._pre(x), shape)
-        x, scores = self._attend(x, cross, queries, *known, bias, shape)
-        return self._transform(x, feed_forward), grown, scores
+        grown = [grow(new) for new in self._keys_values(own, rows, shape)]
+        x, _ = self._attend(x, own, rows, grown, own_bias, shape)
+        x, scores = self._attend(x, cross, self._pre(x), known, bias, shape)
+        return self._transform(x, feed_forward), scores
 
     def _cross_keys(self, weights, context, source_ids):
-        """Return keys and values `(B, H, S, d_k)` of the context for each decoder layer."""
+        """Return keys and values `(B, H, S, d_k)` of the context, by decoder layer and part."""
         shape = tf.unstack(tf.shape(source_ids))
         return [self._keys_values(cross, context, shape) for _, cross, _ in weights["decoder"]]
 
-    def _queries(self, attention, rows, shape):
-        return self._heads(self._product(attention.query, rows), shape)
-
     def _keys_values(self, attention, rows, shape):
         rows = tf.cast(rows, self._dtype)
-        return [self._heads(_matmul(rows, x), shape) for x in (attention.key, attention.value)]
+        return [
+            [self._heads(_matmul(rows, x), shape) for x in (part.key, part.value)]
+            for part in attention.parts
+        ]
 
-    def _attend(self, x, attention, queries, keys, values, bias, shape):
-        """Return the stream after a sub-layer of attention, and the weights `(B, H, T, S)`."""
+    def _attend(self, x, attention, rows, keys_values, bias, shape):
+        """Return the stream after a sub-layer of attention, and the weights by part."""
         # Of many rows and columns, TensorFlow's other product is twice as fast.
         product = _matmul if shape is None else tf.matmul
-        scores = tf.cast(product(queries, keys, transpose_b=True), tf.float32)
-        weights = tf.exp(tf.nn.log_softmax(scores if bias is None else scores + bias))
-        heads = product(tf.cast(weights, values.dtype), values)
-        if shape is not None:
-            heads = tf.transpose(heads, [0, 2, 1, 3])
-        rows = tf.reshape(heads, [-1, self.config.d_model])
-        return self._post(x, self._product(attention.output, rows), attention.norm), weights
+        outputs, all_weights = [], []
+        for part, (keys, values) in zip(attention.parts, keys_values, strict=True):
+            queries = self._heads(self._product(part.query, rows), shape)
+            scores = tf.cast(product(queries, keys, transpose_b=True), tf.float32)
+            weights = tf.exp(tf.nn.log_softmax(scores if bias is None else scores + bias))
+            heads = product(tf.cast(weights, values.dtype), values)
+            if shape is not None:
+                heads = tf.transpose(heads, [0, 2, 1, 3])
+            outputs.append(_matmul(tf.reshape(heads, [-1, part.output.shape[0]]), part.output))
+            all_weights.append(weights)
+        return self._post(x, outputs, attention), all_weights
 
     def _transform(self, x, feed_forward):
-        hidden = self._activation(self._product(feed_forward.expand, self._pre(x)))
-        return self._post(x, self._product(feed_forward.contract, hidden), feed_forward.norm)
+        rows, outputs = self._pre(x), []
+        for part in feed_forward.parts:
+            hidden = self._activation(self._product(part.expand, rows))
+            outputs.append(_matmul(hidden, part.contract))
+        return self._post(x, outputs, feed_forward)
 
     def _heads(self, rows, shape):
         """Return rows `(B * T, D)` as `(B, H, T, d_k)`; `shape` is (B, T), or None if T is 1."""
-        heads, width = self.config.num_heads, self.config.d_model // self.config.num_heads
+        width = self.config.d_model // self.config.num_heads
+        heads = rows.shape[-1] // width
         if shape is None:
             return tf.reshape(rows, [-1, heads, 1, width])
         return tf.transpose(tf.reshape(rows, [*shape, heads, width]), [0, 2, 1, 3])
@@ -195,13 +221,14 @@ class FrozenTransformer(tf.Module):
             return x
         return x * tf.math.rsqrt(tf.reduce_sum(tf.square(x), axis=-1, keepdims=True))
 
-    def _post(self, x, output, norm):
-        x = x + tf.cast(output, tf.float32)
-        if not norm:
+    def _post(self, x, outputs, sub_layer):
+        for output in (tf.nn.bias_add(outputs[0], sub_layer.bias), *outputs[1:]):
+            x = x + tf.cast(output, tf.float32)
+        if not sub_layer.norm:
             return x
         x -= tf.reduce_mean(x, axis=-1, keepdims=True)
         variance = tf.reduce_mean(tf.square(x), axis=-1, keepdims=True)
-        scale, shift = norm
+        scale, shift = sub_layer.norm
         return x * tf.math.rsqrt(variance + self.config.layer_norm_epsilon) * scale + shift
 
     def _logits(self, kernel, x):
@@ -241,6 +268,12 @@ def freeze(model: Any, max_length: int, dtype: str | None = None) -> Any:
         return model
     config = model.config
     fold = _Fold(config)
+    is_wide = config.d_model >= _WIDTH_OF_PARTS
+    num_parts = 2 if is_wide and not (config.num_heads % 2 or config.d_ff % 2) else 1
+
+    def by_part(*columns, rows):
+        arrays = [np.split(array, num_parts, axis=-1) for array in columns]
+        return zip(*arrays, np.split(rows, num_parts), strict=True)
 
     def attention(layer, residual, source_norm=None):
         if hasattr(layer, "query_key_value_projection"):
@@ -251,17 +284,18 @@ def freeze(model: Any, max_length: int, dtype: str | None = None) -> Any:
             parts = _split(layer.key_value_projection, 2)
             key, value = (fold.read(source_norm, *part) for part in parts)
         kernel, bias = _dense(layer.output_projection)
-        output = fold.write(kernel, bias + value[1] @ kernel)
+        output, bias = fold.write(kernel, bias + value[1] @ kernel)
         query = [weights / math.sqrt(config.d_model // config.num_heads) for weights in query]
-        return _Attention(tuple(query), key[0], value[0], output, fold.kept(residual.norm))
+        parts = by_part(*query, key[0], value[0], rows=output)
+        heads = tuple(_Heads(part[:2], *part[2:]) for part in parts)
+        return _SubLayer(heads, bias, fold.kept(residual.norm))
 
     def feed_forward(layer):
         norm = layer.feed_forward_residual.norm
-        return _FeedForward(
-            fold.read(norm, *_dense(layer.feed_forward.expand)),
-            fold.write(*_dense(layer.feed_forward.contract)),
-            fold.kept(norm),
-        )
+        expand = fold.read(norm, *_dense(layer.feed_forward.expand))
+        contract, bias = fold.write(*_dense(layer.feed_forward.contract))
+        units = tuple(_Units(part[:2], part[2]) for part in by_part(*expand, rows=contract))
+        return _SubLayer(units, bias, fold.kept(norm))
 
     def tables(layer):
         tokens = _array(layer._embed(np.arange(layer.vocab_size)))
