@@ -2,9 +2,9 @@
 
 A layer norm divides a centred vector by its standard deviation, then scales and shifts it. Scale
 and shift go into the product after the norm. Centring goes into the products that write the
-residual stream, which is linear. What is left is `x / sqrt(|x|^2 + D * epsilon)`. A stream that is
-always centred has one coordinate less than it is wide: in another basis the first coordinate is 0
-for every vector. There the constant `sqrt(D * epsilon)` is stored, so that the norm is `x / |x|`.
+residual stream, which is linear. The norm becomes `x / sqrt(|x|^2 + D * epsilon)`. A stream that
+is always centred has one coordinate less than it is wide: in another basis the first coordinate is
+0 for every vector. There the constant `sqrt(D * epsilon)` is stored, so that the norm is `x / |x|`.
 (This basis is in Ashkboos et al. 2024, SliceGPT, section 3.) A post-norm model has other norms,
 which are kept.
 """
