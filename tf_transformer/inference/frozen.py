@@ -9,7 +9,6 @@ is always centred has one coordinate less than it is wide: in another basis the 
 which are kept.
 """
 
-import itertools
 import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -120,10 +119,9 @@ class FrozenTransformer(tf.Module):
         weights, source, target = self._read(), cache["source"], {}
         step = DecodingStep.at(index, cache, "float32")
         x = self._embed(weights["embeddings"][-1], token_ids, index)
-        numbers = itertools.count()  # of all parts
 
         def grow(new):
-            number = next(numbers)
+            number = len(target) // 2  # parts come in the order of the cache
             names = f"keys_{number}", f"values_{number}"
             for name, tensor in zip(names, new, strict=True):
                 target[name] = step.append(cache["target"][name], tensor)
