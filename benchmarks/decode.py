@@ -154,10 +154,12 @@ def signature(folder: str, name: str, batches: int, threads: int) -> Translate:
     import tensorflow as tf
 
     # The signature returns strings only, so this counts their tokens, in the warm-up.
-    count = functools.cache(translator(folder, name, False, batches, threads))
+    count = functools.cache(translator(folder, name, False, batches, 1))
+    # A batch has its threads between operations; one thread is that of the caller.
+    inter_op_threads = threads if threads > 1 else -1
 
     @functools.cache
-    def opened(beam_size, inter_op_threads):
+    def opened(beam_size):
         config = tf.compat.v1.ConfigProto(inter_op_parallelism_threads=inter_op_threads)
         session = tf.compat.v1.Session(graph=tf.Graph(), config=config)
         with session.graph.as_default():
@@ -170,11 +172,9 @@ def signature(folder: str, name: str, batches: int, threads: int) -> Translate:
     def translate(texts, batch_size, beam_size, tokens):
         texts = sorted(texts, key=len)
         groups = [texts[i : i + batch_size] for i in range(0, len(texts), batch_size)]
-        # Single sentences are translated one after the other, each by two threads between
-        # operations; otherwise each batch runs in the thread that calls.
-        callers, inter_op_threads = (1, 2) if batch_size == 1 else (batches, -1)
-        with concurrent.futures.ThreadPoolExecutor(callers) as pool:
-            translations = list(pool.map(opened(beam_size, inter_op_threads), groups))
+        # Single sentences are translated one after the other.
+        with concurrent.futures.ThreadPoolExecutor(1 if batch_size == 1 else batches) as pool:
+            translations = list(pool.map(opened(beam_size), groups))
         assert sum(map(len, translations)) == len(texts)
         return count(tuple(texts), batch_size, beam_size, 0)
 

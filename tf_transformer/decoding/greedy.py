@@ -67,14 +67,14 @@ def greedy_search(
     def make_step(source, limits):
         def step(state):
             logits, cache = decode_step(state.token_ids, state.index, source, state.cache)
-            token_ids, largest = blockwise_argmax(logits)
+            token_ids = blockwise_argmax(logits)
             ended, at_limit = token_ids == eos_id, state.index >= limits
             log_probs = state.log_probs
             if with_log_probs:
-                totals = tf.reduce_sum(tf.exp(logits - largest[:, None]), axis=-1)
+                probability = tf.reduce_max(tf.nn.softmax(logits), axis=-1)
                 # At its limit a sentence may still end; any other token truncates it.
                 counts = ~state.done & (ended | ~at_limit)
-                log_probs -= tf.where(counts, tf.math.log(totals), 0.0)
+                log_probs += tf.where(counts, tf.math.log(probability), 0.0)
             return _GreedyState(
                 index=state.index + 1,
                 token_ids=token_ids,

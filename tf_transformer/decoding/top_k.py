@@ -73,19 +73,18 @@ def blockwise_top_k(
     return best, in_blocks // padded * size + tf.minimum(in_blocks % padded, size - 1)
 
 
-def blockwise_argmax(values: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return the index of the first maximum of each row, int32 `(N,)`, and the maximum.
+def blockwise_argmax(values: tf.Tensor) -> tf.Tensor:
+    """Return the index of the first maximum of each row, int32 `(N,)`.
 
     TensorFlow's `argmax` of values `(N, V)` takes three times as long.
     """
     blocks = _blocks(values)
     if blocks is None:
-        return tf.argmax(values, axis=-1, output_type=tf.int32), tf.reduce_max(values, axis=-1)
+        return tf.argmax(values, axis=-1, output_type=tf.int32)
     maxima = tf.reduce_max(blocks, axis=-1)
     best_blocks = tf.argmax(maxima, axis=-1, output_type=tf.int32)
     candidates = tf.gather(blocks, best_blocks, batch_dims=1)
-    indices = best_blocks * blocks.shape[2] + tf.argmax(candidates, axis=-1, output_type=tf.int32)
-    return indices, tf.reduce_max(candidates, axis=-1)
+    return best_blocks * BLOCK_SIZE + tf.argmax(candidates, axis=-1, output_type=tf.int32)
 
 
 def _blocks(values):

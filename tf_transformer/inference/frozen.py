@@ -31,13 +31,39 @@ Pair = tuple[Any, Any] | tuple[()]
 _WIDTH_OF_PARTS = 512
 
 
+class _Stack(tf.Module):
+    """Arrays in one variable for each shape, because a step reads few variables faster than many.
+
+    To divide a tensor along its first axis copies nothing.
+    """
+
+    def __init__(self, arrays: Any) -> None:
+        super().__init__()
+        flat = tf.nest.flatten(arrays)
+        by_shape: dict[Any, list[int]] = {}
+        for number, array in enumerate(flat):
+            by_shape.setdefault((*array.shape, array.dtype), []).append(number)
+        self._stacks = [
+            tf.Variable(tf.stack([flat[number] for number in numbers]), trainable=False)
+            for numbers in by_shape.values()
+        ]
+        order = np.argsort([number for numbers in by_shape.values() for number in numbers])
+        self._places = tf.nest.pack_sequence_as(arrays, order.tolist())
+
+    def read(self) -> Any:
+        """Return the arrays as tensors."""
+        tensors = [tensor for stack in self._stacks for tensor in tf.unstack(stack)]
+        return tf.nest.map_structure(lambda place: tensors[place], self._places)
+
+
 class _Heads(NamedTuple):
-    query: Pair
+    query: tuple[Any, ...]  # the product and, in self-attention, its bias
     # A bias of the keys would add the same to all scores of a query, which softmax removes. The
     # weights of the values sum to 1, so their bias is in that of the output.
     key: Any
     value: Any
     output: Any
+    query_bias: Any = ()  # in cross-attention, where what it adds to the scores is known beforehand
 
 
 class _Units(NamedTuple):
@@ -50,6 +76,14 @@ class _Part(NamedTuple):
 
     d_model: int
     num_heads: int
+
+
+class _Known(NamedTuple):
+    """What a part of attention attends to."""
+
+    keys: tf.Tensor  # (B, H, S, d_k)
+    values: tf.Tensor  # (B, H, S, d_k)
+    bias: tf.Tensor | None  # float32, added to the scores
 
 
 class _SubLayer(NamedTuple):
@@ -65,12 +99,12 @@ class FrozenTransformer(tf.Module):
         super().__init__(name="transformer")
         self.config, self._dtype = config, dtype
         self._activation = keras.activations.get(config.activation)
-        self._weights = tf.nest.map_structure(lambda a: tf.Variable(a, trainable=False), arrays)
+        self._stacks = {name: _Stack(part) for name, part in arrays.items()}
 
     @property
     def weights(self) -> list[tf.Variable]:
         """All variables."""
-        return tf.nest.flatten(self._weights)
+        return [*self.variables]
 
     def call(
         self,
@@ -79,15 +113,15 @@ class FrozenTransformer(tf.Module):
         return_attention_scores: bool = False,
     ) -> Any:
         """Return logits `(B, T, V)`, as `Transformer` does, and with scores also `cross`."""
-        weights = self._read()
+        weights = self._read("encoder", "decoder", "embeddings", "output")
         source_ids, target_ids = inputs["source_ids"], inputs["target_ids"]
-        context, bias = self._encode(weights, source_ids)
+        context, mask = self._encode(weights, source_ids)
         shape, all_scores = tf.unstack(tf.shape(target_ids)), []
         causal = attention_bias(causal_mask(shape[1])[:, None], "float32")
         x = self._embed(weights["embeddings"][-1], target_ids)
-        all_known = self._cross_keys(weights, context, source_ids)
+        all_known = self._cross_keys(weights, context, source_ids, mask)
         for layer, known in zip(weights["decoder"], all_known, strict=True):
-            x, scores = self._decode(x, layer, lambda new: new, causal, known, bias, shape)
+            x, scores = self._decode(x, layer, lambda new: _Known(*new, causal), known, shape)
             all_scores.append(tf.concat(scores, axis=1))
         logits = self._logits(weights["output"], x)[:, : self.config.target_vocab_size]
         logits = tf.reshape(logits, [*shape, logits.shape[-1]])
@@ -97,14 +131,13 @@ class FrozenTransformer(tf.Module):
 
     def start_decoding(self, source_ids: tf.Tensor, num_steps: None = None) -> Cache:
         """Encode the source and return the cache for the first step, see `TranslationModel`."""
-        weights = self._read()
-        context, bias = self._encode(weights, source_ids)
-        cross_keys = self._cross_keys(weights, context, source_ids)
+        weights = self._read("encoder", "decoder", "embeddings")
+        context, mask = self._encode(weights, source_ids)
+        cross_keys = self._cross_keys(weights, context, source_ids, mask)
         num_parts, config = len(cross_keys[0]), self.config
         part = _Part(config.d_model // num_parts, config.num_heads // num_parts)
         parts = [part] * num_parts * len(cross_keys)
         cache = empty_cache(parts, tf.shape(source_ids)[0], self._dtype, num_steps)
-        cache["source"]["bias"] = bias
         cache["source"]["layers"] = cross_keys
         return cache
 
@@ -116,7 +149,8 @@ class FrozenTransformer(tf.Module):
         The vocabulary has more columns than tokens, whose logits are minus infinity: a search reads
         logits in blocks.
         """
-        weights, source, target = self._read(), cache["source"], {}
+        weights = self._read("decoder", "embeddings", "output")
+        source, target = cache["source"], {}
         step = DecodingStep.at(index, cache, "float32")
         x = self._embed(weights["embeddings"][-1], token_ids, index)
 
@@ -125,18 +159,18 @@ class FrozenTransformer(tf.Module):
             names = f"keys_{number}", f"values_{number}"
             for name, tensor in zip(names, new, strict=True):
                 target[name] = step.append(cache["target"][name], tensor)
-            return [target[name] for name in names]
+            return _Known(*(target[name] for name in names), step.bias)
 
         for layer, known in zip(weights["decoder"], source["layers"], strict=True):
-            x, _ = self._decode(x, layer, grow, step.bias, known, source["bias"], None)
+            x, _ = self._decode(x, layer, grow, known, None)
         return self._logits(weights["output"], x), {**cache, "target": target}
 
-    def _read(self) -> Any:
-        """Return the weights as tensors.
+    def _read(self, *names: str) -> dict[str, Any]:
+        """Return weights as tensors.
 
         A loop reads them in each step, which costs less than to pass them from step to step.
         """
-        return tf.nest.map_structure(tf.convert_to_tensor, self._weights)
+        return {name: self._stacks[name].read() for name in names}
 
     def _embed(self, tables, token_ids, index=None):
         """Return rows `(N, D)` of the residual stream, which is always float32."""
@@ -149,32 +183,42 @@ class FrozenTransformer(tf.Module):
     def _encode(self, weights, source_ids):
         """Return the context's rows `(B * S, D)`, and the bias that masks padding, of rank 4."""
         shape = tf.unstack(tf.shape(source_ids))
-        bias = attention_bias(padding_mask(source_ids, self.config.pad_id)[:, None], "float32")
+        mask = attention_bias(padding_mask(source_ids, self.config.pad_id)[:, None], "float32")
         x = self._embed(weights["embeddings"][0], source_ids)
         for attention, feed_forward in weights["encoder"]:
             rows = self._pre(x)
-            keys_values = self._keys_values(attention, rows, shape)
-            x, _ = self._attend(x, attention, rows, keys_values, bias, shape)
+            known = [_Known(*new, mask) for new in self._keys_values(attention, rows, shape)]
+            x, _ = self._attend(x, attention, rows, known, shape)
             x = self._transform(x, feed_forward)
-        return self._pre(x), bias
+        return self._pre(x), mask
 
-    def _decode(self, x, layer, grow, own_bias, known, bias, shape):
+    def _decode(self, x, layer, grow, known, shape):
         """Return the stream after a decoder layer, and the weights of cross-attention.
 
-        `grow` makes the keys and values to attend to from those of the newest positions; `known`
-        are those of the context.
+        `grow` makes what to attend to from keys and values of the newest positions; `known` is that
+        of the context.
         """
         own, cross, feed_forward = layer
         rows = self._pre(x)
         grown = [grow(new) for new in self._keys_values(own, rows, shape)]
-        x, _ = self._attend(x, own, rows, grown, own_bias, shape)
-        x, scores = self._attend(x, cross, self._pre(x), known, bias, shape)
+        x, _ = self._attend(x, own, rows, grown, shape)
+        x, scores = self._attend(x, cross, self._pre(x), known, shape)
         return self._transform(x, feed_forward), scores
 
-    def _cross_keys(self, weights, context, source_ids):
-        """Return keys and values `(B, H, S, d_k)` of the context, by decoder layer and part."""
+    def _cross_keys(self, weights, context, source_ids, mask):
+        """Return what to attend to of the context, by decoder layer and part."""
         shape = tf.unstack(tf.shape(source_ids))
-        return [self._keys_values(cross, context, shape) for _, cross, _ in weights["decoder"]]
+
+        def known(part, keys, values):
+            query_bias = tf.reshape(part.query_bias, keys.shape[1::2])
+            bias = tf.einsum("bhsd,hd->bhs", keys, query_bias)[:, :, None]
+            return _Known(keys, values, tf.cast(bias, tf.float32) + mask)
+
+        def of_layer(cross):
+            new = self._keys_values(cross, context, shape)
+            return [known(part, *pair) for part, pair in zip(cross.parts, new, strict=True)]
+
+        return [of_layer(cross) for _, cross, _ in weights["decoder"]]
 
     def _keys_values(self, attention, rows, shape):
         rows = tf.cast(rows, self._dtype)
@@ -183,12 +227,12 @@ class FrozenTransformer(tf.Module):
             for part in attention.parts
         ]
 
-    def _attend(self, x, attention, rows, keys_values, bias, shape):
+    def _attend(self, x, attention, rows, known, shape):
         """Return the stream after a sub-layer of attention, and the weights by part."""
         # Of many rows and columns, TensorFlow's other product is twice as fast.
         product = _matmul if shape is None else tf.matmul
         outputs, all_weights = [], []
-        for part, (keys, values) in zip(attention.parts, keys_values, strict=True):
+        for part, (keys, values, bias) in zip(attention.parts, known, strict=True):
             queries = self._heads(self._product(part.query, rows), shape)
             scores = tf.cast(product(queries, keys, transpose_b=True), tf.float32)
             weights = tf.exp(tf.nn.log_softmax(scores if bias is None else scores + bias))
@@ -231,11 +275,14 @@ class FrozenTransformer(tf.Module):
 
     def _logits(self, kernel, x):
         # A bias added to the logits would take a pass over them, so it is the weights of a 1.
-        return _matmul(tf.pad(self._pre(x), [[0, 0], [0, 1]], constant_values=1), kernel)
+        rows = tf.pad(self._pre(x), [[0, 0], [0, 1]], constant_values=1)
+        logits = [_matmul(rows, part) for part in kernel]
+        return logits[0] if len(logits) == 1 else tf.concat(logits, axis=-1)
 
     def _product(self, pair, rows):
-        kernel, bias = pair
-        return tf.nn.bias_add(_matmul(tf.cast(rows, kernel.dtype), kernel), bias)
+        kernel, *bias = pair
+        product = _matmul(tf.cast(rows, kernel.dtype), kernel)
+        return tf.nn.bias_add(product, *bias) if bias else product
 
 
 def _matmul(x, y, transpose_b=False):
@@ -274,7 +321,7 @@ def freeze(model: Any, max_length: int, dtype: str | None = None) -> Any:
         return zip(*arrays, np.split(rows, num_parts), strict=True)
 
     def attention(layer, residual, source_norm=None):
-        if hasattr(layer, "query_key_value_projection"):
+        if is_own := hasattr(layer, "query_key_value_projection"):
             parts = _split(layer.query_key_value_projection, 3)
             query, key, value = (fold.read(residual.norm, *part) for part in parts)
         else:
@@ -284,9 +331,13 @@ def freeze(model: Any, max_length: int, dtype: str | None = None) -> Any:
         kernel, bias = _dense(layer.output_projection)
         output, bias = fold.write(kernel, bias + value[1] @ kernel)
         query = [weights / math.sqrt(config.d_model // config.num_heads) for weights in query]
-        parts = by_part(*query, key[0], value[0], rows=output)
-        heads = tuple(_Heads(part[:2], *part[2:]) for part in parts)
-        return _SubLayer(heads, bias, fold.kept(residual.norm))
+        heads = []
+        for product, of_query, *others in by_part(*query, key[0], value[0], rows=output):
+            if is_own:
+                heads.append(_Heads((product, of_query), *others))
+            else:
+                heads.append(_Heads((product,), *others, of_query))
+        return _SubLayer(tuple(heads), bias, fold.kept(residual.norm))
 
     def feed_forward(layer):
         norm = layer.feed_forward_residual.norm
@@ -311,6 +362,7 @@ def freeze(model: Any, max_length: int, dtype: str | None = None) -> Any:
     bias = np.zeros(config.target_vocab_size) if bias is None else _array(bias)
     encoder, decoder = model.encoder, model.decoder
     kernel, bias = fold.read(decoder.norm, _array(kernel), bias)
+    output = np.vstack([_pad_rows(kernel.T).T, _pad_rows(bias, -np.inf)])
     arrays = {
         "embeddings": [tables(side) for side in sides],
         "encoder": [
@@ -326,7 +378,7 @@ def freeze(model: Any, max_length: int, dtype: str | None = None) -> Any:
             for layer in decoder.layers
         ],
         # Logits are always float32: in bfloat16 many would be equal.
-        "output": _float32(np.vstack([_pad_rows(kernel.T).T, _pad_rows(bias, -np.inf)])),
+        "output": tuple(map(_float32, np.split(output, num_parts, axis=1))),
     }
     dtype = dtype or model.compute_dtype
     arrays = tf.nest.map_structure(
