@@ -155,7 +155,7 @@ def signature(folder: str, name: str, batches: int, threads: int) -> Translate:
 
     # The signature returns strings only, so this counts their tokens, in the warm-up.
     count = functools.cache(translator(folder, name, False, batches, 1))
-    # A batch has its threads between operations; one thread is that of the caller.
+    # Batches share two threads between operations, or each runs in the thread that calls.
     inter_op_threads = threads if threads > 1 else -1
 
     @functools.cache
@@ -173,7 +173,8 @@ def signature(folder: str, name: str, batches: int, threads: int) -> Translate:
         texts = sorted(texts, key=len)
         groups = [texts[i : i + batch_size] for i in range(0, len(texts), batch_size)]
         # Single sentences are translated one after the other.
-        with concurrent.futures.ThreadPoolExecutor(1 if batch_size == 1 else batches) as pool:
+        callers = 1 if batch_size == 1 else batches * threads
+        with concurrent.futures.ThreadPoolExecutor(callers) as pool:
             translations = list(pool.map(opened(beam_size), groups))
         assert sum(map(len, translations)) == len(texts)
         return count(tuple(texts), batch_size, beam_size, 0)
