@@ -160,7 +160,9 @@ def signature(folder: str, name: str, batches: int, threads: int) -> Translate:
 
     @functools.cache
     def opened(beam_size):
-        config = tf.compat.v1.ConfigProto(inter_op_parallelism_threads=inter_op_threads)
+        config = tf.compat.v1.ConfigProto(
+            inter_op_parallelism_threads=inter_op_threads, intra_op_parallelism_threads=1
+        )
         session = tf.compat.v1.Session(graph=tf.Graph(), config=config)
         with session.graph.as_default():
             path = f"{folder}/{name}/{beam_size}"

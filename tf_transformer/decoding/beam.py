@@ -14,7 +14,7 @@ from tf_transformer.decoding.result import (
     length_normalizer,
     require_possible,
 )
-from tf_transformer.decoding.top_k import blockwise_top_k, iterative_top_k
+from tf_transformer.decoding.top_k import blockwise_top_k, iterative_top_k, largest_log_prob
 
 NEG_INF = float("-inf")  # the score and the log-probability of a missing hypothesis
 
@@ -175,11 +175,8 @@ def _continuations(logits, live_log_probs, beam_size, top_k):
         log-probabilities, parents (indices of live beams) and token ids, each `(B, 2 K)`, or
         fewer columns if the vocabulary is tiny.
     """
-    # The log-sum-exp follows from the largest logit and its probability. One softmax is faster than
-    # subtraction, exponentials and a sum.
-    largest = tf.reduce_max(logits, axis=-1, keepdims=True)
-    probability = tf.reduce_max(tf.nn.softmax(logits), axis=-1, keepdims=True)
-    offsets = tf.reshape(live_log_probs, [-1, 1]) - largest + tf.math.log(probability)
+    normalizers = largest_log_prob(logits) - tf.reduce_max(logits, axis=-1)
+    offsets = tf.reshape(live_log_probs, [-1, 1]) + normalizers[:, None]
     count = tf.minimum(2 * beam_size, beam_size * logits.shape[-1])
     log_probs, indices = blockwise_top_k(logits, count, offsets, beam_size, top_k)
     return log_probs, indices // logits.shape[-1], indices % logits.shape[-1]

@@ -8,7 +8,7 @@ import tensorflow as tf
 from tf_transformer.decoding.compaction import run_search
 from tf_transformer.decoding.protocol import Cache, DecodeStep, split_cache
 from tf_transformer.decoding.result import Hypotheses, append_ids, beam_score, require_possible
-from tf_transformer.decoding.top_k import blockwise_argmax
+from tf_transformer.decoding.top_k import blockwise_argmax, largest_log_prob
 
 
 class _GreedyState(NamedTuple):
@@ -71,10 +71,9 @@ def greedy_search(
             ended, at_limit = token_ids == eos_id, state.index >= limits
             log_probs = state.log_probs
             if with_log_probs:
-                probability = tf.reduce_max(tf.nn.softmax(logits), axis=-1)
                 # At its limit a sentence may still end; any other token truncates it.
                 counts = ~state.done & (ended | ~at_limit)
-                log_probs += tf.where(counts, tf.math.log(probability), 0.0)
+                log_probs += tf.where(counts, largest_log_prob(logits), 0.0)
             return _GreedyState(
                 index=state.index + 1,
                 token_ids=token_ids,

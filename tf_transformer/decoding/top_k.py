@@ -87,6 +87,14 @@ def blockwise_argmax(values: tf.Tensor) -> tf.Tensor:
     return best_blocks * BLOCK_SIZE + tf.argmax(candidates, axis=-1, output_type=tf.int32)
 
 
+def largest_log_prob(logits: tf.Tensor) -> tf.Tensor:
+    """Return the log-probability of the most probable token of each row, float32 `(N,)`.
+
+    oneDNN's softmax takes less time than the exponentials alone.
+    """
+    return tf.math.log(tf.reduce_max(tf.nn.softmax(logits), axis=-1))
+
+
 def _blocks(values):
     """Return values `(N, V)` in blocks of 64, padded with minus infinity; None if V is small."""
     size = values.shape[-1]

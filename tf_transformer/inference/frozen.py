@@ -30,11 +30,13 @@ Pair = tuple[Any, Any] | tuple[()]
 # bound by memory, and TensorFlow does not divide it among threads.
 _WIDTH_OF_PARTS = 512
 
+_OF_STEPS = "decoder", "embeddings", "output"  # the weights that a decoding step reads
 
-class _Stack(tf.Module):
+
+class _Weights(tf.Module):
     """Arrays in one variable for each shape, because a step reads few variables faster than many.
 
-    To divide a tensor along its first axis copies nothing.
+    `unstack` copies nothing if the size of an array is a multiple of 64 bytes.
     """
 
     def __init__(self, arrays: Any) -> None:
@@ -43,7 +45,7 @@ class _Stack(tf.Module):
         by_shape: dict[Any, list[int]] = {}
         for number, array in enumerate(flat):
             by_shape.setdefault((*array.shape, array.dtype), []).append(number)
-        self._stacks = [
+        self._by_shape = [
             tf.Variable(tf.stack([flat[number] for number in numbers]), trainable=False)
             for numbers in by_shape.values()
         ]
@@ -52,18 +54,18 @@ class _Stack(tf.Module):
 
     def read(self) -> Any:
         """Return the arrays as tensors."""
-        tensors = [tensor for stack in self._stacks for tensor in tf.unstack(stack)]
+        tensors = [tensor for stacked in self._by_shape for tensor in tf.unstack(stacked)]
         return tf.nest.map_structure(lambda place: tensors[place], self._places)
 
 
 class _Heads(NamedTuple):
-    query: tuple[Any, ...]  # the product and, in self-attention, its bias
+    query: Any
+    query_bias: Any
     # A bias of the keys would add the same to all scores of a query, which softmax removes. The
     # weights of the values sum to 1, so their bias is in that of the output.
     key: Any
     value: Any
     output: Any
-    query_bias: Any = ()  # in cross-attention, where what it adds to the scores is known beforehand
 
 
 class _Units(NamedTuple):
@@ -99,12 +101,12 @@ class FrozenTransformer(tf.Module):
         super().__init__(name="transformer")
         self.config, self._dtype = config, dtype
         self._activation = keras.activations.get(config.activation)
-        self._stacks = {name: _Stack(part) for name, part in arrays.items()}
+        self._weights = {name: _Weights(part) for name, part in arrays.items()}
 
     @property
     def weights(self) -> list[tf.Variable]:
         """All variables."""
-        return [*self.variables]
+        return list(self.variables)
 
     def call(
         self,
@@ -115,11 +117,11 @@ class FrozenTransformer(tf.Module):
         """Return logits `(B, T, V)`, as `Transformer` does, and with scores also `cross`."""
         weights = self._read("encoder", "decoder", "embeddings", "output")
         source_ids, target_ids = inputs["source_ids"], inputs["target_ids"]
-        context, mask = self._encode(weights, source_ids)
+        context, padding = self._encode(weights, source_ids)
         shape, all_scores = tf.unstack(tf.shape(target_ids)), []
         causal = attention_bias(causal_mask(shape[1])[:, None], "float32")
         x = self._embed(weights["embeddings"][-1], target_ids)
-        all_known = self._cross_keys(weights, context, source_ids, mask)
+        all_known = self._known_of_context(weights, context, source_ids, padding)
         for layer, known in zip(weights["decoder"], all_known, strict=True):
             x, scores = self._decode(x, layer, lambda new: _Known(*new, causal), known, shape)
             all_scores.append(tf.concat(scores, axis=1))
@@ -129,16 +131,19 @@ class FrozenTransformer(tf.Module):
 
     __call__ = call
 
-    def start_decoding(self, source_ids: tf.Tensor, num_steps: None = None) -> Cache:
+    def start_decoding(self, source_ids: tf.Tensor, num_steps: Any = None) -> Cache:
         """Encode the source and return the cache for the first step, see `TranslationModel`."""
         weights = self._read("encoder", "decoder", "embeddings")
-        context, mask = self._encode(weights, source_ids)
-        cross_keys = self._cross_keys(weights, context, source_ids, mask)
-        num_parts, config = len(cross_keys[0]), self.config
+        context, padding = self._encode(weights, source_ids)
+        known = self._known_of_context(weights, context, source_ids, padding)
+        num_parts, config = len(known[0]), self.config
         part = _Part(config.d_model // num_parts, config.num_heads // num_parts)
-        parts = [part] * num_parts * len(cross_keys)
+        parts = [part] * num_parts * len(known)
         cache = empty_cache(parts, tf.shape(source_ids)[0], self._dtype, num_steps)
-        cache["source"]["layers"] = cross_keys
+        cache["source"]["layers"] = known
+        if num_steps is not None:
+            # In a loop XLA would copy each array in each step.
+            cache["constants"]["weights"] = self._read(*_OF_STEPS)
         return cache
 
     def decode_step(
@@ -149,7 +154,7 @@ class FrozenTransformer(tf.Module):
         The vocabulary has more columns than tokens, whose logits are minus infinity: a search reads
         logits in blocks.
         """
-        weights = self._read("decoder", "embeddings", "output")
+        weights = cache["constants"].get("weights") or self._read(*_OF_STEPS)
         source, target = cache["source"], {}
         step = DecodingStep.at(index, cache, "float32")
         x = self._embed(weights["embeddings"][-1], token_ids, index)
@@ -170,7 +175,7 @@ class FrozenTransformer(tf.Module):
 
         A loop reads them in each step, which costs less than to pass them from step to step.
         """
-        return {name: self._stacks[name].read() for name in names}
+        return {name: self._weights[name].read() for name in names}
 
     def _embed(self, tables, token_ids, index=None):
         """Return rows `(N, D)` of the residual stream, which is always float32."""
@@ -183,36 +188,37 @@ class FrozenTransformer(tf.Module):
     def _encode(self, weights, source_ids):
         """Return the context's rows `(B * S, D)`, and the bias that masks padding, of rank 4."""
         shape = tf.unstack(tf.shape(source_ids))
-        mask = attention_bias(padding_mask(source_ids, self.config.pad_id)[:, None], "float32")
+        padding = attention_bias(padding_mask(source_ids, self.config.pad_id)[:, None], "float32")
         x = self._embed(weights["embeddings"][0], source_ids)
         for attention, feed_forward in weights["encoder"]:
             rows = self._pre(x)
-            known = [_Known(*new, mask) for new in self._keys_values(attention, rows, shape)]
+            known = [_Known(*new, padding) for new in self._keys_values(attention, rows, shape)]
             x, _ = self._attend(x, attention, rows, known, shape)
             x = self._transform(x, feed_forward)
-        return self._pre(x), mask
+        return self._pre(x), padding
 
     def _decode(self, x, layer, grow, known, shape):
         """Return the stream after a decoder layer, and the weights of cross-attention.
 
-        `grow` makes what to attend to from keys and values of the newest positions; `known` is that
-        of the context.
+        `grow` returns the `_Known` of self-attention from the newest keys and values. `known` is
+        that of the context.
         """
         own, cross, feed_forward = layer
         rows = self._pre(x)
         grown = [grow(new) for new in self._keys_values(own, rows, shape)]
         x, _ = self._attend(x, own, rows, grown, shape)
-        x, scores = self._attend(x, cross, self._pre(x), known, shape)
+        x, scores = self._attend(x, cross, self._pre(x), known, shape, has_query_bias=True)
         return self._transform(x, feed_forward), scores
 
-    def _cross_keys(self, weights, context, source_ids, mask):
-        """Return what to attend to of the context, by decoder layer and part."""
+    def _known_of_context(self, weights, context, source_ids, padding):
+        """Return the `_Known` of cross-attention, by decoder layer and part."""
         shape = tf.unstack(tf.shape(source_ids))
 
         def known(part, keys, values):
-            query_bias = tf.reshape(part.query_bias, keys.shape[1::2])
-            bias = tf.einsum("bhsd,hd->bhs", keys, query_bias)[:, :, None]
-            return _Known(keys, values, tf.cast(bias, tf.float32) + mask)
+            # The bias of the queries adds to the scores what only the keys determine.
+            queries = self._heads(part.query_bias, None)
+            bias = tf.matmul(queries, keys, transpose_b=True)
+            return _Known(keys, values, tf.cast(bias, tf.float32) + padding)
 
         def of_layer(cross):
             new = self._keys_values(cross, context, shape)
@@ -227,13 +233,19 @@ class FrozenTransformer(tf.Module):
             for part in attention.parts
         ]
 
-    def _attend(self, x, attention, rows, known, shape):
-        """Return the stream after a sub-layer of attention, and the weights by part."""
+    def _attend(self, x, attention, rows, known, shape, has_query_bias=False):
+        """Return the stream after a sub-layer of attention, and the weights by part.
+
+        `has_query_bias` says that `known` has the bias of the queries.
+        """
         # Of many rows and columns, TensorFlow's other product is twice as fast.
         product = _matmul if shape is None else tf.matmul
         outputs, all_weights = [], []
         for part, (keys, values, bias) in zip(attention.parts, known, strict=True):
-            queries = self._heads(self._product(part.query, rows), shape)
+            queries = _matmul(tf.cast(rows, part.query.dtype), part.query)
+            if not has_query_bias:
+                queries = tf.nn.bias_add(queries, part.query_bias)
+            queries = self._heads(queries, shape)
             scores = tf.cast(product(queries, keys, transpose_b=True), tf.float32)
             weights = tf.exp(tf.nn.log_softmax(scores if bias is None else scores + bias))
             heads = product(tf.cast(weights, values.dtype), values)
@@ -246,7 +258,9 @@ class FrozenTransformer(tf.Module):
     def _transform(self, x, feed_forward):
         rows, outputs = self._pre(x), []
         for part in feed_forward.parts:
-            hidden = self._activation(self._product(part.expand, rows))
+            kernel, bias = part.expand
+            hidden = tf.nn.bias_add(_matmul(tf.cast(rows, kernel.dtype), kernel), bias)
+            hidden = self._activation(hidden)
             outputs.append(_matmul(hidden, part.contract))
         return self._post(x, outputs, feed_forward)
 
@@ -278,11 +292,6 @@ class FrozenTransformer(tf.Module):
         rows = tf.pad(self._pre(x), [[0, 0], [0, 1]], constant_values=1)
         logits = [_matmul(rows, part) for part in kernel]
         return logits[0] if len(logits) == 1 else tf.concat(logits, axis=-1)
-
-    def _product(self, pair, rows):
-        kernel, *bias = pair
-        product = _matmul(tf.cast(rows, kernel.dtype), kernel)
-        return tf.nn.bias_add(product, *bias) if bias else product
 
 
 def _matmul(x, y, transpose_b=False):
@@ -321,7 +330,7 @@ def freeze(model: Any, max_length: int, dtype: str | None = None) -> Any:
         return zip(*arrays, np.split(rows, num_parts), strict=True)
 
     def attention(layer, residual, source_norm=None):
-        if is_own := hasattr(layer, "query_key_value_projection"):
+        if hasattr(layer, "query_key_value_projection"):
             parts = _split(layer.query_key_value_projection, 3)
             query, key, value = (fold.read(residual.norm, *part) for part in parts)
         else:
@@ -331,13 +340,9 @@ def freeze(model: Any, max_length: int, dtype: str | None = None) -> Any:
         kernel, bias = _dense(layer.output_projection)
         output, bias = fold.write(kernel, bias + value[1] @ kernel)
         query = [weights / math.sqrt(config.d_model // config.num_heads) for weights in query]
-        heads = []
-        for product, of_query, *others in by_part(*query, key[0], value[0], rows=output):
-            if is_own:
-                heads.append(_Heads((product, of_query), *others))
-            else:
-                heads.append(_Heads((product,), *others, of_query))
-        return _SubLayer(tuple(heads), bias, fold.kept(residual.norm))
+        parts = by_part(*query, key[0], value[0], rows=output)
+        heads = tuple(_Heads(*part) for part in parts)
+        return _SubLayer(heads, bias, fold.kept(residual.norm))
 
     def feed_forward(layer):
         norm = layer.feed_forward_residual.norm
