@@ -38,7 +38,7 @@ def models(request):
         if in_parts:
             patch.setattr("tf_transformer.inference.frozen._WIDTH_OF_PARTS", 1)
         frozen = freeze(model, MAX_LENGTH)
-    assert len(frozen._read("decoder")["decoder"][0][0].parts) == 1 + in_parts
+    assert len(frozen._read()["decoder"][0][0].parts) == 1 + in_parts
     return model, frozen
 
 

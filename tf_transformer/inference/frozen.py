@@ -30,8 +30,6 @@ Pair = tuple[Any, Any] | tuple[()]
 # bound by memory, and TensorFlow does not divide it among threads.
 _WIDTH_OF_PARTS = 512
 
-_OF_STEPS = "decoder", "embeddings", "output"  # the weights that a decoding step reads
-
 
 class _Weights(tf.Module):
     """Arrays in one variable for each shape, because a step reads few variables faster than many.
@@ -81,7 +79,7 @@ class _Part(NamedTuple):
 
 
 class _Known(NamedTuple):
-    """What a part of attention attends to."""
+    """A part of attention attends to these."""
 
     keys: tf.Tensor  # (B, H, S, d_k)
     values: tf.Tensor  # (B, H, S, d_k)
@@ -115,7 +113,7 @@ class FrozenTransformer(tf.Module):
         return_attention_scores: bool = False,
     ) -> Any:
         """Return logits `(B, T, V)`, as `Transformer` does, and with scores also `cross`."""
-        weights = self._read("encoder", "decoder", "embeddings", "output")
+        weights = self._read()
         source_ids, target_ids = inputs["source_ids"], inputs["target_ids"]
         context, padding = self._encode(weights, source_ids)
         shape, all_scores = tf.unstack(tf.shape(target_ids)), []
@@ -133,7 +131,7 @@ class FrozenTransformer(tf.Module):
 
     def start_decoding(self, source_ids: tf.Tensor, num_steps: Any = None) -> Cache:
         """Encode the source and return the cache for the first step, see `TranslationModel`."""
-        weights = self._read("encoder", "decoder", "embeddings")
+        weights = self._read()
         context, padding = self._encode(weights, source_ids)
         known = self._known_of_context(weights, context, source_ids, padding)
         num_parts, config = len(known[0]), self.config
@@ -143,7 +141,7 @@ class FrozenTransformer(tf.Module):
         cache["source"]["layers"] = known
         if num_steps is not None:
             # In a loop XLA would copy each array in each step.
-            cache["constants"]["weights"] = self._read(*_OF_STEPS)
+            cache["constants"]["weights"] = weights
         return cache
 
     def decode_step(
@@ -154,7 +152,7 @@ class FrozenTransformer(tf.Module):
         The vocabulary has more columns than tokens, whose logits are minus infinity: a search reads
         logits in blocks.
         """
-        weights = cache["constants"].get("weights") or self._read(*_OF_STEPS)
+        weights = cache["constants"].get("weights") or self._read()
         source, target = cache["source"], {}
         step = DecodingStep.at(index, cache, "float32")
         x = self._embed(weights["embeddings"][-1], token_ids, index)
@@ -170,12 +168,12 @@ class FrozenTransformer(tf.Module):
             x, _ = self._decode(x, layer, grow, known, None)
         return self._logits(weights["output"], x), {**cache, "target": target}
 
-    def _read(self, *names: str) -> dict[str, Any]:
-        """Return weights as tensors.
+    def _read(self) -> dict[str, Any]:
+        """Return the weights as tensors; a graph reads only those that it uses.
 
         A loop reads them in each step, which costs less than to pass them from step to step.
         """
-        return {name: self._weights[name].read() for name in names}
+        return {name: weights.read() for name, weights in self._weights.items()}
 
     def _embed(self, tables, token_ids, index=None):
         """Return rows `(N, D)` of the residual stream, which is always float32."""
