@@ -325,7 +325,7 @@ def costs(preset: str) -> dict[str, Any]:
     import tensorflow as tf
 
     import tf_transformer as tt
-    from tf_transformer.inference.frozen import freeze
+    from tf_transformer.inference.folding import freeze
     from tf_transformer.inference.translator import run_in_callers_thread
     from tf_transformer.models.architectures import build_model
 

@@ -21,7 +21,7 @@ from tf_transformer.data.batching import TokenBatches
 from tf_transformer.decoding.result import beam_score
 from tf_transformer.importing import opennmt_tf
 from tf_transformer.importing.tensors import _VARIABLE, ForeignModelError, read_checkpoint
-from tf_transformer.inference.frozen import freeze
+from tf_transformer.inference.folding import freeze
 from tf_transformer.runs.restore import restore_model, search_of
 from tf_transformer.runs.run_directory import RunDirectory
 

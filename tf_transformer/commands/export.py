@@ -113,7 +113,7 @@ def _export_saved_model(
     from tf_transformer.export.manifest import version_folder
     from tf_transformer.export.saved_model import export_saved_model
     from tf_transformer.inference.alignment import choose_alignment
-    from tf_transformer.inference.frozen import freeze
+    from tf_transformer.inference.folding import freeze
     from tf_transformer.inference.translator import Translator
     from tf_transformer.inference.versions import SAVED_MODEL
     from tf_transformer.runs.recipe import metric_of

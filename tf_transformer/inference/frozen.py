@@ -1,15 +1,5 @@
-"""A Transformer in the form in which it is exported: its weights folded, for translating only.
+"""A Transformer in the form in which it is exported, for translating only; see `folding.py`."""
 
-A layer norm divides a centred vector by its standard deviation, then scales and shifts it. Scale
-and shift go into the product after the norm. Centring goes into the products that write the
-residual stream, which is linear. The norm becomes `x / sqrt(|x|^2 + D * epsilon)`. A stream that
-is always centred has one coordinate less than it is wide: in another basis the first coordinate is
-0 for every vector. There the constant `sqrt(D * epsilon)` is stored, so that the norm is `x / |x|`.
-(This basis is in Ashkboos et al. 2024, SliceGPT, section 3.) A post-norm model has other norms,
-which are kept.
-"""
-
-import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -17,18 +7,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tf_transformer.decoding.top_k import BLOCK_SIZE
 from tf_transformer.layers.kv_cache import Cache, DecodingStep, empty_cache
 from tf_transformer.layers.masks import attention_bias, causal_mask, padding_mask
-from tf_transformer.models.transformer import Transformer
 
 # A product and its bias, a scale and a shift, or nothing.
 Pair = tuple[Any, Any] | tuple[()]
-
-# From this width on, a sub-layer has two parts: half of the heads, or half of the hidden units. A
-# session with two threads between operations runs them at the same time. A product of one row is
-# bound by memory, and TensorFlow does not divide it among threads.
-_WIDTH_OF_PARTS = 512
 
 
 class _Weights(tf.Module):
@@ -56,7 +39,9 @@ class _Weights(tf.Module):
         return tf.nest.map_structure(lambda place: tensors[place], self._places)
 
 
-class _Heads(NamedTuple):
+class Heads(NamedTuple):
+    """The weights of the heads of a part of attention."""
+
     query: Any
     query_bias: Any
     # A bias of the keys would add the same to all scores of a query, which softmax removes. The
@@ -66,7 +51,9 @@ class _Heads(NamedTuple):
     output: Any
 
 
-class _Units(NamedTuple):
+class Units(NamedTuple):
+    """The weights of the hidden units of a part of a feed-forward network."""
+
     expand: Pair
     contract: Any
 
@@ -86,14 +73,16 @@ class _Known(NamedTuple):
     bias: tf.Tensor | None  # float32, added to the scores
 
 
-class _SubLayer(NamedTuple):
-    parts: tuple[Any, ...]  # of `_Heads` or of `_Units`; the output is the sum of theirs
+class SubLayer(NamedTuple):
+    """The weights of attention or of a feed-forward network, and of what follows it."""
+
+    parts: tuple[Any, ...]  # of `Heads` or of `Units`; the output is the sum of theirs
     bias: Any
     norm: Pair  # of the sum after it; empty if pre-norm
 
 
 class FrozenTransformer(tf.Module):
-    """A `TranslationModel` with the folded weights of a `Transformer`, see `freeze`."""
+    """A `TranslationModel` with the folded weights of a `Transformer`."""
 
     def __init__(self, config: Any, dtype: str, arrays: Any) -> None:
         super().__init__(name="transformer")
@@ -301,146 +290,3 @@ def _matmul(x, y, transpose_b=False):
     if x.dtype == tf.float32:
         return tf.raw_ops.BatchMatMulV3(x=x, y=y, adj_y=transpose_b, Tout=x.dtype)
     return tf.matmul(x, y, transpose_b=transpose_b)
-
-
-def freeze(model: Any, max_length: int, dtype: str | None = None) -> Any:
-    """Return a `FrozenTransformer` whose logits are those of a Transformer, up to rounding.
-
-    Any other model, and a quantized Transformer, is returned as it is.
-
-    Args:
-        model: A `TranslationModel`; later changes of its weights are not seen.
-        max_length: The longest sequence of source or target tokens, without the begin token.
-        dtype: The dtype of all products but that of the logits, and of their weights; None means
-            that of the model.
-    """
-    if type(model) is not Transformer or any(
-        getattr(layer, "quantization_mode", None) for layer in model._flatten_layers()
-    ):
-        return model
-    config = model.config
-    fold = _Fold(config)
-    is_wide = config.d_model >= _WIDTH_OF_PARTS
-    num_parts = 2 if is_wide and not (config.num_heads % 2 or config.d_ff % 2) else 1
-
-    def by_part(*columns, rows):
-        arrays = [np.split(array, num_parts, axis=-1) for array in columns]
-        return zip(*arrays, np.split(rows, num_parts), strict=True)
-
-    def attention(layer, residual, source_norm=None):
-        if hasattr(layer, "query_key_value_projection"):
-            parts = _split(layer.query_key_value_projection, 3)
-            query, key, value = (fold.read(residual.norm, *part) for part in parts)
-        else:
-            query = fold.read(residual.norm, *_dense(layer.query_projection))
-            parts = _split(layer.key_value_projection, 2)
-            key, value = (fold.read(source_norm, *part) for part in parts)
-        kernel, bias = _dense(layer.output_projection)
-        output, bias = fold.write(kernel, bias + value[1] @ kernel)
-        query = [weights / math.sqrt(config.d_model // config.num_heads) for weights in query]
-        parts = by_part(*query, key[0], value[0], rows=output)
-        heads = tuple(_Heads(*part) for part in parts)
-        return _SubLayer(heads, bias, fold.kept(residual.norm))
-
-    def feed_forward(layer):
-        norm = layer.feed_forward_residual.norm
-        expand = fold.read(norm, *_dense(layer.feed_forward.expand))
-        contract, bias = fold.write(*_dense(layer.feed_forward.contract))
-        units = tuple(_Units(part[:2], part[2]) for part in by_part(*expand, rows=contract))
-        return _SubLayer(units, bias, fold.kept(norm))
-
-    def tables(layer):
-        tokens = _array(layer._embed(np.arange(layer.vocab_size)))
-        # A compiled search pads sources to a power of two.
-        size = 1 << max(max_length, 16).bit_length()
-        known = min(size, config.position_limit or size)
-        positions = _array(layer._encode(np.arange(known)))
-        positions = np.pad(positions, [(0, size - known), (0, 0)])
-        return _pad_rows(fold.write(tokens)[0]), _float32(fold.write(positions)[0] + fold.floor)
-
-    sides = [model.source_embedding, model.target_embedding]
-    if config.tie_embeddings and config.position_limit is None:
-        del sides[1]  # they are equal
-    kernel, bias = model.output_projection.kernel_and_bias()
-    bias = np.zeros(config.target_vocab_size) if bias is None else _array(bias)
-    encoder, decoder = model.encoder, model.decoder
-    kernel, bias = fold.read(decoder.norm, _array(kernel), bias)
-    output = np.vstack([_pad_rows(kernel.T).T, _pad_rows(bias, -np.inf)])
-    arrays = {
-        "embeddings": [tables(side) for side in sides],
-        "encoder": [
-            (attention(layer.self_attention, layer.self_residual), feed_forward(layer))
-            for layer in encoder.layers
-        ],
-        "decoder": [
-            (
-                attention(layer.self_attention, layer.self_residual),
-                attention(layer.cross_attention, layer.cross_residual, encoder.norm),
-                feed_forward(layer),
-            )
-            for layer in decoder.layers
-        ],
-        # Logits are always float32: in bfloat16 many would be equal.
-        "output": tuple(map(_float32, np.split(output, num_parts, axis=1))),
-    }
-    dtype = dtype or model.compute_dtype
-    arrays = tf.nest.map_structure(
-        lambda a: a if tf.is_tensor(a) else tf.cast(_float32(a), dtype), arrays
-    )
-    return FrozenTransformer(config, dtype, arrays)
-
-
-class _Fold:
-    """The arithmetic of folding, in float64."""
-
-    def __init__(self, config):
-        self._norm_first, self._width = config.norm_first, config.d_model
-        ones = np.ones(config.d_model) / math.sqrt(config.d_model)
-        first = np.eye(config.d_model)[0]
-        self._basis, self.floor = np.eye(config.d_model), 0.0
-        if self._norm_first:
-            # A reflection that maps the mean to the first coordinate, which centring makes 0.
-            mirror = (ones - first) / np.linalg.norm(ones - first)
-            self._basis -= 2 * np.outer(mirror, mirror)
-            self._basis[:, 0] = 0
-            self.floor = math.sqrt(config.d_model * config.layer_norm_epsilon) * first
-
-    def write(self, kernel, bias=0.0):
-        """Return the product and the bias of what is added to the residual stream."""
-        return kernel @ self._basis, bias @ self._basis if np.ndim(bias) else bias
-
-    def read(self, norm, kernel, bias):
-        """Return the product and the bias that read the stream through a norm."""
-        if not self._norm_first:
-            return kernel, bias
-        scale, shift = _array(norm.gamma), _array(norm.beta)
-        root = math.sqrt(self._width)
-        return root * self._basis.T @ (scale[:, None] * kernel), shift @ kernel + bias
-
-    def kept(self, norm):
-        """Return scale and shift of a norm that cannot be folded, otherwise nothing."""
-        return () if self._norm_first else (_float32(norm.gamma), _float32(norm.beta))
-
-
-def _pad_rows(array, value=0.0):
-    """Return a row for each token and as many more as fill the last block of a search."""
-    padding = [(0, -len(array) % BLOCK_SIZE)] + [(0, 0)] * (array.ndim - 1)
-    return np.pad(array, padding, constant_values=value)
-
-
-def _array(weights):
-    return keras.ops.convert_to_numpy(weights).astype("float64")
-
-
-def _float32(weights):
-    return tf.constant(_array(weights), tf.float32)
-
-
-def _dense(layer):
-    return _array(layer.kernel), _array(layer.bias)
-
-
-def _split(layer, parts):
-    """Return kernel and bias of each part of a projection."""
-    kernels, biases = (np.split(weights, parts, axis=-1) for weights in _dense(layer))
-    return zip(kernels, biases, strict=True)

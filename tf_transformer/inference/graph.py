@@ -16,7 +16,7 @@ from tf_transformer.decoding.protocol import TranslationModel
 from tf_transformer.decoding.result import Hypotheses, output_limits
 from tf_transformer.errors import InputError
 from tf_transformer.inference.document import translate_sentences
-from tf_transformer.inference.frozen import freeze
+from tf_transformer.inference.folding import freeze
 from tf_transformer.inference.results import MISSING_SCORE
 from tf_transformer.inference.scoring import Alignment, TeacherForcing, can_align, can_score
 from tf_transformer.inference.sentences import has_several, split_lines, split_sentences
