@@ -207,7 +207,9 @@ def test_the_recipe_of_tuning_has_a_small_peak_and_few_passes():
     for name in ("learning_rate", "warmup_steps"):
         assert tuned.chosen[f"training.{name}"]
     # Once the speed is measured, the tenth stays.
-    measured = recipe.choose_by_updates(completed(minutes=9, initialize_from="a"), 1000)
+    measured = recipe.choose_by_speed(
+        completed(minutes=9, initialize_from="a"), 29_000, recipe.Budget(1_000, 9.0, 30.0)
+    )
     assert measured.training.learning_rate == pytest.approx(plain.training.learning_rate / 10)
 
 

@@ -27,7 +27,7 @@ from tf_transformer.runs.callbacks import (
 from tf_transformer.runs.checkpoints import Checkpoints, tokenizer_metadata
 from tf_transformer.runs.compile import compile_model, make_schedule, seconds_per_batch
 from tf_transformer.runs.data import prepare_data
-from tf_transformer.runs.recipe import choose_by_updates, metric_of, parts_on_cores
+from tf_transformer.runs.recipe import Budget, choose_by_speed, metric_of, parts_on_cores
 from tf_transformer.runs.restore import best_checkpoint, restore_model, translator_of
 from tf_transformer.runs.run_directory import RunDirectory, say
 from tf_transformer.runs.trimming import require_trained
@@ -43,9 +43,9 @@ _FEWEST_UPDATES = 10
 _FRACTION_OF_UPDATES = 0.93  # of the time is for updates, the rest for validation
 # Settings that must not change when a run resumes.
 _SHARED_SETTINGS = (
-    "batch_tokens", "max_length", "source_noise", "precision", "seed", "schedule", "learning_rate",
-    "warmup_steps", "decay_fraction", "label_smoothing", "accumulation_steps", "batch_parts",
-    "clip_norm",
+    "batch_tokens", "max_length", "source_noise", "bidirectional_epochs", "precision", "seed",
+    "schedule", "learning_rate", "warmup_steps", "decay_fraction", "label_smoothing",
+    "accumulation_steps", "batch_parts", "clip_norm",
 )  # fmt: skip
 _ORIGIN = "initialized from"  # a key of the run metadata
 
@@ -282,7 +282,10 @@ class Run:
                 f"{seconds_spent:.0f} s for the text and the graph. Nothing was written; give more "
                 f"--minutes."
             )
-        self.config = choose_by_updates(self.config, updates)
+        passes = updates * self.config.training.accumulation_steps / len(self.data.batches)
+        budget, num_pairs = Budget(updates, minutes, passes), len(self.data.corpus.train)
+        self.config = choose_by_speed(self.config, num_pairs, budget)
+        self.data.batches.bidirectional_epochs = self.config.data.bidirectional_epochs
         if isinstance(self.schedule, TimedTrapezoidSchedule):
             self.schedule.peak.assign(self.config.training.learning_rate)
             self.schedule.warmup_steps.assign(self.config.training.warmup_steps)
