@@ -8,6 +8,7 @@ also written to `--output`.
 """
 
 import argparse
+import dataclasses
 import json
 import os
 import pathlib
@@ -15,6 +16,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from figures import save_lines
+from sizes import NAMES, add_size_options
 
 
 def main() -> None:
@@ -30,6 +32,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--output", default="build/warm_start.json", help="file of the results")
     parser.add_argument("--figure", help="draw the validation loss into this file")
+    add_size_options(parser)
     options = parser.parse_args()
     if not 1 <= options.validations <= options.steps:
         parser.error("--validations must be from 1 to --steps")
@@ -80,7 +83,9 @@ def train(
     from tf_transformer.models.architectures import build_model, with_tokenizers
 
     keras.utils.set_random_seed(options.seed)
-    config = tt.preset("tiny", architecture=architecture)
+    given = {name: getattr(options, name) for name in NAMES}
+    sizes = {name: size for name, size in given.items() if size is not None}
+    config = dataclasses.replace(tt.preset("tiny", architecture=architecture), **sizes)
     model = build_model(with_tokenizers(config, tokenizer, tokenizer))
     if weights is not None:
         model.set_weights(weights)

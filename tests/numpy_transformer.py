@@ -95,7 +95,7 @@ def logits(model, inputs):
 
     def embed(layer, ids):
         numbers = range(config.first_position, config.first_position + ids.shape[1])
-        positions = sinusoids(numbers, config.d_model, config.embedding_options["sinusoids"])
+        positions = sinusoids(numbers, config.d_model, layer.sinusoids)
         if config.positions == "learned":
             table = np.asarray(layer.position_embedding.embeddings, "float64")
             positions = table[: ids.shape[1]]

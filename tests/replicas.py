@@ -13,6 +13,7 @@ import tensorflow as tf
 
 import tf_transformer as tt
 from tf_transformer import cli
+from tf_transformer.training.parts import plain_graphs
 
 RANDOM = np.random.default_rng(0)
 VOCAB_SIZE = 30
@@ -103,7 +104,8 @@ def fit(strategy, make, data, optimizer=sgd):
             jit_compile=False,
         )
     start = [variable.numpy() for variable in model.trainable_variables]
-    history = model.fit(data, epochs=2, validation_data=data, shuffle=False, verbose=0).history
+    with plain_graphs():
+        history = model.fit(data, epochs=2, validation_data=data, shuffle=False, verbose=0).history
     return start, [variable.numpy() for variable in model.trainable_variables], history
 
 
@@ -159,18 +161,16 @@ def on_two_devices():
     # Batches whose union is one batch: padded to the same length, as many as fill the groups.
     inputs, labels = whole = batch(9, 1, 5, 12, 2, 1, 7, 3, 3, 3, 12, 1)
     _, union, _ = fit(one, Small, dataset([whole, whole]))
-    for bounds in ([0, 2, 12], [0, 2, 3, 12]):
-        parts = [
-            ({name: ids[a:b] for name, ids in inputs.items()}, labels[a:b])
-            for a, b in itertools.pairwise(bounds)
-        ]
-        steps = len(parts)
-        found = compare(two, Small, parts * 2, steps, optimizer=accumulated(steps))
-        weights = [
-            np.frombuffer(bytes.fromhex(weight), "float32").reshape(expected.shape)
-            for weight, expected in zip(found["weights"], union, strict=True)
-        ]
-        result[f"{steps} accumulated"] = {**found, "apart from the union": apart(weights, union)}
+    parts = [
+        ({name: ids[a:b] for name, ids in inputs.items()}, labels[a:b])
+        for a, b in itertools.pairwise([0, 2, 3, 12])
+    ]
+    found = compare(two, Small, parts * 2, 3, optimizer=accumulated(3))
+    weights = [
+        np.frombuffer(bytes.fromhex(weight), "float32").reshape(expected.shape)
+        for weight, expected in zip(found["weights"], union, strict=True)
+    ]
+    result["accumulated"] = {**found, "apart from the union": apart(weights, union)}
     return result
 
 
@@ -203,10 +203,16 @@ def as_worker():
 def command_on_two_devices(folder):
     """Trains on one and on two devices."""
     two_strategies()
+    corpus, files = tt.copy_task(2_000, 20, 0), []
+    for part, text in (("train", corpus.train), ("validation", corpus.validation)):
+        path = pathlib.Path(folder) / f"{part}.tsv"
+        path.write_text("".join(f"{source}\t{target}\n" for source, target in text))
+        files.append(f"--{part}-tsv={path}")
     options = [
-        *"--num-layers=1 --d-model=16 --num-heads=2 --d-ff=32 --corpus=copy --steps=3".split(),
+        *"--num-layers=1 --d-model=16 --num-heads=2 --d-ff=32 --vocab-size=280 --steps=3".split(),
         *"--dropout-rate=0 --attention-dropout-rate=0 --batch-tokens=512".split(),
-        *"--accumulation-steps=2 --validation-steps=2".split(),
+        *"--accumulation-steps=2 --validation-steps=3".split(),
+        *files,
         # Gradients that are zero but for rounding (biases of keys) move weights by the rate.
         *"--learning-rate=0.001 --warmup-steps=100".split(),
     ]

@@ -18,8 +18,7 @@ SPECIAL = {"pad_id": PAD, "bos_id": BOS, "eos_id": EOS}
 VOCAB_SIZE = 9
 NUM_STEPS = 11  # of a KV cache of fixed size; the largest limit is one less
 NEG_INF = float("-inf")
-TRANSFORMERS = ("transformer", "transformer, post-norm", "transformer, other choices")
-MODELS = tuple(dict.fromkeys([*TRANSFORMERS, *(n for n in GENERATING if n in ARCHITECTURES)]))
+MODELS = tuple(name for name in GENERATING if name in ARCHITECTURES)
 
 
 class Markov:

@@ -185,18 +185,25 @@ def test_dropout_acts_in_training_only(name):
         assert np.abs(one - other).max() > 1e-2
 
 
-@every([*ONE_EACH, "masked_lm"])
-def test_a_fresh_process_loads_the_saved_model(name, model_of, tmp_path):
-    model, inputs = model_of(name), batch(CONFIGS[name])
-    model.save(tmp_path / "model.keras")
-    np.savez(tmp_path / "inputs.npz", **inputs)
-    script = (
-        f"import keras, numpy\nfrom tf_transformer import {type(model).__name__}\n"
-        "model = keras.models.load_model('model.keras')\n"
-        "numpy.save('logits.npy', model(dict(numpy.load('inputs.npz'))))\n"
-    )
+@pytest.mark.parametrize(
+    "names",
+    [["transformer"], pytest.param(["luong", "prefix_lm", "masked_lm"], marks=pytest.mark.slow)],
+    ids=str,
+)
+def test_a_fresh_process_loads_the_saved_models(names, model_of, tmp_path):
+    script = "import keras, numpy, tf_transformer\n"
+    for name in names:
+        model_of(name).save(tmp_path / f"{name}.keras")
+        np.savez(tmp_path / f"{name}.npz", **batch(CONFIGS[name]))
+        script += (
+            f"tf_transformer.{type(model_of(name)).__name__}\n"  # which registers the class
+            f"model = keras.models.load_model('{name}.keras')\n"
+            f"numpy.save('{name}.npy', model(dict(numpy.load('{name}.npz'))))\n"
+        )
     subprocess.run([sys.executable, "-c", script], cwd=tmp_path, check=True, capture_output=True)
-    np.testing.assert_allclose(np.load(tmp_path / "logits.npy"), model(inputs), atol=1e-6)
+    for name in names:
+        logits = model_of(name)(batch(CONFIGS[name]))
+        np.testing.assert_allclose(np.load(tmp_path / f"{name}.npy"), logits, atol=1e-6)
 
 
 @every(ONE_EACH)

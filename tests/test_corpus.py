@@ -183,7 +183,6 @@ def test_text_alone_has_empty_sources(tmp_path):
         ({"model": {}}, "architecture transformer.* --architecture: causal_lm, permutation_lm"),
         ({"tokenizer": {"joint": False}}, "--no-joint needs text of two sides"),
         ({"data": {"train_text": "x", "source_noise": 0.1}}, "source_noise changes sources"),
-        ({"data": {"train_text": "x", "bidirectional_epochs": 1}}, "needs translations, no tags"),
     ],
 )
 def test_what_cannot_be_learned_from_text_is_refused_at_once(tables, words):

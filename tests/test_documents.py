@@ -228,6 +228,10 @@ SMALLER = {
     "tt.phrasebook()": "tt.phrasebook(num_train=300, num_validation=20, num_test=20)",
     ".targets], 2000)": ".targets], 400)",
     "steps_per_epoch=len(batches), epochs=8": "steps_per_epoch=len(batches), epochs=1",
+    'tt.preset("tiny", tokenizer.vocab_size, tokenizer.vocab_size)': (
+        "tt.TransformerConfig(tokenizer.vocab_size, tokenizer.vocab_size, 16, num_layers=1, "
+        "num_heads=2, d_ff=32)"
+    ),
     "saved_models/NAME/1": "saved_models/en_de/1",
     'folder = "saved_models/en_de/1"': 'folder = "saved_models/fast/1"',
 }

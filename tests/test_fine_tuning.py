@@ -21,7 +21,6 @@ from tf_transformer.runs.compile import Validation
 from tf_transformer.runs.restore import best_checkpoint, restore_model, search_of
 from tf_transformer.runs.run_directory import RunDirectory
 from tf_transformer.training import callbacks
-from tf_transformer.training.optimizers import step_of
 
 FIXTURES = pathlib.Path(__file__).parent / "fixtures"
 TUNING = [
@@ -117,17 +116,13 @@ def test_the_first_validation_is_that_of_the_weights_of_the_other(origin, tuned,
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("use_small_copy_task")
-@pytest.mark.parametrize("stopped_at", [0, 3])
 def test_a_tuned_run_resumes_exactly_and_without_the_other_run(
-    origin, tuned, tmp_path, monkeypatch, deterministic, stopped_at
+    origin, tuned, tmp_path, monkeypatch, deterministic
 ):
     copy, run_dir = shutil.copytree(origin, tmp_path / "copy"), tmp_path / "run"
-    validate = callbacks.TranslationBleu.on_epoch_end
 
     def fail(self, epoch, logs=None):
-        if step_of(self.model) == stopped_at:
-            raise ArithmeticError  # as good as any
-        validate(self, epoch, logs)
+        raise ArithmeticError  # as good as any
 
     with monkeypatch.context() as patch, pytest.raises(ArithmeticError):
         patch.setattr(callbacks.TranslationBleu, "on_epoch_end", fail)
@@ -207,9 +202,7 @@ def test_the_recipe_of_tuning_has_a_small_peak_and_few_passes():
     for name in ("learning_rate", "warmup_steps"):
         assert tuned.chosen[f"training.{name}"]
     # Once the speed is measured, the tenth stays.
-    measured = recipe.choose_by_speed(
-        completed(minutes=9, initialize_from="a"), 29_000, recipe.Budget(1_000, 9.0, 30.0)
-    )
+    measured = recipe.choose_by_updates(completed(minutes=9, initialize_from="a"), 1000)
     assert measured.training.learning_rate == pytest.approx(plain.training.learning_rate / 10)
 
 

@@ -89,16 +89,14 @@ def test_an_imported_run_is_a_run_like_any_other(imported, tmp_path):
     model, *tokenizers, _ = restore_model(RunDirectory.open(run_dir))
     expected = translator_of(run_dir, model, tokenizers)(lines)
     assert len(set(expected)) == len(lines)
-    files = ["--source", tmp_path / "lines", "--reference", tmp_path / "lines"]
     for arguments in (
         ["export", run_dir, tmp_path / "saved", "--beam-size=1"],
-        ["doctor", tmp_path / "saved", "--same-as", run_dir, "--source", tmp_path / "lines"],
         ["trim", run_dir, tmp_path / "small", "--keep", tmp_path / "lines"],
-        ["evaluate", tmp_path / "small", *files],
     ):
         done = run_here(*arguments)
         assert done.returncode == 0, done.stderr + done.stdout
-        assert arguments[0] != "trim" or "none of 4 translations changed" in done.stdout
+    assert "none of 4 translations changed" in done.stdout
+    restore_model(RunDirectory.open(tmp_path / "small"))
     job = {"paths": [str(tmp_path / "saved/1")], "texts": lines}
     command = [sys.executable, "-I", str(SCRIPT)]
     done = subprocess.run(command, input=json.dumps(job), capture_output=True, text=True)

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from tf_transformer import cli
 from tf_transformer.config import RunConfig
-from tf_transformer.errors import ConfigError
 from tf_transformer.runs import recipe
 from tf_transformer.runs.recipe import Facts
 
@@ -18,10 +17,8 @@ GIVEN = {
     ("training", "warmup_steps"): 777, ("training", "validation_steps"): 777,
     ("training", "criterion"): "loss", ("model", "dropout_rate"): 0.25,
     ("model", "attention_dropout_rate"): 0.25, ("training", "batch_parts"): 7,
-    ("data", "bidirectional_epochs"): 7,
 }  # fmt: skip
 MULTI = Facts(29_000, 15.0, True, 2, 0)
-SHORT = recipe.Budget(updates=2_000, minutes=45.0, passes=9.0)
 TEXT = {"corpus": "text", "train_source": "a", "train_target": "b"}
 
 
@@ -89,40 +86,17 @@ def test_what_is_given_is_kept_and_not_noted(setting, value):
     assert chosen == set(GIVEN) - {setting}
 
 
-@pytest.mark.parametrize(
-    ("settings", "epochs"),
-    [({"epochs": 30}, 10), ({"epochs": 9}, 0), ({"minutes": 45.0}, 18),
-     ({"epochs": 30, "data": {"source_tag": ">>deu<<"}}, 0),
-     ({"epochs": 30, "tokenizer": {"joint": False}}, 0),
-     ({"epochs": 30, "initialize_from": "run"}, 0),
-     ({"epochs": 30, "data": {"data_cache": "ids"}}, 0)],
-)  # fmt: skip
-def test_a_third_of_many_passes_are_in_both_directions(settings, epochs):
-    config = completed(**{"minutes": None, **settings})
-    assert config.data.bidirectional_epochs == epochs
-
-
-@pytest.mark.parametrize(
-    "tables", [{"data": {"source_tag": ">>deu<<"}}, {"tokenizer": {"joint": False}}]
-)
-def test_the_other_direction_needs_one_vocabulary_and_no_tags(tables):
-    tables = {**tables, "data": {**tables.get("data", {}), "bidirectional_epochs": 1}}
-    with pytest.raises(ConfigError, match="bidirectional_epochs needs translations, no tags"):
-        config_of(**tables)
-
-
 @pytest.mark.parametrize("schedule", ["trapezoid", "noam"])
 def test_what_depends_on_the_updates_is_chosen_by_their_number(schedule):
     config = completed(schedule=schedule)
-    guess, measured = config.training, recipe.choose_by_speed(config, 29_000, SHORT).training
+    guess, measured = config.training, recipe.choose_by_updates(config, 2_000).training
     assert measured.validation_steps == round(2_000 / 15) < guess.validation_steps
-    assert recipe.choose_by_speed(config, 29_000, SHORT).data.bidirectional_epochs == 0
     names = ("warmup_steps", "learning_rate")
     same = [getattr(measured, name) == getattr(guess, name) for name in names]
     # Noam's schedule has been made of these before.
     assert same == [schedule == "noam"] * 2
     given = completed(warmup_steps=7)
-    assert recipe.choose_by_speed(given, 29_000, SHORT).training.warmup_steps == 7
+    assert recipe.choose_by_updates(given, 2_000).training.warmup_steps == 7
 
 
 @pytest.mark.parametrize(("cores", "gpus", "parts"), [(1, 0, 1), (2, 0, 2), (16, 0, 1), (2, 1, 1)])

@@ -12,7 +12,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from graph_session import SCRIPT
+from graph_session import SCRIPT, Server
 from letters import MAX_LENGTH, give_weights, random_model
 from small_models import ALIGNING, GENERATING
 from tensorflow.core.framework import node_def_pb2
@@ -58,7 +58,8 @@ def test_a_translator_uses_the_present_weights_and_an_export_those_of_its_time(
     assert loaded(sentences) == before
 
 
-# In a graph session, without this package. Kinds: architecture, dtype and beam size.
+# In a graph session, the first in a process without this package. Kinds: architecture, dtype and
+# beam size.
 GREEDY = ("transformer", "float32", 1)
 OTHERS = [(name, "float32", 3) for name in GENERATING if name in ARCHITECTURES][1:]
 OTHERS.append(("transformer", "bfloat16", 3))
@@ -116,7 +117,10 @@ def sessions(translators, exported_version, texts, tmp_path_factory):
         if kind == GREEDY:
             return in_session(exported_version, texts)
         folder = tmp_path_factory.mktemp("saved_models") / "model"
-        return in_session(tt.export_saved_model(translators(kind), folder), texts)
+        server = Server(str(tt.export_saved_model(translators(kind), folder)))
+        assert server.unset == []
+        outputs = {name: server.run(name, texts) for name in server.signatures}
+        return json.loads(json.dumps(outputs, allow_nan=False))
 
     return session_of
 

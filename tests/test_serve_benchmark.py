@@ -52,7 +52,7 @@ def test_the_benchmark_with_the_smallest_sizes(exported_run):
     done = subprocess.run(
         [
             sys.executable, ROOT / "benchmarks" / "serve.py", exported_run[0],
-            "--clients", "1", "4", "--seconds", "0.5", "--rounds", "1", "--warm-up", "5",
+            "--clients", "1", "4", "--seconds", "0.5", "--rounds", "1", "--warm-up", "1.5",
             "--document", "20",
         ],
         capture_output=True,

@@ -124,7 +124,7 @@ def test_a_bad_body_is_named(content, name, message):
 
 
 def written(outputs, is_row):
-    return rest.to_json(rest.predictions(outputs, is_row))
+    return rest._json(rest.predictions(outputs, is_row)).body
 
 
 def test_several_outputs_are_objects_in_both_forms():

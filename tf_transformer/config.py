@@ -11,7 +11,6 @@ import tomli_w
 from pydantic import (
     BeforeValidator,
     Field,
-    NonNegativeInt,
     PositiveFloat,
     PositiveInt,
     ValidationError,
@@ -84,9 +83,6 @@ class DataConfig:
     source_noise: Rate | None = _chosen(
         "probability in each epoch that a source sentence loses its capitals or its final "
         "punctuation; a word is mistyped with half of this probability"
-    )
-    bidirectional_epochs: NonNegativeInt | None = _chosen(
-        "first epochs in which half of the pairs are translated in the other direction"
     )
     source_tag: str | None = setting(None, "token in front of every source, such as >>deu<<")
     allow_unknown: bool = setting(
@@ -322,19 +318,9 @@ class RunConfig:
                 f"text without translations cannot train the architecture {self.architecture}. "
                 f"Give translations, or choose another --architecture: {', '.join(able)}."
             )
-        if self.data.bidirectional_epochs and not self.is_reversible:
-            raise ValueError(
-                "bidirectional_epochs needs translations, no tags, and one vocabulary for both "
-                "sides. Omit it."
-            )
         if not self.data.has_sources and not self.tokenizer.joint:
             raise ValueError("--no-joint needs text of two sides, not of one. Omit it.")
         return self
-
-    @property
-    def is_reversible(self) -> bool:
-        """Whether the model can also learn to translate in the other direction."""
-        return self.data.has_sources and not self.data.tags and self.tokenizer.joint
 
     @property
     def architecture(self) -> str:

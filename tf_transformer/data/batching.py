@@ -19,9 +19,9 @@ class TokenBatches:
 
     Sentences are sorted by target and source length and split where a batch is full. Each epoch
     shuffles the batches, and sentences of equal lengths among themselves. Every epoch has the same
-    batch shapes, unless noise, directions or a mixture change the text. Content and order depend
-    only on `(seed, epoch)`, so two integers, the epoch and the batch, give the position of a run in
-    the data.
+    batch shapes, unless noise or a mixture changes the text. Content and order depend only on
+    `(seed, epoch)`, so two integers, the epoch and the batch, give the position of a run in the
+    data.
 
     Args:
         text: The sentence pairs.
@@ -33,15 +33,12 @@ class TokenBatches:
         source_eos_id: Token id that ends a source; None for `eos_id`, `pad_id` for no end.
         seed: Seed of the order; None keeps the batches sorted by length, as for validation.
         text_of_epoch: Function that returns the token ids of the same pairs for an epoch, with new
-            noise for example. Its second argument says whether half of the pairs are translated in
-            the other direction. The number of batches is that of `text` in every epoch.
+            noise for example. The number of batches is that of `text` in every epoch.
         rows_of_epoch: Function that returns the indices of the pairs in an epoch, each any number
             of times; None if all epochs have every pair once. The number of batches is that of
             epoch 0 in every epoch.
-        bidirectional_epochs: Number of first epochs with pairs in both directions.
 
     Attributes:
-        bidirectional_epochs: See the argument; it may be set before the epochs that it changes.
         padding_fraction: Fraction of the tokens of both sides that are padding.
         num_too_long: Number of pairs dropped because a side had too many tokens.
         num_target_tokens: Number of tokens to predict in one epoch, sentence ends included.
@@ -60,9 +57,8 @@ class TokenBatches:
         eos_id: int,
         source_eos_id: int | None = None,
         seed: int | None = None,
-        text_of_epoch: Callable[[int, bool], TokenizedText] | None = None,
+        text_of_epoch: Callable[[int], TokenizedText] | None = None,
         rows_of_epoch: Callable[[int], np.ndarray] | None = None,
-        bidirectional_epochs: int = 0,
     ) -> None:
         if pad_id == eos_id:
             raise ValueError(
@@ -73,9 +69,7 @@ class TokenBatches:
         self._pad_id, self._bos_id, self._eos_id = pad_id, bos_id, eos_id
         self._source_eos_id = eos_id if source_eos_id is None else source_eos_id
         self._seed = seed
-        text_of_epoch = text_of_epoch or (lambda epoch, both_directions: text)
-        self._text_of_epoch = functools.lru_cache(maxsize=1)(text_of_epoch)
-        self.bidirectional_epochs = bidirectional_epochs
+        self._text_of_epoch = functools.lru_cache(maxsize=1)(text_of_epoch or (lambda _: text))
         self._rows_of_epoch = rows_of_epoch
         lengths = text.lengths + 1  # with the end id, or the begin id in the decoder's input
         if rows_of_epoch:
@@ -101,7 +95,6 @@ class TokenBatches:
         seed: int | None = None,
         cache_dir: FilePath | None = None,
         source_noise: float = 0.0,
-        bidirectional_epochs: int = 0,
     ) -> "TokenBatches":
         """Tokenize parallel text and batch it with the special ids of the target tokenizer.
 
@@ -114,9 +107,6 @@ class TokenBatches:
                 longer side are dropped and counted in `num_too_long`.
             cache_dir: See `TokenizedText.build`.
             source_noise: Probability for `add_noise`, drawn anew in each epoch; needs a seed.
-            bidirectional_epochs: Number of first epochs in which half of the pairs, drawn anew in
-                each epoch, are translated in the other direction (Ding et al. 2021, section 2.2);
-                needs a seed and one tokenizer for both sides.
 
         Raises:
             DataError: If no pair is left, or the cache cannot be written.
@@ -134,14 +124,11 @@ class TokenBatches:
             parallel_text, source_tokenizer, target_tokenizer, max_length, cache_dir
         )
 
-        def varied(epoch: int, both_directions: bool) -> TokenizedText:
-            if not (source_noise or both_directions):
-                return text
+        def noisy(epoch: int) -> TokenizedText:
             # The order is seeded with (seed, epoch), so the noise needs a different seed.
-            return text.varied(
-                parallel_text, source_tokenizer, max_length, source_noise, (seed, epoch, 1),
-                both_directions,
-            )  # fmt: skip
+            return text.with_noise(
+                parallel_text, source_tokenizer, max_length, source_noise, (seed, epoch, 1)
+            )
 
         return cls(
             text,
@@ -151,9 +138,8 @@ class TokenBatches:
             eos_id=eos_id,
             source_eos_id=source_eos_id,
             seed=seed,
-            text_of_epoch=varied,
+            text_of_epoch=noisy if source_noise else None,
             rows_of_epoch=parallel_text.rows_of_epoch(text.dropped, seed),
-            bidirectional_epochs=bidirectional_epochs,
         )
 
     def __len__(self) -> int:
@@ -163,7 +149,7 @@ class TokenBatches:
     def batch_indices(self, epoch: int) -> list[np.ndarray]:
         """Return the batches of one epoch, each an int array `(B,)` of sentence indices."""
         classes, bounds = self._length_classes, self._bounds
-        text, rows = self._varied(epoch), np.arange(len(self._text))
+        text, rows = self._text_of_epoch(epoch), np.arange(len(self._text))
         if text is not self._text or self._rows_of_epoch:
             if self._rows_of_epoch:
                 rows = self._rows_of_epoch(epoch)
@@ -189,15 +175,12 @@ class TokenBatches:
             Inputs, a dict of `source_ids (B, S)` and `target_ids (B, T)`, and labels `(B, T)`, all
             int32. `target_ids` has the begin id before each sentence, the others the end id after.
         """
-        text = self._varied(epoch)
+        text = self._text_of_epoch(epoch)
         source_ids, _ = text.padded(2 * indices, self._pad_id, self._source_eos_id)
         labels, is_token = text.padded(2 * indices + 1, self._pad_id, self._eos_id)
         targets = np.where(is_token, labels, self._pad_id)[:, :-1]  # without the end ids
         target_ids = np.insert(targets, 0, self._bos_id, axis=1)
         return {"source_ids": source_ids, "target_ids": target_ids}, labels
-
-    def _varied(self, epoch: int) -> TokenizedText:
-        return self._text_of_epoch(epoch, epoch < self.bidirectional_epochs)
 
     def dataset(
         self,

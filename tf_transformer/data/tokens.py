@@ -106,37 +106,26 @@ class TokenizedText:
         offsets = np.asarray(np.memmap(path / "offsets", np.int64, "r"))
         return cls(ids, offsets, np.load(path / "dropped.npy"))
 
-    def varied(
+    def with_noise(
         self,
         parallel_text: SentencePairs,
         source_tokenizer: GraphTokenizer,
         max_length: int,
-        noise: float,
+        probability: float,
         seed: Sequence[int],
-        both_directions: bool = False,
     ) -> "TokenizedText":
         """Return the same pairs with noise in each source, unless the noise makes it too long.
 
-        Args:
-            parallel_text, source_tokenizer, max_length: Those of `build`.
-            noise: The probability for `add_noise`.
-            seed: The seed of the noise and of the directions.
-            both_directions: Whether half of the pairs, at random, are translated in the other
-                direction; this needs one tokenizer for both sides.
+        The first three arguments are those of `build`; for `probability` see `add_noise`.
         """
         random, dropped = np.random.default_rng(seed), set(self.dropped)
-        swapped = np.zeros(len(self), bool)
-        if both_directions:
-            swapped = np.random.default_rng((*seed, 1)).random(len(self)) < 0.5
-        kept = (pair for number, pair in enumerate(parallel_text) if number not in dropped)
-        sources = (pair[swap] for pair, swap in zip(kept, swapped.astype(int), strict=True))
+        sources = (s for number, (s, _) in enumerate(parallel_text) if number not in dropped)
 
         def pairs() -> _Pairs:
-            sides, swaps = itertools.pairwise(self.offsets), iter(swapped)
+            sides = itertools.pairwise(self.offsets)
             for chunk in _chunks(sources):
-                for noisy in _encode(source_tokenizer, add_noise(chunk, noise, random)):
-                    pair = [self.ids[slice(*next(sides))] for _ in range(2)]
-                    source, target = pair[::-1] if next(swaps) else pair
+                for noisy in _encode(source_tokenizer, add_noise(chunk, probability, random)):
+                    source, target = (self.ids[slice(*next(sides))] for _ in range(2))
                     yield noisy if len(noisy) < max_length else source, target
 
         arrays = _arrays(pairs(), self.ids.dtype)

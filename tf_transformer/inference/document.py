@@ -108,8 +108,7 @@ def in_groups(rows: tf.RaggedTensor, translate: Callable[[tf.RaggedTensor], Rows
         lambda index, *_: index < num_groups, step, [0, *arrays], parallel_iterations=1
     )
     back = tf.math.invert_permutation(order)
-    texts, truncated = (tf.gather(array.concat(), back) for array in arrays)
-    return texts, truncated
+    return tuple(tf.gather(array.concat(), back) for array in arrays)
 
 
 def in_sentences(

@@ -38,7 +38,7 @@ def translate_in_order(
     before = []  # the batches of the previous group, as indices, with their futures
     try:
         while group or before:
-            order = sorted(range(len(group)), key=lambda i: _length(group[i]), reverse=True)
+            order = sorted(range(len(group)), key=lambda i: sum(map(len, group[i])), reverse=True)
             batches = [order[i : i + batch_size] for i in range(0, len(order), batch_size)]
             jobs = [(batch, pool.submit(translate, [group[i] for i in batch])) for batch in batches]
             group = list(itertools.islice(texts, group_size))
@@ -50,10 +50,6 @@ def translate_in_order(
             before = jobs
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-def _length(row: str | tuple[str, ...]) -> int:
-    return len(row) if isinstance(row, str) else sum(map(len, row))
 
 
 def num_cores() -> int:

@@ -44,7 +44,9 @@ class SequenceModel(keras.Model):
         super().__init__(name=name, **kwargs)
         self.supports_jit = False  # see `compile`
         self.config = config if isinstance(config, ModelConfig) else self.config_class(**config)
-        self.config.require_complete()
+        for name in ("source_vocab_size", "target_vocab_size", "dropout_rate"):
+            if getattr(self.config, name) is None:
+                raise ValueError(f"{name} must be given to build a model.")
         self.build()
 
     def build(self, input_shape: Any = None) -> None:
@@ -60,14 +62,22 @@ class SequenceModel(keras.Model):
 
     def _positional_embedding(self, name, vocab_size, dropout_rate, tokens, positions):
         """Return an embedding with positions; `tokens` is a token embedding to share, or None."""
-        options = {**self.config.embedding_options, "position_embedding": positions}
-        options |= {"dtype": self.dtype_policy, "name": f"{name}_embedding"}
-        sizes = vocab_size, self.config.d_model, dropout_rate
-        return built(PositionalEmbedding(*sizes, tokens, **options), (None, None))
+        config = self.config
+        embedding = PositionalEmbedding(
+            vocab_size, config.d_model, dropout_rate, tokens, position_embedding=positions,
+            # The layout of sinusoids does not matter if positions are learned.
+            sinusoids="sinusoidal" if config.positions == "learned" else config.positions,
+            scale=config.scale_embeddings, first_position=config.first_position,
+            dtype=self.dtype_policy, name=f"{name}_embedding",
+        )  # fmt: skip
+        return built(embedding, (None, None))
 
-    def _transformer_layers(self, kind, number, **options):
+    def _transformer_layers(self, kind, number):
         """Return the layers of a stack, not built yet."""
-        options = {**self.config.layer_options, "dtype": self.dtype_policy, **options}
+        names = ("d_model", "num_heads", "d_ff", "dropout_rate", "attention_dropout_rate")
+        others = ("norm_first", "activation", "layer_norm_epsilon")
+        options = {name: getattr(self.config, name) for name in (*names, *others)}
+        options["dtype"] = self.dtype_policy
         return [kind(**options, name=f"layer_{index}") for index in range(number)]
 
     def _output_projection(self, embedding, tied_bias=False, transform=None):

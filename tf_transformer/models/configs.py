@@ -59,12 +59,6 @@ class ModelConfig:
             )
         return self
 
-    def require_complete(self) -> None:
-        """Raise a ValueError unless the vocabulary sizes and `dropout_rate` are known."""
-        for name in ("source_vocab_size", "target_vocab_size", "dropout_rate"):
-            if getattr(self, name) is None:
-                raise ValueError(f"{name} must be given to build a model.")
-
     def num_positions(self, max_length: int) -> int:
         """Return the number of positions of texts of `max_length` tokens, the end included."""
         return max_length + 1  # of the begin token and `max_length` tokens after it
@@ -114,24 +108,6 @@ class AttentionConfig(ModelConfig):
     def position_limit(self) -> int | None:
         """`max_positions` if positions are learned; None for sinusoids, which have no limit."""
         return self.max_positions if self.positions == "learned" else None
-
-    @property
-    def embedding_options(self) -> dict[str, Any]:
-        """The arguments that all embeddings of a model share; see `PositionalEmbedding`."""
-        # The layout of sinusoids does not matter if positions are learned.
-        sinusoids = "sinusoidal" if self.positions == "learned" else self.positions
-        return {
-            "sinusoids": sinusoids,
-            "scale": self.scale_embeddings,
-            "first_position": self.first_position,
-        }
-
-    @property
-    def layer_options(self) -> dict[str, Any]:
-        """The arguments that all layers of a stack share; see `TransformerLayer`."""
-        names = ("d_model", "num_heads", "d_ff", "dropout_rate", "attention_dropout_rate")
-        others = ("norm_first", "activation", "layer_norm_epsilon")
-        return {name: getattr(self, name) for name in (*names, *others)}
 
 
 @dataclass(frozen=True, config=CHECKED)

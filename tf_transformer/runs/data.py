@@ -90,11 +90,10 @@ def prepare_data(
     _require_tokens(config.data.tags, tokenizers[0])
     data, began = config.data, time.monotonic()
     sizes = {"batch_tokens": data.batch_tokens, "max_length": data.max_length}
+    order = {"seed": config.training.seed, "source_noise": data.source_noise}
     batches = TokenBatches.from_text(
-        corpus.train, *tokenizers, seed=config.training.seed, cache_dir=data.data_cache,
-        source_noise=data.source_noise, bidirectional_epochs=data.bidirectional_epochs or 0,
-        **sizes,
-    )  # fmt: skip
+        corpus.train, *tokenizers, cache_dir=data.data_cache, **order, **sizes
+    )
     tagged = [TaggedText(text, data.source_tag or "") for text in corpus.validations]
     validations = [TokenBatches.from_text(text, *tokenizers, **sizes) for text in tagged]
     return config, RunData(corpus, tokenizers, batches, validations, time.monotonic() - began)

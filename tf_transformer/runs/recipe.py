@@ -96,7 +96,6 @@ class Budget(NamedTuple):
 
     updates: int
     minutes: float
-    passes: float
 
 
 def translates(config: RunConfig) -> bool:
@@ -140,11 +139,11 @@ def choose(config: RunConfig, facts: Facts) -> Choices:
     attention_rate = 0.1 if num_pairs < 100_000 else 0.0
     noise, reason = 0.0, "there are no sources"
     if data.has_sources:
-        # Very little text has too few examples of each word.
+        # Very little text has too few examples of each word, and the ids in a cache stay the same.
         reason = "noise is only for 2,000 to 1,000,000 pairs without a cache of token ids"
-        if num_pairs >= 2_000 and _may_vary(config, num_pairs):
+        if 2_000 <= num_pairs < 1_000_000 and data.data_cache is None:
             noise, reason = 0.1, "so that small letters or typing errors do not ruin a translation"
-    rules |= _choices_of_budget(config, num_pairs, budget, source) | {
+    rules |= _choices_of_budget(config, budget, source) | {
         "training.batch_parts": (
             1 if facts.gpus else parts_on_cores(facts.cores),
             "one for each core, which only two cores have been measured with",
@@ -161,13 +160,13 @@ def choose(config: RunConfig, facts: Facts) -> Choices:
     return _open(config, rules)
 
 
-def choose_by_speed(config: RunConfig, num_pairs: int, budget: Budget) -> RunConfig:
-    """Replace the guesses in a complete configuration, given the measured length of training."""
-    choices = _choices_of_budget(config, num_pairs, budget, " by the measured speed")
+def choose_by_updates(config: RunConfig, updates: int) -> RunConfig:
+    """Replace the guesses in a complete configuration, given the measured number of updates."""
+    budget = Budget(updates, config.training.minutes)
+    choices = _choices_of_budget(config, budget, " by the measured speed")
     if config.training.schedule == "noam":
         # The Noam schedule was already made from the learning rate and the warm-up steps.
-        names = ("training.validation_steps", "data.bidirectional_epochs")
-        choices = {name: choices[name] for name in names}
+        choices = {"training.validation_steps": choices["training.validation_steps"]}
     choices = {name: choice for name, choice in choices.items() if name in config.chosen}
     return with_choices(config, choices, config.chosen.get("for", ""))
 
@@ -197,13 +196,12 @@ def estimate_budget(config: RunConfig, facts: Facts) -> Budget:
     seconds += _SECONDS_NOT_SHARED
     seconds *= training.accumulation_steps
     updates = training.steps
-    per_pass = facts.num_pairs * facts.tokens_per_pair / (tokens * training.accumulation_steps)
     if training.epochs is not None:
-        updates = training.epochs * per_pass
+        all_tokens = training.epochs * facts.num_pairs * facts.tokens_per_pair
+        updates = all_tokens / (tokens * training.accumulation_steps)
     if training.minutes is not None:
         updates = training.minutes * 60 / seconds
-    minutes = training.minutes or updates * seconds / 60
-    return Budget(max(1, round(updates)), minutes, updates / per_pass)
+    return Budget(max(1, round(updates)), training.minutes or updates * seconds / 60)
 
 
 def with_choices(config: RunConfig, choices: Choices, chosen_for: str) -> RunConfig:
@@ -260,14 +258,9 @@ def _batch_tokens(facts: Facts, max_length: int) -> int:
     return 2 ** max(least, round(math.log2(wanted)))
 
 
-def _may_vary(config: RunConfig, num_pairs: int) -> bool:
-    """Return whether the text may differ in each epoch: the ids in a cache stay the same."""
-    return num_pairs < 1_000_000 and config.data.data_cache is None
-
-
-def _choices_of_budget(config: RunConfig, num_pairs: int, budget: Budget, source: str) -> Choices:
-    """Return the choices that depend on the length of the training."""
-    updates, minutes, passes = budget
+def _choices_of_budget(config: RunConfig, budget: Budget, source: str) -> Choices:
+    """Return the choices that depend on the budget."""
+    updates, minutes = budget
     # The peak falls with the cube root of the updates, down to the lowest that was tried (`tiny`
     # with 13,000 updates).
     longer = min(1.5, max(1.0, (updates / 4000) ** (1 / 3)))
@@ -283,7 +276,6 @@ def _choices_of_budget(config: RunConfig, num_pairs: int, budget: Budget, source
     validations = max(5, min(15, round(minutes)), round(minutes / 60))
     interval = max(10, round(updates / validations))
     number = _counted(max(1, round(updates / interval)), "validation")
-    learns_backwards = config.is_reversible and not is_tuning and _may_vary(config, num_pairs)
     time = _counted(math.ceil(minutes), "minute")
     return {
         "training.learning_rate": (
@@ -295,10 +287,6 @@ def _choices_of_budget(config: RunConfig, num_pairs: int, budget: Budget, source
             f"a small part of the updates, about {updates:,}{source}",
         ),
         "training.validation_steps": (interval, f"for about {number} in an estimated {time}"),
-        "data.bidirectional_epochs": (
-            int(passes / 3) if learns_backwards and passes >= 10 else 0,
-            "a third of ten or more passes, to delay that the text is memorized",
-        ),
     }
 
 

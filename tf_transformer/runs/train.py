@@ -17,17 +17,11 @@ from tf_transformer.files import remove_leftovers
 from tf_transformer.inference.streams import num_cores
 from tf_transformer.models.architectures import build_model
 from tf_transformer.runs.averaging import write_best_average
-from tf_transformer.runs.callbacks import (
-    EarlyStopping,
-    Limit,
-    Progress,
-    SaveCheckpoints,
-    ValidateMore,
-)
+from tf_transformer.runs.callbacks import EarlyStopping, Limit, Progress, SaveCheckpoints
 from tf_transformer.runs.checkpoints import Checkpoints, tokenizer_metadata
 from tf_transformer.runs.compile import compile_model, make_schedule, seconds_per_batch
 from tf_transformer.runs.data import prepare_data
-from tf_transformer.runs.recipe import Budget, choose_by_speed, metric_of, parts_on_cores
+from tf_transformer.runs.recipe import choose_by_updates, metric_of, parts_on_cores
 from tf_transformer.runs.restore import best_checkpoint, restore_model, translator_of
 from tf_transformer.runs.run_directory import RunDirectory, say
 from tf_transformer.runs.trimming import require_trained
@@ -43,9 +37,9 @@ _FEWEST_UPDATES = 10
 _FRACTION_OF_UPDATES = 0.93  # of the time is for updates, the rest for validation
 # Settings that must not change when a run resumes.
 _SHARED_SETTINGS = (
-    "batch_tokens", "max_length", "source_noise", "bidirectional_epochs", "precision", "seed",
-    "schedule", "learning_rate", "warmup_steps", "decay_fraction", "label_smoothing",
-    "accumulation_steps", "batch_parts", "clip_norm",
+    "batch_tokens", "max_length", "source_noise", "precision", "seed", "schedule", "learning_rate",
+    "warmup_steps", "decay_fraction", "label_smoothing", "accumulation_steps", "batch_parts",
+    "clip_norm",
 )  # fmt: skip
 _ORIGIN = "initialized from"  # a key of the run metadata
 
@@ -184,7 +178,13 @@ class Run:
         )
         save, progress = SaveCheckpoints(self), Progress(self)
         signals = StopOnSignal(self.workers.all_reduce_max)
-        callbacks = [ValidateMore(others)]
+
+        def validate_more(epoch: int, logs: dict[str, Any]) -> None:
+            for number, dataset in enumerate(others, 2):
+                metrics = self.model.evaluate(dataset, verbose=0, return_dict=True)
+                logs.update({f"val_{name}_{number}": value for name, value in metrics.items()})
+
+        callbacks = [keras.callbacks.LambdaCallback(on_epoch_end=validate_more)]
         if self.workers.is_chief and self.metric != LOSS:
             translator = translator_of(self.config.data, self.model, *self.data.tokenizers)
             for number, text in enumerate(self.data.corpus.validations, 1):
@@ -282,10 +282,7 @@ class Run:
                 f"{seconds_spent:.0f} s for the text and the graph. Nothing was written; give more "
                 f"--minutes."
             )
-        passes = updates * self.config.training.accumulation_steps / len(self.data.batches)
-        budget, num_pairs = Budget(updates, minutes, passes), len(self.data.corpus.train)
-        self.config = choose_by_speed(self.config, num_pairs, budget)
-        self.data.batches.bidirectional_epochs = self.config.data.bidirectional_epochs
+        self.config = choose_by_updates(self.config, updates)
         if isinstance(self.schedule, TimedTrapezoidSchedule):
             self.schedule.peak.assign(self.config.training.learning_rate)
             self.schedule.warmup_steps.assign(self.config.training.warmup_steps)

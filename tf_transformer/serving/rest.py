@@ -227,14 +227,7 @@ def predictions(outputs: Outputs, is_row: bool) -> dict[str, Any]:
     if len(outputs) == 1:
         (values,) = outputs.values()
         return {"predictions" if is_row else "outputs": values}
-    if not is_row:
-        return {"outputs": outputs}
-    return {"predictions": rows_of(outputs)}
-
-
-def to_json(content: Any) -> bytes:
-    """Return JSON of plain values, NumPy arrays, and bytes, which are written as text."""
-    return orjson.dumps(content, default=_plain, option=orjson.OPT_SERIALIZE_NUMPY)
+    return {"predictions": rows_of(outputs)} if is_row else {"outputs": outputs}
 
 
 def _plain(value: Any) -> Any:
@@ -246,7 +239,9 @@ def _are_texts(values: Any) -> bool:
 
 
 def _json(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    return Response(to_json(content), status, headers, media_type="application/json")
+    # JSON of plain values, NumPy arrays, and bytes, which are written as text.
+    body = orjson.dumps(content, default=_plain, option=orjson.OPT_SERIALIZE_NUMPY)
+    return Response(body, status, headers, media_type="application/json")
 
 
 def _is_from_another_site(request: Request) -> bool:

@@ -65,16 +65,6 @@ class Cluster(NamedTuple):
                     )
                 time.sleep(_SECONDS_BETWEEN_CALLS)
 
-    def resolver(self) -> tf.distribute.cluster_resolver.ClusterResolver:
-        """Return the cluster resolver for TensorFlow's strategies."""
-        return tf.distribute.cluster_resolver.SimpleClusterResolver(
-            tf.train.ClusterSpec({"worker": list(self.addresses)}),
-            task_type="worker",
-            task_id=self.index,
-            num_accelerators={"GPU": len(tf.config.get_visible_devices("GPU"))},
-            rpc_layer="grpc",
-        )
-
 
 @contextlib.contextmanager
 def worker_failures_named(run_dir: pathlib.Path) -> Iterator[None]:

@@ -33,7 +33,14 @@ def strategy_for(
             chosen = _chosen(devices, tf.config.list_physical_devices())
             gpus = [device for device in chosen if device.device_type == "GPU"]
             tf.config.set_visible_devices(gpus, "GPU")
-        return WorkersStrategy(cluster_resolver=cluster.resolver())
+        resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+            tf.train.ClusterSpec({"worker": list(cluster.addresses)}),
+            task_type="worker",
+            task_id=cluster.index,
+            num_accelerators={"GPU": len(tf.config.get_visible_devices("GPU"))},
+            rpc_layer="grpc",
+        )
+        return WorkersStrategy(cluster_resolver=resolver)
     everything = tf.config.list_logical_devices()
     gpus = tf.config.list_logical_devices("GPU")
     chosen = gpus if devices is None else _chosen(devices, everything)
