@@ -29,10 +29,12 @@ def run(*arguments, **options):
 
 def run_here(*arguments):
     """Runs a command in this process; returns what `run` returns."""
-    with contextlib.redirect_stdout(io.StringIO()) as out:
-        with contextlib.redirect_stderr(io.StringIO()) as err:
-            status = cli.main([str(argument) for argument in arguments])
-    return subprocess.CompletedProcess(arguments, status, out.getvalue(), err.getvalue())
+    # A command may write bytes to `sys.stdout.buffer`.
+    streams = [io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2)]
+    with contextlib.redirect_stdout(streams[0]), contextlib.redirect_stderr(streams[1]):
+        status = cli.main([str(argument) for argument in arguments])
+    printed = [stream.buffer.getvalue().decode() for stream in streams]
+    return subprocess.CompletedProcess(arguments, status, *printed)
 
 
 def options_of(*arguments):

@@ -153,9 +153,8 @@ def on_two_devices():
     result = {
         "uneven tokens": compare(two, Small, [batch(9, 8, 9, 1, 2, 1), batch(1, 2, 1, 10)]),
         "an empty replica": compare(two, Small, [batch(2, 6), batch(7), batch(4)]),
-        # One of each family.
         "transformer": compare(two, lambda: make("transformer"), batches),
-        "bahdanau": compare(two, lambda: make("bahdanau"), batches),
+        # It draws what it masks.
         "masked_lm": compare(two, lambda: make("masked_lm"), batches),
     }
     # Batches whose union is one batch: padded to the same length, as many as fill the groups.

@@ -211,7 +211,6 @@ def test_the_recipe_of_tuning_has_a_small_peak_and_few_passes():
     ("kind", "name", "options"),
     [
         ("marian", "hugging_face/shared", ["--tag=>>nld<<"]),
-        ("opennmt-tf", "opennmt_tf/shared", []),
         ("bert", "bert/plain", []),
     ],
 )

@@ -14,7 +14,7 @@ METRICS = {f"{part}{name}" for part in ("", "val_") for name in ("loss", "accura
 
 def test_two_devices_give_the_weights_and_metrics_of_one(result_of):
     result = result_of(replicas.script(replicas.on_two_devices))
-    assert len(result) == 6
+    assert len(result) == 5
     for name, case in result.items():
         assert case["moved"] > 0.01 and case["apart"] < 1e-6, name
         # Accumulated batches give the weights of their union.
