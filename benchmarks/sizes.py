@@ -15,7 +15,12 @@ def add_size_options(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(option, type=int, help="default: that of the preset")
 
 
+def given_sizes(options: argparse.Namespace) -> dict[str, int]:
+    """Return the sizes that the options give."""
+    sizes = {name: getattr(options, name) for name in NAMES}
+    return {name: size for name, size in sizes.items() if size is not None}
+
+
 def sizes_of(preset: str, options: argparse.Namespace) -> dict[str, int]:
     """Return the sizes that the options give, and those of a preset for the others."""
-    given = {name: getattr(options, name) for name in NAMES}
-    return {**PRESETS[preset], **{name: size for name, size in given.items() if size is not None}}
+    return {**PRESETS[preset], **given_sizes(options)}

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from figures import save_lines
-from sizes import NAMES, add_size_options
+from sizes import add_size_options, given_sizes
 
 
 def main() -> None:
@@ -83,9 +83,8 @@ def train(
     from tf_transformer.models.architectures import build_model, with_tokenizers
 
     keras.utils.set_random_seed(options.seed)
-    given = {name: getattr(options, name) for name in NAMES}
-    sizes = {name: size for name, size in given.items() if size is not None}
-    config = dataclasses.replace(tt.preset("tiny", architecture=architecture), **sizes)
+    preset = tt.preset("tiny", architecture=architecture)
+    config = dataclasses.replace(preset, **given_sizes(options))
     model = build_model(with_tokenizers(config, tokenizer, tokenizer))
     if weights is not None:
         model.set_weights(weights)

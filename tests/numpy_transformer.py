@@ -95,10 +95,11 @@ def logits(model, inputs):
 
     def embed(layer, ids):
         numbers = range(config.first_position, config.first_position + ids.shape[1])
-        positions = sinusoids(numbers, config.d_model, layer.sinusoids)
         if config.positions == "learned":
             table = np.asarray(layer.position_embedding.embeddings, "float64")
             positions = table[: ids.shape[1]]
+        else:
+            positions = sinusoids(numbers, config.d_model, config.positions)
         matrix = np.asarray(layer.embedding.embeddings, "float64")
         return matrix[ids] * (np.sqrt(config.d_model) if config.scale_embeddings else 1) + positions
 

@@ -10,6 +10,7 @@ import pathlib
 import keras
 import numpy as np
 import tensorflow as tf
+from worker_processes import copy_task_options
 
 import tf_transformer as tt
 from tf_transformer import cli
@@ -153,8 +154,9 @@ def on_two_devices():
     result = {
         "uneven tokens": compare(two, Small, [batch(9, 8, 9, 1, 2, 1), batch(1, 2, 1, 10)]),
         "an empty replica": compare(two, Small, [batch(2, 6), batch(7), batch(4)]),
+        # One of each family.
         "transformer": compare(two, lambda: make("transformer"), batches),
-        # It draws what it masks.
+        "bahdanau": compare(two, lambda: make("bahdanau"), batches),
         "masked_lm": compare(two, lambda: make("masked_lm"), batches),
     }
     # Batches whose union is one batch: padded to the same length, as many as fill the groups.
@@ -200,21 +202,14 @@ def as_worker():
 
 
 def command_on_two_devices(folder):
-    """Trains on one and on two devices."""
+    """Trains on one and on two devices, with the files of `write_copy_task` in a folder."""
     two_strategies()
-    corpus, files = tt.copy_task(2_000, 20, 0), []
-    for part, text in (("train", corpus.train), ("validation", corpus.validation)):
-        path = pathlib.Path(folder) / f"{part}.tsv"
-        path.write_text("".join(f"{source}\t{target}\n" for source, target in text))
-        files.append(f"--{part}-tsv={path}")
-    options = [
-        *"--num-layers=1 --d-model=16 --num-heads=2 --d-ff=32 --vocab-size=280 --steps=3".split(),
-        *"--dropout-rate=0 --attention-dropout-rate=0 --batch-tokens=512".split(),
-        *"--accumulation-steps=2 --validation-steps=3".split(),
-        *files,
+    options = copy_task_options(
+        pathlib.Path(folder), "--steps=3", "--dropout-rate=0", "--attention-dropout-rate=0",
+        "--batch-tokens=512", "--accumulation-steps=2", "--validation-steps=2",
         # Gradients that are zero but for rounding (biases of keys) move weights by the rate.
-        *"--learning-rate=0.001 --warmup-steps=100".split(),
-    ]
+        "--learning-rate=0.001", "--warmup-steps=100",
+    )  # fmt: skip
     for devices in ("cpu:0", "cpu:0,cpu:1"):
         train = ["train", f"--run-dir={folder}/{devices}", f"--devices={devices}"]
         assert cli.main([*train, *options]) == 0

@@ -43,16 +43,29 @@ def test_run_log_has_a_line_of_metrics_for_each_validation(fit, step_clock, tmp_
     assert all(np.isfinite(line["loss"]) for line in lines)
 
 
-def test_bleu_of_further_validation_sets_is_in_the_logs(fit):
+def test_further_validation_sets_are_in_the_logs(fit, line_model):
     texts = [tt.ParallelText((name,), ("a b c d e",)) for name in ("first", "second")]
     answers = {"first": "a b c d e", "second": "a b c d x"}
     bleus = [
         tt.TranslationBleu(lambda found: [answers[source] for source in found], text, suffix=suffix)
         for text, suffix in zip(texts, ("", "_2"), strict=True)
     ]
-    logged = {}
-    last = keras.callbacks.LambdaCallback(on_epoch_end=lambda _, logs: logged.update(logs))
-    fit(*bleus, last, epochs=1)
+    sets = [
+        tf.data.Dataset.from_tensors((np.ones((2, 1)), np.full((2, 1), size))) for size in (3, 5)
+    ]
+    logged, expected = {}, {}
+
+    def note(epoch, logs):
+        logged.update(logs)
+        for number, dataset in enumerate(sets, 2):
+            metrics = line_model.evaluate(dataset, verbose=0, return_dict=True)
+            expected[f"val_loss_{number}"] = metrics["loss"]
+
+    last = keras.callbacks.LambdaCallback(on_epoch_end=note)
+    fit(callbacks.ValidateMore(sets), *bleus, last, epochs=1)
+    for name, value in expected.items():
+        assert logged[name] == pytest.approx(value)
+    assert expected["val_loss_2"] != expected["val_loss_3"] and "loss" in logged
     assert logged["val_bleu"] == pytest.approx(100) and logged["val_bleu_2"] < 90
     assert logged["val_length_ratio"] == logged["val_length_ratio_2"] == 1
 

@@ -31,7 +31,7 @@ def check(server, signature, texts):
 
 @pytest.mark.parametrize("signature", SIGNATURES)
 @pytest.mark.parametrize(
-    ("count", "num_long"), [(300, 1), pytest.param(2_500, 6, marks=pytest.mark.slow)]
+    ("count", "num_long"), [(300, 1), pytest.param(10_000, 10, marks=pytest.mark.slow)]
 )
 def test_hostile_texts(server, signature, count, num_long):
     check(server, signature, hostile_texts(count, num_long=num_long))

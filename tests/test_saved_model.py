@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 from graph_session import SCRIPT, Server
 from letters import MAX_LENGTH, give_weights, random_model
-from small_models import ALIGNING
+from small_models import ALIGNING, GENERATING
 from tensorflow.core.framework import node_def_pb2
 from tensorflow.core.protobuf import saved_model_pb2
 
@@ -22,6 +22,7 @@ import tf_transformer as tt
 from tf_transformer.export.manifest import ExportError
 from tf_transformer.inference.folding import freeze
 from tf_transformer.inference.versions import SavedModelError
+from tf_transformer.models.architectures import ARCHITECTURES
 
 # What a stock TensorFlow Serving has registered; dev/list_served_ops.py writes it.
 SERVED_OPS = pathlib.Path(__file__).with_name("tf_serving_2.20_ops.txt")
@@ -60,8 +61,7 @@ def test_a_translator_uses_the_present_weights_and_an_export_those_of_its_time(
 # In a graph session, the first in a process without this package. Kinds: architecture, dtype and
 # beam size.
 GREEDY = ("transformer", "float32", 1)
-# `sutskever` and `cho` have some of the operations of these, and `causal_lm` those of `prefix_lm`.
-OTHERS = [(name, "float32", 3) for name in ("bahdanau", "luong", "prefix_lm")]
+OTHERS = [(name, "float32", 3) for name in GENERATING if name in ARCHITECTURES][1:]
 OTHERS.append(("transformer", "bfloat16", 3))
 EVERY_KIND = pytest.mark.parametrize(
     "kind", [GREEDY, *(pytest.param(kind, marks=pytest.mark.slow) for kind in OTHERS)], ids=str

@@ -300,11 +300,7 @@ class PermutationLanguageModel(LanguageModel):
         positions = self._lengths(source_ids)[:, None] + ops.arange(length, dtype="int32") + 1
         queries = self.query_embedding(ops.zeros_like(target_ids), positions=positions)
         parts = [*self._embed_sides(source_ids, target_ids), self._in_segment(TARGET, queries)]
-        content = ranks[:, None, :-1] <= ranks[:, :-1, None]
-        mask = ops.concatenate([content, permutation_mask(ranks)], axis=1)
-        mask = ops.pad(mask, [[0, 0], [size, 0], [size, length]])  # (B, S + 2 T, S + 2 T)
-        is_source = ops.pad(self._is_real(source_ids), [[0, 0], [0, 2 * length]])[:, None]
-        mask = ops.logical_or(mask, is_source)
+        mask = two_stream_mask(self._is_real(source_ids), ranks)
         hidden, _ = self._read(parts, mask, training)
         return self.output_projection(hidden[:, size + length :])
 
@@ -316,3 +312,16 @@ class PermutationLanguageModel(LanguageModel):
         keys = ops.where(is_token, noise, ops.cast(tokens, noise.dtype))  # the noise is below 1
         ranks = ops.cast(ops.argsort(ops.argsort(keys, axis=1), axis=1), "int32") + 1
         return ops.pad(ranks, [[0, 0], [1, 0]])
+
+
+def two_stream_mask(is_source: Tensor, ranks: Tensor) -> Tensor:
+    """Return the mask of source, content and queries joined, bool `(B, S + 2 T, S + 2 T)`.
+
+    `is_source` `(B, S)` is true at the real tokens of the source; `ranks` `(B, T + 1)` or
+    `(1, T + 1)` are as in `permutation_mask`.
+    """
+    size, length = ops.shape(is_source)[1], ops.shape(ranks)[1] - 1
+    content = ranks[:, None, :-1] <= ranks[:, :-1, None]
+    targets = ops.concatenate([content, permutation_mask(ranks)], axis=1)
+    targets = ops.pad(targets, [[0, 0], [size, 0], [size, length]])
+    return ops.logical_or(targets, ops.pad(is_source, [[0, 0], [0, 2 * length]])[:, None])

@@ -9,6 +9,7 @@ import math
 import shutil
 import sys
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -93,6 +94,22 @@ class SaveCheckpoints(keras.callbacks.Callback):
             f"step {step_of(self.model)}: {what} no longer finite. {last}. Start a new run with a "
             f"lower --learning-rate or more --warmup-steps."
         )
+
+
+class ValidateMore(keras.callbacks.Callback):
+    """Callback that adds the metrics of further validation sets, such as `val_loss_2`, to the logs.
+
+    Put it before callbacks that read the logs.
+    """
+
+    def __init__(self, datasets: Sequence[Any]) -> None:
+        super().__init__()
+        self._datasets = datasets
+
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
+        for number, dataset in enumerate(self._datasets, 2):
+            metrics = self.model.evaluate(dataset, verbose=0, return_dict=True)
+            logs.update({f"val_{name}_{number}": value for name, value in metrics.items()})
 
 
 class Limit(keras.callbacks.Callback):

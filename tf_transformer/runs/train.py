@@ -17,7 +17,13 @@ from tf_transformer.files import remove_leftovers
 from tf_transformer.inference.streams import num_cores
 from tf_transformer.models.architectures import build_model
 from tf_transformer.runs.averaging import write_best_average
-from tf_transformer.runs.callbacks import EarlyStopping, Limit, Progress, SaveCheckpoints
+from tf_transformer.runs.callbacks import (
+    EarlyStopping,
+    Limit,
+    Progress,
+    SaveCheckpoints,
+    ValidateMore,
+)
 from tf_transformer.runs.checkpoints import Checkpoints, tokenizer_metadata
 from tf_transformer.runs.compile import compile_model, make_schedule, seconds_per_batch
 from tf_transformer.runs.data import prepare_data
@@ -178,13 +184,7 @@ class Run:
         )
         save, progress = SaveCheckpoints(self), Progress(self)
         signals = StopOnSignal(self.workers.all_reduce_max)
-
-        def validate_more(epoch: int, logs: dict[str, Any]) -> None:
-            for number, dataset in enumerate(others, 2):
-                metrics = self.model.evaluate(dataset, verbose=0, return_dict=True)
-                logs.update({f"val_{name}_{number}": value for name, value in metrics.items()})
-
-        callbacks = [keras.callbacks.LambdaCallback(on_epoch_end=validate_more)]
+        callbacks = [ValidateMore(others)]
         if self.workers.is_chief and self.metric != LOSS:
             translator = translator_of(self.config.data, self.model, *self.data.tokenizers)
             for number, text in enumerate(self.data.corpus.validations, 1):
