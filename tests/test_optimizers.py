@@ -102,6 +102,21 @@ def test_train_scales_the_loss_of_float16_inside_of_the_accumulation():
     assert isinstance(model.optimizer.inner_optimizer, tt.LossScaleOptimizer)
 
 
+@pytest.mark.parametrize("other", [{}, {"accumulation_steps": 2}, {"precision": "mixed_float16"}])
+def test_weight_decay_is_that_of_matrices_alone(other):
+    # An update with gradients of 0 only decays.
+    model = tt.Transformer(tt.TransformerConfig(9, 9, 8, num_layers=1, num_heads=1, d_ff=8))
+    config = TrainingConfig(weight_decay=0.5, **other)
+    compile_model(model, config, tt.TrapezoidSchedule(0.1, total_steps=9, warmup_steps=1))
+    variables = model.trainable_variables
+    before = [variable.numpy() for variable in variables]
+    for _ in range(config.accumulation_steps):
+        model.optimizer.apply([tf.zeros(value.shape) for value in before], variables)
+    for variable, value in zip(variables, before, strict=True):
+        kept = 1 - 0.1 * 0.5 if value.ndim > 1 else 1
+        np.testing.assert_allclose(variable.numpy(), kept * value, rtol=1e-6, err_msg=variable.path)
+
+
 def test_gradients_are_averaged_over_a_group_and_updates_counted():
     variable = keras.Variable([0.0])
     schedule = tt.NoamSchedule(16, warmup_steps=100)

@@ -17,6 +17,7 @@ GIVEN = {
     ("training", "warmup_steps"): 777, ("training", "validation_steps"): 777,
     ("training", "criterion"): "loss", ("model", "dropout_rate"): 0.25,
     ("model", "attention_dropout_rate"): 0.25, ("training", "batch_parts"): 7,
+    ("training", "weight_decay"): 0.25,
 }  # fmt: skip
 MULTI = Facts(29_000, 15.0, True, 2, 0)
 TEXT = {"corpus": "text", "train_source": "a", "train_target": "b"}
@@ -68,6 +69,7 @@ def test_more_text_needs_less_regularisation_and_fewer_passes(known, minutes, mo
     one, two = (completed(each, minutes=minutes) for each in (known, other))
     assert two.model.dropout_rate <= one.model.dropout_rate
     assert two.model.attention_dropout_rate <= one.model.attention_dropout_rate
+    assert two.training.weight_decay <= one.training.weight_decay
     assert two.data.batch_tokens >= one.data.batch_tokens
     assert two.tokenizer.vocab_size >= one.tokenizer.vocab_size
     if minutes is None:

@@ -11,6 +11,7 @@ import tomli_w
 from pydantic import (
     BeforeValidator,
     Field,
+    NonNegativeFloat,
     PositiveFloat,
     PositiveInt,
     ValidationError,
@@ -233,6 +234,9 @@ class TrainingConfig:
     accumulation_steps: PositiveInt = setting(1, "batches whose gradients make one update")
     batch_parts: PositiveInt | None = _chosen("parts of a batch that run at the same time on a CPU")
     clip_norm: PositiveFloat | None = setting(None, "limit of the gradients' norm; default: none")
+    weight_decay: NonNegativeFloat | None = _chosen(
+        "decoupled weight decay of all matrices, multiplied by the learning rate"
+    )
     tensorboard: bool = setting(False, "also log for TensorBoard; needs the package tensorboard")
     deterministic: bool = setting(False, "give the same bits every time; slower on a GPU")
     precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = setting(
