@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import replicas
 import tensorflow as tf
+from small_models import small_model
 
 import tf_transformer as tt
 from tf_transformer.config import TrainingConfig
@@ -103,9 +104,10 @@ def test_train_scales_the_loss_of_float16_inside_of_the_accumulation():
 
 
 @pytest.mark.parametrize("other", [{}, {"accumulation_steps": 2}, {"precision": "mixed_float16"}])
-def test_weight_decay_is_that_of_matrices_alone(other):
+@pytest.mark.parametrize("architecture", ["transformer", "bahdanau"])
+def test_weight_decay_spares_biases_and_norms(architecture, other):
     # An update with gradients of 0 only decays.
-    model = tt.Transformer(tt.TransformerConfig(9, 9, 8, num_layers=1, num_heads=1, d_ff=8))
+    model = small_model(architecture, "float32")
     config = TrainingConfig(weight_decay=0.5, **other)
     compile_model(model, config, tt.TrapezoidSchedule(0.1, total_steps=9, warmup_steps=1))
     variables = model.trainable_variables
@@ -113,7 +115,7 @@ def test_weight_decay_is_that_of_matrices_alone(other):
     for _ in range(config.accumulation_steps):
         model.optimizer.apply([tf.zeros(value.shape) for value in before], variables)
     for variable, value in zip(variables, before, strict=True):
-        kept = 1 - 0.1 * 0.5 if value.ndim > 1 else 1
+        kept = 1 if variable.name in ("bias", "gamma", "beta") else 1 - 0.1 * 0.5
         np.testing.assert_allclose(variable.numpy(), kept * value, rtol=1e-6, err_msg=variable.path)
 
 

@@ -235,7 +235,7 @@ class TrainingConfig:
     batch_parts: PositiveInt | None = _chosen("parts of a batch that run at the same time on a CPU")
     clip_norm: PositiveFloat | None = setting(None, "limit of the gradients' norm; default: none")
     weight_decay: NonNegativeFloat | None = _chosen(
-        "decoupled weight decay of all matrices, multiplied by the learning rate"
+        "each update shrinks matrices by this times the learning rate; 0 for no decay"
     )
     tensorboard: bool = setting(False, "also log for TensorBoard; needs the package tensorboard")
     deterministic: bool = setting(False, "give the same bits every time; slower on a GPU")

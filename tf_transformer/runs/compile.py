@@ -49,8 +49,7 @@ def compile_model(
         decay = config.weight_decay or None
         optimizer = Adam(schedule, weight_decay=decay, global_clipnorm=config.clip_norm)
         # Biases, and the scales and shifts of norms, cannot memorize a text.
-        vectors = [v for v in model.trainable_variables if len(v.shape) < 2]
-        optimizer.exclude_from_weight_decay(vectors)
+        optimizer.exclude_from_weight_decay(var_names=["bias", "gamma", "beta"])
         if config.precision == "mixed_float16":
             # Inside the accumulation: batches of an update share a scale and are dropped together.
             optimizer = LossScaleOptimizer(optimizer)

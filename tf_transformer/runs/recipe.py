@@ -136,7 +136,8 @@ def choose(config: RunConfig, facts: Facts) -> Choices:
     budget = estimate_budget(with_choices(config, _open(config, rules), ""), facts)
     source = "" if training.minutes is None else " by a guess of the speed"
     dropout_rate = 0.3 if num_pairs < 10_000 else 0.15 if num_pairs < 100_000 else 0.1
-    attention_rate = weight_decay = 0.1 if num_pairs < 100_000 else 0.0
+    attention_rate = 0.1 if num_pairs < 100_000 else 0.0
+    weight_decay = 0.1 if num_pairs < 100_000 and not is_tuning else 0.0
     noise, reason = 0.0, "there are no sources"
     if data.has_sources:
         # Very little text has too few examples of each word, and the ids in a cache stay the same.
@@ -151,7 +152,10 @@ def choose(config: RunConfig, facts: Facts) -> Choices:
         "training.criterion": (facts.criterion, _METRICS[facts.criterion][1]),
         "model.dropout_rate": (dropout_rate, "a small text is memorized sooner"),
         "model.attention_dropout_rate": (attention_rate, "likewise, for the attention weights"),
-        "training.weight_decay": (weight_decay, "likewise, for all matrices"),
+        "training.weight_decay": (
+            weight_decay,
+            "for less than 100,000 pairs and random weights; not measured for others",
+        ),
         "data.source_noise": (noise, reason),
         "data.fold_capitals": (
             facts.has_small_letters,

@@ -45,7 +45,7 @@ _FRACTION_OF_UPDATES = 0.93  # of the time is for updates, the rest for validati
 _SHARED_SETTINGS = (
     "batch_tokens", "max_length", "source_noise", "precision", "seed", "schedule", "learning_rate",
     "warmup_steps", "decay_fraction", "label_smoothing", "accumulation_steps", "batch_parts",
-    "clip_norm",
+    "clip_norm", "weight_decay",
 )  # fmt: skip
 _ORIGIN = "initialized from"  # a key of the run metadata
 

@@ -21,7 +21,8 @@ class Adam(keras.optimizers.Adam):
         beta_1: Decay of the first moment (Kingma and Ba 2015).
         beta_2: Decay of the second moment.
         epsilon: Constant added to the denominator of the update.
-        weight_decay: Decoupled weight decay (Loshchilov and Hutter 2019), or None.
+        weight_decay: Decoupled weight decay (Loshchilov and Hutter 2019) of all variables that
+            `exclude_from_weight_decay` does not name, or None.
         global_clipnorm: Limit of the global norm of the gradients, summed over all replicas; None
             for no limit (Pascanu et al. 2013, section 3.2).
         name: Name of the optimizer.
@@ -62,13 +63,17 @@ class Adam(keras.optimizers.Adam):
         return [gradient * tf.cast(scale, gradient.dtype) for gradient in grads]
 
     def _backend_update_step(self, grads, trainable_variables, learning_rate):
-        # Once for all variables: the learning rate with the correction of both moments' bias, and
-        # the constants, which would otherwise be a tenth of the graph of a training step.
+        # Once for all variables: the learning rate with the correction of both moments' bias, the
+        # decay and the constants, which would otherwise be a tenth of the graph of a training step.
         step = ops.cast(self.iterations + 1, "float32")
         correction = ops.sqrt(1 - self.beta_2**step) / (1 - self.beta_1**step)
         constants = 0.0, self.beta_1, self.beta_2, self.epsilon
-        scalars = (learning_rate * correction, *(tf.constant(c, tf.float32) for c in constants))
+        kept = 1 - learning_rate * (self.weight_decay or 0.0)
+        scalars = learning_rate * correction, kept, *(tf.constant(c, "float32") for c in constants)
         super()._backend_update_step(grads, trainable_variables, scalars)
+
+    def _apply_weight_decay(self, variables):
+        """Do nothing, because `update_step` decays."""
 
     def update_step(
         self, gradient: Any, variable: tf.Variable, scalars: tuple[tf.Tensor, ...]
@@ -78,7 +83,10 @@ class Adam(keras.optimizers.Adam):
         # same token (Keras 3.15.1). The tensor adds them up first, with the rows of all replicas.
         index = self._get_variable_index(variable)
         moments = self._momentums[index].value, self._velocities[index].value
-        rate, zero, beta_1, beta_2, epsilon = (tf.cast(x, variable.dtype) for x in scalars)
+        rate, kept, *others = (tf.cast(scalar, variable.dtype) for scalar in scalars)
+        zero, beta_1, beta_2, epsilon = others
+        if self.weight_decay is not None and self._use_weight_decay(variable):
+            variable.assign(variable * kept)
         tf.raw_ops.ResourceApplyAdam(
             var=variable.handle, m=moments[0].handle, v=moments[1].handle,
             beta1_power=zero, beta2_power=zero, lr=rate, beta1=beta_1, beta2=beta_2,
