@@ -99,7 +99,7 @@ def test_a_tuned_run_begins_with_what_the_other_has(origin, tmp_path, monkeypatc
     before, after = one.config(), other.config()
     assert after.training.initialize_from == str(origin)
     assert after.tokenizer == before.tokenizer
-    assert after.model == dataclasses.replace(before.model, dropout_rate=0.15)
+    assert after.model == dataclasses.replace(before.model, dropout_rate=0.2)
     assert search_of(after.data) == dataclasses.replace(search_of(before.data), fold_capitals=True)
     assert after.training.learning_rate == pytest.approx(0.1 * 0.003 * 128 / 16)
 
