@@ -62,8 +62,9 @@ PYTEST := $(VENV)/bin/python -m pytest --quiet --numprocesses auto --dist loadfi
 test: $(VENV)/.installed-dev
 	$(PYTEST) -m "not slow"
 
+# Slow tests wait a third of the time, for processes that start and for servers.
 test-slow: $(VENV)/.installed-dev
-	$(PYTEST) -m slow
+	$(PYTEST) --numprocesses $$((3 * $$(getconf _NPROCESSORS_ONLN) / 2)) -m slow
 
 lint: $(VENV)/.installed-dev
 	$(VENV)/bin/ruff check .
