@@ -50,7 +50,7 @@ demo: $(VENV)/.installed
 	@head -n 8 $(RUN)/test/source.txt > $(RUN)/sample.txt
 	@$(VENV)/bin/tf-transformer translate $(SAVED) --input $(RUN)/sample.txt --output $(RUN)/sample.out.txt --overwrite
 	@paste -d '|' $(RUN)/sample.txt $(RUN)/sample.out.txt | awk -F'|' '{print $$1; print "    " $$2}'
-	@echo "== your turn: echo 'Wo ist der Bahnhof?' | $(VENV)/bin/tf-transformer translate $(SAVED)"
+	@echo "== your turn: echo 'Wo kann ich Brot kaufen?' | $(VENV)/bin/tf-transformer translate $(SAVED)"
 	@echo "== or in a browser: make serve"
 
 serve: $(VENV)/.installed-serve
