@@ -173,6 +173,11 @@ def test_gradients_reach_every_variable(name, model_of):
         assert np.abs(gradient).max() > 1e-6, variable.path
 
 
+@pytest.mark.parametrize("row", ARCHITECTURES.values(), ids=ARCHITECTURES)
+def test_an_architecture_translates_if_its_model_decodes(row):
+    assert row.translates == hasattr(row.model(), "start_decoding")
+
+
 @every(ARCHITECTURES)
 def test_dropout_acts_in_training_only(name):
     keras.utils.set_random_seed(2)

@@ -89,7 +89,7 @@ def test_a_refusal_is_one_line_that_names_the_setting(tables, words):
         ("tokenizer.character_coverage", [0.5, 1], [0, 1.1]),
         ("model.dropout_rate", [0, 0.999], [1, -0.1, float("nan"), float("inf")]),
         ("training.minutes", [0.1, 3], [0, -1, float("nan"), float("inf")]),
-        ("training.weight_decay", [0, 0.1], [-1, float("nan"), float("inf")]),
+        ("training.weight_decay", [0, 0.1, 1], [-1, 1.1, float("nan")]),
         ("training.seed", [0, 2**31 - 1], [-1, 2**31]),
         ("training.tensorboard", [True], ["maybe"]),
     ],

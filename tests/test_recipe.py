@@ -1,5 +1,8 @@
 """The recipe fills in what nobody gave, suits it to the corpus, and says so."""
 
+import subprocess
+import sys
+
 import commands
 import pytest
 from hypothesis import given
@@ -88,6 +91,11 @@ def test_what_is_given_is_kept_and_not_noted(setting, value):
     assert chosen == set(GIVEN) - {setting}
 
 
+def test_a_tuned_model_does_not_decay():
+    assert completed().training.weight_decay == 0.1
+    assert completed(initialize_from="another").training.weight_decay == 0
+
+
 @pytest.mark.parametrize("schedule", ["trapezoid", "noam"])
 def test_what_depends_on_the_updates_is_chosen_by_their_number(schedule):
     config = completed(schedule=schedule)
@@ -129,6 +137,16 @@ def test_the_estimate_of_a_budget_is_that_of_measured_runs(
     assert 0.75 < updates * 0.95 * batch_tokens / (45 * 60 * tokens_per_second) < 1.25
     assert updates == pytest.approx(4 * budget_of(accumulation_steps=4).updates, 0.01)
     assert budget_of(None, steps=updates).minutes == pytest.approx(45, 0.01), "and back"
+
+
+def test_explain_needs_no_tensorflow(tmp_path):
+    code = (
+        "import sys; sys.modules['tensorflow'] = sys.modules['keras'] = None; "
+        "from tf_transformer import cli; sys.exit(cli.main(sys.argv[1:]))"
+    )
+    options = ["train", "--corpus=phrasebook", f"--run-dir={tmp_path / 'run'}", "--explain"]
+    done = subprocess.run([sys.executable, "-c", code, *options], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_explain_prints_the_choices_and_trains_nothing(copy_files, tmp_path, capfd):

@@ -11,7 +11,6 @@ import tomli_w
 from pydantic import (
     BeforeValidator,
     Field,
-    NonNegativeFloat,
     PositiveFloat,
     PositiveInt,
     ValidationError,
@@ -234,7 +233,7 @@ class TrainingConfig:
     accumulation_steps: PositiveInt = setting(1, "batches whose gradients make one update")
     batch_parts: PositiveInt | None = _chosen("parts of a batch that run at the same time on a CPU")
     clip_norm: PositiveFloat | None = setting(None, "limit of the gradients' norm; default: none")
-    weight_decay: NonNegativeFloat | None = _chosen(
+    weight_decay: Annotated[float, Field(ge=0, le=1)] | None = _chosen(
         "each update shrinks matrices by this times the learning rate; 0 for no decay"
     )
     tensorboard: bool = setting(False, "also log for TensorBoard; needs the package tensorboard")

@@ -98,8 +98,8 @@ def _resumed(run_dir: str, given: Tables, where: str) -> RunConfig:
     old = RunDirectory.open(run_dir).config()
     lengths = ", ".join(map(flag, TrainingConfig.LENGTHS))
     advice = (
-        f"or start a new run with another --run-dir. With --resume, {lengths} and what changes no "
-        f"weights may vary."
+        f"or start a new run with another --run-dir. With --resume, only {lengths} and options "
+        f"that do not change the weights may differ."
     )
     fixed = [key for key in old.settings() if key.partition(".")[2] not in _MAY_CHANGE]
     new = _merged(run_dir, old, old.to_dict(), given, where, fixed, advice)

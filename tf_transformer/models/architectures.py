@@ -21,11 +21,8 @@ class Architecture(NamedTuple):
     presets: Mapping[str, Mapping[str, Any]]
     # Whether text without translations can train the model: a source may be only the end token.
     trains_on_text: bool = False
-
-    @property
-    def translates(self) -> bool:
-        """Whether the model can translate; otherwise it only scores text."""
-        return hasattr(self.model(), "start_decoding")
+    # Whether the model can translate, rather than only score text.
+    translates: bool = True
 
     def model(self) -> type:
         """Return the class of the model by its public name; the first call imports Keras."""
@@ -61,8 +58,10 @@ ARCHITECTURES: dict[str, Architecture] = {
     "luong": Architecture(configs.LuongConfig, _TINY_LSTM),
     "prefix_lm": Architecture(configs.PrefixLanguageModelConfig, _TINY_STACK),
     "causal_lm": Architecture(configs.CausalLanguageModelConfig, _TINY_STACK, True),
-    "permutation_lm": Architecture(configs.PermutationLanguageModelConfig, _TINY_STACK, True),
-    "masked_lm": Architecture(configs.MaskedLanguageModelConfig, _TINY_STACK, True),
+    "permutation_lm": Architecture(
+        configs.PermutationLanguageModelConfig, _TINY_STACK, True, False
+    ),
+    "masked_lm": Architecture(configs.MaskedLanguageModelConfig, _TINY_STACK, True, False),
 }
 
 

@@ -137,7 +137,6 @@ def choose(config: RunConfig, facts: Facts) -> Choices:
     source = "" if training.minutes is None else " by a guess of the speed"
     dropout_rate = 0.3 if num_pairs < 10_000 else 0.15 if num_pairs < 100_000 else 0.1
     attention_rate = 0.1 if num_pairs < 100_000 else 0.0
-    weight_decay = 0.1 if num_pairs < 100_000 and not is_tuning else 0.0
     noise, reason = 0.0, "there are no sources"
     if data.has_sources:
         # Very little text has too few examples of each word, and the ids in a cache stay the same.
@@ -152,10 +151,7 @@ def choose(config: RunConfig, facts: Facts) -> Choices:
         "training.criterion": (facts.criterion, _METRICS[facts.criterion][1]),
         "model.dropout_rate": (dropout_rate, "a small text is memorized sooner"),
         "model.attention_dropout_rate": (attention_rate, "likewise, for the attention weights"),
-        "training.weight_decay": (
-            weight_decay,
-            "for less than 100,000 pairs and random weights; not measured for others",
-        ),
+        "training.weight_decay": _weight_decay(num_pairs, is_tuning),
         "data.source_noise": (noise, reason),
         "data.fold_capitals": (
             facts.has_small_letters,
@@ -261,6 +257,14 @@ def _batch_tokens(facts: Facts, max_length: int) -> int:
     wanted = min(most, facts.num_pairs * facts.tokens_per_pair / 50)
     least = math.ceil(math.log2(max(256, max_length)))  # each sentence must fit
     return 2 ** max(least, round(math.log2(wanted)))
+
+
+def _weight_decay(num_pairs: int, is_tuning: bool) -> tuple[float, str]:
+    if is_tuning:
+        return 0.0, "none, since it would undo what was learned before"
+    if num_pairs < 100_000:
+        return 0.1, "small weights memorize less"
+    return 0.0, "none, since only small text was tried with it"
 
 
 def _choices_of_budget(config: RunConfig, budget: Budget, source: str) -> Choices:
