@@ -57,11 +57,13 @@ ARCHITECTURES: dict[str, Architecture] = {
     "bahdanau": Architecture(configs.BahdanauConfig, _TINY_GRU),
     "luong": Architecture(configs.LuongConfig, _TINY_LSTM),
     "prefix_lm": Architecture(configs.PrefixLanguageModelConfig, _TINY_STACK),
-    "causal_lm": Architecture(configs.CausalLanguageModelConfig, _TINY_STACK, True),
+    "causal_lm": Architecture(configs.CausalLanguageModelConfig, _TINY_STACK, trains_on_text=True),
     "permutation_lm": Architecture(
-        configs.PermutationLanguageModelConfig, _TINY_STACK, True, False
+        configs.PermutationLanguageModelConfig, _TINY_STACK, trains_on_text=True, translates=False
     ),
-    "masked_lm": Architecture(configs.MaskedLanguageModelConfig, _TINY_STACK, True, False),
+    "masked_lm": Architecture(
+        configs.MaskedLanguageModelConfig, _TINY_STACK, trains_on_text=True, translates=False
+    ),
 }
 
 

@@ -83,8 +83,7 @@ class Adam(keras.optimizers.Adam):
         # same token (Keras 3.15.1). The tensor adds them up first, with the rows of all replicas.
         index = self._get_variable_index(variable)
         moments = self._momentums[index].value, self._velocities[index].value
-        rate, kept, *others = (tf.cast(scalar, variable.dtype) for scalar in scalars)
-        zero, beta_1, beta_2, epsilon = others
+        rate, kept, zero, beta_1, beta_2, epsilon = (tf.cast(x, variable.dtype) for x in scalars)
         if self.weight_decay is not None and self._use_weight_decay(variable):
             variable.assign(variable * kept)
         tf.raw_ops.ResourceApplyAdam(
