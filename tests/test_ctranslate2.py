@@ -249,7 +249,8 @@ def test_the_readme_translates_as_we_do_and_without_tensorflow(
     *setup, last = example.splitlines()
     code = "\n".join(["import json, sys", "sys.modules['tensorflow'] = None", *setup])
     code = re.sub(r'"saved_models/[^"]*"', repr(str(tmp_path / "fast" / "1")), code)
-    code = re.sub(r'\["Wo ist[^\]]*\]', "json.load(sys.stdin)", code)
+    code, replaced = re.subn(r'\["Wo [^\]]*\]', "json.load(sys.stdin)", code)
+    assert replaced == 1
     code += f"\nprint(json.dumps({last}))"
     done = subprocess.run(
         [sys.executable, "-c", code],
