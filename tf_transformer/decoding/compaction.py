@@ -5,6 +5,8 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+SEARCH_LOOP = "search"  # the name of its operation, and the beginning of those in it
+
 
 class _Batch(NamedTuple):
     """The M sentences that are still decoded."""
@@ -79,7 +81,7 @@ def run_search(
         paddings = [[0, 0]] * (len(old_ids.shape) - 1) + [[0, growth]]
         ids = tf.pad(old_ids, paddings, constant_values=pad_id)
         results = tuple(
-            tf.tensor_scatter_nd_update(old, batch.indices[:, None], new)
+            _scatter(old, batch.indices, new)
             for old, new in zip((ids, *results[1:]), results_of(end, batch.limits), strict=True)
         )
         return batch._replace(state=end).select(tf.where(~end.done)[:, 0], beam_size), results
@@ -91,7 +93,15 @@ def run_search(
         decode_and_compact,
         [batch, results],
         shape_invariants=[_open_shapes(batch), _open_shapes(results)],
+        name=SEARCH_LOOP,
     )[1]
+
+
+def _scatter(tensor: tf.Tensor, indices: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
+    """Return `tensor` with other rows at `indices`."""
+    if tensor.dtype == tf.bool:  # which GPUs do not scatter
+        return tf.cast(_scatter(*(tf.cast(x, tf.int32) for x in (tensor, indices, rows))), tf.bool)
+    return tf.tensor_scatter_nd_update(tensor, indices[:, None], rows)
 
 
 def _open_shapes(structure: Any) -> Any:

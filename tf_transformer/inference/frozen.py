@@ -87,6 +87,7 @@ class FrozenTransformer(tf.Module):
     def __init__(self, config: Any, dtype: str, arrays: Any) -> None:
         super().__init__(name="transformer")
         self.config, self._dtype = config, dtype
+        self.num_parts = len(arrays["output"])
         self._activation = keras.activations.get(config.activation)
         self._weights = {name: _Weights(part) for name, part in arrays.items()}
 
