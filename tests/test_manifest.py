@@ -60,7 +60,7 @@ def test_the_manifest_of_an_export_has_the_digest_of_every_other_file(exported_v
         if path.is_file() and path.name != "tf_transformer.json"
     }
     assert read_manifest(exported_version)["files"] == found
-    assert {"saved_model.pb", "variables/variables.index", "fingerprint.pb"} <= set(found)
+    assert {"saved_model.pb", "variables/variables.index"} <= set(found)
     assert {"batching_params.pbtxt", "assets.extra/tf_serving_warmup_requests"} <= set(found)
     assert verify_files(exported_version) == []
 
