@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-SEARCH_LOOP = "search"  # the name of its operation, and the beginning of those in it
+# The name of the operation that runs a search. The names of loops in it begin with it.
+SEARCH_LOOP = "search"
 
 
 class _Batch(NamedTuple):
@@ -100,7 +101,8 @@ def run_search(
 def _scatter(tensor: tf.Tensor, indices: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
     """Return `tensor` with other rows at `indices`."""
     if tensor.dtype == tf.bool:  # which GPUs do not scatter
-        return tf.cast(_scatter(*(tf.cast(x, tf.int32) for x in (tensor, indices, rows))), tf.bool)
+        numbers = _scatter(tf.cast(tensor, tf.int32), indices, tf.cast(rows, tf.int32))
+        return tf.cast(numbers, tf.bool)
     return tf.tensor_scatter_nd_update(tensor, indices[:, None], rows)
 
 

@@ -90,7 +90,7 @@ def blockwise_argmax(values: tf.Tensor) -> tf.Tensor:
 def largest_log_prob(logits: tf.Tensor) -> tf.Tensor:
     """Return the log-probability of the most probable token of each row, float32 `(N,)`.
 
-    oneDNN's softmax takes less time than the exponentials alone.
+    oneDNN's softmax, which TensorFlow calls where it can, takes less time than exponentials alone.
     """
     return tf.math.log(tf.reduce_max(tf.nn.softmax(logits), axis=-1))
 

@@ -55,32 +55,27 @@ def export_saved_model(
             raise ExportError(f"{path}: cannot be written: {reason}. Free some space.") from error
         finally:
             logger.setLevel(level)
-        # Two threads compute the parts of a wide model, and only TensorFlow's usual executor calls
-        # oneDNN, which multiplies bfloat16 much faster.
-        in_bfloat16 = any(weight.dtype == tf.bfloat16 for weight in module.weights)
-        if module.num_parts == 1 and not in_bfloat16:
-            _search_in_one_thread(folder)
+        # It has a random number and, after the next line, outdated digests; nothing reads it.
+        (folder / "fingerprint.pb").unlink()
+        if module.is_sequential:
+            _search_in_one_thread(folder / SAVED_MODEL)
         write_version_files(folder)
         write_manifest(folder, manifest, EXTRA)
     write_server_files(path)
     return target
 
 
-def _search_in_one_thread(folder):
+def _search_in_one_thread(path):
     """Let one thread run the operations of each search, in an order that is known before it starts.
 
     TensorFlow's usual executor finds out after each operation which others are ready, and has
     operations of its own for the variables of a loop: a fifth of the time of one sentence.
     """
-    path = folder / SAVED_MODEL
     saved = saved_model_pb2.SavedModel.FromString(path.read_bytes())
     for function in saved.meta_graphs[0].graph_def.library.function:
         for node in function.node_def:
-            if node.op.endswith("While") and node.name.startswith(SEARCH_LOOP):
+            if node.op in ("While", "StatelessWhile") and node.name.startswith(SEARCH_LOOP):
                 node.attr["_lower_using_switch_merge"].b = False
                 for part in ("cond", "body"):
-                    executor = node.attr[part].func.attr["_executor"]
-                    executor.s = b"SINGLE_THREADED_EXECUTOR"
+                    node.attr[part].func.attr["_executor"].s = b"SINGLE_THREADED_EXECUTOR"
     path.write_bytes(saved.SerializeToString(deterministic=True))
-    # The fingerprint has digests of what was there before, and nothing reads it.
-    (folder / "fingerprint.pb").unlink()

@@ -23,9 +23,10 @@ WARM_UP = "tf_serving_warmup_requests"
 
 _TEMPLATES = pathlib.Path(__file__).parent / "server"
 _INIT_SIGNATURE = "__saved_model_init_op"
-# Numbers of texts (the `allowed_batch_sizes`) and of words. Most of the time is the first run of a
-# signature. Larger batches have shorter texts, or loading a large model would take minutes.
-_WARM_UP = ((1, 1), *((size, max(1, 32 // size)) for size in (1, 2, 4, 8, 16, 32, 64)))
+# Numbers of lines, of words in a line, and of texts (the `allowed_batch_sizes`). Most of the time is
+# the first run of a signature, and of several lines, which have a function of their own. Larger
+# batches have shorter texts, or loading a large model would take minutes.
+_WARM_UP = ((2, 1, 1), *((1, max(1, 32 // size), size) for size in (1, 2, 4, 8, 16, 32, 64)))
 
 
 def write_version_files(folder: pathlib.Path) -> None:
@@ -42,8 +43,9 @@ def write_version_files(folder: pathlib.Path) -> None:
         for name in sorted(signatures):
             if name == _INIT_SIGNATURE:
                 continue
-            for size, words in _WARM_UP:
-                texts = [" ".join(map(str, range(1, words + 1)))] * size
+            for lines, words, size in _WARM_UP:
+                line = " ".join(map(str, range(1, words + 1)))
+                texts = ["\n".join([line] * lines)] * size
                 # Omit the model's name, which no server compares, so that the same run exported
                 # under two names has the same files.
                 log = prediction_log_pb2.PredictionLog()

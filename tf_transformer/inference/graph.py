@@ -136,9 +136,9 @@ class ExportTranslator(tf.Module):
         )
 
     @property
-    def num_parts(self) -> int:
-        """The number of parts of each sub-layer, which two threads may compute at a time."""
-        return getattr(self._steps.model, "num_parts", 1)
+    def is_sequential(self) -> bool:
+        """Whether one thread should run each search, see `FrozenTransformer`."""
+        return getattr(self._steps.model, "is_sequential", False)
 
     def frozen(self) -> "ExportTranslator":
         """Return a translator with the present weights, in the form that is exported."""
