@@ -286,9 +286,7 @@ def test_one_thread_runs_a_search_on_one_device(exports, kind):
 
 
 @pytest.mark.parametrize("wide", [True, False], ids=["two parts", "bfloat16"])
-def test_several_threads_run_parts_and_bfloat16(
-    in_memory, translators, monkeypatch, tmp_path, wide
-):
+def test_several_threads_run_two_parts_or_bf16(in_memory, translators, monkeypatch, tmp_path, wide):
     monkeypatch.setattr("tf_transformer.inference.folding._WIDTH_OF_PARTS", 1 if wide else 512)
     translator = in_memory if wide else translators(("transformer", "bfloat16", 3))
     path = tt.export_saved_model(translator, tmp_path / "model")

@@ -23,7 +23,7 @@ WARM_UP = "tf_serving_warmup_requests"
 
 _TEMPLATES = pathlib.Path(__file__).parent / "server"
 _INIT_SIGNATURE = "__saved_model_init_op"
-# Numbers of lines, of words in a line, and of texts (the `allowed_batch_sizes`). Most of the time is
+# Numbers of lines, of words in a line, and of texts (`allowed_batch_sizes`). Most of the time is
 # the first run of a signature, and of several lines, which have a function of their own. Larger
 # batches have shorter texts, or loading a large model would take minutes.
 _WARM_UP = ((2, 1, 1), *((1, max(1, 32 // size), size) for size in (1, 2, 4, 8, 16, 32, 64)))
