@@ -55,7 +55,7 @@ def export_saved_model(
             raise ExportError(f"{path}: cannot be written: {reason}. Free some space.") from error
         finally:
             logger.setLevel(level)
-        # It has a random number and, after the next line, outdated digests; nothing reads it.
+        # The fingerprint has a random number and digests of the graph before it is changed.
         (folder / "fingerprint.pb").unlink()
         if module.is_sequential:
             _search_in_one_thread(folder / SAVED_MODEL)
