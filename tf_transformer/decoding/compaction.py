@@ -82,7 +82,7 @@ def run_search(
         paddings = [[0, 0]] * (len(old_ids.shape) - 1) + [[0, growth]]
         ids = tf.pad(old_ids, paddings, constant_values=pad_id)
         results = tuple(
-            _scatter(old, batch.indices, new)
+            tf.tensor_scatter_nd_update(old, batch.indices[:, None], new)
             for old, new in zip((ids, *results[1:]), results_of(end, batch.limits), strict=True)
         )
         return batch._replace(state=end).select(tf.where(~end.done)[:, 0], beam_size), results
@@ -96,14 +96,6 @@ def run_search(
         shape_invariants=[_open_shapes(batch), _open_shapes(results)],
         name=SEARCH_LOOP,
     )[1]
-
-
-def _scatter(tensor: tf.Tensor, indices: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
-    """Return `tensor` with other rows at `indices`."""
-    if tensor.dtype == tf.bool:  # which GPUs do not scatter
-        numbers = _scatter(tf.cast(tensor, tf.int32), indices, tf.cast(rows, tf.int32))
-        return tf.cast(numbers, tf.bool)
-    return tf.tensor_scatter_nd_update(tensor, indices[:, None], rows)
 
 
 def _open_shapes(structure: Any) -> Any:
