@@ -244,10 +244,11 @@ def test_a_server_has_all_operations_and_would_miss_any(meta_graph):
 def loops_of_one_thread(functions):
     """The loops whose condition and body one thread runs."""
     nodes = [node for function in functions.values() for node in function.node_def]
-    loops = [n for n in nodes if {"cond", "body"} <= n.attr.keys()]
-    executors = [{n.attr[p].func.attr["_executor"].s for p in ("cond", "body")} for n in loops]
-    assert all(len(kinds) == 1 for kinds in executors)
-    return [n for n, kinds in zip(loops, executors, strict=True) if kinds != {b""}]
+    found = []
+    for loop in (node for node in nodes if {"cond", "body"} <= node.attr.keys()):
+        (has_executor,) = {"_executor" in loop.attr[p].func.attr for p in ("cond", "body")}
+        found += [loop] * has_executor
+    return found
 
 
 ONE_THREAD = [GREEDY, pytest.param(("transformer", "float32", 3), marks=pytest.mark.slow)]
@@ -263,16 +264,44 @@ def test_one_thread_runs_a_search_unless_it_is_on_a_gpu(exports, kind):
     assert {loop.name for loop in loops} == {"search", "search/while"}
     for loop in loops:
         assert loop.attr["body"].func.attr["_executor"].s == b"SINGLE_THREADED_EXECUTOR"
-        assert loop.device == "/device:CPU:0" and not loop.attr["_lower_using_switch_merge"].b
+        assert not loop.attr["_lower_using_switch_merge"].b
     by_device = [f for f in called.values() if any(n.op == "DeviceIndex" for n in f.node_def)]
     assert by_device
     for function in by_device:
-        index, call = function.node_def
-        assert list(index.attr["device_names"].list.s) == [b"GPU"]
-        on_gpu, elsewhere = (called[f.name].node_def for f in call.attr["branches"].list.func)
-        assert "search" in {node.name for node in on_gpu}
-        assert not loops_of_one_thread(called_functions(graph, on_gpu))
-        assert len(loops_of_one_thread(called_functions(graph, elsewhere))) == 1
+        call, device = function.node_def
+        assert device.name == call.input[0].split(":")[0]
+        assert list(device.attr["device_names"].list.s) == [b"GPU"]
+        on_gpu, elsewhere = (
+            called_functions(graph, called[branch.name].node_def)
+            for branch in call.attr["branches"].list.func
+        )
+        assert any(node.name == "search" for f in on_gpu.values() for node in f.node_def)
+        assert not loops_of_one_thread(on_gpu)
+        assert len(loops_of_one_thread(elsewhere)) == 1  # the other is in the branch itself
+
+
+@pytest.mark.parametrize("kind", ONE_THREAD, ids=str)
+def test_a_search_on_a_gpu_finds_the_same_without_one_thread(
+    exports, translators, texts, tmp_path, kind
+):
+    """A CPU stands in for a GPU, and what one thread would run raises an error."""
+    folder = shutil.copytree(exports(kind), tmp_path / "1")
+    saved = saved_model_pb2.SavedModel.FromString((folder / "saved_model.pb").read_bytes())
+    graph = saved.meta_graphs[0].graph_def
+    for loop in loops_of_one_thread(called_functions(graph)):
+        loop.attr["body"].func.attr["_executor"].s = b"NONE"
+    for device in (b"GPU", b"CPU"):
+        for function in graph.library.function:
+            for node in function.node_def:
+                if node.op == "DeviceIndex":
+                    node.attr["device_names"].list.s[:] = [device]
+        (folder / "saved_model.pb").write_bytes(saved.SerializeToString())
+        server = Server(str(folder))
+        if device == b"GPU":
+            with pytest.raises(tf.errors.NotFoundError, match="NONE"):
+                server.run("serving_default", texts)
+    expected = translators(kind)(texts)
+    assert server.run("serving_default", texts) == {"translation": expected}
 
 
 @pytest.mark.parametrize("wide", [True, False], ids=["two parts", "bfloat16"])
@@ -288,7 +317,7 @@ def test_what_only_several_sentences_need_is_not_inlined(meta_graph):
     graph = meta_graph.graph_def
     called = called_functions(graph)
     apart = [name for name, function in called.items() if function.attr["_noinline"].b]
-    (of_sentences,) = (name for name in apart if not name.endswith("_on_gpu"))
+    (of_sentences,) = (name for name in apart if not name.endswith("_usual"))
     assert "in_sentences" in of_sentences
 
 

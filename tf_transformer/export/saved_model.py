@@ -85,19 +85,28 @@ def _search_in_one_thread(path):
     def in_one_thread(function):
         copy = copy_of(function, "_in_one_thread")
         for loop in filter(_is_search, copy.node_def):
-            loop.device = "/device:CPU:0"
             loop.attr["_lower_using_switch_merge"].b = False
             for part in ("cond", "body"):
                 called = loop.attr[part].func
                 called.attr["_executor"].s = b"SINGLE_THREADED_EXECUTOR"
-                called.name = in_one_thread(functions[called.name])
-        return copy.signature.name
+                called.name = in_one_thread(functions[called.name]).signature.name
+        return copy
 
     for function in functions.values():
         if any(_is_search(node) and "/" not in node.name for node in function.node_def):
-            usual = copy_of(function, "_on_gpu")
+            # If it were inlined, each of its operations would cost time on a CPU, too.
+            usual = copy_of(function, "_usual")
             usual.attr["_noinline"].b = True
-            _call_by_device(function, usual.signature.name, in_one_thread(function))
+            # A branch that is not inlined would have to run on one device. This call need not.
+            on_gpu = copy_of(function, "_on_gpu")
+            _only_call(on_gpu, "StatefulPartitionedCall").attr["f"].func.name = usual.signature.name
+            branches = on_gpu, in_one_thread(function)
+            call = _only_call(function, "Case", "device:index:0")
+            call.attr["_lower_using_switch_merge"].b = True
+            for branch in branches:
+                call.attr["branches"].list.func.add(name=branch.signature.name)
+            device = function.node_def.add(name="device", op="DeviceIndex")
+            device.attr["device_names"].list.s.append(b"GPU")
     path.write_bytes(saved.SerializeToString(deterministic=True))
 
 
@@ -105,22 +114,18 @@ def _is_search(node):
     return node.op in ("While", "StatelessWhile") and node.name.startswith(SEARCH_LOOP)
 
 
-def _call_by_device(function, on_gpu, elsewhere):
-    """Replace a function of a graph by a call of one of two others."""
+def _only_call(function, op, *inputs):
+    """Make a call, with these inputs and those of the function, its only node; return the node."""
     signature = function.signature
-    for field in ("node_def", "control_ret"):
+    for field in ("node_def", "ret", "control_ret"):
         function.ClearField(field)
-    signature.ClearField("control_output")
-    index = function.node_def.add(name="device", op="DeviceIndex")
-    index.attr["device_names"].list.s.append(b"GPU")
-    inputs = ["device:index:0", *(argument.name for argument in signature.input_arg)]
-    call = function.node_def.add(name="call", op="Case", input=inputs)
-    call.attr["_lower_using_switch_merge"].b = True
+    inputs = [*inputs, *(argument.name for argument in signature.input_arg)]
+    call = function.node_def.add(name="call", op=op, input=inputs)
     for name, arguments in (("Tin", signature.input_arg), ("Tout", signature.output_arg)):
         call.attr[name].list.type.extend(argument.type for argument in arguments)
-    for name in (on_gpu, elsewhere):
-        call.attr["branches"].list.func.add(name=name)
     for position, argument in enumerate(signature.output_arg):
         function.ret[argument.name] = f"call:output:{position}"
-    signature.control_output.append("call")
+    # Loaded by Python, a function cannot name a node in several of its control outputs.
+    signature.control_output[:] = ["call"]
     function.control_ret["call"] = "call"
+    return call
