@@ -242,15 +242,18 @@ def test_a_server_has_all_operations_and_would_miss_any(meta_graph):
 
 
 def loops_of_one_thread(functions):
-    """The loops whose condition and body one thread runs."""
+    """The loops whose condition or body one thread runs."""
     nodes = [node for function in functions.values() for node in function.node_def]
-    found = []
-    for loop in (node for node in nodes if {"cond", "body"} <= node.attr.keys()):
-        (has_executor,) = {"_executor" in loop.attr[p].func.attr for p in ("cond", "body")}
-        found += [loop] * has_executor
-    return found
+    loops = [node for node in nodes if {"cond", "body"} <= node.attr.keys()]
+    return [n for n in loops if any("_executor" in n.attr[p].func.attr for p in ("cond", "body"))]
 
 
+# The signatures that search, and the name of their translations.
+TRANSLATIONS = {
+    "serving_default": "translation",
+    "translate_nbest": "translations",
+    "translate_document": "translation",
+}
 ONE_THREAD = [GREEDY, pytest.param(("transformer", "float32", 3), marks=pytest.mark.slow)]
 
 
@@ -259,16 +262,18 @@ def test_one_thread_runs_a_search_unless_it_is_on_a_gpu(exports, kind):
     """What one thread runs cannot copy tensors to a GPU, nor from there."""
     graph = meta_graph_of(exports(kind)).graph_def
     called = called_functions(graph)
-    # Those of a search, and of its steps. Loops over groups of texts have operations of texts.
+    # Those of a search, and of its steps. Loops over groups of texts keep the usual executor.
     loops = loops_of_one_thread(called)
     assert {loop.name for loop in loops} == {"search", "search/while"}
     for loop in loops:
-        assert loop.attr["body"].func.attr["_executor"].s == b"SINGLE_THREADED_EXECUTOR"
+        for part in ("cond", "body"):
+            assert loop.attr[part].func.attr["_executor"].s == b"SINGLE_THREADED_EXECUTOR"
         assert not loop.attr["_lower_using_switch_merge"].b
     by_device = [f for f in called.values() if any(n.op == "DeviceIndex" for n in f.node_def)]
-    assert by_device
+    assert 2 * len(by_device) == len(loops)
     for function in by_device:
         call, device = function.node_def
+        assert call.op == "Case" and call.attr["_lower_using_switch_merge"].b
         assert device.name == call.input[0].split(":")[0]
         assert list(device.attr["device_names"].list.s) == [b"GPU"]
         on_gpu, elsewhere = (
@@ -282,26 +287,28 @@ def test_one_thread_runs_a_search_unless_it_is_on_a_gpu(exports, kind):
 
 @pytest.mark.parametrize("kind", ONE_THREAD, ids=str)
 def test_a_search_on_a_gpu_finds_the_same_without_one_thread(
-    exports, translators, texts, tmp_path, kind
+    exports, sessions, texts, tmp_path, kind
 ):
-    """A CPU stands in for a GPU, and what one thread would run raises an error."""
+    """The names of devices are replaced, and the executor of one thread by one that is unknown."""
     folder = shutil.copytree(exports(kind), tmp_path / "1")
     saved = saved_model_pb2.SavedModel.FromString((folder / "saved_model.pb").read_bytes())
     graph = saved.meta_graphs[0].graph_def
     for loop in loops_of_one_thread(called_functions(graph)):
         loop.attr["body"].func.attr["_executor"].s = b"NONE"
-    for device in (b"GPU", b"CPU"):
-        for function in graph.library.function:
-            for node in function.node_def:
-                if node.op == "DeviceIndex":
-                    node.attr["device_names"].list.s[:] = [device]
+    nodes = [node for function in graph.library.function for node in function.node_def]
+    servers = []
+    # `DeviceIndex` returns 1 where the only name is another, and 0 without names, as on a GPU.
+    for names in ([b"TPU"], []):
+        for node in nodes:
+            if node.op == "DeviceIndex":
+                node.attr["device_names"].list.s[:] = names
         (folder / "saved_model.pb").write_bytes(saved.SerializeToString())
-        server = Server(str(folder))
-        if device == b"GPU":
-            with pytest.raises(tf.errors.NotFoundError, match="NONE"):
-                server.run("serving_default", texts)
-    expected = translators(kind)(texts)
-    assert server.run("serving_default", texts) == {"translation": expected}
+        servers.append(Server(str(folder)))
+    elsewhere, on_gpu = servers
+    for name, key in TRANSLATIONS.items():
+        with pytest.raises(tf.errors.NotFoundError, match="NONE"):
+            elsewhere.run(name, texts)
+        assert on_gpu.run(name, texts)[key] == sessions(kind)[name][key]
 
 
 @pytest.mark.parametrize("wide", [True, False], ids=["two parts", "bfloat16"])
@@ -317,8 +324,9 @@ def test_what_only_several_sentences_need_is_not_inlined(meta_graph):
     graph = meta_graph.graph_def
     called = called_functions(graph)
     apart = [name for name, function in called.items() if function.attr["_noinline"].b]
-    (of_sentences,) = (name for name in apart if not name.endswith("_usual"))
-    assert "in_sentences" in of_sentences
+    usual = {name for name in called if name.endswith("_usual")}
+    (of_sentences,) = set(apart) - usual
+    assert "in_sentences" in of_sentences and usual and usual < set(apart)
 
 
 def test_the_signature_is_text_to_translation(meta_graph):

@@ -97,7 +97,7 @@ def _search_in_one_thread(path):
             # If it were inlined, each of its operations would cost time on a CPU, too.
             usual = copy_of(function, "_usual")
             usual.attr["_noinline"].b = True
-            # A branch that is not inlined would have to run on one device. This call need not.
+            # A branch has to be inlined to run on several devices, so it is a call of that.
             on_gpu = copy_of(function, "_on_gpu")
             _only_call(on_gpu, "StatefulPartitionedCall").attr["f"].func.name = usual.signature.name
             branches = on_gpu, in_one_thread(function)
@@ -115,7 +115,7 @@ def _is_search(node):
 
 
 def _only_call(function, op, *inputs):
-    """Make a call, with these inputs and those of the function, its only node; return the node."""
+    """Replace the body of a function by a call, with these and its own inputs; return the call."""
     signature = function.signature
     for field in ("node_def", "ret", "control_ret"):
         function.ClearField(field)
@@ -125,7 +125,7 @@ def _only_call(function, op, *inputs):
         call.attr[name].list.type.extend(argument.type for argument in arguments)
     for position, argument in enumerate(signature.output_arg):
         function.ret[argument.name] = f"call:output:{position}"
-    # Loaded by Python, a function cannot name a node in several of its control outputs.
+    # Python does not load a function whose control outputs name a node several times.
     signature.control_output[:] = ["call"]
     function.control_ret["call"] = "call"
     return call

@@ -247,7 +247,7 @@ class _Steps:
         return source_ids, tf.where(lengths == 0, 0, output_limits(lengths, *self._limits))
 
     def searches(self, is_fixed):
-        """Return greedy and beam search as `tf.function`s, so that a SavedModel has each once."""
+        """Return greedy and beam search as `tf.function`s, which the signatures share."""
 
         def greedy(source_ids, limits, length_penalty):
             return self._search(is_fixed, source_ids, limits, None, length_penalty)
