@@ -12,7 +12,7 @@ SEARCH = Search(max_length=MAX_LENGTH)
 EOS = 3
 
 
-def random_model(randomise, seed=0, dtype=None, architecture="transformer"):
+def random_model(randomise, seed=0, dtype=None, architecture="transformer", **settings):
     sizes = {"num_layers": 1, "d_model": 16, "num_heads": 2, "d_ff": 32, "num_units": 16}
     config = small_config(
         architecture,
@@ -20,6 +20,7 @@ def random_model(randomise, seed=0, dtype=None, architecture="transformer"):
         target_vocab_size=VOCAB_SIZE,
         tie_embeddings=False,
         **{name: size for name, size in sizes.items() if has_setting(architecture, name)},
+        **settings,
     )
     model = build_model(config, dtype)
     give_weights(randomise, model, seed)

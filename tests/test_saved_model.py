@@ -311,6 +311,19 @@ def test_a_search_on_a_gpu_finds_the_same_without_one_thread(
         assert on_gpu.run(name, texts)[key] == sessions(kind)[name][key]
 
 
+def test_a_search_with_a_gradient_of_its_own_loads(
+    randomise, letter_tokenizer, sentences, tmp_path, capfd
+):
+    """By default, TensorFlow saves such a gradient with the names of operations in the search."""
+    model = random_model(randomise, activation="swish")
+    search = tt.Search(max_length=MAX_LENGTH)
+    translate = tt.Translator.from_model(model, letter_tokenizer, letter_tokenizer, search)
+    path = tt.export_saved_model(translate, tmp_path / "model")
+    capfd.readouterr()
+    assert tt.Translator.load(path)(sentences) == translate(sentences)
+    assert "gradient" not in capfd.readouterr().err
+
+
 @pytest.mark.parametrize("wide", [True, False], ids=["two parts", "bfloat16"])
 def test_several_threads_run_two_parts_or_bf16(in_memory, translators, monkeypatch, tmp_path, wide):
     monkeypatch.setattr("tf_transformer.inference.folding._WIDTH_OF_PARTS", 1 if wide else 512)

@@ -49,7 +49,9 @@ def export_saved_model(
         level = logger.level
         logger.setLevel("ERROR")
         try:
-            tf.saved_model.save(module, str(folder), signatures=module.signatures())
+            # Gradients refer to operations by name, and the names of a search change below.
+            options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
+            tf.saved_model.save(module, str(folder), module.signatures(), options)
         except tf.errors.OpError as error:
             reason = str(error.message).splitlines()[0]
             raise ExportError(f"{path}: cannot be written: {reason}. Free some space.") from error
