@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from graph_session import SCRIPT, Server
-from letters import MAX_LENGTH, give_weights, random_model
+from letters import MAX_LENGTH, SEARCH, give_weights, random_model
 from small_models import ALIGNING, GENERATING
 from tensorflow.core.framework import node_def_pb2
 from tensorflow.core.protobuf import saved_model_pb2
@@ -35,8 +35,7 @@ def test_a_translator_uses_the_present_weights_and_an_export_those_of_its_time(
     """Also, a path behind a link is that of the file system: TensorFlow would take out its `..`."""
 
     def translator_of(model):
-        search = tt.Search(max_length=MAX_LENGTH)
-        return tt.Translator.from_model(model, letter_tokenizer, letter_tokenizer, search)
+        return tt.Translator.from_model(model, letter_tokenizer, letter_tokenizer, SEARCH)
 
     (tmp_path / "far" / "away").mkdir(parents=True)
     (tmp_path / "near").symlink_to(tmp_path / "far" / "away")
@@ -316,8 +315,7 @@ def test_a_search_with_a_gradient_of_its_own_loads(
 ):
     """By default, TensorFlow saves such a gradient with the names of operations in the search."""
     model = random_model(randomise, activation="swish")
-    search = tt.Search(max_length=MAX_LENGTH)
-    translate = tt.Translator.from_model(model, letter_tokenizer, letter_tokenizer, search)
+    translate = tt.Translator.from_model(model, letter_tokenizer, letter_tokenizer, SEARCH)
     path = tt.export_saved_model(translate, tmp_path / "model")
     capfd.readouterr()
     assert tt.Translator.load(path)(sentences) == translate(sentences)
@@ -336,10 +334,10 @@ def test_several_threads_run_two_parts_or_bf16(in_memory, translators, monkeypat
 def test_what_only_several_sentences_need_is_not_inlined(meta_graph):
     graph = meta_graph.graph_def
     called = called_functions(graph)
-    apart = [name for name, function in called.items() if function.attr["_noinline"].b]
+    apart = {name for name, function in called.items() if function.attr["_noinline"].b}
     usual = {name for name in called if name.endswith("_usual")}
-    (of_sentences,) = set(apart) - usual
-    assert "in_sentences" in of_sentences and usual and usual < set(apart)
+    (of_sentences,) = apart - usual
+    assert "in_sentences" in of_sentences and usual and usual < apart
 
 
 def test_the_signature_is_text_to_translation(meta_graph):
