@@ -86,10 +86,17 @@ class Adam(keras.optimizers.Adam):
         rate, kept, zero, beta_1, beta_2, epsilon = (tf.cast(x, variable.dtype) for x in scalars)
         if self.weight_decay is not None and self._use_weight_decay(variable):
             variable.assign(variable * kept)
+        gradient = tf.cast(tf.convert_to_tensor(gradient), variable.dtype)
+        if variable.dtype == tf.bfloat16:  # has no kernel for GPUs, and rounds beta_2 = 0.999 to 1
+            mean, square = moments
+            mean.assign_add((gradient - mean) * (1 - self.beta_1))
+            square.assign_add((gradient**2 - square) * (1 - self.beta_2))
+            variable.assign_sub(rate * mean / (tf.sqrt(square) + epsilon))
+            return
         tf.raw_ops.ResourceApplyAdam(
             var=variable.handle, m=moments[0].handle, v=moments[1].handle,
             beta1_power=zero, beta2_power=zero, lr=rate, beta1=beta_1, beta2=beta_2,
-            epsilon=epsilon, grad=tf.cast(tf.convert_to_tensor(gradient), variable.dtype),
+            epsilon=epsilon, grad=gradient,
         )  # fmt: skip
 
     def get_config(self) -> dict[str, Any]:
