@@ -181,7 +181,7 @@ def check_session(folder: str | None) -> Iterator[Check]:
         yield Check(name, "FAIL", f"does not load or run: {_line(error)} {advice}")
         return
     problems = [f"{name}: {x}" for name in model.signatures for x in _problems(model, name)]
-    yield from _failures("signatures", problems, f"{', '.join(model.signatures)} run")
+    yield from _failures("signatures", problems, f"{', '.join(sorted(model.signatures))} run")
 
 
 def _problems(model: Any, name: str) -> Iterator[str]:
