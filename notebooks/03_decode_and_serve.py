@@ -81,7 +81,8 @@ print(f"{model.count_params():,} parameters, accuracy {history.history['accuracy
 # %% [markdown]
 # `Translator` has the whole way from text to text in one graph. For now it only finds a sentence
 # that is worth a closer look: the shortest one of the validation text that beam search translates
-# right and greedy search does not. (There are sentences of the other kind too.)
+# right and greedy search does not. (There are sentences of the other kind too.) The length penalty
+# is 0 here; its own section is below.
 
 # %%
 translator = tt.Translator.from_model(
@@ -90,7 +91,7 @@ translator = tt.Translator.from_model(
 sources = list(corpus.validation.sources)[: 20 if quick else None]
 references = list(corpus.validation.targets)[: len(sources)]
 by_greedy = translator(sources, beam_size=1)
-by_beam = translator(sources, beam_size=3)
+by_beam = translator(sources, beam_size=3, length_penalty=0.0)
 
 rows = zip(sources, references, by_greedy, by_beam, strict=True)
 better = [source for source, right, greedy, beam in rows if beam == right != greedy]
@@ -161,8 +162,8 @@ fig.tight_layout()
 
 # %% [markdown]
 # Each column is a step, and the upper row is what greedy search takes. `▁` is a space before a
-# word. At step 2 `they` is more probable than `she`, since `sie` is both; the verb `trinkt`
-# fits `she` alone, and `is` comes next. Greedy search cannot take back what it has chosen.
+# word. Where two tokens are almost equally probable, greedy search takes one of them, and cannot take
+# it back when the next steps show that the other was right.
 
 # %% [markdown]
 # ## Beam search, step by step
@@ -181,7 +182,7 @@ fig.tight_layout()
 #
 # It stops at the limit, or when $K$ hypotheses are finished and the best live one would not be among
 # the $K$ best if it were complete. The finished ones are ranked by a score, which divides by a power
-# of the length; the section on it says why.
+# of the length; the section on it says why. Here the power is 0, so the score is $\log P$.
 #
 # The search below has this in about thirty lines. It keeps what it drops too, for the picture.
 
@@ -230,7 +231,7 @@ def search_beam(source_ids, limit, beam_size, length_penalty):
     return finished[:beam_size], [*dropped, *live, *finished[beam_size:]]
 
 
-beam_size, length_penalty = 3, 1.0
+beam_size, length_penalty = 3, 0.0
 finished, dropped = search_beam(source_ids, limit, beam_size, length_penalty)
 assert not finished or tokenizer.decode([finished[0][0]]) == [by_beam[number]]
 for ids, log_probs in finished:
@@ -280,7 +281,8 @@ show.plot_beam(
 # From left to right a column for each step, with at most $K$ = 3 tokens that go on and the ends
 # beside them. Below a token stands $\log P$ of all tokens up to it. A cross is where nothing that
 # continues a hypothesis was good enough to be kept, or where it was still live when the search
-# stopped; the star is the result. `she` is behind `they` at first, and ahead one step later.
+# stopped; the star is the result. Somewhere on its way another token was more probable, which is
+# where greedy search has left it.
 
 # %% [markdown]
 # ## The length penalty
@@ -317,7 +319,7 @@ def search_all(beam_size, length_penalty):
 
 
 best = {(k, p): search_all(k, p) for k in (4, 16) for p in penalties}
-greedy = translator(longer, beam_size=1)
+greedy = [best.text for best in search_all(1, 0.0)]
 fig, (left, right) = plt.subplots(1, 2, figsize=(9, 3.2), dpi=90, layout="constrained")
 for k, style in ((4, "o-"), (16, "s--")):
     texts = [[hypothesis.text for hypothesis in best[k, p]] for p in penalties]
@@ -336,8 +338,9 @@ for axes, name in ((left, "tokens / tokens of the reference"), (right, "BLEU")):
 # Without a penalty the larger beam is the worse: it looks harder for a high $\log P$, and finds
 # that leaving words out has one (Stahlberg & Byrne [2019](https://arxiv.org/abs/1908.10090) have
 # found that the most probable translation of all is often the empty one). With a larger penalty
-# both get longer and better. It cannot mend what the model does not know: much of the second
-# sentence stays missing, in greedy search too.
+# both get longer, and better until the translations have more words than the reference. A penalty
+# cannot mend what the model does not know: much of the second sentence stays missing, in greedy
+# search too.
 #
 # One of these texts, its hypotheses, and their scores with three penalties; the best has a star.
 
@@ -631,8 +634,8 @@ for source, translation in zip(sources[:3], translations, strict=False):
 print(document)
 
 # %% [markdown]
-# Not all are right: the model has trained for a minute, on sentences of one kind, and *Danke!* or a
-# name are none of them. But they are the answers of the model in memory:
+# Not all are right: the model has trained for a minute, on sentences of one kind. It may take one
+# name for another, and *Danke!* is none of them. But they are the answers of the model in memory:
 
 # %%
 assert translations == translator(sources[:8])

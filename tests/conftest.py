@@ -10,7 +10,7 @@ import sys
 import types
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-# GPUs would otherwise multiply float32 with 10 bits, which no comparison below 1e-3 allows.
+# GPUs would otherwise multiply 10 of the 23 bits of float32: no comparison below 1e-3 would pass.
 os.environ.setdefault("NVIDIA_TF32_OVERRIDE", "0")
 if "PYTEST_XDIST_WORKER" in os.environ:
     # The models of tests are small: one thread each for tests that run side by side.

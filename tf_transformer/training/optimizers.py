@@ -87,7 +87,8 @@ class Adam(keras.optimizers.Adam):
         if self.weight_decay is not None and self._use_weight_decay(variable):
             variable.assign(variable * kept)
         gradient = tf.cast(tf.convert_to_tensor(gradient), variable.dtype)
-        if variable.dtype == tf.bfloat16:  # has no kernel for GPUs, and rounds beta_2 = 0.999 to 1
+        if variable.dtype == tf.bfloat16:
+            # The operation below has no such kernel for GPUs, and would round a beta_2 of 0.999 to 1.
             mean, square = moments
             mean.assign_add((gradient - mean) * (1 - self.beta_1))
             square.assign_add((gradient**2 - square) * (1 - self.beta_2))
