@@ -88,7 +88,7 @@ class Adam(keras.optimizers.Adam):
             variable.assign(variable * kept)
         gradient = tf.cast(tf.convert_to_tensor(gradient), variable.dtype)
         if variable.dtype == tf.bfloat16:
-            # The operation below has no such kernel for GPUs, and would round a beta_2 of 0.999 to 1.
+            # The operation below has no such kernel for GPUs, and would round 0.999 to 1.
             mean, square = moments
             mean.assign_add((gradient - mean) * (1 - self.beta_1))
             square.assign_add((gradient**2 - square) * (1 - self.beta_2))
