@@ -761,7 +761,8 @@ if not quick:
     assert exact >= 0.95 * len(copies)
 
 # %% [markdown]
-# It does not extrapolate here: positions that training never saw mean nothing to it.
+# It does not extrapolate here: soon after the positions that training has seen, it loses its place, and
+# it does not find the end.
 #
 # ## 14. What the heads attend to
 #

@@ -108,6 +108,12 @@ def sources_of(batches, tokenizer, epoch):
     return found
 
 
+def test_weights_without_a_seed_are_refused(tokenizer):
+    mixture = Mixture((text_of("old", 9), text_of("new", 3)), (1.0, 2.0))
+    with pytest.raises(ValueError, match="needs a seed"):
+        TokenBatches.from_text(mixture, tokenizer, tokenizer)
+
+
 def test_batches_have_the_proportions_and_fill_the_budget(tokenizer):
     old, new = text_of("old", 90), text_of("new", 30, words=9)
     mixture = Mixture((old, new), (1.0, 2.0))

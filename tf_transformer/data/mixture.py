@@ -84,6 +84,8 @@ class Mixture(SentencePairs):
             )
         if self.weights is None:
             return None
+        if seed is None:
+            raise ValueError("a mixture with weights needs a seed to choose its pairs; give one")
 
         def rows(epoch: int) -> Any:
             parts = []
