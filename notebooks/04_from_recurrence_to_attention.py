@@ -125,17 +125,20 @@ figure.tight_layout()
 # %% [markdown]
 # The axis is logarithmic. All see the same batches in the same order, so the curves compare what
 # an architecture learns from equal text. In equal *time* the order may be another one; the table
-# below has the seconds. (The outputs here were made on one core of a busy machine; alone it takes
-# about a quarter of the time.)
+# below has the seconds.
 
 # %% [markdown]
 # ## What they translate
 #
-# Greedy search, through the same graph that an export would have.
+# Greedy search, through the same graph that an export would have. Some of the texts have two or three
+# sentences. A translator would translate these one by one, and no source would be long; with
+# `by_sentence=False` a text is one source.
 
 # %%
+search = tt.Search(by_sentence=False)
 translators = {
-    name: tt.Translator.from_model(model, tokenizer, tokenizer) for name, model in models.items()
+    name: tt.Translator.from_model(model, tokenizer, tokenizer, search)
+    for name, model in models.items()
 }
 translations = {name: translate(test.sources) for name, translate in translators.items()}
 scores = {name: tt.score(texts, test.targets) for name, texts in translations.items()}
@@ -184,10 +187,9 @@ curves = {name: [bleu_of(texts, rows) for rows in groups] for name, texts in tra
 show.plot_bleu_by_length(labels, curves, [len(rows) for rows in groups])
 
 # %% [markdown]
-# Without attention BLEU falls to less than half as sources grow: of the long example above
-# `sutskever` keeps the beginning, and `cho` hardly that. With attention it falls less, and for
-# `bahdanau` not at all. The order among those that attend is one of few updates: there are 411 here,
-# from one seed, with one learning rate for all, and the shortest group has few sentences.
+# Without attention BLEU falls as sources grow; with attention it falls less. The order among those that
+# attend is one of few updates, from one seed, with one learning rate for all. Their sizes differ, as
+# the table above shows, and the shortest group has few sentences.
 # [docs/lineage.md](../docs/lineage.md) has other numbers from other text.
 
 # %% [markdown]
@@ -244,7 +246,7 @@ show.plot_alignments(
 )
 
 # %% [markdown]
-# All three write *look* while they look at *suchen*, the verb that German puts last. Other rows are
+# All three look at the verb, which German puts last, while they write its translation. Other rows are
 # less plain: a weight says which state predicts the next token, and that state knows its neighbours
 # in the source too.
 

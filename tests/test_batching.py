@@ -184,6 +184,11 @@ def test_a_position_outside_the_epoch_is_an_error(skip):
         make_batches([(1, 2)] * 9, 9).dataset(skip=skip)
 
 
+def test_an_update_of_no_batch_is_an_error():
+    with pytest.raises(ValueError, match="accumulation must be at least 1"):
+        make_batches([(1, 2)] * 9, 9).dataset(accumulation=0)
+
+
 # Epochs with a text of their own
 
 

@@ -45,6 +45,8 @@ def test_no_sentence_occurs_twice_and_each_that_exists_can_be_asked_for():
     words = "13 distinct sentences .* 2 symbols in lengths 2 to 3 make only 12"
     with pytest.raises(DataError, match=words):
         copy_task(11, 1, 1, num_symbols=2, min_length=2, max_length=3)
+    with pytest.raises(DataError, match="num_symbols must be from 1 to 26"):
+        copy_task(num_symbols=27)
 
 
 def test_held_out_text_has_short_sentences_like_the_training_text():

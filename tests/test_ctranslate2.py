@@ -206,6 +206,8 @@ def test_what_cannot_be_exported_is_one_line(random_models, tmp_path, monkeypatc
         pass
 
     assert "this model is a Other" in refused(Other(model.config))
+    short = dataclasses.replace(model.config, positions="learned", max_positions=9)
+    assert "positions, but the model has max_positions=9" in refused(tt.Transformer(short))
     for name in [name for name in sys.modules if name.split(".")[0] == "ctranslate2"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "ctranslate2", None)

@@ -1,5 +1,7 @@
 """What Keras asks of our models and losses, and what a translator can be made of."""
 
+import dataclasses
+
 import keras
 import numpy as np
 import pytest
@@ -27,6 +29,14 @@ def test_a_batch_without_a_sentence_goes_through_the_transformer(policy):
         loss = tt.SmoothedCrossEntropy()(np.ones((0, 4), "int32"), model(inputs, training=True))
     for gradient in tape.gradient(loss, [v.value for v in model.trainable_variables]):
         assert not np.asarray(tf.convert_to_tensor(gradient)).any()
+
+
+def test_a_model_takes_its_own_configuration_and_no_other():
+    # A `BahdanauConfig` is a `ChoConfig`, with attention.
+    with pytest.raises(TypeError, match="Cho needs a ChoConfig; received a BahdanauConfig"):
+        tt.Cho(tt.BahdanauConfig(16, 16, d_model=8))
+    with pytest.raises(ValueError, match="attention_dropout_rate must be given"):
+        tt.Transformer(dataclasses.replace(CONFIG, attention_dropout_rate=None))
 
 
 def test_compile_refuses_another_padding_id():

@@ -110,8 +110,10 @@ def sources_of(batches, tokenizer, epoch):
 
 def test_weights_without_a_seed_are_refused(tokenizer):
     mixture = Mixture((text_of("old", 9), text_of("new", 3)), (1.0, 2.0))
-    with pytest.raises(ValueError, match="needs a seed"):
+    with pytest.raises(ValueError, match="a mixture with weights needs a seed"):
         TokenBatches.from_text(mixture, tokenizer, tokenizer)
+    with pytest.raises(ValueError, match="source_noise needs a seed"):
+        TokenBatches.from_text(text_of("old", 9), tokenizer, tokenizer, source_noise=0.1)
 
 
 def test_batches_have_the_proportions_and_fill_the_budget(tokenizer):
@@ -296,6 +298,13 @@ def test_a_mixture_with_weights_is_no_part_of_another():
     inner = Mixture((one, one), (1, 2))
     with pytest.raises(ValueError, match="cannot be a part"):
         Mixture((inner, one))
+
+
+@pytest.mark.parametrize("weights", [(1.0,), (1.0, 0.0), (1.0, 2.0, 3.0)])
+def test_weights_that_are_not_one_positive_number_a_text_are_refused(weights):
+    one = ParallelText(("a",), ("b",))
+    with pytest.raises(ValueError, match="a positive number for each text"):
+        Mixture((one, one), weights)
 
 
 def test_an_empty_source_has_no_tag():

@@ -57,6 +57,11 @@ def test_a_number_that_is_not_greater_than_0_is_refused(schedule, wrong):
         schedule(**wrong)
 
 
+def test_a_decay_longer_than_the_training_is_refused():
+    with pytest.raises(ValueError, match="decay_fraction must be at most 1"):
+        TrapezoidSchedule(1.0, total_steps=9, warmup_steps=3, decay_fraction=2.0)
+
+
 def test_a_compiled_step_sees_the_time():
     schedule = TimedTrapezoidSchedule(1.0, warmup_steps=1, decay_fraction=1.0)
     optimizer = keras.optimizers.SGD(schedule)

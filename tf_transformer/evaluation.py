@@ -21,13 +21,14 @@ class Scores:
     """Corpus metrics, with the signatures that make them comparable (Post 2018).
 
     Attributes:
-        bleu: BLEU of raw text, 0 to 100 (Papineni et al. 2002).
-        chrf: chrF2, 0 to 100 (Popović 2015).
+        bleu: BLEU of raw text, 0 to 100, rounded to two decimals (Papineni et al. 2002).
+        chrf: chrF2, 0 to 100, rounded to two decimals (Popović 2015).
         signature: sacreBLEU's signature of `bleu`.
         chrf_signature: sacreBLEU's signature of `chrf`.
         sentences: Number of sentences.
         tokens: Number of tokens in the translations, as sacreBLEU's tokenizer counts them.
-        length_ratio: `tokens` divided by the number of tokens in the references.
+        length_ratio: `tokens` divided by the number of tokens in the references, rounded to three
+            decimals.
     """
 
     bleu: float

@@ -26,7 +26,8 @@ class TokenBatches:
     Args:
         text: The sentence pairs.
         batch_tokens: Maximum number of tokens on the longer side of a batch, padding included. A
-            longer sentence forms a batch of its own.
+            longer sentence forms a batch of its own. With `text_of_epoch` or `rows_of_epoch` the
+            batches of an epoch with longer sentences have as many more tokens.
         pad_id: Token id of padding.
         bos_id: Token id that begins the decoder's input.
         eos_id: Token id that ends a sentence.
@@ -110,8 +111,11 @@ class TokenBatches:
 
         Raises:
             DataError: If no pair is left, or the cache cannot be written.
-            ValueError: If the tokenizers have different padding or end ids.
+            ValueError: If the tokenizers have different padding or end ids, or no seed is given for
+                noise or a mixture with weights.
         """
+        if source_noise and seed is None:
+            raise ValueError("source_noise needs a seed; give one.")
         pad_id, eos_id = target_tokenizer.pad_id, target_tokenizer.eos_id
         source_eos_id = source_tokenizer.eos_id  # padding if sources have no end
         if source_tokenizer.pad_id != pad_id or source_eos_id not in (eos_id, pad_id):
@@ -208,10 +212,12 @@ class TokenBatches:
             sample_weight), where sample_weight is float32 `(B,)`.
 
         Raises:
-            ValueError: If `skip` is out of range.
+            ValueError: If `skip` or `accumulation` is out of range.
         """
         if not 0 <= skip <= len(self):
             raise ValueError(f"an epoch has {len(self)} batches; received skip={skip}.")
+        if accumulation < 1:
+            raise ValueError(f"accumulation must be at least 1; received {accumulation}.")
         ids = tf.TensorSpec([None, None], tf.int32)
         signature = (dict.fromkeys(("source_ids", "target_ids"), ids), ids)
         if accumulation > 1:

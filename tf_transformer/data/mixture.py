@@ -51,6 +51,9 @@ class Mixture(SentencePairs):
     def __post_init__(self) -> None:
         if any(isinstance(text, Mixture) and text.weights for text in self.texts):
             raise ValueError("a mixture with weights cannot be a part of another one.")
+        weights = self.weights
+        if weights is not None and (len(weights) != len(self.texts) or min(weights) <= 0):
+            raise ValueError(f"weights are a positive number for each text; received {weights}.")
 
     @property
     def num_blank(self) -> int:
@@ -85,7 +88,7 @@ class Mixture(SentencePairs):
         if self.weights is None:
             return None
         if seed is None:
-            raise ValueError("a mixture with weights needs a seed to choose its pairs; give one")
+            raise ValueError("a mixture with weights needs a seed to choose its pairs; give one.")
 
         def rows(epoch: int) -> Any:
             parts = []

@@ -25,8 +25,11 @@ def copy_task(
     and sentences of length 10: `num_symbols=10, min_length=10, max_length=10`.
 
     Raises:
-        DataError: If fewer distinct sentences exist than were requested.
+        DataError: If fewer distinct sentences exist than were requested, or `num_symbols` is not
+            from 1 to 26.
     """
+    if not 1 <= num_symbols <= 26:
+        raise DataError(f"num_symbols must be from 1 to 26, the letters; received {num_symbols}.")
     sizes = (num_train, num_validation, num_test)
     symbols = string.ascii_lowercase[:num_symbols]
     num_possible = sum(len(symbols) ** length for length in range(min_length, max_length + 1))

@@ -78,6 +78,9 @@ def beam_search(
 
     Returns:
         `Hypotheses` with n = `n_best`.
+
+    Raises:
+        ValueError: As in `greedy_search`, or `n_best` is not from 1 to `beam_size`.
     """
     limits = tf.convert_to_tensor(limits, tf.int32)
     require_possible(limits, num_steps, length_penalty, n_best, beam_size)

@@ -49,6 +49,10 @@ def greedy_search(
 
     Returns:
         `Hypotheses` with n = 1.
+
+    Raises:
+        ValueError: A limit is not below `num_steps`, or `length_penalty` is negative, if they are
+            known before the search runs; or the cache has an unknown part.
     """
     limits = tf.convert_to_tensor(limits, tf.int32)
     require_possible(limits, num_steps, length_penalty)

@@ -42,8 +42,8 @@ def export_ctranslate2(
         max_length: The largest number of source tokens; the table of positions is at least as long.
 
     Raises:
-        ExportError: The library is missing, the model is not a `Transformer`, or `version_folder`
-            raises it.
+        ExportError: The library is missing, the model is not a `Transformer` or has learned
+            positions for shorter sources alone, or `version_folder` raises it.
     """
     spec = _specification(model, source_tokenizer, target_tokenizer, quantization, max_length)
     target = version_folder(CTRANSLATE2, path, version, overwrite)
@@ -71,6 +71,11 @@ def _specification(model, source_tokenizer, target_tokenizer, quantization, max_
             f"{type(model).__name__}. Export it as a SavedModel (--format saved_model)."
         )
     config = model.config
+    limit, needed = config.position_limit, config.num_positions(max_length)
+    if limit is not None and needed > limit:
+        raise ExportError(
+            f"{max_length=} needs {needed} positions, but the model has max_positions={limit}."
+        )
     spec = TransformerSpec.from_config(
         (len(model.encoder.layers), len(model.decoder.layers)),
         config.num_heads,

@@ -323,6 +323,8 @@ def _require_fit(model, source_tokenizer, target_tokenizer, search):
                     f"the {side} tokenizer has {name}={value}, but the model was trained with "
                     f"{name}={expected}; give the tokenizers that it was trained with."
                 )
+    if not search.allow_unknown and not hasattr(target_tokenizer, "unk_id"):
+        raise InputError("allow_unknown=False needs a target tokenizer that has an unk_id.")
     max_length, limit = search.max_length, getattr(config, "position_limit", None)
     if max_length < 2:  # a token and the end
         raise InputError(f"max_length must be at least 2; received {max_length}.")

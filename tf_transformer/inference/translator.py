@@ -114,8 +114,9 @@ class Translator:
     ) -> str | list[str]:
         """Translate texts, each sentence on its own.
 
-        Line breaks and the white space between sentences stay as they are. A sentence of more than
-        `max_length` tokens is truncated; `stream` reports this, and `document` does not truncate.
+        Line breaks and the white space between the sentences of a line stay; that at the ends of a
+        line is dropped, where `document` keeps it. A sentence of more than `max_length` tokens is
+        truncated; `stream` reports this, and `document` does not truncate.
 
         Args:
             texts: A string or a list of strings; an empty string has an empty translation.
@@ -150,7 +151,8 @@ class Translator:
 
         Args:
             texts: Strings.
-            n_best: The number of translations, at most `beam_size`.
+            n_best: The number of translations, at most `beam_size`, which is 1 unless given here or
+                in `search`.
             **options: `batch_size`, `beam_size` and `length_penalty`, as in a call.
         """
         return list(self.stream(texts, n_best, **options))

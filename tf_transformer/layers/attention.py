@@ -17,7 +17,8 @@ class MultiHeadAttention(Layer):
 
     Computes `softmax(Q K^T / sqrt(d_k)) V` in each of `num_heads` subspaces of size
     `d_k = d_model / num_heads`, then projects the concatenated heads. One matrix projects the
-    context to keys and values; in self-attention it also projects to queries.
+    context to keys and values; in self-attention it also projects to queries. Unlike the paper's,
+    the projections have biases.
 
     Args:
         num_heads: H, the number of heads.

@@ -48,7 +48,7 @@ class RecurrentStack(keras.layers.Layer):
     """Recurrent layers on top of each other, with dropout between them (Zaremba et al. 2014).
 
     The GRU is that of Keras: its reset gate acts after the recurrent product, as cuDNN requires. In
-    Cho et al. 2014 the gate acts before the product.
+    Bahdanau et al. 2015 and in the encoder of Cho et al. 2014 the gate acts before the product.
 
     Args:
         cell: `"lstm"` or `"gru"`.

@@ -33,6 +33,10 @@ class SequenceModel(keras.Model):
 
     Returns:
         logits float32 `(B, T, V)`; the logits at `t` predict the token after `target_ids[:, t]`.
+
+    Raises:
+        TypeError: `config` is of another class than `config_class`.
+        ValueError: a vocabulary size or a dropout rate is None.
     """
 
     config_class: ClassVar[type[ModelConfig]]
@@ -43,9 +47,15 @@ class SequenceModel(keras.Model):
         name = name or re.sub(r"(?<!^)(?=[A-Z])", "_", type(self).__name__).lower()
         super().__init__(name=name, **kwargs)
         self.supports_jit = False  # see `compile`
-        self.config = config if isinstance(config, ModelConfig) else self.config_class(**config)
-        for name in ("source_vocab_size", "target_vocab_size", "dropout_rate"):
-            if getattr(self.config, name) is None:
+        if not isinstance(config, ModelConfig):
+            config = self.config_class(**config)
+        elif type(config) is not self.config_class:  # it would mean something else, silently
+            wanted, given = self.config_class.__name__, type(config).__name__
+            raise TypeError(f"{type(self).__name__} needs a {wanted}; received a {given}.")
+        self.config = config
+        rates = "dropout_rate", "attention_dropout_rate"
+        for name in ("source_vocab_size", "target_vocab_size", *rates):
+            if getattr(config, name, 0) is None:
                 raise ValueError(f"{name} must be given to build a model.")
         self.build()
 

@@ -183,7 +183,8 @@ class MaskedLanguageModelConfig(LanguageModelConfig):
 class Seq2SeqConfig(ModelConfig):
     """Base class of the configurations of recurrent encoders and decoders.
 
-    A subclass fixes the structure of its paper; its settings have the paper's values as defaults.
+    A subclass fixes the structure of its paper; its sizes have the paper's values as defaults;
+    `dropout_rate` and `tie_embeddings` have ours.
 
     Attributes:
         cell: `"lstm"` or `"gru"`.

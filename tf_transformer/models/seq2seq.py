@@ -226,7 +226,8 @@ class Cho(Seq2Seq):
     """The RNN encoder-decoder of GRUs (Cho et al. 2014, section 2.2 and appendix A).
 
     The summary `c = tanh(V h)` of the encoder's last state h gives the decoder its first state
-    `tanh(V' c)`. Each step and the maxout output also read c, on which the reset gate does not act.
+    `tanh(V' c)`. Each step and the maxout output also read c, on which the reset gate does not act;
+    the gate acts after the recurrent product, see `RecurrentStack`.
     """
 
     config_class = configs.ChoConfig

@@ -12,6 +12,9 @@ from tf_transformer.training.token_statistics import token_statistics
 class SmoothedCrossEntropy(keras.losses.Loss):
     """The mean of `smoothed_cross_entropy` over the real tokens of the global batch.
 
+    The right token has the probability `1 - label_smoothing`, and all others but padding share the
+    rest equally. (Szegedy et al. 2016, Keras and PyTorch give the right token a share of it, too.)
+
     Each replica of a `tf.distribute` strategy returns its share: the sum over its own tokens,
     divided by the number of tokens on all replicas. Keras adds up the gradients of the replicas, so
     every token has the same weight in the update, even if some replicas have more tokens. For this

@@ -19,6 +19,9 @@ class TrapezoidSchedule(keras.optimizers.schedules.LearningRateSchedule):
         total_steps: Number of updates in the whole training.
         warmup_steps: Updates until the peak.
         decay_fraction: The last fraction of training, in which the rate decays; at most 1.
+
+    Raises:
+        ValueError: An argument is not positive, or `decay_fraction` is more than 1.
     """
 
     def __init__(
@@ -26,6 +29,8 @@ class TrapezoidSchedule(keras.optimizers.schedules.LearningRateSchedule):
     ) -> None:
         _require_positive(peak=peak, warmup_steps=warmup_steps, decay_fraction=decay_fraction)
         _require_positive(total_steps=total_steps)
+        if decay_fraction > 1:
+            raise ValueError(f"decay_fraction must be at most 1; received {decay_fraction}.")
         self.peak, self.warmup_steps, self.decay_fraction = peak, warmup_steps, decay_fraction
         self.total_steps = total_steps
 
