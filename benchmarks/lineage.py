@@ -7,6 +7,7 @@ is JSON, which is also in `results.json` beside the runs.
 """
 
 import argparse
+import dataclasses
 import hashlib
 import json
 import os
@@ -120,7 +121,7 @@ def measure(name: str, run_dir: pathlib.Path, options: argparse.Namespace) -> di
     import tf_transformer as tt
     from tf_transformer.data.corpus import load_validation
     from tf_transformer.runs.compile import Validation
-    from tf_transformer.runs.restore import restore_model, translator_of
+    from tf_transformer.runs.restore import restore_model, search_of
     from tf_transformer.runs.run_directory import RunDirectory
 
     run = RunDirectory.open(run_dir)
@@ -139,7 +140,9 @@ def measure(name: str, run_dir: pathlib.Path, options: argparse.Namespace) -> di
     if name in SCORING:
         return result
     sources, references = test_text(options)
-    translator = translator_of(config.data, model, *tokenizers)
+    # A text of several sentences is one source, or no source would be long.
+    search = dataclasses.replace(search_of(config.data), by_sentence=False)
+    translator = tt.Translator.from_model(model, *tokenizers, search)
     beam = {"beam_size": 4, "length_penalty": 1.0}
     translator(sources[:64], **beam)  # traces the search before it is timed
     began = time.monotonic()
