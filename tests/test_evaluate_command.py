@@ -99,6 +99,7 @@ def test_two_models_are_compared_on_every_test_set(echo, moved_model, copy_files
         (["--reference={}/three", "--compare={}", "--perplexity"], ["makes no translations"]),
         (["--reference={}/latin1"], ["latin1, line 2"]),
         (["--text={}/two"], ["--text is read alone"]),
+        (["--reference={}/three", "--perplexity", "--batch-size=1"], ["needs no search"]),
         (["--reference={}/three", "--perplexity", "--robustness"], ["--perplexity makes no"]),
     ],
 )

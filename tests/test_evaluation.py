@@ -132,3 +132,7 @@ def test_the_p_value_is_that_of_the_paired_bootstrap_by_its_definition():
 def test_a_system_does_not_differ_from_itself():
     translations, references = noisy_corpus()
     assert [row.p_value for row in compare(translations, translations, references)] == [1.0, 1.0]
+
+
+def test_one_sentence_shows_nothing():
+    assert [row.p_value for row in compare(["a b c"], ["a x c"], ["a b c"])] == [1.0, 1.0]

@@ -243,7 +243,8 @@ def test_plot_draws_the_curves_of_runs_that_have_a_log(tmp_path, capfd):
     log.write_text('{"step": 2, "loss": 1.0}\n', encoding="utf-8")
     assert cli.main(["plot", str(run_dir), str(without), f"--output={output}"]) == 0
     assert output.read_bytes().startswith(b"\x89PNG")
-    assert capfd.readouterr() == (f"{output}\n", "")
+    left_out = f"tf-transformer: {without} has no validation in its log, and is left out.\n"
+    assert capfd.readouterr() == (f"{output}\n", left_out)
     assert_refused(["plot", run_dir, "--output=a.xyz"], ["a.xyz: must end in"], capfd, tmp_path)
     assert_refused(["plot", without], ["no run has a validation in its log"], capfd, tmp_path)
     log.write_text("[]\n", encoding="utf-8")

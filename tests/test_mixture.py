@@ -285,6 +285,7 @@ def test_a_tag_of_all_sources_is_that_of_translations(corpora, tokenizer):
         ({}, True),
         ({"source_tag": "<2en>"}, True),  # which the translator adds to each sentence
         ({"validation_tag": "<2en>"}, False),
+        ({"validation_tag": ""}, True),  # none
     ],
 )
 def test_a_line_with_a_tag_of_its_own_is_not_split(tags, by_sentence):

@@ -139,7 +139,9 @@ def test_a_resumed_run_has_only_the_rest_of_its_minutes(early_stopped_run, tmp_p
     states[-1].write_text(json.dumps({**state, "seconds": 3600.0}), "utf-8")
     config = (run_dir / "config.toml").read_text("utf-8")
     assert cli.main(["train", f"--run-dir={run_dir}", "--resume", "--minutes=60"]) == 0
-    assert "Nothing to do: its 60 minutes are over; give more --minutes." in capfd.readouterr().err
+    printed = capfd.readouterr().err
+    assert "Nothing to do: its 60 minutes are over; give more --minutes." in printed
+    assert "The changed settings are not saved" in printed
     assert (run_dir / "config.toml").read_text("utf-8") == config, "it says what was trained"
     shutil.rmtree(run_dir / "checkpoints")
     assert cli.main(["train", f"--run-dir={run_dir}", "--resume", "--minutes=0.001"]) == 2

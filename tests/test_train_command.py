@@ -108,6 +108,13 @@ def test_a_run_is_not_overwritten(trained_run, copy_files, capfd):
     assert_refused(arguments, ["holds a run already", "--resume"], capfd, run_dir)
 
 
+@pytest.mark.parametrize("name", ["config.toml", "tokenizers", "test", "log.jsonl"])
+def test_what_is_of_no_run_is_not_replaced(copy_files, tmp_path, capfd, name):
+    (tmp_path / "work" / name).mkdir(parents=True)
+    arguments = ["train", f"--run-dir={tmp_path / 'work'}", *files(copy_files)]
+    assert_refused(arguments, [f"{name}: would be replaced"], capfd, tmp_path)
+
+
 @pytest.mark.parametrize(
     ("extra", "words"),
     [

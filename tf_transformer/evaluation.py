@@ -165,8 +165,8 @@ def compare(
     comparisons = []
     for label, name in zip(metrics, signatures, strict=True):
         one, two = found[name]
-        # sacreBLEU takes the lack of any difference for certain.
-        p_value = 1.0 if one.score == two.score else two.p_value
+        # sacreBLEU takes the lack of any difference for certain, and also that of one sentence.
+        p_value = 1.0 if one.score == two.score or len(references) < 2 else two.p_value
         scores = round(one.score, 2), round(two.score, 2)
         comparisons.append(Comparison(label, *scores, p_value, str(signatures[name])))
     return comparisons

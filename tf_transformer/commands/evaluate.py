@@ -57,6 +57,8 @@ def run(options: Options) -> int:
         )
     if options.perplexity and (options.robustness or options.compare):
         raise ConfigError("--perplexity makes no translations. Omit --robustness and --compare.")
+    if (options.text or options.perplexity) and options.search.model_fields_set:
+        raise ConfigError("a perplexity needs no search. Omit the options of the search.")
     if options.compare and options.robustness:
         raise ConfigError("--robustness scores one model, and --compare two. Omit one.")
     if len(sources) > 1 and not options.compare:

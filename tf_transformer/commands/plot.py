@@ -6,7 +6,7 @@ runs. Needs matplotlib.
 
 from tf_transformer.commands.options import Checked, argument, option
 from tf_transformer.errors import InputError
-from tf_transformer.runs.run_directory import RunDirectory
+from tf_transformer.runs.run_directory import RunDirectory, warn
 
 
 class Options(Checked):
@@ -23,9 +23,13 @@ def run(options: Options) -> int:
 
     require_picture(options.output)
     logs = [(path, RunDirectory.open(path).log()) for path in options.run_dirs]
-    logs = [(path, log) for path, log in logs if log]  # an average of checkpoints has no log
-    if not logs:
+    # A run that was imported or trimmed, for example, has no log.
+    drawn = [(path, log) for path, log in logs if log]
+    if not drawn:
         raise InputError("no run has a validation in its log yet, so there is no curve.")
-    save_figure(plot_history(logs), options.output)
+    for path, log in logs:
+        if not log:
+            warn(f"{path} has no validation in its log, and is left out.")
+    save_figure(plot_history(drawn), options.output)
     print(options.output)
     return 0

@@ -80,7 +80,7 @@ def search_of(data: DataConfig) -> Search:
 
     Lines whose tags are their own are not split into sentences, since each has only one tag.
     """
-    has_own_tags = data.validation_tag or (data.tag and not data.has_validation_files)
+    has_own_tags = any(data.validation_tag or (() if data.has_validation_files else data.tag) or ())
     return Search(
         max_length=data.max_length,
         max_length_ratio=data.max_length_ratio,

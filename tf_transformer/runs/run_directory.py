@@ -51,6 +51,9 @@ class RunDirectory:
         # A run that stopped before its first checkpoint has nothing to lose.
         if any(run.checkpoints_path.glob("step-*")) or run.average_path.is_dir():
             raise RunError(f"{path}: holds a run already. Use --resume, or give another --run-dir.")
+        written = run.config_path, run.tokenizers_path, run.path / "test", run.log_path
+        if not (run.path / ".lock").exists() and any(foreign := [p for p in written if p.exists()]):
+            raise RunError(f"{foreign[0]}: would be replaced. Give another --run-dir.")
         existing = next(p for p in (run.path, *run.path.absolute().parents) if p.exists())
         if not existing.is_dir() or not os.access(existing, os.W_OK):
             raise RunError(f"{path}: cannot be made, since {existing} is no writable folder.")

@@ -117,6 +117,8 @@ class Run:
                 raise InputError(f"{self.directory.path}: nothing is trained yet, and {reason}")
             if reason and self.is_validated:
                 say(f"Nothing to do: {reason}.")
+                if self.config.to_dict() != self.directory.config().to_dict():
+                    say("The changed settings are not saved, since nothing was trained with them.")
                 # The averaging at the end of the run may have been interrupted.
                 if self.workers.is_chief and not self.directory.average_path.is_dir():
                     write_best_average(self)
