@@ -64,6 +64,14 @@ def test_robustness_scores_the_text_under_noise(echo, tmp_path):
     assert lines[-5].split()[-4:] == ["100.00", "+0.00", "100.00", "+0.00"]
 
 
+def test_what_was_not_translated_is_said(echo, tmp_path):
+    path = tmp_path / "texts"
+    path.write_text(f"a b\n{'a ' * 200}\n", encoding="utf-8")
+    done = run_here("evaluate", echo, f"--source={path}", f"--reference={path}")
+    assert "1 source(s) are longer than the model's max_length" in done.stderr
+    assert json.loads(done.stdout.splitlines()[-1])["sources_truncated"] == 1
+
+
 def test_two_models_are_compared_on_every_test_set(echo, moved_model, copy_files):
     sources, references = copy_files / "test.source", copy_files / "validation.source"
     options = [

@@ -178,6 +178,7 @@ def test_the_options_of_an_export_are_kept_and_the_rest_is_chosen(
         (["--format=ctranslate2", "--quantization=int9"], ["'int8'"]),
         (["--beam-size=99999"], ["from 1 to", "99999"]),
         (["--version=0"], ["0"]),
+        (["--overwrite"], ["--overwrite replaces a version"]),
     ],
     ids=str,
 )

@@ -51,6 +51,8 @@ class Options(Checked):
 def run(options: Options) -> int:
     """Run the checks and print their results."""
     compared = options.same_as, options.source
+    if not options.same_as and "max_different" in options.model_fields_set:
+        raise ConfigError("--max-different is for a comparison. Give --same-as and --source.")
     if any(compared) and not all((*compared, options.saved_model)):
         raise ConfigError("--same-as needs SAVED_MODEL and --source, lines to translate with both.")
     folder = find_saved_model(options.saved_model) if options.saved_model else None

@@ -20,7 +20,7 @@ from tf_transformer.commands.options import MODEL, Checked, SearchOptions, argum
 from tf_transformer.data.text import TextFiles, stream_aligned
 from tf_transformer.errors import ConfigError
 from tf_transformer.models.architectures import ARCHITECTURES, architecture_name
-from tf_transformer.runs.run_directory import RunDirectory
+from tf_transformer.runs.run_directory import RunDirectory, warn
 
 
 class Options(Checked):
@@ -104,12 +104,16 @@ def _scores(options: Options, sources: list[str], references: list[str]) -> dict
 
     given = options.search
     translator = open_translator(options.model, xla=given.xla, threads=given.threads)
-    translate = functools.partial(translator, **given.model_dump(exclude={"xla", "threads"}))
+    options_of_search = given.model_dump(exclude={"xla", "threads"})
+    translate = functools.partial(translator, **options_of_search)
     # The first call traces and compiles, so the time below must not include it.
     translate(sources if given.xla else sources[:1])
     began = time.monotonic()
-    translations = translate(sources)
+    found = [best for (best,) in translator.stream(sources, **options_of_search)]
     seconds = time.monotonic() - began
+    if num_cut := sum(best.source_truncated for best in found):
+        warn(f"{num_cut} source(s) are longer than the model's max_length and lost the rest.")
+    translations = [best.text for best in found]
     scores = score(translations, references)
     variants = robustness_variants(sources) if options.robustness else {}
     noisy = {name: score(translate(texts), references) for name, texts in variants.items()}
@@ -120,7 +124,7 @@ def _scores(options: Options, sources: list[str], references: list[str]) -> dict
     beam = f"beam of {search['beam_size']}, length penalty {search['length_penalty']:.3g}"
     print(f"Search: {'greedy' if search['beam_size'] == 1 else beam}")
     speed = {"seconds": round(seconds, 2), "tokens_per_second": round(scores.tokens / seconds, 1)}
-    results = {**dataclasses.asdict(scores), **search, **speed}
+    results = {**dataclasses.asdict(scores), "sources_truncated": num_cut, **search, **speed}
     if options.robustness:
         rows = {"text as it is": scores, **noisy}
         width = max(map(len, rows))

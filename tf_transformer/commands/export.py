@@ -58,6 +58,8 @@ def run(options: Options) -> int:
     }[options.format]
     if given := [flag(name) for name in of_others if getattr(options, name) is not None]:
         raise ConfigError(f"--format {options.format} does not have {', '.join(given)}; omit it.")
+    if options.overwrite and options.version is None:
+        raise ConfigError("--overwrite replaces a version. Give its number with --version.")
     precision = options.precision or "float32"
     run_directory = RunDirectory.open(options.run_dir)
     with quiet():
