@@ -169,6 +169,11 @@ class DataConfig:
         return any(getattr(self, name) is not None for name in self.files("validation"))
 
     @property
+    def validation_tags(self) -> tuple[str, ...] | None:
+        """The tag of each validation text: a file, or a part that a training corpus holds out."""
+        return self.validation_tag if self.has_validation_files else self.tag
+
+    @property
     def tags(self) -> list[str]:
         """All tags, each of which must be one token."""
         tags = (self.source_tag, *(self.tag or ()), *(self.validation_tag or ()))
@@ -309,12 +314,9 @@ class RunConfig:
                 "tie_embeddings needs one vocabulary for both sides. Omit tie_embeddings or train "
                 "a joint tokenizer (--joint)."
             )
-        limit, needed = self.model.position_limit, self.model.num_positions(self.data.max_length)
-        if limit is not None and needed > limit:
-            raise ValueError(
-                f"max_length={self.data.max_length} needs {needed} positions, but the model has "
-                f"max_positions={limit}. Set max_positions={needed}, or a smaller max_length."
-            )
+        if lack := self.model.lack_of_positions(self.data.max_length):
+            needed = self.model.num_positions(self.data.max_length)
+            raise ValueError(f"{lack} Set max_positions={needed}, or a smaller max_length.")
         able = [name for name, row in ARCHITECTURES.items() if row.trains_on_text]
         if not self.data.has_sources and self.architecture not in able:
             raise ValueError(

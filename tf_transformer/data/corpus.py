@@ -93,8 +93,7 @@ def _read_files(config: DataConfig) -> Corpus:
                 f"Validation {units} that are training {units} too: {number:,} of {len(every):,}; "
                 f"their scores are too good."
             )
-    tags = config.validation_tag if config.has_validation_files else config.tag
-    validation, *others = _tagged(validations, tags)
+    validation, *others = _tagged(validations, config.validation_tags)
     if config.tag:
         texts = list(map(TaggedText, texts, config.tag))
     train = texts[0]

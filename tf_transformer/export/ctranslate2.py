@@ -71,11 +71,8 @@ def _specification(model, source_tokenizer, target_tokenizer, quantization, max_
             f"{type(model).__name__}. Export it as a SavedModel (--format saved_model)."
         )
     config = model.config
-    limit, needed = config.position_limit, config.num_positions(max_length)
-    if limit is not None and needed > limit:
-        raise ExportError(
-            f"{max_length=} needs {needed} positions, but the model has max_positions={limit}."
-        )
+    if lack := config.lack_of_positions(max_length):
+        raise ExportError(lack)
     spec = TransformerSpec.from_config(
         (len(model.encoder.layers), len(model.decoder.layers)),
         config.num_heads,

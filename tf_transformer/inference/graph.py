@@ -21,6 +21,7 @@ from tf_transformer.inference.results import MISSING_SCORE
 from tf_transformer.inference.scoring import Alignment, TeacherForcing, can_align, can_score
 from tf_transformer.inference.sentences import has_several, split_lines, split_sentences
 from tf_transformer.inference.tokens import TextReader, valid_utf8
+from tf_transformer.models.configs import ModelConfig
 from tf_transformer.tokenizers import GraphTokenizer
 
 _LARGEST_BEAM = 1024
@@ -325,13 +326,11 @@ def _require_fit(model, source_tokenizer, target_tokenizer, search):
                 )
     if not search.allow_unknown and not hasattr(target_tokenizer, "unk_id"):
         raise InputError("allow_unknown=False needs a target tokenizer that has an unk_id.")
-    max_length, limit = search.max_length, getattr(config, "position_limit", None)
-    if max_length < 2:  # a token and the end
-        raise InputError(f"max_length must be at least 2; received {max_length}.")
-    if limit is not None and (needed := config.num_positions(max_length)) > limit:
-        raise InputError(
-            f"{max_length=} needs {needed} positions, but the model has max_positions={limit}."
-        )
+    if search.max_length < 2:  # a token and the end
+        raise InputError(f"max_length must be at least 2; received {search.max_length}.")
+    is_ours = isinstance(config, ModelConfig)
+    if is_ours and (lack := config.lack_of_positions(search.max_length)):
+        raise InputError(lack)
     require_search(search.beam_size, search.length_penalty, target_tokenizer.vocab_size)
 
 

@@ -63,6 +63,13 @@ class ModelConfig:
         """Return the number of positions of texts of `max_length` tokens, the end included."""
         return max_length + 1  # of the begin token and `max_length` tokens after it
 
+    def lack_of_positions(self, max_length: int) -> str:
+        """Return a line that says that texts of `max_length` tokens are too long, or ""."""
+        limit, needed = self.position_limit, self.num_positions(max_length)
+        if limit is None or needed <= limit:
+            return ""
+        return f"{max_length=} needs {needed} positions, but the model has max_positions={limit}."
+
     def to_dict(self) -> dict[str, Any]:
         """Return the fields `d` as plain values, from which `type(config)(**d)` restores them."""
         return dataclasses.asdict(self)

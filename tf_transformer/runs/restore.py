@@ -80,14 +80,13 @@ def search_of(data: DataConfig) -> Search:
 
     Lines whose tags are their own are not split into sentences, since each has only one tag.
     """
-    has_own_tags = any(data.validation_tag or (() if data.has_validation_files else data.tag) or ())
     return Search(
         max_length=data.max_length,
         max_length_ratio=data.max_length_ratio,
         fold_capitals=data.fold_capitals or False,
         source_tag=data.source_tag or "",
         allow_unknown=data.allow_unknown,
-        by_sentence=data.has_sources and not has_own_tags,
+        by_sentence=data.has_sources and not any(data.validation_tags or ()),
     )
 
 

@@ -39,10 +39,12 @@ class RunDirectory:
         self.path = pathlib.Path(path)
         self.config_path = self.path / "config.toml"
         self.tokenizers_path = self.path / "tokenizers"
+        self.test_path = self.path / "test"
         self.checkpoints_path = self.path / "checkpoints"
         self.average_path = self.path / "average"
         self.log_path = self.path / "log.jsonl"
         self.tensorboard_path = self.path / "tensorboard"
+        self.lock_path = self.path / ".lock"
 
     @classmethod
     def create(cls, path: str | os.PathLike[str]) -> "RunDirectory":
@@ -51,9 +53,10 @@ class RunDirectory:
         # A run that stopped before its first checkpoint has nothing to lose.
         if any(run.checkpoints_path.glob("step-*")) or run.average_path.is_dir():
             raise RunError(f"{path}: holds a run already. Use --resume, or give another --run-dir.")
-        written = run.config_path, run.tokenizers_path, run.path / "test", run.log_path
-        if not (run.path / ".lock").exists() and any(foreign := [p for p in written if p.exists()]):
-            raise RunError(f"{foreign[0]}: would be replaced. Give another --run-dir.")
+        if not run.lock_path.exists():  # no run of ours began there
+            for file in (run.config_path, run.tokenizers_path, run.test_path, run.log_path):
+                if file.exists():
+                    raise RunError(f"{file}: would be replaced. Give another --run-dir.")
         existing = next(p for p in (run.path, *run.path.absolute().parents) if p.exists())
         if not existing.is_dir() or not os.access(existing, os.W_OK):
             raise RunError(f"{path}: cannot be made, since {existing} is no writable folder.")
@@ -75,7 +78,7 @@ class RunDirectory:
     def is_in_training(self) -> bool:
         """Return whether a process is training in this directory."""
         try:
-            with (self.path / ".lock").open() as file:
+            with self.lock_path.open() as file:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except OSError as error:  # BlockingIOError, or there is no such file
             return isinstance(error, BlockingIOError)
@@ -85,7 +88,7 @@ class RunDirectory:
     def lock(self) -> Iterator[None]:
         """Lock the directory for training; the system also unlocks it when the process ends."""
         self.path.mkdir(parents=True, exist_ok=True)
-        with (self.path / ".lock").open("a") as file:
+        with self.lock_path.open("a") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -113,7 +116,7 @@ class RunDirectory:
             source_tokenizer.save(folder / "source.model")
             target_tokenizer.save(folder / "target.model")
         if test is not None:
-            with atomic_folder(self.path / "test", overwrite=True) as folder:
+            with atomic_folder(self.test_path, overwrite=True) as folder:
                 for side, sentences in (("source", test.sources), ("target", test.targets)):
                     text = "".join(f"{sentence}\n" for sentence in sentences)
                     (folder / f"{side}.txt").write_text(text, encoding="utf-8")
@@ -131,7 +134,7 @@ class RunDirectory:
         evaluate = f"{export}tf-transformer evaluate {path}"
         if not config.data.has_sources:
             return f"{evaluate} --text F"
-        test = [self.path / "test" / f"{side}.txt" for side in ("source", "target")]
+        test = [self.test_path / f"{side}.txt" for side in ("source", "target")]
         source, reference = (shlex.quote(str(p)) if p.is_file() else "F" for p in test)
         perplexity = "" if translates else " --perplexity"
         return f"{evaluate} --source {source} --reference {reference}{perplexity}"

@@ -117,7 +117,7 @@ class Run:
                 raise InputError(f"{self.directory.path}: nothing is trained yet, and {reason}")
             if reason and self.is_validated:
                 say(f"Nothing to do: {reason}.")
-                if self.config.to_dict() != self.directory.config().to_dict():
+                if self.workers.is_chief and self._has_changed_settings():
                     say("The changed settings are not saved, since nothing was trained with them.")
                 # The averaging at the end of the run may have been interrupted.
                 if self.workers.is_chief and not self.directory.average_path.is_dir():
@@ -176,6 +176,10 @@ class Run:
             say(f"Validation {self.metric.label} ({signature}) chooses the best checkpoint.")
         self._limit, self._patience = Limit(self), EarlyStopping(self)
 
+    def _has_changed_settings(self) -> bool:
+        """Return whether the settings of a resumed run differ from those in its directory."""
+        return self.config.to_dict() != self.directory.config().to_dict()
+
     def fit(self, is_over: bool = False) -> None:
         """Train until a limit or a signal; if `is_over`, only validate the newest checkpoint."""
         training = self.config.training
@@ -194,7 +198,7 @@ class Run:
                 callbacks.append(TranslationBleu(translator, text, samples, say, suffix))
         callbacks.append(save)
         if self.workers.is_chief:
-            if self.config.to_dict() != self.directory.config().to_dict():
+            if self._has_changed_settings():
                 self.directory.save_config(self.config)  # resumed with another budget
             self.directory.truncate_log(step_of(self.model))
             callbacks.append(progress)

@@ -85,9 +85,9 @@ def trim_run(
     smaller, trimmed = trim_to(model, tokenizers, used, texts)
     after = translate(smaller, trimmed)
     with atomic_folder(Path(path)) as folder:
-        if (run.path / "test").is_dir():
-            shutil.copytree(run.path / "test", folder / "test")
         new = RunDirectory(folder)
+        if run.test_path.is_dir():
+            shutil.copytree(run.test_path, new.test_path)
         Checkpoints(new.checkpoints_path).write(
             smaller,
             checkpoint.step,
