@@ -111,6 +111,18 @@ def test_a_translation_follows_a_pause(page, model):
     assert documents(model) == [["Wo ist"]]
 
 
+def test_a_text_from_before_the_page_knows_the_model_is_asked_once(page, model):
+    held = []
+    page.route("**/metadata", lambda route: held.append(route))
+    with page.expect_request("**/metadata"):
+        page.reload()
+    page.fill("#source", SENTENCE)
+    model.delays["translate_nbest"] = 1  # longer than the pause after typing
+    held[0].continue_()
+    expect(page.get_by_role("radio")).to_have_count(3)
+    assert [name for name, _ in model.asked].count("translate_nbest") == 1
+
+
 def test_paragraphs_keep_their_layout_and_only_changed_lines_are_asked_again(page, model):
     write(page, THREE)
     assert page.locator("#output").text_content() == THREE.upper()
