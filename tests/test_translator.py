@@ -193,6 +193,8 @@ def test_a_model_of_prompts_gets_each_line_whole(first_sentence_model, letter_to
         tt.Search(max_length=MAX_LENGTH, by_sentence=False),
     )  # fmt: skip
     texts, expected = ["\n".join(SEVERAL), "ab"], ["\n".join([*SEVERAL.values(), "cd.", ""]), "ab"]
+    texts.append("Ab. Cd\u2028Ef. Gh\rab")
+    expected.append("Ab.\u2028Ef.\rab")
     assert translate(texts) == called(translate.module.translate, texts) == expected
     assert translate.document("Ab cd. Ef gh\n ab") == "Ab cd.\n ab"
 
