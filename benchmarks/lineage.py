@@ -28,8 +28,10 @@ SCORING = ("permutation_lm", "masked_lm")
 LENGTHS = (6, 9, 12, 15, 18, 22, 30, 1000)
 # Fewest sentences in a group, because BLEU of fewer means little.
 FEWEST = 20
-# The parts of the package that decide what a run learns.
-OF_TRAINING = ("data", "layers", "models", "runs", "tokenizers", "training")
+# The parts of the package that decide what a run learns, and which checkpoint is its best.
+OF_TRAINING = (
+    "data", "decoding", "inference", "layers", "models", "runs", "tokenizers", "training",
+)  # fmt: skip
 FILES = ("train_source", "train_target", "validation_source", "validation_target")
 
 
@@ -110,7 +112,7 @@ def made_by(options: argparse.Namespace) -> str:
     """Return what determines the result of a training: budget, files and code."""
     package, digest = pathlib.Path(tf_transformer.__file__).parent, hashlib.sha256()
     parts = (path for part in OF_TRAINING for path in (package / part).rglob("*.py"))
-    for path in (package / "config.py", *sorted(parts)):
+    for path in (package / "config.py", package / "evaluation.py", *sorted(parts)):
         digest.update(path.read_bytes())
     given = {name: getattr(options, name) for name in ("minutes", "steps", *FILES)}
     return json.dumps({**given, "code": digest.hexdigest()})

@@ -154,7 +154,7 @@ def train(folder, text, sizes, model, data, steps=800, rate=1.0):
 
 
 def opened(folder, **params):
-    """Return the model in a folder with its variables, its checkpoints and its optimizer."""
+    """Return the model in a folder with its variables, and its checkpoint."""
     config = opennmt.load_config([str(folder / "data.yml")])
     config = {**config, "params": {**config["params"], **params}, "model_dir": str(folder)}
     data = {}

@@ -28,6 +28,7 @@ from tf_transformer.errors import InputError
         (["translate", "x", "--batch-size=0"], ["--batch-size: .*greater than 0; received '0'"]),
         (["translate", "x", "--length-penalty=11"], ["--length-penalty: .*10; received '11'"]),
         (["translate", "x", "Two dogs"], ["unknown Two dogs; texts come from standard input"]),
+        (["import", "onnx", "x", "--run-dir=y"], ["FORMAT: .*'bert'; received 'onnx'"]),
         (["translate", "nowhere"], ["nowhere: no SavedModel there", "tf-transformer export"]),
         (["export", "x", "y", "--format=onnx"], ["--format: .*'ctranslate2'; received 'onnx'"]),
     ],
@@ -42,7 +43,7 @@ def test_options_are_read_into_checked_values():
     assert (options.model, options.input, options.n_best) == ("model", None, 3)
     assert options.resume and not options.overwrite
     search = options.search
-    assert (search.beam_size, search.batch_size, search.xla) == (4, 64, False)
+    assert (search.beam_size, search.batch_size) == (4, 64)
     options = options_of("train", "--run-dir=x", "--steps=3", "--no-joint", "--deterministic")
     assert options.training == {"steps": "3", "deterministic": True}
     assert options.tokenizer == {"joint": False} and options.model == options.data == {}
@@ -100,3 +101,4 @@ def test_every_command_has_help(capfd, name):
             *re.findall(r"--[\w-]+", printed.out)
         }
         assert "--model-type {bpe,unigram}" in printed.out
+        assert "--architecture S" in printed.out

@@ -30,6 +30,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 UNUSUAL = ["", "\0", "a\0", "é\u202e", "🙂", "a\nb", '"\\', "</s>", "\ufeff"]
 CLIENTS = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8").partition("\n## Clients\n")[2]
 EXAMPLES = re.findall(r"```(sh|python)\n(.*?)```", CLIENTS.partition("\n## ")[0], re.DOTALL)
+assert EXAMPLES
 
 
 @pytest.fixture(scope="module")

@@ -51,6 +51,7 @@ def test_every_setting_of_an_architecture_is_a_key_of_its_table(architecture):
         ({"model": {"num_units": 8}}, ["[model]", "num_units", "cho, bahdanau"]),
         ({"model": {"preset": "tniy"}}, ["[model]", "tniy", "tiny"]),
         ({"training": {"steps": True}}, ["[training] steps", "true or false"]),
+        ({"data": {"weight": [True, 2.0]}}, ["[data] weight", "true or false"]),
         ({"model": {"d_model": True}}, ["[model] d_model", "true or false"]),
         ({"model": {"architecture": "transfomer"}}, ["[model]", "transfomer", "transformer"]),
         ({"model": {"d_model": 30, "num_heads": 4}}, ["[model]", "d_model=30", "num_heads=4"]),

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import random
 import re
 import subprocess
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 import sacrebleu
 
-from tf_transformer.evaluation import bleu_tokenizer, compare, score, signatures
+from tf_transformer.evaluation import BLEU, LOSS, bleu_tokenizer, compare, score, signatures
 
 
 def noisy_corpus():
@@ -136,3 +137,9 @@ def test_a_system_does_not_differ_from_itself():
 
 def test_one_sentence_shows_nothing():
     assert [row.p_value for row in compare(["a b c"], ["a x c"], ["a b c"])] == [1.0, 1.0]
+
+
+@pytest.mark.parametrize(("metric", "values"), [(BLEU, (math.nan, 1, 2)), (LOSS, (math.nan, 2, 1))])
+def test_a_better_value_has_a_higher_rank_and_nan_the_lowest(metric, values):
+    ranks = [metric.rank(value) for value in values]
+    assert ranks == sorted(ranks) and len({*ranks}) == 3

@@ -19,6 +19,7 @@ def test_prefix_mask_of_six_source_and_four_target_tokens():
     assert as_bits(mask) == ["1111110000"] * 6 + [
         "1111111000", "1111111100", "1111111110", "1111111111",
     ]  # fmt: skip
+    assert np.asarray(causal_mask(10)).sum() == 55
     assert as_bits(causal_mask(4)[0]) == ["1000", "1100", "1110", "1111"]
     mask = prefix_mask(np.array([[0, 0, 0], [1, 1, 1], [0, 1, 1]]))
     assert as_bits(mask[0]) == ["111", "111", "111"]

@@ -11,7 +11,6 @@ from tf_transformer.tokenizers import (
     VocabularyTokenizer,
     load_tokenizer,
 )
-from tf_transformer.tokenizers.sentencepiece import library_of
 from tf_transformer.tokenizers.subset import require_same_splits, subset_tokenizer
 from tf_transformer.tokenizers.vocabulary import vocabulary_model
 
@@ -132,6 +131,10 @@ def test_the_end_of_a_text_may_be_padding(tokenizer, splitter):
     assert ours.eos_id == ours.pad_id == theirs.pad_id
 
 
-def test_a_damaged_model_is_an_error():
-    with pytest.raises(TokenizerError, match="no SentencePiece model"):
-        library_of(b"\x0anothing")
+@pytest.mark.parametrize("damaged", ["source.model", "source.table"])
+def test_a_damaged_file_is_named(tokenizer, damaged, tmp_path):
+    path = tmp_path / "source.model"
+    tokenizer.save(path)
+    (tmp_path / damaged).write_bytes(b"\x0anothing")
+    with pytest.raises(TokenizerError, match=r"source\.model: .*no SentencePiece model"):
+        VocabularyTokenizer.load(path)

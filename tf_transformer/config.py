@@ -345,7 +345,8 @@ class RunConfig:
         for table, fields in SETTINGS.items():
             for name, field in fields.items():
                 value = tables.get(table, {}).get(name)
-                if isinstance(value, bool) and bool not in kinds_of(field):
+                values = value if isinstance(value, list) else [value]
+                if bool not in kinds_of(field) and any(isinstance(v, bool) for v in values):
                     raise ConfigError(f"{where}: [{table}] {name} is not true or false.")
         try:
             return cls(**{"data": {}, **tables})
@@ -385,6 +386,8 @@ def _settings_of_all_architectures() -> dict[str, FieldInfo]:
         "architecture": setting("transformer", f"one of {', '.join(ARCHITECTURES)}"),
         "preset": setting("tiny", "sizes: tiny; for a transformer also small, base or big"),
     }
+    for field in choice.values():
+        field.annotation = str
     owners: dict[str, list[str]] = {}
     for architecture, row in ARCHITECTURES.items():
         for name in fields_of(row.config):

@@ -3,6 +3,7 @@
 import dataclasses
 import importlib.util
 import itertools
+import math
 import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -73,7 +74,9 @@ class Metric(NamedTuple):
     decimals: int = 2
 
     def rank(self, value: float) -> float:
-        """Return a number that is higher for a better value."""
+        """Return a number that is higher for a better value, and lowest for NaN."""
+        if math.isnan(value):
+            return -math.inf
         return -value if self.lower_is_better else value
 
     def text(self, value: float) -> str:

@@ -79,7 +79,7 @@ def _comparison(options: Options, sets: list[tuple[list[str], list[str]]]) -> di
 
     models, given = (options.compare, options.model), options.search
     # Open both first: an error would come after minutes.
-    translators = [open_translator(name, xla=given.xla, threads=given.threads) for name in models]
+    translators = [open_translator(name, given.threads) for name in models]
     search = given.batch_size, given.beam_size, given.length_penalty
     translations = [[translate(s, *search) for s, _ in sets] for translate in translators]
     results = {"first": models[0], "second": models[1], "sets": []}
@@ -103,11 +103,10 @@ def _scores(options: Options, sources: list[str], references: list[str]) -> dict
     from tf_transformer.evaluation import score
 
     given = options.search
-    translator = open_translator(options.model, xla=given.xla, threads=given.threads)
-    options_of_search = given.model_dump(exclude={"xla", "threads"})
+    translator = open_translator(options.model, given.threads)
+    options_of_search = given.model_dump(exclude={"threads"})
     translate = functools.partial(translator, **options_of_search)
-    # The first call traces and compiles, so the time below must not include it.
-    translate(sources if given.xla else sources[:1])
+    translate(sources[:1])  # traces, which the time below must not include
     began = time.monotonic()
     found = [best for (best,) in translator.stream(sources, **options_of_search)]
     seconds = time.monotonic() - began

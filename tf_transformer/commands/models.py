@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 
-def open_translator(path: str, *, xla: bool = False, threads: int | None = None) -> Any:
+def open_translator(path: str, threads: int | None = None) -> Any:
     """Load a `Translator` from a SavedModel or from the best checkpoint of a run directory."""
     with quiet():
         from tf_transformer.inference.translator import Translator, run_in_callers_thread
@@ -16,10 +16,10 @@ def open_translator(path: str, *, xla: bool = False, threads: int | None = None)
         from tf_transformer.runs.run_directory import RunDirectory
     run_in_callers_thread()
     if not RunDirectory.is_run(path):
-        return Translator.load(path, xla=xla, threads=threads)
+        return Translator.load(path, threads=threads)
     run = RunDirectory.open(path)
     model, *tokenizers, _ = restore_model(run)
-    return translator_of(run.config().data, model, *tokenizers, xla=xla, threads=threads)
+    return translator_of(run.config().data, model, *tokenizers, threads=threads)
 
 
 @contextlib.contextmanager

@@ -75,7 +75,6 @@ class SearchOptions(Checked):
         None, "favour long translations, from 0 to 10 (default: as exported; 0.6 for a run)", "A"
     )
     threads: PositiveInt | None = option(None, "batches in parallel (default: one per core)")
-    xla: bool = option(False, "compile the search with XLA, which is faster for many lines")
     batch_size: PositiveInt = option(64, "sentences in a batch")
 
 
@@ -133,4 +132,7 @@ def read_options(options: type, values: Mapping[str, Any]) -> Any:
         return options(**given)
     except ValidationError as error:
         first = error.errors()[0]
-        raise ConfigError(invalid(flag(str(first["loc"][-1])), first)) from None
+        name = str(first["loc"][-1])
+        field = options.__pydantic_fields__.get(name)
+        is_argument = field is not None and field.json_schema_extra
+        raise ConfigError(invalid(field.title if is_argument else flag(name), first)) from None

@@ -62,8 +62,8 @@ def run(options: Options) -> int:
             bar = {"description": "", "console": console, "transient": True, "disable": is_hidden}
             source = files.enter_context(rich.progress.open(options.input, "rb", **bar))
         lines = decode_lines(source, options.input or "standard input")
-        translator = open_translator(options.model, xla=search.xla, threads=search.threads)
-        given = search.model_dump(exclude={"xla", "threads"})
+        translator = open_translator(options.model, search.threads)
+        given = search.model_dump(exclude={"threads"})
         translate = functools.partial(translator.stream, n_best=options.n_best, **given)
         translate([])  # refuses impossible options before anything is written
         done = 0

@@ -41,7 +41,7 @@ class Translator:
     Args:
         module: An `ExportTranslator`, or the object that TensorFlow loads from its SavedModel.
         xla: Whether XLA compiles the search, once for each of the few sizes to which batches are
-            then padded. This pays off if a process translates for long, most for greedy search.
+            then padded. It makes single sentences faster if the model is small, and batches slower.
         threads: Number of batches translated at a time; None means one for each core.
     """
 

@@ -173,7 +173,7 @@ class Checkpoints:
             yield
         except (OSError, RuntimeError) as error:  # HDF5 raises both
             latest = self.latest()
-            reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
+            reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
             last = f"The last good one is of step {latest.step}" if latest else "There is none yet"
             raise CheckpointError(
                 f"{self.directory}: the checkpoint of step {step} could not be written: {reason}. "

@@ -200,7 +200,7 @@ def parse(
     if not isinstance(name, str) or name not in signatures:
         raise HTTPException(400, f"unknown signature; the model has {', '.join(signatures)}")
     inputs = sorted(signatures[name].inputs)
-    first = inputs[0]  # a value without a name belongs to the only input
+    first = next(iter(inputs), "")  # a value without a name belongs to the only input
     rows, columns = content.get("instances"), content.get("inputs")
     if rows and isinstance(rows, list):
         rows = [row if isinstance(row, dict) else {first: row} for row in rows]

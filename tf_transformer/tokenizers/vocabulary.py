@@ -14,6 +14,7 @@ from tf_transformer.tokenizers.sentencepiece import (
     SentencePieceTokenizer,
     graph_tokenizer,
     library_of,
+    naming,
     require_list,
 )
 
@@ -49,7 +50,8 @@ class VocabularyTokenizer(SentencePieceTokenizer):
     def load(cls, path: str | os.PathLike[str]) -> "VocabularyTokenizer":
         """Read the two files that `save` wrote."""
         path = pathlib.Path(path)
-        return cls(path.with_suffix(TABLE).read_bytes(), path.read_bytes())
+        with naming(path):
+            return cls(path.with_suffix(TABLE).read_bytes(), path.read_bytes())
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the splitter as a `.model` file, and the table as a `.table` file beside it."""
