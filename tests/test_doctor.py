@@ -52,7 +52,7 @@ def upper(tmp_path_factory):
     (root / "vocabulary.txt").write_text("one\ntwo\n", encoding="utf-8")
     module = Upper(str(root / "vocabulary.txt"))
     tf.saved_model.save(module, str(root / "1"), signatures={"serving_default": module.translate})
-    write_version_files(root / "1")
+    write_version_files(root / "1", {"serving_default": module.translate})
     write_manifest(root / "1", None, EXTRA)
     return root / "1"
 

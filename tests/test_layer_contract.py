@@ -49,7 +49,6 @@ CASES = {
     tt.GlobalSelfAttention: arguments(ATTENTION, X, 4, 1),
     tt.CausalSelfAttention: arguments(ATTENTION, X, 4, 1),
     tt.RestrictedSelfAttention: arguments({**ATTENTION, "radius": 2}, X, 4, 1),
-    tt.RestrictedCausalSelfAttention: arguments({**ATTENTION, "radius": 2}, X, 4, 1),
     tt.FeedForward: arguments(
         {"d_model": 12, "d_ff": 20, "activation": keras.activations.gelu}, X, 4, 0
     ),

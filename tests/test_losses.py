@@ -10,7 +10,6 @@ from tf_transformer.training.metrics import Perplexity, TokenAccuracy, TokenLoss
 from tf_transformer.training.optimizers import Adam, GradientAccumulation
 from tf_transformer.training.schedules import (
     NoamSchedule,
-    TimedTrapezoidSchedule,
     TrapezoidSchedule,
 )
 
@@ -109,7 +108,6 @@ def test_shapes_that_would_broadcast_are_refused():
         (Perplexity(pad_id=2, name="mine"), keras.metrics),
         (NoamSchedule(64, 100, 0.5), keras.optimizers.schedules),
         (TrapezoidSchedule(2.0, 10, 3, 0.25), keras.optimizers.schedules),
-        (TimedTrapezoidSchedule(2.0, 3, 0.25), keras.optimizers.schedules),
         (Adam(NoamSchedule(16), weight_decay=0.25, global_clipnorm=2.0), keras.optimizers),
         (GradientAccumulation(keras.optimizers.SGD(0.25, momentum=0.5), 4), keras.optimizers),
     ],

@@ -6,19 +6,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tf_transformer.layers.attention import CausalSelfAttention, GlobalSelfAttention
+from tf_transformer.layers.attention import GlobalSelfAttention
 from tf_transformer.layers.masks import local_mask
-from tf_transformer.layers.restricted_attention import (
-    RestrictedCausalSelfAttention,
-    RestrictedSelfAttention,
-)
+from tf_transformer.layers.restricted_attention import RestrictedSelfAttention
 
 RNG = np.random.default_rng(5)
-KINDS = {
-    "both sides": (RestrictedSelfAttention, GlobalSelfAttention),
-    "causal": (RestrictedCausalSelfAttention, CausalSelfAttention),
-}
-EVERY_KIND = pytest.mark.parametrize("kind", KINDS)
 # One position, shorter than the radius, one more, multiples of it and not.
 SIZES = [(1, 1), (2, 3), (4, 3), (5, 1), (12, 4), (13, 4)]
 
@@ -52,9 +44,8 @@ def pair(randomise):
     """A restricted layer and an unrestricted one with the same random weights."""
 
     @functools.cache
-    def make(kind, radius):
-        restricted, unrestricted = KINDS[kind]
-        layers = restricted(3, 12, radius), unrestricted(3, 12)
+    def make(radius):
+        layers = RestrictedSelfAttention(3, 12, radius), GlobalSelfAttention(3, 12)
         for layer in layers:
             layer.build((None, None, 12))
             randomise(layer)
@@ -77,11 +68,10 @@ def real(mask, length):
     return np.broadcast_to(mask[:, 0] if is_padding else True, (2, length))
 
 
-@EVERY_KIND
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize(("length", "radius"), SIZES)
-def test_equals_attention_under_a_mask(kind, mask, length, radius, pair):
-    ours, theirs = pair(kind, radius)
+def test_equals_attention_under_a_mask(mask, length, radius, pair):
+    ours, theirs = pair(radius)
     x, mask = hidden_states(length), MASKS[mask](length)
     output, weights = ours(x, attention_mask=mask, return_attention_scores=True)
     expected, expected_weights = masked(theirs, x, mask, radius)
@@ -94,10 +84,9 @@ def test_equals_attention_under_a_mask(kind, mask, length, radius, pair):
     assert np.isfinite(output).all(), "where there is nothing to attend to, too"
 
 
-@EVERY_KIND
 @pytest.mark.parametrize("jit", [False, True], ids=["graph", "XLA"])
-def test_in_a_graph_the_lengths_may_be_unknown(kind, jit, pair):
-    ours, theirs = pair(kind, 4)
+def test_in_a_graph_the_lengths_may_be_unknown(jit, pair):
+    ours, theirs = pair(4)
     specs = [tf.TensorSpec([None, None, 12]), tf.TensorSpec([None, None, None], tf.bool)]
 
     @tf.function(input_signature=specs, jit_compile=jit)
@@ -113,10 +102,9 @@ def test_in_a_graph_the_lengths_may_be_unknown(kind, jit, pair):
             assert weights.shape == (2, 3, length, length)
 
 
-@EVERY_KIND
-def test_no_tensor_grows_with_the_square_of_the_length(kind, pair):
+def test_no_tensor_grows_with_the_square_of_the_length(pair):
     """But those that are asked for."""
-    restricted, unrestricted = pair(kind, 2)
+    restricted, unrestricted = pair(2)
 
     def largest(layer, length, **options):
         function = tf.function(functools.partial(layer, **options))

@@ -7,10 +7,10 @@ from test_tokenizer import ODD, SENTENCES, decode_in_graph
 
 from tf_transformer.tokenizers import (
     SentencePieceTokenizer,
-    TokenizerError,
     VocabularyTokenizer,
     load_tokenizer,
 )
+from tf_transformer.tokenizers.sentencepiece import TokenizerError
 from tf_transformer.tokenizers.subset import require_same_splits, subset_tokenizer
 from tf_transformer.tokenizers.vocabulary import vocabulary_model
 

@@ -6,7 +6,8 @@ import pytest
 import tensorflow as tf
 from test_tokenizer import ODD, decode_in_graph
 
-from tf_transformer.tokenizers import TokenizerError, WordPieceTokenizer, load_tokenizer
+from tf_transformer.tokenizers import WordPieceTokenizer, load_tokenizer
+from tf_transformer.tokenizers.sentencepiece import TokenizerError
 from tf_transformer.tokenizers.subset import require_same_splits, subset_tokenizer, used_ids
 from tf_transformer.tokenizers.wordpiece import SPECIAL, wordpiece_model
 

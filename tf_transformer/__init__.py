@@ -52,10 +52,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         ],
         "layers.recurrent": ["Maxout"],
         "layers.residual": ["Residual"],
-        "layers.restricted_attention": [
-            "RestrictedCausalSelfAttention",
-            "RestrictedSelfAttention",
-        ],
+        "layers.restricted_attention": ["RestrictedSelfAttention"],
         "models.architectures": ["build_model", "preset"],
         "models.configs": [
             "BahdanauConfig",

@@ -152,22 +152,18 @@ class TokenBatches:
 
     def batch_indices(self, epoch: int) -> list[np.ndarray]:
         """Return the batches of one epoch, each an int array `(B,)` of sentence indices."""
-        classes, bounds = self._length_classes, self._bounds
-        text, rows = self._text_of_epoch(epoch), np.arange(len(self._text))
+        text, classes, bounds = self._text_of_epoch(epoch), self._length_classes, self._bounds
+        rows = self._rows_of_epoch(epoch) if self._rows_of_epoch else np.arange(len(text))
         if text is not self._text or self._rows_of_epoch:
-            if self._rows_of_epoch:
-                rows = self._rows_of_epoch(epoch)
             lengths = text.lengths[:, rows] + 1
             classes = _length_classes(lengths)
             longest = lengths.max(axis=0)[np.argsort(classes, kind="stable")]
             bounds = _split_into(longest, len(self))
-        if self._seed is None:
-            order = np.argsort(classes, kind="stable")
-        else:
+        order = np.arange(len(rows))
+        if self._seed is not None:
             random = np.random.default_rng((self._seed, epoch))
-            shuffled = random.permutation(len(rows))
-            order = shuffled[np.argsort(classes[shuffled], kind="stable")]
-            bounds = random.permutation(bounds)
+            order, bounds = random.permutation(order), random.permutation(bounds)
+        order = order[np.argsort(classes[order], kind="stable")]
         return [rows[order[start:stop]] for start, stop in bounds]
 
     def batch(

@@ -4,6 +4,7 @@ import collections
 import dataclasses
 import functools
 import hashlib
+import statistics
 import unicodedata
 from collections.abc import Collection, Iterable
 
@@ -68,12 +69,9 @@ def median_length_ratio(pairs: Iterable[tuple[str, str]]) -> float:
         for source, target in pairs
         if not (is_blank(source) or is_blank(target))
     )
-    rest = ratios.total() / 2
-    for ratio, count in sorted(ratios.items()):
-        rest -= count
-        if rest <= 0:
-            return ratio
-    raise DataError("no pair is left, because each has a blank side; give at least one pair")
+    if not ratios:
+        raise DataError("no pair is left, because each has a blank side; give at least one pair")
+    return statistics.median_low(ratios.elements())
 
 
 def normalized(text: str) -> str:

@@ -25,14 +25,10 @@ class _Batch(NamedTuple):
 
         beams = tf.range(beam_size, dtype=kept.dtype)
         hypotheses = tf.reshape(kept[:, None] * tf.cast(beam_size, kept.dtype) + beams, [-1])
-        state = {
-            name: field if name == "index" else gather(field, kept)
-            for name, field in self.state._asdict().items()
-            if name != "cache"
-        }
-        state["cache"] = gather(self.state.cache, hypotheses)
-        source = gather(self.source, hypotheses)
-        return _Batch(self.state._replace(**state), source, *gather(self[2:], kept))
+        cache, source = gather((self.state.cache, self.source), hypotheses)
+        state = gather(self.state._replace(index=(), cache=()), kept)  # `()` has no tensors
+        state = state._replace(index=self.state.index, cache=cache)
+        return _Batch(state, source, *gather(self[2:], kept))
 
 
 def run_search(

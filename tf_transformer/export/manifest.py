@@ -28,11 +28,7 @@ _REMEDY = "Copy the version again from where it was exported, or export it again
 
 
 class ExportError(InputError):
-    """An export that cannot be written."""
-
-
-class ManifestError(InputError):
-    """A version that differs from what was exported, or has no usable manifest."""
+    """An export that cannot be written, or checked by its manifest."""
 
 
 def version_folder(
@@ -103,14 +99,15 @@ def write_manifest(
 
 
 def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read the manifest of a version; raise a `ManifestError` if it is missing or invalid."""
+    """Read the manifest of a version; raise an `ExportError` if it is missing or invalid."""
     path = manifest_path(folder)
     try:
         manifest = json.loads(path.read_bytes())
         dict.items(manifest["files"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        raise ManifestError(
-            f"{folder}: has no manifest ({path.name}) to check its files by. {_REMEDY}"
+        raise ExportError(
+            f"{folder}: has no manifest ({path.name}) to check its files by. {_REMEDY} "
+            f"serve takes it with --unverified."
         ) from None
     return manifest
 
@@ -119,7 +116,7 @@ def verify_files(folder: str | os.PathLike[str]) -> list[str]:
     """Return a message for each file of a version that differs from the manifest."""
     try:
         expected = read_manifest(folder)["files"]
-    except ManifestError as error:
+    except ExportError as error:
         return [str(error)]
     folder = pathlib.Path(folder)
     found = dict(_entries(folder))
@@ -134,12 +131,6 @@ def verify_files(folder: str | os.PathLike[str]) -> list[str]:
         elif sha256(found[name]) != expected[name]:
             problems.append(f"{path}: was changed after the export. {_REMEDY}")
     return problems
-
-
-def verify(folder: str | os.PathLike[str]) -> None:
-    """Raise a `ManifestError` unless every file of a version is as it was exported."""
-    if problems := verify_files(folder):
-        raise ManifestError(problems[0])
 
 
 def _entries(folder: pathlib.Path) -> Iterator[tuple[str, pathlib.Path]]:

@@ -61,7 +61,7 @@ def export_saved_model(
         (folder / "fingerprint.pb").unlink()
         if module.is_sequential:
             _search_in_one_thread(folder / SAVED_MODEL)
-        write_version_files(folder)
+        write_version_files(folder, module.signatures())
         write_manifest(folder, manifest, EXTRA)
     write_server_files(path)
     return target

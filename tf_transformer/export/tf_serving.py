@@ -10,39 +10,33 @@ import os
 import pathlib
 import shutil
 import urllib.parse
+from collections.abc import Callable, Mapping
 
 import tensorflow as tf
-from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow_serving.apis import prediction_log_pb2
 
 from tf_transformer.export.manifest import EXTRA
 from tf_transformer.files import atomic_file, without_parents
-from tf_transformer.inference.versions import SAVED_MODEL
 
 WARM_UP = "tf_serving_warmup_requests"
 
 _TEMPLATES = pathlib.Path(__file__).parent / "server"
-_INIT_SIGNATURE = "__saved_model_init_op"
 # Numbers of lines, of words in a line, and of texts (`allowed_batch_sizes`). Most of the time is
 # the first run of a signature, and of several lines, which have a function of their own. Larger
 # batches have shorter texts, or loading a large model would take minutes.
 _WARM_UP = ((2, 1, 1), *((1, max(1, 32 // size), size) for size in (1, 2, 4, 8, 16, 32, 64)))
 
 
-def write_version_files(folder: pathlib.Path) -> None:
+def write_version_files(folder: pathlib.Path, signatures: Mapping[str, Callable]) -> None:
     """Write batching parameters and warm-up requests into the folder of a SavedModel.
 
     Every signature has requests, so its inputs must all be string `(B,)`. The texts of the requests
     are numbers, which reveal nothing about the training data.
     """
     shutil.copyfile(_TEMPLATES / "batching_parameters.pbtxt", folder / "batching_params.pbtxt")
-    content = saved_model_pb2.SavedModel.FromString((folder / SAVED_MODEL).read_bytes())
-    signatures = content.meta_graphs[0].signature_def
     (folder / EXTRA).mkdir(exist_ok=True)
     with tf.io.TFRecordWriter(str(folder / EXTRA / WARM_UP)) as writer:
-        for name in sorted(signatures):
-            if name == _INIT_SIGNATURE:
-                continue
+        for name, function in sorted(signatures.items()):
             for lines, words, size in _WARM_UP:
                 line = " ".join(map(str, range(1, words + 1)))
                 texts = ["\n".join([line] * lines)] * size
@@ -50,9 +44,9 @@ def write_version_files(folder: pathlib.Path) -> None:
                 # under two names has the same files.
                 log = prediction_log_pb2.PredictionLog()
                 log.predict_log.request.model_spec.signature_name = name
-                for key in signatures[name].inputs:
+                for spec in function.input_signature:
                     tensor = tf.make_tensor_proto(texts, tf.string)
-                    log.predict_log.request.inputs[key].CopyFrom(tensor)
+                    log.predict_log.request.inputs[spec.name].CopyFrom(tensor)
                 writer.write(log.SerializeToString(deterministic=True))
 
 

@@ -14,16 +14,15 @@ class _Blocks:
     """A sequence of T positions in n blocks of b positions, which attend to neighbouring blocks.
 
     Blocks are as long as the radius, or there is only one block. So a position attends to a window
-    of w = 3b positions: its own block, the one before and the one after (2b without the last).
+    of w = 3b positions: its own block, the one before and the one after.
     """
 
-    def __init__(self, length: Int, radius: int, ahead: int) -> None:
-        """`ahead` is 1 if a block attends to the block after it, else 0."""
+    def __init__(self, length: Int, radius: int) -> None:
         known = isinstance(length, int)
-        self.length, self.radius, self.ahead = length, radius, ahead
+        self.length, self.radius = length, radius
         self.size = min(max(length, 1), radius) if known else ops.clip(length, 1, radius)
         self.number = -(-length // self.size)
-        self.window = (2 + ahead) * self.size
+        self.window = 3 * self.size
 
     def queries(self, x: Tensor) -> Tensor:
         """Split `(B, H, T, E)` into blocks `(B, H, n, b, E)`."""
@@ -31,8 +30,8 @@ class _Blocks:
 
     def keys(self, x: Tensor) -> Tensor:
         """Return the windows of all blocks, `(B, H, n, w, E)`, of `(B, H, T, E)`."""
-        blocks = self._cut(x, self.size, 1 + self.number + self.ahead)
-        neighbours = [blocks[:, :, i : i + self.number] for i in range(2 + self.ahead)]
+        blocks = self._cut(x, self.size, self.number + 2)
+        neighbours = [blocks[:, :, i : i + self.number] for i in range(3)]
         return ops.concatenate(neighbours, axis=3)
 
     def _cut(self, x: Tensor, before: Int, number: Int) -> Tensor:
@@ -50,7 +49,6 @@ class _Blocks:
         queries = starts + ops.arange(self.size)[:, None]
         keys = starts + ops.arange(self.window) - self.size
         near = ops.abs(keys - queries) <= self.radius
-        near = near & (keys <= queries + self.ahead * self.radius)
         near = near & (keys >= 0) & (keys < self.length)
         if mask is None:
             return near
@@ -89,8 +87,6 @@ class RestrictedSelfAttention(GlobalSelfAttention):
         radius: how far a position attends to each side, at least 1.
     """
 
-    _ahead = 1
-
     def __init__(
         self, num_heads: int, d_model: int, radius: int, dropout_rate: float = 0.0, **kwargs: Any
     ) -> None:
@@ -100,7 +96,7 @@ class RestrictedSelfAttention(GlobalSelfAttention):
         self.radius = radius
 
     def _attend(self, queries, keys, values, mask, training, return_weights):
-        blocks = _Blocks(ops.shape(queries)[2], self.radius, self._ahead)
+        blocks = _Blocks(ops.shape(queries)[2], self.radius)
         heads, weights = self._weigh(
             blocks.queries(queries),
             blocks.keys(self._scaled(keys)),
@@ -110,10 +106,3 @@ class RestrictedSelfAttention(GlobalSelfAttention):
         )
         output = self._join(blocks.joined(heads))
         return output, blocks.weights(weights) if return_weights else None
-
-
-@keras.saving.register_keras_serializable(package="tf_transformer")
-class RestrictedCausalSelfAttention(RestrictedSelfAttention):
-    """Self-attention of each position to itself and the `radius` positions before it."""
-
-    _ahead = 0

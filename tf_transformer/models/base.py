@@ -133,12 +133,7 @@ class SequenceModel(keras.Model):
         super().export(filepath, *args, **kwargs)
 
     def get_config(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "trainable": self.trainable,
-            "dtype": keras.saving.serialize_keras_object(self.dtype_policy),
-            "config": self.config.to_dict(),
-        }
+        return {**super().get_config(), "config": self.config.to_dict()}
 
 
 def split_inputs(inputs: Inputs) -> tuple[Tensor, Tensor]:

@@ -134,13 +134,9 @@ class Versions:
         self._tried = look, time.monotonic() + _RETRY_SECONDS
         folder = self._path / str(number)
         try:
-            if manifest.manifest_path(folder).is_file():
-                manifest.verify(folder)
-            elif not self._unverified:
-                raise InputError(
-                    f"{folder}: has no manifest, so its files cannot be checked. Copy or export "
-                    f"the version again, or serve it unchecked with --unverified."
-                )
+            if not self._unverified or manifest.manifest_path(folder).is_file():
+                for problem in manifest.verify_files(folder):
+                    raise InputError(problem)
             model = self._load(folder)
             for signature, inputs in model.warm_up_requests():
                 model.run(signature, inputs)

@@ -7,18 +7,9 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
-from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer, TokenizerError
+from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer
 from tf_transformer.tokenizers.vocabulary import TABLE, VocabularyTokenizer
 from tf_transformer.tokenizers.wordpiece import WordPieceTokenizer
-
-__all__ = [
-    "GraphTokenizer",
-    "SentencePieceTokenizer",
-    "TokenizerError",
-    "VocabularyTokenizer",
-    "WordPieceTokenizer",
-    "load_tokenizer",
-]
 
 
 class GraphTokenizer(Protocol):

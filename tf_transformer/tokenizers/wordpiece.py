@@ -127,10 +127,9 @@ class WordPieceTokenizer:
         """The tables of the tokenizer, which are constants of a graph."""
 
         def spelled(subword: str) -> str:
-            if subword in SPECIAL.values():
-                return ""
-            is_continued = subword.startswith(CONTINUED)
-            return subword.removeprefix(CONTINUED) if is_continued else f" {subword}"
+            return (
+                "" if subword in SPECIAL.values() else f" {subword}".removeprefix(f" {CONTINUED}")
+            )
 
         module = tf.Module(name="wordpiece")
         # Created on first use and outside any function, so that it outlives a trace.

@@ -24,14 +24,13 @@ class _TokenMean(keras.metrics.Mean):
     """
 
     default_name: ClassVar[str]
-    direction: ClassVar[str] = "down"  # for callbacks with `mode="auto"`
+    _direction: ClassVar[str] = "down"  # which Keras' callbacks with `mode="auto"` read
 
     def __init__(self, pad_id: int = 0, *, name: str | None = None) -> None:
         # Beyond about 16 million, float32 is too coarse for sums over tokens. Other backends may
         # have no float64.
         dtype = "float64" if keras.backend.backend() == "tensorflow" else "float32"
         super().__init__(name=name or self.default_name, dtype=dtype)
-        self._direction = self.direction
         self.pad_id = pad_id
 
     def token_values(self, statistics: Any) -> Any:
@@ -81,7 +80,7 @@ class TokenAccuracy(_TokenMean):
     """The fraction of real tokens whose label has the highest logit; a tie counts as correct."""
 
     default_name = "accuracy"
-    direction = "up"
+    _direction = "up"
 
     def token_values(self, statistics: Any) -> Any:
         """Return 1 where no logit is higher than that of the label, else 0."""

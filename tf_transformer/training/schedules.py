@@ -50,7 +50,6 @@ class TrapezoidSchedule(keras.optimizers.schedules.LearningRateSchedule):
         return {name: getattr(self, name) for name in names}
 
 
-@keras.saving.register_keras_serializable(package="tf_transformer")
 class TimedTrapezoidSchedule(TrapezoidSchedule):
     """A `TrapezoidSchedule` for training that ends after a given time.
 
@@ -72,10 +71,6 @@ class TimedTrapezoidSchedule(TrapezoidSchedule):
 
     def _done(self, step: Any) -> Any:
         return ops.convert_to_tensor(self.time_spent)
-
-    def get_config(self) -> dict[str, Any]:
-        peak, warmup_steps = float(self.peak), int(self.warmup_steps)
-        return {"peak": peak, "warmup_steps": warmup_steps, "decay_fraction": self.decay_fraction}
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
