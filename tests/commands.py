@@ -37,6 +37,18 @@ def run_here(*arguments):
     return subprocess.CompletedProcess(arguments, status, *printed)
 
 
+def run_python(*arguments, **options):
+    """Runs Python in a process of its own; returns what it printed."""
+    options = {"capture_output": True, "text": True, "timeout": 300, **options}
+    done = subprocess.run([sys.executable, *map(str, arguments)], **options)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def last_json(printed):
+    return json.loads(printed.splitlines()[-1])
+
+
 def options_of(*arguments):
     """The options that a command would get."""
     values = vars(cli.make_parser().parse_args([str(argument) for argument in arguments]))

@@ -1,12 +1,9 @@
 """Fixtures of several test files; makes TensorFlow quiet first."""
 
 import gc
-import json
 import os
 import random
 import shutil
-import subprocess
-import sys
 import types
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -130,14 +127,8 @@ def frozen_heap():
 def result_of():
     """Runs a script in a new process without GPUs; returns the JSON of its last line."""
 
-    def run(script):
-        command = [sys.executable, "-c", script]
-        env = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
-        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
-        assert done.returncode == 0, done.stderr[-3000:]
-        return json.loads(done.stdout.splitlines()[-1])
-
-    return run
+    env = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    return lambda script: commands.last_json(commands.run_python("-c", script, env=env))
 
 
 @pytest.fixture(scope="session")
@@ -194,14 +185,6 @@ def exported_run(trained_run, tmp_path_factory):
     done = commands.run_here("export", trained_run[0], saved, "--beam-size=1")
     assert done.returncode == 0, done.stderr
     return saved, done
-
-
-@pytest.fixture(scope="session")
-def moved_model(exported_run, tmp_path_factory):
-    """A copy of the SavedModel in another folder, without its run."""
-    path = tmp_path_factory.mktemp("server") / "model"
-    shutil.copytree(exported_run[0], path)
-    return path
 
 
 @pytest.fixture(scope="session")

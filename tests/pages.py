@@ -6,11 +6,8 @@ import os
 import pathlib
 import re
 import shlex
-import socket
 import subprocess
 import sys
-import time
-import urllib.request
 
 from commands import run_here
 
@@ -44,19 +41,17 @@ def run_commands(commands, folder):
     Returns:
         What each `curl` answered, as objects of JSON.
     """
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        port = bound.getsockname()[1]
     path = f"{pathlib.Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     search = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     env = {**os.environ, "PATH": path, "PYTHONPATH": search}
     options = {"shell": True, "cwd": folder, "env": env, "text": True}
-    server, answers = None, []
+    server, port, answers = None, "8501", []
     try:
         for command in commands:
             if command.startswith("tf-transformer serve"):
-                server = subprocess.Popen(f"exec {command} --port {port}", **options)
-                _wait_for(f"http://127.0.0.1:{port}", server)
+                pipe = {"stdout": subprocess.PIPE}
+                server = subprocess.Popen(f"exec {command} --port 0", **pipe, **options)
+                port = re.search(r":(\d+)/$", server.stdout.readline())[1]  # once it is ready
                 continue
             if command.startswith("tf-transformer ") and not set("|<>&*$") & set(command):
                 words = shlex.split(command.replace("\\\n", " "), comments=True)
@@ -77,13 +72,3 @@ def run_commands(commands, folder):
             server.terminate()
             assert server.wait(60) == 0
     return answers
-
-
-def _wait_for(address, process):
-    for _ in range(600):
-        assert process.poll() is None, "the server has ended"
-        try:
-            return urllib.request.urlopen(f"{address}/healthz", timeout=5)
-        except OSError:
-            time.sleep(0.2)
-    raise TimeoutError(address)

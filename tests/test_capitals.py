@@ -5,11 +5,10 @@ import json
 import os
 import pathlib
 import re
-import subprocess
-import sys
 
 import pytest
 import tensorflow as tf
+from commands import run_python
 from letters import random_model
 
 import tf_transformer as tt
@@ -93,13 +92,9 @@ def test_the_locale_of_a_process_changes_nothing(translators, tmp_path):
     )
     others = {k: v for k, v in os.environ.items() if k not in ("LC_ALL", "LC_MESSAGES", "LANG")}
     for locale in ({"LC_ALL": "tr_TR.UTF-8"}, {"LANG": "lt_LT"}):
-        done = subprocess.run(
-            [sys.executable, "-c", script, str(path), " ".join(words)],
-            env={**others, "PYTHONUTF8": "1", **locale},
-            capture_output=True, encoding="utf-8", timeout=300,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr[-3000:]
-        assert json.loads(done.stdout) == " ".join(words).lower()
+        env = {**others, "PYTHONUTF8": "1", **locale}
+        found = run_python("-c", script, path, " ".join(words), env=env, encoding="utf-8")
+        assert json.loads(found) == " ".join(words).lower()
 
 
 @pytest.mark.parametrize("fold", [None, False, True])

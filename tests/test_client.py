@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import stub_server
 import urllib3.util.retry
+from commands import run_python
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from model_servers import Answer, Broken, Late
@@ -402,10 +403,5 @@ def test_rest_loads_no_tensorflow(local):
         "heavy = {'tensorflow', 'keras', 'grpc', 'tensorflow_text', 'requests'}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
-    assert done.stdout == "['A', 'B'] (1, 2)\n[]\n", done.stderr
+    printed = run_python("-c", code, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    assert printed == "['A', 'B'] (1, 2)\n[]\n"

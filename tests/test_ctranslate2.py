@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import re
-import subprocess
 import sys
 
 import commands
@@ -13,6 +12,7 @@ import numpy as np
 import pages
 import pytest
 import tensorflow as tf
+from commands import run_python
 from phrase_models import MAX_LENGTH, VOCAB_SIZE, model_of, our_greedy, padded
 
 import tf_transformer as tt
@@ -254,12 +254,4 @@ def test_the_readme_translates_as_we_do_and_without_tensorflow(
     code, replaced = re.subn(r'\["Wo [^\]]*\]', "json.load(sys.stdin)", code)
     assert replaced == 1
     code += f"\nprint(json.dumps({last}))"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        input=json.dumps(lines),
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == translate(lines)
+    assert json.loads(run_python("-c", code, input=json.dumps(lines))) == translate(lines)

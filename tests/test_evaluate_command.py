@@ -18,9 +18,9 @@ def evaluate(model, source, reference, *options):
     return lines, json.loads(last)
 
 
-def test_evaluate_scores_run_and_saved_model_alike(trained_run, moved_model, copy_files, tmp_path):
+def test_evaluate_scores_run_and_saved_model_alike(trained_run, exported_run, copy_files, tmp_path):
     sources = lines_of(copy_files / "test.source")
-    translations = tt.Translator.load(moved_model)(sources)
+    translations = tt.Translator.load(exported_run[0])(sources)
     # After so short a training BLEU is 0; let half of the translations be right.
     pairs = zip(sources, translations, strict=True)
     references = [t if i % 2 else s for i, (s, t) in enumerate(pairs)]
@@ -28,7 +28,7 @@ def test_evaluate_scores_run_and_saved_model_alike(trained_run, moved_model, cop
     reference.write_text("".join(f"{line}\n" for line in references), encoding="utf-8")
     expected = tt.score(translations, references)
     assert 0 < expected.chrf < 100
-    for model in (trained_run[0], moved_model):
+    for model in (trained_run[0], exported_run[0]):
         lines, scores = evaluate(model, copy_files / "test.source", reference)
         assert lines[0] == f"BLEU {expected.bleu:.2f}   {expected.signature}"
         assert lines[-1] == "Search: greedy" and scores["beam_size"] == 1
@@ -36,7 +36,9 @@ def test_evaluate_scores_run_and_saved_model_alike(trained_run, moved_model, cop
         assert scores["signature"] == expected.signature
         assert scores["sentences"] == 12 and scores["tokens_per_second"] > 0
         assert "robustness" not in scores
-    lines, scores = evaluate(moved_model, copy_files / "test.source", reference, "--beam-size=3")
+    lines, scores = evaluate(
+        exported_run[0], copy_files / "test.source", reference, "--beam-size=3"
+    )
     assert lines[-1] == "Search: beam of 3, length penalty 0.6"
     assert scores["beam_size"] == 3
 
@@ -72,19 +74,19 @@ def test_what_was_not_translated_is_said(echo, tmp_path):
     assert json.loads(done.stdout.splitlines()[-1])["sources_truncated"] == 1
 
 
-def test_two_models_are_compared_on_every_test_set(echo, moved_model, copy_files):
+def test_two_models_are_compared_on_every_test_set(echo, exported_run, copy_files):
     sources, references = copy_files / "test.source", copy_files / "validation.source"
     options = [
         f"--source={sources}", f"--reference={sources}", f"--source={references}",
         f"--reference={sources}", "--beam-size=1",
     ]  # fmt: skip
     # The echo's translations of the first set are its references.
-    done = run_here("evaluate", echo, "--compare", moved_model, *options)
+    done = run_here("evaluate", echo, "--compare", exported_run[0], *options)
     assert done.returncode == 0, done.stderr
     *lines, last = done.stdout.splitlines()
     results = json.loads(last)
-    assert (results["first"], results["second"]) == (str(moved_model), str(echo))
-    translate, texts = tt.Translator.load(moved_model), lines_of(sources)
+    assert (results["first"], results["second"]) == (str(exported_run[0]), str(echo))
+    translate, texts = tt.Translator.load(exported_run[0]), lines_of(sources)
     for path, row in zip((sources, references), results["sets"], strict=True):
         assert row["source"] == str(path)
         translations = [translate(lines_of(path), beam_size=1), lines_of(path)]
@@ -111,7 +113,7 @@ def test_two_models_are_compared_on_every_test_set(echo, moved_model, copy_files
         (["--reference={}/three", "--perplexity", "--robustness"], ["--perplexity makes no"]),
     ],
 )
-def test_a_bad_file_or_option_is_named(moved_model, bad_files, capfd, options, words):
+def test_a_bad_file_or_option_is_named(exported_run, bad_files, capfd, options, words):
     options = [option.format(bad_files) for option in options]
     given = [f"--source={bad_files / 'three'}", *options]
-    assert_refused(["evaluate", moved_model, *given], words, capfd, bad_files)
+    assert_refused(["evaluate", exported_run[0], *given], words, capfd, bad_files)

@@ -5,12 +5,11 @@ import json
 import math
 import random
 import re
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import sacrebleu
+from commands import run_python
 
 from tf_transformer.evaluation import BLEU, LOSS, bleu_tokenizer, compare, score, signatures
 
@@ -43,11 +42,8 @@ def test_scores_and_signatures_are_those_of_the_command_line(name, tmp_path):
     translations, references = CORPORA[name]
     for file, lines in (("hyp", translations), ("ref", references)):
         (tmp_path / file).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    command = [sys.executable, "-m", "sacrebleu", "ref", "-i", "hyp", "-m", "bleu", "chrf"]
-    run = subprocess.run(
-        [*command, "-w", "2"], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
-    bleu, chrf = json.loads(run.stdout)
+    options = ["ref", "-i", "hyp", "-m", "bleu", "chrf", "-w", "2"]
+    bleu, chrf = json.loads(run_python("-m", "sacrebleu", *options, cwd=tmp_path))
     assert dataclasses.asdict(score(translations, references)) == {
         "bleu": bleu["score"],
         "chrf": chrf["score"],

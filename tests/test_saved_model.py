@@ -5,13 +5,12 @@ import json
 import pathlib
 import resource
 import shutil
-import subprocess
-import sys
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from commands import last_json, run_python
 from graph_session import SCRIPT, Server
 from letters import MAX_LENGTH, SEARCH, give_weights, random_model
 from small_models import ALIGNING, GENERATING
@@ -69,15 +68,8 @@ EVERY_KIND = pytest.mark.parametrize(
 
 def in_session(path, texts):
     """The results of `graph_session.py` for a SavedModel."""
-    done = subprocess.run(
-        [sys.executable, "-I", str(SCRIPT)],
-        input=json.dumps({"paths": [str(path)], "texts": texts}),
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    [result] = json.loads(done.stdout.splitlines()[-1])
+    job = {"paths": [str(path)], "texts": texts}
+    [result] = last_json(run_python("-I", SCRIPT, input=json.dumps(job)))
     assert result["unset"] == [], "restoring sets every variable"
     return result["outputs"]
 

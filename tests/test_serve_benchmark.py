@@ -1,14 +1,12 @@
 """The benchmark of the server: what asks it, and with the smallest sizes the whole."""
 
 import importlib
-import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import model_servers
 import pytest
+from commands import last_json, run_python
 from model_servers import Answer, Broken, Late
 
 ROOT = Path(__file__).parents[1]
@@ -49,18 +47,10 @@ def test_a_server_that_fails_is_no_measurement(load, server, answer, message):
 @pytest.mark.slow
 def test_the_benchmark_with_the_smallest_sizes(exported_run):
     pytest.importorskip("uvicorn")
-    done = subprocess.run(
-        [
-            sys.executable, ROOT / "benchmarks" / "serve.py", exported_run[0],
-            "--clients", "1", "4", "--seconds", "0.5", "--rounds", "1", "--warm-up", "1.5",
-            "--document", "20",
-        ],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    results = json.loads(done.stdout.splitlines()[-1])
+    options = ["--clients", "1", "4", "--seconds=0.5", "--rounds=1", "--warm-up=1.5"]
+    command = [ROOT / "benchmarks" / "serve.py", exported_run[0], *options, "--document=20"]
+    printed = run_python(*command, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    results = last_json(printed)
     one, four = results["clients_1"], results["clients_4"]
     assert one.keys() == {"batching", "no_batching", "direct", "direct_one_thread"}
     assert four.keys() == {"batching", "no_batching"}
@@ -73,4 +63,4 @@ def test_the_benchmark_with_the_smallest_sizes(exported_run):
     assert beside["document_sentences_per_second"] > 0
     assert results["documents_ratio"] == pytest.approx(beside["p50_ms"] / alone["p50_ms"], abs=0.01)
     assert results["p50_ratio"] > 0 and results["health_ms"] >= beside["health_ms"] > 0
-    assert "(target: at least 4)" in done.stdout
+    assert "(target: at least 4)" in printed

@@ -1,9 +1,6 @@
 """The translator: n texts in, n translations out, in order; sentence by sentence; and errors."""
 
 import functools
-import json
-import subprocess
-import sys
 import threading
 import types
 
@@ -11,6 +8,7 @@ import letters
 import numpy as np
 import pytest
 import tensorflow as tf
+from commands import last_json, run_python
 from graph_session import Server
 from letters import MAX_LENGTH, VOCAB_SIZE, random_model
 
@@ -300,14 +298,7 @@ print(json.dumps({"errors": errors, "alive": translate(text) == expected}))
 
 @pytest.mark.slow
 def test_a_forked_process_is_told_at_once(exported_version, sentences):
-    done = subprocess.run(
-        [sys.executable, "-c", FORKED, str(exported_version), sentences[0]],
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    found = json.loads(done.stdout.splitlines()[-1])
+    found = last_json(run_python("-c", FORKED, exported_version, sentences[0]))
     assert found["alive"]
     for error in found["errors"]:
         assert "does not work after a fork" in error and "spawn" in error

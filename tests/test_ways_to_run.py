@@ -12,6 +12,7 @@ import sys
 
 import pytest
 import tensorflow as tf
+from commands import last_json, run_python
 
 import tf_transformer as tt
 from tf_transformer.serving.session import SavedModelSession
@@ -51,15 +52,8 @@ print(json.dumps([[text.decode() for text in each["translation"].numpy()] for ea
 
 @pytest.mark.slow
 def test_python_without_this_package(model, texts, expected):
-    done = subprocess.run(
-        [sys.executable, "-I", "-c", SCRIPT, str(model)],
-        input=json.dumps(texts),
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert json.loads(done.stdout.splitlines()[-1]) == [expected, expected]
+    printed = run_python("-I", "-c", SCRIPT, model, input=json.dumps(texts))
+    assert last_json(printed) == [expected, expected]
 
 
 @pytest.mark.slow
