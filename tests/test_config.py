@@ -153,7 +153,7 @@ def test_a_saved_configuration_is_read_back_equal(config, tmp_path_factory):
 @pytest.mark.parametrize(
     ("content", "words"),
     [(None, "No such file"), (b"[data\n", "is not TOML"), (b'a = "\xff"\n', "is not TOML"),
-     (b"training = 3\n", "[training]")],
+     (b"training = 3\n", "[training]"), (b"epochs = 3\n", "below [training]")],
 )  # fmt: skip
 def test_a_file_that_cannot_be_read_is_named(tmp_path, content, words):
     path = tmp_path / "run.toml"

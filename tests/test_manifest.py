@@ -102,7 +102,7 @@ def test_what_is_no_manifest_is_one_line(tmp_path, content):
     if content is not None:
         path.parent.mkdir()
         path.write_bytes(content)
-    assert_named(tmp_path, tmp_path, "has no manifest")
+    assert_named(tmp_path, tmp_path, "has no intact manifest")
 
 
 def test_a_path_that_leads_out_of_the_version_is_not_followed(version):
@@ -149,8 +149,15 @@ def test_where_no_version_can_be_is_refused(folder):
     (folder / "4" / "model.bin").write_bytes(b"")
     with pytest.raises(ExportError, match=r"holds CTranslate2 models\. Give another"):
         write_named("a", folder)
+    with pytest.raises(SavedModelError, match=r"only CTranslate2 reads"):
+        find_saved_model(folder)
     with pytest.raises(ExportError, match=r"is a file\. Give a folder"):
         write_named("a", folder / "4" / "model.bin")
+    (folder / "checkpoints").mkdir()
+    with pytest.raises(ExportError, match=r"holds a run\. Give another"):
+        write_named("a", folder)
+    with pytest.raises(SavedModelError, match=f"is a run.*tf-transformer export {folder}"):
+        find_saved_model(folder)
 
 
 def test_the_highest_number_with_a_saved_model_is_found(folder):
@@ -160,6 +167,8 @@ def test_the_highest_number_with_a_saved_model_is_found(folder):
     (folder / "99").mkdir()
     for path in (folder, str(folder / "10")):
         assert find_saved_model(path) == folder / "10"
+    with pytest.raises(SavedModelError, match=f"but in {folder}. Give"):
+        find_saved_model(folder.parent)
 
 
 def test_without_a_saved_model_the_export_command_is_named(tmp_path):

@@ -45,8 +45,8 @@ class Translator:
         ({None: 5, 0.2: 4, 0.6: 3, 1.0: 2, 1.4: 1}, 4, 1.4, CHINESE, BLEU),
         # Equals: the one nearest 0.6.
         ({None: 5, 0.2: 4, 0.6: 3, 1.0: 2, 1.4: 2}, 4, 1.0, WORDS, LOSS),
-        ({None: 2, 0.2: 2, 0.6: 2, 1.0: 2, 1.4: 2}, 4, 0.6, WORDS, BLEU),
-        # Greedy search where it is better than all.
+        # Greedy search where no beam is better.
+        ({None: 2, 0.2: 2, 0.6: 2, 1.0: 2, 1.4: 2}, 1, 0.6, WORDS, BLEU),
         ({None: 1, 0.2: 4, 0.6: 4, 1.0: 4, 1.4: 2}, 1, 1.4, WORDS, CHRF),
     ],
 )

@@ -111,7 +111,7 @@ def test_a_first_version_that_cannot_be_served_is_an_error(folder, started, load
         started()
     make_version(folder, 1)
     (folder / "1" / manifest.EXTRA / manifest.MANIFEST).unlink()
-    with pytest.raises(InputError, match=r"no manifest.*--unverified\."):
+    with pytest.raises(InputError, match=r"no intact manifest.*--unverified\."):
         started()
     assert started(unverified=True).current.number == 1
 

@@ -104,7 +104,7 @@ def test_an_input_that_is_not_utf8_is_refused(echo, bad_files, capfd, monkeypatc
     with path.open() as file:
         monkeypatch.setattr("sys.stdin", file)
         for name, given in (("standard input", []), (path, [f"--input={path}"])):
-            words = [f"{name}, line 2: not valid UTF-8; convert"]
+            words = [f"{name}, line 2: not valid UTF-8, or has a NUL; convert"]
             assert_refused(["translate", echo, *given], words, capfd, bad_files)
 
 
@@ -174,7 +174,7 @@ def test_notices_say_what_was_truncated(arguments, tmp_path, capfd):
     assert "lost the rest: line 2." in capfd.readouterr().err
     source.write_text("a\n" + ("c " * 999 + "\n") * 7, encoding="utf-8")
     assert cli.main([*arguments, "--overwrite"]) == 0
-    assert "7 source(s) longer" in (printed := capfd.readouterr().err)
+    assert "7 source(s) were longer" in (printed := capfd.readouterr().err)
     assert printed.endswith("lost the rest: line 2, 3, 4, 5, 6 ….\n")
 
 

@@ -473,7 +473,9 @@ def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
         raise ConfigError(f"{path}: is not TOML: {error}.") from None
     for name, table in tables.items():
         if not isinstance(table, dict):
-            raise ConfigError(f"{path}: {name} must be a table; write [{name}].")
+            owners = [f"below [{each}]" for each, fields in SETTINGS.items() if name in fields]
+            advice = f"write it {' or '.join(owners)}" if owners else f"write [{name}]"
+            raise ConfigError(f"{path}: {name} is in no table; {advice}.")
     return tables
 
 

@@ -19,8 +19,8 @@ from tf_transformer.commands.options import Checked, argument, option
 from tf_transformer.config import DataConfig
 from tf_transformer.data.text import read_lines
 from tf_transformer.errors import ConfigError
-from tf_transformer.export.manifest import CTRANSLATE2, read_manifest
-from tf_transformer.inference.versions import find_saved_model, versions
+from tf_transformer.export.manifest import read_manifest
+from tf_transformer.inference.versions import CTRANSLATE2, find_saved_model, versions
 from tf_transformer.runs.run_directory import RunDirectory
 from tf_transformer.serving.doctor import (
     Check,

@@ -1,7 +1,8 @@
 """Translate text line by line.
 
 Translate standard input or a file, line by line and in order, each sentence of a line on its own. A
-language model completes each line as a prompt. An empty line stays empty.
+language model completes each line as a prompt. An empty line stays empty. A pipe is read in
+batches, so its first translations come after --batch-size lines or at its end.
 """
 
 import collections
@@ -89,11 +90,11 @@ def run(options: Options) -> int:
         output.flush()
     if options.resume and number < done:
         warn(f"{options.output}: nothing was left to translate.")
-    problem = "longer than the model's max_length and lost the rest"
+    problem = "were longer than the model's max_length and lost the rest"
     if options.n_best:
-        problem = f"of several sentences, which --n-best searches as one, or {problem}"
+        problem = f"had several sentences, which --n-best searches as one, or {problem}"
     _warn_of_lines("source", problem, long_sources)
-    _warn_of_lines("translation", "stopped by the length limit before an end", long_translations)
+    _warn_of_lines("translation", "were stopped by the length limit", long_translations)
     return 0
 
 

@@ -239,7 +239,8 @@ def decode_lines(lines: Iterable[bytes], name: str) -> Iterator[str]:
             text = line.replace(b"\0", b"\xff").decode()
         except UnicodeDecodeError:
             raise DataError(
-                f"{name}, line {number}: not valid UTF-8; convert the text (iconv), or unpack it"
+                f"{name}, line {number}: not valid UTF-8, or has a NUL; convert the text (iconv), "
+                f"or unpack it"
             ) from None
         yield text.removesuffix("\n").removesuffix("\r")
 

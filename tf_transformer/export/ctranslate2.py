@@ -9,8 +9,9 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
-from tf_transformer.export.manifest import CTRANSLATE2, ExportError, version_folder, write_manifest
+from tf_transformer.export.manifest import ExportError, version_folder, write_manifest
 from tf_transformer.files import atomic_folder
+from tf_transformer.inference.versions import CTRANSLATE2
 from tf_transformer.layers.decoder import DecoderLayer
 from tf_transformer.layers.positions import sinusoidal_positions
 from tf_transformer.models.transformer import Transformer

@@ -14,13 +14,11 @@ from typing import Any
 
 from tf_transformer.errors import InputError
 from tf_transformer.files import sha256, without_parents
-from tf_transformer.inference.versions import SAVED_MODEL, versions
+from tf_transformer.inference.versions import CTRANSLATE2, SAVED_MODEL, versions
 
 # A folder of this name is a part of a SavedModel that its loaders ignore.
 EXTRA = "assets.extra"
 MANIFEST = "tf_transformer.json"
-# Each format is recognized by a file that every version of it has.
-CTRANSLATE2 = "model.bin"
 _FORMATS = {SAVED_MODEL: "SavedModels", CTRANSLATE2: "CTranslate2 models"}
 _SCHEMA = 1
 _PACKAGES = ("tf_transformer", "tensorflow", "keras", "tensorflow-text", "sentencepiece")
@@ -50,7 +48,7 @@ def version_folder(
 
     Raises:
         ExportError: The version exists and may not be replaced, its number is invalid, or the
-            folder is a file or holds another format.
+            folder is a file, or holds a run or another format.
     """
     folder = without_parents(path)
     if version is None:
@@ -59,6 +57,8 @@ def version_folder(
         raise ExportError(f"version must be 1 or more; received version={version}.")
     if folder.exists() and not folder.is_dir():
         raise ExportError(f"{folder}: is a file. Give a folder, such as saved_models/NAME.")
+    if (folder / "checkpoints").is_dir():
+        raise ExportError(f"{folder}: holds a run. Give another folder: saved_models/NAME.")
     for other, what in _FORMATS.items():
         if other != file_format and any(folder.glob(f"*/{other}")):
             raise ExportError(f"{folder}: holds {what}. Give another saved_models/NAME.")
@@ -106,7 +106,7 @@ def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Any]:
         dict.items(manifest["files"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         raise ExportError(
-            f"{folder}: has no manifest ({path.name}) to check its files by. {_REMEDY} "
+            f"{folder}: has no intact manifest ({path.name}) to check its files by. {_REMEDY} "
             f"serve takes it with --unverified."
         ) from None
     return manifest

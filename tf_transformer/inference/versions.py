@@ -5,7 +5,8 @@ import pathlib
 
 from tf_transformer.errors import InputError
 
-SAVED_MODEL = "saved_model.pb"  # the file that every SavedModel has
+# Each format of exports is recognized by a file that every version of it has.
+SAVED_MODEL, CTRANSLATE2 = "saved_model.pb", "model.bin"
 
 
 class SavedModelError(InputError):
@@ -30,6 +31,11 @@ def find_saved_model(path: str | os.PathLike[str]) -> pathlib.Path:
     for candidate in (path, *(path / str(number) for number in reversed(versions(path)))):
         if (candidate / SAVED_MODEL).is_file():
             return candidate
-    raise SavedModelError(
-        f"{path}: no SavedModel there. Write one with: tf-transformer export RUN_DIR {path}"
-    )
+    problem = f"no SavedModel there. Write one with: tf-transformer export RUN_DIR {path}"
+    if (path / "checkpoints").is_dir():
+        problem = f"is a run. Export it: tf-transformer export {path} saved_models/NAME"
+    elif [*path.glob(CTRANSLATE2), *path.glob(f"*/{CTRANSLATE2}")]:
+        problem = "holds no SavedModel, but CTranslate2's files, which only CTranslate2 reads."
+    elif models := sorted({str(file.parents[1]) for file in path.glob(f"*/*/{SAVED_MODEL}")}):
+        problem = f"no SavedModel there, but in {', '.join(models)}. Give one of these."
+    raise SavedModelError(f"{path}: {problem}")

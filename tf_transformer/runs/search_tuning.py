@@ -58,8 +58,8 @@ def choose_search(
 ) -> SearchChoice:
     """Choose greedy search, or a beam with one of `LENGTH_PENALTIES`, by BLEU or chrF.
 
-    Greedy search is chosen if it is better than all beams. Among penalties that are equally good,
-    the one nearest to `DEFAULT_LENGTH_PENALTY` is chosen.
+    Greedy search, which is several times as fast, is chosen if no beam is better. Among penalties
+    that are equally good, the one nearest to `DEFAULT_LENGTH_PENALTY` is chosen.
 
     Args:
         translator: A `Translator`; called with a list of str, `beam_size` and `length_penalty`.
@@ -90,7 +90,7 @@ def choose_search(
     distances = {p: round(abs(p - DEFAULT_LENGTH_PENALTY), 6) for p in LENGTH_PENALTIES}
     best = max(beams, key=lambda beam: (beam["score"], -distances[beam["length_penalty"]]))
     return SearchChoice(
-        1 if greedy["score"] > best["score"] else beam_size, best["length_penalty"], scores,
+        1 if greedy["score"] >= best["score"] else beam_size, best["length_penalty"], scores,
         metric.label, len(sources), signatures(targets)[name],
     )  # fmt: skip
 
