@@ -16,7 +16,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 import pytest
 
 # Before their import, so that their failing asserts show values.
-pytest.register_assert_rewrite("commands", "configurations", "small_runs")
+pytest.register_assert_rewrite("commands", "configurations", "imports", "small_runs")
 
 import commands
 import hypothesis

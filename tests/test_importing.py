@@ -17,6 +17,7 @@ import pytest
 import sentencepiece
 import tensorflow as tf
 from commands import assert_refused, run_here
+from imports import assert_import_refused, change, import_all, name_of, translator_of
 from phrase_models import our_greedy
 
 import tf_transformer as tt
@@ -31,7 +32,7 @@ from tf_transformer.importing.tensors import (
     read_npz,
     read_torch,
 )
-from tf_transformer.runs.restore import restore_model, search_of
+from tf_transformer.runs.restore import restore_model
 from tf_transformer.runs.run_directory import RunDirectory
 
 FIXTURES = pathlib.Path(__file__).parent / "fixtures"
@@ -43,21 +44,10 @@ ALL = [FIXTURES / engine / kind for engine, kinds in KINDS.items() for kind in k
 MARIAN, HUGGING_FACE = ALL[:3], ALL[3:]
 
 
-def name_of(folder):
-    return "/".join(folder.parts[-2:])
-
-
 @pytest.fixture(scope="module")
 def imported(tmp_path_factory):
     """The runs of all fixtures, imported by the command."""
-    folder = tmp_path_factory.mktemp("runs")
-    runs = {}
-    for source in ALL:
-        runs[source] = folder / name_of(source)
-        done = run_here("import", "marian", source, "--run-dir", runs[source])
-        assert done.returncode == 0, done.stderr
-        assert "parameters" in done.stdout and "tf-transformer export" in done.stdout
-    return runs
+    return import_all("marian", ALL, tmp_path_factory.mktemp("runs"))
 
 
 @pytest.fixture(scope="module")
@@ -127,11 +117,6 @@ def test_the_best_of_a_beam_is_that_of_transformers(opened, imported):
     assert compared >= 5
 
 
-def translator_of(run_dir, model, tokenizers):
-    search = search_of(RunDirectory.open(run_dir).config().data)
-    return tt.Translator.from_model(model, *tokenizers, search)
-
-
 @pytest.mark.parametrize("source", MARIAN, ids=name_of)
 def test_scores_and_translations_are_those_of_marian(source, opened, imported):
     (model, *tokenizers), answers = opened(source)
@@ -196,11 +181,6 @@ def test_an_imported_run_is_a_run_like_any_other(source, imported, tmp_path, cap
 # Bad input
 
 
-def change(folder, name, old, new):
-    path = folder / name
-    path.write_text(path.read_text("utf-8").replace(old, new), encoding="utf-8")
-
-
 def rewritten(folder, **arrays):
     tensors = dict(np.load(folder / "model.npz"))
     tensors.update(arrays)
@@ -226,13 +206,13 @@ def other_subwords(folder):
 def setting(before, after):
     """Changes the settings that Marian stores among the weights."""
 
-    def change(folder):
+    def spoil(folder):
         text = np.load(folder / "model.npz")["special:model.yml"].tobytes()
         assert before in text
         text = text.replace(before, after)
         rewritten(folder, **{"special:model.yml": np.frombuffer(text, "int8")})
 
-    return change
+    return spoil
 
 
 BAD = {
@@ -265,20 +245,20 @@ BAD = {
         "damaged weights": (
             lambda f: (f / "model.safetensors").write_bytes(b"x" * 99), "no safetensors file"),
         "another family": (
-            lambda f: change(f, "config.json", '"marian"', '"bart"'), "model_type is 'bart'"),
+            change("config.json", '"marian"', '"bart"'), "model_type is 'bart'"),
         "another width": (
-            lambda f: change(f, "config.json", '"d_model": 16', '"d_model": 32'), "needs"),
+            change("config.json", '"d_model": 16', '"d_model": 32'), "needs"),
         "an activation": (
-            lambda f: change(f, "config.json", '"swish"', '"tanh"'), "activation_function"),
+            change("config.json", '"swish"', '"tanh"'), "activation_function"),
         "more layers": (
-            lambda f: change(f, "config.json", '"decoder_layers": 1', '"decoder_layers": 3'),
+            change("config.json", '"decoder_layers": 1', '"decoder_layers": 3'),
             "no weights named model.decoder.layers.1"),
         "fewer layers": (
-            lambda f: change(f, "config.json", '"encoder_layers": 2', '"encoder_layers": 1'),
+            change("config.json", '"encoder_layers": 2', '"encoder_layers": 1'),
             "such as model.encoder.layers.1"),
-        "no JSON": (lambda f: change(f, "config.json", "{", "["), "no JSON object"),
+        "no JSON": (change("config.json", "{", "["), "no JSON object"),
         "other subwords": (other_subwords, "different models"),
-        "a subword less": (lambda f: change(f, "vocab.json", '"<unk>": 1, ', ""), "vocab.json"),
+        "a subword less": (change("vocab.json", '"<unk>": 1, ', ""), "vocab.json"),
     },
     "hugging_face/separate": {
         "code": (pickled, "pickle asks for pathlib.*touch"),
@@ -293,12 +273,7 @@ BAD = {
 )
 def test_bad_input_is_one_line_and_writes_nothing(name, case, tmp_path, capfd, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    folder = tmp_path / "folder"
-    shutil.copytree(FIXTURES / name, folder)
-    spoil, words = BAD[name][case]
-    spoil(folder)
-    arguments = ["import", "marian", folder, "--run-dir", tmp_path / "run"]
-    assert_refused(arguments, [words], capfd, tmp_path)
+    assert_import_refused("marian", FIXTURES / name, *BAD[name][case], tmp_path, capfd)
 
 
 def test_a_tag_stands_before_every_sentence(imported, opened, tmp_path, capfd):
@@ -363,7 +338,7 @@ def test_a_vocabulary_of_yaml_beside_the_splitters(tmp_path):
     subwords = plain.source_tokenizer.subwords(range(plain.source_tokenizer.vocab_size - 1))
     lines = [f"{json.dumps(x, ensure_ascii=False)}: {i}\n" for i, x in enumerate(subwords)]
     (folder / "opus.vocab.yml").write_text("".join(lines), encoding="utf-8")
-    change(folder, "decoder.yml", "joint.spm", "opus.vocab.yml")
+    change("decoder.yml", "joint.spm", "opus.vocab.yml")(folder)
     for side in ("source", "target"):
         shutil.copy(folder / "joint.spm", folder / f"{side}.spm")
     found = read_marian(folder)

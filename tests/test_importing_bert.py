@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from commands import assert_refused, run_here
-from test_importing import change, name_of, translator_of
+from imports import assert_import_refused, change, import_all, name_of, translator_of
 from test_saved_model import in_session
 
 from tf_transformer.importing.bert import read_bert
@@ -26,12 +26,7 @@ EACH = pytest.mark.parametrize("source", ALL, ids=name_of)
 @pytest.fixture(scope="module")
 def imported(tmp_path_factory):
     """The runs of the fixtures, imported by the command."""
-    folder = tmp_path_factory.mktemp("runs")
-    for source in ALL:
-        done = run_here("import", "bert", source, "--run-dir", folder / source.name)
-        assert done.returncode == 0, done.stderr
-        assert "parameters" in done.stdout and "tf-transformer export" in done.stdout
-    return folder
+    return import_all("bert", ALL, tmp_path_factory.mktemp("runs"))
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +34,7 @@ def opened(imported):
     """`(model, tokenizer)` of a fixture, and the answers of Hugging Face."""
 
     def open_run(source):
-        model, tokenizer, *_ = restore_model(RunDirectory.open(imported / source.name))
+        model, tokenizer, *_ = restore_model(RunDirectory.open(imported[source]))
         answers = json.loads((source / "answers.json").read_text("utf-8"))
         return model, tokenizer, answers, np.load(source / "answers.npz")
 
@@ -82,7 +77,7 @@ def test_ids_are_those_of_bert_tokenizer(source, opened):
 
 @pytest.mark.slow
 def test_an_imported_run_is_a_run_like_any_other(imported, tmp_path):
-    run_dir, lines = imported / MASKED.name, ["Guten Abend, Anna!", "café", "世界 Köln", "😀"]
+    run_dir, lines = imported[MASKED], ["Guten Abend, Anna!", "café", "世界 Köln", "😀"]
     (tmp_path / "lines").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     model, *tokenizers, _ = restore_model(RunDirectory.open(run_dir))
     expected = translator_of(run_dir, model, tokenizers)(lines)
@@ -140,7 +135,7 @@ def test_rows_without_a_subword_are_dropped(tmp_path):
 
 
 def setting(before, after):
-    return lambda folder: change(folder, "config.json", before, after)
+    return change("config.json", before, after)
 
 
 BAD = {
@@ -163,21 +158,16 @@ BAD = {
     "fewer layers": (
         setting('"num_hidden_layers": 2', '"num_hidden_layers": 1'),
         "such as bert.encoder.layer.1"),
-    "no end": (lambda f: change(f, "vocab.txt", "[SEP]", "[END]"), r"no subword \[SEP\]"),
-    "a subword twice": (lambda f: change(f, "vocab.txt", "[MASK]\n", "[MASK]\n[CLS]\n"), "twice"),
+    "no end": (change("vocab.txt", "[SEP]", "[END]"), r"no subword \[SEP\]"),
+    "a subword twice": (change("vocab.txt", "[MASK]\n", "[MASK]\n[CLS]\n"), "twice"),
     "more subwords": (
-        lambda f: change(f, "vocab.txt", "[MASK]\n", "[MASK]\nmore\n"), "word_embeddings.* size"),
+        change("vocab.txt", "[MASK]\n", "[MASK]\nmore\n"), "word_embeddings.* size"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("case", BAD)
 def test_bad_input_is_one_line_and_writes_nothing(case, tmp_path, capfd):
-    folder = tmp_path / "folder"
-    shutil.copytree(MASKED, folder)
-    spoil, words = BAD[case]
-    spoil(folder)
-    arguments = ["import", "bert", folder, "--run-dir", tmp_path / "run"]
-    assert_refused(arguments, [words], capfd, tmp_path)
+    assert_import_refused("bert", MASKED, *BAD[case], tmp_path, capfd)
 
 
 def test_bert_has_no_tags(tmp_path, capfd):

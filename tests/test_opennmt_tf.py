@@ -14,6 +14,7 @@ import pytest
 import sentencepiece
 import tensorflow as tf
 from commands import assert_refused, run_here
+from imports import assert_import_refused, change, import_all, translator_of
 from phrase_models import MAX_LENGTH, our_greedy, padded
 
 import tf_transformer as tt
@@ -22,7 +23,7 @@ from tf_transformer.decoding.result import beam_score
 from tf_transformer.importing import opennmt_tf
 from tf_transformer.importing.tensors import _VARIABLE, ForeignModelError, read_checkpoint
 from tf_transformer.inference.folding import freeze
-from tf_transformer.runs.restore import restore_model, search_of
+from tf_transformer.runs.restore import restore_model
 from tf_transformer.runs.run_directory import RunDirectory
 
 FIXTURES = pathlib.Path(__file__).parent / "fixtures/opennmt_tf"
@@ -32,26 +33,18 @@ KINDS = ["shared", "separate", "target"]
 @pytest.fixture(scope="module")
 def imported(tmp_path_factory):
     """The runs of all fixtures, imported by the command."""
-    folder = tmp_path_factory.mktemp("runs")
-    for kind in KINDS:
-        done = run_here("import", "opennmt-tf", FIXTURES / kind, "--run-dir", folder / kind)
-        assert done.returncode == 0, done.stderr
-        assert "parameters" in done.stdout and "tf-transformer export" in done.stdout
-    return folder
+    folders = [FIXTURES / kind for kind in KINDS]
+    runs = import_all("opennmt-tf", folders, tmp_path_factory.mktemp("runs"))
+    return dict(zip(KINDS, runs.values(), strict=True))
 
 
 @pytest.fixture(scope="module")
 def opened(imported):
     """`(model, source tokenizer, target tokenizer)` of a fixture, and the engine's answers."""
     return lambda kind: (
-        restore_model(RunDirectory.open(imported / kind))[:3],
+        restore_model(RunDirectory.open(imported[kind]))[:3],
         json.loads((FIXTURES / kind / "answers.json").read_text("utf-8")),
     )
-
-
-def translator_of(run_dir, model, tokenizers):
-    search = search_of(RunDirectory.open(run_dir).config().data)
-    return tt.Translator.from_model(model, *tokenizers, search)
 
 
 @pytest.mark.parametrize("form", [lambda model: model, lambda model: freeze(model, 512)])
@@ -88,7 +81,7 @@ def test_ids_are_those_of_opennmt_tf(kind, opened):
 @pytest.mark.parametrize("kind", KINDS)
 def test_scores_and_translations_are_those_of_opennmt_tf(kind, opened, imported):
     (model, *tokenizers), answers = opened(kind)
-    translator = translator_of(imported / kind, model, tokenizers)
+    translator = translator_of(imported[kind], model, tokenizers)
     sources = answers["sources"]
     scores = translator.score(sources, answers["targets"])
     np.testing.assert_allclose([s.log_prob for s in scores], answers["scores"], atol=1e-4)
@@ -115,7 +108,7 @@ def test_scores_and_translations_are_those_of_opennmt_tf(kind, opened, imported)
 @pytest.mark.parametrize("kind", ["separate", "target"])
 def test_an_imported_run_is_a_run_like_any_other(kind, opened, imported, tmp_path):
     (model, *tokenizers), answers = opened(kind)
-    run_dir, lines = imported / kind, answers["sources"][:4]
+    run_dir, lines = imported[kind], answers["sources"][:4]
     (tmp_path / "lines").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     expected = translator_of(run_dir, model, tokenizers)(lines)
     for arguments in (
@@ -192,7 +185,7 @@ def test_a_model_of_the_catalog_with_files_elsewhere(imported, tmp_path):
     assert done.returncode == 0, done.stderr
     new, old = (
         restore_model(RunDirectory.open(path)).model
-        for path in (tmp_path / "new", imported / "shared")
+        for path in (tmp_path / "new", imported["shared"])
     )
     assert new.config == old.config
     for ours, theirs in zip(new.weights, old.weights, strict=True):
@@ -200,16 +193,6 @@ def test_a_model_of_the_catalog_with_files_elsewhere(imported, tmp_path):
 
 
 # Bad input
-
-
-def change(name, old, new):
-    def spoil(folder):
-        path = folder / name
-        text = path.read_text("utf-8")
-        assert old in text
-        path.write_text(text.replace(old, new), encoding="utf-8")
-
-    return spoil
 
 
 def rewritten(**arrays):
@@ -297,12 +280,7 @@ BAD = {
 @pytest.mark.parametrize("case", BAD)
 def test_bad_input_is_one_line_and_writes_nothing(case, tmp_path, capfd, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    folder = tmp_path / "folder"
-    shutil.copytree(FIXTURES / "shared", folder)
-    spoil, words = BAD[case]
-    spoil(folder)
-    arguments = ["import", "opennmt-tf", folder, "--run-dir", tmp_path / "run"]
-    assert_refused(arguments, [words], capfd, tmp_path)
+    assert_import_refused("opennmt-tf", FIXTURES / "shared", *BAD[case], tmp_path, capfd)
 
 
 def test_settings_are_for_opennmt_tf_alone(tmp_path, capfd):

@@ -1,0 +1,48 @@
+"""Helpers of the tests of imported models."""
+
+import shutil
+
+from commands import assert_refused, run_here
+
+import tf_transformer as tt
+from tf_transformer.runs.restore import search_of
+from tf_transformer.runs.run_directory import RunDirectory
+
+
+def name_of(folder):
+    return "/".join(folder.parts[-2:])
+
+
+def import_all(kind, folders, runs):
+    """Imports the models in folders by the command; returns their runs, in the folder `runs`."""
+    found = {folder: runs / name_of(folder) for folder in folders}
+    for folder, run_dir in found.items():
+        done = run_here("import", kind, folder, "--run-dir", run_dir)
+        assert done.returncode == 0, done.stderr
+        assert "parameters" in done.stdout and "tf-transformer export" in done.stdout
+    return found
+
+
+def translator_of(run_dir, model, tokenizers):
+    search = search_of(RunDirectory.open(run_dir).config().data)
+    return tt.Translator.from_model(model, *tokenizers, search)
+
+
+def change(name, old, new):
+    """Returns a function that changes the text of a file in a folder."""
+
+    def spoil(folder):
+        path = folder / name
+        text = path.read_text("utf-8")
+        assert old in text
+        path.write_text(text.replace(old, new), encoding="utf-8")
+
+    return spoil
+
+
+def assert_import_refused(kind, fixture, spoil, words, tmp_path, capfd):
+    """A copy of a model that is spoiled is refused in one line, and nothing is written."""
+    folder = shutil.copytree(fixture, tmp_path / "folder")
+    spoil(folder)
+    arguments = ["import", kind, folder, "--run-dir", tmp_path / "run"]
+    assert_refused(arguments, [words], capfd, tmp_path)
