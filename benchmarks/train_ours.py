@@ -4,6 +4,10 @@ import time
 
 STARTED = time.monotonic()
 
+import gc  # noqa: E402
+
+gc.set_threshold(100_000, 20, 100)  # as every command does, see `tf_transformer.cli`
+
 import dataclasses  # noqa: E402
 from typing import Any  # noqa: E402
 

@@ -105,6 +105,8 @@ def _check_output(options: Options) -> None:
         raise InputError("--continue needs --input and --output, files that can be read again.")
     if options.resume and options.overwrite:
         raise InputError("--continue keeps an --output, and --overwrite replaces it. Omit one.")
+    if output and (os.path.isdir(output) or not os.path.isdir(os.path.dirname(output) or ".")):
+        raise InputError(f"{output}: --output must be a file in a folder that exists.")
     if not output or not os.path.isfile(output):
         return
     if options.input and os.path.exists(options.input) and os.path.samefile(options.input, output):
