@@ -4,8 +4,7 @@ import shutil
 
 from commands import assert_refused, run_here
 
-import tf_transformer as tt
-from tf_transformer.runs.restore import search_of
+from tf_transformer.runs import restore
 from tf_transformer.runs.run_directory import RunDirectory
 
 
@@ -24,8 +23,7 @@ def import_all(kind, folders, runs):
 
 
 def translator_of(run_dir, model, tokenizers):
-    search = search_of(RunDirectory.open(run_dir).config().data)
-    return tt.Translator.from_model(model, *tokenizers, search)
+    return restore.translator_of(RunDirectory.open(run_dir).config().data, model, *tokenizers)
 
 
 def change(name, old, new):

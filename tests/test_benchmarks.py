@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import last_json
 
 from tf_transformer.models.architectures import build_model
 from tf_transformer.models.configs import TransformerConfig
@@ -36,7 +37,7 @@ def run(script, *options):
 
 def last_line(process):
     assert process.returncode == 0, process.stderr
-    return json.loads(process.stdout.splitlines()[-1])
+    return last_json(process.stdout)
 
 
 @pytest.fixture(scope="module")

@@ -122,7 +122,6 @@ def _scores(options: Options, sources: list[str], references: list[str]) -> dict
     print(f"chrF {scores.chrf:.2f}   {scores.chrf_signature}")
     beam = f"beam of {search['beam_size']}, length penalty {search['length_penalty']:.3g}"
     print(f"Search: {'greedy' if search['beam_size'] == 1 else beam}")
-    search["length_penalty"] = round(search["length_penalty"], 6)  # it was a float32
     speed = {"seconds": round(seconds, 2), "tokens_per_second": round(scores.tokens / seconds, 1)}
     results = {**dataclasses.asdict(scores), "sources_truncated": num_cut, **search, **speed}
     if options.robustness:

@@ -28,7 +28,7 @@ class Options(Checked):
     beam_size: PositiveInt | None = option(
         None,
         "beam size of serving_default; 1 is greedy search (default: 4, or 1 if that translates the "
-        "validation text better and no --length-penalty is given)",
+        "validation text as well and no --length-penalty is given)",
         "K",
     )
     length_penalty: LengthPenalty | None = option(

@@ -14,7 +14,13 @@ from typing import Any
 
 from tf_transformer.errors import InputError
 from tf_transformer.files import sha256, without_parents
-from tf_transformer.inference.versions import CTRANSLATE2, SAVED_MODEL, versions
+from tf_transformer.inference.versions import (
+    CTRANSLATE2,
+    SAVED_MODEL,
+    formats_in,
+    holds_run,
+    versions,
+)
 
 # A folder of this name is a part of a SavedModel that its loaders ignore.
 EXTRA = "assets.extra"
@@ -57,11 +63,11 @@ def version_folder(
         raise ExportError(f"version must be 1 or more; received version={version}.")
     if folder.exists() and not folder.is_dir():
         raise ExportError(f"{folder}: is a file. Give a folder, such as saved_models/NAME.")
-    if (folder / "checkpoints").is_dir():
+    if holds_run(folder):
         raise ExportError(f"{folder}: holds a run. Give another folder: saved_models/NAME.")
-    for other, what in _FORMATS.items():
-        if other != file_format and any(folder.glob(f"*/{other}")):
-            raise ExportError(f"{folder}: holds {what}. Give another saved_models/NAME.")
+    for other in formats_in(folder):
+        if other != file_format:
+            raise ExportError(f"{folder}: holds {_FORMATS[other]}. Give another saved_models/NAME.")
     target = folder / str(version)
     if target.exists() and not overwrite:
         raise ExportError(

@@ -103,7 +103,8 @@ class Translator:
     @property
     def search(self) -> dict[str, float]:
         """The default `beam_size` (1 for greedy search) and `length_penalty`."""
-        return {name: self._settings[name] for name in ("beam_size", "length_penalty")}
+        # A SavedModel has them as float32, in which 0.6 is 0.6000000238.
+        return {name: round(self._settings[name], 6) for name in ("beam_size", "length_penalty")}
 
     def __call__(
         self,

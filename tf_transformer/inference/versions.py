@@ -21,6 +21,18 @@ def versions(path: str | os.PathLike[str]) -> list[int]:
     return sorted(int(entry.name) for entry in folder.iterdir() if entry.name.isdecimal())
 
 
+def formats_in(path: str | os.PathLike[str]) -> list[str]:
+    """Return the formats of the exported versions in a folder."""
+    return [
+        name for name in (SAVED_MODEL, CTRANSLATE2) if any(pathlib.Path(path).glob(f"*/{name}"))
+    ]
+
+
+def holds_run(path: pathlib.Path) -> bool:
+    """Return whether a folder holds the checkpoints of a run, and so is no place for exports."""
+    return (path / "checkpoints").is_dir()
+
+
 def find_saved_model(path: str | os.PathLike[str]) -> pathlib.Path:
     """Find the SavedModel at `path`: `path` itself, or the highest version in it.
 
@@ -32,9 +44,9 @@ def find_saved_model(path: str | os.PathLike[str]) -> pathlib.Path:
         if (candidate / SAVED_MODEL).is_file():
             return candidate
     problem = f"no SavedModel there. Write one with: tf-transformer export RUN_DIR {path}"
-    if (path / "checkpoints").is_dir():
+    if holds_run(path):
         problem = f"is a run. Export it: tf-transformer export {path} saved_models/NAME"
-    elif [*path.glob(CTRANSLATE2), *path.glob(f"*/{CTRANSLATE2}")]:
+    elif CTRANSLATE2 in formats_in(path) or (path / CTRANSLATE2).is_file():
         problem = "holds no SavedModel, but CTranslate2's files, which only CTranslate2 reads."
     elif models := sorted({str(file.parents[1]) for file in path.glob(f"*/*/{SAVED_MODEL}")}):
         problem = f"no SavedModel there, but in {', '.join(models)}. Give one of these."

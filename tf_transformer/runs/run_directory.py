@@ -25,7 +25,7 @@ from typing import Any
 from tf_transformer.config import RunConfig, read_toml
 from tf_transformer.errors import InputError
 from tf_transformer.files import atomic_file, atomic_folder
-from tf_transformer.inference.versions import SAVED_MODEL
+from tf_transformer.inference.versions import formats_in
 from tf_transformer.models.architectures import ARCHITECTURES
 
 
@@ -58,7 +58,7 @@ class RunDirectory:
             for file in (run.config_path, run.tokenizers_path, run.test_path, run.log_path):
                 if file.exists():
                     raise RunError(f"{file}: would be replaced. Give another --run-dir.")
-        if any(run.path.glob(f"*/{SAVED_MODEL}")):
+        if formats_in(path):
             raise RunError(f"{path}: holds an export. Give another --run-dir.")
         existing = next(p for p in (run.path, *run.path.absolute().parents) if p.exists())
         if not existing.is_dir() or not os.access(existing, os.W_OK):
@@ -70,7 +70,7 @@ class RunDirectory:
         """Return the directory of an earlier run."""
         if not cls.is_run(path):
             advice = f"Start one with tf-transformer train --run-dir {path} …"
-            if any(pathlib.Path(path).glob(f"*/{SAVED_MODEL}")):
+            if formats_in(path):
                 advice = "It is an export. Give the folder of its run."
             raise RunError(f"{path}: holds no run (there is no config.toml). {advice}")
         return cls(path)

@@ -135,8 +135,8 @@ class Versions:
         folder = self._path / str(number)
         try:
             if not self._unverified or manifest.manifest_path(folder).is_file():
-                for problem in manifest.verify_files(folder):
-                    raise InputError(problem)
+                if problems := manifest.verify_files(folder):
+                    raise InputError(problems[0])
             model = self._load(folder)
             for signature, inputs in model.warm_up_requests():
                 model.run(signature, inputs)

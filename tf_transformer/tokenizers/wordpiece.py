@@ -127,9 +127,9 @@ class WordPieceTokenizer:
         """The tables of the tokenizer, which are constants of a graph."""
 
         def spelled(subword: str) -> str:
-            return (
-                "" if subword in SPECIAL.values() else f" {subword}".removeprefix(f" {CONTINUED}")
-            )
+            if subword in SPECIAL.values():
+                return ""
+            return f" {subword}".removeprefix(f" {CONTINUED}")
 
         module = tf.Module(name="wordpiece")
         # Created on first use and outside any function, so that it outlives a trace.
