@@ -2,10 +2,12 @@
 
 Run it in an environment of its own, which the project does not need:
 
-    pip install pymarian==1.12.42
+    pip install pymarian==1.12.42 sentencepiece
     python dev/write_marian_fixtures.py tests/fixtures/marian
+    python dev/write_marian_fixtures.py tests/fixtures/marian tagged
 
-The training text is the phrasebook. It takes about two minutes on two cores.
+The training text is the phrasebook. It takes about two minutes on two cores. With names of models,
+only these are written.
 """
 
 import gzip
@@ -19,6 +21,7 @@ import tempfile
 PHRASEBOOK = pathlib.Path(__file__).parents[1] / "tf_transformer/data/phrasebook.tsv.gz"
 # The default rules of normalisation are most of a small SentencePiece model.
 _PLAIN = {"--sentencepiece-options=--normalization_rule_name=identity": ()}
+TAGS = ">>eng<<", ">>fra<<"
 # Small and different in all that can differ between the models that Marian trains.
 MODELS = {
     "joint": {
@@ -36,8 +39,22 @@ MODELS = {
         "--transformer-dim-ffn": (32,), **_PLAIN, "--enc-depth": (1,), "--dec-depth": (1,),
         "--transformer-ffn-activation": ("swish",),
     },
+    # Its tags are symbols of its SentencePiece models: with the second a translation is backwards.
+    "tagged": {
+        "vocabs": ("source.spm", "target.spm"), "--dim-vocabs": (240, 220), "--dim-emb": (16,),
+        "--transformer-dim-ffn": (32,), "--enc-depth": (1,), "--dec-depth": (1,),
+        "--transformer-ffn-activation": ("relu",), "--tied-embeddings": (),
+        f"{next(iter(_PLAIN))} --user_defined_symbols={','.join(TAGS)}": (),
+    },
 }  # fmt: skip
 ODD = ["", "Das ist 😀 gut.", "GUTEN ABEND!", "Wo   ist Köln?", "x"]
+ODD_TAGS = [
+    ">>eng<<Guten Abend!", ">>fra<<Guten Abend!", " >>eng<< Guten Abend!", ">>eng<<   Guten Abend!",
+    ">>eng<< >>fra<< Guten Abend!", ">>fra<<>>eng<<Guten Abend!", "Guten >>fra<< Abend!",
+    "Guten>>fra<<Abend!", "Guten Abend! >>fra<<", ">>deu<< Guten Abend!", ">>deu<<Guten Abend!",
+    ">>eng<< >>deu<< Guten Abend!", ">>eng<<", ">>fra<< ", ">>eng<< <s> </s> <unk>", ">> eng << x",
+    ">>ENG<< Guten Abend!", "\u2581>>eng<< Guten Abend!", "\u00a0>>eng<<\u00a0Guten Abend!",
+]  # fmt: skip
 
 
 def marian(command, *arguments):
@@ -98,24 +115,61 @@ def answers(folder, vocabularies, text):
     return found
 
 
-def main(target, num_train=6000, num_test=20):
-    """Write a folder for each model into `target`."""
+def splits(vocabularies, found):
+    """Return the ids and subwords that the SentencePiece models give for sources and targets."""
+    import sentencepiece  # other users of this file do not need it
+
+    read = sentencepiece.SentencePieceProcessor
+    return {
+        f"{side}_{kind}": read(model_file=str(path)).encode(found[f"{side}s"], out_type=to)
+        for side, path in zip(("source", "target"), vocabularies, strict=True)
+        for kind, to in (("ids", int), ("subwords", str))
+    }
+
+
+def with_tags(pairs):
+    """Return pairs of which most begin with a tag; with the second one the target is backwards."""
+    for index, (source, target) in enumerate(pairs):
+        backwards = " ".join(reversed(target.split()))
+        yield [
+            (f"{TAGS[0]} {source}", target),
+            (f"{TAGS[1]} {source}", backwards),
+            (source, target),
+        ][index % 5 // 2]
+
+
+def odd_pairs(kind):
+    """Return pairs with what is not in the training text."""
+    pairs = [[odd, "Good evening!"] for odd in ODD]
+    if kind != "tagged":
+        return pairs
+    of_tags = [[odd, "Good evening!"] for odd in ODD_TAGS]
+    return [*pairs, *of_tags, *([ODD_TAGS[0], f"{tag} Good evening!"] for tag in TAGS)]
+
+
+def main(target, *kinds, num_train=6000, num_test=20):
+    """Write a folder for each kind of model, or each of `MODELS`, into `target`."""
     lines = gzip.open(PHRASEBOOK, "rt", encoding="utf-8").read().splitlines()
     pairs = [line.split("\t") for line in lines]
-    with tempfile.TemporaryDirectory() as name:
-        work = pathlib.Path(name)
-        test = [*pairs[-num_test:], *([odd, "Good evening!"] for odd in ODD)]
-        for part, rows in (("train", pairs[:num_train]), ("test", test)):
-            for side, column in zip(("de", "en"), zip(*rows, strict=True), strict=True):
-                (work / f"{part}.{side}").write_text("".join(f"{line}\n" for line in column))
-        for kind, choices in MODELS.items():
-            folder = work / kind
+    for kind in kinds or MODELS:
+        with tempfile.TemporaryDirectory() as name:
+            work, folder = pathlib.Path(name), pathlib.Path(name) / kind
             folder.mkdir()
-            vocabularies = train(folder, dict(choices), work, 900, 0.004)
+            parts = {"train": pairs[:num_train], "test": pairs[-num_test:]}
+            if kind == "tagged":
+                parts = {part: list(with_tags(rows)) for part, rows in parts.items()}
+            parts["test"] = [*parts["test"], *odd_pairs(kind)]
+            for part, rows in parts.items():
+                for side, column in zip(("de", "en"), zip(*rows, strict=True), strict=True):
+                    (work / f"{part}.{side}").write_text("".join(f"{line}\n" for line in column))
+            batches = 3000 if kind == "tagged" else 900  # it learns two tasks
+            vocabularies = train(folder, dict(MODELS[kind]), work, batches, 0.004)
             found = answers(folder, vocabularies, work)
-            (folder / "answers.json").write_text(json.dumps(found, ensure_ascii=False, indent=1))
+            if kind == "tagged":
+                found |= splits(vocabularies, found)
+            (folder / "answers.json").write_text(json.dumps(found, ensure_ascii=False))
             shutil.copytree(folder, target / kind, dirs_exist_ok=True)
 
 
 if __name__ == "__main__":
-    main(pathlib.Path(sys.argv[1]))
+    main(pathlib.Path(sys.argv[1]), *sys.argv[2:])
