@@ -24,6 +24,7 @@ import numpy as np
 import opennmt
 import tensorflow as tf
 import yaml
+from write_marian_fixtures import ODD_TAGS, TAGS, with_tags
 
 PHRASEBOOK = pathlib.Path(__file__).parents[1] / "tf_transformer/data/phrasebook.tsv.gz"
 MODEL = "opennmt.models.Transformer"
@@ -55,6 +56,13 @@ MODELS = {
             "output_layer_bias": False,
         },
     },
+    # As Marian's model of this name.
+    "tagged": {
+        "sizes": [240, 220], "data": {}, "steps": 4000, "symbols": TAGS, "model": {
+            "num_layers": 1, "num_units": 16, "num_heads": 4, "ffn_inner_dim": 32, "dropout": 0.01,
+            "attention_dropout": 0.01, "ffn_dropout": 0.01, "share_embeddings": 2,
+        },
+    },
 }  # fmt: skip
 ODD = ["Das ist 😀 gut.", "GUTEN ABEND!", "Wo   ist Köln?", "x", "a￭b ％ <unk> ﬁne"]
 
@@ -63,8 +71,8 @@ LEARN = """
 import sys, pyonmttok
 learner = pyonmttok.SentencePieceLearner(
     keep_vocab=True, vocab_size=int(sys.argv[1]), normalization_rule_name="identity",
-    character_coverage=0.999)
-for path in sys.argv[3:]:
+    character_coverage=0.999, user_defined_symbols=sys.argv[3])
+for path in sys.argv[4:]:
     learner.ingest_file(path)
 learner.learn(sys.argv[2])
 """
@@ -83,14 +91,15 @@ def program(name):
     return pathlib.Path(sys.executable).parent / name
 
 
-def build_vocabularies(folder, text, sizes):
+def build_vocabularies(folder, text, sizes, symbols):
     """Write SentencePiece models and vocabularies of the training text; return the `data` table."""
-    found = {}
+    found, symbols = {}, ",".join(symbols)
     names = list(SIDES) if len(sizes) > 1 else ["joint"]
     for name, size in zip(names, sizes, strict=True):
         languages = [SIDES[name]] if name in SIDES else SIDES.values()
         # Beside TensorFlow the trainer crashes, as does `onmt-build-vocab --sentencepiece`.
-        run("-c", LEARN, size, folder / name, *(text / f"train.{each}" for each in languages))
+        paths = [text / f"train.{each}" for each in languages]
+        run("-c", LEARN, size, folder / name, symbols, *paths)
         run(
             program("onmt-build-vocab"), "--from_vocab", folder / f"{name}.vocab", "--from_format",
             "sentencepiece", "--save_vocab", folder / f"{name}.vocab",
@@ -101,7 +110,7 @@ def build_vocabularies(folder, text, sizes):
     return found
 
 
-def train(folder, text, sizes, model, data, steps=800, rate=1.0):
+def train(folder, text, sizes, model, data, steps=800, rate=1.0, symbols=()):
     """Train a model in `folder` with onmt-main, on `train.de` and `train.en` in the folder `text`.
 
     Leaves there what it writes: the last checkpoint, `model_description.py`, and `data.yml`, whose
@@ -113,11 +122,12 @@ def train(folder, text, sizes, model, data, steps=800, rate=1.0):
         model: The arguments of `opennmt.models.Transformer`, with text for what is no number.
         data: More settings of the table `data`.
         steps, rate: The number of updates and the factor of the learning rate.
+        symbols: The user-defined symbols of the SentencePiece models.
     """
     settings = {
         "model_dir": str(folder),
         "data": {
-            **build_vocabularies(folder, text, sizes),
+            **build_vocabularies(folder, text, sizes, symbols),
             **data,
             "train_features_file": str(text / "train.de"),
             "train_labels_file": str(text / "train.en"),
@@ -248,13 +258,16 @@ def main(target, *kinds, num_train=6000, num_test=20):
     """Write a folder for each kind of model, or each of `MODELS`, into `target`."""
     lines = gzip.open(PHRASEBOOK, "rt", encoding="utf-8").read().splitlines()
     pairs = [line.split("\t") for line in lines]
-    test = [*pairs[-num_test:], *([odd, "Good evening!"] for odd in ODD)]
-    sources, targets = map(list, zip(*test, strict=True))
     for kind, choices in ((kind, MODELS[kind]) for kind in kinds or MODELS):
+        odd = ODD if kind != "tagged" else [*ODD, *ODD_TAGS]
+        parts = pairs[:num_train], pairs[-num_test:]
+        train_pairs, test = map(with_tags, parts) if kind == "tagged" else parts
+        test = [*test, *([line, "Good evening!"] for line in odd)]
+        sources, targets = map(list, zip(*test, strict=True))
         with tempfile.TemporaryDirectory() as name:
             text, folder = pathlib.Path(name), pathlib.Path(name) / kind
             folder.mkdir()
-            columns = zip(*pairs[:num_train], strict=True)
+            columns = zip(*train_pairs, strict=True)
             for side, column in zip(SIDES.values(), columns, strict=True):
                 (text / f"train.{side}").write_text("".join(f"{line}\n" for line in column))
             train(folder, text, **choices)
