@@ -259,7 +259,9 @@ def main(target, *kinds, num_train=6000, num_test=20):
     lines = gzip.open(PHRASEBOOK, "rt", encoding="utf-8").read().splitlines()
     pairs = [line.split("\t") for line in lines]
     for kind, choices in ((kind, MODELS[kind]) for kind in kinds or MODELS):
-        odd = ODD if kind != "tagged" else [*ODD, *ODD_TAGS]
+        # Their tokenizer takes U+2581 for a space.
+        odd_tags = [line for line in ODD_TAGS if "\u2581" not in line]
+        odd = ODD if kind != "tagged" else [*ODD, *odd_tags]
         parts = pairs[:num_train], pairs[-num_test:]
         train_pairs, test = map(with_tags, parts) if kind == "tagged" else parts
         test = [*test, *([line, "Good evening!"] for line in odd)]
