@@ -1,9 +1,12 @@
 """Helpers of the tests of imported models."""
 
+import json
 import shutil
+import struct
 
 from commands import assert_refused, run_here
 
+from tf_transformer.importing.tensors import _DTYPES, read_safetensors
 from tf_transformer.runs import restore
 from tf_transformer.runs.run_directory import RunDirectory
 
@@ -24,6 +27,26 @@ def import_all(kind, folders, runs):
 
 def translator_of(run_dir, model, tokenizers):
     return restore.translator_of(RunDirectory.open(run_dir).config().data, model, *tokenizers)
+
+
+def stored(name, change):
+    """Returns a function that changes the arrays, by name, of the file in a folder."""
+
+    def spoil(folder):
+        path = folder / name
+        arrays = dict(read_safetensors(path)._arrays)
+        change(arrays)
+        header, content = {}, b""
+        for key, array in arrays.items():
+            end = len(content) + array.nbytes
+            dtype = next(name for name, kind in _DTYPES.items() if kind == array.dtype)
+            offsets = [len(content), end]
+            header[key] = {"dtype": dtype, "shape": array.shape, "data_offsets": offsets}
+            content += array.tobytes()
+        text = json.dumps(header).encode()
+        path.write_bytes(struct.pack("<Q", len(text)) + text + content)
+
+    return spoil
 
 
 def change(name, old, new):

@@ -28,7 +28,7 @@ class Options(Checked):
     run_dir: str = option(..., "the run directory to write", "DIR")
     tag: str | None = option(None, "put this tag in front of every source", "'>>deu<<'")
     config: str | None = option(
-        None, "OpenNMT-tf's settings (default: the only .yml file in FOLDER)", "data.yml"
+        None, "OpenNMT-tf's data.yml or Marian's decoder.yml (default: the only one)", "F"
     )
     keep: list[str] | None = option(
         None, "files of text of both sides; keep only the subwords that they need", "F"
@@ -40,8 +40,9 @@ def run(options: Options) -> int:
     folder = pathlib.Path(options.folder)
     if not folder.is_dir():
         raise InputError(f"{folder}: is no folder. Give the folder of the model's files.")
-    if options.config and options.format != "opennmt-tf":
-        raise InputError("--config names settings of OpenNMT-tf. Omit it.")
+    is_hugging_face = (folder / "config.json").is_file()
+    if options.config and (options.format == "bert" or is_hugging_face):
+        raise InputError("--config names settings of OpenNMT-tf or Marian itself. Omit it.")
     RunDirectory.create(options.run_dir)
     keep = [line for path in options.keep or [] for line in read_lines(path)]
     if options.keep and not any(map(str.strip, keep)):
@@ -53,19 +54,21 @@ def run(options: Options) -> int:
         from tf_transformer.importing.marian import read_marian
         from tf_transformer.importing.opennmt_tf import read_opennmt_tf
     config = pathlib.Path(options.config) if options.config else None
-    is_hugging_face = (folder / "config.json").is_file()
+    read_marian = functools.partial(read_marian, config=config)
     read = {
         "marian": read_hugging_face if is_hugging_face else read_marian,
         "opennmt-tf": functools.partial(read_opennmt_tf, config=config),
         "bert": read_bert,
     }[options.format]
     try:
-        model = write_run(options.run_dir, read(folder), str(folder), options.tag, keep)
+        found = read(folder)
     except InputError:
         raise
     # A damaged YAML or JSON file can have values of any type.
     except (ValueError, TypeError, LookupError, AttributeError) as error:
         raise InputError(f"{folder}: a file is damaged ({error}). Download it again.") from error
+    model = write_run(options.run_dir, found, str(folder), options.tag, keep)
+    print(f"Read {', '.join(map(str, found.files))}.", *found.notes, sep="\n")
     sizes = model.config.source_vocab_size, model.config.target_vocab_size
     print(f"{model.count_params():,} parameters, {' and '.join(f'{x:,}' for x in sizes)} subwords.")
     run_directory = RunDirectory.open(options.run_dir)

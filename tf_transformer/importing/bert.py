@@ -46,12 +46,11 @@ _LAYER = {  # ours: theirs
     "feed_forward_residual.norm": ["output.LayerNorm"],
 }
 _HEAD, _TRANSFORM = "cls.predictions.", "cls.predictions.transform."
-# The heads for other tasks, and copies.
-_UNUSED = {
-    "embeddings.position_ids",
-    *(f"pooler.dense.{kind}" for kind in ("weight", "bias")),
-    *(f"cls.seq_relationship.{kind}" for kind in ("weight", "bias")),
-    *(f"{_HEAD}{name}" for name in ("decoder.weight", "decoder.bias")),
+# The heads for other tasks, which compute nothing here.
+_OTHER_TASKS = {
+    f"{head}.{kind}"
+    for head in ("pooler.dense", "bert.pooler.dense", "cls.seq_relationship")
+    for kind in ("weight", "bias")
 }
 
 
@@ -83,7 +82,9 @@ def read_bert(folder: pathlib.Path) -> ForeignModel:
     fill = functools.partial(_fill, tensors=tensors)
     # Source and target share the positions.
     max_length = (config.max_positions - 1) // 2
-    return ForeignModel(config, tokenizer, tokenizer, fill, False, max_length)
+    # The model of a sentence embedding has no limit of its own.
+    model = ForeignModel(config, tokenizer, tokenizer, fill, False, max_length, 2.0)
+    return model._replace(files=[path, tensors.path])
 
 
 def _tokenizer(folder: pathlib.Path) -> WordPieceTokenizer:
@@ -114,20 +115,23 @@ def _fill(model: PrefixLanguageModel, tensors: Tensors) -> None:
 
     put_stack(model.stack, _LAYER, lambda _, i, name: pair(f"{prefix}encoder.layer.{i}.{name}"))
     size, embedding = model.config.target_vocab_size, model.source_embedding
-    for kind, layer in (
-        ("word", embedding.embedding),
-        ("position", embedding.position_embedding),
-        ("token_type", model.segment_embedding),
+    for kind, layer, copies in (
+        ("word", embedding.embedding, [f"{_HEAD}decoder.weight"]),
+        ("position", embedding.position_embedding, []),
+        ("token_type", model.segment_embedding, []),
     ):
         name = f"{prefix}embeddings.{kind}_embeddings.weight"
         # There may be rows without a subword, which make the size a multiple of some number.
         rows = slice(size if kind == "word" else None)
-        put(layer.weights, [tensors.take(name)[rows]], name)
+        put(layer.weights, [tensors.take(name, *copies)[rows]], name)
+    positions = np.arange(model.config.max_positions, dtype=np.float32)[None]
+    tensors.require_equal(f"{prefix}embeddings.position_ids", positions, "0, 1, 2, …")
     put_pair(model.embedding_norm, f"{prefix}embeddings.LayerNorm")
     projection = model.output_projection
     if projection.transform is not None:
         put_pair(projection.transform.dense, f"{_TRANSFORM}dense")
         put_pair(projection.transform.norm, f"{_TRANSFORM}LayerNorm")
     if projection.bias is not None:
-        put([projection.bias], [tensors.take(f"{_HEAD}bias")[:size]], f"{_HEAD}bias")
-    tensors.require_all_used({f"{p}{name}" for name in _UNUSED for p in ("", prefix)})
+        bias = tensors.take(f"{_HEAD}bias", f"{_HEAD}decoder.bias")
+        put([projection.bias], [bias[:size]], f"{_HEAD}bias")
+    tensors.require_all_used(_OTHER_TASKS)

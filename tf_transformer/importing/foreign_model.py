@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -19,7 +20,7 @@ from tf_transformer.models.configs import AttentionConfig, TransformerConfig
 from tf_transformer.runs.checkpoints import Checkpoints, tokenizer_metadata
 from tf_transformer.runs.run_directory import RunDirectory, RunError
 from tf_transformer.runs.trimming import IMPORTED, trim_to
-from tf_transformer.tokenizers import GraphTokenizer, VocabularyTokenizer
+from tf_transformer.tokenizers import GraphTokenizer, VocabularyTokenizer, is_token
 from tf_transformer.tokenizers.sentencepiece import library_of, naming
 from tf_transformer.tokenizers.subset import used_ids
 from tf_transformer.tokenizers.vocabulary import vocabulary_model
@@ -37,6 +38,9 @@ class ForeignModel(NamedTuple):
         fill: A function that gives a model of this configuration its weights.
         allow_unknown: Whether the engine produces the token of unknown subwords.
         max_length: The largest number of tokens in a sentence.
+        max_length_ratio: The engine's limit of a translation's tokens for each token of its source.
+        files: The files of settings and weights that were read.
+        notes: Lines about what an import does not keep.
     """
 
     config: AttentionConfig
@@ -45,6 +49,9 @@ class ForeignModel(NamedTuple):
     fill: Callable[[Any], None]
     allow_unknown: bool
     max_length: int
+    max_length_ratio: float
+    files: Sequence[pathlib.Path] = ()
+    notes: Sequence[str] = ()
 
 
 def existing(path: pathlib.Path) -> pathlib.Path:
@@ -106,6 +113,13 @@ def config_of(
         raise ForeignModelError(f"{path}: {name}: {first['msg']}.") from None
 
 
+def not_carried_over(path: pathlib.Path, settings: Mapping[str, Any]) -> list[str]:
+    """Return a line about settings of a search that an import drops, unless all are neutral."""
+    neutral = (None, False, 0, 1, "", "0", "1", "false", [], {})
+    lost = [f"{name}={value}" for name, value in settings.items() if value not in neutral]
+    return [f"Not carried over from {path}: {', '.join(lost)}."] if lost else []
+
+
 def put(variables: Sequence[Any], arrays: Sequence[np.ndarray], name: str) -> None:
     """Assign arrays to variables; `name` is the foreign one, for messages."""
     for variable, array in zip(variables, arrays, strict=True):
@@ -151,6 +165,7 @@ def table_tokenizer(
     table: pathlib.Path,
     subwords: Sequence[str],
     has_end: bool = True,
+    cuts_tags: bool = True,
     **special: str,
 ) -> VocabularyTokenizer:
     """Return a tokenizer, if its SentencePiece model and the table of subwords fit together.
@@ -159,14 +174,15 @@ def table_tokenizer(
         splitter: The file of the SentencePiece model.
         table: The file of the table, for messages.
         subwords: The subwords in the order of their ids.
-        has_end, **special: See `vocabulary_model`.
+        has_end, cuts_tags, **special: See `vocabulary_model`.
     """
     if missing := [subword for subword in special.values() if subword not in subwords]:
         raise ForeignModelError(f"{table}: has no subword {missing[0]}.")
     content = existing(splitter).read_bytes()
     with naming(splitter, ForeignModelError):
         known = subwords_of(content)
-        model = vocabulary_model(subwords, content, **special, has_end=has_end)
+        options = {"has_end": has_end, "cuts_tags": cuts_tags, **special}
+        model = vocabulary_model(subwords, content, **options)
         tokenizer = VocabularyTokenizer(model, content)
     if len(set(known).intersection(subwords)) < len(known) / 2:
         raise ForeignModelError(
@@ -195,9 +211,10 @@ def write_run(
     if os.path.lexists(path):
         raise RunError(f"{path}: exists already. Give the path of a new folder.")
     tokenizers = model.source_tokenizer, model.target_tokenizer
-    tags = getattr(model.source_tokenizer, "tags", [])
-    if tag is not None and tag not in tags:
-        known = ", ".join(tags) or "none"
+    if tag is not None and not is_token(model.source_tokenizer, tag):
+        subwords = model.source_tokenizer.subwords(range(model.source_tokenizer.vocab_size))
+        tags = [word for word in subwords if re.fullmatch(">>.+<<|<.+>", word)]
+        known = ", ".join(t for t in tags if is_token(model.source_tokenizer, t)) or "none"
         raise ForeignModelError(f"{origin}: has no tag {tag}. The tags of its vocabulary: {known}.")
     config = with_tokenizers(model.config, *tokenizers)
     built = build_model(config)
@@ -208,11 +225,12 @@ def write_run(
     data = DataConfig(
         corpus="none",
         max_length=model.max_length,
+        max_length_ratio=model.max_length_ratio,
         batch_tokens=max(4096, model.max_length),
         source_tag=tag,
         allow_unknown=model.allow_unknown,
     )
-    tokenizer = TokenizerConfig(joint=config.tie_embeddings)
+    tokenizer = TokenizerConfig(joint=config.tie_embeddings, normalization="none")  # of ours
     metadata = {
         **built.config.to_dict(),
         **tokenizer_metadata(*tokenizers),

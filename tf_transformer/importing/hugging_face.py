@@ -13,6 +13,7 @@ from tf_transformer.importing.foreign_model import (
     by_id,
     config_of,
     existing,
+    not_carried_over,
     put,
     put_stack,
     table_tokenizer,
@@ -23,6 +24,7 @@ from tf_transformer.importing.tensors import (
     read_safetensors,
     read_torch,
 )
+from tf_transformer.layers.positions import sinusoidal_positions
 from tf_transformer.models.configs import TransformerConfig
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.tokenizers import VocabularyTokenizer
@@ -61,26 +63,44 @@ _LAYER = {  # ours: theirs
 _SHARED = "model.shared.weight"
 _EMBEDDINGS = {side: f"model.{side}.embed_tokens.weight" for side in ("encoder", "decoder")}
 _OUTPUT = "lm_head.weight"
-# A file may store tied matrices several times, and sinusoids.
-_KNOWN = {
-    _SHARED,
-    *_EMBEDDINGS.values(),
-    _OUTPUT,
-    *(f"model.{side}.embed_positions.weight" for side in _EMBEDDINGS),
-}
+_HALF = 5e-3  # the largest error of a sinusoid in bfloat16
+# Settings of the search, which older releases wrote into config.json.
+_OF_SEARCH = (
+    "bad_words_ids", "suppress_tokens", "begin_suppress_tokens", "num_beams", "length_penalty",
+    "repetition_penalty", "no_repeat_ngram_size", "min_length", "forced_bos_token_id",
+)  # fmt: skip
+# Those that an import keeps, and those that change no translation.
+_CARRIED_OVER = {
+    "bad_words_ids", "suppress_tokens", "max_length", "pad_token_id", "eos_token_id",
+    "bos_token_id", "decoder_start_token_id", "forced_eos_token_id", "transformers_version",
+    "_from_model_config", "use_cache", "renormalize_logits",
+}  # fmt: skip
 
 
 def read_hugging_face(folder: pathlib.Path) -> ForeignModel:
-    """Read `config.json`, the weights, `source.spm`, `target.spm` and `vocab.json`."""
-    path, of_search = folder / "config.json", folder / "generation_config.json"
+    """Read `config.json`, the weights, `source.spm`, `target.spm` and `vocab.json`.
+
+    If there is a `generation_config.json`, the settings of the search are there alone.
+    """
+    path = folder / "config.json"
     theirs = read_json(path)
-    if of_search.is_file():  # newer releases write the ids of the search there
-        theirs = {**read_json(of_search), **theirs}
-    config = _config(path, theirs)
-    tensors, tokenizers = read_weights(folder), _tokenizers(folder, theirs)
-    fill = functools.partial(_fill, tensors=tensors, never=_never_produced(path, theirs))
-    max_length = theirs["max_position_embeddings"]
-    return ForeignModel(config, *tokenizers, fill, allow_unknown=True, max_length=max_length)
+    of_search, search = path, {name: theirs.get(name) for name in _OF_SEARCH}
+    if (folder / "generation_config.json").is_file():
+        of_search = folder / "generation_config.json"
+        search = read_json(of_search)
+    config, max_length = _config(path, theirs), theirs["max_position_embeddings"]
+    tensors, tokenizers = read_weights(folder), _tokenizers(folder, {**theirs, **search})
+    fill = functools.partial(
+        _fill,
+        tensors=tensors,
+        never=[theirs["pad_token_id"], *_never_produced(of_search, search)],
+        shares=theirs.get("share_encoder_decoder_embeddings", True),
+        max_length=max_length,
+    )
+    # Of a search without a limit for short sources, only the largest length stays.
+    model = ForeignModel(config, *tokenizers, fill, True, max_length, float(max_length))
+    lost = {name: value for name, value in search.items() if name not in _CARRIED_OVER}
+    return model._replace(files=[path, tensors.path], notes=not_carried_over(of_search, lost))
 
 
 def read_weights(folder: pathlib.Path) -> Tensors:
@@ -136,14 +156,16 @@ def _tokenizers(folder: pathlib.Path, theirs: dict[str, Any]) -> list[Vocabulary
     return tokenizers
 
 
-def _never_produced(path: pathlib.Path, theirs: dict[str, Any]) -> list[int]:
-    words = theirs.get("bad_words_ids") or []
+def _never_produced(path: pathlib.Path, search: dict[str, Any]) -> list[int]:
+    words = search.get("bad_words_ids") or []
     if any(len(word) != 1 for word in words):
         raise ForeignModelError(f"{path}: bad_words_ids has a word of several tokens.")
-    return [theirs["pad_token_id"], *(word[0] for word in words)]
+    return [*(word[0] for word in words), *(search.get("suppress_tokens") or [])]
 
 
-def _fill(model: Transformer, tensors: Tensors, never: list[int]) -> None:
+def _fill(
+    model: Transformer, tensors: Tensors, never: list[int], shares: bool, max_length: int
+) -> None:
     def weights_of(side: str, index: int, name: str) -> tuple[np.ndarray, np.ndarray]:
         name = f"model.{side}.layers.{index}.{name}"
         # A linear layer of PyTorch has a kernel (outputs, inputs); .T leaves a norm's scale.
@@ -151,17 +173,21 @@ def _fill(model: Transformer, tensors: Tensors, never: list[int]) -> None:
 
     for stack in (model.encoder, model.decoder):
         put_stack(stack, _LAYER, weights_of)
-    config = model.config
-    for side, layer, is_tied in (
-        ("encoder", model.source_embedding, config.tie_embeddings),
-        ("decoder", model.target_embedding, config.tie_embeddings or config.tie_output),
-    ):
-        names = [_SHARED, _EMBEDDINGS[side], *([_OUTPUT] if is_tied else [])]
-        put(layer.embedding.weights, [tensors.take(*names)], names[1])
+    # A file may store a tied matrix under each of its names, and sinusoids.
+    names = {side: [name] for side, name in _EMBEDDINGS.items()}
+    if shares:
+        names = {side: [_SHARED, *_EMBEDDINGS.values()] for side in names}
+    if model.output_projection.embedding is not None:
+        names["decoder"].append(_OUTPUT)
+    for side, layer in (("encoder", model.source_embedding), ("decoder", model.target_embedding)):
+        put(layer.embedding.weights, [tensors.take(*names[side])], names[side][0])
+        waves = sinusoidal_positions(max_length, layer.d_model, sinusoids=layer.sinusoids)
+        stored = f"model.{side}.embed_positions.weight"
+        tensors.require_equal(stored, np.asarray(waves), "the sinusoids of Marian", _HALF)
     bias = tensors.take("final_logits_bias").reshape(-1)
     bias[never] = NEVER
     projection = model.output_projection
     put([projection.bias], [bias], "final_logits_bias")
     if projection.embedding is None:
         put([projection.kernel], [tensors.take(_OUTPUT).T], _OUTPUT)
-    tensors.require_all_used(_KNOWN)
+    tensors.require_all_used()

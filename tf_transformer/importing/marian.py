@@ -12,6 +12,7 @@ from tf_transformer.importing.foreign_model import (
     by_id,
     config_of,
     existing,
+    not_carried_over,
     put,
     put_stack,
     read_yaml,
@@ -72,16 +73,24 @@ _LAYER = {  # ours: theirs, with W and b, or scale and bias
 }
 _OUTPUT, _SHARED = "decoder_ff_logit_out", "Wemb"
 _MAX_LENGTH = 512
+_OF_SEARCH = ("beam-size", "normalize", "word-penalty", "shortlist", "output-sampling")
 
 
-def read_marian(folder: pathlib.Path) -> ForeignModel:
+def read_marian(folder: pathlib.Path, config: pathlib.Path | None = None) -> ForeignModel:
     """Read an `.npz` file and the vocabularies that a `decoder.yml` names.
 
     A vocabulary is a SentencePiece model, or a YAML file of ids beside `source.spm` and
     `target.spm`. The first input of Marian's decoder is a vector of zeros: here it is the embedding
     of one more subword, which is also padding and is never produced.
+
+    Args:
+        folder: The folder of the files.
+        config: The `decoder.yml`; None for the only `*decoder.yml` of the folder.
     """
-    found = sorted(folder.glob("*decoder.yml"))
+    found = [config] if config else sorted(folder.glob("*decoder.yml"))
+    if len(found) > 1:
+        names = ", ".join(path.name for path in found)
+        raise ForeignModelError(f"{folder}: has {names}. Name one: --config {found[0]}")
     decoder = read_yaml(found[0], _LOADER) if found else {}
     models = _files(folder, decoder.get("models"), "*.npz")
     if len(models) != 1:
@@ -93,7 +102,7 @@ def read_marian(folder: pathlib.Path) -> ForeignModel:
     tensors = read_npz(npz)
     if _CONFIG not in tensors:
         raise ForeignModelError(f"{npz}: has no {_CONFIG}, so Marian did not write it.")
-    config = _config(npz, read_yaml(npz, _LOADER, tensors.text(_CONFIG)), tensors)
+    ours = _config(npz, read_yaml(npz, _LOADER, tensors.text(_CONFIG)), tensors)
     vocabularies = _files(folder, decoder.get("vocabs"), "*.spm")
     if not vocabularies:
         raise ForeignModelError(f"{folder}: names no vocabulary: there is no decoder.yml or .spm.")
@@ -106,10 +115,15 @@ def read_marian(folder: pathlib.Path) -> ForeignModel:
         unused = [f"<unused-{index}>" for index in range(len(table), size)]
         splitter = path if path.suffix == ".spm" else folder / f"{side}.spm"
         special = {"pad": pad, "bos": pad, "eos": "</s>", "unk": "<unk>"}
-        tokenizers.append(table_tokenizer(splitter, path, [*table, *unused, pad], **special))
+        # Marian gives whole lines to SentencePiece. Tags stand before subwords that a script made.
+        options = {"cuts_tags": splitter is not path, **special}
+        tokenizers.append(table_tokenizer(splitter, path, [*table, *unused, pad], **options))
     fill = functools.partial(_fill, tensors=tensors, sizes=tuple(map(len, tables)))
-    allows = decoder.get("allow-unk") == "true"
-    return ForeignModel(config, *tokenizers, fill, allow_unknown=allows, max_length=_MAX_LENGTH)
+    allows, ratio = decoder.get("allow-unk") == "true", float(decoder.get("max-length-factor", 3))
+    model = ForeignModel(ours, *tokenizers, fill, allows, _MAX_LENGTH, ratio)
+    lost = {name: decoder[name] for name in _OF_SEARCH if name in decoder}
+    notes = not_carried_over(found[0], lost) if found else []
+    return model._replace(files=[*found, npz, *dict.fromkeys(paths)], notes=notes)
 
 
 def _files(folder: pathlib.Path, names: list[str] | None, pattern: str) -> list[pathlib.Path]:
@@ -136,6 +150,11 @@ def _config(path: pathlib.Path, theirs: dict, tensors: Tensors) -> TransformerCo
 
 def _subwords(path: pathlib.Path) -> list[str]:
     """Return the subwords of a vocabulary, in the order of their ids."""
+    if path.suffix not in (".spm", ".yml", ".yaml", ".json"):
+        raise ForeignModelError(
+            f"{path}: a vocabulary of this kind cannot be imported, but only SentencePiece models "
+            f"(.spm), or YAML beside source.spm and target.spm."
+        )
     if path.suffix != ".spm":
         return by_id(path, read_yaml(path, _LOADER))
     with naming(path, ForeignModelError):

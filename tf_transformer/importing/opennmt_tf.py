@@ -11,6 +11,7 @@ import numpy as np
 from tf_transformer.importing.foreign_model import (
     ForeignModel,
     config_of,
+    not_carried_over,
     put,
     put_stack,
     read_yaml,
@@ -62,6 +63,10 @@ _PLAIN = {
     "model", "nbest_size", "alpha",
 }  # fmt: skip
 _MAX_LENGTH = 512
+_OF_SEARCH = (
+    "beam_width", "length_penalty", "coverage_penalty", "minimum_decoding_length",
+    "maximum_decoding_length", "sampling_topk", "sampling_temperature", "decoding_subword_token",
+)  # fmt: skip
 
 
 def read_opennmt_tf(folder: pathlib.Path, config: pathlib.Path | None = None) -> ForeignModel:
@@ -77,18 +82,24 @@ def read_opennmt_tf(folder: pathlib.Path, config: pathlib.Path | None = None) ->
         raise ForeignModelError(
             f"{folder}: has {len(found)} files *.yml. Name the settings: --config data.yml"
         )
-    data = read_yaml(found[0]).get("data") or {}
+    settings = read_yaml(found[0])
+    data, params = (settings.get(table) or {} for table in ("data", "params"))
     tokenizers = [_tokenizer(side, folder, found[0], data) for side in ("source", "target")]
     tensors = read_checkpoint(folder)
     ours = _config(folder / "model_description.py", tensors)
     fill = functools.partial(_fill, tensors=tensors)
-    return ForeignModel(ours, *tokenizers, fill, allow_unknown=True, max_length=_MAX_LENGTH)
+    # Their limit does not depend on the source.
+    model = ForeignModel(ours, *tokenizers, fill, True, _MAX_LENGTH, float(_MAX_LENGTH))
+    lost = {name: params[name] for name in _OF_SEARCH if name in params}
+    notes = not_carried_over(found[0], lost)
+    return model._replace(files=[found[0], tensors.path], notes=notes)
 
 
 def _file(name: str, folder: pathlib.Path, config: pathlib.Path) -> pathlib.Path:
     """Return a file that the settings name, which may have been moved into the folder."""
     path = pathlib.Path(name)
-    places = (folder / path, path, config.parent / path, folder / path.name)
+    inside = [] if path.is_absolute() else [folder / path, path, config.parent / path]
+    places = *inside, folder / path.name, path  # an absolute path may lead to another model
     if found := next((place for place in places if place.is_file()), None):
         return found
     raise ForeignModelError(f"{config}: names {name}, which is missing. Copy it into {folder}.")
@@ -132,7 +143,7 @@ def _tokenizer(
     unknown = "<unk>" if "<unk>" not in subwords else "<unknown>"
     special = {"pad": _BLANK, "bos": _BEGIN, "eos": _END, "unk": unknown}
     path = _file(splitter, folder, config)
-    return table_tokenizer(path, table, [*subwords, unknown], has_end, **special)
+    return table_tokenizer(path, table, [*subwords, unknown], has_end, cuts_tags=False, **special)
 
 
 def _config(path: pathlib.Path, tensors: Tensors) -> TransformerConfig:
@@ -203,11 +214,12 @@ def _fill(model: Transformer, tensors: Tensors) -> None:
         if stack.norm is not None:
             put(stack.norm.weights, pair(f"{stack.name}/layer_norm"), f"{stack.name}/layer_norm")
     put(model.source_embedding.embedding.weights, [tensors.take(_SOURCE)], _SOURCE)
-    put(model.target_embedding.embedding.weights, [tensors.take(_TARGET, _SOURCE)], _TARGET)
+    target = _TARGET if _TARGET in tensors else _SOURCE
+    put(model.target_embedding.embedding.weights, [tensors.take(target)], target)
     projection = model.output_projection
     if projection.embedding is None:
         put([projection.kernel], [tensors.take(_KERNEL)], _KERNEL)
     if projection.bias is not None:  # a matrix that is not tied has one here in any case
         bias = tensors.take(_BIAS) if _BIAS in tensors else np.zeros(projection.bias.shape)
         put([projection.bias], [bias], _BIAS)
-    tensors.require_all_used(set())
+    tensors.require_all_used()

@@ -8,7 +8,7 @@ import re
 import struct
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -51,23 +51,38 @@ class Tensors:
         return name in self._arrays
 
     def take(self, *names: str) -> np.ndarray:
-        """Return the array of the first of these names that the file has, and mark it as used."""
-        found = next((name for name in names if name in self._arrays), None)
-        if found is None:
+        """Return the array that the file has under one or more of these names, and mark it as used.
+
+        Copies under further names must be equal: they are what the engine would compute with.
+        """
+        found = [name for name in names if name in self._arrays]
+        if not found:
             raise ForeignModelError(
                 f"{self.path}: has no weights named {names[0]}. It is another architecture, or "
                 f"incomplete."
             )
-        self._unused.discard(found)
-        return np.array(self._arrays[found], np.float32)
+        array = np.array(self._arrays[found[0]], np.float32)
+        for name in found:
+            self.require_equal(name, array, found[0])
+        return array
+
+    def require_equal(self, name: str, expected: np.ndarray, what: str, atol: float = 0.0) -> None:
+        """Mark an array as used; raise a `ForeignModelError` unless it has the expected values."""
+        self._unused.discard(name)
+        array = np.asarray(self._arrays.get(name, expected), np.float32)
+        if array.shape != expected.shape or not np.allclose(array, expected, rtol=0.0, atol=atol):
+            raise ForeignModelError(
+                f"{self.path}: {name} differs from {what}, which it should equal in a model with "
+                f"this configuration. Such a model cannot be imported."
+            )
 
     def text(self, name: str) -> str:
         """Return an array of characters as text, without the NUL bytes at its end."""
         return self._arrays[name].tobytes().rstrip(b"\0").decode()
 
-    def require_all_used(self, known: set[str]) -> None:
-        """Raise a `ForeignModelError` if an array was not taken, and is not `known`."""
-        if unknown := sorted(self._unused - known):
+    def require_all_used(self, other_tasks: Set[str] = frozenset()) -> None:
+        """Raise a `ForeignModelError` if an array was not taken, and is not for other tasks."""
+        if unknown := sorted(self._unused - other_tasks):
             raise ForeignModelError(
                 f"{self.path}: has weights that this architecture lacks, such as {unknown[0]}. "
                 f"It is another architecture."
@@ -103,13 +118,15 @@ def read_npz(path: pathlib.Path) -> Tensors:
 
 def read_checkpoint(folder: pathlib.Path) -> Tensors:
     """Read the latest checkpoint of a folder: the variables of `model`, by their object paths."""
-    prefixes = [path.with_suffix("") for path in folder.glob("*.index")]
-    if latest := tf.train.latest_checkpoint(folder):
-        prefixes = [pathlib.Path(latest)]
+    state, name = tf.train.get_checkpoint_state(folder), "*"
+    if state and state.model_checkpoint_path:
+        # Its path may be that of the folder from which the files were copied.
+        name = pathlib.PurePath(state.model_checkpoint_path).name
+    prefixes = [path.with_suffix("") for path in folder.glob(f"{name}.index")]
     if len(prefixes) != 1:
         raise ForeignModelError(
-            f"{folder}: has {len(prefixes)} checkpoints (*.index). Give a folder with one, or with "
-            f"the file named checkpoint, which says which is the latest."
+            f"{folder}: has {len(prefixes)} checkpoints ({name}.index). Give a folder with one, or "
+            f"with the file named checkpoint, which says which is the latest."
         )
     try:
         reader = tf.train.load_checkpoint(str(prefixes[0]))

@@ -125,6 +125,9 @@ def trim_to(
     """
     if _is_joint(model, tokenizers):
         used = [used[0] | used[1]] * 2
+        # The splitters of one vocabulary may have different symbols, which all stay.
+        kept = [subset.subset_tokenizer(t, used[0])[1].tolist() for t in tokenizers]
+        used = [{*kept[0], *kept[1]}] * 2
     trimmed, ids = zip(*map(subset.subset_tokenizer, tokenizers, used), strict=True)
     for arguments in zip(tokenizers, trimmed, ids, texts, strict=True):
         subset.require_same_splits(*arguments)

@@ -26,15 +26,16 @@ class VocabularyTokenizer(SentencePieceTokenizer):
     """A tokenizer in which one SentencePiece model splits, and a table of subwords gives ids.
 
     A subword that is not in the table is unknown. A tag such as `>>deu<<` at the beginning of a
-    text is one token if the table has it; such a tag tells a model the language to translate to.
-    The table is a SentencePiece model too, of which only the ids and the decoder are used.
+    text tells a model the language to translate to. Where the table has tags that the splitter must
+    not see, such a tag is one token, and only the rest of the text is split. The table is a
+    SentencePiece model too, of which only the ids and the decoder are used.
 
     Args:
         model: The table, as `vocabulary_model` makes it.
         splitter: The SentencePiece model that splits texts.
 
     Attributes:
-        tags: The tags of the table.
+        tags: The tags that are cut off before a text is split.
     """
 
     def __init__(self, model: bytes, splitter: bytes) -> None:
@@ -44,7 +45,8 @@ class VocabularyTokenizer(SentencePieceTokenizer):
         self._splitter = library_of(splitter)
         subwords = self.subwords(range(self.vocab_size))
         self._ids = {subword: index for index, subword in enumerate(subwords)}
-        self.tags = [subword for subword in subwords if re.fullmatch(_TAG, subword)]
+        controls = filter(self._library.is_control, range(self.vocab_size))
+        self.tags = {subwords[i]: i for i in controls if re.fullmatch(_TAG, subwords[i])}
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "VocabularyTokenizer":
@@ -65,7 +67,7 @@ class VocabularyTokenizer(SentencePieceTokenizer):
 
     def _encode(self, text: str) -> list[int]:
         found = re.match(f"(?s){_TAG}", text)
-        tag = [found[0]] if found and found[0] in self._ids else []
+        tag = [found[0]] if found and found[0] in self.tags else []
         subwords = self._splitter.encode(text[len("".join(tag)) :], out_type=str)
         return [self._ids.get(subword, self.unk_id) for subword in tag + subwords]
 
@@ -102,24 +104,30 @@ def vocabulary_model(
     bos: str,
     eos: str,
     has_end: bool = True,
+    cuts_tags: bool = True,
 ) -> bytes:
     """Return the table of a `VocabularyTokenizer` as a serialised SentencePiece model.
 
     Args:
         subwords: The subwords, in the order of their ids.
         splitter: The SentencePiece model that splits texts, or one like it that joins subwords.
-        pad, unk, bos, eos: The special subwords. They, and tags, become no text.
+        pad, unk, bos, eos: The special subwords. They, tags that are cut off, and control symbols
+            of the splitter become no text.
         has_end: Whether a text ends with `eos`. If not, its end is `pad`, which no model reads: so
             it is with sources of OpenNMT-tf.
+        cuts_tags: Whether tags are cut off before a text is split, as OPUS-MT's models need it.
+            Otherwise the splitter reads them, to which they are symbols, or characters.
     """
     proto = sentencepiece_model_pb2.ModelProto.FromString(splitter)
     spec, kinds = proto.trainer_spec, sentencepiece_model_pb2.ModelProto.SentencePiece
     of_bytes = {piece.piece for piece in proto.pieces if piece.type == kinds.BYTE}
     spec.byte_fallback = bool(of_bytes) and of_bytes <= set(subwords)  # all of them or none
+    kept = [kinds.CONTROL, kinds.USER_DEFINED, *([kinds.BYTE] if spec.byte_fallback else [])]
+    kind_of = {piece.piece: piece.type for piece in proto.pieces if piece.type in kept}
     del proto.pieces[:]
     for subword in subwords:
-        kind = kinds.BYTE if spec.byte_fallback and subword in of_bytes else kinds.NORMAL
-        if subword in (pad, bos, eos) or re.fullmatch(_TAG, subword):
+        kind = kind_of.get(subword, kinds.NORMAL)
+        if subword in (pad, bos, eos) or (cuts_tags and re.fullmatch(_TAG, subword)):
             kind = kinds.CONTROL
         if subword == unk:
             kind = kinds.UNKNOWN
