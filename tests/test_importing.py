@@ -214,6 +214,16 @@ def other_subwords(folder):
     (folder / "vocab.json").write_text(json.dumps(table))
 
 
+def vocabulary(name, content):
+    """Gives Marian's decoder another vocabulary."""
+
+    def spoil(folder):
+        (folder / name).write_text(content)
+        change("decoder.yml", "joint.spm", name)(folder)
+
+    return spoil
+
+
 def setting(before, after):
     """Changes the settings that Marian stores among the weights."""
 
@@ -224,6 +234,10 @@ def setting(before, after):
         rewritten(folder, **{"special:model.yml": np.frombuffer(text, "int8")})
 
     return spoil
+
+
+WEIGHTS = "model.safetensors"
+COPIES = ["lm_head.weight", *hugging_face._EMBEDDINGS.values()]
 
 
 def with_copy(name, change=0.0):
@@ -243,6 +257,17 @@ BAD = {
     "marian/joint": {
         "no npz": (lambda f: (f / "model.npz").unlink(), "model.npz: is missing"),
         "no vocabulary": (lambda f: (f / "joint.spm").unlink(), "joint.spm: is missing"),
+        "binary": (
+            lambda f: (f / "model.npz").write_bytes(bytes([1, *[0] * 99])), "a binary model.* -t"),
+        "binary alone": (
+            lambda f: ((f / "decoder.yml").unlink(), (f / "model.npz").unlink(),
+                       (f / "model.bin").write_bytes(bytes([1, *[0] * 99]))),
+            "model.bin: is a binary model"),
+        "whole numbers": (
+            lambda f: rewritten(f, encoder_l1_ffn_W1=np.zeros((24, 48), "i1")), "is quantised"),
+        "words": (vocabulary("words.yml", "</s>: 0\n<unk>: 1\nHaus: 2\n"), "words.yml: has words"),
+        "a list": (vocabulary("words.txt", "</s>\n<unk>\nHaus\n"), "words.txt: a vocabulary of"),
+        "factors": (vocabulary("words.fsv", "_lemma\n"), "words.fsv: a vocabulary of"),
         "damaged npz": (lambda f: (f / "model.npz").write_bytes(b"PK"), "model.npz: no NumPy"),
         "damaged spm": (lambda f: (f / "joint.spm").write_bytes(b"x"), "joint.spm: no Sentence"),
         "pre-norm": (
@@ -283,11 +308,19 @@ BAD = {
         "no JSON": (change("config.json", "{", "["), "no JSON object"),
         "other subwords": (other_subwords, "different models"),
         **{
-            f"another {name}": (stored("model.safetensors", with_copy(name, 1e-3)), f"{name} differs")
-            for name in ("lm_head.weight", *hugging_face._EMBEDDINGS.values())
+            f"another {name}": (stored(WEIGHTS, with_copy(name, 1e-3)), f"{name} differs")
+            for name in COPIES
         },
         "other positions": (
-            stored("model.safetensors", with_positions("encoder", -1.0)), "embed_positions.* differs"),
+            stored(WEIGHTS, with_positions("encoder", -1.0)), "embed_positions.* differs"),
+        "quantised": (
+            stored(WEIGHTS, lambda a: a.update({COPIES[0]: np.zeros((263, 16), "i1")})),
+            "the model is quantised|differs"),
+        "another padding": (
+            lambda f: (f / "generation_config.json").write_text('{"pad_token_id": 3}'),
+            "pad_token_id is 262 in config.json, but 3"),
+        "a list": (
+            change("config.json", '"pad_token_id": 262', '"pad_token_id": [1]'), "special ids"),
         "a subword less": (change("vocab.json", '"<unk>": 1, ', ""), "vocab.json"),
     },
     "hugging_face/separate": {
@@ -309,7 +342,7 @@ def test_bad_input_is_one_line_and_writes_nothing(name, case, tmp_path, capfd, m
 def test_equal_copies_and_positions_are_accepted(tmp_path):
     folder = shutil.copytree(HUGGING_FACE[0], tmp_path / "copies")
     for change_of in (
-        *map(with_copy, ("lm_head.weight", *hugging_face._EMBEDDINGS.values())),
+        *map(with_copy, COPIES),
         with_positions("encoder"),
         with_positions("decoder"),
     ):
@@ -333,7 +366,9 @@ def test_of_several_trainings_in_a_folder_one_is_named(tmp_path, capfd):
     text = (folder / f"{last}.decoder.yml").read_text()
     (folder / f"{best}.decoder.yml").write_text(text.replace(last, best))
     arguments = ["import", "marian", folder, "--run-dir", tmp_path / "run"]
-    assert_refused(arguments, [f"{best}.decoder.yml, {last}.decoder.yml. Name one"], capfd, tmp_path)
+    assert_refused(
+        arguments, [f"{best}.decoder.yml, {last}.decoder.yml. Name one"], capfd, tmp_path
+    )
     for name, value in ((best, 7), (last, None)):
         run_dir = tmp_path / name
         config = folder / f"{name}.decoder.yml"
@@ -413,6 +448,24 @@ def test_a_vocabulary_of_yaml_beside_the_splitters(tmp_path):
     found = read_marian(folder)
     assert found.config == plain.config
     assert found.source_tokenizer.model == plain.source_tokenizer.model
+
+
+def test_a_limit_of_the_search_and_its_settings(tmp_path):
+    """Marian's factor; Hugging Face's settings are those of its own file, if there is one."""
+    assert read_marian(MARIAN[0]).max_length_ratio == 3
+    folder = shutil.copytree(HUGGING_FACE[0], tmp_path / "folder")
+    settings = {"num_beams": 6, "suppress_tokens": [7], "max_length": 512}
+    (folder / "generation_config.json").write_text(json.dumps(settings))
+    change("config.json", '"bad_words_ids": [', '"bad_words_ids": [[5], ')(folder)
+    for name, never in (("generation_config.json", {7, 262}), ("config.json", {5, 262})):
+        found = read_hugging_face(folder)
+        assert found.max_length_ratio == found.max_length == 64, "no limit for short sources"
+        assert [name in note and "num_beams=6" in note for note in found.notes] in ([True], [])
+        model = build_model(with_tokenizers(found.config, *found[1:3]))
+        found.fill(model)
+        bias = model.output_projection.bias.numpy()
+        assert set(np.flatnonzero(bias < -9000)) == never
+        (folder / "generation_config.json").unlink(missing_ok=True)
 
 
 def test_neither_torch_nor_transformers_is_needed():

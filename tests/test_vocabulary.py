@@ -39,7 +39,7 @@ def table_of(splitter, *others):
 
 @pytest.fixture(scope="module")
 def tokenizer(splitter):
-    table = vocabulary_model(table_of(splitter, *TAGS), splitter, **SPECIAL)
+    table = vocabulary_model(table_of(splitter, *TAGS), splitter, **SPECIAL, tags=TAGS)
     return VocabularyTokenizer(table, splitter)
 
 
@@ -74,7 +74,9 @@ def test_text_comes_back(tokenizer):
         (">>nld<<das", ">>nld<<", "das"),
         (">>deu<<", ">>deu<<", ""),
         (">>deu<<\ndas", ">>deu<<", "\ndas"),
-        (">>xyz<< das", None, ">>xyz<< das"),
+        (">>xyz<< das", "<unk>", " das"),
+        (">>deu<< >>nld<< das", ">>deu<<", " >>nld<< das"),
+        (" >>deu<< das", None, " >>deu<< das"),
         ("das >>deu<<", None, "das >>deu<<"),
         (">>deu das", None, ">>deu das"),
     ],
@@ -92,6 +94,35 @@ def test_without_tags_in_the_table_they_are_text(splitter):
     ids = plain.encode([">>deu<< das"])
     assert ids == plain.tokenize(tf.constant([">>deu<< das"])).to_list()
     assert len(ids[0]) > 3
+
+
+def test_a_splitter_reads_the_tags_that_are_its_symbols(tmp_path):
+    """Wherever they stand; its other symbols and control symbols are what they are to it."""
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(SENTENCES), model_prefix=str(tmp_path / "m"), vocab_size=80,
+        hard_vocab_limit=False, minloglevel=2, user_defined_symbols=[">>deu<<", "<BT>"],
+        control_symbols=[">>nld<<", "<ctl>"],
+    )  # fmt: skip
+    splitter = (tmp_path / "m.model").read_bytes()
+    library = sentencepiece.SentencePieceProcessor(model_proto=splitter)
+    pieces = [library.id_to_piece(i) for i in range(library.vocab_size())]
+    texts = [f"{tag}{space}das" for tag in (*TAGS, ">>xyz<<", "<BT>") for space in ("", " ")]
+    texts += [">>deu<< >>deu<< das", "das >>deu<< Haus", "<ctl> das", *SENTENCES[:9]]
+    expected = library.encode(texts)
+    for tags in ((), [">>xyz<<"]):
+        subwords = [*pieces, *tags, "<pad>"]
+        table = vocabulary_model(subwords, splitter, **SPECIAL, tags=tags)
+        tokenizer = VocabularyTokenizer(table, splitter)
+        if tags:  # it does not know one of them: others in front are cut, too, but not its symbols
+            texts, expected = (rows[:2] + rows[6:] for rows in (texts, expected))
+        assert tokenizer.encode(texts) == expected
+        assert tokenizer.tokenize(tf.constant(texts)).to_list() == expected
+        ids = [subwords.index(word) for word in (">>deu<<", ">>nld<<", "<ctl>", "▁", "<BT>")]
+        assert decode_in_graph(tokenizer, [ids]) == [">>deu<< <BT>"]
+    used = {index for row in expected[-9:] for index in row}
+    smaller, ids = subset_tokenizer(tokenizer, used)
+    assert {subwords.index(word) for word in (">>deu<<", "<BT>", ">>xyz<<")} <= {*ids}
+    require_same_splits(tokenizer, smaller, ids, texts[-9:])
 
 
 def test_round_trip_through_files(tokenizer, tmp_path):
@@ -121,7 +152,8 @@ def test_a_subset_splits_used_texts_as_before(tokenizer):
 
 def test_the_end_of_a_text_may_be_padding(tokenizer, splitter):
     """So that a source has none; both tables keep the same subwords when they are trimmed."""
-    table = vocabulary_model(table_of(splitter, *TAGS), splitter, **SPECIAL, has_end=False)
+    options = {**SPECIAL, "tags": TAGS, "has_end": False}
+    table = vocabulary_model(table_of(splitter, *TAGS), splitter, **options)
     source = VocabularyTokenizer(table, splitter)
     assert source.eos_id == source.pad_id == tokenizer.pad_id != tokenizer.eos_id
     assert source.encode(SENTENCES) == tokenizer.encode(SENTENCES)

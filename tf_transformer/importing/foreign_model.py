@@ -2,8 +2,7 @@
 
 import os
 import pathlib
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -23,7 +22,7 @@ from tf_transformer.runs.trimming import IMPORTED, trim_to
 from tf_transformer.tokenizers import GraphTokenizer, VocabularyTokenizer, is_token
 from tf_transformer.tokenizers.sentencepiece import library_of, naming
 from tf_transformer.tokenizers.subset import used_ids
-from tf_transformer.tokenizers.vocabulary import vocabulary_model
+from tf_transformer.tokenizers.vocabulary import tags_in, vocabulary_model
 
 # A bias that no other logit outweighs. It is finite, so that sums and half precision stay exact.
 NEVER = -1e4
@@ -165,7 +164,7 @@ def table_tokenizer(
     table: pathlib.Path,
     subwords: Sequence[str],
     has_end: bool = True,
-    cuts_tags: bool = True,
+    tags: Collection[str] = (),
     **special: str,
 ) -> VocabularyTokenizer:
     """Return a tokenizer, if its SentencePiece model and the table of subwords fit together.
@@ -174,15 +173,14 @@ def table_tokenizer(
         splitter: The file of the SentencePiece model.
         table: The file of the table, for messages.
         subwords: The subwords in the order of their ids.
-        has_end, cuts_tags, **special: See `vocabulary_model`.
+        has_end, tags, **special: See `vocabulary_model`.
     """
     if missing := [subword for subword in special.values() if subword not in subwords]:
         raise ForeignModelError(f"{table}: has no subword {missing[0]}.")
     content = existing(splitter).read_bytes()
     with naming(splitter, ForeignModelError):
         known = subwords_of(content)
-        options = {"has_end": has_end, "cuts_tags": cuts_tags, **special}
-        model = vocabulary_model(subwords, content, **options)
+        model = vocabulary_model(subwords, content, **special, has_end=has_end, tags=tags)
         tokenizer = VocabularyTokenizer(model, content)
     if len(set(known).intersection(subwords)) < len(known) / 2:
         raise ForeignModelError(
@@ -213,8 +211,8 @@ def write_run(
     tokenizers = model.source_tokenizer, model.target_tokenizer
     if tag is not None and not is_token(model.source_tokenizer, tag):
         subwords = model.source_tokenizer.subwords(range(model.source_tokenizer.vocab_size))
-        tags = [word for word in subwords if re.fullmatch(">>.+<<|<.+>", word)]
-        known = ", ".join(t for t in tags if is_token(model.source_tokenizer, t)) or "none"
+        tags = (tag for tag in sorted(tags_in(subwords)) if is_token(model.source_tokenizer, tag))
+        known = ", ".join(tags) or "none"
         raise ForeignModelError(f"{origin}: has no tag {tag}. The tags of its vocabulary: {known}.")
     config = with_tokenizers(model.config, *tokenizers)
     built = build_model(config)

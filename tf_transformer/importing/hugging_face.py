@@ -28,6 +28,7 @@ from tf_transformer.layers.positions import sinusoidal_positions
 from tf_transformer.models.configs import TransformerConfig
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.tokenizers import VocabularyTokenizer
+from tf_transformer.tokenizers.vocabulary import tags_in
 
 _READERS = {"model.safetensors": read_safetensors, "pytorch_model.bin": read_torch}
 _SETTINGS = {  # ours: theirs
@@ -64,6 +65,7 @@ _SHARED = "model.shared.weight"
 _EMBEDDINGS = {side: f"model.{side}.embed_tokens.weight" for side in ("encoder", "decoder")}
 _OUTPUT = "lm_head.weight"
 _HALF = 5e-3  # the largest error of a sinusoid in bfloat16
+_IDS = ("pad", "eos", "decoder_start")
 # Settings of the search, which older releases wrote into config.json.
 _OF_SEARCH = (
     "bad_words_ids", "suppress_tokens", "begin_suppress_tokens", "num_beams", "length_penalty",
@@ -89,11 +91,11 @@ def read_hugging_face(folder: pathlib.Path) -> ForeignModel:
         of_search = folder / "generation_config.json"
         search = read_json(of_search)
     config, max_length = _config(path, theirs), theirs["max_position_embeddings"]
-    tensors, tokenizers = read_weights(folder), _tokenizers(folder, {**theirs, **search})
+    tensors, tokenizers = read_weights(folder), _tokenizers(folder, theirs, search)
     fill = functools.partial(
         _fill,
         tensors=tensors,
-        never=[theirs["pad_token_id"], *_never_produced(of_search, search)],
+        never=[tokenizers[1].pad_id, *_never_produced(of_search, search)],
         shares=theirs.get("share_encoder_decoder_embeddings", True),
         max_length=max_length,
     )
@@ -141,17 +143,27 @@ def _config(path: pathlib.Path, theirs: dict[str, Any]) -> TransformerConfig:
     )
 
 
-def _tokenizers(folder: pathlib.Path, theirs: dict[str, Any]) -> list[VocabularyTokenizer]:
+def _tokenizers(
+    folder: pathlib.Path, theirs: dict[str, Any], search: dict[str, Any]
+) -> list[VocabularyTokenizer]:
+    for name in (f"{name}_token_id" for name in _IDS):
+        ours, of_search = theirs.get(name), search.get(name)
+        if None not in (ours, of_search) and ours != of_search:
+            raise ForeignModelError(
+                f"{folder}: {name} is {ours} in config.json, but {of_search} in "
+                f"generation_config.json. Correct one of them."
+            )
+        theirs = {**theirs, name: of_search if ours is None else ours}
     shares = theirs.get("share_encoder_decoder_embeddings", True)
     tokenizers = []
     for side in ("source", "target"):
         path = folder / ("vocab.json" if side == "source" or shares else "target_vocab.json")
         subwords = by_id(path, read_json(path))
-        ids = {name: theirs.get(f"{name}_token_id") for name in ("pad", "eos", "decoder_start")}
+        ids = {name: theirs.get(f"{name}_token_id") for name in _IDS}
         if not all(isinstance(i, int) and 0 <= i < len(subwords) for i in ids.values()):
             raise ForeignModelError(f"{path}: lacks the special ids of config.json, {ids}.")
         pad, eos, bos = (subwords[index] for index in ids.values())
-        special = {"pad": pad, "eos": eos, "bos": bos, "unk": "<unk>"}
+        special = {"pad": pad, "eos": eos, "bos": bos, "unk": "<unk>", "tags": tags_in(subwords)}
         tokenizers.append(table_tokenizer(folder / f"{side}.spm", path, subwords, **special))
     return tokenizers
 

@@ -23,6 +23,7 @@ from tf_transformer.importing.tensors import ForeignModelError, Tensors, read_np
 from tf_transformer.models.configs import TransformerConfig
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.tokenizers.sentencepiece import naming
+from tf_transformer.tokenizers.vocabulary import tags_in
 
 _CONFIG = "special:model.yml"
 # It leaves each value a text, because subwords such as no and 1 are keys. The loader in C is fast.
@@ -73,6 +74,7 @@ _LAYER = {  # ours: theirs, with W and b, or scale and bias
 }
 _OUTPUT, _SHARED = "decoder_ff_logit_out", "Wemb"
 _MAX_LENGTH = 512
+_BINARY = (1).to_bytes(8, "little")  # the version of the format
 _OF_SEARCH = ("beam-size", "normalize", "word-penalty", "shortlist", "output-sampling")
 
 
@@ -92,13 +94,20 @@ def read_marian(folder: pathlib.Path, config: pathlib.Path | None = None) -> For
         names = ", ".join(path.name for path in found)
         raise ForeignModelError(f"{folder}: has {names}. Name one: --config {found[0]}")
     decoder = read_yaml(found[0], _LOADER) if found else {}
-    models = _files(folder, decoder.get("models"), "*.npz")
+    models = _files(folder, decoder.get("models"), "*.npz") or sorted(folder.glob("*.bin"))
+    models = [path for path in models if not path.name.endswith(".optimizer.npz")]
     if len(models) != 1:
         raise ForeignModelError(
             f"{folder}: has {len(models)} models of Marian (.npz files); one is needed. Hugging "
             f"Face's models have a config.json instead."
         )
     npz = existing(models[0])
+    with npz.open("rb") as file:
+        if file.read(len(_BINARY)) == _BINARY:
+            raise ForeignModelError(
+                f"{npz}: is a binary model. Give the .npz file of which marian-conv made it. "
+                f"marian-conv also writes it: -f {npz.name} -t model.npz, unless it is quantised."
+            )
     tensors = read_npz(npz)
     if _CONFIG not in tensors:
         raise ForeignModelError(f"{npz}: has no {_CONFIG}, so Marian did not write it.")
@@ -115,9 +124,11 @@ def read_marian(folder: pathlib.Path, config: pathlib.Path | None = None) -> For
         unused = [f"<unused-{index}>" for index in range(len(table), size)]
         splitter = path if path.suffix == ".spm" else folder / f"{side}.spm"
         special = {"pad": pad, "bos": pad, "eos": "</s>", "unk": "<unk>"}
-        # Marian gives whole lines to SentencePiece. Tags stand before subwords that a script made.
-        options = {"cuts_tags": splitter is not path, **special}
-        tokenizers.append(table_tokenizer(splitter, path, [*table, *unused, pad], **options))
+        # Marian gives whole lines to SentencePiece. Where ids are in YAML, a script had split the
+        # lines, and put tags that SentencePiece does not know in front.
+        tags = tags_in(table).difference(_subwords(splitter))
+        subwords = [*table, *unused, pad]
+        tokenizers.append(table_tokenizer(splitter, path, subwords, tags=tags, **special))
     fill = functools.partial(_fill, tensors=tensors, sizes=tuple(map(len, tables)))
     allows, ratio = decoder.get("allow-unk") == "true", float(decoder.get("max-length-factor", 3))
     model = ForeignModel(ours, *tokenizers, fill, allows, _MAX_LENGTH, ratio)
@@ -156,7 +167,13 @@ def _subwords(path: pathlib.Path) -> list[str]:
             f"(.spm), or YAML beside source.spm and target.spm."
         )
     if path.suffix != ".spm":
-        return by_id(path, read_yaml(path, _LOADER))
+        subwords = by_id(path, read_yaml(path, _LOADER))
+        if not any("▁" in subword for subword in subwords):
+            raise ForeignModelError(
+                f"{path}: has words, or subwords that SentencePiece did not make; only "
+                f"vocabularies of SentencePiece can be imported."
+            )
+        return subwords
     with naming(path, ForeignModelError):
         return subwords_of(existing(path).read_bytes())
 

@@ -143,7 +143,7 @@ def _tokenizer(
     unknown = "<unk>" if "<unk>" not in subwords else "<unknown>"
     special = {"pad": _BLANK, "bos": _BEGIN, "eos": _END, "unk": unknown}
     path = _file(splitter, folder, config)
-    return table_tokenizer(path, table, [*subwords, unknown], has_end, cuts_tags=False, **special)
+    return table_tokenizer(path, table, [*subwords, unknown], has_end, **special)
 
 
 def _config(path: pathlib.Path, tensors: Tensors) -> TransformerConfig:

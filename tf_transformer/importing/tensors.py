@@ -61,6 +61,11 @@ class Tensors:
                 f"{self.path}: has no weights named {names[0]}. It is another architecture, or "
                 f"incomplete."
             )
+        if self._arrays[found[0]].dtype.kind in "iu":
+            raise ForeignModelError(
+                f"{self.path}: {found[0]} has whole numbers: the model is quantised. Import the "
+                f"model from which it was made."
+            )
         array = np.array(self._arrays[found[0]], np.float32)
         for name in found:
             self.require_equal(name, array, found[0])

@@ -4,7 +4,7 @@ import functools
 import os
 import pathlib
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import tensorflow as tf
 import tensorflow_text
@@ -27,15 +27,15 @@ class VocabularyTokenizer(SentencePieceTokenizer):
 
     A subword that is not in the table is unknown. A tag such as `>>deu<<` at the beginning of a
     text tells a model the language to translate to. Where the table has tags that the splitter must
-    not see, such a tag is one token, and only the rest of the text is split. The table is a
-    SentencePiece model too, of which only the ids and the decoder are used.
+    not see, a tag is one token, perhaps an unknown one, and only the rest of the text is split. The
+    table is a SentencePiece model too, of which only the ids and the decoder are used.
 
     Args:
         model: The table, as `vocabulary_model` makes it.
         splitter: The SentencePiece model that splits texts.
 
     Attributes:
-        tags: The tags that are cut off before a text is split.
+        tags: The tags that the splitter must not see.
     """
 
     def __init__(self, model: bytes, splitter: bytes) -> None:
@@ -45,8 +45,12 @@ class VocabularyTokenizer(SentencePieceTokenizer):
         self._splitter = library_of(splitter)
         subwords = self.subwords(range(self.vocab_size))
         self._ids = {subword: index for index, subword in enumerate(subwords)}
-        controls = filter(self._library.is_control, range(self.vocab_size))
-        self.tags = {subwords[i]: i for i in controls if re.fullmatch(_TAG, subwords[i])}
+        tags = sorted(tags_in(subwords), key=self._ids.get)
+        # The splitter's own control symbols stand for no text, so that it never reads them.
+        own = map(self._splitter.is_control, map(self._splitter.piece_to_id, tags))
+        controls = (self._library.is_control(self._ids[tag]) for tag in tags)
+        self.tags = [tag for tag, c, o in zip(tags, controls, own, strict=True) if c and not o]
+        self._symbols = [tag for tag in tags if tag not in self.tags]  # the splitter reads them
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "VocabularyTokenizer":
@@ -67,7 +71,8 @@ class VocabularyTokenizer(SentencePieceTokenizer):
 
     def _encode(self, text: str) -> list[int]:
         found = re.match(f"(?s){_TAG}", text)
-        tag = [found[0]] if found and found[0] in self.tags else []
+        is_cut = found and self.tags and found[0] not in self._symbols
+        tag = [found[0]] if is_cut else []
         subwords = self._splitter.encode(text[len("".join(tag)) :], out_type=str)
         return [self._ids.get(subword, self.unk_id) for subword in tag + subwords]
 
@@ -78,7 +83,8 @@ class VocabularyTokenizer(SentencePieceTokenizer):
         begins = tf.strings.regex_full_match(texts, f"(?s){_TAG}.*")
         tags = tf.where(begins, tf.strings.regex_replace(texts, f"(?s)^({_TAG}).*$", r"\1"), "")
         tag_ids = self._ids_of(tags)
-        is_tag = begins & (tag_ids != self.unk_id)
+        symbol_ids = [self._ids[tag] for tag in self._symbols]
+        is_tag = begins & ~tf.reduce_any(tag_ids[:, None] == symbol_ids, axis=1)
         start = tf.where(is_tag, tf.strings.length(tags), 0)
         rest = tf.strings.substr(texts, start, tf.strings.length(texts) - start)
         tag_ids = tf.ragged.boolean_mask(tag_ids[:, None], is_tag[:, None])
@@ -95,6 +101,11 @@ class VocabularyTokenizer(SentencePieceTokenizer):
         return graph
 
 
+def tags_in(subwords: Iterable[str]) -> set[str]:
+    """Return the subwords that have the form of a tag, such as `>>deu<<`."""
+    return {subword for subword in subwords if re.fullmatch(_TAG, subword)}
+
+
 def vocabulary_model(
     subwords: Sequence[str],
     splitter: bytes,
@@ -104,19 +115,19 @@ def vocabulary_model(
     bos: str,
     eos: str,
     has_end: bool = True,
-    cuts_tags: bool = True,
+    tags: Collection[str] = (),
 ) -> bytes:
     """Return the table of a `VocabularyTokenizer` as a serialised SentencePiece model.
 
     Args:
         subwords: The subwords, in the order of their ids.
         splitter: The SentencePiece model that splits texts, or one like it that joins subwords.
-        pad, unk, bos, eos: The special subwords. They, tags that are cut off, and control symbols
-            of the splitter become no text.
+        pad, unk, bos, eos: The special subwords. They, control symbols of the splitter, and `tags`
+            become no text.
         has_end: Whether a text ends with `eos`. If not, its end is `pad`, which no model reads: so
             it is with sources of OpenNMT-tf.
-        cuts_tags: Whether tags are cut off before a text is split, as OPUS-MT's models need it.
-            Otherwise the splitter reads them, to which they are symbols, or characters.
+        tags: Those subwords of the form `>>deu<<` that are cut off before a text is split, as
+            models of OPUS-MT need it. To the splitter, others are symbols or characters.
     """
     proto = sentencepiece_model_pb2.ModelProto.FromString(splitter)
     spec, kinds = proto.trainer_spec, sentencepiece_model_pb2.ModelProto.SentencePiece
@@ -127,7 +138,7 @@ def vocabulary_model(
     del proto.pieces[:]
     for subword in subwords:
         kind = kind_of.get(subword, kinds.NORMAL)
-        if subword in (pad, bos, eos) or (cuts_tags and re.fullmatch(_TAG, subword)):
+        if subword in (pad, bos, eos, *tags):
             kind = kinds.CONTROL
         if subword == unk:
             kind = kinds.UNKNOWN
