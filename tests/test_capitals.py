@@ -33,10 +33,17 @@ FOLDED = {
     "EIN MANN und EIN HUND": "ein mann und ein hund",
     "J. F. KENNEDY": "j. f. kennedy",
     "<BT> EIN  MANN LÄUFT de_DE": "<BT> ein  mann läuft de_DE",
+    "DATEI %1$S UND $(ARG1) LÖSCHEN": "datei %1$S und $(ARG1) löschen",
+    "%PRODUCTNAME WIRD JETZT NEU GESTARTET": "%PRODUCTNAME wird jetzt neu gestartet",
+    "PRINTF(FMT) IN C# ODER ZIMMER B12 (ALT)": "PRINTF(FMT) in C# oder zimmer B12 (alt)",
+    "SAYFA SONUNDAKİ KAYDI SİL": "sayfa sonundaki kaydı sil",
+    "ILIK SULAR VE ISIK YERLER ılı": "ılık sular ve ısık yerler ılı",
 }
 KEPT = [
     "NATO", "5 EURO", "A B C D E", "I AM", "US-TV", "Die ARD", "I love NATO", "NATO und EU",
-    "BMW, VW und ADAC", "IBM 和 NASA 是什么", "The EU and NATO", "東京 大阪", "12 34", "", "🙂 🙂",
+    "BMW, VW und ADAC", "IBM 和 NASA 是什么", "The EU and NATO", "東京 大阪",
+    "%PRODUCTNAME %PRODUCTVERSION", "$(CAPACITY) KiB", "COPY(SRC) MOVE(DST)", "#ID #NAME 7 Tage",
+    "12 34", "", "🙂 🙂",
 ]  # fmt: skip
 
 
@@ -48,6 +55,15 @@ def test_texts_mostly_in_capitals_are_folded():
     example = re.search(r"(?s)def fold\(.*?\n\n\n", README.read_text("utf-8"))[0]
     exec(example, names := {"re": re})
     assert [names["fold"](text) for text in texts] == expected
+
+
+def test_small_letters_of_languages_with_a_dotless_i():
+    """In a text that shows neither ı nor İ, the setting decides."""
+    texts = ["TAMAM HAYIR", "Die ARD", "SIFIR KIRMIZI"]
+    folded = [text.decode() for text in fold_capitals(tf.constant(texts), True).numpy()]
+    assert folded == ["tamam hayır", "Die ARD", "sıfır kırmızı"]
+    data = DataConfig(corpus="phrasebook", fold_capitals=True, dotless_i=True)
+    assert search_of(data).dotless_i
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tf_transformer.data.noise import (
     add_noise,
+    has_dotless_i,
     lower_case,
     robustness_variants,
     upper_case,
@@ -27,7 +28,12 @@ def typos(text, rate=1.0, seed=0):
     [
         ("", "", ""),
         ("Straße", "STRASSE", "straße"),
-        ("İstanbul", "İSTANBUL", "i\u0307stanbul"),
+        ("İstanbul", "İSTANBUL", "istanbul"),
+        (
+            "%ProductName $(Arg) b2B f(x) Ab",
+            "%ProductName $(Arg) b2B f(x) AB",
+            "%ProductName $(Arg) b2B f(x) ab",
+        ),
         ("ﬁne ΟΔΟΣ 1 😀", "FINE ΟΔΟΣ 1 😀", "ﬁne οδος 1 😀"),
         ("你好。 مرحبا؟", "你好。 مرحبا؟", "你好。 مرحبا؟"),
         ("Привет", "ПРИВЕТ", "привет"),
@@ -51,6 +57,9 @@ def test_case(text, upper, lower):
         ("A dog (e.g. a poodle) runs...", "A dog (e.g. a poodle) runs"),
         ("It grew by 5 %.", "It grew by 5 %"),
         ("He learns C#.", "He learns C#"),
+        ("Open $(ARG1).", "Open $(ARG1)"),
+        ("Open $(ARG1)", "Open $(ARG1)"),
+        ("Open (it)", "Open (it"),
         # Nothing but punctuation stays, white space with it.
         ("...", "..."),
         (" ?! ", " ?! "),
@@ -62,7 +71,40 @@ def test_final_punctuation(text, expected):
     assert without_final_punctuation(text) == expected
 
 
-TAGS = ["<BT>", ">>deu<<", "<2DEU>", "de_DE", "__Quelle__", "[NEWS]", "@Anna", "https://A.org/B?"]
+def test_case_of_turkish():
+    assert upper_case("sil, kaydı", dotless_i=True) == "SİL, KAYDI"
+    assert lower_case("SİL, KAYDI", dotless_i=True) == "sil, kaydı"
+    turkish = ["Kaydı sil", "Tamam", "İptal", "Sil"]
+    assert has_dotless_i(turkish) and not has_dotless_i([*turkish, *["I will"] * 20])
+    assert robustness_variants(turkish)["upper case"] == ["KAYDI SİL", "TAMAM", "İPTAL", "SİL"]
+    lower = [add_noise(["KAYDI SİL"], 1.0, np.random.default_rng(seed))[0] for seed in range(30)]
+    assert any(text[0] == "k" for text in lower) and not any("\u0307" in text for text in lower)
+
+
+def test_text_that_looks_the_same():
+    """Decomposed letters, and characters without width, but not in markup."""
+    variants = robustness_variants(["Größeren %PRODUCTNAME"])
+    assert variants["decomposed accents (NFD)"] == ["Gro\u0308ßeren %PRODUCTNAME"]
+    assert variants["soft hyphens"] == ["Grö\u00adßeren %PRODUCTNAME"]
+    assert variants["zero-width spaces"] == ["Grö\u200bßeren %PRODUCTNAME"]
+
+
+TAGS = [
+    "%PRODUCTNAME",
+    "$(ARG1)",
+    "%1$s",
+    "v2beta",
+    "#anker",
+    "f(xyz)",
+    "<BT>",
+    ">>deu<<",
+    "<2DEU>",
+    "de_DE",
+    "__Quelle__",
+    "[NEWS]",
+    "@Anna",
+    "https://A.org/B?",
+]
 
 
 @pytest.mark.parametrize("tag", TAGS)

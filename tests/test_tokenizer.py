@@ -4,6 +4,7 @@ import io
 import random
 import re
 import string
+import unicodedata
 
 import keras
 import numpy as np
@@ -87,16 +88,41 @@ def test_the_graph_and_the_library_detokenize_any_ids_alike(tokenizer, ids):
 # No text is lost
 
 
-# Letters, marks, digits, punctuation and symbols, in words with one space between, since white
-# space is collapsed. Without U+2581, which is SentencePiece's sign for a space.
-characters = st.characters(categories=["L", "M", "N", "P", "S"], exclude_characters="\u2581")
+# Letters, marks, digits, punctuation, symbols and format characters, in words with one space
+# between, since white space is collapsed.
+characters = st.characters(categories=["L", "M", "N", "P", "S", "Cf"])
 words = st.lists(st.text(characters, min_size=1, max_size=8), max_size=5)
 
 
 @given(text=words.map(" ".join))
-@example("10 m² … ½ ™ ﬁ e\u0301 ① Ⅳ \ufffd")
+@example("10 m² … ½ ™ ﬁ e\u0301 ① Ⅳ \ufffd ▁▂ Häu\u00adser zu\u200bsam \u1100\u1161\u11a8")
 def test_text_survives_character_by_character(tokenizer, text):
-    assert tokenizer.decode(tokenizer.encode([text])) == [text]
+    """But what nobody sees, and SentencePiece's own sign for a space."""
+    (found,) = tokenizer.decode(tokenizer.encode([text]))
+    visible = text.translate(dict.fromkeys(map(ord, "\u00ad\u200b\u2060\ufeff"), None))
+    expected = unicodedata.normalize("NFC", visible.replace("▁", "_"))
+    assert unicodedata.normalize("NFC", " ".join(found.split(" "))) == " ".join(expected.split())
+
+
+def test_letters_are_composed_unless_a_tokenizer_is_told_otherwise(tokenizer):
+    """Each letter with marks, in both orders of two marks."""
+    forms = {unicodedata.normalize("NFD", chr(code)) for code in range(0x30000)}
+    marked = [form for form in forms if len(form) > 1] + ["\u212b", "e\u0302\u0323", "ê\u0323"]
+    ids = tokenizer.encode(marked)
+    composed = [unicodedata.normalize("NFC", text) for text in marked]
+    assert tokenizer.decode(ids) == composed and len(marked) > 13_000
+    assert tokenizer.tokenize(tf.constant(marked)).to_list() == ids
+    plain = SentencePieceTokenizer.train(SENTENCES, 330, normalization="none")
+    texts = ["e\u0301", "Häu\u00adser", "zu\u200bsam"]
+    assert plain.decode(plain.encode([*texts, "a▁b"])) == [*texts, "a_b"]
+
+
+def test_text_of_any_form_trains_the_same_tokenizer():
+    models = [
+        SentencePieceTokenizer.train([unicodedata.normalize(form, s) for s in SENTENCES], 330).model
+        for form in ("NFC", "NFD")
+    ]
+    assert models[0] == models[1]
 
 
 def test_white_space_is_one_space_and_an_unseen_character_is_its_bytes(tokenizer):

@@ -88,18 +88,25 @@ def test_hypotheses_of_the_same_text_are_one(echo_model, letter_tokenizer):
 
 
 @pytest.mark.parametrize("beam_size", [1, 3])
-def test_unknown_subwords_may_be_forbidden(echo_model, letter_tokenizer, beam_size):
+@pytest.mark.parametrize("favourite", ["⁇", "\n", "\x1f"])
+def test_unknown_subwords_and_control_characters_may_be_forbidden(
+    echo_model, letter_tokenizer, beam_size, favourite
+):
+    control = f"<0x{ord(favourite) % 256:02X}>"
+    subwords = letter_tokenizer.subwords(range(VOCAB_SIZE))
+    index_of_favourite = subwords.index("<unk>" if favourite == "⁇" else control)
+
     class Unsure(echo_model):
         def decode_step(self, token_ids, index, cache):
             logits, cache = super().decode_step(token_ids, index, cache)
-            return 9 * logits + 10 * tf.one_hot(letter_tokenizer.unk_id, VOCAB_SIZE), cache
+            return 9 * logits + 10 * tf.one_hot(index_of_favourite, VOCAB_SIZE), cache
 
     def translator(**search):
         options = {"max_length": MAX_LENGTH, "beam_size": beam_size, **search}
         model = Unsure(VOCAB_SIZE)
         return tt.Translator.from_model(model, *[letter_tokenizer] * 2, tt.Search(**options))
 
-    assert "⁇" in translator()("a b c")
+    assert favourite in translator()("a b c")
     assert translator(allow_unknown=False)(["a b c", "d"]) == ["a b c", "d"]
 
 
@@ -121,9 +128,13 @@ def test_a_text_without_words_has_an_empty_translation(echo_translator, loaded, 
     assert echo_translator.document(f"a b.\n{text}\nc").split() == ["a", "b.", "c"]
 
 
-def test_bytes_that_are_not_utf8_are_replaced(echo_translator):
-    raw = {b"c d": "c d", b"a\xffb": "a\ufffdb", b"\xc3": "\ufffd", b"\xf0\x9f\x99 a": "\ufffd a"}
+def test_bytes_that_form_no_character_are_dropped_and_reported(echo_translator):
+    raw = {b"c d": "c d", b"a\xffb": "ab", b"\xc3": "", b"\xf0\x9f\x99 a": " a"}
     assert called(echo_translator.module.translate, [*raw]) == [*raw.values()]
+    found = echo_translator.stream(["c d", "a\ufffdb. c", ""])
+    assert [(best.text, best.bytes_dropped) for (best,) in found] == [
+        ("c d", False), ("ab. c", True), ("", False),
+    ]  # fmt: skip
 
 
 # --- Sentences and lines --------------------------------------------------------------------

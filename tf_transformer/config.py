@@ -86,9 +86,10 @@ class DataConfig:
     )
     source_tag: str | None = setting(None, "token in front of every source, such as >>deu<<")
     allow_unknown: bool = setting(
-        True, "let translations have the token of unknown subwords, if the tokenizer has no bytes"
+        True, "let translations have the token of unknown subwords, and control characters"
     )
     fold_capitals: bool | None = _chosen("translate sentences in capitals as if in lower case")
+    dotless_i: bool | None = _chosen("then make ı of I, as in Turkish and Azeri")
     batch_tokens: PositiveInt | None = _chosen("tokens in a batch on its longer side, with padding")
 
     # Each side of a corpus is a file for training and a file for validation.
@@ -199,6 +200,9 @@ class TokenizerConfig:
     joint: bool = setting(True, "use one vocabulary for source and target")
     character_coverage: Fraction = setting(
         0.9995, "share of the text whose characters have subwords; rarer characters become bytes"
+    )
+    normalization: Literal["nfc", "none"] = setting(
+        "nfc", "nfc: compose letters and accents, and drop soft hyphens and zero-width spaces"
     )
     user_symbols: str | None = setting(None, "tags that are one subword each, such as '<BT> <2de>'")
 

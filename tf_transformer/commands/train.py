@@ -29,12 +29,13 @@ from tf_transformer.runs.run_directory import RunDirectory
 
 # The settings that a resumed run may change.
 _MAY_CHANGE = {
-    *TrainingConfig.LENGTHS, "devices", "data_cache", "fold_capitals", "max_length_ratio",
-    "keep_checkpoints", "checkpoint_steps", "tensorboard",
+    *TrainingConfig.LENGTHS, "devices", "data_cache", "fold_capitals", "dotless_i",
+    "max_length_ratio", "keep_checkpoints", "checkpoint_steps", "tensorboard",
 }  # fmt: skip
 # The settings of another run with which a run that is initialized from it begins.
 _CARRIED_OVER = (
     "max_length", "max_length_ratio", "source_tag", "allow_unknown", "fold_capitals",
+    "dotless_i",
 )  # fmt: skip
 
 

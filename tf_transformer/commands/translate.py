@@ -77,7 +77,7 @@ def run(options: Options) -> int:
         if source.isatty():
             # Translate each line as soon as it is typed.
             results = itertools.chain.from_iterable(translate([line]) for line in lines)
-        long_sources, long_translations = [], []
+        long_sources, long_translations, dropped = [], [], []
         number = done - 1
         for number, translations in enumerate(results, done):
             output.writelines(_written(number, translations, options.n_best or 1))
@@ -85,6 +85,8 @@ def run(options: Options) -> int:
                 long_sources.append(number + 1)
             elif translations[0].truncated:
                 long_translations.append(number + 1)
+            if translations[0].bytes_dropped:
+                dropped.append(number + 1)
             if source.isatty():
                 output.flush()
         output.flush()
@@ -95,6 +97,7 @@ def run(options: Options) -> int:
         problem = f"had several sentences, which --n-best searches as one, or {problem}"
     _warn_of_lines("source", problem, long_sources)
     _warn_of_lines("translation", "were stopped by the length limit", long_translations)
+    _warn_of_lines("translation", "lack bytes that the model wrote, but form no character", dropped)
     return 0
 
 

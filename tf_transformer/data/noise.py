@@ -1,8 +1,10 @@
 """Noise that keeps the meaning of a text: lost capitals, lost full stops and typing errors.
 
-Words with markup characters stay as they are: tags (`<BT>`, `>>deu<<`, `de_DE`) and addresses.
+Words with markup characters or digits stay as they are: tags (`<BT>`, `>>deu<<`, `de_DE`),
+placeholders (`%PRODUCTNAME`, `$(ARG1)`) and addresses.
 """
 
+import functools
 import re
 import unicodedata
 from collections.abc import Callable, Sequence
@@ -12,39 +14,60 @@ import numpy as np
 from tf_transformer.config import TAG_SIGNS
 
 _TAG = re.compile(rf"(?<!\S)[^\s{TAG_SIGNS}]*[{TAG_SIGNS}]\S*")
+MARKUP_SIGNS = rf"{TAG_SIGNS}%$#"
+# A word with such a sign, a digit, or a bracket that does not begin it.
+_MARKUP = re.compile(rf"(?<!\S)\S*(?:[{MARKUP_SIGNS}\d]|\S\()\S*")
 _WORDS = re.compile(r"\S+")
-# Tags, as group 1, and words of three letters or more, which may get typing errors.
-_TAG_OR_WORD = re.compile(rf"({_TAG.pattern})|[^\W\d_]{{3,}}")
+# Markup, as group 1, and words of three letters or more, which may get typing errors.
+_MARKUP_OR_WORD = re.compile(rf"({_MARKUP.pattern})|[^\W\d_]{{3,}}")
+_LONG_WORD = re.compile(r"([^\W\d_]{3})([^\W\d_]{3})")
+_DOTLESS = {"ı", "İ"}  # the letters of Turkish and Azeri that no other language has
 # Unicode calls these punctuation, but they have a meaning: 5 is not 5 %.
 _SIGNS = "%‰٪％#＃&＆@＠*＊′″"
 
 
-def upper_case(text: str) -> str:
-    """Return the text in capitals."""
-    return _but_tags(str.upper, text)
+def has_dotless_i(texts: Sequence[str]) -> bool:
+    """Return whether texts are Turkish or Azeri, in which I is the capital of ı, and İ that of i.
+
+    In a tenth of the texts, one of the letters ı and İ must occur.
+    """
+    return 10 * sum(not _DOTLESS.isdisjoint(text) for text in texts) > len(texts)
 
 
-def lower_case(text: str) -> str:
-    """Return the text without capitals."""
-    return _but_tags(str.lower, text)
+def upper_case(text: str, dotless_i: bool = False) -> str:
+    """Return the text in capitals; for `dotless_i` see `has_dotless_i`."""
+    return _but_markup(lambda word: (word.replace("i", "İ") if dotless_i else word).upper(), text)
 
 
-def _but_tags(change: Callable[[str], str], text: str) -> str:
-    return _WORDS.sub(lambda word: word[0] if _TAG.match(word[0]) else change(word[0]), text)
+def lower_case(text: str, dotless_i: bool = False) -> str:
+    """Return the text without capitals; for `dotless_i` see `has_dotless_i`."""
+
+    def lower(word: str) -> str:
+        # Without the dot that Python would put on the small i of İ.
+        return (word.replace("I", "ı") if dotless_i else word).replace("İ", "i").lower()
+
+    return _but_markup(lower, text)
+
+
+def _but_markup(change: Callable[[str], str], text: str) -> str:
+    return _WORDS.sub(lambda word: word[0] if _MARKUP.match(word[0]) else change(word[0]), text)
 
 
 def without_final_punctuation(text: str) -> str:
     """Return the text without its final punctuation, or unchanged if nothing else is left."""
     end = len(text.rstrip())
     after_tag = max((tag.end() for tag in _TAG.finditer(text)), default=0)
-    while end > after_tag and _is_punctuation(text[end - 1]):
+    # The bracket of $(ARG1) stays, and the full stop after it goes.
+    *_, last = ["", *_MARKUP.findall(text)]
+    signs = _SIGNS + (")" if last and text[:end].endswith(last) else "")
+    while end > after_tag and _is_punctuation(text[end - 1], signs):
         end -= 1
     shorter = text[:end].rstrip()
     return shorter if len(shorter) > after_tag else text
 
 
-def _is_punctuation(character: str) -> bool:
-    return unicodedata.category(character).startswith("P") and character not in _SIGNS
+def _is_punctuation(character: str, signs: str) -> bool:
+    return unicodedata.category(character).startswith("P") and character not in signs
 
 
 def with_typos(text: str, random: np.random.Generator, rate: float) -> str:
@@ -53,7 +76,7 @@ def with_typos(text: str, random: np.random.Generator, rate: float) -> str:
     An error swaps two neighbouring letters, or omits, doubles or replaces one letter. The
     replacement is a letter of the same text, so that no alphabet has to be known.
     """
-    words = [found for found in _TAG_OR_WORD.finditer(text) if found[1] is None]
+    words = [found for found in _MARKUP_OR_WORD.finditer(text) if found[1] is None]
     has_errors = random.random(len(words)) < rate
     if not has_errors.any():
         return text
@@ -83,7 +106,8 @@ def add_noise(
     each word of three letters or more is mistyped (Karpukhin et al. 2019). No text is put into
     capitals, because a translator folds capitals, see `inference/capitals.py`.
     """
-    kinds = (lower_case, without_final_punctuation)
+    lower = functools.partial(lower_case, dotless_i=has_dotless_i(sentences))
+    kinds = (lower, without_final_punctuation)
     chosen = random.random(len(sentences)) < probability
     kind_of = random.integers(len(kinds), size=len(sentences))
     return [
@@ -92,12 +116,19 @@ def add_noise(
     ]
 
 
+def _with_invisible(character: str, text: str) -> str:
+    return _but_markup(lambda word: _LONG_WORD.sub(rf"\1{character}\2", word), text)
+
+
 def robustness_variants(texts: Sequence[str], seed: int = 0) -> dict[str, list[str]]:
     """Return noisy versions of texts by readable names; the same seed gives the same noise."""
-    random = np.random.default_rng(seed)
+    random, dotless_i = np.random.default_rng(seed), has_dotless_i(texts)
     return {
-        "upper case": [upper_case(text) for text in texts],
-        "lower case": [lower_case(text) for text in texts],
+        "upper case": [upper_case(text, dotless_i) for text in texts],
+        "lower case": [lower_case(text, dotless_i) for text in texts],
         "no final punctuation": [without_final_punctuation(text) for text in texts],
         "5 % of words mistyped": [with_typos(text, random, 0.05) for text in texts],
+        "decomposed accents (NFD)": [unicodedata.normalize("NFD", text) for text in texts],
+        "soft hyphens": [_with_invisible("\u00ad", text) for text in texts],
+        "zero-width spaces": [_with_invisible("\u200b", text) for text in texts],
     }

@@ -2,30 +2,38 @@
 
 import tensorflow as tf
 
-from tf_transformer.data.noise import TAG_SIGNS
+from tf_transformer.data.noise import MARKUP_SIGNS
 from tf_transformer.tokenizers.wordpiece import lower_case
 
-_TAG = f"(?s).*[{TAG_SIGNS}].*"
+_LETTER = r"[^\s\p{Z}]"
+_MARKUP = rf"{_LETTER}*(?:[{MARKUP_SIGNS}\p{{Nd}}]|{_LETTER}\(){_LETTER}*"
 
 
-def fold_capitals(text: tf.Tensor) -> tf.Tensor:
+def fold_capitals(text: tf.Tensor, dotless_i: bool = False) -> tf.Tensor:
     """Lower the case of those texts, string `(B,)`, that are mostly in capitals.
 
     A text is mostly in capitals if it has at least four capitals plus three for each other letter,
     if two of its words have capitals, and if one word has two or more. So "NATO", "A B C D" and
     "BMW, VW und ADAC" stay. The letter ß and letters after a number ("5 km") do not count as other
-    letters. Tags such as `<BT>` or `de_DE` keep their case.
+    letters. Words with markup or digits, such as `<BT>`, `de_DE` or `%PRODUCTNAME`, keep their case
+    and do not count. I becomes ı in a text with İ or ı, or in every text if `dotless_i`.
     """
 
-    def count(what_else):
+    def count(text, what_else):
         return tf.strings.length(tf.strings.regex_replace(text, what_else, ""), "UTF8_CHAR")
 
-    capitals, others = count(r"\P{Lu}"), count(r"\p{N}[\s\p{Z}]?\p{L}+|[\p{Lu}ß]|\P{L}")
+    plain = tf.strings.regex_replace(text, _MARKUP, "")
+    capitals = count(plain, r"\P{Lu}")
+    others = count(text, rf"\p{{N}}[\s\p{{Z}}]?\p{{L}}+|{_MARKUP}|[\p{{Lu}}ß]|\P{{L}}")
     are_most = capitals >= 4 + 3 * others
     for words in (r"\p{Lu}.*[\s\p{Z}].*\p{Lu}", r"\p{Lu}[^\s\p{Z}]*\p{Lu}"):
-        are_most &= tf.strings.regex_full_match(text, f"(?s).*{words}.*")
-    words = tf.strings.split(text, " ")
-    is_tag = tf.strings.regex_full_match(words.flat_values, _TAG)
-    folded = tf.where(is_tag, words.flat_values, lower_case(words.flat_values))
+        are_most &= tf.strings.regex_full_match(plain, f"(?s).*{words}.*")
+    is_dotless = dotless_i | tf.strings.regex_full_match(text, r"(?s).*[ıİ].*")
+    dotted = tf.where(is_dotless, tf.strings.regex_replace(text, "I", "ı"), text)
+    kept, words = tf.strings.split(text, " "), tf.strings.split(dotted, " ")
+    is_markup = tf.strings.regex_full_match(kept.flat_values, f"(?s).*{_MARKUP}.*")
+    # Without the dot that Unicode would put on the small i of İ.
+    lower = lower_case(tf.strings.regex_replace(words.flat_values, "İ", "i"))
+    folded = tf.where(is_markup, kept.flat_values, lower)
     folded = tf.strings.reduce_join(words.with_flat_values(folded), -1, separator=" ")
     return tf.where(are_most, folded, text)

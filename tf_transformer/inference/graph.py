@@ -59,8 +59,10 @@ class Search:
             of any translation.
         max_length_ratio: See `output_limits`.
         fold_capitals: Whether to apply `capitals.fold_capitals` to sources.
+        dotless_i: Whether it then makes ı of I.
         source_tag: Text in front of each source, such as `>>deu<<`, which names a language.
-        allow_unknown: Whether translations may have the token of unknown subwords, `unk_id`.
+        allow_unknown: Whether translations may have the token of unknown subwords, `unk_id`, and
+            bytes of control characters. Marian allows neither.
         by_sentence: Whether each sentence of a line is translated on its own. Otherwise each line
             is translated whole, as for the prompt of a language model.
         alignment: The attention that `align` returns; None for `default_alignment`.
@@ -71,6 +73,7 @@ class Search:
     max_length: int = 128
     max_length_ratio: float = 2.0
     fold_capitals: bool = False
+    dotless_i: bool = False
     source_tag: str = ""
     allow_unknown: bool = True
     by_sentence: bool = True
@@ -164,9 +167,8 @@ class _Steps:
         self.model = model
         self.settings = search
         self._limits = search.max_length, search.max_length_ratio
-        self.source = TextReader(
-            source_tokenizer, search.max_length, search.fold_capitals, search.source_tag
-        )
+        folding = search.fold_capitals, search.source_tag, search.dotless_i
+        self.source = TextReader(source_tokenizer, search.max_length, *folding)
         self.target = TextReader(target_tokenizer, search.max_length)
         self._search_greedily, self._search_beam = self.searches(is_fixed=False)
         self._search_for_ids = _function(*_SOURCE)(
@@ -277,8 +279,10 @@ class _Steps:
         """Return the model's logits, lower for unknown subwords if they are not allowed."""
         logits, cache = self.model.decode_step(token_ids, index, cache)
         if not self.settings.allow_unknown:
-            unk_id = self.target.tokenizer.unk_id
-            logits -= tf.one_hot(unk_id, logits.shape[-1], 1e4, dtype=logits.dtype)
+            tokenizer = self.target.tokenizer
+            never = [tokenizer.unk_id, *getattr(tokenizer, "control_ids", ())]
+            one_hots = tf.one_hot(never, logits.shape[-1], 1e4, dtype=logits.dtype)
+            logits -= tf.reduce_sum(one_hots, axis=0)
         return logits, cache
 
     def detokenize(self, hypotheses, source_truncated):
@@ -290,7 +294,8 @@ class _Steps:
         batch_size, n_best = tf.unstack(tf.shape(lengths))
         ids = tf.reshape(ids, [batch_size * n_best, tf.shape(ids)[2]])
         rows = tf.RaggedTensor.from_tensor(ids, tf.reshape(lengths, [-1]))
-        texts = tf.reshape(self.target.tokenizer.detokenize(rows), [batch_size, n_best])
+        decoded = tf.reshape(self.target.tokenizer.detokenize(rows), [batch_size, n_best])
+        texts = tf.strings.regex_replace(decoded, "\ufffd", "")  # bytes that form no character
         ranks = tf.range(n_best)
         is_same = (texts[:, :, None] == texts[:, None]) & (ranks < ranks[:, None])
         repeats = tf.reduce_any(is_same, axis=2)
@@ -298,6 +303,7 @@ class _Steps:
             "translations": tf.where(repeats, "", texts),
             "lengths": tf.where(repeats, 0, lengths),
             "truncated": hypotheses["truncated"] & (lengths > 0) & ~repeats,
+            "bytes_dropped": (texts != decoded) & ~repeats,
         }
         for name in ("scores", "log_probs"):
             values = tf.where(repeats, MISSING_SCORE, hypotheses[name])

@@ -20,6 +20,7 @@ class Translation(NamedTuple):
         length: Number of tokens.
         truncated: Whether the translation reached its limit before an end token.
         source_truncated: Whether source tokens were dropped, or several lines searched as one.
+        bytes_dropped: Whether the model wrote bytes that form no character; the text lacks them.
     """
 
     text: str
@@ -28,6 +29,7 @@ class Translation(NamedTuple):
     length: int
     truncated: bool
     source_truncated: bool
+    bytes_dropped: bool = False
 
 
 class TargetProbability(NamedTuple):

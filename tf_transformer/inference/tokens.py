@@ -25,17 +25,18 @@ class TextReader:
         max_length: int,
         folds_capitals: bool = False,
         tag: str = "",
+        dotless_i: bool = False,
     ) -> None:
         self.tokenizer = tokenizer
         self.max_tokens = max_length - 1
-        self._folds_capitals = folds_capitals
+        self._folds_capitals, self._dotless_i = folds_capitals, dotless_i
         self._tag = tag
         self.tag_length = len(tokenizer.tokenize(tf.constant([tag]))[0]) if tag else 0
 
     def all_tokens(self, text: tf.Tensor) -> tf.RaggedTensor:
         """Return int32 ids `(B, None)` of texts, string `(B,)`."""
         text = tf.where(tf.strings.regex_full_match(text, r"[\p{Z}\p{Cc}\p{Cf}]*"), "", text)
-        text = fold_capitals(text) if self._folds_capitals else text
+        text = fold_capitals(text, self._dotless_i) if self._folds_capitals else text
         if self._tag:
             text = tf.where(text == "", "", tf.strings.join([self._tag, text], " "))
         return self.tokenizer.tokenize(text)

@@ -267,12 +267,12 @@ def run_in_callers_thread() -> None:
 def _translations(found: dict[str, tf.Tensor]) -> list[list[Translation]]:
     """Convert the tensors that a search returns to lists of `Translation`."""
     found = {name: tensor.numpy().tolist() for name, tensor in found.items()}
-    columns = ("translations", "scores", "log_probs", "lengths", "truncated")
+    columns = ("translations", "scores", "log_probs", "lengths", "truncated", "bytes_dropped")
     rows = zip(*(found[name] for name in columns), strict=True)
     translations = [
         [
-            Translation(text.decode("utf-8"), score, *others, source_truncated)
-            for text, score, *others in zip(*row, strict=True)
+            Translation(text.decode("utf-8"), score, *others, source_truncated, bytes_dropped)
+            for text, score, *others, bytes_dropped in zip(*row, strict=True)
             if score > MISSING_SCORE
         ]
         for row, source_truncated in zip(rows, found["source_truncated"], strict=True)

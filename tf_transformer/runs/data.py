@@ -18,6 +18,7 @@ from tf_transformer.models.architectures import with_tokenizers
 from tf_transformer.runs.recipe import Facts, choose, with_choices
 from tf_transformer.runs.restore import Tokenizers, restore_tokenizers
 from tf_transformer.runs.run_directory import RunDirectory, say
+from tf_transformer.tokenizers import is_token
 from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer, VocabularySizeError
 from tf_transformer.training.distribution import Workers
 
@@ -101,7 +102,7 @@ def prepare_data(
 
 def _require_tokens(tags: list[str], tokenizer: SentencePieceTokenizer) -> None:
     for tag in tags:
-        if tag not in tokenizer.subwords(tokenizer.encode([f"{tag} a"])[0]):
+        if not is_token(tokenizer, tag):
             raise ConfigError(
                 f"the tag {tag} is not one token of the vocabulary. Give a tag that the vocabulary "
                 f"has, or train a new run, which makes each tag a token."
@@ -119,7 +120,7 @@ def _train_tokenizers(
     def train(sentences: Iterable[str]) -> bytes:
         tokenizer = SentencePieceTokenizer.train(
             filter(None, sentences), config.vocab_size, config.model_type,
-            config.character_coverage, symbols,
+            config.character_coverage, symbols, config.normalization,
         )  # fmt: skip
         if tokenizer.vocab_size < config.vocab_size:
             say(f"The text has {tokenizer.vocab_size:,} different subwords.")

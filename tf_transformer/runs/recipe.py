@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from tf_transformer.config import RunConfig
 from tf_transformer.data.corpus import default_vocab_size
-from tf_transformer.data.noise import upper_case
+from tf_transformer.data.noise import has_dotless_i, upper_case
 from tf_transformer.data.text import Corpus
 from tf_transformer.errors import ConfigError
 from tf_transformer.evaluation import BLEU, CHRF, LOSS, Metric, bleu_tokenizer
@@ -49,6 +49,7 @@ class Facts(NamedTuple):
         cores, gpus: Number of CPU cores and of GPUs on all machines together.
         unit: What `num_pairs` counts; see `Corpus.unit`.
         criterion: The validation metric that suits the text.
+        dotless_i: Whether the sources are Turkish or Azeri, see `has_dotless_i`.
     """
 
     num_pairs: int
@@ -58,6 +59,7 @@ class Facts(NamedTuple):
     gpus: int
     unit: str = "pair"
     criterion: str = "bleu"
+    dotless_i: bool = False
 
     @classmethod
     def of(cls, config: RunConfig, corpus: Corpus, cores: int, gpus: int) -> "Facts":
@@ -75,7 +77,7 @@ class Facts(NamedTuple):
         has_small_letters = num_with_small > 0.9 * len(sources)
         return cls(
             len(corpus.train), tokens_per_pair, has_small_letters, cores, gpus, corpus.unit,
-            criterion,
+            criterion, has_dotless_i(sources),
         )  # fmt: skip
 
     def summary(self, config: RunConfig) -> str:
@@ -158,6 +160,8 @@ def choose(config: RunConfig, facts: Facts) -> Choices:
             "so that headlines are read like sentences, if the text has lowercase",
         ),
     }
+    if facts.dotless_i:
+        rules["data.dotless_i"] = (True, "since the sources have ı or İ")
     return _open(config, rules)
 
 

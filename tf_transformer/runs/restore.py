@@ -84,6 +84,7 @@ def search_of(data: DataConfig) -> Search:
         max_length=data.max_length,
         max_length_ratio=data.max_length_ratio,
         fold_capitals=data.fold_capitals or False,
+        dotless_i=data.dotless_i or False,
         source_tag=data.source_tag or "",
         allow_unknown=data.allow_unknown,
         by_sentence=data.has_sources and not any(data.validation_tags or ()),

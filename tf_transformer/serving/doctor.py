@@ -103,7 +103,7 @@ def translate_with_ctranslate2(
     def translate(sentences: Iterator[str]) -> Iterator[list[Translation]]:
         lines = list(sentences)
         if settings.fold_capitals:
-            folded = fold_capitals(tf.constant(lines, tf.string)).numpy()
+            folded = fold_capitals(tf.constant(lines, tf.string), settings.dotless_i).numpy()
             lines = [line.decode() for line in folded]
         results = translator.translate_batch(
             [subwords(line) for line in lines],

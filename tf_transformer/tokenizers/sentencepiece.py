@@ -4,11 +4,15 @@ import contextlib
 import functools
 import hashlib
 import io
+import itertools
 import os
 import pathlib
 import re
+import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Literal
 
 import sentencepiece
 import tensorflow as tf
@@ -18,11 +22,12 @@ from tensorflow_text.python.ops.sentencepiece_tokenizer import gen_sentencepiece
 
 from tf_transformer.errors import ConfigError, InputError
 
-# The only normalisation: white space of any kind becomes a space. SentencePiece's default, NFKC,
-# would turn m² into m2 and … into three dots.
-_WHITE_SPACE = (*range(0x9, 0xE), 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028, 0x2029,
-                0x202F, 0x205F, 0x3000)  # fmt: skip
-_NORMALISATION = "".join(f"{character:X}\t20\n" for character in _WHITE_SPACE)
+# White space of any kind becomes a space, and SentencePiece's own sign for a space a low line.
+_SPACES = "".join(map(chr, (*range(0x9, 0xE), 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028,
+                            0x2029, 0x202F, 0x205F, 0x3000)))  # fmt: skip
+_ALWAYS = {**dict.fromkeys(_SPACES, " "), "▁": "_"}
+# The soft hyphen, and characters without width that no script needs for its letters.
+_INVISIBLE = "\u00ad\u200b\u2060\ufeff"
 
 # SentencePiece keeps its training sentences in memory; a sample of this size is representative.
 _MAX_SENTENCES = 4_000_000
@@ -56,7 +61,7 @@ class VocabularySizeError(ConfigError):
 class SentencePieceTokenizer:
     """A tokenizer that converts text to subword ids and back (Kudo & Richardson 2018).
 
-    With byte fallback, no character is lost: characters outside the vocabulary become bytes.
+    With byte fallback, no visible character is lost: those outside the vocabulary become bytes.
     Two engines read the same model: the SentencePiece library in `encode`, `decode` and `subwords`,
     and TensorFlow Text, inside the graph, in `tokenize`, `detokenize` and `id_to_string`.
 
@@ -66,6 +71,7 @@ class SentencePieceTokenizer:
     Attributes:
         vocab_size: Number of subwords, V, without the unused ones at the end.
         splitter: The SentencePiece model that splits texts: here the same as `model`.
+        control_ids: The ids of bytes that are control characters, such as a line feed.
 
     Raises:
         TokenizerError: If `model` is not a valid model, or lacks an id that translation needs.
@@ -79,6 +85,9 @@ class SentencePieceTokenizer:
             self.vocab_size -= 1
         self.pad_id, self.unk_id = self._library.pad_id(), self._library.unk_id()
         self.bos_id, self.eos_id = self._library.bos_id(), self._library.eos_id()
+        controls = {f"<0x{code:02X}>" for code in range(32)}
+        pieces = ((i, self._library.id_to_piece(i)) for i in range(self.vocab_size))
+        self.control_ids = [index for index, piece in pieces if piece in controls]
         if min(self.pad_id, self.bos_id, self.eos_id) < 0:
             raise TokenizerError(
                 "the SentencePiece model lacks a padding, begin or end id. Train it with "
@@ -93,6 +102,7 @@ class SentencePieceTokenizer:
         model_type: str = "bpe",
         character_coverage: float = 0.9995,
         user_symbols: Sequence[str] = (),
+        normalization: Literal["nfc", "none"] = "nfc",
     ) -> "SentencePieceTokenizer":
         """Train a tokenizer.
 
@@ -105,6 +115,8 @@ class SentencePieceTokenizer:
             character_coverage: Fraction of the text whose characters have their own subwords; the
                 other, rare characters become bytes, also in training.
             user_symbols: Texts that are one subword wherever they occur, such as `"<BT>"`.
+            normalization: `"nfc"` composes letters with their accents, and removes soft hyphens and
+                zero-width spaces, wherever the tokenizer is used; `"none"` keeps them as they are.
 
         Raises:
             VocabularySizeError: If the sentences have more characters than `vocab_size` allows.
@@ -122,7 +134,7 @@ class SentencePieceTokenizer:
 
         model = io.BytesIO()
         with tempfile.NamedTemporaryFile("w", suffix=".tsv") as rules:
-            rules.write(_NORMALISATION)
+            rules.writelines(_rules(_ALWAYS | (_nfc() if normalization == "nfc" else {})))
             rules.flush()
             try:
                 sentencepiece.SentencePieceTrainer.train(
@@ -196,6 +208,33 @@ class SentencePieceTokenizer:
     def graph_resource(self) -> tensorflow_text.SentencepieceTokenizer:
         """TensorFlow Text's tokenizer, which a module must track so that a SavedModel has it."""
         return graph_tokenizer(self.model)
+
+
+@functools.cache
+def _nfc() -> dict[str, str]:
+    """Return what Unicode's form NFC replaces (not NFKC, which turns m² into m2), and by what."""
+    found = dict.fromkeys(_INVISIBLE, "")
+    for character in map(chr, range(sys.maxunicode + 1)):
+        decomposed = unicodedata.normalize("NFD", character)
+        if decomposed == character:
+            continue
+        composed = unicodedata.normalize("NFC", character)
+        found[character] = composed
+        # Marks may come in another order, and the first of them may be composed already.
+        for marks in map("".join, itertools.permutations(decomposed[1:])):
+            for end in range(len(decomposed)):
+                start = unicodedata.normalize("NFC", decomposed[0] + marks[:end])
+                if unicodedata.normalize("NFC", start + marks[end:]) == composed:
+                    found[start + marks[end:]] = composed
+    return found
+
+
+def _rules(replaced: Mapping[str, str]) -> Iterator[str]:
+    """Yield replacements as lines of SentencePiece, without those of a text by itself."""
+    for pair in replaced.items():
+        old, new = (" ".join(f"{ord(character):X}" for character in text) for text in pair)
+        if old != new:
+            yield f"{old}\t{new}\n"
 
 
 def library_of(model: bytes) -> sentencepiece.SentencePieceProcessor:
