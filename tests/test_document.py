@@ -91,6 +91,19 @@ def test_truncated_says_that_a_translation_met_its_limit(translate, in_memory, s
     assert translate(texts)["truncated"] == [False, True, False, True]
 
 
+def test_a_paragraph_without_an_end_is_not_cut_in_silence(in_memory):
+    long = "a b c d e f g h " * 40
+    for text in (long, f"Ab. {long}", f"{long}.ab! Ab", f"好。{long}"):
+        [[best]] = in_memory.stream([text])
+        assert best.source_truncated
+
+
+@pytest.mark.parametrize("end", ["\n", "\r", "\r\n", "\x85", "\u2028", "\u2029"])
+def test_n_best_reports_every_line_break(in_memory, end):
+    flags = [best.source_truncated for [best] in in_memory.n_best(["a", f"a{end}b", f"a{end}"], 1)]
+    assert flags == [False, True, False]
+
+
 def test_batches_concatenated_are_a_batch(translate):
     texts = [text for batch in BATCHES.values() for text in batch]
     together = list(rows_of(translate(texts)))
@@ -180,9 +193,9 @@ def test_chinese_sentences_touch_in_python_as_in_the_graph():
     def translate(sentences):
         return ([tt.Translation(chinese[s], 0.0, 0.0, 1, False, False)] for s in sentences)
 
-    texts = ["One. Two. Three. Four. One.\n Two.", "Four. Four.", "One."]
+    texts = 300 * ["Four."] + ["One. Two. Three. Four. One.\n Two.", "Four. Four.", "One."]
     found = [best.text for (best,) in in_sentences(iter(texts), translate)]
-    assert found == ["一。二。GNU。Four. 一。\n二。", "Four. Four.", "一。"]
+    assert found == 300 * ["Four."] + ["一。二。GNU。Four. 一。\n二。", "Four. Four.", "一。"]
 
 
 def test_chunks_of_chinese_touch():

@@ -134,10 +134,10 @@ def in_sentences(
     for first in found:
         *spaces, end = layouts.popleft()
         parts = [first, *itertools.islice(found, len(spaces))]
-        texts = [part.text for part in parts]
+        lines = [part.text for part in parts]
         if spaces:
-            spaces = [space.decode() for space in between(texts[:-1], texts[1:], spaces).numpy()]
-        text = "".join(map("".join, zip(texts, [*spaces, end], strict=True)))
+            spaces = [space.decode() for space in between(lines[:-1], lines[1:], spaces).numpy()]
+        text = "".join(map("".join, zip(lines, [*spaces, end], strict=True)))
         _, *numbers = zip(*parts, strict=True)
         score, log_prob, length, *truncated = map(sum, numbers)
         yield [Translation(text, score, log_prob, length, *map(bool, truncated))]

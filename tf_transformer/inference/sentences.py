@@ -34,7 +34,6 @@ _CJK_STOP = "[。！？｡][。！？｡.!?…]*"
 _CJK_CLOSE = r"(?:[\p{Pe}\p{Pf}]|</\p{L}[^<>]*>)"
 # No sentence ends before a comma, or between a quotation and a particle: 「行け！」と言った。
 _CJK_GOES_ON = rf"{_SPACE}\p{{Pe}}\p{{Pf}}。！？｡.!?…、，､,*<{_SYMBOLS}"
-_CJK_TAG = r"<\p{L}"
 # Letters of scripts without spaces, to be put in brackets; Katakana's ー belongs to no script.
 CJK = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Bopomofo}\x{30A0}-\x{30FF}\x{FF66}-\x{FF9F}"
 _WIDE_STOP = r"[\p{L}\p{N}\p{Pe}\p{Pf}][\p{L}\p{Pe}\p{Pf}]．"  # not in a number or after initials
@@ -136,8 +135,8 @@ _RULES = (
     _end(rf"(?:[^.{_SPACE}][.]|\p{{L}}{{2}}[!?]){_CLOSE}", f"[•‣▪*+]{_W}[^{_SPACE}]"),
     _end(f"{_STOP}{_TAG}*{_LINE_TAG}", f"{_TAG}*{_FIRST}", f"{_W}*"),
     _keep('"[^"]*', '"'),  # so that no 。 before a closing quotation mark ends a sentence
-    _end(f"{_CJK_STOP}{_CJK_CLOSE}+", f"(?:[^{_CJK_GOES_ON}とっのがを]|{_CJK_TAG})", f"{_W}*"),
-    _end(_CJK_STOP + _EMOJI, f"(?:[^{_CJK_GOES_ON}]|{_CJK_TAG})", f"{_W}*"),
+    _end(f"{_CJK_STOP}{_CJK_CLOSE}+", rf"[^{_CJK_GOES_ON}とっのがを]|<\p{{L}}", f"{_W}*"),
+    _end(_CJK_STOP + _EMOJI, rf"[^{_CJK_GOES_ON}]|<\p{{L}}", f"{_W}*"),
     _end(_TOUCHING_STOP, r"[\p{Lo}（「『“《【]", ""),
 )
 # These match every text of several lines or sentences, and few others: `_SEVERAL` in TensorFlow,
