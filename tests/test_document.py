@@ -13,7 +13,12 @@ from hypothesis import strategies as st
 from test_sentences import split
 
 import tf_transformer as tt
-from tf_transformer.inference.document import split_long, translate_sentences
+from tf_transformer.inference.document import (
+    between,
+    in_sentences,
+    split_long,
+    translate_sentences,
+)
 from tf_transformer.inference.sentences import split_sentences
 
 # A lone surrogate stands for a byte that is not UTF-8.
@@ -86,6 +91,19 @@ def test_truncated_says_that_a_translation_met_its_limit(translate, in_memory, s
     assert translate(texts)["truncated"] == [False, True, False, True]
 
 
+def test_a_paragraph_without_an_end_is_not_cut_in_silence(in_memory):
+    long = "a b c d e f g h " * 40
+    for text in (long, f"Ab. {long}", f"{long}.ab! Ab", f"好。{long}"):
+        [[best]] = in_memory.stream([text])
+        assert best.source_truncated
+
+
+@pytest.mark.parametrize("end", ["\n", "\r", "\r\n", "\x85", "\u2028", "\u2029"])
+def test_n_best_reports_every_line_break(in_memory, end):
+    flags = [best.source_truncated for [best] in in_memory.n_best(["a", f"a{end}b", f"a{end}"], 1)]
+    assert flags == [False, True, False]
+
+
 def test_batches_concatenated_are_a_batch(translate):
     texts = [text for batch in BATCHES.values() for text in batch]
     together = list(rows_of(translate(texts)))
@@ -130,11 +148,59 @@ def touching(text, *replaced):
 
 def test_chinese_sentences_touch_and_their_translations_do_not():
     text = "你好。我是！ 对。\n他说：“停！”走。"
-    assert touching(text) == text
+    assert touching(text) == text.replace(" ", "")
     english = (("。", "."), ("！", "!"), ("\\p{Han}+", "ab"), ("：“", ': "'), ("”", '"'))
     assert touching(text, *english) == 'ab. ab! ab.\nab: "ab!" ab.'
     # An empty translation needs no space.
     assert touching("你好。我是！对。", *english, ("ab!", "")) == "ab. ab."
+
+
+@pytest.mark.parametrize(
+    "left, space, right, expected",
+    [
+        ("你好。", " ", "我走。", ""),
+        ("你好！", "\u3000 ", "“我走。”", ""),
+        ("他说「好」", " ", "她来", ""),
+        ("（真的。）", " ", "GNU 是", ""),
+        ("走了……", " ", "3 天。", ""),
+        ("走了……", " ", "三天。", ""),
+        ("好的!", " ", "走吧", ""),
+        ("データー", " ", "ｶﾅ｡", ""),
+        ("好！😀", " ", "走。", ""),
+        ("好。", "\n\n", "走。", "\n\n"),
+        ("好。", " \r\n", "走。", " \r\n"),
+        ("表。", "\t", "列。", "\t"),
+        ("用 GNU.", " ", "走。", " "),
+        ("走吧", " ", "GNU", " "),
+        ("네.", " ", "좋아요.", " "),
+        ("「네。」", " ", "좋아요.", " "),
+        ("네.", "", "좋아요.", " "),
+        ("ไปไหน", " ", "มาแล้ว", " "),
+        ("ខ្ញុំទៅ។", " ", "គាត់", " "),
+        ("Yes.", "", "No.", " "),
+        ("Yes.", "  ", "No.", "  "),
+        ("你好。", "", "Hello.", ""),
+        ("", "", "No.", ""),
+    ],
+)
+def test_translations_decide_whether_a_space_is_between_them(left, space, right, expected):
+    assert between([left], [right], [space]).numpy()[0].decode() == expected
+
+
+def test_chinese_sentences_touch_in_python_as_in_the_graph():
+    chinese = {"One.": "一。", "Two.": "二。", "Three.": "GNU。", "Four.": "Four."}
+
+    def translate(sentences):
+        return ([tt.Translation(chinese[s], 0.0, 0.0, 1, False, False)] for s in sentences)
+
+    texts = 300 * ["Four."] + ["One. Two. Three. Four. One.\n Two.", "Four. Four.", "One."]
+    found = [best.text for (best,) in in_sentences(iter(texts), translate)]
+    assert found == 300 * ["Four."] + ["一。二。GNU。Four. 一。\n二。", "Four. Four.", "一。"]
+
+
+def test_chunks_of_chinese_touch():
+    assert touching("好" * 50) == "好" * 50
+    assert touching("a" * 50, ("a", "好")) == "好" * 50
 
 
 def test_chunks_are_joined_with_a_space_unless_one_is_empty():

@@ -2,11 +2,12 @@
 
 import re
 
+import pytest
 import tensorflow as tf
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tf_transformer.inference.sentences import split_sentences
+from tf_transformer.inference.sentences import has_several, split_sentences
 
 # Unicode's white space; that of `str.isspace` has four control characters more.
 SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
@@ -113,6 +114,78 @@ TEXTS = [
 def test_sentences_are_found():
     for marked, (_, found) in zip(TEXTS, split(*(t.replace("¦", "") for t in TEXTS)), strict=True):
         assert [sentence for sentence, _ in found] == [part.strip() for part in marked.split("¦")]
+
+
+# As manuals, changelogs, web pages and notes write. A | is where the next sentence begins.
+FOUND_IN_DOCUMENTS = """
+• Copies all files. |• Does it ask first?
+• one is copied. |• two is kept. |‣ Three is gone.
+* Added a table. |* removed the old one. |* [Unix] 1 * 2 * ... * N = N!
+- Fixed a leak. |- Added a check (#12). |- `Run` is faster.
++ Sorts names. |+ keeps their order: 1 + 2 + … + N, N! + 1.
+· One. |· Two.
+1. Open the lid. |2. Turn the key. |3. Wait.
+1) Open the lid. |2) Turn the key.
+(a) It works. |(b) It fails.
+He said *never.* |Then he left. |_Really?_ |Yes.
+Run `make.` |Then `tar` follows. |**Note.** |`X` is set.
+<p>It is raining.</p> |<p>We stay in.</p>
+<b>It is raining.</b> |We stay in. |<i>All day!</i> |<a href="x.html">More</a> follows.
+<li>First one.</li>|<li>Second one.</li>
+A line ends here.<br>|Another begins.<br/>|<b>A third</b> too.
+The town was founded in 1200.[1] |It grew.[12][13] |It fell.
+You run a copy.\u200b |\u200bIt stays.\u200f |End.
+The function is given by Eq. (2) and Fig. [3]. |It is smooth.
+See Eqs. (3) and (4), Sec. A.2, Fig. S1 and Tab. B-3. |They agree.
+Read vol. 2, no. 5, pp. 12 and ch. 7. |Then stop.
+He worked at Yahoo! Inc. and at Yahoo! Japan. |It was fun!
+Some installed Joomla! 4 there. |Do you use Yahoo! |The others do.
+It runs on Linux, e.g. (but not only) Debian, i.e. (mostly) servers. |Good.
+It was Smith vs. the State. |J. Smith won, and F. K. Miller lost.
+Use version 2.0. |Version 1.9.3 is old, and v. 2.0 is new.
+Edit foo.txt. |Then read /etc/bar.conf. |The file a.b.c stays.
+Get it from https://example.org/a?b=cd. |Or ask me@example.org. |See .NET and Node.js.
+It was done by A. Turing et al. in 1936. |Few knew it.
+The file is named .bashrc. |It is read once... |And again?! |Yes!!! |No.
+Ist das z. B. der Fall, d. h. immer? |Ja, bzw. Nein. |Vgl. (3) unten.
+Am 3. Oktober, zur 2. Auflage, in einer 3. Runde und jedem 4. Fall. |Gut.
+Montag, 22. Juli 2024. |Siehe Abb. (4), Nr. 7 und S. 19 oben. |Ende.
+Il arrive ! |Vraiment ? |« Oui. » |Voir fig. (2), p. ex. ici.
+Véase la fig. (1), pág. 3, p. ej. aquí. |¿Dónde? |¡Allí!
+См. Раздел 12. |Это (см. Рис. 3) важно. |Да, т. е. Нет.
+Дивіться текст (див. Розділ 2). |Це все. |Тобто (напр. Київ) так.
+Zobacz opis (zob. Rozdział 3) i sieć (ang. Local Network). |Koniec, tzw. Finał.
+Verze je nová, tj. Nejnovější, např. (2). |Konec.
+Hij komt, d.w.z. Morgen, bijv. (1). |Goed.
+这是第一句．|这是第二句（真的）．|“这是第三句”．|完了
+使用 LISTEN．|它是协议．|版本是３．５哦．|好
+此選項很新.|它在此有效.|真的嗎?|是这样!|好的
+按下按键(左键).|它会打开.|文件名是 a.txt 和 名称.txt
+唯一的办法是ＡＢ．Ｃ 和 １．２ 版。|好。
+ｱﾘｶﾞﾄｳ｡|ﾏﾀﾈ｡ |ﾊｲ｡
+１．はじめに。|終わり。
+一．总则。|二．范围。
+太好了！😀 |走吧。|他说："停。"然后走了。|"走。"再说。**好。**然后
+<p>你好。</p>|<p>再见。</p>|<b>好</b>！
+यह घर है।|वह पेड़ है॥ |ठीक?
+ខ្ញុំទៅ។|គាត់មក ។\u200b |ចប់
+ང་འགྲོ། |ཁྱོད་འོང། |ཚར།
+እሱ መጣ። |እሷ ሄደች፧ |አዎ።
+ကျွန်တော်သွားသည်။ |သူလာသည်။|ပြီးပြီ။
+هل جئت؟ |نعم. |وہ آیا۔ |اچھا!
+Եկա՞ր։ |Այո։
+진짜? |네. |「좋아요.」 |끝.
+Really⁈ |Oh‼ |What⁇ |No…
+""".strip().splitlines()  # fmt: skip
+
+
+@pytest.mark.parametrize("marked", FOUND_IN_DOCUMENTS)
+def test_sentences_of_documents_are_found(marked):
+    text = marked.replace("\\u200b", "\u200b").replace("|", "")
+    [(_, found)] = split(text)
+    assert "|".join(s + after for s, after in found) == marked
+    # Otherwise the graph would translate the text whole.
+    assert has_several(tf.constant([text])).numpy()[0] or len(found) == 1
 
 
 def test_every_line_break_ends_a_sentence():

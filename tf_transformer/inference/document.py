@@ -7,16 +7,19 @@ from collections.abc import Callable, Iterator
 import tensorflow as tf
 
 from tf_transformer.inference.results import Translation
-from tf_transformer.inference.sentences import Sentences, parts_of
+from tf_transformer.inference.sentences import BREAK, CJK, Sentences, parts_of
 
 # Translations of rows of token ids: texts, string `(R,)`, and whether each was truncated.
 Rows = tuple[tf.Tensor, tf.Tensor]
 
 _ROWS_TOGETHER = 64
 _TEXTS_SPLIT_TOGETHER = 256
-# Matches translations that are empty or end in CJK text, after which no space is inserted.
-_NO_SPACE_AFTER = (
-    r"(?s)(?:.*[\p{Han}\p{Hiragana}\p{Katakana}\x{3000}-\x{303F}\x{FF00}-\x{FFEF}][”’\"]?)?"
+# Matches two translations, with a NUL between them, that no space separates: the first is empty or
+# ends with a full-width stop, before any letter but Hangul, or both have CJK text where they meet.
+_NO_WORD = r"[^\p{L}\p{M}\p{N}]*"
+_TOUCH = (
+    rf"(?s)\x00.*|.*(?:[。．！？｡，；：]|[{CJK}]…){_NO_WORD}\x00[^\p{{L}}]*(?:[^\P{{L}}\p{{Hangul}}].*)?"
+    rf"|.*[{CJK}]{_NO_WORD}\x00{_NO_WORD}[{CJK}].*"
 )
 
 
@@ -39,19 +42,13 @@ def translate_sentences(
     texts, truncated = in_groups(chunks, translate)
     # Empty translations would leave two spaces.
     mask = texts != ""
-    translations = tf.strings.unsorted_segment_join(
-        texts[mask], sentence_of_chunk[mask], tokens.nrows(), separator=" "
-    )
+    translations = _joined(texts[mask], sentence_of_chunk[mask], tokens.nrows())
 
     text_of_sentence, num_texts = sentences.value_rowids(), sentences.nrows()
-    index = tf.range(tf.size(translations, tf.int64))
-    is_last = index + 1 == tf.gather(sentences.row_limits(), text_of_sentence)
-    spaces = after.flat_values
-    ended = translations + tf.where(is_last, spaces, between(translations, spaces))
     truncated = tf.math.unsorted_segment_max(
         tf.cast(truncated, tf.int32), tf.gather(text_of_sentence, sentence_of_chunk), num_texts
     )
-    joined = tf.strings.unsorted_segment_join(ended, text_of_sentence, num_texts)
+    joined = _joined(translations, text_of_sentence, num_texts, after.flat_values)
     return {
         "translation": before + joined,
         "sentences": sentences.to_tensor(""),
@@ -60,11 +57,19 @@ def translate_sentences(
     }
 
 
-def between(translations: tf.Tensor, spaces: tf.Tensor) -> tf.Tensor:
+def between(translations: tf.Tensor, following: tf.Tensor, spaces: tf.Tensor) -> tf.Tensor:
     """Return the separators of translations, given the white space between their sentences."""
-    # No space separates Chinese sentences, but only CJK translations may do without one.
-    touches = (spaces == "") & ~tf.strings.regex_full_match(translations, _NO_SPACE_AFTER)
-    return tf.where(touches, " ", spaces)
+    # Chinese and Japanese have no space between sentences, but lines and columns stay apart.
+    touch = tf.strings.regex_full_match(tf.strings.join([translations, following], "\0"), _TOUCH)
+    apart = tf.strings.regex_full_match(spaces, rf"(?s).*(?:\t|{BREAK}).*")
+    return tf.where(touch & ~apart, "", tf.where(tf.equal(spaces, ""), " ", spaces))
+
+
+def _joined(texts, rows, num_rows, spaces=""):
+    """Join the texts `(R,)` of each row, given the white space after each."""
+    following, next_row = (tf.concat([x, [end]], 0)[1:] for x, end in ((texts, ""), (rows, -1)))
+    ended = texts + tf.where(next_row == rows, between(texts, following, spaces), spaces)
+    return tf.strings.unsorted_segment_join(ended, rows, num_rows)
 
 
 def split_long(
@@ -129,9 +134,10 @@ def in_sentences(
     for first in found:
         *spaces, end = layouts.popleft()
         parts = [first, *itertools.islice(found, len(spaces))]
-        pairs = zip(parts, spaces, strict=False)
-        spaces = [space or between(part.text, "").numpy().decode() for part, space in pairs]
-        text = "".join(part.text + space for part, space in zip(parts, [*spaces, end], strict=True))
+        lines = [part.text for part in parts]
+        if spaces:
+            spaces = [space.decode() for space in between(lines[:-1], lines[1:], spaces).numpy()]
+        text = "".join(map("".join, zip(lines, [*spaces, end], strict=True)))
         _, *numbers = zip(*parts, strict=True)
         score, log_prob, length, *truncated = map(sum, numbers)
         yield [Translation(text, score, log_prob, length, *map(bool, truncated))]

@@ -19,7 +19,7 @@ from tf_transformer.inference.document import translate_sentences
 from tf_transformer.inference.folding import freeze
 from tf_transformer.inference.results import MISSING_SCORE
 from tf_transformer.inference.scoring import Alignment, TeacherForcing, can_align, can_score
-from tf_transformer.inference.sentences import has_several, split_lines, split_sentences
+from tf_transformer.inference.sentences import BREAK, has_several, split_lines, split_sentences
 from tf_transformer.inference.tokens import TextReader, valid_utf8
 from tf_transformer.models.configs import ModelConfig
 from tf_transformer.tokenizers import GraphTokenizer
@@ -239,7 +239,7 @@ class _Steps:
         text = valid_utf8(text)
         tokens, truncated = self.source.first_tokens(text)
         # A model trained on sentences often translates only the first of several lines.
-        several_lines = tf.strings.regex_full_match(text, r"(?s).*\S.*\n.*\S.*")
+        several_lines = tf.strings.regex_full_match(text, rf"(?s).*\S.*{BREAK}.*\S.*")
         return *self._search_inputs(tokens), truncated | several_lines
 
     def _search_inputs(self, tokens):

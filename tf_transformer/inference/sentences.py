@@ -14,23 +14,32 @@ _MARK = b"\xfe"  # stands around the white space between two sentences
 _KEEP = b"\xff"  # after a full stop that ends no sentence
 
 _SPACE = r"\t-\r \x{85}\p{Z}"  # Unicode's white space, to be put in brackets
-_BREAK = "[\n-\r\x85\u2028\u2029]"
+BREAK = "[\n-\r\x85\u2028\u2029]"
 _W = f"[{_SPACE}]"
 _W_IN_LINE = r"[\t\v-\r \x{85}\p{Z}]"
 _LEFT = r"(?:^|[^\p{L}\p{M}\p{N}])"  # before a word
 _NUMERAL = r"(?:\p{N}{1,3}|[IVXL]+)"
 
-_STOP = "[.!?…‼⁇⁈⁉؟۔।॥։።။។]"
-_CLOSE = rf"""(?:["'*_\p{{Pe}}\p{{Pf}}\p{{Pi}}]|{_W}?[»›])*"""
-_EMOJI = rf"(?:{_W}*[\x{{1F000}}-\x{{1FAFF}}\x{{2600}}-\x{{27BF}}\x{{FE0F}}\x{{200D}}]+)*"
+_STOP = "[.!?…‼⁇⁈⁉؟۔।॥։።፧᠃။។།]"
+_TAG = r"(?:</?\p{L}[^<>]*>)"
+_FOOTNOTE = r"\[\p{N}+\]"
+_CLOSE = rf"""(?:["'*_`\p{{Pe}}\p{{Pf}}\p{{Pi}}\p{{Cf}}]|{_W}?[»›]|{_TAG}|{_FOOTNOTE})*"""
+_SYMBOLS = r"\x{1F000}-\x{1FAFF}\x{2600}-\x{27BF}\x{FE0F}\x{200D}"
+_EMOJI = rf"(?:{_W}*[{_SYMBOLS}]+)*"
 # Dialogues have dashes; the letter after an opening question mark may be lower-case.
-_OPEN = rf"""(?:[–—-]{_W}?)?(?:["'*_\p{{Ps}}\p{{Pi}}\p{{Pf}}]|«{_W})*"""
-_FIRST = r"[\p{Lu}\p{Lt}\p{Lo}\p{Georgian}\p{N}\p{Sc}¿¡@#]"
+_OPEN = rf"""(?:[–—•‣▪·-]{_W}?)?(?:["'*_`\p{{Ps}}\p{{Pi}}\p{{Pf}}\p{{Cf}}]|«{_W}|{_TAG}{_W}?)*"""
+_FIRST = r"(?:[\p{Lu}\p{Lt}\p{Lo}\p{Georgian}\p{N}\p{Sc}¿¡@#]|\p{Ll}\)|<a )"
 
 _CJK_STOP = "[。！？｡][。！？｡.!?…]*"
-_CJK_CLOSE = r"\p{Pe}\p{Pf}"
+_CJK_CLOSE = r"(?:[\p{Pe}\p{Pf}]|</\p{L}[^<>]*>)"
 # No sentence ends before a comma, or between a quotation and a particle: 「行け！」と言った。
-_CJK_GOES_ON = f"{_SPACE}{_CJK_CLOSE}。！？｡.!?…、，,"
+_CJK_GOES_ON = rf"{_SPACE}\p{{Pe}}\p{{Pf}}。！？｡.!?…、，､,*<{_SYMBOLS}"
+# Letters of scripts without spaces, to be put in brackets; Katakana's ー belongs to no script.
+CJK = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Bopomofo}\x{30A0}-\x{30FF}\x{FF66}-\x{FF9F}"
+_WIDE_STOP = r"[\p{L}\p{N}\p{Pe}\p{Pf}][\p{L}\p{Pe}\p{Pf}]．"  # not in a number or after initials
+# The next sentence may touch these; many write Chinese with the stops of English.
+_TOUCHING_STOP = rf"(?:{_WIDE_STOP}|(?:[{CJK}]{{2}}|\p{{Pe}})[.!?]+|[।॥።။។])"
+_LINE_TAG = r"(?i:<br ?/?>|</(?:p|li|div|h\d|t[dhr])>)"
 
 
 def _any_of(words: str) -> str:
@@ -40,7 +49,7 @@ def _any_of(words: str) -> str:
 # No sentence ends with these: titles, and abbreviations that introduce what follows.
 _NEVER_LAST = _any_of(
     "Mr MR Mrs MRS Ms Mx Dr DR Drs Prof PROF Gov Capt Lt Sgt Messrs Mt vs [Cc]f viz approx "
-    "[Ee].g [Ii].e "
+    "[Ee].g [Ii].e dvs tj ang tzw [Zz]ob См [Дд]ив нпр т.зв "
     "Hr Hrn Fr Frl Dipl Ing Mag med jur phil rer nat [Bb]zw [Cc]a [Ee]vtl [Gg]gf [Ii]nkl exkl zzgl "
     "[Bb]spw [Ss]og [Vv]gl insb [Zz].B [Dd].h [Uu].a [Uu].U [Ii].d.R [Oo].g Mio Mrd Tsd geb "
     "MM Mme Mmes Mlle Mlles Pr Mgr Ste env [Pp].ex c.-à-d "
@@ -50,9 +59,9 @@ _NEVER_LAST = _any_of(
 )
 # These are abbreviations before a number; elsewhere some of them are words.
 _BEFORE_NUMBER = _any_of(
-    "no nos nr nrn pp figs? abb abs art bd kap tab vols? secs? chs? chap eqs? pos tel max min núm "
-    r"p[aá]gs? \p{L}*str av apr cap jan feb mar mär jun jul aug sept? oct okt nov dec "
-    "dez janv févr avr juil déc ene abr ago dic č рис стр"
+    "no nos nr nrn pp figs? abb abs art bd kap tab vols? secs? chs? chap eqs? refs? pos tel max "
+    r"min núm p[aá]gs? \p{L}*str av apr cap jan feb mar mär jun jul aug sept? oct okt nov dec "
+    "dez janv févr avr juil déc ene abr ago dic č рис стр гл табл"
 )
 # A sentence may end with one of these, or with initials; it does if one of `_STARTERS` follows.
 _MAYBE_LAST = _any_of(
@@ -70,7 +79,8 @@ _STARTERS = _any_of(
 )
 # German ordinals: "am 3. Oktober", "der 2. Weltkrieg". In English, "I am 30." ends a sentence.
 _BEFORE_ORDINAL = (
-    rf"(?:{_LEFT}(?:[Vv]om|[Zz]um|[Bb]eim|[IiBb]m|[Bb]is|[Aa]b|[Ss]eit|[Dd](?:er|ie|as|e[mns]))"
+    rf"(?:{_LEFT}(?:[Vv]om|[Zz]u[mr]|[Bb]eim|[IiBb]m|[Bb]is|[Aa]b|[Ss]eit|[Dd](?:er|ie|as|e[mns])"
+    "|[Ee]ine[mnr]?|[Jj]ede[mnrs])"
     rf"|(?:^|[^I]{_W}|[^\p{{L}}\p{{M}}{_SPACE}])[Aa]m)"
 )
 _AFTER_ORDINAL = _any_of(
@@ -95,20 +105,22 @@ def _end(before: str, after: str, space: str = f"{_W}+") -> tuple[str, bytes]:
 _LINES = (
     (f"^({_W}*)", rb"\1" + _MARK),
     (f"({_W}*)$", _MARK + rb"\1"),
-    _end(f"[^{_SPACE}]", "", f"{_W}*{_BREAK}{_W}*"),
+    _end(f"[^{_SPACE}]", "", f"{_W}*{BREAK}{_W}*"),
 )
 _LETTERS = r"(?:(?:\p{L}{1,2}[.])+\p{L}{1,2}|[^\P{Lu}IЯ]|[^\P{Ll}я]|\p{Arabic}|\p{Hebrew})"
-_NUMBER = r"(?:[\p{N}+]|(?:[IVXL]{2,}|[VXL])\b|J[.]-?C)"
+_NUMBER = r"(?:[(\[]?(?:\p{Lu}[.-]?)?[\p{N}+]|(?:[IVXL]{2,}|[VXL])\b|J[.]-?C)"
 _LIST_NUMBER = rf"(?:{_NUMERAL}(?:[.]\p{{N}}{{1,3}})*|\p{{L}})"
-_SHORT = rf"(?:\p{{Lu}}|\p{{N}}|[.{_SPACE}]\p{{Ll}}|\b{_MAYBE_LAST})"
+_NAME = "(?:Yahoo|Yum|Joomla|Jeopardy)!"  # firms, products
+_SHORT = rf"(?:(?:\p{{Lu}}|\p{{N}}|[.{_SPACE}]\p{{Ll}}|\b{_MAYBE_LAST})[.]|{_NAME})"
 _RULES = (
     _keep(f"{_LEFT}{_NEVER_LAST}[.]"),
     _keep(f"{_LEFT}(?i:{_BEFORE_NUMBER})[.]", f"{_W}*{_NUMBER}"),
     # Numbers of a list: "1. First", "2.1. Second", "a. Third".
-    _keep(rf"^[^\p{{L}}\p{{N}}]{{0,4}}{_LIST_NUMBER}[.]"),
+    _keep(rf"^[^\p{{L}}\p{{N}}]{{0,4}}{_LIST_NUMBER}[.．]"),
     _keep(rf"{_STOP}{_W}+\p{{N}}{{1,3}}(?:[.]\p{{N}}{{1,3}})*[.]"),
-    _end(f"{_SHORT}[.]{_CLOSE}", f"{_STARTERS}{_W}"),
-    _keep(f"{_LEFT}{_MAYBE_LAST}[.]"),
+    _end(f"{_SHORT}{_CLOSE}", f"{_STARTERS}{_W}"),
+    _keep(f"{_LEFT}(?:{_MAYBE_LAST}[.]|{_NAME})"),
+    _keep("!", rf"{_W}(?:Inc|Ltd|Corp|LLC|GmbH|AG)\b"),
     # Units end a sentence ("5 m. Then", "в 1999 г. Он"), but not in "44 v. Chr.".
     _keep(rf"\p{{N}}{_W}?\p{{Ll}}[.]", rf"{_W}(?:\p{{L}}|Chr)[.]"),
     _end(rf"\p{{N}}{_W}?\p{{Ll}}[.]{_CLOSE}", _OPEN + _FIRST),
@@ -118,14 +130,20 @@ _RULES = (
     _keep(f"{_BEFORE_ORDINAL}{_W}+{_NUMERAL}[.]"),
     _keep(r"(?:^|[^\p{N}.,])\p{N}{1,2}[.]", rf"{_W}+{_AFTER_ORDINAL}\b"),
     # Where sentences end.
-    _end(f"{_STOP}+{_CLOSE}{_EMOJI}", _OPEN + _FIRST),
-    _end(f"{_CJK_STOP}[{_CJK_CLOSE}]+", f"[^{_CJK_GOES_ON}とっのがを]", f"{_W}*"),
-    _end(_CJK_STOP, f"[^{_CJK_GOES_ON}]", f"{_W}*"),
+    _end(f"(?:{_STOP}+|{_WIDE_STOP}){_CLOSE}{_EMOJI}", _OPEN + _FIRST),
+    # After a bullet a letter may be lower-case; but "1 + … + n", and "- Stop! - she said."
+    _end(rf"(?:[^.{_SPACE}][.]|\p{{L}}{{2}}[!?]){_CLOSE}", f"[•‣▪*+]{_W}[^{_SPACE}]"),
+    _end(f"{_STOP}{_TAG}*{_LINE_TAG}", f"{_TAG}*{_FIRST}", f"{_W}*"),
+    _keep('"[^"]*', '"'),  # so that no 。 before a closing quotation mark ends a sentence
+    _end(f"{_CJK_STOP}{_CJK_CLOSE}+", rf"[^{_CJK_GOES_ON}とっのがを]|<\p{{L}}", f"{_W}*"),
+    _end(_CJK_STOP + _EMOJI, rf"[^{_CJK_GOES_ON}]|<\p{{L}}", f"{_W}*"),
+    _end(_TOUCHING_STOP, r"[\p{Lo}（「『“《【]", ""),
 )
 # These match every text of several lines or sentences, and few others: `_SEVERAL` in TensorFlow,
 # and `_MAY_BE_SEVERAL`, which matches more of the others, in Python.
-_SEVERAL = rf"(?s).*(?:{_STOP}[^\p{{L}}]*{_W}.*[^{_SPACE}]|{_CJK_STOP}.*[^{_SPACE}]|{_BREAK}).*"
-_MAY_BE_SEVERAL = re.compile(f"(?s){_STOP}.|{_CJK_STOP}.|{_BREAK}")
+_AFTER_STOP = rf"(?:{_TAG}|{_FOOTNOTE}|[^\p{{L}}\p{{N}}])*(?:{_W}|{_TAG}|\p{{Lo}})"
+_SEVERAL = rf"(?s).*(?:(?:{_STOP}{_AFTER_STOP}|[。！？｡．]).*[^{_SPACE}]|{BREAK}).*"
+_MAY_BE_SEVERAL = re.compile(f"(?s){_STOP}.|[。！？｡．].|{BREAK}")
 
 
 class Sentences(NamedTuple):
@@ -144,10 +162,10 @@ def split_sentences(text: tf.Tensor, within_lines: bool = True) -> Sentences:
     """Split texts into sentences.
 
     A sentence ends at a line break; after `.`, `!`, `?`, `…` and similar signs of other scripts, if
-    white space and an upper-case letter, a letter without case or a digit follow; and after `。`,
-    `！` and `？`. It does not end after common abbreviations of European languages, initials,
-    numbers of a list and German ordinals. In doubt the rules keep two sentences together, because
-    half a sentence is harder to translate.
+    white space and an upper-case letter, a letter without case, a digit or a bullet follow; and
+    after `。`, `！`, `？` and `．`. Tags of HTML may stand between. A sentence does not end after
+    common abbreviations of European languages, initials, numbers of a list and German ordinals. In
+    doubt the rules keep two sentences together, because half a sentence is harder to translate.
 
     Args:
         text: string `(B,)`. Bytes that are not UTF-8 become U+FFFD.

@@ -115,8 +115,9 @@ class Translator:
     ) -> str | list[str]:
         """Translate texts, each sentence on its own.
 
-        Line breaks and the white space between the sentences of a line stay; that at the ends of a
-        line is dropped, where `document` keeps it. A sentence of more than `max_length` tokens is
+        Line breaks and the white space between the sentences of a line stay, but Chinese and
+        Japanese translations have no space between them; white space at the ends of a line is
+        dropped, where `document` keeps it. A sentence of more than `max_length` tokens is
         truncated; `stream` reports this, and `document` does not truncate.
 
         Args:
@@ -136,7 +137,7 @@ class Translator:
     def document(self, texts: str | Iterable[str]) -> str | list[str]:
         """Translate texts of any length, sentence by sentence, with the settings in `search`.
 
-        White space and line breaks between sentences stay as they are, and a sentence of more than
+        White space and line breaks between sentences stay as in a call, and a sentence of more than
         `max_length` tokens is translated in chunks.
         """
         if isinstance(texts, str):
