@@ -196,7 +196,7 @@ def small_copy_task():
 @pytest.fixture
 def use_small_copy_task(small_copy_task, monkeypatch):
     """Lets every corpus of a run be the small copy task."""
-    monkeypatch.setattr(LOAD_CORPUS, lambda _: small_copy_task)
+    monkeypatch.setattr(LOAD_CORPUS, lambda *_: small_copy_task)
 
 
 @pytest.fixture
@@ -211,7 +211,7 @@ def early_stopped_run(small_copy_task, tmp_path_factory):
     """A run that learns nothing: ended by its steps, resumed, and ended by early stopping."""
     run_dir = tmp_path_factory.mktemp("runs") / "run"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(LOAD_CORPUS, lambda _: small_copy_task)
+        patch.setattr(LOAD_CORPUS, lambda *_: small_copy_task)
         small_runs.train(
             run_dir, *small_runs.SETTINGS, "--learning-rate=1e-9", "--validation-steps=2",
             "--schedule=noam", "--warmup-steps=1", "--patience=2", "--tensorboard", "--steps=4",

@@ -88,7 +88,7 @@ def test_resume_refuses_a_corpus_that_has_changed(
 ):
     train = tt.copy_task(num_train=60, num_validation=4, num_test=0, max_length=6, seed=1).train
     other = dataclasses.replace(small_copy_task, train=train)
-    monkeypatch.setattr("tf_transformer.runs.data.load_corpus", lambda _: other)
+    monkeypatch.setattr("tf_transformer.runs.data.load_corpus", lambda *_: other)
     words = ["run: training corpus was 60 pairs, SHA-256 .* and is 60 pairs"]
     assert_refused(resume(run_dir), words, capfd, tmp_path)
 

@@ -57,7 +57,7 @@ def origin(small_copy_task, randomise, tmp_path_factory):
 def tuned(origin, small_copy_task, tmp_path_factory):
     run_dir = tmp_path_factory.mktemp("runs") / "tuned"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tf_transformer.runs.data.load_corpus", lambda _: small_copy_task)
+        patch.setattr("tf_transformer.runs.data.load_corpus", lambda *_: small_copy_task)
         train(run_dir, f"--initialize-from={origin}", "--deterministic", *TUNING)
     return run_dir
 

@@ -36,7 +36,7 @@ def whole(small_copy_task, tmp_path_factory):
 
     run_dir = tmp_path_factory.mktemp("runs") / "run"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tf_transformer.runs.data.load_corpus", lambda _: small_copy_task)
+        patch.setattr("tf_transformer.runs.data.load_corpus", lambda *_: small_copy_task)
         patch.setattr(callbacks, "score", spy)
         train(run_dir, *WHOLE, "--epochs=2")
     return run_dir, translated

@@ -110,7 +110,7 @@ def test_letters_are_composed_unless_a_tokenizer_is_told_otherwise(tokenizer):
     marked = [form for form in forms if len(form) > 1] + ["\u212b", "e\u0302\u0323", "ê\u0323"]
     ids = tokenizer.encode(marked)
     composed = [unicodedata.normalize("NFC", text) for text in marked]
-    assert tokenizer.decode(ids) == composed and len(marked) > 13_000
+    assert tokenizer.decode(ids) == composed and len(marked) > 12_000
     assert tokenizer.tokenize(tf.constant(marked)).to_list() == ids
     plain = SentencePieceTokenizer.train(SENTENCES, 330, normalization="none")
     texts = ["e\u0301", "Häu\u00adser", "zu\u200bsam"]

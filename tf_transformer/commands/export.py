@@ -126,12 +126,17 @@ def _export_saved_model(
     version_folder(SAVED_MODEL, options.saved_model, options.version, options.overwrite)
     # Without validation text the defaults are exported, with a notice.
     validation, problem = ParallelText((), ()), None
+    summary = RunDirectory.open(options.run_dir).summary()
     try:
         if config.data.has_sources:  # empty prompts cannot choose a search
-            validation = load_validation(config.data)
+            validation = load_validation(config.data, summary)
     except InputError as error:
         problem = error
     model, *tokenizers, _ = trained
+    expected = manifest["data"].get("validation corpus")
+    if validation and expected not in (None, validation.fingerprint):
+        # Lines that are held out now may have been trained.
+        validation, problem = ParallelText((), ()), "it has changed since the training."
     precision = options.precision or "float32"
     if precision == "auto":
         if not validation:

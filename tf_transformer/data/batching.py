@@ -1,7 +1,8 @@
 """Token-budget batches with little padding, in an order that depends only on seed and epoch."""
 
-import functools
+import concurrent.futures
 import itertools
+import threading
 from collections.abc import Callable
 
 import numpy as np
@@ -9,6 +10,7 @@ import tensorflow as tf
 
 from tf_transformer.data.text import FilePath, SentencePairs
 from tf_transformer.data.tokens import TokenizedText
+from tf_transformer.errors import InputError
 from tf_transformer.tokenizers import GraphTokenizer
 
 _PREFETCHED_BATCHES = 8
@@ -43,6 +45,7 @@ class TokenBatches:
         padding_fraction: Fraction of the tokens of both sides that are padding.
         num_too_long: Number of pairs dropped because a side had too many tokens.
         num_target_tokens: Number of tokens to predict in one epoch, sentence ends included.
+        failure: The error that ended a dataset, of which TensorFlow keeps only the text; or None.
 
     Raises:
         ValueError: If `pad_id` and `eos_id` are equal.
@@ -70,7 +73,8 @@ class TokenBatches:
         self._pad_id, self._bos_id, self._eos_id = pad_id, bos_id, eos_id
         self._source_eos_id = eos_id if source_eos_id is None else source_eos_id
         self._seed = seed
-        self._text_of_epoch = functools.lru_cache(maxsize=1)(text_of_epoch or (lambda _: text))
+        self._text_of_epoch = _Ahead(text_of_epoch) if text_of_epoch else lambda _: text
+        self.failure: InputError | None = None
         self._rows_of_epoch = rows_of_epoch
         lengths = text.lengths + 1  # with the end id, or the begin id in the decoder's input
         if rows_of_epoch:
@@ -220,9 +224,13 @@ class TokenBatches:
             signature = (*signature, tf.TensorSpec([None], tf.float32))
 
         def batches():
-            for epoch in itertools.islice(itertools.count(first_epoch), num_epochs):
-                for indices in self.batch_indices(epoch)[skip if epoch == first_epoch else 0 :]:
-                    yield self.batch(indices, epoch)
+            try:
+                for epoch in itertools.islice(itertools.count(first_epoch), num_epochs):
+                    for indices in self.batch_indices(epoch)[skip if epoch == first_epoch else 0 :]:
+                        yield self.batch(indices, epoch)
+            except InputError as error:
+                self.failure = error
+                raise
 
         def updates():
             # Make batches lazily: an update may span epochs, and only one epoch's ids are cached.
@@ -243,6 +251,37 @@ class TokenBatches:
         options = tf.data.Options()
         options.autotune.enabled = False
         return dataset.prefetch(_PREFETCHED_BATCHES).with_options(options)
+
+
+class _Ahead:
+    """A function of the epoch, which is called for the next epoch while the last result is used.
+
+    Only two results are kept. A thread suffices, since most of the time is spent in SentencePiece.
+    """
+
+    def __init__(self, function: Callable[[int], TokenizedText]) -> None:
+        self._function = function
+        self._found: dict[int, concurrent.futures.Future] = {}
+
+    def __call__(self, epoch: int) -> TokenizedText:
+        found = self._begin(epoch).result()
+        self._found = {each: self._begin(each) for each in (epoch, epoch + 1)}
+        return found
+
+    def _begin(self, epoch: int) -> concurrent.futures.Future:
+        if epoch in self._found:
+            return self._found[epoch]
+        future = self._found[epoch] = concurrent.futures.Future()
+
+        def run() -> None:
+            try:
+                future.set_result(self._function(epoch))
+            except Exception as error:
+                future.set_exception(error)
+
+        # Nobody waits for a daemon when the process ends.
+        threading.Thread(target=run, daemon=True).start()
+        return future
 
 
 def _length_classes(lengths: np.ndarray) -> np.ndarray:

@@ -5,8 +5,9 @@ import dataclasses
 import functools
 import hashlib
 import heapq
+import itertools
 import textwrap
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from tf_transformer.config import DataConfig, flag
@@ -22,14 +23,13 @@ from tf_transformer.data.text import (
     TextFiles,
     read_parallel,
     read_tsv,
+    require_regular,
     without_blanks,
 )
 
-# Readers of a corpus' files by `DataConfig.corpus`. Training text may stay on disk.
-_TRAINING = {
-    "text": TextFiles, "tsv": read_tsv, "monolingual": functools.partial(TextFiles, None),
-}  # fmt: skip
-_VALIDATION = {**_TRAINING, "text": read_parallel}
+# Readers of a corpus' files by `DataConfig.corpus`. Training text of `_ON_DISK` stays there.
+_ON_DISK = {"text": TextFiles, "monolingual": functools.partial(TextFiles, None)}
+_VALIDATION = {**_ON_DISK, "text": read_parallel, "tsv": read_tsv}
 _BUILT_IN = {"phrasebook": phrasebook, "copy": copy_task, "reverse": reverse_task}
 # The built-in corpora have few distinct subwords.
 _VOCAB_SIZES = {"phrasebook": 2000, "copy": 280, "reverse": 280}
@@ -38,11 +38,14 @@ _VOCAB_SIZES_BY_PAIRS = {
     0: 400, 300: 1_000, 2_000: 2_000, 10_000: 4_000, 25_000: 8_000, 1_000_000: 16_000,
     5_000_000: 32_000,
 }  # fmt: skip
+_MOST_HELD_OUT = 1_000
 _TFDS_CATALOG = "https://www.tensorflow.org/datasets/catalog/overview"
 
 
-def load_corpus(config: DataConfig) -> Corpus:
+def load_corpus(config: DataConfig, summary: Sequence[Mapping[str, Any]] = ()) -> Corpus:
     """Read or generate the sentences of a run; raise a `DataError` if that is impossible.
+
+    Text files are read once, or not at all if they are those of a `summary` of an earlier process.
 
     With `corpus="text"` and `corpus="monolingual"`, training text stays on disk; the latter has
     empty sources. Without validation files, `hold_out` takes pairs from each training text. The
@@ -57,25 +60,44 @@ def load_corpus(config: DataConfig) -> Corpus:
         name = config.corpus.removeprefix("tfds:")
         corpus = load_tfds(name, config.tfds_dir, config.tfds_download)
     else:
-        corpus = _read_files(config)
+        corpus = _read_files(config, summary)
     if not config.source_tag:
         return corpus
     return dataclasses.replace(corpus, train=TaggedText(corpus.train, config.source_tag))
 
 
-def _read_files(config: DataConfig) -> Corpus:
+def _read_files(config: DataConfig, summaries: Sequence[Mapping[str, Any]]) -> Corpus:
+    for path in itertools.chain(*config.paths("train"), *config.paths("validation")):
+        require_regular(path)
     # Read the small text first, so that its errors are reported before the large text is read.
     validations = [_VALIDATION[config.corpus](*paths) for paths in config.paths("validation")]
-    units, notes, texts = "pairs" if config.has_sources else "sentences", [], []
-    for paths in config.paths("train"):
-        text = _TRAINING[config.corpus](*paths)
+    repeated = Repeated(validations)
+    units, notes, texts, summary = "pairs" if config.has_sources else "sentences", [], [], []
+    for paths, known in itertools.zip_longest(config.paths("train"), summaries):
+        candidates = Candidates()
+        observers = [repeated.add] if config.has_validation_files else [candidates.add]
+        if config.corpus in _ON_DISK:
+            text = _ON_DISK[config.corpus](*paths, observers=observers, known=known)
+            summary.append(text.summary())
+        else:
+            text = read_tsv(*paths)
+            for pair in text:
+                for observe in observers:
+                    observe(pair)
         if isinstance(text, TextFiles) and len(text.shards) > 1:
             where = " on each side" if config.has_sources else ""
             first, last = (" with ".join(map(str, text.shards[index])) for index in (0, -1))
             notes.append(f"{len(text.shards)} files{where}: {first}, …, {last}.")
         if not config.has_validation_files:
             total = len(text)
-            text, validation = hold_out(text, " and ".join(paths))
+            if getattr(text, "is_known", False):
+                held_out = ParallelText(*map(tuple, known["held_out"]))
+                text, validation = Remainder.without(text, held_out, known["num_same_source"])
+            else:
+                text, validation = candidates.hold_out(text, " and ".join(paths))
+            if summary:
+                sides = {"held_out": [validation.sources, validation.targets]}
+                summary[-1] |= {**sides, "num_same_source": text.num_same_source}
             validations.append(validation)
             options = map(flag, config.files("validation"))
             same = f" and dropped {text.num_same_source:,} with the same source"
@@ -85,14 +107,17 @@ def _read_files(config: DataConfig) -> Corpus:
                 f"them."
             )
         texts.append(text)
-    # One corpus may have what another held out.
-    if config.has_validation_files or len(texts) > 1:
-        every = Mixture(tuple(validations))
-        if number := num_repeated(Mixture(tuple(texts)), every):
-            notes.append(
-                f"Validation {units} that are training {units} too: {number:,} of {len(every):,}; "
-                f"their scores are too good."
-            )
+    if not config.has_validation_files and len(texts) > 1 and not summaries:
+        # One corpus may have what another held out, which is known only now.
+        repeated = Repeated(validations)
+        for pair in itertools.chain.from_iterable(texts):
+            repeated.add(pair)
+    if number := len(repeated):
+        total = sum(map(len, validations))
+        notes.append(
+            f"Validation {units} that are training {units} too: {number:,} of {total:,}; their "
+            f"scores are too good."
+        )
     validation, *others = _tagged(validations, config.validation_tags)
     if config.tag:
         texts = list(map(TaggedText, texts, config.tag))
@@ -102,18 +127,25 @@ def _read_files(config: DataConfig) -> Corpus:
         for paths, text, count in zip(config.paths("train"), texts, train.counts, strict=True):
             names = " and ".join(paths)
             notes.append(f"{names}: {len(text):,} {units}; an epoch has {count:,}.")
-    return Corpus(config.corpus, train, validation, None, tuple(notes), tuple(others))
+    return Corpus(
+        config.corpus, train, validation, None, tuple(notes), tuple(others), tuple(summary)
+    )
 
 
-def load_validation(config: DataConfig) -> ParallelText:
-    """Read or generate only the first validation text of a run, without using the network."""
+def load_validation(config: DataConfig, summary: Sequence[Mapping[str, Any]] = ()) -> ParallelText:
+    """Read or generate only the first validation text of a run, without using the network.
+
+    With the `summary` of a run, text that it held out is not read again.
+    """
+    if summary and not config.has_validation_files:
+        return _tagged([ParallelText(*map(tuple, summary[0]["held_out"]))], config.tag)[0]
     if config.has_validation_files:
         text = _VALIDATION[config.corpus](*config.paths("validation")[0])
         return _tagged([text], config.validation_tag)[0]
     if config.corpus.startswith("tfds:"):
         name = config.corpus.removeprefix("tfds:")
         return _read_tfds(_tfds_builder(name, config.tfds_dir), "validation")
-    return load_corpus(config).validation
+    return load_corpus(config, summary).validation
 
 
 def _tagged(texts: Sequence[SentencePairs], tags: Sequence[str] | None) -> list[ParallelText]:
@@ -156,42 +188,70 @@ class Remainder(SentencePairs):
     def __iter__(self) -> Iterator[tuple[str, str]]:
         return (pair for pair in self.text if _normalized_source(pair) not in self.held_out)
 
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """Identifier of the text and of what is held out."""
+        return self.derived_fingerprint(self.text.fingerprint, *sorted(self.held_out))
 
-def hold_out(text: SentencePairs, where: str) -> tuple[Remainder, ParallelText]:
-    """Split a text for training and validation; the same text gives the same parts.
+    def sample(self, count: int) -> list[tuple[str, str]]:
+        pairs = self.text.sample(count)
+        return [pair for pair in pairs if _normalized_source(pair) not in self.held_out]
 
-    The hash of a source decides, whatever its white space. No source is in both parts: validation
-    has the first pair of a held-out source, and the others are dropped. Text without sources is
-    split by sentences. Rare sources are preferred: many subtitles are `"Yes."`, and the model
-    should learn that. Only candidates are in memory. At least half of the pairs stay for training.
+    @classmethod
+    def without(
+        cls, text: SentencePairs, held_out: ParallelText, num_same_source: int
+    ) -> tuple["Remainder", ParallelText]:
+        """Return the pairs of a text but those held out, and the latter."""
+        return cls(text, {*map(_normalized_source, held_out)}, num_same_source), held_out
 
-    Raises:
-        DataError: If no pair can be held out. The message names `where`, such as the files.
+
+class Candidates:
+    """The pairs of a text that may be held out for validation, found while it is read once.
+
+    The hash of a source decides, whatever its white space, so the same text gives the same parts.
+    Only candidates are in memory.
     """
-    count = num_held_out(len(text))
-    candidates: list[tuple[bytes, str, tuple[str, str]]] = []  # a heap of the greatest hashes
-    occurrences: collections.Counter[str] = collections.Counter()
-    for pair in text:
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[bytes, str, tuple[str, str]]] = []  # of the greatest hashes
+        self._occurrences: collections.Counter[str] = collections.Counter()
+
+    def add(self, pair: tuple[str, str]) -> None:
+        """Take note of the next pair of the text."""
         source = _normalized_source(pair)
-        occurrences[source] += 1
-        if occurrences[source] == 1:
+        self._occurrences[source] += 1
+        if self._occurrences[source] == 1:
             digest = hashlib.blake2b(source.encode(), digest_size=8).digest()
-            heapq.heappush(candidates, (digest, source, pair))
-            if len(candidates) > 2 * count:
-                del occurrences[heapq.heappop(candidates)[1]]
-    held_out: dict[str, tuple[str, str]] = {}
-    num_removed = 0
-    for _, source, pair in sorted(candidates, key=lambda candidate: occurrences[candidate[1]]):
-        if len(held_out) < count and num_removed + occurrences[source] <= len(text) // 2:
-            held_out[source] = pair
-            num_removed += occurrences[source]
-    if not held_out:
-        raise DataError(
-            f"{where}: no line of {len(text)} is rare enough to be held out for validation; "
-            f"give more text, or files for validation"
-        )
-    train = Remainder(text, held_out.keys(), num_removed - len(held_out))
-    return train, ParallelText(*zip(*held_out.values(), strict=True))
+            heapq.heappush(self._heap, (digest, source, pair))
+            if len(self._heap) > 2 * _MOST_HELD_OUT:
+                del self._occurrences[heapq.heappop(self._heap)[1]]
+
+    def hold_out(self, text: SentencePairs, where: str) -> tuple[Remainder, ParallelText]:
+        """Split the text for training and validation, when all of its pairs were added.
+
+        No source is in both parts: validation has the first pair of a held-out source, and the
+        others are dropped. Text without sources is split by sentences. Rare sources are preferred:
+        many subtitles are `"Yes."`, and the model should learn that. At least half of the pairs
+        stay for training.
+
+        Raises:
+            DataError: If no pair can be held out. The message names `where`, such as the files.
+        """
+        count, occurrences = num_held_out(len(text)), self._occurrences
+        candidates = heapq.nlargest(2 * count, self._heap)
+        held_out: dict[str, tuple[str, str]] = {}
+        num_removed = 0
+        for _, source, pair in sorted(candidates, key=lambda candidate: occurrences[candidate[1]]):
+            if len(held_out) < count and num_removed + occurrences[source] <= len(text) // 2:
+                held_out[source] = pair
+                num_removed += occurrences[source]
+        if not held_out:
+            raise DataError(
+                f"{where}: no line of {len(text)} is rare enough to be held out for validation; "
+                f"give more text, or files for validation"
+            )
+        validation = ParallelText(*zip(*held_out.values(), strict=True))
+        return Remainder.without(text, validation, num_removed - len(held_out))
 
 
 def num_held_out(num_pairs: int) -> int:
@@ -199,17 +259,28 @@ def num_held_out(num_pairs: int) -> int:
 
     A small text gives 50 pairs, or a tenth if that is less: BLEU of fewer sentences says little.
     """
-    return max(1, min(max(num_pairs // 20, min(50, num_pairs // 10)), 1_000))
+    return max(1, min(max(num_pairs // 20, min(50, num_pairs // 10)), _MOST_HELD_OUT))
 
 
-def num_repeated(train: SentencePairs, validation: SentencePairs) -> int:
-    """Return how many validation pairs are also training pairs, ignoring white space."""
+class Repeated:
+    """The validation pairs that are also training pairs, ignoring white space."""
 
-    def words(pair):
-        return tuple(tuple(side.split()) for side in pair)
+    def __init__(self, validations: Sequence[SentencePairs]) -> None:
+        pairs = itertools.chain.from_iterable(validations)
+        self._counts = collections.Counter(map(_words, pairs))
+        self._trained: set[tuple[str, ...]] = set()
 
-    trained = set(map(words, validation)).intersection(map(words, train))
-    return sum(words(pair) in trained for pair in validation)
+    def __len__(self) -> int:
+        return sum(self._counts[words] for words in self._trained)
+
+    def add(self, pair: tuple[str, str]) -> None:
+        """Take note of a training pair."""
+        if self._counts and (words := _words(pair)) in self._counts:
+            self._trained.add(words)
+
+
+def _words(pair: tuple[str, str]) -> tuple[str, ...]:
+    return tuple(" ".join(side.split()) for side in pair)
 
 
 def _normalized_source(pair: tuple[str, str]) -> str:

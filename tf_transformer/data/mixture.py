@@ -1,6 +1,7 @@
 """Several texts as one: a tag in front of the sources of each, and the weights of a mixture."""
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Collection, Iterator
 from typing import Any
@@ -24,8 +25,19 @@ class TaggedText(SentencePairs):
         return len(self.text)
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
-        for source, target in self.text:
-            yield f"{self.tag} {source}" if self.tag and source else source, target
+        return map(self._tagged, self.text)
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """Identifier of the text and its tag."""
+        return self.derived_fingerprint(self.text.fingerprint, self.tag)
+
+    def sample(self, count: int) -> list[tuple[str, str]]:
+        return list(map(self._tagged, self.text.sample(count)))
+
+    def _tagged(self, pair: tuple[str, str]) -> tuple[str, str]:
+        source, target = pair
+        return f"{self.tag} {source}" if self.tag and source else source, target
 
     def rows_of_epoch(self, dropped: Collection[int], seed: int | None) -> RowsOfEpoch | None:
         return self.text.rows_of_epoch(dropped, seed)
@@ -65,6 +77,15 @@ class Mixture(SentencePairs):
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
         return itertools.chain.from_iterable(self.texts)
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """Identifier of all texts."""
+        return self.derived_fingerprint(*(text.fingerprint for text in self.texts))
+
+    def sample(self, count: int) -> list[tuple[str, str]]:
+        counts = [max(1, count * len(text) // len(self)) for text in self.texts]
+        return [pair for text, n in zip(self.texts, counts, strict=True) for pair in text.sample(n)]
 
     @property
     def counts(self) -> list[int]:

@@ -11,14 +11,16 @@ import os
 import re
 import unicodedata
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Sized
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Sized
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tf_transformer.errors import InputError
+from tf_transformer.files import sha256
 
 FilePath = str | os.PathLike[str]
 RowsOfEpoch = Callable[[int], Any]  # from an epoch to an int array
+_SAMPLE_PAIRS = 1000
 _GZIP_MAGIC = b"\x1f\x8b"
 _WILDCARDS = re.compile(r"(?:[*?]|\[!?\]?[^]/]*\])+")
 # Unicode categories of white space, controls and format characters (a zero width space).
@@ -47,6 +49,15 @@ class SentencePairs(Sized, Iterable[tuple[str, str]]):
             digest.update(f"{len(source)} {len(target)} {source}{target}".encode())
             num_pairs += 1
         return f"{num_pairs:,} pairs, SHA-256 {digest.hexdigest()[:16]}"
+
+    def derived_fingerprint(self, *parts: str) -> str:
+        """Return an identifier that is made of those of the parts, without reading the pairs."""
+        digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()
+        return f"{len(self):,} pairs, SHA-256 {digest[:16]}"
+
+    def sample(self, count: int) -> list[tuple[str, str]]:
+        """Return at most about `count` pairs, spread over the whole text, which may be sorted."""
+        return list(itertools.islice(self, 0, None, max(1, -(-len(self) // count))))
 
     def rows_of_epoch(self, dropped: Collection[int], seed: int | None) -> RowsOfEpoch | None:
         """Return a function from an epoch to the numbers of its pairs; None for each pair once.
@@ -96,6 +107,7 @@ class Corpus:
         test: Pairs for the final evaluation; None if there are none.
         notes: Lines that tell a user what is special about the parts.
         more_validation: Further sets of validation pairs, which choose nothing.
+        summary: What was read of each training text, for `load_corpus` in a later process.
     """
 
     name: str
@@ -104,6 +116,7 @@ class Corpus:
     test: ParallelText | None = None
     notes: tuple[str, ...] = ()
     more_validation: tuple[ParallelText, ...] = ()
+    summary: tuple[dict[str, Any], ...] = ()
 
     @property
     def validations(self) -> tuple[ParallelText, ...]:
@@ -119,7 +132,8 @@ class Corpus:
 class TextFiles(SentencePairs):
     """Aligned sentences in text files, read again for each iteration.
 
-    The text may be larger than memory. The constructor reads and checks all files once.
+    The text may be larger than memory. The constructor reads and checks all files once, unless
+    they are those of an earlier `summary`.
 
     Args:
         source: A plain or gzip file with one sentence per line, or a pattern (`train.*.en.gz`) for
@@ -127,15 +141,24 @@ class TextFiles(SentencePairs):
             without translations, in which each line is a target with an empty source.
         target: The same for the translations: its line i in file k translates line i in source
             file k. The wildcards of both must match the same text, except for leading zeros.
+        observers: Functions that are called with each pair while the constructor reads.
+        known: A `summary` of the same text.
 
     Attributes:
         shards: Tuples of the paths of files that belong together, one tuple for each shard.
+        is_known: Whether nothing was read, because the files are those of `known`.
 
     Raises:
         DataError: If the files cannot be paired or read, or no pair is left.
     """
 
-    def __init__(self, source: FilePath | None, target: FilePath) -> None:
+    def __init__(
+        self,
+        source: FilePath | None,
+        target: FilePath,
+        observers: Sequence[Callable[[tuple[str, str]], None]] = (),
+        known: Mapping[str, Any] | None = None,
+    ) -> None:
         sides = [_matching_files(side) for side in (source, target) if side is not None]
         partners = itertools.zip_longest(sides[0], sides[-1], fillvalue=(None, "no file"))
         for (matched, path), (other_matched, other_path) in partners:
@@ -145,29 +168,74 @@ class TextFiles(SentencePairs):
                     f"patterns match must be the same; name files and translations alike"
                 )
         self.shards = list(zip(*([path for _, path in side] for side in sides), strict=True))
-        self._stamps = {path: _stamp(path) for shard in self.shards for path in shard}
-        self._num_pairs = self.num_blank = 0
+        paths = [path for shard in self.shards for path in shard]
+        for path in paths:
+            require_regular(path)
+        self._num_pairs, self.num_blank, self._stamps = 0, 0, {}
+        self._sample: list[tuple[str, str]] = []
+        self._observers = [*observers, self._keep]
+        self._kept_every = 1
+        self.is_known = bool(known) and [*known["files"]] == [*map(str, paths)]
+        if self.is_known:
+            self._stamps = dict(zip(paths, map(_Stamp._make, known["files"].values()), strict=True))
+            self.is_known = not any(map(self._is_changed, paths))
+        if self.is_known:
+            self._num_pairs, self.num_blank = known["num_pairs"], known["num_blank"]
+            self.fingerprint = known["fingerprint"]
+            return
+        self._stamps = {path: _Stamp.of(path) for path in paths}
         _ = self.fingerprint  # reads all files
+        self._observers = []
         if not self._num_pairs:
             raise no_pair_left(" and ".join(str(s) for s in (source, target) if s), self.num_blank)
 
     def __len__(self) -> int:
         return self._num_pairs
 
+    def summary(self) -> dict[str, Any]:
+        """Return what a later process needs to know of the text, as values for JSON."""
+        names = ("num_pairs", "num_blank", "fingerprint")
+        counts = dict(zip(names, (len(self), self.num_blank, self.fingerprint), strict=True))
+        return {"files": {str(path): stamp for path, stamp in self._stamps.items()}, **counts}
+
+    def sample(self, count: int) -> list[tuple[str, str]]:
+        return self._sample[:: -(-len(self._sample) // count)] or super().sample(count)
+
+    def _keep(self, pair: tuple[str, str]) -> None:
+        """Keep every n-th pair for `sample`, and n a power of two."""
+        if self._num_pairs % self._kept_every == 0:
+            self._sample.append(pair)
+            if len(self._sample) == 2 * _SAMPLE_PAIRS:
+                del self._sample[1::2]
+                self._kept_every *= 2
+
+    def _is_changed(self, path: Path) -> bool:
+        """Return whether a file has another content than when it was first read."""
+        before, now = self._stamps[path], _Stamp.of(path, self._stamps[path])
+        if before.sha256 == now.sha256:
+            self._stamps[path] = now
+        return before.sha256 != now.sha256
+
     def __iter__(self) -> Iterator[tuple[str, str]]:
         """Yield the pairs; raise a `DataError` if a file has changed since it was first read."""
         num_pairs = num_blank = 0
         for shard in self.shards:
+            self._require_unchanged(shard)
             for lines in stream_aligned(*shard):
                 if any(map(is_blank, lines)):
                     num_blank += 1
-                else:
-                    num_pairs += 1
-                    yield lines if len(lines) == 2 else ("", *lines)
-            for path in shard:
-                if _stamp(path) != self._stamps[path]:
-                    raise DataError(f"{path}: was changed while in use; start again when complete")
+                    continue
+                pair = lines if len(lines) == 2 else ("", *lines)
+                for observe in self._observers:
+                    observe(pair)
+                num_pairs += 1
+                yield pair
+            self._require_unchanged(shard)
         self._num_pairs, self.num_blank = num_pairs, num_blank  # the same each time
+
+    def _require_unchanged(self, shard: Sequence[Path]) -> None:
+        for path in filter(self._is_changed, shard):
+            raise DataError(f"{path}: was changed while in use. Restore it, or start a new run.")
 
 
 def read_parallel(source_path: FilePath, target_path: FilePath) -> ParallelText:
@@ -303,8 +371,27 @@ def _matching_files(pattern: FilePath) -> list[tuple[list[str | int], Path]]:
     return sorted(files)
 
 
-def _stamp(path: Path) -> tuple[int, int] | None:
-    """Return the size and the modification time of a file, or None if the file is missing."""
-    if path.is_fifo():
-        raise DataError(f"{path}: can be read only once, but is read again; give a regular file")
-    return (path.stat().st_size, path.stat().st_mtime_ns) if path.exists() else None
+class _Stamp(NamedTuple):
+    """The size, the modification time and the content of a file; zeros if it is missing."""
+
+    size: int
+    modified: int
+    sha256: str
+
+    @classmethod
+    def of(cls, path: Path, known: "_Stamp | None" = None) -> "_Stamp":
+        """Return the stamp of a file; read the file unless size and time are as known."""
+        if not path.exists():
+            return cls(0, 0, "")
+        size, modified = path.stat().st_size, path.stat().st_mtime_ns
+        if known and (size, modified) == known[:2]:
+            return known
+        return cls(size, modified, sha256(path))
+
+
+def require_regular(path: FilePath) -> None:
+    """Raise a `DataError` if a file is a pipe or a terminal, which can be read only once."""
+    if Path(path).exists() and not Path(path).is_file():
+        raise DataError(
+            f"{path}: can be read only once, but is read again, also to resume; give a regular file"
+        )

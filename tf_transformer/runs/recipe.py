@@ -6,7 +6,6 @@ TensorFlow, so that `train --explain` answers at once.
 
 import dataclasses
 import glob
-import itertools
 import math
 import os
 from collections.abc import Mapping
@@ -64,9 +63,7 @@ class Facts(NamedTuple):
     @classmethod
     def of(cls, config: RunConfig, corpus: Corpus, cores: int, gpus: int) -> "Facts":
         """Collect the facts from a configuration and a sample of the training text."""
-        # The sample is spread over the whole text, because a corpus may be sorted.
-        step = -(-len(corpus.train) // _SAMPLE_PAIRS)
-        sources, targets = zip(*itertools.islice(corpus.train, 0, None, step), strict=True)
+        sources, targets = zip(*corpus.train.sample(_SAMPLE_PAIRS), strict=True)
         criterion = "bleu" if translates(config) else "loss"
         # BLEU compares sequences of up to four words.
         are_short = sum(len(target.split()) < 4 for target in targets) > 0.75 * len(targets)

@@ -5,6 +5,7 @@ tokenizers/            source.model and target.model
 test/                  source.txt and target.txt, if the corpus has a test part
 checkpoints/           step-00000123/…
 average/               the mean of the last checkpoints, if it is better on validation text
+text.json              what is known of text files: sizes, digests, counts and held-out pairs
 log.jsonl              a line of metrics for each validation
 tensorboard/           the same metrics for TensorBoard, if --tensorboard was given
 .lock                  held by the process that trains
@@ -19,7 +20,7 @@ import os
 import pathlib
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tf_transformer.config import RunConfig, read_toml
@@ -43,6 +44,7 @@ class RunDirectory:
         self.test_path = self.path / "test"
         self.checkpoints_path = self.path / "checkpoints"
         self.average_path = self.path / "average"
+        self.summary_path = self.path / "text.json"
         self.log_path = self.path / "log.jsonl"
         self.tensorboard_path = self.path / "tensorboard"
         self.lock_path = self.path / ".lock"
@@ -55,7 +57,9 @@ class RunDirectory:
         if any(run.checkpoints_path.glob("step-*")) or run.average_path.is_dir():
             raise RunError(f"{path}: holds a run already. Use --resume, or give another --run-dir.")
         if not run.lock_path.exists():  # no run of ours began there
-            for file in (run.config_path, run.tokenizers_path, run.test_path, run.log_path):
+            for file in (
+                run.config_path, run.tokenizers_path, run.test_path, run.summary_path, run.log_path
+            ):  # fmt: skip
                 if file.exists():
                     raise RunError(f"{file}: would be replaced. Give another --run-dir.")
         if formats_in(path):
@@ -105,15 +109,27 @@ class RunDirectory:
         """Read the configuration of the run."""
         return RunConfig.from_dict(read_toml(self.config_path), str(self.config_path))
 
+    def summary(self) -> list[dict[str, Any]]:
+        """Read the `Corpus.summary` of the run; empty if there is none, or a damaged one."""
+        try:
+            return list(json.loads(self.summary_path.read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError):
+            return []
+
     def save_config(self, config: RunConfig) -> None:
         """Write the complete configuration atomically."""
         with atomic_file(self.config_path) as temporary:
             temporary.write_text(config.to_toml(), encoding="utf-8")
 
     def begin(
-        self, config: RunConfig, source_tokenizer: Any, target_tokenizer: Any, test: Any = None
+        self,
+        config: RunConfig,
+        source_tokenizer: Any,
+        target_tokenizer: Any,
+        test: Any = None,
+        summary: Sequence[Mapping[str, Any]] = (),
     ) -> None:
-        """Write the tokenizers, test sentences and configuration.
+        """Write the tokenizers, test sentences, `Corpus.summary` and configuration.
 
         The configuration is written last, because a directory that holds it can be resumed.
         """
@@ -125,6 +141,8 @@ class RunDirectory:
                 for side, sentences in (("source", test.sources), ("target", test.targets)):
                     text = "".join(f"{sentence}\n" for sentence in sentences)
                     (folder / f"{side}.txt").write_text(text, encoding="utf-8")
+        with atomic_file(self.summary_path) as temporary:
+            temporary.write_text(json.dumps(summary, ensure_ascii=False), encoding="utf-8")
         self.save_config(config)
 
     def resume_command(self) -> str:

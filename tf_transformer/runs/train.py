@@ -123,7 +123,14 @@ class Run:
                 if self.workers.is_chief and not self.directory.average_path.is_dir():
                     write_best_average(self)
             else:
-                self.fit(is_over=bool(reason))
+                try:
+                    self.fit(is_over=bool(reason))
+                except tf.errors.OpError:
+                    if failure := self.data.batches.failure:
+                        again = self.directory.resume_command()
+                        message = f"{failure} All updates so far are saved. To go on: {again}"
+                        raise InputError(message) from None
+                    raise
                 self.finish()
             self.workers.all_reduce_max(0)  # workers wait until the chief has written
         return self.signal
@@ -162,7 +169,8 @@ class Run:
             self._restore()
         elif self.workers.is_chief:
             RunDirectory.create(self.directory.path)  # again: another process may have begun
-            self.directory.begin(self.config, *self.data.tokenizers, self.data.corpus.test)
+            corpus = self.data.corpus
+            self.directory.begin(self.config, *self.data.tokenizers, corpus.test, corpus.summary)
         separate_seeds(self.model)
         step = step_of(self.model)
         if self.origin and not self.checkpoints.latest() and self.workers.is_chief:
@@ -227,6 +235,10 @@ class Run:
                         )
             except Terminated:
                 save.save()
+            except tf.errors.OpError:
+                if self.data.batches.failure:
+                    save.save()
+                raise
         self.signal = signals.signal
 
     def finish(self) -> None:

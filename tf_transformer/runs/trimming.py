@@ -101,7 +101,7 @@ def trim_run(
             },
             seconds=checkpoint.seconds,
         )
-        new.begin(run.config(), *trimmed)
+        new.begin(run.config(), *trimmed, summary=run.summary())
     is_joint = _is_joint(model, tokenizers)
     sides = ("subwords",) if is_joint else ("source subwords", "target subwords")
     changed = sum(old != new for old, new in zip(before, after, strict=True))
