@@ -2,6 +2,8 @@
 
 import collections
 import gzip
+import json
+import os
 import re
 import tracemalloc
 
@@ -13,9 +15,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tf_transformer.config import DataConfig, RunConfig
+from tf_transformer.data import text as text_module
 from tf_transformer.data.corpus import (
+    Candidates,
     default_vocab_size,
-    hold_out,
     load_corpus,
     load_validation,
     num_held_out,
@@ -24,6 +27,25 @@ from tf_transformer.data.text import DataError, ParallelText, TextFiles
 from tf_transformer.runs.data import prepare_data
 from tf_transformer.runs.run_directory import RunDirectory
 from tf_transformer.training.distribution import Workers
+
+SIDES = ("source", "target")
+
+
+def hold_out(text, where):
+    candidates = Candidates()
+    for pair in text:
+        candidates.add(pair)
+    return candidates.hold_out(text, where)
+
+
+@pytest.fixture
+def passes(monkeypatch):
+    """The names of the files that were read, once for each pass."""
+    found, stream = [], text_module.stream_aligned
+    monkeypatch.setattr(
+        text_module, "stream_aligned", lambda *paths: (found.append(paths), stream(*paths))[1]
+    )
+    return found
 
 
 @pytest.mark.parametrize("corpus", ["copy", "reverse", "phrasebook"])
@@ -108,7 +130,8 @@ def test_no_source_is_in_both_parts_and_half_of_the_text_is_kept(text):
     assert len(train) == len(list(train)) >= len(text) / 2
     assert train.num_same_source == len(text) - len(train) - len(validation)
     assert train.num_blank == text.num_blank
-    assert train.fingerprint == ParallelText(*zip(*train, strict=True)).fingerprint
+    again = hold_out(text, "")[0]
+    assert train.fingerprint == again.fingerprint != text.fingerprint
 
 
 def test_a_frequent_sentence_stays_in_the_training_text():
@@ -214,3 +237,47 @@ def test_the_data_of_a_run(text_file, tmp_path, capfd):
     before = folder.stat().st_mtime_ns
     prepare_data(config, run, workers, resume=False)
     assert folder.stat().st_mtime_ns == before
+
+
+def test_text_files_are_read_once_and_known_to_a_later_process(tmp_path, passes):
+    """Also what was held out, where a file is only touched, and where tags stand in front."""
+    for name in ("old", "new"):
+        for side in ("source", "target"):
+            lines = (f"{name} {side} {number}\n" for number in range(300))
+            (tmp_path / f"{name}.{side}").write_text("".join(lines))
+    files = {f"train_{s}": [f"{tmp_path}/{n}.{s}" for n in ("old", "new")] for s in SIDES}
+    for config, number in (
+        (DataConfig(**{name: paths[0] for name, paths in files.items()}), 1),
+        (DataConfig(**files, tag=["<old>", "<new>"], weight=[1, 2]), 4),  # searched for repetitions
+    ):
+        passes.clear()
+        corpus = load_corpus(config)
+        assert len(passes) == number
+        assert len(corpus.train.sample(100)) in range(50, 101)
+        summary = json.loads(json.dumps(corpus.summary))
+        os.utime(tmp_path / "old.source", ns=(1, 1))
+        passes.clear()
+        again = load_corpus(config, summary)
+        assert load_validation(config, summary) == corpus.validation and not passes
+        assert again.train.fingerprint == corpus.train.fingerprint
+        assert again.validations == corpus.validations
+        assert again.summary[0]["files"][f"{tmp_path}/old.source"][1] == 1
+        assert list(again.train) == list(corpus.train)
+        with (tmp_path / "old.target").open("a") as file:
+            file.write("\n")
+        passes.clear()
+        assert load_validation(config, summary) == corpus.validation and not passes
+        with pytest.raises(DataError, match="has 300 but"):
+            load_corpus(config, summary)
+        text = (tmp_path / "old.target").read_text()
+        (tmp_path / "old.target").write_text(text.rstrip("\n") + "\n")
+
+
+def test_a_pipe_is_no_text_of_a_run(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "file").write_text("a\n" * 9)
+    names = ("train_source", "train_target", "validation_source", "validation_target")
+    for name in names:
+        paths = {**dict.fromkeys(names, f"{tmp_path}/file"), name: f"{tmp_path}/pipe"}
+        with pytest.raises(DataError, match="pipe: can be read only once"):
+            load_corpus(DataConfig(**paths))

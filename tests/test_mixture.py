@@ -145,7 +145,7 @@ def test_without_weights_a_mixture_is_one_text_after_the_other(tokenizer, tmp_pa
     old, new = text_of("old", 90), text_of("new", 30, words=9)
     one = ParallelText(old.sources + new.sources, old.targets + new.targets)
     mixture = Mixture((old, new))
-    assert mixture.fingerprint == one.fingerprint
+    assert mixture.fingerprint == Mixture((old, new)).fingerprint != Mixture((new, old)).fingerprint
     assert mixture.counts == [90, 30]
     for cache in (None, tmp_path):
         options = {"batch_tokens": 100, "seed": 3, "source_noise": 0.3, "cache_dir": cache}
@@ -159,7 +159,7 @@ def test_without_weights_a_mixture_is_one_text_after_the_other(tokenizer, tmp_pa
             for text in (one, mixture)
         ]  # fmt: skip
         assert streams[0] == streams[1]
-    assert len(list(tmp_path.iterdir())) == 1
+    assert len(list(tmp_path.iterdir())) == 2, "a cache for each"
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.5])

@@ -1,10 +1,12 @@
 """The data of a run: the vocabulary that a text allows, and the line on held-out pairs."""
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
 import tf_transformer as tt
 from tf_transformer.config import RunConfig
+from tf_transformer.data import text
 from tf_transformer.errors import ConfigError
 from tf_transformer.runs.data import prepare_data
 from tf_transformer.runs.run_directory import RunDirectory
@@ -87,6 +89,27 @@ def test_the_sources_of_an_epoch_have_the_noise_of_the_configuration(prepare, ph
 
     plain = {source for source, _ in phrases}
     assert sources(0.0) <= plain and len(sources(0.5) - plain) > 200
+
+
+def test_text_on_disk_is_read_once_for_each_purpose(prepare, phrases, tmp_path, monkeypatch):
+    """To look at it, for the tokenizer, for the ids, and once for the noise of each epoch."""
+    for side, lines in zip(("source", "target"), zip(*phrases, strict=True), strict=True):
+        (tmp_path / side).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    passes, stream = [], text.stream_aligned
+    monkeypatch.setattr(text, "stream_aligned", lambda *p: (passes.append(p), stream(*p))[1])
+    names = {f"train_{side}": str(tmp_path / side) for side in ("source", "target")}
+    config, data, _ = prepare([], {"train_tsv": None, **names, "source_noise": 0.1})
+    assert len(passes) == 3
+    first = next(data.batches.dataset(0, 1).as_numpy_iterator())
+    assert len(passes) <= 5, "the noise of this epoch and of the next one"
+    run = RunDirectory(tmp_path / "run")
+    run.begin(config, *data.tokenizers, summary=data.corpus.summary)
+    passes.clear()
+    workers = Workers(tf.distribute.get_strategy())
+    _, again = prepare_data(config, run, workers, resume=True)
+    assert len(passes) == 1
+    assert again.corpus.train.fingerprint == data.corpus.train.fingerprint
+    np.testing.assert_equal(next(again.batches.dataset(0, 1).as_numpy_iterator()), first)
 
 
 def test_validation_pairs_that_are_trained_are_counted(prepare, tmp_path):

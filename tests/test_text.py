@@ -248,6 +248,8 @@ def test_a_file_that_changes_in_use_or_is_a_pipe_is_named(write):
     (folder / "target").write_bytes(b"b\na\n")
     os.utime(folder / "target", ns=(1, 1))
     assert f"{folder}/target: was changed" in error_of(list, text)
+    (folder / "target").write_bytes(b"a\nb\n")  # another time, and the same content
+    assert list(text) == [("a", "a"), ("b", "b")]
     os.mkfifo(folder / "pipe")
     message = error_of(TextFiles, folder / "source", folder / "pipe")
     assert f"{folder}/pipe: can be read only once" in message
