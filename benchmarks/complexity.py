@@ -1,4 +1,4 @@
-"""Measure the time of one layer against the length of its sequence.
+"""Measure the processor time of one layer against the length of its sequence.
 
 In table 1 of Vaswani et al. 2017, the complexity of self-attention is n²·d, of recurrence n·d², of
 convolution k·n·d² and of restricted self-attention r·n·d. The layers and lengths take turns with a
@@ -40,24 +40,24 @@ def main() -> None:
         for kind, rounds in seconds.items()
     }
     growth = {kind: exponent(rounds) for kind, rounds in seconds.items()}
-    print("| layer | complexity |", " | ".join(f"n = {n}" for n in LENGTHS), "| growth |")
+    print("| layer | complexity |", " | ".join(f"n = {n}" for n in LENGTHS), "| e of n^e |")
     print("|---|---|" + "---|" * (len(LENGTHS) + 1))
     for kind, of_lengths in times.items():
         cells = " | ".join(f"{ms:.2f}" for ms in of_lengths)
-        print(f"| {kind} | {COMPLEXITY[kind]} | {cells} | n^{growth[kind]} |")
+        print(f"| {kind} | {COMPLEXITY[kind]} | {cells} | {growth[kind]} |")
     if options.figure:
         lines = {
             f"{kind}, {COMPLEXITY[kind]}": list(zip(LENGTHS, ms, strict=True))
             for kind, ms in times.items()
         }
-        labels = ("tokens in the sequence", "milliseconds for the sequence")
+        labels = ("tokens in the sequence", "milliseconds of processor time")
         save_lines(lines, labels, options.figure, logarithmic=True)
     results = {k: {"ms": ms, **fields({"exponent": growth[k]})} for k, ms in times.items()}
     print(json.dumps(results))
 
 
 def measure(options: argparse.Namespace) -> dict[str, list[list[float]]]:
-    """Return the seconds of each kind of layer, for each round and length."""
+    """Return the processor seconds of each kind of layer, for each round and length."""
     import keras
     import tensorflow as tf
 
@@ -84,9 +84,9 @@ def measure(options: argparse.Namespace) -> dict[str, list[list[float]]]:
     for of_round in range(1 + options.rounds):  # the first traces
         for index in random.permutation(len(jobs)):
             call, kind, number = jobs[index]
-            began = time.perf_counter()
+            began = time.process_time()
             call(inputs[number]).numpy()
-            found[kind][of_round][number] = time.perf_counter() - began
+            found[kind][of_round][number] = time.process_time() - began
     return {kind: rounds[1:] for kind, rounds in found.items()}
 
 
