@@ -28,6 +28,7 @@ from typing import Any
 
 import engine
 from sizes import PRESETS
+from spread import fields, marginal_costs, ratio
 from texts import read_texts
 
 # (texts, batch size, beam size, tokens that our translations have) -> tokens
@@ -41,6 +42,8 @@ PEERS = {  # name: script, its ways to use two threads
     "opennmt": ("decode_opennmt.py", ((1, 2), (1, 1))),  # crashes with two batches at a time
 }
 SENTENCES = {1: 24, 32: 256, 128: 512}  # batch size: sentences in one measurement
+# Tokens of the translations by which costs within a search are measured, and rounds of them.
+COST_LENGTHS, COST_ROUNDS = (1, *range(20, 281, 20)), 14
 
 
 def main() -> None:
@@ -289,14 +292,15 @@ def measure(
 
 def fastest(
     found: dict[str, list[tuple[int, float]]], sentences: int
-) -> tuple[dict[str, float], dict[str, Any]]:
-    """Return the speed of each engine in its faster use of threads; and that use, and tokens."""
-    best: dict[str, tuple[float, str, float]] = {}
+) -> tuple[dict[str, list[float]], dict[str, Any]]:
+    """Return each engine's speeds by its faster use of threads; and that use, and tokens."""
+    best: dict[str, tuple[list[float], str, float]] = {}
     for name, rounds in found.items():
         kind, way = name.split()
-        speed = statistics.median(tokens / seconds for tokens, seconds in rounds)
-        best[kind] = max(best.get(kind, (0.0, "", 0.0)), (speed, way, rounds[0][0] / sentences))
-    return {kind: speed for kind, (speed, _, _) in best.items()}, {
+        speeds = [tokens / seconds for tokens, seconds in rounds]
+        this = speeds, way, rounds[0][0] / sentences
+        best[kind] = max(best.get(kind, this), this, key=lambda one: statistics.median(one[0]))
+    return {kind: speeds for kind, (speeds, _, _) in best.items()}, {
         "threads": {kind: way for kind, (_, way, _) in best.items()},
         "tokens": {kind: round(tokens, 1) for kind, (_, _, tokens) in best.items()},
     }
@@ -305,13 +309,16 @@ def fastest(
 def summary(found: dict[str, list[tuple[int, float]]], sentences: int) -> dict[str, Any]:
     """Return one cell, from the tokens and seconds of all engines and rounds."""
     speeds, details = fastest(found, sentences)
-    ours, peer = max(speeds["ours"], speeds["ours_xla"]), speeds["ctranslate2"]
+    ours = max(speeds["ours"], speeds["ours_xla"], key=statistics.median)
+    compared = {
+        "ratio": (ours, "ctranslate2"),
+        "ratio_portable": (speeds["ours"], "ctranslate2"),
+        "ratio_bfloat16": (speeds["ours_bfloat16"], "ctranslate2"),
+        **{f"ratio_{name}": (ours, name) for name in PEERS if name in speeds},
+    }
     return {
-        **{kind: round(speed) for kind, speed in speeds.items()},
-        "ratio": round(ours / peer, 2),
-        "ratio_portable": round(speeds["ours"] / peer, 2),
-        "ratio_bfloat16": round(speeds["ours_bfloat16"] / peer, 2),
-        **{f"ratio_{name}": round(ours / speeds[name], 2) for name in PEERS if name in speeds},
+        **{kind: round(statistics.median(of_kind)) for kind, of_kind in speeds.items()},
+        **fields({name: ratio(own, speeds[peer]) for name, (own, peer) in compared.items()}),
         **details,
     }
 
@@ -320,7 +327,7 @@ def summary(found: dict[str, list[tuple[int, float]]], sentences: int) -> dict[s
 
 
 def costs(preset: str) -> dict[str, Any]:
-    """Return the milliseconds of token 10 and of token 250, and the gain of the KV cache."""
+    """Return the processor time of token 10 and of token 250, and what the KV cache saves."""
     import numpy as np
     import tensorflow as tf
 
@@ -372,29 +379,37 @@ def costs(preset: str) -> dict[str, Any]:
             shape_invariants=[tf.TensorShape([1, None])],
         )[0]
 
-    def seconds(search, tokens, rounds=40):
-        """Return the least time, since other work only adds to the few milliseconds."""
-        times = []
-        for _ in range(rounds + 1):
-            started = time.perf_counter()
-            search(source_ids, tf.constant(tokens))
-            times.append(time.perf_counter() - started)
-        return min(times[1:])
+    def milliseconds(jobs, rounds):
+        """Return the times of all (search, tokens) in each round, in random order.
 
-    # The difference of two lengths is the cost of the tokens between them.
-    at_10 = (seconds(cached, 20) - seconds(cached, 1)) / 19
-    at_250 = (seconds(cached, 270) - seconds(cached, 230)) / 40
-    fast = min(seconds(cached, 64), seconds(compiled, 64))
-    measured = {
-        "ms_of_token_10": round(1000 * at_10, 3),
-        "ms_of_token_250": round(1000 * at_250, 3),
-        "ratio_250_to_10": round(at_250 / at_10, 2),
-        # The tutorial calls its model from Python, and exports the same loop as one graph.
-        "times_faster_than_uncached": round(seconds(uncached, 64, 2) / fast, 1),
-        "times_faster_than_uncached_graph": round(seconds(uncached_graph, 64, 2) / fast, 1),
+        They are of the processor, because other work would add more than late tokens do.
+        """
+        found, random = np.zeros((1 + rounds, len(jobs))), np.random.default_rng(0)
+        for of_round in found:
+            for number in random.permutation(len(jobs)):
+                search, tokens = jobs[number]
+                started = time.process_time()
+                search(source_ids, tf.constant(tokens)).numpy()
+                of_round[number] = time.process_time() - started
+        return 1000 * found[1:]  # the first warms up
+
+    jobs = [(cached, length) for length in COST_LENGTHS]
+    each = milliseconds(jobs, COST_ROUNDS)
+    first, last, growth = marginal_costs(COST_LENGTHS, each, (10, 250))
+    # The tutorial calls its model from Python, and exports the same loop as one graph.
+    jobs = [(search, 64) for search in (cached, compiled, uncached, uncached_graph)]
+    *own, called, graph = milliseconds(jobs, 3).T
+    fast = min(own, key=np.median)
+    found = {
+        "cpu_ms_of_token_10": first,
+        "cpu_ms_of_token_250": last,
+        "ratio_250_to_10": growth,
+        "uncached_to_cached": ratio(called, fast),
+        "uncached_graph_to_cached": ratio(graph, fast),
     }
-    print(f"{preset} costs: {measured}", flush=True)
-    return {f"{preset}_costs": measured}
+    for name, figure in found.items():
+        print(f"{preset} {name}: {figure}", flush=True)
+    return {f"{preset}_costs": fields(found)}
 
 
 def run_in_process(function: Callable, *arguments: Any) -> Any:

@@ -16,6 +16,7 @@ from typing import Any
 
 import engine
 from sizes import PRESETS, add_size_options, sizes_of
+from spread import fields, ratio
 from synthetic_batches import PAD_ID, synthetic_batches, training_flops
 
 ENGINES = {
@@ -77,9 +78,11 @@ def measure_preset(job: dict[str, Any], options: argparse.Namespace) -> dict[str
     if options.device == "cpu":
         environment["JAX_PLATFORMS"] = "cpu"
     cell: dict[str, Any] = {}
+    blocks: dict[str, list[float]] = {}
     for name in options.engines:
         result = engine.run(ENGINES[name][0], job, environment)
-        seconds = statistics.median(result["block_seconds"])
+        blocks[name] = result["block_seconds"]
+        seconds = statistics.median(blocks[name])
         cell[name] = round(tokens / seconds, 1)
         tflops = flops / seconds / 1e12
         measured = {
@@ -94,7 +97,7 @@ def measure_preset(job: dict[str, Any], options: argparse.Namespace) -> dict[str
             cell.setdefault(key, {})[name] = value
         print(f"{job['preset']} {name}: {cell[name]:,.0f} tokens/s", file=sys.stderr, flush=True)
     if {"ours", "pytorch"} <= cell.keys():
-        cell["ratio"] = round(cell["ours"] / cell["pytorch"], 3)
+        cell |= fields({"ratio": ratio(blocks["pytorch"], blocks["ours"])})
     return cell
 
 
@@ -119,7 +122,8 @@ def print_table(results: dict[str, Any], options: argparse.Namespace) -> None:
                 )
             )
         if "ratio" in cell:
-            print(f"{preset:<7} ours / pytorch: {cell['ratio']:.2f}")
+            found = f"{cell['ratio'] or 'not resolved'}, spread {cell['ratio_spread']}"
+            print(f"{preset:<7} ours / pytorch: {found}")
 
 
 if __name__ == "__main__":

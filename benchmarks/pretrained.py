@@ -12,6 +12,7 @@ import contextlib
 import dataclasses
 import json
 import pathlib
+import statistics
 import sys
 import tempfile
 from typing import Any
@@ -19,6 +20,7 @@ from typing import Any
 import engine
 from decode import THREADS, fastest, measure, run_in_process, signature, timed
 from sizes import add_size_options, sizes_of
+from spread import fields, ratio
 from texts import read_texts
 
 PEERS = {  # name: script, its ways to use two threads
@@ -122,10 +124,10 @@ def compare(options: argparse.Namespace, sentences: list[str], folder: str) -> d
 def summary(found: dict[str, list[tuple[int, float]]], sentences: int) -> dict[str, Any]:
     """Return one cell, from the tokens and seconds of all engines and rounds."""
     speeds, details = fastest(found, sentences)
-    ratios = {f"ratio_{name}": speeds["ours"] / speeds[name] for name in PEERS if name in speeds}
+    peers = [name for name in PEERS if name in speeds]
     return {
-        **{kind: round(speed, 1) for kind, speed in speeds.items()},
-        **{name: round(ratio, 2) for name, ratio in ratios.items()},
+        **{kind: round(statistics.median(of_kind), 1) for kind, of_kind in speeds.items()},
+        **fields({f"ratio_{name}": ratio(speeds["ours"], speeds[name]) for name in peers}),
         **details,
     }
 

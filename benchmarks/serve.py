@@ -28,6 +28,7 @@ from typing import Any
 import engine
 import load
 import numpy as np
+from spread import fields, ratio
 from texts import read_texts
 
 SERVERS: dict[str, list[str]] = {"batching": [], "no_batching": ["--no-batching"]}
@@ -54,9 +55,10 @@ def main() -> None:
             askers[name] = processes.enter_context(
                 engine.process(direct, options.saved_model, in_callers_thread)
             )
-        results = measure(askers, texts, options)
-        results["documents"] = measure_documents(askers["batching"], texts, options)
-    print(json.dumps({**results, **ratios(results)}))
+        rounds = measure(askers, texts, options)
+        rounds["documents"] = measure_documents(askers["batching"], texts, options)
+    results = {cell: medians(of_cell) for cell, of_cell in rounds.items()}
+    print(json.dumps({**results, **ratios(rounds)}))
 
 
 def parse() -> argparse.Namespace:
@@ -74,6 +76,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--warm-up", type=float, default=10.0, help="seconds, before all rounds")
     return parser.parse_args()
 
+
+Rounds = dict[str, list[dict[str, float]]]  # measurements by name
 
 # What is measured: functions (texts, clients, seconds) -> measurement, see `load.load`; servers
 # also take documents
@@ -161,50 +165,54 @@ def direct(saved_model: str, in_callers_thread: bool) -> Ask:
 
 def measure(
     askers: dict[str, Ask], texts: list[str], options: argparse.Namespace
-) -> dict[str, dict[str, Any]]:
+) -> dict[str, Rounds]:
     """Measure all askers in turns for each number of clients."""
-    results = {}
+    found = {}
     for ask in askers.values():
         ask(texts, 1, options.warm_up)  # TensorFlow optimizes a graph in its first run
     for clients in options.clients:
         # Direct calls are measured with one client only.
         taking_turns = {k: v for k, v in askers.items() if clients == 1 or k not in DIRECT}
-        rounds: dict[str, list[dict[str, float]]] = {name: [] for name in taking_turns}
+        rounds: Rounds = {name: [] for name in taking_turns}
         for round_number in range(-1, options.rounds):  # the first warms up
             for name, ask in taking_turns.items():
-                found = ask(texts, clients, options.seconds)
+                measured = summary(ask(texts, clients, options.seconds))
                 if round_number >= 0:
-                    rounds[name].append(summary(found))
-        results[f"clients_{clients}"] = medians(rounds, f"{clients:3d} clients")
-    return results
+                    rounds[name].append(measured)
+        show(rounds, f"{clients:3d} clients")
+        found[f"clients_{clients}"] = rounds
+    return found
 
 
-def measure_documents(
-    ask: Ask, texts: list[str], options: argparse.Namespace
-) -> dict[str, dict[str, float]]:
+def measure_documents(ask: Ask, texts: list[str], options: argparse.Namespace) -> Rounds:
     """Measure one client alone and beside two that send documents, in turns."""
     document = "\n".join(itertools.islice(itertools.cycle(texts), options.document))
-    rounds: dict[str, list[dict[str, float]]] = {"alone": [], "beside_two": []}
+    rounds: Rounds = {"alone": [], "beside_two": []}
     for _ in range(options.rounds):
         rounds["alone"].append(summary(ask(texts, 1, options.seconds)))
         # A document takes seconds.
         found = ask(texts, 1, 3 * options.seconds, [document] * 2)
         per_second = len(found["documents"]) * options.document / found["seconds"]
         rounds["beside_two"].append(summary(found) | {"document_sentences_per_second": per_second})
-    return medians(rounds, "documents  ")
+    show(rounds, "documents  ")
+    return rounds
 
 
-def medians(rounds: dict[str, list[dict[str, float]]], title: str) -> dict[str, dict[str, float]]:
-    """Return the medians of the rounds, and print them; of health, return the worst."""
-    cell = {}
-    for name, found in rounds.items():
-        cell[name] = {
+def medians(rounds: Rounds) -> dict[str, dict[str, float]]:
+    """Return the medians of the rounds; of health, return the worst."""
+    return {
+        name: {
             key: round((max if key == "health_ms" else statistics.median)(r[key] for r in found), 3)
             for key in found[0]
         }
-        line = "  ".join(f"{key} {value}" for key, value in cell[name].items())
+        for name, found in rounds.items()
+    }
+
+
+def show(rounds: Rounds, title: str) -> None:
+    for name, values in medians(rounds).items():
+        line = "  ".join(f"{key} {value}" for key, value in values.items())
         print(f"{title}  {name:18s} {line}", flush=True)
-    return cell
 
 
 def summary(found: dict[str, Any]) -> dict[str, float]:
@@ -221,25 +229,29 @@ def summary(found: dict[str, Any]) -> dict[str, float]:
     return values
 
 
-def ratios(results: dict[str, dict[str, Any]]) -> dict[str, float]:
+def ratios(rounds: dict[str, Rounds]) -> dict[str, Any]:
     """Return the ratios that were measured, and print them with their targets."""
+
+    def values(cell: str, name: str, key: str) -> list[float]:
+        return [of_round[key] for of_round in rounds[cell][name]]
+
     found = {}
-    most = max(int(cell.removeprefix("clients_")) for cell in results if cell != "documents")
+    most = max(int(cell.removeprefix("clients_")) for cell in rounds if cell != "documents")
     if most > 1:
-        cell = results[f"clients_{most}"]
-        speeds = [cell[name]["requests_per_second"] for name in SERVERS]
-        found["batching_gain"] = round(speeds[0] / speeds[1], 2)
-    if one := results.get("clients_1"):
-        fastest = min(one[name]["p50_ms"] for name in DIRECT)
-        found["p50_ratio"] = round(one["batching"]["p50_ms"] / fastest, 2)
-    alone, beside = (results["documents"][name]["p50_ms"] for name in ("alone", "beside_two"))
-    found["documents_ratio"] = round(beside / alone, 2)
-    loads = [cell["batching"] for key, cell in results.items() if key != "documents"]
-    loads += results["documents"].values()
-    found["health_ms"] = max(load["health_ms"] for load in loads)
-    for name, value in found.items():
+        speeds = (values(f"clients_{most}", name, "requests_per_second") for name in SERVERS)
+        found["batching_gain"] = ratio(*speeds)
+    if "clients_1" in rounds:
+        direct = [values("clients_1", name, "p50_ms") for name in DIRECT]
+        server = values("clients_1", "batching", "p50_ms")
+        found["p50_ratio"] = ratio(server, min(direct, key=statistics.median))
+    both = (values("documents", name, "p50_ms") for name in ("beside_two", "alone"))
+    found["documents_ratio"] = ratio(*both)
+    loads = [of_cell["batching"] for cell, of_cell in rounds.items() if cell != "documents"]
+    loads += rounds["documents"].values()
+    worst = round(max(of_round["health_ms"] for load in loads for of_round in load), 3)
+    for name, value in {**found, "health_ms": worst}.items():
         print(f"{name} {value} (target: {TARGETS[name]})", flush=True)
-    return found
+    return {**fields(found), "health_ms": worst}
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from typing import Any
 
 import engine
 from sizes import add_size_options, sizes_of
+from spread import fields, ratio
 
 # name: script, and the keys of its job that differ
 ENGINES = {
@@ -128,11 +129,8 @@ def measure_cell(job: dict[str, Any], warm_up: int, options: argparse.Namespace)
             )
     cell: dict[str, Any] = {name: median_over(rounds[name], "tokens_per_second") for name in runs}
     if "ours" in cell and "pytorch" in cell:
-        cell["ratio"] = round(cell["ours"] / cell["pytorch"], 3)
-        cell["ratio_by_round"] = [
-            round(ours["tokens_per_second"] / pytorch["tokens_per_second"], 3)
-            for ours, pytorch in zip(rounds["ours"], rounds["pytorch"], strict=True)
-        ]
+        speeds = ([r["tokens_per_second"] for r in rounds[name]] for name in ("ours", "pytorch"))
+        cell |= fields({"ratio": ratio(*speeds)})
     for key in ("overall_tokens_per_second", "first_step_seconds", "peak_mib", "parameters"):
         cell[key] = {name: median_over(rounds[name], key) for name in runs}
     return cell
@@ -185,7 +183,8 @@ def print_table(results: dict[str, Any], data: dict[str, Any], options: argparse
                     )
                 )
             if "ratio" in cell:
-                print(f"{preset:<7} {precision:<9} ours / pytorch: {cell['ratio']:.2f}")
+                found = f"{cell['ratio'] or 'not resolved'}, spread {cell['ratio_spread']}"
+                print(f"{preset:<7} {precision:<9} ours / pytorch: {found}")
 
 
 def say(line: str) -> None:

@@ -47,7 +47,7 @@ def test_a_server_that_fails_is_no_measurement(load, server, answer, message):
 @pytest.mark.slow
 def test_the_benchmark_with_the_smallest_sizes(exported_run):
     pytest.importorskip("uvicorn")
-    options = ["--clients", "1", "4", "--seconds=0.5", "--rounds=1", "--warm-up=1.5"]
+    options = ["--clients", "1", "4", "--seconds=0.5", "--rounds=2", "--warm-up=1.5"]
     command = [ROOT / "benchmarks" / "serve.py", exported_run[0], *options, "--document=20"]
     printed = run_python(*command, env={**os.environ, "PYTHONPATH": str(ROOT)})
     results = last_json(printed)
@@ -57,10 +57,14 @@ def test_the_benchmark_with_the_smallest_sizes(exported_run):
     for values in [*one.values(), *four.values()]:
         assert values["requests_per_second"] > 0
         assert 0 < values["p50_ms"] <= values["p99_ms"]
+    for name in ("batching_gain", "p50_ratio", "documents_ratio"):
+        low, high = results[f"{name}_spread"]
+        assert 0 < low <= high
+        assert results[name] is None or low <= results[name] <= high
     speeds = [four[name]["requests_per_second"] for name in ("batching", "no_batching")]
-    assert results["batching_gain"] == pytest.approx(speeds[0] / speeds[1], abs=0.01)
+    low, high = results["batching_gain_spread"]
+    assert low - 0.01 <= speeds[0] / speeds[1] <= high + 0.01
     alone, beside = (results["documents"][name] for name in ("alone", "beside_two"))
     assert beside["document_sentences_per_second"] > 0
-    assert results["documents_ratio"] == pytest.approx(beside["p50_ms"] / alone["p50_ms"], abs=0.01)
-    assert results["p50_ratio"] > 0 and results["health_ms"] >= beside["health_ms"] > 0
+    assert alone["p50_ms"] > 0 and results["health_ms"] >= beside["health_ms"] > 0
     assert "(target: at least 4)" in printed

@@ -12,7 +12,8 @@ from tf_transformer.evaluation import BLEU, LOSS, Metric, score, signatures
 
 DEFAULT_BEAM_SIZE = 4
 DEFAULT_LENGTH_PENALTY = 0.6
-LENGTH_PENALTIES = (0.2, 0.6, 1.0, 1.4)
+LENGTH_PENALTIES = tuple(6 * n / 10 for n in range(17))  # 0, 0.6, …, 9.6: a search takes up to 10
+_FIRST_LENGTH_PENALTY = 1.2  # so a choice of 0 to 2.4 takes four beams at most
 _MAX_PAIRS = 1000
 _PAIRS_AT_A_TIME = 125  # the clock is read after each part
 # bfloat16 must be this much faster, and may lose this much of the metric.
@@ -58,8 +59,9 @@ def choose_search(
 ) -> SearchChoice:
     """Choose greedy search, or a beam with one of `LENGTH_PENALTIES`, by BLEU or chrF.
 
-    Greedy search, which is several times as fast, is chosen if no beam is better. Among penalties
-    that are equally good, the one nearest to `DEFAULT_LENGTH_PENALTY` is chosen.
+    Greedy search, which is several times as fast, is chosen if no beam is better. The
+    neighbours of the best penalty are tried, the larger one first, until none is better. Among
+    penalties that are equally good, the one nearest to `DEFAULT_LENGTH_PENALTY` is chosen.
 
     Args:
         translator: A `Translator`; called with a list of str, `beam_size` and `length_penalty`.
@@ -80,17 +82,22 @@ def choose_search(
         targets += part_targets
         translations += translator(part_sources, beam_size=1)
     value = getattr(score(translations, targets), name)
-    scores = [{"beam_size": 1, "length_penalty": None, "score": value}]
-    for penalty in LENGTH_PENALTIES:
+    greedy = {"beam_size": 1, "length_penalty": None, "score": value}
+    values: dict[float, float] = {}
+    untried = {_FIRST_LENGTH_PENALTY}
+    while untried:
+        penalty = max(untried)
         translations = translator(sources, beam_size=beam_size, length_penalty=penalty)
-        value = getattr(score(translations, targets), name)
-        scores.append({"beam_size": beam_size, "length_penalty": penalty, "score": value})
-    greedy, *beams = scores
-    # Rounded, because the distances of 0.2 and 1.0 from 0.6 differ in the last bit.
-    distances = {p: round(abs(p - DEFAULT_LENGTH_PENALTY), 6) for p in LENGTH_PENALTIES}
-    best = max(beams, key=lambda beam: (beam["score"], -distances[beam["length_penalty"]]))
+        values[penalty] = getattr(score(translations, targets), name)
+        best = max(values, key=lambda p: (values[p], -abs(p - DEFAULT_LENGTH_PENALTY)))
+        place = LENGTH_PENALTIES.index(best)
+        untried = {*LENGTH_PENALTIES[max(0, place - 1) : place + 2]} - values.keys()
+    beams = [
+        {"beam_size": beam_size, "length_penalty": penalty, "score": values[penalty]}
+        for penalty in sorted(values)
+    ]
     return SearchChoice(
-        1 if greedy["score"] >= best["score"] else beam_size, best["length_penalty"], scores,
+        1 if greedy["score"] >= values[best] else beam_size, best, [greedy, *beams],
         metric.label, len(sources), signatures(targets)[name],
     )  # fmt: skip
 
