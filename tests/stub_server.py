@@ -193,7 +193,11 @@ def ask(server, path=PREDICT, body=None, method=None, headers=None):
         response = connection.getresponse()
         content = response.read()
     is_json = response.headers.get("content-type") == "application/json"
-    return response.status, response.headers, json.loads(content) if is_json else content
+    return (
+        response.status,
+        response.headers,
+        json.loads(content) if is_json and content else content,
+    )
 
 
 def in_background(function, *arguments):
