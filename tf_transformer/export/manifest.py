@@ -16,10 +16,10 @@ from tf_transformer.errors import InputError
 from tf_transformer.files import sha256, without_parents
 from tf_transformer.inference.versions import (
     CTRANSLATE2,
-    MAX_VERSION,
     SAVED_MODEL,
     formats_in,
     holds_run,
+    version_number,
     versions,
 )
 
@@ -61,8 +61,8 @@ def version_folder(
     found = versions(folder)
     if version is None:
         version = max(found, default=0) + 1
-    if not 1 <= version <= MAX_VERSION:
-        raise ExportError(f"version must be from 1 to {MAX_VERSION}; received version={version}.")
+    if not version_number(str(version)):
+        raise ExportError(f"version must be from 1 to 2^63 - 1; received version={version}.")
     if folder.exists() and not folder.is_dir():
         raise ExportError(f"{folder}: is a file. Give a folder, such as saved_models/NAME.")
     if holds_run(folder):

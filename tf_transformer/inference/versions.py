@@ -8,7 +8,6 @@ from tf_transformer.errors import InputError
 
 # Each format of exports is recognized by a file that every version of it has.
 SAVED_MODEL, CTRANSLATE2 = "saved_model.pb", "model.bin"
-MAX_VERSION = 2**63 - 1  # TensorFlow Serving's
 
 
 class SavedModelError(InputError):
@@ -18,7 +17,7 @@ class SavedModelError(InputError):
 def version_number(name: str) -> int | None:
     """Return the number that TensorFlow Serving reads in the name of a version; None if none."""
     match = re.fullmatch(r"\+?0*([0-9]{1,19})", name)
-    return int(match[1]) if match and int(match[1]) <= MAX_VERSION else None
+    return int(match[1]) if match and int(match[1]) < 2**63 else None
 
 
 def versions(path: str | os.PathLike[str]) -> dict[int, pathlib.Path]:

@@ -5,6 +5,7 @@ import collections
 import html
 import logging
 import pathlib
+import re
 import reprlib
 import time
 import urllib.parse
@@ -99,9 +100,8 @@ class RestApi:
         current, wanted = self._versions.current, request.path_params.get("version")
         if request.method != "POST" and request.url.path.endswith(":predict"):
             raise HTTPException(405, headers={"Allow": "POST"})
-        is_known = request.path_params["model"] == self._versions.name
-        is_other = wanted is not None and current and version_number(wanted) != current.number
-        if not is_known or current is None or is_other:
+        is_known = request.path_params["model"] == self._versions.name and current is not None
+        if not is_known or (wanted and version_number(wanted) != current.number):
             raise HTTPException(404)
         return current
 
@@ -122,8 +122,8 @@ class RestApi:
         most, most_characters = self._limits.max_texts, self._limits.max_characters
         characters = sum(len(text) for column in texts.values() for text in column)
         if max(map(len, texts.values())) > most or characters > most_characters:
-            limits = f"{most} texts and {most_characters} characters"
-            raise HTTPException(413, f"a request may have {limits}")
+            limits = f"{most:,} texts and {most_characters:,} characters"
+            raise HTTPException(413, f"a request may have {limits}; divide it")
         inputs = {name: [text.encode() for text in column] for name, column in texts.items()}
         outputs = self.batcher.run(version.model, signature, inputs, characters)
         gone = asyncio.create_task(_disconnected(request))
@@ -170,8 +170,11 @@ class RestApi:
         return PlainTextResponse("".join(f"tf_transformer_{k} {v}\n" for k, v in metrics.items()))
 
     async def _page(self, request: Request) -> Response:
+        known = self._versions.current.manifest if self._versions.current else {}
+        languages = " ".join(known.get("languages", ()))
+        facts = {**vars(self._limits), "model": self._versions.name, "languages": languages}
         text = _PAGE.read_text(encoding="utf-8")
-        text = text.replace("{{model}}", html.escape(self._versions.name))
+        text = re.sub(r"{{(\w+)}}", lambda found: html.escape(str(facts[found[1]])), text)
         return HTMLResponse(text, headers=_PAGE_HEADERS)
 
     async def _refuse(self, request: Request, error: Exception) -> Response:
@@ -179,13 +182,11 @@ class RestApi:
         status, message, headers = 500, "internal error; see the log of the server", None
         if isinstance(error, HTTPException):
             status, message, headers = error.status_code, error.detail, error.headers
-            path, version = f"{request.url.path:.100}", self._versions.current
-            model = f"/v1/models/{self._versions.name}"
-            if status == 404:
-                number = version and version.number
-                message = f"nothing is served at {path}; the model is {model}, version {number}"
-            elif status == 405:
-                message = f"{request.method} is not for {path}: POST {model}:predict, GET all else"
+            if status in (404, 405):
+                what = f"nothing is served at {request.url.path:.100} for {request.method}"
+                number = getattr(self._versions.current, "number", None)
+                model = f"/v1/models/{self._versions.name}, version {number}"
+                message = f"{what}; the model is {model}, and takes texts by POST to its :predict"
         elif type(error) in _REFUSALS:
             status, message, headers = _REFUSALS[type(error)]
         else:
@@ -225,17 +226,17 @@ def parse(
     inputs = sorted(signatures[name].inputs)
     needs, an_object = f"{name} needs {', '.join(inputs)}", f"an object with {', '.join(inputs)}"
 
-    def check(is_right: Any, what: str, value: Any, number: int | None = None) -> None:
+    def check(is_right: Any, what: str, value: Any, where: str = "") -> None:
         if not is_right:
-            where = f"'{form}'" if number is None else f"'{form}'[{number}]"
-            message = f"{needs}: {where} must be {what}; received {reprlib.repr(value)}"
+            message = f"{needs}: '{form}'{where} must be {what}; received {reprlib.repr(value)}"
             raise HTTPException(400, message)
 
     if form == "instances":
         check(given and isinstance(given, list), "a list of one text or more", given)
         if len(inputs) > 1 or any(isinstance(row, dict) for row in given):
             for number, row in enumerate(given):
-                check(isinstance(row, dict) and row.keys() == {*inputs}, an_object, row, number)
+                is_right = isinstance(row, dict) and row.keys() == {*inputs}
+                check(is_right, an_object, row, f"[{number}]")
             given = {key: [row[key] for row in given] for key in inputs}
     if len(inputs) == 1 and not isinstance(given, dict):
         given = {inputs[0]: given}
@@ -244,9 +245,8 @@ def parse(
     for key, column in texts.items():
         check(isinstance(column, list), f"a list of texts for {key}", column)
         for number, text in enumerate(column):
-            check(isinstance(text, str), f"a string for {key}", text, number)
-    sizes = [*map(len, texts.values())]
-    check(len({*sizes}) == 1, "as many texts for each", sizes)
+            check(isinstance(text, str), f"a string for {key}", text, f"[{number}]")
+    check(len({*map(len, texts.values())}) == 1, "as many texts for each", given)
     return name, texts, form == "instances"
 
 

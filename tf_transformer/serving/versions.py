@@ -7,7 +7,7 @@ import pathlib
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from tf_transformer.errors import InputError
@@ -21,11 +21,12 @@ _logger = logging.getLogger(__name__)
 
 
 class Version(NamedTuple):
-    """A loaded version and the state of its files, as `_look` returned it before loading."""
+    """A loaded version, its files' state as `_look` returned it before loading, its manifest."""
 
     number: int
     model: SavedModelSession
     look: object
+    manifest: Mapping[str, Any]
 
 
 class Versions:
@@ -141,9 +142,11 @@ class Versions:
             message = "holds no SavedModel, but a server takes the highest version. Remove it."
             raise InputError(f"{folder}: {message}")
         try:
-            if not self._unverified or manifest.manifest_path(folder).is_file():
+            has_manifest = manifest.manifest_path(folder).is_file()
+            if has_manifest or not self._unverified:
                 if problems := manifest.verify_files(folder):
                     raise InputError(problems[0])
+            known = manifest.read_manifest(folder) if has_manifest else {}
             model = self._load(folder)
             for signature, inputs in model.warm_up_requests():
                 model.run(signature, inputs)
@@ -161,7 +164,7 @@ class Versions:
         # A collection that looks at all objects of TensorFlow stops all threads for 0.2 seconds.
         gc.collect()
         gc.freeze()
-        old, self.current = self.current, Version(number, model, look)
+        old, self.current = self.current, Version(number, model, look, known)
         if old:
             _logger.info("version %s serves in place of %s", number, old.number)
             self._replaced = weakref.ref(old.model)
