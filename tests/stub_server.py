@@ -60,7 +60,8 @@ def alignment(source, target):
     ]
     return {
         "source_subwords": sources, "target_subwords": targets, "attention": rows,
-        "source_lengths": len(sources), "target_lengths": len(targets), "truncated": False,
+        "source_lengths": len(sources), "target_lengths": len(targets),
+        "truncated": len(source) > 200,
     }  # fmt: skip
 
 
@@ -193,7 +194,11 @@ def ask(server, path=PREDICT, body=None, method=None, headers=None):
         response = connection.getresponse()
         content = response.read()
     is_json = response.headers.get("content-type") == "application/json"
-    return response.status, response.headers, json.loads(content) if is_json else content
+    return (
+        response.status,
+        response.headers,
+        json.loads(content) if is_json and content else content,
+    )
 
 
 def in_background(function, *arguments):

@@ -210,6 +210,18 @@ def test_a_higher_version_without_a_savedmodel_fails(version, here, capfd):
     assert cli.main(["doctor", str(version.parent)]) == 1
     failed = [line for line in capfd.readouterr().out.splitlines() if line.startswith("FAIL")]
     assert len(failed) == 1 and "/2: a server takes this version" in failed[0]
+
+
+def test_a_version_with_leading_zeros_is_checked(version, here, capfd):
+    (version.parent / "002").mkdir()
+    assert cli.main(["doctor", str(version.parent)]) == 1
+    assert "/002: a server takes this version" in capfd.readouterr().out
+    shutil.copytree(version, version.parent / "002", dirs_exist_ok=True)
+    assert cli.main(["doctor", str(version.parent)]) == 0
+    assert f"all in {version.parent / '002'} are" in capfd.readouterr().out
+    (version.parent / "2").mkdir()
+    words = ["002 and 2 are the same version"]
+    assert_refused(["doctor", version.parent], words, capfd, version.parent)
     assert cli.main(["doctor", str(version)]) == 0, "one version was asked for"
 
 

@@ -11,7 +11,8 @@ from commands import assert_one_line, assert_refused, lines_of, log_of
 
 import tf_transformer as tt
 from tf_transformer import cli
-from tf_transformer.config import read_toml
+from tf_transformer.commands.export import _languages
+from tf_transformer.config import DataConfig, read_toml
 from tf_transformer.export.manifest import read_manifest, verify_files
 from tf_transformer.inference.alignment import choose_alignment
 from tf_transformer.runs.restore import restore_model
@@ -33,6 +34,7 @@ def test_export_writes_the_next_version_with_a_manifest(trained_run, exported_ru
     best = max(log_of(trained_run[0]), key=lambda line: (line["val_bleu"], line["step"]))
     assert manifest["metrics"]["val_bleu"] == best["val_bleu"]
     assert manifest["step"] == best["step"]
+    assert manifest["languages"] == ["source", "target"], "which are no languages"
     assert manifest["config"] == read_toml(trained_run[0] / "config.toml")
     assert {"tensorflow", "keras", "tf_transformer"} <= set(manifest["versions"])
     assert set(manifest["data"]) == {
@@ -41,6 +43,20 @@ def test_export_writes_the_next_version_with_a_manifest(trained_run, exported_ru
     scores = {name: score["score"] for name, score in manifest["scores"].items()}
     assert scores == {name: manifest["metrics"][name] for name in ("val_bleu", "val_chrf")}
     assert verify_files(saved / "1") == []
+
+
+@pytest.mark.parametrize(
+    ("data", "languages"),
+    [
+        ({"corpus": "phrasebook"}, ["de", "en"]),
+        ({"train_source": ["a.en-de.de.gz"], "train_target": ["a/en.x/b.eng"]}, ["de", "eng"]),
+        ({"train_source": ["a.de", "a.fr"], "train_target": ["en", "b.en"]}, ["de", ""]),
+        ({"train_tsv": ["pairs.de"]}, []),
+        ({"corpus": "copy"}, []),
+    ],
+)
+def test_the_languages_are_known_from_the_names_of_files(data, languages):
+    assert _languages(DataConfig(**data)) == languages
 
 
 def test_the_alignment_is_chosen_on_validation_text(trained_run, exported_run, copy_files):

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 
 import pytest
 
@@ -17,7 +18,13 @@ from tf_transformer.export.manifest import (
     write_manifest,
 )
 from tf_transformer.files import atomic_folder
-from tf_transformer.inference.versions import SAVED_MODEL, SavedModelError, find_saved_model
+from tf_transformer.inference.versions import (
+    SAVED_MODEL,
+    SavedModelError,
+    find_saved_model,
+    version_number,
+    versions,
+)
 
 FILES = {
     "saved_model.pb": b"graph",
@@ -142,7 +149,7 @@ def test_versions_count_up_from_the_highest(folder):
 
 
 def test_where_no_version_can_be_is_refused(folder):
-    for version in (0, -1):
+    for version in (0, -1, 2**63):
         with pytest.raises(ExportError, match=f"received version={version}"):
             write_named("a", folder, version)
     (folder / "4").mkdir(parents=True)
@@ -169,6 +176,43 @@ def test_the_highest_number_with_a_saved_model_is_found(folder):
         assert find_saved_model(path) == folder / "10"
     with pytest.raises(SavedModelError, match=f"but in {folder}. Give"):
         find_saved_model(folder.parent)
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [
+        ("00000123", 123), ("0", 0), ("+5", 5), ("20261126120000", 20261126120000),
+        ("9223372036854775807", 2**63 - 1), ("9223372036854775808", None), ("9" * 200, None),
+        ("٣", None), ("²", None), ("1_0", None), ("-7", None), ("0x10", None), ("1.5", None),
+        ("3.tmp", None), (".writing-3-ab", None), ("", None),
+    ],
+)  # fmt: skip
+def test_a_number_is_read_as_tensorflow_serving_reads_it(folder, name, number):
+    assert version_number(name) == number
+    if name:
+        (folder / name).mkdir(parents=True)
+        assert versions(folder) == ({} if number is None else {number: folder / name})
+
+
+def test_a_folder_with_leading_zeros_keeps_its_name(folder):
+    for name in ("1", "002"):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "saved_model.pb").write_bytes(b"")
+    assert find_saved_model(folder) == folder / "002"
+    with pytest.raises(ExportError, match=f"{folder / '002'} exists"):
+        write_named("a", folder, version=2)
+    assert write_named("new", folder, version=2, overwrite=True) == folder / "002"
+    assert write_named("a", folder) == folder / "3"
+
+
+def test_two_folders_of_one_number_are_refused(folder):
+    for name in ("1", "001", "2"):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "saved_model.pb").write_bytes(b"")
+    message = f"{folder}: 001 and 1 are the same version. Remove one."
+    for use in (find_saved_model, lambda path: write_named("a", path)):
+        with pytest.raises(SavedModelError, match=re.escape(message)):
+            use(folder)
 
 
 def test_without_a_saved_model_the_export_command_is_named(tmp_path):

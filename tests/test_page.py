@@ -28,9 +28,10 @@ def browser():
 
 
 @pytest.fixture
-def served(tmp_path):
+def served(tmp_path, request):
     """The server, whose model has a difficult name and the version 7, and the model."""
-    with stub_server.serving(tmp_path, name=MODEL, number=7) as served:
+    limits = getattr(request, "param", {})
+    with stub_server.serving(tmp_path, name=MODEL, number=7, **limits) as served:
         yield served
 
 
@@ -156,6 +157,31 @@ def test_a_new_version_of_the_model_is_asked_again(page, served):
     assert documents(model) == [[SENTENCE], [SENTENCE]]
 
 
+def test_what_the_model_knows_is_said(open_page, served):
+    versions = served[0].versions
+    known = {"languages": ["deu", "en"]}
+    versions.current = versions.current._replace(manifest=known)
+    page = open_page()
+    expect(page.locator("#source-title")).to_have_text("German text")
+    expect(page.locator("#output-title")).to_have_text("English translation")
+    expect(page.locator("#source")).to_have_attribute("placeholder", re.compile(r"Brot kaufen\?$"))
+    page.get_by_role("button", name="Example").click()
+    expect(page.locator("#output")).to_have_text("WO KANN ICH BROT KAUFEN?")
+    expect(page.get_by_role("button", name="Example")).to_be_hidden()
+
+
+@pytest.mark.parametrize(
+    "known",
+    [{}, *({"languages": [*ends, "de"]} for ends in ([], [""], ["txt"], ["source"], ["a_b"]))],
+)
+def test_what_nobody_knows_is_not_said(open_page, served, known):
+    served[0].versions.current = served[0].versions.current._replace(manifest=known)
+    page = open_page()
+    expect(page.locator("#source-title")).to_have_text("Text")
+    expect(page.get_by_role("button", name="Example")).to_be_hidden()
+    expect(page.locator("footer")).to_contain_text("invented translation")
+
+
 # Alignment
 
 
@@ -253,6 +279,17 @@ def test_an_alternative_can_be_chosen(page, model):
     expect(page.locator("#output")).to_have_text(SENTENCE.upper())
 
 
+def test_a_sentence_that_is_too_long_keeps_all_of_its_translation(page):
+    """Alternatives would have its beginning only, and choosing one would drop the rest."""
+    write(page, f"{SENTENCE} {'wort ' * 60}.")
+    expect(page.locator("#alternatives .note")).to_contain_text("too long")
+    expect(page.locator("#alignment .note")).to_contain_text("beginning")
+    expect(page.get_by_role("radio")).to_have_count(0)
+    page.get_by_role("button", name="Previous").click()
+    expect(page.get_by_role("radio")).to_have_count(3)
+    expect(page.locator(".note:visible")).to_have_count(0)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("missing", ["align", "translate_nbest", "translate_document"])
 def test_a_model_without_a_signature_has_the_rest(open_page, model, missing):
@@ -269,7 +306,9 @@ def test_a_model_without_a_signature_has_the_rest(open_page, model, missing):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("status", "words"), [(413, "longer"), (429, "busy")])
+@pytest.mark.parametrize(
+    ("status", "words"), [(429, "busy"), (500, "could not"), (503, "not ready")]
+)
 def test_an_error_is_said_in_plain_words_and_can_be_tried_again(page, status, words):
     refuse(page, status)
     page.fill("#source", SENTENCE)
@@ -279,6 +318,27 @@ def test_an_error_is_said_in_plain_words_and_can_be_tried_again(page, status, wo
     page.unroute("**/*:predict")
     alert.get_by_role("button").click()
     expect(page.locator("#output")).to_have_text(SENTENCE.upper())
+    expect(alert).to_be_hidden()
+
+
+@pytest.mark.parametrize("status", [400, 403, 413])
+def test_what_would_be_refused_again_is_not_tried_again(page, status):
+    refuse(page, status)
+    page.fill("#source", SENTENCE)
+    expect(page.get_by_role("alert")).to_contain_text("what the <server> says")
+    expect(page.get_by_role("button", name="Try again")).to_be_hidden()
+
+
+@pytest.mark.parametrize("served", [{"max_characters": 30, "max_texts": 2}], indirect=True)
+def test_the_limits_of_the_server_are_kept_and_said(page, model):
+    write(page, THREE)
+    assert all(len(texts) <= 2 and len("".join(texts)) <= 30 for texts in documents(model))
+    page.fill("#source", "x" * 31)
+    alert = page.get_by_role("alert")
+    expect(alert).to_contain_text("30 characters: shorten it")
+    expect(page.get_by_role("button", name="Try again")).to_be_hidden()
+    write(page, "x" * 30)  # the alignment would have the characters of both sides
+    expect(page.locator("#alignment .note")).to_be_visible()
     expect(alert).to_be_hidden()
 
 

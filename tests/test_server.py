@@ -76,13 +76,14 @@ def parsed(content, name="serving_default"):
 
 
 PAIR = {"source": ["a"], "target": ["b"]}
+HALLO = "Hallo."
 
 
 @pytest.mark.parametrize(
     ("content", "name", "texts"),
     [
         ({"instances": ["a", "ü"]}, "", {"text": ["a", "ü"]}),
-        ({"instances": [{"text": "a"}, "b"]}, "", {"text": ["a", "b"]}),
+        ({"instances": [{"text": "a"}, {"text": "b"}]}, "", {"text": ["a", "b"]}),
         ({"inputs": []}, "", {"text": []}),
         ({"inputs": {"text": ["a"], "more": [1]}}, "", {"text": ["a"]}),
         ({"instances": [{"source": "a", "target": "b"}]}, "score", PAIR),
@@ -102,14 +103,69 @@ def test_both_forms_are_read(content, name, texts):
         (b"[1]", "", "either 'instances' or 'inputs'"),
         ({"instances": ["a"], "inputs": ["a"]}, "", "either 'instances' or 'inputs'"),
         ({"instances": ["a"]}, "other", "the model has serving_default, score"),
-        ({"instances": ["a"]}, ["score"], "unknown signature"),
-        ({"instances": "abc"}, "", "serving_default needs text"),
-        ({"instances": []}, "", "serving_default needs text"),
-        ({"instances": [{"text": "a"}, {}]}, "", "serving_default needs text"),
-        ({"instances": ["a", 5]}, "", "serving_default needs text"),
-        ({"inputs": [1.5]}, "", "serving_default needs text"),
-        ({"inputs": {"source": ["a"]}}, "score", "score needs source, target"),
-        ({"inputs": {"source": ["a"], "target": []}}, "score", "score needs source, target"),
+        ({"instances": ["a"]}, ["score"], "unknown signature .'score'.; the model has"),
+        (b"", "", "not JSON"),
+        (b'{"instances": [NaN]}', "", "not JSON"),
+        ({"instance": ["a"]}, "", "unknown key 'instance': did you mean 'instances'"),
+        (
+            {"signature-name": "score", "instances": ["a"]},
+            "",
+            "'signature-name': did you mean 'signature_name'",
+        ),
+        (
+            {"instances": ["a"], "x" * 9999: 1},
+            "",
+            "unknown key 'xxx.*xxx': known are inputs, instances, signature_name",
+        ),
+        ({"instances": ["a"]}, None, "unknown signature None"),
+        ({"instances": ["a"]}, 0, "unknown signature 0"),
+        *(
+            ({"instances": value}, "", f"needs text: .*one text or more; received {shown}$")
+            for value, shown in ((HALLO, "'Hallo.'"), ([], r"\[\]"), (None, "None"), ({}, "{}"))
+        ),
+        *(
+            (
+                {form: [HALLO, value]},
+                "",
+                rf"needs text: '{form}'\[1\] must be .*; received {shown}$",
+            )
+            for form in ("instances", "inputs")
+            for value, shown in ((1, "1"), (True, "True"), (None, "None"), ([HALLO], ".'Hallo.'."))
+        ),
+        (
+            {"inputs": {"text": ["a", 1.5]}},
+            "",
+            r"'inputs'\[1\] must be a string for text; received 1.5$",
+        ),
+        ({"inputs": HALLO}, "", "'inputs' must be a list.*received 'Hallo.'$"),
+        ({"inputs": {"text": HALLO}}, "", "'inputs' must be a list.*received 'Hallo.'$"),
+        (
+            {"inputs": {"source": ["a"]}},
+            "score",
+            "score needs source, target: .*a list of texts for target; received None",
+        ),
+        ({"inputs": ["a"]}, "score", "score needs source, target: .*an object.*received .'a'.$"),
+        (
+            {"inputs": {"source": ["a"], "target": []}},
+            "score",
+            "must be as many texts for each; received .'source': .'a'., 'target': ",
+        ),
+        *(
+            (
+                {"instances": [{"text": "a"}, row]},
+                "",
+                r"'instances'\[1\] must be an object with tex",
+            )
+            for row in ("b", {}, {"text": "a", "more": "b"}, {"Text": "a"}, {"b64": "YQ=="}, None)
+        ),
+        ({"instances": ["a", {"text": "a"}]}, "", r"'instances'\[0\] must be an object"),
+        (
+            {"instances": [{"text": 1}]},
+            "",
+            r"'instances'\[0\] must be a string for text; received 1$",
+        ),
+        ({"instances": ["a"]}, "score", r"\[0\] must be an object with source, target; received"),
+        ({"instances": [json.loads("[" * 900 + "]" * 900)]}, "", "must be a string"),
     ],
     ids=lambda value: str(value)[:40],
 )
@@ -170,6 +226,9 @@ def test_any_text_comes_back(texts):
     [
         ("POST", "/v1/models/other:predict", 404),
         ("POST", f"/v1/models/demo/versions/{'1' * 5000}:predict", 404),
+        ("POST", f"/v1/models/demo/versions/{2**64 + 1}:predict", 404),
+        ("POST", "/v1/models/demo/versions/x:predict", 404),
+        ("POST", "/v1/models/demo/labels/stable:predict", 404),
         ("POST", "/v1/models/demo:classify", 405),
         ("GET", "/v1/models/other", 404),
         ("GET", "/v1/models/demo/versions/7", 404),
@@ -180,7 +239,32 @@ def test_any_text_comes_back(texts):
 def test_a_bad_path_is_refused(stub, method, path, status):
     found, headers, content = ask(stub, path, A if method == "POST" else None, method)
     assert (found, headers["content-type"]) == (status, "application/json")
-    assert list(content) == ["error"]
+    assert list(content) == ["error"] and len(content["error"]) < 300
+    assert "/v1/models/demo" in content["error"], "the right one"
+
+
+@pytest.mark.parametrize(
+    ("path", "allowed"),
+    [
+        *(
+            (f"{MODEL}{version}:predict", {"POST"})
+            for version in ("", "/versions/1", "/versions/9")
+        ),
+        *((path, {"GET", "HEAD"}) for path in (MODEL, f"{MODEL}/metadata", "/healthz", "/")),
+    ],
+)
+def test_a_wrong_method_is_answered_with_the_right_one(stub, path, allowed):
+    for method in {"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"} - allowed:
+        status, headers, content = ask(stub, path, method=method)
+        assert (status, {*headers["Allow"].split(", ")}) == (405, allowed)
+        if method != "HEAD":
+            assert re.search(f"for {method}; the model is {MODEL},.*POST to", content["error"])
+
+
+def test_a_version_may_have_leading_zeros(stub):
+    for version in ("1", "001"):
+        assert ask(stub, f"{MODEL}/versions/{version}:predict", A)[0] == 200
+        assert ask(stub, f"{MODEL}/versions/{version}")[0] == 200
 
 
 # Limits

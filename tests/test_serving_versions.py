@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import logging
+import re
 import shutil
 import threading
 import weakref
@@ -86,6 +87,41 @@ def test_the_highest_version_is_served(folder, started, loader):
         make(folder, number)
     (folder / "models.config").touch()
     assert started().current.number == 10 and loader.calls == [10]
+
+
+def test_a_version_with_leading_zeros_is_served_and_replaced(folder, started, loader, caplog):
+    make(folder, "002")
+    versions = started()
+    assert versions.current.number == 2 and loader.calls == [2]
+    make(folder, "0003")
+    look(versions)
+    assert versions.current.number == 3 and loader.calls == [2, 3]
+    make(folder, "3")
+    for _ in range(3):
+        look(versions)
+    (line,) = caplog.messages
+    assert line == f"{folder}: 0003 and 3 are the same version. Remove one. Version 3 stays."
+    shutil.rmtree(folder / "0003")
+    look(versions)
+    assert loader.calls == [2, 3, 3]
+
+
+def test_two_folders_of_one_number_are_not_served(folder, started, loader):
+    make(folder, "001")
+    with pytest.raises(InputError, match="001 and 1 are the same version"):
+        started()
+
+
+@pytest.mark.parametrize("is_file", [True, False])
+def test_a_highest_version_without_a_saved_model_is_named(folder, started, caplog, is_file):
+    """TensorFlow Serving takes it, too, and then serves nothing."""
+    versions = started()
+    (folder / "99").touch() if is_file else (folder / "99").mkdir()
+    message = f"{folder / '99'}: holds no SavedModel, but a server takes the highest version."
+    look(versions)
+    assert caplog.messages == [f"{message} Remove it. Version 1 stays."]
+    with pytest.raises(InputError, match=re.escape(message)):
+        started(unverified=True)
 
 
 @pytest.mark.parametrize(

@@ -79,8 +79,8 @@ def run(options: Options) -> int:
 def _checks(
     folder: pathlib.Path | None, comparison: Iterator[Check], path: str | None
 ) -> Iterator[Check]:
-    newest = max(versions(path), default=None) if folder else None
-    if newest is not None and folder != (highest := pathlib.Path(path, str(newest))):
+    highest = next(reversed(versions(path).values()), folder) if folder else None
+    if folder != highest:
         message = f"{highest}: a server takes this version, which holds no SavedModel. Remove it."
         yield Check("version", "FAIL", message)
     loads = False
@@ -95,7 +95,7 @@ def _other_form(path: str) -> Callable[..., list[str]]:
     """Return a function that translates lines with the model at `path`; keywords are the search."""
     if RunDirectory.is_run(path):
         return lambda texts, **search: open_translator(path)(texts, **search)
-    for folder in (path, *(pathlib.Path(path, str(n)) for n in reversed(versions(path)))):
+    for folder in (path, *reversed(versions(path).values())):
         if pathlib.Path(folder, CTRANSLATE2).is_file():
             return functools.partial(_with_ctranslate2, pathlib.Path(folder))
     other = find_saved_model(path)

@@ -11,7 +11,7 @@ from pydantic import PositiveInt
 
 from tf_transformer.commands.models import quiet
 from tf_transformer.commands.options import Checked, LengthPenalty, argument, option
-from tf_transformer.config import RunConfig, flag
+from tf_transformer.config import DataConfig, RunConfig, flag
 from tf_transformer.errors import ConfigError, InputError
 from tf_transformer.runs.run_directory import RunDirectory, say, warn
 
@@ -91,6 +91,7 @@ def run(options: Options) -> int:
             for name, signature in checkpoint.signatures.items()
         },
         "precision": options.quantization or precision,
+        "languages": _languages(config.data),
     }
     if options.format == "saved_model":
         print(_export_saved_model(trained, config, manifest, options))
@@ -104,6 +105,14 @@ def run(options: Options) -> int:
     max_length = config.data.max_length
     print(export_ctranslate2(model, *tokenizers, *target, options.quantization, max_length))
     return 0
+
+
+def _languages(data: DataConfig) -> list[str]:
+    """Return the ends of the names of the first source and target files, such as `de`."""
+    if data.corpus == "phrasebook":
+        return ["de", "en"]
+    paths = data.paths("train")[0] if data.corpus == "text" else ()
+    return [pathlib.Path(path.removesuffix(".gz")).suffix[1:] for path in paths]
 
 
 def _export_saved_model(

@@ -19,6 +19,7 @@ from tf_transformer.inference.versions import (
     SAVED_MODEL,
     formats_in,
     holds_run,
+    version_number,
     versions,
 )
 
@@ -49,7 +50,7 @@ def version_folder(
         file_format: `SAVED_MODEL` or `CTRANSLATE2`. A server takes the highest version of a
             folder, so all in it are of one format.
         path: Folder of the versions, such as `saved_models/de_en`.
-        version: A number of at least 1; None means one more than the highest in `path`.
+        version: A number from 1 to 2^63 - 1; None means one more than the highest in `path`.
         overwrite: Whether a version that exists may be replaced.
 
     Raises:
@@ -57,10 +58,11 @@ def version_folder(
             folder is a file, or holds a run or another format.
     """
     folder = without_parents(path)
+    found = versions(folder)
     if version is None:
-        version = max(versions(folder), default=0) + 1
-    if version < 1:
-        raise ExportError(f"version must be 1 or more; received version={version}.")
+        version = max(found, default=0) + 1
+    if not version_number(str(version)):
+        raise ExportError(f"version must be from 1 to 2^63 - 1; received version={version}.")
     if folder.exists() and not folder.is_dir():
         raise ExportError(f"{folder}: is a file. Give a folder, such as saved_models/NAME.")
     if holds_run(folder):
@@ -68,7 +70,7 @@ def version_folder(
     for other in formats_in(folder):
         if other != file_format:
             raise ExportError(f"{folder}: holds {_FORMATS[other]}. Give another saved_models/NAME.")
-    target = folder / str(version)
+    target = found.get(version, folder / str(version))
     if target.exists() and not overwrite:
         raise ExportError(
             f"{target} exists already. Choose another --version, omit it for the next "

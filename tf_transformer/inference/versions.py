@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 
 from tf_transformer.errors import InputError
 
@@ -13,12 +14,27 @@ class SavedModelError(InputError):
     """A SavedModel that cannot be found or loaded."""
 
 
-def versions(path: str | os.PathLike[str]) -> list[int]:
-    """Return the version numbers in a folder such as `saved_models/NAME`, ascending."""
-    folder = pathlib.Path(path)
-    if not folder.is_dir():
-        return []
-    return sorted(int(entry.name) for entry in folder.iterdir() if entry.name.isdecimal())
+def version_number(name: str) -> int | None:
+    """Return the number that TensorFlow Serving reads in the name of a version; None if none."""
+    match = re.fullmatch(r"\+?0*([0-9]{1,19})", name)
+    return int(match[1]) if match and int(match[1]) < 2**63 else None
+
+
+def versions(path: str | os.PathLike[str]) -> dict[int, pathlib.Path]:
+    """Return the versions in a folder such as `saved_models/NAME`: paths by ascending numbers.
+
+    Raises:
+        SavedModelError: Two names have the same number, such as `1` and `001`.
+    """
+    folder, found = pathlib.Path(path), {}
+    for entry in sorted(folder.iterdir()) if folder.is_dir() else ():
+        number = version_number(entry.name)
+        if number in found:
+            both = f"{found[number].name} and {entry.name}"
+            raise SavedModelError(f"{folder}: {both} are the same version. Remove one.")
+        if number is not None:
+            found[number] = entry
+    return dict(sorted(found.items()))
 
 
 def formats_in(path: str | os.PathLike[str]) -> list[str]:
@@ -40,7 +56,7 @@ def find_saved_model(path: str | os.PathLike[str]) -> pathlib.Path:
         SavedModelError: There is no SavedModel.
     """
     path = pathlib.Path(path)
-    for candidate in (path, *(path / str(number) for number in reversed(versions(path)))):
+    for candidate in (path, *reversed(versions(path).values())):
         if (candidate / SAVED_MODEL).is_file():
             return candidate
     problem = f"no SavedModel there. Write one with: tf-transformer export RUN_DIR {path}"

@@ -5,6 +5,8 @@ import collections
 import html
 import logging
 import pathlib
+import re
+import reprlib
 import time
 import urllib.parse
 from collections.abc import Mapping, Sequence
@@ -23,11 +25,14 @@ from starlette.routing import Route
 from tensorflow.core.protobuf.meta_graph_pb2 import SignatureDef
 from tensorflow_serving.apis import get_model_metadata_pb2
 
+from tf_transformer.errors import did_you_mean
 from tf_transformer.inference.results import rows_of
+from tf_transformer.inference.versions import version_number
 from tf_transformer.serving.batching import Batcher, Outputs, QueueFullError
 from tf_transformer.serving.limits import Limits
 from tf_transformer.serving.versions import Version, Versions
 
+_FORMS = {"instances", "inputs"}  # of texts in a predict request: rows and columns
 _PAGE = pathlib.Path(__file__).with_name("page.html")
 # The page is one file, which contains its script and style and sends requests only to this server.
 _PAGE_HEADERS = {
@@ -93,9 +98,11 @@ class RestApi:
     def _version(self, request: Request) -> Version:
         """Return the version that a request asks for."""
         current, wanted = self._versions.current, request.path_params.get("version")
-        is_known = request.path_params["model"] == self._versions.name
-        if not is_known or current is None or wanted not in (None, str(current.number)):
-            raise HTTPException(404, f"nothing is served at {request.url.path}")
+        if request.method != "POST" and request.url.path.endswith(":predict"):
+            raise HTTPException(405, headers={"Allow": "POST"})
+        is_known = request.path_params["model"] == self._versions.name and current is not None
+        if not is_known or (wanted and version_number(wanted) != current.number):
+            raise HTTPException(404)
         return current
 
     async def _body(self, request: Request) -> bytes:
@@ -115,8 +122,8 @@ class RestApi:
         most, most_characters = self._limits.max_texts, self._limits.max_characters
         characters = sum(len(text) for column in texts.values() for text in column)
         if max(map(len, texts.values())) > most or characters > most_characters:
-            limits = f"{most} texts and {most_characters} characters"
-            raise HTTPException(413, f"a request may have {limits}")
+            limits = f"{most:,} texts and {most_characters:,} characters"
+            raise HTTPException(413, f"a request may have {limits}; divide it")
         inputs = {name: [text.encode() for text in column] for name, column in texts.items()}
         outputs = self.batcher.run(version.model, signature, inputs, characters)
         gone = asyncio.create_task(_disconnected(request))
@@ -163,8 +170,11 @@ class RestApi:
         return PlainTextResponse("".join(f"tf_transformer_{k} {v}\n" for k, v in metrics.items()))
 
     async def _page(self, request: Request) -> Response:
+        known = self._versions.current.manifest if self._versions.current else {}
+        languages = " ".join(known.get("languages", ()))
+        facts = {**vars(self._limits), "model": self._versions.name, "languages": languages}
         text = _PAGE.read_text(encoding="utf-8")
-        text = text.replace("{{model}}", html.escape(self._versions.name))
+        text = re.sub(r"{{(\w+)}}", lambda found: html.escape(str(facts[found[1]])), text)
         return HTMLResponse(text, headers=_PAGE_HEADERS)
 
     async def _refuse(self, request: Request, error: Exception) -> Response:
@@ -172,6 +182,11 @@ class RestApi:
         status, message, headers = 500, "internal error; see the log of the server", None
         if isinstance(error, HTTPException):
             status, message, headers = error.status_code, error.detail, error.headers
+            if status in (404, 405):
+                what = f"nothing is served at {request.url.path:.100} for {request.method}"
+                number = getattr(self._versions.current, "number", None)
+                model = f"/v1/models/{self._versions.name}, version {number}"
+                message = f"{what}; the model is {model}, and takes texts by POST to its :predict"
         elif type(error) in _REFUSALS:
             status, message, headers = _REFUSALS[type(error)]
         else:
@@ -184,7 +199,9 @@ class RestApi:
 def parse(
     body: bytes, signatures: Mapping[str, SignatureDef]
 ) -> tuple[str, dict[str, list[str]], bool]:
-    """Read the body of a predict request.
+    """Read the body of a predict request, as strictly as TensorFlow Serving does.
+
+    Like there, columns for no input are ignored; but a key that nothing reads is an error.
 
     Returns:
         The signature, the same number of texts for each of its inputs, and whether the request and
@@ -194,24 +211,43 @@ def parse(
         content = orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise HTTPException(400, f"the body is not JSON: {error}") from None
-    if not isinstance(content, dict) or ("instances" in content) == ("inputs" in content):
+    keys = content.keys() if isinstance(content, dict) else set()
+    for key in keys - {*_FORMS, "signature_name"}:
+        advice = did_you_mean(key, [*_FORMS, "signature_name"])
+        raise HTTPException(400, f"unknown key {reprlib.repr(key)}: {advice}")
+    if len(keys & _FORMS) != 1:
         raise HTTPException(400, "the body must be an object with either 'instances' or 'inputs'")
-    name = content.get("signature_name") or "serving_default"
+    (form,) = keys & _FORMS
+    given, name = content[form], content.get("signature_name", "")
+    name = "serving_default" if name == "" else name
     if not isinstance(name, str) or name not in signatures:
-        raise HTTPException(400, f"unknown signature; the model has {', '.join(signatures)}")
+        names = ", ".join(signatures)
+        raise HTTPException(400, f"unknown signature {reprlib.repr(name)}; the model has {names}")
     inputs = sorted(signatures[name].inputs)
-    first = next(iter(inputs), "")  # a value without a name belongs to the only input
-    rows, columns = content.get("instances"), content.get("inputs")
-    if rows and isinstance(rows, list):
-        rows = [row if isinstance(row, dict) else {first: row} for row in rows]
-        columns = {key: [row.get(key) for row in rows] for key in inputs}
-    elif not isinstance(columns, dict):
-        columns = {first: columns}
-    texts = {key: columns.get(key) for key in inputs}
-    if not all(map(_are_texts, texts.values())) or len(set(map(len, texts.values()))) != 1:
-        form = "lists of texts in 'inputs', or texts in each object of 'instances'"
-        raise HTTPException(400, f"{name} needs {', '.join(inputs)}: {form}")
-    return name, texts, "instances" in content
+    needs, an_object = f"{name} needs {', '.join(inputs)}", f"an object with {', '.join(inputs)}"
+
+    def check(is_right: Any, what: str, value: Any, where: str = "") -> None:
+        if not is_right:
+            message = f"{needs}: '{form}'{where} must be {what}; received {reprlib.repr(value)}"
+            raise HTTPException(400, message)
+
+    if form == "instances":
+        check(given and isinstance(given, list), "a list of one text or more", given)
+        if len(inputs) > 1 or any(isinstance(row, dict) for row in given):
+            for number, row in enumerate(given):
+                is_right = isinstance(row, dict) and row.keys() == {*inputs}
+                check(is_right, an_object, row, f"[{number}]")
+            given = {key: [row[key] for row in given] for key in inputs}
+    if len(inputs) == 1 and not isinstance(given, dict):
+        given = {inputs[0]: given}
+    check(isinstance(given, dict), an_object, given)
+    texts = {key: given.get(key) for key in inputs}
+    for key, column in texts.items():
+        check(isinstance(column, list), f"a list of texts for {key}", column)
+        for number, text in enumerate(column):
+            check(isinstance(text, str), f"a string for {key}", text, f"[{number}]")
+    check(len({*map(len, texts.values())}) == 1, "as many texts for each", given)
+    return name, texts, form == "instances"
 
 
 def predictions(outputs: Outputs, is_row: bool) -> dict[str, Any]:
@@ -232,10 +268,6 @@ def predictions(outputs: Outputs, is_row: bool) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     return value.tolist() if isinstance(value, np.ndarray) else value.decode("utf-8", "replace")
-
-
-def _are_texts(values: Any) -> bool:
-    return isinstance(values, list) and all(isinstance(value, str) for value in values)
 
 
 def _json(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

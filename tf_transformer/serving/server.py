@@ -109,8 +109,9 @@ class LocalServer:
         try:
             self._socket = socket.create_server((self.host, self.port), family=family, backlog=2048)
         except OSError as error:
+            reason = error.strerror.partition(" (")[0]  # without the address
             raise InputError(
-                f"{self.host} port {self.port} cannot be used ({error.strerror}). "
+                f"{self.host} port {self.port} cannot be used ({reason}). "
                 f"Give another --port, or another --host."
             ) from None
         # asyncio does this only for sockets that name their protocol. Without it, the body of an

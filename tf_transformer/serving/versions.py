@@ -7,7 +7,7 @@ import pathlib
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from tf_transformer.errors import InputError
@@ -21,11 +21,12 @@ _logger = logging.getLogger(__name__)
 
 
 class Version(NamedTuple):
-    """A loaded version and the state of its files, as `_look` returned it before loading."""
+    """A loaded version, its files' state as `_look` returned it before loading, its manifest."""
 
     number: int
     model: SavedModelSession
     look: object
+    manifest: Mapping[str, Any]
 
 
 class Versions:
@@ -79,8 +80,8 @@ class Versions:
                 f"{self._path.resolve().parent}"
             )
         find_saved_model(self._path)
-        number = versions(self._path)[-1]
-        self._replace(number, _look(self._path / str(number)))
+        number, folder = max(versions(self._path).items())
+        self._replace(number, folder, _look(folder))
         # A daemon thread does not delay the exit of the process while a version is loading.
         threading.Thread(target=self._watch, name="versions", daemon=True).start()
 
@@ -102,9 +103,14 @@ class Versions:
             gc.collect()  # a Python graph has reference cycles and uses much memory
             gc.freeze()
         try:
-            number = max(versions(self._path), default=None)
-            look = _look(self._path / str(number))
+            number, folder = max(versions(self._path).items(), default=(None, self._path))
+            look = _look(folder)
         except OSError:  # the version is being replaced
+            return
+        except InputError as error:  # two folders have one number
+            if self._seen != str(error):
+                _logger.error("%s Version %s stays.", error, self.current.number)
+            self._seen = str(error)
             return
         has_settled = look == self._seen
         self._seen = look
@@ -113,7 +119,7 @@ class Versions:
         tried, retry_at = self._tried
         if look != self.current.look and (look != tried or time.monotonic() >= retry_at):
             try:
-                self._replace(number, look)
+                self._replace(number, folder, look)
             except InputError as error:
                 _logger.error("%s Version %s stays.", error, self.current.number)
 
@@ -125,18 +131,22 @@ class Versions:
                 if not self._stopped.is_set():
                     _logger.exception("looking for versions in %s failed", self._path)
 
-    def _replace(self, number: int, look: object) -> None:
+    def _replace(self, number: int, folder: pathlib.Path, look: object) -> None:
         """Verify, load and warm up a version, and make it the current one.
 
         Raises:
             InputError: The version cannot be served.
         """
         self._tried = look, time.monotonic() + _RETRY_SECONDS
-        folder = self._path / str(number)
+        if not (folder / SAVED_MODEL).is_file():
+            message = "holds no SavedModel, but a server takes the highest version. Remove it."
+            raise InputError(f"{folder}: {message}")
         try:
-            if not self._unverified or manifest.manifest_path(folder).is_file():
+            has_manifest = manifest.manifest_path(folder).is_file()
+            if has_manifest or not self._unverified:
                 if problems := manifest.verify_files(folder):
                     raise InputError(problems[0])
+            known = manifest.read_manifest(folder) if has_manifest else {}
             model = self._load(folder)
             for signature, inputs in model.warm_up_requests():
                 model.run(signature, inputs)
@@ -154,7 +164,7 @@ class Versions:
         # A collection that looks at all objects of TensorFlow stops all threads for 0.2 seconds.
         gc.collect()
         gc.freeze()
-        old, self.current = self.current, Version(number, model, look)
+        old, self.current = self.current, Version(number, model, look, known)
         if old:
             _logger.info("version %s serves in place of %s", number, old.number)
             self._replaced = weakref.ref(old.model)
