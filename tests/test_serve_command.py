@@ -75,7 +75,7 @@ STUB = """
 import sys, time
 sys.path.insert(0, {tests!r})
 from tf_transformer import cli
-from tf_transformer.commands.models import quiet
+from tf_transformer.machine import quiet
 with quiet():
     from stub_server import StubModel
     from tf_transformer.serving import server, versions

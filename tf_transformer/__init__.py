@@ -4,9 +4,13 @@ Each public name is loaded from its module when it is first used, so that
 `tf-transformer --help` does not wait for TensorFlow.
 """
 
+from typing import Any
+
 import lazy_loader
 
-__getattr__, __dir__, __all__ = lazy_loader.attach(
+from tf_transformer.machine import quiet
+
+_load, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submod_attrs={
         "config": ["RunConfig"],
@@ -84,3 +88,10 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "training.schedules": ["NoamSchedule", "TrapezoidSchedule"],
     },
 )
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name, and what it needs, without TensorFlow's start-up messages."""
+    with quiet():
+        globals()[name] = found = _load(name)
+    return found

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from tf_transformer.commands.options import Parser, add_options, read_options
 from tf_transformer.errors import InputError
+from tf_transformer.machine import is_stdout_broken, open_streams
 
 COMMANDS = {
     name.rstrip("_"): importlib.import_module(f"tf_transformer.commands.{name}")
@@ -27,8 +28,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Returns:
         The exit status: 0 for success; 1 if a check of `doctor` failed or `serve` left a request
-        unanswered; 2 for invalid input; 130 after Ctrl-C; 143 after SIGTERM.
+        unanswered; 2 for invalid input; 129 after SIGHUP; 130 after Ctrl-C; 143 after SIGTERM.
     """
+    open_streams()
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # cuInit fails where there is no GPU
     # TensorFlow's graphs are many objects that stay. Searching them for garbage took a tenth of the
     # time until the first update of a training.
     gc.set_threshold(100_000, 20, 100)
@@ -41,9 +44,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             message, status = "interrupted.", 130
         elif isinstance(error, InputError):
             message, status = str(error), 2
-        elif isinstance(error, BrokenPipeError):
-            # The reader of the output has closed the pipe. Without this redirection, Python would
-            # fail to flush stdout at exit.
+        elif isinstance(error, BrokenPipeError) and is_stdout_broken():
+            # Its reader has what it wanted. Without this redirection, Python would fail to flush
+            # stdout at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
         elif isinstance(error, OSError):

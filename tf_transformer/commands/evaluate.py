@@ -15,10 +15,11 @@ import json
 import math
 import time
 
-from tf_transformer.commands.models import open_translator, quiet
+from tf_transformer.commands.models import open_translator
 from tf_transformer.commands.options import MODEL, Checked, SearchOptions, argument, group, option
 from tf_transformer.data.text import TextFiles, stream_aligned
 from tf_transformer.errors import ConfigError
+from tf_transformer.machine import quiet
 from tf_transformer.models.architectures import ARCHITECTURES, architecture_name
 from tf_transformer.runs.run_directory import RunDirectory, warn
 
@@ -36,8 +37,8 @@ class Options(Checked):
     text: str | None = option(None, "compute the perplexity of this text by a language model", "F")
     robustness: bool = option(
         False,
-        "also score the sources in capitals, without capitals, without final punctuation and with "
-        "typing errors",
+        "also score the sources in capitals, without capitals, without final punctuation, with "
+        "typing errors, with decomposed accents, and with soft hyphens or zero-width spaces",
     )
     search: SearchOptions = group(SearchOptions)
 
@@ -48,8 +49,10 @@ def run(options: Options) -> int:
     others = (*sources, *references, options.robustness, options.perplexity, options.compare)
     if options.text and any(others):
         raise ConfigError("--text is read alone: omit the options for translations.")
-    if not options.text and not (sources and references):
+    if not options.text and not (sources or references):
         raise ConfigError("give --source and --reference, or --text. See evaluate --help")
+    if not options.text and not (sources and references):
+        raise ConfigError(f"--{'reference' if sources else 'source'} is missing. Give it, too.")
     if len(sources) != len(references):
         raise ConfigError(
             f"received {len(sources)} --source and {len(references)} --reference. Give as many of "

@@ -13,10 +13,10 @@ import functools
 import pathlib
 from typing import Literal
 
-from tf_transformer.commands.models import quiet
 from tf_transformer.commands.options import Checked, argument, option
 from tf_transformer.data.text import read_lines
 from tf_transformer.errors import InputError
+from tf_transformer.machine import quiet
 from tf_transformer.runs.run_directory import RunDirectory
 
 

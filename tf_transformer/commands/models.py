@@ -1,11 +1,8 @@
 """Loading models from runs and SavedModels, without TensorFlow's start-up messages."""
 
-import contextlib
-import os
-import sys
-import tempfile
-from collections.abc import Iterator
 from typing import Any
+
+from tf_transformer.machine import quiet
 
 
 def open_translator(path: str, threads: int | None = None) -> Any:
@@ -20,26 +17,3 @@ def open_translator(path: str, threads: int | None = None) -> Any:
     run = RunDirectory.open(path)
     model, *tokenizers, _ = restore_model(run)
     return translator_of(run.config().data, model, *tokenizers, threads=threads)
-
-
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Hide the start-up messages about CPUs and CUDA that TensorFlow's C++ code writes.
-
-    Everything written to stderr in the `with` block is hidden, and shown only if an exception is
-    raised.
-    """
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    sys.stderr.flush()
-    screen = os.dup(2)
-    with tempfile.TemporaryFile() as notes:
-        os.dup2(notes.fileno(), 2)
-        try:
-            yield
-        except Exception:
-            notes.seek(0)
-            os.write(screen, notes.read())
-            raise
-        finally:
-            os.dup2(screen, 2)
-            os.close(screen)

@@ -5,6 +5,7 @@ made by `group` several options, with a heading of their own in the help.
 """
 
 import argparse
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, NoReturn, get_origin
 
@@ -37,6 +38,9 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Exit with status 2."""
+        if found := re.match("argument COMMAND: invalid choice: '(.*?)'", message):
+            known = [name for action in self._actions for name in action.choices or ()]
+            message = f"unknown command {found[1]!r}; {did_you_mean(found[1], known)}"
         end = "" if message.endswith("?") else "."
         self.exit(2, f"{self.prog}: {message}{end} See {self.prog} --help\n")
 

@@ -12,9 +12,9 @@ from typing import Annotated
 
 from pydantic import Field, PositiveInt
 
-from tf_transformer.commands.models import quiet
 from tf_transformer.commands.options import Checked, argument, group, option
 from tf_transformer.errors import InputError
+from tf_transformer.machine import quiet
 from tf_transformer.runs.run_directory import warn
 from tf_transformer.serving.limits import Limits
 

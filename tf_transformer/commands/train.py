@@ -3,7 +3,7 @@
 Train a tokenizer and a model. An option under a heading such as [data] is also a key of that table
 in run.toml; the command line wins. If only some architectures have a model setting, its help names
 them in brackets. Ctrl-C ends training with a validation and a checkpoint (exit status 130), SIGTERM
-with a checkpoint (143).
+with a checkpoint (143), and so does a closed terminal (129).
 """
 
 import dataclasses
@@ -11,7 +11,6 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from tf_transformer.commands.models import quiet
 from tf_transformer.commands.options import Checked, group, option
 from tf_transformer.config import (
     CHOSEN_RATES,
@@ -25,6 +24,7 @@ from tf_transformer.config import (
     without_choices,
 )
 from tf_transformer.errors import ConfigError
+from tf_transformer.machine import quiet
 from tf_transformer.runs.run_directory import RunDirectory
 
 # The settings that a resumed run may change.

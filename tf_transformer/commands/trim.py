@@ -6,9 +6,9 @@ the source texts as before; with a beam, a few translations may change, and are 
 can be evaluated, exported and so on, but not resumed.
 """
 
-from tf_transformer.commands.models import quiet
 from tf_transformer.commands.options import Checked, SearchOptions, argument, group, option
 from tf_transformer.data.text import read_lines
+from tf_transformer.machine import quiet
 from tf_transformer.runs.run_directory import RunDirectory
 
 

@@ -19,6 +19,7 @@ from tf_transformer.inference.versions import (
     SAVED_MODEL,
     formats_in,
     holds_run,
+    require_loadable,
     version_number,
     versions,
 )
@@ -71,6 +72,8 @@ def version_folder(
         if other != file_format:
             raise ExportError(f"{folder}: holds {_FORMATS[other]}. Give another saved_models/NAME.")
     target = found.get(version, folder / str(version))
+    if file_format == SAVED_MODEL:
+        require_loadable(target)
     if target.exists() and not overwrite:
         raise ExportError(
             f"{target} exists already. Choose another --version, omit it for the next "

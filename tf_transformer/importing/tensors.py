@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer.errors import InputError
+from tf_transformer.inference.versions import require_loadable
 
 _DTYPES = {
     "F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": tf.bfloat16.as_numpy_dtype,
@@ -133,6 +134,7 @@ def read_checkpoint(folder: pathlib.Path) -> Tensors:
             f"{folder}: has {len(prefixes)} checkpoints ({name}.index). Give a folder with one, or "
             f"with the file named checkpoint, which says which is the latest."
         )
+    require_loadable(prefixes[0])
     try:
         reader = tf.train.load_checkpoint(str(prefixes[0]))
         paths = [re.fullmatch(_VARIABLE, name) for name in reader.get_variable_to_shape_map()]

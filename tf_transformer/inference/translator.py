@@ -22,8 +22,13 @@ from tf_transformer.inference.results import (
     rows_of,
 )
 from tf_transformer.inference.streams import num_cores, translate_in_order
-from tf_transformer.inference.versions import SavedModelError, find_saved_model
+from tf_transformer.inference.versions import (
+    SavedModelError,
+    find_saved_model,
+    require_loadable,
+)
 from tf_transformer.inference.xla import compiled_search
+from tf_transformer.machine import quiet
 from tf_transformer.tokenizers import GraphTokenizer
 
 _process_of_tensorflow: int | None = None
@@ -84,15 +89,19 @@ class Translator:
         """
         _require_process_of_tensorflow()
         folder = find_saved_model(path)
+        require_loadable(folder)
         try:
-            # TensorFlow resolves `..` by the text of a path, which is wrong for symbolic links.
-            loaded = tf.saved_model.load(os.path.realpath(folder))
+            with quiet():
+                # TensorFlow resolves `..` by the text of a path, which is wrong for links.
+                loaded = tf.saved_model.load(os.path.realpath(folder))
         except PermissionError:
             raise
         # TensorFlow raises errors of many classes for damaged files.
         except (OSError, IndexError, ValueError, RuntimeError, tf.errors.OpError) as error:
+            reason = " ".join(str(error).split())[:200] or type(error).__name__
             raise SavedModelError(
-                f"{folder}: the SavedModel is damaged; write it again with tf-transformer export."
+                f"{folder}: TensorFlow cannot load the SavedModel ({reason}). If it is damaged, "
+                f"write it again with tf-transformer export."
             ) from error
         if "by_sentence" not in getattr(loaded, "settings", {}):
             raise SavedModelError(

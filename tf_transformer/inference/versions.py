@@ -49,6 +49,16 @@ def holds_run(path: pathlib.Path) -> bool:
     return (path / "checkpoints").is_dir()
 
 
+def require_loadable(path: pathlib.Path) -> None:
+    """Raise a `SavedModelError` if TensorFlow takes the real path for a pattern of paths."""
+    path = os.path.realpath(path)
+    if found := re.search(r"\\|\[[^/]*\]", path):
+        raise SavedModelError(
+            f"{path}: TensorFlow takes {found[0]} for a pattern, so it cannot read what is there. "
+            f"Give a path without."
+        )
+
+
 def find_saved_model(path: str | os.PathLike[str]) -> pathlib.Path:
     """Find the SavedModel at `path`: `path` itself, or the highest version in it.
 
@@ -60,7 +70,11 @@ def find_saved_model(path: str | os.PathLike[str]) -> pathlib.Path:
         if (candidate / SAVED_MODEL).is_file():
             return candidate
     problem = f"no SavedModel there. Write one with: tf-transformer export RUN_DIR {path}"
-    if holds_run(path):
+    if path.is_file():
+        problem = f"is a file. Give its folder: {path.parent}"
+    elif runs := sorted(str(file.parent) for file in path.glob("*/config.toml")):
+        problem = f"no SavedModel there, but runs: {', '.join(runs)}. Give one, or export it."
+    elif holds_run(path):
         problem = f"is a run. Export it: tf-transformer export {path} saved_models/NAME"
     elif CTRANSLATE2 in formats_in(path) or (path / CTRANSLATE2).is_file():
         problem = "holds no SavedModel, but CTranslate2's files, which only CTranslate2 reads."

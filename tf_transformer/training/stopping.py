@@ -1,4 +1,4 @@
-"""A callback that stops `fit` after Ctrl-C or SIGTERM.
+"""A callback that stops `fit` after Ctrl-C, SIGTERM or SIGHUP.
 
 All workers must stop at the same update; otherwise some would wait forever for the others. The
 callback therefore takes `Workers.all_reduce_max`.
@@ -17,14 +17,15 @@ Logs = dict[str, Any] | None
 
 
 class Terminated(Exception):  # noqa: N818, a request, not an error
-    """Training has stopped between two updates because of SIGTERM."""
+    """Training has stopped between two updates because of SIGTERM or SIGHUP."""
 
 
 class StopOnSignal(keras.callbacks.Callback):
-    """Callback that stops after the current update on Ctrl-C or SIGTERM in its `with` block.
+    """Callback that stops after the current update on a signal in its `with` block.
 
-    After Ctrl-C, `fit` ends with a validation. SIGTERM, sent before a machine is preempted,
-    leaves time only for a validation that is due. Otherwise `fit` raises `Terminated`, and its
+    After Ctrl-C, `fit` ends with a validation. SIGTERM, sent before a machine is preempted, and
+    SIGHUP, sent when a terminal closes (unless `nohup` lets the process ignore it), leave time
+    only for a validation that is due. Otherwise `fit` raises `Terminated`, and its
     caller saves a checkpoint. A second signal of either kind is handled as before the block, which
     ends the process. Put the callback after the one that saves.
 
@@ -43,7 +44,9 @@ class StopOnSignal(keras.callbacks.Callback):
         self._previous: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN:
+                continue
             self._previous[number] = signal.signal(number, self._stop)
         return self
 
@@ -56,7 +59,7 @@ class StopOnSignal(keras.callbacks.Callback):
         if not ends_update(self.model, batch):
             return
         self.on_epoch_end(batch)
-        if self.signal == signal.SIGTERM and batch + 1 != self.params["steps"]:
+        if self.signal not in (0, signal.SIGINT) and batch + 1 != self.params["steps"]:
             raise Terminated
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:

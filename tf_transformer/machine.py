@@ -1,0 +1,71 @@
+"""What the process has of the machine: standard streams, and silence while TensorFlow starts."""
+
+import contextlib
+import io
+import os
+import re
+import select
+import sys
+import tempfile
+from collections.abc import Iterator
+
+# Lines that TensorFlow's C++ code writes about the processor and CUDA when it starts.
+_START = re.compile(
+    rb"[IWE]\d{4} .*|WARNING: All log messages before absl.*|To enable the following instr.*"
+)
+
+
+class _Unbreakable(io.FileIO):
+    """A standard error whose reader may go away: what nobody can read is dropped."""
+
+    def write(self, content: bytes) -> int:
+        with contextlib.suppress(OSError):
+            return super().write(content)
+        return len(content)
+
+
+def open_streams() -> None:
+    """Open those standard streams that are closed, and let no broken standard error stop a command.
+
+    Files that are opened later would otherwise get the numbers of closed streams.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
+    sys.stdin, sys.stdout = sys.stdin or open(0), sys.stdout or open(1, "w")
+    if sys.stderr is sys.__stderr__:
+        stderr = _Unbreakable(2, "w", closefd=False)
+        sys.stderr = io.TextIOWrapper(stderr, "utf-8", "backslashreplace", write_through=True)
+
+
+def is_stdout_broken() -> bool:
+    """Return whether the reader of standard output has gone away."""
+    poll = select.poll()
+    poll.register(1, 0)
+    return any(event & select.POLLERR for _, event in poll.poll(0))
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Hide the messages about CPUs and CUDA that TensorFlow's C++ code writes when it starts.
+
+    What else is written to stderr in the `with` block is shown at its end, and everything if an
+    exception is raised.
+    """
+    if sys.stderr is not None:
+        sys.stderr.flush()
+    screen, is_done = os.dup(2), False
+    with tempfile.TemporaryFile() as notes:
+        os.dup2(notes.fileno(), 2)
+        try:
+            yield
+            is_done = True
+        finally:
+            os.dup2(screen, 2)
+            os.close(screen)
+            notes.seek(0)
+            shown = [line for line in notes if not (is_done and _START.match(line))]
+            with contextlib.suppress(OSError):
+                os.write(2, b"".join(shown))
