@@ -7,7 +7,7 @@ import os
 import unicodedata
 
 import pytest
-from commands import assert_refused, run_here
+from commands import assert_refused, run_here, small_files
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -265,6 +265,21 @@ def test_what_cannot_be_filtered_is_named_and_writes_nothing(folder, capfd, give
     given = {name: value and value.format(folder) for name, value in given.items()}
     arguments = options_of(folder, **{"exclude": folder / "test.gz", **given})
     assert_refused([*arguments, "--overwrite"], words, capfd, folder)
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+@pytest.mark.parametrize("limit", [1000, 40_000])  # the buffer is written at the end, and before
+@pytest.mark.parametrize("large", ["source", "target"])
+def test_an_output_that_does_not_fit_on_the_disk_is_named(tmp_path, capfd, large, limit, suffix):
+    for side in ("source", "target"):
+        write(
+            tmp_path / side,
+            [f"{n * n:06} " * (9 if side == large else 0) + "e" for n in range(900)],
+        )
+    given = {f"output-{side}": f"{tmp_path / side}.new{suffix}" for side in ("source", "target")}
+    with small_files(limit // (9 if suffix else 1)):
+        arguments = [*options_of(tmp_path, **given), "--max-ratio=1e9"]
+        assert_refused(arguments, [f"{large}.new{suffix}: File too large[.]$"], capfd, tmp_path)
 
 
 def test_outputs_are_replaced_only_when_told(folder, capfd):

@@ -21,7 +21,7 @@ from tf_transformer.commands.options import Checked, option
 from tf_transformer.data.filtering import PairFilter, script_words
 from tf_transformer.data.text import stream_aligned, stream_lines
 from tf_transformer.errors import InputError
-from tf_transformer.files import atomic_file
+from tf_transformer.files import atomic_file, naming
 
 
 class Options(Checked):
@@ -62,14 +62,15 @@ def run(options: Options) -> int:
     with contextlib.ExitStack() as stack:
         # All files are complete before the first gets its name.
         temporary = [stack.enter_context(atomic_file(path)) for path in outputs]
-        files = [_opened(path, stack) for path in temporary]
+        files = [_opened(*paths, stack) for paths in zip(outputs, temporary, strict=True)]
         for number, pair in enumerate(stream_aligned(*inputs), start=1):
             reason = pair_filter.reason_to_drop(*pair)
             if reason:
                 dropped.setdefault(reason, [0, number])[0] += 1
                 continue
-            for file, line in zip(files, pair, strict=False):
-                file.write(f"{line}\n".encode())
+            for path, file, line in zip(outputs, files, pair, strict=False):
+                with naming(path):
+                    file.write(f"{line}\n".encode())
         kept = number - sum(count for count, _ in dropped.values())
         report = [f"{n:,} {reason}, such as line {line:,}" for reason, (n, line) in dropped.items()]
         if not kept:
@@ -102,8 +103,9 @@ def _outputs(options: Options) -> list[pathlib.Path]:
     return [pathlib.Path(path) for path in given]
 
 
-def _opened(path: pathlib.Path, stack: contextlib.ExitStack) -> BinaryIO:
-    file = stack.enter_context(path.open("wb"))
+def _opened(path: pathlib.Path, temporary: pathlib.Path, stack: contextlib.ExitStack) -> BinaryIO:
+    stack.enter_context(naming(path))  # also when the rest is written
+    file = stack.enter_context(temporary.open("wb"))
     if path.suffix != ".gz":
         return file
     # Without name and time, the same pairs give the same bytes.

@@ -16,6 +16,7 @@ import keras
 import numpy as np
 
 from tf_transformer.errors import InputError
+from tf_transformer.files import naming
 from tf_transformer.training.optimizers import ends_update, step_of
 from tf_transformer.training.schedules import TimedTrapezoidSchedule
 
@@ -273,7 +274,8 @@ class Progress(keras.callbacks.Callback):
         }
         if self._seconds:
             line["tokens_per_second"] = round(self._tokens_per_second(), 1)
-        with run.directory.log_path.open("a", encoding="utf-8") as file:
+        path = run.directory.log_path
+        with naming(path), path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
 
     def close(self) -> None:
