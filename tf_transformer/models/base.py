@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import keras
 
-from tf_transformer.layers.base import Tensor, built
+from tf_transformer.layers.base import Tensor, built, quantize_parts, quantized_parts
 from tf_transformer.layers.output import OutputProjection
 from tf_transformer.layers.positions import PositionalEmbedding, token_embedding
 from tf_transformer.models.configs import ModelConfig
@@ -133,7 +133,16 @@ class SequenceModel(keras.Model):
         super().export(filepath, *args, **kwargs)
 
     def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "config": self.config.to_dict()}
+        parts = quantized_parts(self)
+        return {**super().get_config(), "config": self.config.to_dict(), "quantized": parts}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Self:
+        quantized = config.get("quantized", {})
+        config = {name: value for name, value in config.items() if name != "quantized"}
+        model = super().from_config(config, custom_objects)
+        quantize_parts(model, quantized)
+        return model
 
 
 def split_inputs(inputs: Inputs) -> tuple[Tensor, Tensor]:
