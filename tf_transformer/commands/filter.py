@@ -103,9 +103,9 @@ def _outputs(options: Options) -> list[pathlib.Path]:
     return [pathlib.Path(path) for path in given]
 
 
-def _opened(path: pathlib.Path, temporary: pathlib.Path, stack: contextlib.ExitStack) -> BinaryIO:
+def _opened(path: pathlib.Path, written: pathlib.Path, stack: contextlib.ExitStack) -> BinaryIO:
     stack.enter_context(naming(path))  # also when the rest is written
-    file = stack.enter_context(temporary.open("wb"))
+    file = stack.enter_context(written.open("wb"))
     if path.suffix != ".gz":
         return file
     # Without name and time, the same pairs give the same bytes.

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import keras
 
@@ -44,6 +44,7 @@ class SequenceModel(keras.Model):
     def __init__(
         self, config: ModelConfig | Mapping[str, Any], name: str | None = None, **kwargs: Any
     ) -> None:
+        quantized = kwargs.pop("quantized", {})  # see `get_config`
         name = name or re.sub(r"(?<!^)(?=[A-Z])", "_", type(self).__name__).lower()
         super().__init__(name=name, **kwargs)
         self.supports_jit = False  # see `compile`
@@ -58,6 +59,7 @@ class SequenceModel(keras.Model):
             if getattr(config, name, 0) is None:
                 raise ValueError(f"{name} must be given to build a model.")
         self.build()
+        quantize_parts(self, quantized)
 
     def build(self, input_shape: Any = None) -> None:
         if not self.built:
@@ -135,14 +137,6 @@ class SequenceModel(keras.Model):
     def get_config(self) -> dict[str, Any]:
         parts = quantized_parts(self)
         return {**super().get_config(), "config": self.config.to_dict(), "quantized": parts}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Self:
-        quantized = config.get("quantized", {})
-        config = {name: value for name, value in config.items() if name != "quantized"}
-        model = super().from_config(config, custom_objects)
-        quantize_parts(model, quantized)
-        return model
 
 
 def split_inputs(inputs: Inputs) -> tuple[Tensor, Tensor]:

@@ -81,10 +81,8 @@ def token_weights(sample_weight: Any, labels: Any) -> Any:
         weights = ops.reshape(weights, (ops.shape(labels)[0], -1))
     sizes = zip(weights.shape, labels.shape, strict=False)
     if len(weights.shape) > 2 or any(n not in (1, m, None) and m is not None for n, m in sizes):
-        raise ValueError(
-            f"sample_weight must have the shape (B,), (B, 1) or (B, T) of labels of shape "
-            f"{tuple(labels.shape)}; received {tuple(weights.shape)}."
-        )
+        expected = f"(B,), (B, 1) or (B, T) of labels of shape {tuple(labels.shape)}"
+        raise ValueError(f"sample_weight must be {expected}; received {tuple(weights.shape)}.")
     if len(weights.shape) == 1:
         weights = weights[:, None]
     # Unlike a product, this never broadcasts the labels as well.
