@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import re
+import resource
 import subprocess
 import sys
 
@@ -79,6 +80,17 @@ def files(copy_files, **others):
         f"--{name.replace('_', '-')}={others.get(name, copy_files / name.replace('_', '.'))}"
         for name in names
     ]
+
+
+@contextlib.contextmanager
+def small_files(limit):
+    """Lets the system refuse to write more bytes into a file, as it would on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def assert_one_line(printed, *words):

@@ -29,7 +29,13 @@ SETTINGS = settings("transformer")
 
 def a_run(path, training=None, metric=BLEU, **attributes):
     """What callbacks read of a `Run`."""
-    given = {"checkpoint_steps": None, "minutes": None, "patience": None, "keep_checkpoints": 0}
+    given = {
+        "checkpoint_steps": None,
+        "minutes": None,
+        "patience": None,
+        "keep_checkpoints": 0,
+        "validation_steps": 4,
+    }
     given |= training or {}
 
     class Batches:

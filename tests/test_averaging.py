@@ -57,6 +57,7 @@ def written(randomise, tmp_path_factory):
 def run(written, tmp_path):
     """What averaging reads of a `Run` that has ended."""
     directory = RunDirectory(shutil.copytree(written[0], tmp_path / "run"))
+    write_log(directory, VALIDATED)
     _, tokenizer, _ = written
     config = directory.config()
     sizes = with_tokenizers(config.model, tokenizer, tokenizer)
@@ -69,6 +70,10 @@ def run(written, tmp_path):
         metric=METRIC,
         signatures=signatures(VALIDATION.targets, "val_"),
     )
+
+
+def write_log(directory, steps):
+    directory.log_path.write_text("".join(f'{{"step": {step}}}\n' for step in steps))
 
 
 def mean(weights, steps):
@@ -130,6 +135,23 @@ def test_with_no_time_left_the_first_average_alone_is_tried(run, end_of_training
         shutil.rmtree(run.directory.checkpoints_path / f"step-{step:08d}")
     averaging.write_best_average(run)
     assert not run.directory.average_path.exists(), "one checkpoint has no average"
+
+
+@pytest.mark.parametrize(
+    ("pruned", "damaged", "tried"),
+    [(4, None, [2, 3]), (8, None, [2]), (11, None, []), (None, 5, [2]), (15, None, [2, 3, 4])],
+)
+def test_only_neighbours_are_averaged(run, end_of_training, pruned, damaged, tried):
+    """Pruning keeps the best checkpoint, which may be far older than the others."""
+    write_log(run.directory, sorted({*VALIDATED, pruned or 2}))
+    if damaged:
+        os.truncate(run.directory.checkpoints_path / f"step-{damaged:08d}/model.weights.h5", 99)
+    if tried:
+        end_of_training({2: 36, 3: 30, 4: 30}, tried=tried)
+        assert best_checkpoint(run.directory).run_metadata["averaged steps"] == [9, 12]
+    else:
+        averaging.write_best_average(run)
+        assert not run.directory.average_path.exists()
 
 
 def test_an_average_is_kept_only_if_it_is_better(run, end_of_training, capfd):

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from commands import assert_one_line, assert_refused, options_of
+from commands import assert_one_line, assert_refused, command, options_of
 
 from tf_transformer import cli
 from tf_transformer.config import SETTINGS, flag
@@ -66,6 +66,19 @@ def test_ctrl_c_is_an_interruption_even_where_a_library_raises_another_error(
     monkeypatch.setattr(cli.COMMANDS["train"], "run", library)
     assert cli.main(["train", "--run-dir=x"]) == 130
     assert capfd.readouterr().err == "tf-transformer: interrupted.\n"
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_full_output_is_one_line(tmp_path, unbuffered):
+    (tmp_path / "text").write_text("a b\n")
+    text = [f"--{side}={tmp_path / 'text'}" for side in ("source", "target")]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            command("filter", *text, "--keep-copies"), stdout=full, stderr=subprocess.PIPE,
+            text=True, env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+        )  # fmt: skip
+    message = "tf-transformer: standard output: No space left on device.\n"
+    assert (done.returncode, done.stderr) == (2, message)
 
 
 def test_an_error_of_the_installed_command_is_one_line(bad_files):

@@ -1,4 +1,4 @@
-"""The export to CTranslate2, which gives the same scores and translations."""
+"""The export to CTranslate2, which gives the same scores, and translations of greedy search."""
 
 import dataclasses
 import json

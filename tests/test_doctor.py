@@ -1,11 +1,13 @@
 """`tf-transformer doctor`: what is sound passes, and damage and differences are clear lines."""
 
+import dataclasses
 import json
 import pathlib
 import re
 import shutil
 import sys
 
+import letters
 import pytest
 import tensorflow as tf
 from commands import assert_refused, run_here
@@ -288,7 +290,8 @@ def test_a_run_translates_as_its_saved_model(
     texts, search = source.read_text("utf-8").splitlines(), {"beam_size": 3, "length_penalty": 1.5}
     expected = in_memory(texts, **search)
     assert expected != in_memory(texts)
-    assert command._other_form(str(run_dir))(texts, **search) == expected
+    translate, agreed = command._other_form(str(run_dir))
+    assert translate(texts, **search) == expected and not agreed
 
 
 def test_another_model_fails_with_its_first_lines(exported_version, tmp_path, source, compared):
@@ -320,9 +323,16 @@ def test_a_ctranslate2_export_translates_as_the_saved_model(
     lines.insert(3, "")
     lines.insert(5, "! ".join(line.capitalize() for line in lines[6:9]))
     (root / "with_empty").write_text("\n".join(lines), encoding="utf-8")
-    arguments = [exported_version, f"--same-as={root / 'fast'}", f"--source={root / 'with_empty'}"]
+    arguments = [f"--same-as={root / 'fast'}", f"--source={root / 'with_empty'}"]
+    assert compared(exported_version, *arguments)[0] == 0
+    # With a beam they would differ, since CTranslate2's length penalty has another formula.
+    search = dataclasses.replace(letters.SEARCH, beam_size=3, length_penalty=1.5)
+    beam = tt.Translator.from_model(model, *tokenizers, search)
+    arguments.insert(0, tt.export_saved_model(beam, root / "beam"))
     status, printed = compared(*arguments)
-    assert status == 0 and "same        0 of " in printed[0]
+    assert status == 0 and re.match(
+        "ok    same        0 of .* differ, by greedy search, ", printed[0]
+    )
     (root / "fast" / "1" / "source.model").unlink()
     status, printed = compared(*arguments)
     assert status == 1 and "does not translate" in printed[0]

@@ -7,7 +7,7 @@ import matplotlib.image
 import ml_dtypes
 import numpy as np
 import pytest
-from commands import assert_refused
+from commands import assert_refused, small_files
 
 import tf_transformer as tt
 from tf_transformer import cli
@@ -144,6 +144,17 @@ def test_history_draws_each_metric_over_the_steps():
     }
 
 
+def test_a_learning_rate_is_drawn_between_validations():
+    """In a resumed run it may rise from 0 and fall to 0 again."""
+    log = [
+        {"step": step, "loss": 1.0, "learning_rate": 0.0, "learning_rates": rates}
+        for step, rates in ((4, [[1, 0.2], [3, 0.3]]), (6, [[5, 0.1]]))
+    ]
+    (line,) = plot_history([("resumed", log)]).axes[3].get_lines()
+    expected = [(1, 0.2), (3, 0.3), (4, 0), (5, 0.1), (6, 0)]
+    assert list(zip(*line.get_data(), strict=True)) == expected
+
+
 # Beams
 
 SEARCH = [
@@ -247,5 +258,8 @@ def test_plot_draws_the_curves_of_runs_that_have_a_log(tmp_path, capfd):
     assert capfd.readouterr() == (f"{output}\n", left_out)
     assert_refused(["plot", run_dir, "--output=a.xyz"], ["a.xyz: must end in"], capfd, tmp_path)
     assert_refused(["plot", without], ["no run has a validation in its log"], capfd, tmp_path)
+    with small_files(1000):
+        assert cli.main(["plot", str(run_dir), f"--output={output}"]) == 2
+    assert capfd.readouterr().err == f"tf-transformer: {output}: File too large.\n"
     log.write_text("[]\n", encoding="utf-8")
     assert_refused(["plot", run_dir], ["line 1"], capfd, tmp_path)

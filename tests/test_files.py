@@ -1,5 +1,6 @@
 """Files and folders are written atomically, and leftovers of killed processes are removed."""
 
+import errno
 import fcntl
 import signal
 import subprocess
@@ -27,6 +28,15 @@ def test_a_file_replaces_the_old_one_when_it_is_complete(tmp_path):
         assert path.read_text() == "old"
     assert path.read_text() == "new"
     assert names_in(tmp_path) == ["config.toml"]
+
+
+@pytest.mark.parametrize("writer", [atomic_file, atomic_folder])
+def test_an_error_of_the_disk_names_what_is_written(tmp_path, writer):
+    for named in (None, "input"):
+        with pytest.raises(OSError) as caught, writer(tmp_path / "config.toml"):
+            raise OSError(errno.ENOSPC, "full", named)
+        assert caught.value.filename == (named or tmp_path / "config.toml")
+    assert names_in(tmp_path) == []
 
 
 def write_folder(path, content, **options):

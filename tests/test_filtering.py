@@ -2,15 +2,16 @@
 
 import codecs
 import gzip
+import itertools
 import os
 import unicodedata
 
 import pytest
-from commands import assert_refused, run_here
+from commands import assert_refused, run_here, small_files
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tf_transformer.data.filtering import PairFilter, median_length_ratio, script_words
+from tf_transformer.data.filtering import PairFilter, script_words
 from tf_transformer.data.text import DataError, is_blank
 
 SENTENCE = "Two dogs play in the snow of the Großglockner"
@@ -31,12 +32,20 @@ PAIRS = [
     ("12:30 – 13:45", "12.30 to 13.45", None),
     ("12:30 – 13:45", "12.30 — 13.45", None),  # no letters have no script
     (SENTENCE, COPIED, "whose target is its source"),
+    ("Two dogs", "»two dogs…", "whose target is its source"),
+    ("http://собаки.example %1$s", "http://собаки.example %1$s", None),  # has nothing to translate
     ("Ein Mann schläft.", "the test  SET has this", "with an excluded line"),
     ("The test set has this", "Ein Mann schläft.", "with an excluded line"),
     ("Zwei Hunde spielen im Schnee.", "Two dogs play in the snow.", "that occurred before"),
     ("Zwei Hunde spielen im Schnee.", "two dogs play in the snow.", None),  # not the same
 ]
 EXCLUDED = ["", "The test set has this", "Somebody else"]
+
+WORDS = "house table water bread light stone river cloud chair paper window garden".split()
+ENGLISH = [
+    f"The {a} {b} of the {c} is no longer here" for a, b, c in itertools.permutations(WORDS, 3)
+][:400]
+CHINESE = [chr(0x4E00 + number) * 8 for number in range(400)]
 
 
 def options_of(folder, **others):
@@ -92,6 +101,16 @@ def test_without_outputs_the_pairs_are_only_counted(folder):
     assert sorted(folder.iterdir()) == before
 
 
+@pytest.mark.parametrize(("option", "kept"), [([], 400), (["--keep-copies"], 1000)])
+def test_a_catalogue_that_is_mostly_untranslated_keeps_its_translations(tmp_path, option, kept):
+    copies = [f"Copy the file {number}" for number in range(600)]
+    write(tmp_path / "source", [*copies, *ENGLISH])
+    write(tmp_path / "target", [*copies, *CHINESE])
+    done = run_here(*options_of(tmp_path), "--target-script=Han", *option)
+    assert done.stdout.splitlines()[-1] == f"Kept {kept:,} pairs."
+    assert "characters is 0.17" in done.stdout.splitlines()[0]
+
+
 def test_lines_stay_as_they_are_and_may_be_packed(tmp_path):
     sources, targets = ["ein\u2028s", " Zwei ", "drei"], ["one\x85", "two", "three"]
     text = codecs.BOM_UTF8 + "\r\n".join(sources).encode()
@@ -121,7 +140,7 @@ lines = st.text("aAbж \u200b1", max_size=7)
 @example(pairs=[("ab", "c"), ("a", "bc")], excluded=set())
 @example(pairs=[("a", "b\nc"), ("a\nb", "c")], excluded={"a"})
 def test_what_is_kept_has_none_of_the_faults(pairs, excluded):
-    rules = PairFilter(1.0, 1.2, 6, (LATIN, ()), excluded)
+    rules = PairFilter(1.2, 6, (LATIN, ()), excluded, length_ratio=1.0)
     reasons = [rules.reason_to_drop(*pair) for pair in pairs]
     forbidden = {plain(line) for line in excluded if not is_blank(line)}
     expected = []
@@ -134,7 +153,7 @@ def test_what_is_kept_has_none_of_the_faults(pairs, excluded):
             and lengths[1] <= 6
             and lengths[1] + 10 <= 1.2 * (lengths[0] + 10)
             and 2 * sum(ascii_letters) >= len(ascii_letters)
-            and plain(source) != plain(target)
+            and (plain(source) != plain(target) or not any(map(str.isalpha, source)))
             and not {plain(source), plain(target)} & forbidden
             and (source, target) not in expected
         )
@@ -143,17 +162,56 @@ def test_what_is_kept_has_none_of_the_faults(pairs, excluded):
     assert [pair for pair, reason in zip(pairs, reasons, strict=True) if not reason] == expected
 
 
+def ratio_and_kept(pairs, **rules):
+    rules = PairFilter(2.5, 1000, **rules)
+    rules.measure_lengths(pairs)
+    return rules.length_ratio, sum(rules.reason_to_drop(*pair) is None for pair in pairs)
+
+
 @pytest.mark.parametrize(
-    ("lengths", "expected"),
-    [([(2, 1)], 0.5), ([(10, 12), (5, 500), (10, 11)], 1.2), ([(9, 3), (1, 1), (9, 3)], 0.33)],
-)
-def test_the_usual_ratio_is_the_median(lengths, expected):
-    pairs = [("a" * source, "b" * target) for source, target in lengths]
-    assert median_length_ratio([("", "b"), *pairs]) == expected
+    ("others", "rules", "num_kept"),
+    [
+        ([(f"{line} (left)", f"{line} (left)") for line in ENGLISH * 2], {}, 0),
+        ([(line, f"{line.upper()} .") for line in ENGLISH * 2], {}, 0),
+        ([(line, line) for line in ENGLISH], {"keep_copies": True}, 400),
+        ([(f"http://x.com/{n}/some/page",) * 2 for n in range(900)], {}, 900),
+        ([(f"<b>%PRODUCTNAME</b> $(CAPACITY) {{0}} {n}",) * 2 for n in range(900)], {}, 900),
+        ([(f"%1$s %d {n} -- {{name}}", f"{{name}} %1$s %d -- {n}") for n in range(900)], {}, 900),
+        ([("Yes", "雪" * 15)] * 900, {}, 1),
+        ([("\u200b", f"nothing {line}") for line in ENGLISH * 3], {}, 0),
+        ([(line, "long" * 300) for line in ENGLISH * 3], {}, 0),
+        ([(line, "Слова из того языка" + str(line)) for line in ENGLISH], {}, 0),
+        ([(f"a {line}", "雪" * 30) for line in ENGLISH], {"excluded": ["雪" * 30]}, 0),
+    ],
+    ids=range(11),
+)  # fmt: skip
+def test_pairs_that_are_no_translations_do_not_set_the_usual_ratio(others, rules, num_kept):
+    scripts = script_words(["Latin"]), script_words(["Han"])
+    pairs = [*others, *zip(ENGLISH, CHINESE, strict=True)]
+    alone, kept = ratio_and_kept(pairs[-400:], scripts=scripts)
+    assert kept == 400
+    assert ratio_and_kept(pairs, scripts=scripts, **rules) == (alone, 400 + num_kept)
+
+
+@pytest.mark.parametrize("text", ["5 km", "LibreOffice", "Größe: %s", "a", "{0} Uhr", "[NEU]"])
+def test_what_has_letters_beside_placeholders_may_be_a_copy(text):
+    reasons = [
+        PairFilter(1.1, 99, (LATIN, script_words(["Han"])), (), keep, 99.0).reason_to_drop(
+            text, text
+        )
+        for keep in (False, True)
+    ]
+    assert reasons == ["whose target is its source", None]
+
+
+def test_the_usual_ratio_is_the_median():
+    lengths = [(10, 12), (5, 50), (10, 11)]
+    assert ratio_and_kept([("a" * n, "b" * m) for n, m in lengths])[0] == 1.2
+    assert ratio_and_kept([("12", "13"), ("a", "a"), ("", "b")])[0] == 1.0, "nothing to measure"
 
 
 def test_lengths_are_compared_with_what_is_usual_in_the_corpus():
-    chinese = PairFilter(0.3, 2.5, 1000)
+    chinese = PairFilter(2.5, 1000, length_ratio=0.3)
     assert chinese.reason_to_drop(SENTENCE * 3, "雪" * 40) is None
     assert chinese.reason_to_drop(SENTENCE * 3, SENTENCE * 3 + "!") is not None
 
@@ -168,7 +226,7 @@ def test_lengths_are_compared_with_what_is_usual_in_the_corpus():
 )  # fmt: skip
 def test_scripts_go_by_their_names_in_unicode(script, texts):
     for text in texts.split():
-        rules = [PairFilter(1.0, 9, 99, ((), script_words(names))) for names in ([script], ["Lao"])]
+        rules = [PairFilter(9, 99, ((), script_words(names))) for names in ([script], ["Lao"])]
         assert rules[0].reason_to_drop("x y", text) is None
         assert rules[1].reason_to_drop("x y", text) == "in another script"
 
@@ -187,7 +245,7 @@ def test_an_unknown_script_is_named(script, words):
         ({"output-target": None}, ["Give both or none"]),
         ({"source": "{}/none"}, ["none: is no file"]),
         ({"source": "{}/pipe"}, ["pipe: is no file.*twice"]),
-        ({"target": "{}/test.gz"}, ["source has 18 but .*test.gz has 3 lines"]),
+        ({"target": "{}/test.gz"}, ["source has 20 but .*test.gz has 3 lines"]),
         ({"exclude": "{}/empty"}, ["empty: the file is empty"]),
         ({"output-source": "{}/output-target"}, ["output-target: is given twice"]),
         ({"output-target": "{}/./test.gz"}, ["test.gz: is given twice"]),
@@ -196,7 +254,7 @@ def test_an_unknown_script_is_named(script, words):
         ({"output-target": "{}/none/x"}, ["none/x: its folder does not exist"]),
         ({"max-ratio": "1"}, ["--max-ratio: .*greater than 1"]),
         ({"source-script": "Latn"}, ["Latn is unknown; did you mean"]),
-        ({"max-characters": "1"}, ["no pair is left; dropped were 16 with .*1; 2 with .*3[.]"]),
+        ({"max-characters": "1"}, ["no pair is left; dropped were 18 with .*1; 2 with .*3[.]"]),
     ],
     ids=str,
 )
@@ -207,6 +265,21 @@ def test_what_cannot_be_filtered_is_named_and_writes_nothing(folder, capfd, give
     given = {name: value and value.format(folder) for name, value in given.items()}
     arguments = options_of(folder, **{"exclude": folder / "test.gz", **given})
     assert_refused([*arguments, "--overwrite"], words, capfd, folder)
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+@pytest.mark.parametrize("limit", [1000, 40_000])  # the buffer is written at the end, and before
+@pytest.mark.parametrize("large", ["source", "target"])
+def test_an_output_that_does_not_fit_on_the_disk_is_named(tmp_path, capfd, large, limit, suffix):
+    for side in ("source", "target"):
+        write(
+            tmp_path / side,
+            [f"{n * n:06} " * (9 if side == large else 0) + "e" for n in range(900)],
+        )
+    given = {f"output-{side}": f"{tmp_path / side}.new{suffix}" for side in ("source", "target")}
+    with small_files(limit // (9 if suffix else 1)):
+        arguments = [*options_of(tmp_path, **given), "--max-ratio=1e9"]
+        assert_refused(arguments, [f"{large}.new{suffix}: File too large[.]$"], capfd, tmp_path)
 
 
 def test_outputs_are_replaced_only_when_told(folder, capfd):

@@ -398,7 +398,8 @@ def test_a_tag_stands_before_every_sentence(imported, opened, tmp_path, capfd):
     done = run_here("export", tmp_path / "run", fast, "--format=ctranslate2")
     assert done.returncode == 0, done.stderr
     # It has no limit in proportion to the source either, and these weights end no translation.
-    found = _other_form(str(fast))(texts, **tagged.search)
+    translate, agreed = _other_form(str(fast))
+    found = translate(texts, **agreed)
     assert not found[1] and found[2].replace("▁", " ").strip().startswith(tagged(texts)[2])
 
 

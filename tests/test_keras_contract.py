@@ -6,8 +6,10 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from small_models import CONFIGS, ONE_EACH, batch, every
 
 import tf_transformer as tt
+from tf_transformer.models.architectures import build_model
 from tf_transformer.training.metrics import Perplexity, TokenAccuracy, TokenLoss
 
 CONFIG = tt.TransformerConfig(16, 16, num_layers=1, d_model=8, num_heads=2, d_ff=8)
@@ -37,6 +39,20 @@ def test_a_model_takes_its_own_configuration_and_no_other():
         tt.Cho(tt.BahdanauConfig(16, 16, d_model=8))
     with pytest.raises(ValueError, match="attention_dropout_rate must be given"):
         tt.Transformer(dataclasses.replace(CONFIG, attention_dropout_rate=None))
+
+
+@pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize", "ignore:Invalid quanti")
+@pytest.mark.parametrize("mode", ["int8", "int4", "float8"])
+@every(ONE_EACH)
+def test_a_quantized_model_is_loaded_as_it_was_saved(name, mode, tmp_path):
+    model, inputs = build_model(CONFIGS[name]), batch(CONFIGS[name])
+    model.quantize(mode, filters=lambda layer: "layer_1" not in (layer.path or ""))
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(loaded(inputs), model(inputs))
+    twin = keras.models.clone_model(model)
+    twin.set_weights(model.get_weights())
+    np.testing.assert_array_equal(twin(inputs), model(inputs))
 
 
 def test_compile_refuses_another_padding_id():

@@ -144,6 +144,14 @@ def check_quantize(make, folder):
     assert any(variable.dtype == "int8" for variable in model.variables)
     after = np.asarray(model(INPUTS))
     assert 0 < np.abs(after - before).max() < 0.2 * np.abs(before).max()
+    model.save_weights(folder / "int8.weights.h5")
+    loaded = make()
+    loaded.quantize("int8")
+    loaded.load_weights(folder / "int8.weights.h5")
+    np.testing.assert_array_equal(loaded(INPUTS), after)
+    if make is not subclassed:  # Keras makes the layers of such a model without a word of int8
+        model.save(folder / "int8.keras")
+        np.testing.assert_array_equal(keras.models.load_model(folder / "int8.keras")(INPUTS), after)
 
 
 # Each feature is a row of the table, and what checks it, given a kind of model and a folder.

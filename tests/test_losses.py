@@ -1,5 +1,7 @@
 """Tests of the smoothed loss, and the metrics over real tokens."""
 
+import itertools
+
 import keras
 import numpy as np
 import pytest
@@ -94,10 +96,28 @@ def test_shapes_that_would_broadcast_are_refused():
     weighted = loss(LABELS, LOGITS, [1.0, 0.5, 2.0])
     by_token = np.broadcast_to([[1.0], [0.5], [2.0]], LABELS.shape)
     np.testing.assert_allclose(loss(LABELS, LOGITS, by_token), weighted)
-    with pytest.raises((ValueError, tf.errors.InvalidArgumentError)):
-        loss(LABELS[:1], LOGITS[:1], np.ones(4))  # a weight for each token of one sentence
+    for measure in (loss, TokenAccuracy(), TokenLoss()):
+        for shape in ((3, 4, 1), (4,), (1, 4, 1), (3, 2), (2, 1), (3, 1, 1)):
+            with pytest.raises(ValueError, match=rf"received \({shape[0]},"):
+                measure(LABELS, LOGITS, np.ones(shape))
+        with pytest.raises(ValueError, match=r"labels of shape \(1, 4\); received \(4,\)"):
+            measure(LABELS[:1], LOGITS[:1], np.ones(4))  # each token of one sentence
     with pytest.raises(ValueError, match="do not fit"):
         loss(LABELS, LOGITS.swapaxes(0, 1))
+
+
+@pytest.mark.parametrize(
+    "shapes", itertools.permutations([(3,), (3, 1), (3, 4)], 2), ids=lambda s: f"{s}"
+)
+def test_weights_of_another_rank_may_follow(shapes):
+    """TensorFlow then traces `fit` again, with weights of an unknown rank."""
+    model = keras.Sequential([keras.Input([None]), keras.layers.Embedding(6, 6)])
+    model.compile("sgd", SmoothedCrossEntropy(), weighted_metrics=[TokenLoss()], jit_compile=False)
+    for shape in shapes:
+        weights = np.arange(1.0, 1 + np.prod(shape)).reshape(shape)
+        model.fit(LABELS, LABELS, sample_weight=weights, verbose=0)
+        _, found = model.evaluate(LABELS, LABELS, sample_weight=weights, verbose=0)
+        assert found == pytest.approx(float(TokenLoss()(LABELS, model(LABELS), weights)), rel=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,14 @@ def test_every_public_name_is_there():
         _ = tf_transformer.Transfomer
 
 
+@pytest.mark.parametrize("name", ["tensorflow", "tensorflow-text", "keras"])
+def test_what_has_private_members_that_we_use_is_of_one_minor_version(name):
+    pins = (pages.ROOT / "requirements.txt").read_text(encoding="utf-8")
+    lowest, highest = re.search(rf"^{name}>=([\d.]+),<([\d.]+)$", pins, re.M).groups()
+    (major, minor), end = lowest.split(".")[:2], highest.split(".")
+    assert [int(number) for number in end] == [int(major), int(minor) + 1]
+
+
 def test_the_reading_path_is_ten_files_that_fit_an_evening():
     page = (pages.ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     files = re.findall(r"^\| \d+ \| `([^`]+)` \|", page, re.MULTILINE)

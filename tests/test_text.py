@@ -1,6 +1,7 @@
 """Tests of text files as sentence pairs: lines, TSV, gzip, shards, and what is wrong with them."""
 
 import codecs
+import errno
 import glob
 import gzip
 import os
@@ -16,6 +17,7 @@ from tf_transformer.data.text import (
     DataError,
     ParallelText,
     TextFiles,
+    decode_lines,
     is_blank,
     read_lines,
     read_parallel,
@@ -72,7 +74,8 @@ def test_texts_that_differ_have_other_fingerprints(texts):
         (b"one\ntwo", ["one", "two"]),
         (b"one\r\ntwo\n", ["one", "two"]),
         (b"\xef\xbb\xbfone\ntwo\n", ["one", "two"]),
-        ("Grüße\n\ufeffzwei\n".encode(), ["Grüße", "\ufeffzwei"]),
+        # Files that were joined have more marks, two if one was empty; inside a line they are text.
+        ("\ufeffHut\n\ufeffzwei\n\ufeff\ufeffd\ufeff\n".encode(), ["Hut", "zwei", "d\ufeff"]),
         (b"one\n\n\r\n two \t\n\n", ["one", "", "", " two \t", ""]),
         (b"one\rstill one\r\r\n", ["one\rstill one\r"]),
         ("a\u2028b\nc\u2029d\x85\n\x0bf\x1c".encode(), ["a\u2028b", "c\u2029d\x85", "\x0bf\x1c"]),
@@ -93,6 +96,9 @@ def test_only_line_feeds_end_a_line(write, content, lines, packed):
 UNREADABLE = {
     "empty": (b"", "the file is empty"),
     "not UTF-8": (b"one\ntwo\nthr\xffee\n", "line 3: not valid UTF-8"),
+    "UTF-16": ("one\ntwo\n".encode("utf-16"), "line 1: is UTF-16"),
+    "UTF-16, the other order": (b"\xfe\xff" + "one\n".encode("utf-16-be"), "line 1: is UTF-16"),
+    "UTF-16 in gzip": (gzip.compress("o\n".encode("utf-16"), mtime=0), "line 1: is UTF-16"),
     "NUL": (b"one\ntw\0o\n", "line 2: not valid UTF-8"),
     "cut by a line end": (codecs.BOM_UTF8 + b"one\n\xe2\x82\nthree\n", "line 2: not valid UTF-8"),
     "gzip without its end": (gzip.compress(b"one\n" * 100)[:-9], "damaged or incomplete gzip"),
@@ -106,6 +112,16 @@ def test_unreadable_content_is_an_error_that_says_where(write, content, words):
     path = write(bad=content) / "bad"
     message = error_of(TextFiles, path, path)
     assert message.startswith(str(path)) and words in message
+
+
+def test_an_error_while_reading_names_the_file():
+    def unreadable():
+        yield b"one\n"
+        raise OSError(errno.EIO, "broken")
+
+    with pytest.raises(OSError, match="broken") as caught:
+        list(decode_lines(unreadable(), "standard input"))
+    assert caught.value.filename == "standard input"
 
 
 def test_a_path_that_cannot_be_read_is_named(write):
@@ -180,7 +196,7 @@ def test_files_that_cannot_be_paired_are_named(write, source, target, words):
 # Shards
 
 # A line holds any character but a line feed; a return just before that would be taken for its part.
-lines = st.text(st.characters(codec="utf-8", exclude_characters="\n\r\0"), max_size=8)
+lines = st.text(st.characters(codec="utf-8", exclude_characters="\n\r\0\ufeff"), max_size=8)
 shards = st.lists(st.lists(st.tuples(lines, lines), min_size=1, max_size=9), min_size=1, max_size=4)
 
 

@@ -2,10 +2,11 @@
 
 import functools
 import os
+import subprocess
 import threading
 
 import pytest
-from commands import assert_refused, lines_of, run
+from commands import assert_refused, command, lines_of, run, small_files
 
 import tf_transformer as tt
 from tf_transformer import cli
@@ -62,6 +63,26 @@ def test_every_sentence_of_a_line_is_translated(
     arguments = ["translate", str(first_sentence_version), f"--input={tmp_path / 'in'}", *given]
     assert cli.main(arguments) == 0
     assert capfd.readouterr().out == expected
+
+
+@pytest.mark.parametrize("lines", [100, 90_000])
+def test_an_output_that_does_not_fit_on_the_disk_is_named(arguments, tmp_path, capfd, lines):
+    (tmp_path / "in").write_text("a\n" * lines)
+    with small_files(100):
+        assert cli.main([*arguments, "--batch-size=4096"]) == 2
+    assert capfd.readouterr() == ("", f"tf-transformer: {tmp_path / 'out'}: File too large.\n")
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_full_output_is_one_line(echo, tmp_path, unbuffered):
+    (tmp_path / "in").write_text("a\n")
+    done = subprocess.run(
+        command("translate", echo),
+        stdin=os.open(tmp_path / "in", os.O_RDONLY), stdout=os.open("/dev/full", os.O_WRONLY),
+        stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+    )  # fmt: skip
+    message = "tf-transformer: standard output: No space left on device.\n"
+    assert (done.returncode, done.stderr) == (2, message)
 
 
 @pytest.mark.parametrize("n_best", [[], ["--n-best=2", "--beam-size=3"]], ids=["best", "n-best"])

@@ -1,5 +1,6 @@
 """The command line: `tf-transformer COMMAND`."""
 
+import errno
 import gc
 import importlib
 import importlib.metadata
@@ -38,7 +39,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     values = vars(make_parser().parse_args(arguments))
     command = values.pop("command")
     try:
-        return command.run(read_options(command.Options, values))
+        status = command.run(read_options(command.Options, values))
+        sys.stdout.flush()
+        return status
     except (KeyboardInterrupt, Exception) as error:
         if _is_interruption(error):
             message, status = "interrupted.", 130
@@ -51,6 +54,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0
         elif isinstance(error, OSError):
             where = f"{error.filename}: " if error.filename else ""
+            if not where and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+                # Whatever writes a file names it. Python would flush stdout again at exit.
+                where = "standard output: "
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             message, status = f"{where}{error.strerror or error}.", 2
         else:
             raise

@@ -33,11 +33,22 @@ def without_parents(path: str | os.PathLike[str]) -> Path:
 
 
 @contextlib.contextmanager
+def naming(path: str | os.PathLike[str] | None) -> Iterator[None]:
+    """Let errors of the system that name no file, such as of a full disk, name this one."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or path
+        raise
+
+
+@contextlib.contextmanager
 def atomic_file(path: Path) -> Iterator[Path]:
     """Yield a path to write to; the file replaces `path` when the block ends without an error."""
     temporary = path.with_name(f"{_WRITING}{path.name}")
     try:
-        yield temporary
+        with naming(path):
+            yield temporary
         _sync(temporary)
         temporary.replace(path)
         _sync(path.parent)
@@ -64,7 +75,8 @@ def atomic_folder(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
             temporary.mkdir()
             locks.enter_context(_locked(temporary, fcntl.LOCK_SH))
         try:
-            yield temporary
+            with naming(path):
+                yield temporary
             _sync(*temporary.rglob("*"), temporary)
             with _locked(path.parent, fcntl.LOCK_SH):
                 if overwrite and path.exists():

@@ -31,6 +31,7 @@ from tf_transformer.serving.doctor import (
 )
 
 _EXAMPLES = 3
+_Form = tuple[Callable[..., list[str]], dict[str, int]]  # see `_other_form`
 
 
 class Options(Checked):
@@ -92,15 +93,20 @@ def _checks(
         yield from comparison
 
 
-def _other_form(path: str) -> Callable[..., list[str]]:
-    """Return a function that translates lines with the model at `path`; keywords are the search."""
+def _other_form(path: str) -> _Form:
+    """Return a function that translates lines with the model at `path`, and the search for both.
+
+    The keywords of the function are a search. The search for both is empty if the forms of a model
+    agree in the SavedModel's own, and greedy for CTranslate2, whose length penalty is
+    `length ** penalty`.
+    """
     if RunDirectory.is_run(path):
-        return lambda texts, **search: open_translator(path)(texts, **search)
+        return lambda texts, **search: open_translator(path)(texts, **search), {}
     for folder in (path, *reversed(versions(path).values())):
         if pathlib.Path(folder, CTRANSLATE2).is_file():
-            return functools.partial(_with_ctranslate2, pathlib.Path(folder))
+            return functools.partial(_with_ctranslate2, pathlib.Path(folder)), {"beam_size": 1}
     other = find_saved_model(path)
-    return lambda texts, **search: translate_in_session(other, texts)
+    return lambda texts, **search: translate_in_session(other, texts), {}
 
 
 def _with_ctranslate2(folder: pathlib.Path, texts: list[str], **search: float) -> list[str]:
@@ -108,18 +114,19 @@ def _with_ctranslate2(folder: pathlib.Path, texts: list[str], **search: float) -
 
     # An export from Python need not say how its sources were made.
     data = {"corpus": "copy", **read_manifest(folder).get("config", {}).get("data", {})}
-    return translate_with_ctranslate2(folder, search_of(DataConfig(**data)), texts, **search)
+    return translate_with_ctranslate2(folder, search_of(DataConfig(**data)), texts)
 
 
 def _compare(
-    folder: pathlib.Path, translate: Callable[..., list[str]], sources: list[str], limit: float
+    folder: pathlib.Path, other: _Form, sources: list[str], limit: float
 ) -> Iterator[Check]:
     """Yield the checks that a SavedModel and another form of it translate lines in the same way."""
-    failure = None
+    (translate, search), failure = other, None
     with quiet():
         try:
-            theirs = translate(sources, **open_translator(str(folder)).search)
-            ours = translate_in_session(folder, sources)
+            saved = open_translator(str(folder))
+            theirs = translate(sources, **{**saved.search, **search})
+            ours = saved(sources, **search) if search else translate_in_session(folder, sources)
         except Exception as error:  # caught here, because `quiet` shows what it hid on errors
             failure = str(error).strip().partition("\n")[0]
     if failure is not None:
@@ -128,7 +135,8 @@ def _compare(
     lines = enumerate(zip(sources, ours, theirs, strict=True), start=1)
     different = [(n, *texts) for n, texts in lines if texts[1] != texts[2]]
     share = len(different) / len(sources)
-    counts = f"{len(different):,} of {len(sources):,} lines differ, {share:.2%}"
+    how = "by greedy search, " if search else ""
+    counts = f"{len(different):,} of {len(sources):,} lines differ, {how}{share:.2%}"
     message = f"{counts}; --max-different allows {limit:.2%}"
     yield Check("same", "ok" if share <= limit else "FAIL", message)
     for number, source, our, their in different[:_EXAMPLES]:

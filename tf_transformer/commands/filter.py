@@ -1,10 +1,11 @@
 """Drop the pairs of a corpus from which a model should not learn.
 
-Read two files of parallel text, and drop the pairs with a blank or a very long side, whose lengths
-do not fit together, in a wrong script, whose target is their source, with a line of the files
---exclude, and those that occurred before. Write the others in their order, and print how many pairs
+Read two files of parallel text, and drop the pairs with a blank or a very long side, in a wrong
+script, whose target is their source, with a line of the files --exclude, whose lengths do not fit
+together, and those that occurred before. Write the others in their order, and print how many pairs
 were dropped and why; each is counted once, in this order. Case, white space and variants of
-characters make no difference to copies and excluded lines. The text is read twice and stays on
+characters make no difference to copies and excluded lines, nor punctuation at the ends to copies.
+What is only placeholders, addresses and numbers is no copy. The text is read twice and stays on
 disk; a digest of each kept pair is in memory, about 80 bytes. Without outputs, only count.
 """
 
@@ -17,10 +18,10 @@ from typing import Annotated, BinaryIO
 from pydantic import Field, PositiveInt
 
 from tf_transformer.commands.options import Checked, option
-from tf_transformer.data.filtering import PairFilter, median_length_ratio, script_words
+from tf_transformer.data.filtering import PairFilter, script_words
 from tf_transformer.data.text import stream_aligned, stream_lines
 from tf_transformer.errors import InputError
-from tf_transformer.files import atomic_file
+from tf_transformer.files import atomic_file, naming
 
 
 class Options(Checked):
@@ -38,6 +39,7 @@ class Options(Checked):
         2.5, "drop pairs with a side that is this many times longer than usual for the other side"
     )
     max_characters: PositiveInt = option(1000, "drop pairs with a longer side")
+    keep_copies: bool = option(False, "keep pairs whose target is their source, such as names")
     source_script: list[str] | None = option(
         None, "scripts of Unicode, such as Latin, for half of a source's letters", "SCRIPT"
     )
@@ -49,24 +51,26 @@ def run(options: Options) -> int:
     outputs = _outputs(options)
     inputs = options.source, options.target
     pair_filter = PairFilter(
-        length_ratio := median_length_ratio(stream_aligned(*inputs)),
         options.max_ratio,
         options.max_characters,
         (script_words(options.source_script or []), script_words(options.target_script or [])),
         (line for path in options.exclude or [] for line in stream_lines(path)),
+        options.keep_copies,
     )
+    length_ratio = pair_filter.measure_lengths(stream_aligned(*inputs))
     dropped: dict[str, list[int]] = {}  # number of pairs and first line of each reason
     with contextlib.ExitStack() as stack:
         # All files are complete before the first gets its name.
         temporary = [stack.enter_context(atomic_file(path)) for path in outputs]
-        files = [_opened(path, stack) for path in temporary]
+        files = [_opened(*paths, stack) for paths in zip(outputs, temporary, strict=True)]
         for number, pair in enumerate(stream_aligned(*inputs), start=1):
             reason = pair_filter.reason_to_drop(*pair)
             if reason:
                 dropped.setdefault(reason, [0, number])[0] += 1
                 continue
-            for file, line in zip(files, pair, strict=False):
-                file.write(f"{line}\n".encode())
+            for path, file, line in zip(outputs, files, pair, strict=False):
+                with naming(path):
+                    file.write(f"{line}\n".encode())
         kept = number - sum(count for count, _ in dropped.values())
         report = [f"{n:,} {reason}, such as line {line:,}" for reason, (n, line) in dropped.items()]
         if not kept:
@@ -99,8 +103,9 @@ def _outputs(options: Options) -> list[pathlib.Path]:
     return [pathlib.Path(path) for path in given]
 
 
-def _opened(path: pathlib.Path, stack: contextlib.ExitStack) -> BinaryIO:
-    file = stack.enter_context(path.open("wb"))
+def _opened(path: pathlib.Path, written: pathlib.Path, stack: contextlib.ExitStack) -> BinaryIO:
+    stack.enter_context(naming(path))  # also when the rest is written
+    file = stack.enter_context(written.open("wb"))
     if path.suffix != ".gz":
         return file
     # Without name and time, the same pairs give the same bytes.

@@ -22,6 +22,7 @@ from tf_transformer.commands.models import open_translator
 from tf_transformer.commands.options import MODEL, Checked, SearchOptions, argument, group, option
 from tf_transformer.data.text import decode_lines
 from tf_transformer.errors import InputError
+from tf_transformer.files import naming
 from tf_transformer.runs.run_directory import warn
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ def run(options: Options) -> int:
         translate = functools.partial(translator.stream, n_best=options.n_best, **given)
         translate([])  # refuses impossible options before anything is written
         done = 0
+        files.enter_context(naming(options.output))  # also when the rest is written
         if options.resume and os.path.exists(options.output):
             output = files.enter_context(open(options.output, "rb+"))
             done = _skip_finished(lines, output, translate, options)
@@ -80,7 +82,8 @@ def run(options: Options) -> int:
         long_sources, long_translations, dropped = [], [], []
         number = done - 1
         for number, translations in enumerate(results, done):
-            output.writelines(_written(number, translations, options.n_best or 1))
+            with naming(options.output):
+                output.writelines(_written(number, translations, options.n_best or 1))
             if translations[0].source_truncated:
                 long_sources.append(number + 1)
             elif translations[0].truncated:

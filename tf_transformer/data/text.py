@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tf_transformer.errors import InputError
-from tf_transformer.files import sha256
+from tf_transformer.files import naming, sha256
 
 FilePath = str | os.PathLike[str]
 RowsOfEpoch = Callable[[int], Any]  # from an epoch to an int array
@@ -290,7 +290,7 @@ def stream_lines(path: FilePath) -> Iterator[str]:
 
 
 def decode_lines(lines: Iterable[bytes], name: str) -> Iterator[str]:
-    r"""Decode the lines of a binary file, and remove line ends and a byte order mark.
+    r"""Decode the lines of a binary file, and remove line ends and byte order marks.
 
     Only `"\n"` and `"\r\n"` end a line. `str.splitlines` would also split at U+2028, `"\x0b"` or
     `"\x85"`, which occur inside real sentences, and so would misalign the two languages.
@@ -299,18 +299,19 @@ def decode_lines(lines: Iterable[bytes], name: str) -> Iterator[str]:
         lines: A file that is open for reading bytes.
         name: Name of the file for errors, which also give the number of a line that is not UTF-8.
     """
-    for number, line in enumerate(lines, start=1):
-        if number == 1:
-            line = line.removeprefix(codecs.BOM_UTF8)
-        try:
-            # Make NULs invalid: no text has them, and UTF-16 that is read as UTF-8 has many.
-            text = line.replace(b"\0", b"\xff").decode()
-        except UnicodeDecodeError:
-            raise DataError(
-                f"{name}, line {number}: not valid UTF-8, or has a NUL; convert the text (iconv), "
-                f"or unpack it"
-            ) from None
-        yield text.removesuffix("\n").removesuffix("\r")
+    with naming(name):
+        for number, line in enumerate(lines, start=1):
+            try:
+                # Make NULs invalid: no text has them, and UTF-16 that is read as UTF-8 has many.
+                text = line.replace(b"\0", b"\xff").decode()
+            except UnicodeDecodeError:
+                is_utf16 = line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+                fault = "is UTF-16" if is_utf16 else "not valid UTF-8, or has a NUL"
+                raise DataError(
+                    f"{name}, line {number}: {fault}; convert the text (iconv), or unpack it"
+                ) from None
+            # Files that were joined, also by gzip, have byte order marks at any line.
+            yield text.lstrip("\ufeff").removesuffix("\n").removesuffix("\r")
 
 
 def stream_aligned(*paths: FilePath) -> Iterator[tuple[str, ...]]:

@@ -18,6 +18,7 @@ import tensorflow as tf
 
 from tf_transformer.decoding.top_k import BLOCK_SIZE
 from tf_transformer.inference.frozen import FrozenTransformer, Heads, SubLayer, Units
+from tf_transformer.layers.base import quantized_parts
 from tf_transformer.models.transformer import Transformer
 
 # From this width on, a sub-layer has two parts: half of the heads, or half of the hidden units. A
@@ -37,9 +38,7 @@ def freeze(model: Any, max_length: int, dtype: str | None = None) -> Any:
         dtype: The dtype of all products but that of the logits, and of their weights; None means
             that of the model.
     """
-    if type(model) is not Transformer or any(
-        getattr(layer, "quantization_mode", None) for layer in model._flatten_layers()
-    ):
+    if type(model) is not Transformer or quantized_parts(model):
         return model
     config = model.config
     fold = _Fold(config)

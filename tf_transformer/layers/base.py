@@ -1,7 +1,7 @@
 """The base class of the layers, the types of their tensors, and helpers that call layers."""
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 import keras
@@ -35,6 +35,26 @@ class Layer(keras.layers.Layer):
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
         return cls(**keras.saving.deserialize_keras_object(config))
+
+    def get_build_config(self) -> dict[str, Any]:
+        return {**(super().get_build_config() or {}), "quantized": quantized_parts(self)}
+
+    def build_from_config(self, config: dict[str, Any]) -> None:
+        super().build_from_config(config)
+        quantize_parts(self, config.get("quantized", {}))
+
+
+def quantized_parts(layer: keras.Layer) -> dict[str, str]:
+    """Return the names of the policies of the quantized layers in a layer, by their numbers."""
+    parts = enumerate(layer._flatten_layers(include_self=False))
+    return {str(n): each.dtype_policy.name for n, each in parts if each.quantization_mode}
+
+
+def quantize_parts(layer: keras.Layer, policies: Mapping[str, str]) -> None:
+    """Quantize the layers in a layer, which is built, to policies from `quantized_parts`."""
+    for number, each in enumerate(layer._flatten_layers(include_self=False)):
+        if str(number) in policies:
+            each.dtype_policy = policies[str(number)]
 
 
 def built(layer: keras.Layer, *shapes: Shape) -> keras.Layer:

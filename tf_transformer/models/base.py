@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import keras
 
-from tf_transformer.layers.base import Tensor, built
+from tf_transformer.layers.base import Tensor, built, quantize_parts, quantized_parts
 from tf_transformer.layers.output import OutputProjection
 from tf_transformer.layers.positions import PositionalEmbedding, token_embedding
 from tf_transformer.models.configs import ModelConfig
@@ -44,6 +44,7 @@ class SequenceModel(keras.Model):
     def __init__(
         self, config: ModelConfig | Mapping[str, Any], name: str | None = None, **kwargs: Any
     ) -> None:
+        quantized = kwargs.pop("quantized", {})  # see `get_config`
         name = name or re.sub(r"(?<!^)(?=[A-Z])", "_", type(self).__name__).lower()
         super().__init__(name=name, **kwargs)
         self.supports_jit = False  # see `compile`
@@ -58,6 +59,7 @@ class SequenceModel(keras.Model):
             if getattr(config, name, 0) is None:
                 raise ValueError(f"{name} must be given to build a model.")
         self.build()
+        quantize_parts(self, quantized)
 
     def build(self, input_shape: Any = None) -> None:
         if not self.built:
@@ -133,7 +135,8 @@ class SequenceModel(keras.Model):
         super().export(filepath, *args, **kwargs)
 
     def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "config": self.config.to_dict()}
+        parts = quantized_parts(self)
+        return {**super().get_config(), "config": self.config.to_dict(), "quantized": parts}
 
 
 def split_inputs(inputs: Inputs) -> tuple[Tensor, Tensor]:

@@ -1,5 +1,6 @@
 """The average of a run's last checkpoints, which is often better than any of them."""
 
+import itertools
 import math
 import time
 from typing import TYPE_CHECKING
@@ -20,16 +21,20 @@ if TYPE_CHECKING:
 def write_best_average(run: "Run", deadline: float = math.inf) -> None:
     """Average the last checkpoints of a run that has ended, and keep the average if it is better.
 
-    The function averages the newest 2, 3, … validated checkpoints in float64. It measures each
-    average by the metric of the run, on greedy translations of the validation text or by the loss.
-    It writes the best average to `average/` if that is better than every checkpoint and than an
-    average that is already there. Only the first average may be measured after the `deadline`, a
-    value of `time.monotonic()`.
+    The function averages the checkpoints of the newest 2, 3, … validations in float64, up to one
+    that is missing. It measures each average by the metric of the run, on greedy translations of
+    the validation text or by the loss. It writes the best average to `average/` if that is better
+    than every checkpoint and than an average that is already there. Only the first average may be
+    measured after the `deadline`, a value of `time.monotonic()`.
     """
     config, metric, tokenizers = run.config, run.metric, run.data.tokenizers
     validation = run.data.corpus.validation
     intact = run.checkpoints.intact(warn)
-    newest = [checkpoint for checkpoint in intact if metric.name in checkpoint.metrics]
+    validated = {each.step: each for each in intact if metric.name in each.metrics}
+    # Pruning keeps the best checkpoint, too, between which and the next others may be missing.
+    steps = [line["step"] for line in run.directory.log()]
+    steps = [step for step in reversed(steps) if step <= max(validated, default=0)]
+    newest = [validated[step] for step in itertools.takewhile(validated.__contains__, steps)]
     if len(newest) < 2:
         return
     say("Trying averages of the last checkpoints on the validation text.")

@@ -16,6 +16,7 @@ import keras
 import numpy as np
 
 from tf_transformer.errors import InputError
+from tf_transformer.files import naming
 from tf_transformer.training.optimizers import ends_update, step_of
 from tf_transformer.training.schedules import TimedTrapezoidSchedule
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from tf_transformer.runs.train import Run
 
 _SECONDS_BETWEEN_LINES = 30
+_RATES = 16  # learning rates that the log has for a validation, about
 _ERASE_LINE = "\r\x1b[2K"
 
 Logs = dict[str, Any] | None
@@ -219,6 +221,7 @@ class Progress(keras.callbacks.Callback):
         self._batch_ended = time.monotonic()
         self._validation_seconds = sum(line["validation_seconds"] for line in run.earlier_log)
         self._last_line = 0.0
+        self._rates: dict[int, float] = {}  # learning rates by step since the last validation
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
         self._batch_ended = time.monotonic()
@@ -226,6 +229,8 @@ class Progress(keras.callbacks.Callback):
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
         run, step, now = self._run, step_of(self.model), time.monotonic()
         elapsed, minutes = now - run.started, run.config.training.minutes
+        if not self._rates or step % max(1, run.config.training.validation_steps // _RATES) == 0:
+            self._rates[step] = float(f"{float(self.model.optimizer.learning_rate):.4g}")
         fraction = step / run.total_steps if minutes is None else elapsed / (60 * minutes)
         fraction = min(1.0, fraction)
         if self._batches:
@@ -270,10 +275,13 @@ class Progress(keras.callbacks.Callback):
             **metrics,
             "criterion": run.metric.name,
             "signature": run.signatures.get(run.metric.name, ""),
+            "learning_rates": [*self._rates.items()],
         }
+        self._rates.clear()
         if self._seconds:
             line["tokens_per_second"] = round(self._tokens_per_second(), 1)
-        with run.directory.log_path.open("a", encoding="utf-8") as file:
+        path = run.directory.log_path
+        with naming(path), path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
 
     def close(self) -> None:

@@ -67,12 +67,12 @@ def translate_with_ctranslate2(
     folder: pathlib.Path,
     settings: "Search",
     texts: Sequence[str],
-    beam_size: int,
-    length_penalty: float,
 ) -> list[str]:
-    """Translate lines with a CTranslate2 export, as a SavedModel with these settings does.
+    """Translate lines with a CTranslate2 export, as greedy search in a SavedModel does.
 
-    Only `max_length_ratio` has no effect, since CTranslate2 has no such limit.
+    Of the settings, `max_length_ratio` has no effect, since CTranslate2 has no such limit. Beams
+    are not compared: there its scores are divided by `length ** penalty`, ours by
+    `((5 + length) / 6) ** penalty`.
     """
     import ctranslate2
     import sentencepiece
@@ -108,8 +108,7 @@ def translate_with_ctranslate2(
         results = translator.translate_batch(
             [subwords(line) for line in lines],
             max_batch_size=_BATCH_SIZE,
-            beam_size=beam_size,
-            length_penalty=length_penalty,
+            beam_size=1,
             max_input_length=settings.max_length,
             max_decoding_length=settings.max_length,
             disable_unk=not settings.allow_unknown,

@@ -71,8 +71,18 @@ class SmoothedCrossEntropy(keras.losses.Loss):
 
 
 def token_weights(sample_weight: Any, labels: Any) -> Any:
-    """Return weights `(B,)`, `(B, 1)` or `(B, T)` in the shape of labels `(B, T)`, float32."""
+    """Return weights `(B,)`, `(B, 1)` or `(B, T)` in the shape of labels `(B, T)`, float32.
+
+    Raises:
+        ValueError: The weights have another shape, if it is known.
+    """
     weights = ops.cast(sample_weight, "float32")
+    if getattr(weights.shape, "rank", 0) is None:  # in TensorFlow, after weights of another rank
+        weights = ops.reshape(weights, (ops.shape(labels)[0], -1))
+    sizes = zip(weights.shape, labels.shape, strict=False)
+    if len(weights.shape) > 2 or any(n not in (1, m, None) and m is not None for n, m in sizes):
+        expected = f"(B,), (B, 1) or (B, T) of labels of shape {tuple(labels.shape)}"
+        raise ValueError(f"sample_weight must be {expected}; received {tuple(weights.shape)}.")
     if len(weights.shape) == 1:
         weights = weights[:, None]
     # Unlike a product, this never broadcasts the labels as well.

@@ -1,5 +1,6 @@
 """Plots of the logs of runs, of learning rates, and of BLEU by the length of sentences."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 
 import matplotlib
@@ -33,7 +34,10 @@ def plot_history(logs: Sequence[tuple[str, Sequence[Mapping[str, float]]]]) -> F
     for axes, (title, metrics) in zip(grid.flat, _PANELS.items(), strict=True):
         for number, (_, log) in enumerate(logs):
             for metric, style in metrics.items():
-                points = np.array([(line["step"], line[metric]) for line in log if metric in line])
+                found = [line for line in log if metric in line]
+                # A line may hold values between the validation before it and its own.
+                found = [(*x.get(f"{metric}s", ()), (x["step"], x[metric])) for x in found]
+                points = np.array([*itertools.chain(*found)])
                 marker = "o" if len(points) < _FEW else None
                 if len(points):
                     axes.plot(*points.T, style, color=f"C{number}", marker=marker, markersize=3)

@@ -12,6 +12,7 @@ from matplotlib.backend_bases import FigureCanvasBase
 from matplotlib.figure import Figure
 
 from tf_transformer.errors import InputError
+from tf_transformer.files import naming
 
 _LARGEST = 30.0  # inches: 4,500 pixels in a file
 # matplotlib draws each character with the first of these fonts that has it.
@@ -39,7 +40,8 @@ def save_figure(figure: Figure, output: str | os.PathLike[str]) -> None:
     output = pathlib.Path(output)
     output.parent.mkdir(parents=True, exist_ok=True)
     # 'tight', because constrained layout is inexact for square cells and would clip labels.
-    figure.savefig(output, dpi=150, bbox_inches="tight", pad_inches=0.1)
+    with naming(output):
+        figure.savefig(output, dpi=150, bbox_inches="tight", pad_inches=0.1)
 
 
 def require_picture(output: str) -> None:
