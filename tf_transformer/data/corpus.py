@@ -15,6 +15,7 @@ from tf_transformer.data.mixture import Mixture, TaggedText
 from tf_transformer.data.phrasebook import phrasebook
 from tf_transformer.data.tasks import copy_task, reverse_task
 from tf_transformer.data.text import (
+    SAMPLE_PAIRS,
     Corpus,
     DataError,
     FilePath,
@@ -71,11 +72,11 @@ def _read_files(config: DataConfig, summaries: Sequence[Mapping[str, Any]]) -> C
         require_regular(path)
     # Read the small text first, so that its errors are reported before the large text is read.
     validations = [_VALIDATION[config.corpus](*paths) for paths in config.paths("validation")]
-    repeated = Repeated(validations)
+    repeated, sample = Repeated(validations), Sample()
     units, notes, texts, summary = "pairs" if config.has_sources else "sentences", [], [], []
     for paths, known in itertools.zip_longest(config.paths("train"), summaries):
         candidates = Candidates()
-        observers = [repeated.add] if config.has_validation_files else [candidates.add]
+        observers = sample.add, (repeated if config.has_validation_files else candidates).add
         if config.corpus in _ON_DISK:
             text = _ON_DISK[config.corpus](*paths, observers=observers, known=known)
             summary.append(text.summary())
@@ -127,9 +128,8 @@ def _read_files(config: DataConfig, summaries: Sequence[Mapping[str, Any]]) -> C
         for paths, text, count in zip(config.paths("train"), texts, train.counts, strict=True):
             names = " and ".join(paths)
             notes.append(f"{names}: {len(text):,} {units}; an epoch has {count:,}.")
-    return Corpus(
-        config.corpus, train, validation, None, tuple(notes), tuple(others), tuple(summary)
-    )
+    extras = tuple(others), tuple(summary), tuple(sample.pairs)
+    return Corpus(config.corpus, train, validation, None, tuple(notes), *extras)
 
 
 def load_validation(config: DataConfig, summary: Sequence[Mapping[str, Any]] = ()) -> ParallelText:
@@ -192,10 +192,6 @@ class Remainder(SentencePairs):
     def fingerprint(self) -> str:
         """Identifier of the text and of what is held out."""
         return self.derived_fingerprint(self.text.fingerprint, *sorted(self.held_out))
-
-    def sample(self, count: int) -> list[tuple[str, str]]:
-        pairs = self.text.sample(count)
-        return [pair for pair in pairs if _normalized_source(pair) not in self.held_out]
 
     @classmethod
     def without(
@@ -260,6 +256,23 @@ def num_held_out(num_pairs: int) -> int:
     A small text gives 50 pairs, or a tenth if that is less: BLEU of fewer sentences says little.
     """
     return max(1, min(max(num_pairs // 20, min(50, num_pairs // 10)), _MOST_HELD_OUT))
+
+
+class Sample:
+    """Every n-th pair of texts, and n a power of two that makes some 1,000 to 2,000 `pairs`."""
+
+    def __init__(self) -> None:
+        self.pairs: list[tuple[str, str]] = []
+        self._step, self._number = 1, 0
+
+    def add(self, pair: tuple[str, str]) -> None:
+        """Take note of the next pair."""
+        if self._number % self._step == 0:
+            self.pairs.append(pair)
+            if len(self.pairs) == 2 * SAMPLE_PAIRS:
+                del self.pairs[1::2]
+                self._step *= 2
+        self._number += 1
 
 
 class Repeated:

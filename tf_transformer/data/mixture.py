@@ -32,9 +32,6 @@ class TaggedText(SentencePairs):
         """Identifier of the text and its tag."""
         return self.derived_fingerprint(self.text.fingerprint, self.tag)
 
-    def sample(self, count: int) -> list[tuple[str, str]]:
-        return list(map(self._tagged, self.text.sample(count)))
-
     def _tagged(self, pair: tuple[str, str]) -> tuple[str, str]:
         source, target = pair
         return f"{self.tag} {source}" if self.tag and source else source, target
@@ -82,10 +79,6 @@ class Mixture(SentencePairs):
     def fingerprint(self) -> str:
         """Identifier of all texts."""
         return self.derived_fingerprint(*(text.fingerprint for text in self.texts))
-
-    def sample(self, count: int) -> list[tuple[str, str]]:
-        counts = [max(1, count * len(text) // len(self)) for text in self.texts]
-        return [pair for text, n in zip(self.texts, counts, strict=True) for pair in text.sample(n)]
 
     @property
     def counts(self) -> list[int]:

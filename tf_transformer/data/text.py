@@ -20,7 +20,7 @@ from tf_transformer.files import naming, sha256
 
 FilePath = str | os.PathLike[str]
 RowsOfEpoch = Callable[[int], Any]  # from an epoch to an int array
-_SAMPLE_PAIRS = 1000
+SAMPLE_PAIRS = 1000
 _GZIP_MAGIC = b"\x1f\x8b"
 _WILDCARDS = re.compile(r"(?:[*?]|\[!?\]?[^]/]*\])+")
 # Unicode categories of white space, controls and format characters (a zero width space).
@@ -54,10 +54,6 @@ class SentencePairs(Sized, Iterable[tuple[str, str]]):
         """Return an identifier that is made of those of the parts, without reading the pairs."""
         digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()
         return f"{len(self):,} pairs, SHA-256 {digest[:16]}"
-
-    def sample(self, count: int) -> list[tuple[str, str]]:
-        """Return at most about `count` pairs, spread over the whole text, which may be sorted."""
-        return list(itertools.islice(self, 0, None, max(1, -(-len(self) // count))))
 
     def rows_of_epoch(self, dropped: Collection[int], seed: int | None) -> RowsOfEpoch | None:
         """Return a function from an epoch to the numbers of its pairs; None for each pair once.
@@ -108,6 +104,7 @@ class Corpus:
         notes: Lines that tell a user what is special about the parts.
         more_validation: Further sets of validation pairs, which choose nothing.
         summary: What was read of each training text, for `load_corpus` in a later process.
+        read_sample: See `sample`; empty if the training text was not read.
     """
 
     name: str
@@ -117,6 +114,13 @@ class Corpus:
     notes: tuple[str, ...] = ()
     more_validation: tuple[ParallelText, ...] = ()
     summary: tuple[dict[str, Any], ...] = ()
+    read_sample: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def sample(self) -> Sequence[tuple[str, str]]:
+        """Some 1,000 pairs, spread over the whole training text, which may be sorted."""
+        step = -(-len(self.train) // SAMPLE_PAIRS)
+        return self.read_sample or list(itertools.islice(self.train, 0, None, step))
 
     @property
     def validations(self) -> tuple[ParallelText, ...]:
@@ -172,9 +176,7 @@ class TextFiles(SentencePairs):
         for path in paths:
             require_regular(path)
         self._num_pairs, self.num_blank, self._stamps = 0, 0, {}
-        self._sample: list[tuple[str, str]] = []
-        self._observers = [*observers, self._keep]
-        self._kept_every = 1
+        self._observers = observers
         self.is_known = bool(known) and [*known["files"]] == [*map(str, paths)]
         if self.is_known:
             self._stamps = dict(zip(paths, map(_Stamp._make, known["files"].values()), strict=True))
@@ -185,7 +187,7 @@ class TextFiles(SentencePairs):
             return
         self._stamps = {path: _Stamp.of(path) for path in paths}
         _ = self.fingerprint  # reads all files
-        self._observers = []
+        self._observers = ()
         if not self._num_pairs:
             raise no_pair_left(" and ".join(str(s) for s in (source, target) if s), self.num_blank)
 
@@ -197,17 +199,6 @@ class TextFiles(SentencePairs):
         names = ("num_pairs", "num_blank", "fingerprint")
         counts = dict(zip(names, (len(self), self.num_blank, self.fingerprint), strict=True))
         return {"files": {str(path): stamp for path, stamp in self._stamps.items()}, **counts}
-
-    def sample(self, count: int) -> list[tuple[str, str]]:
-        return self._sample[:: -(-len(self._sample) // count)] or super().sample(count)
-
-    def _keep(self, pair: tuple[str, str]) -> None:
-        """Keep every n-th pair for `sample`, and n a power of two."""
-        if self._num_pairs % self._kept_every == 0:
-            self._sample.append(pair)
-            if len(self._sample) == 2 * _SAMPLE_PAIRS:
-                del self._sample[1::2]
-                self._kept_every *= 2
 
     def _is_changed(self, path: Path) -> bool:
         """Return whether a file has another content than when it was first read."""

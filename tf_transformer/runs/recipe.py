@@ -24,7 +24,6 @@ Choices = Mapping[str, tuple[Any, str]]
 
 # Characters per subword, as counted in some European languages.
 _CHARACTERS_PER_TOKEN = 3.6
-_SAMPLE_PAIRS = 1000
 # The speed of one core in tokens times weights per second, and the seconds of a batch that more
 # cores do not shorten.
 _WEIGHTS_PER_SECOND = 1.4e10
@@ -63,7 +62,7 @@ class Facts(NamedTuple):
     @classmethod
     def of(cls, config: RunConfig, corpus: Corpus, cores: int, gpus: int) -> "Facts":
         """Collect the facts from a configuration and a sample of the training text."""
-        sources, targets = zip(*corpus.train.sample(_SAMPLE_PAIRS), strict=True)
+        sources, targets = zip(*corpus.sample, strict=True)
         criterion = "bleu" if translates(config) else "loss"
         # BLEU compares sequences of up to four words.
         are_short = sum(len(target.split()) < 4 for target in targets) > 0.75 * len(targets)
