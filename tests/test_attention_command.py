@@ -1,6 +1,7 @@
 """`tf-transformer attention`: the alignment of a text and its translation as a picture."""
 
 import importlib.util
+import itertools
 import sys
 
 import numpy as np
@@ -35,8 +36,10 @@ def draw(model, text, output, *options):
 def test_attention_draws_what_align_returns(exported_run, trained_run, tmp_path, drawn):
     output = tmp_path / "new" / "a.png"
     translator = tt.Translator.load(exported_run[0])
-    done = draw(exported_run[0], "a b c d", output)
-    assert done.stdout == f"{translator('a b c d')}\n{output}\n"
+    texts = map(" ".join, itertools.product("abcde", repeat=4))
+    text = next(text for text in texts if translator(text))  # others become bytes alone
+    done = draw(exported_run[0], text, output)
+    assert done.stdout == f"{translator(text)}\n{output}\n"
     assert output.read_bytes().startswith(b"\x89PNG")
     [expected] = translator.align(["a b c"], ["b c d e"])
     for model in (exported_run[0], trained_run[0]):

@@ -19,7 +19,10 @@ from tf_transformer.errors import InputError
     ("arguments", "words"),
     [
         ([], ["--help"]),
-        (["trian"], ["'trian'", "--help"]),
+        (["trian"], ["unknown command 'trian'; did you mean 'train'[?]", "--help"]),
+        (["x"], ["unknown command 'x'; known are attention, "]),
+        (["evaluate", "x", "--source=y"], ["--reference is missing"]),
+        (["evaluate", "x", "--reference=y"], ["--source is missing"]),
         (["export"], ["RUN_DIR", "--help"]),
         (["evaluate", "x"], ["--source and --reference", "--help"]),
         (["train"], ["--run-dir", "--help"]),

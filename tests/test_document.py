@@ -71,7 +71,10 @@ def test_a_sentence_is_translated_as_it_is_alone(translate, in_memory, sentences
     layout = list(itertools.islice(itertools.cycle([" ", "\n", "  ", "\r\n\r\n\t", "\u3000"]), 180))
 
     def joined(parts):
-        return "\n " + "".join(map("".join, zip(parts, layout, strict=True)))
+        # After an empty translation, only line breaks and tabs stay.
+        pairs = zip(parts, layout, strict=True)
+        spaces = [space if part or {*"\n\t"} & {*space} else "" for part, space in pairs]
+        return "\n " + "".join(map("".join, zip(parts, [*spaces[:-1], layout[-1]], strict=True)))
 
     found = translate([joined(alone)])
     expected = in_memory(alone)

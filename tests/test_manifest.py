@@ -19,6 +19,7 @@ from tf_transformer.export.manifest import (
 )
 from tf_transformer.files import atomic_folder
 from tf_transformer.inference.versions import (
+    CTRANSLATE2,
     SAVED_MODEL,
     SavedModelError,
     find_saved_model,
@@ -216,7 +217,33 @@ def test_two_folders_of_one_number_are_refused(folder):
 
 
 def test_without_a_saved_model_the_export_command_is_named(tmp_path):
-    (tmp_path / "file").touch()
-    for path in (tmp_path, tmp_path / "missing", tmp_path / "file"):
+    for path in (tmp_path, tmp_path / "missing"):
         with pytest.raises(SavedModelError, match=f"{path}: .*tf-transformer export"):
             tt.Translator.load(path)
+
+
+def test_a_path_beside_a_saved_model_leads_to_it(tmp_path):
+    (tmp_path / "runs" / "de_en" / "checkpoints").mkdir(parents=True)
+    (tmp_path / "runs" / "de_en" / "config.toml").touch()
+    (tmp_path / "file").touch()
+    for path, words in (
+        (tmp_path / "file", f"is a file. Give its folder: {tmp_path}$"),
+        (tmp_path / "runs", f"but runs: {tmp_path}/runs/de_en. Give one, or export it"),
+        (tmp_path / "runs" / "de_en", "is a run. Export it"),
+    ):
+        with pytest.raises(SavedModelError, match=f"{path}: .*{words}"):
+            tt.Translator.load(path)
+
+
+@pytest.mark.parametrize("name", ["a[b]c", "a\\b", "a[!b]"])
+def test_paths_that_tensorflow_takes_for_patterns_are_refused(tmp_path, name):
+    for folder in (tmp_path / name, tmp_path / name / "de_en"):
+        with pytest.raises(SavedModelError, match=r"takes .* for a pattern"):
+            version_folder(SAVED_MODEL, folder)
+    (tmp_path / name / "1").mkdir(parents=True)
+    (tmp_path / name / "1" / "saved_model.pb").touch()
+    with pytest.raises(SavedModelError, match=r"takes .* for a pattern"):
+        tt.Translator.load(tmp_path / name)
+    for fine in ("a[b", "a]b", "a*b", "a?b", "{a}"):
+        assert version_folder(SAVED_MODEL, tmp_path / fine).name == "1"
+    version_folder(CTRANSLATE2, tmp_path / "other[s]" / "de_en")

@@ -55,7 +55,7 @@ def test_time_drives_the_learning_rate_to_zero_at_the_end(fit, line_model, tmp_p
     assert seen[0] == pytest.approx(65 / 170, abs=1e-5)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_second_signal_is_handled_as_before(fit, number):
     def interrupt(number, frame):
         raise BrokenPipeError  # as good as any

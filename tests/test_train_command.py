@@ -40,7 +40,7 @@ def resumed(trained_run, tmp_path_factory):
 def test_a_run_has_configuration_tokenizers_checkpoints_and_log(trained_run):
     run_dir, done = trained_run
     left = {path.name for path in run_dir.iterdir()}
-    assert left == {"config.toml", "tokenizers", "checkpoints", "log.jsonl", ".lock"}
+    assert left == {"config.toml", "tokenizers", "checkpoints", "log.jsonl", "text.json", ".lock"}
     tokenizers = {path.name for path in (run_dir / "tokenizers").iterdir()}
     assert tokenizers == {"source.model", "target.model"}
     assert checkpoints_in(run_dir) == ["step-00000004", "step-00000006"]
@@ -108,7 +108,7 @@ def test_a_run_is_not_overwritten(trained_run, copy_files, capfd):
     assert_refused(arguments, ["holds a run already", "--resume"], capfd, run_dir)
 
 
-@pytest.mark.parametrize("name", ["config.toml", "tokenizers", "test", "log.jsonl"])
+@pytest.mark.parametrize("name", ["config.toml", "tokenizers", "test", "log.jsonl", "text.json"])
 def test_what_is_of_no_run_is_not_replaced(copy_files, tmp_path, capfd, name):
     (tmp_path / "work" / name).mkdir(parents=True)
     arguments = ["train", f"--run-dir={tmp_path / 'work'}", *files(copy_files)]

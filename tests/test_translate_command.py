@@ -65,10 +65,11 @@ def test_every_sentence_of_a_line_is_translated(
     assert capfd.readouterr().out == expected
 
 
-@pytest.mark.parametrize("lines", [100, 90_000])
+@pytest.mark.parametrize("lines", [600, 90_000])
 def test_an_output_that_does_not_fit_on_the_disk_is_named(arguments, tmp_path, capfd, lines):
     (tmp_path / "in").write_text("a\n" * lines)
-    with small_files(100):
+    capfd.readouterr()  # its file, too, must be small
+    with small_files(1000):
         assert cli.main([*arguments, "--batch-size=4096"]) == 2
     assert capfd.readouterr() == ("", f"tf-transformer: {tmp_path / 'out'}: File too large.\n")
 

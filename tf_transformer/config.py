@@ -470,7 +470,7 @@ def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
         ConfigError: The file cannot be read, or is not TOML.
     """
     try:
-        tables = tomllib.loads(pathlib.Path(path).read_text(encoding="utf-8"))
+        tables = tomllib.loads(pathlib.Path(path).read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error.strerror}). Check the path.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -364,7 +364,7 @@ def _matching_files(pattern: FilePath) -> list[tuple[list[str | int], Path]]:
 
 
 class _Stamp(NamedTuple):
-    """The size, the modification time and the content of a file; zeros if it is missing."""
+    """The size, the modification time and the content of a file; zeros if there is no file."""
 
     size: int
     modified: int
@@ -373,7 +373,7 @@ class _Stamp(NamedTuple):
     @classmethod
     def of(cls, path: Path, known: "_Stamp | None" = None) -> "_Stamp":
         """Return the stamp of a file; read the file unless size and time are as known."""
-        if not path.exists():
+        if not path.is_file():
             return cls(0, 0, "")
         size, modified = path.stat().st_size, path.stat().st_mtime_ns
         if known and (size, modified) == known[:2]:
@@ -383,7 +383,8 @@ class _Stamp(NamedTuple):
 
 def require_regular(path: FilePath) -> None:
     """Raise a `DataError` if a file is a pipe or a terminal, which can be read only once."""
-    if Path(path).exists() and not Path(path).is_file():
+    path = Path(path)
+    if path.exists() and not (path.is_file() or path.is_dir()):
         raise DataError(
             f"{path}: can be read only once, but is read again, also to resume; give a regular file"
         )

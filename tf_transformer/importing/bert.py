@@ -89,7 +89,7 @@ def read_bert(folder: pathlib.Path) -> ForeignModel:
 
 def _tokenizer(folder: pathlib.Path) -> WordPieceTokenizer:
     theirs, path = read_json(folder / "tokenizer_config.json"), folder / "vocab.txt"
-    subwords = existing(path).read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    subwords = existing(path).read_text(encoding="utf-8-sig").removesuffix("\n").split("\n")
     lower_case, strip_accents = theirs.get("do_lower_case", True), theirs.get("strip_accents")
     with naming(path, ForeignModelError):
         model = wordpiece_model(

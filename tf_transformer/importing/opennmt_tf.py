@@ -114,7 +114,7 @@ def _tokenizer(
     if not (vocabulary := setting("vocabulary")):
         raise ForeignModelError(f"{config}: its table data has no {side}_vocabulary.")
     table = _file(vocabulary, folder, config)
-    subwords = table.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    subwords = table.read_text(encoding="utf-8-sig").removesuffix("\n").split("\n")
     if subwords[:3] != [_BLANK, _BEGIN, _END] or len({"", *subwords}) <= len(subwords):
         raise ForeignModelError(
             f"{table}: must begin with the lines {_BLANK}, {_BEGIN} and {_END}, and have each "

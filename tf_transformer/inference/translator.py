@@ -98,7 +98,7 @@ class Translator:
             raise
         # TensorFlow raises errors of many classes for damaged files.
         except (OSError, IndexError, ValueError, RuntimeError, tf.errors.OpError) as error:
-            reason = " ".join(str(error).split())[:200] or type(error).__name__
+            reason = " ".join(str(error).replace("b'", "'").split())[:200] or type(error).__name__
             raise SavedModelError(
                 f"{folder}: TensorFlow cannot load the SavedModel ({reason}). If it is damaged, "
                 f"write it again with tf-transformer export."

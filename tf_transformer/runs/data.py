@@ -4,7 +4,7 @@ import dataclasses
 import itertools
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from tf_transformer.config import RunConfig, TokenizerConfig
@@ -71,6 +71,8 @@ def prepare_data(
     if resume or origin is not None:
         tokenizers = restore_tokenizers(run if resume else RunDirectory.open(origin))
         config = dataclasses.replace(config, model=with_tokenizers(config.model, *tokenizers))
+    if origin is not None and not resume:
+        _require_known_characters(tokenizers, corpus.sample, origin)
     if not resume:
         may_grow = config.tokenizer.vocab_size is None  # the recipe chooses the size
         facts = Facts.of(config, corpus, num_cores() * workers.count, workers.num_gpus)
@@ -106,6 +108,21 @@ def _require_tokens(tags: list[str], tokenizer: SentencePieceTokenizer) -> None:
             raise ConfigError(
                 f"the tag {tag} is not one token of the vocabulary. Give a tag that the vocabulary "
                 f"has, or train a new run, which makes each tag a token."
+            )
+
+
+def _require_known_characters(
+    tokenizers: Tokenizers, pairs: Sequence[tuple[str, str]], origin: str
+) -> None:
+    for side, tokenizer, texts in zip(
+        ("source", "target"), tokenizers, zip(*pairs, strict=True), strict=True
+    ):
+        subwords = tokenizer.subwords(itertools.chain.from_iterable(tokenizer.encode(texts)))
+        unknown = tokenizer.subwords([tokenizer.unk_id])[0]
+        if 2 * sum(s == unknown or s.startswith("<0x") for s in subwords) > len(subwords):
+            raise ConfigError(
+                f"the {side} tokenizer of {origin} lacks most characters of the {side} text. Train "
+                f"a new run, whose tokenizer has them."
             )
 
 

@@ -258,6 +258,8 @@ class Run:
         value = best.metrics.get(metric.name)
         reached = "" if value is None else f", validation {metric.label} {metric.text(value)}"
         say(f"{ended} {what}: step {best.step:,}{reached}, in {directory.path}.")
+        if value == 0 and metric != LOSS:
+            say(f"A {metric.label} of 0 is no translation. Train longer, or on more text.")
         if self.signal:
             say(f"To go on: {directory.resume_command()}")
         else:

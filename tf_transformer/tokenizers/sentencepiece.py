@@ -29,6 +29,8 @@ _ALWAYS = {**dict.fromkeys(_SPACES, " "), "▁": "_"}
 # The soft hyphen, and characters without width that no script needs for its letters.
 _INVISIBLE = "\u00ad\u200b\u2060\ufeff"
 
+_OWN_SYMBOL = re.compile(r"</?s>|<pad>|<unk>|<0x[0-9A-F]{2}>")
+
 # SentencePiece keeps its training sentences in memory; a sample of this size is representative.
 _MAX_SENTENCES = 4_000_000
 
@@ -123,6 +125,8 @@ class SentencePieceTokenizer:
             ConfigError: If SentencePiece refuses its input, for example sentences without text.
         """
         require_list(sentences)
+        if own := [symbol for symbol in user_symbols if _OWN_SYMBOL.fullmatch(symbol)]:
+            raise ConfigError(f"{own[0]} is a symbol of SentencePiece itself. Give another tag.")
         failed = []
 
         def stream():

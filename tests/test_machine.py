@@ -1,0 +1,114 @@
+"""Standard streams that are closed or broken, and silence while TensorFlow starts."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from commands import command, run_python
+from worker_processes import newest_step
+
+# Each is run by a shell: what it does to the streams, and what Python is to do.
+START = f"exec {sys.executable} -c 'from tf_transformer import machine; machine.open_streams(); "
+
+
+def shell(script, **options):
+    return subprocess.run(["bash", "-c", script], capture_output=True, text=True, **options)
+
+
+@pytest.mark.parametrize("closed", ["0<&-", "1>&-", "2>&-", "0<&- 1>&- 2>&-"])
+def test_files_do_not_get_the_numbers_of_closed_streams(tmp_path, closed):
+    path = tmp_path / "file"
+    body = f'import sys; file = open("{path}", "w"); print("out"); print("err", file=sys.stderr); '
+    body += 'file.write(f"{file.fileno() > 2} {sys.stdin.read()}")'
+    done = shell(f"{START}{body}' {closed}", input="in")
+    assert done.returncode == 0, done.stderr
+    assert path.read_text() == f"True {'' if '0' in closed else 'in'}"
+    assert done.stdout == ("" if "1" in closed else "out\n")
+    assert done.stderr == ("" if "2" in closed else "err\n")
+
+
+def test_nobody_who_stops_reading_errors_stops_a_process(tmp_path):
+    body = "import sys; [print(n, file=sys.stderr, flush=True) for n in range(99_999)]; "
+    line = f"""{START.removeprefix("exec ")}{body}print("done")' >{tmp_path / "out"}"""
+    done = shell(f"({line}; echo $? >{tmp_path / 'status'}) 2>&1 | head -1")
+    assert done.stdout == "0\n" and (tmp_path / "out").read_text() == "done\n"
+    assert (tmp_path / "status").read_text() == "0\n"
+
+
+def test_only_the_reader_of_the_output_may_end_a_command(tmp_path, copy_files):
+    """A broken pipe elsewhere is an error."""
+    script = "import sys; from tf_transformer import cli; cli.COMMANDS['plot'].run = lambda o: "
+    for body, status in (
+        ("[print(n, flush=True) for n in range(99_999)]", "0"),
+        ("(_ for _ in ()).throw(BrokenPipeError(32, 'Broken pipe'))", "2"),
+    ):
+        code = f"{script}{body}; sys.exit(cli.main(['plot', 'x', '--output', 'y']))"
+        line = f'({sys.executable} -c "{code}"; echo $? >{tmp_path / "status"}) | head -1'
+        done = shell(line)
+        assert (tmp_path / "status").read_text().strip() == status, done.stderr
+        assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["2>&-", "2>&1 | head -1"])
+def test_training_goes_on_without_a_reader_of_its_progress(tmp_path, how):
+    options = ["--corpus=copy", "--steps=12", "--validation-steps=5", "--d-model=16",
+               "--num-layers=1", "--d-ff=32", "--vocab-size=272"]  # fmt: skip
+    line = " ".join(command("train", f"--run-dir={tmp_path / 'run'}", *options))
+    shell(f"({line} {how.partition('|')[0]}; echo $? >{tmp_path / 'status'}) {how[4:]}")
+    assert (tmp_path / "status").read_text() == "0\n"
+    assert newest_step(tmp_path / "run") == 12
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import tf_transformer as tt; tt.Translator.load({saved!r}); print(tt.Search())",
+        "import tf_transformer as tt; tt.Transformer; print(tt.preset)",
+    ],
+)
+def test_plain_python_is_silent(echo, code):
+    done = subprocess.run(
+        [sys.executable, "-c", code.format(saved=str(echo))], capture_output=True, text=True,
+        env={k: v for k, v in os.environ.items() if k != "TF_CPP_MIN_LOG_LEVEL"},
+    )  # fmt: skip
+    assert done.returncode == 0 and done.stdout
+    assert done.stderr == ""
+
+
+def test_what_is_not_of_the_start_is_shown():
+    code = """
+import os, sys
+from tf_transformer.machine import quiet
+noise = "I0000 00:00:17 1 port.cc:153] oneDNN\\nWARNING: All log messages before absl::Init\\n"
+with quiet():
+    os.write(2, (noise + "a warning\\n").encode())
+try:
+    with quiet():
+        os.write(2, noise.encode())
+        raise ValueError
+except ValueError:
+    pass
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stderr.splitlines() == [
+        "a warning",
+        "I0000 00:00:17 1 port.cc:153] oneDNN",
+        "WARNING: All log messages before absl::Init",
+    ]
+
+
+def test_a_process_that_ignores_a_closed_terminal_goes_on_ignoring_it():
+    """As nohup lets it."""
+    code = """
+import signal
+from tf_transformer.training.stopping import StopOnSignal
+signal.signal(signal.SIGHUP, signal.SIG_IGN)
+with StopOnSignal() as stop:
+    signal.raise_signal(signal.SIGHUP)
+    print(stop._received, signal.getsignal(signal.SIGHUP) == signal.SIG_IGN)
+"""
+    assert run_python("-c", code).split() == ["0", "True"]
+    assert signal.SIGHUP == 1
