@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from tf_transformer.importing.foreign_model import ForeignModel, config_of, existing, put, put_stack
-from tf_transformer.importing.hugging_face import read_json, read_weights
-from tf_transformer.importing.tensors import ForeignModelError, Tensors
+from tf_transformer.importing.foreign_model import ForeignModel
+from tf_transformer.importing.settings import config_of, existing, read_json
+from tf_transformer.importing.tensors import Tensors, read_weights
+from tf_transformer.importing.weights import put, put_stack
 from tf_transformer.models.configs import PrefixLanguageModelConfig
 from tf_transformer.models.language_model import PrefixLanguageModel
 from tf_transformer.tokenizers import WordPieceTokenizer
@@ -91,7 +92,7 @@ def _tokenizer(folder: pathlib.Path) -> WordPieceTokenizer:
     theirs, path = read_json(folder / "tokenizer_config.json"), folder / "vocab.txt"
     subwords = existing(path).read_text(encoding="utf-8").removesuffix("\n").split("\n")
     lower_case, strip_accents = theirs.get("do_lower_case", True), theirs.get("strip_accents")
-    with naming(path, ForeignModelError):
+    with naming(path):
         model = wordpiece_model(
             subwords,
             lower_case=lower_case,

@@ -1,36 +1,21 @@
 """Marian models as Hugging Face publishes them, such as OPUS-MT's."""
 
 import functools
-import json
 import pathlib
 from typing import Any
 
 import numpy as np
 
-from tf_transformer.importing.foreign_model import (
-    NEVER,
-    ForeignModel,
-    by_id,
-    config_of,
-    existing,
-    not_carried_over,
-    put,
-    put_stack,
-    table_tokenizer,
-)
-from tf_transformer.importing.tensors import (
-    ForeignModelError,
-    Tensors,
-    read_safetensors,
-    read_torch,
-)
+from tf_transformer.importing.foreign_model import ForeignModel, table_tokenizer
+from tf_transformer.importing.settings import by_id, config_of, not_carried_over, read_json
+from tf_transformer.importing.tensors import ForeignModelError, Tensors, read_weights
+from tf_transformer.importing.weights import NEVER, put, put_stack
 from tf_transformer.layers.positions import sinusoidal_positions
 from tf_transformer.models.configs import TransformerConfig
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.tokenizers import VocabularyTokenizer
 from tf_transformer.tokenizers.vocabulary import tags_in
 
-_READERS = {"model.safetensors": read_safetensors, "pytorch_model.bin": read_torch}
 _SETTINGS = {  # ours: theirs
     "d_model": "d_model",
     "num_layers": "encoder_layers",
@@ -101,25 +86,9 @@ def read_hugging_face(folder: pathlib.Path) -> ForeignModel:
     )
     # Of a search without a limit for short sources, only the largest length stays.
     model = ForeignModel(config, *tokenizers, fill, True, max_length, float(max_length))
-    lost = {name: value for name, value in search.items() if name not in _CARRIED_OVER}
-    return model._replace(files=[path, tensors.path], notes=not_carried_over(of_search, lost))
-
-
-def read_weights(folder: pathlib.Path) -> Tensors:
-    """Read the weights of a folder, in either of their formats."""
-    for name, read in _READERS.items():
-        if (folder / name).is_file():
-            return read(folder / name)
-    raise ForeignModelError(f"{folder}: has no {' or '.join(_READERS)}. Download one of them.")
-
-
-def read_json(path: pathlib.Path) -> dict[str, Any]:
-    """Read a JSON file that holds an object."""
-    content = existing(path).read_bytes()
-    try:
-        return dict(json.loads(content))
-    except (ValueError, TypeError):
-        raise ForeignModelError(f"{path}: is no JSON object. Download it again.") from None
+    lost = [name for name in search if name not in _CARRIED_OVER]
+    notes = not_carried_over(of_search, search, lost)
+    return model._replace(files=[path, tensors.path], notes=notes)
 
 
 def _config(path: pathlib.Path, theirs: dict[str, Any]) -> TransformerConfig:

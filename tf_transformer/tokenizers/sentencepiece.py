@@ -38,14 +38,12 @@ class TokenizerError(InputError):
 
 
 @contextlib.contextmanager
-def naming(
-    path: str | os.PathLike[str], error_class: type[InputError] = TokenizerError
-) -> Iterator[None]:
-    """Raise a `TokenizerError` of the block as an `error_class` that names the file."""
+def naming(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Let a `TokenizerError` of the block name the file."""
     try:
         yield
     except TokenizerError as error:
-        raise error_class(f"{path}: {error}") from None
+        raise TokenizerError(f"{path}: {error}") from None
 
 
 class VocabularySizeError(ConfigError):
