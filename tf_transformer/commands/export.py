@@ -170,12 +170,8 @@ def _export_saved_model(
     search = SearchChoice(**given)
 
     def translator_with(search: SearchChoice) -> Translator:
-        settings = dataclasses.replace(
-            search_of(config.data),
-            alignment=alignment,
-            beam_size=search.beam_size,
-            length_penalty=search.length_penalty,
-        )
+        sizes = {"beam_size": search.beam_size, "length_penalty": search.length_penalty}
+        settings = dataclasses.replace(search_of(config.data), alignment=alignment, **sizes)
         # TensorFlow numbers the objects that it makes, and names in a SavedModel contain these
         # numbers. With several threads, two exports of one run would have different bytes.
         return Translator.from_model(model, *tokenizers, settings, threads=1)

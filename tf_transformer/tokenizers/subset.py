@@ -14,6 +14,7 @@ from tf_transformer.tokenizers.vocabulary import VocabularyTokenizer
 from tf_transformer.tokenizers.wordpiece import CONTINUED, SPECIAL, WordPieceTokenizer
 
 Tokenizer = SentencePieceTokenizer | WordPieceTokenizer
+Subset = tuple[Tokenizer, np.ndarray]  # and the old id of each subword
 
 
 class Recorder:
@@ -52,7 +53,7 @@ def used_ids(tokenizer: Tokenizer, texts: Sequence[str]) -> set[int]:
 
 
 @functools.singledispatch
-def subset_tokenizer(tokenizer: Tokenizer, used: Iterable[int]) -> tuple[Tokenizer, np.ndarray]:
+def subset_tokenizer(tokenizer: Tokenizer, used: Iterable[int]) -> Subset:
     """Return a tokenizer with fewer subwords that splits texts of used subwords as before.
 
     Special ids, bytes and single characters are always kept. Other texts are therefore split into
@@ -88,9 +89,7 @@ def subset_tokenizer(tokenizer: Tokenizer, used: Iterable[int]) -> tuple[Tokeniz
 
 
 @subset_tokenizer.register
-def _(
-    tokenizer: VocabularyTokenizer, used: Iterable[int]
-) -> tuple[VocabularyTokenizer, np.ndarray]:
+def _(tokenizer: VocabularyTokenizer, used: Iterable[int]) -> Subset:
     table = sentencepiece_model_pb2.ModelProto.FromString(tokenizer.table)
     rows = enumerate(table.pieces)
     kept = {i for i, p in rows if p.type != p.NORMAL or len(p.piece) == 1} | set(used)
@@ -112,7 +111,7 @@ def _(
 
 
 @subset_tokenizer.register
-def _(tokenizer: WordPieceTokenizer, used: Iterable[int]) -> tuple[WordPieceTokenizer, np.ndarray]:
+def _(tokenizer: WordPieceTokenizer, used: Iterable[int]) -> Subset:
     rows = enumerate(tokenizer.subwords(range(tokenizer.vocab_size)))
     kept = {i for i, s in rows if len(s.removeprefix(CONTINUED)) == 1 or s in SPECIAL.values()}
     ids = sorted(kept | set(used))
