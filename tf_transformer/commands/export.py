@@ -142,6 +142,7 @@ def _export_saved_model(
     except InputError as error:
         problem = error
     model, *tokenizers, _ = trained
+    settings, max_length = search_of(config.data), config.data.max_length
     expected = manifest["data"].get("validation corpus")
     if validation and expected not in (None, validation.fingerprint):
         # Lines that are held out now may have been trained.
@@ -152,18 +153,17 @@ def _export_saved_model(
             raise InputError(f"--precision auto needs validation text. {problem or ''}".rstrip())
         say("Choosing the precision on the validation text.")
         translators = {
-            name: Translator.from_model(
-                freeze(model, config.data.max_length, name), *tokenizers, search_of(config.data)
-            )
+            name: Translator.from_model(freeze(model, max_length, name), *tokenizers, settings)
             for name in ("float32", "bfloat16")
         }
         choice = choose_precision(translators, validation, metric=metric_of(config))
         say(str(choice))
         precision = manifest["precision"] = choice.precision
         manifest["precision_choice"] = choice._asdict()
-    model = freeze(model, config.data.max_length, precision)
+    model = freeze(model, max_length, precision)
     tagged = TaggedText(validation, config.data.source_tag or "")
-    alignment = choose_alignment(model, *tokenizers, tagged, config.data.max_length)
+    alignment = choose_alignment(model, *tokenizers, tagged, max_length)
+    settings = dataclasses.replace(settings, alignment=alignment)
     if alignment is not None:
         manifest["alignment"] = alignment._asdict()
     given = options.model_dump(include={"beam_size", "length_penalty"}, exclude_none=True)
@@ -171,10 +171,10 @@ def _export_saved_model(
 
     def translator_with(search: SearchChoice) -> Translator:
         sizes = {"beam_size": search.beam_size, "length_penalty": search.length_penalty}
-        settings = dataclasses.replace(search_of(config.data), alignment=alignment, **sizes)
         # TensorFlow numbers the objects that it makes, and names in a SavedModel contain these
         # numbers. With several threads, two exports of one run would have different bytes.
-        return Translator.from_model(model, *tokenizers, settings, threads=1)
+        complete = dataclasses.replace(settings, **sizes)
+        return Translator.from_model(model, *tokenizers, complete, threads=1)
 
     translator = translator_with(search)
     if "length_penalty" in given or search.beam_size == 1:

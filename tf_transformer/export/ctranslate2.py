@@ -74,12 +74,9 @@ def _specification(model, source_tokenizer, target_tokenizer, quantization, max_
     config = model.config
     if lack := config.lack_of_positions(max_length):
         raise ExportError(lack)
-    spec = TransformerSpec.from_config(
-        (len(model.encoder.layers), len(model.decoder.layers)),
-        config.num_heads,
-        pre_norm=config.norm_first,
-        activation=Activation[config.activation.upper()],
-    )
+    numbers = (len(model.encoder.layers), len(model.decoder.layers)), config.num_heads
+    options = {"pre_norm": config.norm_first, "activation": Activation[config.activation.upper()]}
+    spec = TransformerSpec.from_config(*numbers, **options)
     # The library quantizes the weights itself, but for bfloat16 it would need torch.
     dtype = tf.bfloat16.as_numpy_dtype if quantization == "bfloat16" else np.float32
     # At position `max_length`, a translation of `max_length` tokens predicts its end token.

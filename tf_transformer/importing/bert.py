@@ -1,6 +1,5 @@
 """BERT as Hugging Face publishes it, read as a prefix language model (UniLM, Dong et al. 2019)."""
 
-import dataclasses
 import functools
 import pathlib
 from typing import Any
@@ -61,7 +60,7 @@ def read_bert(folder: pathlib.Path) -> ForeignModel:
     The head of the masked language model, if there is one, becomes the output layer. Otherwise the
     transposed embeddings are.
     """
-    path = folder / "config.json"
+    path, tensors = folder / "config.json", read_weights(folder)
     config = config_of(
         path,
         read_json(path),
@@ -73,14 +72,11 @@ def read_bert(folder: pathlib.Path) -> ForeignModel:
         scale_embeddings=False,
         embedding_norm=True,
         begin_source=True,
-    )
-    tokenizer, tensors = _tokenizer(folder), read_weights(folder)
-    config = dataclasses.replace(
-        config,
         output_transform=f"{_TRANSFORM}dense.weight" in tensors,
         output_bias=f"{_HEAD}bias" in tensors,
     )
-    fill = functools.partial(_fill, tensors=tensors)
+    tokenizer = _tokenizer(folder)
+    fill = functools.partial(_fill, tensors)
     # Source and target share the positions.
     max_length = (config.max_positions - 1) // 2
     # The model of a sentence embedding has no limit of its own.
@@ -102,7 +98,7 @@ def _tokenizer(folder: pathlib.Path) -> WordPieceTokenizer:
         return WordPieceTokenizer(model)
 
 
-def _fill(model: PrefixLanguageModel, tensors: Tensors) -> None:
+def _fill(tensors: Tensors, model: PrefixLanguageModel) -> None:
     prefix = "bert." if "bert.embeddings.word_embeddings.weight" in tensors else ""
 
     def pair(name: str) -> tuple[np.ndarray, np.ndarray]:

@@ -77,13 +77,9 @@ def read_hugging_face(folder: pathlib.Path) -> ForeignModel:
         search = read_json(of_search)
     config, max_length = _config(path, theirs), theirs["max_position_embeddings"]
     tensors, tokenizers = read_weights(folder), _tokenizers(folder, theirs, search)
-    fill = functools.partial(
-        _fill,
-        tensors=tensors,
-        never=[tokenizers[1].pad_id, *_never_produced(of_search, search)],
-        shares=theirs.get("share_encoder_decoder_embeddings", True),
-        max_length=max_length,
-    )
+    never = [tokenizers[1].pad_id, *_never_produced(of_search, search)]
+    shares = theirs.get("share_encoder_decoder_embeddings", True)
+    fill = functools.partial(_fill, tensors, never, shares, max_length)
     # Of a search without a limit for short sources, only the largest length stays.
     model = ForeignModel(config, *tokenizers, fill, True, max_length, float(max_length))
     lost = [name for name in search if name not in _CARRIED_OVER]
@@ -145,7 +141,7 @@ def _never_produced(path: pathlib.Path, search: dict[str, Any]) -> list[int]:
 
 
 def _fill(
-    model: Transformer, tensors: Tensors, never: list[int], shares: bool, max_length: int
+    tensors: Tensors, never: list[int], shares: bool, max_length: int, model: Transformer
 ) -> None:
     def weights_of(side: str, index: int, name: str) -> tuple[np.ndarray, np.ndarray]:
         name = f"model.{side}.layers.{index}.{name}"

@@ -125,7 +125,7 @@ def read_marian(folder: pathlib.Path, config: pathlib.Path | None = None) -> For
         tags = tags_in(table).difference(_subwords(splitter))
         subwords = [*table, *unused, pad]
         tokenizers.append(table_tokenizer(splitter, path, subwords, tags=tags, **special))
-    fill = functools.partial(_fill, tensors=tensors, sizes=tuple(map(len, tables)))
+    fill = functools.partial(_fill, tensors, [len(table) for table in tables])
     allows, ratio = decoder.get("allow-unk") == "true", float(decoder.get("max-length-factor", 3))
     model = ForeignModel(ours, *tokenizers, fill, allows, _MAX_LENGTH, ratio)
     notes = not_carried_over(found[0], decoder, _OF_SEARCH) if found else []
@@ -173,7 +173,7 @@ def _subwords(path: pathlib.Path) -> list[str]:
         return subwords_of(existing(path).read_bytes())
 
 
-def _fill(model: Transformer, tensors: Tensors, sizes: tuple[int, int]) -> None:
+def _fill(tensors: Tensors, sizes: list[int], model: Transformer) -> None:
     def weights_of(side: str, index: int, name: str) -> list[np.ndarray]:
         kinds = ("scale", "bias") if "_ln_" in name else ("W", "b")
         names = [f"{side}_l{index + 1}_{name.format(kind)}" for kind in kinds]

@@ -81,7 +81,7 @@ def read_opennmt_tf(folder: pathlib.Path, config: pathlib.Path | None = None) ->
     tokenizers = [_tokenizer(side, folder, found[0], data) for side in ("source", "target")]
     tensors = read_checkpoint(folder)
     ours = _config(folder / "model_description.py", tensors)
-    fill = functools.partial(_fill, tensors=tensors)
+    fill = functools.partial(_fill, tensors)
     # Their limit does not depend on the source.
     model = ForeignModel(ours, *tokenizers, fill, True, _MAX_LENGTH, float(_MAX_LENGTH))
     notes = not_carried_over(found[0], params, _OF_SEARCH)
@@ -192,7 +192,7 @@ def _description(path: pathlib.Path) -> dict[str, str]:
     return {**theirs, "ffn_activation": "swish" if activation == "silu" else activation}
 
 
-def _fill(model: Transformer, tensors: Tensors) -> None:
+def _fill(tensors: Tensors, model: Transformer) -> None:
     def pair(name: str) -> list[np.ndarray]:
         kinds = ("gamma", "beta") if name.endswith("_norm") else ("kernel", "bias")
         return [tensors.take(f"{name}/{kind}") for kind in kinds]

@@ -81,10 +81,8 @@ def plot_beam(hypotheses: Sequence[BeamHypothesis], title: str = "") -> Figure:
         kind, end = kinds[prefix], ends.get(prefix)
         x, y = len(prefix), heights[prefix]
         if prefix:
-            axes.plot(
-                [x - 1, x - _LEVEL, x], [heights[prefix[:-1]], y, y], kind.line,
-                color=kind.colour, linewidth=kind.line_width, zorder=1,
-            )  # fmt: skip
+            edge = [x - 1, x - _LEVEL, x], [heights[prefix[:-1]], y, y]
+            axes.plot(*edge, kind.line, color=kind.colour, linewidth=kind.line_width, zorder=1)
             where = {"xy": (x - _LEVEL / 2, y), "textcoords": "offset points", "ha": "center"}
             token_style = {"va": "bottom", "fontsize": font, **text_style()}
             axes.annotate(spell(prefix[-1]), xytext=(0, 1.5), **where, **token_style)
