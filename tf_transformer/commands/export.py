@@ -52,10 +52,8 @@ class Options(Checked):
 
 def run(options: Options) -> int:
     """Export the best checkpoint of a run."""
-    of_others = {
-        "saved_model": ("quantization",),
-        "ctranslate2": ("precision", "beam_size", "length_penalty"),
-    }[options.format]
+    is_saved_model = options.format == "saved_model"
+    of_others = ["quantization"] if is_saved_model else ["precision", "beam_size", "length_penalty"]
     if given := [flag(name) for name in of_others if getattr(options, name) is not None]:
         raise ConfigError(f"--format {options.format} does not have {', '.join(given)}; omit it.")
     if options.overwrite and options.version is None:
@@ -68,7 +66,7 @@ def run(options: Options) -> int:
     config = run_directory.config()
     require_translator(config.model)
     # `freeze` rounds the weights, after it has folded them.
-    is_frozen = options.format == "saved_model" and architecture_name(config.model) == "transformer"
+    is_frozen = is_saved_model and architecture_name(config.model) == "transformer"
     if precision == "auto" and not is_frozen:
         raise ConfigError("--precision auto is for a Transformer. Give float32 or bfloat16.")
     trained = restore_model(run_directory, "float32" if is_frozen else precision)
@@ -93,7 +91,7 @@ def run(options: Options) -> int:
         "precision": options.quantization or precision,
         "languages": _languages(config.data),
     }
-    if options.format == "saved_model":
+    if is_saved_model:
         print(_export_saved_model(trained, config, manifest, options))
         return 0
     if tag := config.data.source_tag:

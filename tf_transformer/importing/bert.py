@@ -1,5 +1,6 @@
 """BERT as Hugging Face publishes it, read as a prefix language model (UniLM, Dong et al. 2019)."""
 
+import dataclasses
 import functools
 import pathlib
 from typing import Any
@@ -7,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from tf_transformer.importing.foreign_model import ForeignModel
-from tf_transformer.importing.settings import config_of, existing, read_json
-from tf_transformer.importing.tensors import Tensors, read_weights
+from tf_transformer.importing.settings import config_of, read_json
+from tf_transformer.importing.tensors import Tensors, existing, read_weights
 from tf_transformer.importing.weights import put, put_stack
 from tf_transformer.models.configs import PrefixLanguageModelConfig
 from tf_transformer.models.language_model import PrefixLanguageModel
@@ -47,11 +48,7 @@ _LAYER = {  # ours: theirs
 }
 _HEAD, _TRANSFORM = "cls.predictions.", "cls.predictions.transform."
 # The heads for other tasks, which compute nothing here.
-_OTHER_TASKS = {
-    f"{head}.{kind}"
-    for head in ("pooler.dense", "bert.pooler.dense", "cls.seq_relationship")
-    for kind in ("weight", "bias")
-}
+_OTHER_TASKS = "pooler.", "bert.pooler.", "cls.seq_relationship."
 
 
 def read_bert(folder: pathlib.Path) -> ForeignModel:
@@ -60,7 +57,7 @@ def read_bert(folder: pathlib.Path) -> ForeignModel:
     The head of the masked language model, if there is one, becomes the output layer. Otherwise the
     transposed embeddings are.
     """
-    path, tensors = folder / "config.json", read_weights(folder)
+    path = folder / "config.json"
     config = config_of(
         path,
         read_json(path),
@@ -72,10 +69,11 @@ def read_bert(folder: pathlib.Path) -> ForeignModel:
         scale_embeddings=False,
         embedding_norm=True,
         begin_source=True,
-        output_transform=f"{_TRANSFORM}dense.weight" in tensors,
-        output_bias=f"{_HEAD}bias" in tensors,
     )
-    tokenizer = _tokenizer(folder)
+    tokenizer, tensors = _tokenizer(folder), read_weights(folder)
+    head = f"{_TRANSFORM}dense.weight", f"{_HEAD}bias"
+    transform, bias = (name in tensors for name in head)
+    config = dataclasses.replace(config, output_transform=transform, output_bias=bias)
     fill = functools.partial(_fill, tensors)
     # Source and target share the positions.
     max_length = (config.max_positions - 1) // 2
@@ -131,4 +129,4 @@ def _fill(tensors: Tensors, model: PrefixLanguageModel) -> None:
     if projection.bias is not None:
         bias = tensors.take(f"{_HEAD}bias", f"{_HEAD}decoder.bias")
         put([projection.bias], [bias[:size]], f"{_HEAD}bias")
-    tensors.require_all_used(_OTHER_TASKS)
+    tensors.require_all_used(*_OTHER_TASKS)

@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 from tf_transformer.config import DataConfig, RunConfig, TokenizerConfig
 from tf_transformer.files import atomic_folder
-from tf_transformer.importing.settings import existing
-from tf_transformer.importing.tensors import ForeignModelError
+from tf_transformer.importing.tensors import ForeignModelError, existing
 from tf_transformer.models.architectures import build_model, with_tokenizers
 from tf_transformer.models.base import SequenceModel
 from tf_transformer.models.configs import AttentionConfig
@@ -84,11 +83,7 @@ def table_tokenizer(
 
 
 def write_run(
-    path: str | os.PathLike[str],
-    model: ForeignModel,
-    origin: str,
-    tag: str | None = None,
-    keep: Sequence[str] = (),
+    path: str, model: ForeignModel, origin: str, tag: str | None = None, keep: Sequence[str] = ()
 ) -> SequenceModel:
     """Write a model as the best checkpoint of a new run directory, atomically; return the model.
 

@@ -51,17 +51,12 @@ _EMBEDDINGS = {side: f"model.{side}.embed_tokens.weight" for side in ("encoder",
 _OUTPUT = "lm_head.weight"
 _HALF = 5e-3  # the largest error of a sinusoid in bfloat16
 _IDS = ("pad", "eos", "decoder_start")
-# Settings of the search, which older releases wrote into config.json.
+# Settings of the search that an import drops. Older releases wrote them into config.json.
 _OF_SEARCH = (
-    "bad_words_ids", "suppress_tokens", "begin_suppress_tokens", "num_beams", "length_penalty",
-    "repetition_penalty", "no_repeat_ngram_size", "min_length", "forced_bos_token_id",
+    "begin_suppress_tokens", "num_beams", "length_penalty", "repetition_penalty", "min_length",
+    "no_repeat_ngram_size", "forced_bos_token_id", "do_sample", "temperature", "early_stopping",
+    "num_beam_groups", "min_new_tokens", "max_new_tokens",
 )  # fmt: skip
-# Those that an import keeps, and those that change no translation.
-_CARRIED_OVER = {
-    "bad_words_ids", "suppress_tokens", "max_length", "pad_token_id", "eos_token_id",
-    "bos_token_id", "decoder_start_token_id", "forced_eos_token_id", "transformers_version",
-    "_from_model_config", "use_cache", "renormalize_logits",
-}  # fmt: skip
 
 
 def read_hugging_face(folder: pathlib.Path) -> ForeignModel:
@@ -71,7 +66,7 @@ def read_hugging_face(folder: pathlib.Path) -> ForeignModel:
     """
     path = folder / "config.json"
     theirs = read_json(path)
-    of_search, search = path, {name: theirs.get(name) for name in _OF_SEARCH}
+    of_search, search = path, theirs
     if (folder / "generation_config.json").is_file():
         of_search = folder / "generation_config.json"
         search = read_json(of_search)
@@ -82,16 +77,13 @@ def read_hugging_face(folder: pathlib.Path) -> ForeignModel:
     fill = functools.partial(_fill, tensors, never, shares, max_length)
     # Of a search without a limit for short sources, only the largest length stays.
     model = ForeignModel(config, *tokenizers, fill, True, max_length, float(max_length))
-    lost = [name for name in search if name not in _CARRIED_OVER]
-    notes = not_carried_over(of_search, search, lost)
+    notes = not_carried_over(of_search, search, _OF_SEARCH)
     return model._replace(files=[path, tensors.path], notes=notes)
 
 
 def _config(path: pathlib.Path, theirs: dict[str, Any]) -> TransformerConfig:
-    same = {
-        "decoder_attention_heads": (theirs.get("encoder_attention_heads"),),
-        "decoder_ffn_dim": (theirs.get("encoder_ffn_dim"),),
-    }
+    sizes = "attention_heads", "ffn_dim"
+    same = {f"decoder_{size}": (theirs.get(f"encoder_{size}"),) for size in sizes}
     ties = theirs.get("tie_word_embeddings", True)
     shares = theirs.get("share_encoder_decoder_embeddings", True)
     return config_of(

@@ -7,14 +7,8 @@ import numpy as np
 import yaml
 
 from tf_transformer.importing.foreign_model import ForeignModel, subwords_of, table_tokenizer
-from tf_transformer.importing.settings import (
-    by_id,
-    config_of,
-    existing,
-    not_carried_over,
-    read_yaml,
-)
-from tf_transformer.importing.tensors import ForeignModelError, Tensors, read_npz
+from tf_transformer.importing.settings import by_id, config_of, not_carried_over, read_yaml
+from tf_transformer.importing.tensors import ForeignModelError, Tensors, existing, read_npz
 from tf_transformer.importing.weights import NEVER, put, put_stack
 from tf_transformer.models.configs import TransformerConfig
 from tf_transformer.models.transformer import Transformer
@@ -198,7 +192,7 @@ def _fill(tensors: Tensors, sizes: list[int], model: Transformer) -> None:
         kernel = tensors.take(f"{_OUTPUT}_W", f"{_OUTPUT}_Wt")
         rows = kernel if f"{_OUTPUT}_Wt" in tensors else kernel.T
         put([projection.kernel], [_padded(rows, padded_size, 0.0).T], f"{_OUTPUT}_W")
-    tensors.require_all_used({_CONFIG})
+    tensors.require_all_used(_CONFIG)
 
 
 def _padded(rows: np.ndarray, size: int, value: float) -> np.ndarray:

@@ -8,15 +8,8 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from tf_transformer.importing.tensors import ForeignModelError
+from tf_transformer.importing.tensors import ForeignModelError, existing
 from tf_transformer.models.configs import AttentionConfig, TransformerConfig
-
-
-def existing(path: pathlib.Path) -> pathlib.Path:
-    """Return the path of a file, or raise a `ForeignModelError` if the file is missing."""
-    if not path.is_file():
-        raise ForeignModelError(f"{path}: is missing. Copy it into the folder.")
-    return path
 
 
 def read_yaml(

@@ -8,7 +8,7 @@ import re
 import struct
 import zipfile
 import zlib
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 from typing import BinaryIO
 
 import numpy as np
@@ -35,39 +35,42 @@ class ForeignModelError(InputError):
     """A model of another engine that cannot be imported."""
 
 
-class Tensors:
-    """The named arrays of a file, each of which is read as float32.
+def existing(path: pathlib.Path) -> pathlib.Path:
+    """Return the path of a file, or raise a `ForeignModelError` if the file is missing."""
+    if not path.is_file():
+        raise ForeignModelError(f"{path}: is missing. Copy it into the folder.")
+    return path
+
+
+class Tensors(dict[str, np.ndarray]):
+    """The named arrays of a file, which `take` returns as float32.
 
     Attributes:
         path: The file, for messages.
     """
 
     def __init__(self, arrays: Mapping[str, np.ndarray], path: pathlib.Path) -> None:
+        super().__init__(arrays)
         self.path = path
-        self._arrays = arrays
         self._unused = set(arrays)
-
-    def __contains__(self, name: str) -> bool:
-        """Return whether the file has an array of this name."""
-        return name in self._arrays
 
     def take(self, *names: str) -> np.ndarray:
         """Return the array that the file has under one or more of these names, and mark it as used.
 
         Copies under further names must be equal: they are what the engine would compute with.
         """
-        found = [name for name in names if name in self._arrays]
+        found = [name for name in names if name in self]
         if not found:
             raise ForeignModelError(
                 f"{self.path}: has no weights named {names[0]}. It is another architecture, or "
                 f"incomplete."
             )
-        if self._arrays[found[0]].dtype.kind in "iu":
+        if self[found[0]].dtype.kind in "iu":
             raise ForeignModelError(
                 f"{self.path}: {found[0]} has whole numbers: the model is quantised. Import the "
                 f"model from which it was made."
             )
-        array = np.array(self._arrays[found[0]], np.float32)
+        array = np.array(self[found[0]], np.float32)
         for name in found:
             self.require_equal(name, array, found[0])
         return array
@@ -75,7 +78,7 @@ class Tensors:
     def require_equal(self, name: str, expected: np.ndarray, what: str, atol: float = 0.0) -> None:
         """Mark an array as used; raise a `ForeignModelError` unless it has the expected values."""
         self._unused.discard(name)
-        array = np.asarray(self._arrays.get(name, expected), np.float32)
+        array = np.asarray(self.get(name, expected), np.float32)
         if array.shape != expected.shape or not np.allclose(array, expected, rtol=0.0, atol=atol):
             raise ForeignModelError(
                 f"{self.path}: {name} differs from {what}, which it should equal in a model with "
@@ -84,11 +87,11 @@ class Tensors:
 
     def text(self, name: str) -> str:
         """Return an array of characters as text, without the NUL bytes at its end."""
-        return self._arrays[name].tobytes().rstrip(b"\0").decode()
+        return self[name].tobytes().rstrip(b"\0").decode()
 
-    def require_all_used(self, other_tasks: Set[str] = frozenset()) -> None:
-        """Raise a `ForeignModelError` if an array was not taken, and is not for other tasks."""
-        if unknown := sorted(self._unused - other_tasks):
+    def require_all_used(self, *others: str) -> None:
+        """Raise a `ForeignModelError` if an array was not taken whose name does not begin so."""
+        if unknown := sorted(name for name in self._unused if not name.startswith(others)):
             raise ForeignModelError(
                 f"{self.path}: has weights that this architecture lacks, such as {unknown[0]}. "
                 f"It is another architecture."

@@ -24,9 +24,7 @@ def put(variables: Sequence[Any], arrays: Sequence[np.ndarray], name: str) -> No
 
 
 def put_stack(
-    stack: Any,
-    parts: Mapping[str, Sequence[str]],
-    weights_of: Callable[[str, int, str], Sequence[np.ndarray]],
+    stack: Any, parts: Mapping[str, Sequence[str]], weights_of: Callable[..., Sequence[np.ndarray]]
 ) -> None:
     """Assign the weights of all layers of a stack.
 

@@ -18,12 +18,11 @@ Subset = tuple[Tokenizer, np.ndarray]  # and the old id of each subword
 
 
 class Recorder:
-    """A tokenizer that records every id that `tokenize` returns or `detokenize` receives."""
+    """A tokenizer that has `recorded` all ids that `tokenize` returned or `detokenize` received."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
-        with tf.init_scope(), tf.device("CPU"):
-            self._recorded = tf.Variable(tf.zeros([tokenizer.vocab_size], tf.bool), trainable=False)
+        self.recorded: set[int] = set()
 
     def __getattr__(self, name: str) -> Any:
         """Return an attribute of the wrapped tokenizer that this class does not define itself."""
@@ -37,13 +36,8 @@ class Recorder:
         """Record ids and detokenize them with the wrapped tokenizer."""
         return self._tokenizer.detokenize(self._record(ids))
 
-    def recorded(self) -> set[int]:
-        """Return all ids recorded so far."""
-        return set(np.flatnonzero(self._recorded.numpy()).tolist())
-
     def _record(self, ids: tf.RaggedTensor) -> tf.RaggedTensor:
-        marks = tf.IndexedSlices(tf.ones_like(ids.flat_values, tf.bool), ids.flat_values)
-        self._recorded.scatter_update(marks)
+        tf.numpy_function(lambda found: self.recorded.update(found.tolist()), [ids.flat_values], [])
         return ids
 
 
