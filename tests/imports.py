@@ -34,7 +34,7 @@ def stored(name, change):
 
     def spoil(folder):
         path = folder / name
-        arrays = dict(read_safetensors(path)._arrays)
+        arrays = dict(read_safetensors(path))
         change(arrays)
         header, content = {}, b""
         for key, array in arrays.items():

@@ -202,7 +202,7 @@ def rewritten(**arrays):
     def spoil(folder):
         prefix = tf.train.latest_checkpoint(folder)
         tensors = read_checkpoint(folder)
-        named = {name: tensors.take(name) for name in tensors._arrays} | arrays
+        named = {name: tensors.take(name) for name in tensors} | arrays
         root = tf.train.Checkpoint(model=tf.Module())
         for name, array in named.items():
             *parents, last = name.split("/")

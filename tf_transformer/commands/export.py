@@ -52,10 +52,8 @@ class Options(Checked):
 
 def run(options: Options) -> int:
     """Export the best checkpoint of a run."""
-    of_others = {
-        "saved_model": ("quantization",),
-        "ctranslate2": ("precision", "beam_size", "length_penalty"),
-    }[options.format]
+    is_saved_model = options.format == "saved_model"
+    of_others = ["quantization"] if is_saved_model else ["precision", "beam_size", "length_penalty"]
     if given := [flag(name) for name in of_others if getattr(options, name) is not None]:
         raise ConfigError(f"--format {options.format} does not have {', '.join(given)}; omit it.")
     if options.overwrite and options.version is None:
@@ -68,7 +66,7 @@ def run(options: Options) -> int:
     config = run_directory.config()
     require_translator(config.model)
     # `freeze` rounds the weights, after it has folded them.
-    is_frozen = options.format == "saved_model" and architecture_name(config.model) == "transformer"
+    is_frozen = is_saved_model and architecture_name(config.model) == "transformer"
     if precision == "auto" and not is_frozen:
         raise ConfigError("--precision auto is for a Transformer. Give float32 or bfloat16.")
     trained = restore_model(run_directory, "float32" if is_frozen else precision)
@@ -93,7 +91,7 @@ def run(options: Options) -> int:
         "precision": options.quantization or precision,
         "languages": _languages(config.data),
     }
-    if options.format == "saved_model":
+    if is_saved_model:
         print(_export_saved_model(trained, config, manifest, options))
         return 0
     if tag := config.data.source_tag:
@@ -142,6 +140,7 @@ def _export_saved_model(
     except InputError as error:
         problem = error
     model, *tokenizers, _ = trained
+    settings, max_length = search_of(config.data), config.data.max_length
     expected = manifest["data"].get("validation corpus")
     if validation and expected not in (None, validation.fingerprint):
         # Lines that are held out now may have been trained.
@@ -152,33 +151,28 @@ def _export_saved_model(
             raise InputError(f"--precision auto needs validation text. {problem or ''}".rstrip())
         say("Choosing the precision on the validation text.")
         translators = {
-            name: Translator.from_model(
-                freeze(model, config.data.max_length, name), *tokenizers, search_of(config.data)
-            )
+            name: Translator.from_model(freeze(model, max_length, name), *tokenizers, settings)
             for name in ("float32", "bfloat16")
         }
         choice = choose_precision(translators, validation, metric=metric_of(config))
         say(str(choice))
         precision = manifest["precision"] = choice.precision
         manifest["precision_choice"] = choice._asdict()
-    model = freeze(model, config.data.max_length, precision)
+    model = freeze(model, max_length, precision)
     tagged = TaggedText(validation, config.data.source_tag or "")
-    alignment = choose_alignment(model, *tokenizers, tagged, config.data.max_length)
+    alignment = choose_alignment(model, *tokenizers, tagged, max_length)
+    settings = dataclasses.replace(settings, alignment=alignment)
     if alignment is not None:
         manifest["alignment"] = alignment._asdict()
     given = options.model_dump(include={"beam_size", "length_penalty"}, exclude_none=True)
     search = SearchChoice(**given)
 
     def translator_with(search: SearchChoice) -> Translator:
-        settings = dataclasses.replace(
-            search_of(config.data),
-            alignment=alignment,
-            beam_size=search.beam_size,
-            length_penalty=search.length_penalty,
-        )
+        sizes = {"beam_size": search.beam_size, "length_penalty": search.length_penalty}
         # TensorFlow numbers the objects that it makes, and names in a SavedModel contain these
         # numbers. With several threads, two exports of one run would have different bytes.
-        return Translator.from_model(model, *tokenizers, settings, threads=1)
+        complete = dataclasses.replace(settings, **sizes)
+        return Translator.from_model(model, *tokenizers, complete, threads=1)
 
     translator = translator_with(search)
     if "length_penalty" in given or search.beam_size == 1:

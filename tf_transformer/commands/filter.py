@@ -50,13 +50,10 @@ def run(options: Options) -> int:
     """Write the pairs that are kept, and print what was dropped."""
     outputs = _outputs(options)
     inputs = options.source, options.target
-    pair_filter = PairFilter(
-        options.max_ratio,
-        options.max_characters,
-        (script_words(options.source_script or []), script_words(options.target_script or [])),
-        (line for path in options.exclude or [] for line in stream_lines(path)),
-        options.keep_copies,
-    )
+    limits = options.max_ratio, options.max_characters
+    scripts = script_words(options.source_script or []), script_words(options.target_script or [])
+    excluded = (line for path in options.exclude or [] for line in stream_lines(path))
+    pair_filter = PairFilter(*limits, scripts, excluded, options.keep_copies)
     length_ratio = pair_filter.measure_lengths(stream_aligned(*inputs))
     dropped: dict[str, list[int]] = {}  # number of pairs and first line of each reason
     with contextlib.ExitStack() as stack:

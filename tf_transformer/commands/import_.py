@@ -9,7 +9,6 @@ Hugging Face's BERT models (config.json, the weights, vocab.txt and tokenizer_co
 model learns to translate when it is fine-tuned.
 """
 
-import functools
 import pathlib
 from typing import Literal
 
@@ -53,15 +52,14 @@ def run(options: Options) -> int:
         from tf_transformer.importing.hugging_face import read_hugging_face
         from tf_transformer.importing.marian import read_marian
         from tf_transformer.importing.opennmt_tf import read_opennmt_tf
-    config = pathlib.Path(options.config) if options.config else None
-    read_marian = functools.partial(read_marian, config=config)
     read = {
         "marian": read_hugging_face if is_hugging_face else read_marian,
-        "opennmt-tf": functools.partial(read_opennmt_tf, config=config),
+        "opennmt-tf": read_opennmt_tf,
         "bert": read_bert,
     }[options.format]
+    settings = [pathlib.Path(options.config)] if options.config else []
     try:
-        found = read(folder)
+        found = read(folder, *settings)
     except InputError:
         raise
     # A damaged YAML or JSON file can have values of any type.

@@ -49,16 +49,9 @@ def run(options: Options) -> int:
                 f"the server needs the package {error.name}. "
                 f"Install what it needs: pip install starlette uvicorn orjson"
             ) from None
-    server = LocalServer(
-        options.saved_model,
-        options.host,
-        options.port,
-        limits=options.limits,
-        threads=options.threads,
-        batching=not options.no_batching,
-        unverified=options.unverified,
-        allowed_hosts=options.allowed_hosts,
-    )
+    given = dict(options)  # the others are the server's own
+    path, batching = given.pop("saved_model"), not given.pop("no_batching")
+    server = LocalServer(path, batching=batching, **given)
 
     def announce() -> None:
         name, version = server.versions.name, server.versions.current.number

@@ -33,12 +33,7 @@ def run(options: Options) -> int:
         from tf_transformer.inference.translator import run_in_callers_thread
         from tf_transformer.runs.trimming import trim_run
     run_in_callers_thread()
-    report = trim_run(
-        run_directory,
-        options.new_run_dir,
-        sources,
-        targets,
-        **options.search.model_dump(exclude_none=True),
-    )
+    search = options.search.model_dump(exclude_none=True)
+    report = trim_run(run_directory, options.new_run_dir, sources, targets, **search)
     print(*report, sep="\n")
     return 0

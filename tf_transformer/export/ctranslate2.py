@@ -74,12 +74,9 @@ def _specification(model, source_tokenizer, target_tokenizer, quantization, max_
     config = model.config
     if lack := config.lack_of_positions(max_length):
         raise ExportError(lack)
-    spec = TransformerSpec.from_config(
-        (len(model.encoder.layers), len(model.decoder.layers)),
-        config.num_heads,
-        pre_norm=config.norm_first,
-        activation=Activation[config.activation.upper()],
-    )
+    numbers = (len(model.encoder.layers), len(model.decoder.layers)), config.num_heads
+    options = {"pre_norm": config.norm_first, "activation": Activation[config.activation.upper()]}
+    spec = TransformerSpec.from_config(*numbers, **options)
     # The library quantizes the weights itself, but for bfloat16 it would need torch.
     dtype = tf.bfloat16.as_numpy_dtype if quantization == "bfloat16" else np.float32
     # At position `max_length`, a translation of `max_length` tokens predicts its end token.
@@ -93,15 +90,13 @@ def _specification(model, source_tokenizer, target_tokenizer, quantization, max_
     if bias is not None:
         spec.decoder.projection.bias = fill.array(bias)
 
+    subwords = _vocabulary(target_tokenizer)
     spec.register_source_vocabulary(_vocabulary(source_tokenizer))
-    spec.register_target_vocabulary(_vocabulary(target_tokenizer))
-    unk, bos, eos = target_tokenizer.subwords(
-        [target_tokenizer.unk_id, target_tokenizer.bos_id, target_tokenizer.eos_id]
-    )
-    spec.config.unk_token = unk
-    spec.config.bos_token = bos
-    spec.config.eos_token = eos
-    spec.config.decoder_start_token = bos
+    spec.register_target_vocabulary(subwords)
+    spec.config.unk_token = subwords[target_tokenizer.unk_id]
+    spec.config.bos_token = subwords[target_tokenizer.bos_id]
+    spec.config.eos_token = subwords[target_tokenizer.eos_id]
+    spec.config.decoder_start_token = spec.config.bos_token
     spec.config.add_source_eos = source_tokenizer.eos_id != source_tokenizer.pad_id
     spec.config.layer_norm_epsilon = config.layer_norm_epsilon
     spec.validate()

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from tf_transformer.importing.foreign_model import ForeignModel, config_of, existing, put, put_stack
-from tf_transformer.importing.hugging_face import read_json, read_weights
-from tf_transformer.importing.tensors import ForeignModelError, Tensors
+from tf_transformer.importing.foreign_model import ForeignModel
+from tf_transformer.importing.settings import config_of, read_json
+from tf_transformer.importing.tensors import Tensors, existing, read_weights
+from tf_transformer.importing.weights import put, put_stack
 from tf_transformer.models.configs import PrefixLanguageModelConfig
 from tf_transformer.models.language_model import PrefixLanguageModel
 from tf_transformer.tokenizers import WordPieceTokenizer
@@ -47,11 +48,7 @@ _LAYER = {  # ours: theirs
 }
 _HEAD, _TRANSFORM = "cls.predictions.", "cls.predictions.transform."
 # The heads for other tasks, which compute nothing here.
-_OTHER_TASKS = {
-    f"{head}.{kind}"
-    for head in ("pooler.dense", "bert.pooler.dense", "cls.seq_relationship")
-    for kind in ("weight", "bias")
-}
+_OTHER_TASKS = "pooler.", "bert.pooler.", "cls.seq_relationship."
 
 
 def read_bert(folder: pathlib.Path) -> ForeignModel:
@@ -74,12 +71,10 @@ def read_bert(folder: pathlib.Path) -> ForeignModel:
         begin_source=True,
     )
     tokenizer, tensors = _tokenizer(folder), read_weights(folder)
-    config = dataclasses.replace(
-        config,
-        output_transform=f"{_TRANSFORM}dense.weight" in tensors,
-        output_bias=f"{_HEAD}bias" in tensors,
-    )
-    fill = functools.partial(_fill, tensors=tensors)
+    head = f"{_TRANSFORM}dense.weight", f"{_HEAD}bias"
+    transform, bias = (name in tensors for name in head)
+    config = dataclasses.replace(config, output_transform=transform, output_bias=bias)
+    fill = functools.partial(_fill, tensors)
     # Source and target share the positions.
     max_length = (config.max_positions - 1) // 2
     # The model of a sentence embedding has no limit of its own.
@@ -91,7 +86,7 @@ def _tokenizer(folder: pathlib.Path) -> WordPieceTokenizer:
     theirs, path = read_json(folder / "tokenizer_config.json"), folder / "vocab.txt"
     subwords = existing(path).read_text(encoding="utf-8-sig").removesuffix("\n").split("\n")
     lower_case, strip_accents = theirs.get("do_lower_case", True), theirs.get("strip_accents")
-    with naming(path, ForeignModelError):
+    with naming(path):
         model = wordpiece_model(
             subwords,
             lower_case=lower_case,
@@ -101,7 +96,7 @@ def _tokenizer(folder: pathlib.Path) -> WordPieceTokenizer:
         return WordPieceTokenizer(model)
 
 
-def _fill(model: PrefixLanguageModel, tensors: Tensors) -> None:
+def _fill(tensors: Tensors, model: PrefixLanguageModel) -> None:
     prefix = "bert." if "bert.embeddings.word_embeddings.weight" in tensors else ""
 
     def pair(name: str) -> tuple[np.ndarray, np.ndarray]:
@@ -134,4 +129,4 @@ def _fill(model: PrefixLanguageModel, tensors: Tensors) -> None:
     if projection.bias is not None:
         bias = tensors.take(f"{_HEAD}bias", f"{_HEAD}decoder.bias")
         put([projection.bias], [bias[:size]], f"{_HEAD}bias")
-    tensors.require_all_used(_OTHER_TASKS)
+    tensors.require_all_used(*_OTHER_TASKS)

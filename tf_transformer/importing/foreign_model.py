@@ -2,20 +2,15 @@
 
 import os
 import pathlib
-from collections.abc import Callable, Collection, Mapping, Sequence
-from operator import attrgetter
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
-
-import numpy as np
-import yaml
-from pydantic import ValidationError
 
 from tf_transformer.config import DataConfig, RunConfig, TokenizerConfig
 from tf_transformer.files import atomic_folder
-from tf_transformer.importing.tensors import ForeignModelError
+from tf_transformer.importing.tensors import ForeignModelError, existing
 from tf_transformer.models.architectures import build_model, with_tokenizers
 from tf_transformer.models.base import SequenceModel
-from tf_transformer.models.configs import AttentionConfig, TransformerConfig
+from tf_transformer.models.configs import AttentionConfig
 from tf_transformer.runs.checkpoints import Checkpoints, tokenizer_metadata
 from tf_transformer.runs.run_directory import RunDirectory, RunError
 from tf_transformer.runs.trimming import IMPORTED, trim_to
@@ -23,9 +18,6 @@ from tf_transformer.tokenizers import GraphTokenizer, VocabularyTokenizer, is_to
 from tf_transformer.tokenizers.sentencepiece import library_of, naming
 from tf_transformer.tokenizers.subset import used_ids
 from tf_transformer.tokenizers.vocabulary import tags_in, vocabulary_model
-
-# A bias that no other logit outweighs. It is finite, so that sums and half precision stay exact.
-NEVER = -1e4
 
 
 class ForeignModel(NamedTuple):
@@ -53,106 +45,6 @@ class ForeignModel(NamedTuple):
     notes: Sequence[str] = ()
 
 
-def existing(path: pathlib.Path) -> pathlib.Path:
-    """Return the path of a file, or raise a `ForeignModelError` if the file is missing."""
-    if not path.is_file():
-        raise ForeignModelError(f"{path}: is missing. Copy it into the folder.")
-    return path
-
-
-def read_yaml(
-    path: pathlib.Path, loader: type = yaml.SafeLoader, content: str | bytes | None = None
-) -> dict[str, Any]:
-    """Return the table of a YAML file, or that of a text in the file `path`."""
-    content = existing(path).read_bytes() if content is None else content
-    try:
-        return dict(yaml.load(content, loader))
-    except (yaml.YAMLError, ValueError, TypeError):
-        raise ForeignModelError(f"{path}: is no table of settings in YAML.") from None
-
-
-def by_id(path: pathlib.Path, ids: Mapping[str, Any]) -> list[str]:
-    """Return subwords in the order of their ids; messages name the path of the table."""
-    subwords = {int(index): subword for subword, index in ids.items()}
-    if sorted(subwords) != list(range(len(ids))):
-        raise ForeignModelError(f"{path}: does not give each subword an id of its own from 0 on.")
-    return [subwords[index] for index in range(len(ids))]
-
-
-def config_of(
-    path: pathlib.Path,
-    theirs: Mapping[str, Any],
-    names: Mapping[str, str],
-    fixed: Mapping[str, Sequence[Any]],
-    kind: type[AttentionConfig] = TransformerConfig,
-    **settings: Any,
-) -> AttentionConfig:
-    """Return the configuration of a model.
-
-    Args:
-        path: The file of the foreign settings, for messages.
-        theirs: The foreign settings.
-        names: The names of foreign settings, by our names.
-        fixed: The values of foreign settings that our model computes, the usual one first.
-        kind: The class of the configuration.
-        **settings: Other settings of ours.
-    """
-    for name, values in fixed.items():
-        if theirs.get(name, values[0]) not in values:
-            raise ForeignModelError(
-                f"{path}: {name} is {theirs[name]!r}; only {values[0]!r} can be imported."
-            )
-    if missing := [name for name in names.values() if name not in theirs]:
-        raise ForeignModelError(f"{path}: lacks the setting {missing[0]!r}. Download it again.")
-    try:
-        return kind(**{ours: theirs[name] for ours, name in names.items()}, **settings)
-    except ValidationError as error:
-        first = error.errors()[0]
-        name = names.get(str(first["loc"][-1]) if first["loc"] else "", "a setting")
-        raise ForeignModelError(f"{path}: {name}: {first['msg']}.") from None
-
-
-def not_carried_over(path: pathlib.Path, settings: Mapping[str, Any]) -> list[str]:
-    """Return a line about settings of a search that an import drops, unless all are neutral."""
-    neutral = (None, False, 0, 1, "", "0", "1", "false", [], {})
-    lost = [f"{name}={value}" for name, value in settings.items() if value not in neutral]
-    return [f"Not carried over from {path}: {', '.join(lost)}."] if lost else []
-
-
-def put(variables: Sequence[Any], arrays: Sequence[np.ndarray], name: str) -> None:
-    """Assign arrays to variables; `name` is the foreign one, for messages."""
-    for variable, array in zip(variables, arrays, strict=True):
-        if variable.shape != array.shape:
-            raise ForeignModelError(
-                f"{name} has the size {array.shape}, but the configuration of the model needs "
-                f"{tuple(variable.shape)}. Files of different models are mixed."
-            )
-        variable.assign(array)
-
-
-def put_stack(
-    stack: Any,
-    parts: Mapping[str, Sequence[str]],
-    weights_of: Callable[[str, int, str], Sequence[np.ndarray]],
-) -> None:
-    """Assign the weights of all layers of a stack.
-
-    Args:
-        stack: An `Encoder` or a `Decoder`.
-        parts: The foreign names of each part of a layer, such as `self_residual.norm`; projections
-            with several are joined in this order. Cross-attention is that of a decoder.
-        weights_of: Returns kernel (inputs, outputs) and bias, or scale and bias of a norm, given
-            the name of the stack, the number of a layer and a foreign name.
-    """
-    for index, layer in enumerate(stack.layers):
-        for part, names in parts.items():
-            if part.startswith("cross_") and not hasattr(layer, "cross_attention"):
-                continue
-            pairs = [weights_of(stack.name, index, name) for name in names]
-            arrays = [np.concatenate(arrays, axis=-1) for arrays in zip(*pairs, strict=True)]
-            put(attrgetter(part)(layer).weights, arrays, f"layer {index}, {names[0]}")
-
-
 def subwords_of(model: bytes) -> list[str]:
     """Return the subwords of a SentencePiece model in the order of their ids."""
     library = library_of(model)
@@ -178,7 +70,7 @@ def table_tokenizer(
     if missing := [subword for subword in special.values() if subword not in subwords]:
         raise ForeignModelError(f"{table}: has no subword {missing[0]}.")
     content = existing(splitter).read_bytes()
-    with naming(splitter, ForeignModelError):
+    with naming(splitter):
         known = subwords_of(content)
         model = vocabulary_model(subwords, content, **special, has_end=has_end, tags=tags)
         tokenizer = VocabularyTokenizer(model, content)
@@ -191,11 +83,7 @@ def table_tokenizer(
 
 
 def write_run(
-    path: str | os.PathLike[str],
-    model: ForeignModel,
-    origin: str,
-    tag: str | None = None,
-    keep: Sequence[str] = (),
+    path: str, model: ForeignModel, origin: str, tag: str | None = None, keep: Sequence[str] = ()
 ) -> SequenceModel:
     """Write a model as the best checkpoint of a new run directory, atomically; return the model.
 
@@ -229,11 +117,8 @@ def write_run(
         allow_unknown=model.allow_unknown,
     )
     tokenizer = TokenizerConfig(joint=config.tie_embeddings, normalization="none")  # of ours
-    metadata = {
-        **built.config.to_dict(),
-        **tokenizer_metadata(*tokenizers),
-        IMPORTED: f"from {origin}",
-    }
+    metadata = {**built.config.to_dict(), **tokenizer_metadata(*tokenizers)}
+    metadata[IMPORTED] = f"from {origin}"
     with atomic_folder(pathlib.Path(path)) as folder:
         run = RunDirectory(folder)
         Checkpoints(run.checkpoints_path).write(built, 0, {}, run_metadata=metadata)

@@ -1,36 +1,21 @@
 """Marian models as Hugging Face publishes them, such as OPUS-MT's."""
 
 import functools
-import json
 import pathlib
 from typing import Any
 
 import numpy as np
 
-from tf_transformer.importing.foreign_model import (
-    NEVER,
-    ForeignModel,
-    by_id,
-    config_of,
-    existing,
-    not_carried_over,
-    put,
-    put_stack,
-    table_tokenizer,
-)
-from tf_transformer.importing.tensors import (
-    ForeignModelError,
-    Tensors,
-    read_safetensors,
-    read_torch,
-)
+from tf_transformer.importing.foreign_model import ForeignModel, table_tokenizer
+from tf_transformer.importing.settings import by_id, config_of, not_carried_over, read_json
+from tf_transformer.importing.tensors import ForeignModelError, Tensors, read_weights
+from tf_transformer.importing.weights import NEVER, put, put_stack
 from tf_transformer.layers.positions import sinusoidal_positions
 from tf_transformer.models.configs import TransformerConfig
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.tokenizers import VocabularyTokenizer
 from tf_transformer.tokenizers.vocabulary import tags_in
 
-_READERS = {"model.safetensors": read_safetensors, "pytorch_model.bin": read_torch}
 _SETTINGS = {  # ours: theirs
     "d_model": "d_model",
     "num_layers": "encoder_layers",
@@ -66,17 +51,12 @@ _EMBEDDINGS = {side: f"model.{side}.embed_tokens.weight" for side in ("encoder",
 _OUTPUT = "lm_head.weight"
 _HALF = 5e-3  # the largest error of a sinusoid in bfloat16
 _IDS = ("pad", "eos", "decoder_start")
-# Settings of the search, which older releases wrote into config.json.
+# Settings of the search that an import drops. Older releases wrote them into config.json.
 _OF_SEARCH = (
-    "bad_words_ids", "suppress_tokens", "begin_suppress_tokens", "num_beams", "length_penalty",
-    "repetition_penalty", "no_repeat_ngram_size", "min_length", "forced_bos_token_id",
+    "begin_suppress_tokens", "num_beams", "length_penalty", "repetition_penalty", "min_length",
+    "no_repeat_ngram_size", "forced_bos_token_id", "do_sample", "temperature", "early_stopping",
+    "num_beam_groups", "min_new_tokens", "max_new_tokens",
 )  # fmt: skip
-# Those that an import keeps, and those that change no translation.
-_CARRIED_OVER = {
-    "bad_words_ids", "suppress_tokens", "max_length", "pad_token_id", "eos_token_id",
-    "bos_token_id", "decoder_start_token_id", "forced_eos_token_id", "transformers_version",
-    "_from_model_config", "use_cache", "renormalize_logits",
-}  # fmt: skip
 
 
 def read_hugging_face(folder: pathlib.Path) -> ForeignModel:
@@ -86,47 +66,24 @@ def read_hugging_face(folder: pathlib.Path) -> ForeignModel:
     """
     path = folder / "config.json"
     theirs = read_json(path)
-    of_search, search = path, {name: theirs.get(name) for name in _OF_SEARCH}
+    of_search, search = path, theirs
     if (folder / "generation_config.json").is_file():
         of_search = folder / "generation_config.json"
         search = read_json(of_search)
     config, max_length = _config(path, theirs), theirs["max_position_embeddings"]
     tensors, tokenizers = read_weights(folder), _tokenizers(folder, theirs, search)
-    fill = functools.partial(
-        _fill,
-        tensors=tensors,
-        never=[tokenizers[1].pad_id, *_never_produced(of_search, search)],
-        shares=theirs.get("share_encoder_decoder_embeddings", True),
-        max_length=max_length,
-    )
+    never = [tokenizers[1].pad_id, *_never_produced(of_search, search)]
+    shares = theirs.get("share_encoder_decoder_embeddings", True)
+    fill = functools.partial(_fill, tensors, never, shares, max_length)
     # Of a search without a limit for short sources, only the largest length stays.
     model = ForeignModel(config, *tokenizers, fill, True, max_length, float(max_length))
-    lost = {name: value for name, value in search.items() if name not in _CARRIED_OVER}
-    return model._replace(files=[path, tensors.path], notes=not_carried_over(of_search, lost))
-
-
-def read_weights(folder: pathlib.Path) -> Tensors:
-    """Read the weights of a folder, in either of their formats."""
-    for name, read in _READERS.items():
-        if (folder / name).is_file():
-            return read(folder / name)
-    raise ForeignModelError(f"{folder}: has no {' or '.join(_READERS)}. Download one of them.")
-
-
-def read_json(path: pathlib.Path) -> dict[str, Any]:
-    """Read a JSON file that holds an object."""
-    content = existing(path).read_bytes()
-    try:
-        return dict(json.loads(content))
-    except (ValueError, TypeError):
-        raise ForeignModelError(f"{path}: is no JSON object. Download it again.") from None
+    notes = not_carried_over(of_search, search, _OF_SEARCH)
+    return model._replace(files=[path, tensors.path], notes=notes)
 
 
 def _config(path: pathlib.Path, theirs: dict[str, Any]) -> TransformerConfig:
-    same = {
-        "decoder_attention_heads": (theirs.get("encoder_attention_heads"),),
-        "decoder_ffn_dim": (theirs.get("encoder_ffn_dim"),),
-    }
+    sizes = "attention_heads", "ffn_dim"
+    same = {f"decoder_{size}": (theirs.get(f"encoder_{size}"),) for size in sizes}
     ties = theirs.get("tie_word_embeddings", True)
     shares = theirs.get("share_encoder_decoder_embeddings", True)
     return config_of(
@@ -176,7 +133,7 @@ def _never_produced(path: pathlib.Path, search: dict[str, Any]) -> list[int]:
 
 
 def _fill(
-    model: Transformer, tensors: Tensors, never: list[int], shares: bool, max_length: int
+    tensors: Tensors, never: list[int], shares: bool, max_length: int, model: Transformer
 ) -> None:
     def weights_of(side: str, index: int, name: str) -> tuple[np.ndarray, np.ndarray]:
         name = f"model.{side}.layers.{index}.{name}"

@@ -6,20 +6,10 @@ import pathlib
 import numpy as np
 import yaml
 
-from tf_transformer.importing.foreign_model import (
-    NEVER,
-    ForeignModel,
-    by_id,
-    config_of,
-    existing,
-    not_carried_over,
-    put,
-    put_stack,
-    read_yaml,
-    subwords_of,
-    table_tokenizer,
-)
-from tf_transformer.importing.tensors import ForeignModelError, Tensors, read_npz
+from tf_transformer.importing.foreign_model import ForeignModel, subwords_of, table_tokenizer
+from tf_transformer.importing.settings import by_id, config_of, not_carried_over, read_yaml
+from tf_transformer.importing.tensors import ForeignModelError, Tensors, existing, read_npz
+from tf_transformer.importing.weights import NEVER, put, put_stack
 from tf_transformer.models.configs import TransformerConfig
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.tokenizers.sentencepiece import naming
@@ -129,11 +119,10 @@ def read_marian(folder: pathlib.Path, config: pathlib.Path | None = None) -> For
         tags = tags_in(table).difference(_subwords(splitter))
         subwords = [*table, *unused, pad]
         tokenizers.append(table_tokenizer(splitter, path, subwords, tags=tags, **special))
-    fill = functools.partial(_fill, tensors=tensors, sizes=tuple(map(len, tables)))
+    fill = functools.partial(_fill, tensors, [len(table) for table in tables])
     allows, ratio = decoder.get("allow-unk") == "true", float(decoder.get("max-length-factor", 3))
     model = ForeignModel(ours, *tokenizers, fill, allows, _MAX_LENGTH, ratio)
-    lost = {name: decoder[name] for name in _OF_SEARCH if name in decoder}
-    notes = not_carried_over(found[0], lost) if found else []
+    notes = not_carried_over(found[0], decoder, _OF_SEARCH) if found else []
     return model._replace(files=[*found, npz, *dict.fromkeys(paths)], notes=notes)
 
 
@@ -174,11 +163,11 @@ def _subwords(path: pathlib.Path) -> list[str]:
                 f"vocabularies of SentencePiece can be imported."
             )
         return subwords
-    with naming(path, ForeignModelError):
+    with naming(path):
         return subwords_of(existing(path).read_bytes())
 
 
-def _fill(model: Transformer, tensors: Tensors, sizes: tuple[int, int]) -> None:
+def _fill(tensors: Tensors, sizes: list[int], model: Transformer) -> None:
     def weights_of(side: str, index: int, name: str) -> list[np.ndarray]:
         kinds = ("scale", "bias") if "_ln_" in name else ("W", "b")
         names = [f"{side}_l{index + 1}_{name.format(kind)}" for kind in kinds]
@@ -200,11 +189,10 @@ def _fill(model: Transformer, tensors: Tensors, sizes: tuple[int, int]) -> None:
     projection = model.output_projection
     put([projection.bias], [_padded(bias, padded_size, NEVER)], f"{_OUTPUT}_b")
     if projection.embedding is None:
-        is_transposed = f"{_OUTPUT}_Wt" in tensors
         kernel = tensors.take(f"{_OUTPUT}_W", f"{_OUTPUT}_Wt")
-        rows = kernel if is_transposed else kernel.T
+        rows = kernel if f"{_OUTPUT}_Wt" in tensors else kernel.T
         put([projection.kernel], [_padded(rows, padded_size, 0.0).T], f"{_OUTPUT}_W")
-    tensors.require_all_used({_CONFIG})
+    tensors.require_all_used(_CONFIG)
 
 
 def _padded(rows: np.ndarray, size: int, value: float) -> np.ndarray:

@@ -8,16 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from tf_transformer.importing.foreign_model import (
-    ForeignModel,
-    config_of,
-    not_carried_over,
-    put,
-    put_stack,
-    read_yaml,
-    table_tokenizer,
-)
+from tf_transformer.importing.foreign_model import ForeignModel, table_tokenizer
+from tf_transformer.importing.settings import config_of, not_carried_over, read_yaml
 from tf_transformer.importing.tensors import ForeignModelError, Tensors, read_checkpoint
+from tf_transformer.importing.weights import put, put_stack
 from tf_transformer.models.configs import TransformerConfig
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.tokenizers import VocabularyTokenizer
@@ -87,11 +81,10 @@ def read_opennmt_tf(folder: pathlib.Path, config: pathlib.Path | None = None) ->
     tokenizers = [_tokenizer(side, folder, found[0], data) for side in ("source", "target")]
     tensors = read_checkpoint(folder)
     ours = _config(folder / "model_description.py", tensors)
-    fill = functools.partial(_fill, tensors=tensors)
+    fill = functools.partial(_fill, tensors)
     # Their limit does not depend on the source.
     model = ForeignModel(ours, *tokenizers, fill, True, _MAX_LENGTH, float(_MAX_LENGTH))
-    lost = {name: params[name] for name in _OF_SEARCH if name in params}
-    notes = not_carried_over(found[0], lost)
+    notes = not_carried_over(found[0], params, _OF_SEARCH)
     return model._replace(files=[found[0], tensors.path], notes=notes)
 
 
@@ -199,7 +192,7 @@ def _description(path: pathlib.Path) -> dict[str, str]:
     return {**theirs, "ffn_activation": "swish" if activation == "silu" else activation}
 
 
-def _fill(model: Transformer, tensors: Tensors) -> None:
+def _fill(tensors: Tensors, model: Transformer) -> None:
     def pair(name: str) -> list[np.ndarray]:
         kinds = ("gamma", "beta") if name.endswith("_norm") else ("kernel", "bias")
         return [tensors.take(f"{name}/{kind}") for kind in kinds]

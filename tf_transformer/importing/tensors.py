@@ -8,8 +8,8 @@ import re
 import struct
 import zipfile
 import zlib
-from collections.abc import Mapping, Set
-from typing import Any, BinaryIO
+from collections.abc import Mapping
+from typing import BinaryIO
 
 import numpy as np
 import tensorflow as tf
@@ -35,39 +35,42 @@ class ForeignModelError(InputError):
     """A model of another engine that cannot be imported."""
 
 
-class Tensors:
-    """The named arrays of a file, each of which is read as float32.
+def existing(path: pathlib.Path) -> pathlib.Path:
+    """Return the path of a file, or raise a `ForeignModelError` if the file is missing."""
+    if not path.is_file():
+        raise ForeignModelError(f"{path}: is missing. Copy it into the folder.")
+    return path
+
+
+class Tensors(dict[str, np.ndarray]):
+    """The named arrays of a file, which `take` returns as float32.
 
     Attributes:
         path: The file, for messages.
     """
 
     def __init__(self, arrays: Mapping[str, np.ndarray], path: pathlib.Path) -> None:
+        super().__init__(arrays)
         self.path = path
-        self._arrays = arrays
         self._unused = set(arrays)
-
-    def __contains__(self, name: str) -> bool:
-        """Return whether the file has an array of this name."""
-        return name in self._arrays
 
     def take(self, *names: str) -> np.ndarray:
         """Return the array that the file has under one or more of these names, and mark it as used.
 
         Copies under further names must be equal: they are what the engine would compute with.
         """
-        found = [name for name in names if name in self._arrays]
+        found = [name for name in names if name in self]
         if not found:
             raise ForeignModelError(
                 f"{self.path}: has no weights named {names[0]}. It is another architecture, or "
                 f"incomplete."
             )
-        if self._arrays[found[0]].dtype.kind in "iu":
+        if self[found[0]].dtype.kind in "iu":
             raise ForeignModelError(
                 f"{self.path}: {found[0]} has whole numbers: the model is quantised. Import the "
                 f"model from which it was made."
             )
-        array = np.array(self._arrays[found[0]], np.float32)
+        array = np.array(self[found[0]], np.float32)
         for name in found:
             self.require_equal(name, array, found[0])
         return array
@@ -75,7 +78,7 @@ class Tensors:
     def require_equal(self, name: str, expected: np.ndarray, what: str, atol: float = 0.0) -> None:
         """Mark an array as used; raise a `ForeignModelError` unless it has the expected values."""
         self._unused.discard(name)
-        array = np.asarray(self._arrays.get(name, expected), np.float32)
+        array = np.asarray(self.get(name, expected), np.float32)
         if array.shape != expected.shape or not np.allclose(array, expected, rtol=0.0, atol=atol):
             raise ForeignModelError(
                 f"{self.path}: {name} differs from {what}, which it should equal in a model with "
@@ -84,15 +87,24 @@ class Tensors:
 
     def text(self, name: str) -> str:
         """Return an array of characters as text, without the NUL bytes at its end."""
-        return self._arrays[name].tobytes().rstrip(b"\0").decode()
+        return self[name].tobytes().rstrip(b"\0").decode()
 
-    def require_all_used(self, other_tasks: Set[str] = frozenset()) -> None:
-        """Raise a `ForeignModelError` if an array was not taken, and is not for other tasks."""
-        if unknown := sorted(self._unused - other_tasks):
+    def require_all_used(self, *others: str) -> None:
+        """Raise a `ForeignModelError` if an array was not taken whose name does not begin so."""
+        if unknown := sorted(name for name in self._unused if not name.startswith(others)):
             raise ForeignModelError(
                 f"{self.path}: has weights that this architecture lacks, such as {unknown[0]}. "
                 f"It is another architecture."
             )
+
+
+def read_weights(folder: pathlib.Path) -> Tensors:
+    """Read the weights of a folder of Hugging Face, in either of their formats."""
+    readers = {"model.safetensors": read_safetensors, "pytorch_model.bin": read_torch}
+    for name, read in readers.items():
+        if (folder / name).is_file():
+            return read(folder / name)
+    raise ForeignModelError(f"{folder}: has no {' or '.join(readers)}. Download one of them.")
 
 
 def read_safetensors(path: pathlib.Path) -> Tensors:
@@ -147,12 +159,12 @@ def read_checkpoint(folder: pathlib.Path) -> Tensors:
 def read_torch(path: pathlib.Path) -> Tensors:
     """Read a file of `torch.save`: a zip archive, or the pickles of releases before 1.6.
 
-    Only the functions that build tensors are allowed in the pickle; none of them is run.
+    Only the functions that build tensors are allowed in the pickle; ours are run instead.
     """
     try:
         with path.open("rb") as file:
             tensors = _read_archive(file) if zipfile.is_zipfile(file) else _read_legacy(file)
-        arrays = {name: tensor.array() for name, tensor in tensors.items()}
+        arrays = {name: tensor.view() for name, tensor in tensors.items()}
     except ForeignModelError as error:
         raise ForeignModelError(f"{path}: {error}") from None
     except Exception:  # a damaged pickle raises errors of any class
@@ -164,28 +176,15 @@ def _damaged(path, kind):
     return ForeignModelError(f"{path}: no {kind}, or a damaged one. Download it again.")
 
 
-class _Storage:
-    """The numbers that tensors share; `data` may be set later."""
-
-    def __init__(self, kind: str, data: Any = None) -> None:
-        self.dtype, self.data = _STORAGES[kind], data
-
-
-class _Tensor:
-    """A view of a storage."""
-
-    def __init__(self, storage, offset, shape, strides, *_):
-        self.view = storage, offset, shape, strides
-
-    def array(self):
-        storage, offset, shape, strides = self.view
-        flat = np.frombuffer(storage.data, _DTYPES[storage.dtype])[offset:]
-        # Strides could point outside of the storage, and so outside of its memory.
-        reach = sum((size - 1) * step for size, step in zip(shape, strides, strict=True))
-        if min([offset, *shape, *strides]) < 0 or reach >= flat.size:
-            raise ValueError("a tensor reaches beyond its storage")
-        strides = [step * flat.itemsize for step in strides]
-        return np.lib.stride_tricks.as_strided(flat, shape, strides, writeable=False)
+def _tensor(storage, offset, shape, strides, *_):
+    """Return a view of a storage, which is an array of the numbers that tensors share."""
+    flat = storage[offset:]
+    # Strides could point outside of the storage, and so outside of its memory.
+    reach = sum((size - 1) * step for size, step in zip(shape, strides, strict=True))
+    if min([offset, *shape, *strides]) < 0 or reach >= flat.size:
+        raise ValueError("a tensor reaches beyond its storage")
+    strides = [step * flat.itemsize for step in strides]
+    return np.lib.stride_tricks.as_strided(flat, shape, strides, writeable=False)
 
 
 class _Unpickler(pickle.Unpickler):
@@ -198,7 +197,7 @@ class _Unpickler(pickle.Unpickler):
     def find_class(self, module, name):
         known = {
             ("collections", "OrderedDict"): dict,
-            ("torch._utils", "_rebuild_tensor_v2"): _Tensor,
+            ("torch._utils", "_rebuild_tensor_v2"): _tensor,
             ("torch._utils", "_rebuild_parameter"): lambda tensor, *_: tensor,
             **{("torch", kind): kind for kind in _STORAGES},
         }
@@ -209,29 +208,30 @@ class _Unpickler(pickle.Unpickler):
         return known[module, name]
 
 
-def _read_archive(file: BinaryIO) -> dict[str, _Tensor]:
+def _read_archive(file: BinaryIO) -> dict[str, np.ndarray]:
     with zipfile.ZipFile(file) as archive:
         (pickled,) = (name for name in archive.namelist() if name.endswith("/data.pkl"))
         folder = pickled.removesuffix("data.pkl")
 
         def load(reference):
             _, kind, key, *_ = reference
-            return _Storage(kind, archive.read(f"{folder}data/{key}"))
+            return np.frombuffer(archive.read(f"{folder}data/{key}"), _DTYPES[_STORAGES[kind]])
 
         return _Unpickler(io.BytesIO(archive.read(pickled)), load).load()
 
 
-def _read_legacy(file: BinaryIO) -> dict[str, _Tensor]:
-    storages: dict[str, _Storage] = {}
+def _read_legacy(file: BinaryIO) -> dict[str, np.ndarray]:
+    storages: dict[str, np.ndarray] = {}
     file.seek(0)
 
     def load(reference):
-        _, kind, key, *_ = reference
-        return storages.setdefault(key, _Storage(kind))
+        _, kind, key, _, size, *_ = reference
+        return storages.setdefault(key, np.zeros(size, _DTYPES[_STORAGES[kind]]))
 
     _, _, _, tensors, keys = (_Unpickler(file, load).load() for _ in range(5))
-    for key in keys:
-        (length,) = struct.unpack("<q", file.read(8))
-        storage = storages[key]
-        storage.data = file.read(length * np.dtype(_DTYPES[storage.dtype]).itemsize)
+    for key in keys:  # the numbers, each time behind their number
+        content = storages[key].view(np.uint8)
+        file.seek(8, io.SEEK_CUR)
+        if file.readinto(content) < content.size:
+            raise EOFError
     return tensors

@@ -11,6 +11,8 @@ from keras import ops
 Tensor = Any
 # An int, or an int scalar tensor if the value is known only when a graph runs.
 Int = int | Tensor
+# A function of `keras.activations`, or the name of one.
+Activation = Callable[[Tensor], Tensor] | str
 # Sizes of the axes, None where unknown.
 Shape = Sequence[int | None]
 

@@ -70,9 +70,8 @@ class DecoderLayer(TransformerLayer):
         values `(N, H, S, d_k)` and the bias `(N, 1, 1, S)` that masks its padding. Returns the
         output `(N, D)`, and the KV cache with the newest position.
         """
-        attended, *history = self.self_attention.decode_step(
-            self.self_residual.pre(x), *history, step
-        )
+        x_in = self.self_residual.pre(x)
+        attended, *history = self.self_attention.decode_step(x_in, *history, step)
         x = self.self_residual.post(x, attended)
         attended = self.cross_attention.decode_step(self.cross_residual.pre(x), *source)
         return self._transform(self.cross_residual.post(x, attended)), history

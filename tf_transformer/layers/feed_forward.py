@@ -1,11 +1,10 @@
 """The position-wise feed-forward network."""
 
-from collections.abc import Callable
 from typing import Any
 
 import keras
 
-from tf_transformer.layers.base import Layer, Shape, Tensor, on_rows
+from tf_transformer.layers.base import Activation, Layer, Shape, Tensor, on_rows
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -21,11 +20,7 @@ class FeedForward(Layer):
     """
 
     def __init__(
-        self,
-        d_model: int,
-        d_ff: int,
-        activation: Callable[[Tensor], Tensor] | str = "relu",
-        **kwargs: Any,
+        self, d_model: int, d_ff: int, activation: Activation = "relu", **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
         self.d_model, self.d_ff, self.activation = d_model, d_ff, activation

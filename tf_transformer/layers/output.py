@@ -1,12 +1,11 @@
 """The output layer: a logit for each token of the vocabulary."""
 
-from collections.abc import Callable
 from typing import Any
 
 import keras
 from keras import ops
 
-from tf_transformer.layers.base import Int, Layer, Shape, Tensor, built, on_rows
+from tf_transformer.layers.base import Activation, Int, Layer, Shape, Tensor, built, on_rows
 from tf_transformer.layers.norm import layer_norm
 
 
@@ -22,7 +21,7 @@ class OutputTransform(Layer):
     def __init__(
         self,
         d_model: int,
-        activation: Callable[[Tensor], Tensor] | str = "relu",
+        activation: Activation = "relu",
         layer_norm_epsilon: float = 1e-6,
         **kwargs: Any,
     ) -> None:
@@ -87,12 +86,12 @@ class OutputProjection(Layer):
             self.bias = self.add_weight(shape[1:], "zeros", name="bias")
 
     def call(self, hidden: Tensor) -> Tensor:
-        hidden, (kernel, bias) = self._transformed(hidden), self.kernel_and_bias()
-        logits = ops.matmul(ops.cast(hidden, "float32"), kernel)
-        return logits if bias is None else logits + bias
+        return self._logits(hidden, self.kernel_and_bias()[0])
 
-    def _transformed(self, hidden: Tensor) -> Tensor:
-        return hidden if self.transform is None else self.transform(hidden)
+    def _logits(self, hidden: Tensor, kernel: Tensor) -> Tensor:
+        hidden = hidden if self.transform is None else self.transform(hidden)
+        logits = ops.matmul(ops.cast(hidden, "float32"), kernel)
+        return logits if self.bias is None else logits + ops.cast(self.bias, "float32")
 
     def kernel_and_bias(self) -> tuple[Tensor, Tensor | None]:
         """Return the kernel `(D, V)` and the bias `(V,)` or None, float32."""
@@ -115,6 +114,4 @@ class OutputProjection(Layer):
         """Return the logits `(N, V)` of hidden states `(N, D)`, given a cache's constants."""
         if "output_kernel" not in constants:
             return self(hidden)
-        hidden = ops.cast(self._transformed(hidden), "float32")
-        logits = ops.matmul(hidden, constants["output_kernel"])
-        return logits if self.bias is None else logits + ops.cast(self.bias, "float32")
+        return self._logits(hidden, constants["output_kernel"])

@@ -167,10 +167,5 @@ def token_embedding(
     Rows start with standard deviation `d_model^-0.5`. So tokens times `sqrt(d_model)` have the
     scale of the positions, and a normalised hidden state gives logits of standard deviation 1.
     """
-    return keras.layers.Embedding(
-        vocab_size,
-        d_model,
-        embeddings_initializer=keras.initializers.RandomNormal(stddev=d_model**-0.5),
-        dtype=dtype,
-        name=name,
-    )
+    start = keras.initializers.RandomNormal(stddev=d_model**-0.5)
+    return keras.layers.Embedding(vocab_size, d_model, start, dtype=dtype, name=name)

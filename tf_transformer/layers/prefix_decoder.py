@@ -30,11 +30,7 @@ class PrefixSelfAttention(GlobalSelfAttention):
         return output, self._scaled(keys), values
 
     def decode_step(
-        self,
-        x: Tensor,
-        history: tuple[Tensor, Tensor],
-        prefix: tuple[Tensor, Tensor, Tensor],
-        step: DecodingStep,
+        self, x: Tensor, history: tuple[Tensor, ...], prefix: tuple[Tensor, ...], step: DecodingStep
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Attend from the newest position of each row to the prefix and the row's own history.
 
@@ -65,22 +61,16 @@ class PrefixLayer(EncoderLayer):
 
     def start_decoding(self, x: Tensor, attention_mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the output of a call, and the keys and values of `PrefixSelfAttention`."""
-        attended, *prefix = self.self_attention.start_decoding(
-            self.self_residual.pre(x), attention_mask
-        )
+        x_in = self.self_residual.pre(x)
+        attended, *prefix = self.self_attention.start_decoding(x_in, attention_mask)
         return self._transform(self.self_residual.post(x, attended)), *prefix
 
     def decode_step(
-        self,
-        x: Tensor,
-        history: tuple[Tensor, Tensor],
-        prefix: tuple[Tensor, Tensor, Tensor],
-        step: DecodingStep,
+        self, x: Tensor, history: tuple[Tensor, ...], prefix: tuple[Tensor, ...], step: DecodingStep
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         """Compute the newest position of each row as in `DecoderLayer`, after a prefix."""
-        attended, *history = self.self_attention.decode_step(
-            self.self_residual.pre(x), history, prefix, step
-        )
+        x_in = self.self_residual.pre(x)
+        attended, *history = self.self_attention.decode_step(x_in, history, prefix, step)
         return self._transform(self.self_residual.post(x, attended)), history
 
 

@@ -97,12 +97,8 @@ class RestrictedSelfAttention(GlobalSelfAttention):
 
     def _attend(self, queries, keys, values, mask, training, return_weights):
         blocks = _Blocks(ops.shape(queries)[2], self.radius)
-        heads, weights = self._weigh(
-            blocks.queries(queries),
-            blocks.keys(self._scaled(keys)),
-            blocks.keys(values),
-            attention_bias(blocks.mask(mask), self.compute_dtype),
-            training,
-        )
+        near = blocks.keys(self._scaled(keys)), blocks.keys(values)
+        bias = attention_bias(blocks.mask(mask), self.compute_dtype)
+        heads, weights = self._weigh(blocks.queries(queries), *near, bias, training)
         output = self._join(blocks.joined(heads))
         return output, blocks.weights(weights) if return_weights else None

@@ -1,12 +1,12 @@
 """The base classes of encoder and decoder layers, and of stacks of these layers."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import keras
 
 from tf_transformer.layers.attention import GlobalSelfAttention
-from tf_transformer.layers.base import Layer, Shape, Tensor, built
+from tf_transformer.layers.base import Activation, Layer, Shape, Tensor, built
 from tf_transformer.layers.feed_forward import FeedForward
 from tf_transformer.layers.norm import layer_norm
 from tf_transformer.layers.residual import Residual
@@ -32,7 +32,7 @@ class TransformerLayer(Layer):
         dropout_rate: float = 0.1,
         attention_dropout_rate: float = 0.0,
         norm_first: bool = True,
-        activation: Callable[[Tensor], Tensor] | str = "relu",
+        activation: Activation = "relu",
         layer_norm_epsilon: float = 1e-6,
         **kwargs: Any,
     ) -> None:
@@ -68,9 +68,8 @@ class TransformerLayer(Layer):
 
     def _attend_to_self(self, x, mask, training):
         """Return the output of the first sub-layer `(B, T, D)`, and its weights `(B, H, T, T)`."""
-        attended, weights = self.self_attention(
-            self.self_residual.pre(x), mask, training=training, return_attention_scores=True
-        )
+        options = {"training": training, "return_attention_scores": True}
+        attended, weights = self.self_attention(self.self_residual.pre(x), mask, **options)
         return self.self_residual.post(x, attended, training), weights
 
     def _transform(self, x, training=None):

@@ -79,7 +79,7 @@ def trim_run(
     recorders = [subset.Recorder(tokenizer) for tokenizer in tokenizers]
     before = translate(model, recorders)
     used = [
-        recorder.recorded() | subset.used_ids(tokenizer, lines)
+        recorder.recorded | subset.used_ids(tokenizer, lines)
         for recorder, tokenizer, lines in zip(recorders, tokenizers, texts, strict=True)
     ]
     smaller, trimmed = trim_to(model, tokenizers, used, texts)

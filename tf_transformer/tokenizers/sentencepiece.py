@@ -12,7 +12,7 @@ import sys
 import tempfile
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Literal
+from typing import Literal, Self
 
 import sentencepiece
 import tensorflow as tf
@@ -40,14 +40,12 @@ class TokenizerError(InputError):
 
 
 @contextlib.contextmanager
-def naming(
-    path: str | os.PathLike[str], error_class: type[InputError] = TokenizerError
-) -> Iterator[None]:
-    """Raise a `TokenizerError` of the block as an `error_class` that names the file."""
+def naming(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Let a `TokenizerError` of the block name the file."""
     try:
         yield
     except TokenizerError as error:
-        raise error_class(f"{path}: {error}") from None
+        raise TokenizerError(f"{path}: {error}") from None
 
 
 class VocabularySizeError(ConfigError):
@@ -60,7 +58,21 @@ class VocabularySizeError(ConfigError):
     smallest: int
 
 
-class SentencePieceTokenizer:
+class FileTokenizer:
+    """A tokenizer that its `model`, the content of a file, describes completely."""
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read what `save` wrote; raise a `TokenizerError` that names the file if it is invalid."""
+        with naming(path):
+            return cls(pathlib.Path(path).read_bytes())
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model: a `.model` file of SentencePiece, or the JSON of `wordpiece_model`."""
+        pathlib.Path(path).write_bytes(self.model)
+
+
+class SentencePieceTokenizer(FileTokenizer):
     """A tokenizer that converts text to subword ids and back (Kudo & Richardson 2018).
 
     With byte fallback, no visible character is lost: those outside the vocabulary become bytes.
@@ -87,9 +99,8 @@ class SentencePieceTokenizer:
             self.vocab_size -= 1
         self.pad_id, self.unk_id = self._library.pad_id(), self._library.unk_id()
         self.bos_id, self.eos_id = self._library.bos_id(), self._library.eos_id()
-        controls = {f"<0x{code:02X}>" for code in range(32)}
-        pieces = ((i, self._library.id_to_piece(i)) for i in range(self.vocab_size))
-        self.control_ids = [index for index, piece in pieces if piece in controls]
+        pieces = enumerate(self.subwords(range(self.vocab_size)))
+        self.control_ids = [i for i, piece in pieces if re.fullmatch("<0x[01][0-9A-F]>", piece)]
         if min(self.pad_id, self.bos_id, self.eos_id) < 0:
             raise TokenizerError(
                 "the SentencePiece model lacks a padding, begin or end id. Train it with "
@@ -136,7 +147,7 @@ class SentencePieceTokenizer:
                 failed.append(error)
                 raise
 
-        model = io.BytesIO()
+        model, ids = io.BytesIO(), {"pad_id": 0, "unk_id": 1, "bos_id": 2, "eos_id": 3}
         with tempfile.NamedTemporaryFile("w", suffix=".tsv") as rules:
             rules.writelines(_rules(_ALWAYS | (_nfc() if normalization == "nfc" else {})))
             rules.flush()
@@ -155,11 +166,8 @@ class SentencePieceTokenizer:
                     normalization_rule_tsv=rules.name,
                     max_sentence_length=2**20,  # longer lines would be dropped silently
                     num_threads=1,  # so that the same corpus gives the same model
-                    pad_id=0,
-                    unk_id=1,
-                    bos_id=2,
-                    eos_id=3,
                     minloglevel=2,
+                    **ids,
                 )
             except RuntimeError as error:
                 # The library replaces an error of the iterator with one of its own.
@@ -168,16 +176,6 @@ class SentencePieceTokenizer:
         # The model contains the compiled rules; the name of their temporary file always differs.
         proto.normalizer_spec.normalization_rule_tsv = ""
         return cls(proto.SerializeToString(deterministic=True))
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> "SentencePieceTokenizer":
-        """Read a `.model` file; raise a `TokenizerError` that names the file if it is invalid."""
-        with naming(path):
-            return cls(pathlib.Path(path).read_bytes())
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the model as a `.model` file, which any SentencePiece library can read."""
-        pathlib.Path(path).write_bytes(self.model)
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the token ids of texts, without begin and end ids."""

@@ -14,15 +14,15 @@ from tf_transformer.tokenizers.vocabulary import VocabularyTokenizer
 from tf_transformer.tokenizers.wordpiece import CONTINUED, SPECIAL, WordPieceTokenizer
 
 Tokenizer = SentencePieceTokenizer | WordPieceTokenizer
+Subset = tuple[Tokenizer, np.ndarray]  # and the old id of each subword
 
 
 class Recorder:
-    """A tokenizer that records every id that `tokenize` returns or `detokenize` receives."""
+    """A tokenizer that has `recorded` all ids that `tokenize` returned or `detokenize` received."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
-        with tf.init_scope(), tf.device("CPU"):
-            self._recorded = tf.Variable(tf.zeros([tokenizer.vocab_size], tf.bool), trainable=False)
+        self.recorded: set[int] = set()
 
     def __getattr__(self, name: str) -> Any:
         """Return an attribute of the wrapped tokenizer that this class does not define itself."""
@@ -36,13 +36,8 @@ class Recorder:
         """Record ids and detokenize them with the wrapped tokenizer."""
         return self._tokenizer.detokenize(self._record(ids))
 
-    def recorded(self) -> set[int]:
-        """Return all ids recorded so far."""
-        return set(np.flatnonzero(self._recorded.numpy()).tolist())
-
     def _record(self, ids: tf.RaggedTensor) -> tf.RaggedTensor:
-        marks = tf.IndexedSlices(tf.ones_like(ids.flat_values, tf.bool), ids.flat_values)
-        self._recorded.scatter_update(marks)
+        tf.numpy_function(lambda found: self.recorded.update(found.tolist()), [ids.flat_values], [])
         return ids
 
 
@@ -52,7 +47,7 @@ def used_ids(tokenizer: Tokenizer, texts: Sequence[str]) -> set[int]:
 
 
 @functools.singledispatch
-def subset_tokenizer(tokenizer: Tokenizer, used: Iterable[int]) -> tuple[Tokenizer, np.ndarray]:
+def subset_tokenizer(tokenizer: Tokenizer, used: Iterable[int]) -> Subset:
     """Return a tokenizer with fewer subwords that splits texts of used subwords as before.
 
     Special ids, bytes and single characters are always kept. Other texts are therefore split into
@@ -88,9 +83,7 @@ def subset_tokenizer(tokenizer: Tokenizer, used: Iterable[int]) -> tuple[Tokeniz
 
 
 @subset_tokenizer.register
-def _(
-    tokenizer: VocabularyTokenizer, used: Iterable[int]
-) -> tuple[VocabularyTokenizer, np.ndarray]:
+def _(tokenizer: VocabularyTokenizer, used: Iterable[int]) -> Subset:
     table = sentencepiece_model_pb2.ModelProto.FromString(tokenizer.table)
     rows = enumerate(table.pieces)
     kept = {i for i, p in rows if p.type != p.NORMAL or len(p.piece) == 1} | set(used)
@@ -112,7 +105,7 @@ def _(
 
 
 @subset_tokenizer.register
-def _(tokenizer: WordPieceTokenizer, used: Iterable[int]) -> tuple[WordPieceTokenizer, np.ndarray]:
+def _(tokenizer: WordPieceTokenizer, used: Iterable[int]) -> Subset:
     rows = enumerate(tokenizer.subwords(range(tokenizer.vocab_size)))
     kept = {i for i, s in rows if len(s.removeprefix(CONTINUED)) == 1 or s in SPECIAL.values()}
     ids = sorted(kept | set(used))

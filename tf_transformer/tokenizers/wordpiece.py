@@ -2,14 +2,12 @@
 
 import functools
 import json
-import os
-import pathlib
 from collections.abc import Iterable, Sequence
 
 import tensorflow as tf
 import tensorflow_text
 
-from tf_transformer.tokenizers.sentencepiece import TokenizerError, naming, require_list
+from tf_transformer.tokenizers.sentencepiece import FileTokenizer, TokenizerError, require_list
 
 SPECIAL = {"pad": "[PAD]", "unk": "[UNK]", "bos": "[CLS]", "eos": "[SEP]", "mask": "[MASK]"}
 CONTINUED = "##"  # the beginning of a subword that continues a word
@@ -35,7 +33,7 @@ _JOINS = (
 )
 
 
-class WordPieceTokenizer:
+class WordPieceTokenizer(FileTokenizer):
     """BERT's tokenizer (Devlin et al. 2019; Schuster & Nakajima 2012).
 
     Control characters are removed. White space, punctuation marks and Chinese characters split a
@@ -72,16 +70,6 @@ class WordPieceTokenizer:
             raise TokenizerError("has a subword twice.")
         self.vocab_size = len(ids)
         self.pad_id, self.unk_id, self.bos_id, self.eos_id, _ = map(ids.get, SPECIAL.values())
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> "WordPieceTokenizer":
-        """Read the file that `save` wrote; raise a `TokenizerError` that names it if invalid."""
-        with naming(path):
-            return cls(pathlib.Path(path).read_bytes())
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write subwords and settings as a JSON file."""
-        pathlib.Path(path).write_bytes(self.model)
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the token ids of texts, without begin and end ids."""
@@ -143,16 +131,13 @@ class WordPieceTokenizer:
         return module
 
 
-def wordpiece_model(
-    subwords: Sequence[str],
-    *,
-    lower_case: bool = True,
-    strip_accents: bool = True,
-    split_chinese: bool = True,
-) -> bytes:
-    """Return the model of a `WordPieceTokenizer`, given the subwords in the order of their ids."""
-    settings = {"lower_case": lower_case, "strip_accents": strip_accents}
-    return _json({**settings, "split_chinese": split_chinese, "subwords": list(subwords)})
+def wordpiece_model(subwords: Sequence[str], **settings: bool) -> bytes:
+    """Return the model of a `WordPieceTokenizer`, given the subwords in the order of their ids.
+
+    The settings are `lower_case`, `strip_accents` and `split_chinese`, true unless given.
+    """
+    usual = {"lower_case": True, "strip_accents": True, "split_chinese": True}
+    return _json({**usual, **settings, "subwords": list(subwords)})
 
 
 def _json(settings: dict) -> bytes:

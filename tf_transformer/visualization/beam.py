@@ -1,6 +1,6 @@
 """The tree of a beam search."""
 
-from collections import defaultdict
+from collections import defaultdict, namedtuple
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -26,17 +26,8 @@ class BeamHypothesis(NamedTuple):
     score: float | None = None
 
 
-class _Kind(NamedTuple):
-    """The style of a hypothesis: the line of its path and the marker at its end."""
-
-    name: str
-    colour: str
-    line: str
-    line_width: float
-    marker: str
-    marker_size: int
-
-
+# The style of a hypothesis: the line of its path, and the marker at its end.
+_Kind = namedtuple("_Kind", "name colour line line_width marker marker_size")
 _BEST = _Kind("best", "#a63603", "-", 2.2, "*", 12)
 _FINISHED = _Kind("finished", "#08519c", "-", 1.0, "s", 7)
 _PRUNED = _Kind("pruned", "0.45", "--", 1.0, "X", 7)
@@ -81,10 +72,8 @@ def plot_beam(hypotheses: Sequence[BeamHypothesis], title: str = "") -> Figure:
         kind, end = kinds[prefix], ends.get(prefix)
         x, y = len(prefix), heights[prefix]
         if prefix:
-            axes.plot(
-                [x - 1, x - _LEVEL, x], [heights[prefix[:-1]], y, y], kind.line,
-                color=kind.colour, linewidth=kind.line_width, zorder=1,
-            )  # fmt: skip
+            edge = [x - 1, x - _LEVEL, x], [heights[prefix[:-1]], y, y]
+            axes.plot(*edge, kind.line, color=kind.colour, linewidth=kind.line_width, zorder=1)
             where = {"xy": (x - _LEVEL / 2, y), "textcoords": "offset points", "ha": "center"}
             token_style = {"va": "bottom", "fontsize": font, **text_style()}
             axes.annotate(spell(prefix[-1]), xytext=(0, 1.5), **where, **token_style)
@@ -106,16 +95,14 @@ def plot_beam(hypotheses: Sequence[BeamHypothesis], title: str = "") -> Figure:
 def _heights(totals: dict[_Prefix, float]) -> tuple[dict[_Prefix, float], int]:
     """Return the height of each node, with the top leaf at 0, and the number of leaves."""
     children = defaultdict(list)
-    for prefix in totals:
-        if prefix:
-            children[prefix[:-1]].append(prefix)
+    for prefix in filter(None, totals):
+        children[prefix[:-1]].append(prefix)
+
     # Siblings share a prefix, so totals sort them as log-probabilities do.
-    paths = {
-        prefix: [(-totals[prefix[:end]], prefix[:end]) for end in range(1, len(prefix) + 1)]
-        for prefix in totals
-        if prefix not in children
-    }
-    leaves = sorted(paths, key=paths.get)
+    def path(leaf: _Prefix) -> list[tuple[float, _Prefix]]:
+        return [(-totals[leaf[:end]], leaf[:end]) for end in range(1, len(leaf) + 1)]
+
+    leaves = sorted(totals.keys() - children.keys(), key=path)
     heights = {leaf: -float(number) for number, leaf in enumerate(leaves)}
     for prefix in sorted(children, key=len, reverse=True):
         heights[prefix] = np.mean([heights[child] for child in children[prefix]])

@@ -99,11 +99,9 @@ def _plot_curves(curves: Mapping[str, Sequence[float]]) -> Axes:
     # The lightest third of the colours would be hard to see on white.
     shades = matplotlib.colormaps["viridis"](np.linspace(0.0, 0.7, len(curves)))
     for number, (label, values) in enumerate(curves.items()):
-        axes.plot(
-            range(1, 1 + len(values)), values, ("-", "--", "-.", ":")[number % 4], label=label,
-            color=shades[number], marker="os^Dv"[number % 5] if len(values) < _FEW else None,
-            markersize=4,
-        )  # fmt: skip
+        marker = "os^Dv"[number % 5] if len(values) < _FEW else None
+        style = {"label": label, "color": shades[number], "marker": marker, "markersize": 4}
+        axes.plot(range(1, 1 + len(values)), values, ("-", "--", "-.", ":")[number % 4], **style)
     axes.set_ylim(bottom=0)
     axes.legend(frameon=False)
     _tidy(axes)

@@ -41,10 +41,8 @@ def plot_masks(
     keys = queries if keys is None else keys
     shape = 1, len(queries), len(keys)
     grid = np.stack([np.broadcast_to(mask, shape) for mask in masks.values()], axis=1)
-    figure, _ = draw_matrices(
-        grid, (queries, keys), ("query", "key"), title, list(masks),
-        cmap=ListedColormap([_HIDDEN, _ALLOWED]), vmin=0, vmax=1,
-    )  # fmt: skip
+    how = {"cmap": ListedColormap([_HIDDEN, _ALLOWED]), "vmin": 0, "vmax": 1}
+    figure, _ = draw_matrices(grid, (queries, keys), ("query", "key"), title, list(masks), **how)
     patches = [Patch(facecolor=colour, edgecolor="0.5") for colour in (_ALLOWED, _HIDDEN)]
     names = ["may attend", "hidden"]
     figure.legend(patches, names, loc="outside lower center", ncols=2, frameon=False)
@@ -95,11 +93,9 @@ def draw_matrices(
     cell = max(cell, 1.2 / max(len(rows), len(columns)))
     cell = min(cell, 24 / (beside * len(columns)), 15 / (above * len(rows)))
     titles = 0.3 * (bool(title) + any(column_titles))
-    figure = new_figure(
-        beside * (max(cell * len(columns), 0.8) + 0.15) + _margin(rows) + 0.85,
-        above * (max(cell * len(rows), 0.8) + 0.15) + _margin(columns) + titles,
-        title,
-    )
+    size_across = beside * (max(cell * len(columns), 0.8) + 0.15) + _margin(rows) + 0.85
+    size_down = above * (max(cell * len(rows), 0.8) + 0.15) + _margin(columns) + titles
+    figure = new_figure(size_across, size_down, title)
     panels = figure.subplots(above, beside, sharex=True, sharey=True, squeeze=False)
     for index in np.ndindex(above, beside):
         _draw_matrix(panels[index], grid[index], how)
@@ -136,10 +132,9 @@ def _label_axis(axis: Axis, name: str, labels: Sequence[str], points: float) -> 
     every = math.ceil(1.15 * _SMALLEST_FONT / points)
     font = float(np.clip(0.7 * points * every, _SMALLEST_FONT, _LARGEST_FONT))
     is_tight = 0.65 * font * max(map(width, labels)) > points * every
-    axis.set_ticks(
-        range(0, len(labels), every), labels[::every], fontsize=font,
-        rotation=90 if is_tight and axis.axis_name == "x" else 0, **text_style(),
-    )  # fmt: skip
+    rotation = 90 if is_tight and axis.axis_name == "x" else 0
+    style = {"fontsize": font, "rotation": rotation, **text_style()}
+    axis.set_ticks(range(0, len(labels), every), labels[::every], **style)
     axis.set_label_text(name if every == 1 else f"{name} (one label for every {every})")
 
 
