@@ -48,7 +48,11 @@ _LAYER = {  # ours: theirs
 }
 _HEAD, _TRANSFORM = "cls.predictions.", "cls.predictions.transform."
 # The heads for other tasks, which compute nothing here.
-_OTHER_TASKS = "pooler.", "bert.pooler.", "cls.seq_relationship."
+_OTHER_TASKS = {
+    f"{head}.{kind}"
+    for head in ("pooler.dense", "bert.pooler.dense", "cls.seq_relationship")
+    for kind in ("weight", "bias")
+}
 
 
 def read_bert(folder: pathlib.Path) -> ForeignModel:
@@ -129,4 +133,4 @@ def _fill(tensors: Tensors, model: PrefixLanguageModel) -> None:
     if projection.bias is not None:
         bias = tensors.take(f"{_HEAD}bias", f"{_HEAD}decoder.bias")
         put([projection.bias], [bias[:size]], f"{_HEAD}bias")
-    tensors.require_all_used(*_OTHER_TASKS)
+    tensors.require_all_used(_OTHER_TASKS)

@@ -57,6 +57,12 @@ _OF_SEARCH = (
     "no_repeat_ngram_size", "forced_bos_token_id", "do_sample", "temperature", "early_stopping",
     "num_beam_groups", "min_new_tokens", "max_new_tokens",
 )  # fmt: skip
+# What an import keeps, and what changes no translation.
+_KEPT = {
+    "bad_words_ids", "suppress_tokens", "max_length", "pad_token_id", "eos_token_id",
+    "bos_token_id", "decoder_start_token_id", "forced_eos_token_id", "transformers_version",
+    "_from_model_config", "use_cache", "renormalize_logits",
+}  # fmt: skip
 
 
 def read_hugging_face(folder: pathlib.Path) -> ForeignModel:
@@ -66,10 +72,11 @@ def read_hugging_face(folder: pathlib.Path) -> ForeignModel:
     """
     path = folder / "config.json"
     theirs = read_json(path)
-    of_search, search = path, theirs
+    of_search, search, dropped = path, theirs, _OF_SEARCH
     if (folder / "generation_config.json").is_file():
         of_search = folder / "generation_config.json"
         search = read_json(of_search)
+        dropped = [name for name in search if name not in _KEPT]
     config, max_length = _config(path, theirs), theirs["max_position_embeddings"]
     tensors, tokenizers = read_weights(folder), _tokenizers(folder, theirs, search)
     never = [tokenizers[1].pad_id, *_never_produced(of_search, search)]
@@ -77,7 +84,7 @@ def read_hugging_face(folder: pathlib.Path) -> ForeignModel:
     fill = functools.partial(_fill, tensors, never, shares, max_length)
     # Of a search without a limit for short sources, only the largest length stays.
     model = ForeignModel(config, *tokenizers, fill, True, max_length, float(max_length))
-    notes = not_carried_over(of_search, search, _OF_SEARCH)
+    notes = not_carried_over(of_search, search, dropped)
     return model._replace(files=[path, tensors.path], notes=notes)
 
 

@@ -192,7 +192,7 @@ def _fill(tensors: Tensors, sizes: list[int], model: Transformer) -> None:
         kernel = tensors.take(f"{_OUTPUT}_W", f"{_OUTPUT}_Wt")
         rows = kernel if f"{_OUTPUT}_Wt" in tensors else kernel.T
         put([projection.kernel], [_padded(rows, padded_size, 0.0).T], f"{_OUTPUT}_W")
-    tensors.require_all_used(_CONFIG)
+    tensors.require_all_used({_CONFIG})
 
 
 def _padded(rows: np.ndarray, size: int, value: float) -> np.ndarray:

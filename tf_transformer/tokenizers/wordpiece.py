@@ -131,13 +131,16 @@ class WordPieceTokenizer(FileTokenizer):
         return module
 
 
-def wordpiece_model(subwords: Sequence[str], **settings: bool) -> bytes:
-    """Return the model of a `WordPieceTokenizer`, given the subwords in the order of their ids.
-
-    The settings are `lower_case`, `strip_accents` and `split_chinese`, true unless given.
-    """
-    usual = {"lower_case": True, "strip_accents": True, "split_chinese": True}
-    return _json({**usual, **settings, "subwords": list(subwords)})
+def wordpiece_model(
+    subwords: Sequence[str],
+    *,
+    lower_case: bool = True,
+    strip_accents: bool = True,
+    split_chinese: bool = True,
+) -> bytes:
+    """Return the model of a `WordPieceTokenizer`, given the subwords in the order of their ids."""
+    settings = {"lower_case": lower_case, "strip_accents": strip_accents}
+    return _json({**settings, "split_chinese": split_chinese, "subwords": list(subwords)})
 
 
 def _json(settings: dict) -> bytes:
