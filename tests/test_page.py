@@ -173,7 +173,7 @@ def test_what_the_model_knows_is_said(open_page, served):
     [{}, *({"languages": [*ends, "de"]} for ends in ([], [""], ["txt"], ["source"], ["a_b"]))],
 )
 def test_what_nobody_knows_is_not_said(open_page, served, known):
-    served[0].versions.current = served[0].versions.current._replace(manifest=known)
+    served[0].version.manifest = known
     page = open_page()
     expect(page.locator("#source-title")).to_have_text("Text")
     expect(page.get_by_role("button", name="Example")).to_be_hidden()
