@@ -8,14 +8,14 @@ import re
 import socket
 import threading
 import time
+from unittest import mock
 
 import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf import meta_graph_pb2
 
 from tf_transformer.export import manifest
-from tf_transformer.serving import Limits, LocalServer
-from tf_transformer.serving.versions import Versions
+from tf_transformer.serving import Limits, LocalServer, versions
 
 MODEL = "/v1/models/demo"
 PREDICT = f"{MODEL}:predict"
@@ -145,14 +145,23 @@ def eventually(condition, seconds=10):
         time.sleep(0.005)
 
 
-def make_server(tmp_path, load=None, name="demo", number=1, threads=2, batching=True, **limits):
+class StubServer(LocalServer):
+    """A server of `stub`, in place of what its folder holds."""
+
+    def _start(self):
+        with mock.patch.object(versions, "SavedModelSession", lambda *_, **__: self.stub):
+            super()._start()
+
+
+def make_server(tmp_path, name="demo", number=1, threads=2, batching=True, **limits):
     """A `LocalServer` of a stub that is not started, and that stub."""
-    model = StubModel()
     folder = tmp_path / name
     make_version(folder, number)
-    server = LocalServer(folder, limits=Limits(**limits), threads=threads, batching=batching)
-    server.versions = Versions(folder, True, poll_seconds=0.02, load=load or (lambda _: model))
-    return server, model
+    server = StubServer(
+        folder, limits=Limits(**limits), threads=threads, batching=batching, unverified=True
+    )
+    server.stub = StubModel()
+    return server, server.stub
 
 
 @contextlib.contextmanager

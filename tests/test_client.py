@@ -181,7 +181,7 @@ def served(exported_version, tmp_path_factory):
 def test_an_export_answers_as_its_translator(served, loaded, sentences, way):
     texts = sentences[:12] + UNUSUAL
     sources, targets = [*sentences[:8], "", "a"], [*sentences[1:9], "a", ""]
-    with model_servers.grpc_server(served.versions.current.model) as by_grpc:
+    with model_servers.grpc_server(served.version.model) as by_grpc:
         with serving.Client(served.url if way == "rest" else by_grpc.url, batch_size=8) as client:
             assert client.translate(texts) == loaded(texts)
             documents = client.translate_document(texts)

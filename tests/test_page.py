@@ -150,7 +150,7 @@ def test_copy_takes_the_translation(open_page):
 def test_a_new_version_of_the_model_is_asked_again(page, served):
     server, model = served
     write(page, SENTENCE)
-    server.versions.current = server.versions.current._replace(number=8)
+    server.version.number = 8
     page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
     expect(page.locator("#version")).to_have_text("version 8")
     page.wait_for_timeout(100)
@@ -158,9 +158,7 @@ def test_a_new_version_of_the_model_is_asked_again(page, served):
 
 
 def test_what_the_model_knows_is_said(open_page, served):
-    versions = served[0].versions
-    known = {"languages": ["deu", "en"]}
-    versions.current = versions.current._replace(manifest=known)
+    served[0].version.manifest = {"languages": ["deu", "en"]}
     page = open_page()
     expect(page.locator("#source-title")).to_have_text("German text")
     expect(page.locator("#output-title")).to_have_text("English translation")
@@ -175,7 +173,7 @@ def test_what_the_model_knows_is_said(open_page, served):
     [{}, *({"languages": [*ends, "de"]} for ends in ([], [""], ["txt"], ["source"], ["a_b"]))],
 )
 def test_what_nobody_knows_is_not_said(open_page, served, known):
-    served[0].versions.current = served[0].versions.current._replace(manifest=known)
+    served[0].version.manifest = known
     page = open_page()
     expect(page.locator("#source-title")).to_have_text("Text")
     expect(page.get_by_role("button", name="Example")).to_be_hidden()

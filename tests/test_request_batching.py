@@ -2,21 +2,13 @@
 
 import asyncio
 import collections
-import os
 import random
-import sys
 import threading
 
 import pytest
 from stub_server import StubModel
 
-from tf_transformer.serving.batching import (
-    LARGE,
-    MAX_CHARACTERS,
-    MAX_TEXTS,
-    Batcher,
-    QueueFullError,
-)
+from tf_transformer.serving.batching import MAX_CHARACTERS, MAX_TEXTS, Batcher, QueueFullError
 
 
 @pytest.fixture
@@ -26,10 +18,10 @@ def model():
     model.go.set()
 
 
-def submit(batcher, model, texts, signature="serving_default"):
+def submit(batcher, texts, signature="serving_default"):
     """The result of a request."""
     encoded = [text.encode() for text in texts]
-    return batcher.run(model, signature, {"text": encoded}, sum(map(len, texts)))
+    return batcher.run(signature, {"text": encoded}, sum(map(len, texts)))
 
 
 async def rows(task):
@@ -43,11 +35,11 @@ async def until(condition):
 
 
 def answers(model, requests, gather=True):
-    """The answers of requests that wait together: model, texts and perhaps a signature of each."""
+    """The answers of requests that wait together: texts and perhaps a signature of each."""
 
     async def main():
-        batcher = Batcher(1, 100, gather)
-        submit(batcher, model, ["wait"])
+        batcher = Batcher(model, 1, 100, gather)
+        submit(batcher, ["wait"])
         await until(lambda: model.batches)
         tasks = [submit(batcher, *request) for request in requests]
         await until(lambda: len(batcher) == len(requests))
@@ -71,41 +63,39 @@ LONG = "x" * (MAX_CHARACTERS // 12)
     ids=["texts", "one of too many", "characters", "no batching"],
 )
 def test_a_batch_has_limits(model, gather, requests, sizes):
-    assert len(LONG) < LARGE
-    found = answers(model, [(model, texts) for texts in requests], gather)
+    found = answers(model, [(texts,) for texts in requests], gather)
     assert found == [[text.upper().encode() for text in texts] for texts in requests]
     assert [len(batch) for batch in model.batches[1:]] == sizes
 
 
-def test_models_and_signatures_do_not_mix(model):
-    other = StubModel("2 ")
-    requests = [(model, "a"), (other, "b"), (model, "c", "other"), (other, "d")]
-    assert answers(model, requests) == [[b"A"], [b"2 B"], [b"C"], [b"2 D"]]
-    assert model.batches[1:] == [[b"a"], [b"c"]] and other.batches == [[b"b", b"d"]]
+def test_signatures_do_not_mix(model):
+    requests = [("a",), ("b", "other"), ("c",), ("d", "other")]
+    assert answers(model, requests) == [[b"A"], [b"B"], [b"C"], [b"D"]]
+    assert model.batches[1:] == [[b"a", b"c"], [b"b", b"d"]]
 
 
-def test_a_model_that_cannot_be_batched_runs_requests_alone(model):
+def test_a_model_that_cannot_be_batched_runs_requests_alone():
     class OneRow(StubModel):
         def run(self, *request):
             return {name: array[:1] for name, array in super().run(*request).items()}
 
     alone = OneRow()
-    assert answers(model, [(alone, "a"), (alone, "b")]) == [[b"A"], [b"B"]]
-    assert alone.batches == [[b"a", b"b"], [b"a"], [b"b"]]
+    assert answers(alone, [("a",), ("b",)]) == [[b"A"], [b"B"]]
+    assert alone.batches[1:] == [[b"a", b"b"], [b"a"], [b"b"]]
 
 
 def test_a_request_that_is_cancelled_leaves_the_queue(model):
     async def main():
-        batcher = Batcher(1, 2)
-        submit(batcher, model, ["wait"])
+        batcher = Batcher(model, 1, 2)
+        submit(batcher, ["wait"])
         await until(lambda: model.batches)
-        first, second = (submit(batcher, model, text) for text in "ab")
+        first, second = (submit(batcher, text) for text in "ab")
         await until(lambda: len(batcher) == 2)
         with pytest.raises(QueueFullError):
-            await submit(batcher, model, "c")
+            await submit(batcher, "c")
         second.cancel()
         await until(lambda: len(batcher) == 1)
-        third = submit(batcher, model, "d")
+        third = submit(batcher, "d")
         await until(lambda: len(batcher) == 2)
         model.go.set()
         assert await rows(first) == [b"A"] and await rows(third) == [b"D"]
@@ -114,36 +104,13 @@ def test_a_request_that_is_cancelled_leaves_the_queue(model):
     assert model.batches[1:] == [[b"a", b"d"]]
 
 
-def test_sentences_share_a_batch_while_documents_run_and_wait(model):
-    async def main():
-        batcher = Batcher(2, 100)
-        documents = [submit(batcher, model, ["wait", "x" * MAX_CHARACTERS]) for _ in range(6)]
-        await until(lambda: len(model.batches) == 2)
-        first = submit(batcher, model, "a")
-        assert await rows(first) == [b"A"]
-        others = [submit(batcher, model, text) for text in "bcd"]
-        assert [await rows(task) for task in others] == [[b"B"], [b"C"], [b"D"]]
-        assert len(batcher) == 4, "documents wait for documents"
-        documents[0].cancel()  # it runs
-        documents[5].cancel()
-        await until(lambda: len(batcher) == 3)
-        model.go.set()
-        for task in documents[1:5]:
-            await rows(task)
-
-    asyncio.run(main())
-    sentences = [batch for batch in model.batches if b"wait" not in batch]
-    assert sentences == [[b"a"], [b"b"], [b"c", b"d"]]
-    assert len(model.batches) - len(sentences) == 5
-
-
 def test_clients_that_ask_again_share_the_next_batch(model):
     async def client(batcher):
         for _ in range(3):
-            await rows(submit(batcher, model, "a"))
+            await rows(submit(batcher, "a"))
 
     async def main():
-        batcher = Batcher(1, 100)
+        batcher = Batcher(model, 1, 100)
         await asyncio.gather(*(client(batcher) for _ in range(8)))
 
     model.delays["serving_default"] = 0.1
@@ -151,52 +118,32 @@ def test_clients_that_ask_again_share_the_next_batch(model):
     assert [*map(len, model.batches)] == [1, 7, 8, 8]
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="threads have no priority of their own")
-def test_documents_run_at_a_low_priority(model):
-    class Noting(StubModel):
-        def run(self, *request):
-            priority[request[1]["text"][0][:1]] = os.getpriority(os.PRIO_PROCESS, 0)
-            return super().run(*request)
-
-    async def main():
-        batcher, noting = Batcher(1, 100), Noting()
-        for text in ("d" * (LARGE + 1), "s"):
-            await rows(submit(batcher, noting, [text]))
-
-    priority: dict[bytes, int] = {}
-    asyncio.run(main())
-    assert priority[b"d"] > priority[b"s"] == os.getpriority(os.PRIO_PROCESS, 0)
-
-
-def test_memory_is_bounded_by_the_threads_and_the_size_of_a_batch(model):
+def test_memory_is_bounded_by_the_threads_and_the_size_of_a_batch():
     class Counting(StubModel):
-        running: collections.Counter[str] = collections.Counter()
+        running = 0
         lock = threading.Lock()
 
         def run(self, signature, inputs):
-            texts = inputs["text"]
-            kind = "large" if len(texts[0]) > LARGE else "small"
             with self.lock:
-                self.running[kind] += 1
-                most["characters"] = max(most["characters"], sum(map(len, texts)))
-                most["large"] = max(most["large"], self.running["large"])
-                most["batches"] = max(most["batches"], self.running.total())
+                self.running += 1
+                most["characters"] = max(most["characters"], sum(map(len, inputs["text"])))
+                most["batches"] = max(most["batches"], self.running)
             try:
                 return super().run(signature, inputs)
             finally:
                 with self.lock:
-                    self.running[kind] -= 1
+                    self.running -= 1
 
     async def main():
-        batcher = Batcher(2, 1000)
-        texts = ["x" * rng.choice([1, 40, LARGE - 1, MAX_CHARACTERS]) for _ in range(300)]
-        await asyncio.gather(*(rows(submit(batcher, counting, [text])) for text in texts))
+        batcher = Batcher(counting, 2, 1000)
+        texts = ["x" * rng.choice([1, 40, 1999, MAX_CHARACTERS]) for _ in range(300)]
+        await asyncio.gather(*(rows(submit(batcher, [text])) for text in texts))
 
     most: collections.Counter[str] = collections.Counter()
     rng, counting = random.Random(0), Counting()
     counting.delays["serving_default"] = 0.002
     asyncio.run(main())
-    assert most["large"] == 2 and most["batches"] <= 3
+    assert most["batches"] == 2
     assert most["characters"] <= MAX_CHARACTERS
 
 
@@ -205,8 +152,8 @@ def test_many_threads_get_their_own_rows(model):
         rng = random.Random(seed)
         for _ in range(60):
             texts = [str(rng.random()) for _ in range(rng.randint(0, 5))]
-            texts += ["y" * LARGE] * (rng.random() < 0.1)
-            task = submit(batcher, model, texts, rng.choice(["serving_default", "other"]))
+            texts += ["y" * MAX_CHARACTERS] * (rng.random() < 0.1)
+            task = submit(batcher, texts, rng.choice(["serving_default", "other"]))
             if rng.random() < 0.2:
                 await asyncio.sleep(0)
                 task.cancel()
@@ -214,7 +161,7 @@ def test_many_threads_get_their_own_rows(model):
             assert await rows(task) == [text.upper().encode() for text in texts]
 
     async def main():
-        batcher = Batcher(3, 1000)
+        batcher = Batcher(model, 3, 1000)
         await asyncio.gather(*(ask(batcher, seed) for seed in range(16)))
 
     asyncio.run(main())

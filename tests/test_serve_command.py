@@ -19,7 +19,7 @@ import urllib.request
 
 import pytest
 from commands import assert_refused, command
-from stub_server import MODEL, PREDICT, eventually, head_of, make_version
+from stub_server import MODEL, PREDICT, head_of, make_version
 
 from tf_transformer.export.manifest import EXTRA, MANIFEST
 from tf_transformer.serving import Limits, batching
@@ -72,31 +72,25 @@ def test_the_documentation_has_every_limit_and_its_default():
 
 
 STUB = """
-import sys, time
+import sys
 sys.path.insert(0, {tests!r})
 from tf_transformer import cli
 from tf_transformer.machine import quiet
 with quiet():
     from stub_server import StubModel
-    from tf_transformer.serving import server, versions
+    from tf_transformer.serving import versions
 
-def load(folder):
-    print("loads", folder.name, file=sys.stderr, flush=True)
-    time.sleep(0 if folder.name == "1" else 60)
-    return StubModel()
-
-server.Versions = lambda path, unverified: versions.Versions(path, True, 0.05, load)
-sys.exit(cli.main(["serve", {path!r}, "--port=0", "--drain-seconds=1"]))
+versions.SavedModelSession = lambda folder, threads: StubModel()
+sys.exit(cli.main(["serve", {path!r}, "--port=0", "--drain-seconds=1", "--unverified"]))
 """
 
 
 @pytest.fixture
 def stub(tmp_path, request):
-    """A process that serves a stub; loading a version but the first takes a minute."""
+    """A process that serves a stub, and its URL."""
     make_version(tmp_path / "demo", 1)
     script = STUB.format(tests=str(request.path.parent), path=str(tmp_path / "demo"))
     with process([sys.executable, "-c", script]) as (started, lines):
-        assert any(line == "loads 1\n" for line in started.stderr)
         yield started, lines[0].rpartition(": ")[2]
 
 
@@ -117,15 +111,6 @@ def test_what_is_cut_off_is_said(stub, signals):
     _, err = started.communicate(timeout=20)
     assert started.returncode == 1
     assert err == "tf-transformer: some requests were not answered in time.\n"
-
-
-def test_the_end_does_not_wait_for_a_version_that_loads(stub, tmp_path):
-    started, _ = stub
-    make_version(tmp_path / "demo", 2)
-    assert any(line == "loads 2\n" for line in started.stderr)
-    started.send_signal(signal.SIGTERM)
-    assert started.communicate(timeout=10) == ("", "")
-    assert started.returncode == 0
 
 
 def test_a_package_that_is_missing_is_named(saved, capfd, monkeypatch):
@@ -213,29 +198,3 @@ def test_memory_stays_over_10000_requests(server):
     assert max(found[5:]) - min(found[3:5]) < 25
     started.send_signal(signal.SIGTERM)
     assert started.communicate(timeout=60) == ("", "") and started.returncode == 0
-
-
-@pytest.mark.slow
-def test_memory_stays_while_versions_come_and_go(server):
-    started, port, folder = server
-    found = []
-
-    def ask(path, body=None):
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", body, timeout=60) as response:
-            return json.loads(response.read())
-
-    for number in range(2, 10):
-        shutil.copytree(folder / "1", folder / ".new")
-        (folder / ".new").rename(folder / str(number))
-        eventually(lambda number=number: ask("/healthz")["version"] == number, seconds=60)
-        assert ask(PREDICT, b'{"instances": ["eins zwei"]}')["predictions"]
-        found.append(megabytes(started))
-    print("MB after each version:", [round(value) for value in found])
-    assert found[-1] - found[3] < 40
-    started.send_signal(signal.SIGTERM)
-    _, err = started.communicate(timeout=60)
-    assert started.returncode == 0
-    assert err.splitlines() == [
-        f"tf-transformer: version {number} serves in place of {number - 1}"
-        for number in range(2, 10)
-    ]

@@ -2,7 +2,6 @@
 
 import concurrent.futures
 import contextlib
-import gc
 import itertools
 import json
 import os
@@ -34,7 +33,6 @@ from stub_server import (
 )
 
 from tf_transformer.serving import rest
-from tf_transformer.serving.batching import LARGE
 
 A = json.dumps({"instances": ["a"]}).encode()
 SIGNATURES = {name: signature_of(name) for name in ("serving_default", "score")}
@@ -398,23 +396,6 @@ def test_an_answer_does_not_wait_until_its_head_is_acknowledged(serve):
     assert server._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
-def test_no_collection_looks_at_what_was_loaded(serve):
-    before = gc.get_freeze_count()
-    server, _ = serve()
-    assert gc.get_freeze_count() > before
-    server.versions.stop()
-    assert gc.get_freeze_count() == 0
-
-
-def test_a_sentence_does_not_wait_for_documents(serve):
-    server, model = serve(threads=1)
-    documents = [in_background(translate, server, "wait", "x" * LARGE) for _ in range(4)]
-    eventually(lambda: model.batches)
-    assert translate(server, "a") == (200, ["A"])
-    model.go.set()
-    assert [future.result(20)[0] for future in documents] == [200] * 4
-
-
 def test_a_failure_of_the_model_is_logged_and_is_that_of_one_request(busy, caplog):
     server, model, first = busy()
     others = [in_background(translate, server, text) for text in ("a", "fail", "b")]
@@ -445,7 +426,7 @@ def test_metrics_count_requests(serve):
 
 def test_the_page_names_the_model_and_may_ask_nobody_else(serve):
     server, _ = serve()
-    server.versions.name = 'a"<b>'
+    server.version.name = 'a"<b>'
     status, headers, content = ask(server, "/")
     assert (status, headers["content-type"]) == (200, "text/html; charset=utf-8")
     assert "a&quot;&lt;b&gt;" in content.decode() and "{{model}}" not in content.decode()
@@ -525,7 +506,6 @@ def test_the_end_waits_until_all_is_answered(tmp_path):
         model.go.set()
         ended.result(20)
     assert [future.result(20) for future in asked] == [(200, ["WAIT"]), (200, ["A"])]
-    assert server.versions.current is None
 
 
 def test_a_signal_before_the_first_request_counts(tmp_path):

@@ -1,8 +1,8 @@
 """Serve a SavedModel by HTTP: TensorFlow Serving's REST API, and a page to try it.
 
 Serve the highest version of a SavedModel with TensorFlow Serving's REST API, a page, /healthz and
-/metrics, and load new versions while running. After SIGTERM or Ctrl-C, the server answers the open
-requests and ends (exit status 0; 1 if a request was not answered).
+/metrics. After SIGTERM or Ctrl-C, the server answers the open requests and ends (exit status 0; 1
+if a request was not answered).
 """
 
 import logging
@@ -10,7 +10,7 @@ import os
 import sys
 from typing import Annotated
 
-from pydantic import Field, PositiveInt
+from pydantic import Field
 
 from tf_transformer.commands.options import Checked, argument, group, option
 from tf_transformer.errors import InputError
@@ -31,7 +31,6 @@ class Options(Checked):
         "machines are let in)",
         "NAME",
     )
-    threads: PositiveInt | None = option(None, "batches in parallel (default: one per core)")
     no_batching: bool = option(False, "run each request alone, even if many arrive at once")
     unverified: bool = option(False, "also serve a SavedModel whose files have no manifest")
     limits: Limits = group(Limits)
@@ -49,12 +48,18 @@ def run(options: Options) -> int:
                 f"the server needs the package {error.name}. "
                 f"Install what it needs: pip install starlette uvicorn orjson"
             ) from None
-    given = dict(options)  # the others are the server's own
-    path, batching = given.pop("saved_model"), not given.pop("no_batching")
-    server = LocalServer(path, batching=batching, **given)
+    server = LocalServer(
+        options.saved_model,
+        options.host,
+        options.port,
+        limits=options.limits,
+        batching=not options.no_batching,
+        unverified=options.unverified,
+        allowed_hosts=options.allowed_hosts,
+    )
 
     def announce() -> None:
-        name, version = server.versions.name, server.versions.current.number
+        name, version = server.version.name, server.version.number
         print(f"{name}, version {version}: {server.address}/")
         print(f"""curl -d '{{"instances": ["YOUR TEXT"]}}' {server.url}:predict""")
         print("Ctrl-C ends it.", flush=True)
@@ -66,5 +71,5 @@ def run(options: Options) -> int:
     if not answered:
         warn("some requests were not answered in time.")
     sys.stderr.flush()
-    # A version that still loads, or a batch that still runs, must not delay or crash the end.
+    # A batch that still runs must not delay or crash the end.
     os._exit(0 if answered else 1)

@@ -1,25 +1,17 @@
-"""Dynamic batching: requests that wait for the same model and signature run together."""
+"""Dynamic batching: requests that wait for the same signature run together."""
 
 import asyncio
 import concurrent.futures
-import contextlib
 import dataclasses
-import os
-import sys
-import time
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
 
 import numpy as np
 
+from tf_transformer.serving.session import SavedModelSession
+
 MAX_TEXTS = 64
 MAX_CHARACTERS = 20_000
-# A request with more characters is large: a document, which takes as long as hundreds of sentences.
-LARGE = 2_000
-_LARGE_NICENESS = 10  # a sentence then gets nine tenths of a core that it shares with a document
-# The longest pause after a batch, as a fraction of the batch's time and in seconds.
-_PAUSE = 0.2
-_LONGEST_PAUSE = 0.02
+_PAUSE = 0.005  # seconds after a batch of several requests
 
 Inputs = Mapping[str, Sequence[bytes]]
 Outputs = dict[str, np.ndarray]
@@ -29,17 +21,9 @@ class QueueFullError(Exception):
     """Too many requests are waiting already."""
 
 
-class _Key(NamedTuple):
-    """The properties that all requests of one batch share."""
-
-    model: Any
-    signature: str
-    is_large: bool
-
-
 @dataclasses.dataclass(eq=False)
 class _Job:
-    key: _Key
+    signature: str
     inputs: Inputs
     texts: int
     characters: int
@@ -47,19 +31,17 @@ class _Job:
 
 
 class Batcher:
-    """A request queue whose threads run waiting requests of one kind as one batch.
+    """A request queue whose threads run waiting requests for one signature as one batch.
 
-    A free thread takes all waiting requests of a kind, up to the limits of a batch. So a single
-    request runs at once, and batches grow with the load. After a batch of several requests, the
-    thread pauses until its share of the requests waits, because its clients are about to send new
-    ones and one large batch takes less time than two. While large requests occupy all threads,
-    small requests use an extra thread, and large requests run at a low priority (on Linux, where a
-    thread has its own), so that sentences do not wait for documents. If a batch fails, each of its
+    A free thread takes all waiting requests for a signature, up to the limits of a batch. So a
+    single request runs at once, and batches grow with the load. After a batch of several requests,
+    the thread pauses, because its clients are about to send new ones. If a batch fails, each of its
     requests runs again alone, so that no request can make another fail.
 
     All methods must be called in the same event loop.
 
     Args:
+        model: The model that runs the batches.
         threads: The number of batches that run at a time.
         max_queue: The number of requests that may wait.
         gather: Whether requests share batches at all.
@@ -68,67 +50,54 @@ class Batcher:
         num_batches, num_texts: Numbers of batches and of texts that have run so far.
     """
 
-    def __init__(self, threads: int, max_queue: int, gather: bool = True) -> None:
-        self._pool = concurrent.futures.ThreadPoolExecutor(threads + 1, "batches")
-        self._pool_of_large = concurrent.futures.ThreadPoolExecutor(threads, "large", _step_back)
+    def __init__(
+        self, model: SavedModelSession, threads: int, max_queue: int, gather: bool = True
+    ) -> None:
+        self._model = model
         self._threads = threads
-        self._running: dict[asyncio.Task, _Key] = {}  # what runs; the loop has only weak references
-        self._running_requests = 0
+        self._pool = concurrent.futures.ThreadPoolExecutor(threads, "batches")
+        self._running: set[asyncio.Task] = set()  # the event loop has only weak references
         self._max_queue = max_queue
         self._max_texts = MAX_TEXTS if gather else 0
         self.num_batches = self.num_texts = 0
         self._queue: dict[_Job, None] = {}  # in the order of their arrival
-        self._arrived = asyncio.Event()  # wakes threads that pause
 
     def __len__(self) -> int:
         """Return the number of requests that wait."""
         return len(self._queue)
 
-    def run(
-        self, model: Any, signature: str, inputs: Inputs, characters: int
-    ) -> asyncio.Future[Outputs]:
+    def run(self, signature: str, inputs: Inputs, characters: int) -> asyncio.Future[Outputs]:
         """Return a future of a request's outputs: arrays with a row for each text.
 
-        `model` is a `SavedModelSession`. `inputs` has the same number of texts for each input of
-        the signature; `characters` is the total length of the texts. The request leaves the queue
-        if the future is cancelled.
+        `inputs` has the same number of texts for each input of the signature; `characters` is the
+        total length of the texts. The request leaves the queue if the future is cancelled.
 
         Raises:
             QueueFullError: Too many requests wait already.
         """
         if len(self._queue) >= self._max_queue:
             raise QueueFullError
-        texts = len(next(iter(inputs.values())))
         outputs = asyncio.get_running_loop().create_future()
-        job = _Job(_Key(model, signature, characters > LARGE), inputs, texts, characters, outputs)
-        self._queue[job] = None
-        self._arrived.set()
-        self._arrived.clear()
+        texts = len(next(iter(inputs.values())))
+        self._queue[job := _Job(signature, inputs, texts, characters, outputs)] = None
         self._start_batches()
         outputs.add_done_callback(lambda _: self._queue.pop(job, None))
         return outputs
 
     def close(self) -> None:
         """End idle threads at once, and busy threads after their batch."""
-        for pool in (self._pool, self._pool_of_large):
-            pool.shutdown(wait=False, cancel_futures=True)
+        self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _start_batches(self) -> None:
-        while jobs := self._take():
-            self._running_requests += len(jobs)
-            self._running[asyncio.create_task(self._work(jobs))] = jobs[0].key
+        while self._queue and len(self._running) < self._threads:
+            self._running.add(asyncio.create_task(self._work(self._take())))
 
     def _take(self) -> list[_Job]:
-        """Take the longest-waiting request that may run now, and others with the same key."""
-        is_free = len(self._running) < self._threads
-        are_large = [key.is_large for key in self._running.values()]
-        # While large requests occupy all threads, small ones use an extra thread.
-        if not is_free and are_large != [True] * self._threads:
-            return []
+        """Take the longest-waiting request, and others for its signature while they fit."""
         jobs: list[_Job] = []
         texts = characters = 0
         for job in self._queue:
-            if (job.key.is_large and not is_free) or (jobs and job.key != jobs[0].key):
+            if jobs and job.signature != jobs[0].signature:
                 continue
             texts += job.texts
             characters += job.characters
@@ -140,29 +109,19 @@ class Batcher:
         return jobs
 
     async def _work(self, jobs: list[_Job]) -> None:
-        started = time.monotonic()
-        try:
-            await self._answer(jobs)
-            share = (self._running_requests + len(self._queue)) / self._threads
-            self._running_requests -= len(jobs)
-            if len(jobs) > 1:
-                pause = min(_PAUSE * (time.monotonic() - started), _LONGEST_PAUSE)
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(pause):
-                        while len(self._queue) < share:
-                            await self._arrived.wait()
-        finally:
-            del self._running[asyncio.current_task()]
-            self._start_batches()
+        await self._answer(jobs)
+        if len(jobs) > 1:
+            await asyncio.sleep(_PAUSE)
+        self._running.remove(asyncio.current_task())
+        self._start_batches()
 
     async def _answer(self, jobs: list[_Job]) -> None:
-        model, signature, is_large = jobs[0].key
-        pool = self._pool_of_large if is_large else self._pool
+        signature = jobs[0].signature
         inputs = {name: [x for job in jobs for x in job.inputs[name]] for name in jobs[0].inputs}
         total = sum(job.texts for job in jobs)
         loop = asyncio.get_running_loop()
         try:
-            outputs = await loop.run_in_executor(pool, model.run, signature, inputs)
+            outputs = await loop.run_in_executor(self._pool, self._model.run, signature, inputs)
             if len(jobs) > 1 and any(array.shape[:1] != (total,) for array in outputs.values()):
                 raise ValueError(f"{signature} does not return a row for each text")
         except Exception as error:
@@ -182,9 +141,3 @@ class Batcher:
             start += job.texts
             if not job.outputs.done():
                 job.outputs.set_result(outputs if len(jobs) == 1 else rows)
-
-
-def _step_back() -> None:
-    """Let other threads run before this one."""
-    if sys.platform == "linux":  # elsewhere the priority is that of the whole process
-        os.nice(_LARGE_NICENESS)

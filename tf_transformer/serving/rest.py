@@ -30,7 +30,7 @@ from tf_transformer.inference.results import rows_of
 from tf_transformer.inference.versions import version_number
 from tf_transformer.serving.batching import Batcher, Outputs, QueueFullError
 from tf_transformer.serving.limits import Limits
-from tf_transformer.serving.versions import Version, Versions
+from tf_transformer.serving.versions import Version
 
 _FORMS = {"instances", "inputs"}  # of texts in a predict request: rows and columns
 _PAGE = pathlib.Path(__file__).with_name("page.html")
@@ -53,12 +53,12 @@ _logger = logging.getLogger(__name__)
 class RestApi:
     """The handlers of a server; `cut_off` counts requests left unanswered when it stopped."""
 
-    def __init__(self, versions: Versions, limits: Limits, threads: int, batching: bool) -> None:
-        self._versions = versions
+    def __init__(self, version: Version, limits: Limits, threads: int, batching: bool) -> None:
+        self._version = version
         self._limits = limits
         self.cut_off = 0
         self._counts: collections.Counter[str] = collections.Counter()
-        self.batcher = Batcher(threads, limits.max_queue, batching)
+        self.batcher = Batcher(version.model, threads, limits.max_queue, batching)
 
     def application(self, hosts: Sequence[str]) -> Starlette:
         """Return the ASGI application for requests to these host names."""
@@ -80,13 +80,12 @@ class RestApi:
         started = time.monotonic()
         if _is_from_another_site(request):
             raise HTTPException(403, "web pages of other sites may not use this server")
-        version = self._version(request)
+        self._check_path(request)
         try:
             async with asyncio.timeout(self._limits.request_seconds):
-                signature, texts, is_row = parse(
-                    await self._body(request), version.model.signatures
-                )
-                outputs = await self._run(request, version, signature, texts)
+                signatures = self._version.model.signatures
+                signature, texts, is_row = parse(await self._body(request), signatures)
+                outputs = await self._run(request, signature, texts)
         except asyncio.CancelledError:
             self.cut_off += 1
             raise HTTPException(503, "the server has stopped") from None
@@ -95,29 +94,25 @@ class RestApi:
         self._counts["request_seconds_total"] += time.monotonic() - started
         return answer
 
-    def _version(self, request: Request) -> Version:
-        """Return the version that a request asks for."""
-        current, wanted = self._versions.current, request.path_params.get("version")
+    def _check_path(self, request: Request) -> None:
+        """Refuse a request for another model or version."""
         if request.method != "POST" and request.url.path.endswith(":predict"):
             raise HTTPException(405, headers={"Allow": "POST"})
-        is_known = request.path_params["model"] == self._versions.name and current is not None
-        if not is_known or (wanted and version_number(wanted) != current.number):
+        name, number = self._version.name, self._version.number
+        wanted = request.path_params.get("version", str(number))
+        if (request.path_params["model"], version_number(wanted)) != (name, number):
             raise HTTPException(404)
-        return current
 
     async def _body(self, request: Request) -> bytes:
         """Return the body, unless it is too long."""
-        body = bytearray()
+        body, limit = bytearray(), self._limits.max_body_bytes
         async for chunk in request.stream():
             body += chunk
-            if len(body) > self._limits.max_body_bytes:
-                limit = self._limits.max_body_bytes
+            if len(body) > limit:
                 raise HTTPException(413, f"the request is larger than {limit} bytes")
         return bytes(body)
 
-    async def _run(
-        self, request: Request, version: Version, signature: str, texts: dict[str, list[str]]
-    ) -> Outputs:
+    async def _run(self, request: Request, signature: str, texts: dict[str, list[str]]) -> Outputs:
         """Run a request, unless the request is too large or its client disconnects."""
         most, most_characters = self._limits.max_texts, self._limits.max_characters
         characters = sum(len(text) for column in texts.values() for text in column)
@@ -125,7 +120,7 @@ class RestApi:
             limits = f"{most:,} texts and {most_characters:,} characters"
             raise HTTPException(413, f"a request may have {limits}; divide it")
         inputs = {name: [text.encode() for text in column] for name, column in texts.items()}
-        outputs = self.batcher.run(version.model, signature, inputs, characters)
+        outputs = self.batcher.run(signature, inputs, characters)
         gone = asyncio.create_task(_disconnected(request))
         gone.add_done_callback(lambda _: outputs.cancel())
         try:
@@ -138,26 +133,25 @@ class RestApi:
             gone.cancel()
 
     async def _status(self, request: Request) -> Response:
-        number = str(self._version(request).number)
+        self._check_path(request)
         status = {"error_code": "OK", "error_message": ""}
-        state = {"version": number, "state": "AVAILABLE", "status": status}
+        state = {"version": str(self._version.number), "state": "AVAILABLE", "status": status}
         return _json({"model_version_status": [state]})
 
     async def _metadata(self, request: Request) -> Response:
-        version = self._version(request)
+        self._check_path(request)
+        version = self._version
         signatures = get_model_metadata_pb2.SignatureDefMap(
             signature_def=version.model.meta_graph.signature_def
         )
         content = json_format.MessageToDict(
             signatures, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
         )
-        spec = {"name": self._versions.name, "signature_name": "", "version": str(version.number)}
+        spec = {"name": version.name, "signature_name": "", "version": str(version.number)}
         return _json({"model_spec": spec, "metadata": {"signature_def": content}})
 
     async def _health(self, request: Request) -> Response:
-        version = self._versions.current
-        content = {"model": self._versions.name, "version": version and version.number}
-        return _json(content, 200 if version else 503)
+        return _json({"model": self._version.name, "version": self._version.number})
 
     async def _metrics(self, request: Request) -> Response:
         """Return the metrics in the text format of Prometheus."""
@@ -170,9 +164,8 @@ class RestApi:
         return PlainTextResponse("".join(f"tf_transformer_{k} {v}\n" for k, v in metrics.items()))
 
     async def _page(self, request: Request) -> Response:
-        known = self._versions.current.manifest if self._versions.current else {}
-        languages = " ".join(known.get("languages", ()))
-        facts = {**vars(self._limits), "model": self._versions.name, "languages": languages}
+        languages = " ".join(self._version.manifest.get("languages", ()))
+        facts = {**vars(self._limits), "model": self._version.name, "languages": languages}
         text = _PAGE.read_text(encoding="utf-8")
         text = re.sub(r"{{(\w+)}}", lambda found: html.escape(str(facts[found[1]])), text)
         return HTMLResponse(text, headers=_PAGE_HEADERS)
@@ -184,8 +177,7 @@ class RestApi:
             status, message, headers = error.status_code, error.detail, error.headers
             if status in (404, 405):
                 what = f"nothing is served at {request.url.path:.100} for {request.method}"
-                number = getattr(self._versions.current, "number", None)
-                model = f"/v1/models/{self._versions.name}, version {number}"
+                model = f"/v1/models/{self._version.name}, version {self._version.number}"
                 message = f"{what}; the model is {model}, and takes texts by POST to its :predict"
         elif type(error) in _REFUSALS:
             status, message, headers = _REFUSALS[type(error)]

@@ -16,7 +16,7 @@ from tf_transformer.errors import InputError
 from tf_transformer.inference.streams import num_cores
 from tf_transformer.serving.limits import Limits
 from tf_transformer.serving.rest import RestApi
-from tf_transformer.serving.versions import Versions
+from tf_transformer.serving.versions import load_version
 
 _ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 _LOOPBACK = ["127.0.0.1", "localhost", "[::1]"]
@@ -25,7 +25,7 @@ _KEEP_ALIVE = 75  # seconds that an idle connection stays open
 
 @dataclasses.dataclass(eq=False)
 class LocalServer:
-    """An HTTP server of a model's versions, for notebooks, tests and machines without Docker.
+    """An HTTP server of a model, for notebooks, tests and machines without Docker.
 
     `with LocalServer("saved_models/demo") as server:` serves from a thread while the block runs;
     `run()` serves from the main thread until a signal comes. An object can serve only once.
@@ -57,9 +57,6 @@ class LocalServer:
     unverified: bool = False
     allowed_hosts: Sequence[str] | None = None
 
-    def __post_init__(self) -> None:
-        self.versions = Versions(self.path, self.unverified)
-
     @property
     def address(self) -> str:
         """The URL of the server, such as `http://127.0.0.1:8501`; known once it serves."""
@@ -69,7 +66,7 @@ class LocalServer:
     @property
     def url(self) -> str:
         """The URL of the model, as clients take it: `http://127.0.0.1:8501/v1/models/demo`."""
-        return f"{self.address}/v1/models/{urllib.parse.quote(self.versions.name)}"
+        return f"{self.address}/v1/models/{urllib.parse.quote(self.version.name)}"
 
     def __enter__(self) -> "LocalServer":
         """Serve from a thread."""
@@ -110,24 +107,20 @@ class LocalServer:
             self._socket = socket.create_server((self.host, self.port), family=family, backlog=2048)
         except OSError as error:
             reason = error.strerror.partition(" (")[0]  # without the address
-            raise InputError(
-                f"{self.host} port {self.port} cannot be used ({reason}). "
-                f"Give another --port, or another --host."
-            ) from None
+            where = f"{self.host} port {self.port} cannot be used ({reason})"
+            raise InputError(f"{where}. Give another --port, or another --host.") from None
         # asyncio does this only for sockets that name their protocol. Without it, the body of an
         # answer waits up to 40 ms until the client has acknowledged the head.
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         address, self.port = self._socket.getsockname()[:2]
         try:
-            self.versions.start()
+            self.version = load_version(self.path, self.unverified)
         except BaseException:
             self._socket.close()
             raise
-        hosts = self.allowed_hosts
-        if hosts is None:
-            is_loopback = ipaddress.ip_address(address).is_loopback
-            hosts = [*_LOOPBACK, self.host] if is_loopback else ["*"]
-        self._api = RestApi(self.versions, self.limits, self.threads or num_cores(), self.batching)
+        is_loopback = ipaddress.ip_address(address).is_loopback
+        hosts = self.allowed_hosts or ([*_LOOPBACK, self.host] if is_loopback else ["*"])
+        self._api = RestApi(self.version, self.limits, self.threads or num_cores(), self.batching)
         config = uvicorn.Config(
             self._api.application(hosts),
             http="h11",
@@ -144,5 +137,4 @@ class LocalServer:
 
     def _serve(self) -> None:
         self._server.run(sockets=[self._socket])
-        self.versions.stop()
         self._api.batcher.close()
