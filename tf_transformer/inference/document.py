@@ -129,12 +129,11 @@ def in_sentences(
     found = translate(sentence for _, sentence, _ in ahead)
     pairs = zip(found, numbered, strict=True)
     for _, of_text in itertools.groupby(pairs, key=lambda pair: pair[1][0]):
-        sentences = [(best, space) for (best,), (_, _, space) in of_text]
-        parts, (*spaces, end) = zip(*sentences, strict=True)
-        lines = [part.text for part in parts]
-        if spaces:
-            spaces = [space.decode() for space in between(lines[:-1], lines[1:], spaces).numpy()]
-        text = "".join(map("".join, zip(lines, [*spaces, end], strict=True)))
-        _, *numbers = zip(*parts, strict=True)
+        parts, spaces = zip(*((best, space) for (best,), (*_, space) in of_text), strict=True)
+        lines, *numbers = zip(*parts, strict=True)
+        text = lines[0] + spaces[0]
+        if len(lines) > 1:
+            joined = _joined(tf.constant(lines), [0] * len(lines), 1, spaces)
+            text = joined.numpy()[0].decode()
         score, log_prob, length, *truncated = map(sum, numbers)
         yield [Translation(text, score, log_prob, length, *map(bool, truncated))]
