@@ -94,6 +94,11 @@ class DataConfig:
 
     # Each side of a corpus is a file for training and a file for validation.
     SIDES: ClassVar = {"text": ("source", "target"), "tsv": ("tsv",), "monolingual": ("text",)}
+    # Settings of a translator, too: a run that is initialized from another begins with them.
+    OF_TRANSLATOR: ClassVar = (
+        "max_length", "max_length_ratio", "source_tag", "allow_unknown", "fold_capitals",
+        "dotless_i",
+    )  # fmt: skip
     # An imported run has the corpus "none".
     CORPORA: ClassVar = (*SIDES, "phrasebook", "copy", "reverse", "none")
 
@@ -386,12 +391,12 @@ def _plain(value: Any) -> Any:
 
 def _settings_of_all_architectures() -> dict[str, FieldInfo]:
     """Return the settings of `[model]`; their help names the architectures if not all have one."""
+    sizes = "sizes: tiny; for a transformer also small, base or big"
+    text = f"one of {', '.join(ARCHITECTURES)}"
     choice = {
-        "architecture": setting("transformer", f"one of {', '.join(ARCHITECTURES)}"),
-        "preset": setting("tiny", "sizes: tiny; for a transformer also small, base or big"),
+        "architecture": FieldInfo(annotation=str, default="transformer", description=text),
+        "preset": FieldInfo(annotation=str, default="tiny", description=sizes),
     }
-    for field in choice.values():
-        field.annotation = str
     owners: dict[str, list[str]] = {}
     for architecture, row in ARCHITECTURES.items():
         for name in fields_of(row.config):
@@ -406,8 +411,7 @@ def _settings_of_all_architectures() -> dict[str, FieldInfo]:
             text, default = f"{text} (default: as in the preset)", None
         elif name in CHOSEN_RATES:
             text, default = _chosen(text).description, None
-        choice[name] = setting(default, text)
-        choice[name].annotation = field.annotation
+        choice[name] = FieldInfo(annotation=field.annotation, default=default, description=text)
     return choice
 
 

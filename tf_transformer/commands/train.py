@@ -15,6 +15,7 @@ from tf_transformer.commands.options import Checked, group, option
 from tf_transformer.config import (
     CHOSEN_RATES,
     SETTINGS,
+    DataConfig,
     RunConfig,
     Tables,
     TrainingConfig,
@@ -32,11 +33,6 @@ _MAY_CHANGE = {
     *TrainingConfig.LENGTHS, "devices", "data_cache", "fold_capitals", "dotless_i",
     "max_length_ratio", "keep_checkpoints", "checkpoint_steps", "tensorboard",
 }  # fmt: skip
-# The settings of another run with which a run that is initialized from it begins.
-_CARRIED_OVER = (
-    "max_length", "max_length_ratio", "source_tag", "allow_unknown", "fold_capitals",
-    "dotless_i",
-)  # fmt: skip
 
 
 class Options(Checked):
@@ -114,7 +110,8 @@ def _initialized(run_dir: str, given: Tables, where: str) -> RunConfig:
     old = RunDirectory.open(run_dir).config()
     tables = old.to_dict()
     kept = {name: tables[name] for name in ("model", "tokenizer")}
-    kept["data"] = {key: value for key, value in tables["data"].items() if key in _CARRIED_OVER}
+    of_translator = {*DataConfig.OF_TRANSLATOR}
+    kept["data"] = {key: value for key, value in tables["data"].items() if key in of_translator}
     names = [key for key in old.settings() if key.startswith(("model.", "tokenizer."))]
     fixed = [key for key in names if key.partition(".")[2] not in CHOSEN_RATES]
     advice = "since --initialize-from keeps the model and the tokenizers."

@@ -1,6 +1,5 @@
 """Translation of texts sentence by sentence, in the graph and in Python."""
 
-import collections
 import itertools
 from collections.abc import Callable, Iterator
 
@@ -122,22 +121,19 @@ def in_sentences(
     within_lines: bool = True,
 ) -> Iterator[list[Translation]]:
     """Translate texts sentence by sentence in Python, reading some texts ahead."""
-    layouts: collections.deque = collections.deque()
-
-    def sentences():
-        while group := list(itertools.islice(texts, _TEXTS_SPLIT_TOGETHER)):
-            for parts in parts_of(group, within_lines):
-                layouts.append([space for _, space in parts])
-                yield from (sentence for sentence, _ in parts)
-
-    found = (best for (best,) in translate(sentences()))
-    for first in found:
-        *spaces, end = layouts.popleft()
-        parts = [first, *itertools.islice(found, len(spaces))]
-        lines = [part.text for part in parts]
-        if spaces:
-            spaces = [space.decode() for space in between(lines[:-1], lines[1:], spaces).numpy()]
-        text = "".join(map("".join, zip(lines, [*spaces, end], strict=True)))
-        _, *numbers = zip(*parts, strict=True)
+    groups = iter(lambda: list(itertools.islice(texts, _TEXTS_SPLIT_TOGETHER)), [])
+    layouts = itertools.chain.from_iterable(parts_of(group, within_lines) for group in groups)
+    # Each sentence has the number of its text before it and its white space after it.
+    numbered = ((number, *part) for number, parts in enumerate(layouts) for part in parts)
+    numbered, ahead = itertools.tee(numbered)
+    found = translate(sentence for _, sentence, _ in ahead)
+    pairs = zip(found, numbered, strict=True)
+    for _, of_text in itertools.groupby(pairs, key=lambda pair: pair[1][0]):
+        parts, spaces = zip(*((best, space) for (best,), (*_, space) in of_text), strict=True)
+        lines, *numbers = zip(*parts, strict=True)
+        text = lines[0] + spaces[0]
+        if len(lines) > 1:
+            joined = _joined(tf.constant(lines), [0] * len(lines), 1, spaces)
+            text = joined.numpy()[0].decode()
         score, log_prob, length, *truncated = map(sum, numbers)
         yield [Translation(text, score, log_prob, length, *map(bool, truncated))]

@@ -1,6 +1,5 @@
 """The sentences of a text, found by rules inside the graph."""
 
-import functools
 import re
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -199,20 +198,13 @@ def parts_of(texts: Sequence[str], within_lines: bool = True) -> list[list[tuple
     """Return one or more sentences of each text by `split_lines`, with the space after each."""
     if not any(map(_MAY_BE_SEVERAL.search, texts)):
         return [[(text, "")] for text in texts]
-    found = _split[within_lines](tf.constant([text.encode("utf-8", "replace") for text in texts]))
+    found = _split(tf.constant([text.encode("utf-8", "replace") for text in texts]), within_lines)
     rows = zip(found.before.numpy(), found.sentences.to_list(), found.after.to_list(), strict=True)
     pairs = (zip([b"", *row], [before, *after], strict=True) for before, row, after in rows)
     return [[(s.decode(), a.decode()) for s, a in row if s or a] or [("", "")] for row in pairs]
 
 
-_split = {
-    within_lines: tf.function(
-        functools.partial(split_lines, within_lines=within_lines),
-        [tf.TensorSpec([None], tf.string)],
-        autograph=False,
-    )
-    for within_lines in (True, False)
-}
+_split = tf.function(split_lines, autograph=False, reduce_retracing=True)
 
 
 def _rewritten(text, rules):

@@ -75,13 +75,7 @@ def write_best_average(run: "Run", deadline: float = math.inf) -> None:
         return
     model.set_weights(weights)
     steps = sorted(checkpoint.step for checkpoint in newest[:best])
-    Checkpoints(run.directory.average_path, metric, keep=1).write(
-        model,
-        newest[0].step,
-        measured[best],
-        batches_seen=newest[0].batches_seen,
-        run_metadata={**newest[0].run_metadata, "averaged steps": steps},
-        signatures=run.signatures,
-        seconds=newest[0].seconds,
-    )
+    average = Checkpoints(run.directory.average_path, metric, keep=1)
+    state = newest[0].state_with({"averaged steps": steps})
+    average.write(model, newest[0].step, measured[best], signatures=run.signatures, **state)
     say(f"The average of the last {best} checkpoints is the best {listed}.")

@@ -74,11 +74,15 @@ class Checkpoint:
 
     def restore(self, model: keras.Model) -> None:
         """Load the weights and random seeds, and the optimizer state if the model is compiled."""
-        if getattr(model, "optimizer", None) is not None and not model.optimizer.built:
-            model.optimizer.build(model.trainable_variables)
         model.load_weights(self.path / WEIGHTS)
         for variable, value in zip(seeds_of(model), self.seeds, strict=True):
             variable.assign(value)
+
+    def state_with(self, run_metadata: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the `state`, with more metadata, of a checkpoint made of this one; see `write`."""
+        run_metadata = {**self.run_metadata, **run_metadata}
+        state = {"batches_seen": self.batches_seen, "seconds": self.seconds}
+        return {**state, "run_metadata": run_metadata}
 
     def write_state(self) -> None:
         """Write `state.json` atomically."""

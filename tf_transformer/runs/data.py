@@ -36,14 +36,13 @@ class RunData(NamedTuple):
     def description(self) -> str:
         """A summary of the amount of data, in a few lines."""
         corpus, batches, units = self.corpus, self.batches, f"{self.corpus.unit}s"
-        sets = ["validation", *(f"validation_{n}" for n in range(2, 1 + len(self.validations)))]
+        numbers = range(2, 1 + len(self.validations))
+        names = ["training", "validation", *(f"validation_{number}" for number in numbers)]
+        texts, parts = (corpus.train, *corpus.validations), (batches, *self.validations)
         lines = [
             f"{len(text) - part.num_too_long:,} {name} {units} of {corpus.name}; dropped: "
             f"{text.num_blank:,} blank, {part.num_too_long:,} too long."
-            for name, text, part in (
-                ("training", corpus.train, batches),
-                *zip(sets, corpus.validations, self.validations, strict=True),
-            )
+            for name, text, part in zip(names, texts, parts, strict=True)
         ]
         rate = len(corpus.train) / self.seconds
         lines.append(f"Tokenized and batched in {self.seconds:.1f} s, {rate:,.0f} {units}/s.")

@@ -80,15 +80,10 @@ def search_of(data: DataConfig) -> Search:
 
     Lines whose tags are their own are not split into sentences, since each has only one tag.
     """
-    return Search(
-        max_length=data.max_length,
-        max_length_ratio=data.max_length_ratio,
-        fold_capitals=data.fold_capitals or False,
-        dotless_i=data.dotless_i or False,
-        source_tag=data.source_tag or "",
-        allow_unknown=data.allow_unknown,
-        by_sentence=data.has_sources and not any(data.validation_tags or ()),
-    )
+    settings = {name: getattr(data, name) for name in DataConfig.OF_TRANSLATOR}
+    given = {name: value for name, value in settings.items() if value is not None}
+    by_sentence = data.has_sources and not any(data.validation_tags or ())
+    return Search(**given, by_sentence=by_sentence)
 
 
 def require_translator(config: ModelConfig) -> None:

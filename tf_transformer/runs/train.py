@@ -123,14 +123,7 @@ class Run:
                 if self.workers.is_chief and not self.directory.average_path.is_dir():
                     write_best_average(self)
             else:
-                try:
-                    self.fit(is_over=bool(reason))
-                except tf.errors.OpError:
-                    if failure := self.data.batches.failure:
-                        again = self.directory.resume_command()
-                        message = f"{failure} All updates so far are saved. To go on: {again}"
-                        raise InputError(message) from None
-                    raise
+                self.fit(is_over=bool(reason))
                 self.finish()
             self.workers.all_reduce_max(0)  # workers wait until the chief has written
         return self.signal
@@ -236,9 +229,12 @@ class Run:
             except Terminated:
                 save.save()
             except tf.errors.OpError:
-                if self.data.batches.failure:
-                    save.save()
-                raise
+                failure, again = self.data.batches.failure, self.directory.resume_command()
+                if not failure:
+                    raise
+                save.save()
+                message = f"{failure} All updates so far are saved. To go on: {again}"
+                raise InputError(message) from None
         self.signal = signals.signal
 
     def finish(self) -> None:

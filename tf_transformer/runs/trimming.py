@@ -88,19 +88,11 @@ def trim_run(
         new = RunDirectory(folder)
         if run.test_path.is_dir():
             shutil.copytree(run.test_path, new.test_path)
-        Checkpoints(new.checkpoints_path).write(
-            smaller,
-            checkpoint.step,
-            {},  # the metrics of the checkpoint belong to the untrimmed model
-            batches_seen=checkpoint.batches_seen,
-            run_metadata={
-                **checkpoint.run_metadata,
-                **smaller.config.to_dict(),
-                **tokenizer_metadata(*trimmed),
-                TRIMMED: f"from {run.path}, {checkpoint.path.name}",
-            },
-            seconds=checkpoint.seconds,
-        )
+        metadata = {**smaller.config.to_dict(), **tokenizer_metadata(*trimmed)}
+        metadata[TRIMMED] = f"from {run.path}, {checkpoint.path.name}"
+        state = checkpoint.state_with(metadata)
+        # Without the metrics of the checkpoint, which belong to the untrimmed model.
+        Checkpoints(new.checkpoints_path).write(smaller, checkpoint.step, {}, **state)
         new.begin(run.config(), *trimmed, summary=run.summary())
     is_joint = _is_joint(model, tokenizers)
     sides = ("subwords",) if is_joint else ("source subwords", "target subwords")

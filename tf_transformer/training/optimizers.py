@@ -181,14 +181,8 @@ class GradientAccumulation(keras.optimizers.Optimizer):
         """Add up the gradients, and make the update after the last of `steps` batches."""
         replica = tf.distribute.get_replica_context()
         if not self.built:
-
-            def build(strategy):
-                # Outside of the replicas, each of which would create its own variables, and outside
-                # of the traced function.
-                with tf.init_scope(), strategy.scope():
-                    self.build(trainable_variables)
-
-            replica.merge_call(build)
+            with tf.init_scope():
+                self.build(trainable_variables)
         variables = trainable_variables or self._trainable_variables
         pairs = zip(grads, variables, strict=True)
         kept = [(tf.convert_to_tensor(g), v) for g, v in pairs if g is not None]
