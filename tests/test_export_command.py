@@ -142,15 +142,6 @@ def test_a_saved_model_of_bfloat16_is_smaller_and_translates(trained_run, export
     assert len(tt.Translator.load(tmp_path / "saved")(["eins", "", "zwei drei"])) == 3
 
 
-@pytest.mark.slow
-def test_the_precision_can_be_chosen_on_validation_text(trained_run, export, capfd):
-    _, manifest = export(trained_run[0], "--precision=auto")
-    assert "Precision: " in capfd.readouterr().err
-    choice = manifest["precision_choice"]
-    assert choice["precision"] == manifest["precision"]
-    assert set(choice["scores"]) == set(choice["sentences_per_second"]) == {"float32", "bfloat16"}
-
-
 @pytest.mark.parametrize(
     ("options", "beam_size", "length_penalty", "searched"),
     [

@@ -5,7 +5,6 @@ import pytest
 import tf_transformer as tt
 from tf_transformer.evaluation import BLEU, CHRF, LOSS
 from tf_transformer.inference.graph import require_search
-from tf_transformer.runs import search_tuning
 from tf_transformer.runs.search_tuning import LENGTH_PENALTIES, choose_search
 
 WORDS = tuple("abcdefghijkl")
@@ -122,33 +121,3 @@ def test_the_sentences_are_bounded_and_come_from_all_of_the_text(
     again = Translator(translator.lacking)
     assert choose_search(again, validation, max_seconds=max_seconds) == choice
     assert again.calls == translator.calls
-
-
-@pytest.mark.parametrize(
-    ("seconds", "right", "precision"),
-    [
-        ((2.0, 1.0), (3, 3), "bfloat16"),
-        ((2.0, 1.0), (3, 2), "float32"),  # faster, and worse
-        ((1.0, 1.0), (3, 3), "float32"),
-        ((1.0, 2.0), (2, 3), "float32"),
-    ],
-)
-def test_bfloat16_is_chosen_if_it_is_faster_and_as_good(monkeypatch, seconds, right, precision):
-    clock = [0.0]
-    monkeypatch.setattr(search_tuning.time, "monotonic", lambda: clock[0])
-    text = tt.ParallelText(tuple("abc"), ("one two three four",) * 3)
-
-    def translator(seconds, right):
-        def translate(sources, beam_size):
-            assert beam_size == 1
-            clock[0] += seconds
-            return [text.targets[0] if n < right else "no" for n in range(len(sources))]
-
-        return translate
-
-    names = ("float32", "bfloat16")
-    translators = dict(zip(names, map(translator, seconds, right), strict=True))
-    choice = search_tuning.choose_precision(translators, text)
-    assert choice.precision == precision
-    speeds = [round(3 / taken, 1) for taken in seconds]
-    assert list(choice.sentences_per_second.values()) == speeds

@@ -37,11 +37,10 @@ class Options(Checked):
         "values on the validation text)",
         "A",
     )
-    precision: Literal["float32", "bfloat16", "auto"] | None = option(
+    precision: Literal["float32", "bfloat16"] | None = option(
         None,
         "precision of a SavedModel's weights and computation (default: float32); bfloat16 nearly "
-        "halves its size, and is faster for large models on processors that multiply bfloat16; "
-        "auto measures speed and BLEU of both on the validation text",
+        "halves its size, and is faster for large models on processors that multiply bfloat16",
     )
     quantization: Literal["int8", "int16", "float16", "bfloat16"] | None = option(
         None, "how CTranslate2 stores weights (default: float32)"
@@ -67,8 +66,6 @@ def run(options: Options) -> int:
     require_translator(config.model)
     # `freeze` rounds the weights, after it has folded them.
     is_frozen = is_saved_model and architecture_name(config.model) == "transformer"
-    if precision == "auto" and not is_frozen:
-        raise ConfigError("--precision auto is for a Transformer. Give float32 or bfloat16.")
     trained = restore_model(run_directory, "float32" if is_frozen else precision)
     checkpoint, metadata = trained.checkpoint, trained.checkpoint.run_metadata
     if run_directory.is_in_training():
@@ -127,7 +124,7 @@ def _export_saved_model(
     from tf_transformer.inference.versions import SAVED_MODEL
     from tf_transformer.runs.recipe import metric_of
     from tf_transformer.runs.restore import search_of
-    from tf_transformer.runs.search_tuning import SearchChoice, choose_precision, choose_search
+    from tf_transformer.runs.search_tuning import SearchChoice, choose_search
 
     # Raise errors about the folder before the choices, which may take minutes.
     version_folder(SAVED_MODEL, options.saved_model, options.version, options.overwrite)
@@ -146,18 +143,6 @@ def _export_saved_model(
         # Lines that are held out now may have been trained.
         validation, problem = ParallelText((), ()), "it has changed since the training."
     precision = options.precision or "float32"
-    if precision == "auto":
-        if not validation:
-            raise InputError(f"--precision auto needs validation text. {problem or ''}".rstrip())
-        say("Choosing the precision on the validation text.")
-        translators = {
-            name: Translator.from_model(freeze(model, max_length, name), *tokenizers, settings)
-            for name in ("float32", "bfloat16")
-        }
-        choice = choose_precision(translators, validation, metric=metric_of(config))
-        say(str(choice))
-        precision = manifest["precision"] = choice.precision
-        manifest["precision_choice"] = choice._asdict()
     model = freeze(model, max_length, precision)
     tagged = TaggedText(validation, config.data.source_tag or "")
     alignment = choose_alignment(model, *tokenizers, tagged, max_length)

@@ -1,4 +1,4 @@
-"""Choice of a search and of a precision, on validation text."""
+"""Choice of a search on validation text."""
 
 import math
 import time
@@ -16,8 +16,6 @@ LENGTH_PENALTIES = tuple(6 * n / 10 for n in range(17))  # 0, 0.6, …, 9.6: a s
 _FIRST_LENGTH_PENALTY = 1.2  # so a choice of 0 to 2.4 takes four beams at most
 _MAX_PAIRS = 1000
 _PAIRS_AT_A_TIME = 125  # the clock is read after each part
-# bfloat16 must be this much faster, and may lose this much of the metric.
-_LEAST_GAIN, _LARGEST_LOSS = 1.1, 0.1
 
 
 class SearchChoice(NamedTuple):
@@ -100,69 +98,6 @@ def choose_search(
         1 if greedy["score"] >= values[best] else beam_size, best, [greedy, *beams],
         metric.label, len(sources), signatures(targets)[name],
     )  # fmt: skip
-
-
-class PrecisionChoice(NamedTuple):
-    """A precision, and for each precision that was compared the speed and the metric's value.
-
-    Attributes:
-        sentences_per_second: By greedy search, on the machine that exports.
-        metric: The metric of the scores, `"BLEU"` or `"chrF"`.
-        sentences: Number of sentences that were translated.
-    """
-
-    precision: str
-    sentences_per_second: Mapping[str, float]
-    scores: Mapping[str, float]
-    metric: str
-    sentences: int
-
-    def __str__(self) -> str:
-        """Return the choice and its reasons in one line."""
-        found = (
-            f"{name} {speed:,.0f} a second, {self.metric} {self.scores[name]:.2f}"
-            for name, speed in self.sentences_per_second.items()
-        )
-        return (
-            f"Precision: {self.precision}. Greedy search for {self.sentences:,} validation "
-            f"sentences: {'; '.join(found)}."
-        )
-
-
-def choose_precision(
-    translators: Mapping[str, Callable[..., list[str]]],
-    validation: ParallelText,
-    max_seconds: float = 20.0,
-    metric: Metric = BLEU,
-) -> PrecisionChoice:
-    """Choose bfloat16 if it is faster on this machine and translates as well as float32.
-
-    Args:
-        translators: The translators `"float32"` and `"bfloat16"`, which take turns.
-        validation, max_seconds, metric: See `choose_search`; the time is that of both.
-    """
-    metric = BLEU if metric == LOSS else metric
-    targets = []
-    translations = {precision: [] for precision in translators}
-    seconds = dict.fromkeys(translators, 0.0)
-    first, _ = next(_parts(validation, max_seconds))
-    for translator in translators.values():  # to build the graph
-        translator(first, beam_size=1)
-    for part_sources, part_targets in _parts(validation, max_seconds):
-        targets += part_targets
-        for precision, translator in translators.items():
-            started = time.monotonic()
-            translations[precision] += translator(part_sources, beam_size=1)
-            seconds[precision] += time.monotonic() - started
-    name = metric.label.lower()
-    scores = {p: getattr(score(found, targets), name) for p, found in translations.items()}
-    is_better = (
-        seconds["float32"] >= _LEAST_GAIN * seconds["bfloat16"]
-        and scores["bfloat16"] >= scores["float32"] - _LARGEST_LOSS
-    )
-    speeds = {precision: round(len(targets) / taken, 1) for precision, taken in seconds.items()}
-    chosen = "bfloat16" if is_better else "float32"
-    return PrecisionChoice(chosen, speeds, scores, metric.label, len(targets))
 
 
 def _parts(validation: ParallelText, max_seconds: float) -> Iterator[tuple[list[str], list[str]]]:
