@@ -59,6 +59,10 @@ def test_texts_mostly_in_capitals_are_folded():
 
 def test_small_letters_of_languages_with_a_dotless_i():
     """In a text that shows neither ı nor İ, the setting decides."""
+    decomposed = fold_capitals(tf.constant(["KAYDI SI\u0307L"])).numpy()[0].decode()
+    assert decomposed == "kaydı sil"
+    [german] = fold_capitals(tf.constant(["DIE REISE NACH İSTANBUL"]), False).numpy()
+    assert german.decode() == "die reise nach istanbul"
     texts = ["TAMAM HAYIR", "Die ARD", "SIFIR KIRMIZI"]
     folded = [text.decode() for text in fold_capitals(tf.constant(texts), True).numpy()]
     assert folded == ["tamam hayır", "Die ARD", "sıfır kırmızı"]

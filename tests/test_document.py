@@ -84,6 +84,22 @@ def test_a_sentence_is_translated_as_it_is_alone(translate, in_memory, sentences
     assert found["translation"] == [joined(expected)]
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "space", "expected"),
+    [
+        ('He said "谢谢！"', "Then he left.", " ", " "),
+        ("Kaufen Sie 東京！", "Das ist gut.", " ", " "),
+        ("我用 iPhone。", "Android 好。", " ", ""),
+        ("123。", "好。", " ", ""),
+    ],
+)
+def test_a_full_stop_of_chinese_within_other_text_is_no_end_of_chinese(
+    first, second, space, expected
+):
+    found = between(*(tf.constant([text]) for text in (first, second, space)))
+    assert found.numpy()[0].decode() == expected
+
+
 def test_truncated_says_that_a_translation_met_its_limit(translate, in_memory, sentences):
     flags = [best.truncated for (best,) in in_memory.n_best(sentences, 1)]
     assert {*flags} == {True, False}

@@ -5,6 +5,7 @@ import json
 import math
 import random
 import re
+import unicodedata
 
 import numpy as np
 import pytest
@@ -139,3 +140,16 @@ def test_one_sentence_shows_nothing():
 def test_a_better_value_has_a_higher_rank_and_nan_the_lowest(metric, values):
     ranks = [metric.rank(value) for value in values]
     assert ranks == sorted(ranks) and len({*ranks}) == 3
+
+
+@pytest.mark.parametrize("spoil", ["NFD", "\u00ad", "\u200b"])
+def test_references_that_look_the_same_score_the_same(spoil):
+    """Translations have composed letters, and no characters without width."""
+    texts = ["Schöne Grüße aus Köln für Jürgen.", "Die Äpfel und Öfen sind schön."]
+    if spoil == "NFD":
+        references = [unicodedata.normalize("NFD", text) for text in texts]
+    else:
+        references = [text.replace("ö", f"ö{spoil}") for text in texts]
+    assert references != texts
+    assert score(texts, references).bleu == score(texts, references).chrf == 100
+    assert [row.first for row in compare(texts, texts, references)] == [100, 100]

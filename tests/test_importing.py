@@ -259,6 +259,8 @@ BAD = {
             "model.bin: is a binary model"),
         "whole numbers": (
             lambda f: rewritten(f, encoder_l1_ffn_W1=np.zeros((24, 48), "i1")), "is quantised"),
+        "no limit": (
+            lambda f: (f / "decoder.yml").write_text("max-length-factor: 0"), "factor is 0"),
         "words": (vocabulary("words.yml", "</s>: 0\n<unk>: 1\nHaus: 2\n"), "words.yml: has words"),
         "a list": (vocabulary("words.txt", "</s>\n<unk>\nHaus\n"), "words.txt: a vocabulary of"),
         "factors": (vocabulary("words.fsv", "_lemma\n"), "words.fsv: a vocabulary of"),
@@ -313,8 +315,17 @@ BAD = {
         "another padding": (
             lambda f: (f / "generation_config.json").write_text('{"pad_token_id": 3}'),
             "pad_token_id is 262 in config.json, but 3"),
+        "no id": (
+            lambda f: (f / "generation_config.json").write_text('{"bad_words_ids": [[99999]]}'),
+            "99999 is no id of the 263"),
+        "a word for an id": (
+            lambda f: (f / "generation_config.json").write_text('{"suppress_tokens": ["a"]}'),
+            "'a' is no id"),
+        "a word for a number": (
+            change("config.json", '"max_position_embeddings": 64', '"max_position_embeddings": ""'),
+            "max_position_embeddings is ''"),
         "a list": (
-            change("config.json", '"pad_token_id": 262', '"pad_token_id": [1]'), "special ids"),
+            change("config.json", '"pad_token_id": 262', '"pad_token_id": [1, 2]'), "special ids"),
         "a subword less": (change("vocab.json", '"<unk>": 1, ', ""), "vocab.json"),
     },
     "hugging_face/separate": {
@@ -377,7 +388,8 @@ def test_of_several_trainings_in_a_folder_one_is_named(tmp_path, capfd):
 def test_a_tag_stands_before_every_sentence(imported, opened, tmp_path, capfd):
     source = HUGGING_FACE[0]
     arguments = ["import", "marian", source, "--run-dir", tmp_path / "run", "--tag"]
-    assert_refused([*arguments, ">>fra<<"], [">>deu<<, >>nld<<"], capfd, tmp_path)
+    for tag in (">>fra<<", "<unk>", "</s>"):
+        assert_refused([*arguments, tag], [">>deu<<, >>nld<<"], capfd, tmp_path)
     assert run_here(*arguments, ">>nld<<").returncode == 0
     (model, *tokenizers), _ = opened(source)
     plain = translator_of(imported[source], model, tokenizers)
@@ -449,13 +461,15 @@ def test_a_limit_of_the_search_and_its_settings(tmp_path):
     """Marian's factor; Hugging Face's settings are those of its own file, if there is one."""
     assert read_marian(MARIAN[0]).max_length_ratio == 3
     folder = shutil.copytree(HUGGING_FACE[0], tmp_path / "folder")
-    settings = {"num_beams": 6, "suppress_tokens": [7], "max_length": 512}
+    settings = {"num_beams": 6, "suppress_tokens": [7], "max_length": 512, "do_sample": True}
+    settings |= {"length_penalty": 0, "temperature": 1.0, "eos_token_id": [0], "top_k": 50}
     (folder / "generation_config.json").write_text(json.dumps(settings))
     change("config.json", '"bad_words_ids": [', '"bad_words_ids": [[5], ')(folder)
     for name, never in (("generation_config.json", {7, 262}), ("config.json", {5, 262})):
         found = read_hugging_face(folder)
         assert found.max_length_ratio == found.max_length == 64, "no limit for short sources"
-        assert [name in note and "num_beams=6" in note for note in found.notes] in ([True], [])
+        lost = ["num_beams=6, do_sample=True, length_penalty=0."] if "gen" in name else []
+        assert found.notes == [f"Not carried over from {folder / name}: {x}" for x in lost]
         model = build_model(with_tokenizers(found.config, *found[1:3]))
         found.fill(model)
         bias = model.output_projection.bias.numpy()

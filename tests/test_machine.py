@@ -100,6 +100,34 @@ except ValueError:
     ]
 
 
+def test_blocks_of_two_threads_leave_stderr_where_it_was():
+    code = """
+import os, threading
+from tf_transformer.machine import quiet
+before, inside, left = os.stat(2).st_ino, threading.Event(), threading.Event()
+def first():
+    with quiet():
+        inside.set()
+        left.wait()
+thread = threading.Thread(target=first)
+thread.start()
+inside.wait()
+with quiet():
+    left.set()
+    thread.join()
+print(os.stat(2).st_ino == before)
+"""
+    assert run_python("-c", code) == "True\n"
+
+
+@pytest.mark.parametrize("how", ["2>&-", "2>/dev/null TMPDIR=/nowhere"])
+def test_plain_python_needs_no_stderr(how):
+    redirect, _, variable = how.partition(" ")
+    code = "import tf_transformer as t; print(t.preset)"
+    done = shell(f"{variable} {sys.executable} -c '{code}' {redirect}")
+    assert done.returncode == 0 and "preset" in done.stdout
+
+
 def test_a_process_that_ignores_a_closed_terminal_goes_on_ignoring_it():
     """As nohup lets it."""
     code = """

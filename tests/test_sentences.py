@@ -157,6 +157,11 @@ Véase la fig. (1), pág. 3, p. ej. aquí. |¿Dónde? |¡Allí!
 Zobacz opis (zob. Rozdział 3) i sieć (ang. Local Network). |Koniec, tzw. Finał.
 Verze je nová, tj. Nejnovější, např. (2). |Konec.
 Hij komt, d.w.z. Morgen, bijv. (1). |Goed.
+● Copies all files. |● Asks first. |→ Stops.
+The house is old.¹ |It fell.† |See Thm. (2), Def. (3) and Bsp. (4), etc. (5). |End.
+Yahoo！日本へ。|Guess? Inc. sells them. |Good.
+Τι κάνεις; |Καλά.
+他走了。|“好！”|他说。|再见。
 这是第一句．|这是第二句（真的）．|“这是第三句”．|完了
 使用 LISTEN．|它是协议．|版本是３．５哦．|好
 此選項很新.|它在此有效.|真的嗎?|是这样!|好的

@@ -86,7 +86,7 @@ class DataConfig:
     )
     source_tag: str | None = setting(None, "token in front of every source, such as >>deu<<")
     allow_unknown: bool = setting(
-        True, "let translations have the token of unknown subwords, and control characters"
+        True, "let translations have the token of unknown subwords, and line feeds and the like"
     )
     fold_capitals: bool | None = _chosen("translate sentences in capitals as if in lower case")
     dotless_i: bool | None = _chosen("then make ı of I, as in Turkish and Azeri")

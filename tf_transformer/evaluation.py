@@ -11,6 +11,8 @@ from typing import NamedTuple
 import sacrebleu
 from sacrebleu.significance import PairedTest
 
+from tf_transformer.normalization import composed
+
 _CHINESE = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003134f]")
 _KANA = re.compile("[\u3040-\u30ff]")
 # Thai, Lao, Tibetan, Burmese and Khmer.
@@ -121,7 +123,8 @@ def score(
     """Compute BLEU and chrF of translations against one reference each.
 
     Args:
-        translations, references: Lists of the same length, with at least one text each.
+        translations, references: Lists of the same length, with at least one text each. Letters
+            are composed, and invisible characters do not count.
         tokenizer: sacreBLEU's tokenizer for BLEU; None means `bleu_tokenizer(references)`.
 
     Raises:
@@ -136,6 +139,8 @@ def score(
             f"references; give one for each, and at least one."
         )
     tokenizer = tokenizer or bleu_tokenizer(references)
+    # A tokenizer writes composed letters, whatever the references have.
+    translations, references = (list(map(composed, x)) for x in (translations, references))
     bleu, chrf = sacrebleu.BLEU(tokenize=tokenizer), sacrebleu.CHRF()
     bleu_score = bleu.corpus_score(translations, [references])
     chrf_score = chrf.corpus_score(translations, [references])
@@ -161,6 +166,7 @@ def compare(
         first, second: The translations of each system.
         references: A reference translation of each sentence.
     """
+    first, second, references = (list(map(composed, x)) for x in (first, second, references))
     bleu = sacrebleu.BLEU(tokenize=bleu_tokenizer(references))
     metrics = {"BLEU": bleu, "chrF": sacrebleu.CHRF()}
     systems = [("first", first), ("second", second)]

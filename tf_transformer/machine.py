@@ -7,12 +7,16 @@ import re
 import select
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 
 # Lines that TensorFlow's C++ code writes about the processor and CUDA when it starts.
 _START = re.compile(
     rb"[IWE]\d{4} .*|WARNING: All log messages before absl.*|To enable the following instr.*"
 )
+
+
+_REDIRECTED = threading.Lock()  # held while a block of `quiet` has stderr
 
 
 class _Unbreakable(io.FileIO):
@@ -44,7 +48,7 @@ def is_stdout_broken() -> bool:
     """Return whether the reader of standard output has gone away."""
     poll = select.poll()
     poll.register(1, 0)
-    return any(event & select.POLLERR for _, event in poll.poll(0))
+    return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
 
 
 @contextlib.contextmanager
@@ -52,13 +56,23 @@ def quiet() -> Iterator[None]:
     """Hide the messages about CPUs and CUDA that TensorFlow's C++ code writes when it starts.
 
     What else is written to stderr in the `with` block is shown at its end, and everything if an
-    exception is raised.
+    exception is raised. A block inside of another one, or beside one in another thread, does
+    nothing.
     """
-    if sys.stderr is not None:
-        sys.stderr.flush()
-    screen, is_done = os.dup(2), False
-    with tempfile.TemporaryFile() as notes:
+    if not _REDIRECTED.acquire(blocking=False):
+        yield
+        return
+    with contextlib.ExitStack() as stack:
+        stack.callback(_REDIRECTED.release)
+        try:
+            notes, screen = stack.enter_context(tempfile.TemporaryFile()), os.dup(2)
+        except OSError:  # stderr is closed, or there is no temporary folder
+            yield
+            return
+        if sys.stderr is not None:
+            sys.stderr.flush()
         os.dup2(notes.fileno(), 2)
+        is_done = False
         try:
             yield
             is_done = True

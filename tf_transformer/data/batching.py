@@ -74,7 +74,7 @@ class TokenBatches:
         self._source_eos_id = eos_id if source_eos_id is None else source_eos_id
         self._seed = seed
         self._text_of_epoch = _Ahead(text_of_epoch) if text_of_epoch else lambda _: text
-        self.failure: InputError | None = None
+        self.failure: InputError | OSError | None = None
         self._rows_of_epoch = rows_of_epoch
         lengths = text.lengths + 1  # with the end id, or the begin id in the decoder's input
         if rows_of_epoch:
@@ -228,7 +228,7 @@ class TokenBatches:
                 for epoch in itertools.islice(itertools.count(first_epoch), num_epochs):
                     for indices in self.batch_indices(epoch)[skip if epoch == first_epoch else 0 :]:
                         yield self.batch(indices, epoch)
-            except InputError as error:
+            except (InputError, OSError) as error:  # a disk of a network may be gone
                 self.failure = error
                 raise
 

@@ -364,21 +364,21 @@ def _matching_files(pattern: FilePath) -> list[tuple[list[str | int], Path]]:
 
 
 class _Stamp(NamedTuple):
-    """The size, the modification time and the content of a file; zeros if there is no file."""
+    """The size, times and the content of a file; zeros if there is no file."""
 
     size: int
     modified: int
+    changed: int  # also by who sets the time of modification
     sha256: str
 
     @classmethod
     def of(cls, path: Path, known: "_Stamp | None" = None) -> "_Stamp":
         """Return the stamp of a file; read the file unless size and time are as known."""
         if not path.is_file():
-            return cls(0, 0, "")
-        size, modified = path.stat().st_size, path.stat().st_mtime_ns
-        if known and (size, modified) == known[:2]:
-            return known
-        return cls(size, modified, sha256(path))
+            return cls(0, 0, 0, "")
+        found = path.stat()
+        times = found.st_size, found.st_mtime_ns, found.st_ctime_ns
+        return known if known and times == known[:3] else cls(*times, sha256(path))
 
 
 def require_regular(path: FilePath) -> None:

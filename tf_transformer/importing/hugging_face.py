@@ -50,13 +50,15 @@ _SHARED = "model.shared.weight"
 _EMBEDDINGS = {side: f"model.{side}.embed_tokens.weight" for side in ("encoder", "decoder")}
 _OUTPUT = "lm_head.weight"
 _HALF = 5e-3  # the largest error of a sinusoid in bfloat16
+_FILES = "generation_config.json", "vocab.json", "target_vocab.json", "source.spm", "target.spm"
 _IDS = ("pad", "eos", "decoder_start")
 # Settings of the search that an import drops. Older releases wrote them into config.json.
-_OF_SEARCH = (
-    "begin_suppress_tokens", "num_beams", "length_penalty", "repetition_penalty", "min_length",
-    "no_repeat_ngram_size", "forced_bos_token_id", "do_sample", "temperature", "early_stopping",
-    "num_beam_groups", "min_new_tokens", "max_new_tokens",
-)  # fmt: skip
+_OF_SEARCH = {  # with their neutral numbers
+    "begin_suppress_tokens": 0, "num_beams": 1, "length_penalty": 1, "repetition_penalty": 1,
+    "min_length": 0, "no_repeat_ngram_size": 0, "forced_bos_token_id": -1, "do_sample": 0,
+    "temperature": 1, "early_stopping": 0, "num_beam_groups": 1, "min_new_tokens": 0,
+    "max_new_tokens": 0, "top_k": 50, "top_p": 1,
+}  # fmt: skip
 # What an import keeps, and what changes no translation.
 _KEPT = {
     "bad_words_ids", "suppress_tokens", "max_length", "pad_token_id", "eos_token_id",
@@ -76,16 +78,19 @@ def read_hugging_face(folder: pathlib.Path) -> ForeignModel:
     if (folder / "generation_config.json").is_file():
         of_search = folder / "generation_config.json"
         search = read_json(of_search)
-        dropped = [name for name in search if name not in _KEPT]
-    config, max_length = _config(path, theirs), theirs["max_position_embeddings"]
+        dropped = {name: _OF_SEARCH.get(name, 0) for name in search if name not in _KEPT}
+    config, max_length = _config(path, theirs), theirs.get("max_position_embeddings")
+    if type(max_length) is not int or max_length < 2:
+        raise ForeignModelError(f"{path}: max_position_embeddings is {max_length!r}, no number.")
     tensors, tokenizers = read_weights(folder), _tokenizers(folder, theirs, search)
-    never = [tokenizers[1].pad_id, *_never_produced(of_search, search)]
+    never = [tokenizers[1].pad_id, *_never_produced(of_search, search, tokenizers[1].vocab_size)]
     shares = theirs.get("share_encoder_decoder_embeddings", True)
     fill = functools.partial(_fill, tensors, never, shares, max_length)
     # Of a search without a limit for short sources, only the largest length stays.
     model = ForeignModel(config, *tokenizers, fill, True, max_length, float(max_length))
     notes = not_carried_over(of_search, search, dropped)
-    return model._replace(files=[path, tensors.path], notes=notes)
+    read = [path, tensors.path, *(folder / name for name in _FILES if (folder / name).is_file())]
+    return model._replace(files=read, notes=notes)
 
 
 def _config(path: pathlib.Path, theirs: dict[str, Any]) -> TransformerConfig:
@@ -111,7 +116,7 @@ def _tokenizers(
     folder: pathlib.Path, theirs: dict[str, Any], search: dict[str, Any]
 ) -> list[VocabularyTokenizer]:
     for name in (f"{name}_token_id" for name in _IDS):
-        ours, of_search = theirs.get(name), search.get(name)
+        ours, of_search = map(_only, (theirs.get(name), search.get(name)))
         if None not in (ours, of_search) and ours != of_search:
             raise ForeignModelError(
                 f"{folder}: {name} is {ours} in config.json, but {of_search} in "
@@ -132,11 +137,19 @@ def _tokenizers(
     return tokenizers
 
 
-def _never_produced(path: pathlib.Path, search: dict[str, Any]) -> list[int]:
+def _only(value: Any) -> Any:
+    """Return the value of a list of one, and any other value as it is."""
+    return value[0] if isinstance(value, list) and len(value) == 1 else value
+
+
+def _never_produced(path: pathlib.Path, search: dict[str, Any], vocab_size: int) -> list[int]:
     words = search.get("bad_words_ids") or []
     if any(len(word) != 1 for word in words):
         raise ForeignModelError(f"{path}: bad_words_ids has a word of several tokens.")
-    return [*(word[0] for word in words), *(search.get("suppress_tokens") or [])]
+    never = [*(word[0] for word in words), *(search.get("suppress_tokens") or [])]
+    if wrong := [i for i in never if type(i) is not int or not 0 <= i < vocab_size]:
+        raise ForeignModelError(f"{path}: {wrong[0]!r} is no id of the {vocab_size:,} subwords.")
+    return never
 
 
 def _fill(

@@ -65,7 +65,10 @@ _LAYER = {  # ours: theirs, with W and b, or scale and bias
 _OUTPUT, _SHARED = "decoder_ff_logit_out", "Wemb"
 _MAX_LENGTH = 512
 _BINARY = (1).to_bytes(8, "little")  # the version of the format
-_OF_SEARCH = ("beam-size", "normalize", "word-penalty", "shortlist", "output-sampling")
+_OF_SEARCH = {  # with their neutral numbers
+    "beam-size": 1, "normalize": 0, "word-penalty": 0, "shortlist": 0, "output-sampling": 0,
+    "allow-special": 0,
+}  # fmt: skip
 
 
 def read_marian(folder: pathlib.Path, config: pathlib.Path | None = None) -> ForeignModel:
@@ -85,7 +88,8 @@ def read_marian(folder: pathlib.Path, config: pathlib.Path | None = None) -> For
         raise ForeignModelError(f"{folder}: has {names}. Name one: --config {found[0]}")
     decoder = read_yaml(found[0], _LOADER) if found else {}
     models = _files(folder, decoder.get("models"), "*.npz") or sorted(folder.glob("*.bin"))
-    models = [path for path in models if not path.name.endswith(".optimizer.npz")]
+    others = (".optimizer.npz", "pytorch_model.bin")
+    models = [path for path in models if not path.name.endswith(others)]
     if len(models) != 1:
         raise ForeignModelError(
             f"{folder}: has {len(models)} models of Marian (.npz files); one is needed. Hugging "
@@ -108,11 +112,12 @@ def read_marian(folder: pathlib.Path, config: pathlib.Path | None = None) -> For
     paths = vocabularies[0], vocabularies[-1]
     tables = [_subwords(path) for path in paths]
     size = max(map(len, tables))
-    tokenizers = []
+    tokenizers, splitters = [], []
     for side, path, table in zip(("source", "target"), paths, tables, strict=True):
         pad = "<pad>" if "<pad>" not in table else "<start>"
         unused = [f"<unused-{index}>" for index in range(len(table), size)]
         splitter = path if path.suffix == ".spm" else folder / f"{side}.spm"
+        splitters.append(splitter)
         special = {"pad": pad, "bos": pad, "eos": "</s>", "unk": "<unk>"}
         # Marian gives whole lines to SentencePiece. Where ids are in YAML, a script had split the
         # lines, and put tags that SentencePiece does not know in front.
@@ -120,10 +125,12 @@ def read_marian(folder: pathlib.Path, config: pathlib.Path | None = None) -> For
         subwords = [*table, *unused, pad]
         tokenizers.append(table_tokenizer(splitter, path, subwords, tags=tags, **special))
     fill = functools.partial(_fill, tensors, [len(table) for table in tables])
-    allows, ratio = decoder.get("allow-unk") == "true", float(decoder.get("max-length-factor", 3))
+    allows, factor = decoder.get("allow-unk") == "true", decoder.get("max-length-factor", 3)
+    if (ratio := float(factor)) <= 0:
+        raise ForeignModelError(f"{found[0]}: max-length-factor is {factor}, and must be above 0.")
     model = ForeignModel(ours, *tokenizers, fill, allows, _MAX_LENGTH, ratio)
     notes = not_carried_over(found[0], decoder, _OF_SEARCH) if found else []
-    return model._replace(files=[*found, npz, *dict.fromkeys(paths)], notes=notes)
+    return model._replace(files=[*found, npz, *dict.fromkeys((*paths, *splitters))], notes=notes)
 
 
 def _files(folder: pathlib.Path, names: list[str] | None, pattern: str) -> list[pathlib.Path]:

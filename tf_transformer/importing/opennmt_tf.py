@@ -57,10 +57,11 @@ _PLAIN = {
     "model", "nbest_size", "alpha",
 }  # fmt: skip
 _MAX_LENGTH = 512
-_OF_SEARCH = (
-    "beam_width", "length_penalty", "coverage_penalty", "minimum_decoding_length",
-    "maximum_decoding_length", "sampling_topk", "sampling_temperature", "decoding_subword_token",
-)  # fmt: skip
+_OF_SEARCH = {  # with their neutral numbers
+    "beam_width": 1, "length_penalty": 0, "coverage_penalty": 0, "minimum_decoding_length": 0,
+    "maximum_decoding_length": _MAX_LENGTH, "sampling_topk": 1, "sampling_temperature": 1,
+    "decoding_subword_token": 0, "replace_unknown_target": 0,
+}  # fmt: skip
 
 
 def read_opennmt_tf(folder: pathlib.Path, config: pathlib.Path | None = None) -> ForeignModel:
@@ -78,14 +79,17 @@ def read_opennmt_tf(folder: pathlib.Path, config: pathlib.Path | None = None) ->
         )
     settings = read_yaml(found[0])
     data, params = (settings.get(table) or {} for table in ("data", "params"))
-    tokenizers = [_tokenizer(side, folder, found[0], data) for side in ("source", "target")]
+    read: list[pathlib.Path] = []
+    sides = ("source", "target")
+    tokenizers = [_tokenizer(side, folder, found[0], data, read) for side in sides]
     tensors = read_checkpoint(folder)
     ours = _config(folder / "model_description.py", tensors)
     fill = functools.partial(_fill, tensors)
     # Their limit does not depend on the source.
     model = ForeignModel(ours, *tokenizers, fill, True, _MAX_LENGTH, float(_MAX_LENGTH))
     notes = not_carried_over(found[0], params, _OF_SEARCH)
-    return model._replace(files=[found[0], tensors.path], notes=notes)
+    read = [found[0], tensors.path, *dict.fromkeys(read)]
+    return model._replace(files=read, notes=notes)
 
 
 def _file(name: str, folder: pathlib.Path, config: pathlib.Path) -> pathlib.Path:
@@ -99,7 +103,11 @@ def _file(name: str, folder: pathlib.Path, config: pathlib.Path) -> pathlib.Path
 
 
 def _tokenizer(
-    side: str, folder: pathlib.Path, config: pathlib.Path, data: dict[str, Any]
+    side: str,
+    folder: pathlib.Path,
+    config: pathlib.Path,
+    data: dict[str, Any],
+    read: list[pathlib.Path],
 ) -> VocabularyTokenizer:
     def setting(name: str) -> Any:
         return data.get(f"{side}_{name}") or data.get(name)
@@ -136,6 +144,7 @@ def _tokenizer(
     unknown = "<unk>" if "<unk>" not in subwords else "<unknown>"
     special = {"pad": _BLANK, "bos": _BEGIN, "eos": _END, "unk": unknown}
     path = _file(splitter, folder, config)
+    read += table, path
     return table_tokenizer(path, table, [*subwords, unknown], has_end, **special)
 
 

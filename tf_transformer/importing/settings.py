@@ -2,7 +2,7 @@
 
 import json
 import pathlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import yaml
@@ -74,10 +74,15 @@ def config_of(
 
 
 def not_carried_over(
-    path: pathlib.Path, settings: Mapping[str, Any], names: Iterable[str]
+    path: pathlib.Path, settings: Mapping[str, Any], neutral: Mapping[str, float]
 ) -> list[str]:
-    """Return a line about settings of a search that an import drops, unless all are neutral."""
-    neutral = (None, False, 0, 1, "", "0", "1", "false", [], {})
-    given = {name: settings.get(name) for name in names}
-    lost = [f"{name}={value}" for name, value in given.items() if value not in neutral]
+    """Return a line about settings of a search that an import drops.
+
+    `neutral` has their names, and the numbers that change nothing; nor does what is off or empty.
+    """
+    lost = []
+    for name, number in neutral.items():
+        value = str(settings.get(name)).lower()
+        if value not in ("none", "false", "", "[]", "{}", str(number), f"{number}.0"):
+            lost.append(f"{name}={settings[name]}")
     return [f"Not carried over from {path}: {', '.join(lost)}."] if lost else []

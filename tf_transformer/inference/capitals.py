@@ -9,15 +9,16 @@ _LETTER = r"[^\s\p{Z}]"
 _MARKUP = rf"{_LETTER}*(?:[{MARKUP_SIGNS}\p{{Nd}}]|{_LETTER}\(){_LETTER}*"
 
 
-def fold_capitals(text: tf.Tensor, dotless_i: bool = False) -> tf.Tensor:
+def fold_capitals(text: tf.Tensor, dotless_i: bool | None = None) -> tf.Tensor:
     """Lower the case of those texts, string `(B,)`, that are mostly in capitals.
 
     A text is mostly in capitals if it has at least four capitals plus three for each other letter,
     if two of its words have capitals, and if one word has two or more. So "NATO", "A B C D" and
     "BMW, VW und ADAC" stay. The letter ß and letters after a number ("5 km") do not count as other
     letters. Words with markup or digits, such as `<BT>`, `de_DE` or `%PRODUCTNAME`, keep their case
-    and do not count. I becomes ı in a text with İ or ı, or in every text if `dotless_i`.
+    and do not count. I becomes ı if `dotless_i`, or if that is None in a text with İ or ı.
     """
+    text = tf.strings.regex_replace(text, "I\u0307", "İ")
 
     def count(text, what_else):
         return tf.strings.length(tf.strings.regex_replace(text, what_else, ""), "UTF8_CHAR")
@@ -28,7 +29,9 @@ def fold_capitals(text: tf.Tensor, dotless_i: bool = False) -> tf.Tensor:
     are_most = capitals >= 4 + 3 * others
     for words in (r"\p{Lu}.*[\s\p{Z}].*\p{Lu}", r"\p{Lu}[^\s\p{Z}]*\p{Lu}"):
         are_most &= tf.strings.regex_full_match(plain, f"(?s).*{words}.*")
-    is_dotless = dotless_i | tf.strings.regex_full_match(text, r"(?s).*[ıİ].*")
+    is_dotless = dotless_i
+    if dotless_i is None:
+        is_dotless = tf.strings.regex_full_match(text, r"(?s).*[ıİ].*")
     dotted = tf.where(is_dotless, tf.strings.regex_replace(text, "I", "ı"), text)
     kept, words = tf.strings.split(text, " "), tf.strings.split(dotted, " ")
     is_markup = tf.strings.regex_full_match(kept.flat_values, f"(?s).*{_MARKUP}.*")

@@ -13,11 +13,13 @@ Rows = tuple[tf.Tensor, tf.Tensor]
 
 _ROWS_TOGETHER = 64
 _TEXTS_SPLIT_TOGETHER = 256
-# Matches two translations, with a NUL between them, that no space separates: the first is empty or
-# ends with a full-width stop, before any letter but Hangul, or both have CJK text where they meet.
+# Matches two translations, with a NUL between them, that no space separates: the first is empty, or
+# begins with CJK text if it has any, and ends with a full-width stop, before any letter but Hangul;
+# or both have CJK text where they meet.
 _NO_WORD = r"[^\p{L}\p{M}\p{N}]*"
 _TOUCH = (
-    rf"(?s)\x00.*|.*(?:[。．！？｡，；：]|[{CJK}]…){_NO_WORD}\x00[^\p{{L}}]*(?:[^\P{{L}}\p{{Hangul}}].*)?"
+    rf"(?s)\x00.*|(?:[^\p{{L}}]*[{CJK}].*|[^{CJK}]*)(?:[。．！？｡，；：]|[{CJK}]…){_NO_WORD}"
+    r"\x00[^\p{L}]*(?:[^\P{L}\p{Hangul}].*)?"
     rf"|.*[{CJK}]{_NO_WORD}\x00{_NO_WORD}[{CJK}].*"
 )
 

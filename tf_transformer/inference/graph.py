@@ -59,7 +59,7 @@ class Search:
             of any translation.
         max_length_ratio: See `output_limits`.
         fold_capitals: Whether to apply `capitals.fold_capitals` to sources.
-        dotless_i: Whether it then makes ı of I.
+        dotless_i: Whether it then makes ı of I; None for texts with ı or İ.
         source_tag: Text in front of each source, such as `>>deu<<`, which names a language.
         allow_unknown: Whether translations may have the token of unknown subwords, `unk_id`, and
             bytes of control characters. Marian allows neither.
@@ -73,7 +73,7 @@ class Search:
     max_length: int = 128
     max_length_ratio: float = 2.0
     fold_capitals: bool = False
-    dotless_i: bool = False
+    dotless_i: bool | None = None
     source_tag: str = ""
     allow_unknown: bool = True
     by_sentence: bool = True

@@ -124,9 +124,11 @@ class TeacherForcing:
     def _tokens(self, source, target):
         """Return ragged source ids with end tokens, target ids without, and what was truncated."""
         # One text would be broadcast against many, and give numbers instead of an error.
-        tf.debugging.assert_equal(
+        same = tf.debugging.assert_equal(
             tf.size(source), tf.size(target), "source and target must have equally many texts"
         )
+        with tf.control_dependencies([] if same is None else [same]):
+            source = tf.identity(source)
         source, source_truncated = self._source.first_tokens(valid_utf8(source))
         target, target_truncated = self._target.first_tokens(valid_utf8(target))
         return self._source.with_end(source), target, source_truncated | target_truncated

@@ -19,14 +19,17 @@ _W_IN_LINE = r"[\t\v-\r \x{85}\p{Z}]"
 _LEFT = r"(?:^|[^\p{L}\p{M}\p{N}])"  # before a word
 _NUMERAL = r"(?:\p{N}{1,3}|[IVXL]+)"
 
-_STOP = "[.!?…‼⁇⁈⁉؟۔।॥։።፧᠃။។།]"
+_STOP = "[.!?\u037e…‼⁇⁈⁉؟۔।॥։።፧᠃။។།]"
+_BULLET = "•‣▪·●○◦■□►▸→"
 _TAG = r"(?:</?\p{L}[^<>]*>)"
-_FOOTNOTE = r"\[\p{N}+\]"
+_FOOTNOTE = r"\[\p{N}+\]|[\p{No}†‡]"
 _CLOSE = rf"""(?:["'*_`\p{{Pe}}\p{{Pf}}\p{{Pi}}\p{{Cf}}]|{_W}?[»›]|{_TAG}|{_FOOTNOTE})*"""
 _SYMBOLS = r"\x{1F000}-\x{1FAFF}\x{2600}-\x{27BF}\x{FE0F}\x{200D}"
 _EMOJI = rf"(?:{_W}*[{_SYMBOLS}]+)*"
 # Dialogues have dashes; the letter after an opening question mark may be lower-case.
-_OPEN = rf"""(?:[–—•‣▪·-]{_W}?)?(?:["'*_`\p{{Ps}}\p{{Pi}}\p{{Pf}}\p{{Cf}}]|«{_W}|{_TAG}{_W}?)*"""
+_OPEN = (
+    rf"""(?:[–—{_BULLET}-]{_W}?)?(?:["'*_`\p{{Ps}}\p{{Pi}}\p{{Pf}}\p{{Cf}}]|«{_W}|{_TAG}{_W}?)*"""
+)
 _FIRST = r"(?:[\p{Lu}\p{Lt}\p{Lo}\p{Georgian}\p{N}\p{Sc}¿¡@#]|\p{Ll}\)|<a )"
 
 _CJK_STOP = "[。！？｡][。！？｡.!?…]*"
@@ -58,7 +61,8 @@ _NEVER_LAST = _any_of(
 )
 # These are abbreviations before a number; elsewhere some of them are words.
 _BEFORE_NUMBER = _any_of(
-    "no nos nr nrn pp figs? abb abs art bd kap tab vols? secs? chs? chap eqs? refs? pos tel max "
+    "no nos nr nrn pp figs? abb abs art bd kap tab vols? sec(?:t|s)? chs? chap eqs? refs? pos "
+    "tel max thm prop def ex app cor alg lem gl bsp etc "
     r"min núm p[aá]gs? \p{L}*str av apr cap jan feb mar mär jun jul aug sept? oct okt nov dec "
     "dez janv févr avr juil déc ene abr ago dic č рис стр гл табл"
 )
@@ -109,7 +113,7 @@ _LINES = (
 _LETTERS = r"(?:(?:\p{L}{1,2}[.])+\p{L}{1,2}|[^\P{Lu}IЯ]|[^\P{Ll}я]|\p{Arabic}|\p{Hebrew})"
 _NUMBER = r"(?:[(\[]?(?:\p{Lu}[.-]?)?[\p{N}+]|(?:[IVXL]{2,}|[VXL])\b|J[.]-?C)"
 _LIST_NUMBER = rf"(?:{_NUMERAL}(?:[.]\p{{N}}{{1,3}})*|\p{{L}})"
-_NAME = "(?:Yahoo|Yum|Joomla|Jeopardy)!"  # firms, products
+_NAME = "(?:Yahoo|Yum|Joomla|Jeopardy)[!！]"  # firms, products
 _SHORT = rf"(?:(?:\p{{Lu}}|\p{{N}}|[.{_SPACE}]\p{{Ll}}|\b{_MAYBE_LAST})[.]|{_NAME})"
 _RULES = (
     _keep(f"{_LEFT}{_NEVER_LAST}[.]"),
@@ -119,7 +123,7 @@ _RULES = (
     _keep(rf"{_STOP}{_W}+\p{{N}}{{1,3}}(?:[.]\p{{N}}{{1,3}})*[.]"),
     _end(f"{_SHORT}{_CLOSE}", f"{_STARTERS}{_W}"),
     _keep(f"{_LEFT}(?:{_MAYBE_LAST}[.]|{_NAME})"),
-    _keep("!", rf"{_W}(?:Inc|Ltd|Corp|LLC|GmbH|AG)\b"),
+    _keep("[!?]", rf"{_W}(?:Inc|Ltd|Corp|LLC|GmbH|AG)\b"),
     # Units end a sentence ("5 m. Then", "в 1999 г. Он"), but not in "44 v. Chr.".
     _keep(rf"\p{{N}}{_W}?\p{{Ll}}[.]", rf"{_W}(?:\p{{L}}|Chr)[.]"),
     _end(rf"\p{{N}}{_W}?\p{{Ll}}[.]{_CLOSE}", _OPEN + _FIRST),
@@ -131,7 +135,7 @@ _RULES = (
     # Where sentences end.
     _end(f"(?:{_STOP}+|{_WIDE_STOP}){_CLOSE}{_EMOJI}", _OPEN + _FIRST),
     # After a bullet a letter may be lower-case; but "1 + … + n", and "- Stop! - she said."
-    _end(rf"(?:[^.{_SPACE}][.]|\p{{L}}{{2}}[!?]){_CLOSE}", f"[•‣▪*+]{_W}[^{_SPACE}]"),
+    _end(rf"(?:[^.{_SPACE}][.]|\p{{L}}{{2}}[!?]){_CLOSE}", f"[{_BULLET}*+]{_W}[^{_SPACE}]"),
     _end(f"{_STOP}{_TAG}*{_LINE_TAG}", f"{_TAG}*{_FIRST}", f"{_W}*"),
     _keep('"[^"]*', '"'),  # so that no 。 before a closing quotation mark ends a sentence
     _end(f"{_CJK_STOP}{_CJK_CLOSE}+", rf"[^{_CJK_GOES_ON}とっのがを]|<\p{{L}}", f"{_W}*"),

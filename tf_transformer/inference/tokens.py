@@ -25,7 +25,7 @@ class TextReader:
         max_length: int,
         folds_capitals: bool = False,
         tag: str = "",
-        dotless_i: bool = False,
+        dotless_i: bool | None = None,
     ) -> None:
         self.tokenizer = tokenizer
         self.max_tokens = max_length - 1

@@ -112,9 +112,11 @@ class RunDirectory:
     def summary(self) -> list[dict[str, Any]]:
         """Read the `Corpus.summary` of the run; empty if there is none, or a damaged one."""
         try:
-            return list(json.loads(self.summary_path.read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError):
+            found = json.loads(self.summary_path.read_text(encoding="utf-8"))
+            _ = [text["files"].values() for text in found]
+        except (OSError, ValueError, TypeError, LookupError, AttributeError):
             return []
+        return found
 
     def save_config(self, config: RunConfig) -> None:
         """Write the complete configuration atomically."""

@@ -58,4 +58,4 @@ def load_tokenizer(path: str | os.PathLike[str]) -> GraphTokenizer:
 def is_token(tokenizer: GraphTokenizer, word: str) -> bool:
     """Return whether a word in front of a text, such as a tag, is read as one token."""
     (ids,) = tokenizer.encode([f"{word} a"])
-    return word in tokenizer.subwords(ids)
+    return tokenizer.unk_id not in ids and word in tokenizer.subwords(ids)

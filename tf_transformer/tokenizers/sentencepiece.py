@@ -4,13 +4,10 @@ import contextlib
 import functools
 import hashlib
 import io
-import itertools
 import os
 import pathlib
 import re
-import sys
 import tempfile
-import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal, Self
 
@@ -21,13 +18,13 @@ from sentencepiece import sentencepiece_model_pb2
 from tensorflow_text.python.ops.sentencepiece_tokenizer import gen_sentencepiece_tokenizer
 
 from tf_transformer.errors import ConfigError, InputError
+from tf_transformer.files import naming as naming_files
+from tf_transformer.normalization import nfc_rules
 
 # White space of any kind becomes a space, and SentencePiece's own sign for a space a low line.
 _SPACES = "".join(map(chr, (*range(0x9, 0xE), 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028,
                             0x2029, 0x202F, 0x205F, 0x3000)))  # fmt: skip
 _ALWAYS = {**dict.fromkeys(_SPACES, " "), "▁": "_"}
-# The soft hyphen, and characters without width that no script needs for its letters.
-_INVISIBLE = "\u00ad\u200b\u2060\ufeff"
 
 _OWN_SYMBOL = re.compile(r"</?s>|<pad>|<unk>|<0x[0-9A-F]{2}>")
 
@@ -149,8 +146,9 @@ class SentencePieceTokenizer(FileTokenizer):
 
         model, ids = io.BytesIO(), {"pad_id": 0, "unk_id": 1, "bos_id": 2, "eos_id": 3}
         with tempfile.NamedTemporaryFile("w", suffix=".tsv") as rules:
-            rules.writelines(_rules(_ALWAYS | (_nfc() if normalization == "nfc" else {})))
-            rules.flush()
+            with naming_files(rules.name):
+                rules.writelines(_rules(_ALWAYS | (nfc_rules() if normalization == "nfc" else {})))
+                rules.flush()
             try:
                 sentencepiece.SentencePieceTrainer.train(
                     sentence_iterator=stream(),
@@ -210,25 +208,6 @@ class SentencePieceTokenizer(FileTokenizer):
     def graph_resource(self) -> tensorflow_text.SentencepieceTokenizer:
         """TensorFlow Text's tokenizer, which a module must track so that a SavedModel has it."""
         return graph_tokenizer(self.model)
-
-
-@functools.cache
-def _nfc() -> dict[str, str]:
-    """Return what Unicode's form NFC replaces (not NFKC, which turns m² into m2), and by what."""
-    found = dict.fromkeys(_INVISIBLE, "")
-    for character in map(chr, range(sys.maxunicode + 1)):
-        decomposed = unicodedata.normalize("NFD", character)
-        if decomposed == character:
-            continue
-        composed = unicodedata.normalize("NFC", character)
-        found[character] = composed
-        # Marks may come in another order, and the first of them may be composed already.
-        for marks in map("".join, itertools.permutations(decomposed[1:])):
-            for end in range(len(decomposed)):
-                start = unicodedata.normalize("NFC", decomposed[0] + marks[:end])
-                if unicodedata.normalize("NFC", start + marks[end:]) == composed:
-                    found[start + marks[end:]] = composed
-    return found
 
 
 def _rules(replaced: Mapping[str, str]) -> Iterator[str]:
