@@ -100,7 +100,8 @@ def test_a_tuned_run_begins_with_what_the_other_has(origin, tmp_path, monkeypatc
     assert after.training.initialize_from == str(origin)
     assert after.tokenizer == before.tokenizer
     assert after.model == dataclasses.replace(before.model, dropout_rate=0.2)
-    assert search_of(after.data) == dataclasses.replace(search_of(before.data), fold_capitals=True)
+    chosen = {"fold_capitals": True, "dotless_i": False}
+    assert search_of(after.data) == dataclasses.replace(search_of(before.data), **chosen)
     assert after.training.learning_rate == pytest.approx(0.1 * 0.003 * 128 / 16)
 
 
