@@ -21,8 +21,8 @@ C_PROGRAM = pathlib.Path(__file__).with_name("translate.c")
 
 
 @pytest.fixture(scope="module")
-def model(exported_run):
-    return exported_run[0] / "1"
+def model(exported_version):
+    return pathlib.Path(exported_version)
 
 
 @pytest.fixture(scope="module")

@@ -121,6 +121,12 @@ def trim_to(
         kept = [subset.subset_tokenizer(t, used[0])[1].tolist() for t in tokenizers]
         used = [{*kept[0], *kept[1]}] * 2
     trimmed, ids = zip(*map(subset.subset_tokenizer, tokenizers, used), strict=True)
+    if trimmed[0].pad_id != trimmed[1].pad_id:
+        # Two tables that end with padding need the same size: more subwords stay in the smaller.
+        missing = [max(map(len, ids)) - len(each) for each in ids]
+        others = [np.setdiff1d(range(t.pad_id), i) for t, i in zip(tokenizers, ids, strict=True)]
+        used = [{*i, *o[:n]} for i, o, n in zip(ids, others, missing, strict=True)]
+        trimmed, ids = zip(*map(subset.subset_tokenizer, tokenizers, used), strict=True)
     for arguments in zip(tokenizers, trimmed, ids, texts, strict=True):
         subset.require_same_splits(*arguments)
     return trim_model(model, with_tokenizers(model.config, *trimmed), *ids), trimmed

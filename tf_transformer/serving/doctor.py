@@ -114,7 +114,7 @@ def translate_with_ctranslate2(
             disable_unk=not settings.allow_unknown,
         )
         for result in results:
-            text = target.decode(result.hypotheses[0])
+            text = target.decode(result.hypotheses[0]).replace("\ufffd", "")
             yield [Translation(text, 0.0, 0.0, 0, False, False)]
 
     found = in_sentences(iter(texts), translate, settings.by_sentence)
