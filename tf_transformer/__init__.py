@@ -8,7 +8,7 @@ from typing import Any
 
 import lazy_loader
 
-from tf_transformer.machine import quiet
+from tf_transformer import machine
 
 _load, __dir__, __all__ = lazy_loader.attach(
     __name__,
@@ -92,6 +92,6 @@ _load, __dir__, __all__ = lazy_loader.attach(
 
 def __getattr__(name: str) -> Any:
     """Load a public name, and what it needs, without TensorFlow's start-up messages."""
-    with quiet():
+    with machine.quiet():
         globals()[name] = found = _load(name)
     return found
