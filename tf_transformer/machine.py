@@ -1,4 +1,4 @@
-"""What the process has of the machine: standard streams, and silence while TensorFlow starts."""
+"""The standard streams of the process, and silence while TensorFlow starts."""
 
 import contextlib
 import io
@@ -55,7 +55,7 @@ def is_stdout_broken() -> bool:
 def quiet() -> Iterator[None]:
     """Hide the messages about CPUs and CUDA that TensorFlow's C++ code writes when it starts.
 
-    What else is written to stderr in the `with` block is shown at its end, and everything if an
+    Other lines that the `with` block writes to stderr are shown at its end, and all lines if an
     exception is raised. A block inside of another one, or beside one in another thread, does
     nothing.
     """

@@ -5,8 +5,8 @@ script, whose target is their source, with a line of the files --exclude, whose 
 together, and those that occurred before. Write the others in their order, and print how many pairs
 were dropped and why; each is counted once, in this order. Case, white space and variants of
 characters make no difference to copies and excluded lines, nor punctuation at the ends to copies.
-What is only placeholders, addresses and numbers is no copy. The text is read twice and stays on
-disk; a digest of each kept pair is in memory, about 80 bytes. Without outputs, only count.
+Pairs of placeholders, addresses and numbers alone are no copies. The text is read twice and stays
+on disk; a digest of each kept pair is in memory, about 80 bytes. Without outputs, only count.
 """
 
 import contextlib

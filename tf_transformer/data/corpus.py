@@ -91,7 +91,7 @@ def _read_files(config: DataConfig, summaries: Sequence[Mapping[str, Any]]) -> C
             notes.append(f"{len(text.shards)} files{where}: {first}, …, {last}.")
         if not config.has_validation_files:
             total = len(text)
-            if getattr(text, "is_known", False):
+            if summary and text.is_known:
                 held_out = ParallelText(*map(tuple, known["held_out"]))
                 text, validation = Remainder.without(text, held_out, known["num_same_source"])
             else:

@@ -103,7 +103,8 @@ class Corpus:
         test: Pairs for the final evaluation; None if there are none.
         notes: Lines that tell a user what is special about the parts.
         more_validation: Further sets of validation pairs, which choose nothing.
-        summary: What was read of each training text, for `load_corpus` in a later process.
+        summary: The `TextFiles.summary` of each training text on disk and the pairs that it held
+            out, for `load_corpus` in a later process.
         read_sample: See `sample`; empty if the training text was not read.
     """
 

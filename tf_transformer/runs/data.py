@@ -62,7 +62,7 @@ def prepare_data(
     directory, and a run that is initialized from another loads those of the other. The recipe and
     the vocabulary sizes complete the configuration.
     """
-    corpus = load_corpus(config.data, *([run.summary()] if resume else []))
+    corpus = load_corpus(config.data, run.summary() if resume else ())
     if workers.is_chief:
         for note in corpus.notes:
             say(note)

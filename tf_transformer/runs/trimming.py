@@ -117,9 +117,10 @@ def trim_to(
     """
     if _is_joint(model, tokenizers):
         used = [used[0] | used[1]] * 2
-        # The splitters of one vocabulary may have different symbols, which all stay.
-        kept = [subset.subset_tokenizer(t, used[0])[1].tolist() for t in tokenizers]
-        used = [{*kept[0], *kept[1]}] * 2
+        if tokenizers[0].model != tokenizers[1].model:
+            # The splitters of one vocabulary may have different symbols, which all stay.
+            kept = [subset.subset_tokenizer(t, used[0])[1].tolist() for t in tokenizers]
+            used = [{*kept[0], *kept[1]}] * 2
     trimmed, ids = zip(*map(subset.subset_tokenizer, tokenizers, used), strict=True)
     if trimmed[0].pad_id != trimmed[1].pad_id:
         # Two tables that end with padding need the same size: more subwords stay in the smaller.

@@ -70,7 +70,7 @@ def translate_with_ctranslate2(
 ) -> list[str]:
     """Translate lines with a CTranslate2 export, as greedy search in a SavedModel does.
 
-    Of the settings, `max_length_ratio` has no effect, since CTranslate2 has no such limit. Beams
+    The setting `max_length_ratio` has no effect, since CTranslate2 has no such limit. Beams
     are not compared: there its scores are divided by `length ** penalty`, ours by
     `((5 + length) / 6) ** penalty`.
     """

@@ -134,11 +134,12 @@ def vocabulary_model(
     of_bytes = {piece.piece for piece in proto.pieces if piece.type == kinds.BYTE}
     spec.byte_fallback = bool(of_bytes) and of_bytes <= set(subwords)  # all of them or none
     kept = [kinds.CONTROL, kinds.USER_DEFINED, *([kinds.BYTE] if spec.byte_fallback else [])]
+    controls = {pad, bos, eos, *tags}
     kind_of = {piece.piece: piece.type for piece in proto.pieces if piece.type in kept}
     del proto.pieces[:]
     for subword in subwords:
         kind = kind_of.get(subword, kinds.NORMAL)
-        if subword in (pad, bos, eos, *tags):
+        if subword in controls:
             kind = kinds.CONTROL
         if subword == unk:
             kind = kinds.UNKNOWN
