@@ -61,8 +61,8 @@ def train_tokenizer(job: dict[str, Any]) -> dict[str, Any]:
 
 def make_batches(job: dict[str, Any]) -> dict[str, Any]:
     """Make batches of the files as `tf-transformer train` does."""
-    from tf_transformer.data.batching import TokenBatches
     from tf_transformer.data.text import TextFiles
+    from tf_transformer.data.token_batches import TokenBatches
     from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer
 
     tokenizer = SentencePieceTokenizer.load(job["model"])

@@ -53,7 +53,7 @@ def train(path: str, from_random: bool, options: argparse.Namespace) -> dict[str
 
     import tf_transformer as tt
     from tf_transformer.data.text import read_tsv
-    from tf_transformer.evaluation import score
+    from tf_transformer.evaluation import corpus_score
     from tf_transformer.models.architectures import build_model
     from tf_transformer.runs.restore import restore_model, search_of
     from tf_transformer.runs.run_directory import RunDirectory
@@ -99,7 +99,7 @@ def train(path: str, from_random: bool, options: argparse.Namespace) -> dict[str
     return {
         "val_loss": curve("cross_entropy"),
         "val_accuracy": curve("accuracy"),
-        "bleu": score(translations, [r.decode() for r in references]).bleu,
+        "bleu": corpus_score(translations, [r.decode() for r in references]).bleu,
         "parameters": model.count_params(),
         "seconds": round(seconds),
     }

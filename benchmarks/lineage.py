@@ -150,7 +150,7 @@ def measure(name: str, run_dir: pathlib.Path, options: argparse.Namespace) -> di
     began = time.monotonic()
     translations = translator(sources, **beam)
     seconds = time.monotonic() - began
-    scores = tt.score(translations, references)
+    scores = tt.corpus_score(translations, references)
     return {
         **result,
         "bleu": scores.bleu,
@@ -177,7 +177,7 @@ def by_length(
         rows = [i for i, count in enumerate(words) if least < count <= most]
         if len(rows) >= FEWEST:
             texts = [[side[i] for i in rows] for side in (translations, references)]
-            found.append((least + 1, most, len(rows), tt.score(*texts).bleu))
+            found.append((least + 1, most, len(rows), tt.corpus_score(*texts).bleu))
         least = most
     return found
 

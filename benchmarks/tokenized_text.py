@@ -33,11 +33,11 @@ def target_tokens(batches: list[tuple[np.ndarray, ...]], pad_id: int) -> list[in
 
 def tokenize(job: dict[str, Any]) -> dict[str, Any]:
     """Train a joint tokenizer and write text and batches to `job["folder"]`."""
-    from tf_transformer.data.batching import TokenBatches
     from tf_transformer.data.corpus import default_vocab_size
     from tf_transformer.data.phrasebook import phrasebook
     from tf_transformer.data.text import read_parallel
-    from tf_transformer.data.tokens import TokenizedText
+    from tf_transformer.data.token_batches import TokenBatches
+    from tf_transformer.data.tokenized_text import TokenizedText
     from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer
 
     if job["source"]:

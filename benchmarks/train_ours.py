@@ -16,13 +16,13 @@ import keras  # noqa: E402
 import tensorflow as tf  # noqa: E402
 from tokenized_text import load_batches, load_text, target_tokens  # noqa: E402
 
-from tf_transformer.config import TrainingConfig  # noqa: E402
-from tf_transformer.data.batching import TokenBatches  # noqa: E402
-from tf_transformer.data.tokens import TokenizedText  # noqa: E402
+from tf_transformer.data.token_batches import TokenBatches  # noqa: E402
+from tf_transformer.data.tokenized_text import TokenizedText  # noqa: E402
 from tf_transformer.models.architectures import build_model, preset  # noqa: E402
+from tf_transformer.run_config import TrainingConfig  # noqa: E402
 from tf_transformer.runs.compile import compile_model  # noqa: E402
+from tf_transformer.training.batch_parts import plain_graphs, prepare_cpu, train_in_parts  # noqa: E402
 from tf_transformer.training.metrics import TokenLoss  # noqa: E402
-from tf_transformer.training.parts import plain_graphs, prepare_cpu, train_in_parts  # noqa: E402
 from tf_transformer.training.schedules import NoamSchedule  # noqa: E402
 
 PRECISIONS = {"float32": "float32", "bfloat16": "mixed_bfloat16"}

@@ -21,7 +21,7 @@ import numpy as np
 
 import tf_transformer as tt
 from tf_transformer import cli
-from tf_transformer.evaluation import score
+from tf_transformer.evaluation import corpus_score
 from tf_transformer.runs.restore import restore_model, search_of
 from tf_transformer.runs.run_directory import RunDirectory
 
@@ -137,7 +137,9 @@ def compared(name, engine, folder):
             }  # fmt: skip
             cell += f" ({', '.join(f'{x.sum()} {what}' for what, x in counts.items() if x.any())})"
         cells.append(cell)
-        bleu.append(f"{score(theirs, targets).bleu:.2f}, {score(ours, targets).bleu:.2f}")
+        bleu.append(
+            f"{corpus_score(theirs, targets).bleu:.2f}, {corpus_score(ours, targets).bleu:.2f}"
+        )
     return " | ".join([name, *cells, *bleu])
 
 

@@ -188,7 +188,7 @@ for source, translation, reference in list(
     zip(sources, translations, corpus.test.targets, strict=True)
 )[:8]:
     print(f"{source}\n    {translation}\n    {reference}")
-scores = tt.score(translations, corpus.test.targets)
+scores = tt.corpus_score(translations, corpus.test.targets)
 print(f"\nBLEU {scores.bleu}, chrF {scores.chrf} ({scores.signature})")
 
 # %% [markdown]

@@ -324,12 +324,12 @@ fig, (left, right) = plt.subplots(1, 2, figsize=(9, 3.2), dpi=90, layout="constr
 for k, style in ((4, "o-"), (16, "s--")):
     texts = [[hypothesis.text for hypothesis in best[k, p]] for p in penalties]
     ratios = [length_of(row) / length_of(wanted) for row in texts]
-    bleu = [tt.score(row, wanted).bleu for row in texts]
+    bleu = [tt.corpus_score(row, wanted).bleu for row in texts]
     left.plot(penalties, ratios, style, markersize=4, label=f"beam {k}")
     right.plot(penalties, bleu, style, markersize=4, label=f"beam {k}")
     print(f"beam {k:2}, penalty 0: {ratios[0]:.2f} of the reference's tokens, {bleu[0]:.1f} BLEU")
 left.axhline(length_of(greedy) / length_of(wanted), color="0.5", linestyle=":", label="greedy")
-right.axhline(tt.score(greedy, wanted).bleu, color="0.5", linestyle=":", label="greedy")
+right.axhline(tt.corpus_score(greedy, wanted).bleu, color="0.5", linestyle=":", label="greedy")
 left.legend(frameon=False)
 for axes, name in ((left, "tokens / tokens of the reference"), (right, "BLEU")):
     axes.set(xlabel="length penalty p", ylabel=name)
@@ -349,7 +349,7 @@ marks = (0.0, 1.0) if quick else (0.0, 1.0, 2.0)
 
 
 def bleu_of(beam_size, length_penalty, n):
-    return tt.score([best[beam_size, length_penalty][n].text], [wanted[n]]).bleu
+    return tt.corpus_score([best[beam_size, length_penalty][n].text], [wanted[n]]).bleu
 
 
 chosen = max(range(len(wanted)), key=lambda n: bleu_of(4, marks[-1], n) - bleu_of(4, 0.0, n))

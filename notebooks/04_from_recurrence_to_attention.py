@@ -141,7 +141,7 @@ translators = {
     for name, model in models.items()
 }
 translations = {name: translate(test.sources) for name, translate in translators.items()}
-scores = {name: tt.score(texts, test.targets) for name, texts in translations.items()}
+scores = {name: tt.corpus_score(texts, test.targets) for name, texts in translations.items()}
 
 print(f"{'':12} {'parameters':>11} {'seconds':>8} {'BLEU':>6} {'chrF':>6}")
 for name, score in scores.items():
@@ -180,7 +180,7 @@ labels = [f"{low}–{high}" for low, high in ranges[:-1]] + [f"{ranges[-1][0]} o
 
 def bleu_of(texts, rows):
     """BLEU of some sentences."""
-    return tt.score([texts[i] for i in rows], [test.targets[i] for i in rows]).bleu
+    return tt.corpus_score([texts[i] for i in rows], [test.targets[i] for i in rows]).bleu
 
 
 curves = {name: [bleu_of(texts, rows) for rows in groups] for name, texts in translations.items()}

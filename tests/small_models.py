@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from tf_transformer.models.architectures import ARCHITECTURES, build_model
-from tf_transformer.models.configs import ModelConfig
+from tf_transformer.models.model_configs import ModelConfig
 
 # Three layers, because a mask may get lost after the first. A model takes the sizes that it has.
 SIZES = {"num_layers": 3, "d_model": 12, "num_heads": 3, "d_ff": 20, "num_units": 10}

@@ -15,7 +15,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import meta_graph_pb2
 
 from tf_transformer.export import manifest
-from tf_transformer.serving import Limits, LocalServer, versions
+from tf_transformer.serving import Limits, LocalServer, served_model
 
 MODEL = "/v1/models/demo"
 PREDICT = f"{MODEL}:predict"
@@ -149,7 +149,7 @@ class StubServer(LocalServer):
     """A server of `stub`, in place of what its folder holds."""
 
     def _start(self):
-        with mock.patch.object(versions, "SavedModelSession", lambda *_, **__: self.stub):
+        with mock.patch.object(served_model, "SavedModelSession", lambda *_, **__: self.stub):
             super()._start()
 
 

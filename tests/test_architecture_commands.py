@@ -6,8 +6,8 @@ from small_runs import same_checkpoints, settings, train
 
 import tf_transformer as tt
 from tf_transformer import cli
-from tf_transformer.config import read_toml
 from tf_transformer.models.architectures import ARCHITECTURES, build_model, preset
+from tf_transformer.run_config import read_toml
 from tf_transformer.runs.restore import restore_model, translator_of
 from tf_transformer.runs.run_directory import RunDirectory
 

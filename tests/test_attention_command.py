@@ -10,20 +10,20 @@ from commands import assert_refused, run_here
 
 import tf_transformer as tt
 from tf_transformer.inference.results import AlignedPair
-from tf_transformer.visualization import attention
+from tf_transformer.visualization import attention_weights
 
 
 @pytest.fixture
 def drawn(monkeypatch):
     """What was drawn last: the arguments of `plot_alignment`."""
     calls = []
-    plot = attention.plot_alignment
+    plot = attention_weights.plot_alignment
 
     def spy(*arguments):
         calls[:] = arguments
         return plot(*arguments)
 
-    monkeypatch.setattr(attention, "plot_alignment", spy)
+    monkeypatch.setattr(attention_weights, "plot_alignment", spy)
     return calls
 
 

@@ -12,7 +12,7 @@ import pytest
 from commands import last_json
 
 from tf_transformer.models.architectures import build_model
-from tf_transformer.models.configs import TransformerConfig
+from tf_transformer.models.model_configs import TransformerConfig
 
 pytestmark = pytest.mark.slow
 

@@ -12,8 +12,8 @@ from commands import run_python
 from letters import random_model
 
 import tf_transformer as tt
-from tf_transformer.config import DataConfig
 from tf_transformer.inference.capitals import fold_capitals
+from tf_transformer.run_config import DataConfig
 from tf_transformer.runs.restore import search_of
 
 README = pathlib.Path(__file__).parents[1] / "saved_models" / "README.md"

@@ -14,7 +14,6 @@ from configurations import refusal
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tf_transformer.config import DataConfig, RunConfig
 from tf_transformer.data import text as text_module
 from tf_transformer.data.corpus import (
     Candidates,
@@ -25,6 +24,7 @@ from tf_transformer.data.corpus import (
     num_held_out,
 )
 from tf_transformer.data.text import DataError, ParallelText, TextFiles
+from tf_transformer.run_config import DataConfig, RunConfig
 from tf_transformer.runs.data import prepare_data
 from tf_transformer.runs.run_directory import RunDirectory
 from tf_transformer.training.distribution import Workers

@@ -18,13 +18,13 @@ from tensorflow_serving.apis import prediction_log_pb2
 import tf_transformer as tt
 from tf_transformer import cli
 from tf_transformer.commands import doctor as command
-from tf_transformer.config import DataConfig, RunConfig, TokenizerConfig
 from tf_transformer.export.manifest import EXTRA, MANIFEST, write_manifest
 from tf_transformer.export.tf_serving import WARM_UP, write_version_files
-from tf_transformer.models.configs import TransformerConfig
+from tf_transformer.models.model_configs import TransformerConfig
+from tf_transformer.run_config import DataConfig, RunConfig, TokenizerConfig
 from tf_transformer.runs.checkpoints import Checkpoints
 from tf_transformer.runs.run_directory import RunDirectory
-from tf_transformer.serving import doctor
+from tf_transformer.serving import checks
 
 TEXT = tf.TensorSpec([None], tf.string, name="text")
 
@@ -68,13 +68,13 @@ def version(upper, tmp_path):
 @pytest.fixture
 def here(monkeypatch):
     """Lets the clean process be this one, which takes a tenth of the time."""
-    monkeypatch.setattr(doctor, "_in_clean_process", doctor.check_session)
+    monkeypatch.setattr(checks, "_in_clean_process", checks.check_session)
 
 
 def failures(folder):
     """The messages of the checks that failed, by name."""
     found = {}
-    for check in doctor.diagnose(folder):
+    for check in checks.diagnose(folder):
         assert "\n" not in check.message and "Traceback" not in check.message
         assert len(check.message) < 700
         if check.status == "FAIL":
@@ -181,7 +181,7 @@ def test_a_bad_warm_up_record_is_a_line(version, here, records, words):
 def test_a_model_without_records_is_a_note(version, here):
     (version / EXTRA / WARM_UP).unlink()
     write_manifest(version, None, EXTRA)
-    notes = [check for check in doctor.diagnose(version) if check.status != "ok"]
+    notes = [check for check in checks.diagnose(version) if check.status != "ok"]
     assert [(check.name, check.status) for check in notes] == [("warm-up", "note")]
 
 
@@ -267,7 +267,7 @@ def source(sentences, root):
 @pytest.fixture
 def compared(capfd, monkeypatch):
     """Returns the exit status, and the lines that follow the checks of the SavedModel."""
-    loads = doctor.Check("session", "ok", "")
+    loads = checks.Check("session", "ok", "")
     monkeypatch.setattr(command, "diagnose", lambda folder: iter([loads]))
 
     def compared(*arguments):

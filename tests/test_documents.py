@@ -18,8 +18,8 @@ import yaml
 
 import tf_transformer as tt
 from tf_transformer import cli
-from tf_transformer.config import RunConfig
 from tf_transformer.errors import ConfigError
+from tf_transformer.run_config import RunConfig
 
 ROOT = pages.ROOT
 # What was written of earlier code names what no longer exists.

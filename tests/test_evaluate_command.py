@@ -26,7 +26,7 @@ def test_evaluate_scores_run_and_saved_model_alike(trained_run, exported_run, co
     references = [t if i % 2 else s for i, (s, t) in enumerate(pairs)]
     reference = tmp_path / "reference"
     reference.write_text("".join(f"{line}\n" for line in references), encoding="utf-8")
-    expected = tt.score(translations, references)
+    expected = tt.corpus_score(translations, references)
     assert 0 < expected.chrf < 100
     for model in (trained_run[0], exported_run[0]):
         lines, scores = evaluate(model, copy_files / "test.source", reference)
@@ -60,7 +60,7 @@ def test_robustness_scores_the_text_under_noise(echo, tmp_path):
     same = ["decomposed accents (NFD)", "soft hyphens", "zero-width spaces"]
     assert [*robustness] == [*expected, "5 % of words mistyped", *same]
     for name, translations in expected.items():
-        scores = tt.score(translations, texts)
+        scores = tt.corpus_score(translations, texts)
         assert robustness[name] == {"bleu": scores.bleu, "chrf": scores.chrf}
     assert robustness["upper case"]["bleu"] < robustness["lower case"]["bleu"] < 100
     assert 50 < robustness["5 % of words mistyped"]["bleu"] < 100
@@ -93,7 +93,7 @@ def test_two_models_are_compared_on_every_test_set(echo, exported_run, copy_file
         assert row["source"] == str(path)
         translations = [translate(lines_of(path), beam_size=1), lines_of(path)]
         for metric, name in zip(row["metrics"], ("bleu", "chrf"), strict=True):
-            scores = [getattr(tt.score(found, texts), name) for found in translations]
+            scores = [getattr(tt.corpus_score(found, texts), name) for found in translations]
             assert [metric["first"], metric["second"]] == scores
     bleu, chrf = results["sets"][0]["metrics"]
     assert bleu["second"] == chrf["second"] == 100 and chrf["p_value"] < 0.01

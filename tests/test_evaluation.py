@@ -12,7 +12,7 @@ import pytest
 import sacrebleu
 from commands import run_python
 
-from tf_transformer.evaluation import BLEU, LOSS, bleu_tokenizer, compare, score, signatures
+from tf_transformer.evaluation import BLEU, LOSS, bleu_tokenizer, compare, corpus_score, signatures
 
 
 def noisy_corpus():
@@ -45,7 +45,7 @@ def test_scores_and_signatures_are_those_of_the_command_line(name, tmp_path):
         (tmp_path / file).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     options = ["ref", "-i", "hyp", "-m", "bleu", "chrf", "-w", "2"]
     bleu, chrf = json.loads(run_python("-m", "sacrebleu", *options, cwd=tmp_path))
-    assert dataclasses.asdict(score(translations, references)) == {
+    assert dataclasses.asdict(corpus_score(translations, references)) == {
         "bleu": bleu["score"],
         "chrf": chrf["score"],
         "signature": bleu["signature"],
@@ -79,7 +79,7 @@ def test_bleu_tells_good_from_bad_in_every_script(name):
     assert bleu_tokenizer([reference]) in tokenizers
     # The same characters in another order: junk, of the right script and length.
     junk = "".join(random.Random(0).sample(reference, len(reference)))
-    good, bad = score([translation], [reference]), score([junk], [reference])
+    good, bad = corpus_score([translation], [reference]), corpus_score([junk], [reference])
     assert good.bleu > 40 and bad.bleu < 20
     assert f"tok:{bleu_tokenizer([reference])}" in good.signature
 
@@ -89,7 +89,7 @@ def test_the_tokenizer_of_bleu_is_that_of_most_of_the_text():
     assert bleu_tokenizer([english] * 9 + [SCRIPTS["Chinese"][0]]) == "13a"
     assert bleu_tokenizer([SCRIPTS["Chinese"][0]] * 9 + [english]) == "zh"
     assert bleu_tokenizer([]) == bleu_tokenizer(["", "!?"]) == "13a"
-    assert "tok:intl" in score([english], [english], "intl").signature
+    assert "tok:intl" in corpus_score([english], [english], "intl").signature
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_the_tokenizer_of_bleu_is_that_of_most_of_the_text():
 )  # fmt: skip
 def test_texts_that_do_not_pair_up_are_an_error(translations, references, error):
     with pytest.raises(error, match="translations"):
-        score(translations, references)
+        corpus_score(translations, references)
 
 
 def test_the_p_value_is_that_of_the_paired_bootstrap_by_its_definition():
@@ -123,7 +123,7 @@ def test_the_p_value_is_that_of_the_paired_bootstrap_by_its_definition():
     assert 0.001 < found[0].p_value < 0.5
     assert "bs:1000|seed:12345" in found[0].signature
     for row, name in zip(found, ("bleu", "chrf"), strict=True):
-        values = [getattr(score(texts, references), name) for texts in (first, second)]
+        values = [getattr(corpus_score(texts, references), name) for texts in (first, second)]
         assert [row.first, row.second] == values
 
 
@@ -151,5 +151,5 @@ def test_references_that_look_the_same_score_the_same(spoil):
     else:
         references = [text.replace("ö", f"ö{spoil}") for text in texts]
     assert references != texts
-    assert score(texts, references).bleu == score(texts, references).chrf == 100
+    assert corpus_score(texts, references).bleu == corpus_score(texts, references).chrf == 100
     assert [row.first for row in compare(texts, texts, references)] == [100, 100]

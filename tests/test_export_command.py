@@ -12,9 +12,9 @@ from commands import assert_one_line, assert_refused, lines_of, log_of
 import tf_transformer as tt
 from tf_transformer import cli
 from tf_transformer.commands.export import _languages
-from tf_transformer.config import DataConfig, read_toml
 from tf_transformer.export.manifest import read_manifest, verify_files
 from tf_transformer.inference.alignment import choose_alignment
+from tf_transformer.run_config import DataConfig, read_toml
 from tf_transformer.runs.restore import restore_model
 from tf_transformer.runs.run_directory import RunDirectory
 from tf_transformer.runs.search_tuning import SearchChoice, choose_search
@@ -27,7 +27,7 @@ def test_export_writes_the_next_version_with_a_manifest(trained_run, exported_ru
     assert done.stdout == f"{saved / '1'}\n"
     assert done.stderr == ""
     beside = {
-        "models.config", "batching_parameters.pbtxt", "monitoring.config", "compose.yaml",
+        "models.config", "server_batching.pbtxt", "monitoring.config", "compose.yaml",
     }  # fmt: skip
     assert {path.name for path in saved.iterdir()} == {"1", *beside}
     manifest = read_manifest(saved / "1")

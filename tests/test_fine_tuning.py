@@ -12,15 +12,15 @@ from small_runs import same_checkpoints, train
 
 import tf_transformer as tt
 from tf_transformer import cli
-from tf_transformer.config import RunConfig
 from tf_transformer.errors import ConfigError
 from tf_transformer.models.architectures import build_model, with_tokenizers
+from tf_transformer.run_config import RunConfig
 from tf_transformer.runs import recipe
 from tf_transformer.runs.checkpoints import WEIGHTS, Checkpoints
 from tf_transformer.runs.compile import Validation
 from tf_transformer.runs.restore import best_checkpoint, restore_model, search_of
 from tf_transformer.runs.run_directory import RunDirectory
-from tf_transformer.training import callbacks
+from tf_transformer.training import translation_bleu
 
 FIXTURES = pathlib.Path(__file__).parent / "fixtures"
 TUNING = [
@@ -82,7 +82,7 @@ def config_of(*options):
 
 @pytest.mark.usefixtures("use_small_copy_task")
 def test_a_tuned_run_begins_with_what_the_other_has(origin, tmp_path, monkeypatch, capfd):
-    monkeypatch.setattr("tf_transformer.runs.train.Run.fit", lambda self, is_over: None)
+    monkeypatch.setattr("tf_transformer.runs.training_run.Run.fit", lambda self, is_over: None)
     train(tmp_path / "run", f"--initialize-from={origin}", *TUNING)
     one, other = RunDirectory(origin), RunDirectory(tmp_path / "run")
     best, first = best_checkpoint(one), best_checkpoint(other)
@@ -126,7 +126,7 @@ def test_a_tuned_run_resumes_exactly_and_without_the_other_run(
         raise ArithmeticError  # as good as any
 
     with monkeypatch.context() as patch, pytest.raises(ArithmeticError):
-        patch.setattr(callbacks.TranslationBleu, "on_epoch_end", fail)
+        patch.setattr(translation_bleu.TranslationBleu, "on_epoch_end", fail)
         train(run_dir, f"--initialize-from={copy}", deterministic, *TUNING)
     shutil.rmtree(copy)
     train(run_dir, "--resume")

@@ -22,8 +22,8 @@ from phrase_models import our_greedy
 
 import tf_transformer as tt
 from tf_transformer.commands.doctor import _other_form
-from tf_transformer.importing import hugging_face
-from tf_transformer.importing.hugging_face import read_hugging_face
+from tf_transformer.importing import hugging_face_marian
+from tf_transformer.importing.hugging_face_marian import read_hugging_face_marian
 from tf_transformer.importing.marian import _LOADER, read_marian
 from tf_transformer.importing.settings import read_yaml
 from tf_transformer.importing.tensors import ForeignModelError, _tensor, read_npz, read_torch
@@ -231,7 +231,7 @@ def setting(before, after):
 
 
 WEIGHTS = "model.safetensors"
-COPIES = ["lm_head.weight", *hugging_face._EMBEDDINGS.values()]
+COPIES = ["lm_head.weight", *hugging_face_marian._EMBEDDINGS.values()]
 
 
 def with_copy(name, change=0.0):
@@ -352,7 +352,7 @@ def test_equal_copies_and_positions_are_accepted(tmp_path):
         with_positions("decoder"),
     ):
         stored("model.safetensors", change_of)(folder)
-    found, plain = map(read_hugging_face, (folder, HUGGING_FACE[0]))
+    found, plain = map(read_hugging_face_marian, (folder, HUGGING_FACE[0]))
     models = [build_model(with_tokenizers(f.config, *f[1:3])) for f in (found, plain)]
     for each, model in zip((found, plain), models, strict=True):
         each.fill(model)
@@ -466,7 +466,7 @@ def test_a_limit_of_the_search_and_its_settings(tmp_path):
     (folder / "generation_config.json").write_text(json.dumps(settings))
     change("config.json", '"bad_words_ids": [', '"bad_words_ids": [[5], ')(folder)
     for name, never in (("generation_config.json", {7, 262}), ("config.json", {5, 262})):
-        found = read_hugging_face(folder)
+        found = read_hugging_face_marian(folder)
         assert found.max_length_ratio == found.max_length == 64, "no limit for short sources"
         lost = ["num_beams=6, do_sample=True, length_penalty=0."] if "gen" in name else []
         assert found.notes == [f"Not carried over from {folder / name}: {x}" for x in lost]
@@ -479,4 +479,4 @@ def test_a_limit_of_the_search_and_its_settings(tmp_path):
 
 def test_neither_torch_nor_transformers_is_needed():
     assert read_npz(MARIAN[0] / "model.npz").take("Wemb").dtype == "float32"
-    assert read_hugging_face(HUGGING_FACE[0]).max_length == 64
+    assert read_hugging_face_marian(HUGGING_FACE[0]).max_length == 64

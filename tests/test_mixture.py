@@ -13,13 +13,13 @@ from small_runs import same_checkpoints, train
 from worker_processes import newest_step
 
 from tf_transformer import cli
-from tf_transformer.config import DataConfig, read_toml
-from tf_transformer.data.batching import TokenBatches
 from tf_transformer.data.corpus import load_corpus, load_validation
 from tf_transformer.data.mixture import Mixture, TaggedText
 from tf_transformer.data.text import DataError, ParallelText
-from tf_transformer.evaluation import CHRF, score
-from tf_transformer.inference.tokens import TextReader
+from tf_transformer.data.token_batches import TokenBatches
+from tf_transformer.evaluation import CHRF, corpus_score
+from tf_transformer.inference.text_reader import TextReader
+from tf_transformer.run_config import DataConfig, read_toml
 from tf_transformer.runs import callbacks
 from tf_transformer.runs.checkpoints import Checkpoints
 from tf_transformer.runs.compile import Validation
@@ -380,7 +380,7 @@ def test_a_run_on_a_mixture_that_fails_and_resumes_is_the_run_that_never_did(
 
     train(whole, *options)
     with monkeypatch.context() as patch, pytest.raises(ArithmeticError):
-        patch.setattr("tf_transformer.runs.train.Progress", Failing)
+        patch.setattr("tf_transformer.runs.training_run.Progress", Failing)
         train(stopped, *options)
     assert newest_step(stopped) == 9
     train(stopped, "--resume")
@@ -425,7 +425,7 @@ def test_every_validation_set_has_metrics_and_the_first_chooses(small_copy_task,
     config = run.config()
     translate = translator_of(config.data, model, *tokenizers)
     for text, suffix in ((first, ""), (second, "_2")):
-        scores = score(translate(list(text.sources)), list(text.targets)).metrics("val_")
+        scores = corpus_score(translate(list(text.sources)), list(text.targets)).metrics("val_")
         scores["val_loss"] = Validation(config, model, tokenizers, text)()["loss"]
         for name, value in scores.items():
             assert best.metrics[f"{name}{suffix}"] == pytest.approx(value, rel=1e-5)

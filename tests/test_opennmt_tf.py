@@ -18,7 +18,7 @@ from imports import assert_import_refused, change, import_all, translator_of
 from phrase_models import MAX_LENGTH, our_greedy, padded
 
 import tf_transformer as tt
-from tf_transformer.data.batching import TokenBatches
+from tf_transformer.data.token_batches import TokenBatches
 from tf_transformer.decoding.result import beam_score
 from tf_transformer.importing import opennmt_tf
 from tf_transformer.importing.tensors import _VARIABLE, ForeignModelError, read_checkpoint

@@ -8,7 +8,7 @@ import tensorflow as tf
 from small_models import small_model
 
 import tf_transformer as tt
-from tf_transformer.config import TrainingConfig
+from tf_transformer.run_config import TrainingConfig
 from tf_transformer.runs.compile import compile_model
 
 

@@ -8,9 +8,9 @@ from letters import VOCAB_SIZE
 from pydantic import ValidationError
 from small_models import small_config
 
-from tf_transformer.config import RunConfig
 from tf_transformer.models.architectures import preset, with_tokenizers
-from tf_transformer.models.configs import TransformerConfig
+from tf_transformer.models.model_configs import TransformerConfig
+from tf_transformer.run_config import RunConfig
 
 
 def test_the_default_sizes_are_those_of_the_base_model_and_one_vocabulary_is_tied():

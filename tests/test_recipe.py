@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tf_transformer import cli
-from tf_transformer.config import RunConfig
+from tf_transformer.run_config import RunConfig
 from tf_transformer.runs import recipe
 from tf_transformer.runs.recipe import Facts
 

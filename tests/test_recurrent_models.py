@@ -12,7 +12,7 @@ from small_models import UNTIED, architecture_of, batch, small_config
 
 from tf_transformer.layers.recurrent import RecurrentStack
 from tf_transformer.models.architectures import build_model
-from tf_transformer.models.configs import ChoConfig
+from tf_transformer.models.model_configs import ChoConfig
 from tf_transformer.models.seq2seq import AttentionalSeq2Seq
 
 pytestmark = pytest.mark.slow

@@ -111,7 +111,7 @@ def test_a_signal_ends_with_a_checkpoint_and_sigterm_validates_only_if_it_is_due
             if int(self.model.optimizer.iterations.numpy()) == step:
                 signal.raise_signal(number)
 
-    monkeypatch.setattr("tf_transformer.runs.train.Progress", Progress)
+    monkeypatch.setattr("tf_transformer.runs.training_run.Progress", Progress)
     run_dir = tmp_path / "run"
     assert cli.main(["train", f"--run-dir={run_dir}", *options]) == 128 + number
     latest = Checkpoints(run_dir / "checkpoints").latest()
@@ -143,7 +143,7 @@ def test_text_that_changes_ends_a_run_with_a_checkpoint_and_one_line(
             if seen[-1] == 5:
                 (tmp_path / "source").write_bytes(content + b"more\n")
 
-    monkeypatch.setattr("tf_transformer.runs.train.Progress", Progress)
+    monkeypatch.setattr("tf_transformer.runs.training_run.Progress", Progress)
     run_dir = tmp_path / "run"
     train = ["train", f"--run-dir={run_dir}", *given, "--source-noise=0.5", *others]
     assert cli.main([*train, "--steps=400"]) == 2

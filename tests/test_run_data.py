@@ -5,9 +5,9 @@ import pytest
 import tensorflow as tf
 
 import tf_transformer as tt
-from tf_transformer.config import RunConfig
 from tf_transformer.data import text
 from tf_transformer.errors import ConfigError
+from tf_transformer.run_config import RunConfig
 from tf_transformer.runs.data import prepare_data
 from tf_transformer.runs.run_directory import RunDirectory
 from tf_transformer.training.distribution import Workers

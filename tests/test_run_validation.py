@@ -9,12 +9,12 @@ import tensorflow as tf
 from small_runs import SETTINGS, same_checkpoints, train
 
 from tf_transformer import cli
-from tf_transformer.data.batching import TokenBatches
-from tf_transformer.evaluation import score
+from tf_transformer.data.token_batches import TokenBatches
+from tf_transformer.evaluation import corpus_score
 from tf_transformer.runs.checkpoints import Checkpoints
 from tf_transformer.runs.restore import restore_model
 from tf_transformer.runs.run_directory import RunDirectory
-from tf_transformer.training import callbacks
+from tf_transformer.training import translation_bleu
 from tf_transformer.training.losses import SmoothedCrossEntropy
 from tf_transformer.training.optimizers import step_of
 
@@ -32,12 +32,12 @@ def whole(small_copy_task, tmp_path_factory):
     def spy(translations, references, *tokenizer):
         if translations is not references:
             translated.append(translations)
-        return score(translations, references, *tokenizer)
+        return corpus_score(translations, references, *tokenizer)
 
     run_dir = tmp_path_factory.mktemp("runs") / "run"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tf_transformer.runs.data.load_corpus", lambda *_: small_copy_task)
-        patch.setattr(callbacks, "score", spy)
+        patch.setattr(translation_bleu, "corpus_score", spy)
         train(run_dir, *WHOLE, "--epochs=2")
     return run_dir, translated
 
@@ -76,7 +76,7 @@ def test_validation_has_the_loss_of_all_tokens_and_scores_what_evaluate_translat
 
     def spy(translations, *others):
         evaluated.append(translations)
-        return score(translations, *others)
+        return corpus_score(translations, *others)
 
     monkeypatch.setattr("tf_transformer.evaluation.score", spy)
     for side, sentences in (("source", text.sources), ("reference", text.targets)):
@@ -94,7 +94,7 @@ def test_a_lost_validation_loses_no_training_and_is_made_up_for(whole, tmp_path,
     """`lost` is the step whose validation ends the process; None is the last one."""
     logged = [line["step"] for line in RunDirectory(whole[0]).log()]
     lost = lost or logged[-1]
-    validate = callbacks.TranslationBleu.on_epoch_end
+    validate = translation_bleu.TranslationBleu.on_epoch_end
 
     def fail(self, epoch, logs=None):
         if step_of(self.model) == lost:
@@ -102,7 +102,7 @@ def test_a_lost_validation_loses_no_training_and_is_made_up_for(whole, tmp_path,
         validate(self, epoch, logs)
 
     with monkeypatch.context() as patch, pytest.raises(ArithmeticError):
-        patch.setattr(callbacks.TranslationBleu, "on_epoch_end", fail)
+        patch.setattr(translation_bleu.TranslationBleu, "on_epoch_end", fail)
         train(tmp_path / "stopped", *WHOLE, "--epochs=2")
     latest = Checkpoints(tmp_path / "stopped" / "checkpoints").latest()
     assert (latest.step, latest.metrics) == (lost, {}), "the training is saved"
@@ -169,8 +169,8 @@ def test_the_number_of_updates_is_measured(tmp_path, monkeypatch, capfd, seconds
         raise ArithmeticError  # as good as any
 
     written = {}
-    monkeypatch.setattr("tf_transformer.runs.train.seconds_per_batch", lambda *_: seconds)
-    monkeypatch.setattr("tf_transformer.runs.train.Run.fit", stop)
+    monkeypatch.setattr("tf_transformer.runs.training_run.seconds_per_batch", lambda *_: seconds)
+    monkeypatch.setattr("tf_transformer.runs.training_run.Run.fit", stop)
     command = ["train", f"--run-dir={tmp_path / 'run'}", *SETTINGS, "--minutes=10"]
     if warmup_steps is None:
         assert cli.main(command) == 2

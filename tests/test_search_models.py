@@ -19,7 +19,7 @@ from step_models import (
 
 from tf_transformer.decoding.greedy import greedy_search
 from tf_transformer.decoding.result import output_limits
-from tf_transformer.models.configs import TransformerConfig
+from tf_transformer.models.model_configs import TransformerConfig
 from tf_transformer.models.transformer import Transformer
 
 IDS = tf.TensorSpec([None, None], tf.int32)

@@ -66,7 +66,7 @@ def test_the_best_search_is_chosen(lacking, beam_size, length_penalty, words, me
     assert searches[0] == (1, None) and searches[1:] == sorted(searches[1:])
     assert sorted(searches[1:]) == sorted(call[:2] for call in translator.calls[1:])
     for search, found in zip(searches, choice.scores, strict=True):
-        expected = tt.score(translator(validation.sources, *search), validation.targets)
+        expected = tt.corpus_score(translator(validation.sources, *search), validation.targets)
         wanted = (expected.bleu, expected.signature)
         if metric == CHRF:
             wanted = (expected.chrf, expected.chrf_signature)

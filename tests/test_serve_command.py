@@ -22,7 +22,7 @@ from commands import assert_refused, command
 from stub_server import MODEL, PREDICT, head_of, make_version
 
 from tf_transformer.export.manifest import EXTRA, MANIFEST
-from tf_transformer.serving import Limits, batching
+from tf_transformer.serving import Limits, batcher
 
 DOCUMENTATION = (pathlib.Path(__file__).parents[1] / "docs" / "serving.md").read_text(
     encoding="utf-8"
@@ -67,7 +67,7 @@ def test_the_documentation_has_every_limit_and_its_default():
     rows = re.findall(r"^\|.*\| `--([a-z-]+)` \| ([0-9,]+)\b.*\|$", DOCUMENTATION, re.MULTILINE)
     found = {name.replace("-", "_"): int(value.replace(",", "")) for name, value in rows}
     assert found == dataclasses.asdict(Limits())
-    words = f"up to {batching.MAX_TEXTS} texts and {batching.MAX_CHARACTERS:,} characters"
+    words = f"up to {batcher.MAX_TEXTS} texts and {batcher.MAX_CHARACTERS:,} characters"
     assert words in " ".join(DOCUMENTATION.split())
 
 
@@ -78,9 +78,9 @@ from tf_transformer import cli
 from tf_transformer.machine import quiet
 with quiet():
     from stub_server import StubModel
-    from tf_transformer.serving import versions
+    from tf_transformer.serving import served_model
 
-versions.SavedModelSession = lambda folder, threads: StubModel()
+served_model.SavedModelSession = lambda folder, threads: StubModel()
 sys.exit(cli.main(["serve", {path!r}, "--port=0", "--drain-seconds=1", "--unverified"]))
 """
 

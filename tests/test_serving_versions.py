@@ -8,9 +8,9 @@ from stub_server import StubModel, make_version, write_manifest
 
 from tf_transformer.errors import InputError
 from tf_transformer.export import manifest
-from tf_transformer.serving import versions
+from tf_transformer.serving import served_model
+from tf_transformer.serving.served_model import load_version
 from tf_transformer.serving.session import WARM_UP, SavedModelSession
-from tf_transformer.serving.versions import load_version
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def loaded(monkeypatch):
             raise RuntimeError("Could not find variable\nand much more")
         return StubModel()
 
-    monkeypatch.setattr(versions, "SavedModelSession", load)
+    monkeypatch.setattr(served_model, "SavedModelSession", load)
     return found
 
 

@@ -10,7 +10,7 @@ import tf_transformer as tt
 from tf_transformer.evaluation import BLEU, LOSS
 from tf_transformer.runs import callbacks
 from tf_transformer.runs.run_directory import RunDirectory
-from tf_transformer.training import stopping
+from tf_transformer.training import signals
 from tf_transformer.training.schedules import TimedTrapezoidSchedule
 
 
@@ -66,7 +66,7 @@ def test_a_second_signal_is_handled_as_before(fit, number):
 
     before = signal.signal(number, interrupt)
     try:
-        with pytest.raises(BrokenPipeError), stopping.StopOnSignal() as stop:
+        with pytest.raises(BrokenPipeError), signals.StopOnSignal() as stop:
             fit(keras.callbacks.LambdaCallback(on_train_batch_begin=send_two), stop)
         assert signal.getsignal(number) is interrupt
     finally:
@@ -87,7 +87,7 @@ def test_training_never_stops_between_the_batches_of_an_update(
     once = keras.callbacks.LambdaCallback(on_train_batch_begin=interrupt)
     line_model.compile(tt.GradientAccumulation(keras.optimizers.SGD(0.1), 2), "mse")
     try:
-        with stopping.StopOnSignal() as stop:
+        with signals.StopOnSignal() as stop:
             if ender == "limit":  # over after the 3rd batch of 10 seconds
                 fit(step_clock, limit(tmp_path, line_model, 25 / 60))
             else:  # in the 3rd batch

@@ -5,9 +5,9 @@ import socket
 import pytest
 import tensorflow_datasets as tfds
 
-from tf_transformer.config import DataConfig
 from tf_transformer.data.corpus import load_tfds, load_validation
 from tf_transformer.data.text import DataError
+from tf_transformer.run_config import DataConfig
 
 
 @pytest.fixture(autouse=True)

@@ -20,8 +20,8 @@ from commands import (
 )
 
 from tf_transformer import cli
-from tf_transformer.config import read_toml
 from tf_transformer.errors import ConfigError
+from tf_transformer.run_config import read_toml
 from tf_transformer.runs.run_directory import RunDirectory
 
 LENGTHS = [f"--steps={STEPS}", f"--validation-steps={PERIOD}"]

@@ -8,7 +8,7 @@ import numpy_transformer
 import pytest
 from small_models import CONFIGS, architecture_of, batch, decoded, small_model
 
-from tf_transformer.models.configs import TransformerConfig
+from tf_transformer.models.model_configs import TransformerConfig
 from tf_transformer.models.transformer import Transformer
 
 

@@ -65,10 +65,11 @@ def test_the_chief_alone_writes_and_a_signal_to_one_worker_stops_all(interrupted
 WITH_CLOCK = """
 import json, sys, time, types
 from tf_transformer import cli
-from tf_transformer.runs import callbacks as run_callbacks, train
-from tf_transformer.training import callbacks
+from tf_transformer.runs import callbacks as run_callbacks, training_run
+from tf_transformer.training import translation_bleu
 from tf_transformer.training.distribution import seeds_of
-compile_model, bleu, seen = train.compile_model, callbacks.TranslationBleu.on_epoch_end, {}
+compile_model, seen = training_run.compile_model, {}
+bleu = translation_bleu.TranslationBleu.on_epoch_end
 seen["translated"] = []
 
 def compile_and_set_clock(model, config, schedule):
@@ -84,8 +85,8 @@ def note_and_translate(self, epoch, logs=None):
     seen["translated"].append(int(self.model.optimizer.iterations.numpy()))
     bleu(self, epoch, logs)
 
-train.compile_model = compile_and_set_clock
-callbacks.TranslationBleu.on_epoch_end = note_and_translate
+training_run.compile_model = compile_and_set_clock
+translation_bleu.TranslationBleu.on_epoch_end = note_and_translate
 status = cli.main(sys.argv[2:])
 model = seen.pop("model")
 variables = [*model.trainable_variables, *model.optimizer.variables]

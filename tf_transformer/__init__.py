@@ -13,8 +13,8 @@ from tf_transformer import machine
 _load, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submod_attrs={
-        "config": ["RunConfig"],
-        "data.batching": ["TokenBatches"],
+        "run_config": ["RunConfig"],
+        "data.token_batches": ["TokenBatches"],
         "data.corpus": ["load_tfds"],
         "data.mixture": ["Mixture"],
         "data.phrasebook": ["phrasebook"],
@@ -23,7 +23,7 @@ _load, __dir__, __all__ = lazy_loader.attach(
         "decoding.beam": ["beam_search"],
         "decoding.greedy": ["greedy_search"],
         "decoding.result": ["Hypotheses"],
-        "evaluation": ["score"],
+        "evaluation": ["corpus_score"],
         "export.ctranslate2": ["export_ctranslate2"],
         "export.saved_model": ["export_saved_model"],
         "inference.graph": ["ExportTranslator", "Search"],
@@ -58,7 +58,7 @@ _load, __dir__, __all__ = lazy_loader.attach(
         "layers.residual": ["Residual"],
         "layers.restricted_attention": ["RestrictedSelfAttention"],
         "models.architectures": ["build_model", "preset"],
-        "models.configs": [
+        "models.model_configs": [
             "BahdanauConfig",
             "CausalLanguageModelConfig",
             "ChoConfig",
@@ -80,7 +80,7 @@ _load, __dir__, __all__ = lazy_loader.attach(
         "tokenizers.sentencepiece": ["SentencePieceTokenizer"],
         "tokenizers.vocabulary": ["VocabularyTokenizer"],
         "tokenizers.wordpiece": ["WordPieceTokenizer"],
-        "training.callbacks": ["TranslationBleu"],
+        "training.translation_bleu": ["TranslationBleu"],
         "training.distribution": ["separate_seeds"],
         "training.losses": ["SmoothedCrossEntropy"],
         "training.metrics": ["Perplexity", "TokenAccuracy", "TokenLoss"],

@@ -111,13 +111,13 @@ def bleu_tokenizer(texts: Iterable[str]) -> str:
 
 
 def signatures(references: Sequence[str], prefix: str = "") -> dict[str, str]:
-    """Return sacreBLEU's signatures of the `bleu` and `chrf` that `score` computes, by name."""
+    """Return sacreBLEU's signatures of the `bleu` and `chrf` of `corpus_score`, by name."""
     first = references[:1]
-    scores = score(first, first, bleu_tokenizer(references))
+    scores = corpus_score(first, first, bleu_tokenizer(references))
     return {f"{prefix}bleu": scores.signature, f"{prefix}chrf": scores.chrf_signature}
 
 
-def score(
+def corpus_score(
     translations: Sequence[str], references: Sequence[str], tokenizer: str | None = None
 ) -> Scores:
     """Compute BLEU and chrF of translations against one reference each.

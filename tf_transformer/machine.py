@@ -1,8 +1,10 @@
-"""The standard streams of the process, and silence while TensorFlow starts."""
+"""The process: its standard streams, its cores, and silence while TensorFlow starts."""
 
 import contextlib
 import io
+import math
 import os
+import pathlib
 import re
 import select
 import sys
@@ -16,6 +18,7 @@ _START = re.compile(
 )
 
 
+_QUOTA = pathlib.Path("/sys/fs/cgroup/cpu.max")  # CPU microseconds per period, and the period
 _REDIRECTED = threading.Lock()  # held while a block of `quiet` has stderr
 
 
@@ -83,3 +86,14 @@ def quiet() -> Iterator[None]:
             shown = [line for line in notes if not (is_done and _START.match(line))]
             with contextlib.suppress(OSError):
                 os.write(2, b"".join(shown))
+
+
+def num_cores() -> int:
+    """Return the number of cores this process may use, rounding a container's share up."""
+    cores = os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):  # not on macOS
+        cores = len(os.sched_getaffinity(0))
+    with contextlib.suppress(OSError, ValueError):  # no such file, or "max"
+        quota, period = map(int, _QUOTA.read_text().split())
+        cores = min(cores, max(1, math.ceil(quota / period)))
+    return cores

@@ -23,7 +23,7 @@ class Options(Checked):
 
 def run(options: Options) -> int:
     """Draw the alignment into a file."""
-    from tf_transformer.visualization.attention import plot_alignment
+    from tf_transformer.visualization.attention_weights import plot_alignment
     from tf_transformer.visualization.figure import require_picture, save_figure
 
     require_picture(options.output)

@@ -16,14 +16,14 @@ from pydantic import Field
 
 from tf_transformer.commands.models import open_translator
 from tf_transformer.commands.options import Checked, argument, option
-from tf_transformer.config import DataConfig
 from tf_transformer.data.text import read_lines
 from tf_transformer.errors import ConfigError
 from tf_transformer.export.manifest import read_manifest
 from tf_transformer.inference.versions import CTRANSLATE2, find_saved_model, versions
 from tf_transformer.machine import quiet
+from tf_transformer.run_config import DataConfig
 from tf_transformer.runs.run_directory import RunDirectory
-from tf_transformer.serving.doctor import (
+from tf_transformer.serving.checks import (
     Check,
     diagnose,
     translate_in_session,

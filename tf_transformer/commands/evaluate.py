@@ -103,7 +103,7 @@ def _comparison(options: Options, sets: list[tuple[list[str], list[str]]]) -> di
 def _scores(options: Options, sources: list[str], references: list[str]) -> dict:
     """Translate the sources, and print and return the scores of the translations."""
     from tf_transformer.data.noise import robustness_variants
-    from tf_transformer.evaluation import score
+    from tf_transformer.evaluation import corpus_score
 
     given = options.search
     translator = open_translator(options.model, given.threads)
@@ -116,9 +116,9 @@ def _scores(options: Options, sources: list[str], references: list[str]) -> dict
     if num_cut := sum(best.source_truncated for best in found):
         warn(f"{num_cut} source(s) are longer than the model's max_length and lost the rest.")
     translations = [best.text for best in found]
-    scores = score(translations, references)
+    scores = corpus_score(translations, references)
     variants = robustness_variants(sources) if options.robustness else {}
-    noisy = {name: score(translate(texts), references) for name, texts in variants.items()}
+    noisy = {name: corpus_score(translate(texts), references) for name, texts in variants.items()}
     search = translator.search
     search |= given.model_dump(include=set(search), exclude_none=True)
     print(f"BLEU {scores.bleu:.2f}   {scores.signature}")

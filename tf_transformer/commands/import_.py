@@ -49,11 +49,11 @@ def run(options: Options) -> int:
     with quiet():
         from tf_transformer.importing.bert import read_bert
         from tf_transformer.importing.foreign_model import write_run
-        from tf_transformer.importing.hugging_face import read_hugging_face
+        from tf_transformer.importing.hugging_face_marian import read_hugging_face_marian
         from tf_transformer.importing.marian import read_marian
         from tf_transformer.importing.opennmt_tf import read_opennmt_tf
     read = {
-        "marian": read_hugging_face if is_hugging_face else read_marian,
+        "marian": read_hugging_face_marian if is_hugging_face else read_marian,
         "opennmt-tf": read_opennmt_tf,
         "bert": read_bert,
     }[options.format]

@@ -12,7 +12,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from tf_transformer.commands.options import Checked, group, option
-from tf_transformer.config import (
+from tf_transformer.errors import ConfigError
+from tf_transformer.machine import quiet
+from tf_transformer.run_config import (
     CHOSEN_RATES,
     SETTINGS,
     DataConfig,
@@ -24,8 +26,6 @@ from tf_transformer.config import (
     read_toml,
     without_choices,
 )
-from tf_transformer.errors import ConfigError
-from tf_transformer.machine import quiet
 from tf_transformer.runs.run_directory import RunDirectory
 
 # The settings that a resumed run may change.
@@ -78,15 +78,15 @@ def run(options: Options) -> int:
     config = options.run_config()
     if options.explain:  # without TensorFlow
         from tf_transformer.data.corpus import load_corpus
-        from tf_transformer.inference.streams import num_cores
+        from tf_transformer.machine import num_cores
         from tf_transformer.runs.recipe import Facts, explain, gpus_by_driver
 
         gpus, corpus = gpus_by_driver(config.training.devices), load_corpus(config.data)
         print(*corpus.notes, explain(config, Facts.of(config, corpus, num_cores(), gpus)), sep="\n")
         return 0
     with quiet():
-        from tf_transformer.runs.train import train
-    signal = train(config, options.run_dir, resume=options.resume, started=started)
+        from tf_transformer.runs.training_run import train_run
+    signal = train_run(config, options.run_dir, resume=options.resume, started=started)
     return 128 + signal if signal else 0
 
 

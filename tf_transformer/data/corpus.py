@@ -10,7 +10,6 @@ import textwrap
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from tf_transformer.config import DataConfig, flag
 from tf_transformer.data.mixture import Mixture, TaggedText
 from tf_transformer.data.phrasebook import phrasebook
 from tf_transformer.data.tasks import copy_task, reverse_task
@@ -27,6 +26,7 @@ from tf_transformer.data.text import (
     require_regular,
     without_blanks,
 )
+from tf_transformer.run_config import DataConfig, flag
 
 # Readers of a corpus' files by `DataConfig.corpus`. Training text of `_ON_DISK` stays there.
 _ON_DISK = {"text": TextFiles, "monolingual": functools.partial(TextFiles, None)}

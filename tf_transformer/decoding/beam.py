@@ -5,8 +5,6 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tf_transformer.decoding.compaction import run_search
-from tf_transformer.decoding.protocol import Cache, DecodeStep, split_cache
 from tf_transformer.decoding.result import (
     Hypotheses,
     append_ids,
@@ -14,7 +12,9 @@ from tf_transformer.decoding.result import (
     length_normalizer,
     require_possible,
 )
+from tf_transformer.decoding.search_loop import run_search
 from tf_transformer.decoding.top_k import blockwise_top_k, iterative_top_k, largest_log_prob
+from tf_transformer.decoding.translation_model import Cache, DecodeStep, split_cache
 
 NEG_INF = float("-inf")  # the score and the log-probability of a missing hypothesis
 

@@ -5,10 +5,10 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tf_transformer.decoding.compaction import run_search
-from tf_transformer.decoding.protocol import Cache, DecodeStep, split_cache
 from tf_transformer.decoding.result import Hypotheses, append_ids, beam_score, require_possible
+from tf_transformer.decoding.search_loop import run_search
 from tf_transformer.decoding.top_k import blockwise_argmax, largest_log_prob
+from tf_transformer.decoding.translation_model import Cache, DecodeStep, split_cache
 
 
 class _GreedyState(NamedTuple):

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
-from tf_transformer.decoding.compaction import SEARCH_LOOP
+from tf_transformer.decoding.search_loop import SEARCH_LOOP
 from tf_transformer.export.manifest import EXTRA, ExportError, version_folder, write_manifest
 from tf_transformer.export.tf_serving import write_server_files, write_version_files
 from tf_transformer.files import atomic_folder

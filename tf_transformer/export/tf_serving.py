@@ -33,7 +33,7 @@ def write_version_files(folder: pathlib.Path, signatures: Mapping[str, Callable]
     Every signature has requests, so its inputs must all be string `(B,)`. The texts of the requests
     are numbers, which reveal nothing about the training data.
     """
-    shutil.copyfile(_TEMPLATES / "batching_parameters.pbtxt", folder / "batching_params.pbtxt")
+    shutil.copyfile(_TEMPLATES / "server_batching.pbtxt", folder / "batching_params.pbtxt")
     (folder / EXTRA).mkdir(exist_ok=True)
     with tf.io.TFRecordWriter(str(folder / EXTRA / WARM_UP)) as writer:
         for name, function in sorted(signatures.items()):

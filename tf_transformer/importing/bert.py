@@ -11,8 +11,8 @@ from tf_transformer.importing.foreign_model import ForeignModel
 from tf_transformer.importing.settings import config_of, read_json
 from tf_transformer.importing.tensors import Tensors, existing, read_weights
 from tf_transformer.importing.weights import put, put_stack
-from tf_transformer.models.configs import PrefixLanguageModelConfig
 from tf_transformer.models.language_model import PrefixLanguageModel
+from tf_transformer.models.model_configs import PrefixLanguageModelConfig
 from tf_transformer.tokenizers import WordPieceTokenizer
 from tf_transformer.tokenizers.sentencepiece import naming
 from tf_transformer.tokenizers.wordpiece import wordpiece_model

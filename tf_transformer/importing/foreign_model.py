@@ -5,12 +5,12 @@ import pathlib
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
-from tf_transformer.config import DataConfig, RunConfig, TokenizerConfig
 from tf_transformer.files import atomic_folder
 from tf_transformer.importing.tensors import ForeignModelError, existing
 from tf_transformer.models.architectures import build_model, with_tokenizers
 from tf_transformer.models.base import SequenceModel
-from tf_transformer.models.configs import AttentionConfig
+from tf_transformer.models.model_configs import AttentionConfig
+from tf_transformer.run_config import DataConfig, RunConfig, TokenizerConfig
 from tf_transformer.runs.checkpoints import Checkpoints, tokenizer_metadata
 from tf_transformer.runs.run_directory import RunDirectory, RunError
 from tf_transformer.runs.trimming import IMPORTED, trim_to

@@ -10,7 +10,7 @@ from tf_transformer.importing.foreign_model import ForeignModel, subwords_of, ta
 from tf_transformer.importing.settings import by_id, config_of, not_carried_over, read_yaml
 from tf_transformer.importing.tensors import ForeignModelError, Tensors, existing, read_npz
 from tf_transformer.importing.weights import NEVER, put, put_stack
-from tf_transformer.models.configs import TransformerConfig
+from tf_transformer.models.model_configs import TransformerConfig
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.tokenizers.sentencepiece import naming
 from tf_transformer.tokenizers.vocabulary import tags_in

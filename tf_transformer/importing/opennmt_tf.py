@@ -12,7 +12,7 @@ from tf_transformer.importing.foreign_model import ForeignModel, table_tokenizer
 from tf_transformer.importing.settings import config_of, not_carried_over, read_yaml
 from tf_transformer.importing.tensors import ForeignModelError, Tensors, read_checkpoint
 from tf_transformer.importing.weights import put, put_stack
-from tf_transformer.models.configs import TransformerConfig
+from tf_transformer.models.model_configs import TransformerConfig
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.tokenizers import VocabularyTokenizer
 

@@ -9,7 +9,7 @@ import yaml
 from pydantic import ValidationError
 
 from tf_transformer.importing.tensors import ForeignModelError, existing
-from tf_transformer.models.configs import AttentionConfig, TransformerConfig
+from tf_transformer.models.model_configs import AttentionConfig, TransformerConfig
 
 
 def read_yaml(

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import tensorflow as tf
 
-from tf_transformer.decoding.protocol import TranslationModel
+from tf_transformer.decoding.translation_model import TranslationModel
 from tf_transformer.inference.scoring import Alignment, TeacherForcing, can_align, default_alignment
-from tf_transformer.inference.tokens import TextReader
+from tf_transformer.inference.text_reader import TextReader
 from tf_transformer.tokenizers import GraphTokenizer
 
 _MAX_PAIRS = 1000

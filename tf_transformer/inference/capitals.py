@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from tf_transformer.data.noise import MARKUP_SIGNS
-from tf_transformer.tokenizers.wordpiece import lower_case
+from tf_transformer.tokenizers.wordpiece import lower_case_tensor
 
 _LETTER = r"[^\s\p{Z}]"
 _MARKUP = rf"{_LETTER}*(?:[{MARKUP_SIGNS}\p{{Nd}}]|{_LETTER}\(){_LETTER}*"
@@ -36,7 +36,7 @@ def fold_capitals(text: tf.Tensor, dotless_i: bool | None = None) -> tf.Tensor:
     kept, words = tf.strings.split(text, " "), tf.strings.split(dotted, " ")
     is_markup = tf.strings.regex_full_match(kept.flat_values, f"(?s).*{_MARKUP}.*")
     # Without the dot that Unicode would put on the small i of İ.
-    lower = lower_case(tf.strings.regex_replace(words.flat_values, "İ", "i"))
+    lower = lower_case_tensor(tf.strings.regex_replace(words.flat_values, "İ", "i"))
     folded = tf.where(is_markup, kept.flat_values, lower)
     folded = tf.strings.reduce_join(words.with_flat_values(folded), -1, separator=" ")
     return tf.where(are_most, folded, text)

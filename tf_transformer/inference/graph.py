@@ -12,16 +12,16 @@ import tensorflow_text  # noqa: F401
 
 from tf_transformer.decoding.beam import beam_search
 from tf_transformer.decoding.greedy import greedy_search
-from tf_transformer.decoding.protocol import TranslationModel
 from tf_transformer.decoding.result import Hypotheses, output_limits
+from tf_transformer.decoding.translation_model import TranslationModel
 from tf_transformer.errors import InputError
 from tf_transformer.inference.document import translate_sentences
 from tf_transformer.inference.folding import freeze
 from tf_transformer.inference.results import MISSING_SCORE
 from tf_transformer.inference.scoring import Alignment, TeacherForcing, can_align, can_score
 from tf_transformer.inference.sentences import BREAK, has_several, split_lines, split_sentences
-from tf_transformer.inference.tokens import TextReader, valid_utf8
-from tf_transformer.models.configs import ModelConfig
+from tf_transformer.inference.text_reader import TextReader, valid_utf8
+from tf_transformer.models.model_configs import ModelConfig
 from tf_transformer.tokenizers import GraphTokenizer
 
 _LARGEST_BEAM = 1024

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tf_transformer.decoding.protocol import TranslationModel
-from tf_transformer.inference.tokens import TextReader, valid_utf8
+from tf_transformer.decoding.translation_model import TranslationModel
+from tf_transformer.inference.text_reader import TextReader, valid_utf8
 
 
 class Alignment(NamedTuple):

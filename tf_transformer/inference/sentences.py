@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tf_transformer.inference.tokens import valid_utf8
+from tf_transformer.inference.text_reader import valid_utf8
 
 # Bytes that never occur in UTF-8, so no text has them and no character class matches them.
 _MARK = b"\xfe"  # stands around the white space between two sentences

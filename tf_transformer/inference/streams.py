@@ -1,16 +1,11 @@
 """Parallel translation in the order of the texts; importing this loads no TensorFlow."""
 
 import concurrent.futures
-import contextlib
 import itertools
-import math
-import os
-import pathlib
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 _BATCHES_SORTED_TOGETHER = 16
-_QUOTA = pathlib.Path("/sys/fs/cgroup/cpu.max")  # CPU microseconds per period, and the period
 
 S, T = TypeVar("S"), TypeVar("T")
 
@@ -50,14 +45,3 @@ def translate_in_order(
             before = jobs
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-def num_cores() -> int:
-    """Return the number of cores this process may use, rounding a container's share up."""
-    cores = os.cpu_count() or 1
-    if hasattr(os, "sched_getaffinity"):  # not on macOS
-        cores = len(os.sched_getaffinity(0))
-    with contextlib.suppress(OSError, ValueError):  # no such file, or "max"
-        quota, period = map(int, _QUOTA.read_text().split())
-        cores = min(cores, max(1, math.ceil(quota / period)))
-    return cores

@@ -21,10 +21,10 @@ from tf_transformer.inference.results import (
     as_lists,
     rows_of,
 )
-from tf_transformer.inference.streams import num_cores, translate_in_order
+from tf_transformer.inference.streams import translate_in_order
 from tf_transformer.inference.versions import SavedModelError, find_saved_model, require_loadable
 from tf_transformer.inference.xla import compiled_search
-from tf_transformer.machine import quiet
+from tf_transformer.machine import num_cores, quiet
 from tf_transformer.tokenizers import GraphTokenizer
 
 _process_of_tensorflow: int | None = None

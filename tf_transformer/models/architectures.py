@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from tf_transformer.errors import ConfigError, did_you_mean
-from tf_transformer.models import configs
-from tf_transformer.models.configs import ModelConfig
+from tf_transformer.models import model_configs
+from tf_transformer.models.model_configs import ModelConfig
 
 
 class Architecture(NamedTuple):
@@ -44,7 +44,7 @@ _TINY_GRU = {"tiny": {"d_model": 128, "num_units": 256}}
 
 ARCHITECTURES: dict[str, Architecture] = {
     "transformer": Architecture(
-        configs.TransformerConfig,
+        model_configs.TransformerConfig,
         {
             "tiny": _sizes(4, 128, 256, 4),  # Wu et al. 2021, for small corpora
             "small": _sizes(4, 128, 512, 8),  # TensorFlow's tutorial
@@ -52,17 +52,22 @@ ARCHITECTURES: dict[str, Architecture] = {
             "big": _sizes(6, 1024, 4096, 16),  # Vaswani et al. 2017
         },
     ),
-    "sutskever": Architecture(configs.SutskeverConfig, _TINY_LSTM),
-    "cho": Architecture(configs.ChoConfig, _TINY_GRU),
-    "bahdanau": Architecture(configs.BahdanauConfig, _TINY_GRU),
-    "luong": Architecture(configs.LuongConfig, _TINY_LSTM),
-    "prefix_lm": Architecture(configs.PrefixLanguageModelConfig, _TINY_STACK),
-    "causal_lm": Architecture(configs.CausalLanguageModelConfig, _TINY_STACK, trains_on_text=True),
+    "sutskever": Architecture(model_configs.SutskeverConfig, _TINY_LSTM),
+    "cho": Architecture(model_configs.ChoConfig, _TINY_GRU),
+    "bahdanau": Architecture(model_configs.BahdanauConfig, _TINY_GRU),
+    "luong": Architecture(model_configs.LuongConfig, _TINY_LSTM),
+    "prefix_lm": Architecture(model_configs.PrefixLanguageModelConfig, _TINY_STACK),
+    "causal_lm": Architecture(
+        model_configs.CausalLanguageModelConfig, _TINY_STACK, trains_on_text=True
+    ),
     "permutation_lm": Architecture(
-        configs.PermutationLanguageModelConfig, _TINY_STACK, trains_on_text=True, translates=False
+        model_configs.PermutationLanguageModelConfig,
+        _TINY_STACK,
+        trains_on_text=True,
+        translates=False,
     ),
     "masked_lm": Architecture(
-        configs.MaskedLanguageModelConfig, _TINY_STACK, trains_on_text=True, translates=False
+        model_configs.MaskedLanguageModelConfig, _TINY_STACK, trains_on_text=True, translates=False
     ),
 }
 

@@ -9,7 +9,7 @@ import keras
 from tf_transformer.layers.base import Tensor, built, quantize_parts, quantized_parts
 from tf_transformer.layers.output import OutputProjection
 from tf_transformer.layers.positions import PositionalEmbedding, token_embedding
-from tf_transformer.models.configs import ModelConfig
+from tf_transformer.models.model_configs import ModelConfig
 
 Inputs = Mapping[str, Tensor] | tuple[Tensor, Tensor] | list[Tensor]
 

@@ -18,7 +18,7 @@ from tf_transformer.layers.norm import layer_norm
 from tf_transformer.layers.output import OutputTransform
 from tf_transformer.layers.positions import token_embedding
 from tf_transformer.layers.prefix_decoder import PrefixLayer, PrefixStack
-from tf_transformer.models import configs
+from tf_transformer.models import model_configs
 from tf_transformer.models.base import Inputs, SequenceModel, split_inputs
 
 SOURCE, TARGET = 0, 1
@@ -34,7 +34,7 @@ class LanguageModel(SequenceModel):
     Args, call arguments and returns: as in `SequenceModel`.
     """
 
-    config: configs.LanguageModelConfig
+    config: model_configs.LanguageModelConfig
     has_segments: ClassVar[bool] = True
 
     def _create_layers(self) -> None:
@@ -141,7 +141,7 @@ class PrefixLanguageModel(GenerativeLanguageModel):
         sum to 1, if the source is not empty.
     """
 
-    config_class = configs.PrefixLanguageModelConfig
+    config_class = model_configs.PrefixLanguageModelConfig
 
     def call(
         self, inputs: Inputs, training: bool | None = None, return_attention_scores: bool = False
@@ -219,7 +219,7 @@ class CausalLanguageModel(GenerativeLanguageModel):
         follow the prompt's last token, which is the begin token if the source is empty.
     """
 
-    config_class = configs.CausalLanguageModelConfig
+    config_class = model_configs.CausalLanguageModelConfig
     has_segments = False
 
     def call(self, inputs: Inputs, training: bool | None = None) -> Tensor:
@@ -282,7 +282,7 @@ class PermutationLanguageModel(LanguageModel):
         `PermutationLanguageModelConfig`. In training, each call draws the orders at random.
     """
 
-    config_class = configs.PermutationLanguageModelConfig
+    config_class = model_configs.PermutationLanguageModelConfig
 
     def _create_layers(self) -> None:
         super()._create_layers()

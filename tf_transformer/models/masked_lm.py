@@ -7,8 +7,8 @@ from keras import ops
 
 from tf_transformer.layers.base import Tensor
 from tf_transformer.models.base import Inputs, split_inputs
-from tf_transformer.models.configs import MaskedLanguageModelConfig
 from tf_transformer.models.language_model import LanguageModel
+from tf_transformer.models.model_configs import MaskedLanguageModelConfig
 
 # Shares of drawn tokens, and of masked and random among these (Devlin et al. 2019, section 3.1).
 DRAWN = 0.15

@@ -17,7 +17,7 @@ from tf_transformer.layers.recurrent_attention import (
     GeneralAttention,
     PredictedWindow,
 )
-from tf_transformer.models import configs
+from tf_transformer.models import model_configs
 from tf_transformer.models.base import Inputs, SequenceModel, split_inputs
 
 
@@ -30,7 +30,7 @@ class Seq2Seq(SequenceModel):
     Args, call arguments and returns: as in `SequenceModel`, with a `Seq2SeqConfig`.
     """
 
-    config: configs.Seq2SeqConfig
+    config: model_configs.Seq2SeqConfig
 
     def _create_layers(self) -> None:
         config, policy = self.config, self.dtype_policy
@@ -218,7 +218,7 @@ class Sutskever(Seq2Seq):
     layer at the same height; the decoder knows nothing else about the source.
     """
 
-    config_class = configs.SutskeverConfig
+    config_class = model_configs.SutskeverConfig
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -230,7 +230,7 @@ class Cho(Seq2Seq):
     the gate acts after the recurrent product, see `RecurrentStack`.
     """
 
-    config_class = configs.ChoConfig
+    config_class = model_configs.ChoConfig
 
 
 class AttentionalSeq2Seq(Seq2Seq):
@@ -264,7 +264,7 @@ class Bahdanau(AttentionalSeq2Seq):
     as in the paper's formula 4, and not the state before the step, as in appendix A.2.2.
     """
 
-    config_class = configs.BahdanauConfig
+    config_class = model_configs.BahdanauConfig
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -276,7 +276,7 @@ class Luong(AttentionalSeq2Seq):
     Local attention counts positions in the order in which the encoder reads the source.
     """
 
-    config_class = configs.LuongConfig
+    config_class = model_configs.LuongConfig
 
 
 def reversed_order(token_mask: Tensor) -> Tensor:

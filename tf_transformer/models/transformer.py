@@ -9,7 +9,7 @@ from tf_transformer.layers.kv_cache import Cache
 from tf_transformer.layers.masks import padding_mask
 from tf_transformer.layers.positions import token_embedding
 from tf_transformer.models.base import Inputs, SequenceModel, split_inputs
-from tf_transformer.models.configs import TransformerConfig
+from tf_transformer.models.model_configs import TransformerConfig
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")

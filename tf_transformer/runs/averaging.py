@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tf_transformer.evaluation import LOSS, score
+from tf_transformer.evaluation import LOSS, corpus_score
 from tf_transformer.models.architectures import build_model
 from tf_transformer.runs.checkpoints import Checkpoints
 from tf_transformer.runs.compile import Validation
@@ -15,7 +15,7 @@ from tf_transformer.runs.restore import best_checkpoint, translator_of
 from tf_transformer.runs.run_directory import say, warn
 
 if TYPE_CHECKING:
-    from tf_transformer.runs.train import Run
+    from tf_transformer.runs.training_run import Run
 
 
 def write_best_average(run: "Run", deadline: float = math.inf) -> None:
@@ -48,7 +48,7 @@ def write_best_average(run: "Run", deadline: float = math.inf) -> None:
     def measure() -> dict[str, float]:
         if metric == LOSS:
             return {"val_loss": validate()["loss"]}
-        return score(translate(sources), targets).metrics("val_")
+        return corpus_score(translate(sources), targets).metrics("val_")
 
     measured: dict[int, dict[str, float]] = {}
     best, seconds = 0, 0.0  # the best average so far, and the time that the last one took

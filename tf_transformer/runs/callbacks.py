@@ -21,7 +21,7 @@ from tf_transformer.training.optimizers import ends_update, step_of
 from tf_transformer.training.schedules import TimedTrapezoidSchedule
 
 if TYPE_CHECKING:
-    from tf_transformer.runs.train import Run
+    from tf_transformer.runs.training_run import Run
 
 _SECONDS_BETWEEN_LINES = 30
 _RATES = 16  # learning rates that the log has for a validation, about

@@ -11,14 +11,14 @@ import keras
 import tensorflow as tf
 from keras.optimizers.schedules import LearningRateSchedule
 
-from tf_transformer.config import RunConfig, TrainingConfig
-from tf_transformer.data.batching import TokenBatches
 from tf_transformer.data.mixture import TaggedText
 from tf_transformer.data.text import SentencePairs
+from tf_transformer.data.token_batches import TokenBatches
+from tf_transformer.run_config import RunConfig, TrainingConfig
+from tf_transformer.training.batch_parts import train_in_parts
 from tf_transformer.training.losses import SmoothedCrossEntropy
 from tf_transformer.training.metrics import Perplexity, TokenAccuracy, TokenLoss
 from tf_transformer.training.optimizers import Adam, GradientAccumulation, LossScaleOptimizer
-from tf_transformer.training.parts import train_in_parts
 from tf_transformer.training.schedules import (
     NoamSchedule,
     TimedTrapezoidSchedule,

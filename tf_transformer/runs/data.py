@@ -7,14 +7,14 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from tf_transformer.config import RunConfig, TokenizerConfig
-from tf_transformer.data.batching import TokenBatches
 from tf_transformer.data.corpus import load_corpus
 from tf_transformer.data.mixture import TaggedText
 from tf_transformer.data.text import Corpus
+from tf_transformer.data.token_batches import TokenBatches
 from tf_transformer.errors import ConfigError
-from tf_transformer.inference.streams import num_cores
+from tf_transformer.machine import num_cores
 from tf_transformer.models.architectures import with_tokenizers
+from tf_transformer.run_config import RunConfig, TokenizerConfig
 from tf_transformer.runs.recipe import Facts, choose, with_choices
 from tf_transformer.runs.restore import Tokenizers, restore_tokenizers
 from tf_transformer.runs.run_directory import RunDirectory, say

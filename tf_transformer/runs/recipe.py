@@ -11,13 +11,13 @@ import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from tf_transformer.config import RunConfig
 from tf_transformer.data.corpus import default_vocab_size
 from tf_transformer.data.noise import has_dotless_i, upper_case
 from tf_transformer.data.text import Corpus
 from tf_transformer.errors import ConfigError
 from tf_transformer.evaluation import BLEU, CHRF, LOSS, Metric, bleu_tokenizer
 from tf_transformer.models.architectures import ARCHITECTURES
+from tf_transformer.run_config import RunConfig
 
 # Maps names such as "training.warmup_steps" to the chosen value and the reason for it.
 Choices = Mapping[str, tuple[Any, str]]

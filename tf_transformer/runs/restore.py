@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 
 import keras
 
-from tf_transformer.config import DataConfig
 from tf_transformer.inference.graph import Search
 from tf_transformer.inference.translator import Translator
 from tf_transformer.models.architectures import (
@@ -14,7 +13,8 @@ from tf_transformer.models.architectures import (
     build_model,
     with_tokenizers,
 )
-from tf_transformer.models.configs import ModelConfig
+from tf_transformer.models.model_configs import ModelConfig
+from tf_transformer.run_config import DataConfig
 from tf_transformer.runs.checkpoints import Checkpoint, CheckpointError, Checkpoints
 from tf_transformer.runs.recipe import metric_of
 from tf_transformer.runs.run_directory import RunDirectory, RunError, warn

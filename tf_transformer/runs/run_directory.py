@@ -23,11 +23,11 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from tf_transformer.config import RunConfig, read_toml
 from tf_transformer.errors import InputError
 from tf_transformer.files import atomic_file, atomic_folder
 from tf_transformer.inference.versions import formats_in
 from tf_transformer.models.architectures import ARCHITECTURES
+from tf_transformer.run_config import RunConfig, read_toml
 
 
 class RunError(InputError):

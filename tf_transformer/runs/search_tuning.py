@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tf_transformer.data.text import ParallelText
-from tf_transformer.evaluation import BLEU, LOSS, Metric, score, signatures
+from tf_transformer.evaluation import BLEU, LOSS, Metric, corpus_score, signatures
 
 DEFAULT_BEAM_SIZE = 4
 DEFAULT_LENGTH_PENALTY = 0.6
@@ -79,14 +79,14 @@ def choose_search(
         sources += part_sources
         targets += part_targets
         translations += translator(part_sources, beam_size=1)
-    value = getattr(score(translations, targets), name)
+    value = getattr(corpus_score(translations, targets), name)
     greedy = {"beam_size": 1, "length_penalty": None, "score": value}
     values: dict[float, float] = {}
     untried = {_FIRST_LENGTH_PENALTY}
     while untried:
         penalty = max(untried)
         translations = translator(sources, beam_size=beam_size, length_penalty=penalty)
-        values[penalty] = getattr(score(translations, targets), name)
+        values[penalty] = getattr(corpus_score(translations, targets), name)
         best = max(values, key=lambda p: (values[p], -abs(p - DEFAULT_LENGTH_PENALTY)))
         place = LENGTH_PENALTIES.index(best)
         untried = {*LENGTH_PENALTIES[max(0, place - 1) : place + 2]} - values.keys()

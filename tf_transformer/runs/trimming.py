@@ -14,7 +14,7 @@ from tf_transformer.files import atomic_folder
 from tf_transformer.inference.sentences import parts_of
 from tf_transformer.models.architectures import with_tokenizers
 from tf_transformer.models.base import SequenceModel
-from tf_transformer.models.configs import ModelConfig
+from tf_transformer.models.model_configs import ModelConfig
 from tf_transformer.runs.checkpoints import Checkpoints, tokenizer_metadata
 from tf_transformer.runs.restore import restore_model, search_of, translator_of
 from tf_transformer.runs.run_directory import RunDirectory, RunError, say

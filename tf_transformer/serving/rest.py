@@ -28,9 +28,9 @@ from tensorflow_serving.apis import get_model_metadata_pb2
 from tf_transformer.errors import did_you_mean
 from tf_transformer.inference.results import rows_of
 from tf_transformer.inference.versions import version_number
-from tf_transformer.serving.batching import Batcher, Outputs, QueueFullError
+from tf_transformer.serving.batcher import Batcher, Outputs, QueueFullError
 from tf_transformer.serving.limits import Limits
-from tf_transformer.serving.versions import Version
+from tf_transformer.serving.served_model import Version
 
 _FORMS = {"instances", "inputs"}  # of texts in a predict request: rows and columns
 _PAGE = pathlib.Path(__file__).with_name("page.html")

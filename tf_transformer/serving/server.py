@@ -13,10 +13,10 @@ from typing import Any
 import uvicorn
 
 from tf_transformer.errors import InputError
-from tf_transformer.inference.streams import num_cores
+from tf_transformer.machine import num_cores
 from tf_transformer.serving.limits import Limits
 from tf_transformer.serving.rest import RestApi
-from tf_transformer.serving.versions import load_version
+from tf_transformer.serving.served_model import load_version
 
 _ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 _LOOPBACK = ["127.0.0.1", "localhost", "[::1]"]

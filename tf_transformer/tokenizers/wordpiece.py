@@ -93,7 +93,8 @@ class WordPieceTokenizer(FileTokenizer):
         if settings["strip_accents"]:
             texts = replace(tensorflow_text.normalize_utf8(texts, "NFD"), r"\p{Mn}", "")
         if settings["lower_case"]:
-            texts = lower_case(replace(texts, "Σ", "σ"))  # which has another form at a word's end
+            # Unicode has another small sigma for the end of a word.
+            texts = lower_case_tensor(replace(texts, "Σ", "σ"))
         texts = replace(texts, r"([!-/:-@\[-`{-~\p{P}])", r" \1 ")
         texts = replace(texts, f"[^ ]{{{_MAX_CHARACTERS + 1},}}", _UNKNOWN)
         return self.graph_resource.splitter.tokenize(tf.strings.split(texts)).merge_dims(1, 2)
@@ -147,7 +148,7 @@ def _json(settings: dict) -> bytes:
     return json.dumps(settings, ensure_ascii=False, indent=0).encode()
 
 
-def lower_case(text: tf.Tensor) -> tf.Tensor:
+def lower_case_tensor(text: tf.Tensor) -> tf.Tensor:
     """Lower the case of texts, string `(B,)`, in the same way for every locale of the process."""
     text = tf.strings.lower(text)  # of ASCII
     # In Turkish or Lithuanian locales, ICU lowers these capitals to other letters.

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tf_transformer.data.text import DataError, ParallelText
-from tf_transformer.data.tokens import TokenizedText
+from tf_transformer.data.tokenized_text import TokenizedText
 from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer
 
 
@@ -55,7 +55,7 @@ def test_memory_disk_and_noise_hold_the_pairs_that_are_short_enough(
 ):
     short = codes(*[pair for pair in pairs if max(map(len, pair)) < 5])
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr("tf_transformer.data.tokens._CHUNK_PAIRS", chunk)
+        monkeypatch.setattr("tf_transformer.data.tokenized_text._CHUNK_PAIRS", chunk)
         cache = tmp_path_factory.mktemp("cache")
         for cache_dir in (None, cache, cache):
             given = parallel(*pairs), Letters(), Letters(), 5, cache_dir

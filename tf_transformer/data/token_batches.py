@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer.data.text import FilePath, SentencePairs
-from tf_transformer.data.tokens import TokenizedText
+from tf_transformer.data.tokenized_text import TokenizedText
 from tf_transformer.errors import InputError
 from tf_transformer.tokenizers import GraphTokenizer
 

@@ -10,12 +10,12 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tf_transformer.config import RunConfig
 from tf_transformer.errors import ConfigError, InputError
 from tf_transformer.evaluation import LOSS, signatures
 from tf_transformer.files import remove_leftovers
-from tf_transformer.inference.streams import num_cores
+from tf_transformer.machine import num_cores
 from tf_transformer.models.architectures import build_model
+from tf_transformer.run_config import RunConfig
 from tf_transformer.runs.averaging import write_best_average
 from tf_transformer.runs.callbacks import (
     EarlyStopping,
@@ -31,13 +31,13 @@ from tf_transformer.runs.recipe import choose_by_updates, metric_of, parts_on_co
 from tf_transformer.runs.restore import best_checkpoint, restore_model, translator_of
 from tf_transformer.runs.run_directory import RunDirectory, say
 from tf_transformer.runs.trimming import require_trained
-from tf_transformer.training.callbacks import TensorBoardLog, TranslationBleu
+from tf_transformer.training.batch_parts import plain_graphs, prepare_cpu
 from tf_transformer.training.cluster import Cluster, WorkerError, worker_failures_named
 from tf_transformer.training.distribution import Workers, separate_seeds, strategy_for
 from tf_transformer.training.optimizers import step_of
-from tf_transformer.training.parts import plain_graphs, prepare_cpu
 from tf_transformer.training.schedules import TimedTrapezoidSchedule
-from tf_transformer.training.stopping import StopOnSignal, Terminated
+from tf_transformer.training.signals import StopOnSignal, Terminated
+from tf_transformer.training.translation_bleu import TensorBoardLog, TranslationBleu
 
 _FEWEST_UPDATES = 10
 _FRACTION_OF_UPDATES = 0.93  # of the time is for updates, the rest for validation
@@ -50,7 +50,7 @@ _SHARED_SETTINGS = (
 _ORIGIN = "initialized from"  # a key of the run metadata
 
 
-def train(config: RunConfig, run_dir: str, *, resume: bool, started: float) -> int:
+def train_run(config: RunConfig, run_dir: str, *, resume: bool, started: float) -> int:
     """Train a model and write everything into its run directory.
 
     If `TF_CONFIG` or Slurm names several workers, each of them calls this function with the same

@@ -8,7 +8,7 @@ import threading
 import pytest
 from stub_server import StubModel
 
-from tf_transformer.serving.batching import MAX_CHARACTERS, MAX_TEXTS, Batcher, QueueFullError
+from tf_transformer.serving.batcher import MAX_CHARACTERS, MAX_TEXTS, Batcher, QueueFullError
 
 
 @pytest.fixture

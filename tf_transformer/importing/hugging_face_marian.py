@@ -11,7 +11,7 @@ from tf_transformer.importing.settings import by_id, config_of, not_carried_over
 from tf_transformer.importing.tensors import ForeignModelError, Tensors, read_weights
 from tf_transformer.importing.weights import NEVER, put, put_stack
 from tf_transformer.layers.positions import sinusoidal_positions
-from tf_transformer.models.configs import TransformerConfig
+from tf_transformer.models.model_configs import TransformerConfig
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.tokenizers import VocabularyTokenizer
 from tf_transformer.tokenizers.vocabulary import tags_in
@@ -67,7 +67,7 @@ _KEPT = {
 }  # fmt: skip
 
 
-def read_hugging_face(folder: pathlib.Path) -> ForeignModel:
+def read_hugging_face_marian(folder: pathlib.Path) -> ForeignModel:
     """Read `config.json`, the weights, `source.spm`, `target.spm` and `vocab.json`.
 
     If there is a `generation_config.json`, the settings of the search are there alone.

@@ -14,9 +14,9 @@ import tensorflow as tf
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tf_transformer.data.batching import TokenBatches
 from tf_transformer.data.text import DataError, ParallelText
-from tf_transformer.data.tokens import TokenizedText
+from tf_transformer.data.token_batches import TokenBatches
+from tf_transformer.data.tokenized_text import TokenizedText
 from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer
 
 PAD, BOS, EOS, FIRST_ID = 0, 2, 3, 4

@@ -7,7 +7,9 @@ from configurations import TEXT, TSV, refusal
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tf_transformer.config import (
+from tf_transformer.models.architectures import ARCHITECTURES, preset
+from tf_transformer.models.model_configs import TransformerConfig
+from tf_transformer.run_config import (
     SETTINGS,
     DataConfig,
     RunConfig,
@@ -17,8 +19,6 @@ from tf_transformer.config import (
     read_toml,
     without_choices,
 )
-from tf_transformer.models.architectures import ARCHITECTURES, preset
-from tf_transformer.models.configs import TransformerConfig
 
 COPY = {"data": {"corpus": "copy"}}
 

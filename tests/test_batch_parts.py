@@ -9,9 +9,9 @@ from small_models import has_setting, small_config
 
 import tf_transformer as tt
 from tf_transformer.models.architectures import build_model
-from tf_transformer.runs import train
+from tf_transformer.runs import training_run
 from tf_transformer.runs.run_directory import RunDirectory
-from tf_transformer.training.parts import plain_graphs, prepare_cpu, train_in_parts
+from tf_transformer.training.batch_parts import plain_graphs, prepare_cpu, train_in_parts
 
 SIZES = {"source_vocab_size": replicas.VOCAB_SIZE, "target_vocab_size": replicas.VOCAB_SIZE}
 
@@ -74,11 +74,11 @@ def test_each_part_has_its_own_dropout_which_goes_on_from_step_to_step():
 @pytest.mark.slow
 def test_a_run_keeps_its_parts_on_another_number_of_cores(tmp_path, monkeypatch):
     run_dir, seen = tmp_path / "run", []
-    monkeypatch.setattr(train, "prepare_cpu", lambda *numbers: seen.append(numbers))
+    monkeypatch.setattr(training_run, "prepare_cpu", lambda *numbers: seen.append(numbers))
     monkeypatch.setattr("tf_transformer.runs.data.num_cores", lambda: 2)
     small_runs.train(run_dir, *small_runs.SETTINGS, "--steps=1")
     assert RunDirectory.open(run_dir).config().training.batch_parts == 2
-    monkeypatch.setattr(train, "num_cores", lambda: 1)
+    monkeypatch.setattr(training_run, "num_cores", lambda: 1)
     small_runs.train(run_dir, "--resume", "--steps=2")
     assert seen[-1] == (1, 2)
     assert RunDirectory.open(run_dir).config().training.batch_parts == 2

@@ -8,7 +8,7 @@ import keras
 import tensorflow as tf
 
 from tf_transformer.data.text import ParallelText
-from tf_transformer.evaluation import score
+from tf_transformer.evaluation import corpus_score
 from tf_transformer.training.optimizers import step_of
 
 Logs = dict[str, Any] | None
@@ -43,7 +43,7 @@ class TranslationBleu(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         translations = self._translate(list(self._text.sources))
-        scores = score(translations, list(self._text.targets))
+        scores = corpus_score(translations, list(self._text.targets))
         if logs is not None:
             found = {**scores.metrics("val_"), "val_length_ratio": scores.length_ratio}
             logs.update({f"{name}{self._suffix}": value for name, value in found.items()})
