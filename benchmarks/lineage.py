@@ -122,7 +122,7 @@ def measure(name: str, run_dir: pathlib.Path, options: argparse.Namespace) -> di
     """Return the quality and the speed of one architecture."""
     import tf_transformer as tt
     from tf_transformer.data.corpus import load_validation
-    from tf_transformer.runs.compile import Validation
+    from tf_transformer.runs.compilation import Validation
     from tf_transformer.runs.restore import restore_model, search_of
     from tf_transformer.runs.run_directory import RunDirectory
 

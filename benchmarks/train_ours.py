@@ -19,8 +19,8 @@ from tokenized_text import load_batches, load_text, target_tokens  # noqa: E402
 from tf_transformer.data.token_batches import TokenBatches  # noqa: E402
 from tf_transformer.data.tokenized_text import TokenizedText  # noqa: E402
 from tf_transformer.models.architectures import build_model, preset  # noqa: E402
-from tf_transformer.run_config import TrainingConfig  # noqa: E402
-from tf_transformer.runs.compile import compile_model  # noqa: E402
+from tf_transformer.run_tables import TrainingConfig  # noqa: E402
+from tf_transformer.runs.compilation import compile_model  # noqa: E402
 from tf_transformer.training.batch_parts import plain_graphs, prepare_cpu, train_in_parts  # noqa: E402
 from tf_transformer.training.metrics import TokenLoss  # noqa: E402
 from tf_transformer.training.schedules import NoamSchedule  # noqa: E402

@@ -6,8 +6,8 @@ import h5py
 from small_models import has_setting
 
 from tf_transformer import cli
+from tf_transformer.config_fields import flag
 from tf_transformer.evaluation import BLEU
-from tf_transformer.run_config import flag
 from tf_transformer.runs.checkpoints import Checkpoints
 
 STARTED = 1000.0  # where the clock of `a_run` begins

@@ -15,7 +15,7 @@ from tf_transformer.evaluation import signatures
 from tf_transformer.models.architectures import build_model, with_tokenizers
 from tf_transformer.runs import averaging
 from tf_transformer.runs.checkpoints import Checkpoints
-from tf_transformer.runs.compile import compile_model
+from tf_transformer.runs.compilation import compile_model
 from tf_transformer.runs.restore import best_checkpoint, restore_model
 from tf_transformer.runs.run_directory import RunDirectory
 

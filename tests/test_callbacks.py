@@ -11,7 +11,7 @@ from small_runs import STARTED, a_run
 
 import tf_transformer as tt
 from tf_transformer.runs import callbacks
-from tf_transformer.runs.compile import seconds_per_batch
+from tf_transformer.runs.compilation import seconds_per_batch
 
 
 def metrics_of(name, *values):

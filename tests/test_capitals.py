@@ -13,7 +13,7 @@ from letters import random_model
 
 import tf_transformer as tt
 from tf_transformer.inference.capitals import fold_capitals
-from tf_transformer.run_config import DataConfig
+from tf_transformer.run_tables import DataConfig
 from tf_transformer.runs.restore import search_of
 
 README = pathlib.Path(__file__).parents[1] / "saved_models" / "README.md"

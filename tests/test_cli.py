@@ -11,8 +11,9 @@ import pytest
 from commands import assert_one_line, assert_refused, command, options_of
 
 from tf_transformer import cli
+from tf_transformer.config_fields import flag
 from tf_transformer.errors import InputError
-from tf_transformer.run_config import SETTINGS, flag
+from tf_transformer.run_config import SETTINGS
 
 
 @pytest.mark.parametrize(

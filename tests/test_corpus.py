@@ -24,7 +24,8 @@ from tf_transformer.data.corpus import (
     num_held_out,
 )
 from tf_transformer.data.text import DataError, ParallelText, TextFiles
-from tf_transformer.run_config import DataConfig, RunConfig
+from tf_transformer.run_config import RunConfig
+from tf_transformer.run_tables import DataConfig
 from tf_transformer.runs.data import prepare_data
 from tf_transformer.runs.run_directory import RunDirectory
 from tf_transformer.training.distribution import Workers

@@ -19,7 +19,8 @@ import tf_transformer as tt
 from tf_transformer.export.ctranslate2 import export_ctranslate2
 from tf_transformer.export.manifest import ExportError, read_manifest, verify_files
 from tf_transformer.models.model_configs import TransformerConfig
-from tf_transformer.run_config import DataConfig, RunConfig, TokenizerConfig
+from tf_transformer.run_config import RunConfig
+from tf_transformer.run_tables import DataConfig, TokenizerConfig
 from tf_transformer.runs.checkpoints import Checkpoints
 from tf_transformer.runs.restore import translator_of
 from tf_transformer.runs.run_directory import RunDirectory

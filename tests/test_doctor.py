@@ -21,7 +21,8 @@ from tf_transformer.commands import doctor as command
 from tf_transformer.export.manifest import EXTRA, MANIFEST, write_manifest
 from tf_transformer.export.tf_serving import WARM_UP, write_version_files
 from tf_transformer.models.model_configs import TransformerConfig
-from tf_transformer.run_config import DataConfig, RunConfig, TokenizerConfig
+from tf_transformer.run_config import RunConfig
+from tf_transformer.run_tables import DataConfig, TokenizerConfig
 from tf_transformer.runs.checkpoints import Checkpoints
 from tf_transformer.runs.run_directory import RunDirectory
 from tf_transformer.serving import checks

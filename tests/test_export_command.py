@@ -14,7 +14,8 @@ from tf_transformer import cli
 from tf_transformer.commands.export import _languages
 from tf_transformer.export.manifest import read_manifest, verify_files
 from tf_transformer.inference.alignment import choose_alignment
-from tf_transformer.run_config import DataConfig, read_toml
+from tf_transformer.run_config import read_toml
+from tf_transformer.run_tables import DataConfig
 from tf_transformer.runs.restore import restore_model
 from tf_transformer.runs.run_directory import RunDirectory
 from tf_transformer.runs.search_tuning import SearchChoice, choose_search

@@ -17,7 +17,7 @@ from tf_transformer.models.architectures import build_model, with_tokenizers
 from tf_transformer.run_config import RunConfig
 from tf_transformer.runs import recipe
 from tf_transformer.runs.checkpoints import WEIGHTS, Checkpoints
-from tf_transformer.runs.compile import Validation
+from tf_transformer.runs.compilation import Validation
 from tf_transformer.runs.restore import best_checkpoint, restore_model, search_of
 from tf_transformer.runs.run_directory import RunDirectory
 from tf_transformer.training import translation_bleu

@@ -19,10 +19,11 @@ from tf_transformer.data.text import DataError, ParallelText
 from tf_transformer.data.token_batches import TokenBatches
 from tf_transformer.evaluation import CHRF, corpus_score
 from tf_transformer.inference.text_reader import TextReader
-from tf_transformer.run_config import DataConfig, read_toml
+from tf_transformer.run_config import read_toml
+from tf_transformer.run_tables import DataConfig
 from tf_transformer.runs import callbacks
 from tf_transformer.runs.checkpoints import Checkpoints
-from tf_transformer.runs.compile import Validation
+from tf_transformer.runs.compilation import Validation
 from tf_transformer.runs.data import prepare_data
 from tf_transformer.runs.restore import restore_model, search_of, translator_of
 from tf_transformer.runs.run_directory import RunDirectory

@@ -8,8 +8,8 @@ import tensorflow as tf
 from small_models import small_model
 
 import tf_transformer as tt
-from tf_transformer.run_config import TrainingConfig
-from tf_transformer.runs.compile import compile_model
+from tf_transformer.run_tables import TrainingConfig
+from tf_transformer.runs.compilation import compile_model
 
 
 # bfloat16 has too few bits for 0.999.

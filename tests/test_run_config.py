@@ -9,16 +9,8 @@ from hypothesis import strategies as st
 
 from tf_transformer.models.architectures import ARCHITECTURES, preset
 from tf_transformer.models.model_configs import TransformerConfig
-from tf_transformer.run_config import (
-    SETTINGS,
-    DataConfig,
-    RunConfig,
-    TokenizerConfig,
-    TrainingConfig,
-    merge,
-    read_toml,
-    without_choices,
-)
+from tf_transformer.run_config import SETTINGS, RunConfig, merge, read_toml, without_choices
+from tf_transformer.run_tables import DataConfig, TokenizerConfig, TrainingConfig
 
 COPY = {"data": {"corpus": "copy"}}
 

@@ -12,7 +12,7 @@ from tf_transformer import cli
 from tf_transformer.data.corpus import load_validation
 from tf_transformer.evaluation import BLEU, LOSS
 from tf_transformer.runs.checkpoints import Checkpoints
-from tf_transformer.runs.compile import Validation
+from tf_transformer.runs.compilation import Validation
 from tf_transformer.runs.recipe import metric_of
 from tf_transformer.runs.restore import best_checkpoint, restore_model
 from tf_transformer.runs.run_directory import RunDirectory

@@ -7,7 +7,7 @@ import tensorflow_datasets as tfds
 
 from tf_transformer.data.corpus import load_tfds, load_validation
 from tf_transformer.data.text import DataError
-from tf_transformer.run_config import DataConfig
+from tf_transformer.run_tables import DataConfig
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,8 @@ from small_models import small_config
 import tf_transformer as tt
 from tf_transformer import cli
 from tf_transformer.models.architectures import build_model, with_tokenizers
-from tf_transformer.run_config import DataConfig, RunConfig, TokenizerConfig
+from tf_transformer.run_config import RunConfig
+from tf_transformer.run_tables import DataConfig, TokenizerConfig
 from tf_transformer.runs.checkpoints import Checkpoints
 from tf_transformer.runs.restore import restore_model, translator_of
 from tf_transformer.runs.run_directory import RunDirectory

@@ -2,273 +2,22 @@
 
 import os
 import pathlib
-import re
 import tomllib
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, get_args
+from typing import Any, get_args
 
 import tomli_w
-from pydantic import (
-    BeforeValidator,
-    Field,
-    PositiveFloat,
-    PositiveInt,
-    ValidationError,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic.dataclasses import dataclass
 from pydantic.fields import FieldInfo
 
+from tf_transformer.config_fields import CHECKED, fields_of, traits_of
 from tf_transformer.errors import ConfigError, did_you_mean
 from tf_transformer.models.architectures import ARCHITECTURES, architecture_name, require_preset
-from tf_transformer.models.model_configs import CHECKED, ModelConfig, Rate, fields_of, setting
+from tf_transformer.models.model_configs import ModelConfig
+from tf_transformer.run_tables import DataConfig, TokenizerConfig, TrainingConfig
 
-Fraction = Annotated[float, Field(gt=0, le=1)]
 Tables = Mapping[str, Mapping[str, Any]]
-# Markup characters, escaped for a character class in a regular expression of `re` or RE2.
-TAG_SIGNS = r"<>\[\]{}_@\\/"
-CHOSEN_RATES = ("dropout_rate", "attention_dropout_rate")  # chosen by the recipe, if not given
-
-# A list of which one value may be given alone.
-_ONE_OR_MORE = BeforeValidator(lambda value: value if isinstance(value, list | tuple) else [value])
-Texts = Annotated[tuple[str, ...], Field(min_length=1), _ONE_OR_MORE]
-Weights = Annotated[tuple[PositiveFloat, ...], Field(min_length=1), _ONE_OR_MORE]
-
-
-def _chosen(help_text: str) -> Any:
-    """Return a setting that `runs/recipe.py` chooses if the run gives no value."""
-    return setting(None, f"{help_text} (default: chosen for the corpus and the budget)")
-
-
-@dataclass(frozen=True, config=CHECKED)
-class DataConfig:
-    """The corpus of a run, and how its sentences are batched."""
-
-    corpus: str | None = setting(
-        None,
-        "text, tsv, monolingual, phrasebook, copy, reverse or tfds:NAME; default: from the files",
-    )
-    train_source: Texts | None = setting(
-        None,
-        "source sentences, one per line, plain or gzip; or a quoted pattern: 'train.*.en.gz'; "
-        "repeat it for each of several corpora, as all options that name files",
-    )
-    train_target: Texts | None = setting(None, "their translations, file by file and line by line")
-    weight: Weights | None = setting(None, "share of a corpus; default: by its number of pairs")
-    tag: Texts | None = setting(None, "token before a corpus' sources, such as <BT>; '' for none")
-    validation_source: Texts | None = setting(
-        None,
-        "source sentences for validation, of which the first file chooses the best checkpoint; "
-        "default: a part of each corpus",
-    )
-    validation_target: Texts | None = setting(None, "translations of --validation-source")
-    validation_tag: Texts | None = setting(None, "tag of each validation file; '' for none")
-    train_tsv: Texts | None = setting(None, "pairs as source TAB target, one per line")
-    validation_tsv: Texts | None = setting(None, "validation pairs; default: a part of each corpus")
-    train_text: Texts | None = setting(
-        None, "sentences without translations, for a language model; plain or gzip; or a pattern"
-    )
-    validation_text: Texts | None = setting(None, "for validation; default: a part of each corpus")
-    tfds_dir: str | None = setting(None, "folder of prepared data sets of TensorFlow Datasets")
-    tfds_download: bool = setting(False, "let TensorFlow Datasets download the data set")
-    data_cache: str | None = setting(None, "keep token ids in this folder instead of in memory")
-    max_length: Annotated[int, Field(ge=2)] = setting(
-        128, "most tokens of a sentence, its end included; longer pairs are dropped"
-    )
-    max_length_ratio: PositiveFloat = setting(
-        2.0, "limit of a translation's tokens: this number times those of its source, plus 10"
-    )
-    source_noise: Rate | None = _chosen(
-        "probability in each epoch that a source sentence loses its capitals or its final "
-        "punctuation; a word is mistyped with half of this probability"
-    )
-    source_tag: str | None = setting(None, "token in front of every source, such as >>deu<<")
-    allow_unknown: bool = setting(
-        True, "let translations have the token of unknown subwords, and line feeds and the like"
-    )
-    fold_capitals: bool | None = _chosen("translate sentences in capitals as if in lower case")
-    dotless_i: bool | None = _chosen("then make ı of I, as in Turkish and Azeri")
-    batch_tokens: PositiveInt | None = _chosen("tokens in a batch on its longer side, with padding")
-
-    # Each side of a corpus is a file for training and a file for validation.
-    SIDES: ClassVar = {"text": ("source", "target"), "tsv": ("tsv",), "monolingual": ("text",)}
-    # Settings of a translator, too: a run that is initialized from another begins with them.
-    OF_TRANSLATOR: ClassVar = (
-        "max_length", "max_length_ratio", "source_tag", "allow_unknown", "fold_capitals",
-        "dotless_i",
-    )  # fmt: skip
-    # An imported run has the corpus "none".
-    CORPORA: ClassVar = (*SIDES, "phrasebook", "copy", "reverse", "none")
-
-    @model_validator(mode="after")
-    def _check(self) -> "DataConfig":
-        given = {
-            f"{part}_{side}": corpus
-            for part in ("train", "validation")
-            for corpus, sides in self.SIDES.items()
-            for side in sides
-            if getattr(self, f"{part}_{side}") is not None
-        }
-        if self.corpus is None:
-            object.__setattr__(self, "corpus", next(iter(given.values()), "text"))
-        if self.corpus not in self.CORPORA and not self.corpus.startswith("tfds:"):
-            hint = did_you_mean(self.corpus, [*self.CORPORA, "tfds:NAME"])
-            raise ValueError(f"unknown corpus {self.corpus!r}: {hint}")
-        training, validation = self.files("train"), self.files("validation")
-        if useless := [name for name in given if name not in training + validation]:
-            raise ValueError(f"{flag(useless[0])} does not fit corpus {self.corpus!r}. Omit one.")
-        if missing := [name for name in training if name not in given]:
-            raise ValueError(
-                f"missing {', '.join(map(flag, missing))}. Give these files, or choose a corpus "
-                f"that needs none: --corpus phrasebook."
-            )
-        if self.has_validation_files and not {*validation} <= {*given}:
-            raise ValueError(
-                f"give both {' and '.join(map(flag, validation))}, or neither, to hold out a part "
-                f"of the training text for validation."
-            )
-        if self.batch_tokens is not None and self.max_length > self.batch_tokens:
-            raise ValueError(
-                f"max_length={self.max_length} is more than batch_tokens={self.batch_tokens}, and "
-                f"every sentence must fit a batch. Lower max_length or raise batch_tokens."
-            )
-        self._check_lists()
-        names = ("source_noise", "source_tag", "tag", "validation_tag")
-        changes = [name for name in names if getattr(self, name)]
-        if changes and not self.has_sources:
-            raise ValueError(f"{changes[0]} changes sources, but this corpus has none. Omit it.")
-        return self
-
-    def _check_lists(self) -> None:
-        """Check the settings of which each corpus has one."""
-        for part, others in (("train", ("weight", "tag")), ("validation", ("validation_tag",))):
-            names = [name for name in self.files(part) if getattr(self, name) is not None]
-            given = [name for name in others if getattr(self, name) is not None]
-            if given and not names:
-                raise ValueError(f"{flag(given[0])} needs files, one for each value. Omit it.")
-            counts = {flag(name): len(getattr(self, name)) for name in names + given}
-            if len(set(counts.values())) > 1:
-                listed = ", ".join(f"{count} {name}" for name, count in counts.items())
-                raise ValueError(f"received {listed}. Give as many of one as of the other.")
-        for tag in self.tags:
-            if not re.fullmatch(rf"\S*[{TAG_SIGNS}]\S*", tag):
-                raise ValueError(
-                    f"the tag {tag!r} must be one word with a sign that no other word has, such as "
-                    f"<BT> or >>deu<<."
-                )
-        if self.source_tag and any((*(self.tag or ()), *(self.validation_tag or ()))):
-            raise ValueError(
-                "source_tag stands in front of every source already, so omit tag and "
-                "validation_tag, or set source_tag to ''."
-            )
-
-    @property
-    def has_sources(self) -> bool:
-        """Whether the corpus has translations, rather than text in only one language."""
-        return self.corpus != "monolingual"
-
-    @property
-    def has_validation_files(self) -> bool:
-        """Whether the validation text has files of its own."""
-        return any(getattr(self, name) is not None for name in self.files("validation"))
-
-    @property
-    def validation_tags(self) -> tuple[str, ...] | None:
-        """The tag of each validation text: a file, or a part that a training corpus holds out."""
-        return self.validation_tag if self.has_validation_files else self.tag
-
-    @property
-    def tags(self) -> list[str]:
-        """All tags, each of which must be one token."""
-        tags = (self.source_tag, *(self.tag or ()), *(self.validation_tag or ()))
-        return [*dict.fromkeys(filter(None, tags))]
-
-    def files(self, part: str) -> list[str]:
-        """Return the settings that name the files of a `part`, `"train"` or `"validation"`."""
-        return [f"{part}_{side}" for side in self.SIDES.get(self.corpus, ())]
-
-    def paths(self, part: str) -> list[tuple[str, ...]]:
-        """Return the file of each side for each corpus of a `part`; none if none are given."""
-        return list(zip(*(getattr(self, name) or () for name in self.files(part)), strict=True))
-
-
-@dataclass(frozen=True, config=CHECKED)
-class TokenizerConfig:
-    """How SentencePiece splits text into subwords."""
-
-    vocab_size: Annotated[int, Field(gt=260)] | None = _chosen(
-        "size of a vocabulary, with 256 bytes and 4 special tokens"
-    )
-    model_type: Literal["bpe", "unigram"] = setting("bpe", "SentencePiece's algorithm")
-    joint: bool = setting(True, "use one vocabulary for source and target")
-    character_coverage: Fraction = setting(
-        0.9995, "share of the text whose characters have subwords; rarer characters become bytes"
-    )
-    normalization: Literal["nfc", "none"] = setting(
-        "nfc", "nfc: compose letters and accents, and drop soft hyphens and zero-width spaces"
-    )
-    user_symbols: str | None = setting(None, "tags that are one subword each, such as '<BT> <2de>'")
-
-
-@dataclass(frozen=True, config=CHECKED)
-class TrainingConfig:
-    """The length of training, and how the model is trained."""
-
-    steps: PositiveInt | None = setting(None, "train for this many updates")
-    epochs: PositiveInt | None = setting(
-        None, "train for this many passes; chosen for the corpus if no length is given"
-    )
-    minutes: PositiveFloat | None = setting(None, "train for this many minutes, start-up included")
-    seed: Annotated[int, Field(ge=0, lt=2**31)] = setting(0, "seed of weights, data and dropout")
-    schedule: Literal["trapezoid", "noam"] = setting(
-        "trapezoid", "learning rate: warm-up, peak, decay to 0; noam: as in the Transformer paper"
-    )
-    learning_rate: PositiveFloat | None = _chosen("learning rate at its peak")
-    warmup_steps: PositiveInt | None = _chosen("updates until the learning rate peaks")
-    decay_fraction: Fraction = setting(0.4, "last part of training, in which the trapezoid decays")
-    label_smoothing: Rate = setting(0.1, "probability spread over all tokens except the true one")
-    criterion: Literal["bleu", "chrf", "loss"] | None = _chosen(
-        "validation metric that selects the best checkpoint; loss needs no translations"
-    )
-    validation_steps: PositiveInt | None = _chosen("updates between validations")
-    checkpoint_steps: PositiveInt | None = setting(
-        None, "updates between checkpoints; default: one before each validation"
-    )
-    keep_checkpoints: PositiveInt = setting(
-        5, "newest checkpoints to keep besides the best; the validated ones are averaged at the end"
-    )
-    patience: PositiveInt | None = setting(
-        None,
-        "stop after this many validations without a better checkpoint, counted once the learning "
-        "rate has fallen below its peak; default: never stop early",
-    )
-    accumulation_steps: PositiveInt = setting(1, "batches whose gradients make one update")
-    batch_parts: PositiveInt | None = _chosen("parts of a batch that run at the same time on a CPU")
-    clip_norm: PositiveFloat | None = setting(None, "limit of the gradients' norm; default: none")
-    weight_decay: Annotated[float, Field(ge=0, le=1)] | None = _chosen(
-        "each update shrinks matrices by this times the learning rate; 0 for no decay"
-    )
-    tensorboard: bool = setting(False, "also log for TensorBoard; needs the package tensorboard")
-    deterministic: bool = setting(False, "give the same bits every time; slower on a GPU")
-    precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = setting(
-        "float32", "precision of activations and matrix products; weights stay float32"
-    )
-    devices: str | None = setting(None, "a number of GPUs, gpu:0,gpu:1 or cpu; default: every GPU")
-
-    initialize_from: str | None = setting(
-        None, "begin with the best weights of this run, and keep its model and its tokenizers"
-    )
-
-    LENGTHS: ClassVar = ("steps", "epochs", "minutes")
-
-    @model_validator(mode="after")
-    def _check(self) -> "TrainingConfig":
-        lengths = [flag(name) for name in self.LENGTHS if getattr(self, name) is not None]
-        if len(lengths) > 1:
-            raise ValueError(f"{' and '.join(lengths)} each set when training ends. Give one.")
-        return self
 
 
 @dataclass(frozen=True, config=CHECKED)
@@ -309,7 +58,7 @@ class RunConfig:
                     f"{name} is not a setting of the architecture {architecture}, but of "
                     f"{', '.join(others)}. Omit it or choose another architecture."
                 )
-        chosen_later = {name: None for name in CHOSEN_RATES if name in known}
+        chosen_later = {name: None for name, field in known.items() if traits_of(field).chosen}
         tie = info.data["tokenizer"].joint if "tokenizer" in info.data else True
         try:
             return config(**{"tie_embeddings": tie, **sizes, **chosen_later, **given})
@@ -385,8 +134,8 @@ class RunConfig:
 
 
 def _plain(value: Any) -> Any:
-    """Return the value of a list of one, and any other value as it is."""
-    return value[0] if isinstance(value, tuple) and len(value) == 1 else value
+    """Return a value of JSON: that of a list of one, a list for a tuple, otherwise the value."""
+    return value if not isinstance(value, tuple) else value[0] if len(value) == 1 else [*value]
 
 
 def _settings_of_all_architectures() -> dict[str, FieldInfo]:
@@ -409,10 +158,23 @@ def _settings_of_all_architectures() -> dict[str, FieldInfo]:
             text += f" [{', '.join(architectures)}]"
         if name in row.presets["tiny"]:
             text, default = f"{text} (default: as in the preset)", None
-        elif name in CHOSEN_RATES:
-            text, default = _chosen(text).description, None
-        choice[name] = FieldInfo(annotation=field.annotation, default=default, description=text)
+        choice[name] = FieldInfo(
+            annotation=field.annotation,
+            default=None if traits_of(field).chosen else default,
+            description=text,
+            json_schema_extra=field.json_schema_extra,
+        )
     return choice
+
+
+def names_with(trait: str) -> set[str]:
+    """Return the names, such as `"training.seed"`, of the settings with one of the `Traits`."""
+    return {
+        f"{table}.{name}"
+        for table, fields in SETTINGS.items()
+        for name, field in fields.items()
+        if getattr(traits_of(field), trait)
+    }
 
 
 SETTINGS: dict[str, dict[str, FieldInfo]] = {
@@ -430,11 +192,6 @@ def kinds_of(field: FieldInfo) -> list[Any]:
     for kind in kinds:  # which grows
         kinds += get_args(kind)
     return kinds
-
-
-def flag(name: str) -> str:
-    """Return the command-line option of a setting."""
-    return f"--{name.replace('_', '-')}"
 
 
 def merge(tables: Tables, given: Tables) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from tf_transformer.errors import ConfigError
 from tf_transformer.export.manifest import read_manifest
 from tf_transformer.inference.versions import CTRANSLATE2, find_saved_model, versions
 from tf_transformer.machine import quiet
-from tf_transformer.run_config import DataConfig
+from tf_transformer.run_tables import DataConfig
 from tf_transformer.runs.run_directory import RunDirectory
 from tf_transformer.serving.checks import (
     Check,

@@ -151,7 +151,7 @@ def _perplexity(options: Options) -> dict:
     source, reference = (paths and paths[0] for paths in (options.source, options.reference))
     text = TextFiles(source, options.text or reference)
     with quiet():
-        from tf_transformer.runs.compile import Validation
+        from tf_transformer.runs.compilation import Validation
         from tf_transformer.runs.restore import restore_model
     model, *tokenizers, _ = restore_model(run)
     validate = Validation(config, model, tokenizers, text)

@@ -10,9 +10,11 @@ from typing import Any, Literal
 from pydantic import PositiveInt
 
 from tf_transformer.commands.options import Checked, LengthPenalty, argument, option
+from tf_transformer.config_fields import flag
 from tf_transformer.errors import ConfigError, InputError
 from tf_transformer.machine import quiet
-from tf_transformer.run_config import DataConfig, RunConfig, flag
+from tf_transformer.run_config import RunConfig
+from tf_transformer.run_tables import DataConfig
 from tf_transformer.runs.run_directory import RunDirectory, say, warn
 
 # The keys of a run's metadata that describe its data.

@@ -12,9 +12,9 @@ from typing import Annotated, Any, NoReturn, get_origin
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
 from pydantic.fields import FieldInfo
 
+from tf_transformer.config_fields import CHECKED, fields_of, flag
 from tf_transformer.errors import ConfigError, did_you_mean
-from tf_transformer.models.model_configs import CHECKED, fields_of
-from tf_transformer.run_config import flag, invalid, kinds_of
+from tf_transformer.run_config import invalid, kinds_of
 
 MODEL = "RUN_DIR_OR_SAVED_MODEL"
 LengthPenalty = Annotated[float, Field(ge=0, le=10)]
@@ -114,7 +114,7 @@ def _add_option(
         origins = [get_origin(kind) for kind in kinds]
         options["nargs"] = "+" if list in origins else None
         options["action"] = "append" if tuple in origins else "store"
-    if not field.json_schema_extra:
+    if not (field.json_schema_extra or {}).get("is_argument"):
         parser.add_argument(flag(name), dest=group + name, required=field.is_required(), **options)
         return
     if not field.is_required():
@@ -138,5 +138,5 @@ def read_options(options: type, values: Mapping[str, Any]) -> Any:
         first = error.errors()[0]
         name = str(first["loc"][-1])
         field = options.__pydantic_fields__.get(name)
-        is_argument = field is not None and field.json_schema_extra
+        is_argument = field is not None and (field.json_schema_extra or {}).get("is_argument")
         raise ConfigError(invalid(field.title if is_argument else flag(name), first)) from None

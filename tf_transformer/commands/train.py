@@ -8,31 +8,24 @@ with a checkpoint (143), and so does a closed terminal (129).
 
 import dataclasses
 import time
-from collections.abc import Sequence
+from collections.abc import Set
 from typing import Any
 
 from tf_transformer.commands.options import Checked, group, option
+from tf_transformer.config_fields import flag
 from tf_transformer.errors import ConfigError
 from tf_transformer.machine import quiet
 from tf_transformer.run_config import (
-    CHOSEN_RATES,
     SETTINGS,
-    DataConfig,
     RunConfig,
     Tables,
-    TrainingConfig,
-    flag,
     merge,
+    names_with,
     read_toml,
     without_choices,
 )
+from tf_transformer.run_tables import TrainingConfig
 from tf_transformer.runs.run_directory import RunDirectory
-
-# The settings that a resumed run may change.
-_MAY_CHANGE = {
-    *TrainingConfig.LENGTHS, "devices", "data_cache", "fold_capitals", "dotless_i",
-    "max_length_ratio", "keep_checkpoints", "checkpoint_steps", "tensorboard",
-}  # fmt: skip
 
 
 class Options(Checked):
@@ -98,7 +91,7 @@ def _resumed(run_dir: str, given: Tables, where: str) -> RunConfig:
         f"or start a new run with another --run-dir. With --resume, only {lengths} and options "
         f"that do not change the weights may differ."
     )
-    fixed = [key for key in old.settings() if key.partition(".")[2] not in _MAY_CHANGE]
+    fixed = old.settings().keys() - names_with("may_change")
     new = _merged(run_dir, old, old.to_dict(), given, where, fixed, advice)
     changed = [key for key, value in new.settings().items() if value != old.settings()[key]]
     chosen = {key: reason for key, reason in old.chosen.items() if key not in changed}
@@ -110,17 +103,17 @@ def _initialized(run_dir: str, given: Tables, where: str) -> RunConfig:
     old = RunDirectory.open(run_dir).config()
     tables = old.to_dict()
     kept = {name: tables[name] for name in ("model", "tokenizer")}
-    of_translator = {*DataConfig.OF_TRANSLATOR}
-    kept["data"] = {key: value for key, value in tables["data"].items() if key in of_translator}
-    names = [key for key in old.settings() if key.startswith(("model.", "tokenizer."))]
-    fixed = [key for key in names if key.partition(".")[2] not in CHOSEN_RATES]
+    of_translator = names_with("of_translator")
+    kept["data"] = {k: value for k, value in tables["data"].items() if f"data.{k}" in of_translator}
+    fixed = {key for key in old.settings() if key.startswith(("model.", "tokenizer."))}
+    fixed -= {key for key in names_with("chosen") if key.startswith("model.")}
     advice = "since --initialize-from keeps the model and the tokenizers."
     return _merged(run_dir, old, kept, given, where, fixed, advice)
 
 
 def _merged(
     run_dir: str, old: RunConfig, tables: Tables, given: Tables, where: str,
-    fixed: Sequence[str], advice: str,
+    fixed: Set[str], advice: str,
 ) -> RunConfig:  # fmt: skip
     """Merge the given settings into tables of the run `old`, whose `fixed` settings must stay."""
     architecture = given.get("model", {}).get("architecture", old.architecture)
@@ -130,8 +123,8 @@ def _merged(
     before, after = old.settings(), new.settings()
     differences = [
         f"{flag(key.partition('.')[2])} {before[key]!r}, not {after[key]!r}"
-        for key in fixed
-        if before[key] != after[key]
+        for key in before
+        if key in fixed and before[key] != after[key]
     ]
     if differences:
         raise ConfigError(

@@ -10,6 +10,7 @@ import textwrap
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+from tf_transformer.config_fields import flag
 from tf_transformer.data.mixture import Mixture, TaggedText
 from tf_transformer.data.phrasebook import phrasebook
 from tf_transformer.data.tasks import copy_task, reverse_task
@@ -26,7 +27,7 @@ from tf_transformer.data.text import (
     require_regular,
     without_blanks,
 )
-from tf_transformer.run_config import DataConfig, flag
+from tf_transformer.run_tables import DataConfig
 
 # Readers of a corpus' files by `DataConfig.corpus`. Training text of `_ON_DISK` stays there.
 _ON_DISK = {"text": TextFiles, "monolingual": functools.partial(TextFiles, None)}
@@ -50,21 +51,16 @@ def load_corpus(config: DataConfig, summary: Sequence[Mapping[str, Any]] = ()) -
 
     With `corpus="text"` and `corpus="monolingual"`, training text stays on disk; the latter has
     empty sources. Without validation files, `hold_out` takes pairs from each training text. The
-    training text has the tags of the configuration, and the validation text only those that a
-    translator does not add.
+    texts have the tags of their corpora, but not `source_tag`.
     """
     if config.corpus == "none":
         raise DataError("the run was imported, and has no text of its own")
     if config.corpus in _BUILT_IN:
-        corpus = _BUILT_IN[config.corpus]()
-    elif config.corpus.startswith("tfds:"):
+        return _BUILT_IN[config.corpus]()
+    if config.corpus.startswith("tfds:"):
         name = config.corpus.removeprefix("tfds:")
-        corpus = load_tfds(name, config.tfds_dir, config.tfds_download)
-    else:
-        corpus = _read_files(config, summary)
-    if not config.source_tag:
-        return corpus
-    return dataclasses.replace(corpus, train=TaggedText(corpus.train, config.source_tag))
+        return load_tfds(name, config.tfds_dir, config.tfds_download)
+    return _read_files(config, summary)
 
 
 def _read_files(config: DataConfig, summaries: Sequence[Mapping[str, Any]]) -> Corpus:

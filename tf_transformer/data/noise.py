@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from tf_transformer.run_config import TAG_SIGNS
+from tf_transformer.run_tables import TAG_SIGNS
 
 _TAG = re.compile(rf"(?<!\S)[^\s{TAG_SIGNS}]*[{TAG_SIGNS}]\S*")
 MARKUP_SIGNS = rf"{TAG_SIGNS}%$#"

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
+from tf_transformer.data.mixture import TaggedText
 from tf_transformer.data.text import FilePath, SentencePairs
 from tf_transformer.data.tokenized_text import TokenizedText
 from tf_transformer.errors import InputError
@@ -100,6 +101,7 @@ class TokenBatches:
         seed: int | None = None,
         cache_dir: FilePath | None = None,
         source_noise: float = 0.0,
+        source_tag: str = "",
     ) -> "TokenBatches":
         """Tokenize parallel text and batch it with the special ids of the target tokenizer.
 
@@ -112,6 +114,7 @@ class TokenBatches:
                 longer side are dropped and counted in `num_too_long`.
             cache_dir: See `TokenizedText.build`.
             source_noise: Probability for `add_noise`, drawn anew in each epoch; needs a seed.
+            source_tag: Token in front of each source, as `Search.source_tag` for translations.
 
         Raises:
             DataError: If no pair is left, or the cache cannot be written.
@@ -128,6 +131,7 @@ class TokenBatches:
                 f"source tokenizer {source_tokenizer.pad_id} and {source_tokenizer.eos_id}; give "
                 "two tokenizers with the same special ids"
             )
+        parallel_text = TaggedText(parallel_text, source_tag) if source_tag else parallel_text
         text = TokenizedText.build(
             parallel_text, source_tokenizer, target_tokenizer, max_length, cache_dir
         )

@@ -10,7 +10,8 @@ from tf_transformer.importing.tensors import ForeignModelError, existing
 from tf_transformer.models.architectures import build_model, with_tokenizers
 from tf_transformer.models.base import SequenceModel
 from tf_transformer.models.model_configs import AttentionConfig
-from tf_transformer.run_config import DataConfig, RunConfig, TokenizerConfig
+from tf_transformer.run_config import RunConfig
+from tf_transformer.run_tables import DataConfig, TokenizerConfig
 from tf_transformer.runs.checkpoints import Checkpoints, tokenizer_metadata
 from tf_transformer.runs.run_directory import RunDirectory, RunError
 from tf_transformer.runs.trimming import IMPORTED, trim_to

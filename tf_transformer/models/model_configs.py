@@ -3,23 +3,12 @@
 import dataclasses
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import ConfigDict, Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 from pydantic.dataclasses import dataclass
-from pydantic.fields import FieldInfo
 
-CHECKED = ConfigDict(extra="forbid", allow_inf_nan=False)
+from tf_transformer.config_fields import CHECKED, Traits, require_effects, setting
+
 Rate = Annotated[float, Field(ge=0, lt=1)]
-
-
-def setting(default: Any, help_text: str) -> Any:
-    """Return a field that is also a key of run.toml and an option of the command line."""
-    return Field(default, description=help_text)
-
-
-def fields_of(config: type) -> dict[str, FieldInfo]:
-    """Return the settings of a configuration by name: its fields with a description."""
-    fields = config.__pydantic_fields__.items()
-    return {name: field for name, field in fields if field.description}
 
 
 @dataclass(frozen=True, config=CHECKED)
@@ -35,7 +24,9 @@ class ModelConfig:
     source_vocab_size: PositiveInt | None = None
     target_vocab_size: PositiveInt | None = None
     d_model: PositiveInt = setting(512, "width of the model")
-    dropout_rate: Rate | None = setting(0.1, "dropout rate of embeddings and layers")
+    dropout_rate: Rate | None = setting(
+        0.1, "dropout rate of embeddings and layers", Traits(chosen=True)
+    )
     tie_embeddings: bool = setting(
         True, "one embedding matrix for source, target and output; default: as --joint"
     )
@@ -87,7 +78,9 @@ class AttentionConfig(ModelConfig):
     num_layers: PositiveInt = setting(6, "layers of each stack")
     num_heads: PositiveInt = setting(8, "attention heads")
     d_ff: PositiveInt = setting(2048, "width of the feed-forward networks")
-    attention_dropout_rate: Rate | None = setting(0.0, "dropout rate of attention weights")
+    attention_dropout_rate: Rate | None = setting(
+        0.0, "dropout rate of attention weights", Traits(chosen=True)
+    )
     norm_first: bool = setting(True, "normalise before each sub-layer, not after as in the paper")
     layer_norm_epsilon: PositiveFloat = setting(
         1e-6, "added to the variance in layer normalisation"
@@ -96,8 +89,14 @@ class AttentionConfig(ModelConfig):
     positions: Literal["sinusoidal", "sinusoidal_halves", "sinusoidal_tensor2tensor", "learned"] = (
         setting("sinusoidal", "how token positions are encoded")
     )
-    first_position: NonNegativeInt = setting(0, "number of the first position, if not learned")
-    max_positions: PositiveInt = setting(512, "number of learned positions, more than max_length")
+    first_position: NonNegativeInt = setting(
+        0, "number of the first position, if not learned", Traits(needs=("positions", "sinus.*"))
+    )
+    max_positions: PositiveInt = setting(
+        512,
+        "number of learned positions, more than max_length",
+        Traits(needs=("positions", "learned")),
+    )
     output_bias: bool = setting(False, "add a bias to the logits of a shared output matrix, too")
     scale_embeddings: bool = setting(True, "multiply embeddings by the square root of d_model")
 
@@ -109,6 +108,7 @@ class AttentionConfig(ModelConfig):
             )
         if self.d_model % 2:
             raise ValueError(f"d_model={self.d_model} is not even.")
+        require_effects(self)
         return self
 
     @property

@@ -3,22 +3,19 @@
 import itertools
 import math
 import time
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tf_transformer.evaluation import LOSS, corpus_score
 from tf_transformer.models.architectures import build_model
 from tf_transformer.runs.checkpoints import Checkpoints
-from tf_transformer.runs.compile import Validation
+from tf_transformer.runs.compilation import Validation
 from tf_transformer.runs.restore import best_checkpoint, translator_of
+from tf_transformer.runs.run import Run
 from tf_transformer.runs.run_directory import say, warn
 
-if TYPE_CHECKING:
-    from tf_transformer.runs.training_run import Run
 
-
-def write_best_average(run: "Run", deadline: float = math.inf) -> None:
+def write_best_average(run: Run, deadline: float = math.inf) -> None:
     """Average the last checkpoints of a run that has ended, and keep the average if it is better.
 
     The function averages the checkpoints of the newest 2, 3, … validations in float64, up to one

@@ -8,13 +8,13 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from tf_transformer.data.corpus import load_corpus
-from tf_transformer.data.mixture import TaggedText
-from tf_transformer.data.text import Corpus
+from tf_transformer.data.text import Corpus, SentencePairs
 from tf_transformer.data.token_batches import TokenBatches
 from tf_transformer.errors import ConfigError
 from tf_transformer.machine import num_cores
 from tf_transformer.models.architectures import with_tokenizers
-from tf_transformer.run_config import RunConfig, TokenizerConfig
+from tf_transformer.run_config import RunConfig
+from tf_transformer.run_tables import DataConfig, TokenizerConfig
 from tf_transformer.runs.recipe import Facts, choose, with_choices
 from tf_transformer.runs.restore import Tokenizers, restore_tokenizers
 from tf_transformer.runs.run_directory import RunDirectory, say
@@ -91,14 +91,31 @@ def prepare_data(
         config = dataclasses.replace(config, model=with_tokenizers(config.model, *tokenizers))
     _require_tokens(config.data.tags, tokenizers[0])
     data, began = config.data, time.monotonic()
-    sizes = {"batch_tokens": data.batch_tokens, "max_length": data.max_length}
-    order = {"seed": config.training.seed, "source_noise": data.source_noise}
     batches = TokenBatches.from_text(
-        corpus.train, *tokenizers, cache_dir=data.data_cache, **order, **sizes
+        corpus.train,
+        *tokenizers,
+        batch_tokens=data.batch_tokens,
+        max_length=data.max_length,
+        seed=config.training.seed,
+        cache_dir=data.data_cache,
+        source_noise=data.source_noise,
+        source_tag=data.source_tag or "",
     )
-    tagged = [TaggedText(text, data.source_tag or "") for text in corpus.validations]
-    validations = [TokenBatches.from_text(text, *tokenizers, **sizes) for text in tagged]
+    validations = [batches_in_order(text, tokenizers, data) for text in corpus.validations]
     return config, RunData(corpus, tokenizers, batches, validations, time.monotonic() - began)
+
+
+def batches_in_order(
+    text: SentencePairs, tokenizers: Tokenizers, config: DataConfig
+) -> TokenBatches:
+    """Return the batches of a text that is only evaluated."""
+    return TokenBatches.from_text(
+        text,
+        *tokenizers,
+        batch_tokens=config.batch_tokens,
+        max_length=config.max_length,
+        source_tag=config.source_tag or "",
+    )
 
 
 def _require_tokens(tags: list[str], tokenizer: SentencePieceTokenizer) -> None:

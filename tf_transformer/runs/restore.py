@@ -14,7 +14,8 @@ from tf_transformer.models.architectures import (
     with_tokenizers,
 )
 from tf_transformer.models.model_configs import ModelConfig
-from tf_transformer.run_config import DataConfig
+from tf_transformer.run_config import names_with
+from tf_transformer.run_tables import DataConfig
 from tf_transformer.runs.checkpoints import Checkpoint, CheckpointError, Checkpoints
 from tf_transformer.runs.recipe import metric_of
 from tf_transformer.runs.run_directory import RunDirectory, RunError, warn
@@ -80,7 +81,8 @@ def search_of(data: DataConfig) -> Search:
 
     Lines whose tags are their own are not split into sentences, since each has only one tag.
     """
-    settings = {name: getattr(data, name) for name in DataConfig.OF_TRANSLATOR}
+    names = (key.removeprefix("data.") for key in names_with("of_translator"))
+    settings = {name: getattr(data, name) for name in names}
     given = {name: value for name, value in settings.items() if value is not None}
     by_sentence = data.has_sources and not any(data.validation_tags or ())
     return Search(**given, by_sentence=by_sentence)

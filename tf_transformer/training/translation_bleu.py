@@ -1,15 +1,12 @@
-"""Callbacks for any `fit`: scores of translated validation text, and TensorBoard."""
+"""A callback for any `fit` that scores translations of validation text."""
 
-import os
 from collections.abc import Callable
 from typing import Any
 
 import keras
-import tensorflow as tf
 
 from tf_transformer.data.text import ParallelText
 from tf_transformer.evaluation import corpus_score
-from tf_transformer.training.optimizers import step_of
 
 Logs = dict[str, Any] | None
 
@@ -50,22 +47,3 @@ class TranslationBleu(keras.callbacks.Callback):
         samples = list(zip(self._text.sources, translations, strict=True))[: self._num_samples]
         for source, translation in samples:
             self._show(f"  {source}  →  {translation.strip() or '(nothing)'}")
-
-
-class TensorBoardLog(keras.callbacks.Callback):
-    """Callback that writes the learning rate and all metrics for TensorBoard after each epoch.
-
-    `keras.callbacks.TensorBoard` counts epochs; this callback counts updates. It needs the package
-    `tensorboard`. Show the metrics with `tensorboard --logdir path`.
-    """
-
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        super().__init__()
-        self._writer = tf.summary.create_file_writer(os.path.realpath(path))
-
-    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        learning_rate = float(self.model.optimizer.learning_rate)
-        with self._writer.as_default(step=step_of(self.model)):
-            for name, value in {"learning_rate": learning_rate, **(logs or {})}.items():
-                tf.summary.scalar(name, value)
-        self._writer.flush()

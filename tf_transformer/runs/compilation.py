@@ -1,20 +1,15 @@
-"""Compilation of models for training and validation, and the time of a training batch."""
+"""Compilation of models for training and validation."""
 
-import itertools
 import math
-import statistics
-import time
-from collections.abc import Sequence
-from typing import Any
 
 import keras
-import tensorflow as tf
 from keras.optimizers.schedules import LearningRateSchedule
 
-from tf_transformer.data.mixture import TaggedText
 from tf_transformer.data.text import SentencePairs
-from tf_transformer.data.token_batches import TokenBatches
-from tf_transformer.run_config import RunConfig, TrainingConfig
+from tf_transformer.run_config import RunConfig
+from tf_transformer.run_tables import TrainingConfig
+from tf_transformer.runs.data import batches_in_order
+from tf_transformer.runs.restore import Tokenizers
 from tf_transformer.training.batch_parts import train_in_parts
 from tf_transformer.training.losses import SmoothedCrossEntropy
 from tf_transformer.training.metrics import Perplexity, TokenAccuracy, TokenLoss
@@ -79,36 +74,13 @@ class Validation:
     """
 
     def __init__(
-        self, config: RunConfig, model: keras.Model, tokenizers: Sequence[Any], text: SentencePairs
+        self, config: RunConfig, model: keras.Model, tokenizers: Tokenizers, text: SentencePairs
     ) -> None:
         compile_model(model, config.training, schedule=None)
         self._model = model
-        sizes = {"batch_tokens": config.data.batch_tokens, "max_length": config.data.max_length}
-        tagged = TaggedText(text, config.data.source_tag or "")
-        self.batches = TokenBatches.from_text(tagged, *tokenizers, **sizes)
+        self.batches = batches_in_order(text, tokenizers, config.data)
 
     def __call__(self) -> dict[str, float]:
         """Return the `loss`, `accuracy` and `perplexity` over all tokens, including end tokens."""
         dataset = self.batches.dataset(num_epochs=1)
         return self._model.evaluate(dataset, verbose=0, return_dict=True)
-
-
-def seconds_per_batch(model: keras.Model, dataset: tf.data.Dataset, num_batches: int) -> float:
-    """Return the median time of a training batch, without the first two of `num_batches`.
-
-    Give at least 3 batches and a built optimizer. The variables are restored afterwards. The graph
-    of an update is kept, so `fit` need not build it again. Call this before `separate_seeds`.
-    """
-    variables = [*model.variables, *model.optimizer.variables]
-    values = [variable.numpy() for variable in variables]
-    times = []
-
-    def note(batch: int, logs: dict[str, Any]) -> None:
-        float(logs["loss"])  # waits for the device
-        times.append(time.monotonic())
-
-    clock = keras.callbacks.LambdaCallback(on_train_batch_end=note)
-    model.fit(dataset, steps_per_epoch=num_batches, shuffle=False, verbose=0, callbacks=[clock])
-    for variable, value in zip(variables, values, strict=True):
-        variable.assign(value)
-    return statistics.median(b - a for a, b in itertools.pairwise(times[1:]))
