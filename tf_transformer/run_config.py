@@ -21,9 +21,10 @@ from pydantic import (
 from pydantic.dataclasses import dataclass
 from pydantic.fields import FieldInfo
 
+from tf_transformer.config_fields import CHECKED, fields_of, setting
 from tf_transformer.errors import ConfigError, did_you_mean
 from tf_transformer.models.architectures import ARCHITECTURES, architecture_name, require_preset
-from tf_transformer.models.model_configs import CHECKED, ModelConfig, Rate, fields_of, setting
+from tf_transformer.models.model_configs import ModelConfig, Rate
 
 Fraction = Annotated[float, Field(gt=0, le=1)]
 Tables = Mapping[str, Mapping[str, Any]]

@@ -12,8 +12,8 @@ from typing import Annotated, Any, NoReturn, get_origin
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
 from pydantic.fields import FieldInfo
 
+from tf_transformer.config_fields import CHECKED, fields_of
 from tf_transformer.errors import ConfigError, did_you_mean
-from tf_transformer.models.model_configs import CHECKED, fields_of
 from tf_transformer.run_config import flag, invalid, kinds_of
 
 MODEL = "RUN_DIR_OR_SAVED_MODEL"

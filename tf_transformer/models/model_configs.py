@@ -3,23 +3,12 @@
 import dataclasses
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import ConfigDict, Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 from pydantic.dataclasses import dataclass
-from pydantic.fields import FieldInfo
 
-CHECKED = ConfigDict(extra="forbid", allow_inf_nan=False)
+from tf_transformer.config_fields import CHECKED, setting
+
 Rate = Annotated[float, Field(ge=0, lt=1)]
-
-
-def setting(default: Any, help_text: str) -> Any:
-    """Return a field that is also a key of run.toml and an option of the command line."""
-    return Field(default, description=help_text)
-
-
-def fields_of(config: type) -> dict[str, FieldInfo]:
-    """Return the settings of a configuration by name: its fields with a description."""
-    fields = config.__pydantic_fields__.items()
-    return {name: field for name, field in fields if field.description}
 
 
 @dataclass(frozen=True, config=CHECKED)

@@ -3,7 +3,7 @@
 from pydantic import PositiveInt
 from pydantic.dataclasses import dataclass
 
-from tf_transformer.models.model_configs import CHECKED, setting
+from tf_transformer.config_fields import CHECKED, setting
 
 
 @dataclass(frozen=True, config=CHECKED)
