@@ -135,7 +135,7 @@ def translator(folder: str, name: str, xla: bool, batches: int, threads: int) ->
     import tensorflow as tf
 
     from tf_transformer import Translator
-    from tf_transformer.inference.translator import run_in_callers_thread
+    from tf_transformer.machine import run_in_callers_thread
 
     run_in_callers_thread()
     tf.config.threading.set_intra_op_parallelism_threads(threads)
@@ -333,7 +333,7 @@ def costs(preset: str) -> dict[str, Any]:
 
     import tf_transformer as tt
     from tf_transformer.inference.folding import freeze
-    from tf_transformer.inference.translator import run_in_callers_thread
+    from tf_transformer.machine import run_in_callers_thread
     from tf_transformer.models.architectures import build_model
 
     run_in_callers_thread()

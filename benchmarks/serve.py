@@ -138,8 +138,8 @@ def direct(saved_model: str, in_callers_thread: bool) -> Ask:
     import tensorflow as tf
     import tensorflow_text  # noqa: F401
 
-    from tf_transformer.inference.translator import run_in_callers_thread
     from tf_transformer.inference.versions import find_saved_model
+    from tf_transformer.machine import run_in_callers_thread
 
     if in_callers_thread:
         run_in_callers_thread()

@@ -4,9 +4,9 @@ import time
 
 STARTED = time.monotonic()
 
-import gc  # noqa: E402
+from tf_transformer.machine import plain_graphs, prepare_command, prepare_cpu  # noqa: E402
 
-gc.set_threshold(100_000, 20, 100)  # as every command does, see `tf_transformer.cli`
+prepare_command()
 
 import dataclasses  # noqa: E402
 from typing import Any  # noqa: E402
@@ -21,7 +21,7 @@ from tf_transformer.data.tokenized_text import TokenizedText  # noqa: E402
 from tf_transformer.models.architectures import build_model, preset  # noqa: E402
 from tf_transformer.run_tables import TrainingConfig  # noqa: E402
 from tf_transformer.runs.compilation import compile_model  # noqa: E402
-from tf_transformer.training.batch_parts import plain_graphs, prepare_cpu, train_in_parts  # noqa: E402
+from tf_transformer.training.batch_parts import train_in_parts  # noqa: E402
 from tf_transformer.training.metrics import TokenLoss  # noqa: E402
 from tf_transformer.training.schedules import NoamSchedule  # noqa: E402
 

@@ -14,7 +14,7 @@ from worker_processes import copy_task_options
 
 import tf_transformer as tt
 from tf_transformer import cli
-from tf_transformer.training.batch_parts import plain_graphs
+from tf_transformer.machine import plain_graphs
 
 RANDOM = np.random.default_rng(0)
 VOCAB_SIZE = 30

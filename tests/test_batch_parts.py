@@ -8,10 +8,11 @@ import small_runs
 from small_models import has_setting, small_config
 
 import tf_transformer as tt
+from tf_transformer.machine import plain_graphs, prepare_cpu
 from tf_transformer.models.architectures import build_model
 from tf_transformer.runs import training_run
 from tf_transformer.runs.run_directory import RunDirectory
-from tf_transformer.training.batch_parts import plain_graphs, prepare_cpu, train_in_parts
+from tf_transformer.training.batch_parts import train_in_parts
 
 SIZES = {"source_vocab_size": replicas.VOCAB_SIZE, "target_vocab_size": replicas.VOCAB_SIZE}
 

@@ -10,8 +10,8 @@ from small_models import ALIGNING, GENERATING, has_setting, small_config
 
 import tf_transformer as tt
 from tf_transformer.inference.alignment import choose_alignment
+from tf_transformer.machine import plain_graphs
 from tf_transformer.models.architectures import ARCHITECTURES, build_model
-from tf_transformer.training.batch_parts import plain_graphs
 
 pytestmark = pytest.mark.slow
 

@@ -1,13 +1,21 @@
-"""Standard streams that are closed or broken, and silence while TensorFlow starts."""
+"""The process: standard streams, silence while TensorFlow starts, and what else is process-wide."""
 
+import ast
+import logging
 import os
+import pathlib
+import re
 import signal
 import subprocess
 import sys
 
 import pytest
+import tensorflow as tf
 from commands import command, run_python
 from worker_processes import newest_step
+
+import tf_transformer
+from tf_transformer.machine import only_errors_of_tensorflow, plain_graphs
 
 # Each is run by a shell: what it does to the streams, and what Python is to do.
 START = f"exec {sys.executable} -c 'from tf_transformer import machine; machine.open_streams(); "
@@ -140,3 +148,98 @@ with StopOnSignal() as stop:
 """
     assert run_python("-c", code).split() == ["0", "True"]
     assert signal.SIGHUP == 1
+
+
+PACKAGE = pathlib.Path(tf_transformer.__file__).parent
+# Calls and assignments that change the whole process. Not among them are signal handlers, which
+# stand where the process waits for the signal and are restored there, and the seeds and the
+# determinism that a run asks for.
+CHANGES = re.compile(
+    r"os\.environ(\[.*\]|\.(setdefault|update|pop|clear|popitem))?|os\.(putenv|unsetenv|nice|dup2|umask)"
+    r"|os\.(chdir|sched_setaffinity|setpriority|register_at_fork)|gc\.\w+|faulthandler\.\w+"
+    r"|sys\.(path|modules)(\[.*\]|\.(insert|append|extend|remove|pop|setdefault|update))?"
+    r"|resource\.setrlimit|sys\.(stdin|stdout|stderr|excepthook|set\w+)|warnings\.showwarning"
+    r"|(.*\.)?(setLevel|basicConfig)|tf\.config\.(threading|optimizer)\.set_\w+"
+    r"|tf\.config\.(run_functions_eagerly|set_\w+)|tf\.config\.experimental\.(set_\w+|enable_mlir\w+)"
+    r"|keras\.(config|backend|mixed_precision|utils)\.(set_(?!random_seed)|enable_|disable_)\w+"
+)
+
+
+def process_wide_changes(source):
+    """The lines of a source text that change the process, and what they change."""
+    for node in ast.walk(ast.parse(source)):
+        targets = []
+        if isinstance(node, ast.Call):
+            targets = [node.func]
+        elif isinstance(node, ast.Assign | ast.Delete):
+            targets = node.targets
+        elif isinstance(node, ast.AugAssign | ast.AnnAssign):
+            targets = [node.target]
+        for target in targets:
+            each = target.elts if isinstance(target, ast.Tuple) else [target]
+            for name in map(ast.unparse, each):
+                if CHANGES.fullmatch(name):
+                    yield node.lineno, name
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "os.environ['A'] = 'b'", "os.environ |= {}", "os.environ.setdefault('A', 'b')",
+        "del os.environ['A']", "tf.config.threading.set_intra_op_parallelism_threads(1)",
+        "gc.freeze()", "os.nice(1)", "sys.path[:] = a", "sys.path.insert(0, a)",
+        "tf.config.optimizer.set_experimental_options({})", "a, sys.stderr = b", "f().setLevel(1)",
+        "tf.config.set_visible_devices([], 'GPU')", "keras.config.set_floatx('float16')",
+    ],
+)  # fmt: skip
+def test_changes_of_the_process_are_found(source):
+    assert list(process_wide_changes(f"def f():\n    {source}\n"))
+
+
+def test_one_file_changes_the_process():
+    found = {
+        str(path.relative_to(PACKAGE)): changes
+        for path in PACKAGE.rglob("*.py")
+        if (changes := list(process_wide_changes(path.read_text(encoding="utf-8"))))
+    }
+    assert found.pop("machine.py")
+    # This part of it runs as a script, in a process of its own that cannot import the package.
+    assert [name for _, name in found.pop("serving/checks.py")] == [
+        "sys.path[:]",
+        "sys.modules['tf_transformer']",
+        "os.dup2",
+    ]
+    assert found == {}
+
+
+def test_plain_graphs_restore_the_option_that_was_set():
+    def get():
+        return tf.config.optimizer.get_experimental_options()["disable_meta_optimizer"]
+
+    before = get()
+    try:
+        for value in (True, False):
+            tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": value})
+            with plain_graphs():
+                assert get()
+            assert get() == value
+    finally:
+        tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": before})
+
+
+def test_the_level_of_tensorflows_log_is_restored():
+    logger, before = tf.get_logger(), tf.get_logger().level
+    try:
+        logger.setLevel(logging.INFO)
+        with pytest.raises(KeyError), only_errors_of_tensorflow():
+            assert logger.level == logging.ERROR
+            raise KeyError
+        assert logger.level == logging.INFO
+    finally:
+        logger.setLevel(before)
+
+
+def test_the_package_and_its_process_load_no_tensorflow():
+    code = "import sys, tf_transformer.cli as c; c.prepare_command(); "
+    code += "print('tensorflow' in sys.modules)"
+    assert run_python("-c", code) == "False\n"

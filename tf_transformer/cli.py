@@ -1,16 +1,14 @@
 """The command line: `tf-transformer COMMAND`."""
 
 import errno
-import gc
 import importlib
 import importlib.metadata
-import os
 import sys
 from collections.abc import Sequence
 
 from tf_transformer.commands.options import Parser, add_options, read_options
 from tf_transformer.errors import InputError
-from tf_transformer.machine import is_stdout_broken, open_streams
+from tf_transformer.machine import discard_stdout, is_stdout_broken, prepare_command
 
 COMMANDS = {
     name.rstrip("_"): importlib.import_module(f"tf_transformer.commands.{name}")
@@ -31,11 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit status: 0 for success; 1 if a check of `doctor` failed or `serve` left a request
         unanswered; 2 for invalid input; 129 after SIGHUP; 130 after Ctrl-C; 143 after SIGTERM.
     """
-    open_streams()
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # cuInit fails where there is no GPU
-    # TensorFlow's graphs are many objects that stay. Searching them for garbage took a tenth of the
-    # time until the first update of a training.
-    gc.set_threshold(100_000, 20, 100)
+    prepare_command()
     values = vars(make_parser().parse_args(arguments))
     command = values.pop("command")
     try:
@@ -48,16 +42,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         elif isinstance(error, InputError):
             message, status = str(error), 2
         elif isinstance(error, BrokenPipeError) and is_stdout_broken():
-            # Its reader has what it wanted. Without this redirection, Python would fail to flush
-            # stdout at exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            discard_stdout()  # its reader has what it wanted
             return 0
         elif isinstance(error, OSError):
             where = f"{error.filename}: " if error.filename else ""
             if not where and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-                # Whatever writes a file names it. Python would flush stdout again at exit.
-                where = "standard output: "
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                where = "standard output: "  # whatever writes a file names it
+                discard_stdout()
             message, status = f"{where}{error.strerror or error}.", 2
         else:
             raise

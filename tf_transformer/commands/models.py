@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from tf_transformer.machine import quiet
+from tf_transformer.machine import quiet, run_in_callers_thread
 
 
 def open_translator(path: str, threads: int | None = None) -> Any:
     """Load a `Translator` from a SavedModel or from the best checkpoint of a run directory."""
     with quiet():
-        from tf_transformer.inference.translator import Translator, run_in_callers_thread
+        from tf_transformer.inference.translator import Translator
         from tf_transformer.runs.restore import restore_model, translator_of
         from tf_transformer.runs.run_directory import RunDirectory
     run_in_callers_thread()

@@ -5,7 +5,6 @@ Serve the highest version of a SavedModel with TensorFlow Serving's REST API, a 
 if a request was not answered).
 """
 
-import logging
 import os
 import sys
 from typing import Annotated
@@ -14,7 +13,7 @@ from pydantic import Field
 
 from tf_transformer.commands.options import Checked, argument, group, option
 from tf_transformer.errors import InputError
-from tf_transformer.machine import quiet
+from tf_transformer.machine import prepare_server, quiet
 from tf_transformer.runs.run_directory import warn
 from tf_transformer.serving.limits import Limits
 
@@ -38,8 +37,7 @@ class Options(Checked):
 
 def run(options: Options) -> int:
     """Serve a SavedModel until a signal ends the process."""
-    # oneDNN compiles its operations again for each shape, and every batch has other shapes.
-    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
+    prepare_server()
     with quiet():
         try:
             from tf_transformer.serving.server import LocalServer
@@ -64,9 +62,6 @@ def run(options: Options) -> int:
         print(f"""curl -d '{{"instances": ["YOUR TEXT"]}}' {server.url}:predict""")
         print("Ctrl-C ends it.", flush=True)
 
-    logging.basicConfig(format="tf-transformer: %(message)s")
-    logging.getLogger("tf_transformer").setLevel(logging.INFO)
-    logging.getLogger("tensorflow").setLevel(logging.ERROR)
     answered = server.run(announce)
     if not answered:
         warn("some requests were not answered in time.")

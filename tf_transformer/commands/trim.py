@@ -8,7 +8,7 @@ can be evaluated, exported and so on, but not resumed.
 
 from tf_transformer.commands.options import Checked, SearchOptions, argument, group, option
 from tf_transformer.data.text import read_lines
-from tf_transformer.machine import quiet
+from tf_transformer.machine import quiet, run_in_callers_thread
 from tf_transformer.runs.run_directory import RunDirectory
 
 
@@ -30,7 +30,6 @@ def run(options: Options) -> int:
         for paths in (options.keep, options.keep_target or [])
     )
     with quiet():
-        from tf_transformer.inference.translator import run_in_callers_thread
         from tf_transformer.runs.trimming import trim_run
     run_in_callers_thread()
     search = options.search.model_dump(exclude_none=True)

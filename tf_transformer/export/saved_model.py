@@ -15,6 +15,7 @@ from tf_transformer.files import atomic_folder
 from tf_transformer.inference.graph import ExportTranslator
 from tf_transformer.inference.translator import Translator
 from tf_transformer.inference.versions import SAVED_MODEL
+from tf_transformer.machine import only_errors_of_tensorflow
 
 
 def export_saved_model(
@@ -44,19 +45,14 @@ def export_saved_model(
     module = module.frozen()
     target = version_folder(SAVED_MODEL, path, version, overwrite)
     with atomic_folder(target, overwrite=overwrite) as folder:
-        # TensorFlow would log the temporary name of the folder.
-        logger = tf.get_logger()
-        level = logger.level
-        logger.setLevel("ERROR")
         try:
             # Gradients refer to operations by name, and the names of a search change below.
             options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
-            tf.saved_model.save(module, str(folder), module.signatures(), options)
+            with only_errors_of_tensorflow():  # a warning would name the temporary folder
+                tf.saved_model.save(module, str(folder), module.signatures(), options)
         except tf.errors.OpError as error:
             reason = str(error.message).splitlines()[0]
             raise ExportError(f"{path}: cannot be written: {reason}. Free some space.") from error
-        finally:
-            logger.setLevel(level)
         # The fingerprint has a random number and digests of the graph before it is changed.
         (folder / "fingerprint.pb").unlink()
         if module.is_sequential:

@@ -1,6 +1,5 @@
 """The translator: text in, text out, from a model in memory or a SavedModel on disk."""
 
-import contextlib
 import functools
 import operator
 import os
@@ -24,10 +23,8 @@ from tf_transformer.inference.results import (
 from tf_transformer.inference.streams import translate_in_order
 from tf_transformer.inference.versions import SavedModelError, find_saved_model, require_loadable
 from tf_transformer.inference.xla import compiled_search
-from tf_transformer.machine import num_cores, quiet
+from tf_transformer.machine import num_cores, quiet, require_no_fork
 from tf_transformer.tokenizers import GraphTokenizer
-
-_process_of_tensorflow: int | None = None
 
 
 class Translator:
@@ -36,8 +33,8 @@ class Translator:
     Make one with `Translator.load(path)` from a SavedModel, or with `Translator.from_model` from
     a model in memory; both run the same graph. Batches run in parallel, one in each thread, which
     costs less than splitting each operation among threads. If the process only translates, call
-    `run_in_callers_thread` first. Use in a forked process raises a RuntimeError, because TensorFlow
-    does not survive a fork.
+    `machine.run_in_callers_thread` first. Use in a forked process raises a RuntimeError, because
+    TensorFlow does not survive a fork.
 
     Args:
         module: An `ExportTranslator`, or the object that TensorFlow loads from its SavedModel.
@@ -47,7 +44,7 @@ class Translator:
     """
 
     def __init__(self, module: Any, *, xla: bool = False, threads: int | None = None) -> None:
-        _require_process_of_tensorflow()
+        require_no_fork()
         self.module = module
         self._threads = threads or num_cores()
         self._settings = {name: value.numpy().item() for name, value in module.settings.items()}
@@ -83,7 +80,7 @@ class Translator:
         Raises:
             SavedModelError: There is no SavedModel, it is damaged, or it is not a translator.
         """
-        _require_process_of_tensorflow()
+        require_no_fork()
         folder = find_saved_model(path)
         require_loadable(folder)
         try:
@@ -259,17 +256,6 @@ class Translator:
         return _translations(found)
 
 
-def run_in_callers_thread() -> None:
-    """Run each operation in the thread that calls it; parallel batches use the other cores.
-
-    Small operations cost less in one thread than handed from thread to thread. The call does
-    nothing once TensorFlow has run something in this process.
-    """
-    with contextlib.suppress(RuntimeError):
-        tf.config.threading.set_intra_op_parallelism_threads(1)
-        tf.config.threading.set_inter_op_parallelism_threads(-1)
-
-
 def _translations(found: dict[str, tf.Tensor]) -> list[list[Translation]]:
     """Convert the tensors that a search returns to lists of `Translation`."""
     found = {name: tensor.numpy().tolist() for name, tensor in found.items()}
@@ -288,20 +274,9 @@ def _translations(found: dict[str, tf.Tensor]) -> list[list[Translation]]:
     return translations
 
 
-def _require_process_of_tensorflow() -> None:
-    """Raise an error in a forked process, where TensorFlow would wait for threads forever."""
-    global _process_of_tensorflow
-    _process_of_tensorflow = _process_of_tensorflow or os.getpid()
-    if _process_of_tensorflow != os.getpid():
-        raise RuntimeError(
-            "TensorFlow does not work after a fork. Start processes with "
-            "multiprocessing.get_context('spawn'), or make the first Translator after the fork."
-        )
-
-
 def _checked(texts: Iterable[str]) -> Iterator[str]:
     """Return an iterator over texts; raise an error for a single str, and after a fork."""
-    _require_process_of_tensorflow()
+    require_no_fork()
     if isinstance(texts, str | bytes):
         raise TypeError(f"texts must be a list of str; received {type(texts).__name__}.")
     return iter(texts)

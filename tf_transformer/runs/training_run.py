@@ -12,7 +12,7 @@ import tensorflow as tf
 from tf_transformer.errors import ConfigError, InputError
 from tf_transformer.evaluation import LOSS
 from tf_transformer.files import remove_leftovers
-from tf_transformer.machine import num_cores
+from tf_transformer.machine import num_cores, plain_graphs, prepare_cpu
 from tf_transformer.run_config import RunConfig
 from tf_transformer.runs.averaging import write_best_average
 from tf_transformer.runs.callbacks import Progress, SaveCheckpoints, TensorBoardLog, ValidateMore
@@ -22,7 +22,6 @@ from tf_transformer.runs.run import Position, Run, prepare_run
 from tf_transformer.runs.run_directory import RunDirectory, say
 from tf_transformer.runs.stopping import EarlyStopping, Limit
 from tf_transformer.runs.trimming import require_trained
-from tf_transformer.training.batch_parts import plain_graphs, prepare_cpu
 from tf_transformer.training.cluster import Cluster, WorkerError, worker_failures_named
 from tf_transformer.training.distribution import Workers, separate_seeds, strategy_for
 from tf_transformer.training.optimizers import step_of

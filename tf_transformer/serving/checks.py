@@ -130,7 +130,6 @@ def _in_clean_process(folder: pathlib.Path | None) -> Iterator[Check]:
         capture_output=True,
         encoding="utf-8",
         errors="replace",
-        env={"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ},
     )
     yield from (Check(*json.loads(line)) for line in done.stdout.splitlines())
     if done.returncode:

@@ -9,6 +9,7 @@ from typing import Any
 from tf_transformer.errors import InputError
 from tf_transformer.export import manifest
 from tf_transformer.inference.versions import SAVED_MODEL, find_saved_model, versions
+from tf_transformer.machine import only_errors_of_tensorflow
 from tf_transformer.serving.session import SavedModelSession
 
 
@@ -46,7 +47,8 @@ def load_version(path: str | os.PathLike[str], unverified: bool = False) -> Vers
     if (has_manifest or not unverified) and (problems := manifest.verify_files(folder)):
         raise InputError(problems[0])
     try:
-        model = SavedModelSession(folder, threads=1)
+        with only_errors_of_tensorflow():
+            model = SavedModelSession(folder, threads=1)
         for signature, inputs in model.warm_up_requests():
             model.run(signature, inputs)
     # Loading a damaged SavedModel can raise many unrelated classes of errors.

@@ -1,50 +1,12 @@
 """Training steps that compute the parts of a batch at the same time, each on its own core."""
 
-import contextlib
-import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 
 from tf_transformer.training.distribution import part_seed, seeds_of
-
-# Variables that TensorFlow and oneDNN read before their first operation.
-_ENVIRONMENT = {
-    # TensorFlow's allocator keeps freed memory. glibc returns memory to the kernel, which clears it
-    # for the next operation. If glibc is told to keep it, a tenth of the time is its search for
-    # free memory. The limit is a TiB instead of 64 GiB.
-    "TF_CPU_ALLOCATOR_USE_BFC": "1",
-    "TF_CPU_BFC_MEM_LIMIT_IN_MB": str(2**20),
-    # Each shape of a batch has kernels of its own: the usual cache of 1,024 is full after 20.
-    "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "32768",
-}
-
-
-def prepare_cpu(num_cores: int, num_parts: int) -> None:
-    """Share the cores among the parts of a batch, and keep memory and kernels for the next batch.
-
-    Call this function before TensorFlow's first operation. Later, it changes nothing but the
-    environment of processes that this one starts.
-    """
-    for name, value in _ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
-    with contextlib.suppress(RuntimeError):
-        tf.config.threading.set_intra_op_parallelism_threads(max(1, num_cores // num_parts))
-
-
-@contextlib.contextmanager
-def plain_graphs() -> Iterator[None]:
-    """Turn off TensorFlow's optimizer of graphs in this process.
-
-    On a CPU it made no step faster, and took a third of the time of the first one.
-    """
-    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
-    try:
-        yield
-    finally:
-        tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": False})
 
 
 def train_in_parts(

@@ -9,6 +9,7 @@ import keras
 import tensorflow as tf
 
 from tf_transformer.errors import ConfigError
+from tf_transformer.machine import hide_other_gpus
 from tf_transformer.training.cluster import Cluster, WorkerError
 
 _SEED_DISTANCE = 1_000_003
@@ -32,7 +33,7 @@ def strategy_for(
         if devices is not None:
             chosen = _chosen(devices, tf.config.list_physical_devices())
             gpus = [device for device in chosen if device.device_type == "GPU"]
-            tf.config.set_visible_devices(gpus, "GPU")
+            hide_other_gpus(gpus)
         resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
             tf.train.ClusterSpec({"worker": list(cluster.addresses)}),
             task_type="worker",
