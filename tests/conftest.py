@@ -29,7 +29,7 @@ import tensorflow as tf
 from tensorflow.python.framework.config import disable_op_determinism
 
 import tf_transformer as tt
-from tf_transformer.runs import callbacks
+from tf_transformer.runs import callbacks, run, stopping
 
 LOAD_CORPUS = "tf_transformer.runs.data.load_corpus"
 
@@ -279,7 +279,8 @@ def fit(line_model):
 def step_clock(monkeypatch):
     """The clock of limits and logs: a step takes 10 seconds and a validation 25."""
     clock = _Clock()
-    monkeypatch.setattr(callbacks, "time", types.SimpleNamespace(monotonic=clock.monotonic))
+    for module in (callbacks, run, stopping):
+        monkeypatch.setattr(module, "time", types.SimpleNamespace(monotonic=clock.monotonic))
     return clock
 
 

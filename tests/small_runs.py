@@ -10,7 +10,7 @@ from tf_transformer.config_fields import flag
 from tf_transformer.evaluation import BLEU
 from tf_transformer.runs.checkpoints import Checkpoints
 
-STARTED = 1000.0  # where the clock of `a_run` begins
+STARTED = 1000.0  # where the clock of `step_clock` begins
 SIZES = {"num_layers": 1, "d_model": 16, "num_heads": 2, "d_ff": 32, "num_units": 16}
 
 
@@ -51,8 +51,7 @@ def a_run(path, training=None, metric=BLEU, **attributes):
         "data": types.SimpleNamespace(batches=Batches()),
         "directory": types.SimpleNamespace(log_path=path / "log.jsonl"),
         "metric": metric, "signatures": {"val_bleu": "nrefs:1"}, "metadata": {"seed": 1},
-        "started": STARTED, "batches_seen": 0, "earlier_log": [], "total_steps": 100,
-        "schedule": None, **attributes,
+        "total_steps": 100, "schedule": None, **attributes,
     })  # fmt: skip
 
 

@@ -11,7 +11,8 @@ from small_runs import STARTED, a_run
 
 import tf_transformer as tt
 from tf_transformer.runs import callbacks
-from tf_transformer.runs.compilation import seconds_per_batch
+from tf_transformer.runs import run as run_module
+from tf_transformer.runs.run import Position
 
 
 def metrics_of(name, *values):
@@ -26,8 +27,8 @@ def metrics_of(name, *values):
 def test_run_log_has_a_line_of_metrics_for_each_validation(fit, step_clock, tmp_path):
     path = tmp_path / "log.jsonl"
     path.write_text('{"step": 0}\n', encoding="utf-8")
-    run = a_run(tmp_path, started=STARTED - 60, earlier_log=[{"validation_seconds": 10.0}])
-    fit(metrics_of("val_bleu", 3.0, 5.5), step_clock, callbacks.Progress(run), epochs=2)
+    progress = callbacks.Progress(a_run(tmp_path), Position(STARTED - 60), validation_seconds=10.0)
+    fit(metrics_of("val_bleu", 3.0, 5.5), step_clock, progress, epochs=2)
     first, *lines = map(json.loads, path.read_text(encoding="utf-8").splitlines())
     assert first == {"step": 0}, "a resumed run appends"
     expected = {
@@ -75,11 +76,11 @@ def test_further_validation_sets_are_in_the_logs(fit, line_model):
 
 
 def test_checkpoints_between_validations_count_batches(fit, tmp_path):
-    run = a_run(tmp_path, {"checkpoint_steps": 2}, batches_seen=100)
-    fit(metrics_of("val_bleu", 7.0, 3.0), callbacks.SaveCheckpoints(run), epochs=2)
+    run, position = a_run(tmp_path, {"checkpoint_steps": 2}), Position(STARTED, batches_seen=100)
+    fit(metrics_of("val_bleu", 7.0, 3.0), callbacks.SaveCheckpoints(run, position), epochs=2)
     found = [(c.step, c.batches_seen, c.metrics.get("val_bleu")) for c in run.checkpoints.all()]
     assert found == [(2, 102, None), (4, 104, 7.0), (6, 106, None), (8, 108, 3.0)]
-    assert run.batches_seen == 108
+    assert position.batches_seen == 108
     assert {checkpoint.run_metadata["seed"] for checkpoint in run.checkpoints.all()} == {1}
     assert run.checkpoints.latest().signatures == {"val_bleu": "nrefs:1"}
 
@@ -92,7 +93,8 @@ def test_what_is_not_finite_stops_training_and_is_not_saved(tmp_path):
         if int(model.optimizer.iterations) + 1 == 6:
             model.set_weights([np.full_like(weight, np.inf) for weight in model.get_weights()])
 
-    save = callbacks.SaveCheckpoints(run := a_run(tmp_path, {"checkpoint_steps": 1}))
+    run = a_run(tmp_path, {"checkpoint_steps": 1})
+    save = callbacks.SaveCheckpoints(run, Position(STARTED))
     spoil = keras.callbacks.LambdaCallback(on_train_batch_begin=poison)
     with pytest.raises(callbacks.DivergedError) as refusal:
         model.fit(np.ones((8, 1)), np.ones(8), batch_size=1, verbose=0, callbacks=[spoil, save])
@@ -106,8 +108,12 @@ def test_what_is_not_finite_stops_training_and_is_not_saved(tmp_path):
 def test_speed_and_time_left_wait_until_they_are_known(monkeypatch, tmp_path, capfd):
     clock = types.SimpleNamespace(now=STARTED, monotonic=lambda: clock.now)
     monkeypatch.setattr(callbacks, "time", clock)
+    monkeypatch.setattr(run_module, "time", clock)
     run = a_run(tmp_path, {"minutes": 5.0}, total_steps=None)
-    shown, optimizer = callbacks.Progress(run), types.SimpleNamespace(learning_rate=0.1)
+    shown, optimizer = (
+        callbacks.Progress(run, Position(STARTED)),
+        types.SimpleNamespace(learning_rate=0.1),
+    )
     shown.set_model(types.SimpleNamespace(optimizer=optimizer))
     shown.on_epoch_begin(0)
     # Each step has 100 target tokens; the first takes as long as the tracing.
@@ -144,7 +150,7 @@ def test_measuring_the_speed_leaves_the_model_as_it_was(small_copy_task, monkeyp
 
     monkeypatch.setattr(type(model), "train_step", train_step)
     data = batches.dataset(accumulation=2)
-    assert seconds_per_batch(model, data, 4) > 0
+    assert run_module._seconds_per_batch(model, data, 4) > 0
     for variable, value in zip(variables, before, strict=True):
         np.testing.assert_array_equal(variable.numpy(), value, err_msg=variable.path)
     model.fit(data, steps_per_epoch=4, shuffle=False, verbose=0)

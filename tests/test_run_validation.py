@@ -78,7 +78,7 @@ def test_validation_has_the_loss_of_all_tokens_and_scores_what_evaluate_translat
         evaluated.append(translations)
         return corpus_score(translations, *others)
 
-    monkeypatch.setattr("tf_transformer.evaluation.score", spy)
+    monkeypatch.setattr("tf_transformer.evaluation.corpus_score", spy)
     for side, sentences in (("source", text.sources), ("reference", text.targets)):
         (tmp_path / side).write_text("".join(f"{s}\n" for s in sentences), encoding="utf-8")
     files = [f"--{side}={tmp_path / side}" for side in ("source", "reference")]
@@ -169,8 +169,8 @@ def test_the_number_of_updates_is_measured(tmp_path, monkeypatch, capfd, seconds
         raise ArithmeticError  # as good as any
 
     written = {}
-    monkeypatch.setattr("tf_transformer.runs.training_run.seconds_per_batch", lambda *_: seconds)
-    monkeypatch.setattr("tf_transformer.runs.training_run.Run.fit", stop)
+    monkeypatch.setattr("tf_transformer.runs.run._seconds_per_batch", lambda *_: seconds)
+    monkeypatch.setattr("tf_transformer.runs.training_run._fit", stop)
     command = ["train", f"--run-dir={tmp_path / 'run'}", *SETTINGS, "--minutes=10"]
     if warmup_steps is None:
         assert cli.main(command) == 2

@@ -8,15 +8,17 @@ from small_runs import STARTED, a_run, train
 
 import tf_transformer as tt
 from tf_transformer.evaluation import BLEU, LOSS
-from tf_transformer.runs import callbacks
+from tf_transformer.runs import stopping
+from tf_transformer.runs.run import Position
 from tf_transformer.runs.run_directory import RunDirectory
 from tf_transformer.training import signals
 from tf_transformer.training.schedules import TimedTrapezoidSchedule
 
 
-def limit(tmp_path, model, minutes=None, total_steps=None, **attributes):
-    run = a_run(tmp_path, {"minutes": minutes}, model=model, total_steps=total_steps, **attributes)
-    return callbacks.Limit(run)
+def limit(tmp_path, model, minutes, schedule=None, started=STARTED, validation_seconds=0.0):
+    attributes = {"model": model, "total_steps": None, "schedule": schedule}
+    run = a_run(tmp_path, {"minutes": minutes}, **attributes)
+    return stopping.Limit(run, Position(started), validation_seconds)
 
 
 # Periods of 4 steps and a validation take 65 seconds.
@@ -50,7 +52,7 @@ def test_time_drives_the_learning_rate_to_zero_at_the_end(fit, line_model, tmp_p
     assert float(schedule.time_spent.numpy()) == 1
     # A resumed run knows it from the beginning.
     seen.clear()
-    earlier = {"started": step_clock.now - 65, "earlier_log": [{"validation_seconds": 25.0}]}
+    earlier = {"started": step_clock.now - 65, "validation_seconds": 25.0}
     fit(look, step_clock, limit(tmp_path, line_model, 195 / 60, schedule=schedule, **earlier))
     assert seen[0] == pytest.approx(65 / 170, abs=1e-5)
 
@@ -114,14 +116,13 @@ FALLING = (5.0, 4.0, 3.0, 2.0, 1.0)
     ],
 )
 def test_patience_counts_validations_since_the_best_while_the_rate_falls(
-    tmp_path, metric, values, rates, is_due
+    metric, values, rates, is_due
 ):
     log = [
         {metric.name: value, "learning_rate": rate}
         for value, rate in zip(values, rates, strict=False)
     ]
-    run = a_run(tmp_path, {"patience": 2}, metric, earlier_log=log)
-    assert callbacks.EarlyStopping(run).is_due == is_due
+    assert bool(stopping.EarlyStopping(metric, 2, log).reason) == is_due
 
 
 @pytest.mark.slow
@@ -132,5 +133,5 @@ def test_early_stopping_ends_a_run_and_counts_earlier_validations_when_it_resume
     assert [line["step"] for line in RunDirectory(early_stopped_run).log()] == [2, 4, 6]
     before = {p: p.stat().st_mtime_ns for p in early_stopped_run.rglob("*")}
     train(early_stopped_run, "--resume", "--steps=1000")
-    assert "Nothing to do: the last 2 validations up to step 6" in capfd.readouterr().err
+    assert "Nothing to do: the last 2 validations were not better" in capfd.readouterr().err
     assert {p: p.stat().st_mtime_ns for p in early_stopped_run.rglob("*")} == before

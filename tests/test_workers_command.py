@@ -65,10 +65,10 @@ def test_the_chief_alone_writes_and_a_signal_to_one_worker_stops_all(interrupted
 WITH_CLOCK = """
 import json, sys, time, types
 from tf_transformer import cli
-from tf_transformer.runs import callbacks as run_callbacks, training_run
+from tf_transformer.runs import callbacks, run, stopping
 from tf_transformer.training import translation_bleu
 from tf_transformer.training.distribution import seeds_of
-compile_model, seen = training_run.compile_model, {}
+compile_model, seen = run.compile_model, {}
 bleu = translation_bleu.TranslationBleu.on_epoch_end
 seen["translated"] = []
 
@@ -78,14 +78,15 @@ def compile_and_set_clock(model, config, schedule):
     pace = 30 if sys.argv[1] == "chief" else 60  # seconds an update
     started = time.monotonic()
     clock = lambda: started + pace * int(updates.numpy())
-    run_callbacks.time = types.SimpleNamespace(monotonic=clock)
+    for module in (callbacks, run, stopping):
+        module.time = types.SimpleNamespace(monotonic=clock)
     seen["model"] = model
 
 def note_and_translate(self, epoch, logs=None):
     seen["translated"].append(int(self.model.optimizer.iterations.numpy()))
     bleu(self, epoch, logs)
 
-training_run.compile_model = compile_and_set_clock
+run.compile_model = compile_and_set_clock
 translation_bleu.TranslationBleu.on_epoch_end = note_and_translate
 status = cli.main(sys.argv[2:])
 model = seen.pop("model")
