@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 
 from tf_transformer.models.architectures import ARCHITECTURES, preset
 from tf_transformer.models.model_configs import TransformerConfig
-from tf_transformer.run_config import SETTINGS, RunConfig, merge, read_toml, without_choices
+from tf_transformer.run_config import (
+    SETTINGS,
+    RunConfig,
+    merge,
+    names_with,
+    read_toml,
+    without_choices,
+)
 from tf_transformer.run_tables import DataConfig, TokenizerConfig, TrainingConfig
 
 COPY = {"data": {"corpus": "copy"}}
@@ -62,6 +69,12 @@ def test_every_setting_of_an_architecture_is_a_key_of_its_table(architecture):
         ({"data": {k: v for k, v in TEXT.items() if k != "validation_source"}}, ["or neither"]),
         ({"training": {"steps": 1, "epochs": 1}}, ["--steps and --epochs"]),
         ({"chosen": {"training.steps": 3}}, ["training.steps"]),
+        ({"training": {"schedule": "noam", "decay_fraction": 0.2}},
+         ["--decay-fraction does nothing with --schedule noam"]),
+        ({"data": {"tfds_dir": "data"}}, ["--tfds-dir does nothing with --corpus copy"]),
+        ({"data": {"tfds_download": True}}, ["--tfds-download does nothing"]),
+        ({"model": {"max_positions": 600}}, ["--max-positions does nothing with --positions sin"]),
+        ({"model": {"positions": "learned", "first_position": 1}}, ["--first-position does"]),
     ],
 )  # fmt: skip
 def test_a_refusal_is_one_line_that_names_the_setting(tables, words):
@@ -170,6 +183,15 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path, content, words):
 )  # fmt: skip
 def test_given_settings_win(tables, given_tables, merged):
     assert merge(tables, given_tables) == merged
+
+
+def test_a_setting_that_a_resumed_run_may_change_does_not_change_the_weights():
+    assert not names_with("may_change") & names_with("changes_weights")
+    for table, fields in SETTINGS.items():
+        for name in fields:
+            # The files of a text are known by their content.
+            is_file = name.startswith(("train_", "validation_"))
+            assert not is_file or f"{table}.{name}" not in names_with("changes_weights")
 
 
 def test_choices_can_be_forgotten():
