@@ -25,9 +25,9 @@ class PrefixSelfAttention(GlobalSelfAttention):
         self, x: Tensor, attention_mask: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return the output of a call, and the scaled keys and the values `(B, H, S, d_k)`."""
-        mask, (queries, keys, values) = self._mask(attention_mask, x, x), self._project(x, x)
-        output, _ = self._attend(queries, keys, values, mask, training=False, return_weights=False)
-        return output, self._scaled(keys), values
+        heads, mask = self._project(x, x), self._mask(attention_mask, x, x)
+        output, _ = self._attend(heads, mask, training=False, with_weights=False)
+        return output, self._scaled(heads[1]), heads[2]
 
     def decode_step(
         self, x: Tensor, history: tuple[Tensor, ...], prefix: tuple[Tensor, ...], step: DecodingStep

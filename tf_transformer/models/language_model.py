@@ -63,7 +63,9 @@ class LanguageModel(SequenceModel):
             transform = OutputTransform(*options, dtype=policy, name="output_transform")
         self.output_projection = self._output_projection(shared, config.output_bias, transform)
 
-    def _read(self, parts, mask, training):
+    def _read(
+        self, parts: list[Tensor], mask: Tensor, training: bool | None
+    ) -> tuple[Tensor, list[Tensor]]:
         """Return hidden states of joined parts `(B, …, D)`, and attention weights by layer."""
         x = self.dropout(ops.concatenate(parts, axis=1), training=training)
         return self.stack(x, mask, training=training, return_attention_scores=True)
@@ -100,7 +102,9 @@ class LanguageModel(SequenceModel):
 class GenerativeLanguageModel(LanguageModel):
     """A language model that decodes after a prefix; subclasses implement `start_decoding`."""
 
-    def _start(self, x, mask, visible, lengths, num_steps):
+    def _start(
+        self, x: Tensor, mask: Tensor, visible: Tensor, lengths: Tensor, num_steps: Int | None
+    ) -> Cache:
         """Return the cache after a prefix; decoding starts at the positions `lengths` `(B,)`."""
         cache = self.stack.start_decoding(x, visible, num_steps, mask)
         cache["source"]["lengths"] = lengths
@@ -181,7 +185,9 @@ class PrefixLanguageModel(GenerativeLanguageModel):
             cache["source"]["last"] = first
         return cache
 
-    def _embed_prefix(self, source_ids, begin):
+    def _embed_prefix(
+        self, source_ids: Tensor, begin: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]:
         """Embed the source; with `config.begin_source`, also the begin tokens `(B, 1)` before it.
 
         Returns the prefix `(B, P, D)`, where it is real and what of it the target sees, both bool

@@ -107,7 +107,9 @@ class MaskedLanguageModel(LanguageModel):
         shape = (ops.shape(source_ids)[0], length, self.config.d_model)
         return ops.fori_loop(0, length, predict, ops.zeros(shape, self.compute_dtype))
 
-    def _hidden(self, source_ids, shown, is_target, training):
+    def _hidden(
+        self, source_ids: Tensor, shown: Tensor, is_target: Tensor, training: bool | None
+    ) -> Tensor:
         """Return the target's hidden states `(B, T + 1, D)`; every token sees all real tokens."""
         visible = ops.concatenate([self._is_real(source_ids), is_target], axis=1)[:, None]
         hidden, _ = self._read(self._embed_sides(source_ids, shown), visible, training)

@@ -137,7 +137,7 @@ class SentencePieceTokenizer(FileTokenizer):
             raise ConfigError(f"{own[0]} is a symbol of SentencePiece itself. Give another tag.")
         failed = []
 
-        def stream():
+        def stream() -> Iterator[str]:
             try:
                 yield from sentences
             except (InputError, KeyboardInterrupt) as error:
@@ -255,7 +255,7 @@ class _GraphModel(tf.saved_model.experimental.TrackableResource):
         self._shared_name = f"sentencepiece-{hashlib.sha256(model).hexdigest()}"
         _ = self.resource_handle  # creates it
 
-    def _create_resource(self):
+    def _create_resource(self) -> tf.Tensor:
         return gen_sentencepiece_tokenizer.sentencepiece_op(
             model=self._content, shared_name=self._shared_name
         )

@@ -5,6 +5,7 @@ import os
 import pathlib
 import re
 from collections.abc import Collection, Iterable, Sequence
+from typing import Any
 
 import tensorflow as tf
 import tensorflow_text
@@ -90,7 +91,7 @@ class VocabularyTokenizer(SentencePieceTokenizer):
         tag_ids = tf.ragged.boolean_mask(tag_ids[:, None], is_tag[:, None])
         return tf.concat([tag_ids, self._ids_of(self.graph_resource.splitter.tokenize(rest))], 1)
 
-    def _ids_of(self, subwords):
+    def _ids_of(self, subwords: Any) -> Any:
         return self.graph_resource.string_to_id(subwords)
 
     @functools.cached_property

@@ -65,11 +65,11 @@ class WorkersStrategy(tf.distribute.MultiWorkerMirroredStrategy):
         replicas = len(self.extended.worker_devices)
         first = self.cluster_resolver.task_id * replicas
 
-        def share_of(batch, index):
+        def share_of(batch: Any, index: int) -> tf.data.Dataset:
             part = tf.nest.map_structure(lambda t: t[index :: self.num_replicas_in_sync], batch)
             return tf.data.Dataset.from_tensors(part)
 
-        def batches_of_replicas(*batch):
+        def batches_of_replicas(*batch: Any) -> tf.data.Dataset:
             parts = [share_of(batch, index) for index in range(first, first + replicas)]
             return functools.reduce(tf.data.Dataset.concatenate, parts)
 
@@ -177,7 +177,7 @@ def separate_seeds(model: keras.Model) -> None:
     """
     seeds = [variable.value for variable in seeds_of(model)]
 
-    def separate():
+    def separate() -> None:
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
         for seed in seeds:
             seed.assign(part_seed(seed, replica))

@@ -62,7 +62,9 @@ class Adam(keras.optimizers.Adam):
         scale = self.clip_norm / tf.maximum(norm, self.clip_norm)
         return [gradient * tf.cast(scale, gradient.dtype) for gradient in grads]
 
-    def _backend_update_step(self, grads, trainable_variables, learning_rate):
+    def _backend_update_step(
+        self, grads: list, trainable_variables: list[tf.Variable], learning_rate: tf.Tensor
+    ) -> None:
         # Once for all variables: the learning rate with the correction of both moments' bias, the
         # decay and the constants, which would otherwise be a tenth of the graph of a training step.
         step = ops.cast(self.iterations + 1, "float32")
@@ -72,7 +74,7 @@ class Adam(keras.optimizers.Adam):
         scalars = learning_rate * correction, kept, *(tf.constant(c, "float32") for c in constants)
         super()._backend_update_step(grads, trainable_variables, scalars)
 
-    def _apply_weight_decay(self, variables):
+    def _apply_weight_decay(self, variables: list[keras.Variable]) -> None:
         """Do nothing, because `update_step` decays."""
 
     def update_step(
@@ -156,25 +158,25 @@ class GradientAccumulation(keras.optimizers.Optimizer):
         super().build(variables)
 
     @property
-    def variables(self):
+    def variables(self) -> list[keras.Variable]:
         return self._variables + self.inner_optimizer.variables
 
     @property
-    def iterations(self):
+    def iterations(self) -> keras.Variable:
         return self.inner_optimizer.iterations
 
     @property
-    def learning_rate(self):
+    def learning_rate(self) -> Any:
         return self.inner_optimizer.learning_rate
 
     @learning_rate.setter
-    def learning_rate(self, learning_rate):
+    def learning_rate(self, learning_rate: Any) -> None:
         self.inner_optimizer.learning_rate = learning_rate
 
-    def scale_loss(self, loss):
+    def scale_loss(self, loss: Any) -> Any:
         return self.inner_optimizer.scale_loss(loss)
 
-    def finalize_variable_values(self, var_list):
+    def finalize_variable_values(self, var_list: list[keras.Variable]) -> None:
         self.inner_optimizer.finalize_variable_values(var_list)
 
     def apply(self, grads: list, trainable_variables: list[keras.Variable] | None = None) -> None:
@@ -189,7 +191,7 @@ class GradientAccumulation(keras.optimizers.Optimizer):
         grads, variables = [g for g, _ in kept], [v for _, v in kept]
         sums = [self._sums[self._get_variable_index(v)].value for v in variables]
 
-        def accumulate(strategy, grads):
+        def accumulate(strategy: tf.distribute.Strategy, grads: list) -> None:
             # Each replica has its own sums; the inner optimizer adds up the sums of all replicas.
             for total, gradient in zip(sums, grads, strict=True):
                 strategy.extended.update(
@@ -201,7 +203,7 @@ class GradientAccumulation(keras.optimizers.Optimizer):
             with tf.control_dependencies(tf.nest.flatten(of_replicas)):
                 self._iterations.assign_add(1)
 
-            def update():
+            def update() -> tf.Tensor:
                 strategy.extended.call_for_each_replica(inner_apply)
                 for total in sums:
                     strategy.extended.update(
@@ -212,7 +214,7 @@ class GradientAccumulation(keras.optimizers.Optimizer):
             is_last = tf.equal(self._iterations.value % self.steps, 0)
             tf.cond(is_last, update, lambda: tf.constant(False))
 
-        def inner_apply():
+        def inner_apply() -> None:
             means = [total / tf.cast(self.steps, total.dtype) for total in sums]
             self.inner_optimizer.apply(means, variables)
 

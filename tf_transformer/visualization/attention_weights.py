@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from tf_transformer.visualization.matrices import add_colour_bar, draw_matrices
+from tf_transformer.visualization.matrices import Tokens, add_colour_bar, draw_matrices
 
 
 def plot_attention(
@@ -76,12 +76,20 @@ def plot_alignments(
     return figure
 
 
-def _draw(grid, tokens, names, title, column_titles, largest=1.0, cell=0.3):
+def _draw(
+    grid: Any,
+    tokens: Tokens,
+    names: tuple[str, str],
+    title: str,
+    column_titles: Sequence[str],
+    largest: float = 1.0,
+    cell: float = 0.3,
+) -> tuple[Figure, np.ndarray]:
     """Draw a grid of attention weights with its scale; return the figure and its panels."""
     grid = np.stack([[np.asarray(matrix, "float64") for matrix in row] for row in grid])
     if ((grid < 0) | (grid > 1.02)).any():  # bfloat16 rounds
         raise ValueError("attention weights must be from 0 to 1, as the softmax returns them.")
-    scale = {"cmap": "Greys", "vmin": 0.0, "vmax": largest}
-    figure, panels = draw_matrices(grid, tokens, names, title, column_titles, cell, **scale)
+    colours = "Greys", largest
+    figure, panels = draw_matrices(grid, tokens, names, title, column_titles, colours, cell)
     add_colour_bar(figure, panels, "attention weight")
     return figure, panels
