@@ -33,6 +33,13 @@ class MultiHeadAttention(Layer):
 
     Returns:
         float tensor `(B, T, D)`; with `return_attention_scores` also the weights `(B, H, T, S)`.
+
+    Example:
+        >>> attention = tt.MultiHeadAttention(num_heads=2, d_model=8)
+        >>> query, context = np.ones((1, 5, 8)), np.ones((1, 3, 8))
+        >>> output, weights = attention(query, context, return_attention_scores=True)
+        >>> output.shape, weights.shape
+        (TensorShape([1, 5, 8]), TensorShape([1, 2, 5, 3]))
     """
 
     # The names of the input projections, and the number of parts of size D that each computes.
@@ -136,6 +143,12 @@ class GlobalSelfAttention(MultiHeadAttention):
     """Self-attention in which every position may attend to every other: the encoder's attention.
 
     Args, call arguments and returns: as in `MultiHeadAttention`, with one input `x` `(B, T, D)`.
+
+    Example:
+        >>> token_ids = np.array([[5, 6, 7, 0]])
+        >>> mask = tt.padding_mask(token_ids, pad_id=0)
+        >>> tt.GlobalSelfAttention(2, 8)(np.ones((1, 4, 8)), attention_mask=mask).shape
+        TensorShape([1, 4, 8])
     """
 
     input_projections: ClassVar[dict[str, int]] = {"query_key_value_projection": 3}
@@ -171,6 +184,14 @@ class CausalSelfAttention(GlobalSelfAttention):
 
     Args, call arguments and returns: as in `GlobalSelfAttention`; `attention_mask` applies in
         addition to the causal mask.
+
+    Example:
+        >>> attention = tt.CausalSelfAttention(num_heads=2, d_model=8)
+        >>> _, weights = attention(np.ones((1, 3, 8)), return_attention_scores=True)
+        >>> np.round(weights[0, 0], 2)
+        array([[1.  , 0.  , 0.  ],
+               [0.5 , 0.5 , 0.  ],
+               [0.33, 0.33, 0.33]], dtype=float32)
     """
 
     def _mask(self, mask: Tensor | None, query: Tensor, context: Tensor) -> Tensor:
@@ -195,6 +216,11 @@ class CrossAttention(MultiHeadAttention):
     """Attention of the decoder over the encoder's output.
 
     Args, call arguments and returns: as in `MultiHeadAttention`.
+
+    Example:
+        >>> x, context = np.ones((1, 5, 8)), np.ones((1, 3, 8))
+        >>> tt.CrossAttention(num_heads=2, d_model=8)(x, context).shape
+        TensorShape([1, 5, 8])
     """
 
     def start_decoding(self, context: Tensor) -> tuple[Tensor, Tensor]:

@@ -19,6 +19,12 @@ class PrefixSelfAttention(GlobalSelfAttention):
     projected prefix apart from the history, because only the history grows.
 
     Args, call arguments and returns: as in `GlobalSelfAttention`.
+
+    Example:
+        >>> attention = tt.PrefixSelfAttention(num_heads=2, d_model=8)
+        >>> mask = tt.prefix_mask(np.array([[0, 0, 1, 1]]))
+        >>> attention(np.ones((1, 4, 8)), attention_mask=mask).shape
+        TensorShape([1, 4, 8])
     """
 
     def start_decoding(
@@ -55,6 +61,11 @@ class PrefixLayer(EncoderLayer):
     """An `EncoderLayer` that can also decode after a prefix.
 
     Args, call arguments and returns: as in `EncoderLayer`.
+
+    Example:
+        >>> layer = tt.PrefixLayer(d_model=8, num_heads=2, d_ff=16)
+        >>> layer(np.ones((1, 4, 8)), attention_mask=tt.causal_mask(4)).shape
+        TensorShape([1, 4, 8])
     """
 
     self_attention_class = PrefixSelfAttention
@@ -81,4 +92,12 @@ class PrefixStack(DecodingStack, Encoder):
     In `start_decoding` the context is the prefix, and `attention_mask` its self-attention mask.
 
     Args, call arguments and returns: as in `Encoder`.
+
+    Example:
+        >>> stack = tt.PrefixStack([tt.PrefixLayer(d_model=8, num_heads=2, d_ff=16)])
+        >>> prefix, mask = np.ones((1, 3, 8), "float32"), np.ones((1, 1, 3), bool)
+        >>> cache = stack.start_decoding(prefix, mask)
+        >>> hidden, cache = stack.decode_step(np.ones((1, 8), "float32"), 0, cache)
+        >>> hidden.shape
+        TensorShape([1, 8])
     """

@@ -140,6 +140,10 @@ class Maxout(Layer):
     """A projection, and the maximum of each `pool_size` neighbours (Goodfellow et al. 2013).
 
     Maps a float tensor `(..., D)` to `(..., units)`.
+
+    Example:
+        >>> tt.Maxout(units=4)(np.ones((1, 5, 8))).shape
+        TensorShape([1, 5, 4])
     """
 
     def __init__(self, units: int, pool_size: int = 2, **kwargs: Any) -> None:

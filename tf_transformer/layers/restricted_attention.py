@@ -85,6 +85,11 @@ class RestrictedSelfAttention(GlobalSelfAttention):
 
     Args, call arguments and returns: as in `GlobalSelfAttention`, and
         radius: how far a position attends to each side, at least 1.
+
+    Example:
+        >>> attention = tt.RestrictedSelfAttention(num_heads=2, d_model=8, radius=2)
+        >>> attention(np.ones((1, 50, 8))).shape
+        TensorShape([1, 50, 8])
     """
 
     def __init__(

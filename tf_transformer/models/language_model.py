@@ -143,6 +143,12 @@ class PrefixLanguageModel(GenerativeLanguageModel):
         each layer: `decoder` `(B, H, T, T)`, from target to target, and `cross` `(B, H, T, S)`,
         from target to source. One softmax covers both, and `cross` is then scaled so that its rows
         sum to 1, if the source is not empty.
+
+    Example:
+        >>> config = tt.PrefixLanguageModelConfig(100, 100, num_layers=1, d_model=8, num_heads=2)
+        >>> model = tt.PrefixLanguageModel(config)
+        >>> model({"source_ids": np.array([[5, 6, 3]]), "target_ids": np.array([[2, 7]])}).shape
+        TensorShape([1, 2, 100])
     """
 
     config_class = model_configs.PrefixLanguageModelConfig
@@ -223,6 +229,12 @@ class CausalLanguageModel(GenerativeLanguageModel):
     Args, call arguments and returns: as in `SequenceModel`, with a `CausalLanguageModelConfig`. The
         target starts with `config.bos_id`, which is embedded as part of the prompt. The logits at 0
         follow the prompt's last token, which is the begin token if the source is empty.
+
+    Example:
+        >>> config = tt.CausalLanguageModelConfig(100, 100, num_layers=1, d_model=8, num_heads=2)
+        >>> model = tt.CausalLanguageModel(config)
+        >>> model({"source_ids": np.array([[5, 6, 3]]), "target_ids": np.array([[2, 7]])}).shape
+        TensorShape([1, 2, 100])
     """
 
     config_class = model_configs.CausalLanguageModelConfig
@@ -286,6 +298,13 @@ class PermutationLanguageModel(LanguageModel):
 
     Args, call arguments and returns: as in `SequenceModel`, with a
         `PermutationLanguageModelConfig`. In training, each call draws the orders at random.
+
+    Example:
+        >>> sizes = {"num_layers": 1, "d_model": 8, "num_heads": 2}
+        >>> config = tt.PermutationLanguageModelConfig(100, 100, **sizes)
+        >>> model = tt.PermutationLanguageModel(config)
+        >>> model({"source_ids": np.array([[5, 6, 3]]), "target_ids": np.array([[2, 7]])}).shape
+        TensorShape([1, 2, 100])
     """
 
     config_class = model_configs.PermutationLanguageModelConfig

@@ -37,6 +37,12 @@ class MaskedLanguageModel(LanguageModel):
 
     Args, call arguments and returns: as in `SequenceModel`, with a `MaskedLanguageModelConfig`. In
         training, each call draws the tokens at random.
+
+    Example:
+        >>> config = tt.MaskedLanguageModelConfig(100, 100, num_layers=1, d_model=8, num_heads=2)
+        >>> model = tt.MaskedLanguageModel(config)
+        >>> model({"source_ids": np.array([[5, 6, 3]]), "target_ids": np.array([[2, 7]])}).shape
+        TensorShape([1, 2, 100])
     """
 
     config_class = MaskedLanguageModelConfig

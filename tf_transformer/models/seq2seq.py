@@ -220,6 +220,11 @@ class Sutskever(Seq2Seq):
 
     Sutskever, Vinyals & Le 2014. Each decoder layer starts from the last states of the encoder
     layer at the same height; the decoder knows nothing else about the source.
+
+    Example:
+        >>> model = tt.Sutskever(tt.SutskeverConfig(100, 100, d_model=8, num_layers=1))
+        >>> model({"source_ids": np.array([[5, 6, 3]]), "target_ids": np.array([[2, 7]])}).shape
+        TensorShape([1, 2, 100])
     """
 
     config_class = model_configs.SutskeverConfig
@@ -232,6 +237,11 @@ class Cho(Seq2Seq):
     The summary `c = tanh(V h)` of the encoder's last state h gives the decoder its first state
     `tanh(V' c)`. Each step and the maxout output also read c, on which the reset gate does not act;
     the gate acts after the recurrent product, see `RecurrentStack`.
+
+    Example:
+        >>> model = tt.Cho(tt.ChoConfig(100, 100, d_model=8, num_units=8))
+        >>> model({"source_ids": np.array([[5, 6, 3]]), "target_ids": np.array([[2, 7]])}).shape
+        TensorShape([1, 2, 100])
     """
 
     config_class = model_configs.ChoConfig
@@ -266,6 +276,13 @@ class Bahdanau(AttentionalSeq2Seq):
     Bahdanau, Cho & Bengio 2015. The state before a step is the query of an additive score; the GRU
     reads the context and the token's embedding. The maxout output reads the state after the step,
     as in the paper's formula 4, and not the state before the step, as in appendix A.2.2.
+
+    Example:
+        >>> model = tt.Bahdanau(tt.BahdanauConfig(100, 100, d_model=8, num_units=8))
+        >>> inputs = {"source_ids": np.array([[5, 6, 3]]), "target_ids": np.array([[2, 7]])}
+        >>> logits, weights = model(inputs, return_attention_scores=True)
+        >>> logits.shape, weights["cross"][0].shape
+        (TensorShape([1, 2, 100]), TensorShape([1, 1, 2, 3]))
     """
 
     config_class = model_configs.BahdanauConfig
@@ -278,6 +295,11 @@ class Luong(AttentionalSeq2Seq):
     The top state h after a step is the query. State and context c give the attentional vector
     `tanh(W [c; h])`, which predicts the token and, with input feeding, enters the next step.
     Local attention counts positions in the order in which the encoder reads the source.
+
+    Example:
+        >>> model = tt.Luong(tt.LuongConfig(100, 100, d_model=8, num_layers=1))
+        >>> model({"source_ids": np.array([[5, 6, 3]]), "target_ids": np.array([[2, 7]])}).shape
+        TensorShape([1, 2, 100])
     """
 
     config_class = model_configs.LuongConfig

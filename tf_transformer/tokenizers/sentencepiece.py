@@ -86,6 +86,14 @@ class SentencePieceTokenizer(FileTokenizer):
 
     Raises:
         TokenizerError: If `model` is not a valid model, or lacks an id that translation needs.
+
+    Example:
+        >>> tokenizer = tt.SentencePieceTokenizer.train(["a house", "a mouse"], vocab_size=272)
+        >>> ids = tokenizer.encode(["a house"])
+        >>> tokenizer.subwords(ids[0])
+        ['▁a', '▁', 'h', 'ouse']
+        >>> tokenizer.decode(ids)
+        ['a house']
     """
 
     def __init__(self, model: bytes) -> None:

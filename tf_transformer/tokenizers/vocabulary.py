@@ -37,6 +37,15 @@ class VocabularyTokenizer(SentencePieceTokenizer):
 
     Attributes:
         tags: The tags that the splitter must not see.
+
+    Example:
+        >>> from tf_transformer.tokenizers.vocabulary import vocabulary_model
+        >>> special = {"pad": "<pad>", "unk": "<unk>", "bos": "<s>", "eos": "</s>"}
+        >>> subwords = sorted(tokenizer.subwords(range(tokenizer.vocab_size)))
+        >>> table = vocabulary_model(subwords, tokenizer.splitter, **special)
+        >>> other = tt.VocabularyTokenizer(table, tokenizer.splitter)
+        >>> other.decode(other.encode(["Guten Morgen!"]))
+        ['Guten Morgen!']
     """
 
     def __init__(self, model: bytes, splitter: bytes) -> None:

@@ -174,6 +174,12 @@ def separate_seeds(model: keras.Model) -> None:
     Keras gives all replicas the same seed, so row i of every replica loses the same activations
     (Keras 3.15.1). The first replica keeps its seeds, which are saved in checkpoints. Call this
     once, after a checkpoint is restored, with a model created in the scope of a strategy.
+
+    Example:
+        >>> strategy = tf.distribute.MirroredStrategy(["CPU:0"])
+        >>> with strategy.scope():
+        ...     model = tt.Cho(tt.ChoConfig(100, 100, d_model=8, num_units=8))
+        >>> tt.separate_seeds(model)
     """
     seeds = [variable.value for variable in seeds_of(model)]
 

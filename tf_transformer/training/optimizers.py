@@ -26,6 +26,10 @@ class Adam(keras.optimizers.Adam):
         global_clipnorm: Limit of the global norm of the gradients, summed over all replicas; None
             for no limit (Pascanu et al. 2013, section 3.2).
         name: Name of the optimizer.
+
+    Example:
+        >>> schedule = tt.NoamSchedule(d_model=512)
+        >>> model.compile(tt.Adam(schedule, global_clipnorm=1.0), tt.SmoothedCrossEntropy())
     """
 
     def __init__(
@@ -114,6 +118,11 @@ class LossScaleOptimizer(keras.optimizers.LossScaleOptimizer):
 
     Keras only checks the first replica of each process (Keras 3.15.1). An overflow on another one
     would make all weights infinite, and workers would wait for each other.
+
+    Example:
+        >>> optimizer = tt.LossScaleOptimizer(tt.Adam(1e-3), initial_scale=1024.0)
+        >>> float(optimizer.scale_loss(tf.constant(2.0)))
+        2048.0
     """
 
     def check_finite(self, grads: list) -> Any:
@@ -137,6 +146,14 @@ class GradientAccumulation(keras.optimizers.Optimizer):
             updates, `learning_rate` and the scale of the loss.
         steps: Number of batches in one update.
         name: Name of the optimizer.
+
+    Example:
+        >>> optimizer = tt.GradientAccumulation(tt.Adam(0.001), steps=2)
+        >>> weight = keras.Variable(1.0)
+        >>> optimizer.apply([tf.constant(1.0)], [weight])
+        >>> optimizer.apply([tf.constant(3.0)], [weight])
+        >>> int(optimizer.iterations), f"{float(weight):.3f}"
+        (1, '0.999')
     """
 
     def __init__(

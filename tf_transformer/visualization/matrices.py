@@ -29,6 +29,11 @@ def plot_mask(
         mask: bool `(T, S)`, `(1, T, S)` or `(1, 1, S)`, such as a mask from `layers.masks`.
         queries: The T tokens that attend.
         keys: The S tokens that are attended to. None means the queries.
+
+    Example:
+        >>> from tf_transformer import visualization
+        >>> visualization.plot_mask(tt.causal_mask(3), ["a", "big", "house"])
+        <Figure ...>
     """
     return plot_masks({"": mask}, queries, keys, title)
 
@@ -39,7 +44,14 @@ def plot_masks(
     keys: Sequence[str] | None = None,
     title: str = "",
 ) -> Figure:
-    """Plot named masks over the same tokens side by side; see `plot_mask`."""
+    """Plot named masks over the same tokens side by side; see `plot_mask`.
+
+    Example:
+        >>> from tf_transformer import visualization
+        >>> masks = {"causal": tt.causal_mask(3), "local": tt.local_mask(3, radius=1)}
+        >>> visualization.plot_masks(masks, ["a", "big", "house"])
+        <Figure ...>
+    """
     keys = queries if keys is None else keys
     shape = 1, len(queries), len(keys)
     grid = np.stack([np.broadcast_to(mask, shape) for mask in masks.values()], axis=1)
@@ -53,7 +65,13 @@ def plot_masks(
 
 
 def plot_positions(table: Any, title: str = "") -> Figure:
-    """Plot learned or sinusoidal encodings, float `(length, D)`, with a row for each position."""
+    """Plot learned or sinusoidal encodings, float `(length, D)`, with a row for each position.
+
+    Example:
+        >>> from tf_transformer import visualization
+        >>> visualization.plot_positions(tt.sinusoidal_positions(100, 64))
+        <Figure ...>
+    """
     largest = np.nanmax(np.abs(table))
     figure = new_figure(7.0, 5.0, title)
     axes = figure.subplots()
