@@ -8,8 +8,8 @@ import re
 import struct
 import zipfile
 import zlib
-from collections.abc import Mapping, Set
-from typing import BinaryIO
+from collections.abc import Callable, Mapping, Sequence, Set
+from typing import Any, BinaryIO
 
 import numpy as np
 import tensorflow as tf
@@ -172,11 +172,13 @@ def read_torch(path: pathlib.Path) -> Tensors:
     return Tensors(arrays, path)
 
 
-def _damaged(path, kind):
+def _damaged(path: pathlib.Path, kind: str) -> ForeignModelError:
     return ForeignModelError(f"{path}: no {kind}, or a damaged one. Download it again.")
 
 
-def _tensor(storage, offset, shape, strides, *_):
+def _tensor(
+    storage: np.ndarray, offset: int, shape: Sequence[int], strides: Sequence[int], *_: Any
+) -> np.ndarray:
     """Return a view of a storage, which is an array of the numbers that tensors share."""
     flat = storage[offset:]
     # Strides could point outside of the storage, and so outside of its memory.
@@ -190,11 +192,11 @@ def _tensor(storage, offset, shape, strides, *_):
 class _Unpickler(pickle.Unpickler):
     """Reads a dict of tensors, and refuses to import anything else."""
 
-    def __init__(self, file, load_storage):
+    def __init__(self, file: BinaryIO, load_storage: Callable[[Any], np.ndarray]) -> None:
         super().__init__(file, encoding="utf-8")
         self.persistent_load = load_storage
 
-    def find_class(self, module, name):
+    def find_class(self, module: str, name: str) -> Any:
         known = {
             ("collections", "OrderedDict"): dict,
             ("torch._utils", "_rebuild_tensor_v2"): _tensor,
@@ -213,7 +215,7 @@ def _read_archive(file: BinaryIO) -> dict[str, np.ndarray]:
         (pickled,) = (name for name in archive.namelist() if name.endswith("/data.pkl"))
         folder = pickled.removesuffix("data.pkl")
 
-        def load(reference):
+        def load(reference: tuple) -> np.ndarray:
             _, kind, key, *_ = reference
             return np.frombuffer(archive.read(f"{folder}data/{key}"), _DTYPES[_STORAGES[kind]])
 
@@ -224,7 +226,7 @@ def _read_legacy(file: BinaryIO) -> dict[str, np.ndarray]:
     storages: dict[str, np.ndarray] = {}
     file.seek(0)
 
-    def load(reference):
+    def load(reference: tuple) -> np.ndarray:
         _, kind, key, _, size, *_ = reference
         return storages.setdefault(key, np.zeros(size, _DTYPES[_STORAGES[kind]]))
 

@@ -33,6 +33,13 @@ class MultiHeadAttention(Layer):
 
     Returns:
         float tensor `(B, T, D)`; with `return_attention_scores` also the weights `(B, H, T, S)`.
+
+    Example:
+        >>> attention = tt.MultiHeadAttention(num_heads=2, d_model=8)
+        >>> query, context = np.ones((1, 5, 8)), np.ones((1, 3, 8))
+        >>> output, weights = attention(query, context, return_attention_scores=True)
+        >>> output.shape, weights.shape
+        (TensorShape([1, 5, 8]), TensorShape([1, 2, 5, 3]))
     """
 
     # The names of the input projections, and the number of parts of size D that each computes.
@@ -70,8 +77,8 @@ class MultiHeadAttention(Layer):
     ) -> Tensor | tuple[Tensor, Tensor]:
         mask = self._mask(attention_mask, query, context)
         heads = self._project(query, context)
-        output, weights = self._attend(*heads, mask, training, return_attention_scores)
-        return output if weights is None else (output, weights)
+        output, weights = self._attend(heads, mask, training, return_attention_scores)
+        return (output, weights) if return_attention_scores else output
 
     def _project(self, query: Tensor, context: Tensor) -> list[Tensor]:
         """Return queries `(B, H, T, d_k)`, and keys and values `(B, H, S, d_k)`."""
@@ -98,11 +105,14 @@ class MultiHeadAttention(Layer):
         by_part = ops.transpose(ops.reshape(projected, shape), (2, 0, 3, 1, 4))
         return ops.unstack(by_part, parts)  # which shares memory, unlike `split`
 
-    def _attend(self, queries, keys, values, mask, training, return_weights):
-        """Return the output `(B, T, D)`, and the weights `(B, H, T, S)` or None."""
+    def _attend(
+        self, heads: list[Tensor], mask: Tensor | None, training: bool | None, with_weights: bool
+    ) -> tuple[Tensor, Tensor]:
+        """Return the output `(B, T, D)`, and the weights `(B, H, T, S)`."""
+        queries, keys, values = heads
         bias = None if mask is None else attention_bias(mask, self.compute_dtype)
-        heads, weights = self._weigh(queries, self._scaled(keys), values, bias, training)
-        return self._join(heads), weights if return_weights else None
+        weights = self._weights(queries, self._scaled(keys), bias)
+        return self._join(ops.matmul(self.dropout(weights, training=training), values)), weights
 
     def _join(self, heads: Tensor) -> Tensor:
         """Return the output `(B, T, D)` of the heads `(B, H, T, d_k)`."""
@@ -110,10 +120,8 @@ class MultiHeadAttention(Layer):
         rows = ops.reshape(ops.transpose(heads, (0, 2, 1, 3)), (-1, self.d_model))
         return ops.reshape(self.output_projection(rows), (batch_size, length, self.d_model))
 
-    def _weigh(self, queries, scaled_keys, values, bias, training):
-        """Return the weighted values `(…, T, d_k)`, and the weights `(…, T, S)`."""
-        weights = softmax(self._scores(queries, scaled_keys, bias))
-        return ops.matmul(self.dropout(weights, training=training), values), weights
+    def _weights(self, queries: Tensor, scaled_keys: Tensor, bias: Tensor | None) -> Tensor:
+        return softmax(self._scores(queries, scaled_keys, bias))
 
     def _scores(self, queries: Tensor, scaled_keys: Tensor, bias: Tensor | None) -> Tensor:
         scores = ops.einsum("...td,...sd->...ts", queries, scaled_keys)
@@ -135,6 +143,12 @@ class GlobalSelfAttention(MultiHeadAttention):
     """Self-attention in which every position may attend to every other: the encoder's attention.
 
     Args, call arguments and returns: as in `MultiHeadAttention`, with one input `x` `(B, T, D)`.
+
+    Example:
+        >>> token_ids = np.array([[5, 6, 7, 0]])
+        >>> mask = tt.padding_mask(token_ids, pad_id=0)
+        >>> tt.GlobalSelfAttention(2, 8)(np.ones((1, 4, 8)), attention_mask=mask).shape
+        TensorShape([1, 4, 8])
     """
 
     input_projections: ClassVar[dict[str, int]] = {"query_key_value_projection": 3}
@@ -154,7 +168,9 @@ class GlobalSelfAttention(MultiHeadAttention):
     def _project(self, query: Tensor, context: Tensor) -> list[Tensor]:
         return self._heads(self.query_key_value_projection, query, 3)
 
-    def _append(self, x, keys, values, step):
+    def _append(
+        self, x: Tensor, keys: Tensor, values: Tensor, step: DecodingStep
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Return the queries of the rows `x` `(N, D)`, and the KV cache with the new position."""
         projected = self.query_key_value_projection(x)
         queries, new_keys, new_values = self._step_heads(projected, 3)
@@ -168,6 +184,14 @@ class CausalSelfAttention(GlobalSelfAttention):
 
     Args, call arguments and returns: as in `GlobalSelfAttention`; `attention_mask` applies in
         addition to the causal mask.
+
+    Example:
+        >>> attention = tt.CausalSelfAttention(num_heads=2, d_model=8)
+        >>> _, weights = attention(np.ones((1, 3, 8)), return_attention_scores=True)
+        >>> np.round(weights[0, 0], 2)
+        array([[1.  , 0.  , 0.  ],
+               [0.5 , 0.5 , 0.  ],
+               [0.33, 0.33, 0.33]], dtype=float32)
     """
 
     def _mask(self, mask: Tensor | None, query: Tensor, context: Tensor) -> Tensor:
@@ -183,7 +207,7 @@ class CausalSelfAttention(GlobalSelfAttention):
         output `(N, D)`, and keys and values with the newest position.
         """
         queries, keys, values = self._append(x, keys, values, step)
-        heads, _ = self._weigh(queries, keys, values, step.bias, training=False)
+        heads = ops.matmul(self._weights(queries, keys, step.bias), values)
         return self._step_output(heads), keys, values
 
 
@@ -192,6 +216,11 @@ class CrossAttention(MultiHeadAttention):
     """Attention of the decoder over the encoder's output.
 
     Args, call arguments and returns: as in `MultiHeadAttention`.
+
+    Example:
+        >>> x, context = np.ones((1, 5, 8)), np.ones((1, 3, 8))
+        >>> tt.CrossAttention(num_heads=2, d_model=8)(x, context).shape
+        TensorShape([1, 5, 8])
     """
 
     def start_decoding(self, context: Tensor) -> tuple[Tensor, Tensor]:
@@ -202,5 +231,4 @@ class CrossAttention(MultiHeadAttention):
     def decode_step(self, x: Tensor, keys: Tensor, values: Tensor, bias: Tensor) -> Tensor:
         """Attend from rows `x` `(N, D)` to projected keys and values, and return `(N, D)`."""
         (queries,) = self._step_heads(self.query_projection(x), 1)
-        heads, _ = self._weigh(queries, keys, values, bias, training=False)
-        return self._step_output(heads)
+        return self._step_output(ops.matmul(self._weights(queries, keys, bias), values))

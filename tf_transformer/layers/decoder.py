@@ -27,6 +27,11 @@ class DecoderLayer(TransformerLayer):
     Returns:
         float tensor `(B, T, D)`; with `return_attention_scores` also the weights of self-attention
         `(B, H, T, T)` and of cross-attention `(B, H, T, S)`.
+
+    Example:
+        >>> layer = tt.DecoderLayer(d_model=8, num_heads=2, d_ff=16)
+        >>> layer(np.ones((1, 5, 8)), np.ones((1, 3, 8))).shape
+        TensorShape([1, 5, 8])
     """
 
     self_attention_class = CausalSelfAttention
@@ -123,6 +128,12 @@ class Decoder(DecodingStack):
     Args: as in `LayerStack`.
 
     Call arguments and returns: as in `DecoderLayer`; the weights are two lists, one item per layer.
+
+    Example:
+        >>> layers = [tt.DecoderLayer(d_model=8, num_heads=2, d_ff=16) for _ in range(2)]
+        >>> decoder = tt.Decoder(layers)
+        >>> decoder(np.ones((1, 5, 8)), np.ones((1, 3, 8))).shape
+        TensorShape([1, 5, 8])
     """
 
     def build(self, x_shape: Shape, context_shape: Shape) -> None:

@@ -18,6 +18,10 @@ class EncoderLayer(TransformerLayer):
 
     Returns:
         float tensor `(B, S, D)`; with `return_attention_scores` also the weights `(B, H, S, S)`.
+
+    Example:
+        >>> tt.EncoderLayer(d_model=8, num_heads=2, d_ff=16)(np.ones((1, 5, 8))).shape
+        TensorShape([1, 5, 8])
     """
 
     def call(
@@ -39,6 +43,12 @@ class Encoder(LayerStack):
     Args: as in `LayerStack`.
 
     Call arguments and returns: as in `EncoderLayer`; the weights are a list, one item per layer.
+
+    Example:
+        >>> layers = [tt.EncoderLayer(d_model=8, num_heads=2, d_ff=16) for _ in range(2)]
+        >>> context, weights = tt.Encoder(layers)(np.ones((1, 5, 8)), return_attention_scores=True)
+        >>> context.shape, len(weights), weights[0].shape
+        (TensorShape([1, 5, 8]), 2, TensorShape([1, 2, 5, 5]))
     """
 
     def call(

@@ -17,6 +17,10 @@ class FeedForward(Layer):
             `"relu"`, `max(0, x)`.
 
     Maps a float tensor `(..., D)` to one of the same shape.
+
+    Example:
+        >>> tt.FeedForward(d_model=8, d_ff=32)(np.ones((1, 5, 8))).shape
+        TensorShape([1, 5, 8])
     """
 
     def __init__(

@@ -58,7 +58,12 @@ def expand_mask(mask: Tensor, scores_shape: Shape) -> Tensor:
 
 
 def padding_mask(token_ids: Tensor, pad_id: int) -> Tensor:
-    """Return the mask of real tokens, bool `(B, 1, S)`, for token ids `(B, S)`."""
+    """Return the mask of real tokens, bool `(B, 1, S)`, for token ids `(B, S)`.
+
+    Example:
+        >>> tt.padding_mask(np.array([[5, 6, 0]]), pad_id=0).numpy()
+        array([[[ True,  True, False]]])
+    """
     return ops.not_equal(token_ids, pad_id)[:, None, :]
 
 
@@ -66,6 +71,12 @@ def causal_mask(length: Int) -> Tensor:
     """Return a mask of positions `0` to `i` for position `i` (Vaswani et al. 2017, section 3.2.3).
 
     The mask is the lower triangle, bool `(1, T, T)`, for a length T.
+
+    Example:
+        >>> tt.causal_mask(3).numpy().astype(int)
+        array([[[1, 0, 0],
+                [1, 1, 0],
+                [1, 1, 1]]])
     """
     positions = ops.arange(length)
     return (positions[:, None] >= positions)[None]
@@ -77,6 +88,13 @@ def prefix_mask(segment_ids: Tensor) -> Tensor:
     `segment_ids` is 0 in the prefix (attended in both directions) and 1 at each position that is
     generated (attended from left to right): `cumsum(segment)[key] <= cumsum(segment)[query]`, as
     in UniLM (Dong et al. 2019, section 2.3). Takes int `(B, T)`, returns bool `(B, T, T)`.
+
+    Example:
+        >>> tt.prefix_mask(np.array([[0, 0, 1, 1]])).numpy().astype(int)
+        array([[[1, 1, 0, 0],
+                [1, 1, 0, 0],
+                [1, 1, 1, 0],
+                [1, 1, 1, 1]]])
     """
     groups = ops.cumsum(segment_ids, axis=-1)
     return groups[:, None, :] <= groups[:, :, None]
@@ -91,6 +109,12 @@ def permutation_mask(ranks: Tensor) -> Tensor:
 
     The ranks, int `(B, T + 1)`, say when each token is generated, including the begin token
     (rank 0) and the end token.
+
+    Example:
+        >>> tt.permutation_mask(np.array([[0, 2, 1, 3]])).numpy().astype(int)
+        array([[[1, 0, 1],
+                [1, 0, 0],
+                [1, 1, 1]]])
     """
     ranks = ops.convert_to_tensor(ranks)
     return ranks[:, None, :-1] < ranks[:, 1:, None]
@@ -100,6 +124,13 @@ def local_mask(length: Int, radius: int) -> Tensor:
     """Return a mask of positions at most `radius` away (Vaswani et al. 2017, section 4).
 
     The mask is bool `(1, T, T)` for a length T.
+
+    Example:
+        >>> tt.local_mask(4, radius=1).numpy().astype(int)
+        array([[[1, 1, 0, 0],
+                [1, 1, 1, 0],
+                [0, 1, 1, 1],
+                [0, 0, 1, 1]]])
     """
     positions = ops.arange(length)
     return (ops.abs(positions[:, None] - positions) <= radius)[None]

@@ -1,5 +1,7 @@
 """Layer normalisation."""
 
+from collections.abc import Callable
+
 import keras
 from keras import ops
 
@@ -33,7 +35,7 @@ def _normalise(x: Tensor, gamma: Tensor, beta: Tensor, epsilon: float) -> Tensor
         return ops.mean(values, axis=-1, keepdims=True)
 
     @ops.custom_gradient
-    def normalise(x, gamma, beta):
+    def normalise(x: Tensor, gamma: Tensor, beta: Tensor) -> tuple[Tensor, Callable]:
         centred = x - mean(x)
         scale = ops.rsqrt(mean(ops.square(centred)) + epsilon)
         normal = centred * scale

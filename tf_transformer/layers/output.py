@@ -16,6 +16,12 @@ class OutputTransform(Layer):
     Args: as in `TransformerLayer`.
 
     Maps a float tensor `(..., D)` to one of the same shape.
+
+    Example:
+        >>> transform = tt.OutputTransform(d_model=8, activation="gelu")
+        >>> projection = tt.OutputProjection(vocab_size=100, transform=transform)
+        >>> projection(np.ones((1, 5, 8))).shape
+        TensorShape([1, 5, 100])
     """
 
     def __init__(
@@ -59,6 +65,12 @@ class OutputProjection(Layer):
 
     Returns:
         logits, float32 `(..., V)`.
+
+    Example:
+        >>> embedding = keras.layers.Embedding(100, 8)
+        >>> hidden = embedding(np.array([[5, 6, 7]]))
+        >>> tt.OutputProjection(vocab_size=100, embedding=embedding)(hidden).shape
+        TensorShape([1, 3, 100])
     """
 
     def __init__(

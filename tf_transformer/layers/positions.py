@@ -55,6 +55,10 @@ def sinusoidal_positions(
         offset: int or int scalar tensor, the first position.
         dtype: dtype of the result; the angles are always float32.
         sinusoids: a key of `SINUSOIDS`.
+
+    Example:
+        >>> tt.sinusoidal_positions(100, 8).shape
+        TensorShape([100, 8])
     """
     return _encode_positions(ops.arange(length) + offset, d_model, dtype, sinusoids)
 
@@ -95,6 +99,11 @@ class PositionalEmbedding(Layer):
 
     Raises:
         ValueError: without `positions`, `token_ids` is known to be longer than the table.
+
+    Example:
+        >>> embedding = tt.PositionalEmbedding(vocab_size=100, d_model=8)
+        >>> embedding(np.array([[5, 6, 7]])).shape
+        TensorShape([1, 3, 8])
     """
 
     def __init__(

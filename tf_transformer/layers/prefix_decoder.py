@@ -19,15 +19,21 @@ class PrefixSelfAttention(GlobalSelfAttention):
     projected prefix apart from the history, because only the history grows.
 
     Args, call arguments and returns: as in `GlobalSelfAttention`.
+
+    Example:
+        >>> attention = tt.PrefixSelfAttention(num_heads=2, d_model=8)
+        >>> mask = tt.prefix_mask(np.array([[0, 0, 1, 1]]))
+        >>> attention(np.ones((1, 4, 8)), attention_mask=mask).shape
+        TensorShape([1, 4, 8])
     """
 
     def start_decoding(
         self, x: Tensor, attention_mask: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return the output of a call, and the scaled keys and the values `(B, H, S, d_k)`."""
-        mask, (queries, keys, values) = self._mask(attention_mask, x, x), self._project(x, x)
-        output, _ = self._attend(queries, keys, values, mask, training=False, return_weights=False)
-        return output, self._scaled(keys), values
+        heads, mask = self._project(x, x), self._mask(attention_mask, x, x)
+        output, _ = self._attend(heads, mask, training=False, with_weights=False)
+        return output, self._scaled(heads[1]), heads[2]
 
     def decode_step(
         self, x: Tensor, history: tuple[Tensor, ...], prefix: tuple[Tensor, ...], step: DecodingStep
@@ -55,6 +61,11 @@ class PrefixLayer(EncoderLayer):
     """An `EncoderLayer` that can also decode after a prefix.
 
     Args, call arguments and returns: as in `EncoderLayer`.
+
+    Example:
+        >>> layer = tt.PrefixLayer(d_model=8, num_heads=2, d_ff=16)
+        >>> layer(np.ones((1, 4, 8)), attention_mask=tt.causal_mask(4)).shape
+        TensorShape([1, 4, 8])
     """
 
     self_attention_class = PrefixSelfAttention
@@ -81,4 +92,12 @@ class PrefixStack(DecodingStack, Encoder):
     In `start_decoding` the context is the prefix, and `attention_mask` its self-attention mask.
 
     Args, call arguments and returns: as in `Encoder`.
+
+    Example:
+        >>> stack = tt.PrefixStack([tt.PrefixLayer(d_model=8, num_heads=2, d_ff=16)])
+        >>> prefix, mask = np.ones((1, 3, 8), "float32"), np.ones((1, 1, 3), bool)
+        >>> cache = stack.start_decoding(prefix, mask)
+        >>> hidden, cache = stack.decode_step(np.ones((1, 8), "float32"), 0, cache)
+        >>> hidden.shape
+        TensorShape([1, 8])
     """

@@ -28,7 +28,7 @@ class _CudnnInTraining:
     exported, use a loop of the same equations.
     """
 
-    def inner_loop(self, sequences, initial_state, mask, training=False):
+    def inner_loop(self, sequences: Any, initial_state: Any, mask: Any, training: Any) -> Any:
         if training:
             return super().inner_loop(sequences, initial_state, mask, training)
         return keras.layers.RNN.inner_loop(self, sequences, initial_state, mask, training)
@@ -140,6 +140,10 @@ class Maxout(Layer):
     """A projection, and the maximum of each `pool_size` neighbours (Goodfellow et al. 2013).
 
     Maps a float tensor `(..., D)` to `(..., units)`.
+
+    Example:
+        >>> tt.Maxout(units=4)(np.ones((1, 5, 8))).shape
+        TensorShape([1, 5, 4])
     """
 
     def __init__(self, units: int, pool_size: int = 2, **kwargs: Any) -> None:
@@ -174,7 +178,7 @@ def over_time(
 
         state_size, compute_dtype = [tensor.shape[-1] for tensor in state], dtype
 
-        def call(self, inputs, states):
+        def call(self, inputs: Tensor, states: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
             outputs, weights, states = step(inputs, states)
             self.num_outputs = outputs.shape[-1]
             return ops.concatenate([outputs, weights], axis=-1), states

@@ -92,6 +92,11 @@ class AdditiveAttention(RecurrentAttention):
 
     Luong et al. 2015 (section 3.1) call this score concat, with W and U as one matrix. `units` is
     the width of the hidden layer.
+
+    Example:
+        >>> attention = tt.AdditiveAttention(units=8)
+        >>> attention(np.ones((1, 5, 6)), np.ones((1, 3, 4))).shape
+        TensorShape([1, 5, 4])
     """
 
     def __init__(self, units: int, **kwargs: Any) -> None:
@@ -112,7 +117,12 @@ class AdditiveAttention(RecurrentAttention):
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class DotAttention(RecurrentAttention):
-    """The score `query · key`, for keys as wide as the query (Luong et al. 2015, section 3.1)."""
+    """The score `query · key`, for keys as wide as the query (Luong et al. 2015, section 3.1).
+
+    Example:
+        >>> tt.DotAttention()(np.ones((1, 5, 8)), np.ones((1, 3, 8))).shape
+        TensorShape([1, 5, 8])
+    """
 
     def project_keys(self, context: Tensor) -> Tensor:
         return context
@@ -120,7 +130,12 @@ class DotAttention(RecurrentAttention):
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class GeneralAttention(RecurrentAttention):
-    """The score `query · W key` (Luong et al. 2015, section 3.1)."""
+    """The score `query · W key` (Luong et al. 2015, section 3.1).
+
+    Example:
+        >>> tt.GeneralAttention()(np.ones((1, 5, 6)), np.ones((1, 3, 4))).shape
+        TensorShape([1, 5, 4])
+    """
 
     def build(self, query_shape: Shape, context_shape: Shape) -> None:
         sizes = query_shape[-1], context_shape[-1]
@@ -144,6 +159,12 @@ class PredictedWindow(Layer):
         query: float tensor `(B, T, D)`; the result is `(B, T, S)`.
         context: float tensor `(B, S, C)`, of which only S matters.
         attention_mask: as in `RecurrentAttention`; L counts allowed positions, which come first.
+
+    Example:
+        >>> query, context = np.ones((1, 5, 8)), np.ones((1, 3, 8))
+        >>> window = tt.PredictedWindow(window=2, units=8)(query, context)
+        >>> tt.DotAttention()(query, context, position_weights=window).shape
+        TensorShape([1, 5, 8])
     """
 
     def __init__(self, window: int, units: int, **kwargs: Any) -> None:

@@ -22,6 +22,12 @@ class Residual(Layer):
         norm_first: whether to normalise the sub-layer's input (pre-norm) or the sum (post-norm).
         layer_norm_epsilon: added to the variance. The default is that of the paper's own code;
             Keras' default of 1e-3 is large beside small activations.
+
+    Example:
+        >>> residual, sublayer = tt.Residual(d_model=8), tt.FeedForward(d_model=8, d_ff=16)
+        >>> x = np.ones((1, 5, 8), "float32")
+        >>> residual.post(x, sublayer(residual.pre(x))).shape
+        TensorShape([1, 5, 8])
     """
 
     def __init__(

@@ -85,6 +85,11 @@ class RestrictedSelfAttention(GlobalSelfAttention):
 
     Args, call arguments and returns: as in `GlobalSelfAttention`, and
         radius: how far a position attends to each side, at least 1.
+
+    Example:
+        >>> attention = tt.RestrictedSelfAttention(num_heads=2, d_model=8, radius=2)
+        >>> attention(np.ones((1, 50, 8))).shape
+        TensorShape([1, 50, 8])
     """
 
     def __init__(
@@ -95,10 +100,14 @@ class RestrictedSelfAttention(GlobalSelfAttention):
             raise ValueError(f"radius must be at least 1; received {radius=}.")
         self.radius = radius
 
-    def _attend(self, queries, keys, values, mask, training, return_weights):
+    def _attend(
+        self, heads: list[Tensor], mask: Tensor | None, training: bool | None, with_weights: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        queries, keys, values = heads
         blocks = _Blocks(ops.shape(queries)[2], self.radius)
-        near = blocks.keys(self._scaled(keys)), blocks.keys(values)
         bias = attention_bias(blocks.mask(mask), self.compute_dtype)
-        heads, weights = self._weigh(blocks.queries(queries), *near, bias, training)
-        output = self._join(blocks.joined(heads))
-        return output, blocks.weights(weights) if return_weights else None
+        near = blocks.keys(self._scaled(keys))
+        weights = self._weights(blocks.queries(queries), near, bias)
+        values = ops.matmul(self.dropout(weights, training=training), blocks.keys(values))
+        output = self._join(blocks.joined(values))
+        return output, blocks.weights(weights) if with_weights else None

@@ -66,13 +66,15 @@ class TransformerLayer(Layer):
         ):  # fmt: skip
             layer.build(x_shape)
 
-    def _attend_to_self(self, x, mask, training):
+    def _attend_to_self(
+        self, x: Tensor, mask: Tensor | None, training: bool | None
+    ) -> tuple[Tensor, Tensor]:
         """Return the output of the first sub-layer `(B, T, D)`, and its weights `(B, H, T, T)`."""
         options = {"training": training, "return_attention_scores": True}
         attended, weights = self.self_attention(self.self_residual.pre(x), mask, **options)
         return self.self_residual.post(x, attended, training), weights
 
-    def _transform(self, x, training=None):
+    def _transform(self, x: Tensor, training: bool | None = None) -> Tensor:
         """Return the output of the last sub-layer, the feed-forward network."""
         transformed = self.feed_forward(self.feed_forward_residual.pre(x))
         return self.feed_forward_residual.post(x, transformed, training)

@@ -102,6 +102,11 @@ def preset(
         name: `"tiny"`, or for the Transformer also `"small"`, `"base"` or `"big"`.
         source_vocab_size, target_vocab_size: V of each side; embeddings are tied if both are equal.
         architecture: A key of `ARCHITECTURES`.
+
+    Example:
+        >>> config = tt.preset("tiny", 8000, 8000)
+        >>> config.d_model, config.num_layers, config.tie_embeddings
+        (128, 4, True)
     """
     sizes = require_preset(name, architecture)
     return ARCHITECTURES[architecture].config(
@@ -128,5 +133,12 @@ def with_tokenizers(
 
 
 def build_model(config: ModelConfig, dtype: Any = None) -> Any:
-    """Return an untrained `keras.Model` for a configuration, with a Keras dtype policy."""
+    """Return an untrained `keras.Model` for a configuration, with a Keras dtype policy.
+
+    Example:
+        >>> config = tt.LuongConfig(100, 100, d_model=8, num_layers=1)
+        >>> model = tt.build_model(config, dtype="mixed_bfloat16")
+        >>> model.name, model.count_params() > 1000
+        ('luong', True)
+    """
     return ARCHITECTURES[architecture_name(config)].model()(config, dtype=dtype)

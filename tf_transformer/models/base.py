@@ -9,6 +9,7 @@ import keras
 from tf_transformer.layers.base import Tensor, built, quantize_parts, quantized_parts
 from tf_transformer.layers.output import OutputProjection
 from tf_transformer.layers.positions import PositionalEmbedding, token_embedding
+from tf_transformer.layers.stack import TransformerLayer
 from tf_transformer.models.model_configs import ModelConfig
 
 Inputs = Mapping[str, Tensor] | tuple[Tensor, Tensor] | list[Tensor]
@@ -65,14 +66,21 @@ class SequenceModel(keras.Model):
         if not self.built:
             self._create_layers()
 
-    def _position_table(self):
+    def _position_table(self) -> keras.layers.Embedding | None:
         """Return the embedding of learned positions, not built yet; None for sinusoids."""
         sizes, name = (self.config.position_limit, self.config.d_model), "position_embedding"
         if sizes[0] is None:
             return None
         return token_embedding(*sizes, dtype=self.dtype_policy, name=name)
 
-    def _positional_embedding(self, name, vocab_size, dropout_rate, tokens, positions):
+    def _positional_embedding(
+        self,
+        name: str,
+        vocab_size: int,
+        dropout_rate: float,
+        tokens: keras.layers.Embedding | None,
+        positions: keras.layers.Embedding | None,
+    ) -> PositionalEmbedding:
         """Return an embedding with positions; `tokens` is a token embedding to share, or None."""
         config = self.config
         embedding = PositionalEmbedding(
@@ -84,7 +92,7 @@ class SequenceModel(keras.Model):
         )  # fmt: skip
         return built(embedding, (None, None))
 
-    def _transformer_layers(self, kind, number):
+    def _transformer_layers(self, kind: type, number: int) -> list[TransformerLayer]:
         """Return the layers of a stack, not built yet."""
         names = ("d_model", "num_heads", "d_ff", "dropout_rate", "attention_dropout_rate")
         others = ("norm_first", "activation", "layer_norm_epsilon")
@@ -92,7 +100,12 @@ class SequenceModel(keras.Model):
         options["dtype"] = self.dtype_policy
         return [kind(**options, name=f"layer_{index}") for index in range(number)]
 
-    def _output_projection(self, embedding, tied_bias=False, transform=None):
+    def _output_projection(
+        self,
+        embedding: keras.layers.Embedding | None,
+        tied_bias: bool = False,
+        transform: keras.Layer | None = None,
+    ) -> OutputProjection:
         """Return the projection to the target's vocabulary, tied to `embedding` if it is given."""
         arguments = self.config.target_vocab_size, embedding, tied_bias, transform
         projection = OutputProjection(*arguments, dtype="float32", name="output_projection")

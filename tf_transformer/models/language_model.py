@@ -63,7 +63,9 @@ class LanguageModel(SequenceModel):
             transform = OutputTransform(*options, dtype=policy, name="output_transform")
         self.output_projection = self._output_projection(shared, config.output_bias, transform)
 
-    def _read(self, parts, mask, training):
+    def _read(
+        self, parts: list[Tensor], mask: Tensor, training: bool | None
+    ) -> tuple[Tensor, list[Tensor]]:
         """Return hidden states of joined parts `(B, …, D)`, and attention weights by layer."""
         x = self.dropout(ops.concatenate(parts, axis=1), training=training)
         return self.stack(x, mask, training=training, return_attention_scores=True)
@@ -100,7 +102,9 @@ class LanguageModel(SequenceModel):
 class GenerativeLanguageModel(LanguageModel):
     """A language model that decodes after a prefix; subclasses implement `start_decoding`."""
 
-    def _start(self, x, mask, visible, lengths, num_steps):
+    def _start(
+        self, x: Tensor, mask: Tensor, visible: Tensor, lengths: Tensor, num_steps: Int | None
+    ) -> Cache:
         """Return the cache after a prefix; decoding starts at the positions `lengths` `(B,)`."""
         cache = self.stack.start_decoding(x, visible, num_steps, mask)
         cache["source"]["lengths"] = lengths
@@ -139,6 +143,12 @@ class PrefixLanguageModel(GenerativeLanguageModel):
         each layer: `decoder` `(B, H, T, T)`, from target to target, and `cross` `(B, H, T, S)`,
         from target to source. One softmax covers both, and `cross` is then scaled so that its rows
         sum to 1, if the source is not empty.
+
+    Example:
+        >>> config = tt.PrefixLanguageModelConfig(100, 100, num_layers=1, d_model=8, num_heads=2)
+        >>> model = tt.PrefixLanguageModel(config)
+        >>> model({"source_ids": np.array([[5, 6, 3]]), "target_ids": np.array([[2, 7]])}).shape
+        TensorShape([1, 2, 100])
     """
 
     config_class = model_configs.PrefixLanguageModelConfig
@@ -181,7 +191,9 @@ class PrefixLanguageModel(GenerativeLanguageModel):
             cache["source"]["last"] = first
         return cache
 
-    def _embed_prefix(self, source_ids, begin):
+    def _embed_prefix(
+        self, source_ids: Tensor, begin: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]:
         """Embed the source; with `config.begin_source`, also the begin tokens `(B, 1)` before it.
 
         Returns the prefix `(B, P, D)`, where it is real and what of it the target sees, both bool
@@ -217,6 +229,12 @@ class CausalLanguageModel(GenerativeLanguageModel):
     Args, call arguments and returns: as in `SequenceModel`, with a `CausalLanguageModelConfig`. The
         target starts with `config.bos_id`, which is embedded as part of the prompt. The logits at 0
         follow the prompt's last token, which is the begin token if the source is empty.
+
+    Example:
+        >>> config = tt.CausalLanguageModelConfig(100, 100, num_layers=1, d_model=8, num_heads=2)
+        >>> model = tt.CausalLanguageModel(config)
+        >>> model({"source_ids": np.array([[5, 6, 3]]), "target_ids": np.array([[2, 7]])}).shape
+        TensorShape([1, 2, 100])
     """
 
     config_class = model_configs.CausalLanguageModelConfig
@@ -280,6 +298,13 @@ class PermutationLanguageModel(LanguageModel):
 
     Args, call arguments and returns: as in `SequenceModel`, with a
         `PermutationLanguageModelConfig`. In training, each call draws the orders at random.
+
+    Example:
+        >>> sizes = {"num_layers": 1, "d_model": 8, "num_heads": 2}
+        >>> config = tt.PermutationLanguageModelConfig(100, 100, **sizes)
+        >>> model = tt.PermutationLanguageModel(config)
+        >>> model({"source_ids": np.array([[5, 6, 3]]), "target_ids": np.array([[2, 7]])}).shape
+        TensorShape([1, 2, 100])
     """
 
     config_class = model_configs.PermutationLanguageModelConfig

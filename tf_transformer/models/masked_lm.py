@@ -37,6 +37,12 @@ class MaskedLanguageModel(LanguageModel):
 
     Args, call arguments and returns: as in `SequenceModel`, with a `MaskedLanguageModelConfig`. In
         training, each call draws the tokens at random.
+
+    Example:
+        >>> config = tt.MaskedLanguageModelConfig(100, 100, num_layers=1, d_model=8, num_heads=2)
+        >>> model = tt.MaskedLanguageModel(config)
+        >>> model({"source_ids": np.array([[5, 6, 3]]), "target_ids": np.array([[2, 7]])}).shape
+        TensorShape([1, 2, 100])
     """
 
     config_class = MaskedLanguageModelConfig
@@ -107,7 +113,9 @@ class MaskedLanguageModel(LanguageModel):
         shape = (ops.shape(source_ids)[0], length, self.config.d_model)
         return ops.fori_loop(0, length, predict, ops.zeros(shape, self.compute_dtype))
 
-    def _hidden(self, source_ids, shown, is_target, training):
+    def _hidden(
+        self, source_ids: Tensor, shown: Tensor, is_target: Tensor, training: bool | None
+    ) -> Tensor:
         """Return the target's hidden states `(B, T + 1, D)`; every token sees all real tokens."""
         visible = ops.concatenate([self._is_real(source_ids), is_target], axis=1)[:, None]
         hidden, _ = self._read(self._embed_sides(source_ids, shown), visible, training)

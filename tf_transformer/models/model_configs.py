@@ -19,6 +19,15 @@ class ModelConfig:
     fields come from the table `[model]` of run.toml. Vocabulary sizes and dropout rates are None
     until they are known. With `tie_embeddings`, source, target and output share one matrix
     (Press & Wolf 2016). An invalid value raises a `pydantic.ValidationError`.
+
+    Example:
+        >>> config = tt.TransformerConfig(100, 100, num_layers=2, d_model=8, num_heads=2, d_ff=16)
+        >>> config == tt.TransformerConfig(**config.to_dict())
+        True
+        >>> tt.ChoConfig(dropout_rate=2)
+        Traceback (most recent call last):
+            ...
+        pydantic_core._pydantic_core.ValidationError: ...
     """
 
     source_vocab_size: PositiveInt | None = None

@@ -10,7 +10,7 @@ from tf_transformer.layers.base import Int, Tensor, built, on_rows
 from tf_transformer.layers.kv_cache import Cache
 from tf_transformer.layers.masks import attention_bias
 from tf_transformer.layers.positions import token_embedding
-from tf_transformer.layers.recurrent import Maxout, RecurrentStack, over_time
+from tf_transformer.layers.recurrent import Maxout, RecurrentStack, States, over_time
 from tf_transformer.layers.recurrent_attention import (
     AdditiveAttention,
     DotAttention,
@@ -103,7 +103,7 @@ class Seq2Seq(SequenceModel):
         logits = self.output_projection.decode_step(self._read_out(outputs), constants)
         return logits, {**cache, "target": state}
 
-    def _embed(self, embedding, token_ids, training):
+    def _embed(self, embedding: keras.Layer, token_ids: Tensor, training: bool | None) -> Tensor:
         # Cast, as quantized embeddings are float32 under mixed policies (Keras 3.15.1). Scale as in
         # the Transformer, because rows small enough for the output would hardly move the gates.
         embedded = ops.cast(embedding(token_ids), self.compute_dtype) * self.config.d_model**0.5
@@ -114,7 +114,7 @@ class Seq2Seq(SequenceModel):
         is_first = ops.arange(ops.shape(source_ids)[1]) == 0
         return ops.not_equal(source_ids, self.config.pad_id) | is_first
 
-    def _encode(self, source_ids, training):
+    def _encode(self, source_ids: Tensor, training: bool | None) -> tuple[States, States]:
         """Return what a step reads of the source, and the decoder's first state, both `(B, …)`."""
         config, mask, source = self.config, self._token_mask(source_ids), {}
         if config.reverse_source:
@@ -137,7 +137,9 @@ class Seq2Seq(SequenceModel):
             source["mask"] = mask[:, None]
         return source, state
 
-    def _decode(self, x, state, source, training):
+    def _decode(
+        self, x: Tensor, state: States, source: States, training: bool | None
+    ) -> tuple[Tensor, Tensor | None]:
         """Return the input of `_read_out` `(B, T, E)`, and the weights `(B, T, S)` or None."""
         config, attends = self.config, self.config.attention_score is not None
         if not config.input_feeding and not (config.context_feeding and attends):
@@ -156,7 +158,7 @@ class Seq2Seq(SequenceModel):
             if training
         ]
 
-        def step(inputs, states):
+        def step(inputs: Tensor, states: list[Tensor]) -> tuple[Tensor, Tensor, list[Tensor]]:
             x, *factors = ops.split(inputs, inputs.shape[-1] // config.d_model, axis=-1)
             before = dict(zip(state, states, strict=True))
             outputs, after, weights = self._step(x, before, source, factors=factors)
@@ -165,7 +167,9 @@ class Seq2Seq(SequenceModel):
         inputs = ops.concatenate([x, *factors], axis=-1)
         return over_time(step, list(state.values()), inputs, self.compute_dtype)
 
-    def _step(self, x, state, source, factors=None):
+    def _step(
+        self, x: Tensor, state: States, source: States, factors: list[Tensor] | None = None
+    ) -> tuple[Tensor, States, Tensor | None]:
         """Run one step of the decoder on embedded tokens `(N, D)`; see `RecurrentStack.step`.
 
         Returns:
@@ -189,7 +193,7 @@ class Seq2Seq(SequenceModel):
             state["attentional"] = h
         return h, state, weights
 
-    def _attend(self, states, source):
+    def _attend(self, states: Tensor, source: States) -> tuple[Tensor, Tensor]:
         """Return the contexts of states, `(B, T, D)` or in a step `(N, D)`, and the weights."""
         in_step = len(states.shape) == 2
         query, factors = states[:, None] if in_step else states, None
@@ -200,7 +204,7 @@ class Seq2Seq(SequenceModel):
         )
         return (attended[:, 0], weights[:, 0]) if in_step else (attended, weights)
 
-    def _attentional(self, states, source):
+    def _attentional(self, states: Tensor, source: States) -> tuple[Tensor, Tensor]:
         """Return the vectors `tanh(W [c; h])` of states h and their contexts c, and the weights."""
         attended, weights = self._attend(states, source)
         return on_rows(self.attentional, ops.concatenate([attended, states], axis=-1)), weights
@@ -216,6 +220,11 @@ class Sutskever(Seq2Seq):
 
     Sutskever, Vinyals & Le 2014. Each decoder layer starts from the last states of the encoder
     layer at the same height; the decoder knows nothing else about the source.
+
+    Example:
+        >>> model = tt.Sutskever(tt.SutskeverConfig(100, 100, d_model=8, num_layers=1))
+        >>> model({"source_ids": np.array([[5, 6, 3]]), "target_ids": np.array([[2, 7]])}).shape
+        TensorShape([1, 2, 100])
     """
 
     config_class = model_configs.SutskeverConfig
@@ -228,6 +237,11 @@ class Cho(Seq2Seq):
     The summary `c = tanh(V h)` of the encoder's last state h gives the decoder its first state
     `tanh(V' c)`. Each step and the maxout output also read c, on which the reset gate does not act;
     the gate acts after the recurrent product, see `RecurrentStack`.
+
+    Example:
+        >>> model = tt.Cho(tt.ChoConfig(100, 100, d_model=8, num_units=8))
+        >>> model({"source_ids": np.array([[5, 6, 3]]), "target_ids": np.array([[2, 7]])}).shape
+        TensorShape([1, 2, 100])
     """
 
     config_class = model_configs.ChoConfig
@@ -262,6 +276,13 @@ class Bahdanau(AttentionalSeq2Seq):
     Bahdanau, Cho & Bengio 2015. The state before a step is the query of an additive score; the GRU
     reads the context and the token's embedding. The maxout output reads the state after the step,
     as in the paper's formula 4, and not the state before the step, as in appendix A.2.2.
+
+    Example:
+        >>> model = tt.Bahdanau(tt.BahdanauConfig(100, 100, d_model=8, num_units=8))
+        >>> inputs = {"source_ids": np.array([[5, 6, 3]]), "target_ids": np.array([[2, 7]])}
+        >>> logits, weights = model(inputs, return_attention_scores=True)
+        >>> logits.shape, weights["cross"][0].shape
+        (TensorShape([1, 2, 100]), TensorShape([1, 1, 2, 3]))
     """
 
     config_class = model_configs.BahdanauConfig
@@ -274,6 +295,11 @@ class Luong(AttentionalSeq2Seq):
     The top state h after a step is the query. State and context c give the attentional vector
     `tanh(W [c; h])`, which predicts the token and, with input feeding, enters the next step.
     Local attention counts positions in the order in which the encoder reads the source.
+
+    Example:
+        >>> model = tt.Luong(tt.LuongConfig(100, 100, d_model=8, num_layers=1))
+        >>> model({"source_ids": np.array([[5, 6, 3]]), "target_ids": np.array([[2, 7]])}).shape
+        TensorShape([1, 2, 100])
     """
 
     config_class = model_configs.LuongConfig

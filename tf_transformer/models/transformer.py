@@ -22,6 +22,12 @@ class Transformer(SequenceModel):
     Args, call arguments and returns: as in `SequenceModel`, with a `TransformerConfig`. With
         `return_attention_scores` a call also returns a dict of lists of the layers' weights:
         `encoder` `(B, H, S, S)`, `decoder` `(B, H, T, T)` and `cross` `(B, H, T, S)`.
+
+    Example:
+        >>> config = tt.TransformerConfig(100, 100, num_layers=1, d_model=8, num_heads=2, d_ff=16)
+        >>> model = tt.Transformer(config)
+        >>> model({"source_ids": np.array([[5, 6, 3]]), "target_ids": np.array([[2, 7]])}).shape
+        TensorShape([1, 2, 100])
     """
 
     config_class = TransformerConfig

@@ -86,6 +86,14 @@ class SentencePieceTokenizer(FileTokenizer):
 
     Raises:
         TokenizerError: If `model` is not a valid model, or lacks an id that translation needs.
+
+    Example:
+        >>> tokenizer = tt.SentencePieceTokenizer.train(["a house", "a mouse"], vocab_size=272)
+        >>> ids = tokenizer.encode(["a house"])
+        >>> tokenizer.subwords(ids[0])
+        ['▁a', '▁', 'h', 'ouse']
+        >>> tokenizer.decode(ids)
+        ['a house']
     """
 
     def __init__(self, model: bytes) -> None:
@@ -137,7 +145,7 @@ class SentencePieceTokenizer(FileTokenizer):
             raise ConfigError(f"{own[0]} is a symbol of SentencePiece itself. Give another tag.")
         failed = []
 
-        def stream():
+        def stream() -> Iterator[str]:
             try:
                 yield from sentences
             except (InputError, KeyboardInterrupt) as error:
@@ -255,7 +263,7 @@ class _GraphModel(tf.saved_model.experimental.TrackableResource):
         self._shared_name = f"sentencepiece-{hashlib.sha256(model).hexdigest()}"
         _ = self.resource_handle  # creates it
 
-    def _create_resource(self):
+    def _create_resource(self) -> tf.Tensor:
         return gen_sentencepiece_tokenizer.sentencepiece_op(
             model=self._content, shared_name=self._shared_name
         )

@@ -5,6 +5,7 @@ import os
 import pathlib
 import re
 from collections.abc import Collection, Iterable, Sequence
+from typing import Any
 
 import tensorflow as tf
 import tensorflow_text
@@ -36,6 +37,15 @@ class VocabularyTokenizer(SentencePieceTokenizer):
 
     Attributes:
         tags: The tags that the splitter must not see.
+
+    Example:
+        >>> from tf_transformer.tokenizers.vocabulary import vocabulary_model
+        >>> special = {"pad": "<pad>", "unk": "<unk>", "bos": "<s>", "eos": "</s>"}
+        >>> subwords = sorted(tokenizer.subwords(range(tokenizer.vocab_size)))
+        >>> table = vocabulary_model(subwords, tokenizer.splitter, **special)
+        >>> other = tt.VocabularyTokenizer(table, tokenizer.splitter)
+        >>> other.decode(other.encode(["Guten Morgen!"]))
+        ['Guten Morgen!']
     """
 
     def __init__(self, model: bytes, splitter: bytes) -> None:
@@ -90,7 +100,7 @@ class VocabularyTokenizer(SentencePieceTokenizer):
         tag_ids = tf.ragged.boolean_mask(tag_ids[:, None], is_tag[:, None])
         return tf.concat([tag_ids, self._ids_of(self.graph_resource.splitter.tokenize(rest))], 1)
 
-    def _ids_of(self, subwords):
+    def _ids_of(self, subwords: Any) -> Any:
         return self.graph_resource.string_to_id(subwords)
 
     @functools.cached_property

@@ -54,6 +54,13 @@ class WordPieceTokenizer(FileTokenizer):
 
     Raises:
         TokenizerError: `model` is not valid, or lacks a special token.
+
+    Example:
+        >>> from tf_transformer.tokenizers.wordpiece import wordpiece_model
+        >>> special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+        >>> tokenizer = tt.WordPieceTokenizer(wordpiece_model([*special, "good", "morning", "##s"]))
+        >>> tokenizer.encode(["Good mornings"])
+        [[5, 6, 7]]
     """
 
     def __init__(self, model: bytes) -> None:

@@ -65,11 +65,11 @@ class WorkersStrategy(tf.distribute.MultiWorkerMirroredStrategy):
         replicas = len(self.extended.worker_devices)
         first = self.cluster_resolver.task_id * replicas
 
-        def share_of(batch, index):
+        def share_of(batch: Any, index: int) -> tf.data.Dataset:
             part = tf.nest.map_structure(lambda t: t[index :: self.num_replicas_in_sync], batch)
             return tf.data.Dataset.from_tensors(part)
 
-        def batches_of_replicas(*batch):
+        def batches_of_replicas(*batch: Any) -> tf.data.Dataset:
             parts = [share_of(batch, index) for index in range(first, first + replicas)]
             return functools.reduce(tf.data.Dataset.concatenate, parts)
 
@@ -174,10 +174,16 @@ def separate_seeds(model: keras.Model) -> None:
     Keras gives all replicas the same seed, so row i of every replica loses the same activations
     (Keras 3.15.1). The first replica keeps its seeds, which are saved in checkpoints. Call this
     once, after a checkpoint is restored, with a model created in the scope of a strategy.
+
+    Example:
+        >>> strategy = tf.distribute.MirroredStrategy(["CPU:0"])
+        >>> with strategy.scope():
+        ...     model = tt.Cho(tt.ChoConfig(100, 100, d_model=8, num_units=8))
+        >>> tt.separate_seeds(model)
     """
     seeds = [variable.value for variable in seeds_of(model)]
 
-    def separate():
+    def separate() -> None:
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
         for seed in seeds:
             seed.assign(part_seed(seed, replica))

@@ -37,6 +37,12 @@ class SmoothedCrossEntropy(keras.losses.Loss):
 
     Raises:
         ValueError: `label_smoothing` is not in [0, 1), or the shapes do not match.
+
+    Example:
+        >>> loss = tt.SmoothedCrossEntropy(label_smoothing=0.0)
+        >>> labels, logits = np.array([[5, 6, 0]]), np.zeros((1, 3, 100), "float32")
+        >>> round(float(loss(labels, logits)), 3)  # the logarithm of 100
+        4.605
     """
 
     def __init__(

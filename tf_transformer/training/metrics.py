@@ -58,6 +58,12 @@ class TokenLoss(_TokenMean):
     metric with the name `loss` in `compile` replaces that mean.
 
     The arguments are those of `SmoothedCrossEntropy`.
+
+    Example:
+        >>> metric = tt.TokenLoss(label_smoothing=0.1)
+        >>> metric.update_state(np.array([[5, 6, 0]]), np.zeros((1, 3, 100), "float32"))
+        >>> round(float(metric.result()), 3)
+        4.605
     """
 
     default_name = "loss"
@@ -77,7 +83,15 @@ class TokenLoss(_TokenMean):
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class TokenAccuracy(_TokenMean):
-    """The fraction of real tokens whose label has the highest logit; a tie counts as correct."""
+    """The fraction of real tokens whose label has the highest logit; a tie counts as correct.
+
+    Example:
+        >>> metric = tt.TokenAccuracy()
+        >>> logits = np.eye(100, dtype="float32")[np.array([[5, 9, 0]])]
+        >>> metric.update_state(np.array([[5, 6, 0]]), logits)
+        >>> float(metric.result())
+        0.5
+    """
 
     default_name = "accuracy"
     _direction = "up"
@@ -89,7 +103,14 @@ class TokenAccuracy(_TokenMean):
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class Perplexity(_TokenMean):
-    """`exp` of the mean negative log-probability of real tokens, without label smoothing."""
+    """`exp` of the mean negative log-probability of real tokens, without label smoothing.
+
+    Example:
+        >>> metric = tt.Perplexity()
+        >>> metric.update_state(np.array([[5, 6, 0]]), np.zeros((1, 3, 100), "float32"))
+        >>> round(float(metric.result()))
+        100
+    """
 
     default_name = "perplexity"
 

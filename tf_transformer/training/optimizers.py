@@ -26,6 +26,10 @@ class Adam(keras.optimizers.Adam):
         global_clipnorm: Limit of the global norm of the gradients, summed over all replicas; None
             for no limit (Pascanu et al. 2013, section 3.2).
         name: Name of the optimizer.
+
+    Example:
+        >>> schedule = tt.NoamSchedule(d_model=512)
+        >>> model.compile(tt.Adam(schedule, global_clipnorm=1.0), tt.SmoothedCrossEntropy())
     """
 
     def __init__(
@@ -62,7 +66,9 @@ class Adam(keras.optimizers.Adam):
         scale = self.clip_norm / tf.maximum(norm, self.clip_norm)
         return [gradient * tf.cast(scale, gradient.dtype) for gradient in grads]
 
-    def _backend_update_step(self, grads, trainable_variables, learning_rate):
+    def _backend_update_step(
+        self, grads: list, trainable_variables: list[tf.Variable], learning_rate: tf.Tensor
+    ) -> None:
         # Once for all variables: the learning rate with the correction of both moments' bias, the
         # decay and the constants, which would otherwise be a tenth of the graph of a training step.
         step = ops.cast(self.iterations + 1, "float32")
@@ -72,7 +78,7 @@ class Adam(keras.optimizers.Adam):
         scalars = learning_rate * correction, kept, *(tf.constant(c, "float32") for c in constants)
         super()._backend_update_step(grads, trainable_variables, scalars)
 
-    def _apply_weight_decay(self, variables):
+    def _apply_weight_decay(self, variables: list[keras.Variable]) -> None:
         """Do nothing, because `update_step` decays."""
 
     def update_step(
@@ -112,6 +118,11 @@ class LossScaleOptimizer(keras.optimizers.LossScaleOptimizer):
 
     Keras only checks the first replica of each process (Keras 3.15.1). An overflow on another one
     would make all weights infinite, and workers would wait for each other.
+
+    Example:
+        >>> optimizer = tt.LossScaleOptimizer(tt.Adam(1e-3), initial_scale=1024.0)
+        >>> float(optimizer.scale_loss(tf.constant(2.0)))
+        2048.0
     """
 
     def check_finite(self, grads: list) -> Any:
@@ -135,6 +146,14 @@ class GradientAccumulation(keras.optimizers.Optimizer):
             updates, `learning_rate` and the scale of the loss.
         steps: Number of batches in one update.
         name: Name of the optimizer.
+
+    Example:
+        >>> optimizer = tt.GradientAccumulation(tt.Adam(0.001), steps=2)
+        >>> weight = keras.Variable(1.0)
+        >>> optimizer.apply([tf.constant(1.0)], [weight])
+        >>> optimizer.apply([tf.constant(3.0)], [weight])
+        >>> int(optimizer.iterations), f"{float(weight):.3f}"
+        (1, '0.999')
     """
 
     def __init__(
@@ -156,25 +175,25 @@ class GradientAccumulation(keras.optimizers.Optimizer):
         super().build(variables)
 
     @property
-    def variables(self):
+    def variables(self) -> list[keras.Variable]:
         return self._variables + self.inner_optimizer.variables
 
     @property
-    def iterations(self):
+    def iterations(self) -> keras.Variable:
         return self.inner_optimizer.iterations
 
     @property
-    def learning_rate(self):
+    def learning_rate(self) -> Any:
         return self.inner_optimizer.learning_rate
 
     @learning_rate.setter
-    def learning_rate(self, learning_rate):
+    def learning_rate(self, learning_rate: Any) -> None:
         self.inner_optimizer.learning_rate = learning_rate
 
-    def scale_loss(self, loss):
+    def scale_loss(self, loss: Any) -> Any:
         return self.inner_optimizer.scale_loss(loss)
 
-    def finalize_variable_values(self, var_list):
+    def finalize_variable_values(self, var_list: list[keras.Variable]) -> None:
         self.inner_optimizer.finalize_variable_values(var_list)
 
     def apply(self, grads: list, trainable_variables: list[keras.Variable] | None = None) -> None:
@@ -189,7 +208,7 @@ class GradientAccumulation(keras.optimizers.Optimizer):
         grads, variables = [g for g, _ in kept], [v for _, v in kept]
         sums = [self._sums[self._get_variable_index(v)].value for v in variables]
 
-        def accumulate(strategy, grads):
+        def accumulate(strategy: tf.distribute.Strategy, grads: list) -> None:
             # Each replica has its own sums; the inner optimizer adds up the sums of all replicas.
             for total, gradient in zip(sums, grads, strict=True):
                 strategy.extended.update(
@@ -201,7 +220,7 @@ class GradientAccumulation(keras.optimizers.Optimizer):
             with tf.control_dependencies(tf.nest.flatten(of_replicas)):
                 self._iterations.assign_add(1)
 
-            def update():
+            def update() -> tf.Tensor:
                 strategy.extended.call_for_each_replica(inner_apply)
                 for total in sums:
                     strategy.extended.update(
@@ -212,7 +231,7 @@ class GradientAccumulation(keras.optimizers.Optimizer):
             is_last = tf.equal(self._iterations.value % self.steps, 0)
             tf.cond(is_last, update, lambda: tf.constant(False))
 
-        def inner_apply():
+        def inner_apply() -> None:
             means = [total / tf.cast(self.steps, total.dtype) for total in sums]
             self.inner_optimizer.apply(means, variables)
 

@@ -22,6 +22,11 @@ class TrapezoidSchedule(keras.optimizers.schedules.LearningRateSchedule):
 
     Raises:
         ValueError: An argument is not positive, or `decay_fraction` is more than 1.
+
+    Example:
+        >>> schedule = tt.TrapezoidSchedule(1.0, total_steps=10, warmup_steps=2, decay_fraction=0.5)
+        >>> [round(float(schedule(step)), 2) for step in range(11)]
+        [0.5, 1.0, 1.0, 1.0, 1.0, 1.0, 0.8, 0.6, 0.4, 0.2, 0.0]
     """
 
     def __init__(
@@ -85,6 +90,11 @@ class NoamSchedule(keras.optimizers.schedules.LearningRateSchedule):
         d_model: Width of the model.
         warmup_steps: Updates until the peak.
         factor: Scale of the whole schedule.
+
+    Example:
+        >>> schedule = tt.NoamSchedule(d_model=512, warmup_steps=4000)
+        >>> [f"{float(schedule(step)):.6f}" for step in (0, 3999, 15999)]
+        ['0.000000', '0.000699', '0.000349']
     """
 
     def __init__(self, d_model: int, warmup_steps: int = 4000, factor: float = 1.0) -> None:

@@ -24,6 +24,14 @@ class TranslationBleu(keras.callbacks.Callback):
         num_samples: Number of translations to show.
         show: Function that shows a line.
         suffix: End of the names in the logs, such as `_2` for a second validation set.
+
+    Example:
+        >>> pairs = tt.ParallelText(["Wo ist der Bahnhof?"], ["Where is the station?"])
+        >>> callback = tt.TranslationBleu(lambda texts: list(pairs.targets), pairs, num_samples=1)
+        >>> callback.on_epoch_end(0, logs := {})
+          Wo ist der Bahnhof?  →  Where is the station?
+        >>> round(logs["val_bleu"]), logs["val_length_ratio"]
+        (100, 1.0)
     """
 
     def __init__(

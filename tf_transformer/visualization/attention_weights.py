@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from tf_transformer.visualization.matrices import add_colour_bar, draw_matrices
+from tf_transformer.visualization.matrices import Tokens, add_colour_bar, draw_matrices
 
 
 def plot_attention(
@@ -19,6 +19,11 @@ def plot_attention(
         weights: float `(T, S)`, from 0 to 1; NaN is hatched.
         queries: The T tokens that attend.
         keys: The S tokens that are attended to. None means the queries.
+
+    Example:
+        >>> from tf_transformer import visualization
+        >>> visualization.plot_attention(np.eye(3), ["a", "big", "house"]).axes[0].get_ylabel()
+        'query'
     """
     tokens = queries, queries if keys is None else keys
     return _draw([[weights]], tokens, ("query", "key"), title, [""])[0]
@@ -37,6 +42,16 @@ def plot_heads(
         weights: float `(layers, H, T, S)`, or a list of each layer's `(H, T, S)`.
         queries, keys, title: See `plot_attention`.
         largest: The weight that is drawn in black.
+
+    Example:
+        >>> from tf_transformer import visualization
+        >>> _, weights = model(
+        ...     {"source_ids": np.array([[5, 6, 3]]), "target_ids": np.array([[2]])},
+        ...     return_attention_scores=True,
+        ... )
+        >>> heads = [layer[0] for layer in weights["encoder"]]
+        >>> visualization.plot_heads(heads, ["a", "b", "</s>"])
+        <Figure ...>
     """
     tokens = queries, queries if keys is None else keys
     heads = [f"head {head}" for head in range(len(weights[0]))]
@@ -57,6 +72,12 @@ def plot_alignment(
     Args:
         weights: float `(T, S)`, from 0 to 1; NaN is hatched.
         source, target: The S subwords of the source, and the T subwords of the target.
+
+    Example:
+        >>> from tf_transformer import visualization
+        >>> weights = np.array([[0.9, 0.1], [0.2, 0.8]])
+        >>> visualization.plot_alignment(weights, ["das", "Haus"], ["the", "house"])
+        <Figure ...>
     """
     return plot_alignments({"": weights}, source, target, title)
 
@@ -64,7 +85,14 @@ def plot_alignment(
 def plot_alignments(
     weights: Mapping[str, Any], source: Sequence[str], target: Sequence[str], title: str = ""
 ) -> Figure:
-    """Plot alignments of one pair by several named models side by side; see `plot_alignment`."""
+    """Plot alignments of one pair by several named models side by side; see `plot_alignment`.
+
+    Example:
+        >>> from tf_transformer import visualization
+        >>> models = {"Bahdanau": np.eye(2), "Transformer": np.full((2, 2), 0.5)}
+        >>> visualization.plot_alignments(models, ["das", "Haus"], ["the", "house"])
+        <Figure ...>
+    """
     matrices = list(weights.values())
     figure, panels = _draw([matrices], (target, source), ("target", "source"), title, list(weights))
     for axes, matrix in zip(panels[0], matrices, strict=True):
@@ -76,12 +104,20 @@ def plot_alignments(
     return figure
 
 
-def _draw(grid, tokens, names, title, column_titles, largest=1.0, cell=0.3):
+def _draw(
+    grid: Any,
+    tokens: Tokens,
+    names: tuple[str, str],
+    title: str,
+    column_titles: Sequence[str],
+    largest: float = 1.0,
+    cell: float = 0.3,
+) -> tuple[Figure, np.ndarray]:
     """Draw a grid of attention weights with its scale; return the figure and its panels."""
     grid = np.stack([[np.asarray(matrix, "float64") for matrix in row] for row in grid])
     if ((grid < 0) | (grid > 1.02)).any():  # bfloat16 rounds
         raise ValueError("attention weights must be from 0 to 1, as the softmax returns them.")
-    scale = {"cmap": "Greys", "vmin": 0.0, "vmax": largest}
-    figure, panels = draw_matrices(grid, tokens, names, title, column_titles, cell, **scale)
+    colours = "Greys", largest
+    figure, panels = draw_matrices(grid, tokens, names, title, column_titles, colours, cell)
     add_colour_bar(figure, panels, "attention weight")
     return figure, panels

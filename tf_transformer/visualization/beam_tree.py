@@ -18,6 +18,12 @@ class BeamHypothesis(NamedTuple):
 
     A hypothesis that is not finished was pruned. The best finished one has the highest `score`,
     where None means the sum of `log_probs`.
+
+    Example:
+        >>> from tf_transformer import visualization
+        >>> found = visualization.BeamHypothesis(["the", "house"], [-0.5, -0.25], finished=False)
+        >>> sum(found.log_probs)
+        -0.75
     """
 
     tokens: Sequence[str]
@@ -42,6 +48,13 @@ def plot_beam(hypotheses: Sequence[BeamHypothesis], title: str = "") -> Figure:
     Finished hypotheses end in a square, pruned ones in a cross on a dashed edge, and the finished
     one with the highest score in a star. Hypotheses that begin with the same tokens share the path
     of these tokens.
+
+    Example:
+        >>> from tf_transformer import visualization
+        >>> best = visualization.BeamHypothesis(["the", "house", "</s>"], [-0.5, -0.2, -0.2], True)
+        >>> pruned = visualization.BeamHypothesis(["the", "home"], [-0.5, -2.0], False)
+        >>> visualization.plot_beam([best, pruned])
+        <Figure ...>
     """
     totals: dict[_Prefix, float] = {(): 0.0}
     kinds: dict[_Prefix, _Kind] = {(): _PRUNED}

@@ -27,6 +27,12 @@ def plot_history(logs: Sequence[tuple[str, Sequence[Mapping[str, float]]]]) -> F
 
     Args:
         logs: The name of each run and its log, as `RunDirectory.log` returns it.
+
+    Example:
+        >>> from tf_transformer import visualization
+        >>> log = [{"step": 10, "loss": 5.0, "val_bleu": 3.0}, {"step": 20, "loss": 4.0}]
+        >>> visualization.plot_history([("first run", log)])
+        <Figure ...>
     """
     figure = new_figure(11.0, 7.0)
     figure.get_layout_engine().set(w_pad=0.12, h_pad=0.1)
@@ -68,6 +74,12 @@ def plot_schedules(curves: Mapping[str, Sequence[float]]) -> Figure:
 
     Args:
         curves: Labels, and the learning rates for each label at steps 1, 2, ….
+
+    Example:
+        >>> from tf_transformer import visualization
+        >>> schedule = tt.NoamSchedule(d_model=512, warmup_steps=10)
+        >>> visualization.plot_schedules({"noam": [float(schedule(step)) for step in range(30)]})
+        <Figure ...>
     """
     axes = _plot_curves(curves)
     axes.set(xlabel="step", ylabel="learning rate")
@@ -85,6 +97,12 @@ def plot_bleu_by_length(
         lengths: Names of N groups of sentences, such as "1–10", shortest first.
         curves: Labels of the systems, and the BLEU of each on every group; NaN is a gap.
         sentences: The number of sentences in each group.
+
+    Example:
+        >>> from tf_transformer import visualization
+        >>> curves = {"Bahdanau": [30.0, 25.0], "Transformer": [33.0, 31.0]}
+        >>> visualization.plot_bleu_by_length(["1–10", "11–20"], curves, sentences=[500, 400])
+        <Figure ...>
     """
     axes = _plot_curves(curves)
     groups = [f"{name}\nn = {count}" for name, count in zip(lengths, sentences, strict=True)]

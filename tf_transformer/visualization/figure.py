@@ -36,7 +36,13 @@ def new_figure(width: float, height: float, title: str = "") -> Figure:
 
 
 def save_figure(figure: Figure, output: str | os.PathLike[str]) -> None:
-    """Write a figure to a file in the format of its suffix, making its folder if needed."""
+    """Write a figure to a file in the format of its suffix, making its folder if needed.
+
+    Example:
+        >>> from tf_transformer import visualization
+        >>> figure = visualization.plot_mask(tt.causal_mask(3), ["a", "big", "house"])
+        >>> visualization.save_figure(figure, folder / "mask.png")
+    """
     output = pathlib.Path(output)
     output.parent.mkdir(parents=True, exist_ok=True)
     # 'tight', because constrained layout is inexact for square cells and would clip labels.

@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
-from matplotlib.colors import ListedColormap
+from matplotlib.colors import Colormap, ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from tf_transformer.visualization.figure import new_figure, spell, text_style, width
+
+Tokens = tuple[Sequence[str], Sequence[str]]  # of the rows and of the columns
 
 _HIDDEN, _ALLOWED = "white", "#33527a"
 _SMALLEST_FONT, _LARGEST_FONT = 6.0, 9.0  # points
@@ -27,6 +29,11 @@ def plot_mask(
         mask: bool `(T, S)`, `(1, T, S)` or `(1, 1, S)`, such as a mask from `layers.masks`.
         queries: The T tokens that attend.
         keys: The S tokens that are attended to. None means the queries.
+
+    Example:
+        >>> from tf_transformer import visualization
+        >>> visualization.plot_mask(tt.causal_mask(3), ["a", "big", "house"])
+        <Figure ...>
     """
     return plot_masks({"": mask}, queries, keys, title)
 
@@ -37,20 +44,34 @@ def plot_masks(
     keys: Sequence[str] | None = None,
     title: str = "",
 ) -> Figure:
-    """Plot named masks over the same tokens side by side; see `plot_mask`."""
+    """Plot named masks over the same tokens side by side; see `plot_mask`.
+
+    Example:
+        >>> from tf_transformer import visualization
+        >>> masks = {"causal": tt.causal_mask(3), "local": tt.local_mask(3, radius=1)}
+        >>> visualization.plot_masks(masks, ["a", "big", "house"])
+        <Figure ...>
+    """
     keys = queries if keys is None else keys
     shape = 1, len(queries), len(keys)
     grid = np.stack([np.broadcast_to(mask, shape) for mask in masks.values()], axis=1)
-    how = {"cmap": ListedColormap([_HIDDEN, _ALLOWED]), "vmin": 0, "vmax": 1}
-    figure, _ = draw_matrices(grid, (queries, keys), ("query", "key"), title, list(masks), **how)
-    patches = [Patch(facecolor=colour, edgecolor="0.5") for colour in (_ALLOWED, _HIDDEN)]
-    names = ["may attend", "hidden"]
-    figure.legend(patches, names, loc="outside lower center", ncols=2, frameon=False)
+    colours = ListedColormap([_HIDDEN, _ALLOWED]), 1.0
+    tokens, names = (queries, keys), ("query", "key")
+    figure, _ = draw_matrices(grid, tokens, names, title, list(masks), colours)
+    labels = {"may attend": _ALLOWED, "hidden": _HIDDEN}
+    keys = [Patch(facecolor=c, edgecolor="0.5", label=label) for label, c in labels.items()]
+    figure.legend(handles=keys, loc="outside lower center", ncols=2, frameon=False)
     return figure
 
 
 def plot_positions(table: Any, title: str = "") -> Figure:
-    """Plot learned or sinusoidal encodings, float `(length, D)`, with a row for each position."""
+    """Plot learned or sinusoidal encodings, float `(length, D)`, with a row for each position.
+
+    Example:
+        >>> from tf_transformer import visualization
+        >>> visualization.plot_positions(tt.sinusoidal_positions(100, 64))
+        <Figure ...>
+    """
     largest = np.nanmax(np.abs(table))
     figure = new_figure(7.0, 5.0, title)
     axes = figure.subplots()
@@ -62,12 +83,12 @@ def plot_positions(table: Any, title: str = "") -> Figure:
 
 def draw_matrices(
     grid: Any,
-    tokens: tuple[Sequence[str], Sequence[str]],
+    tokens: Tokens,
     names: tuple[str, str],
     title: str,
     column_titles: Sequence[str],
+    colours: tuple[Colormap | str, float],
     cell: float = 0.3,
-    **how: Any,
 ) -> tuple[Figure, np.ndarray]:
     """Draw a grid of matrices over the same tokens, with square cells; NaN cells are hatched.
 
@@ -76,8 +97,8 @@ def draw_matrices(
         tokens: The tokens of the rows, and the tokens of the columns, of every matrix.
         names: The labels of the row axis and of the column axis, such as `("query", "key")`.
         title, column_titles: The titles of the figure and of the C columns of matrices.
+        colours: A colour map, from 0 to the given largest number.
         cell: The size of a cell in inches. Cells are larger for few tokens and smaller for many.
-        **how: Options of `imshow`.
 
     Returns:
         The figure, and an array `(R, C)` of its axes.
@@ -98,7 +119,7 @@ def draw_matrices(
     figure = new_figure(size_across, size_down, title)
     panels = figure.subplots(above, beside, sharex=True, sharey=True, squeeze=False)
     for index in np.ndindex(above, beside):
-        _draw_matrix(panels[index], grid[index], how)
+        _draw_matrix(panels[index], grid[index], *colours)
     for axes, column_title in zip(panels[0], column_titles, strict=True):
         axes.set_title(column_title, fontsize=10, **text_style())
     for axes in panels[-1]:
@@ -116,9 +137,9 @@ def add_colour_bar(figure: Figure, axes: Any, label: str) -> None:
     figure.colorbar(axes[0].images[0], ax=where, label=label, pad=0.02, fraction=0.05, aspect=25)
 
 
-def _draw_matrix(axes: Axes, matrix: np.ndarray, how: Mapping[str, Any]) -> None:
+def _draw_matrix(axes: Axes, matrix: np.ndarray, colours: Colormap | str, largest: float) -> None:
     axes.patch.set(edgecolor="0.6", hatch="////")  # NaN cells are transparent and show the hatch
-    axes.imshow(matrix, **how)
+    axes.imshow(matrix, cmap=colours, vmin=0.0, vmax=largest)
     rows, columns = matrix.shape
     if max(rows, columns) <= _MOST_CELLS_WITH_LINES:
         axes.set_xticks(np.arange(columns - 1) + 0.5, minor=True)
