@@ -22,16 +22,16 @@ from tf_transformer.data.text import (
     ParallelText,
     SentencePairs,
     TextFiles,
-    read_parallel,
-    read_tsv,
+    TsvFiles,
     require_regular,
     without_blanks,
 )
 from tf_transformer.run_tables import DataConfig
 
-# Readers of a corpus' files by `DataConfig.corpus`. Training text of `_ON_DISK` stays there.
-_ON_DISK = {"text": TextFiles, "monolingual": functools.partial(TextFiles, None)}
-_VALIDATION = {**_ON_DISK, "text": read_parallel, "tsv": read_tsv}
+# Readers of a corpus' files by `DataConfig.corpus`.
+_READERS = {
+    "text": TextFiles, "monolingual": functools.partial(TextFiles, None), "tsv": TsvFiles
+}  # fmt: skip
 _BUILT_IN = {"phrasebook": phrasebook, "copy": copy_task, "reverse": reverse_task}
 # The built-in corpora have few distinct subwords.
 _VOCAB_SIZES = {"phrasebook": 2000, "copy": 280, "reverse": 280}
@@ -49,9 +49,9 @@ def load_corpus(config: DataConfig, summary: Sequence[Mapping[str, Any]] = ()) -
 
     Text files are read once, or not at all if they are those of a `summary` of an earlier process.
 
-    With `corpus="text"` and `corpus="monolingual"`, training text stays on disk; the latter has
-    empty sources. Without validation files, `hold_out` takes pairs from each training text. The
-    texts have the tags of their corpora, but not `source_tag`.
+    Training text in files stays on disk; with `corpus="monolingual"` it has empty sources. Without
+    validation files, `hold_out` takes pairs from each training text. The texts have the tags of
+    their corpora, but not `source_tag`.
     """
     if config.corpus == "none":
         raise DataError("the run was imported, and has no text of its own")
@@ -67,34 +67,28 @@ def _read_files(config: DataConfig, summaries: Sequence[Mapping[str, Any]]) -> C
     for path in itertools.chain(*config.paths("train"), *config.paths("validation")):
         require_regular(path)
     # Read the small text first, so that its errors are reported before the large text is read.
-    validations = [_VALIDATION[config.corpus](*paths) for paths in config.paths("validation")]
+    read = _READERS[config.corpus]
+    validations = [read(*paths) for paths in config.paths("validation")]
     repeated, sample = Repeated(validations), Sample()
     units, notes, texts, summary = "pairs" if config.has_sources else "sentences", [], [], []
     for paths, known in itertools.zip_longest(config.paths("train"), summaries):
         candidates = Candidates()
         observers = sample.add, (repeated if config.has_validation_files else candidates).add
-        if config.corpus in _ON_DISK:
-            text = _ON_DISK[config.corpus](*paths, observers=observers, known=known)
-            summary.append(text.summary())
-        else:
-            text = read_tsv(*paths)
-            for pair in text:
-                for observe in observers:
-                    observe(pair)
-        if isinstance(text, TextFiles) and len(text.shards) > 1:
-            where = " on each side" if config.has_sources else ""
+        text = read(*paths, observers=observers, known=known)
+        summary.append(text.summary())
+        if len(text.shards) > 1:
+            where = " on each side" if len(paths) > 1 else ""
             first, last = (" with ".join(map(str, text.shards[index])) for index in (0, -1))
             notes.append(f"{len(text.shards)} files{where}: {first}, …, {last}.")
         if not config.has_validation_files:
             total = len(text)
-            if summary and text.is_known:
+            if text.is_known:
                 held_out = ParallelText(*map(tuple, known["held_out"]))
                 text, validation = Remainder.without(text, held_out, known["num_same_source"])
             else:
                 text, validation = candidates.hold_out(text, " and ".join(paths))
-            if summary:
-                sides = {"held_out": [validation.sources, validation.targets]}
-                summary[-1] |= {**sides, "num_same_source": text.num_same_source}
+            sides = {"held_out": [validation.sources, validation.targets]}
+            summary[-1] |= {**sides, "num_same_source": text.num_same_source}
             validations.append(validation)
             options = map(flag, config.files("validation"))
             same = f" and dropped {text.num_same_source:,} with the same source"
@@ -136,7 +130,7 @@ def load_validation(config: DataConfig, summary: Sequence[Mapping[str, Any]] = (
     if summary and not config.has_validation_files:
         return _tagged([ParallelText(*map(tuple, summary[0]["held_out"]))], config.tag)[0]
     if config.has_validation_files:
-        text = _VALIDATION[config.corpus](*config.paths("validation")[0])
+        text = _READERS[config.corpus](*config.paths("validation")[0])
         return _tagged([text], config.validation_tag)[0]
     if config.corpus.startswith("tfds:"):
         name = config.corpus.removeprefix("tfds:")

@@ -213,7 +213,7 @@ class TextFiles(SentencePairs):
         num_pairs = num_blank = 0
         for shard in self.shards:
             self._require_unchanged(shard)
-            for lines in stream_aligned(*shard):
+            for lines in self._lines(*shard):
                 if any(map(is_blank, lines)):
                     num_blank += 1
                     continue
@@ -225,9 +225,33 @@ class TextFiles(SentencePairs):
             self._require_unchanged(shard)
         self._num_pairs, self.num_blank = num_pairs, num_blank  # the same each time
 
+    def _lines(self, *shard: Path) -> Iterator[tuple[str, ...]]:
+        """Yield the source and the translation of each pair, or one line alone."""
+        return stream_aligned(*shard)
+
     def _require_unchanged(self, shard: Sequence[Path]) -> None:
         for path in filter(self._is_changed, shard):
             raise DataError(f"{path}: was changed while in use. Restore it, or start a new run.")
+
+
+class TsvFiles(TextFiles):
+    """Sentences in files of lines `source TAB target`; see `TextFiles` and `stream_tsv`.
+
+    Args:
+        path: A plain or gzip file, or a pattern.
+        observers, known: See `TextFiles`.
+    """
+
+    def __init__(
+        self,
+        path: FilePath,
+        observers: Sequence[Callable[[tuple[str, str]], None]] = (),
+        known: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(None, path, observers, known)
+
+    def _lines(self, *shard: Path) -> Iterator[tuple[str, ...]]:
+        return stream_tsv(*shard)
 
 
 def read_parallel(source_path: FilePath, target_path: FilePath) -> ParallelText:
@@ -237,14 +261,18 @@ def read_parallel(source_path: FilePath, target_path: FilePath) -> ParallelText:
 
 
 def read_tsv(path: FilePath) -> ParallelText:
-    """Read a file of lines `source TAB target`, and drop blank lines and pairs with a blank side.
+    """Read a file of lines, see `stream_tsv`, and drop the pairs with a blank side."""
+    return without_blanks(stream_tsv(path), str(path))
+
+
+def stream_tsv(path: FilePath) -> Iterator[tuple[str, str]]:
+    """Yield the columns of lines `source TAB target`; two empty ones for a blank line.
 
     Quotes and backslashes are ordinary characters.
 
     Raises:
-        DataError: If the file cannot be read, a line has no tab or several, or no pair is left.
+        DataError: If the file cannot be read, or a line has no tab or several.
     """
-    pairs = []
     for number, line in enumerate(stream_lines(path), start=1):
         columns = ("", "") if is_blank(line) else tuple(line.split("\t"))
         if len(columns) != 2:
@@ -252,8 +280,7 @@ def read_tsv(path: FilePath) -> ParallelText:
                 f"{path}, line {number}: {len(columns) - 1} tabs where 1 was expected; "
                 f"write source, one tab, target"
             )
-        pairs.append(columns)
-    return without_blanks(pairs, str(path))
+        yield columns
 
 
 def read_lines(path: FilePath) -> list[str]:
