@@ -59,7 +59,6 @@ def test_validation_has_the_loss_of_all_tokens_and_scores_what_evaluate_translat
     run_dir, translated = whole
     first, *others = Checkpoints(run_dir / "checkpoints").all()
     lone = RunDirectory(shutil.copytree(run_dir, tmp_path / "run"))
-    shutil.rmtree(lone.average_path, ignore_errors=True)
     for checkpoint in others:
         shutil.rmtree(lone.checkpoints_path / checkpoint.path.name)
     model, *tokenizers, _ = restore_model(lone)

@@ -247,9 +247,7 @@ class TrainingConfig:
     checkpoint_steps: PositiveInt | None = _free(
         None, "updates between checkpoints; default: one before each validation"
     )
-    keep_checkpoints: PositiveInt = _free(
-        5, "newest checkpoints to keep besides the best; the validated ones are averaged at the end"
-    )
+    keep_checkpoints: PositiveInt = _free(5, "newest checkpoints to keep besides the best")
     patience: PositiveInt | None = setting(
         None,
         "stop after this many validations without a better checkpoint, counted once the learning "

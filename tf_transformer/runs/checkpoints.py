@@ -96,7 +96,7 @@ class Checkpoints:
     """The checkpoints of a run: the newest ones and the best one.
 
     The best checkpoint is chosen by `metric`, and a newer one wins a tie. The newest `keep`
-    checkpoints are kept, and the newest `keep` validated ones.
+    checkpoints are kept, too.
     """
 
     def __init__(self, directory: pathlib.Path, metric: Metric = BLEU, keep: int = 5) -> None:
@@ -191,9 +191,7 @@ class Checkpoints:
 
     def _prune(self) -> None:
         found = self.all()
-        # Validated checkpoints are averaged at the end, so unvalidated ones must not displace them.
-        validated = [checkpoint for checkpoint in found if checkpoint.metrics]
-        kept = [*found[-self.keep :], *validated[-self.keep :], max(found, key=self.rank)]
+        kept = [*found[-self.keep :], max(found, key=self.rank)]
         for checkpoint in found:
             if checkpoint not in kept:
                 shutil.rmtree(checkpoint.path)

@@ -1,6 +1,5 @@
 """Restore the trained model and the tokenizers of a run directory."""
 
-import contextlib
 from typing import Any, NamedTuple
 
 import keras
@@ -16,7 +15,7 @@ from tf_transformer.models.architectures import (
 from tf_transformer.models.model_configs import ModelConfig
 from tf_transformer.run_config import names_with
 from tf_transformer.run_tables import DataConfig
-from tf_transformer.runs.checkpoints import Checkpoint, CheckpointError, Checkpoints
+from tf_transformer.runs.checkpoints import Checkpoint, Checkpoints
 from tf_transformer.runs.recipe import metric_of
 from tf_transformer.runs.run_directory import RunDirectory, RunError, warn
 from tf_transformer.tokenizers import GraphTokenizer, load_tokenizer
@@ -34,17 +33,13 @@ class TrainedModel(NamedTuple):
 
 
 def best_checkpoint(run: RunDirectory) -> Checkpoint | None:
-    """Return the best checkpoint or average of a run by its metric; None if there is none yet.
+    """Return the best checkpoint of a run by its metric; None if there is none yet.
 
     Damaged checkpoints are skipped with a warning. If all checkpoints are damaged, a
     `CheckpointError` is raised.
     """
-    metric = metric_of(run.config())
-    checkpoints = Checkpoints(run.checkpoints_path, metric)
-    candidates = [next(checkpoints.intact(warn, best_first=True), None)]
-    with contextlib.suppress(CheckpointError):  # a damaged average is skipped as well
-        candidates.append(next(Checkpoints(run.average_path, metric).intact(warn), None))
-    return max(filter(None, candidates), key=lambda c: checkpoints.rank(c)[0], default=None)
+    checkpoints = Checkpoints(run.checkpoints_path, metric_of(run.config()))
+    return next(checkpoints.intact(warn, best_first=True), None)
 
 
 def restore_model(run: RunDirectory, precision: str | None = None) -> TrainedModel:

@@ -4,7 +4,6 @@ config.toml            the complete configuration, from which the run can be rep
 tokenizers/            source.model and target.model
 test/                  source.txt and target.txt, if the corpus has a test part
 checkpoints/           step-00000123/…
-average/               the mean of the last checkpoints, if it is better on validation text
 text.json              what is known of text files: sizes, digests, counts and held-out pairs
 log.jsonl              a line of metrics for each validation
 tensorboard/           the same metrics for TensorBoard, if --tensorboard was given
@@ -43,7 +42,6 @@ class RunDirectory:
         self.tokenizers_path = self.path / "tokenizers"
         self.test_path = self.path / "test"
         self.checkpoints_path = self.path / "checkpoints"
-        self.average_path = self.path / "average"
         self.summary_path = self.path / "text.json"
         self.log_path = self.path / "log.jsonl"
         self.tensorboard_path = self.path / "tensorboard"
@@ -54,7 +52,7 @@ class RunDirectory:
         """Return the directory of a new run. It is made later, so a failed start leaves none."""
         run = cls(path)
         # A run that stopped before its first checkpoint has nothing to lose.
-        if any(run.checkpoints_path.glob("step-*")) or run.average_path.is_dir():
+        if any(run.checkpoints_path.glob("step-*")):
             raise RunError(f"{path}: holds a run already. Use --resume, or give another --run-dir.")
         if not run.lock_path.exists():  # no run of ours began there
             for file in (

@@ -18,9 +18,8 @@ Logs = dict[str, Any] | None
 class Limit(keras.callbacks.Callback):
     """Callback that stops training at its last update, or in time to validate within its minutes.
 
-    At most 5 % of the minutes are reserved for the validation of averages. The callback also sets
-    `time_spent` of a `TimedTrapezoidSchedule`. Put it after callbacks that take time at the end
-    of an epoch.
+    The callback also sets `time_spent` of a `TimedTrapezoidSchedule`. Put it after callbacks that
+    take time at the end of an epoch.
     """
 
     def __init__(self, run: Run, position: Position, validation_seconds: float = 0.0) -> None:
@@ -32,12 +31,10 @@ class Limit(keras.callbacks.Callback):
     @property
     def fraction(self) -> float:
         """The fraction of the training that is done, at most 1 and the same on all workers."""
-        run, training = self._run, self._run.config.training
+        run = self._run
         if run.total_steps is not None:
             return min(step_of(run.model) / run.total_steps, 1.0)
-        seconds = 60 * training.minutes
-        averages = min(training.keep_checkpoints * self._validation_seconds, 0.05 * seconds)
-        seconds = max(seconds - self._validation_seconds - averages, 1e-9)
+        seconds = max(60 * run.config.training.minutes - self._validation_seconds, 1e-9)
         # In millionths, because the workers' clocks differ and `all_reduce_max` takes an int.
         millionths = int(1e6 * min(self._position.seconds / seconds, 1.0))
         return run.workers.all_reduce_max(millionths) / 1e6

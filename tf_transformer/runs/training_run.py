@@ -2,7 +2,6 @@
 
 import contextlib
 import importlib.util
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -14,7 +13,6 @@ from tf_transformer.evaluation import LOSS
 from tf_transformer.files import remove_leftovers
 from tf_transformer.machine import num_cores, plain_graphs, prepare_cpu
 from tf_transformer.run_config import RunConfig
-from tf_transformer.runs.averaging import write_best_average
 from tf_transformer.runs.callbacks import Progress, SaveCheckpoints, TensorBoardLog, ValidateMore
 from tf_transformer.runs.recipe import parts_on_cores
 from tf_transformer.runs.restore import best_checkpoint, restore_model, translator_of
@@ -66,10 +64,12 @@ def train_run(config: RunConfig, run_dir: str, *, resume: bool, started: float) 
                 raise InputError(f"{directory.path}: nothing is trained yet, and {reason}")
             if reason and position.is_validated:
                 signal = 0
-                _end_at_once(run, reason)
+                say(f"Nothing to do: {reason}.")
+                if workers.is_chief and run.has_changed_settings():
+                    say("The changed settings are not saved, since nothing was trained with them.")
             else:
                 signal = _fit(run, position, log, [stopping, limit], is_over=bool(reason))
-                _finish(run, position, signal)
+                _report(run, position, signal)
             workers.all_reduce_max(0)  # workers wait until the chief has written
     return signal
 
@@ -147,17 +147,6 @@ def _keep_origin(run: Run, position: Position) -> None:
     """Write the weights of another run as a checkpoint; from here on that run is not needed."""
     if position.origin and run.workers.is_chief:
         run.checkpoints.write(run.model, step_of(run.model), {}, **position.state_of(run))
-
-
-def _end_at_once(run: Run, reason: str) -> None:
-    """Say that there is nothing to train, and complete what may have been interrupted."""
-    say(f"Nothing to do: {reason}.")
-    if not run.workers.is_chief:
-        return
-    if run.has_changed_settings():
-        say("The changed settings are not saved, since nothing was trained with them.")
-    if not run.directory.average_path.is_dir():
-        write_best_average(run)
 
 
 def _fit(
@@ -243,11 +232,8 @@ def _validate(
     together.on_epoch_end(0, {f"val_{name}": value for name, value in logs.items()})
 
 
-def _finish(run: Run, position: Position, signal: int) -> None:
-    """Average the last checkpoints, and report how training ended and what to do next."""
-    if run.workers.is_chief and not signal:
-        minutes = run.config.training.minutes
-        write_best_average(run, position.started + 60 * (minutes or math.inf))
+def _report(run: Run, position: Position, signal: int) -> None:
+    """Report how training ended and what to do next."""
     step, directory, metric = step_of(run.model), run.directory, run.metric
     passes = step * run.config.training.accumulation_steps / len(run.data.batches)
     ended = f"{'Stopped' if signal else 'Done'} at step {step:,} after "
@@ -256,10 +242,9 @@ def _finish(run: Run, position: Position, signal: int) -> None:
         say(f"{ended} This was worker {run.workers.index}; the chief writes the run.")
         return
     best = best_checkpoint(directory)
-    what = "The average" if best.path.parent == directory.average_path else "Best checkpoint"
     value = best.metrics.get(metric.name)
     reached = "" if value is None else f", validation {metric.label} {metric.text(value)}"
-    say(f"{ended} {what}: step {best.step:,}{reached}, in {directory.path}.")
+    say(f"{ended} Best checkpoint: step {best.step:,}{reached}, in {directory.path}.")
     if value == 0 and metric != LOSS:
         say(f"A {metric.label} of 0 is no translation. Train longer, or on more text.")
     if signal:
