@@ -188,10 +188,10 @@ def meta_graph(exported_version):
     return meta_graph_of(exported_version)
 
 
-def called_functions(graph, nodes=None):
-    """The functions that nodes of the graph call, or all of its nodes, at any depth, by name."""
+def called_functions(graph):
+    """The functions that nodes of the graph call, at any depth, by name."""
     functions = {f.signature.name: f for f in graph.library.function}
-    called, waiting = {}, list(graph.node if nodes is None else nodes)
+    called, waiting = {}, list(graph.node)
     while waiting:
         node = waiting.pop()
         values = node.attr.values()
@@ -232,104 +232,15 @@ def test_a_server_has_all_operations_and_would_miss_any(meta_graph):
         inner.node_def.pop()
 
 
-def loops_of_one_thread(functions):
-    """The loops whose condition or body one thread runs."""
-    nodes = [node for function in functions.values() for node in function.node_def]
-    loops = [node for node in nodes if {"cond", "body"} <= node.attr.keys()]
-    return [n for n in loops if any("_executor" in n.attr[p].func.attr for p in ("cond", "body"))]
-
-
-# The signatures that search, and the name of their translations.
-TRANSLATIONS = {
-    "serving_default": "translation",
-    "translate_nbest": "translations",
-    "translate_document": "translation",
-}
-ONE_THREAD = [GREEDY, pytest.param(("transformer", "float32", 3), marks=pytest.mark.slow)]
-
-
-@pytest.mark.parametrize("kind", ONE_THREAD, ids=str)
-def test_one_thread_runs_a_search_unless_it_is_on_a_gpu(exports, kind):
-    """What one thread runs cannot copy tensors to a GPU, nor from there."""
-    graph = meta_graph_of(exports(kind)).graph_def
-    called = called_functions(graph)
-    # Those of a search, and of its steps. Loops over groups of texts keep the usual executor.
-    loops = loops_of_one_thread(called)
-    assert {loop.name for loop in loops} == {"search", "search/while"}
-    for loop in loops:
-        for part in ("cond", "body"):
-            assert loop.attr[part].func.attr["_executor"].s == b"SINGLE_THREADED_EXECUTOR"
-        assert not loop.attr["_lower_using_switch_merge"].b
-    by_device = [f for f in called.values() if any(n.op == "DeviceIndex" for n in f.node_def)]
-    assert 2 * len(by_device) == len(loops)
-    for function in by_device:
-        call, device = function.node_def
-        assert call.op == "Case" and call.attr["_lower_using_switch_merge"].b
-        assert device.name == call.input[0].split(":")[0]
-        assert list(device.attr["device_names"].list.s) == [b"GPU"]
-        on_gpu, elsewhere = (
-            called_functions(graph, called[branch.name].node_def)
-            for branch in call.attr["branches"].list.func
-        )
-        assert any(node.name == "search" for f in on_gpu.values() for node in f.node_def)
-        assert not loops_of_one_thread(on_gpu)
-        assert len(loops_of_one_thread(elsewhere)) == 1  # the other is in the branch itself
-
-
-@pytest.mark.parametrize("kind", ONE_THREAD, ids=str)
-def test_a_search_on_a_gpu_finds_the_same_without_one_thread(
-    exports, sessions, texts, tmp_path, kind
-):
-    """The names of devices are replaced, and the executor of one thread by one that is unknown."""
-    folder = shutil.copytree(exports(kind), tmp_path / "1")
-    saved = saved_model_pb2.SavedModel.FromString((folder / "saved_model.pb").read_bytes())
-    graph = saved.meta_graphs[0].graph_def
-    for loop in loops_of_one_thread(called_functions(graph)):
-        loop.attr["body"].func.attr["_executor"].s = b"NONE"
-    nodes = [node for function in graph.library.function for node in function.node_def]
-    servers = []
-    # `DeviceIndex` returns 1 where the only name is another, and 0 without names, as on a GPU.
-    for names in ([b"TPU"], []):
-        for node in nodes:
-            if node.op == "DeviceIndex":
-                node.attr["device_names"].list.s[:] = names
-        (folder / "saved_model.pb").write_bytes(saved.SerializeToString())
-        servers.append(Server(str(folder)))
-    elsewhere, on_gpu = servers
-    for name, key in TRANSLATIONS.items():
-        with pytest.raises(tf.errors.NotFoundError, match="NONE"):
-            elsewhere.run(name, texts)
-        assert on_gpu.run(name, texts)[key] == sessions(kind)[name][key]
-
-
-def test_a_search_with_a_gradient_of_its_own_loads(
-    randomise, letter_tokenizer, sentences, tmp_path, capfd
-):
-    """By default, TensorFlow saves such a gradient with the names of operations in the search."""
-    model = random_model(randomise, activation="swish")
-    translate = tt.Translator.from_model(model, letter_tokenizer, letter_tokenizer, SEARCH)
-    path = tt.export_saved_model(translate, tmp_path / "model")
-    capfd.readouterr()
-    assert tt.Translator.load(path)(sentences) == translate(sentences)
-    assert "gradient" not in capfd.readouterr().err
-
-
-@pytest.mark.parametrize("wide", [True, False], ids=["two parts", "bfloat16"])
-def test_several_threads_run_two_parts_or_bf16(in_memory, translators, monkeypatch, tmp_path, wide):
-    monkeypatch.setattr("tf_transformer.inference.folding._WIDTH_OF_PARTS", 1 if wide else 512)
-    translator = in_memory if wide else translators(("transformer", "bfloat16", 3))
-    path = tt.export_saved_model(translator, tmp_path / "model")
-    assert not loops_of_one_thread(called_functions(meta_graph_of(path).graph_def))
-    assert not (path / "fingerprint.pb").exists(), "it has a random number"
-
-
 def test_what_only_several_sentences_need_is_not_inlined(meta_graph):
     graph = meta_graph.graph_def
     called = called_functions(graph)
-    apart = {name for name, function in called.items() if function.attr["_noinline"].b}
-    usual = {name for name in called if name.endswith("_usual")}
-    (of_sentences,) = apart - usual
-    assert "in_sentences" in of_sentences and usual and usual < apart
+    (apart,) = (name for name, function in called.items() if function.attr["_noinline"].b)
+    assert "in_sentences" in apart
+
+
+def test_an_export_has_no_random_number(exported_version):
+    assert not (exported_version / "fingerprint.pb").exists()
 
 
 def test_the_signature_is_text_to_translation(meta_graph):

@@ -5,9 +5,6 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-# The name of the operation that runs a search. The names of loops in it begin with it.
-SEARCH_LOOP = "search"
-
 
 class _Batch(NamedTuple):
     """The M sentences that are still decoded."""
@@ -90,7 +87,6 @@ def run_search(
         decode_and_compact,
         [batch, results],
         shape_invariants=[_open_shapes(batch), _open_shapes(results)],
-        name=SEARCH_LOOP,
     )[1]
 
 

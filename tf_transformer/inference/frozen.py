@@ -82,17 +82,11 @@ class SubLayer(NamedTuple):
 
 
 class FrozenTransformer(tf.Module):
-    """A `TranslationModel` with the folded weights of a `Transformer`.
-
-    `is_sequential` says whether its steps are fastest in one thread.
-    """
+    """A `TranslationModel` with the folded weights of a `Transformer`."""
 
     def __init__(self, config: Any, dtype: str, arrays: Any) -> None:
         super().__init__(name="transformer")
         self.config, self._dtype = config, dtype
-        # Two threads compute two parts at the same time, and bfloat16 needs oneDNN, which
-        # TensorFlow calls only from the executor that several threads share.
-        self.is_sequential = len(arrays["output"]) == 1 and dtype == "float32"
         self._activation = keras.activations.get(config.activation)
         self._weights = {name: _Weights(part) for name, part in arrays.items()}
 

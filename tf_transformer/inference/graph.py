@@ -139,11 +139,6 @@ class ExportTranslator(tf.Module):
             lambda *args: steps.detokenize(Hypotheses(*args[:-1])._asdict(), args[-1])
         )
 
-    @property
-    def is_sequential(self) -> bool:
-        """Whether one thread should run each search, see `FrozenTransformer`."""
-        return getattr(self._steps.model, "is_sequential", False)
-
     def frozen(self) -> "ExportTranslator":
         """Return a translator with the present weights, in the form that is exported."""
         steps = self._steps
