@@ -18,8 +18,8 @@ from tensorflow.core.framework import node_def_pb2
 from tensorflow.core.protobuf import saved_model_pb2
 
 import tf_transformer as tt
+from tf_transformer.export.folding import freeze
 from tf_transformer.export.manifest import ExportError
-from tf_transformer.inference.folding import freeze
 from tf_transformer.inference.versions import SavedModelError
 from tf_transformer.models.architectures import ARCHITECTURES
 
@@ -316,7 +316,7 @@ def test_a_search_with_a_gradient_of_its_own_loads(
 
 @pytest.mark.parametrize("wide", [True, False], ids=["two parts", "bfloat16"])
 def test_several_threads_run_two_parts_or_bf16(in_memory, translators, monkeypatch, tmp_path, wide):
-    monkeypatch.setattr("tf_transformer.inference.folding._WIDTH_OF_PARTS", 1 if wide else 512)
+    monkeypatch.setattr("tf_transformer.export.folding._WIDTH_OF_PARTS", 1 if wide else 512)
     translator = in_memory if wide else translators(("transformer", "bfloat16", 3))
     path = tt.export_saved_model(translator, tmp_path / "model")
     assert not loops_of_one_thread(called_functions(meta_graph_of(path).graph_def))
