@@ -146,7 +146,7 @@ def translator(folder: str, name: str, xla: bool, batches: int, threads: int) ->
         return sum(
             best.length
             for group in groups
-            for (best,) in translator.stream(group, 1, batch_size, beam_size)
+            for (best,) in translator.stream(group, 1, batch_size, beam_size, by_sentence=False)
         )
 
     return translate
@@ -332,7 +332,7 @@ def costs(preset: str) -> dict[str, Any]:
     import tensorflow as tf
 
     import tf_transformer as tt
-    from tf_transformer.inference.folding import freeze
+    from tf_transformer.export.folding import freeze
     from tf_transformer.machine import run_in_callers_thread
     from tf_transformer.models.architectures import build_model
 

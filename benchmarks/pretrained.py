@@ -62,7 +62,7 @@ def write_models(options: argparse.Namespace, sentences: list[str], folder: str)
 
     import tf_transformer as tt
     from tf_transformer import cli
-    from tf_transformer.inference.folding import freeze
+    from tf_transformer.export.folding import freeze
     from tf_transformer.models.architectures import build_model, with_tokenizers
     from tf_transformer.runs.restore import restore_model, search_of
     from tf_transformer.runs.run_directory import RunDirectory

@@ -5,8 +5,8 @@ import pytest
 import tensorflow as tf
 from letters import MAX_LENGTH, random_model
 
-from tf_transformer.inference import alignment
-from tf_transformer.inference.alignment import choose_alignment, linked_tokens
+from tf_transformer.export import alignment
+from tf_transformer.export.alignment import choose_alignment, linked_tokens
 from tf_transformer.inference.scoring import Alignment, TeacherForcing
 
 

@@ -11,14 +11,14 @@ from commands import assert_one_line, assert_refused, lines_of, log_of
 
 import tf_transformer as tt
 from tf_transformer import cli
-from tf_transformer.commands.export import _languages
+from tf_transformer.export.alignment import choose_alignment
 from tf_transformer.export.manifest import read_manifest, verify_files
-from tf_transformer.inference.alignment import choose_alignment
+from tf_transformer.export.run_export import _languages
+from tf_transformer.export.search_tuning import SearchChoice, choose_search
 from tf_transformer.run_config import read_toml
 from tf_transformer.run_tables import DataConfig
 from tf_transformer.runs.restore import restore_model
 from tf_transformer.runs.run_directory import RunDirectory
-from tf_transformer.runs.search_tuning import SearchChoice, choose_search
 
 SIDES = ("source", "target")
 
@@ -79,18 +79,19 @@ def export(tmp_path, monkeypatch):
     """Exports with options; returns the settings and the manifest that would be saved."""
     saved = []
 
-    def look(translator, path, version, manifest, overwrite):
-        settings = translator.module.settings.items()
+    def look(module, path, version, manifest, overwrite):
+        settings = module.settings.items()
         saved.append({name: float(value.numpy()) for name, value in settings})
         saved.append(json.loads(json.dumps(manifest)))
         return "saved"
 
-    monkeypatch.setattr("tf_transformer.export.saved_model.export_saved_model", look)
+    monkeypatch.setattr("tf_transformer.export.run_export.write_saved_model", look)
 
     def export(run_dir, *options):
         assert cli.main(["export", str(run_dir), str(tmp_path / "saved"), *options]) == 0
         return saved
 
+    export.saved = saved
     return export
 
 
@@ -130,6 +131,12 @@ def test_the_search_is_chosen_on_validation_text(trained_run, copy_files, export
     assert found == [expected.scores, "BLEU", len(sources), expected.signature]
 
 
+def test_the_function_exports_what_the_command_exports(trained_run, export, tmp_path):
+    command = list(export(trained_run[0], "--length-penalty=1.2"))
+    assert tt.export_run(trained_run[0], tmp_path / "saved", length_penalty=1.2) == "saved"
+    assert export.saved == 2 * command and "length_penalty" in command[1]["search"]
+
+
 @pytest.mark.slow
 def test_a_saved_model_of_bfloat16_is_smaller_and_translates(trained_run, exported_run, tmp_path):
     options = ["--precision=bfloat16", "--beam-size=1"]
@@ -163,7 +170,7 @@ def test_the_options_of_an_export_are_kept_and_the_rest_is_chosen(
         scores = [greedy, {"beam_size": beam_size, "length_penalty": 1.4, "score": 8.0}]
         return SearchChoice(1, 1.4, scores, metric.label, len(validation), "signature")
 
-    monkeypatch.setattr("tf_transformer.runs.search_tuning.choose_search", choose_greedy)
+    monkeypatch.setattr("tf_transformer.export.run_export.choose_search", choose_greedy)
     settings, manifest = export(trained_run[0], *options)
     assert beam_sizes == searched
     penalty = pytest.approx(length_penalty)

@@ -9,8 +9,8 @@ from small_models import CONFIGS, SOURCE, TARGET, batch, small_config
 
 from tf_transformer.decoding.beam import beam_search
 from tf_transformer.decoding.greedy import greedy_search
-from tf_transformer.inference.folding import freeze
-from tf_transformer.inference.frozen import FrozenTransformer
+from tf_transformer.export.folding import freeze
+from tf_transformer.export.frozen import FrozenTransformer
 from tf_transformer.models.architectures import build_model
 
 TRANSFORMERS = [name for name in CONFIGS if name.startswith("transformer")]
@@ -37,7 +37,7 @@ def models(request):
     model = random_model({**CONFIGS, **IN_PARTS}[request.param])
     with pytest.MonkeyPatch.context() as patch:
         if in_parts:
-            patch.setattr("tf_transformer.inference.folding._WIDTH_OF_PARTS", 1)
+            patch.setattr("tf_transformer.export.folding._WIDTH_OF_PARTS", 1)
         frozen = freeze(model, MAX_LENGTH)
     assert len(frozen._read()["decoder"][0][0].parts) == 1 + in_parts
     return model, frozen

@@ -9,7 +9,7 @@ import tensorflow as tf
 from small_models import ALIGNING, GENERATING, has_setting, small_config
 
 import tf_transformer as tt
-from tf_transformer.inference.alignment import choose_alignment
+from tf_transformer.export.alignment import choose_alignment
 from tf_transformer.machine import plain_graphs
 from tf_transformer.models.architectures import ARCHITECTURES, build_model
 

@@ -20,9 +20,9 @@ from phrase_models import MAX_LENGTH, our_greedy, padded
 import tf_transformer as tt
 from tf_transformer.data.token_batches import TokenBatches
 from tf_transformer.decoding.result import beam_score
+from tf_transformer.export.folding import freeze
 from tf_transformer.importing import opennmt_tf
 from tf_transformer.importing.tensors import _VARIABLE, ForeignModelError, read_checkpoint
-from tf_transformer.inference.folding import freeze
 from tf_transformer.runs.restore import restore_model
 from tf_transformer.runs.run_directory import RunDirectory
 

@@ -18,8 +18,8 @@ from tensorflow.core.framework import node_def_pb2
 from tensorflow.core.protobuf import saved_model_pb2
 
 import tf_transformer as tt
+from tf_transformer.export.folding import freeze
 from tf_transformer.export.manifest import ExportError
-from tf_transformer.inference.folding import freeze
 from tf_transformer.inference.versions import SavedModelError
 from tf_transformer.models.architectures import ARCHITECTURES
 

@@ -235,6 +235,7 @@ def test_what_is_no_text_is_refused(echo_translator, texts):
         ({"beam_size": VOCAB_SIZE + 1}, "beam_size must be from 1 to 280"),
         ({"length_penalty": -1}, "length_penalty must be from 0 to 10"),
         ({"n_best": 2}, "n_best must be from 1 to the size of the beam, 1"),
+        ({"n_best": 2, "beam_size": 2}, "sentences have one translation each"),
     ],
 )
 def test_a_search_that_is_impossible_is_refused(echo_translator, options, message):

@@ -25,6 +25,7 @@ _load, __dir__, __all__ = lazy_loader.attach(
         "decoding.result": ["Hypotheses"],
         "evaluation": ["corpus_score"],
         "export.ctranslate2": ["export_ctranslate2"],
+        "export.run_export": ["export_run"],
         "export.saved_model": ["export_saved_model"],
         "inference.graph": ["ExportTranslator", "Search"],
         "inference.results": ["Translation"],

@@ -66,7 +66,8 @@ def run(options: Options) -> int:
         lines = decode_lines(source, options.input or "standard input")
         translator = open_translator(options.model, search.threads)
         given = search.model_dump(exclude={"threads"})
-        translate = functools.partial(translator.stream, n_best=options.n_best, **given)
+        given |= {"n_best": options.n_best or 1, "by_sentence": options.n_best is None}
+        translate = functools.partial(translator.stream, **given)
         translate([])  # refuses impossible options before anything is written
         done = 0
         files.enter_context(naming(options.output))  # also when the rest is written

@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tf_transformer.export.folding import freeze
 from tf_transformer.export.manifest import EXTRA, ExportError, version_folder, write_manifest
 from tf_transformer.export.tf_serving import write_server_files, write_version_files
 from tf_transformer.files import atomic_folder
@@ -29,18 +30,39 @@ def export_saved_model(
     second export by one process differs, because a process numbers the names of its functions.)
 
     Args:
-        translator: A translator of a model in memory, see `Translator.from_model`.
+        translator: A translator of a model in memory, see `Translator.from_model`. A `Transformer`
+            is exported in the form that `freeze` returns.
         path, version, overwrite: See `version_folder`.
         manifest: Plain values that describe it, see `write_manifest`.
 
     Raises:
         ExportError: The translator came from a SavedModel, TensorFlow cannot write the files, or
             `version_folder` raises it.
+
+    Example:
+        >>> path = tt.export_saved_model(translator, folder / "demo")
+        >>> path.name
+        '1'
+        >>> tt.Translator.load(path)("a b") == translator("a b")
+        True
     """
     module = translator.module
     if not isinstance(module, ExportTranslator):
         raise ExportError("this translator came from a SavedModel; copy that folder instead.")
-    module = module.frozen()
+    model = freeze(module.searches.model, module.search.max_length)
+    tokenizers = module.source.tokenizer, module.target.tokenizer
+    frozen = ExportTranslator(model, *tokenizers, module.search)
+    return write_saved_model(frozen, path, version, manifest, overwrite)
+
+
+def write_saved_model(
+    module: ExportTranslator,
+    path: str | os.PathLike[str],
+    version: int | None = None,
+    manifest: Mapping[str, Any] | None = None,
+    overwrite: bool = False,
+) -> pathlib.Path:
+    """Do what `export_saved_model` does, with the model as it is."""
     target = version_folder(SAVED_MODEL, path, version, overwrite)
     with atomic_folder(target, overwrite=overwrite) as folder:
         try:

@@ -13,13 +13,18 @@ import tensorflow_text  # noqa: F401
 from tf_transformer.decoding.beam import beam_search
 from tf_transformer.decoding.greedy import greedy_search
 from tf_transformer.decoding.result import Hypotheses, output_limits
-from tf_transformer.decoding.translation_model import TranslationModel
+from tf_transformer.decoding.translation_model import Cache, TranslationModel
 from tf_transformer.errors import InputError
-from tf_transformer.inference.document import translate_sentences
-from tf_transformer.inference.folding import freeze
+from tf_transformer.inference.document import Rows, translate_sentences
 from tf_transformer.inference.results import MISSING_SCORE
 from tf_transformer.inference.scoring import Alignment, TeacherForcing, can_align, can_score
-from tf_transformer.inference.sentences import BREAK, has_several, split_lines, split_sentences
+from tf_transformer.inference.sentences import (
+    BREAK,
+    Sentences,
+    has_several,
+    split_lines,
+    split_sentences,
+)
 from tf_transformer.inference.text_reader import TextReader, valid_utf8
 from tf_transformer.models.model_configs import ModelConfig
 from tf_transformer.tokenizers import GraphTokenizer
@@ -44,8 +49,14 @@ _HYPOTHESES = (
     *(tf.TensorSpec([None, None], dtype) for dtype in (tf.int32, tf.float32, tf.float32, tf.bool)),
 )
 _NOT_INLINED = {"_noinline": True}
+Tensors = dict[str, tf.Tensor]
 # The inputs of a search compiled by XLA, whose beam has a constant size.
 SEARCH_SPECS = (*_SOURCE, _LENGTH_PENALTY)
+
+
+def _function(*specs: tf.TensorSpec) -> Callable:
+    # Without AutoGraph, loops are `tf.while_loop`, and run time needs no source files.
+    return functools.partial(tf.function, input_signature=specs, autograph=False)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,6 +91,72 @@ class Search:
     alignment: Alignment | None = None
 
 
+class ModelSearch:
+    """The searches for translations by a model, from token ids to `Hypotheses`.
+
+    `is_fixed` says whether all sizes are known before the search, as XLA requires.
+    """
+
+    def __init__(
+        self,
+        model: TranslationModel,
+        tokenizer: GraphTokenizer,
+        search: Search,
+        is_fixed: bool = False,
+    ) -> None:
+        self.model, self._tokenizer, self._search = model, tokenizer, search
+        self._is_fixed = is_fixed
+
+    @_function(*SEARCH_SPECS)
+    def greedy(
+        self, source_ids: tf.Tensor, limits: tf.Tensor, length_penalty: tf.Tensor
+    ) -> Hypotheses:
+        """Search greedily."""
+        search = functools.partial(greedy_search, length_penalty=length_penalty)
+        return self._run(search, source_ids, limits)
+
+    @_function(*_SOURCE)
+    def greedy_ids(self, source_ids: tf.Tensor, limits: tf.Tensor) -> Hypotheses:
+        """Search greedily without scores, which takes less time."""
+        search = functools.partial(greedy_search, length_penalty=0.0, with_log_probs=False)
+        return self._run(search, source_ids, limits)
+
+    @_function(*_SOURCE, *_BEAM)
+    def beam(
+        self,
+        source_ids: tf.Tensor,
+        limits: tf.Tensor,
+        beam_size: tf.Tensor,
+        length_penalty: tf.Tensor,
+        n_best: tf.Tensor,
+    ) -> Hypotheses:
+        """Search with a beam."""
+        options = {"beam_size": beam_size, "length_penalty": length_penalty, "n_best": n_best}
+        return self._run(functools.partial(beam_search, **options), source_ids, limits)
+
+    def _run(
+        self, search: Callable[..., Hypotheses], source_ids: tf.Tensor, limits: tf.Tensor
+    ) -> Hypotheses:
+        num_steps = None
+        if self._is_fixed:  # XLA must derive the largest number of steps from a shape
+            length, settings = tf.shape(source_ids)[1], self._search
+            num_steps = output_limits(length, settings.max_length, settings.max_length_ratio) + 1
+        ids = {name: getattr(self._tokenizer, name) for name in ("pad_id", "bos_id", "eos_id")}
+        cache = self.model.start_decoding(source_ids, num_steps=num_steps)
+        return search(self._decode_step, cache, limits, num_steps=num_steps, **ids)
+
+    def _decode_step(
+        self, token_ids: tf.Tensor, index: tf.Tensor, cache: Cache
+    ) -> tuple[tf.Tensor, Cache]:
+        """Return the model's logits, lower for unknown subwords if they are not allowed."""
+        logits, cache = self.model.decode_step(token_ids, index, cache)
+        if not self._search.allow_unknown:
+            never = [self._tokenizer.unk_id, *getattr(self._tokenizer, "control_ids", ())]
+            one_hots = tf.one_hot(never, logits.shape[-1], 1e4, dtype=logits.dtype)
+            logits -= tf.reduce_sum(one_hots, axis=0)
+        return logits, cache
+
+
 class ExportTranslator(tf.Module):
     """The functions of a translator. All are saved; some of them are signatures.
 
@@ -95,6 +172,13 @@ class ExportTranslator(tf.Module):
     Raises:
         ValueError: The tokenizers are not those of the model, the model has too few positions, or
             a setting of the search is out of range.
+
+    Example:
+        >>> module = tt.ExportTranslator(model, tokenizer, tokenizer, tt.Search(max_length=16))
+        >>> sorted(module.signatures())
+        ['align', 'score', 'serving_default', 'translate_document', 'translate_nbest']
+        >>> module.translate(tf.constant(["", "a"]))["translation"].shape
+        TensorShape([2])
     """
 
     def __init__(
@@ -105,7 +189,7 @@ class ExportTranslator(tf.Module):
         search: Search | None = None,
     ) -> None:
         super().__init__(name="translator")
-        search = search or Search()
+        self.search = search = search or Search()
         _require_fit(model, source_tokenizer, target_tokenizer, search)
         # Hold the variables of TensorFlow: for a `keras.Variable` in a module, Keras saves a second
         # variable, and a server would restore that instead of the one that the graph reads.
@@ -120,33 +204,19 @@ class ExportTranslator(tf.Module):
         }
         self.settings = {n: tf.Variable(v, trainable=False) for n, v in settings.items()}
 
-        self._steps = steps = _Steps(model, source_tokenizer, target_tokenizer, search)
-        self.translate = _function(_TEXT)(steps.translate)
-        self.translate_nbest = _function(_TEXT)(steps.translate_nbest)
-        self.translate_document = _function(_TEXT)(steps.translate_document)
-        self.score = self.align = None
-        forced = TeacherForcing(model, steps.source, steps.target)
-        if can_score(model):
-            self.score = _function(*_PAIRS)(forced.score)
-        if can_align(model, steps.source, steps.target):
-            align = functools.partial(forced.align, alignment=search.alignment)
-            self.align = _function(*_PAIRS)(align)
-        # For callers of the loaded object: any beam size, and the parts that XLA can compile.
-        self.greedy, self.beam = steps.greedy, steps.beam
-        self.fixed_greedy, self.fixed_beam = steps.searches(is_fixed=True)
-        self.tokenize = _function(_TEXT)(steps.tokenize)
-        self.detokenize = _function(*_HYPOTHESES, tf.TensorSpec([None], tf.bool))(
-            lambda *args: steps.detokenize(Hypotheses(*args[:-1])._asdict(), args[-1])
-        )
-
-    def frozen(self) -> "ExportTranslator":
-        """Return a translator with the present weights, in the form that is exported."""
-        steps = self._steps
-        model = freeze(steps.model, steps.settings.max_length)
-        if model is steps.model:
-            return self
-        tokenizers = steps.source.tokenizer, steps.target.tokenizer
-        return ExportTranslator(model, *tokenizers, steps.settings)
+        # Objects that a SavedModel does not hold, since they are no modules.
+        folding = search.fold_capitals, search.source_tag, search.dotless_i
+        self.source = source = TextReader(source_tokenizer, search.max_length, *folding)
+        self.target = target = TextReader(target_tokenizer, search.max_length)
+        self.searches = ModelSearch(model, target_tokenizer, search)
+        self._fixed_searches = ModelSearch(model, target_tokenizer, search, is_fixed=True)
+        forced = TeacherForcing(model, source, target, search.alignment)
+        self.score = _function(*_PAIRS)(forced.score) if can_score(model) else None
+        is_aligning = can_align(model, source, target)
+        self.align = _function(*_PAIRS)(forced.align) if is_aligning else None
+        # The parts that XLA can compile, for callers of the loaded object.
+        self.fixed_greedy = self._fixed_searches.greedy
+        self.fixed_beam = self._fixed_searches.beam
 
     def signatures(self) -> dict[str, Callable]:
         """Return the signatures of the SavedModel by name."""
@@ -154,40 +224,21 @@ class ExportTranslator(tf.Module):
         functions = {"serving_default": self.translate} | {n: getattr(self, n) for n in names}
         return {name: function for name, function in functions.items() if function is not None}
 
-
-class _Steps:
-    """The steps from text to text as functions of tensors; the object itself is not saved."""
-
-    def __init__(self, model, source_tokenizer, target_tokenizer, search):
-        self.model = model
-        self.settings = search
-        self._limits = search.max_length, search.max_length_ratio
-        folding = search.fold_capitals, search.source_tag, search.dotless_i
-        self.source = TextReader(source_tokenizer, search.max_length, *folding)
-        self.target = TextReader(target_tokenizer, search.max_length)
-        self._search_greedily, self._search_beam = self.searches(is_fixed=False)
-        self._search_for_ids = _function(*_SOURCE)(
-            lambda *inputs: self._search(False, *inputs, None, 0.0, log_probs=False)
-        )
-        self.greedy = _function(_TEXT, _LENGTH_PENALTY)(
-            functools.partial(self._texts, self._search_greedily)
-        )
-        self.beam = _function(_TEXT, *_BEAM)(functools.partial(self._texts, self._search_beam))
-
-    def translate(self, text):
+    @_function(_TEXT)
+    def translate(self, text: tf.Tensor) -> Tensors:
         """Return the outputs of `serving_default`: only one, so that servers return a flat list."""
 
-        def first_tokens(text):
+        def first_tokens(text: tf.Tensor) -> tf.RaggedTensor:
             return self.source.first_tokens(text)[0]
 
         # If it were inlined, each of its operations would cost time where it is not called, too: a
         # tenth of the time of one sentence.
         @functools.partial(tf.function, autograph=False, experimental_attributes=_NOT_INLINED)
-        def in_sentences():
-            sentences = split_lines(text, self.settings.by_sentence)
+        def in_sentences() -> tf.Tensor:
+            sentences = split_lines(text, self.search.by_sentence)
             return self._translate_sentences(sentences, first_tokens)["translation"]
 
-        def whole():
+        def whole() -> tf.Tensor:
             return self._translate_rows(first_tokens(valid_utf8(text)))[0]
 
         # Translate whole texts where possible, because splitting and joining makes a short greedy
@@ -195,41 +246,39 @@ class _Steps:
         several = tf.reduce_any(has_several(text)) | (tf.size(text) > _TEXTS_TOGETHER)
         return {"translation": tf.cond(several, in_sentences, whole)}
 
-    def translate_nbest(self, text):
+    @_function(_TEXT)
+    def translate_nbest(self, text: tf.Tensor) -> Tensors:
         """Return the outputs of `translate_nbest`: the best hypotheses of each text, best first."""
-        beam_size = self.settings.beam_size
+        beam_size = self.search.beam_size
         n_best = beam_size if beam_size > 1 else min(4, self.target.tokenizer.vocab_size)
-        found = self.beam(text, n_best, self.settings.length_penalty, n_best)
+        found = self.beam(text, n_best, self.search.length_penalty, n_best)
         truncated = found["source_truncated"] | tf.reduce_any(found["truncated"], axis=1)
         outputs = {name: found[name] for name in ("translations", "scores", "lengths")}
         return {**outputs, "truncated": truncated}
 
-    def translate_document(self, text):
+    @_function(_TEXT)
+    def translate_document(self, text: tf.Tensor) -> Tensors:
         """Return the outputs of `translate_document`: texts of any length, part by part."""
-        sentences = split_sentences(text, self.settings.by_sentence)
+        sentences = split_sentences(text, self.search.by_sentence)
         return self._translate_sentences(sentences, self.source.all_tokens)
 
-    def _texts(self, search, text, *options):
-        """Search for translations of texts, and return them as `detokenize` does."""
-        source_ids, limits, source_truncated = self.tokenize(text)
-        return self.detokenize(search(source_ids, limits, *options), source_truncated)
+    @_function(_TEXT, _LENGTH_PENALTY)
+    def greedy(self, text: tf.Tensor, length_penalty: tf.Tensor) -> Tensors:
+        """Return what `detokenize` does of the hypotheses of greedy search."""
+        source_ids, limits, truncated = self.tokenize(text)
+        return self.detokenize(*self.searches.greedy(source_ids, limits, length_penalty), truncated)
 
-    def _translate_sentences(self, sentences, tokenize):
-        limits = self.source.max_tokens, self.source.tag_length
-        return translate_sentences(sentences, tokenize, self._translate_rows, *limits)
+    @_function(_TEXT, *_BEAM)
+    def beam(
+        self, text: tf.Tensor, beam_size: tf.Tensor, length_penalty: tf.Tensor, n_best: tf.Tensor
+    ) -> Tensors:
+        """Return what `detokenize` does of the hypotheses of beam search."""
+        source_ids, limits, truncated = self.tokenize(text)
+        found = self.searches.beam(source_ids, limits, beam_size, length_penalty, n_best)
+        return self.detokenize(*found, truncated)
 
-    def _translate_rows(self, tokens):
-        """Return the best translations of rows of tokens, and whether each was truncated."""
-        source_ids, limits = self._search_inputs(tokens)
-        if self.settings.beam_size == 1:
-            found = self._search_for_ids(source_ids, limits)
-        else:
-            options = self.settings.beam_size, self.settings.length_penalty, 1
-            found = self._search_beam(source_ids, limits, *options)
-        found = self.detokenize(found, None)
-        return found["translations"][:, 0], found["truncated"][:, 0]
-
-    def tokenize(self, text):
+    @_function(_TEXT)
+    def tokenize(self, text: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Return source ids `(B, S)`, limits `(B,)`, and whether text may be lost `(B,)`."""
         text = valid_utf8(text)
         tokens, truncated = self.source.first_tokens(text)
@@ -237,55 +286,17 @@ class _Steps:
         several_lines = tf.strings.regex_full_match(text, rf"(?s).*\S.*{BREAK}.*\S.*")
         return *self._search_inputs(tokens), truncated | several_lines
 
-    def _search_inputs(self, tokens):
-        """Return padded source ids `(B, S)` and limits `(B,)` of rows of tokens."""
-        lengths = tf.cast(tokens.row_lengths(), tf.int32)
-        source_ids = self.source.padded(self.source.with_end(tokens))
-        # A limit of 0 gives a text without tokens an empty translation.
-        return source_ids, tf.where(lengths == 0, 0, output_limits(lengths, *self._limits))
+    @_function(*_HYPOTHESES, tf.TensorSpec([None], tf.bool))
+    def detokenize(self, *fields: tf.Tensor) -> Tensors:
+        """Return `_texts_of` the fields of `Hypotheses`, and the last one: `source_truncated`."""
+        return {**self._texts_of(Hypotheses(*fields[:-1])), "source_truncated": fields[-1]}
 
-    def searches(self, is_fixed):
-        """Return greedy and beam search as `tf.function`s, which the signatures share."""
-
-        def greedy(source_ids, limits, length_penalty):
-            return self._search(is_fixed, source_ids, limits, None, length_penalty)
-
-        beam = functools.partial(self._search, is_fixed)
-        return _function(*SEARCH_SPECS)(greedy), _function(*_SOURCE, *_BEAM)(beam)
-
-    def _search(
-        self, is_fixed, source_ids, limits, beam_size, length_penalty, n_best=1, log_probs=True
-    ):
-        """Return the fields of `Hypotheses`, found by greedy search if `beam_size` is None."""
-        model, tokenizer = self.model, self.target.tokenizer
-        num_steps = None
-        if is_fixed:  # XLA must derive the largest number of steps from a shape
-            num_steps = output_limits(tf.shape(source_ids)[1], *self._limits) + 1
-        options = {name: getattr(tokenizer, name) for name in ("pad_id", "bos_id", "eos_id")}
-        options |= {"length_penalty": length_penalty, "num_steps": num_steps}
-        cache = model.start_decoding(source_ids, num_steps=num_steps)
-        if beam_size is None:
-            options["with_log_probs"] = log_probs
-            return greedy_search(self._decode_step, cache, limits, **options)._asdict()
-        options |= {"beam_size": beam_size, "n_best": n_best}
-        return beam_search(self._decode_step, cache, limits, **options)._asdict()
-
-    def _decode_step(self, token_ids, index, cache):
-        """Return the model's logits, lower for unknown subwords if they are not allowed."""
-        logits, cache = self.model.decode_step(token_ids, index, cache)
-        if not self.settings.allow_unknown:
-            tokenizer = self.target.tokenizer
-            never = [tokenizer.unk_id, *getattr(tokenizer, "control_ids", ())]
-            one_hots = tf.one_hot(never, logits.shape[-1], 1e4, dtype=logits.dtype)
-            logits -= tf.reduce_sum(one_hots, axis=0)
-        return logits, cache
-
-    def detokenize(self, hypotheses, source_truncated):
-        """Return the texts of `Hypotheses` with scores and lengths, and what was truncated.
+    def _texts_of(self, hypotheses: Hypotheses) -> Tensors:
+        """Return the texts of hypotheses with scores and lengths, and what was truncated.
 
         If several hypotheses have the same text in different subwords, only the best is kept.
         """
-        ids, lengths = hypotheses["ids"], hypotheses["lengths"]
+        ids, lengths = hypotheses.ids, hypotheses.lengths
         batch_size, n_best = tf.unstack(tf.shape(lengths))
         ids = tf.reshape(ids, [batch_size * n_best, tf.shape(ids)[2]])
         rows = tf.RaggedTensor.from_tensor(ids, tf.reshape(lengths, [-1]))
@@ -297,23 +308,46 @@ class _Steps:
         found = {
             "translations": tf.where(repeats, "", texts),
             "lengths": tf.where(repeats, 0, lengths),
-            "truncated": hypotheses["truncated"] & (lengths > 0) & ~repeats,
+            "truncated": hypotheses.truncated & (lengths > 0) & ~repeats,
             "bytes_dropped": (texts != decoded) & ~repeats,
         }
         for name in ("scores", "log_probs"):
-            values = tf.where(repeats, MISSING_SCORE, hypotheses[name])
+            values = tf.where(repeats, MISSING_SCORE, getattr(hypotheses, name))
             found[name] = tf.maximum(values, MISSING_SCORE)
         order = tf.argsort(tf.cast(repeats, tf.int32), axis=1, stable=True)
-        found = {name: tf.gather(field, order, batch_dims=1) for name, field in found.items()}
-        return {**found, "source_truncated": source_truncated}
+        return {name: tf.gather(field, order, batch_dims=1) for name, field in found.items()}
+
+    def _translate_sentences(
+        self, sentences: Sentences, tokenize: Callable[[tf.Tensor], tf.RaggedTensor]
+    ) -> Tensors:
+        limits = self.source.max_tokens, self.source.tag_length
+        return translate_sentences(sentences, tokenize, self._translate_rows, *limits)
+
+    def _translate_rows(self, tokens: tf.RaggedTensor) -> Rows:
+        """Return the best translations of rows of tokens, and whether each was truncated."""
+        inputs, search = self._search_inputs(tokens), self.search
+        if search.beam_size == 1:
+            found = self.searches.greedy_ids(*inputs)
+        else:
+            found = self.searches.beam(*inputs, search.beam_size, search.length_penalty, 1)
+        found = self._texts_of(found)
+        return found["translations"][:, 0], found["truncated"][:, 0]
+
+    def _search_inputs(self, tokens: tf.RaggedTensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Return padded source ids `(B, S)` and limits `(B,)` of rows of tokens."""
+        lengths = tf.cast(tokens.row_lengths(), tf.int32)
+        source_ids = self.source.padded(self.source.with_end(tokens))
+        limits = output_limits(lengths, self.search.max_length, self.search.max_length_ratio)
+        # A limit of 0 gives a text without tokens an empty translation.
+        return source_ids, tf.where(lengths == 0, 0, limits)
 
 
-def _function(*specs):
-    # Without AutoGraph, loops are `tf.while_loop`, and run time needs no source files.
-    return lambda function: tf.function(function, input_signature=specs, autograph=False)
-
-
-def _require_fit(model, source_tokenizer, target_tokenizer, search):
+def _require_fit(
+    model: TranslationModel,
+    source_tokenizer: GraphTokenizer,
+    target_tokenizer: GraphTokenizer,
+    search: Search,
+) -> None:
     """Raise a `ValueError` unless model, tokenizers and search fit together."""
     config = getattr(model, "config", None)
     for side, tokenizer in (("source", source_tokenizer), ("target", target_tokenizer)):

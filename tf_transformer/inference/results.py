@@ -88,5 +88,7 @@ def as_lists(array: np.ndarray) -> list:
     """Return an array as nested lists, with bytes decoded; matrices of numbers stay arrays."""
     if array.dtype != object:
         return array.tolist() if array.ndim < 3 else list(array)
-    decode = np.vectorize(lambda text: text.decode("utf-8", "replace"), otypes=[object])
-    return decode(array).tolist()
+    return _decode(array).tolist()
+
+
+_decode = np.frompyfunc(lambda text: text.decode("utf-8", "replace"), 1, 1)

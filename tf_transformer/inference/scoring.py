@@ -1,6 +1,7 @@
 """The probability and the alignment that a model gives to a translation."""
 
 import inspect
+from collections.abc import Collection
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -43,7 +44,7 @@ def can_align(model: TranslationModel, *readers: TextReader) -> bool:
     return are_readable and "return_attention_scores" in _call_arguments(model)
 
 
-def _call_arguments(model):
+def _call_arguments(model: TranslationModel) -> Collection[str]:
     call = getattr(model, "call", model)  # `__call__` of a Keras model takes anything
     return inspect.signature(call).parameters if callable(call) else ()
 
@@ -53,12 +54,18 @@ class TeacherForcing:
 
     Every function takes `source` and `target`, string `(B,)`, and drops the tokens of a text beyond
     the limit of its reader. White space of any kind, including line breaks, separates words.
+    `alignment` is the attention that `align` returns; None means `default_alignment`.
     """
 
-    def __init__(self, model: TranslationModel, source: TextReader, target: TextReader) -> None:
-        self._model = model
-        self._source = source
-        self._target = target
+    def __init__(
+        self,
+        model: TranslationModel,
+        source: TextReader,
+        target: TextReader,
+        alignment: Alignment | None = None,
+    ) -> None:
+        self._model, self._source, self._target = model, source, target
+        self._alignment = alignment
 
     def score(self, source: tf.Tensor, target: tf.Tensor) -> dict[str, tf.Tensor]:
         """Compute the probability of each target.
@@ -78,17 +85,15 @@ class TeacherForcing:
         log_prob = tf.reduce_sum(tf.where(is_token, log_probs, 0.0), axis=1)
         return {"log_prob": log_prob, "num_tokens": num_tokens, "truncated": truncated}
 
-    def align(
-        self, source: tf.Tensor, target: tf.Tensor, alignment: Alignment | None = None
-    ) -> dict[str, tf.Tensor]:
+    def align(self, source: tf.Tensor, target: tf.Tensor) -> dict[str, tf.Tensor]:
         """Compute how much each target token attends to each source token.
 
         Returns:
-            The dict of `attend`, and in it the `attention` of `alignment` (None means
-            `default_alignment`), float32 `(B, T, S)`, whose rows sum to 1 and are 0 in the padding.
+            The dict of `attend`, and in it the `attention` of the alignment, float32 `(B, T, S)`,
+            whose rows sum to 1 and are 0 in the padding.
         """
         found, layers = self.attend(source, target)
-        layer, shifted, *_ = alignment or default_alignment(len(layers))
+        layer, shifted, *_ = self._alignment or default_alignment(len(layers))
         # Row t predicts token t; its input is token t - 1, or the begin token in row 0.
         attention = layers[layer][:, 1:] if shifted else layers[layer][:, :-1]
         is_source = tf.sequence_mask(found["source_lengths"], tf.shape(attention)[2])
@@ -121,7 +126,9 @@ class TeacherForcing:
         }
         return {**subwords, "truncated": truncated}, layers
 
-    def _tokens(self, source, target):
+    def _tokens(
+        self, source: tf.Tensor, target: tf.Tensor
+    ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.Tensor]:
         """Return ragged source ids with end tokens, target ids without, and what was truncated."""
         # One text would be broadcast against many, and give numbers instead of an error.
         same = tf.debugging.assert_equal(
@@ -133,7 +140,7 @@ class TeacherForcing:
         target, target_truncated = self._target.first_tokens(valid_utf8(target))
         return self._source.with_end(source), target, source_truncated | target_truncated
 
-    def _inputs(self, source, target):
+    def _inputs(self, source: tf.RaggedTensor, target: tf.RaggedTensor) -> dict[str, tf.Tensor]:
         begins = tf.fill([target.nrows(), 1], self._target.tokenizer.bos_id)
         target_ids = self._target.padded(tf.concat([begins, target], axis=1))
         return {"source_ids": self._source.padded(source), "target_ids": target_ids}

@@ -4,7 +4,7 @@ import functools
 import operator
 import os
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -41,6 +41,13 @@ class Translator:
         xla: Whether XLA compiles the search, once for each of the few sizes to which batches are
             then padded. It makes single sentences faster if the model is small, and batches slower.
         threads: Number of batches translated at a time; None means one for each core.
+
+    Example:
+        >>> translator = tt.Translator.from_model(model, tokenizer, tokenizer)
+        >>> first, second = translator(["a b c", "a b. c"])
+        >>> [[found]] = translator.n_best(["a b c"], 1)
+        >>> found.text == first
+        True
     """
 
     def __init__(self, module: Any, *, xla: bool = False, threads: int | None = None) -> None:
@@ -60,22 +67,26 @@ class Translator:
         source_tokenizer: GraphTokenizer,
         target_tokenizer: GraphTokenizer,
         search: Search | None = None,
-        **options: Any,
+        *,
+        xla: bool = False,
+        threads: int | None = None,
     ) -> "Translator":
         """Make a translator that always uses the current weights of a model in memory.
 
-        The arguments are those of `ExportTranslator`; the options are `xla` and `threads`.
+        The first four arguments are those of `ExportTranslator`.
         """
         module = ExportTranslator(model, source_tokenizer, target_tokenizer, search)
-        return cls(module, **options)
+        return cls(module, xla=xla, threads=threads)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], **options: Any) -> "Translator":
+    def load(
+        cls, path: str | os.PathLike[str], *, xla: bool = False, threads: int | None = None
+    ) -> "Translator":
         """Load a SavedModel.
 
         Args:
             path: A version such as `saved_models/de_en/1`, or its parent, for the highest version.
-            **options: `xla` and `threads`, as above.
+            xla, threads: As above.
 
         Raises:
             SavedModelError: There is no SavedModel, it is damaged, or it is not a translator.
@@ -100,7 +111,7 @@ class Translator:
             raise SavedModelError(
                 f"{folder}: no translator of this version; write one with tf-transformer export."
             )
-        return cls(loaded, **options)
+        return cls(loaded, xla=xla, threads=threads)
 
     @property
     def search(self) -> dict[str, float]:
@@ -133,7 +144,7 @@ class Translator:
         """
         if isinstance(texts, str):
             return self([texts], batch_size, beam_size, length_penalty)[0]
-        found = self.stream(texts, None, batch_size, beam_size, length_penalty)
+        found = self.stream(texts, 1, batch_size, beam_size, length_penalty)
         return [best.text for (best,) in found]
 
     def document(self, texts: str | Iterable[str]) -> str | list[str]:
@@ -147,7 +158,14 @@ class Translator:
         found = self.module.translate_document(_constant(_checked(texts)))
         return [text.decode("utf-8") for text in found["translation"].numpy()]
 
-    def n_best(self, texts: Iterable[str], n_best: int, **options: Any) -> list[list[Translation]]:
+    def n_best(
+        self,
+        texts: Iterable[str],
+        n_best: int,
+        batch_size: int = 64,
+        beam_size: int | None = None,
+        length_penalty: float | None = None,
+    ) -> list[list[Translation]]:
         """Find the best distinct translations of each text, best first.
 
         A text is searched as a whole: a model trained on single sentences may translate only the
@@ -157,25 +175,27 @@ class Translator:
             texts: Strings.
             n_best: The number of translations, at most `beam_size`, which is 1 unless given here or
                 in `search`.
-            **options: `batch_size`, `beam_size` and `length_penalty`, as in a call.
+            batch_size, beam_size, length_penalty: As in a call.
         """
-        return list(self.stream(texts, n_best, **options))
+        return list(self.stream(texts, n_best, batch_size, beam_size, length_penalty, False))
 
     def stream(
         self,
         texts: Iterable[str],
-        n_best: int | None = None,
+        n_best: int = 1,
         batch_size: int = 64,
         beam_size: int | None = None,
         length_penalty: float | None = None,
+        by_sentence: bool = True,
     ) -> Iterator[list[Translation]]:
         """Translate any number of texts, in their order and in bounded memory.
 
         Args:
             texts: Strings.
-            n_best: Number of translations of each text, found as by `n_best`; None means the one
-                that a call makes, sentence by sentence.
+            n_best: Number of translations of each text.
             batch_size, beam_size, length_penalty: As in a call.
+            by_sentence: Whether each sentence is searched on its own, as in a call. Otherwise each
+                text is searched as a whole, as by `n_best`; more than one translation needs this.
 
         Raises:
             ValueError: A number is out of range, or the model's logits are not finite.
@@ -185,23 +205,26 @@ class Translator:
         # own error, and every later search from another thread would wait forever.
         beam_size = operator.index(settings["beam_size"] if beam_size is None else beam_size)
         penalty = float(settings["length_penalty"] if length_penalty is None else length_penalty)
-        number = operator.index(1 if n_best is None else n_best)
-        batch_size = operator.index(batch_size)
+        n_best, batch_size = operator.index(n_best), operator.index(batch_size)
         require_search(beam_size, penalty, settings["vocab_size"])
-        if not 1 <= number <= beam_size:
+        if not 1 <= n_best <= beam_size:
             raise InputError(
                 f"n_best must be from 1 to the size of the beam, {beam_size} (--beam-size)."
             )
+        if by_sentence and n_best > 1:
+            raise ValueError("sentences have one translation each: give n_best=1.")
 
-        def search(lines):
+        def search(lines: Iterator[str]) -> Iterator[list[Translation]]:
             return translate_in_order(
                 lines,
-                lambda batch: self._translate(batch, number, batch_size, beam_size, penalty),
+                lambda batch: self._translate(batch, n_best, batch_size, beam_size, penalty),
                 batch_size,
                 self._threads,
             )
 
-        return search(texts) if n_best else in_sentences(texts, search, settings["by_sentence"])
+        return (
+            in_sentences(texts, search, settings["by_sentence"]) if by_sentence else search(texts)
+        )
 
     def score(
         self, sources: Iterable[str], targets: Iterable[str], batch_size: int = 64
@@ -229,21 +252,28 @@ class Translator:
         """
         return self._of_pairs("align", AlignedPair.of, sources, targets, batch_size)
 
-    def _of_pairs(self, name, result_of, sources, targets, batch_size):
+    def _of_pairs(
+        self,
+        name: str,
+        result_of: Callable[[Mapping[str, Any]], Any],
+        sources: Iterable[str],
+        targets: Iterable[str],
+        batch_size: int,
+    ) -> list[Any]:
         function = getattr(self.module, name, None)
         if function is None:
             raise ValueError(f"the model of this translator has no {name}.")
         pairs = zip(_checked(sources), _checked(targets), strict=True)
 
-        def run_batch(batch):
+        def run_batch(batch: list[tuple[str, str]]) -> list[Any]:
             found = function(*map(_constant, zip(*batch, strict=True)))
-            rows = rows_of({name: as_lists(tensor.numpy()) for name, tensor in found.items()})
-            return [result_of(row) for row in rows]
+            return [result_of(row) for row in _rows(found)]
 
         return list(translate_in_order(pairs, run_batch, batch_size, self._threads))
 
-    def _translate(self, texts, n_best, batch_size, beam_size, length_penalty):
-        """Translate one batch; return lists of `Translation`."""
+    def _translate(
+        self, texts: list[str], n_best: int, batch_size: int, beam_size: int, length_penalty: float
+    ) -> list[list[Translation]]:
         batch = _constant(texts)
         if self._compiled:
             with self._compiling:
@@ -253,25 +283,25 @@ class Translator:
             found = self.module.greedy(batch, length_penalty)
         else:
             found = self.module.beam(batch, beam_size, length_penalty, n_best)
-        return _translations(found)
+        return [_translations(row) for row in _rows(found)]
 
 
-def _translations(found: dict[str, tf.Tensor]) -> list[list[Translation]]:
-    """Convert the tensors that a search returns to lists of `Translation`."""
-    found = {name: tensor.numpy().tolist() for name, tensor in found.items()}
-    columns = ("translations", "scores", "log_probs", "lengths", "truncated", "bytes_dropped")
-    rows = zip(*(found[name] for name in columns), strict=True)
-    translations = [
-        [
-            Translation(text.decode("utf-8"), score, *others, source_truncated, bytes_dropped)
-            for text, score, *others, bytes_dropped in zip(*row, strict=True)
-            if score > MISSING_SCORE
-        ]
-        for row, source_truncated in zip(rows, found["source_truncated"], strict=True)
+def _rows(found: dict[str, tf.Tensor]) -> list[dict[str, Any]]:
+    return rows_of({name: as_lists(tensor.numpy()) for name, tensor in found.items()})
+
+
+def _translations(row: Mapping[str, Any]) -> list[Translation]:
+    """Return the translations of one text in the order of their scores."""
+    names = ("translations", "scores", "log_probs", "lengths", "truncated", "bytes_dropped")
+    columns = zip(*(row[name] for name in names), strict=True)
+    found = [
+        Translation(*others, row["source_truncated"], bytes_dropped)
+        for *others, bytes_dropped in columns
+        if others[1] > MISSING_SCORE
     ]
-    if not all(translations):
+    if not found:
         raise InputError("the model's logits are not finite, so its weights are not either.")
-    return translations
+    return found
 
 
 def _checked(texts: Iterable[str]) -> Iterator[str]:

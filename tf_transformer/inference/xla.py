@@ -6,7 +6,6 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
-from tf_transformer.decoding.result import Hypotheses
 from tf_transformer.inference.graph import SEARCH_SPECS, ExportTranslator
 
 _FEW_WEIGHTS = 8_000_000
@@ -21,12 +20,12 @@ def compiled_search(module: Any, beam_size: int, n_best: int) -> Callable:
     """
 
     @tf.function(input_signature=SEARCH_SPECS, autograph=False)
-    def search(source_ids, limits, length_penalty):
+    def search(
+        source_ids: tf.Tensor, limits: tf.Tensor, length_penalty: tf.Tensor
+    ) -> list[tf.Tensor]:
         if beam_size == 1:
-            found = module.fixed_greedy(source_ids, limits, length_penalty)
-        else:
-            found = module.fixed_beam(source_ids, limits, beam_size, length_penalty, n_best)
-        return [found[name] for name in Hypotheses._fields]
+            return [*module.fixed_greedy(source_ids, limits, length_penalty)]
+        return [*module.fixed_beam(source_ids, limits, beam_size, length_penalty, n_best)]
 
     # Make the weights of a SavedModel constants if they are few: they never change, and each weight
     # that is an argument costs 3 µs in every call.
@@ -37,7 +36,9 @@ def compiled_search(module: Any, beam_size: int, n_best: int) -> Callable:
         )
     compiled = tf.function(search, input_signature=SEARCH_SPECS, jit_compile=True, autograph=False)
 
-    def translate(text, length_penalty, batch_size):
+    def translate(
+        text: tf.Tensor, length_penalty: tf.Tensor, batch_size: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
         source_ids, limits, source_truncated = module.tokenize(text)
         num_rows, length = tf.unstack(tf.shape(source_ids))
         padded_rows = tf.minimum(batch_size, _power_of_two(num_rows)) - num_rows
@@ -51,7 +52,7 @@ def compiled_search(module: Any, beam_size: int, n_best: int) -> Callable:
     return tf.function(translate, input_signature=specs, autograph=False)
 
 
-def _power_of_two(size):
+def _power_of_two(size: tf.Tensor) -> tf.Tensor:
     """Return the smallest power of two that is not less than an int32 scalar tensor."""
     powers = tf.constant([1 << exponent for exponent in range(31)])
     return powers[tf.searchsorted(powers, size[None])[0]]

@@ -71,7 +71,8 @@ def trim_run(
 
     def translate(model: SequenceModel, tokenizers: Sequence[Any]) -> list[str]:
         translator = translator_of(data, model, *tokenizers, **options)
-        found = translator.stream(sources, beam_size, batch_size, beam_size, length_penalty)
+        search = beam_size, batch_size, beam_size, length_penalty
+        found = translator.stream(sources, *search, by_sentence=False)
         size = tokenizers[1].vocab_size
         say(f"Translating {len(sources):,} sentences with {size:,} target subwords.")
         return [best.text for best, *_ in found]

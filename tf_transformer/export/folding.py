@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer.decoding.top_k import BLOCK_SIZE
-from tf_transformer.inference.frozen import FrozenTransformer, Heads, SubLayer, Units
+from tf_transformer.export.frozen import FrozenTransformer, Heads, SubLayer, Units
 from tf_transformer.layers.base import quantized_parts
 from tf_transformer.models.transformer import Transformer
 

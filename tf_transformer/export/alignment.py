@@ -23,14 +23,17 @@ def choose_alignment(
     target_tokenizer: GraphTokenizer,
     pairs: Iterable[tuple[str, str]],
     max_length: int = 128,
+    source_tag: str = "",
 ) -> Alignment | None:
     """Choose the layer whose attention agrees best with `linked_tokens`.
 
-    At most a thousand of the `pairs` of sources and translations are used. Each side is cut to
-    `max_length` tokens, its end included. Returns `default_alignment` if no tokens are linked, and
-    None if the model or a tokenizer cannot align (see `can_align`).
+    At most a thousand of the `pairs` of sources and translations are used. `source_tag` stands in
+    front of each source, and each side is cut to `max_length` tokens, its end included. Returns
+    `default_alignment` if no tokens are linked, and None if the model or a tokenizer cannot align
+    (see `can_align`).
     """
-    readers = [TextReader(each, max_length) for each in (source_tokenizer, target_tokenizer)]
+    source_reader = TextReader(source_tokenizer, max_length, tag=source_tag)
+    readers = source_reader, TextReader(target_tokenizer, max_length)
     if not can_align(model, *readers):
         return None
     forced = TeacherForcing(model, *readers)

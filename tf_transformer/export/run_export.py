@@ -1,0 +1,191 @@
+"""The export of a trained run, with the precision, alignment and search that suit it."""
+
+import dataclasses
+import os
+import pathlib
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from tf_transformer.config_fields import flag
+from tf_transformer.data.corpus import load_validation
+from tf_transformer.data.text import ParallelText
+from tf_transformer.errors import ConfigError, InputError
+from tf_transformer.export.alignment import choose_alignment
+from tf_transformer.export.ctranslate2 import export_ctranslate2
+from tf_transformer.export.folding import freeze
+from tf_transformer.export.manifest import version_folder
+from tf_transformer.export.saved_model import write_saved_model
+from tf_transformer.export.search_tuning import SearchChoice, choose_search
+from tf_transformer.inference.graph import ExportTranslator
+from tf_transformer.inference.translator import Translator
+from tf_transformer.inference.versions import CTRANSLATE2, SAVED_MODEL
+from tf_transformer.models.architectures import architecture_name
+from tf_transformer.run_config import RunConfig
+from tf_transformer.run_tables import DataConfig
+from tf_transformer.runs.recipe import metric_of
+from tf_transformer.runs.restore import TrainedModel, require_translator, restore_model, search_of
+from tf_transformer.runs.run_directory import RunDirectory, say, warn
+
+# The keys of a run's metadata that describe its data.
+_DATA = ("training corpus", "validation corpus", "source tokenizer", "target tokenizer")
+
+
+def export_run(
+    run_directory: str | os.PathLike[str],
+    path: str | os.PathLike[str],
+    *,
+    format: Literal["saved_model", "ctranslate2"] = "saved_model",
+    beam_size: int | None = None,
+    length_penalty: float | None = None,
+    precision: Literal["float32", "bfloat16"] | None = None,
+    quantization: Literal["int8", "int16", "float16", "bfloat16"] | None = None,
+    version: int | None = None,
+    overwrite: bool = False,
+) -> pathlib.Path:
+    """Write the best checkpoint of a run as `path/VERSION`, as `tf-transformer export` does.
+
+    The alignment and the search of a SavedModel are chosen on the validation text of the run.
+
+    Args:
+        run_directory: The run.
+        path, version, overwrite: See `version_folder`.
+        format: `"saved_model"`, or `"ctranslate2"` for CTranslate2's files.
+        beam_size: Beam size of the SavedModel's search; 1 is greedy search. None means 4, or 1 if
+            that translates the validation text as well and no `length_penalty` is given.
+        length_penalty: See `beam_score`; None means the best of a few values.
+        precision: The precision of a SavedModel's weights and products; None means float32.
+        quantization: How CTranslate2 stores weights, see `export_ctranslate2`.
+
+    Returns:
+        the folder `path/VERSION`.
+
+    Raises:
+        RunError: There is no run, it has no checkpoint, or its model does not translate.
+        ConfigError: An argument is not one of the format's.
+        ExportError: See `export_saved_model` and `export_ctranslate2`.
+
+    Example:
+        >>> path = tt.export_run(run_dir, folder / "demo", beam_size=1)
+        >>> translator = tt.Translator.load(path)
+        >>> translator.search["beam_size"]
+        1
+    """
+    of_others = {"quantization": quantization}
+    if format == "ctranslate2":
+        of_others = {
+            "precision": precision, "beam_size": beam_size, "length_penalty": length_penalty,
+        }  # fmt: skip
+    if given := [flag(name) for name, value in of_others.items() if value is not None]:
+        raise ConfigError(f"--format {format} does not have {', '.join(given)}; omit it.")
+    if overwrite and version is None:
+        raise ConfigError("--overwrite replaces a version. Give its number with --version.")
+    run, precision = RunDirectory.open(run_directory), precision or "float32"
+    config = run.config()
+    require_translator(config.model)
+    # Raise errors about the folder before the choices, which may take minutes.
+    file_format = SAVED_MODEL if format == "saved_model" else CTRANSLATE2
+    version_folder(file_format, path, version, overwrite)
+    # `freeze` rounds the weights of a Transformer, after it has folded them.
+    is_folded = architecture_name(config.model) == "transformer"
+    trained = restore_model(run, "float32" if is_folded else precision)
+    if run.is_in_training():
+        warn(
+            f"{run_directory}: is still being trained; exporting the best checkpoint so far, of "
+            f"step {trained.checkpoint.step:,}."
+        )
+    manifest = _manifest(config, trained, quantization or precision)
+    if format == "saved_model":
+        given = {"beam_size": beam_size, "length_penalty": length_penalty}
+        given = {name: value for name, value in given.items() if value is not None}
+        module = _tuned_translator(run, trained, precision, given, manifest)
+        return write_saved_model(module, path, version, manifest, overwrite)
+    if tag := config.data.source_tag:
+        warn(f"CTranslate2's files cannot hold the tag {tag}; put it before a source's tokens.")
+    model, *tokenizers, _ = trained
+    target, max_length = (path, version, manifest, overwrite), config.data.max_length
+    return export_ctranslate2(model, *tokenizers, *target, quantization, max_length)
+
+
+def _manifest(config: RunConfig, trained: TrainedModel, precision: str) -> dict[str, Any]:
+    checkpoint, metadata = trained.checkpoint, trained.checkpoint.run_metadata
+    return {
+        "config": config.to_dict(),
+        "data": {key: metadata[key] for key in _DATA if key in metadata},
+        "step": checkpoint.step,
+        "metrics": checkpoint.metrics,
+        # From validation during training: greedy search, in the precision of training.
+        "scores": {
+            name: {"score": checkpoint.metrics[name], "signature": signature}
+            for name, signature in checkpoint.signatures.items()
+        },
+        "precision": precision,
+        "languages": _languages(config.data),
+    }
+
+
+def _languages(data: DataConfig) -> list[str]:
+    """Return the ends of the names of the first source and target files, such as `de`."""
+    if data.corpus == "phrasebook":
+        return ["de", "en"]
+    paths = data.paths("train")[0] if data.corpus == "text" else ()
+    return [pathlib.Path(path.removesuffix(".gz")).suffix[1:] for path in paths]
+
+
+def _tuned_translator(
+    run: RunDirectory,
+    trained: TrainedModel,
+    precision: str,
+    given: Mapping[str, Any],
+    manifest: dict[str, Any],
+) -> ExportTranslator:
+    """Choose the alignment and what is not `given` of the search; write them into the manifest."""
+    config = run.config()
+    max_length = config.data.max_length
+    validation = _validation(run, config.data, manifest["data"].get("validation corpus"))
+    model, *tokenizers, _ = trained
+    model = freeze(model, max_length, precision)
+    tag = config.data.source_tag or ""
+    alignment = choose_alignment(model, *tokenizers, validation, max_length, tag)
+    if alignment is not None:
+        manifest["alignment"] = alignment._asdict()
+    settings = dataclasses.replace(search_of(config.data), alignment=alignment)
+
+    def translator_with(search: SearchChoice) -> ExportTranslator:
+        sizes = {"beam_size": search.beam_size, "length_penalty": search.length_penalty}
+        return ExportTranslator(model, *tokenizers, dataclasses.replace(settings, **sizes))
+
+    search = SearchChoice(**given)
+    module = translator_with(search)
+    if "length_penalty" in given or search.beam_size == 1:
+        chosen = "given" if "beam_size" in given else "beam_size by default"
+    elif not validation:
+        chosen = "by default, without validation text"
+    else:
+        say("Choosing the search on the validation text.")
+        # TensorFlow numbers the objects that it makes, and names in a SavedModel contain these
+        # numbers. With several threads, two exports of one run would have different bytes.
+        translator, metric = Translator(module, threads=1), metric_of(config)
+        search = choose_search(translator, validation, search.beam_size, metric=metric)
+        search = search._replace(**given)
+        chosen = f"{'length_penalty ' if given else ''}on validation text"
+        say(str(search))
+        module = translator_with(search)
+    manifest["search"] = {**search._asdict(), "chosen": chosen}
+    return module
+
+
+def _validation(run: RunDirectory, data: DataConfig, fingerprint: str | None) -> ParallelText:
+    """Return the first validation text of a run; without it, warn and return an empty text."""
+    problem = None
+    try:
+        if data.has_sources:  # empty prompts cannot choose a search
+            text = load_validation(data, run.summary())
+            if fingerprint in (None, text.fingerprint):
+                return text
+            # Lines that are held out now may have been trained.
+            problem = "it has changed since the training."
+    except InputError as error:
+        problem = error
+    if problem:
+        warn(f"alignment and search were not chosen on validation text: {problem}")
+    return ParallelText((), ())
