@@ -263,7 +263,7 @@ BAD = {
     "another tokenization": (change("data.yml", "mode: none", "mode: aggressive"), "aggressive"),
     "an option of the tokenizer": (
         change("data.yml", "mode: none", "case_markup: true\n    mode: none"), "case_markup"),
-    "no begin": (change("joint.vocab", "<s>\n", ""), "must begin with the lines"),
+    "no begin": (change("joint.vocab", "<s>\n", ""), "joint.vocab: has no subword <s>"),
     "a line twice": (change("joint.vocab", "</s>\n", "</s>\n</s>\n"), "each subword once"),
     "a begin in sources": (
         change("data.yml", "data:", "data:\n  source_sequence_controls: {start: true}"),

@@ -81,9 +81,9 @@ def read_bert(folder: pathlib.Path) -> ForeignModel:
     fill = functools.partial(_fill, tensors)
     # Source and target share the positions.
     max_length = (config.max_positions - 1) // 2
+    files = path, tensors.path
     # The model of a sentence embedding has no limit of its own.
-    model = ForeignModel(config, tokenizer, tokenizer, fill, False, max_length, 2.0)
-    return model._replace(files=[path, tensors.path])
+    return ForeignModel(config, tokenizer, tokenizer, fill, False, max_length, 2.0, files)
 
 
 def _tokenizer(folder: pathlib.Path) -> WordPieceTokenizer:

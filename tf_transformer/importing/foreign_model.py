@@ -1,6 +1,5 @@
 """A model of another engine, ready to become a run directory."""
 
-import os
 import pathlib
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
@@ -13,7 +12,7 @@ from tf_transformer.models.model_configs import AttentionConfig
 from tf_transformer.run_config import RunConfig
 from tf_transformer.run_tables import DataConfig, TokenizerConfig
 from tf_transformer.runs.checkpoints import Checkpoints, tokenizer_metadata
-from tf_transformer.runs.run_directory import RunDirectory, RunError
+from tf_transformer.runs.run_directory import RunDirectory
 from tf_transformer.runs.trimming import IMPORTED, trim_to
 from tf_transformer.tokenizers import GraphTokenizer, VocabularyTokenizer, is_token
 from tf_transformer.tokenizers.sentencepiece import library_of, naming
@@ -32,7 +31,6 @@ class ForeignModel(NamedTuple):
         max_length: The largest number of tokens in a sentence.
         max_length_ratio: The engine's limit of a translation's tokens for each token of its source.
         files: The files of settings and weights that were read.
-        notes: Lines about what an import does not keep.
     """
 
     config: AttentionConfig
@@ -42,8 +40,7 @@ class ForeignModel(NamedTuple):
     allow_unknown: bool
     max_length: int
     max_length_ratio: float
-    files: Sequence[pathlib.Path] = ()
-    notes: Sequence[str] = ()
+    files: Sequence[pathlib.Path]
 
 
 def subwords_of(model: bytes) -> list[str]:
@@ -92,11 +89,9 @@ def write_run(
     subwords that these need.
 
     Raises:
-        RunError: The path exists already.
+        OSError: The path is a file, or a folder that is not empty.
         ForeignModelError: A weight is missing or has the wrong size, or the tag is unknown.
     """
-    if os.path.lexists(path):
-        raise RunError(f"{path}: exists already. Give the path of a new folder.")
     tokenizers = model.source_tokenizer, model.target_tokenizer
     if tag is not None and not is_token(model.source_tokenizer, tag):
         subwords = model.source_tokenizer.subwords(range(model.source_tokenizer.vocab_size))

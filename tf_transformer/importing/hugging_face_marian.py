@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tf_transformer.importing.foreign_model import ForeignModel, table_tokenizer
-from tf_transformer.importing.settings import by_id, config_of, not_carried_over, read_json
+from tf_transformer.importing.settings import by_id, config_of, read_json
 from tf_transformer.importing.tensors import ForeignModelError, Tensors, read_weights
 from tf_transformer.importing.weights import NEVER, put, put_stack
 from tf_transformer.layers.positions import sinusoidal_positions
@@ -50,54 +50,32 @@ _SHARED = "model.shared.weight"
 _EMBEDDINGS = {side: f"model.{side}.embed_tokens.weight" for side in ("encoder", "decoder")}
 _OUTPUT = "lm_head.weight"
 _HALF = 5e-3  # the largest error of a sinusoid in bfloat16
-_FILES = "generation_config.json", "vocab.json", "target_vocab.json", "source.spm", "target.spm"
-_IDS = ("pad", "eos", "decoder_start")
-# Settings of the search that an import drops. Older releases wrote them into config.json.
-_OF_SEARCH = {  # with their neutral numbers
-    "begin_suppress_tokens": 0, "num_beams": 1, "length_penalty": 1, "repetition_penalty": 1,
-    "min_length": 0, "no_repeat_ngram_size": 0, "forced_bos_token_id": -1, "do_sample": 0,
-    "temperature": 1, "early_stopping": 0, "num_beam_groups": 1, "min_new_tokens": 0,
-    "max_new_tokens": 0, "top_k": 50, "top_p": 1,
-}  # fmt: skip
-# What an import keeps, and what changes no translation.
-_KEPT = {
-    "bad_words_ids", "suppress_tokens", "max_length", "pad_token_id", "eos_token_id",
-    "bos_token_id", "decoder_start_token_id", "forced_eos_token_id", "transformers_version",
-    "_from_model_config", "use_cache", "renormalize_logits",
-}  # fmt: skip
 
 
 def read_hugging_face_marian(folder: pathlib.Path) -> ForeignModel:
     """Read `config.json`, the weights, `source.spm`, `target.spm` and `vocab.json`.
 
-    If there is a `generation_config.json`, the settings of the search are there alone.
+    If there is a `generation_config.json`, it says alone what is never produced.
     """
-    path = folder / "config.json"
+    path, of_search = folder / "config.json", folder / "generation_config.json"
     theirs = read_json(path)
-    of_search, search, dropped = path, theirs, _OF_SEARCH
-    if (folder / "generation_config.json").is_file():
-        of_search = folder / "generation_config.json"
-        search = read_json(of_search)
-        dropped = {name: _OF_SEARCH.get(name, 0) for name in search if name not in _KEPT}
-    config, max_length = _config(path, theirs), theirs.get("max_position_embeddings")
+    search, files = (read_json(of_search), [of_search]) if of_search.is_file() else (theirs, [])
+    shares = theirs.get("share_encoder_decoder_embeddings", True)
+    config, max_length = _config(path, theirs, shares), theirs.get("max_position_embeddings")
     if type(max_length) is not int or max_length < 2:
         raise ForeignModelError(f"{path}: max_position_embeddings is {max_length!r}, no number.")
-    tensors, tokenizers = read_weights(folder), _tokenizers(folder, theirs, search)
-    never = [tokenizers[1].pad_id, *_never_produced(of_search, search, tokenizers[1].vocab_size)]
-    shares = theirs.get("share_encoder_decoder_embeddings", True)
+    tensors, tokenizers = read_weights(folder), _tokenizers(folder, {**search, **theirs}, shares)
+    never = [tokenizers[1].pad_id, *_never_produced(folder, search, tokenizers[1].vocab_size)]
     fill = functools.partial(_fill, tensors, never, shares, max_length)
+    files = [path, *files, tensors.path]
     # Of a search without a limit for short sources, only the largest length stays.
-    model = ForeignModel(config, *tokenizers, fill, True, max_length, float(max_length))
-    notes = not_carried_over(of_search, search, dropped)
-    read = [path, tensors.path, *(folder / name for name in _FILES if (folder / name).is_file())]
-    return model._replace(files=read, notes=notes)
+    return ForeignModel(config, *tokenizers, fill, True, max_length, float(max_length), files)
 
 
-def _config(path: pathlib.Path, theirs: dict[str, Any]) -> TransformerConfig:
+def _config(path: pathlib.Path, theirs: dict[str, Any], shares: bool) -> TransformerConfig:
     sizes = "attention_heads", "ffn_dim"
     same = {f"decoder_{size}": (theirs.get(f"encoder_{size}"),) for size in sizes}
     ties = theirs.get("tie_word_embeddings", True)
-    shares = theirs.get("share_encoder_decoder_embeddings", True)
     return config_of(
         path,
         theirs,
@@ -113,22 +91,13 @@ def _config(path: pathlib.Path, theirs: dict[str, Any]) -> TransformerConfig:
 
 
 def _tokenizers(
-    folder: pathlib.Path, theirs: dict[str, Any], search: dict[str, Any]
+    folder: pathlib.Path, theirs: dict[str, Any], shares: bool
 ) -> list[VocabularyTokenizer]:
-    for name in (f"{name}_token_id" for name in _IDS):
-        ours, of_search = map(_only, (theirs.get(name), search.get(name)))
-        if None not in (ours, of_search) and ours != of_search:
-            raise ForeignModelError(
-                f"{folder}: {name} is {ours} in config.json, but {of_search} in "
-                f"generation_config.json. Correct one of them."
-            )
-        theirs = {**theirs, name: of_search if ours is None else ours}
-    shares = theirs.get("share_encoder_decoder_embeddings", True)
+    ids = {name: theirs.get(f"{name}_token_id") for name in ("pad", "eos", "decoder_start")}
     tokenizers = []
     for side in ("source", "target"):
         path = folder / ("vocab.json" if side == "source" or shares else "target_vocab.json")
         subwords = by_id(path, read_json(path))
-        ids = {name: theirs.get(f"{name}_token_id") for name in _IDS}
         if not all(isinstance(i, int) and 0 <= i < len(subwords) for i in ids.values()):
             raise ForeignModelError(f"{path}: lacks the special ids of config.json, {ids}.")
         pad, eos, bos = (subwords[index] for index in ids.values())
@@ -137,18 +106,13 @@ def _tokenizers(
     return tokenizers
 
 
-def _only(value: Any) -> Any:
-    """Return the value of a list of one, and any other value as it is."""
-    return value[0] if isinstance(value, list) and len(value) == 1 else value
-
-
-def _never_produced(path: pathlib.Path, search: dict[str, Any], vocab_size: int) -> list[int]:
+def _never_produced(folder: pathlib.Path, search: dict[str, Any], vocab_size: int) -> list[int]:
     words = search.get("bad_words_ids") or []
     if any(len(word) != 1 for word in words):
-        raise ForeignModelError(f"{path}: bad_words_ids has a word of several tokens.")
+        raise ForeignModelError(f"{folder}: bad_words_ids has a word of several tokens.")
     never = [*(word[0] for word in words), *(search.get("suppress_tokens") or [])]
     if wrong := [i for i in never if type(i) is not int or not 0 <= i < vocab_size]:
-        raise ForeignModelError(f"{path}: {wrong[0]!r} is no id of the {vocab_size:,} subwords.")
+        raise ForeignModelError(f"{folder}: {wrong[0]!r} is no id of the {vocab_size:,} subwords.")
     return never
 
 

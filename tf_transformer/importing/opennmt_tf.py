@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from tf_transformer.importing.foreign_model import ForeignModel, table_tokenizer
-from tf_transformer.importing.settings import config_of, not_carried_over, read_yaml
-from tf_transformer.importing.tensors import ForeignModelError, Tensors, read_checkpoint
+from tf_transformer.importing.settings import config_of, read_yaml
+from tf_transformer.importing.tensors import ForeignModelError, Tensors, existing, read_checkpoint
 from tf_transformer.importing.weights import put, put_stack
 from tf_transformer.models.model_configs import TransformerConfig
 from tf_transformer.models.transformer import Transformer
@@ -50,18 +50,12 @@ _LAYER = {  # ours: theirs, of a norm with input or output
 }
 _SOURCE, _TARGET = (f"examples_inputter/{x}_inputter/embedding" for x in ("features", "labels"))
 _KERNEL, _BIAS = "decoder/output_layer/kernel", "decoder/output_layer/bias"
-_BLANK, _BEGIN, _END = "<blank>", "<s>", "</s>"  # their ids are 0, 1 and 2
 # The options with which their tokenizers split as SentencePiece does.
 _PLAIN = {
     "mode", "sp_model_path", "sp_nbest_size", "sp_alpha", "spacer_annotate", "no_substitution",
     "model", "nbest_size", "alpha",
 }  # fmt: skip
-_MAX_LENGTH = 512
-_OF_SEARCH = {  # with their neutral numbers
-    "beam_width": 1, "length_penalty": 0, "coverage_penalty": 0, "minimum_decoding_length": 0,
-    "maximum_decoding_length": _MAX_LENGTH, "sampling_topk": 1, "sampling_temperature": 1,
-    "decoding_subword_token": 0, "replace_unknown_target": 0,
-}  # fmt: skip
+_MAX_LENGTH = 512  # theirs is 250 in a translation, and sources have none
 
 
 def read_opennmt_tf(folder: pathlib.Path, config: pathlib.Path | None = None) -> ForeignModel:
@@ -77,19 +71,13 @@ def read_opennmt_tf(folder: pathlib.Path, config: pathlib.Path | None = None) ->
         raise ForeignModelError(
             f"{folder}: has {len(found)} files *.yml. Name the settings: --config data.yml"
         )
-    settings = read_yaml(found[0])
-    data, params = (settings.get(table) or {} for table in ("data", "params"))
-    read: list[pathlib.Path] = []
-    sides = ("source", "target")
-    tokenizers = [_tokenizer(side, folder, found[0], data, read) for side in sides]
+    data, files = read_yaml(found[0]).get("data") or {}, dict.fromkeys(found)
+    tokenizers = [_tokenizer(side, folder, found[0], data, files) for side in ("source", "target")]
     tensors = read_checkpoint(folder)
     ours = _config(folder / "model_description.py", tensors)
-    fill = functools.partial(_fill, tensors)
+    files, fill = [*files, tensors.path], functools.partial(_fill, tensors)
     # Their limit does not depend on the source.
-    model = ForeignModel(ours, *tokenizers, fill, True, _MAX_LENGTH, float(_MAX_LENGTH))
-    notes = not_carried_over(found[0], params, _OF_SEARCH)
-    read = [found[0], tensors.path, *dict.fromkeys(read)]
-    return model._replace(files=read, notes=notes)
+    return ForeignModel(ours, *tokenizers, fill, True, _MAX_LENGTH, float(_MAX_LENGTH), files)
 
 
 def _file(name: str, folder: pathlib.Path, config: pathlib.Path) -> pathlib.Path:
@@ -107,8 +95,10 @@ def _tokenizer(
     folder: pathlib.Path,
     config: pathlib.Path,
     data: dict[str, Any],
-    read: list[pathlib.Path],
+    files: dict[pathlib.Path, None],
 ) -> VocabularyTokenizer:
+    """Return the tokenizer of a side, and add the files that describe it."""
+
     def setting(name: str) -> Any:
         return data.get(f"{side}_{name}") or data.get(name)
 
@@ -116,11 +106,8 @@ def _tokenizer(
         raise ForeignModelError(f"{config}: its table data has no {side}_vocabulary.")
     table = _file(vocabulary, folder, config)
     subwords = table.read_text(encoding="utf-8-sig").removesuffix("\n").split("\n")
-    if subwords[:3] != [_BLANK, _BEGIN, _END] or len({"", *subwords}) <= len(subwords):
-        raise ForeignModelError(
-            f"{table}: must begin with the lines {_BLANK}, {_BEGIN} and {_END}, and have each "
-            f"subword once."
-        )
+    if len({"", *subwords}) <= len(subwords):
+        raise ForeignModelError(f"{table}: must have each subword once, and no empty line.")
     is_target = side == "target"
     controls = setting("sequence_controls") or {"start": is_target, "end": is_target}
     is_table = isinstance(controls, dict)
@@ -142,9 +129,9 @@ def _tokenizer(
             f"be imported: {{mode: none, sp_model_path: FILE}}"
         )
     unknown = "<unk>" if "<unk>" not in subwords else "<unknown>"
-    special = {"pad": _BLANK, "bos": _BEGIN, "eos": _END, "unk": unknown}
+    special = {"pad": "<blank>", "bos": "<s>", "eos": "</s>", "unk": unknown}
     path = _file(splitter, folder, config)
-    read += table, path
+    files.update(dict.fromkeys((table, path)))
     return table_tokenizer(path, table, [*subwords, unknown], has_end, **special)
 
 
@@ -176,13 +163,9 @@ def _config(path: pathlib.Path, tensors: Tensors) -> TransformerConfig:
 
 def _description(path: pathlib.Path) -> dict[str, str]:
     """Return the settings in the description of a model, which is Python and is not run."""
+    content = existing(path).read_bytes()
     try:
-        nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
-    except FileNotFoundError:
-        raise ForeignModelError(
-            f"{path}: is missing. Copy the file there that you gave onmt-main as --model, or write "
-            f'a line: model = lambda: models.get_model_from_catalog("TransformerBase")'
-        ) from None
+        nodes = list(ast.walk(ast.parse(content)))
     except (SyntaxError, ValueError):
         raise ForeignModelError(f"{path}: is no Python.") from None
     texts = {node.value for node in nodes if isinstance(node, ast.Constant)}
