@@ -26,8 +26,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: The arguments of the command line. None means the arguments of the process.
 
     Returns:
-        The exit status: 0 for success; 1 if a check of `doctor` failed or `serve` left a request
-        unanswered; 2 for invalid input; 129 after SIGHUP; 130 after Ctrl-C; 143 after SIGTERM.
+        The exit status: 0 for success; 1 if a check of `doctor` failed; 2 for invalid input; 129
+        after SIGHUP; 130 after Ctrl-C; 143 after SIGTERM.
     """
     prepare_command()
     values = vars(make_parser().parse_args(arguments))

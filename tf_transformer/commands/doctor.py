@@ -23,12 +23,8 @@ from tf_transformer.inference.versions import CTRANSLATE2, find_saved_model, ver
 from tf_transformer.machine import quiet
 from tf_transformer.run_config import DataConfig
 from tf_transformer.runs.run_directory import RunDirectory
-from tf_transformer.serving.checks import (
-    Check,
-    diagnose,
-    translate_in_session,
-    translate_with_ctranslate2,
-)
+from tf_transformer.serving.checks import Check, diagnose
+from tf_transformer.serving.exported_models import translate_in_session, translate_with_ctranslate2
 
 _EXAMPLES = 3
 _Form = tuple[Callable[..., list[str]], dict[str, int]]  # see `_other_form`
