@@ -13,8 +13,8 @@ from tf_transformer.machine import discard_stdout, is_stdout_broken, prepare_com
 COMMANDS = {
     name.rstrip("_"): importlib.import_module(f"tf_transformer.commands.{name}")
     for name in (
-        "filter", "train", "import_", "plot", "attention", "evaluate", "export", "translate",
-        "trim", "doctor", "serve",
+        "train", "evaluate", "export", "translate", "serve", "doctor", "import_", "trim", "filter",
+        "plot", "attention",
     )
 }  # fmt: skip
 
@@ -79,8 +79,10 @@ def make_parser() -> Parser:
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for name, command in COMMANDS.items():
-        summary, _, description = command.__doc__.partition("\n\n")
-        child = commands.add_parser(name, help=summary, description=description, allow_abbrev=False)
+        summary, *description, example = command.__doc__.strip().split("\n\n")
+        text = "\n\n".join(description)
+        child = commands.add_parser(name, help=summary, description=text, allow_abbrev=False)
+        child.example = example
         child.advice_for_text = getattr(command, "ADVICE_FOR_TEXT", "")
         child.set_defaults(command=command)
         add_options(child, command.Options)

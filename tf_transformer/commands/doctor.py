@@ -4,6 +4,8 @@ Check the installation and, if one is given, a SavedModel: its files, its variab
 requests and its signatures, in a process that cannot import this package. With --same-as, also
 check that another form of the model gives the same translations. Each check prints one line: ok,
 note, or FAIL with advice. The exit status is 1 if a check failed.
+
+tf-transformer doctor saved_models/de_en --same-as runs/de_en --source test.de
 """
 
 import functools

@@ -3,6 +3,8 @@
 Serve the highest version of a SavedModel with TensorFlow Serving's REST API, a page and /healthz.
 After SIGTERM or Ctrl-C, the server answers the open requests and ends; the second Ctrl-C ends it at
 once.
+
+tf-transformer serve saved_models/de_en
 """
 
 import contextlib
