@@ -91,7 +91,7 @@ def server(saved_model: str, arguments: list[str]) -> Iterator[Ask]:
     port = free_port()
     name = pathlib.Path(saved_model).resolve().name
     with tempfile.TemporaryFile() as log:
-        command = [sys.executable, "-m", "tf_transformer.cli", "serve", saved_model, "--unverified"]
+        command = [sys.executable, "-m", "tf_transformer.cli", "serve", saved_model]
         started = subprocess.Popen(
             [*command, f"--port={port}", *arguments], stdout=log, stderr=subprocess.STDOUT
         )

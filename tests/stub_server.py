@@ -148,18 +148,16 @@ def eventually(condition, seconds=10):
 class StubServer(LocalServer):
     """A server of `stub`, in place of what its folder holds."""
 
-    def _start(self):
+    def __enter__(self):
         with mock.patch.object(served_model, "SavedModelSession", lambda *_, **__: self.stub):
-            super()._start()
+            return super().__enter__()
 
 
 def make_server(tmp_path, name="demo", number=1, threads=2, batching=True, **limits):
     """A `LocalServer` of a stub that is not started, and that stub."""
     folder = tmp_path / name
     make_version(folder, number)
-    server = StubServer(
-        folder, limits=Limits(**limits), threads=threads, batching=batching, unverified=True
-    )
+    server = StubServer(folder, limits=Limits(**limits), threads=threads, batching=batching)
     server.stub = StubModel()
     return server, server.stub
 
@@ -218,16 +216,9 @@ def in_background(function, *arguments):
     return future
 
 
-def metric(server, name):
-    """The value of a metric."""
-    page = ask(server, "/metrics")[2].decode()
-    (line,) = (line for line in page.splitlines() if line.startswith(f"{name} "))
-    return float(line.rpartition(" ")[2])
-
-
 def waiting(server):
     """The number of requests in the queue."""
-    return metric(server, "tf_transformer_queue_length")
+    return len(server._api.batcher)
 
 
 def translate(server, *texts):

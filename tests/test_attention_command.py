@@ -65,7 +65,7 @@ def test_truncated_text_and_characters_without_a_font_are_noted(
 @pytest.mark.parametrize(
     ("text", "options", "words"),
     [
-        ("a", ["--output=a.xyz"], [r"a\.xyz: must end in one of", r"\.png"]),
+        ("a", ["--output=a.xyz"], [r"a\.xyz: must end in", r"\.png"]),
         (" \n", [], ["TEXT is empty"]),
     ],
 )

@@ -38,7 +38,7 @@ def answers(model, requests, gather=True):
     """The answers of requests that wait together: texts and perhaps a signature of each."""
 
     async def main():
-        batcher = Batcher(model, 1, 100, gather)
+        batcher = Batcher(model, 1, gather)
         submit(batcher, ["wait"])
         await until(lambda: model.batches)
         tasks = [submit(batcher, *request) for request in requests]
@@ -84,9 +84,11 @@ def test_a_model_that_cannot_be_batched_runs_requests_alone():
     assert alone.batches[1:] == [[b"a", b"b"], [b"a"], [b"b"]]
 
 
-def test_a_request_that_is_cancelled_leaves_the_queue(model):
+def test_a_request_that_is_cancelled_leaves_the_queue(model, monkeypatch):
+    monkeypatch.setattr("tf_transformer.serving.batcher.MAX_QUEUE", 2)
+
     async def main():
-        batcher = Batcher(model, 1, 2)
+        batcher = Batcher(model, 1)
         submit(batcher, ["wait"])
         await until(lambda: model.batches)
         first, second = (submit(batcher, text) for text in "ab")
@@ -110,7 +112,7 @@ def test_clients_that_ask_again_share_the_next_batch(model):
             await rows(submit(batcher, "a"))
 
     async def main():
-        batcher = Batcher(model, 1, 100)
+        batcher = Batcher(model, 1)
         await asyncio.gather(*(client(batcher) for _ in range(8)))
 
     model.delays["serving_default"] = 0.1
@@ -135,8 +137,8 @@ def test_memory_is_bounded_by_the_threads_and_the_size_of_a_batch():
                     self.running -= 1
 
     async def main():
-        batcher = Batcher(counting, 2, 1000)
-        texts = ["x" * rng.choice([1, 40, 1999, MAX_CHARACTERS]) for _ in range(300)]
+        batcher = Batcher(counting, 2)
+        texts = ["x" * rng.choice([1, 40, 1999, MAX_CHARACTERS]) for _ in range(250)]
         await asyncio.gather(*(rows(submit(batcher, [text])) for text in texts))
 
     most: collections.Counter[str] = collections.Counter()
@@ -161,7 +163,7 @@ def test_many_threads_get_their_own_rows(model):
             assert await rows(task) == [text.upper().encode() for text in texts]
 
     async def main():
-        batcher = Batcher(model, 3, 1000)
+        batcher = Batcher(model, 3)
         await asyncio.gather(*(ask(batcher, seed) for seed in range(16)))
 
     asyncio.run(main())

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -43,9 +44,9 @@ def test_a_bad_argument_is_named_in_one_line(tmp_path, capfd, arguments, words):
 
 
 def test_options_are_read_into_checked_values():
-    options = options_of("translate", "model", "--n-best=3", "--continue", "--beam-size=4")
+    options = options_of("translate", "model", "--n-best=3", "--overwrite", "--beam-size=4")
     assert (options.model, options.input, options.n_best) == ("model", None, 3)
-    assert options.resume and not options.overwrite
+    assert options.overwrite
     search = options.search
     assert (search.beam_size, search.batch_size) == (4, 64)
     options = options_of("train", "--run-dir=x", "--steps=3", "--no-joint", "--deterministic")
@@ -108,12 +109,18 @@ def test_every_command_has_help(capfd, name):
         cli.main([name, "--help"] if name else ["--help"])
     assert end.value.code == 0
     printed = capfd.readouterr()
-    assert printed.out.startswith("usage: tf-transformer")
-    assert printed.err == ""
+    usage, blank, *_, heading, example = printed.out.splitlines()
+    assert usage.startswith("usage: tf-transformer") and blank == printed.err == ""
     if name is None:
         for other in cli.COMMANDS:
             assert re.search(rf"^ +{other}\s+[A-Z]", printed.out, re.MULTILINE)
+    else:
+        assert heading == "example:"
+        _, _, arguments = example.strip().partition("tf-transformer ")
+        assert options_of(*shlex.split(arguments)), "it is parsed"
+        assert arguments.startswith(f"{name} ")
     if name == "train":
+        assert usage == "usage: tf-transformer train --run-dir DIR [options]"
         assert {flag(key) for fields in SETTINGS.values() for key in fields} <= {
             *re.findall(r"--[\w-]+", printed.out)
         }

@@ -173,7 +173,7 @@ def served(exported_version, tmp_path_factory):
     """The local server of an export."""
     folder = tmp_path_factory.mktemp("served") / "demo"
     shutil.copytree(exported_version, folder / "3")
-    with LocalServer(folder, unverified=True) as server:
+    with LocalServer(folder) as server:
         yield server
 
 

@@ -30,13 +30,13 @@ DOCUMENTATION = (pathlib.Path(__file__).parents[1] / "docs" / "serving.md").read
 
 
 @contextlib.contextmanager
-def process(arguments, **options):
+def process(arguments, lines=3):
     """A command that serves, and the lines that it printed when it was ready."""
     with subprocess.Popen(
-        arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
+        arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as started:
         try:
-            yield started, [started.stdout.readline().rstrip("\n") for _ in range(3)]
+            yield started, [started.stdout.readline().rstrip("\n") for _ in range(lines)]
         finally:
             started.kill()
 
@@ -50,7 +50,7 @@ def saved(echo, tmp_path_factory):
 def test_it_says_where_it_is_answers_curl_and_ends(saved, tmp_path):
     folder = shutil.copytree(saved, tmp_path / "demo")
     (folder / "1" / EXTRA / MANIFEST).unlink()
-    with process(command("serve", folder, "--port=0", "--unverified")) as (started, lines):
+    with process(command("serve", folder, "--port=0")) as (started, lines):
         name, _, url = lines[0].rpartition(": ")
         assert name == "demo, version 1" and url.startswith("http://127.0.0.1:")
         assert lines[2] == "Ctrl-C ends it."
@@ -81,7 +81,7 @@ with quiet():
     from tf_transformer.serving import served_model
 
 served_model.SavedModelSession = lambda folder, threads: StubModel()
-sys.exit(cli.main(["serve", {path!r}, "--port=0", "--drain-seconds=1", "--unverified"]))
+sys.exit(cli.main(["serve", {path!r}, "--port=0", "--request-seconds=3"]))
 """
 
 
@@ -95,7 +95,7 @@ def stub(tmp_path, request):
 
 
 @pytest.mark.parametrize("signals", [1, 2])
-def test_what_is_cut_off_is_said(stub, signals):
+def test_a_signal_ends_it_after_the_answers_and_a_second_one_at_once(stub, signals):
     started, url = stub
     host, port = url.removeprefix("http://").rstrip("/").split(":")
     with socket.create_connection((host, int(port)), timeout=60) as client:
@@ -107,10 +107,21 @@ def test_what_is_cut_off_is_said(stub, signals):
             started.send_signal(signal.SIGINT)
             time.sleep(0.2)
         if signals == 1:  # after the second the process ends without an answer
-            assert client.recv(65536).startswith(b"HTTP/1.1 503 ")
-    _, err = started.communicate(timeout=20)
-    assert started.returncode == 1
-    assert err == "tf-transformer: some requests were not answered in time.\n"
+            assert client.recv(65536).startswith(b"HTTP/1.1 504 ")
+        _, err = started.communicate(timeout=20)
+    ends = {1: (0, ""), 2: (130, "tf-transformer: interrupted.\n")}
+    assert (started.returncode, err) == ends[signals]
+
+
+def test_a_signal_while_the_model_loads_is_an_interruption(tmp_path, request):
+    make_version(tmp_path / "demo", 1)
+    script = STUB.format(tests=str(request.path.parent), path=str(tmp_path / "demo"))
+    slow = "print('loads', flush=True) or __import__('time').sleep(60)"
+    script = script.replace("StubModel()", slow)
+    with process([sys.executable, "-c", script], lines=1) as (started, _):
+        started.send_signal(signal.SIGTERM)
+        _, err = started.communicate(timeout=20)
+    assert (started.returncode, err) == (130, "tf-transformer: interrupted.\n")
 
 
 def test_a_package_that_is_missing_is_named(saved, capfd, monkeypatch):
@@ -131,7 +142,7 @@ def test_a_port_that_is_in_use_is_named(saved, capfd):
     ("arguments", "words"),
     [
         (["x", "--port=70000"], ["--port", "'70000'"]),
-        (["x", "--max-queue=0"], ["--max-queue", "'0'"]),
+        (["x", "--max-texts=0"], ["--max-texts", "'0'"]),
         (["x", "--max-text=1"], ["did you mean '--max-texts'"]),
     ],
 )

@@ -86,20 +86,6 @@ def test_a_full_output_is_one_line(echo, tmp_path, unbuffered):
     assert (done.returncode, done.stderr) == (2, message)
 
 
-@pytest.mark.parametrize("n_best", [[], ["--n-best=2", "--beam-size=3"]], ids=["best", "n-best"])
-@pytest.mark.parametrize("kept", [0, 3, 5], ids="kept {}".format)
-def test_a_stopped_output_is_continued(arguments, tmp_path, n_best, kept):
-    output = tmp_path / "out"
-    (tmp_path / "in").write_text("a b\n\nc d e\nf\n", encoding="utf-8")
-    assert cli.main([*arguments, *n_best]) == 0
-    whole = output.read_bytes()
-    lines = whole.splitlines(keepends=True)
-    # An incomplete line is written again.
-    output.write_bytes(b"".join(lines[:kept]) + (lines[kept][:1] if kept < len(lines) else b""))
-    assert cli.main([*arguments, *n_best, "--continue"]) == 0
-    assert output.read_bytes() == whole
-
-
 def test_a_line_end_in_a_translation_starts_no_line(arguments, tmp_path, monkeypatch):
     found = Translation("a\nb\u2028c", 0.0, 0.0, 3, False, False)
     monkeypatch.setattr(tt.Translator, "stream", lambda self, lines, **_: ([found] for _ in lines))
@@ -112,7 +98,7 @@ def test_an_output_is_written_over_only_when_told(echo, bad_files, capfd):
     output = bad_files / "out"
     output.write_text("hours of work\n")
     arguments = ["translate", str(echo), f"--input={bad_files / 'two'}"]
-    words = ["out: exists already.*--overwrite.*--continue"]
+    words = ["out: exists already.*--overwrite"]
     assert_refused([*arguments, f"--output={output}"], words, capfd, bad_files)
     assert lines_of(output) == ["hours of work"]
     for path, given in ((output, ["--overwrite"]), (bad_files / "empty", [])):
@@ -131,44 +117,11 @@ def test_an_input_that_is_not_utf8_is_refused(echo, bad_files, capfd, monkeypatc
 
 
 @pytest.mark.parametrize(
-    ("given", "written"),
-    [
-        ([], "a\nb\nc\n"),
-        ([], "a c\nb"),
-        ([], "\nd\n"),
-        (["--n-best=2", "--beam-size=2"], "0 ||| c ||| -1.0\n1 ||| a ||| -2.0\n"),
-    ],
-    ids=["longer", "another", "as long", "n-best"],
-)
-def test_an_output_of_another_input_is_not_continued(arguments, tmp_path, capfd, given, written):
-    (tmp_path / "in").write_text("a\nb\n")
-    (tmp_path / "out").write_text(written)
-    words = ["out: holds no translations of .*in by this", "another --output"]
-    assert_refused([*arguments, "--continue", *given], words, capfd, tmp_path)
-    assert (tmp_path / "out").read_text() == written
-
-
-@pytest.mark.parametrize("begun", [["a"] * 40 + ["b"], ["", ""], ["a", "", "wrong"], []])
-def test_an_output_is_continued_though_some_lines_are_blank_or_corrected(
-    arguments, tmp_path, capfd, begun
-):
-    output, texts = tmp_path / "out", [*begun, "c"]
-    (tmp_path / "in").write_text("".join(f"{text}\n" for text in texts).replace("wrong", "d"))
-    output.write_text("".join(f"{text}\n" for text in begun))
-    for notice in ("", f"tf-transformer: {output}: nothing was left to translate.\n"):
-        assert cli.main([*arguments, "--continue"]) == 0
-        assert lines_of(output) == texts
-        assert capfd.readouterr() == ("", notice)
-
-
-@pytest.mark.parametrize(
     ("options", "words"),
     [
         (["--beam-size=999"], ["beam_size must be from 1 to 280"]),
         (["--n-best=3"], ["n_best must be from 1 to the size of the beam, 1", "--beam-size"]),
-        (["--continue"], ["--continue needs --input and --output"]),
-        (["--input=a", "--output=b", "--continue", "--overwrite"], ["Omit one"]),
-        (["--input={}/folder"], ["folder: Is a directory"]),
+        (["--input={}/folder"], ["folder: --input must be a file, not a folder"]),
         (["--input={}/two", "--output={}/missing/out"], ["missing/out: --output must be a file"]),
         (["--input={}/two", "--output={}/folder"], ["folder: --output must be a file"]),
         (["--input={}/two", "--output={}/two"], ["two: is the input too"]),

@@ -13,8 +13,8 @@ from tf_transformer.machine import discard_stdout, is_stdout_broken, prepare_com
 COMMANDS = {
     name.rstrip("_"): importlib.import_module(f"tf_transformer.commands.{name}")
     for name in (
-        "filter", "train", "import_", "plot", "attention", "evaluate", "export", "translate",
-        "trim", "doctor", "serve",
+        "train", "evaluate", "export", "translate", "serve", "doctor", "import_", "trim", "filter",
+        "plot", "attention",
     )
 }  # fmt: skip
 
@@ -26,8 +26,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: The arguments of the command line. None means the arguments of the process.
 
     Returns:
-        The exit status: 0 for success; 1 if a check of `doctor` failed or `serve` left a request
-        unanswered; 2 for invalid input; 129 after SIGHUP; 130 after Ctrl-C; 143 after SIGTERM.
+        The exit status: 0 for success; 1 if a check of `doctor` failed; 2 for invalid input; 129
+        after SIGHUP; 130 after Ctrl-C; 143 after SIGTERM.
     """
     prepare_command()
     values = vars(make_parser().parse_args(arguments))
@@ -79,8 +79,10 @@ def make_parser() -> Parser:
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for name, command in COMMANDS.items():
-        summary, _, description = command.__doc__.partition("\n\n")
-        child = commands.add_parser(name, help=summary, description=description, allow_abbrev=False)
+        summary, *description, example = command.__doc__.strip().split("\n\n")
+        text = "\n\n".join(description)
+        child = commands.add_parser(name, help=summary, description=text, allow_abbrev=False)
+        child.example = example
         child.advice_for_text = getattr(command, "ADVICE_FOR_TEXT", "")
         child.set_defaults(command=command)
         add_options(child, command.Options)

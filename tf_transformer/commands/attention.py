@@ -2,6 +2,8 @@
 
 Draw how much each token of a translation attends to each token of the text. Without --target, the
 model translates the text with its default search. Needs matplotlib.
+
+tf-transformer attention runs/de_en "Wo ist der Bahnhof?" --output attention.svg
 """
 
 import warnings

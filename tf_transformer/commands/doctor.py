@@ -4,6 +4,8 @@ Check the installation and, if one is given, a SavedModel: its files, its variab
 requests and its signatures, in a process that cannot import this package. With --same-as, also
 check that another form of the model gives the same translations. Each check prints one line: ok,
 note, or FAIL with advice. The exit status is 1 if a check failed.
+
+tf-transformer doctor saved_models/de_en --same-as runs/de_en --source test.de
 """
 
 import functools
@@ -23,12 +25,8 @@ from tf_transformer.inference.versions import CTRANSLATE2, find_saved_model, ver
 from tf_transformer.machine import quiet
 from tf_transformer.run_tables import DataConfig
 from tf_transformer.runs.run_directory import RunDirectory
-from tf_transformer.serving.checks import (
-    Check,
-    diagnose,
-    translate_in_session,
-    translate_with_ctranslate2,
-)
+from tf_transformer.serving.checks import Check, diagnose
+from tf_transformer.serving.exported_models import translate_in_session, translate_with_ctranslate2
 
 _EXAMPLES = 3
 _Form = tuple[Callable[..., list[str]], dict[str, int]]  # see `_other_form`

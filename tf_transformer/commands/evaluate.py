@@ -7,6 +7,8 @@ differ by more than chance. With --perplexity or --text, a run scores the given 
 translates nothing: perplexity is exp of the mean negative log-probability of a subword, ends of
 sentences included; nats_per_sentence is the mean over whole sentences, which can be compared
 between vocabularies.
+
+tf-transformer evaluate runs/de_en --source test.de --reference test.en
 """
 
 import dataclasses

@@ -1,6 +1,8 @@
 """Write a SavedModel that translates text, or a model for CTranslate2.
 
 Write the best checkpoint of a run as saved_models/NAME/VERSION.
+
+tf-transformer export runs/de_en saved_models/de_en
 """
 
 from typing import Literal

@@ -7,6 +7,8 @@ were dropped and why; each is counted once, in this order. Case, white space and
 characters make no difference to copies and excluded lines, nor punctuation at the ends to copies.
 Pairs of placeholders, addresses and numbers alone are no copies. The text is read twice and stays
 on disk; a digest of each kept pair is in memory, about 80 bytes. Without outputs, only count.
+
+tf-transformer filter --source a.de --target a.en --output-source b.de --output-target b.en
 """
 
 import contextlib

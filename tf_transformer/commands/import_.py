@@ -7,6 +7,8 @@ source.spm, target.spm and vocab.json). The format opennmt-tf is a run of OpenNM
 of checkpoints with model_description.py, and its settings (data.yml). The format bert is that of
 Hugging Face's BERT models (config.json, the weights, vocab.txt and tokenizer_config.json); such a
 model learns to translate when it is fine-tuned.
+
+tf-transformer import marian opus-mt-de-en --run-dir runs/opus
 """
 
 import pathlib

@@ -24,6 +24,7 @@ class Parser(argparse.ArgumentParser):
     """A parser whose errors are one line, and name the most similar option for an unknown one."""
 
     advice_for_text = ""  # for text that is given to a command that takes none
+    example = ""  # a command line, which the help shows at its end
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple:
         """Parse arguments; an unknown option is an error of the command, not of the program."""
@@ -35,6 +36,10 @@ class Parser(argparse.ArgumentParser):
                 advice = self.advice_for_text
             self.error(f"unknown {' '.join(unknown)}{'; ' if advice else ''}{advice}")
         return namespace, unknown
+
+    def format_help(self) -> str:
+        """Return the help; its end is an example, in one line of any length, to be copied."""
+        return super().format_help() + (f"\nexample:\n  {self.example}\n" if self.example else "")
 
     def error(self, message: str) -> NoReturn:
         """Exit with status 2."""
@@ -95,6 +100,17 @@ def add_options(parser: argparse.ArgumentParser, options: type) -> None:
         heading = parser.add_argument_group(f"[{name}]" if is_dict else name)
         for key, each in fields.items():
             _add_option(heading, key, each, action, f"{name}.")
+    parser.usage = _usage(parser)
+
+
+def _usage(parser: argparse.ArgumentParser) -> str:
+    """Return one line: the arguments and the required options of a command."""
+    formatter = argparse.HelpFormatter(parser.prog)
+    parts = [parser.prog]
+    for action in sorted(parser._actions, key=lambda action: bool(action.option_strings)):
+        if action.required or not action.option_strings:
+            parts += [*action.option_strings, formatter._format_args(action, action.dest)]
+    return " ".join([*parts, "[options]"])
 
 
 def _add_option(

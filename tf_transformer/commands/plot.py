@@ -2,6 +2,8 @@
 
 Draw loss, validation BLEU, validation perplexity and learning rate over the steps of one or more
 runs. Needs matplotlib.
+
+tf-transformer plot runs/de_en runs/other --output curves.svg
 """
 
 from tf_transformer.commands.options import Checked, argument, option

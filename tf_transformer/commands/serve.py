@@ -1,11 +1,15 @@
 """Serve a SavedModel by HTTP: TensorFlow Serving's REST API, and a page to try it.
 
-Serve the highest version of a SavedModel with TensorFlow Serving's REST API, a page, /healthz and
-/metrics. After SIGTERM or Ctrl-C, the server answers the open requests and ends (exit status 0; 1
-if a request was not answered).
+Serve the highest version of a SavedModel with TensorFlow Serving's REST API, a page and /healthz.
+After SIGTERM or Ctrl-C, the server answers the open requests and ends; the second Ctrl-C ends it at
+once.
+
+tf-transformer serve saved_models/de_en
 """
 
+import contextlib
 import os
+import signal
 import sys
 from typing import Annotated
 
@@ -31,7 +35,6 @@ class Options(Checked):
         "NAME",
     )
     no_batching: bool = option(False, "run each request alone, even if many arrive at once")
-    unverified: bool = option(False, "also serve a SavedModel whose files have no manifest")
     limits: Limits = group(Limits)
 
 
@@ -52,19 +55,20 @@ def run(options: Options) -> int:
         options.port,
         limits=options.limits,
         batching=not options.no_batching,
-        unverified=options.unverified,
         allowed_hosts=options.allowed_hosts,
     )
-
-    def announce() -> None:
-        name, version = server.version.name, server.version.number
-        print(f"{name}, version {version}: {server.address}/")
-        print(f"""curl -d '{{"instances": ["YOUR TEXT"]}}' {server.url}:predict""")
-        print("Ctrl-C ends it.", flush=True)
-
-    answered = server.run(announce)
-    if not answered:
-        warn("some requests were not answered in time.")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C
+    status = 0
+    try:
+        with server:
+            with contextlib.suppress(KeyboardInterrupt):
+                print(f"{server.version.name}, version {server.version.number}: {server.address}/")
+                print(f"""curl -d '{{"instances": ["YOUR TEXT"]}}' {server.url}:predict""")
+                print("Ctrl-C ends it.", flush=True)
+                signal.pause()
+    except KeyboardInterrupt:  # while the model loads, or for a second time
+        warn("interrupted.")
+        status = 130
     sys.stderr.flush()
     # A batch that still runs must not delay or crash the end.
-    os._exit(0 if answered else 1)
+    os._exit(status)

@@ -4,6 +4,8 @@ Write the best checkpoint of a run as a new run with fewer subwords: those of th
 the model's translations of the source texts, single characters and bytes. The new run translates
 the source texts as before; with a beam, a few translations may change, and are counted. The new run
 can be evaluated, exported and so on, but not resumed.
+
+tf-transformer trim runs/opus runs/small --keep a.de --keep-target a.en
 """
 
 from tf_transformer.commands.options import Checked, SearchOptions, argument, group, option

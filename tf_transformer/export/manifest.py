@@ -117,8 +117,7 @@ def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Any]:
         dict.items(manifest["files"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         raise ExportError(
-            f"{folder}: has no intact manifest ({path.name}) to check its files by. {_REMEDY} "
-            f"serve takes it with --unverified."
+            f"{folder}: has no intact manifest ({path.name}) to check its files by. {_REMEDY}"
         ) from None
     return manifest
 

@@ -1,4 +1,4 @@
-"""The checks of `tf-transformer doctor`, and functions that translate with exported models.
+"""The checks of `tf-transformer doctor`.
 
 A SavedModel is checked in a process that cannot import this package, because a server cannot
 import it either. The process runs this file as a script. Therefore this file imports the package
@@ -14,15 +14,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
-
-if TYPE_CHECKING:
-    from tf_transformer.inference.graph import Search
+from typing import Any, Literal, NamedTuple
 
 _ROWS = 7  # batch size for counting the rows of outputs; no warm-up record has this size
 _STAND_IN = b"This is a text."
 _MOST_LINES = 5
-_BATCH_SIZE = 64
 
 
 class Check(NamedTuple):
@@ -48,77 +44,6 @@ def diagnose(folder: pathlib.Path | None = None) -> Iterator[Check]:
             yield Check("session", "note", "not run, since its files are not as exported")
             folder = None
     yield from _in_clean_process(folder)
-
-
-def translate_in_session(folder: pathlib.Path, texts: Sequence[str]) -> list[str]:
-    """Translate lines as a server does."""
-    from tf_transformer.inference.streams import translate_in_order
-    from tf_transformer.serving.session import SavedModelSession
-
-    def translate(batch: list[str]) -> list[str]:
-        found = model.run("serving_default", {"text": [text.encode() for text in batch]})
-        return [text.decode() for text in found["translation"]]
-
-    model = SavedModelSession(folder)
-    return list(translate_in_order(iter(texts), translate, _BATCH_SIZE, threads=1))
-
-
-def translate_with_ctranslate2(
-    folder: pathlib.Path,
-    settings: "Search",
-    texts: Sequence[str],
-) -> list[str]:
-    """Translate lines with a CTranslate2 export, as greedy search in a SavedModel does.
-
-    The setting `max_length_ratio` has no effect, since CTranslate2 has no such limit. Beams
-    are not compared: there its scores are divided by `length ** penalty`, ours by
-    `((5 + length) / 6) ** penalty`.
-    """
-    import ctranslate2
-    import sentencepiece
-    import tensorflow as tf
-
-    from tf_transformer.data.text import is_blank
-    from tf_transformer.inference.capitals import fold_capitals
-    from tf_transformer.inference.document import in_sentences
-    from tf_transformer.inference.results import Translation
-
-    source, target = (
-        sentencepiece.SentencePieceProcessor(model_file=str(folder / f"{side}.model"))
-        for side in ("source", "target")
-    )
-    translator = ctranslate2.Translator(str(folder))
-    tag, whole = settings.source_tag, []
-    if tag and source.piece_to_id(tag) == source.unk_id():
-        # The splitter would divide the tag, which is one subword if the vocabulary has it.
-        path = next(folder.glob("s*_vocabulary.json"))  # source_… or shared_…
-        whole = [tag] if tag in json.loads(path.read_text(encoding="utf-8")) else []
-
-    def subwords(line: str) -> list[str]:
-        if tag and not is_blank(line):
-            line = f" {line}" if whole else f"{tag} {line}"
-            return [*whole, *source.encode(line, out_type=str)]
-        return source.encode(line, out_type=str)
-
-    def translate(sentences: Iterator[str]) -> Iterator[list[Translation]]:
-        lines = list(sentences)
-        if settings.fold_capitals:
-            folded = fold_capitals(tf.constant(lines, tf.string), settings.dotless_i).numpy()
-            lines = [line.decode() for line in folded]
-        results = translator.translate_batch(
-            [subwords(line) for line in lines],
-            max_batch_size=_BATCH_SIZE,
-            beam_size=1,
-            max_input_length=settings.max_length,
-            max_decoding_length=settings.max_length,
-            disable_unk=not settings.allow_unknown,
-        )
-        for result in results:
-            text = target.decode(result.hypotheses[0]).replace("\ufffd", "")
-            yield [Translation(text, 0.0, 0.0, 0, False, False)]
-
-    found = in_sentences(iter(texts), translate, settings.by_sentence)
-    return [best.text for (best,) in found]
 
 
 def _in_clean_process(folder: pathlib.Path | None) -> Iterator[Check]:

@@ -1,13 +1,11 @@
-"""TensorFlow Serving's REST API as an ASGI application, with health, metrics and a page."""
+"""TensorFlow Serving's REST API as an ASGI application, with health and a page."""
 
 import asyncio
-import collections
 import html
 import logging
 import pathlib
 import re
 import reprlib
-import time
 import urllib.parse
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -20,7 +18,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 from tensorflow.core.protobuf.meta_graph_pb2 import SignatureDef
 from tensorflow_serving.apis import get_model_metadata_pb2
@@ -51,22 +49,16 @@ _logger = logging.getLogger(__name__)
 
 
 class RestApi:
-    """The handlers of a server; `cut_off` counts requests left unanswered when it stopped."""
+    """The handlers of the local server."""
 
     def __init__(self, version: Version, limits: Limits, threads: int, batching: bool) -> None:
         self._version = version
         self._limits = limits
-        self.cut_off = 0
-        self._counts: collections.Counter[str] = collections.Counter()
-        self.batcher = Batcher(version.model, threads, limits.max_queue, batching)
+        self.batcher = Batcher(version.model, threads, batching)
 
     def application(self, hosts: Sequence[str]) -> Starlette:
         """Return the ASGI application for requests to these host names."""
-        routes = [
-            Route("/healthz", self._health),
-            Route("/metrics", self._metrics),
-            Route("/", self._page),
-        ]
+        routes = [Route("/healthz", self._health), Route("/", self._page)]
         for path in ("/v1/models/{model}", "/v1/models/{model}/versions/{version}"):
             routes.append(Route(f"{path}:predict", self._predict, methods=["POST"]))
             routes += [Route(f"{path}/metadata", self._metadata), Route(path, self._status)]
@@ -77,22 +69,14 @@ class RestApi:
         )
 
     async def _predict(self, request: Request) -> Response:
-        started = time.monotonic()
         if _is_from_another_site(request):
             raise HTTPException(403, "web pages of other sites may not use this server")
         self._check_path(request)
-        try:
-            async with asyncio.timeout(self._limits.request_seconds):
-                signatures = self._version.model.signatures
-                signature, texts, is_row = parse(await self._body(request), signatures)
-                outputs = await self._run(request, signature, texts)
-        except asyncio.CancelledError:
-            self.cut_off += 1
-            raise HTTPException(503, "the server has stopped") from None
-        answer = _json(predictions(outputs, is_row))
-        self._counts['requests_total{status="200"}'] += 1
-        self._counts["request_seconds_total"] += time.monotonic() - started
-        return answer
+        async with asyncio.timeout(self._limits.request_seconds):
+            signatures = self._version.model.signatures
+            signature, texts, is_row = parse(await self._body(request), signatures)
+            outputs = await self._run(request, signature, texts)
+        return _json(predictions(outputs, is_row))
 
     def _check_path(self, request: Request) -> None:
         """Refuse a request for another model or version."""
@@ -126,7 +110,7 @@ class RestApi:
         try:
             return await outputs
         except asyncio.CancelledError:
-            if asyncio.current_task().cancelling():  # the time is up, or the server stops
+            if asyncio.current_task().cancelling():  # the time is up
                 raise
             raise ClientDisconnect from None
         finally:
@@ -153,16 +137,6 @@ class RestApi:
     async def _health(self, request: Request) -> Response:
         return _json({"model": self._version.name, "version": self._version.number})
 
-    async def _metrics(self, request: Request) -> Response:
-        """Return the metrics in the text format of Prometheus."""
-        metrics = {
-            **self._counts,
-            "batches_total": self.batcher.num_batches,
-            "batch_texts_total": self.batcher.num_texts,
-            "queue_length": len(self.batcher),
-        }
-        return PlainTextResponse("".join(f"tf_transformer_{k} {v}\n" for k, v in metrics.items()))
-
     async def _page(self, request: Request) -> Response:
         languages = " ".join(self._version.manifest.get("languages", ()))
         facts = {**vars(self._limits), "model": self._version.name, "languages": languages}
@@ -183,8 +157,6 @@ class RestApi:
             status, message, headers = _REFUSALS[type(error)]
         else:
             _logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
-        if request.method == "POST":
-            self._counts[f'requests_total{{status="{status}"}}'] += 1
         return _json({"error": message}, status, headers)
 
 

@@ -23,13 +23,10 @@ class Version:
     manifest: Mapping[str, Any]
 
 
-def load_version(path: str | os.PathLike[str], unverified: bool = False) -> Version:
-    """Verify, load and warm up the highest version in a folder, which has the model's name.
+def load_version(path: str | os.PathLike[str]) -> Version:
+    """Verify, load and warm up the highest version in a folder such as `saved_models/de_en`.
 
-    Args:
-        path: The folder of the versions, such as `saved_models/de_en`.
-        unverified: Whether a version without a manifest may be served. Files that differ from a
-            manifest are never served.
+    The folder has the model's name. If the version has a manifest, its files must be those of it.
 
     Raises:
         InputError: There is no version, or the highest cannot be served.
@@ -43,9 +40,11 @@ def load_version(path: str | os.PathLike[str], unverified: bool = False) -> Vers
     if not (folder / SAVED_MODEL).is_file():
         message = "holds no SavedModel, but a server takes the highest version. Remove it."
         raise InputError(f"{folder}: {message}")
-    has_manifest = manifest.manifest_path(folder).is_file()
-    if (has_manifest or not unverified) and (problems := manifest.verify_files(folder)):
-        raise InputError(problems[0])
+    known = {}
+    if manifest.manifest_path(folder).is_file():
+        if problems := manifest.verify_files(folder):
+            raise InputError(problems[0])
+        known = manifest.read_manifest(folder)
     try:
         with only_errors_of_tensorflow():
             model = SavedModelSession(folder, threads=1)
@@ -58,5 +57,4 @@ def load_version(path: str | os.PathLike[str], unverified: bool = False) -> Vers
             f"{folder}: cannot be served ({reason[:200]}). "
             f"Copy the version again, or write it again with tf-transformer export."
         ) from error
-    known = manifest.read_manifest(folder) if has_manifest else {}
     return Version(path.resolve().name, number, model, known)

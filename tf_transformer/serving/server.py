@@ -1,14 +1,13 @@
 """The local server: a model behind TensorFlow Serving's REST API, in this process."""
 
 import dataclasses
+import functools
 import ipaddress
 import os
-import signal
 import socket
 import threading
 import urllib.parse
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import uvicorn
 
@@ -20,25 +19,27 @@ from tf_transformer.serving.served_model import load_version
 
 _ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 _LOOPBACK = ["127.0.0.1", "localhost", "[::1]"]
-_KEEP_ALIVE = 75  # seconds that an idle connection stays open
 
 
 @dataclasses.dataclass(eq=False)
 class LocalServer:
     """An HTTP server of a model, for notebooks, tests and machines without Docker.
 
-    `with LocalServer("saved_models/demo") as server:` serves from a thread while the block runs;
-    `run()` serves from the main thread until a signal comes. An object can serve only once.
+    It serves from a thread while its `with` block runs, and answers the pending requests at the end
+    of the block. An object can serve only once.
+
+    ```python
+    with LocalServer("saved_models/demo") as server, Client(server.url) as client:
+        print(client.translate("Wo ist der Bahnhof?"))
+    ```
 
     Args:
         path: Folder of the versions, such as `saved_models/demo`, named like the model.
         host: The address to listen on. Only this machine can reach the default address.
         port: The port to listen on; 0 for any free port.
-        limits: Limits of requests and connections, and how long the server waits.
+        limits: Limits of a request.
         threads: The number of batches that run at a time; None for one per core.
         batching: Whether waiting requests for the same model run as one batch.
-        unverified: Whether a version without a manifest may be served. Files that differ from a
-            manifest are never served.
         allowed_hosts: The host names that requests may use, so that no web site can reach the
             server through a browser by a name of its own. None allows the names of this machine if
             `host` is a loopback address, and any name otherwise.
@@ -54,7 +55,6 @@ class LocalServer:
     limits: Limits = dataclasses.field(default_factory=Limits)
     threads: int | None = None
     batching: bool = True
-    unverified: bool = False
     allowed_hosts: Sequence[str] | None = None
 
     @property
@@ -69,42 +69,11 @@ class LocalServer:
         return f"{self.address}/v1/models/{urllib.parse.quote(self.version.name)}"
 
     def __enter__(self) -> "LocalServer":
-        """Serve from a thread."""
-        self._start()
-        self._thread = threading.Thread(target=self._serve, name="server", daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        """Answer the pending requests, and stop."""
-        self._server.should_exit = True
-        self._thread.join()
-
-    def run(self, started: Callable[[], None] = lambda: None) -> bool:
-        """Serve until SIGTERM or SIGINT comes, and then until all requests are answered.
-
-        Call `started` when the server listens. Return whether all requests were answered in time.
-        """
-        self._start()
-
-        def stop(number: int, frame: Any) -> None:
-            self._server.should_exit = True
-
-        # uvicorn raises the signal again when it ends, and these handlers ignore it.
-        handlers = {n: signal.signal(n, stop) for n in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            started()
-            self._serve()
-        finally:
-            for number, handler in handlers.items():
-                signal.signal(number, handler)
-        return not self._api.cut_off
-
-    def _start(self) -> None:
+        """Load the model, and serve it from a thread."""
         # Bind the address first: this fails at once, while loading takes seconds.
         family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
         try:
-            self._socket = socket.create_server((self.host, self.port), family=family, backlog=2048)
+            self._socket = socket.create_server((self.host, self.port), family=family)
         except OSError as error:
             reason = error.strerror.partition(" (")[0]  # without the address
             where = f"{self.host} port {self.port} cannot be used ({reason})"
@@ -114,13 +83,15 @@ class LocalServer:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         address, self.port = self._socket.getsockname()[:2]
         try:
-            self.version = load_version(self.path, self.unverified)
+            self.version = load_version(self.path)
         except BaseException:
             self._socket.close()
             raise
         is_loopback = ipaddress.ip_address(address).is_loopback
         hosts = self.allowed_hosts or ([*_LOOPBACK, self.host] if is_loopback else ["*"])
         self._api = RestApi(self.version, self.limits, self.threads or num_cores(), self.batching)
+        # After this many seconds every request was answered, even if with a status 504.
+        drain_seconds = self.limits.request_seconds + 1
         config = uvicorn.Config(
             self._api.application(hosts),
             http="h11",
@@ -129,12 +100,17 @@ class LocalServer:
             log_level="critical",  # the application logs what fails
             access_log=False,
             headers=[("X-Content-Type-Options", "nosniff")],
-            limit_concurrency=self.limits.max_connections + 1,
-            timeout_keep_alive=_KEEP_ALIVE,
-            timeout_graceful_shutdown=self.limits.drain_seconds,
+            timeout_graceful_shutdown=drain_seconds,
         )
         self._server = uvicorn.Server(config)
+        serve = functools.partial(self._server.run, [self._socket])
+        self._thread = threading.Thread(target=serve, name="server", daemon=True)
+        self._thread.start()
+        return self
 
-    def _serve(self) -> None:
-        self._server.run(sockets=[self._socket])
+    def __exit__(self, *error: object) -> None:
+        """Answer the pending requests, and stop."""
+        self._server.should_exit = True
+        self._thread.join()
+        self._socket.close()  # uvicorn leaves it open if it ends before it has begun
         self._api.batcher.close()

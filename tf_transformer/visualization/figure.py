@@ -54,7 +54,7 @@ def require_picture(output: str) -> None:
     """Raise an `InputError` unless the suffix of a file is a format that can be written."""
     known = FigureCanvasBase.get_supported_filetypes()
     if pathlib.Path(output).suffix.removeprefix(".").lower() not in known:
-        raise InputError(f"{output}: must end in one of .{', .'.join(sorted(known))}.")
+        raise InputError(f"{output}: must end in .png, .svg or .pdf.")
 
 
 @functools.cache
