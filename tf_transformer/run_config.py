@@ -155,7 +155,8 @@ def _settings_of_all_architectures() -> dict[str, FieldInfo]:
         field = fields_of(row.config)[name]
         text, default = field.description, field.default
         if len(architectures) < len(ARCHITECTURES):
-            text += f" [{', '.join(architectures)}]"
+            text, *end = text.split(" (default")
+            text = " (default".join([f"{text} [{', '.join(architectures)}]", *end])
         if name in row.presets["tiny"]:
             text, default = f"{text} (default: as in the preset)", None
         choice[name] = FieldInfo(

@@ -41,53 +41,34 @@ class DataConfig:
         "repeat it for each of several corpora, as all options that name files",
     )
     train_target: Texts | None = _local(None, "their translations, file by file and line by line")
-    weight: Weights | None = _fixed(None, "share of a corpus; default: by its number of pairs")
-    tag: Texts | None = _fixed(None, "token before a corpus' sources, such as <BT>; '' for none")
     validation_source: Texts | None = _local(
         None,
         "source sentences for validation, of which the first file chooses the best checkpoint; "
         "default: a part of each corpus",
     )
     validation_target: Texts | None = _local(None, "translations of --validation-source")
-    validation_tag: Texts | None = setting(None, "tag of each validation file; '' for none")
     train_tsv: Texts | None = _local(None, "pairs as source TAB target, one per line")
     validation_tsv: Texts | None = _local(None, "validation pairs; default: a part of each corpus")
     train_text: Texts | None = _local(
         None, "sentences without translations, for a language model; plain or gzip; or a pattern"
     )
     validation_text: Texts | None = _local(None, "for validation; default: a part of each corpus")
-    tfds_dir: str | None = setting(
-        None, "folder of prepared data sets of TensorFlow Datasets", _TFDS
-    )
-    tfds_download: bool = setting(False, "let TensorFlow Datasets download the data set", _TFDS)
-    data_cache: str | None = setting(
-        None,
-        "keep token ids in this folder instead of in memory",
-        Traits(is_local=True, may_change=True),
-    )
     max_length: Annotated[int, Field(ge=2)] = setting(
         128,
         "most tokens of a sentence, its end included; longer pairs are dropped",
         Traits(changes_weights=True, of_translator=True),
     )
-    max_length_ratio: PositiveFloat = setting(
-        2.0,
-        "limit of a translation's tokens: this number times those of its source, plus 10",
-        Traits(may_change=True, of_translator=True),
-    )
-    source_noise: Rate | None = _chosen_fixed(
-        "probability in each epoch that a source sentence loses its capitals or its final "
-        "punctuation; a word is mistyped with half of this probability"
+    batch_tokens: PositiveInt | None = _chosen_fixed(
+        "tokens in a batch on its longer side, with padding"
     )
     source_tag: str | None = setting(
         None,
         "token in front of every source, such as >>deu<<",
         Traits(changes_weights=True, of_translator=True),
     )
-    allow_unknown: bool = setting(
-        True,
-        "let translations have the token of unknown subwords, and line feeds and the like",
-        Traits(of_translator=True),
+    source_noise: Rate | None = _chosen_fixed(
+        "probability in each epoch that a source sentence loses its capitals or its final "
+        "punctuation; a word is mistyped with half of this probability"
     )
     fold_capitals: bool | None = setting(
         None,
@@ -99,9 +80,28 @@ class DataConfig:
         "then make ı of I, as in Turkish and Azeri",
         Traits(chosen=True, may_change=True, of_translator=True),
     )
-    batch_tokens: PositiveInt | None = _chosen_fixed(
-        "tokens in a batch on its longer side, with padding"
+    weight: Weights | None = _fixed(None, "share of a corpus; default: by its number of pairs")
+    tag: Texts | None = _fixed(None, "token before a corpus' sources, such as <BT>; '' for none")
+    validation_tag: Texts | None = setting(None, "tag of each validation file; '' for none")
+    max_length_ratio: PositiveFloat = setting(
+        2.0,
+        "limit of a translation's tokens: this number times those of its source, plus 10",
+        Traits(may_change=True, of_translator=True),
     )
+    allow_unknown: bool = setting(
+        True,
+        "let translations have the token of unknown subwords, and line feeds and the like",
+        Traits(of_translator=True),
+    )
+    data_cache: str | None = setting(
+        None,
+        "keep token ids in this folder instead of in memory",
+        Traits(is_local=True, may_change=True),
+    )
+    tfds_dir: str | None = setting(
+        None, "folder of prepared data sets of TensorFlow Datasets", _TFDS
+    )
+    tfds_download: bool = setting(False, "let TensorFlow Datasets download the data set", _TFDS)
 
     # Each side of a corpus is a file for training and a file for validation.
     SIDES: ClassVar = {"text": ("source", "target"), "tsv": ("tsv",), "monolingual": ("text",)}
@@ -223,46 +223,46 @@ class TokenizerConfig:
 class TrainingConfig:
     """The length of training, and how the model is trained."""
 
-    steps: PositiveInt | None = _free(None, "train for this many updates")
+    minutes: PositiveFloat | None = _free(None, "train for this many minutes, start-up included")
     epochs: PositiveInt | None = _free(
         None, "train for this many passes; chosen for the corpus if no length is given"
     )
-    minutes: PositiveFloat | None = _free(None, "train for this many minutes, start-up included")
-    seed: Annotated[int, Field(ge=0, lt=2**31)] = _fixed(0, "seed of weights, data and dropout")
-    schedule: Literal["trapezoid", "noam"] = _fixed(
-        "trapezoid", "learning rate: warm-up, peak, decay to 0; noam: as in the Transformer paper"
+    steps: PositiveInt | None = _free(None, "train for this many updates")
+    initialize_from: str | None = setting(
+        None, "begin with the best weights of this run, and keep its model and its tokenizers"
+    )
+    criterion: Literal["bleu", "chrf", "loss"] | None = _chosen(
+        "validation metric that selects the best checkpoint; loss needs no translations"
+    )
+    validation_steps: PositiveInt | None = _chosen("updates between validations")
+    patience: PositiveInt | None = setting(
+        None,
+        "stop after this many validations without a better checkpoint, counted once the learning "
+        "rate has fallen below its peak; default: never stop early",
+    )
+    keep_checkpoints: PositiveInt = _free(5, "newest checkpoints to keep besides the best")
+    checkpoint_steps: PositiveInt | None = _free(
+        None, "updates between checkpoints; default: one before each validation"
     )
     learning_rate: PositiveFloat | None = _chosen_fixed("learning rate at its peak")
     warmup_steps: PositiveInt | None = _chosen_fixed("updates until the learning rate peaks")
+    schedule: Literal["trapezoid", "noam"] = _fixed(
+        "trapezoid", "learning rate: warm-up, peak, decay to 0; noam: as in the Transformer paper"
+    )
     decay_fraction: Fraction = setting(
         0.4,
         "last part of training, in which the trapezoid decays",
         Traits(changes_weights=True, needs=("schedule", "trapezoid")),
     )
     label_smoothing: Rate = _fixed(0.1, "probability spread over all tokens except the true one")
-    criterion: Literal["bleu", "chrf", "loss"] | None = _chosen(
-        "validation metric that selects the best checkpoint; loss needs no translations"
+    weight_decay: Annotated[float, Field(ge=0, le=1)] | None = _chosen_fixed(
+        "each update shrinks matrices by this times the learning rate; 0 for no decay"
     )
-    validation_steps: PositiveInt | None = _chosen("updates between validations")
-    checkpoint_steps: PositiveInt | None = _free(
-        None, "updates between checkpoints; default: one before each validation"
-    )
-    keep_checkpoints: PositiveInt = _free(5, "newest checkpoints to keep besides the best")
-    patience: PositiveInt | None = setting(
-        None,
-        "stop after this many validations without a better checkpoint, counted once the learning "
-        "rate has fallen below its peak; default: never stop early",
-    )
+    clip_norm: PositiveFloat | None = _fixed(None, "limit of the gradients' norm; default: none")
     accumulation_steps: PositiveInt = _fixed(1, "batches whose gradients make one update")
     batch_parts: PositiveInt | None = _chosen_fixed(
         "parts of a batch that run at the same time on a CPU"
     )
-    clip_norm: PositiveFloat | None = _fixed(None, "limit of the gradients' norm; default: none")
-    weight_decay: Annotated[float, Field(ge=0, le=1)] | None = _chosen_fixed(
-        "each update shrinks matrices by this times the learning rate; 0 for no decay"
-    )
-    tensorboard: bool = _free(False, "also log for TensorBoard; needs the package tensorboard")
-    deterministic: bool = setting(False, "give the same bits every time; slower on a GPU")
     precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = _fixed(
         "float32", "precision of activations and matrix products; weights stay float32"
     )
@@ -271,9 +271,9 @@ class TrainingConfig:
         "a number of GPUs, gpu:0,gpu:1 or cpu; default: every GPU",
         Traits(is_local=True, may_change=True),
     )
-    initialize_from: str | None = setting(
-        None, "begin with the best weights of this run, and keep its model and its tokenizers"
-    )
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = _fixed(0, "seed of weights, data and dropout")
+    tensorboard: bool = _free(False, "also log for TensorBoard; needs the package tensorboard")
+    deterministic: bool = setting(False, "give the same bits every time; slower on a GPU")
 
     LENGTHS: ClassVar = ("steps", "epochs", "minutes")
 
