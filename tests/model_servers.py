@@ -1,22 +1,9 @@
-"""Servers on 127.0.0.1 for tests of the client: a scripted one by REST, and a stub's by gRPC."""
+"""A scripted server on 127.0.0.1 for tests of the client."""
 
-import concurrent.futures
 import contextlib
 import http.server
 import json
 import threading
-
-import grpc
-import numpy as np
-import tensorflow as tf
-from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
-
-# The codes by which gRPC says what statuses say by REST.
-CODES = {
-    400: grpc.StatusCode.INVALID_ARGUMENT, 404: grpc.StatusCode.NOT_FOUND,
-    429: grpc.StatusCode.RESOURCE_EXHAUSTED, 500: grpc.StatusCode.INTERNAL,
-    503: grpc.StatusCode.UNAVAILABLE, 504: grpc.StatusCode.DEADLINE_EXCEEDED,
-}  # fmt: skip
 
 
 class Answer:
@@ -92,7 +79,7 @@ class RestServer(http.server.ThreadingHTTPServer):
         self.url = f"http://127.0.0.1:{self.server_port}/v1/models/demo"
 
     def refuse(self, status, message, times=1):
-        """Lets the next requests fail, as `GrpcServer.refuse` does."""
+        """Lets the next requests fail."""
         self.script = [Answer(status, {"error": message})] * times
 
     def process_request(self, request, client_address):
@@ -115,45 +102,3 @@ def rest_server():
         server.shutdown()
         server.server_close()
         thread.join()
-
-
-class GrpcServer(prediction_service_pb2_grpc.PredictionServiceServicer):
-    """A model by gRPC.
-
-    Attributes:
-        requests: The messages of predictions, as they came.
-        script: Codes and details for the next predictions.
-        url: The URL of the model `demo`.
-    """
-
-    def __init__(self, model):
-        self.model = model
-        self.requests, self.script, self.url = [], [], None
-
-    def refuse(self, status, message, times=1):
-        self.script = [(CODES[status], message)] * times
-
-    def Predict(self, request, context):  # noqa: N802
-        self.requests.append(request)
-        if self.script:
-            context.abort(*self.script.pop(0))
-        inputs = {name: tf.make_ndarray(tensor) for name, tensor in request.inputs.items()}
-        response = predict_pb2.PredictResponse()
-        for name, array in self.model.run(request.model_spec.signature_name, inputs).items():
-            response.outputs[name].CopyFrom(tf.make_tensor_proto(np.asarray(array)))
-        return response
-
-
-@contextlib.contextmanager
-def grpc_server(model):
-    servicer = GrpcServer(model)
-    with concurrent.futures.ThreadPoolExecutor(8) as pool:
-        server = grpc.server(pool)
-        prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(servicer, server)
-        port = server.add_insecure_port("127.0.0.1:0")
-        servicer.url = f"grpc://127.0.0.1:{port}/demo"
-        server.start()
-        try:
-            yield servicer
-        finally:
-            server.stop(0).wait()

@@ -1,4 +1,4 @@
-"""The client: by REST against the local server, by gRPC, and against servers that fail."""
+"""The client: against the local server, and against servers that fail."""
 
 import concurrent.futures
 import itertools
@@ -41,16 +41,10 @@ def local(tmp_path_factory):
         yield local
 
 
-@pytest.fixture(scope="module")
-def by_grpc():
-    with model_servers.grpc_server(stub_server.StubModel()) as server:
-        yield server
-
-
-@pytest.fixture(params=["rest", "grpc"])
-def either(request, local, by_grpc):
-    """A client by REST and one by gRPC: what it does is the same."""
-    with serving.Client({"rest": local[0], "grpc": by_grpc}[request.param].url) as client:
+@pytest.fixture
+def of_local(local):
+    """A client of it."""
+    with serving.Client(local[0].url) as client:
         yield client
 
 
@@ -60,27 +54,12 @@ def by_rest():
         yield server
 
 
-def cleared(server):
-    server.requests.clear()
-    server.script.clear()
-    return server
-
-
 @pytest.fixture
 def scripted(by_rest):
-    """The scripted server by REST, with nothing noted."""
-    return cleared(by_rest)
-
-
-@pytest.fixture
-def grpc_server(by_grpc):
-    return cleared(by_grpc)
-
-
-@pytest.fixture(params=["scripted", "grpc_server"])
-def server(request):
-    """Either of them."""
-    return request.getfixturevalue(request.param)
+    """The scripted server, with nothing noted."""
+    by_rest.requests.clear()
+    by_rest.script.clear()
+    return by_rest
 
 
 @pytest.fixture
@@ -107,7 +86,7 @@ def error_of(kind, function, *arguments):
     return str(caught.value)
 
 
-# What each method returns, by both ways
+# What each method returns
 
 RESULTS = [
     ("translate", ["guten tag"], "GUTEN TAG"),
@@ -136,11 +115,11 @@ RESULTS = [
 
 
 @pytest.mark.parametrize(("method", "arguments", "expected"), RESULTS)
-def test_a_result_for_a_text_and_a_list_for_a_list(either, method, arguments, expected):
-    assert getattr(either, method)(*arguments) == expected
+def test_a_result_for_a_text_and_a_list_for_a_list(of_local, method, arguments, expected):
+    assert getattr(of_local, method)(*arguments) == expected
 
 
-def test_a_version_is_a_part_of_each_request(local, grpc_server):
+def test_a_version_is_a_part_of_each_request(local):
     with serving.Client(local[0].url + "/", version=1) as client:
         assert client.translate("a") == "A"
         (status,) = client.status()
@@ -150,12 +129,6 @@ def test_a_version_is_a_part_of_each_request(local, grpc_server):
     with serving.Client(local[0].url, version=4) as client:
         message = error_of(serving.NotFoundError, client.translate, "a")
         assert message.startswith(f"{local[0].url}/versions/4: status 404: nothing is served")
-    with serving.Client(grpc_server.url, version=3) as client:
-        assert client.translate("a") == "A"
-        for method in (client.status, client.metadata):
-            assert "need the http:// URL" in error_of(serving.ServingError, method)
-    (request,) = grpc_server.requests
-    assert request.model_spec.name == "demo" and request.model_spec.version.value == 3
 
 
 def near(found, expected):
@@ -177,36 +150,32 @@ def served(exported_version, tmp_path_factory):
         yield server
 
 
-@pytest.mark.parametrize("way", ["rest", "grpc"])
-def test_an_export_answers_as_its_translator(served, loaded, sentences, way):
+def test_an_export_answers_as_its_translator(served, loaded, sentences):
     texts = sentences[:12] + UNUSUAL
     sources, targets = [*sentences[:8], "", "a"], [*sentences[1:9], "a", ""]
-    with model_servers.grpc_server(served.version.model) as by_grpc:
-        with serving.Client(served.url if way == "rest" else by_grpc.url, batch_size=8) as client:
-            assert client.translate(texts) == loaded(texts)
-            documents = client.translate_document(texts)
-            assert [each.translation for each in documents] == loaded.document(texts)
-            assert near(client.score(sources, targets), loaded.score(sources, targets))
-            for pairs in ((sources, targets), (["a b"], [""])):
-                assert near(client.align(*pairs), loaded.align(*pairs))
-            best = loaded.n_best(texts, 4, beam_size=4)
-            expected = [[(h.text, h.score, h.length) for h in row] for row in best]
-            found = client.translate_nbest(texts)
-            assert near([[each[:3] for each in row] for row in found], expected)
+    with serving.Client(served.url, batch_size=8) as client:
+        assert client.translate(texts) == loaded(texts)
+        documents = client.translate_document(texts)
+        assert [each.translation for each in documents] == loaded.document(texts)
+        assert near(client.score(sources, targets), loaded.score(sources, targets))
+        for pairs in ((sources, targets), (["a b"], [""])):
+            assert near(client.align(*pairs), loaded.align(*pairs))
+        best = loaded.n_best(texts, 4, beam_size=4)
+        expected = [[(h.text, h.score, h.length) for h in row] for row in best]
+        found = client.translate_nbest(texts)
+        assert near([[each[:3] for each in row] for row in found], expected)
 
 
 @pytest.mark.parametrize(("language", "code"), EXAMPLES)
 def test_the_examples_of_the_documentation(served, tmp_path, language, code):
-    with model_servers.grpc_server(stub_server.StubModel()) as by_grpc:
-        code = code.replace("http://127.0.0.1:8501", served.address)
-        code = code.replace("grpc://127.0.0.1:8500/demo", by_grpc.url)
-        assert "850" not in code.replace(str(served.address), "").replace(by_grpc.url, "")
-        command = {"sh": ["sh", "-ec", code], "python": [sys.executable, "-c", code]}[language]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=ROOT)
+    code = code.replace("http://127.0.0.1:8501", served.address)
+    assert "850" not in code.replace(str(served.address), "")
+    command = {"sh": ["sh", "-ec", code], "python": [sys.executable, "-c", code]}[language]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     with serving.Client(served.url) as client:
         expected = client.translate("Wo kann ich Brot kaufen?")
-    assert ("WO KANN ICH BROT KAUFEN?" if by_grpc.requests else expected) in done.stdout
+    assert expected in done.stdout
 
 
 # Batches
@@ -275,17 +244,24 @@ def test_a_busy_server_is_asked_again_when_it_says(client, scripted, waits):
     assert 30 < second <= 45
 
 
-@pytest.mark.parametrize("status", [429, 503])
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (429, serving.OverloadedError),
+        (502, serving.UnreachableError),
+        (503, serving.OverloadedError),
+    ],
+)
 @pytest.mark.parametrize("retries", [0, 2])
-def test_retries_end(server, waits, status, retries):
-    server.refuse(status, "the queue\nis full", times=retries)
-    with serving.Client(server.url, retries=retries) as client:
+def test_retries_end(scripted, waits, status, kind, retries):
+    scripted.refuse(status, "the queue\nis full", times=retries)
+    with serving.Client(scripted.url, retries=retries) as client:
         assert client.translate("a") == "A"
-        server.requests.clear()
-        server.refuse(status, "the queue\nis full", times=9)
-        message = error_of(serving.OverloadedError, client.translate, "a")
-    assert message.startswith(f"{server.url}: ") and message.endswith(": the queue is full")
-    assert len(server.requests) == retries + 1
+        scripted.requests.clear()
+        scripted.refuse(status, "the queue\nis full", times=9)
+        message = error_of(kind, client.translate, "a")
+    assert message.startswith(f"{scripted.url}: ") and message.endswith(": the queue is full")
+    assert len(scripted.requests) == retries + 1
 
 
 @pytest.mark.parametrize("answer", [Broken(0, b""), Broken(200, {"outputs": ["A"]})])
@@ -300,11 +276,10 @@ def test_a_broken_connection_is_made_again(client, scripted, waits, answer):
 # Errors
 
 
-@pytest.mark.parametrize("url", ["http://{}/v1/models/demo", "grpc://{}/demo"])
-def test_without_a_server_the_error_says_so(url, waits):
+def test_without_a_server_the_error_says_so(waits):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and does not listen
-        url = url.format(f"127.0.0.1:{taken.getsockname()[1]}")
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}/v1/models/demo"
         with serving.Client(url, retries=1, timeout=20) as client:
             message = error_of(serving.UnreachableError, client.translate, "a")
     assert message.startswith(f"{url}: ")
@@ -327,12 +302,12 @@ def test_a_slow_answer_is_a_time_out_and_not_asked_for_again(scripted):
         (504, serving.ServingTimeoutError),
     ],
 )
-def test_a_refusal_is_an_error_and_not_asked_again(server, status, kind):
-    server.refuse(status, "bad\n  text")
-    with serving.Client(server.url) as client:
+def test_a_refusal_is_an_error_and_not_asked_again(scripted, status, kind):
+    scripted.refuse(status, "bad\n  text")
+    with serving.Client(scripted.url) as client:
         message = error_of(kind, client.translate, "a")
-    assert message.startswith(f"{server.url}: ") and message.endswith(": bad text")
-    assert len(server.requests) == 1
+    assert message.startswith(f"{scripted.url}: ") and message.endswith(": bad text")
+    assert len(scripted.requests) == 1
 
 
 @pytest.mark.parametrize(
@@ -361,13 +336,6 @@ def test_hypotheses_of_a_wrong_shape_are_an_error(client, scripted):
     error_of(serving.UnexpectedAnswerError, client.translate_nbest, "a")
 
 
-def test_by_grpc_messages_of_megabytes_pass(grpc_server):
-    # gRPC's own limit is 4 MB.
-    text = "a" * 3_000_000
-    with serving.Client(grpc_server.url) as client:
-        assert client.translate_document(text).translation == text.upper()
-
-
 # Arguments
 
 
@@ -385,7 +353,7 @@ def test_a_text_is_no_list_of_letters(client, scripted):
     "url",
     [
         "127.0.0.1:8501", "http://host:8501", "http://host/v1/models/demo:predict",
-        "http://host/v1/models/demo/versions/3", "grpc://host/demo", "grpc://host:1/v1/models/demo",
+        "http://host/v1/models/demo/versions/3", "grpc://host:1/demo",
         "http://me:secret@host/v1/models/demo",
     ],
 )  # fmt: skip

@@ -8,7 +8,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "client": ["Client", "DocumentTranslation", "Hypothesis"],
         "limits": ["Limits"],
         "server": ["LocalServer"],
-        "transports": [
+        "connection": [
             "BadRequestError",
             "NotFoundError",
             "OverloadedError",

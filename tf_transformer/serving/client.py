@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 from tf_transformer.inference.results import MISSING_SCORE, AlignedPair, TargetProbability, rows_of
 from tf_transformer.inference.streams import translate_in_order
-from tf_transformer.serving.transports import GrpcServer, RestServer, UnexpectedAnswerError
+from tf_transformer.serving.connection import Connection, UnexpectedAnswerError
 
-_REQUEST_CHARACTERS = 50_000
+_REQUEST_CHARACTERS = 50_000  # half of what the local server takes, if the texts are short
 
 Texts = str | Iterable[str]  # one text for one result, or several for a list of results
 
@@ -46,16 +46,21 @@ class Client:
     connections open: use it in a `with` statement, or call `close`.
 
     Every method raises a `ServingError` if its request fails. A lone surrogate in a text is
-    replaced by "?", because it cannot be written in UTF-8.
+    replaced by "?", because it cannot be written in UTF-8. The client does not load TensorFlow.
+
+    ```python
+    with Client("http://127.0.0.1:8501/v1/models/demo") as client:
+        print(client.translate(["Guten Morgen!", "Wo ist der Bahnhof?"]))
+        print(client.score("Guten Morgen!", "Good morning!").log_prob)
+    ```
 
     Args:
-        url: URL of the model: `http://127.0.0.1:8501/v1/models/demo` (or `https`) for REST, which
-            does not load TensorFlow, or `grpc://127.0.0.1:8500/demo` for gRPC.
+        url: URL of the model, such as `http://127.0.0.1:8501/v1/models/demo` (or `https`).
         version: Version of the model; None for the highest on the server.
         batch_size: Maximum number of texts in a request.
         connections: Maximum number of requests at a time.
-        timeout: Seconds to wait for an answer; with gRPC, this includes all retries.
-        retries: Number of times that a request is sent again; with gRPC, at most four.
+        timeout: Seconds to wait for an answer.
+        retries: Number of times that a request is sent again.
 
     Raises:
         ValueError: If `url` is not the URL of a model.
@@ -73,10 +78,7 @@ class Client:
     ) -> None:
         self._batch_size = batch_size
         self._connections = connections
-        if url.startswith("grpc:"):
-            self._server: RestServer | GrpcServer = GrpcServer(url, version, timeout, retries)
-        else:
-            self._server = RestServer(url, version, connections, timeout, retries)
+        self._server = Connection(url, version, connections, timeout, retries)
 
     def translate(self, texts: Texts) -> str | list[str]:
         """Translate a text or a list of texts, sentence by sentence."""
@@ -103,10 +105,7 @@ class Client:
         return self._results("align", AlignedPair.of, sources, targets)
 
     def status(self) -> list[dict[str, Any]]:
-        """Return the state of the versions, in the form of TensorFlow Serving's REST API.
-
-        The client uses the gRPC API only for predictions, so `status` and `metadata` need REST.
-        """
+        """Return the state of the versions, in the form of TensorFlow Serving's REST API."""
         return self._server.status()["model_version_status"]
 
     def metadata(self) -> dict[str, Any]:

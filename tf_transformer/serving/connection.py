@@ -1,22 +1,17 @@
-"""The client's connections to a server, by TensorFlow Serving's REST API or its gRPC API."""
+"""The client's connection to TensorFlow Serving's REST API, and the errors of its requests."""
 
 import json
 import random
 import re
-import urllib.parse
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import urllib3
 from urllib3.exceptions import HTTPError, ReadTimeoutError
 
-from tf_transformer.inference.results import as_lists
-
-_CONNECT_SECONDS = 5.0
-_LONGEST_RETRY_AFTER = 30.0
-_LARGEST_MESSAGE = 64 << 20  # bytes of an answer by gRPC
-_MOST_ATTEMPTS = 5  # for a request by gRPC, which allows no more
-_LONGEST_REASON = 400
+_CONNECT_SECONDS = 5.0  # enough for a lost packet, which is sent again after 1 and 3 seconds
+_LONGEST_RETRY_AFTER = 30.0  # so that no server makes a client wait for an hour
+_LONGEST_REASON = 400  # characters of a message
 
 
 class ServingError(Exception):
@@ -50,19 +45,20 @@ class UnexpectedAnswerError(ServingError):
     """The server failed, or its answer is not one of TensorFlow Serving's."""
 
 
-# Classes of errors by the status of REST or the code of gRPC.
-_ERRORS: dict[int | str, type[ServingError]] = {
-    **dict.fromkeys((400, 403, 413, "INVALID_ARGUMENT", "FAILED_PRECONDITION"), BadRequestError),
-    **dict.fromkeys((404, "NOT_FOUND"), NotFoundError),
-    **dict.fromkeys((429, 503, "RESOURCE_EXHAUSTED", "UNAVAILABLE"), OverloadedError),
-    **dict.fromkeys((408, 504, "DEADLINE_EXCEEDED"), ServingTimeoutError),
-}
+# Classes of errors by the status of an answer; a proxy says 502 if its server does not answer.
+_ERRORS: dict[int, type[ServingError]] = {
+    **dict.fromkeys((400, 403, 413), BadRequestError), 404: NotFoundError, 502: UnreachableError,
+    **dict.fromkeys((429, 503), OverloadedError), **dict.fromkeys((408, 504), ServingTimeoutError),
+}  # fmt: skip
 
 
 class _Retry(urllib3.Retry):
     """urllib3's retries, except after a read timeout: the server is still working on the answer."""
 
-    def increment(self, method=None, url=None, response=None, error=None, *others, **named):
+    def increment(
+        self, method: str | None = None, url: str | None = None, response: Any = None,
+        error: Exception | None = None, *others: Any, **named: Any,
+    ) -> urllib3.Retry:  # fmt: skip
         if isinstance(error, ReadTimeoutError):
             raise error
         return super().increment(method, url, response, error, *others, **named)
@@ -73,8 +69,8 @@ class _Retry(urllib3.Retry):
         return seconds and min(seconds, _LONGEST_RETRY_AFTER) * random.uniform(1, 1.5)
 
 
-class RestServer:
-    """A model behind TensorFlow Serving's REST API."""
+class Connection:
+    """A pool of connections to a model; the arguments are those of `Client`."""
 
     def __init__(
         self, url: str, version: int | None, connections: int, timeout: float, retries: int
@@ -83,7 +79,7 @@ class RestServer:
         if not match:
             raise ValueError(
                 "the URL must be that of a model, without a version or a password, such as "
-                "http://127.0.0.1:8501/v1/models/demo or grpc://127.0.0.1:8500/demo."
+                "http://127.0.0.1:8501/v1/models/demo."
             )
         server, path = match.groups()
         self._path = path if version is None else f"{path}/versions/{version}"
@@ -139,67 +135,3 @@ class RestServer:
         message = found["error"] if isinstance(found, dict) and "error" in found else answer.data
         kind = _ERRORS.get(answer.status, UnexpectedAnswerError)
         raise kind(self.where, f"status {answer.status}: {message}")
-
-
-class GrpcServer:
-    """A model behind TensorFlow Serving's gRPC API, without encryption.
-
-    The gRPC messages need TensorFlow, so methods of this class import it.
-    """
-
-    def __init__(self, url: str, version: int | None, timeout: float, retries: int) -> None:
-        import grpc
-        from tensorflow_serving.apis import model_pb2
-        from tensorflow_serving.apis.prediction_service_pb2_grpc import PredictionServiceStub
-
-        match = re.fullmatch(r"grpc://([^/?#@]+:\d+)/([^/?#]+)", url)
-        if not match:
-            raise ValueError("the URL must be that of a model, such as grpc://127.0.0.1:8500/demo.")
-        self.where = url if version is None else f"{url} version {version}"
-        self._timeout = timeout
-        self._spec = model_pb2.ModelSpec(name=urllib.parse.unquote(match[2]))
-        if version is not None:
-            self._spec.version.value = version
-        policy = {
-            "maxAttempts": min(retries + 1, _MOST_ATTEMPTS),
-            "initialBackoff": "0.1s",
-            "maxBackoff": "10s",
-            "backoffMultiplier": 2,
-            "retryableStatusCodes": ["UNAVAILABLE", "RESOURCE_EXHAUSTED"],
-        }
-        method = {"name": [{}], **({"retryPolicy": policy} if retries else {})}
-        options = {
-            "grpc.service_config": json.dumps({"methodConfig": [method]}),
-            "grpc.max_receive_message_length": _LARGEST_MESSAGE,
-            "grpc.enable_http_proxy": 0,  # as with REST
-        }
-        self._channel = grpc.insecure_channel(match[1], list(options.items()))
-        self._stub = PredictionServiceStub(self._channel)
-
-    def predict(self, signature: str, inputs: Mapping[str, Sequence[str]]) -> dict[str, list]:
-        import grpc
-        import tensorflow as tf
-        from tensorflow_serving.apis import predict_pb2
-
-        request = predict_pb2.PredictRequest(model_spec=self._spec)
-        request.model_spec.signature_name = signature
-        for name, texts in inputs.items():
-            request.inputs[name].CopyFrom(tf.make_tensor_proto(texts, tf.string))
-        try:
-            found = self._stub.Predict(request, timeout=self._timeout).outputs
-        except grpc.RpcError as error:
-            code, message = error.code().name, error.details()
-            kind = _ERRORS.get(code, UnexpectedAnswerError)
-            # An overloaded server and an absent server have the same code.
-            if code == "UNAVAILABLE" and "connect" in message:
-                kind = UnreachableError
-            raise kind(self.where, f"{code}: {message}") from None
-        return {name: as_lists(tf.make_ndarray(tensor)) for name, tensor in found.items()}
-
-    def status(self) -> dict[str, Any]:
-        raise ServingError(self.where, "status and metadata need the http:// URL of the model.")
-
-    metadata = status
-
-    def close(self) -> None:
-        self._channel.close()
