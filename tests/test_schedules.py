@@ -47,21 +47,6 @@ def test_the_trapezoid_rises_stays_and_falls_by_steps_or_by_time(arguments, rate
         assert float(timed(step)) == pytest.approx(rate, rel=1e-5, abs=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("schedule", "wrong"),
-    [(NoamSchedule, {"d_model": 8, "factor": -1.0}),
-     (TrapezoidSchedule, {"peak": 1.0, "total_steps": 0, "warmup_steps": 3})],
-)  # fmt: skip
-def test_a_number_that_is_not_greater_than_0_is_refused(schedule, wrong):
-    with pytest.raises(ValueError, match="greater than 0"):
-        schedule(**wrong)
-
-
-def test_a_decay_longer_than_the_training_is_refused():
-    with pytest.raises(ValueError, match="decay_fraction must be at most 1"):
-        TrapezoidSchedule(1.0, total_steps=9, warmup_steps=3, decay_fraction=2.0)
-
-
 def test_a_compiled_step_sees_the_time():
     schedule = TimedTrapezoidSchedule(1.0, warmup_steps=1, decay_fraction=1.0)
     optimizer = keras.optimizers.SGD(schedule)

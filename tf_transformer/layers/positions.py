@@ -1,7 +1,6 @@
 """Sinusoidal and learned positions, and the embedding layer that adds them."""
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -10,32 +9,10 @@ from keras import ops
 
 from tf_transformer.layers.base import Int, Layer, Shape, Tensor, built
 
-Waves = tuple[np.ndarray, np.ndarray]
-
-
-def _interleaved(d_model: int) -> Waves:
-    return np.arange(d_model) // 2 * 2 / d_model, np.arange(d_model) % 2
-
-
-def _in_halves(d_model: int) -> Waves:
-    half = d_model // 2
-    return np.arange(d_model) % half * 2 / d_model, np.arange(d_model) // half
-
-
-def _in_halves_to_the_last(d_model: int) -> Waves:
-    exponents, is_cosine = _in_halves(d_model)
-    return exponents * d_model / max(d_model - 2, 1), is_cosine
-
-
-# The exponent of 10000 in each column's frequency, and whether the column is a cosine, by the names
-# of `TransformerConfig.positions`. The first is the paper's. In the others all sines come first;
-# Hugging Face's Marian has the second. Marian itself has the third, as tensor2tensor and
-# OpenNMT-tf: exponents i / (d/2 - 1), so that the last is 1.
-SINUSOIDS: dict[str, Callable[[int], Waves]] = {
-    "sinusoidal": _interleaved,
-    "sinusoidal_halves": _in_halves,
-    "sinusoidal_tensor2tensor": _in_halves_to_the_last,
-}
+# The layouts of sinusoids, by the names of `TransformerConfig.positions`. The first is the paper's.
+# In the others all sines come first; Hugging Face's Marian has the second. Marian itself has the
+# third, as tensor2tensor and OpenNMT-tf: exponents i / (d/2 - 1), so that the last is 1.
+SINUSOIDS = "sinusoidal", "sinusoidal_halves", "sinusoidal_tensor2tensor"
 
 
 def sinusoidal_positions(
@@ -54,7 +31,7 @@ def sinusoidal_positions(
         length, d_model: the number of positions, and D, which is even.
         offset: int or int scalar tensor, the first position.
         dtype: dtype of the result; the angles are always float32.
-        sinusoids: a key of `SINUSOIDS`.
+        sinusoids: one of `SINUSOIDS`.
 
     Example:
         >>> tt.sinusoidal_positions(100, 8).shape
@@ -65,7 +42,13 @@ def sinusoidal_positions(
 
 def _encode_positions(positions: Tensor, d_model: int, dtype: str, sinusoids: str) -> Tensor:
     """Return the encodings `(…, D)` of positions `(…)`."""
-    exponents, is_cosine = SINUSOIDS[sinusoids](d_model)
+    columns, layout = np.arange(d_model), SINUSOIDS.index(sinusoids)
+    # The number of the wave in each column, and whether the column is a cosine.
+    if layout == 0:
+        waves, is_cosine = columns // 2, columns % 2
+    else:
+        waves, is_cosine = columns % (d_model // 2), columns // (d_model // 2)
+    exponents = 2 * waves / (d_model if layout < 2 else max(d_model - 2, 1))
     frequencies = (10000.0**-exponents).astype("float32")
     # cos(x) = sin(x + pi/2): one sine for both keeps the graph of a decoding step small.
     phases = (is_cosine * (math.pi / 2)).astype("float32")
@@ -89,7 +72,7 @@ class PositionalEmbedding(Layer):
         mask_zero: whether the output has an implicit Keras mask, True where the id is not 0.
         position_embedding: a `keras.layers.Embedding` of positions, see `token_embedding`; None
             for sinusoids. TensorFlow raises an error for positions beyond the table only on a CPU.
-        sinusoids: a key of `SINUSOIDS`, for positions without a table.
+        sinusoids: one of `SINUSOIDS`, for positions without a table.
         scale: whether to multiply embeddings by `sqrt(d_model)`.
         first_position: the number of the first position in the sinusoids; OpenNMT-tf has 1.
 

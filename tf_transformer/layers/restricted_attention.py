@@ -23,31 +23,21 @@ class _Blocks:
         self.size = min(max(length, 1), radius) if known else ops.clip(length, 1, radius)
         self.number = -(-length // self.size)
         self.window = 3 * self.size
+        # The positions of the queries `(n, b)` and of the keys `(n, w)`, also beyond the sequence.
+        starts = ops.arange(self.number)[:, None] * self.size
+        self.queries = starts + ops.arange(self.size)
+        self.keys = starts + ops.arange(self.window) - self.size
 
-    def queries(self, x: Tensor) -> Tensor:
-        """Split `(B, H, T, E)` into blocks `(B, H, n, b, E)`."""
-        return self._cut(x, 0, self.number)
-
-    def keys(self, x: Tensor) -> Tensor:
-        """Return the windows of all blocks, `(B, H, n, w, E)`, of `(B, H, T, E)`."""
-        blocks = self._cut(x, self.size, self.number + 2)
-        neighbours = [blocks[:, :, i : i + self.number] for i in range(3)]
-        return ops.concatenate(neighbours, axis=3)
-
-    def _cut(self, x: Tensor, before: Int, number: Int) -> Tensor:
-        """Pad `(B, H, T, E)` with zeros before and after the sequence, and split it into blocks."""
-        after = number * self.size - before - self.length
-        padded = ops.pad(x, ((0, 0), (0, 0), (before, after), (0, 0)))
-        return ops.reshape(padded, (*ops.shape(x)[:2], number, self.size, ops.shape(x)[3]))
+    def at(self, positions: Tensor, x: Tensor) -> Tensor:
+        """Return `x` `(B, H, T, E)` at positions `(n, …)`, as `(B, H, n, …, E)`."""
+        return ops.take(x, ops.clip(positions, 0, self.length - 1), axis=2)
 
     def mask(self, mask: Tensor | None) -> Tensor:
         """Return the mask of each position's window, which broadcasts to `(B, H, n, b, w)`.
 
         The given mask is bool and broadcasts to `(B, H, T, T)`; None to attend everywhere.
         """
-        starts = ops.arange(self.number)[:, None, None] * self.size
-        queries = starts + ops.arange(self.size)[:, None]
-        keys = starts + ops.arange(self.window) - self.size
+        queries, keys = self.queries[:, :, None], self.keys[:, None]
         near = ops.abs(keys - queries) <= self.radius
         near = near & (keys >= 0) & (keys < self.length)
         if mask is None:
@@ -106,8 +96,8 @@ class RestrictedSelfAttention(GlobalSelfAttention):
         queries, keys, values = heads
         blocks = _Blocks(ops.shape(queries)[2], self.radius)
         bias = attention_bias(blocks.mask(mask), self.compute_dtype)
-        near = blocks.keys(self._scaled(keys))
-        weights = self._weights(blocks.queries(queries), near, bias)
-        values = ops.matmul(self.dropout(weights, training=training), blocks.keys(values))
+        keys, values = (blocks.at(blocks.keys, x) for x in (self._scaled(keys), values))
+        weights = self._weights(blocks.at(blocks.queries, queries), keys, bias)
+        values = ops.matmul(self.dropout(weights, training=training), values)
         output = self._join(blocks.joined(values))
         return output, blocks.weights(weights) if with_weights else None

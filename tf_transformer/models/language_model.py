@@ -13,7 +13,7 @@ from keras import ops
 
 from tf_transformer.layers.base import Int, Tensor, built
 from tf_transformer.layers.kv_cache import Cache
-from tf_transformer.layers.masks import causal_mask, permutation_mask, prefix_mask
+from tf_transformer.layers.masks import causal_mask, permutation_mask
 from tf_transformer.layers.norm import layer_norm
 from tf_transformer.layers.output import OutputTransform
 from tf_transformer.layers.positions import token_embedding
@@ -100,14 +100,65 @@ class LanguageModel(SequenceModel):
 
 
 class GenerativeLanguageModel(LanguageModel):
-    """A language model that decodes after a prefix; subclasses implement `start_decoding`."""
+    """A language model that decodes after a prefix; subclasses implement `_embed_prefix`.
 
-    def _start(
-        self, x: Tensor, mask: Tensor, visible: Tensor, lengths: Tensor, num_steps: Int | None
-    ) -> Cache:
-        """Return the cache after a prefix; decoding starts at the positions `lengths` `(B,)`."""
-        cache = self.stack.start_decoding(x, visible, num_steps, mask)
-        cache["source"]["lengths"] = lengths
+    That method takes the source ids and the begin tokens `(B, 1)`, and returns the prefix
+    `(B, P, D)`, where it is real and what of it the target sees, both bool `(B, P)`, the target's
+    first position `(B,)`, and the target's first input `(B, D)`, or None for the begin token.
+    """
+
+    prefix_is_causal: ClassVar[bool] = False
+
+    def _after_begin(
+        self, begin: Tensor, source_ids: Tensor, last: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """Embed the begin tokens and the source, whose token at `last` is the target's first input.
+
+        The target does not see this token in the prefix, too.
+        """
+        ids = ops.concatenate([ops.cast(begin, source_ids.dtype), source_ids], axis=1)
+        prefix, columns = self._embed_source(ids), ops.arange(ops.shape(ids)[1], dtype="int32")
+        is_last = (columns == last[:, None])[..., None]
+        first = ops.sum(ops.where(is_last, prefix, ops.zeros_like(prefix)), axis=1)
+        return prefix, columns <= last[:, None], columns < last[:, None], last, first
+
+    def _call(
+        self, inputs: Inputs, training: bool | None
+    ) -> tuple[Tensor, dict[str, list[Tensor]]]:
+        """Return the output of a call, and the attention weights from target to both sides."""
+        source_ids, target_ids = split_inputs(inputs)
+        prefix, is_real, is_seen, start, first = self._embed_prefix(source_ids, target_ids[:, :1])
+        target, size = self._embed_target(target_ids, start), ops.shape(prefix)[1]
+        if first is not None:
+            target = ops.concatenate([first[:, None], target[:, 1:]], axis=1)
+        # Real target tokens come first, so the mask hides the target's padding from all of them.
+        is_target = ops.ones_like(target_ids, "bool")
+        of_prefix, of_target = (
+            ops.concatenate([keys, is_target], axis=1)[:, None] for keys in (is_real, is_seen)
+        )
+        in_prefix = ops.arange(ops.shape(of_prefix)[2]) < size
+        mask = causal_mask(ops.shape(of_prefix)[2])
+        if not self.prefix_is_causal:
+            mask = ops.logical_or(mask, in_prefix)
+        mask = ops.logical_and(mask, ops.where(in_prefix[:, None], of_prefix, of_target))
+        hidden, weights = self._read([prefix, target], mask, training)
+        before = size - ops.shape(source_ids)[1]
+        return self.output_projection(hidden[:, size:]), {
+            "decoder": [layer[:, :, size:, size:] for layer in weights],
+            "cross": [_distribution(layer[:, :, size:, before:size]) for layer in weights],
+        }
+
+    def start_decoding(self, source_ids: Tensor, num_steps: Int | None = None) -> Cache:
+        """Read the source and return the cache for the first step, as in `Transformer`."""
+        begin = ops.full((ops.shape(source_ids)[0], 1), self.config.bos_id)
+        prefix, is_real, is_seen, start, first = self._embed_prefix(source_ids, begin)
+        mask = is_real[:, None]
+        if self.prefix_is_causal:
+            mask = ops.logical_and(mask, causal_mask(ops.shape(prefix)[1]))
+        cache = self.stack.start_decoding(prefix, is_seen[:, None], num_steps, mask)
+        cache["source"]["lengths"] = start
+        if first is not None:
+            cache["source"]["last"] = first
         cache["constants"].update(self.output_projection.start_decoding(num_steps))
         return cache
 
@@ -156,58 +207,16 @@ class PrefixLanguageModel(GenerativeLanguageModel):
     def call(
         self, inputs: Inputs, training: bool | None = None, return_attention_scores: bool = False
     ) -> Tensor | tuple[Tensor, dict[str, list[Tensor]]]:
-        source_ids, target_ids = split_inputs(inputs)
-        prefix, is_real, is_seen, start, first = self._embed_prefix(source_ids, target_ids[:, :1])
-        target = self._embed_target(target_ids, start)
-        if first is not None:
-            target = ops.concatenate([first[:, None], target[:, 1:]], axis=1)
-        # Real target tokens come first, so the mask hides the target's padding from all of them.
-        is_target = ops.ones_like(target_ids, "bool")
-        segment_ids = [ops.zeros_like(is_real, "int32"), ops.ones_like(target_ids, "int32")]
-        segment_ids = ops.concatenate(segment_ids, axis=1)
-        of_source, of_target = (
-            ops.concatenate([keys, is_target], axis=1)[:, None] for keys in (is_real, is_seen)
-        )
-        visible = ops.where(segment_ids[..., None] == SOURCE, of_source, of_target)
-        mask = ops.logical_and(prefix_mask(segment_ids), visible)
-        hidden, weights = self._read([prefix, target], mask, training)
-        size = ops.shape(prefix)[1]
-        output = self.output_projection(hidden[:, size:])
-        if not return_attention_scores:
-            return output
-        before = size - ops.shape(source_ids)[1]
-        return output, {
-            "decoder": [layer[:, :, size:, size:] for layer in weights],
-            "cross": [_distribution(layer[:, :, size:, before:size]) for layer in weights],
-        }
-
-    def start_decoding(self, source_ids: Tensor, num_steps: Int | None = None) -> Cache:
-        """Read the source and return the cache for the first step, as in `Transformer`."""
-        begin = ops.full((ops.shape(source_ids)[0], 1), self.config.bos_id)
-        prefix, is_real, is_seen, start, first = self._embed_prefix(source_ids, begin)
-        masks = is_real[:, None], is_seen[:, None]
-        cache = self._start(prefix, *masks, start, num_steps)
-        if first is not None:
-            cache["source"]["last"] = first
-        return cache
+        output, weights = self._call(inputs, training)
+        return (output, weights) if return_attention_scores else output
 
     def _embed_prefix(
         self, source_ids: Tensor, begin: Tensor
     ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]:
-        """Embed the source; with `config.begin_source`, also the begin tokens `(B, 1)` before it.
-
-        Returns the prefix `(B, P, D)`, where it is real and what of it the target sees, both bool
-        `(B, P)`, the target's first position `(B,)`, and the target's first input `(B, D)`, or None
-        for the begin token. The target reads the source's end token as its first input, so it does
-        not see this token in the prefix.
-        """
-        is_real, start = self._is_real(source_ids), self._lengths(source_ids)
-        if not self.config.begin_source:
-            return self._embed_source(source_ids), is_real, is_real, start, None
-        ids = ops.concatenate([ops.cast(begin, source_ids.dtype), source_ids], axis=1)
-        prefix, columns = self._embed_source(ids), ops.arange(ops.shape(ids)[1], dtype="int32")
-        is_real, is_seen = columns <= start[:, None], columns < start[:, None]
-        return prefix, is_real, is_seen, start, _at(prefix, columns, start)
+        is_real, length = self._is_real(source_ids), self._lengths(source_ids)
+        if self.config.begin_source:  # the source's end token is the target's first input
+            return self._after_begin(begin, source_ids, length)
+        return self._embed_source(source_ids), is_real, is_real, length, None
 
 
 def _distribution(weights: Tensor) -> Tensor:
@@ -238,48 +247,17 @@ class CausalLanguageModel(GenerativeLanguageModel):
     """
 
     config_class = model_configs.CausalLanguageModelConfig
-    has_segments = False
+    has_segments, prefix_is_causal = False, True
 
     def call(self, inputs: Inputs, training: bool | None = None) -> Tensor:
-        source_ids, target_ids = split_inputs(inputs)
-        x, last, columns = self._embed_prompt(source_ids, target_ids[:, :1])
-        size, target_ids = ops.shape(x)[1], target_ids[:, 1:]
-        parts = [x, self._embed_target(target_ids, last + 1)]
-        # Real tokens come first on each side, so the triangle hides the side's padding from them.
-        visible = [columns <= last[:, None], ops.ones_like(target_ids, "bool")]
-        visible = ops.concatenate(visible, axis=1)
-        mask = ops.logical_and(causal_mask(ops.shape(visible)[1]), visible[:, None])
-        hidden, _ = self._read(parts, mask, training)
-        first = _at(hidden[:, :size], columns, last)[:, None]
-        return self.output_projection(ops.concatenate([first, hidden[:, size:]], axis=1))
+        return self._call(inputs, training)[0]
 
-    def start_decoding(self, source_ids: Tensor, num_steps: Int | None = None) -> Cache:
-        """Read the prompt and return the cache for the first step, as in `Transformer`.
-
-        The cache hides the last token, which is the first step's input instead of the begin token.
-        """
-        begin = ops.full((ops.shape(source_ids)[0], 1), self.config.bos_id, source_ids.dtype)
-        x, last, columns = self._embed_prompt(source_ids, begin)
-        mask, before_last = causal_mask(ops.shape(x)[1]), (columns < last[:, None])[:, None]
-        cache = self._start(x, mask, before_last, last, num_steps)
-        cache["source"]["last"] = _at(x, columns, last)
-        return cache
-
-    def _embed_prompt(self, source_ids: Tensor, begin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Embed the begin tokens `(B, 1)` and the sources without their end tokens, as prompts.
-
-        Returns the prompts `(B, P, D)`, the last real position of each `(B,)`, and `0 … P - 1`.
-        """
+    def _embed_prefix(
+        self, source_ids: Tensor, begin: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """Return the prompt: the begin token and the source without its end token."""
         last = ops.maximum(self._lengths(source_ids) - 1, 0)
-        begin = ops.cast(begin, source_ids.dtype)
-        prompt = ops.concatenate([begin, source_ids[:, :-1]], axis=1)
-        return self._embed_source(prompt), last, ops.arange(ops.shape(prompt)[1], dtype="int32")
-
-
-def _at(x: Tensor, columns: Tensor, indices: Tensor) -> Tensor:
-    """Return the vector of each row of `x` `(B, P, D)` at its index, as `(B, D)`."""
-    chosen = (columns == indices[:, None])[..., None]
-    return ops.sum(ops.where(chosen, x, ops.zeros_like(x)), axis=1)
+        return self._after_begin(begin, source_ids[:, :-1], last)
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")

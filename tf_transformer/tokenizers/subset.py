@@ -72,14 +72,10 @@ def subset_tokenizer(tokenizer: Tokenizer, used: Iterable[int]) -> Subset:
         scores = {piece: pieces[index].score for piece, index in subwords.items()}
         needed = [piece for piece, index in subwords.items() if index in kept]
         merged = {subwords[part] for piece in needed for part in _merges(piece, scores)} - kept
+    for index in merged:
+        pieces[index].type = pieces[index].UNUSED
     ids = sorted(kept)
-    left = [pieces[index] for index in [*ids, *sorted(merged)]]
-    for piece in left[len(ids) :]:
-        piece.type = piece.UNUSED
-    del pieces[:]
-    pieces.extend(left)
-    spec.vocab_size = len(left)
-    return SentencePieceTokenizer(proto.SerializeToString(deterministic=True)), np.array(ids)
+    return SentencePieceTokenizer(_with_pieces(proto, [*ids, *sorted(merged)])), np.array(ids)
 
 
 @subset_tokenizer.register
@@ -88,20 +84,15 @@ def _(tokenizer: VocabularyTokenizer, used: Iterable[int]) -> Subset:
     rows = enumerate(table.pieces)
     kept = {i for i, p in rows if p.type != p.NORMAL or len(p.piece) == 1} | set(used)
     ids = sorted(kept)
-    pieces = [table.pieces[index] for index in ids]
-    del table.pieces[:]
-    table.pieces.extend(pieces)
-    table.trainer_spec.vocab_size = len(pieces)
     # The ids of the splitter do not matter. It splits an unused subword again, see above.
     splitter = sentencepiece_model_pb2.ModelProto.FromString(tokenizer.splitter)
-    left = {piece.piece for piece in pieces}
-    dropped = set(tokenizer.subwords(range(tokenizer.vocab_size))) - left
+    dropped = {piece.piece for index, piece in enumerate(table.pieces) if index not in kept}
     for piece in splitter.pieces:
         # A subword that the table never had stays, and stays unknown.
         if piece.type == piece.NORMAL and piece.piece in dropped:
             piece.type = piece.UNUSED
-    models = (proto.SerializeToString(deterministic=True) for proto in (table, splitter))
-    return VocabularyTokenizer(*models), np.array(ids)
+    splitter = splitter.SerializeToString(deterministic=True)
+    return VocabularyTokenizer(_with_pieces(table, ids), splitter), np.array(ids)
 
 
 @subset_tokenizer.register
@@ -110,6 +101,15 @@ def _(tokenizer: WordPieceTokenizer, used: Iterable[int]) -> Subset:
     kept = {i for i, s in rows if len(s.removeprefix(CONTINUED)) == 1 or s in SPECIAL.values()}
     ids = sorted(kept | set(used))
     return tokenizer.subset(ids), np.array(ids)
+
+
+def _with_pieces(proto: sentencepiece_model_pb2.ModelProto, ids: Sequence[int]) -> bytes:
+    """Return a model with some of the subwords, in the order of `ids`."""
+    pieces = [proto.pieces[index] for index in ids]
+    del proto.pieces[:]
+    proto.pieces.extend(pieces)
+    proto.trainer_spec.vocab_size = len(pieces)
+    return proto.SerializeToString(deterministic=True)
 
 
 def require_same_splits(

@@ -20,9 +20,6 @@ class TrapezoidSchedule(keras.optimizers.schedules.LearningRateSchedule):
         warmup_steps: Updates until the peak.
         decay_fraction: The last fraction of training, in which the rate decays; at most 1.
 
-    Raises:
-        ValueError: An argument is not positive, or `decay_fraction` is more than 1.
-
     Example:
         >>> schedule = tt.TrapezoidSchedule(1.0, total_steps=10, warmup_steps=2, decay_fraction=0.5)
         >>> [round(float(schedule(step)), 2) for step in range(11)]
@@ -32,10 +29,6 @@ class TrapezoidSchedule(keras.optimizers.schedules.LearningRateSchedule):
     def __init__(
         self, peak: float, total_steps: int, warmup_steps: int, decay_fraction: float = 0.4
     ) -> None:
-        _require_positive(peak=peak, warmup_steps=warmup_steps, decay_fraction=decay_fraction)
-        _require_positive(total_steps=total_steps)
-        if decay_fraction > 1:
-            raise ValueError(f"decay_fraction must be at most 1; received {decay_fraction}.")
         self.peak, self.warmup_steps, self.decay_fraction = peak, warmup_steps, decay_fraction
         self.total_steps = total_steps
 
@@ -98,7 +91,6 @@ class NoamSchedule(keras.optimizers.schedules.LearningRateSchedule):
     """
 
     def __init__(self, d_model: int, warmup_steps: int = 4000, factor: float = 1.0) -> None:
-        _require_positive(d_model=d_model, warmup_steps=warmup_steps, factor=factor)
         self.d_model, self.warmup_steps, self.factor = d_model, warmup_steps, factor
 
     def __call__(self, step: Any) -> Any:
@@ -110,9 +102,3 @@ class NoamSchedule(keras.optimizers.schedules.LearningRateSchedule):
 
     def get_config(self) -> dict[str, Any]:
         return {"d_model": self.d_model, "warmup_steps": self.warmup_steps, "factor": self.factor}
-
-
-def _require_positive(**values: float) -> None:
-    for name, value in values.items():
-        if value <= 0:
-            raise ValueError(f"{name} must be greater than 0; received {name}={value}.")

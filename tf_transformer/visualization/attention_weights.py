@@ -7,7 +7,9 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from tf_transformer.visualization.matrices import Tokens, add_colour_bar, draw_matrices
+from tf_transformer.visualization.matrices import Scale, draw_matrices
+
+_SCALE = Scale("Greys", 1.0, "attention weight")
 
 
 def plot_attention(
@@ -26,7 +28,7 @@ def plot_attention(
         'query'
     """
     tokens = queries, queries if keys is None else keys
-    return _draw([[weights]], tokens, ("query", "key"), title, [""])[0]
+    return draw_matrices([[weights]], tokens, ("query", "key"), title, [""], _SCALE)[0]
 
 
 def plot_heads(
@@ -55,7 +57,8 @@ def plot_heads(
     """
     tokens = queries, queries if keys is None else keys
     heads = [f"head {head}" for head in range(len(weights[0]))]
-    figure, panels = _draw(weights, tokens, ("query", "key"), title, heads, largest, cell=0.14)
+    scale = _SCALE._replace(largest=largest)
+    figure, panels = draw_matrices(weights, tokens, ("query", "key"), title, heads, scale, 0.14)
     if len(panels) > 1:
         for layer, axes in enumerate(panels[:, 0]):
             axes.set_ylabel(f"layer {layer}\n{axes.get_ylabel()}")
@@ -94,7 +97,8 @@ def plot_alignments(
         <Figure ...>
     """
     matrices = list(weights.values())
-    figure, panels = _draw([matrices], (target, source), ("target", "source"), title, list(weights))
+    tokens, names = (target, source), ("target", "source")
+    figure, panels = draw_matrices([matrices], tokens, names, title, list(weights), _SCALE)
     for axes, matrix in zip(panels[0], matrices, strict=True):
         for row, line in enumerate(np.nan_to_num(np.asarray(matrix, "float64"))):
             if line.any():
@@ -102,22 +106,3 @@ def plot_alignments(
                 style = {"fill": False, "edgecolor": "tab:red", "linewidth": 1.5, "zorder": 3}
                 axes.add_patch(Rectangle(corner, 1, 1, **style))
     return figure
-
-
-def _draw(
-    grid: Any,
-    tokens: Tokens,
-    names: tuple[str, str],
-    title: str,
-    column_titles: Sequence[str],
-    largest: float = 1.0,
-    cell: float = 0.3,
-) -> tuple[Figure, np.ndarray]:
-    """Draw a grid of attention weights with its scale; return the figure and its panels."""
-    grid = np.stack([[np.asarray(matrix, "float64") for matrix in row] for row in grid])
-    if ((grid < 0) | (grid > 1.02)).any():  # bfloat16 rounds
-        raise ValueError("attention weights must be from 0 to 1, as the softmax returns them.")
-    colours = "Greys", largest
-    figure, panels = draw_matrices(grid, tokens, names, title, column_titles, colours, cell)
-    add_colour_bar(figure, panels, "attention weight")
-    return figure, panels

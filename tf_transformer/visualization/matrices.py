@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -12,8 +12,6 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from tf_transformer.visualization.figure import new_figure, spell, text_style, width
-
-Tokens = tuple[Sequence[str], Sequence[str]]  # of the rows and of the columns
 
 _HIDDEN, _ALLOWED = "white", "#33527a"
 _SMALLEST_FONT, _LARGEST_FONT = 6.0, 9.0  # points
@@ -55,9 +53,9 @@ def plot_masks(
     keys = queries if keys is None else keys
     shape = 1, len(queries), len(keys)
     grid = np.stack([np.broadcast_to(mask, shape) for mask in masks.values()], axis=1)
-    colours = ListedColormap([_HIDDEN, _ALLOWED]), 1.0
+    scale = Scale(ListedColormap([_HIDDEN, _ALLOWED]), 1.0)
     tokens, names = (queries, keys), ("query", "key")
-    figure, _ = draw_matrices(grid, tokens, names, title, list(masks), colours)
+    figure, _ = draw_matrices(grid, tokens, names, title, list(masks), scale)
     labels = {"may attend": _ALLOWED, "hidden": _HIDDEN}
     keys = [Patch(facecolor=c, edgecolor="0.5", label=label) for label, c in labels.items()]
     figure.legend(handles=keys, loc="outside lower center", ncols=2, frameon=False)
@@ -77,39 +75,54 @@ def plot_positions(table: Any, title: str = "") -> Figure:
     axes = figure.subplots()
     axes.imshow(table, cmap="cividis", vmin=-largest, vmax=largest, aspect="auto")
     axes.set(xlabel="dimension", ylabel="position")
-    add_colour_bar(figure, axes, "value")
+    _add_colour_bar(figure, axes, "value")
     return figure
+
+
+class Scale(NamedTuple):
+    """What the numbers in matrices look like.
+
+    Attributes:
+        colours: The colours of the numbers from 0 to `largest`.
+        label: The label of a colour bar; there is none if this is empty.
+    """
+
+    colours: Colormap | str
+    largest: float
+    label: str = ""
 
 
 def draw_matrices(
     grid: Any,
-    tokens: Tokens,
+    tokens: tuple[Sequence[str], Sequence[str]],
     names: tuple[str, str],
     title: str,
     column_titles: Sequence[str],
-    colours: tuple[Colormap | str, float],
+    scale: Scale,
     cell: float = 0.3,
 ) -> tuple[Figure, np.ndarray]:
     """Draw a grid of matrices over the same tokens, with square cells; NaN cells are hatched.
 
     Args:
-        grid: `(R, C, rows, columns)`: R rows of C matrices.
+        grid: `(R, C, rows, columns)`: R rows of C matrices of numbers from 0 to 1.
         tokens: The tokens of the rows, and the tokens of the columns, of every matrix.
         names: The labels of the row axis and of the column axis, such as `("query", "key")`.
         title, column_titles: The titles of the figure and of the C columns of matrices.
-        colours: A colour map, from 0 to the given largest number.
+        scale: What the numbers look like.
         cell: The size of a cell in inches. Cells are larger for few tokens and smaller for many.
 
     Returns:
         The figure, and an array `(R, C)` of its axes.
     """
-    grid = np.asarray(grid, "float64")
+    grid = np.stack([[np.asarray(matrix, "float64") for matrix in row] for row in grid])
     rows, columns = ([spell(token) for token in side] for side in tokens)
     if grid.ndim != 4 or grid.shape[2:] != (len(rows), len(columns)) or grid.size == 0:
         raise ValueError(
             f"a matrix must have a row for each {names[0]} token and a column for each {names[1]} "
             f"token, {(len(rows), len(columns))}; received matrices of shape {grid.shape[2:]}."
         )
+    if ((grid < 0) | (grid > 1.02)).any():  # bfloat16 rounds
+        raise ValueError("attention weights must be from 0 to 1, as the softmax returns them.")
     above, beside = grid.shape[:2]
     cell = max(cell, 1.2 / max(len(rows), len(columns)))
     cell = min(cell, 24 / (beside * len(columns)), 15 / (above * len(rows)))
@@ -119,17 +132,19 @@ def draw_matrices(
     figure = new_figure(size_across, size_down, title)
     panels = figure.subplots(above, beside, sharex=True, sharey=True, squeeze=False)
     for index in np.ndindex(above, beside):
-        _draw_matrix(panels[index], grid[index], *colours)
+        _draw_matrix(panels[index], grid[index], scale)
     for axes, column_title in zip(panels[0], column_titles, strict=True):
         axes.set_title(column_title, fontsize=10, **text_style())
     for axes in panels[-1]:
         _label_axis(axes.xaxis, names[1], columns, 72 * cell)
     for axes in panels[:, 0]:
         _label_axis(axes.yaxis, names[0], rows, 72 * cell)
+    if scale.label:
+        _add_colour_bar(figure, panels, scale.label)
     return figure, panels
 
 
-def add_colour_bar(figure: Figure, axes: Any, label: str) -> None:
+def _add_colour_bar(figure: Figure, axes: Any, label: str) -> None:
     """Draw the colour bar of the first image beside the axes."""
     axes = list(np.ravel(axes))
     # Single axes are passed without a list, so that the bar is as high as the image.
@@ -137,9 +152,9 @@ def add_colour_bar(figure: Figure, axes: Any, label: str) -> None:
     figure.colorbar(axes[0].images[0], ax=where, label=label, pad=0.02, fraction=0.05, aspect=25)
 
 
-def _draw_matrix(axes: Axes, matrix: np.ndarray, colours: Colormap | str, largest: float) -> None:
+def _draw_matrix(axes: Axes, matrix: np.ndarray, scale: Scale) -> None:
     axes.patch.set(edgecolor="0.6", hatch="////")  # NaN cells are transparent and show the hatch
-    axes.imshow(matrix, cmap=colours, vmin=0.0, vmax=largest)
+    axes.imshow(matrix, cmap=scale.colours, vmin=0.0, vmax=scale.largest)
     rows, columns = matrix.shape
     if max(rows, columns) <= _MOST_CELLS_WITH_LINES:
         axes.set_xticks(np.arange(columns - 1) + 0.5, minor=True)
