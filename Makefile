@@ -20,7 +20,7 @@ help:
 # venv makes pip last: where it is, the environment is complete, which python alone would not say.
 $(VENV)/bin/pip:
 	@echo "== making the environment in $(VENV)"
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; name it: make demo PYTHON=python3.11")'
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14) and "Python 3.11 to 3.13 is needed; name it: make demo PYTHON=python3.11")'
 	@$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.installed: $(VENV)/bin/pip pyproject.toml requirements.txt

@@ -153,7 +153,10 @@ def same_weights(name, marian, converted):
         np.array_equal(array.astype("float16").astype("float32"), weights[1][path])
         for path, array in weights[0].items()
     ]
-    return f"- {name}: {sum(same)} of {len(same)} weights are the same in half precision."
+    return (
+        f"- {name}: {sum(same)} of {len(same)} weights in Hugging Face's form are those of "
+        f"Marian's form, rounded to half precision."
+    )
 
 
 def same_tokens(folder):
@@ -163,7 +166,10 @@ def same_tokens(folder):
     for tokenizer, theirs in ((source, answers["source_ids"]), (target, answers["target_ids"])):
         ours = [[*row, tokenizer.eos_id] for row in tokenizer.encode(lines)]
         counts.append(sum(a == b for a, b in zip(ours, theirs, strict=True)))
-    return f"- ids: {counts[0]:,} and {counts[1]:,} of {len(lines):,} lines are the same."
+    return (
+        f"- Of {len(lines):,} lines, the ids of {counts[0]:,} as sources and of {counts[1]:,} as "
+        f"targets are those of `MarianTokenizer`."
+    )
 
 
 def replaced(page, text):

@@ -22,8 +22,8 @@ from mkdocs.structure.files import File
 ROOT = pathlib.Path(__file__).parents[1]
 PACKAGE = "tf_transformer"
 SUBPACKAGES = (
-    "config", "data", "decoding", "evaluation", "export", "inference", "layers", "models", "runs",
-    "serving", "tokenizers", "training", "visualization",
+    "data", "decoding", "evaluation", "export", "inference", "layers", "models", "run_config",
+    "runs", "serving", "tokenizers", "training", "visualization",
 )  # fmt: skip
 # The first two alternatives match code, whose brackets are not links; the last, links and images.
 _LINK = re.compile(r"```.*?```|`[^`\n]+`|(!?\[[^\]]*\]\()([^)#\s]+)((?:#[^)\s]*)?\))", re.DOTALL)

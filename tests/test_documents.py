@@ -213,6 +213,7 @@ def test_what_the_tables_name_is_in_the_files(page, name_column, file_column):
 PRELUDES = {
     "README.md": "import numpy as np\nsource = target = np.array([[5, 6, 3]])\n",
     "saved_models/README.md": "",
+    "docs/keras.md": "",
     "docs/training.md": """
 import keras
 import tf_transformer as tt
@@ -228,6 +229,7 @@ SMALLER = {
     "tt.phrasebook()": "tt.phrasebook(num_train=300, num_validation=20, num_test=20)",
     ".targets], 2000)": ".targets], 400)",
     "steps_per_epoch=len(batches), epochs=8": "steps_per_epoch=len(batches), epochs=1",
+    "steps_per_epoch=len(batches), epochs=4": "steps_per_epoch=len(batches), epochs=1",
     'tt.preset("tiny", tokenizer.vocab_size, tokenizer.vocab_size)': (
         "tt.TransformerConfig(tokenizer.vocab_size, tokenizer.vocab_size, 16, num_layers=1, "
         "num_heads=2, d_ff=32)"
