@@ -22,6 +22,12 @@ _free = functools.partial(setting, traits=Traits(may_change=True))
 _fixed = functools.partial(setting, traits=Traits(changes_weights=True))
 _chosen = functools.partial(setting, None, traits=Traits(chosen=True))
 _chosen_fixed = functools.partial(setting, None, traits=Traits(chosen=True, changes_weights=True))
+# Of a translator, too.
+_shared = functools.partial(setting, traits=Traits(changes_weights=True, of_translator=True))
+_chosen_shared = functools.partial(
+    setting, None, traits=Traits(chosen=True, may_change=True, of_translator=True)
+)
+_free_local = functools.partial(setting, None, traits=Traits(may_change=True, is_local=True))
 _TFDS = Traits(is_local=True, needs=("corpus", "tfds:.*"))
 Texts = Annotated[tuple[str, ...], Field(min_length=1), _ONE_OR_MORE]
 Weights = Annotated[tuple[PositiveFloat, ...], Field(min_length=1), _ONE_OR_MORE]
@@ -33,7 +39,7 @@ class DataConfig:
 
     corpus: str | None = setting(
         None,
-        "text, tsv, monolingual, phrasebook, copy, reverse or tfds:NAME; default: from the files",
+        "text, tsv, monolingual, phrasebook, copy, reverse or tfds:NAME (default: from the files)",
     )
     train_source: Texts | None = _local(
         None,
@@ -53,33 +59,19 @@ class DataConfig:
         None, "sentences without translations, for a language model; plain or gzip; or a pattern"
     )
     validation_text: Texts | None = _local(None, "for validation; default: a part of each corpus")
-    max_length: Annotated[int, Field(ge=2)] = setting(
-        128,
-        "most tokens of a sentence, its end included; longer pairs are dropped",
-        Traits(changes_weights=True, of_translator=True),
+    max_length: Annotated[int, Field(ge=2)] = _shared(
+        128, "most tokens of a sentence, its end included; longer pairs are dropped"
     )
-    batch_tokens: PositiveInt | None = _chosen_fixed(
-        "tokens in a batch on its longer side, with padding"
-    )
-    source_tag: str | None = setting(
-        None,
-        "token in front of every source, such as >>deu<<",
-        Traits(changes_weights=True, of_translator=True),
-    )
+    batch_tokens: PositiveInt | None = _chosen_fixed("tokens of a batch on its longer side, padded")
+    source_tag: str | None = _shared(None, "token in front of every source, such as >>deu<<")
     source_noise: Rate | None = _chosen_fixed(
         "probability in each epoch that a source sentence loses its capitals or its final "
         "punctuation; a word is mistyped with half of this probability"
     )
-    fold_capitals: bool | None = setting(
-        None,
-        "translate sentences in capitals as if in lower case",
-        Traits(chosen=True, may_change=True, of_translator=True),
+    fold_capitals: bool | None = _chosen_shared(
+        "translate sentences in capitals as if in small letters"
     )
-    dotless_i: bool | None = setting(
-        None,
-        "then make ı of I, as in Turkish and Azeri",
-        Traits(chosen=True, may_change=True, of_translator=True),
-    )
+    dotless_i: bool | None = _chosen_shared("then make ı of I, as in Turkish and Azeri")
     weight: Weights | None = _fixed(None, "share of a corpus; default: by its number of pairs")
     tag: Texts | None = _fixed(None, "token before a corpus' sources, such as <BT>; '' for none")
     validation_tag: Texts | None = setting(None, "tag of each validation file; '' for none")
@@ -93,14 +85,8 @@ class DataConfig:
         "let translations have the token of unknown subwords, and line feeds and the like",
         Traits(of_translator=True),
     )
-    data_cache: str | None = setting(
-        None,
-        "keep token ids in this folder instead of in memory",
-        Traits(is_local=True, may_change=True),
-    )
-    tfds_dir: str | None = setting(
-        None, "folder of prepared data sets of TensorFlow Datasets", _TFDS
-    )
+    data_cache: str | None = _free_local("keep token ids in this folder instead of in memory")
+    tfds_dir: str | None = setting(None, "folder of data sets of TensorFlow Datasets", _TFDS)
     tfds_download: bool = setting(False, "let TensorFlow Datasets download the data set", _TFDS)
 
     # Each side of a corpus is a file for training and a file for validation.
@@ -260,17 +246,11 @@ class TrainingConfig:
     )
     clip_norm: PositiveFloat | None = _fixed(None, "limit of the gradients' norm; default: none")
     accumulation_steps: PositiveInt = _fixed(1, "batches whose gradients make one update")
-    batch_parts: PositiveInt | None = _chosen_fixed(
-        "parts of a batch that run at the same time on a CPU"
-    )
+    batch_parts: PositiveInt | None = _chosen_fixed("parts of a batch that a CPU runs at once")
     precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = _fixed(
         "float32", "precision of activations and matrix products; weights stay float32"
     )
-    devices: str | None = setting(
-        None,
-        "a number of GPUs, gpu:0,gpu:1 or cpu; default: every GPU",
-        Traits(is_local=True, may_change=True),
-    )
+    devices: str | None = _free_local("a number of GPUs, gpu:0,gpu:1 or cpu; default: every GPU")
     seed: Annotated[int, Field(ge=0, lt=2**31)] = _fixed(0, "seed of weights, data and dropout")
     tensorboard: bool = _free(False, "also log for TensorBoard; needs the package tensorboard")
     deterministic: bool = setting(False, "give the same bits every time; slower on a GPU")
