@@ -29,8 +29,7 @@ from tf_transformer.inference.text_reader import TextReader, valid_utf8
 from tf_transformer.models.model_configs import ModelConfig
 from tf_transformer.tokenizers import GraphTokenizer
 
-_LARGEST_BEAM = 1024
-_TEXTS_TOGETHER = 256
+_TEXTS_TOGETHER = 256  # bounds the memory of one search
 _TEXT = tf.TensorSpec([None], tf.string, name="text")
 _PAIRS = tuple(tf.TensorSpec([None], tf.string, name=name) for name in ("source", "target"))
 _SOURCE = (
@@ -77,6 +76,12 @@ class Search:
         by_sentence: Whether each sentence of a line is translated on its own. Otherwise each line
             is translated whole, as for the prompt of a language model.
         alignment: The attention that `align` returns; None for `default_alignment`.
+
+    Example:
+        >>> search = tt.Search(beam_size=4, max_length=16)
+        >>> translator = tt.Translator.from_model(model, tokenizer, tokenizer, search)
+        >>> translator.search
+        {'beam_size': 4, 'length_penalty': 0.6}
     """
 
     beam_size: int = 1
@@ -90,22 +95,22 @@ class Search:
     by_sentence: bool = True
     alignment: Alignment | None = None
 
+    def output_limits(self, source_lengths: tf.Tensor) -> tf.Tensor:
+        """Return the limits of translations in tokens, see `decoding.result.output_limits`."""
+        return output_limits(source_lengths, self.max_length, self.max_length_ratio)
 
+
+@dataclasses.dataclass(eq=False)
 class ModelSearch:
     """The searches for translations by a model, from token ids to `Hypotheses`.
 
     `is_fixed` says whether all sizes are known before the search, as XLA requires.
     """
 
-    def __init__(
-        self,
-        model: TranslationModel,
-        tokenizer: GraphTokenizer,
-        search: Search,
-        is_fixed: bool = False,
-    ) -> None:
-        self.model, self._tokenizer, self._search = model, tokenizer, search
-        self._is_fixed = is_fixed
+    model: TranslationModel
+    tokenizer: GraphTokenizer
+    settings: Search
+    is_fixed: bool = False
 
     @_function(*SEARCH_SPECS)
     def greedy(
@@ -138,10 +143,9 @@ class ModelSearch:
         self, search: Callable[..., Hypotheses], source_ids: tf.Tensor, limits: tf.Tensor
     ) -> Hypotheses:
         num_steps = None
-        if self._is_fixed:  # XLA must derive the largest number of steps from a shape
-            length, settings = tf.shape(source_ids)[1], self._search
-            num_steps = output_limits(length, settings.max_length, settings.max_length_ratio) + 1
-        ids = {name: getattr(self._tokenizer, name) for name in ("pad_id", "bos_id", "eos_id")}
+        if self.is_fixed:  # XLA must derive the largest number of steps from a shape
+            num_steps = self.settings.output_limits(tf.shape(source_ids)[1]) + 1
+        ids = {name: getattr(self.tokenizer, name) for name in ("pad_id", "bos_id", "eos_id")}
         cache = self.model.start_decoding(source_ids, num_steps=num_steps)
         return search(self._decode_step, cache, limits, num_steps=num_steps, **ids)
 
@@ -150,8 +154,8 @@ class ModelSearch:
     ) -> tuple[tf.Tensor, Cache]:
         """Return the model's logits, lower for unknown subwords if they are not allowed."""
         logits, cache = self.model.decode_step(token_ids, index, cache)
-        if not self._search.allow_unknown:
-            never = [self._tokenizer.unk_id, *getattr(self._tokenizer, "control_ids", ())]
+        if not self.settings.allow_unknown:
+            never = [self.tokenizer.unk_id, *getattr(self.tokenizer, "control_ids", ())]
             one_hots = tf.one_hot(never, logits.shape[-1], 1e4, dtype=logits.dtype)
             logits -= tf.reduce_sum(one_hots, axis=0)
         return logits, cache
@@ -337,9 +341,8 @@ class ExportTranslator(tf.Module):
         """Return padded source ids `(B, S)` and limits `(B,)` of rows of tokens."""
         lengths = tf.cast(tokens.row_lengths(), tf.int32)
         source_ids = self.source.padded(self.source.with_end(tokens))
-        limits = output_limits(lengths, self.search.max_length, self.search.max_length_ratio)
         # A limit of 0 gives a text without tokens an empty translation.
-        return source_ids, tf.where(lengths == 0, 0, limits)
+        return source_ids, tf.where(lengths == 0, 0, self.search.output_limits(lengths))
 
 
 def _require_fit(
@@ -353,8 +356,7 @@ def _require_fit(
     for side, tokenizer in (("source", source_tokenizer), ("target", target_tokenizer)):
         for of_model, name in ((f"{side}_vocab_size", "vocab_size"), ("pad_id", "pad_id")):
             value = getattr(tokenizer, name)
-            expected = getattr(config, of_model, value)
-            if value != expected:
+            if value != (expected := getattr(config, of_model, value)):
                 raise InputError(
                     f"the {side} tokenizer has {name}={value}, but the model was trained with "
                     f"{name}={expected}; give the tokenizers that it was trained with."
@@ -371,8 +373,7 @@ def _require_fit(
 
 def require_search(beam_size: int, length_penalty: float, vocab_size: int) -> None:
     """Raise a `ValueError` unless the beam size and the length penalty are in range."""
-    largest = min(_LARGEST_BEAM, vocab_size)
-    if not 1 <= beam_size <= largest:
-        raise InputError(f"beam_size must be from 1 to {largest}; received {beam_size}.")
+    if not 1 <= beam_size <= vocab_size:
+        raise InputError(f"beam_size must be from 1 to {vocab_size}; received {beam_size}.")
     if not 0 <= length_penalty <= 10:
         raise InputError(f"length_penalty must be from 0 to 10; received {length_penalty}.")

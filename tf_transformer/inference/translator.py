@@ -4,7 +4,7 @@ import functools
 import operator
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -241,7 +241,8 @@ class Translator:
         Raises:
             ValueError: The numbers of sources and targets differ, or the model cannot score.
         """
-        return self._of_pairs("score", TargetProbability.of, sources, targets, batch_size)
+        rows = self._rows_of_pairs("score", sources, targets, batch_size)
+        return [TargetProbability(**row) for row in rows]
 
     def align(
         self, sources: Iterable[str], targets: Iterable[str], batch_size: int = 64
@@ -250,24 +251,19 @@ class Translator:
 
         `visualization.plot_alignment` draws a result. Arguments and errors are those of `score`.
         """
-        return self._of_pairs("align", AlignedPair.of, sources, targets, batch_size)
+        rows = self._rows_of_pairs("align", sources, targets, batch_size)
+        return [AlignedPair.of(row) for row in rows]
 
-    def _of_pairs(
-        self,
-        name: str,
-        result_of: Callable[[Mapping[str, Any]], Any],
-        sources: Iterable[str],
-        targets: Iterable[str],
-        batch_size: int,
-    ) -> list[Any]:
+    def _rows_of_pairs(
+        self, name: str, sources: Iterable[str], targets: Iterable[str], batch_size: int
+    ) -> list[dict[str, Any]]:
         function = getattr(self.module, name, None)
         if function is None:
             raise ValueError(f"the model of this translator has no {name}.")
         pairs = zip(_checked(sources), _checked(targets), strict=True)
 
-        def run_batch(batch: list[tuple[str, str]]) -> list[Any]:
-            found = function(*map(_constant, zip(*batch, strict=True)))
-            return [result_of(row) for row in _rows(found)]
+        def run_batch(batch: list[tuple[str, str]]) -> list[dict[str, Any]]:
+            return _rows(function(*map(_constant, zip(*batch, strict=True))))
 
         return list(translate_in_order(pairs, run_batch, batch_size, self._threads))
 
